@@ -1,0 +1,185 @@
+// Package check defines what a rule of thumb is and runs rules over a recording.
+//
+// A [Check] is a pure function of a recording, as an analyzer is of source code. [Run] gives each check exactly one of three outcomes:
+// findings, fine (and what was read), or not assessed (and why); it never passes one over in silence.
+package check
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen later.
+type Stage int
+
+// The stages.
+const (
+	Path        Stage = iota + 1 // between machines
+	Connections                  // sockets and kernel settings
+	Kernel                       // CPU time in si and sy
+	Limits                       // around the process: quota, threads, memory, descriptors
+	Runtime                      // GC, JIT, locks
+	Code                         // the program in us
+)
+
+var stageNames = map[Stage]string{Path: "path", Connections: "connections", Kernel: "kernel", Limits: "limits", Runtime: "runtime", Code: "code"}
+
+// String gives the stage's name as it stands in output and metric labels.
+func (s Stage) String() string { return stageNames[s] }
+
+// MarshalText writes the name.
+func (s Stage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Severity is how much a finding matters.
+type Severity int
+
+// The severities. A warning needs a level and a sign of harm, or a forecast; a level alone is info.
+const (
+	Info Severity = iota + 1
+	Warning
+	Critical
+)
+
+var severityNames = map[Severity]string{Info: "info", Warning: "warning", Critical: "critical"}
+
+// String gives the severity's name.
+func (s Severity) String() string { return severityNames[s] }
+
+// MarshalText writes the name.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Confidence is how sure a finding is.
+type Confidence int
+
+// The confidences.
+const (
+	Low Confidence = iota + 1
+	Medium
+	High
+)
+
+var confidenceNames = map[Confidence]string{Low: "low", Medium: "medium", High: "high"}
+
+// String gives the confidence's name.
+func (c Confidence) String() string { return confidenceNames[c] }
+
+// MarshalText writes the name.
+func (c Confidence) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// A Check is one rule.
+type Check struct {
+	Name     string          // kebab-case and never reused: it is in output, flags, URLs and metric labels
+	Stage    Stage           //
+	Doc      string          // the manual; its first line is the title
+	URL      string          // the primary source of the rule
+	Needs    []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
+	Uses     []metric.Metric // read when recorded; their absence must only lower the confidence
+	Params   []*Param        // every threshold
+	Explains []*Check        // checks whose findings are consequences of this one's
+	Run      func(*Pass) error
+}
+
+// Title gives the first line of the manual.
+func (c *Check) Title() string { return firstLine(c.Doc) }
+
+// A Param is a threshold with the reason for its default. It is declared as a variable of its own, so that a check's Run
+// can name it and a misspelt one does not compile.
+type Param struct {
+	Name    string
+	Default float64
+	Unit    quantity.Unit
+	Why     string // why this number
+}
+
+// Value gives the default as a quantity, labelled with the parameter's name.
+func (p *Param) Value() quantity.Value { return quantity.Of(p.Name, p.Default, p.Unit) }
+
+// Subject is what a finding is about: the offender. Findings about two different subjects of one kind do not explain each other.
+type Subject struct {
+	Kind string `json:"kind"` // host, cpu, pid, cgroup, destination, listener, device, pool, netns, collector
+	ID   string `json:"id"`
+}
+
+// Host is the subject of a finding about the whole host.
+var Host = Subject{Kind: "host"}
+
+// String gives "pid 4021 (java)", "destination 10.0.0.5:443" or "host".
+func (s Subject) String() string {
+	if s.ID == "" {
+		return s.Kind
+	}
+	return s.Kind + " " + s.ID
+}
+
+// A Remedy is one way to mend a finding.
+type Remedy struct {
+	Action  string `json:"action"`            // what to do, in one sentence
+	Command string `json:"command,omitempty"` // the command or setting, where there is one
+	Risk    string `json:"risk"`              // what it may break or cost
+	Effect  string `json:"effect"`            // which number it moves, and to what
+}
+
+// A Finding is one thing that is wrong.
+type Finding struct {
+	Check      string           `json:"check"` // set by Report
+	Stage      Stage            `json:"stage"` // set by Report
+	Subject    Subject          `json:"subject"`
+	Severity   Severity         `json:"severity"`
+	Confidence Confidence       `json:"confidence"`
+	Summary    string           `json:"summary"` // one line with the number in it
+	Evidence   []quantity.Value `json:"evidence"`
+	Remedies   []Remedy         `json:"remedies,omitempty"` // the best first
+	Placebos   []string         `json:"placebos,omitempty"` // well-known cures that do not help, and why
+	Disproof   string           `json:"disproof"`           // what to look at that would show the finding wrong
+	Doubts     []string         `json:"doubts,omitempty"`   // why the confidence is not high
+	Notes      []string         `json:"notes,omitempty"`    // further facts, such as the offenders' list
+
+	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
+	ExplainedBy string `json:"explained_by,omitempty"`
+}
+
+// ID gives what tells one finding of a run from another: check and subject.
+func (f *Finding) ID() string { return f.Check + " " + f.Subject.String() }
+
+// A Pass is one check's run over one recording.
+type Pass struct {
+	*recording.Recording
+	check    *Check
+	values   map[*Param]float64
+	findings []Finding
+	read     []quantity.Value
+}
+
+// Param gives a threshold, the default unless the user set another.
+func (p *Pass) Param(param *Param) quantity.Value {
+	if v, ok := p.values[param]; ok {
+		return quantity.Of(param.Name, v, param.Unit)
+	}
+	return param.Value()
+}
+
+// Report adds a finding. Confidence that is not set is high, and lowered by [Run] where data was lost.
+func (p *Pass) Report(f Finding) {
+	f.Check, f.Stage = p.check.Name, p.check.Stage
+	if f.Confidence == 0 {
+		f.Confidence = High
+	}
+	p.findings = append(p.findings, f)
+}
+
+// Read notes a number the check looked at, so that "fine" can say what was fine: "busiest CPU in softirq: 3 %".
+func (p *Pass) Read(v quantity.Value) { p.read = append(p.read, v) }
+
+// A NotAssessedError is what a Run returns when the recording cannot answer its question.
+type NotAssessedError struct{ Reason, Remedy string }
+
+// Error gives the reason.
+func (e *NotAssessedError) Error() string { return e.Reason }
+
+// NotAssessed makes a [NotAssessedError]: the reason, and what would make the check assessable (empty if nothing would).
+func NotAssessed(remedy, reason string, args ...any) error {
+	return &NotAssessedError{Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
+}

@@ -1,0 +1,198 @@
+package check
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// State is the outcome of a check.
+type State string
+
+// The three outcomes.
+const (
+	Found      State = "findings"
+	Fine       State = "fine"
+	Unassessed State = "not assessed"
+)
+
+// An Outcome is what became of one check.
+type Outcome struct {
+	Check  string           `json:"check"`
+	Stage  Stage            `json:"stage"`
+	State  State            `json:"state"`
+	Read   []quantity.Value `json:"read,omitempty"`   // what was looked at
+	Reason string           `json:"reason,omitempty"` // why not assessed
+	Remedy string           `json:"remedy,omitempty"` // what would make it assessable
+}
+
+// Result is the diagnosis of one recording.
+type Result struct {
+	// Findings are ordered as a reader should take them: causes before consequences, then severity at warning or above,
+	// then the order of the cure. The first is the principal one if it is at warning or above.
+	Findings []Finding `json:"findings"`
+	Outcomes []Outcome `json:"outcomes"`
+}
+
+// Principal gives the one finding to act on first, nil when nothing is at warning or above.
+func (r *Result) Principal() *Finding {
+	if len(r.Findings) > 0 && r.Findings[0].Severity >= Warning && r.Findings[0].ExplainedBy == "" {
+		return &r.Findings[0]
+	}
+	return nil
+}
+
+// Options adjust a run.
+type Options struct {
+	Params map[*Param]float64 // thresholds other than their defaults
+}
+
+// shortWindow is the number of seconds below which rates of a few events are luck: ten intervals of the default duration are
+// sampled, and half of them is where one burst stops dominating the mean.
+const shortWindow = 5
+
+// Run runs the checks over the recording. A check's panic is its own "not assessed"; the rest go on.
+func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
+	res := &Result{}
+	for _, c := range checks {
+		p := &Pass{Recording: rec, check: c, values: opts.Params}
+		o := runOne(p)
+		res.Outcomes = append(res.Outcomes, o)
+		if o.State == Found {
+			res.Findings = append(res.Findings, p.findings...)
+		}
+	}
+	lowerConfidence(rec, checks, res.Findings)
+	explain(checks, res.Findings)
+	slices.SortStableFunc(res.Findings, compare)
+	return res
+}
+
+func runOne(p *Pass) (o Outcome) {
+	c := p.check
+	o = Outcome{Check: c.Name, Stage: c.Stage}
+	for _, m := range c.Needs {
+		if !p.Recorded(m) {
+			o.State = Unassessed
+			o.Reason, o.Remedy = p.Why(m)
+			return o
+		}
+	}
+	err := safely(p)
+	var na *NotAssessedError
+	switch {
+	case errors.As(err, &na):
+		o.State, o.Reason, o.Remedy = Unassessed, na.Reason, na.Remedy
+	case err != nil:
+		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+err.Error(), "report this as a bug with the recording (--save)"
+	case len(p.findings) > 0:
+		o.State = Found
+	default:
+		o.State = Fine
+	}
+	o.Read = p.read
+	return o
+}
+
+func safely(p *Pass) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	return p.check.Run(p)
+}
+
+// lowerConfidence takes one step off findings whose data was lost, late or short, and says why.
+func lowerConfidence(rec *recording.Recording, checks []*Check, findings []Finding) {
+	for i := range findings {
+		f := &findings[i]
+		c := byName(checks, f.Check)
+		doubts := rec.Losses(slices.Concat(c.Needs, c.Uses))
+		if rec.Meta.Duration < shortWindow {
+			doubts = append(doubts, fmt.Sprintf("only %s were observed", rec.Window().Text()))
+		}
+		if len(doubts) > 0 && f.Confidence > Low {
+			f.Confidence--
+		}
+		f.Doubts = append(f.Doubts, doubts...)
+	}
+}
+
+func byName(checks []*Check, name string) *Check {
+	for _, c := range checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// explain marks consequences. A finding is explained by one of a check that lists its check, directly or through others,
+// unless both are about different subjects of one kind. An explained finding may explain in turn, so that a chain ends at its first cause.
+func explain(checks []*Check, findings []Finding) {
+	for i := range findings {
+		effect := &findings[i]
+		for j := range findings {
+			cause := &findings[j]
+			if i != j && cause.Severity >= Warning && related(cause.Subject, effect.Subject) &&
+				reaches(byName(checks, cause.Check), effect.Check, map[string]bool{}) && better(cause, effect, findings) {
+				effect.ExplainedBy = cause.ID()
+			}
+		}
+	}
+}
+
+// better keeps the explanation of the earliest stage, and the first among equals.
+func better(cause, effect *Finding, findings []Finding) bool {
+	for i := range findings {
+		if findings[i].ID() == effect.ExplainedBy {
+			return cause.Stage < findings[i].Stage
+		}
+	}
+	return true
+}
+
+func related(a, b Subject) bool { return a.Kind != b.Kind || a.ID == b.ID }
+
+func reaches(c *Check, name string, seen map[string]bool) bool {
+	if c == nil || seen[c.Name] {
+		return false
+	}
+	seen[c.Name] = true
+	for _, e := range c.Explains {
+		if e.Name == name || reaches(e, name, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+func compare(a, b Finding) int {
+	return cmp.Or(
+		cmp.Compare(rank(a), rank(b)),
+		cmp.Compare(a.Stage, b.Stage),
+		cmp.Compare(b.Confidence, a.Confidence),
+		strings.Compare(a.Check, b.Check),
+		strings.Compare(a.Subject.String(), b.Subject.String()),
+	)
+}
+
+// rank puts causes before consequences, and the worse first.
+func rank(f Finding) int {
+	n := int(Critical - f.Severity)
+	if f.ExplainedBy != "" {
+		n += int(Critical) + 1
+	}
+	return n
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}

@@ -1,0 +1,41 @@
+package metric
+
+// All lists every metric, in the order of the documentation. A test compares it with the declarations.
+func All() []Metric {
+	return []Metric{
+		CPUSeconds, Softirqs, Interrupts, IRQAffinity, SoftnetProcessed, SoftnetDropped, SoftnetSqueezed, SoftnetRPS,
+		ContextSwitches, Forks, ProcsRunning, ProcsBlocked, Load, Pressure, CPURunDelay, CPUsOnline, Uptime, HostInfo,
+		Clocksource, Governor, PerfEvents, PerfRunning,
+		MemoryTotal, MemoryAvailable, SwapTotal, SwapFree, MinorFaults, MajorFaults, SwapIn, SwapOut, DirectScan,
+		DirectReclaimed, AllocStalls, CompactStalls, THPSplits, HostOOMKills, DiskReads, DiskWrites, DiskReadBytes,
+		DiskWriteBytes, DiskReadSeconds, DiskWriteSeconds, DiskBusySeconds,
+		DevicePackets, DeviceBytes, DeviceErrors, DeviceDrops, QueueRPS, QueueXPS, DeviceQueues, ConntrackEntries,
+		ConntrackMax, ConntrackDrops, ConntrackInsertFailed, ConntrackEarlyDrops, ConntrackTimeWait, NATRules,
+		NetfilterRules, Sockets, DestinationSockets, DestinationYoungTW, DestinationOwner, DestinationRTT, DestinationMin,
+		DestinationBytes, DestinationLost, DestinationSegs, SynSentRetrans, ListenerSockets, ListenerQueue, ListenerBacklog,
+		ListenerPeers, ListenerBytes, ProcessSockets, TCPOrphans, TCPMemory, TCPTimeWait,
+		TCPActiveOpens, TCPPassiveOpens, TCPAttemptFails, TCPEstabResets, TCPInSegs, TCPOutSegs, TCPRetransSegs, TCPOutRsts,
+		TCPSynRetrans, ListenOverflows, ListenDrops, SyncookiesSent, ReqQFullDrop, TCPTimeWaitOverflow, TWEntered,
+		TWRecycled, PAWSActive, PAWSEstab, PAWSTimewait, TCPTimeouts, PruneCalled, RcvPruned, TCPRcvQDrop, TCPBacklogDrop,
+		TCPMemoryPressures, TCPMemoryPressureMs, TCPAbortOnMemory, TCPAbortOnTimeout, TCPOrigDataSent, IPForwarded,
+		IPReceived, IPSent, UDPReceiveBufErrors, UDPInDatagrams,
+		PortRangeLow, PortRangeHigh, ReservedPorts, TWReuse, TWReuseDelay, MaxTWBuckets, Timestamps, Somaxconn,
+		MaxSynBacklog, Syncookies, AbortOnOverflow, IPForward, MaxOrphans, TCPMemPressure, TCPMemHigh, NetdevMaxBacklog,
+		NetdevBudget,
+		TargetInfo, ProcessCPU, ProcessFaults, ProcessRSS, ProcessThreads, ProcessFDs, ProcessFDLimit, ProcessStart,
+		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetListenPorts, CgroupQuota, CgroupPeriod,
+		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
+		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
+		CgroupPressure,
+	}
+}
+
+// ByName finds a metric by its Prometheus name.
+func ByName(name string) (Metric, bool) {
+	for _, m := range All() {
+		if m.Describe().Name == name {
+			return m, true
+		}
+	}
+	return nil, false
+}

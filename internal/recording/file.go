@@ -1,0 +1,356 @@
+package recording
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+)
+
+// The names inside a recording, as DESIGN says: files that open with ordinary tools.
+const (
+	metaFile    = "meta.json"
+	samplesFile = "samples.jsonl"
+)
+
+// Bounds on what a file may hold, so that a hostile one costs neither memory nor time. A 10 s recording of a busy host is below
+// 4 MiB; an hour of one is below 500 MiB and would be cut into several.
+const (
+	maxMeta    = 4 << 20
+	maxSamples = 512 << 20
+	maxLine    = 32 << 20
+	maxPoints  = 20_000_000
+)
+
+// ErrFormat is wrapped by every error about a file that is damaged, truncated, too new or hostile.
+var ErrFormat = errors.New("not a usable recording")
+
+// Open reads a recording from a directory, a zip or a txtar file.
+func Open(path string) (*Recording, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("open recording: %w", err)
+	}
+	if st.IsDir() {
+		root, err := os.OpenRoot(path) // a link in the directory must not lead out of it
+		if err != nil {
+			return nil, fmt.Errorf("open recording: %w", err)
+		}
+		defer root.Close()
+		return named(path)(Read(root.FS()))
+	}
+	if strings.HasSuffix(path, ".txtar") {
+		return openTxtar(path)
+	}
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w (a recording is a directory, a .zip or a .txtar made with --save)", path, ErrFormat, err)
+	}
+	defer z.Close()
+	return named(path)(Read(z))
+}
+
+func openTxtar(path string) (*Recording, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open recording: %w", err)
+	}
+	fsys, err := txtar.FS(txtar.Parse(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return named(path)(Read(fsys))
+}
+
+func named(path string) func(*Recording, error) (*Recording, error) {
+	return func(r *Recording, err error) (*Recording, error) {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return r, nil
+	}
+}
+
+// Read reads a recording from a file system. Every error about the content wraps [ErrFormat].
+func Read(fsys fs.FS) (*Recording, error) {
+	meta, err := readMeta(fsys)
+	if err != nil {
+		return nil, err
+	}
+	f, err := fsys.Open(samplesFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	defer f.Close()
+	b := &Builder{rec: &Recording{series: map[string]*family{}}}
+	if err := readSamples(b, io.LimitReader(f, maxSamples+1)); err != nil {
+		return nil, err
+	}
+	return b.Done(meta), nil
+}
+
+func readMeta(fsys fs.FS) (Meta, error) {
+	f, err := fsys.Open(metaFile)
+	if err != nil {
+		return Meta{}, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxMeta+1))
+	if err != nil {
+		return Meta{}, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+	}
+	if len(data) > maxMeta {
+		return Meta{}, fmt.Errorf("%w: %s is larger than %d bytes", ErrFormat, metaFile, maxMeta)
+	}
+	var m Meta
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Meta{}, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+	}
+	if m.Schema > SchemaVersion || m.Schema < 1 {
+		return Meta{}, fmt.Errorf("%w: its schema is version %d, this perfdoctor reads up to %d: use a newer perfdoctor", ErrFormat, m.Schema, SchemaVersion)
+	}
+	if !(m.Duration >= 0) || math.IsInf(m.Duration, 0) {
+		return Meta{}, fmt.Errorf("%w: %s: duration_seconds is %v", ErrFormat, metaFile, m.Duration)
+	}
+	return m, nil
+}
+
+// line is one line of samples.jsonl: the time in seconds since the start, and per metric the rows measured then. A row is the label
+// values and then the number; no row means measured and nothing there.
+type line struct {
+	T float64                      `json:"t"`
+	M map[string][]json.RawMessage `json:"m"`
+}
+
+func readSamples(b *Builder, r io.Reader) error {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 0, 64<<10), maxLine)
+	n, points, size := 0, 0, 0
+	last := time.Duration(-1)
+	for sc.Scan() {
+		n++
+		if size += len(sc.Bytes()); size > maxSamples {
+			return fmt.Errorf("%w: %s holds more than %d bytes", ErrFormat, samplesFile, maxSamples)
+		}
+		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
+			continue
+		}
+		added, at, err := readLine(b, sc.Bytes())
+		if err != nil {
+			return fmt.Errorf("%w: %s line %d: %w", ErrFormat, samplesFile, n, err)
+		}
+		if at < last {
+			return fmt.Errorf("%w: %s line %d: time goes backwards", ErrFormat, samplesFile, n)
+		}
+		last = at
+		if points += added; points > maxPoints {
+			return fmt.Errorf("%w: %s holds more than %d numbers", ErrFormat, samplesFile, maxPoints)
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return fmt.Errorf("%w: %s line %d: %w", ErrFormat, samplesFile, n+1, err)
+	}
+	return nil
+}
+
+func readLine(b *Builder, data []byte) (points int, at time.Duration, err error) {
+	var l line
+	if err := json.Unmarshal(data, &l); err != nil {
+		return 0, 0, err
+	}
+	if !(l.T >= 0 && l.T < 1e9) {
+		return 0, 0, fmt.Errorf("time %v is out of range", l.T)
+	}
+	a := &Appender{b: b, at: time.Duration(math.Round(l.T*1e6)) * time.Microsecond}
+	for name, rows := range l.M {
+		m, known := metric.ByName(name)
+		if !known {
+			continue // of a newer perfdoctor with the same schema: a metric no check here knows
+		}
+		if len(rows) == 0 {
+			a.None(m)
+		}
+		for _, raw := range rows {
+			r, err := parseRow(m, raw)
+			if err != nil {
+				return 0, 0, fmt.Errorf("%s: %w", name, err)
+			}
+			a.rows = append(a.rows, r)
+		}
+	}
+	if lost, _ := a.Commit(); len(lost) > 0 {
+		return 0, 0, fmt.Errorf("more than %d series", maxSeries)
+	}
+	return len(a.rows), a.at, nil
+}
+
+func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
+	var cells []any
+	if err := json.Unmarshal(raw, &cells); err != nil {
+		return row{}, err
+	}
+	d := m.Describe()
+	if len(cells) != len(d.Labels)+1 {
+		return row{}, fmt.Errorf("a row has %d cells, want %d (labels %v and a number)", len(cells), len(d.Labels)+1, d.Labels)
+	}
+	r := row{metric: m}
+	for _, c := range cells[:len(cells)-1] {
+		s, ok := c.(string)
+		if !ok {
+			return row{}, fmt.Errorf("label value %v is not a string", c)
+		}
+		r.labels = append(r.labels, s)
+	}
+	v, ok := cells[len(cells)-1].(float64)
+	if !ok {
+		return row{}, fmt.Errorf("value %v is not a number", cells[len(cells)-1])
+	}
+	r.value = v
+	return r, nil
+}
+
+// Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name before all of it is
+// written and synced; an existing file or directory is an error, never overwritten.
+func (r *Recording) Save(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("save recording: %s exists: choose another name", path)
+	}
+	write := r.saveDir
+	if strings.HasSuffix(path, ".zip") {
+		write = r.saveZip
+	}
+	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.partial", filepath.Base(path), os.Getpid()))
+	if err := write(tmp); err != nil {
+		return errors.Join(fmt.Errorf("save recording to %s: %w", path, err), os.RemoveAll(tmp))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return errors.Join(fmt.Errorf("save recording: %w", err), os.RemoveAll(tmp))
+	}
+	return nil
+}
+
+func (r *Recording) saveDir(tmp string) error {
+	if err := os.Mkdir(tmp, 0o755); err != nil {
+		return err
+	}
+	return r.writeAll(func(name string, write func(io.Writer) error) error {
+		f, err := os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Sync(), f.Close())
+	})
+}
+
+func (r *Recording) saveZip(tmp string) error {
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	z := zip.NewWriter(f)
+	err = r.writeAll(func(name string, write func(io.Writer) error) error {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate, Modified: r.Meta.Started})
+		if err != nil {
+			return err
+		}
+		return write(w)
+	})
+	return errors.Join(err, z.Close(), f.Sync(), f.Close())
+}
+
+func (r *Recording) writeAll(create func(string, func(io.Writer) error) error) error {
+	if err := create(metaFile, r.WriteMeta); err != nil {
+		return err
+	}
+	return create(samplesFile, func(w io.Writer) error { return r.WriteSamples(w) })
+}
+
+// WriteMeta writes meta.json.
+func (r *Recording) WriteMeta(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(r.Meta)
+}
+
+// WriteSamples writes samples.jsonl: all metrics, or only the given ones. The order is that of time, metric name and labels.
+func (r *Recording) WriteSamples(w io.Writer, only ...metric.Metric) error {
+	byTime := map[time.Duration]map[string][]string{}
+	for name, f := range r.series {
+		if len(only) == 0 || slices.ContainsFunc(only, func(m metric.Metric) bool { return m.Describe().Name == name }) {
+			f.rowsByTime(byTime, name)
+		}
+	}
+	bw := bufio.NewWriter(w)
+	times := make([]time.Duration, 0, len(byTime))
+	for t := range byTime {
+		times = append(times, t)
+	}
+	slices.Sort(times)
+	for _, t := range times {
+		writeLine(bw, t, byTime[t])
+	}
+	return bw.Flush()
+}
+
+func (f *family) rowsByTime(byTime map[time.Duration]map[string][]string, name string) {
+	at := func(t time.Duration) map[string][]string {
+		if byTime[t] == nil {
+			byTime[t] = map[string][]string{}
+		}
+		return byTime[t]
+	}
+	for _, t := range f.marks {
+		if m := at(t); m[name] == nil {
+			m[name] = []string{}
+		}
+	}
+	for _, s := range f.list {
+		for _, p := range s.Points {
+			at(p.At)[name] = append(at(p.At)[name], encodeRow(s.Labels, p.Value))
+		}
+	}
+}
+
+func encodeRow(labels []string, value float64) string {
+	cells := make([]any, 0, len(labels)+1)
+	for _, l := range labels {
+		cells = append(cells, l)
+	}
+	b, err := json.Marshal(append(cells, value))
+	if err != nil { // only NaN or Inf, which no collector may append
+		panic(fmt.Sprintf("recording: %v: %v", labels, err))
+	}
+	return string(b)
+}
+
+// writeLine writes one line; write errors stay in w until Flush.
+func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) {
+	names := make([]string, 0, len(metrics))
+	for n := range metrics {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	fmt.Fprintf(w, `{"t":%.6f,"m":{`, t.Seconds())
+	for i, n := range names {
+		if i > 0 {
+			w.WriteByte(',')
+		}
+		fmt.Fprintf(w, "%q:[%s]", n, strings.Join(metrics[n], ","))
+	}
+	w.WriteString("}}\n")
+}

@@ -1,0 +1,300 @@
+// Package recording holds what was measured: raw counters over time, facts, and what could not be measured and why.
+//
+// A recording is the only input of the checks, so a diagnosis made on a production host can be repeated elsewhere. It stores raw
+// counters, never rates, and opens with ordinary tools: meta.json and samples.jsonl in a directory, a zip or a txtar.
+package recording
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// SchemaVersion is the version of the file format. It rises when an older perfdoctor could misread a newer file.
+const SchemaVersion = 1
+
+// Status is how a collector fared.
+type Status string
+
+// The ways a collector can end. Unsupported (the kernel lacks it), Denied (this user may not) and Failed (it broke) are told
+// apart because they have different ways out.
+const (
+	StatusOK          Status = "ok"
+	StatusUnsupported Status = "unsupported"
+	StatusDenied      Status = "denied"
+	StatusFailed      Status = "failed"
+	StatusTimeout     Status = "timeout"
+)
+
+// Meta is all about a recording but its samples; it is stored as meta.json.
+type Meta struct {
+	Schema      int               `json:"schema"`
+	Version     string            `json:"perfdoctor"`            // version that recorded it
+	Started     time.Time         `json:"started"`               // wall clock, UTC
+	Duration    float64           `json:"duration_seconds"`      // time really covered
+	Interval    float64           `json:"interval_seconds"`      // asked for between samples
+	Asked       float64           `json:"asked_seconds"`         // duration asked for
+	EndedEarly  string            `json:"ended_early,omitempty"` // why the collection was shorter than asked
+	Target      Target            `json:"target"`
+	Collectors  []CollectorStatus `json:"collectors"`
+	Unsupported []Missing         `json:"not_measured,omitempty"`
+	Cost        Cost              `json:"cost"`
+}
+
+// Target says what was diagnosed, in words fit for a report.
+type Target struct {
+	Kind        string   `json:"kind"` // host, process, cgroup, container or command
+	PID         int      `json:"pid,omitempty"`
+	Name        string   `json:"name,omitempty"`    // comm, cgroup path or container id
+	Cmdline     []string `json:"cmdline,omitempty"` // redacted
+	Runtime     string   `json:"runtime,omitempty"`
+	User        string   `json:"user,omitempty"`
+	Container   string   `json:"container,omitempty"`
+	Cgroup      string   `json:"cgroup,omitempty"`
+	OwnNetNS    bool     `json:"own_network_namespace"`  // it has a network namespace other than perfdoctor's
+	ExitStatus  string   `json:"exit_status,omitempty"`  // of a command perfdoctor started
+	NetNSDenied string   `json:"netns_denied,omitempty"` // why its network namespace could not be entered
+}
+
+// CollectorStatus is one collector's part of the recording.
+type CollectorStatus struct {
+	Name    string   `json:"name"`
+	Status  Status   `json:"status"`
+	Reason  string   `json:"reason,omitempty"` // why it is not ok
+	Remedy  string   `json:"remedy,omitempty"` // what would change that
+	Samples int      `json:"samples"`
+	Late    int      `json:"late_samples,omitempty"` // samples that missed their time limit
+	Lost    []Loss   `json:"lost,omitempty"`
+	Busy    float64  `json:"busy_seconds"`      // wall time spent sampling
+	Longest float64  `json:"longest_seconds"`   // the slowest sample
+	Metrics []string `json:"metrics,omitempty"` // what it provides
+}
+
+// Loss is data that a collector saw but could not keep, such as destinations past its bound.
+type Loss struct {
+	What  string `json:"what"`
+	Count int    `json:"count"`
+}
+
+// Missing is a metric that a collector provides in general but could not measure here.
+type Missing struct {
+	Metric string `json:"metric"`
+	Status Status `json:"status"`
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Cost is what perfdoctor itself used.
+type Cost struct {
+	Wall    float64 `json:"wall_seconds"`
+	CPU     float64 `json:"cpu_seconds"`
+	MaxRSS  int64   `json:"max_resident_bytes"`
+	Samples int     `json:"samples"`
+	Late    int     `json:"late_samples"`
+	Lost    int     `json:"lost"`
+}
+
+// A Point is one measured number. At is the time since the recording began, in whole microseconds.
+type Point struct {
+	At    time.Duration
+	Value float64
+}
+
+// Series is one metric with one set of label values, in time order.
+type Series struct {
+	Metric metric.Metric
+	Labels []string // values, in the order of the descriptor's label names
+	Points []Point
+}
+
+// Label gives the value of a label by its name, empty when the metric has no such label.
+func (s *Series) Label(name string) string {
+	if i := slices.Index(s.Metric.Describe().Labels, name); i >= 0 && i < len(s.Labels) {
+		return s.Labels[i]
+	}
+	return ""
+}
+
+// Span gives the time between the first and the last point.
+func (s *Series) Span() time.Duration {
+	if len(s.Points) == 0 {
+		return 0
+	}
+	return s.Points[len(s.Points)-1].At - s.Points[0].At
+}
+
+// CounterSeries is a series that only rises.
+type CounterSeries struct{ *Series }
+
+// Increase gives how much the counter rose over the window, in its raw unit. A fall is a reset and counts as a new start from
+// zero, as in Prometheus. ok is false with fewer than two points: one reading of a counter says nothing.
+func (s CounterSeries) Increase() (n float64, ok bool) {
+	for i := 1; i < len(s.Points); i++ {
+		n += step(s.Points[i-1].Value, s.Points[i].Value)
+	}
+	return n, len(s.Points) >= 2
+}
+
+// Rate gives the increase per second over the time between the first and last point; ok as in [CounterSeries.Increase].
+func (s CounterSeries) Rate() (perSecond float64, ok bool) {
+	n, ok := s.Increase()
+	if !ok || s.Span() <= 0 {
+		return 0, false
+	}
+	return n / s.Span().Seconds(), true
+}
+
+// Rates gives the rate of each interval between two points, in time order.
+func (s CounterSeries) Rates() []float64 {
+	var out []float64
+	for i := 1; i < len(s.Points); i++ {
+		if dt := (s.Points[i].At - s.Points[i-1].At).Seconds(); dt > 0 {
+			out = append(out, step(s.Points[i-1].Value, s.Points[i].Value)/dt)
+		}
+	}
+	return out
+}
+
+func step(prev, cur float64) float64 {
+	if cur < prev {
+		return cur
+	}
+	return cur - prev
+}
+
+// GaugeSeries is a series that goes up and down. A gauge of a bounded list (such as sockets of a destination) may miss
+// points: it was then not among the largest, or zero.
+type GaugeSeries struct{ *Series }
+
+// First, Last, Max, Min and Mean are over the points there are; a series has at least one.
+func (s GaugeSeries) First() float64 { return s.Points[0].Value }
+
+// Last gives the newest value.
+func (s GaugeSeries) Last() float64 { return s.Points[len(s.Points)-1].Value }
+
+// Max gives the greatest value.
+func (s GaugeSeries) Max() float64 {
+	m := s.Points[0].Value
+	for _, p := range s.Points {
+		m = max(m, p.Value)
+	}
+	return m
+}
+
+// Min gives the least value.
+func (s GaugeSeries) Min() float64 {
+	m := s.Points[0].Value
+	for _, p := range s.Points {
+		m = min(m, p.Value)
+	}
+	return m
+}
+
+// Mean gives the mean of the points.
+func (s GaugeSeries) Mean() float64 {
+	t := 0.0
+	for _, p := range s.Points {
+		t += p.Value
+	}
+	return t / float64(len(s.Points))
+}
+
+// Recording is a whole recording in memory. It is not changed once built, and safe for concurrent reading.
+type Recording struct {
+	Meta   Meta
+	series map[string]*family
+}
+
+// family is all series of one metric. A metric that was measured and had nothing to show has a family without series.
+type family struct {
+	metric metric.Metric
+	list   []*Series
+	index  map[string]*Series
+	marks  []time.Duration // when it was measured and there was nothing
+}
+
+// Recorded reports whether the metric was measured, be it that there was nothing to count.
+func (r *Recording) Recorded(m metric.Metric) bool { return r.series[m.Describe().Name] != nil }
+
+// Counter gives the series of a counter whose labels match the pairs (name, value, name, value …), in order of label values.
+func (r *Recording) Counter(c *metric.Counter, match ...string) []CounterSeries {
+	var out []CounterSeries
+	for _, s := range r.matching(c, match) {
+		out = append(out, CounterSeries{s})
+	}
+	return out
+}
+
+// Gauge gives the series of a gauge, as [Recording.Counter] does of a counter.
+func (r *Recording) Gauge(g *metric.Gauge, match ...string) []GaugeSeries {
+	var out []GaugeSeries
+	for _, s := range r.matching(g, match) {
+		out = append(out, GaugeSeries{s})
+	}
+	return out
+}
+
+// Info gives the label sets of an info metric.
+func (r *Recording) Info(i *metric.Info, match ...string) []*Series { return r.matching(i, match) }
+
+func (r *Recording) matching(m metric.Metric, match []string) []*Series {
+	f := r.series[m.Describe().Name]
+	if f == nil {
+		return nil
+	}
+	var out []*Series
+	for _, s := range f.list {
+		if matches(s, match) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func matches(s *Series, match []string) bool {
+	for i := 0; i+1 < len(match); i += 2 {
+		if s.Label(match[i]) != match[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// Window gives the time the recording covers.
+func (r *Recording) Window() quantity.Value {
+	return quantity.Of("window", r.Meta.Duration, quantity.Seconds)
+}
+
+// Why tells why a metric was not recorded and what would change that.
+func (r *Recording) Why(m metric.Metric) (reason, remedy string) {
+	name := m.Describe().Name
+	for _, u := range r.Meta.Unsupported {
+		if u.Metric == name {
+			return u.Reason, u.Remedy
+		}
+	}
+	for _, c := range r.Meta.Collectors {
+		if c.Status != StatusOK && slices.Contains(c.Metrics, name) {
+			return c.Reason, c.Remedy
+		}
+	}
+	return "the recording has no " + name, ""
+}
+
+// Losses gives what the collectors of these metrics lost: late samples and data past their bounds.
+func (r *Recording) Losses(ms []metric.Metric) []string {
+	var out []string
+	for _, c := range r.Meta.Collectors {
+		if !provides(c, ms) {
+			continue
+		}
+		out = append(out, c.losses()...)
+	}
+	return out
+}
+
+func provides(c CollectorStatus, ms []metric.Metric) bool {
+	return slices.ContainsFunc(ms, func(m metric.Metric) bool { return slices.Contains(c.Metrics, m.Describe().Name) })
+}
