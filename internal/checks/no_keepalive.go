@@ -75,7 +75,7 @@ func runNoKeepalive(p *check.Pass) error {
 	}
 	per := ""
 	if data, ok := maybeRise(p, metric.TCPOrigDataSent, "data segments sent"); ok {
-		segs := data.n.Per(active.n.Plus(passive.n)).Named("data segments sent per connection opened or accepted")
+		segs := data.n.Per(active.n.Plus(passive.n)).As("segments/connection").Named("data segments sent per connection opened or accepted")
 		p.Read(segs)
 		if segs.Above(p.Param(paramKeepaliveSegments)) {
 			return nil
