@@ -140,9 +140,9 @@ func missing(need Requirement) error {
 	case BPF:
 		return missingBPF()
 	case Java:
-		return run("java", "-version")
+		return run("java -version", asIs)
 	case Docker:
-		return run("docker", "version")
+		return run("docker version", asIs)
 	}
 	_, err := exec.LookPath(strings.TrimPrefix(string(need), toolPrefix))
 	return err
@@ -152,33 +152,38 @@ func missingRoot() error {
 	if uid := os.Geteuid(); uid != 0 {
 		return fmt.Errorf("user id is %d, not 0", uid)
 	}
-	cmd := exec.Command("true")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-	if err := cmd.Run(); err != nil {
+	err := run("true", func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	})
+	if err != nil {
 		return fmt.Errorf("root without CAP_SYS_ADMIN cannot make namespaces: %w", err)
 	}
 	return nil
 }
 
 func missingUnprivileged() error {
-	cmd := exec.Command("true")
-	Drop(cmd)
-	if err := cmd.Run(); err != nil {
+	if err := run("true", Drop); err != nil {
 		return fmt.Errorf("cannot become user %d: %w", nobody, err)
 	}
 	return nil
 }
 
-// run starts a program that only asks something, with a limit: a docker client waits for ever on a hung daemon.
-func run(name string, args ...string) error {
+// run starts a program that only answers a question, after the change to it. It has a time limit because a docker
+// client waits for ever on a hung daemon.
+func run(command string, change func(*exec.Cmd)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	words := strings.Fields(command)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	change(cmd)
+	out, err := cmd.CombinedOutput()
 	if err == nil || errors.Is(err, exec.ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	return fmt.Errorf("%s: %w: %s", command, err, strings.TrimSpace(string(out)))
 }
+
+func asIs(*exec.Cmd) {}
 
 // progLoad is the head of union bpf_attr for BPF_PROG_LOAD (include/uapi/linux/bpf.h); the kernel takes what
 // follows the given size as zero.

@@ -62,7 +62,7 @@ func TestMissing(t *testing.T) {
 // A tracing program is refused to nobody, whatever kernel.unprivileged_bpf_disabled says, and nobody is not root.
 func TestNobodyHasNothing(t *testing.T) {
 	Need(t, Unprivileged)
-	dir, err := os.MkdirTemp("", "testenv") // not t.TempDir: nobody cannot enter that
+	dir, err := os.MkdirTemp("", "testenv") //nolint:usetesting // nobody cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
