@@ -66,8 +66,8 @@ func Unavailable(status recording.Status, remedy, reason string, args ...any) er
 	return &UnavailableError{Status: status, Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
 }
 
-// statusOf classifies an error: unsupported by the kernel, denied to this user, late, or broken.
-func statusOf(err error) (st recording.Status, reason, remedy string) {
+// Classify sorts an error: unsupported by the kernel, denied to this user, late, or broken.
+func Classify(err error) (st recording.Status, reason, remedy string) {
 	var u *UnavailableError
 	switch {
 	case errors.As(err, &u):

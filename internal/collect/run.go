@@ -314,7 +314,7 @@ func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 		err = fmt.Errorf("it did not open within %v: %w", sampleLimit, context.DeadlineExceeded)
 	}
 	if err != nil {
-		st.Status, st.Reason, st.Remedy = statusOf(err)
+		st.Status, st.Reason, st.Remedy = Classify(err)
 	}
 	return st, w.missing
 }
