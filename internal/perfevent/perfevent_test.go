@@ -121,6 +121,7 @@ func spin(d time.Duration, done chan<- struct{}) {
 
 func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	testenv.Need(t, testenv.Root)
+	time.Sleep(3 * time.Second / ticksPerSecond) // else the threads this process began with are unsure
 	for _, wholeGroups := range []bool{true, false} {
 		p := makePlan(groups(taskClock()), 0, -1, 0)
 		if wholeGroups && !p.groupRead {
@@ -137,16 +138,36 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	}
 }
 
+// checkTaskClock allows a second and third try: rusage of a thread that is on another CPU is as old as its last tick,
+// and leaves the event behind during a thread's exit, which shows when the machine is busy.
 func checkTaskClock(t *testing.T, s *Set, wholeGroups bool) {
+	t.Helper()
+	off := math.Inf(1)
+	opened := s.Targets()
+	for try := 0; try < 3 && off > 0.02; try++ {
+		got, want := spinCounted(t, s)
+		off = math.Abs(got-want) / want
+		t.Logf("whole groups %v: task-clock/rusage = %.4f of %v, %d threads opened, %d unsure", wholeGroups, got/want,
+			time.Duration(want), opened, s.Unsure())
+	}
+	if off > 0.02 {
+		t.Errorf("whole groups %v: task-clock is %.1f %% off rusage", wholeGroups, 100*off)
+	}
+	if s.Targets() != opened {
+		t.Errorf("Refresh opened %d threads that were inherited", s.Targets()-opened)
+	}
+}
+
+// spinCounted returns the growth of task-clock and of rusage, ns, over six spinning threads that come and go.
+func spinCounted(t *testing.T, s *Set) (got, want float64) {
 	t.Helper()
 	var before, after unix.Rusage
 	first := value(t, read(t, s), TaskClock)
 	mustRusage(t, unix.RUSAGE_SELF, &before)
-	opened := s.Targets()
 	done := make(chan struct{})
 	const spinners = 6 // more than the idle threads of the runtime, so that some are new
 	for range spinners {
-		go spin(80*time.Millisecond, done)
+		go spin(50*time.Millisecond, done)
 	}
 	for range spinners {
 		<-done
@@ -156,16 +177,8 @@ func checkTaskClock(t *testing.T, s *Set, wholeGroups bool) {
 		t.Fatal(err)
 	}
 	mustRusage(t, unix.RUSAGE_SELF, &after)
-	got := value(t, read(t, s), TaskClock) - first
-	want := float64(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
-	if math.Abs(got-want) > 0.02*want {
-		t.Errorf("whole groups %v: task-clock grew by %v ns, rusage by %v", wholeGroups, got, want)
-	}
-	if s.Targets() != opened {
-		t.Errorf("Refresh opened %d threads that were inherited", s.Targets()-opened)
-	}
-	t.Logf("whole groups %v: task-clock/rusage = %.4f of %v, %d threads opened", wholeGroups, got/want,
-		time.Duration(want), opened)
+	got = value(t, read(t, s), TaskClock) - first
+	return got, float64(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
 }
 
 // TestRefreshOpensMissedThreads leaves all threads but one out of the listing; they are older than the set.
