@@ -503,3 +503,109 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// TestMissingEventTakesNoOther plans groups with an event no kernel has first, amid and alone: the others must be
+// counted, and each count must come out under its own name.
+func TestMissingEventTakesNoOther(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	missing := kind{event: "missing", typ: unix.PERF_TYPE_SOFTWARE, config: 1 << 20}
+	software := groups(taskClock())[0].kinds
+	clock, faults := software[0], software[3]
+	wanted := []group{
+		{"first", []kind{missing, clock, faults}},
+		{"amid", []kind{faults, missing, clock}},
+		{"alone", []kind{missing}},
+	}
+	for _, wholeGroups := range []bool{true, false} {
+		p := makePlan(wanted, 0, -1, 0)
+		p.groupRead = wholeGroups && p.groupRead
+		checkMissing(t, p)
+	}
+}
+
+func checkMissing(t *testing.T, p plan) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, err := openPlanned(os.Getpid(), p, func() ([]int, error) { return []int{unix.Gettid()}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	touch(t, 499)
+	counts := read(t, s)
+	want := []Event{"missing", TaskClock, MinorFaults, MinorFaults, "missing", TaskClock, "missing"}
+	for i, c := range counts {
+		low := map[Event]float64{TaskClock: 10_000, MinorFaults: 499}[c.Event] // 499 faults take more than 10 µs
+		high := map[Event]float64{TaskClock: 1e9, MinorFaults: 499 + 60}[c.Event]
+		status := Counted
+		if c.Event == "missing" {
+			status = NotSupported
+		}
+		if c.Event != want[i] || c.Status != status || c.Value < low || c.Value > high {
+			t.Errorf("%d: %+v, want %s %s from %v to %v", i, c, want[i], status, low, high)
+		}
+	}
+	if len(counts) != len(want) || s.Files() != 4 {
+		t.Errorf("%d counts, %d files; want %d, 4", len(counts), s.Files(), len(want))
+	}
+}
+
+// BenchmarkSwitch passes a byte to and fro between two threads, two switches each way round: the cost to a target.
+func BenchmarkSwitch(b *testing.B) {
+	testenv.Need(b, testenv.Root)
+	for _, counted := range []bool{false, true} {
+		b.Run(map[bool]string{false: "alone", true: "counted"}[counted], func(b *testing.B) {
+			if counted {
+				s, err := OpenProcess(os.Getpid())
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Close()
+			}
+			pingPong(b)
+		})
+	}
+}
+
+func pingPong(b *testing.B) {
+	var to, from [2]int
+	for _, p := range []*[2]int{&to, &from} {
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			b.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(done)
+		_ = pass(to[0], from[1]) // ends when the writing end is closed
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	buf := []byte{1}
+	for b.Loop() {
+		if _, err := unix.Write(to[1], buf); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := unix.Read(from[0], buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+	closeFiles([]int{to[1]})
+	<-done
+	closeFiles([]int{to[0], from[0], from[1]})
+}
+
+func pass(in, out int) error {
+	buf := []byte{0}
+	for {
+		n, err := unix.Read(in, buf)
+		if n == 0 || err != nil {
+			return err
+		}
+		if _, err := unix.Write(out, buf); err != nil {
+			return err
+		}
+	}
+}
