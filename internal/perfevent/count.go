@@ -31,7 +31,7 @@ func (s Status) String() string {
 type Count struct {
 	Event Event
 	// Group names the events that were on the counters together. Only counts of one group may be divided.
-	Group string
+	Group Group
 	// Value is scaled for the time the event shared its counter with others (multiplexing); ns for clocks.
 	Value float64
 	// Raw is what the counters saw themselves.
@@ -74,7 +74,7 @@ func Find(counts []Count, event Event) (Count, bool) {
 // Ratio is numerator per denominator of one group, such as Instructions per Cycles, between two reads.
 type Ratio struct {
 	Numerator, Denominator float64
-	Group                  string
+	Group                  Group
 	// RunningShare is that of the interval, 0 to 1.
 	RunningShare float64
 	UserOnly     bool
@@ -116,7 +116,7 @@ func between(top0, top, bottom0, bottom Count) (Ratio, bool) {
 	return ratio, true
 }
 
-func inGroup(counts []Count, event Event, group string) (Count, bool) {
+func inGroup(counts []Count, event Event, group Group) (Count, bool) {
 	for _, c := range counts {
 		if c.Event == event && c.Group == group {
 			return c, true

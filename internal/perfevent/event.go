@@ -1,6 +1,10 @@
 package perfevent
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // Event is one counter, named as perf-stat(1) names it.
 type Event string
@@ -42,9 +46,21 @@ type kind struct {
 	kernelOnly bool
 }
 
+// Group names events that are on the counters together.
+type Group string
+
+// The groups, ordered by worth. Software holds what /proc tells as well, only less exactly, so it can be left out.
+const (
+	Software Group = "software" // TaskClock or CPUClock, ContextSwitches, CPUMigrations, MinorFaults, MajorFaults
+	Core     Group = "core"     // Cycles, Instructions, Branches, BranchMisses
+	Cache    Group = "cache"    // Cycles, Instructions, CacheReferences, CacheMisses
+	Stall    Group = "stall"    // Cycles, StalledCyclesFront, StalledCyclesBack
+	TLB      Group = "tlb"      // Instructions, DTLBLoadMisses
+)
+
 // group is a set of events that the kernel puts on the counters together or not at all, so their ratios are consistent.
 type group struct {
-	name  string
+	name  Group
 	kinds []kind
 }
 
@@ -52,40 +68,44 @@ func hardware(event Event, config uint64) kind {
 	return kind{event: event, typ: unix.PERF_TYPE_HARDWARE, config: config}
 }
 
-// groups is ordered by worth. No group is larger than four: a hyper-threaded Intel core has four general counters.
+// groups returns the chosen groups, all when none is chosen. No group is larger than four: a hyper-threaded Intel core has four general counters.
 // Cycles and instructions come again in the later groups, since IPC and misses per instruction need one and the same
 // stretch of time above and below the line.
-func groups(clock kind) []group {
+func groups(clock kind, only []Group) []group {
 	cycles := hardware(Cycles, unix.PERF_COUNT_HW_CPU_CYCLES)
 	instructions := hardware(Instructions, unix.PERF_COUNT_HW_INSTRUCTIONS)
-	return []group{
-		{"software", []kind{
+	all := []group{
+		{Software, []kind{
 			clock,
 			{event: ContextSwitches, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, kernelOnly: true},
 			{event: CPUMigrations, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_MIGRATIONS, kernelOnly: true},
 			{event: MinorFaults, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MIN},
 			{event: MajorFaults, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MAJ},
 		}},
-		{"core", []kind{
+		{Core, []kind{
 			cycles, instructions,
 			hardware(Branches, unix.PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
 			hardware(BranchMisses, unix.PERF_COUNT_HW_BRANCH_MISSES),
 		}},
-		{"cache", []kind{
+		{Cache, []kind{
 			cycles, instructions,
 			hardware(CacheReferences, unix.PERF_COUNT_HW_CACHE_REFERENCES),
 			hardware(CacheMisses, unix.PERF_COUNT_HW_CACHE_MISSES),
 		}},
-		{"stall", []kind{
+		{Stall, []kind{
 			cycles,
 			hardware(StalledCyclesFront, unix.PERF_COUNT_HW_STALLED_CYCLES_FRONTEND),
 			hardware(StalledCyclesBack, unix.PERF_COUNT_HW_STALLED_CYCLES_BACKEND),
 		}},
-		{"tlb", []kind{
+		{TLB, []kind{
 			instructions,
 			{event: DTLBLoadMisses, typ: unix.PERF_TYPE_HW_CACHE, config: dTLBReadMiss},
 		}},
 	}
+	if len(only) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(g group) bool { return !slices.Contains(only, g.name) })
 }
 
 func taskClock() kind {

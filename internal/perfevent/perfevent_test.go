@@ -40,7 +40,7 @@ func thisThread(t testing.TB) *Set {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	s, err := openThreads(os.Getpid(), func() ([]int, error) { return []int{unix.Gettid()}, nil })
+	s, err := openThreads(os.Getpid(), nil, func() ([]int, error) { return []int{unix.Gettid()}, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	time.Sleep(3 * time.Second / ticksPerSecond) // else the threads this process began with are unsure
 	for _, wholeGroups := range []bool{true, false} {
-		p := makePlan(groups(taskClock()), 0, -1, 0)
+		p := makePlan(groups(taskClock(), nil), 0, -1, 0)
 		if wholeGroups && !p.groupRead {
 			t.Log("this kernel cannot read inherited groups whole (before 6.13)")
 			continue
@@ -256,7 +256,7 @@ func TestUserOnlyWhenParanoid(t *testing.T) {
 		t.Skipf("kernel.perf_event_paranoid is %s, not 2", paranoid())
 	}
 	onlyUser(t, func() error {
-		s, err := openThreads(os.Getpid(), func() ([]int, error) { return []int{unix.Gettid()}, nil })
+		s, err := openThreads(os.Getpid(), nil, func() ([]int, error) { return []int{unix.Gettid()}, nil })
 		if err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func TestHardwareIsCountedOrExplained(t *testing.T) {
 	s := thisThread(t)
 	counts := read(t, s)
 	for _, c := range counts {
-		if c.Group == "software" {
+		if c.Group == Software {
 			continue
 		}
 		if c.Status == NotCounted || (c.Status != Counted) != (c.Reason != "") || (c.Status != Counted && c.Value != 0) {
@@ -335,6 +335,22 @@ func TestHost(t *testing.T) {
 	})
 }
 
+func TestOnlyTheChosenGroups(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	s, err := OpenProcess(os.Getpid(), Core)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var got []Event
+	for _, c := range read(t, s) {
+		got = append(got, c.Event)
+	}
+	if diff := cmp.Diff([]Event{Cycles, Instructions, Branches, BranchMisses}, got); diff != "" {
+		t.Errorf("events of the core group (-want +got):\n%s", diff)
+	}
+}
+
 func TestGoneProcessIsAnError(t *testing.T) {
 	if s, err := OpenProcess(1<<22 + 1); err == nil { // above the largest pid, PID_MAX_LIMIT
 		s.Close()
@@ -348,7 +364,7 @@ func TestGoneProcessIsAnError(t *testing.T) {
 
 func TestTruncationIsCounted(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	p := makePlan(groups(taskClock()), 0, -1, 0)
+	p := makePlan(groups(taskClock(), nil), 0, -1, 0)
 	s := newSet(os.Getpid())
 	defer s.Close()
 	s.plan, s.room = p, 2*p.size()
@@ -393,7 +409,7 @@ func TestTallyScalesEachInterval(t *testing.T) {
 }
 
 func TestRatioOfOneGroupOnly(t *testing.T) {
-	count := func(e Event, group string, v float64, running uint64) Count {
+	count := func(e Event, group Group, v float64, running uint64) Count {
 		c := Count{Event: e, Group: group, Value: v, Enabled: 100, Running: running, Status: Counted}
 		if running == 0 {
 			c.Status = NotCounted
@@ -480,7 +496,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, wholeGroups := range []bool{true, false} {
 		name := map[bool]string{true: "groups", false: "events"}[wholeGroups]
 		b.Run(name, func(b *testing.B) {
-			p := makePlan(groups(taskClock()), 0, -1, 0)
+			p := makePlan(groups(taskClock(), nil), 0, -1, 0)
 			p.groupRead = wholeGroups && p.groupRead
 			start := time.Now()
 			s, err := openPlanned(os.Getpid(), p, func() ([]int, error) { return threads(os.Getpid()) })
@@ -509,7 +525,7 @@ func BenchmarkRead(b *testing.B) {
 func TestMissingEventTakesNoOther(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	missing := kind{event: "missing", typ: unix.PERF_TYPE_SOFTWARE, config: 1 << 20}
-	software := groups(taskClock())[0].kinds
+	software := groups(taskClock(), nil)[0].kinds
 	clock, faults := software[0], software[3]
 	wanted := []group{
 		{"first", []kind{missing, clock, faults}},

@@ -19,13 +19,13 @@ type plan struct {
 }
 
 type plannedGroup struct {
-	name  string
+	name  Group
 	slots []slot // the ones that can be opened
 }
 
 type slot struct {
 	kind     kind
-	group    string
+	group    Group
 	index    int // of its Count
 	userOnly bool
 	status   Status

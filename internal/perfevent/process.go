@@ -20,12 +20,14 @@ const settleTries = 3
 // OpenProcess counts all threads of a process, and those they create later, by inheritance; processes forked by it are
 // left out where the kernel can (5.13, see Children). Refusals are not errors: the events come back Denied with the
 // remedy. The error is for a process that is gone or has no descriptors left to count it with.
-func OpenProcess(pid int) (*Set, error) {
-	return openThreads(pid, func() ([]int, error) { return threads(pid) })
+//
+// only chooses groups; none means all.
+func OpenProcess(pid int, only ...Group) (*Set, error) {
+	return openThreads(pid, only, func() ([]int, error) { return threads(pid) })
 }
 
-func openThreads(pid int, list func() ([]int, error)) (*Set, error) {
-	return openPlanned(pid, makePlan(groups(taskClock()), 0, -1, 0), list)
+func openThreads(pid int, only []Group, list func() ([]int, error)) (*Set, error) {
+	return openPlanned(pid, makePlan(groups(taskClock(), only), 0, -1, 0), list)
 }
 
 func openPlanned(pid int, p plan, list func() ([]int, error)) (*Set, error) {

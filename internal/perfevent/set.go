@@ -1,7 +1,9 @@
 // Package perfevent counts hardware and software events of a process or of whole CPUs with perf_event_open(2).
 //
 // It only counts: no sampling, no ring buffer. Measures from the opening of the set on; misses what ran before.
-// Costs the target some work at each switch of a counted thread, and the reader one system call a group and thread.
+// Costs the reader one system call a group and thread (0.9 µs each; 500 threads 0.44 ms a reading of the software
+// group), and the target 2.1 µs at each context switch of a counted thread (software group, 6.18, a virtual machine): a
+// process that switches 100,000 times a second would lose a fifth of a CPU, so look at its rate in /proc before.
 package perfevent
 
 import (
@@ -79,12 +81,14 @@ func (s *Set) Children() bool { return s.pid != 0 && s.plan.bits&inheritThread =
 // OpenHost counts everything on the given CPUs. Needs CAP_PERFMON (CAP_SYS_ADMIN before 5.8) or
 // kernel.perf_event_paranoid <= 0; without, the set is returned with every event Denied. Instead of task-clock it has
 // cpu-clock, which is wall time a CPU. The error is for arguments and for running out of descriptors only.
-func OpenHost(cpus []int) (*Set, error) {
+//
+// only chooses groups; none means all.
+func OpenHost(cpus []int, only ...Group) (*Set, error) {
 	if len(cpus) == 0 {
 		return nil, errors.New("no CPU to count on")
 	}
 	s := newSet(0)
-	s.plan = makePlan(groups(cpuClock()), -1, cpus[0], 0)
+	s.plan = makePlan(groups(cpuClock(), only), -1, cpus[0], 0)
 	for _, cpu := range cpus {
 		s.open(-1, cpu)
 	}
