@@ -391,7 +391,11 @@ func TestTallyScalesEachInterval(t *testing.T) {
 		{"always on", [][3]uint64{{100, 10, 10}, {300, 30, 30}}, 300},
 		{"half of the time", [][3]uint64{{100, 10, 5}}, 200},
 		{"only the second interval is multiplexed", [][3]uint64{{100, 10, 10}, {200, 30, 20}}, 300},
-		{"an interval without the counter is covered by the next", [][3]uint64{{100, 10, 10}, {100, 20, 10}, {200, 30, 20}}, 300},
+		{
+			"an interval without the counter is covered by the next",
+			[][3]uint64{{100, 10, 10}, {100, 20, 10}, {200, 30, 20}},
+			300,
+		},
 		{"never on a counter", [][3]uint64{{0, 10, 0}}, 0},
 		{"going back is not taken", [][3]uint64{{100, 10, 10}, {90, 20, 20}}, 100},
 	}

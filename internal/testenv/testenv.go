@@ -1,4 +1,5 @@
-// Package testenv says what a test needs from the machine, and turns a missing need into a skip or, on request, a failure.
+// Package testenv says what a test needs from the machine, and turns a missing need into a skip or, on request, a
+// failure.
 package testenv
 
 import (
