@@ -54,24 +54,19 @@ func unavailableRules(err error) error {
 // appendRules adds nftables' and the legacy tables' rules up: a packet walks both. The nat chains are left out of the
 // hooks, because only the first packet of a connection walks them.
 func appendRules(a *recording.Appender, n namespace, s netfilter.Summary) {
-	nat := s.NATRules
 	walked := map[string]int{}
 	for hook, h := range s.IPv4 {
 		walked[hook] += h.Packet + h.PacketJumped
 	}
 	for _, t := range s.Legacy {
-		if t.Family != "ip" {
-			continue
-		}
-		if t.Name == "nat" {
-			nat += t.Rules
+		if t.Family != "ip" || t.Name == "nat" {
 			continue
 		}
 		for hook, entries := range t.EntriesByHook {
 			walked[hook] += entries
 		}
 	}
-	a.Gauge(metric.NATRules, float64(nat), n.label)
+	a.Gauge(metric.NATRules, float64(s.NATRules), n.label)
 	a.None(metric.NetfilterRules)
 	for hook, rules := range walked {
 		a.Gauge(metric.NetfilterRules, float64(rules), n.label, hook)
