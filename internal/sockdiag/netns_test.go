@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,11 +99,32 @@ func connections(t testing.TB, n, listener int, to unix.Sockaddr) (clients, serv
 // timeWaits leaves n client sockets in TIME_WAIT: the side that closes first keeps it.
 func timeWaits(t testing.TB, n, listener int, to unix.Sockaddr) {
 	t.Helper()
+	eof := make([]byte, 1)
 	for range n {
 		c, s := connect(t, listener, to)
 		check(t, unix.Close(c))
+		// Without waiting for the FIN both sides might close at once, and both keep a TIME_WAIT.
+		if n, err := unix.Read(s, eof); n != 0 || err != nil {
+			t.Fatalf("read %d bytes, error %v, want the end", n, err)
+		}
 		check(t, unix.Close(s))
 	}
+	awaitNone(t, StatesOf(FinWait1, Closing, LastAck))
+}
+
+// awaitNone waits until no socket is in one of the passing states: loopback packets go through a softirq that
+// may be put off to ksoftirqd.
+func awaitNone(t testing.TB, states States) {
+	t.Helper()
+	c := open(t)
+	for start := time.Now(); time.Since(start) < testTimeout; time.Sleep(time.Millisecond) {
+		n := 0
+		check(t, c.Dump(unix.AF_UNSPEC, states, false, func(*Socket) error { n++; return nil }))
+		if n == 0 {
+			return
+		}
+	}
+	t.Fatalf("still sockets in states %#x after %v", uint32(states), testTimeout)
 }
 
 // manyTimeWaits leaves n sockets in TIME_WAIT, 10,000 for each destination: connect gets slow when more than

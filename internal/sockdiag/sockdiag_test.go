@@ -37,6 +37,7 @@ func population(t testing.TB) stateCounts {
 	for _, c := range clients { // leaves FIN_WAIT2 here and CLOSE_WAIT over there
 		check(t, unix.Shutdown(c, unix.SHUT_WR))
 	}
+	awaitNone(t, StatesOf(FinWait1))
 	timeWaits(t, 211, l4, to4(p4))
 	timeWaits(t, 19, l6, to6)
 	return stateCounts{
@@ -192,6 +193,7 @@ func TestDumpInfo(t *testing.T) {
 	}
 	_, err := unix.Write(clients[0], buf[:unread])
 	check(t, err)
+	awaitAck(t, clients[0])
 	cookie, err := unix.GetsockoptUint64(clients[0], unix.SOL_SOCKET, unix.SO_COOKIE)
 	check(t, err)
 	want, err := unix.GetsockoptTCPInfo(clients[0], unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -233,6 +235,19 @@ func TestDumpInfo(t *testing.T) {
 	if ci.LastDataSent > 5000 || si.LastDataRecv > 5000 {
 		t.Errorf("last data %d ms and %d ms ago", ci.LastDataSent, si.LastDataRecv)
 	}
+}
+
+// awaitAck waits until the peer has acknowledged everything: it may delay that by 40 ms and more.
+func awaitAck(t *testing.T, fd int) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < testTimeout; time.Sleep(time.Millisecond) {
+		unacked, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+		check(t, err)
+		if unacked == 0 {
+			return
+		}
+	}
+	t.Fatalf("data not acknowledged in %v", testTimeout)
 }
 
 func TestDumpDualStack(t *testing.T) {
