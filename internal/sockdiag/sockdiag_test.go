@@ -229,7 +229,8 @@ func TestDumpInfo(t *testing.T) {
 	// Nothing moves any more, so getsockopt's answer, decoded by x/sys's struct, is the same but for the clocks.
 	if ci.RTT != want.Rtt || ci.RTTVar != want.Rttvar || ci.MinRTT != want.Min_rtt || ci.RTT == 0 ||
 		ci.SndCwnd != want.Snd_cwnd || ci.SegsIn != want.Segs_in || ci.SegsOut != want.Segs_out ||
-		ci.DeliveryRate != want.Delivery_rate || ci.BusyTime != want.Busy_time || ci.TotalRetrans != want.Total_retrans {
+		ci.DeliveryRate != want.Delivery_rate || ci.BusyTime != want.Busy_time ||
+		ci.TotalRetrans != want.Total_retrans {
 		t.Errorf("got %+v\nwant %+v", *ci, *want)
 	}
 	if ci.LastDataSent > 5000 || si.LastDataRecv > 5000 {
