@@ -85,7 +85,7 @@ func BenchmarkDumpVersusSS(b *testing.B) {
 }
 
 // BenchmarkDumpInfo is the dearest dump: established connections with tcp_info. Compare cpu-ns/socket with and
-// without.
+// without, in a run of its own: the hash table is full of other benchmarks' TIME_WAIT for a minute.
 func BenchmarkDumpInfo(b *testing.B) {
 	enterNamespace(b)
 	const pairs = 400 // within the usual limit of 1024 descriptors
