@@ -20,7 +20,8 @@ import (
 // Cgroup is a control group below the lab's own directory: in the v1 hierarchy of each controller where that is
 // mounted, else in v2. The memory group is made when a limit is set, so that other processes keep theirs.
 type Cgroup struct {
-	rel string // pd-<name>-<pid>/a/b
+	rel    string  // pd-<name>-<pid>/a/b
+	parent *Cgroup // nil for the lab's own directory
 
 	mu   sync.Mutex
 	dirs map[string]groupDir // by controller
@@ -53,19 +54,20 @@ func (l *Lab) Cgroup(path ...string) (*Cgroup, error) {
 	if known != nil {
 		return known, nil
 	}
+	c := &Cgroup{rel: rel, dirs: map[string]groupDir{}, home: map[int]string{}}
 	if len(path) > 0 {
-		if _, err := l.Cgroup(path[:len(path)-1]...); err != nil { // so that Close removes each level
+		var err error
+		if c.parent, err = l.Cgroup(path[:len(path)-1]...); err != nil {
 			return nil, err
 		}
 	}
-	c := &Cgroup{rel: rel, dirs: map[string]groupDir{}, home: map[int]string{}}
 	if _, err := c.dir("cpu"); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	l.cgroups[rel] = c
 	l.mu.Unlock()
-	return c, l.onClose(c.remove)
+	return c, l.onClose(c.remove) // each level removes its own, the innermost first
 }
 
 // Dir is the directory of a controller ("cpu" or "memory") for the group, made when it is not there yet.
@@ -90,28 +92,29 @@ func (c *Cgroup) dir(controller string) (groupDir, error) {
 	if err != nil {
 		return groupDir{}, err
 	}
-	if err := h.make(controller, c.rel); err != nil {
-		return groupDir{}, err
+	if c.parent != nil {
+		if _, err := c.parent.dir(controller); err != nil {
+			return groupDir{}, err
+		}
 	}
 	d := groupDir{hierarchy: h, path: filepath.Join(h.root, c.rel)}
+	if err := d.make(controller); err != nil {
+		return groupDir{}, err
+	}
 	c.dirs[controller] = d
 	return d, nil
 }
 
-// make creates rel and its ancestors, and in v2 hands each the controller.
-func (h hierarchy) make(controller, rel string) error {
-	dir := h.root
-	for element := range strings.SplitSeq(rel, "/") {
-		if h.v2 {
-			control := filepath.Join(dir, "cgroup.subtree_control")
-			if err := os.WriteFile(control, []byte("+"+controller), 0); err != nil {
-				return fmt.Errorf("enable cgroup controller %s: %w", controller, err)
-			}
+// make creates the directory; in v2 its parent hands it the controller.
+func (d groupDir) make(controller string) error {
+	if d.v2 {
+		control := filepath.Join(filepath.Dir(d.path), "cgroup.subtree_control")
+		if err := os.WriteFile(control, []byte("+"+controller), 0); err != nil {
+			return fmt.Errorf("enable cgroup controller %s: %w", controller, err)
 		}
-		dir = filepath.Join(dir, element)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("make cgroup: %w", err)
-		}
+	}
+	if err := os.Mkdir(d.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make cgroup: %w", err)
 	}
 	return nil
 }
