@@ -179,12 +179,15 @@ func (c *Child) Wait() (Stats, error) {
 	return c.Stats(), err
 }
 
+// childGrace is longer than the second that a program built with -race sleeps at its exit (atexit_sleep_ms).
+const childGrace = 5 * time.Second
+
 // Stop asks the child to end, and returns its last report.
 func (c *Child) Stop() (Stats, error) {
 	_ = c.stdin.Close() // an error means that it was closed before
 	select {
 	case <-c.Done():
-	case <-time.After(stopGrace):
+	case <-time.After(childGrace):
 		if err := c.Process.Stop(); err != nil {
 			return c.Stats(), err
 		}

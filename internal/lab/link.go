@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -30,7 +31,32 @@ func (l *Lab) Link(a, b *Host, aCIDR, bCIDR string) (aDev, bDev string, err erro
 	if err := l.onClose(func() error { return a.removeDevice(aDev) }); err != nil {
 		return "", "", err
 	}
-	return aDev, bDev, errors.Join(a.configure(aDev, aCIDR), b.configure(bDev, bCIDR))
+	if err := errors.Join(a.configure(aDev, aCIDR), b.configure(bDev, bCIDR)); err != nil {
+		return "", "", err
+	}
+	return aDev, bDev, errors.Join(a.awaitUp(aDev), b.awaitUp(bDev))
+}
+
+const (
+	upWait = 10 * time.Second // the work waits for the rtnl lock, which the removal of other namespaces holds
+	upPoll = time.Millisecond
+)
+
+// awaitUp waits until dev sends: a device that was just brought up drops everything until a kernel worker has seen its
+// carrier and attached its queue (linkwatch_do_dev in net/core/link_watch.c), and the first SYN would be lost for 1 s.
+func (h *Host) awaitUp(dev string) error {
+	for deadline := time.Now().Add(upWait); ; time.Sleep(upPoll) {
+		link, err := h.nl.LinkByName(dev)
+		if err != nil {
+			return fmt.Errorf("host %s: device %s: %w", h.name, dev, err)
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("host %s: device %s is %s after %v", h.name, dev, link.Attrs().OperState, upWait)
+		}
+	}
 }
 
 // Port is a host to be joined to a bridge, with its address as CIDR.
@@ -62,7 +88,10 @@ func (l *Lab) Bridge(h *Host, cidr string, ports ...Port) (string, error) {
 			return "", err
 		}
 	}
-	return name, nil
+	if len(ports) == 0 {
+		return name, nil // without a port it has no carrier
+	}
+	return name, h.awaitUp(name)
 }
 
 func (h *Host) enslave(dev, bridge string) error {

@@ -73,11 +73,7 @@ func dial(ctx context.Context, open socketFunc, to netip.AddrPort, from bindTo, 
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	file := os.NewFile(uintptr(fd), "socket")
-	defer context.AfterFunc(ctx, func() { _ = file.SetDeadline(time.Unix(1, 0)) })()
-	if err := file.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	if err := waitConnected(file); err != nil {
+	if err := within(ctx, file, timeout, func() error { return waitConnected(file) }); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
