@@ -240,7 +240,8 @@ func TestSysctl(t *testing.T) {
 	h := newHost(t, l, "a")
 	for _, key := range []string{
 		"net.core.netdev_max_backlog", "net.netfilter.nf_conntrack_max", "net.nf_conntrack_max",
-		"net/core/netdev_max_backlog", "net/../kernel/pid_max", "kernel.pid_max", "vm.swappiness", "net.core.rps_sock_flow_entries",
+		"net/core/netdev_max_backlog", "net/../kernel/pid_max", "kernel.pid_max", "vm.swappiness",
+		"net.core.rps_sock_flow_entries",
 	} {
 		if err := h.Sysctl(key, "65536"); err == nil {
 			t.Errorf("%s: written, want a refusal: it is global", key)
@@ -346,7 +347,9 @@ func TestChildModes(t *testing.T) {
 		{ChildOptions{Mode: ModeOpenFDs, FDs: FDOptions{Count: 50, Limit: 4096}}, 50},
 		{ChildOptions{Mode: ModeOpenFDs, FDs: FDOptions{Count: 20, PerSecond: 100}}, 20},
 		{ChildOptions{Mode: ModeCloseWait, Addr: serverAddr, Client: ClientOptions{Count: 20, Rate: 100}}, 20},
-		{ChildOptions{Mode: ModeSpin, Name: "bursty", Spin: SpinOptions{Burst: time.Millisecond, Every: 20 * time.Millisecond}}, 20},
+		{ChildOptions{
+			Mode: ModeSpin, Name: "bursty", Spin: SpinOptions{Burst: time.Millisecond, Every: 20 * time.Millisecond},
+		}, 20},
 		{ChildOptions{Mode: ModeSleep}, 0},
 	} {
 		t.Run(string(test.options.Mode), func(t *testing.T) {
