@@ -1,9 +1,20 @@
-// Command perfdoctor says what holds a Linux system back, with numbers and arithmetic, and what to change first.
+// Command perfdoctor tells what holds a Linux system back, with the numbers that prove it, and what to change first.
 package main
 
-import "fmt"
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
 
-// version is set by the linker (see Makefile).
-var version = "devel"
+	"github.com/perfdoctor/perfdoctor/internal/cli"
+)
 
-func main() { fmt.Println("perfdoctor", version) }
+// version is set by the build (-X main.version).
+var version = "unknown"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	os.Exit(cli.Run(ctx, version, os.Args[1:], cli.Streams{Out: os.Stdout, Err: os.Stderr}))
+}
