@@ -115,10 +115,7 @@ func openRetry(path string) (int, error) {
 // ReadStat reads /proc/PID/stat, or /proc/PID/task/TID/stat when tid is not 0. buf is scratch space; the returned
 // slice is the same space, perhaps grown, for the next call.
 func (h *Host) ReadStat(pid, tid int, buf []byte) (Stat, []byte, error) {
-	path := h.pidPath(pid, "stat")
-	if tid != 0 {
-		path = h.pidPath(pid, "task/"+strconv.Itoa(tid)+"/stat")
-	}
+	path := h.statPath(pid, tid)
 	b, err := ReadFile(path, buf)
 	if err != nil {
 		return Stat{}, buf, h.processError(pid, err)
@@ -128,6 +125,17 @@ func (h *Host) ReadStat(pid, tid int, buf []byte) (Stat, []byte, error) {
 		return Stat{}, b, fmt.Errorf("%s: %w", path, err)
 	}
 	return st, b, nil
+}
+
+// statPath builds the path in one allocation, as it is built for every thread each second.
+func (h *Host) statPath(pid, tid int) string {
+	var space [96]byte
+	b := append(space[:0], h.Proc...)
+	b = strconv.AppendInt(append(b, '/'), int64(pid), 10)
+	if tid != 0 {
+		b = strconv.AppendInt(append(b, "/task/"...), int64(tid), 10)
+	}
+	return string(append(b, "/stat"...))
 }
 
 // processError turns the error of reading a file of a process into what the user should know.

@@ -110,7 +110,7 @@ func (h *Host) statsOf(ctx context.Context, pids []int) (map[int]Stat, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		b, err := ReadFile(h.pidPath(pid, "stat"), buf)
+		b, err := ReadFile(h.statPath(pid, 0), buf)
 		if ended(err) || errors.Is(err, fs.ErrPermission) {
 			continue
 		}
