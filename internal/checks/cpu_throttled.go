@@ -38,16 +38,20 @@ func runCPUThrottled(p *check.Pass) error {
 	if t == nil || err != nil {
 		return err
 	}
+	if t.bursty(p) { // cpu-throttled-burst speaks of it, or nobody
+		p.Read(t.use.Named("mean use"))
+		return nil
+	}
 	p.Read(t.share)
-	if t.share.Below(p.Param(paramThrottledShare)) || t.bursty(p) {
-		return nil // a burst is the finding of cpu-throttled-burst
+	if t.share.Below(p.Param(paramThrottledShare)) {
+		return nil
 	}
 	f := check.Finding{
 		Subject:  t.subject(),
 		Severity: t.severity(p),
-		Summary:  fmt.Sprintf("Stopped in %s of its periods by a CPU limit of %s, %s.", t.share.Text(), t.quota.Text(), t.where()),
+		Summary:  fmt.Sprintf("Stopped in %s of its periods by the CPU limit of %s %s.", t.share.Text(), t.quota.Text(), t.where()),
 		Evidence: t.evidence(),
-		Remedies: []check.Remedy{t.raise(p), t.fewerThreads()},
+		Remedies: []check.Remedy{t.raise(p), t.fewerThreads(p)},
 		Placebos: []string{"A higher request, weight or share: it divides a busy host, but does not lift a limit."},
 		Disproof: "nr_throttled stays the same under load: cat " + cgroupFile(t.cgroup, "cpu.stat"),
 		Notes:    t.others,

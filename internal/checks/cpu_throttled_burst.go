@@ -42,24 +42,24 @@ func runCPUThrottledBurst(p *check.Pass) error {
 	if t.use == nil {
 		return check.NotAssessed("record at least two samples (--duration of two intervals or more)", "the CPU use of cgroup %s was read less than twice", t.cgroup)
 	}
-	p.Read(t.use.Per(t.quota).Named("mean use / limit"))
+	p.Read(*t.use)
 	if t.share.Below(p.Param(paramThrottledShare)) || !t.bursty(p) {
 		return nil
 	}
-	remedies := []check.Remedy{t.fewerThreads(), t.unlimit()}
+	remedies := []check.Remedy{t.fewerThreads(p), t.unlimit()}
 	if b, ok := t.burst(p); ok {
 		remedies = append([]check.Remedy{b}, remedies...)
 	}
 	p.Report(check.Finding{
 		Subject:  t.subject(),
 		Severity: t.severity(p),
-		Summary: fmt.Sprintf("Mean use is %s of the %s limit %s, yet %s of periods are stopped: p99 suffers.",
-			t.use.Per(t.quota).Text(), t.quota.Text(), t.where(), t.share.Text()),
+		Summary: fmt.Sprintf("Stopped in %s of its periods at a mean use of %s of the limit: the average is fine, p99 is not.",
+			t.share.Text(), t.use.Per(t.quota).Text()),
 		Evidence: t.evidence(),
 		Remedies: remedies,
 		Placebos: []string{"Raising the limit a little: a burst of many threads uses that up as well."},
 		Disproof: "nr_throttled stays the same under load: cat " + cgroupFile(t.cgroup, "cpu.stat"),
-		Notes:    t.others,
+		Notes:    append([]string{fmt.Sprintf("the limit of %s is %s", t.quota.Text(), t.where())}, t.others...),
 	})
 	return nil
 }

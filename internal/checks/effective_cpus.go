@@ -44,15 +44,3 @@ func wholeCPUs(v quantity.Value) quantity.Value {
 	}
 	return v
 }
-
-// cpuSizedPools are the starts of the names of pools that runtimes and frameworks size by the number of CPUs they see. Names are cut at 15
-// bytes by the kernel (TASK_COMM_LEN). Pools that are sized by load, such as http-nio-8080-exec, and Go's Ms do not belong here.
-var cpuSizedPools = []string{
-	"GC Thread", "ParGC Thread", "G1 Conc", "G1 Refine", "ZWorker", "Shenandoah GC", // HotSpot collectors
-	"C1 CompilerThre", "C2 CompilerThre", // HotSpot compilers
-	"epollEventLoopG", "nioEventLoopGro", "multiThreadIoEv", // Netty 4.1, 4.2
-	"reactor-http-ep", "reactor-http-ni", "vert.x-eventloo", // on top of Netty
-	"ForkJoinPool", "RxComputationTh", "akka.actor.defa", "io-compute", // JVM libraries
-	"tokio-runtime-w", // Rust
-	".NET Server GC",  // one a CPU
-}

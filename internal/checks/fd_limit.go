@@ -41,7 +41,7 @@ Disproof: the number falls again by itself within minutes.`,
 }
 
 func runFDLimit(p *check.Pass) error {
-	if s := fullest(p, metric.ProcessFDs, metric.ProcessFDLimit); s != nil {
+	if s := fullestShare(p, metric.ProcessFDs, metric.ProcessFDLimit); s != nil {
 		p.Read(s.share.Named("open files / limit"))
 	}
 	for _, s := range limitShares(p, metric.ProcessFDs, metric.ProcessFDLimit) {
@@ -57,7 +57,7 @@ func fdFinding(p *check.Pass, s *limitShare) check.Finding {
 	f := check.Finding{
 		Subject:  pidSubject(pid, s.label("comm")),
 		Severity: check.Info,
-		Summary:  fmt.Sprintf("%s of %s may be open: %s%s", s.used.Text(), s.limit.Text(), s.share.Text(), s.forecast(p)),
+		Summary:  fmt.Sprintf("%.0f of at most %s are open, %s of the limit%s", s.used.Number(), s.limit.Text(), s.share.Text(), s.forecast(p)),
 		Evidence: s.evidence(),
 		Remedies: []check.Remedy{
 			{

@@ -72,7 +72,7 @@ func runIPCLow(p *check.Pass) error {
 	if cpus.Below(p.Param(paramIPCBusy)) {
 		return nil
 	}
-	ipc := c.per("instructions", "cycles").Named("instructions per cycle")
+	ipc := c.ipc()
 	p.Read(ipc)
 	if ipc.AtLeast(p.Param(paramIPC)) {
 		return nil
@@ -117,11 +117,11 @@ func noPMU(p *check.Pass) error {
 
 func (h *hardwareCounters) has(event string) bool { _, ok := h.events[event]; return ok }
 
-func (h *hardwareCounters) value(event string) quantity.Value {
-	return quantity.Of(event, h.events[event], quantity.Unit(event))
+// ipc counts in thousands of millions, to be read.
+func (h *hardwareCounters) ipc() quantity.Value {
+	return quantity.Of("", h.events["instructions"]/1e9, "G instructions").Per(quantity.Of("", h.events["cycles"]/1e9, "G cycles")).
+		As(ipcUnit).Named("instructions per cycle")
 }
-
-func (h *hardwareCounters) per(a, b string) quantity.Value { return h.value(a).Per(h.value(b)) }
 
 // cpus gives the CPUs used: task-clock counts nanoseconds.
 func (h *hardwareCounters) cpus() quantity.Value {
@@ -139,7 +139,7 @@ func (h *hardwareCounters) ratios() []quantity.Value {
 		{"stalled-cycles-backend", "cycles", "cycles waiting for memory or a unit"},
 	} {
 		if h.has(r.part) && h.events[r.whole] > 0 {
-			v := quantity.Of("", h.events[r.part], quantity.Events).Per(quantity.Of("", h.events[r.whole], quantity.Events))
+			v := quantity.Of("", h.events[r.part]/1e6, "M events").Per(quantity.Of("", h.events[r.whole]/1e6, "M events"))
 			out = append(out, v.Named("%s", r.label))
 		}
 	}
@@ -155,7 +155,7 @@ func ipcFinding(p *check.Pass, c *hardwareCounters, ipc, cpus quantity.Value) ch
 		Subject:    subject,
 		Severity:   check.Info,
 		Confidence: check.Medium,
-		Summary:    fmt.Sprintf("%s at %.2f instructions per cycle: most cycles wait.", cpus.Text()+" busy", ipc.Number()),
+		Summary:    fmt.Sprintf("%s busy at %.2f instructions per cycle: most cycles wait.", cpus.Text(), ipc.Number()),
 		Evidence:   append([]quantity.Value{ipc, cpus}, c.ratios()...),
 		Remedies: []check.Remedy{{
 			Action:  "Find the code that waits, and whether threads write to one cache line; a JVM: look for type pollution (JDK-8180450).",

@@ -26,8 +26,8 @@ type limitShare struct {
 	growth quantity.Value
 }
 
-// fullest gives the pair of equal labels whose share of its limit is the highest, nil when nothing has a limit.
-func fullest(p *check.Pass, used, limit *metric.Gauge) *limitShare {
+// fullestShare gives the pair of equal labels whose share of its limit is the highest, nil when nothing has a limit.
+func fullestShare(p *check.Pass, used, limit *metric.Gauge) *limitShare {
 	var best *limitShare
 	for _, s := range limitShares(p, used, limit) {
 		if best == nil || s.share.Above(best.share) {
@@ -58,14 +58,12 @@ func shareOf(u, l recording.GaugeSeries) *limitShare {
 	unit := u.Metric.Describe().Unit
 	s := &limitShare{labels: l.Labels, series: u, used: quantity.Of("in use", u.Last(), unit), limit: quantity.Of("limit", l.Last(), unit)}
 	s.share = s.used.Per(s.limit).Named("in use / limit")
-	span := quantity.Of("window", u.Span().Seconds(), quantity.Seconds)
-	rise := riseOfHalves(u.Points)
-	if rise <= 0 || span.Number() <= 0 {
+	rise, apart := riseOfHalves(u.Points)
+	if rise <= 0 || apart <= 0 {
 		return s
 	}
-	// The means of the two halves of the window are half of it apart.
-	s.growth = quantity.Of("rise between the halves of the window", rise, unit).
-		Per(quantity.Of("half the window", span.Number()/2, quantity.Seconds)).Named("growth")
+	s.growth = quantity.Of("rise", rise, unit).Per(quantity.Of("time between", apart, quantity.Seconds)).
+		Named("growth, first half of the window to the second")
 	if free := s.limit.Minus(s.used); free.Number() > 0 {
 		left := quantity.Of("free", free.Number(), unit).Per(quantity.Of("growth", s.growth.Number(), s.growth.Unit())).As(quantity.Seconds).Named("full in")
 		s.left = &left
@@ -73,20 +71,16 @@ func shareOf(u, l recording.GaugeSeries) *limitShare {
 	return s
 }
 
-// riseOfHalves gives how much the mean of the second half of the points is above that of the first: one outlier at an end makes no trend.
-func riseOfHalves(points []recording.Point) float64 {
+// riseOfHalves gives how much the mean of the second half of the points is above that of the first, and how many seconds their
+// mean times are apart: one outlier at an end makes no trend.
+func riseOfHalves(points []recording.Point) (rise, apart float64) {
 	n := len(points) / 2
-	if n == 0 {
-		return 0
+	for i := range n {
+		first, second := points[i], points[len(points)-n+i]
+		rise += (second.Value - first.Value) / float64(n)
+		apart += (second.At - first.At).Seconds() / float64(n)
 	}
-	mean := func(ps []recording.Point) float64 {
-		t := 0.0
-		for _, q := range ps {
-			t += q.Value
-		}
-		return t / float64(len(ps))
-	}
-	return mean(points[len(points)-n:]) - mean(points[:n])
+	return rise, apart
 }
 
 // soon reports that it is full within the time of the parameter.

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -42,7 +43,7 @@ Disproof: memory.events of the group shows no further max or high events under l
 }
 
 func runMemoryLimit(p *check.Pass) error {
-	s := fullest(p, metric.CgroupWorkingSet, metric.CgroupMemoryLimit)
+	s := fullestShare(p, metric.CgroupWorkingSet, metric.CgroupMemoryLimit)
 	if s == nil {
 		return nil
 	}
@@ -56,7 +57,7 @@ func runMemoryLimit(p *check.Pass) error {
 		Severity: check.Info,
 		Summary:  fmt.Sprintf("The working set is %s of the memory limit %s%s", s.share.Text(), s.levelsAbove(), s.forecast(p)),
 		Evidence: s.evidence(),
-		Remedies: []check.Remedy{moreMemory(s)},
+		Remedies: []check.Remedy{raiseMemoryLimit(s)},
 		Placebos: []string{"Dropping caches: the working set is what cannot be dropped."},
 		Disproof: "No further max events under load: cat " + cgroupFile(cgroup, "memory.events"),
 	}
@@ -84,9 +85,10 @@ func limitHits(p *check.Pass, s *limitShare) (quantity.Value, bool) {
 	return quantity.Value{}, false
 }
 
-// moreMemory aims at a working set of three quarters of the limit, which leaves the page cache its part.
-func moreMemory(s *limitShare) check.Remedy {
-	want := s.used.Number() / 0.75
+// raiseMemoryLimit aims at a working set of three quarters of the limit, which leaves the page cache its part.
+func raiseMemoryLimit(s *limitShare) check.Remedy {
+	const mib = 1 << 20
+	want := math.Ceil(s.used.Number()/0.75/mib) * mib
 	v := quantity.Of("", want, quantity.Bytes)
 	return check.Remedy{
 		Action:  fmt.Sprintf("Raise the limit to %s (cgroup v1: memory.limit_in_bytes), or shrink heap, caches and thread stacks.", v.Text()),

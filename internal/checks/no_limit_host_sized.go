@@ -59,7 +59,7 @@ func runNoLimitHostSized(p *check.Pass) error {
 	if share.Above(p.Param(paramRequestShare)) || len(pools) == 0 {
 		return nil
 	}
-	p.Report(hostSizedFinding(host, request, share, pools))
+	p.Report(hostSizedFinding(p, host, request, share, pools))
 	return nil
 }
 
@@ -72,7 +72,7 @@ func inContainer(p *check.Pass) bool {
 	return false
 }
 
-func hostSizedFinding(host, request, share quantity.Value, pools []quantity.Value) check.Finding {
+func hostSizedFinding(p *check.Pass, host, request, share quantity.Value, pools []quantity.Value) check.Finding {
 	want := math.Max(2, math.Ceil(request.Number()))
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: pools[0].Label()},
@@ -81,10 +81,9 @@ func hostSizedFinding(host, request, share quantity.Value, pools []quantity.Valu
 			request.Text(), pools[0].Label(), pools[0].Text(), host.Text()),
 		Evidence: append([]quantity.Value{share}, pools...),
 		Remedies: []check.Remedy{{
-			Action:  "Keep it without a limit, but tell the runtime how many CPUs to reckon with.",
-			Command: fmt.Sprintf("java -XX:ActiveProcessorCount=%.0f ...", want),
-			Risk:    "less parallel work, GC included, on a host that is otherwise idle; needs a restart",
-			Effect:  fmt.Sprintf("pool %s %s -> about %.0f threads", pools[0].Label(), pools[0].Text(), want),
+			Action: fmt.Sprintf("Keep it without a limit, but tell the runtime how many CPUs to reckon with (%s).", tellCPUs(p, want)),
+			Risk:   "less parallel work, GC included, on a host that is otherwise idle; needs a restart",
+			Effect: fmt.Sprintf("pool %s %s -> about %.0f threads", pools[0].Label(), pools[0].Text(), want),
 		}},
 		Placebos: []string{"A CPU limit, only to shrink the pools: it brings throttling along."},
 		Disproof: "The pools were given this size on purpose: look at the command line.",

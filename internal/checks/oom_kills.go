@@ -19,7 +19,8 @@ The OOM killer ended a process in the window: its work is lost, and what restart
 about now and are no finding.
 
 Measured: the increase of oom_kill in the target's cgroup and every ancestor (the count of a group includes its descendants with cgroup v2), the lowest
-level that counted is named; and the host's count, for kills outside of the target.
+level that counted is named; and the host's count, for kills outside of the target, which
+are worth knowing but no fault of it.
 
 Cure: a limit that holds the working set with room, a heap that fits the limit (heap is not all: threads, code and direct buffers come on top).
 Risk of a higher limit: the host may come short. Placebo: oom_score_adj, which only chooses another victim.
@@ -96,7 +97,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 func hostKill(p *check.Pass, killed float64) check.Finding {
 	sev, who := check.Critical, "on this host"
 	if p.Meta.Target.Kind != "host" && p.Meta.Target.Kind != "" {
-		sev, who = check.Warning, "on this host, none of them in the target's cgroups"
+		sev, who = check.Info, "on this host, but in none of the target's cgroups"
 	}
 	f := check.Finding{
 		Subject:  check.Host,
@@ -112,8 +113,8 @@ func hostKill(p *check.Pass, killed float64) check.Finding {
 		Placebos: []string{"oom_score_adj: it only chooses another victim."},
 		Disproof: "The kernel log shows no 'Killed process' line in these seconds.",
 	}
-	if !p.Recorded(metric.CgroupOOMKills) && sev == check.Warning {
-		f.Confidence = check.Medium
+	if !p.Recorded(metric.CgroupOOMKills) && sev == check.Info {
+		f.Severity, f.Confidence = check.Warning, check.Medium
 		f.Summary = fmt.Sprintf("The OOM killer ended %s on this host.", countOf(killed, "process", "processes"))
 		f.Doubts = append(f.Doubts, "the target's cgroups were not read, so it may have been the target's own")
 	}

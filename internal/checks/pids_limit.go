@@ -40,7 +40,7 @@ Disproof: the number falls again by itself within minutes.`,
 }
 
 func runPIDsLimit(p *check.Pass) error {
-	s := fullest(p, metric.CgroupPIDs, metric.CgroupPIDsLimit)
+	s := fullestShare(p, metric.CgroupPIDs, metric.CgroupPIDsLimit)
 	if s == nil {
 		return nil
 	}
@@ -58,7 +58,7 @@ func runPIDsLimit(p *check.Pass) error {
 			{
 				Action: "Bound the pools that grow: compare the thread names of the group.",
 				Risk:   "calls beyond the bound are queued or refused",
-				Effect: fmt.Sprintf("threads stay below %s", p.Param(paramPIDsShare).Times(s.limit).Text()),
+				Effect: fmt.Sprintf("the group stays below %s", p.Param(paramPIDsShare).Times(s.limit).Text()),
 			},
 			{
 				Action:  "Raise the limit (Kubernetes: podPidsLimit of the kubelet; docker: --pids-limit; systemd: TasksMax).",

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -63,7 +62,7 @@ func poolsFinding(p *check.Pass, cpus quantity.Value, pools []quantity.Value) ch
 		Severity: check.Info,
 		Summary:  fmt.Sprintf("Pool %s has %s for %s.", worst.Label(), worst.Text(), cpus.Text()),
 		Evidence: []quantity.Value{worst.Per(cpus).Named("threads per CPU"), cpus},
-		Remedies: []check.Remedy{poolSize(cpus, worst)},
+		Remedies: []check.Remedy{poolSize(p, cpus, worst)},
 		Disproof: "The pool's threads sleep while the group is throttled: top -H during a burst.",
 	}
 	for _, v := range pools[1:] {
@@ -77,16 +76,16 @@ func poolsFinding(p *check.Pass, cpus quantity.Value, pools []quantity.Value) ch
 	case t != nil && t.share.Above(p.Param(paramThrottledShare)):
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, t.share)
-		f.Summary = fmt.Sprintf("Pool %s has %s for %s, which is stopped in %s of its periods.", worst.Label(), worst.Text(), cpus.Text(), t.share.Text())
+		f.Summary = fmt.Sprintf("Pool %s has %s for %s; the limit stops the group in %s of its periods.",
+			worst.Label(), worst.Text(), cpus.Text(), t.share.Text())
 	}
 	return f
 }
 
-func poolSize(cpus, worst quantity.Value) check.Remedy {
+func poolSize(p *check.Pass, cpus, worst quantity.Value) check.Remedy {
 	return check.Remedy{
-		Action:  "Tell the runtime how many CPUs it has, or size its pools: an example for the JVM below; GOMAXPROCS, DOTNET_PROCESSOR_COUNT.",
-		Command: fmt.Sprintf("java -XX:ActiveProcessorCount=%.0f ...", math.Max(1, cpus.Number())),
-		Risk:    "must be changed along with the limit; needs a restart",
-		Effect:  fmt.Sprintf("pool %s %s -> about %.0f threads", worst.Label(), worst.Text(), cpus.Number()),
+		Action: fmt.Sprintf("Tell the runtime how many CPUs it has (%s), or size the pools themselves.", tellCPUs(p, cpus.Number())),
+		Risk:   "must be changed along with the limit; needs a restart",
+		Effect: fmt.Sprintf("pool %s %s -> about %.0f threads", worst.Label(), worst.Text(), cpus.Number()),
 	}
 }

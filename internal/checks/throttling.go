@@ -48,6 +48,7 @@ type throttling struct {
 // parent and a child both throttle, that is the tighter limit. It is nil where no level has a limit.
 func tightestThrottling(p *check.Pass) (*throttling, error) {
 	if len(p.Gauge(metric.CgroupQuota)) == 0 {
+		p.Read(quantity.Of("cgroup levels with a CPU limit", 0, quantity.None))
 		return nil, nil
 	}
 	var all []*throttling
@@ -133,7 +134,7 @@ func (t *throttling) subject() check.Subject { return check.Subject{Kind: "cgrou
 func (t *throttling) where() string {
 	switch n, err := strconv.Atoi(t.level); {
 	case err != nil || n == 0:
-		return "of its own cgroup"
+		return "in its own cgroup"
 	case n == 1:
 		return "set 1 level above the process"
 	default:
@@ -151,7 +152,7 @@ func (t *throttling) severity(p *check.Pass) check.Severity {
 func (t *throttling) evidence() []quantity.Value {
 	out := []quantity.Value{t.share}
 	if t.use != nil {
-		out = append(out, t.use.Per(t.quota).Named("mean use / limit"))
+		out = append(out, t.useShare())
 	} else {
 		out = append(out, t.quota)
 	}
@@ -159,6 +160,12 @@ func (t *throttling) evidence() []quantity.Value {
 		out = append(out, *t.stopped, t.wanted())
 	}
 	return out
+}
+
+// useShare shows the mean use of the limit in CPU time, whose digits say more than those of small numbers of CPUs.
+func (t *throttling) useShare() quantity.Value {
+	return quantity.Of("CPU time", t.use.Number()*t.window.Number(), quantity.Seconds).
+		Per(quantity.Of("allowed", t.quota.Number()*t.window.Number(), quantity.Seconds)).Named("CPU time used / allowed")
 }
 
 // wanted estimates what the group would have used: its use and the time in which it was runnable but stopped. It is an upper estimate, for the
@@ -171,16 +178,33 @@ func (t *throttling) wanted() quantity.Value {
 	return quantity.Of("", t.use.Number(), quantity.CPUs).Plus(more).Named("wanted, at most")
 }
 
-// newQuota rounds what was wanted up to a tenth of a CPU, and doubles the limit where that is not known; more than the host has is pointless.
+// newQuota rounds what was wanted up to a tenth of a CPU, and doubles the limit where that is not known; more than the host or
+// a level above grants is pointless.
 func (t *throttling) newQuota(p *check.Pass) quantity.Value {
 	n := 2 * t.quota.Number()
 	if t.stopped != nil && t.use != nil {
 		n = max(math.Ceil(t.wanted().Number()*10)/10, math.Ceil(t.quota.Number()*11)/10)
 	}
-	if host, ok := onlineCPUs(p); ok {
-		n = min(n, host.Number())
+	if most := t.ceiling(p); most > t.quota.Number() {
+		n = min(n, most)
 	}
 	return quantity.Of("new limit", n, quantity.CPUs)
+}
+
+// ceiling is what no limit of this level can lift: the host's CPUs and the limits of the levels above; 0 when neither is known.
+func (t *throttling) ceiling(p *check.Pass) float64 {
+	most := 0.0
+	if host, ok := onlineCPUs(p); ok {
+		most = host.Number()
+	}
+	own, err := strconv.Atoi(t.level)
+	for _, s := range p.Gauge(metric.CgroupQuota) {
+		at, bad := strconv.Atoi(s.Label("level"))
+		if err == nil && bad == nil && at > own && (most == 0 || s.Last() < most) {
+			most = s.Last()
+		}
+	}
+	return most
 }
 
 // raise is the cure that always works. The command is cgroup v2's; the action names v1's file.
@@ -197,10 +221,10 @@ func (t *throttling) raise(p *check.Pass) check.Remedy {
 	}
 }
 
-func (t *throttling) fewerThreads() check.Remedy {
+func (t *throttling) fewerThreads(p *check.Pass) check.Remedy {
 	return check.Remedy{
-		Action: fmt.Sprintf("Run no more threads at once than the limit of %s feeds: pools, event loops and GC threads (JVM: -XX:ActiveProcessorCount=%.0f).",
-			t.quota.Text(), math.Ceil(t.quota.Number())),
+		Action: fmt.Sprintf("Run no more threads at once than the limit of %s feeds: pools, event loops, GC threads (%s).",
+			t.quota.Text(), tellCPUs(p, math.Ceil(t.quota.Number()))),
 		Risk:   "less parallel work within one request",
 		Effect: "the quota lasts for more of each period; throttled periods fall, the mean use stays",
 	}

@@ -94,7 +94,7 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 		Remedies: []check.Remedy{{
 			Action: fmt.Sprintf("Bound the pools so that about %.0f threads run at once, with a queue before them.", 2*wholeCPUs(cpus).Number()),
 			Risk:   "a pool too small leaves CPUs idle while its threads wait for I/O",
-			Effect: fmt.Sprintf("runnable threads per CPU %s -> about 2; response times, not throughput", perCPU.Text()),
+			Effect: fmt.Sprintf("%s -> about 2; it shortens response times and leaves throughput as it is", perCPU.Text()),
 		}},
 		Placebos: []string{"More threads: each waits longer.", "nice and priorities: the threads compete with each other."},
 		Disproof: "The wait stays with fewer threads: then others take the CPUs (perfdoctor diagnose without a target).",
@@ -104,9 +104,13 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 	case !ok:
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "neither run-queue wait nor CPU pressure was recorded, so that no harm is shown")
+	case !p.Recorded(metric.ThreadRunDelay) && harm:
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "the pressure is the host's: the target's own wait was not recorded")
+		fallthrough
 	case harm:
 		f.Severity = check.Warning
-		f.Summary = fmt.Sprintf("%s want to run on %s; %s: %s.", runnable.Text(), cpus.Text(), waiting.Label(), waiting.Text())
+		f.Summary = fmt.Sprintf("%s want to run on %s at a time; %s: %s.", runnable.Text(), cpus.Text(), waiting.Label(), waiting.Text())
 		fallthrough
 	default:
 		f.Evidence = append(f.Evidence, waiting)
