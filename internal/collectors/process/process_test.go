@@ -310,6 +310,34 @@ func TestThreadBound(t *testing.T) {
 	}
 }
 
+// TestDetailsInTurn has more active threads than details are read of in one sample.
+func TestDetailsInTurn(t *testing.T) {
+	const threads = maxDetails + 50
+	c := startChild(t, fmt.Sprintf("threads %d", threads), nil)
+	c.obey()
+	s := newThreadSource(target(t, c.pid))
+	rec, _, _ := take(t, collect.Collector{Open: func(context.Context, collect.Env) (collect.Source, error) {
+		return sampler(s.sample), nil
+	}}, s.env, func() {
+		read := 0
+		for _, ticks := range s.kept {
+			if ticks != neverRead {
+				read++
+			}
+		}
+		if read != maxDetails {
+			t.Errorf("details of %d threads read in the first sample, want %d", read, maxDetails)
+		}
+	})
+	read := map[string]bool{}
+	for _, series := range rec.Counter(metric.ThreadSwitches) {
+		read[series.Label("tid")] = true
+	}
+	if len(read) < threads {
+		t.Errorf("details of %d of %d threads were read in two samples", len(read), threads)
+	}
+}
+
 func TestTargetInfo(t *testing.T) {
 	rec, _, _ := take(t, infoCollector(), target(t, os.Getpid()))
 	infos := rec.Info(metric.TargetInfo)

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,9 @@ const (
 	maxThreads = 2000
 	// maxThreadReads bounds the threads looked at in one sample: 5 µs each, so 100 ms of the half second a sample may take.
 	maxThreadReads = 20_000
+	// maxDetails bounds the threads whose status and schedstat are read in one sample: 20 µs each, so 4 ms. Others have their
+	// turn in the next sample, over the longer time.
+	maxDetails = 200
 	// maxPools bounds the pools: a process that names each thread differently has no pools.
 	maxPools = 200
 )
@@ -26,8 +30,8 @@ func threadCollector() collect.Collector {
 	return collect.Collector{
 		Name: "threads",
 		Doc:  "CPU time, context switches, run-queue delay, states and pools of the target's threads.",
-		Overhead: "6 µs a thread, and 12 µs more for one that used CPU since the last sample: 500 threads take 3 to 9 ms a sample; " +
-			"more threads are sampled less often",
+		Overhead: "12 µs a thread, and 20 µs more for one that used CPU since the last sample: 500 threads take 6 to 10 ms a " +
+			"sample; thousands are sampled less often",
 		Provides: []metric.Metric{
 			metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay, metric.ThreadStates, metric.ThreadPools,
 		},
@@ -51,7 +55,7 @@ type threadID struct {
 type thread struct {
 	pid int
 	host.Stat
-	active bool // new, on a CPU or waiting for one, or it used CPU since the last sample
+	active bool // new, on a CPU or waiting for one, or it used CPU since its details were read
 }
 
 func (t *thread) id() threadID { return threadID{t.PID, t.StartTime} }
@@ -60,7 +64,8 @@ func (t *thread) id() threadID { return threadID{t.PID, t.StartTime} }
 type threadSource struct {
 	env      collect.Env
 	delay    host.Probe          // whether the kernel counts run delay
-	kept     map[threadID]uint64 // threads with series, and the CPU ticks they had
+	kept     map[threadID]uint64 // threads with series, and the CPU ticks they had when their details were read
+	turn     int                 // where the reading of details begins, so that all have their turn
 	states   map[string]float64  // by letter; one that was ever seen stays, so that its mean counts the zeros
 	pools    map[string]float64  // likewise, by name
 	buf      []byte
@@ -92,18 +97,44 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 	s.appendTotals(a)
 	chosen := s.choose()
 	a.Lost(len(s.all)-len(chosen), fmt.Sprintf("threads without series of their own, beyond the %d with the most CPU time", maxThreads))
+	if err := s.appendChosen(ctx, a, chosen); err != nil {
+		return err
+	}
+	s.report(a)
+	return nil
+}
+
+// appendChosen appends all that is kept of each thread. Status and schedstat cost twice what stat does, and a thread that did
+// not run was hardly switched: these two are read for active threads only, some at a time.
+func (s *threadSource) appendChosen(ctx context.Context, a *recording.Appender, chosen []thread) error {
 	next := make(map[threadID]uint64, len(chosen))
+	details := 0
+	s.turn += maxDetails
 	for i := range chosen {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.append(a, &chosen[i])
-		next[chosen[i].id()] = cpuTicks(chosen[i].Stat)
+		t := &chosen[(i+s.turn)%len(chosen)]
+		pid, tid := strconv.Itoa(t.pid), strconv.Itoa(t.PID)
+		a.Counter(metric.ThreadCPU, seconds(t.UTime), pid, tid, t.Comm, "user")
+		a.Counter(metric.ThreadCPU, seconds(t.STime), pid, tid, t.Comm, "system")
+		switch read, known := s.kept[t.id()]; {
+		case t.active && details < maxDetails:
+			details++
+			s.appendDetails(a, t, pid, tid)
+			next[t.id()] = cpuTicks(t.Stat)
+		case known:
+			next[t.id()] = read
+		default:
+			next[t.id()] = neverRead
+		}
 	}
 	s.kept = next
-	s.report(a)
 	return nil
 }
+
+// neverRead is no number of ticks that a thread can have: it makes the thread active until its details are read.
+const neverRead = math.MaxUint64
 
 // readProcess reads the stat of each thread of a process. The only thread of a process has the process's own times and
 // counters, less those of threads that have ended, so it is read like the others.
@@ -186,13 +217,7 @@ func (s *threadSource) choose() []thread {
 	return s.all[:maxThreads]
 }
 
-func (s *threadSource) append(a *recording.Appender, t *thread) {
-	pid, tid := strconv.Itoa(t.pid), strconv.Itoa(t.PID)
-	a.Counter(metric.ThreadCPU, seconds(t.UTime), pid, tid, t.Comm, "user")
-	a.Counter(metric.ThreadCPU, seconds(t.STime), pid, tid, t.Comm, "system")
-	if !t.active {
-		return // status costs twice what stat does, and a thread that did not run was not switched
-	}
+func (s *threadSource) appendDetails(a *recording.Appender, t *thread, pid, tid string) {
 	dir := s.env.Host.Proc + "/" + pid + "/task/" + tid
 	if sw, ok := readThread(s, dir+"/status", parseSwitches); ok {
 		s.switches = true
