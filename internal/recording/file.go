@@ -354,3 +354,29 @@ func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) {
 	}
 	w.WriteString("}}\n")
 }
+
+// Cut gives the recording with only these metrics, and of what is said about the collection only what concerns them.
+func (r *Recording) Cut(ms []metric.Metric) *Recording {
+	out := &Recording{Meta: r.Meta, series: map[string]*family{}}
+	out.Meta.Collectors, out.Meta.Unsupported = nil, nil
+	wanted := func(name string) bool {
+		return slices.ContainsFunc(ms, func(m metric.Metric) bool { return m.Describe().Name == name })
+	}
+	for name, f := range r.series {
+		if wanted(name) {
+			out.series[name] = f
+		}
+	}
+	for _, c := range r.Meta.Collectors {
+		c.Metrics = slices.DeleteFunc(slices.Clone(c.Metrics), func(name string) bool { return !wanted(name) })
+		if len(c.Metrics) > 0 {
+			out.Meta.Collectors = append(out.Meta.Collectors, c)
+		}
+	}
+	for _, u := range r.Meta.Unsupported {
+		if wanted(u.Metric) {
+			out.Meta.Unsupported = append(out.Meta.Unsupported, u)
+		}
+	}
+	return out
+}

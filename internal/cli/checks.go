@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+func (a *app) checksCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "checks",
+		Short: "List and explain the rules",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand())
+	return cmd
+}
+
+func (a *app) checksListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the rules in the order of the cure",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			for _, c := range checks.Suite() {
+				if _, err := fmt.Fprintf(a.streams.Out, "%-12s %-26s %s\n", c.Stage, c.Name, c.Title()); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) checksExplainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "explain NAME",
+		Short:             "Print a rule's manual: what it means, its thresholds and their reasons, its source",
+		Args:              exactly(1, "the name of a check"),
+		ValidArgsFunction: completeChecks,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := findCheck(args[0])
+			if err != nil {
+				return err
+			}
+			return explainCheck(a.streams.Out, c)
+		},
+	}
+}
+
+func explainCheck(w io.Writer, c *check.Check) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (stage %d of the cure: %s)\n\n%s\n", c.Name, c.Stage, c.Stage, strings.TrimSpace(c.Doc))
+	if len(c.Params) > 0 {
+		b.WriteString("\nThresholds (change one with --set " + c.Name + ".NAME=VALUE):\n")
+		for _, p := range c.Params {
+			fmt.Fprintf(&b, "  %s = %s\n      %s\n", p.Name, p.Value().Text(), p.Why)
+		}
+	}
+	if len(c.Explains) > 0 {
+		var names []string
+		for _, e := range c.Explains {
+			names = append(names, e.Name)
+		}
+		fmt.Fprintf(&b, "\nMay explain: %s\n", strings.Join(names, ", "))
+	}
+	b.WriteString("\nNeeds:\n")
+	for _, m := range c.Needs {
+		d := m.Describe()
+		fmt.Fprintf(&b, "  %s (%s)\n", d.Name, d.Source)
+	}
+	fmt.Fprintf(&b, "\nSource: %s\n", c.URL)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (a *app) checksCaseCommand() *cobra.Command {
+	var from, comment string
+	cmd := &cobra.Command{
+		Use:   "case NAME --from RECORDING",
+		Short: "Cut a recording down to what one rule reads, as a test case for it",
+		Long: `Prints a txtar file with the metrics that the rule reads: put it under internal/checks/testdata/NAME/ as firing-….txtar,
+quiet-….txtar or not-assessed-….txtar, and let the test write what it must say (go test ./internal/checks -update).`,
+		Args:              exactly(1, "the name of a check"),
+		ValidArgsFunction: completeChecks,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := findCheck(args[0])
+			if err != nil {
+				return err
+			}
+			if from == "" || comment == "" {
+				return usageErrorf("give --from RECORDING and --comment with where the recording came from")
+			}
+			rec, err := recording.Open(from)
+			if err != nil {
+				return fromError(err)
+			}
+			return writeCase(a.streams.Out, c, rec, comment)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
+	cmd.Flags().StringVar(&comment, "comment", "", "where the recording came from, for the reader of the case")
+	return cmd
+}
+
+func writeCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
+	cut := rec.Cut(slices.Concat(c.Needs, c.Uses))
+	var meta, samples bytes.Buffer
+	if err := cut.WriteMeta(&meta); err != nil {
+		return err
+	}
+	if err := cut.WriteSamples(&samples); err != nil {
+		return err
+	}
+	_, err := w.Write(txtar.Format(&txtar.Archive{
+		Comment: []byte(comment + "\n"),
+		Files:   []txtar.File{{Name: "meta.json", Data: meta.Bytes()}, {Name: "samples.jsonl", Data: samples.Bytes()}},
+	}))
+	return err
+}
+
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageErrorf("give %s: see `%s --help`", what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return checkNames(), cobra.ShellCompDirectiveNoFileComp
+}
+
+func checkNames() []string {
+	var names []string
+	for _, c := range checks.Suite() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func findCheck(name string) (*check.Check, error) {
+	for _, c := range checks.Suite() {
+		if c.Name == name {
+			return c, nil
+		}
+	}
+	if near := nearest(name, checkNames()); near != "" {
+		return nil, usageErrorf("unknown check %q: did you mean %s? (`perfdoctor checks list` names all)", name, near)
+	}
+	return nil, usageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
+}
+
+// nearest gives the name that contains the word or is contained in it.
+func nearest(word string, names []string) string {
+	for _, n := range names {
+		if strings.Contains(n, word) || strings.Contains(word, n) {
+			return n
+		}
+	}
+	return ""
+}
+
+// parseParams reads CHECK.PARAMETER=VALUE settings.
+func parseParams(settings []string) (map[*check.Param]float64, error) {
+	out := map[*check.Param]float64{}
+	for _, s := range settings {
+		name, text, ok := strings.Cut(s, "=")
+		checkName, paramName, ok2 := strings.Cut(name, ".")
+		if !ok || !ok2 {
+			return nil, usageErrorf("--set %q is not CHECK.PARAMETER=VALUE", s)
+		}
+		c, err := findCheck(checkName)
+		if err != nil {
+			return nil, err
+		}
+		p, err := findParam(c, paramName)
+		if err != nil {
+			return nil, err
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || v != v {
+			return nil, usageErrorf("--set %s: %q is not a number (in %s; a share is given as 0.25)", name, text, unitName(p))
+		}
+		out[p] = v
+	}
+	return out, nil
+}
+
+func unitName(p *check.Param) string {
+	if p.Unit == "" {
+		return "no unit"
+	}
+	return string(p.Unit)
+}
+
+func findParam(c *check.Check, name string) (*check.Param, error) {
+	var names []string
+	for _, p := range c.Params {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return nil, usageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
+}
+
+// chosen gives the checks named, all when none is.
+func chosen(names []string) ([]*check.Check, error) {
+	if len(names) == 0 {
+		return checks.Suite(), nil
+	}
+	var out []*check.Check
+	for _, n := range names {
+		c, err := findCheck(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// termGrace is the time a started command has to end after SIGTERM; a JVM with shutdown hooks takes a second or two.
+const termGrace = 5 * time.Second
+
+// child is a command that perfdoctor started to diagnose it.
+type child struct {
+	cmd    *exec.Cmd
+	done   chan struct{}
+	killed bool // perfdoctor ended it
+}
+
+// startChild starts the command in a process group of its own, so that its children end with it, and tied to this process: it
+// does not outlive a SIGKILL of perfdoctor.
+func startChild(args []string, stderr *os.File) (*child, error) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = stderr, stderr // the standard output is the report's
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c := &child{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // Pdeathsig fires when the thread that started the command ends (prctl(2)): keep it until then
+		defer runtime.UnlockOSThread()
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		_ = cmd.Wait() // a failing command is a finding's business, not an error: its status is read below
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, usageErrorf("start %s: %v", args[0], err)
+	}
+	return c, nil
+}
+
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the command and its process group, and gives its exit status in words.
+func (c *child) stop() string {
+	if !c.ended() {
+		c.killed = true
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM) // ESRCH when it ends at this moment
+		select {
+		case <-c.done:
+		case <-time.After(termGrace):
+		}
+	}
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // what is left of the group
+	<-c.done
+	if c.killed {
+		return "still running; ended by perfdoctor (" + c.cmd.ProcessState.String() + ")"
+	}
+	return c.cmd.ProcessState.String()
+}
+
+func (d *diagnosis) recordCommand(ctx context.Context, list []*check.Check) (*recording.Recording, error) {
+	c, err := startChild(d.command, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	status := sync.OnceValue(c.stop)
+	defer status()
+	if err := d.wait(ctx, c); err != nil {
+		return nil, err
+	}
+	h := host.Local()
+	t, described, err := resolve(ctx, h, host.Selector{PID: c.cmd.Process.Pid})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.command[0], err)
+	}
+	described.Kind = "command"
+	rec, err := d.collect(ctx, h, t, described, list, func() string {
+		if c.ended() {
+			return fmt.Sprintf("%s ended (%s)", t.Comm, c.cmd.ProcessState)
+		}
+		return ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	rec.Meta.Target.ExitStatus = status()
+	return rec, nil
+}
+
+// wait leaves the command alone for the delay.
+func (d *diagnosis) wait(ctx context.Context, c *child) error {
+	select {
+	case <-time.After(d.delay):
+		return nil
+	case <-c.done:
+		return fmt.Errorf("%s ended (%s) within the --delay of %v: nothing was observed; give a shorter --delay", d.command[0], c.cmd.ProcessState, d.delay)
+	case <-ctx.Done():
+		return errors.New("interrupted before the diagnosis began")
+	}
+}

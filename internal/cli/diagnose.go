@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+)
+
+// Bounds of what can be asked for. Below 100 ms the kernel's own ticks (4 ms at HZ=250) make the shares of CPU time luck; an hour
+// at one second is what a recording's memory is bounded for.
+const (
+	minInterval = 100 * time.Millisecond
+	maxDuration = time.Hour
+)
+
+// diagnosis holds the flags of diagnose.
+type diagnosis struct {
+	*app
+	selector           host.Selector
+	duration, interval time.Duration
+	delay              time.Duration
+	output             string
+	save, from         string
+	checks, settings   []string
+	verbose            bool
+	color              string
+	command            []string
+}
+
+func (a *app) diagnoseCommand() *cobra.Command {
+	d := &diagnosis{app: a}
+	cmd := &cobra.Command{
+		Use:   "diagnose [flags] [-- COMMAND ARGS...]",
+		Short: "Say what holds this system back and what to change first",
+		Long: `Samples the kernel's counters for --duration and prints one verdict: the bottleneck to mend first, its arithmetic, the cure with its risk, and
+what would show the verdict wrong. Without a target the whole host is diagnosed.
+
+With -- COMMAND the command is started, left alone for --delay (its start-up), and diagnosed. What it prints goes to the standard error. If it still
+runs when the diagnosis is over, it is ended (SIGTERM, after 5 s SIGKILL); its exit status is in the report.
+
+Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage, 3 findings.`,
+		Example: `  perfdoctor diagnose --pid 4021
+  perfdoctor diagnose --container 3f2a --duration 30s
+  perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json
+  perfdoctor diagnose --delay 20s -- java -jar app.jar`,
+		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
+	}
+	addTargetFlags(cmd, &d.selector)
+	f := cmd.Flags()
+	f.DurationVar(&d.duration, "duration", 10*time.Second, "how long to observe")
+	f.DurationVar(&d.interval, "interval", time.Second, "time between samples")
+	f.DurationVar(&d.delay, "delay", 5*time.Second, "time a started command is left alone before it is diagnosed")
+	f.StringVarP(&d.output, "output", "o", string(formatText), "output format: text or json")
+	f.StringVar(&d.save, "save", "", "keep the recording in this directory, or zip file when the name ends in .zip")
+	f.StringVar(&d.from, "from", "", "diagnose a recording instead of this host")
+	f.StringSliceVar(&d.checks, "check", nil, "run only these checks")
+	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: CHECK.PARAMETER=VALUE")
+	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
+	f.StringVar(&d.color, "color", "auto", "colour: auto, always or never")
+	if err := cmd.RegisterFlagCompletionFunc("check", completeChecks); err != nil {
+		panic(err) // only when the flag above is misspelt here
+	}
+	return cmd
+}
+
+func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+		return usageErrorf("unexpected argument %q: a target is named by --pid, --comm, --cgroup or --container, a command stands after --", args[0])
+	}
+	d.command = args
+	f, list, opts, err := d.validate(cmd)
+	if err != nil {
+		return err
+	}
+	rec, err := d.recording(cmd.Context(), list)
+	if err != nil {
+		return err
+	}
+	data := report.Build(rec, check.Run(rec, list, opts))
+	if err := d.print(data, f); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	a := d.app
+	a.exit = data.ExitCode()
+	if d.save == "" {
+		return nil
+	}
+	return rec.Save(d.save) // after the report: a full disk must not cost it
+}
+
+func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
+	f, err := parseFormat(d.output)
+	if err == nil {
+		err = errors.Join(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.validateSource(cmd))
+	}
+	if err != nil {
+		return "", nil, check.Options{}, asUsage(err)
+	}
+	list, err := chosen(d.checks)
+	if err != nil {
+		return "", nil, check.Options{}, err
+	}
+	params, err := parseParams(d.settings)
+	return f, list, check.Options{Params: params}, err
+}
+
+// asUsage keeps joined usage errors on one line.
+func asUsage(err error) error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok && len(j.Unwrap()) > 0 {
+		return j.Unwrap()[0]
+	}
+	return err
+}
+
+func (d *diagnosis) validateTimes() error {
+	switch {
+	case d.interval < minInterval:
+		return usageErrorf("--interval %v is too short: give at least %v", d.interval, minInterval)
+	case d.duration <= 0:
+		return usageErrorf("--duration %v: give a positive time such as 10s", d.duration)
+	case d.duration < d.interval:
+		return usageErrorf("--duration %v is shorter than --interval %v: a rate needs two samples", d.duration, d.interval)
+	case d.duration > maxDuration:
+		return usageErrorf("--duration %v is longer than %v: make several recordings, or run the diagnosis from a timer", d.duration, maxDuration)
+	case d.delay < 0 || d.delay > maxDuration:
+		return usageErrorf("--delay %v: give a time between 0 and %v", d.delay, maxDuration)
+	}
+	return nil
+}
+
+func (d *diagnosis) validateColor() error {
+	switch d.color {
+	case "auto", "always", "never":
+		return nil
+	}
+	return usageErrorf("--color %q: use auto, always or never", d.color)
+}
+
+// validateSource finds targets that contradict each other, and a --save that cannot work, before ten seconds are spent.
+func (d *diagnosis) validateSource(cmd *cobra.Command) error {
+	targeted := d.selector != (host.Selector{})
+	switch {
+	case d.from != "" && (targeted || len(d.command) > 0 || d.save != ""):
+		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
+	case len(d.command) > 0 && targeted:
+		return usageErrorf("give a command after -- or a target, not both")
+	case len(d.command) == 0 && cmd.Flags().Changed("delay"):
+		return usageErrorf("--delay goes with a command after --")
+	case d.save == "":
+		return nil
+	}
+	if _, err := os.Lstat(d.save); err == nil {
+		return usageErrorf("--save %s exists: choose another name", d.save)
+	}
+	dir := filepath.Dir(d.save)
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return usageErrorf("--save %s: there is no directory %s", d.save, dir)
+	}
+	return nil
+}
+
+func (d *diagnosis) recording(ctx context.Context, list []*check.Check) (*recording.Recording, error) {
+	switch {
+	case d.from != "":
+		rec, err := recording.Open(d.from)
+		return rec, fromError(err)
+	case len(d.command) > 0:
+		return d.recordCommand(ctx, list)
+	}
+	h := host.Local()
+	t, described, err := resolve(ctx, h, d.selector)
+	if err != nil {
+		return nil, err
+	}
+	return d.collect(ctx, h, t, described, list, func() string { return endedReason(h, t) })
+}
+
+// fromError makes a missing or forbidden recording the caller's mistake, as a damaged one is.
+func fromError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return usageErrorf("%v", err)
+	}
+	return err
+}
+
+func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target, list []*check.Check, ended func() string) (*recording.Recording, error) {
+	progress, done := d.progress()
+	defer done()
+	return collect.Run(ctx, collect.Options{
+		Env:        collect.Env{Host: h, Target: t},
+		Collectors: collect.Wanted(collectors.All(), wantedMetrics(list)),
+		Interval:   d.interval,
+		Duration:   d.duration,
+		Meta:       recording.Meta{Version: d.version, Target: described},
+		Tick:       progress,
+		Ended:      ended,
+	})
+}
+
+// wantedMetrics gives the metrics that the checks read and the report's head shows.
+func wantedMetrics(list []*check.Check) map[string]bool {
+	want := map[string]bool{}
+	for _, m := range []metric.Metric{metric.HostInfo, metric.CPUsOnline, metric.TargetInfo} {
+		want[m.Describe().Name] = true
+	}
+	for _, c := range list {
+		for _, m := range c.Needs {
+			want[m.Describe().Name] = true
+		}
+		for _, m := range c.Uses {
+			want[m.Describe().Name] = true
+		}
+	}
+	return want
+}
+
+// progress gives a function that shows the passing time on a terminal, and one that takes the line away again.
+func (d *diagnosis) progress() (tick func(done, total time.Duration), clear func()) {
+	if _, ok := isTerminal(d.streams.Err); !ok {
+		return nil, func() {}
+	}
+	show := func(done, total time.Duration) {
+		fmt.Fprintf(d.streams.Err, "\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)", done.Seconds(), total.Seconds())
+	}
+	show(0, d.duration)
+	return show, func() { fmt.Fprint(d.streams.Err, "\r\x1b[K") }
+}
+
+func (d *diagnosis) print(data *report.Data, f format) error {
+	if f == formatJSON {
+		return data.JSON(d.streams.Out)
+	}
+	_, onTerminal := isTerminal(d.streams.Out)
+	color := d.color == "always" || d.color == "auto" && onTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return data.Text(d.streams.Out, report.TextOptions{Color: color, Verbose: d.verbose})
+}

@@ -1,0 +1,108 @@
+// Package collect runs collectors side by side for a bounded time and gathers what they measure into one recording.
+//
+// Only collectors touch the host. Each has its own time limit for a sample, its own status, and a share of time that it may
+// not exceed; one that hangs or fails costs its own metrics and nothing else.
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A Collector reads one part of the host.
+type Collector struct {
+	Name     string            // kebab-case
+	Doc      string            // one sentence
+	Overhead string            // what one sample costs, measured
+	Provides []metric.Metric   //
+	Requires []host.Capability // what it cannot do without; what is merely better with one is reported by Sample
+	Pace     Pace              //
+	Open     func(context.Context, Env) (Source, error)
+}
+
+// Env is what a collector is opened for. It is not changed while collectors run.
+type Env struct {
+	Host   *host.Host
+	Target host.Target
+}
+
+// A Source is an opened collector.
+type Source interface {
+	// Sample appends one sample. It must return soon after the context is done.
+	Sample(context.Context, *recording.Appender) error
+	Close() error
+}
+
+// Pace is how often a collector samples.
+type Pace int
+
+// The paces.
+const (
+	EveryTick    Pace = iota // once an interval
+	FirstAndLast             // counters that are costly to read and needed only as an increase over the window
+	Once                     // facts that do not change
+)
+
+// An UnavailableError says that a collector cannot work here: why, and what would change that.
+type UnavailableError struct {
+	Status         recording.Status
+	Reason, Remedy string
+}
+
+// Error gives the reason.
+func (e *UnavailableError) Error() string { return e.Reason }
+
+// Unavailable makes an [UnavailableError].
+func Unavailable(status recording.Status, remedy, reason string, args ...any) error {
+	return &UnavailableError{Status: status, Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
+}
+
+// Classify sorts an error: unsupported by the kernel, denied to this user, late, or broken.
+func Classify(err error) (st recording.Status, reason, remedy string) {
+	var u *UnavailableError
+	switch {
+	case errors.As(err, &u):
+		return u.Status, u.Reason, u.Remedy
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return recording.StatusDenied, err.Error(), "run perfdoctor as root"
+	case errors.Is(err, fs.ErrNotExist):
+		return recording.StatusUnsupported, err.Error() + ": this kernel or its configuration does not have it", ""
+	case errors.Is(err, context.DeadlineExceeded):
+		return recording.StatusTimeout, err.Error(), "a longer --interval leaves a collector more time"
+	}
+	return recording.StatusFailed, err.Error(), ""
+}
+
+// Wanted gives the collectors that provide any of the metrics, in their order.
+func Wanted(all []Collector, metrics map[string]bool) []Collector {
+	var out []Collector
+	for _, c := range all {
+		for _, m := range c.Provides {
+			if metrics[m.Describe().Name] {
+				out = append(out, c)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// sampleLimit is the time one sample may take: half of the default interval, so that a slow one is late before the next is due. The
+// slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s.
+const sampleLimit = 500 * time.Millisecond
+
+// dutyShare is the share of wall time one collector may spend sampling; after a sample that took d the next one starts
+// d / dutyShare later at the earliest. It keeps a host with a million sockets from paying for its diagnosis.
+const dutyShare = 0.1
+
+// closeGrace is how long the end of the run waits for samples in flight; with it a run ends within half a second of its duration.
+const closeGrace = 200 * time.Millisecond

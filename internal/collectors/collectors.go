@@ -1,0 +1,19 @@
+// Package collectors lists every collector.
+package collectors
+
+import (
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/process"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
+)
+
+// All lists them in the order in which they are opened and reported.
+func All() []collect.Collector {
+	return slices.Concat(
+		proc.Collectors(), process.Collectors(), network.Collectors(), sockets.Collectors(),
+	)
+}

@@ -1,0 +1,73 @@
+// Package network collects what the kernel keeps per network namespace: protocol counters, settings, devices, connection tracking
+// and packet filter rules; of the target's namespace and, when that is another, of perfdoctor's own, where NAT for containers happens.
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Collectors lists this package's collectors.
+func Collectors() []collect.Collector {
+	return []collect.Collector{netstatCollector(), deviceCollector(), sysctlCollector(), conntrackCollector(), netfilterCollector()}
+}
+
+// namespace is one network namespace to read: its netns label, and a process in it (0: perfdoctor itself).
+type namespace struct {
+	label string
+	pid   int
+}
+
+// namespaces gives those to read. A target without a namespace of its own shares perfdoctor's, which is then read once, as the target's.
+func namespaces(env collect.Env) []namespace {
+	t := env.Target
+	if len(t.PIDs) == 0 || t.Namespaces.Net.Same {
+		return []namespace{{metric.NetNSTarget, 0}}
+	}
+	return []namespace{{metric.NetNSTarget, t.PIDs[0]}, {metric.NetNSHost, 0}}
+}
+
+// procDir gives the directory whose net/ shows the namespace. It is not /proc/net, which follows the reading thread.
+func (n namespace) procDir(proc string) string {
+	if n.pid == 0 {
+		return filepath.Join(proc, "self")
+	}
+	return filepath.Join(proc, fmt.Sprint(n.pid))
+}
+
+// enter runs fn in the namespace.
+func (n namespace) enter(env collect.Env, fn func() error) error {
+	if n.pid == 0 {
+		return fn()
+	}
+	return env.Host.InNetNS(n.pid, fn)
+}
+
+// sampler is a source without state to close.
+type sampler func(context.Context, *recording.Appender) error
+
+// Sample appends one sample.
+func (s sampler) Sample(ctx context.Context, a *recording.Appender) error { return s(ctx, a) }
+
+// Close has nothing to do.
+func (s sampler) Close() error { return nil }
+
+// gone tells the error of a target that ended from others: its namespace then has nothing more to say, and the runner ends the run.
+func gone(n namespace, err error) bool {
+	return n.pid != 0 && errors.Is(err, os.ErrNotExist)
+}
+
+// missingAll says of all metrics that they could not be measured, by the kind of error.
+func missingAll(a *recording.Appender, metrics []metric.Metric, err error) {
+	st, reason, remedy := collect.Classify(err)
+	for _, m := range metrics {
+		a.Missing(m, st, reason, remedy)
+	}
+}

@@ -1,0 +1,183 @@
+package conventions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the import path that every package of this repository begins with.
+const module = "github.com/perfdoctor/perfdoctor/"
+
+// A row says what one package and those below it may import from this repository. What an imported package may
+// import itself is allowed too, because its API is made of those types.
+type row struct {
+	pkg  string
+	may  []string
+	why  string
+	pure bool // sees neither the host nor the clock's host: a diagnosis must be repeatable on a laptop
+}
+
+// table is the architecture. A new package needs a row here, with its reason.
+var table = []row{
+	{
+		pkg: "cmd/perfdoctor", may: []string{"internal/cli"},
+		why: "main is context, signals and exit code",
+	},
+	{
+		pkg: "internal/cli",
+		may: []string{
+			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
+			"internal/recording", "internal/redact", "internal/host",
+		},
+		why: "the only place that knows every other part",
+	},
+	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
+	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
+	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
+	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
+	{
+		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact"},
+		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
+	},
+	{
+		pkg: "internal/check", may: []string{"internal/recording"}, pure: true,
+		why: "a check is a pure function of a recording",
+	},
+	{
+		pkg: "internal/checks", may: []string{"internal/check", "internal/metric", "internal/quantity", "internal/stacks"},
+		pure: true, why: "a rule must not be able to see the host",
+	},
+	{pkg: "internal/host", why: "reads kernel, namespaces and cgroups; knows nothing of metrics: leaf"},
+	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
+	{pkg: "internal/perfevent", why: "a system call: leaf"},
+	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
+	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
+	{
+		pkg: "internal/collect", may: []string{"internal/host", "internal/recording"},
+		why: "the scheduler samples a host into a recording and knows no collector",
+	},
+	{
+		pkg: "internal/collectors",
+		may: []string{
+			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm",
+		},
+		why: "a collector turns what a leaf reads into metrics; it never sees a check",
+	},
+	{
+		pkg: "internal/report", may: []string{"internal/check", "internal/stacks"},
+		why: "renders results, which may come from another machine",
+	},
+	{
+		pkg: "internal/exporter", may: []string{"internal/collect", "internal/check"},
+		why: "the same samples and the same checks, for ever",
+	},
+	{
+		pkg: "internal/scenario", may: []string{"internal/collect", "internal/check"},
+		why: "a fault, and the findings expected of it",
+	},
+	{pkg: "internal/lab", why: "sick hosts for tests and the demo; it must not know what will be found: leaf"},
+	{pkg: "internal/testenv", why: "what a test needs of its machine: leaf"},
+	{pkg: "internal/conventions", why: "these tests read source code only: leaf"},
+}
+
+// forTests are packages that any test may import, and nothing else but themselves.
+var forTests = []string{"internal/lab", "internal/testenv"}
+
+// hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
+var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}
+
+// importViolations checks every import of every file against table.
+func importViolations(files []file) []string {
+	var bad []string
+	for _, f := range files {
+		r, ok := rowOf(f.pkg())
+		if !ok {
+			bad = append(bad, fmt.Sprintf("%s: package %s is not in the import table: add a row, with its reason, "+
+				"to internal/conventions/imports_test.go", f.path, f.pkg()))
+			continue
+		}
+		for _, path := range f.imports {
+			if why := forbidden(r, path, f.isTest()); why != "" {
+				bad = append(bad, fmt.Sprintf("%s: %s may not import %s: %s", f.path, r.pkg, path, why))
+			}
+		}
+	}
+	return bad
+}
+
+// forbidden says why the packages of row r may not import path, or nothing.
+func forbidden(r row, path string, test bool) string {
+	pkg, ours := strings.CutPrefix(path, module)
+	if !ours {
+		if r.pure && !test && slices.Contains(hostPackages, path) {
+			return "it must not see the host (" + r.why + ")"
+		}
+		return ""
+	}
+	target, ok := rowOf(pkg)
+	switch {
+	case !ok:
+		return "there is no row for it"
+	case target.pkg == r.pkg:
+		return ""
+	case test && slices.Contains(forTests, target.pkg):
+		return ""
+	case !slices.Contains(reachable(r), target.pkg):
+		return r.why
+	}
+	return ""
+}
+
+// rowOf finds the row of a package or of the nearest package above it.
+func rowOf(pkg string) (row, bool) {
+	var best row
+	for _, r := range table {
+		if (pkg == r.pkg || strings.HasPrefix(pkg, r.pkg+"/")) && len(r.pkg) > len(best.pkg) {
+			best = r
+		}
+	}
+	return best, best.pkg != ""
+}
+
+// reachable is what r may import, directly and through others.
+func reachable(r row) []string {
+	var all []string
+	for _, pkg := range r.may {
+		all = append(all, pkg)
+		if next, ok := rowOf(pkg); ok {
+			all = append(all, reachable(next)...)
+		}
+	}
+	return all
+}
+
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range table {
+		if seen[r.pkg] {
+			t.Errorf("%s has two rows", r.pkg)
+		}
+		seen[r.pkg] = true
+		if r.why == "" {
+			t.Errorf("%s has no reason", r.pkg)
+		}
+	}
+	for _, r := range table {
+		for _, pkg := range r.may {
+			if !seen[pkg] {
+				t.Errorf("%s may import %s, which has no row", r.pkg, pkg)
+			}
+		}
+	}
+	// The heart of the design, said again in another way so that no combination of rows can undo it.
+	for _, name := range []string{"internal/check", "internal/checks", "internal/report"} {
+		r, _ := rowOf(name)
+		for _, eye := range []string{"internal/host", "internal/collect", "internal/collectors", "internal/sockdiag"} {
+			if slices.Contains(reachable(r), eye) {
+				t.Errorf("%s can reach %s, which sees the host", name, eye)
+			}
+		}
+	}
+}

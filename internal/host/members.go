@@ -1,0 +1,232 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a process with its counters at the moment it was listed.
+type Process struct{ Stat }
+
+// Members lists the processes that belong to the target now, by ascending pid: everything for the host, a process
+// with its descendants, or the subtree of a cgroup. A process that was orphaned by its parent's end is found through
+// its cgroup only. Processes that end during the listing are left out. When the target itself has ended the error is
+// ErrNoSuchProcess, ErrNoSuchCgroup or ErrNoSuchContainer. It costs 11 µs of CPU for each process of the host, or of
+// the cgroup; for a process target only the tree is read (979 processes: 10.8 ms; Linux 6.18).
+func (h *Host) Members(ctx context.Context, t Target) ([]Process, error) {
+	stats, err := h.memberStats(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Process, 0, len(stats))
+	for _, st := range stats {
+		out = append(out, Process{st})
+	}
+	slices.SortFunc(out, func(a, b Process) int { return a.PID - b.PID })
+	return out, nil
+}
+
+func (h *Host) memberStats(ctx context.Context, t Target) (map[int]Stat, error) {
+	switch t.Kind {
+	case KindHost:
+		return h.allStats(ctx)
+	case KindProcess:
+		return h.treeStats(ctx, t)
+	case KindCgroup, KindContainer:
+		return h.groupStats(ctx, t)
+	}
+	return nil, fmt.Errorf("target of unknown kind %q", t.Kind)
+}
+
+// Alive says whether the target still exists: a process with the same start time, or a group or container with at
+// least one process.
+func (h *Host) Alive(t Target) bool {
+	switch t.Kind {
+	case KindHost:
+		return true
+	case KindProcess:
+		_, err := h.rootStat(t)
+		return err == nil
+	case KindCgroup, KindContainer:
+		stats, err := h.groupStats(context.Background(), t)
+		return err == nil && len(stats) > 0
+	}
+	return false
+}
+
+// rootStat reads the process of a process target and makes sure that it is still the same one.
+func (h *Host) rootStat(t Target) (Stat, error) {
+	if len(t.PIDs) == 0 {
+		return Stat{}, kindErrorf(ErrNoSuchProcess, "the target names no process")
+	}
+	st, _, err := h.ReadStat(t.PIDs[0], 0, nil)
+	if err != nil {
+		return Stat{}, err
+	}
+	if st.StartTime != t.StartTime || st.State == 'Z' || st.State == 'X' {
+		return Stat{}, kindErrorf(ErrNoSuchProcess, "process %d (%s) has ended", t.PIDs[0], t.Comm)
+	}
+	return st, nil
+}
+
+func (h *Host) groupStats(ctx context.Context, t Target) (map[int]Stat, error) {
+	if t.CgroupDir != "" {
+		pids, err := h.groupPIDs(t.CgroupDir)
+		if err != nil {
+			return nil, err
+		}
+		return h.statsOf(ctx, pids)
+	}
+	// The container's group cannot be seen from here (another cgroup namespace); its processes can.
+	found, err := h.findContainers(ctx, t.ContainerID)
+	if err != nil {
+		return nil, err
+	}
+	if len(found[t.ContainerID]) == 0 {
+		return nil, kindErrorf(ErrNoSuchContainer, "container %s has ended", t.ContainerID)
+	}
+	return h.statsOf(ctx, found[t.ContainerID])
+}
+
+func (h *Host) allStats(ctx context.Context) (map[int]Stat, error) {
+	pids, err := h.allPIDs()
+	if err != nil {
+		return nil, err
+	}
+	return h.statsOf(ctx, pids)
+}
+
+// statsOf reads the stat of every pid that still exists and is visible.
+func (h *Host) statsOf(ctx context.Context, pids []int) (map[int]Stat, error) {
+	stats := make(map[int]Stat, len(pids))
+	buf := make([]byte, 1024)
+	for _, pid := range pids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		b, err := readFile(h.statPath(pid, 0), buf, true)
+		if ended(err) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		st, err := ParseStat(b)
+		if err != nil {
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+		stats[pid] = st
+		buf = b
+	}
+	return stats, nil
+}
+
+func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// maxChildrenFiles bounds the children files read for one process. There is one file a thread, and reading one
+// costs about as much as reading one stat: with more threads than this, one pass over all of /proc is cheaper on a
+// host with the usual few hundred processes.
+const maxChildrenFiles = 256
+
+// errNoChildrenFiles says that the tree must be found by the parents' pids.
+var errNoChildrenFiles = errors.New("children files do not serve")
+
+// treeStats is the process and its descendants.
+func (h *Host) treeStats(ctx context.Context, t Target) (map[int]Stat, error) {
+	root, err := h.rootStat(t)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := h.treeByChildren(ctx, root)
+	if errors.Is(err, errNoChildrenFiles) {
+		return h.treeByParents(ctx, root)
+	}
+	return stats, err
+}
+
+// treeByChildren follows /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN, fs/proc/array.c). A child that ends while
+// the file is read can hide its next sibling for this one time.
+func (h *Host) treeByChildren(ctx context.Context, root Stat) (map[int]Stat, error) {
+	stats := map[int]Stat{root.PID: root}
+	files := 0
+	for queue := []int{root.PID}; len(queue) > 0; queue = queue[1:] {
+		pid := queue[0]
+		if files += stats[pid].Threads; files > maxChildrenFiles {
+			return nil, errNoChildrenFiles
+		}
+		children, err := h.children(pid)
+		if err != nil {
+			return nil, err
+		}
+		fresh, err := h.statsOf(ctx, children)
+		if err != nil {
+			return nil, err
+		}
+		for child, st := range fresh {
+			if _, known := stats[child]; !known {
+				stats[child] = st
+				queue = append(queue, child)
+			}
+		}
+	}
+	return stats, nil
+}
+
+// children lists the children of all threads of a process, none when it has ended.
+func (h *Host) children(pid int) ([]int, error) {
+	tids, err := os.ReadDir(h.pidPath(pid, "task"))
+	if ended(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, h.processError(pid, err)
+	}
+	var out []int
+	buf := make([]byte, 4096) // a page: seq_file hands out no more at a time
+	for _, tid := range tids {
+		b, err := ReadFile(h.pidPath(pid, "task/"+tid.Name()+"/children"), buf)
+		if ended(err) {
+			if _, err := os.Stat(h.pidPath(pid, "task/"+tid.Name()+"/stat")); err == nil {
+				return nil, errNoChildrenFiles
+			}
+			continue // the thread has ended
+		}
+		if err != nil {
+			return nil, h.processError(pid, err)
+		}
+		pids, err := parsePIDs(b)
+		if err != nil {
+			return nil, fmt.Errorf("children of thread %s: %w", strconv.Quote(tid.Name()), err)
+		}
+		out, buf = append(out, pids...), b
+	}
+	return out, nil
+}
+
+func (h *Host) treeByParents(ctx context.Context, root Stat) (map[int]Stat, error) {
+	all, err := h.allStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for pid, st := range all {
+		children[st.PPID] = append(children[st.PPID], pid)
+	}
+	stats := map[int]Stat{root.PID: root}
+	for queue := []int{root.PID}; len(queue) > 0; queue = queue[1:] {
+		for _, child := range children[queue[0]] {
+			if _, known := stats[child]; !known {
+				stats[child] = all[child]
+				queue = append(queue, child)
+			}
+		}
+	}
+	return stats, nil
+}

@@ -1,0 +1,143 @@
+package host
+
+import (
+	"bufio"
+	"debug/elf"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// Runtime is what executes the target's code.
+type Runtime string
+
+// The runtimes that are told apart.
+const (
+	RuntimeJVM     Runtime = "jvm"
+	RuntimeGo      Runtime = "go"
+	RuntimePython  Runtime = "python"
+	RuntimeNode    Runtime = "node"
+	RuntimeRuby    Runtime = "ruby"
+	RuntimePHP     Runtime = "php"
+	RuntimeDotNet  Runtime = "dotnet"
+	RuntimeErlang  Runtime = "erlang"
+	RuntimeNative  Runtime = "native" // machine code without one of the above
+	RuntimeKernel  Runtime = "kernel" // a kernel thread
+	RuntimeUnknown Runtime = "unknown"
+)
+
+// runtimeRule knows a runtime by the name of its program or of a library it maps.
+type runtimeRule struct {
+	runtime Runtime
+	pattern *regexp.Regexp
+}
+
+// programRules know the interpreters by their executable. The JVM is not here: a launcher named java is one only
+// once it has mapped libjvm.so, and many launchers have other names.
+func programRules() []runtimeRule {
+	return []runtimeRule{
+		{RuntimePython, regexp.MustCompile(`^(python|pypy)[0-9.]*$`)},
+		{RuntimeNode, regexp.MustCompile(`^(node|nodejs)[0-9]*$`)},
+		{RuntimeRuby, regexp.MustCompile(`^ruby[0-9.]*$`)},
+		{RuntimePHP, regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`)},
+		{RuntimeErlang, regexp.MustCompile(`^beam(\.smp)?$`)},
+	}
+}
+
+// libraryRules know a runtime by a mapped library, in this order: a JVM that embeds Python is a JVM.
+func libraryRules() []runtimeRule {
+	return []runtimeRule{
+		{RuntimeJVM, regexp.MustCompile(`^libjvm\.so$`)},
+		{RuntimeDotNet, regexp.MustCompile(`^libcoreclr\.so$`)},
+		{RuntimeNode, regexp.MustCompile(`^libnode\.so`)},
+		{RuntimePython, regexp.MustCompile(`^libpython[0-9.]*[a-z]*\.so`)},
+		{RuntimeRuby, regexp.MustCompile(`^libruby[-0-9.]*\.so`)},
+		{RuntimePHP, regexp.MustCompile(`^libphp[0-9.]*\.so`)},
+	}
+}
+
+// runtimeOf tells what executes the process' code, and by which sign, or why that is not known.
+func (h *Host) runtimeOf(pid int, stat Stat) (Runtime, string) {
+	if stat.Flags&FlagKernelThread != 0 {
+		return RuntimeKernel, "kernel thread"
+	}
+	exe, err := os.Readlink(h.pidPath(pid, "exe"))
+	if err != nil {
+		return RuntimeUnknown, unreadable(err)
+	}
+	name := strings.TrimSuffix(path.Base(exe), " (deleted)")
+	libs, mapsErr := h.mappedLibraries(pid)
+	for _, rule := range libraryRules() {
+		for _, lib := range libs {
+			if rule.pattern.MatchString(lib) {
+				return rule.runtime, "maps " + lib
+			}
+		}
+	}
+	for _, rule := range programRules() {
+		if rule.pattern.MatchString(name) {
+			return rule.runtime, "runs " + exe
+		}
+	}
+	if mapsErr != nil {
+		return RuntimeUnknown, unreadable(mapsErr)
+	}
+	return goOrNative(h.pidPath(pid, "exe"))
+}
+
+func unreadable(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return err.Error() + "; run as root, as its user, or with CAP_SYS_PTRACE"
+	}
+	return err.Error()
+}
+
+// goOrNative looks for the sections that the Go linker writes and strip keeps. It follows the link in procfs, which
+// opens the very file that runs, even when it was replaced or lies in another mount namespace.
+func goOrNative(exe string) (Runtime, string) {
+	f, err := elf.Open(exe)
+	if err != nil {
+		return RuntimeUnknown, unreadable(err)
+	}
+	defer f.Close()
+	for _, section := range []string{".go.buildinfo", ".note.go.buildid"} {
+		if f.Section(section) != nil {
+			return RuntimeGo, "has an ELF section " + section
+		}
+	}
+	return RuntimeNative, "no sign of a managed runtime"
+}
+
+func (h *Host) mappedLibraries(pid int) ([]string, error) {
+	f, err := os.Open(h.pidPath(pid, "maps"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parseMapNames(f)
+}
+
+// parseMapNames lists the base names of the shared objects in /proc/PID/maps, each once.
+func parseMapNames(r io.Reader) ([]string, error) {
+	seen := map[string]bool{}
+	var names []string
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 4096), 1<<20)
+	for sc.Scan() {
+		// address perms offset dev inode pathname; only the pathname may hold a slash.
+		_, file, ok := strings.Cut(sc.Text(), "/")
+		if !ok {
+			continue
+		}
+		name := strings.TrimSuffix(path.Base("/"+file), " (deleted)")
+		if strings.Contains(name, ".so") && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names, sc.Err()
+}

@@ -1,0 +1,320 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// childEnv holds a child's options as JSON.
+const childEnv = "PERFDOCTOR_LAB_CHILD"
+
+// Mode is what a child process does.
+type Mode string
+
+// The modes of a child. Each is bounded by ChildOptions.Duration.
+const (
+	ModeServer    Mode = "server"    // Addr, Server
+	ModeClient    Mode = "client"    // Addr, Client
+	ModeCloseWait Mode = "closewait" // Addr, Client: a client that holds every connection, also when the peer closed
+	ModeSpin      Mode = "spin"      // Spin
+	ModeOpenFDs   Mode = "openfds"   // FDs
+	ModeUDPFlood  Mode = "udpflood"  // Addr, Flood
+	ModeSleep     Mode = "sleep"     // nothing
+)
+
+// ChildOptions say what a child process does; only the part that belongs to the mode counts.
+type ChildOptions struct {
+	Mode     Mode
+	Name     string        // shown as the process's comm, 15 bytes; "": pd-<mode>
+	Addr     string        // ip:port to listen on or to send to
+	Duration time.Duration // 0: 10 s, or 1 min for a server and sleep; at most 10 min
+	Server   ServeOptions
+	Client   ClientOptions
+	Spin     SpinOptions
+	FDs      FDOptions
+	Flood    FloodOptions
+}
+
+// limit is the child's time. Client.Duration and Server.Duration are for loads within this process.
+func (o ChildOptions) limit() time.Duration {
+	fallback := defaultClientTime
+	if o.Mode == ModeServer || o.Mode == ModeSleep {
+		fallback = defaultServerTime
+	}
+	inner := o.Client.Duration
+	if o.Mode == ModeServer {
+		inner = o.Server.Duration
+	}
+	if o.Duration == 0 {
+		o.Duration = inner
+	}
+	return limited(o.Duration, fallback)
+}
+
+// Child is a load in a process of its own.
+type Child struct {
+	*Process
+
+	stdin *os.File // closing it asks the child to end and report
+	errs  *tail
+
+	mu    sync.Mutex
+	stats Stats
+	heard chan struct{} // closed when the last report has been read
+	ready chan struct{} // closed at the first report
+}
+
+// StartClient starts a process in the host that connects to addr.
+func (h *Host) StartClient(addr string, o ClientOptions) (*Child, error) {
+	return h.StartChild(nil, ChildOptions{Mode: ModeClient, Addr: addr, Client: o})
+}
+
+// StartServer starts a process in the host that listens on addr; it listens when the call returns.
+func (h *Host) StartServer(addr string, o ServeOptions) (*Child, error) {
+	return h.StartChild(nil, ChildOptions{Mode: ModeServer, Addr: addr, Server: o})
+}
+
+// StartChild starts this program again, in the host and the group (nil for none), to run one load. The program's main
+// or TestMain must call [RunIfChild] first. It returns when the load has begun.
+func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
+	options, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("options of lab child: %w", err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{errs: &tail{}, heard: make(chan struct{}), ready: make(chan struct{})}
+	cmd := exec.Command(exe)
+	cmd.Args = []string{"pd-lab", string(o.Mode), o.Addr}
+	cmd.Env = append(os.Environ(), childEnv+"="+string(options))
+	cmd.Stderr = c.errs
+	reports, err := c.start(h, group, cmd)
+	if err != nil {
+		return nil, err
+	}
+	go c.listen(reports)
+	return c, c.await(h, o)
+}
+
+func (c *Child) start(h *Host, group *Cgroup, cmd *exec.Cmd) (*os.File, error) {
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	reports, out, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, in.Close(), stdin.Close())
+	}
+	cmd.Stdin, cmd.Stdout = in, out
+	c.stdin = stdin
+	c.Process, err = h.StartIn(group, cmd)
+	err = errors.Join(err, in.Close(), out.Close())
+	if err != nil {
+		return nil, errors.Join(err, stdin.Close(), reports.Close())
+	}
+	return reports, nil
+}
+
+// startWait is how long a child may take to begin: a process start on a busy machine, throttled by a small quota.
+const startWait = 20 * time.Second
+
+func (c *Child) await(h *Host, o ChildOptions) error {
+	select {
+	case <-c.ready:
+		return nil
+	case <-c.heard:
+		return fmt.Errorf("host %s: lab child %s ended at once (does TestMain call lab.RunIfChild?): %w: %s",
+			h.name, o.Mode, c.Process.Wait(), c.errs)
+	case <-time.After(startWait):
+		return fmt.Errorf("host %s: lab child %s has not begun after %v", h.name, o.Mode, startWait)
+	}
+}
+
+// listen keeps the child's latest report.
+func (c *Child) listen(reports *os.File) {
+	defer close(c.heard)
+	defer func() { _ = errors.Join(reports.Close(), c.stdin.Close()) }() // Stop may have closed stdin before
+	decoder := json.NewDecoder(reports)
+	for first := true; ; {
+		var s Stats
+		if err := decoder.Decode(&s); err != nil {
+			return // the end of the pipe; Wait says how the process ended
+		}
+		c.mu.Lock()
+		c.stats = s
+		c.mu.Unlock()
+		if first && s.Ready {
+			first = false
+			close(c.ready)
+		}
+	}
+}
+
+// Stats is the child's latest report, at most about 100 ms old while it gets CPU time.
+func (c *Child) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
+// Wait waits until the load has ended by its own bounds, and returns its last report.
+func (c *Child) Wait() (Stats, error) {
+	err := c.Process.Wait()
+	<-c.heard
+	if err != nil {
+		err = fmt.Errorf("lab child %d: %w: %s", c.Pid, err, c.errs)
+	}
+	return c.Stats(), err
+}
+
+// childGrace is longer than the second that a program built with -race sleeps at its exit (atexit_sleep_ms).
+const childGrace = 5 * time.Second
+
+// Stop asks the child to end, and returns its last report.
+func (c *Child) Stop() (Stats, error) {
+	_ = c.stdin.Close() // an error means that it was closed before
+	select {
+	case <-c.Done():
+	case <-time.After(childGrace):
+		if err := c.Process.Stop(); err != nil {
+			return c.Stats(), err
+		}
+	}
+	return c.Wait()
+}
+
+// tail keeps the first bytes of a child's stderr for error messages.
+type tail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+const tailBytes = 4096 // a panic's message and first frames
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf.Write(p[:min(len(p), tailBytes-t.buf.Len())])
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.buf.String()
+}
+
+// RunIfChild runs a load and exits when this process was started by [Host.StartChild], and else does nothing. It
+// belongs first in TestMain.
+func RunIfChild() {
+	options, ok := os.LookupEnv(childEnv)
+	if !ok {
+		return
+	}
+	if err := runChild(options); err != nil {
+		fmt.Fprintln(os.Stderr, "lab child:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// reportEvery bounds the age of a report: ten writes a second do not disturb a measurement.
+const reportEvery = 100 * time.Millisecond
+
+func runChild(options string) error {
+	var o ChildOptions
+	if err := json.Unmarshal([]byte(options), &o); err != nil {
+		return fmt.Errorf("%s: %w", childEnv, err)
+	}
+	if o.Name == "" {
+		o.Name = "pd-" + string(o.Mode)
+	}
+	if err := os.WriteFile("/proc/self/comm", []byte(o.Name), 0); err != nil {
+		return err
+	}
+	rec := newRecorder()
+	run, err := childLoad(o, rec)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.limit())
+	defer cancel()
+	go exitOn(cancel)
+	encoder := json.NewEncoder(os.Stdout)
+	var reports sync.WaitGroup
+	reports.Go(func() { report(ctx, encoder, rec) })
+	run(ctx)
+	cancel()
+	reports.Wait()
+	rec.finish()
+	return encoder.Encode(rec.snapshot())
+}
+
+// exitOn ends the load when the parent closes its end of stdin, by wish or by dying.
+func exitOn(cancel context.CancelFunc) {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	cancel()
+}
+
+func report(ctx context.Context, encoder *json.Encoder, rec *recorder) {
+	for {
+		if err := encoder.Encode(rec.snapshot()); err != nil {
+			return
+		}
+		if !wait(ctx, reportEvery) {
+			return
+		}
+	}
+}
+
+// childLoad makes the load of the mode; a server listens when it returns.
+func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
+	switch o.Mode {
+	case ModeServer:
+		s, err := newServer(ownSocket, o.Addr, o.Server, rec)
+		if err != nil {
+			return nil, err
+		}
+		return s.run, nil
+	case ModeClient, ModeCloseWait:
+		o.Client.HoldOpen = o.Client.HoldOpen || o.Mode == ModeCloseWait
+		c, err := newClient(ownSocket, o.Addr, o.Client, rec)
+		if err != nil {
+			return nil, err
+		}
+		return c.run, nil
+	case ModeSpin:
+		return newSpin(o.Spin, rec)
+	case ModeOpenFDs:
+		return newOpener(o.FDs, rec)
+	case ModeUDPFlood:
+		return newFlood(o.Addr, o.Flood, rec)
+	case ModeSleep:
+		return func(ctx context.Context) {
+			rec.ready("")
+			<-ctx.Done()
+		}, nil
+	default:
+		return nil, fmt.Errorf("no lab child mode %q", o.Mode)
+	}
+}
+
+// setFDLimit sets both limits of RLIMIT_NOFILE.
+func setFDLimit(n uint64) error {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+		return fmt.Errorf("set RLIMIT_NOFILE to %d: %w", n, err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Package lab makes test hosts on one machine, for tests that need real network and CPU faults.
+//
+// A [Host] is a network namespace, joined to others with veth pairs and bridges; a [Cgroup] limits CPU and memory; load
+// runs in this process ([Host.Listen], [Host.Connect]) or in a process of its own ([Host.StartChild]), bounded by count
+// and by time.
+//
+// # What is left behind
+//
+// Close removes everything. When the process is killed before it can close:
+//   - namespaces have no name in /var/run/netns: an open file descriptor and one thread keep them alive, so the kernel
+//     frees them, with the devices, addresses and rules inside, when the process and its children are gone;
+//   - children carry PR_SET_PDEATHSIG=SIGKILL and so die with the thread that started them, which lives as long as the
+//     host;
+//   - cgroup directories stay, empty. They are named pd-<name>-<pid>, and the next [New] removes those whose pid is gone.
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
+)
+
+// namePattern keeps names usable as part of a cgroup directory and of a device alias.
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_]{0,31}$`)
+
+// Lab owns hosts, cgroups, processes and loads, and removes them on Close. It is safe for concurrent use.
+type Lab struct {
+	run string // pd-<name>-<pid>: in the name of every cgroup and the alias of every device
+
+	mu      sync.Mutex
+	closed  bool
+	cleanup []func() error // run backwards by Close
+	hosts   map[string]*Host
+	cgroups map[string]*Cgroup
+}
+
+// New makes an empty lab. The name is lower case letters, digits and underscores, and must be unique among the open
+// labs of one process. New also removes the empty cgroups of earlier runs whose process is gone.
+func New(name string) (*Lab, error) {
+	if !namePattern.MatchString(name) {
+		return nil, fmt.Errorf("lab name %q: want %s", name, namePattern)
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a lab needs root: it makes network namespaces and cgroups")
+	}
+	sweepCgroups()
+	return &Lab{
+		run:     fmt.Sprintf("pd-%s-%d", name, os.Getpid()),
+		hosts:   map[string]*Host{},
+		cgroups: map[string]*Cgroup{},
+	}, nil
+}
+
+// ForTest makes a lab for one test, closed when the test ends. It skips the test without root.
+func ForTest(t testing.TB) *Lab {
+	t.Helper()
+	testenv.Need(t, testenv.Root)
+	l, err := New(fmt.Sprintf("t%08x", rand.Uint32())) // tests of one process may overlap
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("close lab: %v", err)
+		}
+	})
+	return l
+}
+
+// Name is pd-<name>-<pid>: the name of the lab's cgroup directory, and the start of every device's alias.
+func (l *Lab) Name() string { return l.run }
+
+// Close stops the loads and processes, and removes the cgroups, devices and namespaces, newest first. It goes on after
+// an error and returns all of them. A second call does nothing and returns nil.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	steps := l.cleanup
+	l.cleanup = nil
+	l.mu.Unlock()
+	var errs []error
+	for _, step := range slices.Backward(steps) {
+		errs = append(errs, step())
+	}
+	return errors.Join(errs...)
+}
+
+// onClose registers the removal of something just made. When the lab is already closed it removes it at once and
+// says so.
+func (l *Lab) onClose(remove func() error) error {
+	l.mu.Lock()
+	if !l.closed {
+		l.cleanup = append(l.cleanup, remove)
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.Unlock()
+	return errors.Join(fmt.Errorf("lab %s is closed", l.run), remove())
+}

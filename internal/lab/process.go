@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a program started in a host. It leads a process group of its own, which ends with it.
+type Process struct {
+	Pid int
+
+	cmd    *exec.Cmd
+	done   chan struct{}
+	err    error // of cmd.Wait, once done is closed
+	mu     sync.Mutex
+	reaped bool // from then on the pid may be another's
+}
+
+// Start starts cmd in the host. The lab waits for it: use [Process.Wait], not cmd.Wait. The process is killed when
+// this process dies, and stopped by Close.
+func (h *Host) Start(cmd *exec.Cmd) (*Process, error) { return h.StartIn(nil, cmd) }
+
+// StartIn starts cmd in the host and, from its first instruction, in the group (nil for none), so that a runtime which
+// sizes itself to its quota at start sees it.
+func (h *Host) StartIn(group *Cgroup, cmd *exec.Cmd) (*Process, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	cmd.SysProcAttr.Setpgid = true
+	err := h.keep.do(func() error { return startInGroup(group, cmd) })
+	if err != nil {
+		return nil, fmt.Errorf("host %s: start %s: %w", h.name, cmd.Path, err)
+	}
+	p := &Process{Pid: cmd.Process.Pid, cmd: cmd, done: make(chan struct{})}
+	go p.reap()
+	return p, h.lab.onClose(p.Stop)
+}
+
+func startInGroup(group *Cgroup, cmd *exec.Cmd) error {
+	if group == nil {
+		return cmd.Start()
+	}
+	if dir := group.v2Dir(); dir != "" {
+		file, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		cmd.SysProcAttr.UseCgroupFD = true
+		cmd.SysProcAttr.CgroupFD = int(file.Fd())
+	}
+	leave, err := group.joinThread()
+	if err == nil {
+		err = cmd.Start()
+	}
+	return errors.Join(err, leave())
+}
+
+// reap waits for the end without taking the pid (WNOWAIT), so that the group can be killed while its number is surely
+// still the process's own.
+func (p *Process) reap() {
+	defer close(p.done)
+	for {
+		err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	p.mu.Lock()
+	p.reaped = true
+	_ = unix.Kill(-p.Pid, unix.SIGKILL) // ESRCH: the process was alone
+	p.mu.Unlock()
+	p.err = p.cmd.Wait()
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end and returns the error of [exec.Cmd.Wait]. It can be called more than once.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the process alone; after its end it does nothing.
+func (p *Process) Signal(sig unix.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return nil
+	}
+	return unix.Kill(p.Pid, sig)
+}
+
+// stopGrace is what a server gets to close its sockets after SIGTERM; killWait is for the kernel to free a killed one.
+const (
+	stopGrace = time.Second
+	killWait  = 5 * time.Second
+)
+
+// Stop ends the process: SIGTERM, then SIGKILL after a second. How it ended is not an error.
+func (p *Process) Stop() error {
+	for _, step := range []struct {
+		sig  unix.Signal
+		wait time.Duration
+	}{{unix.SIGTERM, stopGrace}, {unix.SIGKILL, killWait}} {
+		if err := p.Signal(step.sig); err != nil {
+			return fmt.Errorf("stop pid %d: %w", p.Pid, err)
+		}
+		select {
+		case <-p.done:
+			return nil
+		case <-time.After(step.wait):
+		}
+	}
+	return fmt.Errorf("stop pid %d: still there %v after SIGKILL", p.Pid, killWait)
+}

@@ -1,0 +1,278 @@
+// Package report turns a diagnosis into something to read: [Build] computes everything once, the renderers only print it.
+//
+// Its input is a recording and the result of the checks. It reads no clock and no host, so that one recording gives the same
+// report everywhere, byte for byte.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Schema is the version of the JSON report (docs/report-schema.md). It rises when a field is removed or changes its meaning.
+const Schema = 1
+
+// The exit codes a diagnosis can have; 1 and 2 (perfdoctor failed, usage) are not a report's to give.
+const (
+	exitFine     = 0
+	exitFindings = 3
+)
+
+// Data is a whole report, ready to print. Its JSON form is the documented schema.
+type Data struct {
+	Schema      int              `json:"schema"`
+	Version     string           `json:"perfdoctor"` // the version that recorded
+	ExitStatus  int              `json:"exit_code"`  // as ExitCode gives it
+	Target      recording.Target `json:"target"`
+	Host        Host             `json:"host"`
+	Window      Window           `json:"window"`
+	Verdict     Verdict          `json:"verdict"`
+	Findings    []Finding        `json:"findings"` // in reading order: each cause, then its consequences
+	Fine        []Fine           `json:"fine"`
+	NotAssessed []Gap            `json:"not_assessed"`
+	Cost        Cost             `json:"cost"`
+}
+
+// Host is what is known of the machine; a fact that was not recorded is empty or zero.
+type Host struct {
+	Kernel         string `json:"kernel,omitempty"`
+	Machine        string `json:"machine,omitempty"`
+	CPUModel       string `json:"cpu_model,omitempty"`
+	Virtualization string `json:"virtualization,omitempty"`
+	CPUs           int    `json:"cpus_online,omitempty"`
+}
+
+// Window is when and for how long was observed.
+type Window struct {
+	Started    time.Time `json:"started"`
+	Seconds    float64   `json:"seconds"`
+	Asked      float64   `json:"asked_seconds"`
+	Interval   float64   `json:"interval_seconds"`
+	EndedEarly string    `json:"ended_early,omitempty"` // why it is shorter than asked
+}
+
+// Result is what a report comes to.
+type Result string
+
+// The results. Nothing found and nothing looked at are told apart: the second says nothing about the host.
+const (
+	Bottleneck      Result = "bottleneck"
+	NoBottleneck    Result = "no bottleneck found"
+	NothingAssessed Result = "nothing assessed"
+)
+
+// Verdict is the one thing to know. Its counts are of checks.
+type Verdict struct {
+	Result      Result `json:"result"`
+	Principal   string `json:"principal,omitempty"` // id of the finding to act on first
+	Summary     string `json:"summary"`             // one sentence
+	WithFinding int    `json:"checks_with_findings"`
+	Fine        int    `json:"checks_fine"`
+	NotAssessed int    `json:"checks_not_assessed"`
+}
+
+// Role is a finding's place in the report.
+type Role string
+
+// The roles, in reading order. A consequence stands under its cause wherever that is.
+const (
+	Principal   Role = "principal"
+	Consequence Role = "consequence"
+	Further     Role = "further"
+	Note        Role = "info"
+)
+
+// Finding is a check's finding with its place in the report.
+type Finding struct {
+	ID    string `json:"id"` // check and subject
+	Role  Role   `json:"role"`
+	Cause string `json:"root_cause,omitempty"` // id of the finding at the end of the explained_by chain
+	check.Finding
+}
+
+// Fine is a check that was assessed and found nothing.
+type Fine struct {
+	Check string           `json:"check"`
+	Stage check.Stage      `json:"stage"`
+	Read  []quantity.Value `json:"read"` // what it looked at
+}
+
+// Gap is one reason for which checks could not be assessed.
+type Gap struct {
+	Reason string   `json:"reason"`
+	Remedy string   `json:"remedy,omitempty"`
+	Checks []string `json:"checks"`
+}
+
+// Cost is what perfdoctor itself used and lost.
+type Cost struct {
+	recording.Cost
+	Collectors []recording.CollectorStatus `json:"collectors"`
+}
+
+// Build computes the report of a recording and the result of its checks.
+func Build(rec *recording.Recording, res *check.Result) *Data {
+	m := rec.Meta
+	d := &Data{
+		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
+		Window:   Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly},
+		Findings: arrange(res), Fine: []Fine{}, NotAssessed: []Gap{},
+		Cost: Cost{m.Cost, append([]recording.CollectorStatus{}, m.Collectors...)},
+	}
+	for _, o := range res.Outcomes {
+		d.addOutcome(o)
+	}
+	d.Verdict.decide(d)
+	d.ExitStatus = d.ExitCode()
+	return d
+}
+
+// ExitCode gives 3 when a finding is at warning or above, else 0.
+func (d *Data) ExitCode() int {
+	for i := range d.Findings {
+		if d.Findings[i].Severity >= check.Warning {
+			return exitFindings
+		}
+	}
+	return exitFine
+}
+
+func hostOf(rec *recording.Recording) Host {
+	var h Host
+	for _, s := range rec.Info(metric.HostInfo) {
+		h = Host{Kernel: s.Label("kernel"), Machine: s.Label("machine"), CPUModel: s.Label("cpu_model"), Virtualization: s.Label("virtualization")}
+	}
+	for _, s := range rec.Gauge(metric.CPUsOnline) {
+		h.CPUs = int(s.Last())
+	}
+	return h
+}
+
+func (d *Data) addOutcome(o check.Outcome) {
+	switch o.State {
+	case check.Found:
+		d.Verdict.WithFinding++
+	case check.Fine:
+		d.Verdict.Fine++
+		d.Fine = append(d.Fine, Fine{o.Check, o.Stage, append([]quantity.Value{}, o.Read...)})
+	default:
+		d.Verdict.NotAssessed++
+		d.addGap(o)
+	}
+}
+
+// addGap puts checks with the same reason and remedy together: one missing right stops many.
+func (d *Data) addGap(o check.Outcome) {
+	i := slices.IndexFunc(d.NotAssessed, func(g Gap) bool { return g.Reason == o.Reason && g.Remedy == o.Remedy })
+	if i < 0 {
+		d.NotAssessed = append(d.NotAssessed, Gap{o.Reason, o.Remedy, []string{o.Check}})
+		return
+	}
+	d.NotAssessed[i].Checks = append(d.NotAssessed[i].Checks, o.Check)
+}
+
+func (v *Verdict) decide(d *Data) {
+	if len(d.Findings) > 0 && d.Findings[0].Role == Principal {
+		v.Result, v.Principal, v.Summary = Bottleneck, d.Findings[0].ID, d.Findings[0].Summary
+		return
+	}
+	assessed := v.WithFinding + v.Fine
+	window := quantity.Of("", d.Window.Seconds, quantity.Seconds).Text()
+	if assessed == 0 {
+		v.Result = NothingAssessed
+		v.Summary = fmt.Sprintf("None of the %s could be assessed in %s: this says nothing about the host.", plural(v.NotAssessed, "check"), window)
+		return
+	}
+	v.Result = NoBottleneck
+	v.Summary = fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.", window, plural(assessed, "check"), were(assessed))
+	if v.NotAssessed > 0 {
+		v.Summary += fmt.Sprintf(" %s %s not assessed: nothing is said about what they look at.", plural(v.NotAssessed, "further check"), were(v.NotAssessed))
+	}
+}
+
+// arrange puts the findings in reading order: the principal one and its consequences, the further causes by stage, each with its
+// own consequences, and what is merely worth knowing.
+func arrange(res *check.Result) []Finding {
+	all := make([]Finding, len(res.Findings))
+	times := map[string]int{}
+	for i := range res.Findings {
+		f := res.Findings[i]
+		f.Evidence = append([]quantity.Value{}, f.Evidence...)
+		all[i] = Finding{ID: f.ID(), Cause: rootCause(res.Findings, &f), Finding: f}
+		if times[f.ID()]++; times[f.ID()] > 1 { // a check that says two things of one subject
+			all[i].ID = fmt.Sprintf("%s #%d", f.ID(), times[f.ID()])
+		}
+		all[i].Role = role(&all[i], i == 0 && res.Principal() != nil)
+	}
+	out := []Finding{}
+	for _, c := range causes(all) {
+		out = append(out, c)
+		for _, f := range all {
+			if f.Role == Consequence && f.Cause == c.ID {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func role(f *Finding, principal bool) Role {
+	switch {
+	case f.Cause != "":
+		return Consequence
+	case principal:
+		return Principal
+	case f.Severity >= check.Warning:
+		return Further
+	}
+	return Note
+}
+
+// rootCause follows explained_by to its end, empty when there is none, or none that the report could show (a ring).
+func rootCause(findings []check.Finding, f *check.Finding) string {
+	root := ""
+	for range len(findings) + 1 {
+		i := slices.IndexFunc(findings, func(c check.Finding) bool { return c.ID() == f.ExplainedBy })
+		if f.ExplainedBy == "" || i < 0 {
+			return root
+		}
+		f = &findings[i]
+		root = f.ID()
+	}
+	return ""
+}
+
+func causes(all []Finding) []Finding {
+	place := map[Role]int{Principal: 0, Further: 1, Note: 2}
+	var out []Finding
+	for _, f := range all {
+		if f.Role != Consequence {
+			out = append(out, f)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(place[a.Role], place[b.Role]), cmp.Compare(a.Stage, b.Stage), cmp.Compare(b.Severity, a.Severity))
+	})
+	return out
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func were(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}

@@ -1,0 +1,379 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// TextOptions adjust the text report.
+type TextOptions struct {
+	Color   bool // write terminal colours
+	Width   int  // columns; 80 when zero
+	Verbose bool // every finding in full, and every value that was read
+}
+
+// sameCheck is how many findings of one check are shown in a row before the rest is counted: a check that accuses forty
+// destinations must not push everything else off the screen.
+const sameCheck = 3
+
+// highest is how many of the fine checks show their number: enough to see what comes next, few enough to read.
+const highest = 4
+
+// Text writes the report for a person.
+func (d *Data) Text(w io.Writer, opts TextOptions) error {
+	t := &text{page: newPage(opts), d: d, verbose: opts.Verbose}
+	t.header()
+	t.verdict()
+	t.further()
+	t.infos()
+	t.fine()
+	t.notAssessed()
+	t.cost()
+	if _, err := io.WriteString(w, t.b.String()); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+type text struct {
+	*page
+	d       *Data
+	verbose bool
+}
+
+func (t *text) header() {
+	v := t.d.Version
+	if v == "" {
+		v = "(unknown version)"
+	}
+	t.line(bold, "perfdoctor ", "  ", v+": "+t.target())
+	t.line(plain, "", "  ", t.when())
+	if t.d.Window.EndedEarly != "" {
+		asked := quantity.Of("", t.d.Window.Asked, quantity.Seconds).Text()
+		t.line(yellow, "Ended early: ", "  ", fmt.Sprintf("%s (%s of %s asked for)", t.d.Window.EndedEarly, t.seconds(), asked))
+	}
+	t.blank()
+}
+
+func (t *text) seconds() string { return quantity.Of("", t.d.Window.Seconds, quantity.Seconds).Text() }
+
+func (t *text) target() string {
+	tg := t.d.Target
+	what := cmp.Or(tg.Kind, "host")
+	if tg.PID != 0 {
+		what += fmt.Sprintf(" %d", tg.PID)
+	}
+	switch {
+	case tg.Name != "" && tg.PID != 0:
+		what += " (" + tg.Name + ")"
+	case tg.Name != "":
+		what += " " + tg.Name
+	}
+	parts := []string{what}
+	if tg.Runtime != "" {
+		parts = append(parts, tg.Runtime)
+	}
+	if tg.Container != "" {
+		parts = append(parts, "container "+shortID(tg.Container))
+	}
+	if tg.Cgroup != "" && tg.Kind != "cgroup" {
+		parts = append(parts, "cgroup "+tg.Cgroup)
+	}
+	if t.verbose && len(tg.Cmdline) > 0 {
+		parts = append(parts, "command "+strings.Join(tg.Cmdline, " "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shortID cuts a container id to the 12 digits that docker ps and crictl ps show.
+func shortID(id string) string {
+	if rs := []rune(id); len(rs) > 12 {
+		return string(rs[:12])
+	}
+	return id
+}
+
+func (t *text) when() string {
+	h := t.d.Host
+	s := fmt.Sprintf("%s from %s", t.seconds(), t.d.Window.Started.Format("2006-01-02 15:04:05 UTC"))
+	var facts []string
+	if h.Kernel != "" {
+		facts = append(facts, "kernel "+h.Kernel)
+	}
+	if h.CPUs > 0 {
+		facts = append(facts, plural(h.CPUs, "CPU"))
+	}
+	if h.Virtualization != "" {
+		facts = append(facts, h.Virtualization)
+	}
+	if t.verbose && h.CPUModel != "" {
+		facts = append(facts, h.CPUModel)
+	}
+	if len(facts) > 0 {
+		s += "; " + strings.Join(facts, ", ")
+	}
+	return s
+}
+
+func (t *text) verdict() {
+	if t.d.Verdict.Result == Bottleneck {
+		f := &t.d.Findings[0]
+		t.full(f)
+		t.consequences(f)
+		return
+	}
+	st := green
+	if t.d.Verdict.Result == NothingAssessed {
+		st = yellow
+	}
+	t.line(st, strings.ToUpper(string(t.d.Verdict.Result)), "", "")
+	t.line(plain, "  ", "  ", t.d.Verdict.Summary)
+}
+
+// full prints a finding with all that is needed to act on it and to doubt it.
+func (t *text) full(f *Finding) {
+	t.line(severityStyle(f.Severity), strings.ToUpper(f.Severity.String())+"  ", "  ", f.Check+": "+f.Subject.String())
+	t.line(plain, "  ", "  ", f.Summary)
+	t.blank()
+	for _, e := range f.Evidence {
+		t.line(plain, "    ", "      ", e.String())
+	}
+	for _, n := range f.Notes {
+		t.line(plain, "    ", "      ", n)
+	}
+	for i, r := range f.Remedies {
+		t.remedy(i, r)
+	}
+	for _, p := range f.Placebos {
+		t.line(bold, "  No help   ", "            ", p)
+	}
+	if f.Disproof != "" {
+		t.line(bold, "  Wrong if  ", "            ", f.Disproof)
+	}
+	t.line(bold, "  Sure?     ", "            ", sure(f))
+	t.line(bold, "  More      ", "            ", "perfdoctor checks explain "+f.Check)
+}
+
+// remedy prints the first cure in full and the others with what they risk: nobody may pick one without having seen that.
+func (t *text) remedy(i int, r check.Remedy) {
+	head, indent := "  Or        ", "            "
+	if i == 0 {
+		t.blank()
+		head = "  Cure      "
+	}
+	t.line(bold, head, indent, r.Action)
+	if r.Command != "" {
+		t.command(indent, r.Command)
+	}
+	if r.Effect != "" && (i == 0 || t.verbose) {
+		t.line(plain, indent+"moves: ", indent+"  ", r.Effect)
+	}
+	if r.Risk != "" {
+		t.line(plain, indent+"risk: ", indent+"  ", r.Risk)
+	}
+}
+
+func sure(f *Finding) string {
+	s := f.Confidence.String() + " confidence"
+	if len(f.Doubts) > 0 {
+		s += ": " + strings.Join(f.Doubts, "; ")
+	}
+	return s
+}
+
+func severityStyle(s check.Severity) style {
+	switch s {
+	case check.Critical:
+		return red
+	case check.Warning:
+		return yellow
+	}
+	return cyan
+}
+
+// consequences prints one line each for what the finding explains.
+func (t *text) consequences(cause *Finding) {
+	list := t.withRole(Consequence, cause.ID)
+	if len(list) == 0 {
+		return
+	}
+	t.line(bold, "  Leads to  ", "            ", "(consequences: look again after the cure)")
+	t.each(list, func(f *Finding) {
+		t.line(severityStyle(f.Severity), "    "+f.Severity.String()+"  ", "      ", f.Check+": "+f.Summary)
+	}, "      ")
+}
+
+func (t *text) withRole(r Role, cause string) []*Finding {
+	var out []*Finding
+	for i := range t.d.Findings {
+		if f := &t.d.Findings[i]; f.Role == r && f.Cause == cause {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// each shows the first few findings of every check and counts the others.
+func (t *text) each(list []*Finding, show func(*Finding), indent string) {
+	shown, left := map[string]int{}, map[string]int{}
+	var names []string
+	for _, f := range list {
+		if shown[f.Check] < sameCheck || t.verbose {
+			shown[f.Check]++
+			show(f)
+			continue
+		}
+		if left[f.Check]++; left[f.Check] == 1 {
+			names = append(names, f.Check)
+		}
+	}
+	for _, n := range names {
+		t.line(faint, indent, indent, fmt.Sprintf("and %d more of %s (-v shows them)", left[n], n))
+	}
+}
+
+func (t *text) further() {
+	list := t.withRole(Further, "")
+	if len(list) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "ALSO FOUND, in the order of the cure", "", "")
+	var last *Finding
+	t.each(list, func(f *Finding) {
+		if t.verbose {
+			t.blank()
+			t.full(f)
+		} else {
+			t.compact(f, last)
+		}
+		last = f
+		t.consequences(f)
+	}, "  ")
+}
+
+// compact prints a finding in a few lines; one of the same check as the last only says about whom it is and what differs.
+func (t *text) compact(f, last *Finding) {
+	if last != nil && last.Check == f.Check {
+		also := f.Subject.String()
+		if f.Summary != last.Summary {
+			also += ": " + f.Summary
+		}
+		t.line(severityStyle(f.Severity), "  and "+f.Severity.String()+"  ", "    ", also)
+		return
+	}
+	t.line(severityStyle(f.Severity), f.Severity.String()+"  ", "  ", f.Check+": "+f.Subject.String())
+	t.line(plain, "  ", "  ", f.Summary)
+	if len(f.Evidence) > 0 {
+		t.line(plain, "    ", "      ", f.Evidence[0].String())
+	}
+	more := "perfdoctor checks explain " + f.Check
+	if len(f.Remedies) > 0 {
+		more = strings.TrimSuffix(f.Remedies[0].Action, ".") + ". Risk and more: " + more
+	}
+	t.line(bold, "  Cure      ", "            ", more)
+}
+
+func (t *text) infos() {
+	list := t.withRole(Note, "")
+	if len(list) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "WORTH KNOWING, no fault by itself", "", "")
+	t.each(list, func(f *Finding) {
+		if t.verbose {
+			t.full(f)
+			return
+		}
+		t.line(cyan, "  "+f.Check+": ", "    ", f.Summary)
+	}, "    ")
+}
+
+func (t *text) fine() {
+	if len(t.d.Fine) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "FINE  ", "", plural(len(t.d.Fine), "check")+" assessed, nothing found")
+	if t.verbose {
+		t.allRead()
+		return
+	}
+	var names []string
+	for _, f := range t.d.Fine {
+		names = append(names, f.Check)
+	}
+	t.line(plain, "  ", "  ", strings.Join(names, ", "))
+	if top := t.highestShares(); len(top) > 0 {
+		t.line(plain, "  highest shares: ", "    ", strings.Join(top, ", "))
+	}
+}
+
+func (t *text) allRead() {
+	for _, f := range t.d.Fine {
+		t.line(plain, "  ", "    ", f.Check)
+		for _, v := range f.Read {
+			t.line(plain, "    ", "      ", v.String())
+		}
+	}
+}
+
+// highestShares gives the fine checks whose first value is the largest share of something: what will be noticed next.
+func (t *text) highestShares() []string {
+	var list []Fine
+	for _, f := range t.d.Fine {
+		if len(f.Read) > 0 && f.Read[0].Unit() == quantity.Ratio && f.Read[0].Number() > 0 {
+			list = append(list, f)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Fine) int { return cmp.Compare(b.Read[0].Number(), a.Read[0].Number()) })
+	var out []string
+	for _, f := range list[:min(len(list), highest)] {
+		out = append(out, f.Check+" "+f.Read[0].Text())
+	}
+	return out
+}
+
+func (t *text) notAssessed() {
+	if len(t.d.NotAssessed) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "NOT ASSESSED  ", "  ", plural(t.d.Verdict.NotAssessed, "check")+": nothing is known about these")
+	for _, g := range t.d.NotAssessed {
+		t.line(plain, "  ", "    ", strings.Join(g.Checks, ", ")+": "+g.Reason)
+		if g.Remedy != "" {
+			t.line(plain, "    -> ", "       ", g.Remedy)
+		}
+	}
+}
+
+func (t *text) cost() {
+	c := t.d.Cost
+	sec := func(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }
+	t.blank()
+	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU, %s; %s, %d late, %d lost", sec(c.Wall), sec(c.CPU),
+		quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(), plural(c.Samples, "sample"), c.Late, c.Lost))
+	for _, col := range c.Collectors {
+		for _, l := range col.Lost {
+			t.line(plain, "  ", "    ", fmt.Sprintf("%s lost %d: %s", col.Name, l.Count, l.What))
+		}
+		if t.verbose {
+			t.line(plain, "  ", "    ", fmt.Sprintf("%s: %s, %s, %d late, %s in all, slowest %s", col.Name, col.Status,
+				plural(col.Samples, "sample"), col.Late, sec(col.Busy), sec(col.Longest)))
+		}
+	}
+	if t.d.Target.ExitStatus != "" {
+		t.line(plain, "The command ended: ", "  ", t.d.Target.ExitStatus)
+	}
+	if t.d.Target.NetNSDenied != "" {
+		t.line(plain, "", "  ", "The target's network namespace could not be entered: "+t.d.Target.NetNSDenied)
+	}
+}
