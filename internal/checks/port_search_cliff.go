@@ -107,7 +107,7 @@ func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Fi
 	}
 	if effect && trying {
 		f.Severity = check.Warning
-		f.Summary += fmt.Sprintf("; %s of busy CPU is system", share.Text())
+		f.Summary += fmt.Sprintf("; %s is %s", share.Label(), share.Text())
 	}
 	return f
 }

@@ -165,8 +165,9 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 	}
 	if again.Unit() == quantity.Sockets && 2*again.Number() >= waiting.Number() {
 		f.Severity = check.Critical // most callers have waited a second already
+		f.Doubts = nil              // and no round trip is that long: what it was assumed to be does not matter
 	}
-	if len(doubts) > 0 || again.Unit() != quantity.Sockets {
+	if len(f.Doubts) > 0 || again.Unit() != quantity.Sockets {
 		f.Confidence = check.Medium
 	}
 	if again.Unit() != quantity.Sockets {
@@ -204,23 +205,28 @@ func (u pileup) cause(p *check.Pass) (string, []check.Remedy) {
 			Effect: "SYN_SENT falls to rate × round trip",
 		}}
 	}
-	if local && seen {
-		return "SYNs are lost, not by the listener's queue", pathRemedies(u)
+	switch {
+	case local && seen:
+		return "SYNs are lost, not by the listener's queue", pathRemedies(p, u)
+	case u.open == 0: // a full accept queue has let its backlog through before
+		return "none is established, so most likely the path, or the peer is down", pathRemedies(p, u)
 	}
-	return "path or peer's queue", pathRemedies(u)
+	return "path or peer's queue", pathRemedies(p, u)
 }
 
-func pathRemedies(u pileup) []check.Remedy {
+func pathRemedies(p *check.Pass, u pileup) []check.Remedy {
 	return []check.Remedy{{
-		Action:  "ask the peer whether its accept queue is full; if that count stands still while SYN_SENT is high, the path loses the SYNs",
-		Command: "nstat -az TcpExtListenOverflows TcpExtListenDrops; ss -ltn   (on " + hostOf(u.destination) + ")",
+		Action: "look on " + hostOf(u.destination) + " whether its accept queue overflows; if ListenOverflows stands still there while SYN_SENT " +
+			"is high here, the path loses the SYNs",
+		Command: "nstat -az TcpExtListenOverflows TcpExtListenDrops; ss -ltn",
 		Risk:    "none, it only reads",
 		Effect:  "names which side to mend: the peer's accept loop and backlog, or firewall, conntrack, SNAT and routes on the way",
 	}, {
-		Action:  "follow one SYN along the path (tcpdump on both ends and at each hop that filters or translates)",
-		Command: fmt.Sprintf("tcpdump -ni any 'tcp[tcpflags] & tcp-syn != 0 and host %s and port %s'", hostOf(u.destination), portOf(u.destination)),
-		Risk:    "costs CPU on a busy link: stop it after seconds",
-		Effect:  "shows the hop after which the SYN is missing",
+		Action: "follow one SYN along the path (tcpdump on both ends and at each hop that filters or translates)",
+		Command: inNetNS(p, fmt.Sprintf("tcpdump -ni any -c 100 'tcp[tcpflags] & tcp-syn != 0 and host %s and port %s'",
+			hostOf(u.destination), portOf(u.destination))),
+		Risk:   "costs CPU on a busy link: it ends after 100 packets",
+		Effect: "shows the hop after which the SYN is missing",
 	}}
 }
 
