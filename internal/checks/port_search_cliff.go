@@ -91,7 +91,7 @@ func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Fi
 	f := check.Finding{
 		Subject:  destinationSubject(l.path),
 		Severity: check.Info,
-		Summary: fmt.Sprintf("%s of the ports in use from %s: each connect() searches long for a free one", l.share.Text(),
+		Summary: fmt.Sprintf("%s of the ports in use from %s: connect() searches long", l.share.Text(),
 			l.path.source),
 		Evidence: []quantity.Value{r.usable, l.share, opens.rate()},
 		Notes:    []string{ownersOf(p, l.path.destination)},
