@@ -16,19 +16,28 @@ var cpuThrottledBurst = &check.Check{
 	Stage: check.Limits,
 	Doc: `A CPU limit stops short bursts although the mean use is low: the average is fine, p99 is not
 
-Many threads that wake at once use up the quota of a period within milliseconds and are then stopped for the rest of it, while the mean over
-seconds stays far below the limit. Graphs of CPU use show nothing; slow responses come in steps of the period.
+Many threads that wake at once use up the quota of a period within milliseconds
+and are then stopped for the rest of it, while the mean over seconds stays far
+below the limit. Graphs of CPU use show nothing; slow responses come in steps of
+the period.
 
-Measured as cpu-throttled, in the target's cgroup and every ancestor: throttled periods / periods of the window, where the mean use of
-the group is below the given share of its limit. Steadier load is the finding of cpu-throttled; never both speak of one group.
+Measured as cpu-throttled, in the target's cgroup and every ancestor: throttled
+periods / periods of the window, where the mean use of the group is below the
+given share of its limit. Steadier load is the finding of cpu-throttled; never
+both speak of one group.
 
-Cure: let the group save up unused quota for a burst (cpu.max.burst), run fewer threads at once (GC threads and event loops sized to the host are the
-usual burst), or take the limit off where latency matters and autoscaling bounds the use. Risk: a burst disturbs the neighbours for a moment.
+Cure: let the group save up unused quota for a burst (cpu.max.burst), run fewer
+threads at once (GC threads and event loops sized to the host are the usual
+burst), or take the limit off where latency matters and autoscaling bounds the
+use. Risk: a burst disturbs the neighbours for a moment.
 Placebo: raising the limit a little; the burst uses that up as well.
-Disproof: nr_throttled in cpu.stat of the named group does not rise under load, or p99 does not change with the limit off.`,
-	URL:      "https://docs.kernel.org/scheduler/sched-bwc.html#cfs-bandwidth-control",
-	Needs:    []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupCPU},
-	Uses:     []metric.Metric{metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline},
+Disproof: nr_throttled in cpu.stat of the named group does not rise under load,
+or p99 does not change with the limit off.`,
+	URL:   "https://docs.kernel.org/scheduler/sched-bwc.html#cfs-bandwidth-control",
+	Needs: []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupCPU},
+	Uses: []metric.Metric{
+		metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline,
+	},
 	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
 	Explains: []*check.Check{tooManyThreads, threadsVsQuota},
 	Run:      runCPUThrottledBurst,
@@ -40,7 +49,7 @@ func runCPUThrottledBurst(p *check.Pass) error {
 		return err
 	}
 	if t.use == nil {
-		return check.NotAssessed("record at least two samples (--duration of two intervals or more)", "the CPU use of cgroup %s was read less than twice", t.cgroup)
+		return check.NotAssessed(twoSamples, "the CPU use of cgroup %s was read less than twice", t.cgroup)
 	}
 	p.Read(*t.use)
 	if t.share.Below(p.Param(paramThrottledShare)) || !t.bursty(p) {
@@ -64,8 +73,9 @@ func runCPUThrottledBurst(p *check.Pass) error {
 	return nil
 }
 
-// burst gives the group what a stopped period lacked on average; the kernel takes no more than the quota itself (kernel/sched/core.c
-// tg_set_cfs_bandwidth). It is not offered where it is set to that already or the kernel is too old.
+// burst gives the group what a stopped period lacked on average; the kernel takes no more than the quota itself
+// (kernel/sched/core.c tg_set_cfs_bandwidth). It is not offered where it is set to that already or the kernel is too
+// old.
 func (t *throttling) burst(p *check.Pass) (check.Remedy, bool) {
 	if kernelOlder(p, burstKernel) {
 		return check.Remedy{}, false

@@ -9,7 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestOneThrottlingVoice runs both throttling checks over every recording of either: what one says the other must not repeat.
+// TestOneThrottlingVoice runs both throttling checks over every recording of either: what one says the other must not
+// repeat.
 func TestOneThrottlingVoice(t *testing.T) {
 	files, err := filepath.Glob("testdata/cpu-throttled*/*.txtar")
 	if err != nil || len(files) < 6 {
@@ -38,7 +39,8 @@ func TestOneThrottlingVoice(t *testing.T) {
 	}
 }
 
-// TestThrottlingIsTheCause: the pools that are too large for a limit are a consequence of the throttling they are seen with.
+// TestThrottlingIsTheCause: the pools that are too large for a limit are a consequence of the throttling they are
+// seen with.
 func TestThrottlingIsTheCause(t *testing.T) {
 	rec, err := recording.Open("testdata/threads-vs-quota/firing.txtar")
 	if err != nil {

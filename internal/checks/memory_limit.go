@@ -25,16 +25,21 @@ var memoryLimit = &check.Check{
 	Stage: check.Limits,
 	Doc: `The working set comes near a memory limit
 
-Near its limit a cgroup must reclaim page cache for each new page, which costs CPU time in the allocating thread and reads files again; at the
-limit the OOM killer ends a process.
+Near its limit a cgroup must reclaim page cache for each new page, which costs
+CPU time in the allocating thread and reads files again; at the limit the OOM
+killer ends a process.
 
-Measured: the working set (memory less inactive page cache, which can simply be dropped) against the limit, in the target's cgroup and every
-ancestor; the fullest level is named. It is a warning when the limit was also hit in the window, or when hardly anything is left; else it is a level only.
-Usage with page cache is not used: it fills every limit on a healthy host.
+Measured: the working set (memory less inactive page cache, which can simply be
+dropped) against the limit, in the target's cgroup and every ancestor; the
+fullest level is named. It is a warning when the limit was also hit in the
+window, or when hardly anything is left; else it is a level only. Usage with
+page cache is not used: it fills every limit on a healthy host.
 
-Cure: raise the limit, or lower the heap, caches and thread stacks. Risk: the host's memory may then be overcommitted.
+Cure: raise the limit, or lower the heap, caches and thread stacks. Risk: the
+host's memory may then be overcommitted.
 Placebo: dropping caches; swap beside a limit.
-Disproof: memory.events of the group shows no further max or high events under load.`,
+Disproof: memory.events of the group shows no further max or high events under
+load.`,
 	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
 	Needs:  []metric.Metric{metric.CgroupWorkingSet, metric.CgroupMemoryLimit},
 	Uses:   []metric.Metric{metric.CgroupMemoryMax},

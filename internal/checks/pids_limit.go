@@ -24,13 +24,17 @@ var pidsLimit = &check.Check{
 	Stage: check.Limits,
 	Doc: `A cgroup comes near its limit of processes and threads
 
-At the limit fork() and clone() fail with EAGAIN: a JVM throws "unable to create native thread", a shell in the container does not start, and health checks
-that run a command fail.
+At the limit fork() and clone() fail with EAGAIN: a JVM throws "unable to create
+native thread", a shell in the container does not start, and health checks that
+run a command fail.
 
-Measured: threads in the group against pids.max, in the target's cgroup and every ancestor; the fullest level is named. A level alone is info; it
-is a warning when the number grows so that it is full soon, or when hardly any is left.
+Measured: threads in the group against pids.max, in the target's cgroup and
+every ancestor; the fullest level is named. A level alone is info; it is a
+warning when the number grows so that it is full soon, or when hardly any is
+left.
 
-Cure: bound the thread pools, then raise the limit. Risk: a higher limit lets a leak of threads use up memory.
+Cure: bound the thread pools, then raise the limit. Risk: a higher limit lets a
+leak of threads use up memory.
 Placebo: ulimit -u, another limit (of a user); kernel.pid_max, that of the host.
 Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#pid",
@@ -52,7 +56,8 @@ func runPIDsLimit(p *check.Pass) error {
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "cgroup", ID: cgroup},
 		Severity: check.Info,
-		Summary:  fmt.Sprintf("%s of at most %.0f, %s of the limit %s%s", s.used.Text(), s.limit.Number(), s.share.Text(), s.levelsAbove(), s.forecast(p)),
+		Summary: fmt.Sprintf("%s of at most %.0f, %s of the limit %s%s", s.used.Text(), s.limit.Number(), s.share.Text(),
+			s.levelsAbove(), s.forecast(p)),
 		Evidence: s.evidence(),
 		Remedies: []check.Remedy{
 			{
