@@ -93,7 +93,8 @@ func (t *throttling) burst(p *check.Pass) (check.Remedy, bool) {
 		}
 	}
 	return check.Remedy{
-		Action:  fmt.Sprintf("Let the group save up %.0f ms of unused quota for a burst (kernel 5.14; cgroup v1: cpu.cfs_burst_us).", us/1e3),
+		Action: fmt.Sprintf("Let the group save up %.0f ms of unused quota for a burst (kernel 5.14; cgroup v1: cpu.cfs_burst_us).",
+			us/1e3),
 		Command: fmt.Sprintf("echo %.0f > %s", us, cgroupFile(t.cgroup, "cpu.max.burst")),
 		Risk:    "for the length of a burst the neighbours get less; the mean stays within the limit",
 		Effect: fmt.Sprintf("throttled periods %s -> fewer, since a period may use %.0f ms instead of %.0f ms of CPU time",

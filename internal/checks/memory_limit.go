@@ -96,7 +96,8 @@ func raiseMemoryLimit(s *limitShare) check.Remedy {
 	want := math.Ceil(s.used.Number()/0.75/mib) * mib
 	v := quantity.Of("", want, quantity.Bytes)
 	return check.Remedy{
-		Action:  fmt.Sprintf("Raise the limit to %s (cgroup v1: memory.limit_in_bytes), or shrink heap, caches and thread stacks.", v.Text()),
+		Action: fmt.Sprintf("Raise the limit to %s (cgroup v1: memory.limit_in_bytes), or shrink heap, caches and thread stacks.",
+			v.Text()),
 		Command: fmt.Sprintf("echo %.0f > %s", want, cgroupFile(s.label("cgroup"), "memory.max")),
 		Risk:    "the host must have it free, else the host itself comes short",
 		Effect:  fmt.Sprintf("working set / limit %s -> 75 %%", s.share.Text()),

@@ -98,7 +98,8 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 		Summary:  fmt.Sprintf("%s want to run on %s.", runnable.Text(), cpus.Text()),
 		Evidence: []quantity.Value{perCPU, cpus},
 		Remedies: []check.Remedy{{
-			Action: fmt.Sprintf("Bound the pools so that about %.0f threads run at once, with a queue before them.", 2*wholeCPUs(cpus).Number()),
+			Action: fmt.Sprintf("Bound the pools so that about %.0f threads run at once, with a queue before them.",
+				2*wholeCPUs(cpus).Number()),
 			Risk:   "a pool too small leaves CPUs idle while its threads wait for I/O",
 			Effect: fmt.Sprintf("%s -> about 2; it shortens response times and leaves throughput as it is", perCPU.Text()),
 		}},
@@ -134,7 +135,8 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 		}
 	}
 	if n > 0 {
-		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).Named("time spent waiting for a CPU")
+		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
+			Named("time spent waiting for a CPU")
 		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
 	}
 	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {

@@ -365,7 +365,8 @@ func sick() []*check.Check {
 		Subject: check.Host, Severity: check.Warning, Summary: "61 % of the busy time is sy.",
 	})
 	syn := finding("syn-sent-pileup", check.Connections, nil, check.Finding{
-		Subject: check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, Severity: check.Warning, Summary: "54 connections hang in SYN_SENT.",
+		Subject: check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, Severity: check.Warning,
+		Summary: "54 connections hang in SYN_SENT.",
 	})
 	threads := finding("too-many-threads", check.Limits, nil, check.Finding{
 		Subject: check.Subject{Kind: "pid", ID: "4021 (java)"}, Severity: check.Info, Summary: "2100 threads wait.",
