@@ -35,7 +35,7 @@ limit.
 Disproof: nr_throttled in cpu.stat of the named group does not rise under load.`,
 	URL:      "https://docs.kernel.org/scheduler/sched-bwc.html",
 	Needs:    []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled},
-	Uses:     []metric.Metric{metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline},
+	Uses:     []metric.Metric{metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline, metric.CgroupDir},
 	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
 	Explains: []*check.Check{tooManyThreads, threadsVsQuota},
 	Run:      runCPUThrottled,
@@ -61,7 +61,7 @@ func runCPUThrottled(p *check.Pass) error {
 		Evidence: t.evidence(),
 		Remedies: []check.Remedy{t.raise(p), t.fewerThreads(p)},
 		Placebos: []string{"A higher request, weight or share: it divides a busy host, but does not lift a limit."},
-		Disproof: "nr_throttled stays the same under load: cat " + cgroupFile(t.cgroup, "cpu.stat"),
+		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.file(p, t.cgroup, t.level),
 		Notes:    t.others,
 	}
 	if t.use == nil {

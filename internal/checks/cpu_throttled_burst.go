@@ -37,6 +37,7 @@ or p99 does not change with the limit off.`,
 	Needs: []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupCPU},
 	Uses: []metric.Metric{
 		metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline,
+		metric.CgroupDir,
 	},
 	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
 	Explains: []*check.Check{tooManyThreads, threadsVsQuota},
@@ -55,7 +56,7 @@ func runCPUThrottledBurst(p *check.Pass) error {
 	if t.share.Below(p.Param(paramThrottledShare)) || !t.bursty(p) {
 		return nil
 	}
-	remedies := []check.Remedy{t.fewerThreads(p), t.unlimit()}
+	remedies := []check.Remedy{t.fewerThreads(p), t.unlimit(p)}
 	if b, ok := t.burst(p); ok {
 		remedies = append([]check.Remedy{b}, remedies...)
 	}
@@ -67,7 +68,7 @@ func runCPUThrottledBurst(p *check.Pass) error {
 		Evidence: t.evidence(),
 		Remedies: remedies,
 		Placebos: []string{"Raising the limit a little: a burst of many threads uses that up as well."},
-		Disproof: "nr_throttled stays the same under load: cat " + cgroupFile(t.cgroup, "cpu.stat"),
+		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.file(p, t.cgroup, t.level),
 		Notes:    append([]string{fmt.Sprintf("the limit of %s is %s", t.quota.Text(), t.where())}, t.others...),
 	})
 	return nil
@@ -93,19 +94,19 @@ func (t *throttling) burst(p *check.Pass) (check.Remedy, bool) {
 		}
 	}
 	return check.Remedy{
-		Action: fmt.Sprintf("Let the group save up %.0f ms of unused quota for a burst (kernel 5.14; cgroup v1: cpu.cfs_burst_us).",
+		Action: fmt.Sprintf("Let the group save up %.0f ms of unused quota for a burst (kernel 5.14).",
 			us/1e3),
-		Command: fmt.Sprintf("echo %.0f > %s", us, cgroupFile(t.cgroup, "cpu.max.burst")),
+		Command: knobCPUBurst.set(p, t.cgroup, t.level, fmt.Sprintf("%.0f", us), fmt.Sprintf("%.0f", us)),
 		Risk:    "for the length of a burst the neighbours get less; the mean stays within the limit",
 		Effect: fmt.Sprintf("throttled periods %s -> fewer, since a period may use %.0f ms instead of %.0f ms of CPU time",
 			t.share.Text(), quota*1e3+us/1e3, quota*1e3),
 	}, true
 }
 
-func (t *throttling) unlimit() check.Remedy {
+func (t *throttling) unlimit(p *check.Pass) check.Remedy {
 	return check.Remedy{
 		Action:  "Take the limit off where latency matters, keep the request, and bound the use by autoscaling.",
-		Command: fmt.Sprintf("echo max > %s", cgroupFile(t.cgroup, "cpu.max")),
+		Command: knobCPULimit.set(p, t.cgroup, t.level, "max", "-1"),
 		Risk:    "one runaway process can starve its neighbours; the runtime then sizes its pools to the host: set them",
 		Effect:  fmt.Sprintf("throttled periods %s -> 0 %%", t.share.Text()),
 	}

@@ -56,16 +56,18 @@ func TestThrottlingIsTheCause(t *testing.T) {
 	}
 }
 
-func TestCgroupFile(t *testing.T) {
+func TestShellWord(t *testing.T) {
 	for in, want := range map[string]string{
-		"/":                "/sys/fs/cgroup/cpu.max",
-		"/a.slice/b@c:d-e": "/sys/fs/cgroup/a.slice/b@c:d-e/cpu.max",
-		"/a; rm -rf $HOME": "'/sys/fs/cgroup/a; rm -rf $HOME/cpu.max'",
-		"/it's":            `'/sys/fs/cgroup/it'\''s/cpu.max'`,
-		`/a\x2db`:          `'/sys/fs/cgroup/a\x2db/cpu.max'`,
+		"":                             "''",
+		"/sys/fs/cgroup/a.slice/b@c-e": "/sys/fs/cgroup/a.slice/b@c-e",
+		"/cpu,cpuacct/x":               "/cpu,cpuacct/x",
+		"/a; rm -rf $HOME":             "'/a; rm -rf $HOME'",
+		"/it's":                        `'/it'\''s'`,
+		`/a\x2db`:                      `'/a\x2db'`,
+		"200000 100000":                "'200000 100000'",
 	} {
-		if got := cgroupFile(in, "cpu.max"); got != want {
-			t.Errorf("cgroupFile(%q) = %s, want %s", in, got, want)
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
 		}
 	}
 }

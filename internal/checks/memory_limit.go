@@ -42,7 +42,7 @@ Disproof: memory.events of the group shows no further max or high events under
 load.`,
 	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
 	Needs:  []metric.Metric{metric.CgroupWorkingSet, metric.CgroupMemoryLimit},
-	Uses:   []metric.Metric{metric.CgroupMemoryMax},
+	Uses:   []metric.Metric{metric.CgroupMemoryMax, metric.CgroupDir},
 	Params: []*check.Param{paramMemoryShare, paramMemoryHigh, paramFullSoon},
 	Run:    runMemoryLimit,
 }
@@ -62,9 +62,9 @@ func runMemoryLimit(p *check.Pass) error {
 		Severity: check.Info,
 		Summary:  fmt.Sprintf("The working set is %s of the memory limit %s%s", s.share.Text(), s.levelsAbove(), s.forecast(p)),
 		Evidence: s.evidence(),
-		Remedies: []check.Remedy{raiseMemoryLimit(s)},
+		Remedies: []check.Remedy{raiseMemoryLimit(p, s)},
 		Placebos: []string{"Dropping caches: the working set is what cannot be dropped."},
-		Disproof: "No further max events under load: cat " + cgroupFile(cgroup, "memory.events"),
+		Disproof: "The count of hits does not rise under load: cat " + knobMemoryEvents.file(p, cgroup, s.label("level")),
 	}
 	hits, ok := limitHits(p, s)
 	switch {
@@ -91,14 +91,14 @@ func limitHits(p *check.Pass, s *limitShare) (quantity.Value, bool) {
 }
 
 // raiseMemoryLimit aims at a working set of three quarters of the limit, which leaves the page cache its part.
-func raiseMemoryLimit(s *limitShare) check.Remedy {
+func raiseMemoryLimit(p *check.Pass, s *limitShare) check.Remedy {
 	const mib = 1 << 20
 	want := math.Ceil(s.used.Number()/0.75/mib) * mib
 	v := quantity.Of("", want, quantity.Bytes)
 	return check.Remedy{
-		Action: fmt.Sprintf("Raise the limit to %s (cgroup v1: memory.limit_in_bytes), or shrink heap, caches and thread stacks.",
+		Action: fmt.Sprintf("Raise the limit to %s, or shrink heap, caches and thread stacks.",
 			v.Text()),
-		Command: fmt.Sprintf("echo %.0f > %s", want, cgroupFile(s.label("cgroup"), "memory.max")),
+		Command: knobMemoryLimit.set(p, s.label("cgroup"), s.label("level"), fmt.Sprintf("%.0f", want), fmt.Sprintf("%.0f", want)),
 		Risk:    "the host must have it free, else the host itself comes short",
 		Effect:  fmt.Sprintf("working set / limit %s -> 75 %%", s.share.Text()),
 	}

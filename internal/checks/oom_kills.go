@@ -32,7 +32,7 @@ Disproof: the kernel log names a process that does not belong to the service
 (dmesg, "Killed process").`,
 	URL:      "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
 	Needs:    []metric.Metric{metric.HostOOMKills},
-	Uses:     []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit},
+	Uses:     []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
 	Explains: []*check.Check{memoryLimit},
 	Run:      runOOMKills,
 }
@@ -86,7 +86,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 		f.Evidence = append(f.Evidence, limit)
 		f.Remedies = append(f.Remedies, check.Remedy{
 			Action:  fmt.Sprintf("Raise the limit to %s and look at what the working set then needs.", more.Text()),
-			Command: fmt.Sprintf("echo %.0f > %s", more.Number(), cgroupFile(cgroup, "memory.max")),
+			Command: knobMemoryLimit.set(p, cgroup, level, fmt.Sprintf("%.0f", more.Number()), fmt.Sprintf("%.0f", more.Number())),
 			Risk:    "the host must have it free",
 			Effect:  "OOM kills -> 0, if the working set ends below the new limit; a leak only comes later",
 		})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -212,15 +211,15 @@ func (t *throttling) ceiling(p *check.Pass) float64 {
 	return most
 }
 
-// raise is the cure that always works. The command is cgroup v2's; the action names v1's file.
+// raise is the cure that always works.
 func (t *throttling) raise(p *check.Pass) check.Remedy {
 	q := t.newQuota(p)
 	period := t.period(p)
 	us := math.Round(q.Number() * period * 1e6)
 	return check.Remedy{
-		Action: fmt.Sprintf("Raise the CPU limit to %s (Kubernetes: limits.cpu %.0fm; cgroup v1: cpu.cfs_quota_us), "+
+		Action: fmt.Sprintf("Raise the CPU limit to %s (Kubernetes: limits.cpu %.0fm), "+
 			"or remove it and keep the request.", q.Text(), q.Number()*1000),
-		Command: fmt.Sprintf("echo '%.0f %.0f' > %s", us, period*1e6, cgroupFile(t.cgroup, "cpu.max")),
+		Command: knobCPULimit.set(p, t.cgroup, t.level, fmt.Sprintf("%.0f %.0f", us, period*1e6), fmt.Sprintf("%.0f", us)),
 		Risk:    "its neighbours on the host get less when all are busy; without any limit a runtime sizes its pools to the whole host",
 		Effect:  fmt.Sprintf("throttled periods %s -> near 0 %%, limit %s -> %s", t.share.Text(), t.quota.Text(), q.Text()),
 	}
@@ -244,16 +243,4 @@ func (t *throttling) period(p *check.Pass) float64 {
 		}
 	}
 	return 0.1
-}
-
-// cgroupFile gives the path of a group's file, quoted for a shell: a cgroup's name may hold anything.
-func cgroupFile(cgroup, file string) string {
-	path := "/sys/fs/cgroup" + strings.TrimSuffix(cgroup, "/") + "/" + file
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@", r)
-	}
-	if strings.IndexFunc(path, func(r rune) bool { return !safe(r) }) < 0 {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
