@@ -26,7 +26,7 @@ func All() []Metric {
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetListenPorts, CgroupQuota, CgroupPeriod,
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
-		CgroupPressure,
+		CgroupDir, CgroupPressure,
 	}
 }
 
