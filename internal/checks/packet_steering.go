@@ -88,7 +88,7 @@ func cpuMask(cpus []int) string {
 
 // backlogPlacebo is said wherever a core is too slow: a longer queue before it drops later, not less.
 const backlogPlacebo = "A bigger net.core.netdev_max_backlog turns the drops of a slow core into delay: with 20000 instead of 1000 " +
-	"a measured round trip rose from 84 to 218 ms, with no packet more forwarded."
+	"a measured round trip rose from 84 to 218 ms; the core is no faster."
 
 // softnetOn gives the packets a CPU processed and those its backlog refused.
 func softnetOn(p *check.Pass, cpu string) (processed, dropped quantity.Value, ok bool) {
