@@ -462,8 +462,10 @@ func (h *Host) probeCgroupV2() Probe {
 	if err != nil {
 		return failed(err)
 	}
-	if len(bytes.TrimSpace(b)) == 0 {
-		return Probe{Status: Unsupported, Reason: file + " is empty: v1 holds all controllers",
+	serves := func(c string) bool { return slices.Contains(levelControllers(), c) }
+	if !slices.ContainsFunc(strings.Fields(string(b)), serves) {
+		return Probe{Status: Unsupported,
+			Reason: fmt.Sprintf("%s holds %q: cpu, memory, pids and cpuset are with v1", file, bytes.TrimSpace(b)),
 			Remedy: "boot with systemd.unified_cgroup_hierarchy=1"}
 	}
 	return available("v2 controllers: %s", bytes.TrimSpace(b))

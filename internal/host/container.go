@@ -35,7 +35,8 @@ func containersIn(p string) []container {
 			end += i + 1
 		}
 		component := p[i+1 : end]
-		if uid := podUID(component); uid != "" {
+		slice, _, _ := strings.Cut(component, ":")
+		if uid := podUID(slice); uid != "" {
 			pod = uid
 		}
 		if id, runtime := containerID(component, p[:i]); id != "" {

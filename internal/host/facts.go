@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Facts describes the host. A field that could not be read keeps its zero value and has its reason in Missing.
@@ -348,8 +350,17 @@ const atClkTck = 17
 
 func (h *Host) userHZ() (int, error) {
 	b, err := h.readProc("self/auxv")
-	if err != nil {
+	if err == nil {
+		return parseAuxv(b)
+	}
+	// The file belongs to root when the program has file capabilities; Go's runtime keeps what the kernel handed over.
+	pairs, auxErr := unix.Auxv()
+	if auxErr != nil {
 		return 0, err
+	}
+	for _, pair := range pairs {
+		b = binary.NativeEndian.AppendUint64(b, uint64(pair[0]))
+		b = binary.NativeEndian.AppendUint64(b, uint64(pair[1]))
 	}
 	return parseAuxv(b)
 }

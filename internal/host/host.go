@@ -74,7 +74,11 @@ func (h *Host) readSys(name string) (string, error) {
 // ReadFile reads the whole file into buf, which grows when it must, and returns the bytes read; the result shares
 // memory with buf. It serves files that are read for every thread each second: os.ReadFile allocates the buffer and
 // an os.File with its finaliser each time and asks the poller, this allocates only the C string of the path.
-func ReadFile(path string, buf []byte) ([]byte, error) {
+func ReadFile(path string, buf []byte) ([]byte, error) { return readFile(path, buf, false) }
+
+// readFile is ReadFile; record says that the file is one record, as stat is: seq_file hands a record out whole, so a
+// read that does not fill the buffer was the last one (fs/seq_file.c), and the call that would return 0 is saved.
+func readFile(path string, buf []byte, record bool) ([]byte, error) {
 	fd, err := openRetry(path)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -94,10 +98,11 @@ func ReadFile(path string, buf []byte) ([]byte, error) {
 		if err != nil {
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 		}
-		if m == 0 {
+		n += m
+		if m == 0 || (record && n < len(buf)) {
 			return buf[:n], nil
 		}
-		if n += m; n == len(buf) {
+		if n == len(buf) {
 			buf = append(buf, make([]byte, len(buf))...)
 		}
 	}
@@ -115,11 +120,8 @@ func openRetry(path string) (int, error) {
 // ReadStat reads /proc/PID/stat, or /proc/PID/task/TID/stat when tid is not 0. buf is scratch space; the returned
 // slice is the same space, perhaps grown, for the next call.
 func (h *Host) ReadStat(pid, tid int, buf []byte) (Stat, []byte, error) {
-	path := h.pidPath(pid, "stat")
-	if tid != 0 {
-		path = h.pidPath(pid, "task/"+strconv.Itoa(tid)+"/stat")
-	}
-	b, err := ReadFile(path, buf)
+	path := h.statPath(pid, tid)
+	b, err := readFile(path, buf, true)
 	if err != nil {
 		return Stat{}, buf, h.processError(pid, err)
 	}
@@ -128,6 +130,17 @@ func (h *Host) ReadStat(pid, tid int, buf []byte) (Stat, []byte, error) {
 		return Stat{}, b, fmt.Errorf("%s: %w", path, err)
 	}
 	return st, b, nil
+}
+
+// statPath builds the path in one allocation, as it is built for every thread each second.
+func (h *Host) statPath(pid, tid int) string {
+	var space [96]byte
+	b := append(space[:0], h.Proc...)
+	b = strconv.AppendInt(append(b, '/'), int64(pid), 10)
+	if tid != 0 {
+		b = strconv.AppendInt(append(b, "/task/"...), int64(tid), 10)
+	}
+	return string(append(b, "/stat"...))
 }
 
 // processError turns the error of reading a file of a process into what the user should know.

@@ -23,6 +23,9 @@ func (h *Host) InNetNS(pid int, fn func() error) error {
 	}
 	file := h.pidPath(pid, "ns/net")
 	target, err := os.Open(file)
+	if errors.Is(err, fs.ErrPermission) {
+		return enterDenied(pid, err)
+	}
 	if err != nil {
 		return h.processError(pid, err)
 	}
@@ -34,13 +37,17 @@ func (h *Host) InNetNS(pid int, fn func() error) error {
 		panic(out.panicked)
 	}
 	if errors.Is(out.err, errSetns) && errors.Is(out.err, fs.ErrPermission) {
-		return kindErrorf(ErrPermission, "enter the network namespace of process %d: %v; run as root or with CAP_SYS_ADMIN",
-			pid, out.err)
+		return enterDenied(pid, out.err)
 	}
 	if errors.Is(out.err, errSetns) {
 		return fmt.Errorf("enter the network namespace of process %d: %w", pid, out.err)
 	}
 	return out.err
+}
+
+func enterDenied(pid int, err error) error {
+	return kindErrorf(ErrPermission, "enter the network namespace of process %d: %v; "+
+		"run as root, or with CAP_SYS_ADMIN and, for another user's process, CAP_SYS_PTRACE", pid, err)
 }
 
 type outcome struct {
