@@ -1,7 +1,8 @@
 // Package netfilter finds whether a network namespace translates addresses and how many rules a packet walks there.
 //
 // It reads nf_tables by netlink dumps and the legacy tables by getsockopt, changes nothing, and asks for nothing that
-// would make the kernel load a module. 20,000 rules cost about 17 ms of CPU (amd64), once a diagnosis.
+// would make the kernel load a module. 20,000 rules cost 17 ms of CPU and 49 kB (amd64); parsing them into objects with
+// github.com/google/nftables 137 ms and 27 MB, which is why this package has its own parser.
 package netfilter
 
 import (

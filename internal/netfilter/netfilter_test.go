@@ -60,7 +60,9 @@ func build() error {
 	}
 	ip := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "router"})
 	inet := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "guard"})
-	base := func(t *nftables.Table, name string, typ nftables.ChainType, hook *nftables.ChainHook, p *nftables.ChainPriority) *nftables.Chain {
+	base := func(
+		t *nftables.Table, name string, typ nftables.ChainType, hook *nftables.ChainHook, p *nftables.ChainPriority,
+	) *nftables.Chain {
 		return c.AddChain(&nftables.Chain{Table: t, Name: name, Type: typ, Hooknum: hook, Priority: p})
 	}
 	forward := base(ip, "fwd", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter)

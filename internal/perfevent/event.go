@@ -68,7 +68,8 @@ func hardware(event Event, config uint64) kind {
 	return kind{event: event, typ: unix.PERF_TYPE_HARDWARE, config: config}
 }
 
-// groups returns the chosen groups, all when none is chosen. No group is larger than four: a hyper-threaded Intel core has four general counters.
+// groups returns the chosen groups, all when none is chosen. No hardware group is larger than four: a hyper-threaded
+// Intel core has four general counters.
 // Cycles and instructions come again in the later groups, since IPC and misses per instruction need one and the same
 // stretch of time above and below the line.
 func groups(clock kind, only []Group) []group {

@@ -138,8 +138,9 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	}
 }
 
-// checkTaskClock allows a second and third try: rusage of a thread that is on another CPU is as old as its last tick,
-// and leaves the event behind during a thread's exit, which shows when the machine is busy.
+// checkTaskClock allows three tries. On a busy machine with two CPUs 24 of 25 were within 1 %, and single ones up to 4 %
+// below rusage; why is not established (rusage of a thread on another CPU is as old as its last tick, and a thread's
+// exit runs on after its events are taken off, but neither was shown to add up to this).
 func checkTaskClock(t *testing.T, s *Set, wholeGroups bool) {
 	t.Helper()
 	off := math.Inf(1)
@@ -391,7 +392,11 @@ func TestTallyScalesEachInterval(t *testing.T) {
 		{"always on", [][3]uint64{{100, 10, 10}, {300, 30, 30}}, 300},
 		{"half of the time", [][3]uint64{{100, 10, 5}}, 200},
 		{"only the second interval is multiplexed", [][3]uint64{{100, 10, 10}, {200, 30, 20}}, 300},
-		{"an interval without the counter is covered by the next", [][3]uint64{{100, 10, 10}, {100, 20, 10}, {200, 30, 20}}, 300},
+		{
+			"an interval without the counter is covered by the next",
+			[][3]uint64{{100, 10, 10}, {100, 20, 10}, {200, 30, 20}},
+			300,
+		},
 		{"never on a counter", [][3]uint64{{0, 10, 0}}, 0},
 		{"going back is not taken", [][3]uint64{{100, 10, 10}, {90, 20, 20}}, 100},
 	}

@@ -177,6 +177,21 @@ func parseCPUList(text string) (cpus []int, err error) {
 	return cpus, nil
 }
 
+// unavailable is why an event has no series.
+type unavailable struct {
+	reason string
+	denied bool
+}
+
+// targetEvents are all that can be counted of threads.
+func targetEvents() []perfevent.Event {
+	return []perfevent.Event{
+		perfevent.Cycles, perfevent.Instructions, perfevent.Branches, perfevent.BranchMisses, perfevent.CacheReferences,
+		perfevent.CacheMisses, perfevent.StalledCyclesFront, perfevent.StalledCyclesBack, perfevent.DTLBLoadMisses,
+		perfevent.TaskClock, perfevent.ContextSwitches, perfevent.CPUMigrations, perfevent.MinorFaults, perfevent.MajorFaults,
+	}
+}
+
 // total is what was counted of one event.
 type total struct {
 	value            float64
@@ -196,7 +211,8 @@ type source struct {
 	said    map[string]bool // what was said to be unavailable
 	counts  []perfevent.Count
 	beyond  map[int]bool // processes past maxProcesses
-	trouble error        // why a process could not be opened
+	trouble error        // why a process could not be opened or read
+	samples int
 }
 
 func newSource(scope string) *source {
@@ -293,8 +309,9 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 			return err
 		}
 	}
+	s.samples++
 	totals := maps.Clone(s.ended)
-	why := map[string]string{}
+	why := map[string]unavailable{}
 	for pid, set := range s.sets {
 		if s.fresh[pid] {
 			_ = set.Refresh() // threads born while it was opened; that the process has ended shows in the next listing
@@ -310,6 +327,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	}
 	a.Lost(len(s.beyond), fmt.Sprintf("processes of the target not counted, beyond %d", maxProcesses))
 	s.appendTotals(a, totals, why)
+	s.addLeftOut(why, totals)
 	s.appendReasons(a, why)
 	return nil
 }
@@ -328,7 +346,7 @@ func (s *source) reportSet(a *recording.Appender, set *perfevent.Set) {
 func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
 	done := map[perfevent.Event]bool{}
 	for _, c := range counts {
-		if done[c.Event] || c.Status == perfevent.NotSupported || c.Status == perfevent.Denied {
+		if done[c.Event] || !opened(c) {
 			continue
 		}
 		done[c.Event] = true
@@ -337,39 +355,49 @@ func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
 	}
 }
 
+// opened says whether the event could be opened, be it that no thread has run since. perfevent begins the reason with the system
+// call where it could not.
+func opened(c perfevent.Count) bool {
+	return c.Status == perfevent.Counted || c.Status == perfevent.NotCounted && !strings.HasPrefix(c.Reason, "perf_event_open")
+}
+
 // addReasons notes what the machine or the user cannot count.
-func addReasons(why map[string]string, counts []perfevent.Count) {
+func addReasons(why map[string]unavailable, counts []perfevent.Count) {
 	counted := map[perfevent.Event]bool{}
 	for _, c := range counts {
+		event := string(c.Event)
 		switch {
-		case c.Status == perfevent.Counted || c.Status == perfevent.NotCounted:
+		case opened(c):
 			counted[c.Event] = true
-			delete(why, string(c.Event))
+			delete(why, event)
 			if c.UserOnly {
-				why[string(c.Event)+":k"] = "only user mode is counted: run as root, grant CAP_PERFMON or set kernel.perf_event_paranoid below 2"
+				why[event+":k"] = unavailable{reason: "only user mode is counted: run as root, grant CAP_PERFMON or set " +
+					"kernel.perf_event_paranoid below 2", denied: true}
 			}
 		case !counted[c.Event]:
-			why[string(c.Event)] = c.Reason
+			why[event] = unavailable{c.Reason, c.Status == perfevent.Denied}
 		}
 	}
 }
 
 // appendTotals appends what was counted. An event that had no time on a counter while it should have had is unknown, not
 // zero; one of threads that did not run is zero.
-func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]total, why map[string]string) {
-	any := false
+func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]total, why map[string]unavailable) {
+	counted := false
 	for event, t := range totals {
 		if t.enabled > 0 && t.running == 0 {
-			why[string(event)] = "it had no time on a counter: others hold them (another perf, the NMI watchdog)"
+			if s.samples > 1 { // at the first it may not have had its turn yet
+				why[string(event)] = unavailable{reason: "it had no time on a counter: others hold them (another perf, the NMI watchdog)"}
+			}
 			continue
 		}
-		any = true
+		counted = true
 		a.Counter(metric.PerfEvents, t.value, s.scope, string(event))
 		if t.enabled > 0 {
 			a.Gauge(metric.PerfRunning, float64(t.running)/float64(t.enabled), s.scope, string(event))
 		}
 	}
-	if any {
+	if counted {
 		return
 	}
 	for _, m := range []metric.Metric{metric.PerfEvents, metric.PerfRunning} {
@@ -377,32 +405,41 @@ func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]
 	}
 }
 
-// missing says why nothing was counted: the reason of the first event stands for all.
-func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]string) {
-	if s.trouble != nil {
+// missing says why nothing was counted: the reason of one event stands for all.
+func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
+	events := slices.Sorted(maps.Keys(why))
+	switch {
+	case s.trouble != nil:
 		a.Missing(m, recording.StatusFailed, s.trouble.Error(), "")
+	case len(events) == 0: // the target has ended, which the run notices by itself
+	case why[events[0]].denied:
+		a.Missing(m, recording.StatusDenied, events[0]+": "+why[events[0]].reason, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
+	default:
+		a.Missing(m, recording.StatusUnsupported, events[0]+": "+why[events[0]].reason, "")
+	}
+}
+
+// addLeftOut notes the events that were not even tried.
+func (s *source) addLeftOut(why map[string]unavailable, totals map[perfevent.Event]total) {
+	if s.leftOut == "" || len(s.sets) == 0 {
 		return
 	}
-	for _, event := range slices.Sorted(maps.Keys(why)) {
-		status := recording.StatusUnsupported
-		if strings.Contains(why[event], "paranoid") {
-			status = recording.StatusDenied
+	for _, event := range targetEvents() {
+		_, counted := totals[event]
+		_, known := why[string(event)]
+		if !counted && !known {
+			why[string(event)] = unavailable{reason: s.leftOut}
 		}
-		a.Missing(m, status, event+": "+why[event], "")
-		return
 	}
 }
 
 // appendReasons says each thing once, as it does not change and is long.
-func (s *source) appendReasons(a *recording.Appender, why map[string]string) {
+func (s *source) appendReasons(a *recording.Appender, why map[string]unavailable) {
 	a.None(metric.PerfUnavailable)
-	if s.leftOut != "" {
-		why["other events"] = s.leftOut
-	}
-	for event, reason := range why {
-		if key := event + " " + reason; !s.said[key] {
+	for event, u := range why {
+		if key := event + " " + u.reason; !s.said[key] {
 			s.said[key] = true
-			a.Info(metric.PerfUnavailable, s.scope, event, reason)
+			a.Info(metric.PerfUnavailable, s.scope, event, u.reason)
 		}
 	}
 }
