@@ -124,9 +124,9 @@ func conntrackSeverity(p *check.Pass, t conntrackTable) (check.Severity, string)
 	case t.filling && t.level.AtLeast(p.Param(conntrackFloor)) && !t.full.Above(p.Param(conntrackForecast)):
 		return check.Warning, "at this growth it is full in " + t.full.Text()
 	case t.dropped.Number() > 0:
-		return check.Info, "yet it drops " + t.dropped.Text() + ": clashes of new flows, not its size"
+		return check.Info, t.dropped.Text() + " are dropped: clashes of new flows"
 	case t.insertFailed.Number() > 0:
-		return check.Info, "clashes of new flows: " + t.insertFailed.Text() + " were not inserted"
+		return check.Info, t.insertFailed.Text() + " were not inserted: clashes of new flows"
 	}
 	return 0, ""
 }
