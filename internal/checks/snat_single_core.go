@@ -54,7 +54,7 @@ gateway. If it is fast while the loaded host is slow, the gateway is not the cau
 		metric.DevicePackets,
 	},
 	Params:   []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
-	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad},
+	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSNATSingleCore,
 }
 
