@@ -62,7 +62,7 @@ func TestPortCeiling(t *testing.T) {
 		verdict: []string{"short-connection-ceiling"}, severity: []string{"critical"}, subject: serverAddr,
 		text: []string{"1000 ports / 60 s", "16.67 connections/s", serverAddr, pid(child), "keep-alive"},
 	})
-	if rate := d.measured(t, "connections per second"); rate < 15 || rate > 18 {
+	if rate := d.measured(t, "per second"); rate < 15 || rate > 18 {
 		t.Errorf("measured rate %v, want 1000 / 60 s", rate)
 	}
 }
@@ -78,7 +78,7 @@ func TestPortCeilingAhead(t *testing.T) {
 		verdict: []string{"short-connection-ceiling"}, severity: []string{"warning"}, subject: serverAddr,
 		text: []string{"1000 ports / 60 s", pid(child)}, forbidden: []string{"local-port-exhaustion", "port-search-cliff"},
 	})
-	if rate := d.measured(t, "connections per second"); rate < 12 || rate > 14 {
+	if rate := d.measured(t, "per second"); rate < 12 || rate > 14 {
 		t.Errorf("measured rate %v, want 13 connections/s", rate)
 	}
 }
@@ -113,7 +113,7 @@ func TestPortCeilingWithReuse(t *testing.T) {
 		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
 		text: []string{"1000 ports / 1 s", "tcp_tw_reuse", pid(child)},
 	})
-	if rate := d.measured(t, "connections per second"); rate < 600 || rate > 1100 {
+	if rate := d.measured(t, "per second"); rate < 600 || rate > 1100 {
 		t.Errorf("measured rate %v, want about 1000 connections/s", rate)
 	}
 }
