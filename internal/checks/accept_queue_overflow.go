@@ -74,8 +74,11 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 
 func nameListener(p *check.Pass, f *check.Finding, over rise, l listener) {
 	f.Subject = check.Subject{Kind: "listener", ID: l.address}
-	f.Summary = fmt.Sprintf("%s on %s: queue %.0f of backlog %.0f, %s overflows in %s = %s", l.owner(), listenerPort(l.address),
-		l.queue.Number(), l.backlog.Number(), quantity.Of("", over.n.Number(), quantity.None).Text(), over.span.Text(), over.rate().Text())
+	f.Summary = fmt.Sprintf("accept queue %.0f of backlog %.0f at :%s, %s; %.0f overflows in %s = %s", l.queue.Number(),
+		l.backlog.Number(), portOf(l.address), l.owner(), over.n.Number(), over.span.Text(), over.rate().Text())
+	if l.owner() == (listener{}).owner() {
+		f.Notes = append(f.Notes, "whose it is could not be read: run as root to name the process")
+	}
 	f.Evidence = append(f.Evidence, l.queue, l.backlog)
 	if max, ok := setting(p, metric.Somaxconn); ok {
 		v := quantity.Of("somaxconn, not the limit here", max, quantity.Connections)

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -38,10 +37,10 @@ func (l listener) full() bool { return l.queue.Number() > 0 && l.queue.AtLeast(l
 // over is how far beyond its backlog the queue was.
 func (l listener) over() float64 { return l.queue.Number() / max(1, l.backlog.Number()) }
 
-// owner is "pid 4021 (java)", or that it could not be read.
+// owner is "pid 4021 (java)", or the listening program where its descriptors could not be read.
 func (l listener) owner() string {
 	if l.pid == "" || l.pid == "0" {
-		return "a process whose descriptors could not be read"
+		return "the listening program"
 	}
 	return "pid " + pidName(l.pid, l.comm)
 }
@@ -76,6 +75,3 @@ func backlogRemedy(p *check.Pass, l listener) check.Remedy {
 	m.Command = inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f", want))
 	return m
 }
-
-// listenerPort names the port for a person: ":8080".
-func listenerPort(address string) string { return ":" + strings.TrimPrefix(portOf(address), ":") }

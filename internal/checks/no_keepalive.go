@@ -165,7 +165,7 @@ func keepaliveRemedies(active rise) []check.Remedy {
 			"proxy_http_version 1.1 and proxy_set_header Connection \"\", all three",
 		Risk: "a pooled connection the peer closed meanwhile fails its next request: set the pool's idle time below the peer's; " +
 			"connections stick to one backend",
-		Effect: fmt.Sprintf("%s opened fall to that / requests per connection (100: %s)", active.rate().Text(),
+		Effect: fmt.Sprintf("with 100 requests a connection, %s become %s", active.rate().Text(),
 			quantity.Of("", active.perSecond()/100, "connections/s").Text()),
 	}}
 }

@@ -84,8 +84,8 @@ func runTCPMemoryPressure(p *check.Pass) error {
 
 func tcpMemoryRemedies(p *check.Pass, high float64) []check.Remedy {
 	out := []check.Remedy{{
-		Action:  "find the sockets that hold it, by queue and memory, and the program that does not read or the peer that does not acknowledge",
-		Command: inNetNS(p, "ss -tmnp | less    (Recv-Q: the program here; Send-Q: the peer)"),
+		Action:  "find the sockets that hold it: a large Recv-Q is a program here that does not read, a large Send-Q a peer that does not acknowledge",
+		Command: inNetNS(p, "ss -tmnp"),
 		Risk:    "none, it only reads; seconds of CPU with 100000 sockets",
 		Effect:  "pages in use fall once the queue drains",
 	}}

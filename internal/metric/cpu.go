@@ -34,7 +34,7 @@ var (
 	Uptime      = gauge("uptime_seconds", q.Seconds, "/proc/uptime", "Time since boot.")
 	HostInfo    = info("host_info", "uname(2), /proc/cpuinfo, /sys/hypervisor, /sys/class/dmi", "Kernel, machine, CPU model and virtualisation.", "kernel", "machine", "cpu_model", "virtualization")
 	Clocksource = info("clocksource_info", "/sys/devices/system/clocksource/clocksource0", "Clock source in use and those available.", "current", "available")
-	Governor    = info("cpufreq_governor_info", "/sys/devices/system/cpu/cpuN/cpufreq/scaling_governor", "Frequency governor per CPU; no series where the CPU has no cpufreq driver.", "cpu", "governor")
+	Governor    = info("cpufreq_governor_info", "/sys/devices/system/cpu/cpuN/cpufreq/scaling_governor, scaling_driver", "Frequency governor and cpufreq driver per CPU; no series where the CPU has none. \"powersave\" means another thing with intel_pstate than with acpi-cpufreq.", "cpu", "governor", "driver")
 )
 
 // Hardware and software performance counters.
