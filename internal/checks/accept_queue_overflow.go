@@ -72,7 +72,7 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 	return nil
 }
 
-func nameListener(p *check.Pass, f *check.Finding, over rise, l listener) {
+func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 	f.Subject = check.Subject{Kind: "listener", ID: l.address}
 	f.Summary = fmt.Sprintf("accept queue %.0f of backlog %.0f at :%s, %s; %.0f overflows in %s = %s", l.queue.Number(),
 		l.backlog.Number(), portOf(l.address), l.owner(), over.n.Number(), over.span.Text(), over.rate().Text())

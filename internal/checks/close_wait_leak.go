@@ -20,7 +20,7 @@ var (
 	}
 	paramCloseWaitSamples = &check.Param{
 		Name: "samples", Default: 4, Unit: "samples",
-		Why: "over fewer, a rise is luck; a number that only rises over four is not",
+		Why: "over fewer, a growth is luck; a number that only rises over four is not",
 	}
 	paramCloseWaitFall = &check.Param{
 		Name: "fall", Default: 0.05, Unit: quantity.Ratio,

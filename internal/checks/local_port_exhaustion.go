@@ -149,7 +149,7 @@ func exhaustionRemedies(p *check.Pass, r portRange, l portLoad) []check.Remedy {
 		Effect: fmt.Sprintf("ports in use fall from %.0f to the pool's size", l.used.Number()),
 	}}
 	if m, ok := widenRemedy(p, r, l.path); ok {
-		m.Effect = fmt.Sprintf("usable ports rise from %.0f to %.0f", r.usable.Number(), widestHigh-widestLow+1-r.reserved)
+		m.Effect = fmt.Sprintf("usable ports growth from %.0f to %.0f", r.usable.Number(), widestHigh-widestLow+1-r.reserved)
 		out = append(out, m)
 	}
 	return append(out, morePairsRemedy(r.usable))

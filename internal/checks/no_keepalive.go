@@ -159,7 +159,7 @@ func keepaliveHarm(p *check.Pass, f *check.Finding) {
 	}
 }
 
-func keepaliveRemedies(active rise) []check.Remedy {
+func keepaliveRemedies(active growth) []check.Remedy {
 	return []check.Remedy{{
 		Action: "keep connections open and use them again: a connection pool in the client; in nginx keepalive N in the upstream block, " +
 			"proxy_http_version 1.1 and proxy_set_header Connection \"\", all three",

@@ -3,7 +3,6 @@ package checks
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -68,7 +67,7 @@ func runPathRTTUnderLoad(p *check.Pass) error {
 		d := s.Label("destination")
 		least := p.Gauge(metric.DestinationMin, "destination", d)
 		samples := quantity.Of("samples", float64(len(s.Points)), rttSamples.Unit)
-		if isLoopback(d) || len(least) == 0 || least[0].Min() <= 0 || samples.Below(p.Param(rttSamples)) {
+		if isLoopback(hostOf(d)) || len(least) == 0 || least[0].Min() <= 0 || samples.Below(p.Param(rttSamples)) {
 			continue
 		}
 		seen++
@@ -131,17 +130,4 @@ func where(slow, seen int) string {
 		return fmt.Sprintf("all %d destinations are slow: look at what they share, this host or its egress", seen)
 	}
 	return fmt.Sprintf("%d of %d destinations are slow", slow, seen)
-}
-
-func hostOf(destination string) string {
-	a, err := netip.ParseAddrPort(destination)
-	if err != nil {
-		return destination
-	}
-	return a.Addr().Unmap().String()
-}
-
-func isLoopback(destination string) bool {
-	a, err := netip.ParseAddrPort(destination)
-	return err == nil && a.Addr().Unmap().IsLoopback()
 }

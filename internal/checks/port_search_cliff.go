@@ -83,7 +83,7 @@ func runPortSearchCliff(p *check.Pass) error {
 	return nil
 }
 
-func cliffFinding(p *check.Pass, r portRange, l portLoad, opens rise) check.Finding {
+func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Finding {
 	effect, share := cliffEffect(p, l)
 	// A full range lets connect() open nothing, so its calls no longer count, and each searches the whole range.
 	trying := opens.rate().AtLeast(p.Param(paramCliffOpens)) || l.share.AtLeast(p.Param(paramPortsFull))

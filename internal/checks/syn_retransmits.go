@@ -73,7 +73,7 @@ func runSynRetransmits(p *check.Pass) error {
 	return nil
 }
 
-func synFinding(p *check.Pass, again, active, passive rise, per string) check.Finding {
+func synFinding(p *check.Pass, again, active, passive growth, per string) check.Finding {
 	f := check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,
