@@ -74,9 +74,9 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 
 func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 	f.Subject = check.Subject{Kind: "listener", ID: l.address}
-	f.Summary = fmt.Sprintf("accept queue %.0f of backlog %.0f at :%s, %s; %.0f overflows in %s = %s", l.queue.Number(),
-		l.backlog.Number(), portOf(l.address), l.owner(), over.n.Number(), over.span.Text(), over.rate().Text())
-	if l.owner() == (listener{}).owner() {
+	f.Summary = fmt.Sprintf("accept queue of %s at :%s holds %.0f, backlog %.0f; %.0f overflows in %s = %s", l.owner(), portOf(l.address),
+		l.queue.Number(), l.backlog.Number(), over.n.Number(), over.span.Text(), over.rate().Text())
+	if l.pid == "" {
 		f.Notes = append(f.Notes, "whose it is could not be read: run as root to name the process")
 	}
 	f.Evidence = append(f.Evidence, l.queue, l.backlog)

@@ -80,6 +80,27 @@ func needSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 		"%s of the target's network namespace was not recorded", g.Describe().Source)
 }
 
+// globalSetting reads a sysctl that is one for the whole host. Only the first network namespace has its file, so it is looked for in
+// the target's and then in the host's.
+func globalSetting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
+	if v, ok := setting(p, g); ok {
+		return v, true
+	}
+	for _, s := range p.Gauge(g, "netns", metric.NetNSHost) {
+		return s.Last(), true
+	}
+	return 0, false
+}
+
+// needGlobalSetting reads such a sysctl for a check that cannot do without.
+func needGlobalSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
+	if v, ok := globalSetting(p, g); ok {
+		return v, nil
+	}
+	return 0, check.NotAssessed("run perfdoctor on the host, not in a container or network namespace",
+		"%s is in the host's first network namespace only, and was not recorded", g.Describe().Source)
+}
+
 // netns is the subject of a finding about the target's whole network namespace.
 func netns(p *check.Pass) check.Subject {
 	t := p.Meta.Target

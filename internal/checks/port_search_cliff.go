@@ -42,11 +42,12 @@ going on and system time as the effect, of the host or of a process that connect
 
 Cure: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range postpones the cliff, and makes it deeper.
 Wrong if a kernel profile shows neither of the two functions.`,
-	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
-	Needs:  append(portNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
-	Uses:   append(portUses(), metric.ProcessCPU),
-	Params: []*check.Param{paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramPortsFull},
-	Run:    runPortSearchCliff,
+	URL:      "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
+	Needs:    append(portNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
+	Uses:     append(portUses(), metric.ProcessCPU),
+	Params:   []*check.Param{paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramPortsFull},
+	Explains: []*check.Check{cpuInSystem},
+	Run:      runPortSearchCliff,
 }
 
 func runPortSearchCliff(p *check.Pass) error {

@@ -40,7 +40,7 @@ Wrong if pages in use fall while load is the same.`,
 }
 
 func runTCPMemoryPressure(p *check.Pass) error {
-	high, err := needSetting(p, metric.TCPMemHigh)
+	high, err := needGlobalSetting(p, metric.TCPMemHigh)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func runTCPMemoryPressure(p *check.Pass) error {
 		f.Evidence = append(f.Evidence, entered.rate())
 		f.Summary += fmt.Sprintf("; entered memory pressure %.0f times", entered.n.Number())
 	}
-	if v, ok := setting(p, metric.TCPMemPressure); ok {
+	if v, ok := globalSetting(p, metric.TCPMemPressure); ok {
 		f.Evidence = append(f.Evidence, quantity.Of("tcp_mem pressure", v, quantity.Pages))
 	}
 	if a, ok := maybeRise(p, metric.TCPAbortOnMemory, "connections aborted for memory"); ok && a.n.Number() > 0 {
