@@ -41,22 +41,24 @@ var conntrackFull = &check.Check{
 	Stage: check.Path,
 	Doc: `The connection tracking table is full, or soon will be
 
-With NAT or stateful rules the kernel keeps an entry for each connection. When nf_conntrack_max entries exist in a network namespace,
-the first packet of a new connection is dropped: connections time out while the host looks idle. The limit is one for the whole host, the count
-is per namespace. A closed connection stays for nf_conntrack_tcp_timeout_time_wait, so short connections have a ceiling of
-limit / timeout a second.
+With NAT or stateful rules the kernel keeps an entry for each connection. When nf_conntrack_max entries exist in a
+network namespace, the first packet of a new connection is dropped: connections time out while the host looks idle.
+The limit is one for the whole host, the count is per namespace. A closed connection stays for
+nf_conntrack_tcp_timeout_time_wait, so short connections have a ceiling of limit / timeout a second.
 
-The check takes the highest count of the window against the limit, drops, evictions (early_drop) and the growth: "full in 40 s". It is critical
-when nearly full or when packets are dropped at a high level. Drops or failed inserts in a table with room are clashes of two
-packets of one new flow, known from DNS over UDP; they are no warning about the size.
+The check takes the highest count of the window against the limit, drops, evictions (early_drop) and the growth: "full
+in 40 s". It is critical when nearly full or when packets are dropped at a high level. Drops or failed inserts in a
+table with room are clashes of two packets of one new flow, known from DNS over UDP; they are no warning about the
+size.
 
-Cures: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections alive, shorten the time_wait
-timeout. Disproof: conntrack -S shows no drop while the count stays level.`,
-	URL:    "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
-	Needs:  []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
-	Uses:   []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
-	Params: []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
-	Run:    runConntrackFull,
+Cures: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections
+alive, shorten the time_wait timeout. Disproof: conntrack -S shows no drop while the count stays level.`,
+	URL:      "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
+	Needs:    []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
+	Uses:     []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
+	Params:   []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
+	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
+	Run:      runConntrackFull,
 }
 
 // conntrackTable is one namespace's table over the window.
@@ -123,9 +125,9 @@ func conntrackSeverity(p *check.Pass, t conntrackTable) (check.Severity, string)
 	case t.filling && t.level.AtLeast(p.Param(conntrackFloor)) && !t.full.Above(p.Param(conntrackForecast)):
 		return check.Warning, "at this growth it is full in " + t.full.Text()
 	case t.dropped.Number() > 0:
-		return check.Info, "yet it drops " + t.dropped.Text() + ": clashes of new flows, not its size"
+		return check.Info, t.dropped.Text() + " are dropped: clashes of new flows"
 	case t.insertFailed.Number() > 0:
-		return check.Info, "clashes of new flows: " + t.insertFailed.Text() + " were not inserted"
+		return check.Info, t.insertFailed.Text() + " were not inserted: clashes of new flows"
 	}
 	return 0, ""
 }
@@ -155,7 +157,7 @@ func conntrackFinding(p *check.Pass, t conntrackTable, sev check.Severity, why s
 		}}
 		return f
 	}
-	if sev == check.Warning && t.level.Below(p.Param(conntrackWarn)) {
+	if t.level.Below(p.Param(conntrackWarn)) && t.evicted.Number() == 0 {
 		f.Confidence = check.Medium
 		f.Doubts = []string{"the forecast takes the growth of this window to go on; it levels off if the load began just now"}
 	}
@@ -172,10 +174,11 @@ func conntrackRemedies(p *check.Pass, f *check.Finding, t conntrackTable) []chec
 	want := t.limit.Times(p.Param(conntrackGrow))
 	memory := want.Times(p.Param(conntrackEntry)).As(quantity.Bytes)
 	out := []check.Remedy{{
-		Action:  "Raise the limit, and the number of hash buckets with it.",
-		Command: fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f", want.Number(), want.Number()),
-		Risk:    fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(), conntrackEntry.Value().Text()),
-		Effect:  fmt.Sprintf("level from %s to %s", t.level.Text(), t.level.Per(p.Param(conntrackGrow)).Text()),
+		Action: "Raise the limit, which is one for the whole host and set there, and the number of hash buckets with it.",
+		Command: fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f",
+			want.Number(), want.Number()),
+		Risk:   fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(), conntrackEntry.Value().Text()),
+		Effect: fmt.Sprintf("level from %s to %s", t.level.Text(), t.level.Per(p.Param(conntrackGrow)).Text()),
 	}}
 	short := check.Remedy{
 		Action: "Keep connections alive, or do not track what needs no NAT and no stateful rule (notrack).",
@@ -193,7 +196,8 @@ func conntrackRemedies(p *check.Pass, f *check.Finding, t conntrackTable) []chec
 	return append(out, short)
 }
 
-// shortTimeWait is what the timeout can go down to: late segments of a closed connection are gone well before (RTO minimum 200 ms, a few tries).
+// shortTimeWait is what the timeout can go down to, in seconds: late segments of a closed connection are gone well before
+// (a retransmission timeout of 200 ms at least, and a few tries).
 const shortTimeWait = 30
 
 func shorterTimeout(t conntrackTable, now quantity.Value) check.Remedy {

@@ -32,15 +32,15 @@ var cpuInSoftirq = &check.Check{
 	Stage: check.Kernel,
 	Doc: `The CPUs handle packets rather than programs
 
-Softirq time (si) is the kernel finishing interrupts: nearly always packets, sometimes timers or block completions. It is taken from whatever program
-was running, and appears in no process.
+Softirq time (si) is the kernel finishing interrupts: nearly always packets, sometimes timers or block completions. It
+is taken from whatever program was running, and appears in no process.
 
-The check takes si as a share of the busy time. A busy, healthy server on loopback has 30 %, so the level is only a fact. It is a warning when most
-of the busy time is si while the host has little left, or when one CPU is full of it.
+The check takes si as a share of the busy time. A busy, healthy server on loopback has 30 %, so the level is only a
+fact. It is a warning when most of the busy time is si while the host has little left, or when one CPU is full of it.
 
-Cures are those of the path and the connections: fewer packets (keep-alive, batching, larger segments), cheaper packets (fewer rules, no bridge),
-more CPUs for them. Placebo: priorities of programs; softirq comes before any of them.
-Disproof: mpstat -P ALL 1 shows %soft low.`,
+Cures are those of the path and the connections: fewer packets (keep-alive, batching, larger segments), cheaper
+packets (fewer rules, no bridge), more CPUs for them. Placebo: priorities of programs; softirq comes before any of
+them. Disproof: mpstat -P ALL 1 shows %soft low.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},
 	Uses:   []metric.Metric{metric.SoftnetProcessed},
@@ -71,7 +71,8 @@ func runCPUInSoftirq(p *check.Pass) error {
 		Summary:  fmt.Sprintf("softirq takes %s of the busy CPU time; the CPUs are %s busy", share.Text(), all.load().Text()),
 		Evidence: []quantity.Value{share, all.load(), hot.softirq()},
 		Remedies: []check.Remedy{{
-			Action: "Look at the path and the connections first: fewer packets (keep-alive, batching), cheaper ones (rules, bridges), more CPUs for them.",
+			Action: "Look at the path and the connections first: fewer packets (keep-alive, batching), cheaper ones (rules, " +
+				"bridges), more CPUs for them.",
 			Risk:   "None in looking.",
 			Effect: fmt.Sprintf("softirq below %s of the busy time", p.Param(softirqLevel).Text()),
 		}},

@@ -32,15 +32,16 @@ var cpuInSystem = &check.Check{
 	Stage: check.Kernel,
 	Doc: `The CPUs work for the kernel rather than for programs
 
-System time (sy) is the kernel working on behalf of programs: system calls, page faults, the search for a free port, locks in the kernel.
-It belongs to processes, so the check names those with the most of it.
+System time (sy) is the kernel working on behalf of programs: system calls, page faults, the search for a free port,
+locks in the kernel. It belongs to processes, so the check names those with the most of it.
 
-The level alone is a fact: a web server on loopback has 50 to 65 % of its busy time in sy. It is a warning when nearly all busy time
-is sy, the CPUs are busy, and others wait for them (PSI cpu, or more runnable threads than CPUs where the kernel has no PSI).
+The level alone is a fact: a web server on loopback has 50 to 65 % of its busy time in sy. It is a warning when nearly
+all busy time is sy, the CPUs are busy, and others wait for them (PSI cpu, or more runnable threads than CPUs where
+the kernel has no PSI).
 
-The cure follows from what the kernel does: perf top -a -g or perf trace -s -p PID names the functions and system calls. Earlier findings usually
-explain it already.
-Disproof: mpstat 1 shows %sys low, or the named processes are idle.`,
+The cure follows from what the kernel does: perf top -a -g or perf trace -s -p PID names the functions and system
+calls. Earlier findings usually explain it already. Disproof: mpstat 1 shows %sys low, or the named processes are
+idle.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},
 	Uses:   []metric.Metric{metric.ProcessCPU, metric.Pressure, metric.ProcsRunning},

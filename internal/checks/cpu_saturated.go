@@ -40,19 +40,20 @@ var cpuSaturated = &check.Check{
 	Stage: check.Kernel,
 	Doc: `More threads want a CPU than there are CPUs
 
-Threads that could run wait in a run queue. The check takes the mean number of runnable threads (procs_running, less the one that reads it) per CPU
-and the share of time in which someone waited (PSI cpu some). Both must agree.
+Threads that could run wait in a run queue. The check takes the mean number of runnable threads (procs_running, less
+the one that reads it) per CPU and the share of time in which someone waited (PSI cpu some). Both must agree.
 
-Two runnable threads per CPU is what a benchmark and its server on one host look like: a fact. Four is a warning, and so are three when the
-target's own threads waited longer than they ran. That wait also holds the time a cgroup quota stopped them (measured: 3.9 of 4.0 s),
-so where a quota throttles, cpu-throttled speaks and this check does not use it.
+Two runnable threads per CPU is what a benchmark and its server on one host look like: a fact. Four is a warning, and
+so are three when the target's own threads waited longer than they ran. That wait also holds the time a cgroup quota
+stopped them (measured: 3.9 of 4.0 s), so where a quota throttles, cpu-throttled speaks and this check does not use
+it.
 
 Cures: fewer runnable threads (pool sizes), less work, other tenants elsewhere, more CPUs. Placebo: more threads.
 Disproof: vmstat 1 shows r near the number of CPUs.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
 	Uses: []metric.Metric{
-		metric.Pressure, metric.CPUSeconds, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottledTime,
+		metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottledTime,
 	},
 	Params: []*check.Param{
 		saturatedLevel, saturatedWarn, saturatedTarget, saturatedPressure, saturatedWait, saturatedThrottled,
@@ -79,7 +80,7 @@ func runCPUSaturated(p *check.Pass) error {
 		Remedies: []check.Remedy{{
 			Action: "Have fewer threads runnable at once (size pools to the CPUs), move other tenants away, or add CPUs.",
 			Risk:   "A pool that is too small leaves CPUs idle while its threads wait for I/O.",
-			Effect: fmt.Sprintf("runnable threads per CPU from %s to below %s", perCPU.Text(), p.Param(saturatedLevel).Text()),
+			Effect: fmt.Sprintf("from %s to below %s", perCPU.Text(), p.Param(saturatedLevel).Text()),
 		}},
 		Placebos: []string{"More threads or processes: they share the same CPUs."},
 		Disproof: "vmstat 1: column r is near the number of CPUs while the load runs.",
@@ -125,5 +126,9 @@ func targetWaitsForCPU(p *check.Pass, f *check.Finding) bool {
 	}
 	share := waited.Per(ran).Named("the target's threads: time waited for a CPU over time run")
 	f.Evidence = append(f.Evidence, share)
-	return share.AtLeast(p.Param(saturatedWait))
+	if share.Below(p.Param(saturatedWait)) {
+		return false
+	}
+	f.Summary += fmt.Sprintf("; the target's waited %s and ran %s", waited.Text(), ran.Text())
+	return true
 }

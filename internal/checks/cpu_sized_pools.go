@@ -17,8 +17,9 @@ var paramPoolFloor = &check.Param{
 	Why: "reactor-netty starts at least four event loops and HotSpot up to three compiler threads however few CPUs there are",
 }
 
-// cpuSizedPools are the starts of the names of pools that runtimes and frameworks size by the number of CPUs they see. Names are cut at 15
-// bytes by the kernel (TASK_COMM_LEN). Pools that are sized by load, such as http-nio-8080-exec, and Go's Ms do not belong here.
+// cpuSizedPools are the starts of the names of pools that runtimes and frameworks size by the number of CPUs they
+// see. Names are cut at 15 bytes by the kernel (TASK_COMM_LEN). Pools that are sized by load, such as
+// http-nio-8080-exec, and Go's Ms do not belong here.
 var cpuSizedPools = []string{
 	"GC Thread", "ParGC Thread", "G1 Conc", "G1 Refine", "ZWorker", "Shenandoah GC", // HotSpot collectors
 	"C1 CompilerThre", "C2 CompilerThre", // HotSpot compilers
@@ -29,7 +30,8 @@ var cpuSizedPools = []string{
 	".NET Server GC",  // one a CPU
 }
 
-// hostSizedPools gives the target's pools that are sized by the number of CPUs and have at least so many threads, the largest first.
+// hostSizedPools gives the target's pools that are sized by the number of CPUs and have at least so many threads, the
+// largest first.
 func hostSizedPools(p *check.Pass, atLeast quantity.Value) []quantity.Value {
 	var out []quantity.Value
 	for _, s := range p.Gauge(metric.ThreadPools) {

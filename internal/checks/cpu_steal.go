@@ -24,14 +24,15 @@ var cpuSteal = &check.Check{
 	Stage: check.Kernel,
 	Doc: `The hypervisor gives this machine's CPU time to others
 
-Steal (st) is time in which a virtual CPU wanted to run and the hypervisor did not let it: an overcommitted host, a CPU limit of
-the instance type, or used-up burst credits. Nothing inside the machine can be tuned against it, and every other CPU number is distorted by it.
+Steal (st) is time in which a virtual CPU wanted to run and the hypervisor did not let it: an overcommitted host, a
+CPU limit of the instance type, or used-up burst credits. Nothing inside the machine can be tuned against it, and
+every other CPU number is distorted by it.
 
-The check takes steal as a share of the wall time of all CPUs. Steal is not counted as busy time anywhere in this report. The harm is inherent: a
-stopped CPU stops whatever it was doing, locks and interrupts included.
+The check takes steal as a share of the wall time of all CPUs. Steal is not counted as busy time anywhere in this
+report. The harm is inherent: a stopped CPU stops whatever it was doing, locks and interrupts included.
 
-Cures: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Placebo: more virtual CPUs on a full host.
-Disproof: vmstat 1 shows st near 0.`,
+Cures: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Placebo: more virtual
+CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
 	URL:      "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:    []metric.Metric{metric.CPUSeconds},
 	Uses:     []metric.Metric{metric.HostInfo},
@@ -53,7 +54,7 @@ func runCPUSteal(p *check.Pass) error {
 	f := check.Finding{
 		Subject:  check.Host,
 		Severity: check.Warning,
-		Summary:  fmt.Sprintf("the hypervisor took %s of the CPU time this machine wanted or had", share.Text()),
+		Summary:  fmt.Sprintf("the hypervisor took %s of the time of this machine's CPUs", share.Text()),
 		Evidence: []quantity.Value{share, all.load()},
 		Remedies: []check.Remedy{{
 			Action: "Move the machine to a less loaded host, or to an instance type with dedicated CPUs or without burst credits.",

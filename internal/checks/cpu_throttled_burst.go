@@ -16,21 +16,31 @@ var cpuThrottledBurst = &check.Check{
 	Stage: check.Limits,
 	Doc: `A CPU limit stops short bursts although the mean use is low: the average is fine, p99 is not
 
-Many threads that wake at once use up the quota of a period within milliseconds and are then stopped for the rest of it, while the mean over
-seconds stays far below the limit. Graphs of CPU use show nothing; slow responses come in steps of the period.
+Many threads that wake at once use up the quota of a period within milliseconds
+and are then stopped for the rest of it, while the mean over seconds stays far
+below the limit. Graphs of CPU use show nothing; slow responses come in steps of
+the period.
 
-Measured as cpu-throttled, in the target's cgroup and every ancestor: throttled periods / periods of the window, where the mean use of
-the group is below the given share of its limit. Steadier load is the finding of cpu-throttled; never both speak of one group.
+Measured as cpu-throttled, in the target's cgroup and every ancestor: throttled
+periods / periods of the window, where the mean use of the group is below the
+given share of its limit. Steadier load is the finding of cpu-throttled; never
+both speak of one group.
 
-Cure: let the group save up unused quota for a burst (cpu.max.burst), run fewer threads at once (GC threads and event loops sized to the host are the
-usual burst), or take the limit off where latency matters and autoscaling bounds the use. Risk: a burst disturbs the neighbours for a moment.
+Cure: let the group save up unused quota for a burst (cpu.max.burst), run fewer
+threads at once (GC threads and event loops sized to the host are the usual
+burst), or take the limit off where latency matters and autoscaling bounds the
+use. Risk: a burst disturbs the neighbours for a moment.
 Placebo: raising the limit a little; the burst uses that up as well.
-Disproof: nr_throttled in cpu.stat of the named group does not rise under load, or p99 does not change with the limit off.`,
-	URL:      "https://docs.kernel.org/scheduler/sched-bwc.html#cfs-bandwidth-control",
-	Needs:    []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupCPU},
-	Uses:     []metric.Metric{metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline},
+Disproof: nr_throttled in cpu.stat of the named group does not rise under load,
+or p99 does not change with the limit off.`,
+	URL:   "https://docs.kernel.org/scheduler/sched-bwc.html#cfs-bandwidth-control",
+	Needs: []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupCPU},
+	Uses: []metric.Metric{
+		metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline,
+		metric.CgroupDir,
+	},
 	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
-	Explains: []*check.Check{tooManyThreads, threadsVsQuota},
+	Explains: []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow},
 	Run:      runCPUThrottledBurst,
 }
 
@@ -40,13 +50,13 @@ func runCPUThrottledBurst(p *check.Pass) error {
 		return err
 	}
 	if t.use == nil {
-		return check.NotAssessed("record at least two samples (--duration of two intervals or more)", "the CPU use of cgroup %s was read less than twice", t.cgroup)
+		return check.NotAssessed(twoSamples, "the CPU use of cgroup %s was read less than twice", t.cgroup)
 	}
 	p.Read(*t.use)
 	if t.share.Below(p.Param(paramThrottledShare)) || !t.bursty(p) {
 		return nil
 	}
-	remedies := []check.Remedy{t.fewerThreads(p), t.unlimit()}
+	remedies := []check.Remedy{t.fewerThreads(p), t.unlimit(p)}
 	if b, ok := t.burst(p); ok {
 		remedies = append([]check.Remedy{b}, remedies...)
 	}
@@ -58,14 +68,15 @@ func runCPUThrottledBurst(p *check.Pass) error {
 		Evidence: t.evidence(),
 		Remedies: remedies,
 		Placebos: []string{"Raising the limit a little: a burst of many threads uses that up as well."},
-		Disproof: "nr_throttled stays the same under load: cat " + cgroupFile(t.cgroup, "cpu.stat"),
+		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.file(p, t.cgroup, t.level),
 		Notes:    append([]string{fmt.Sprintf("the limit of %s is %s", t.quota.Text(), t.where())}, t.others...),
 	})
 	return nil
 }
 
-// burst gives the group what a stopped period lacked on average; the kernel takes no more than the quota itself (kernel/sched/core.c
-// tg_set_cfs_bandwidth). It is not offered where it is set to that already or the kernel is too old.
+// burst gives the group what a stopped period lacked on average; the kernel takes no more than the quota itself
+// (kernel/sched/core.c tg_set_cfs_bandwidth). It is not offered where it is set to that already or the kernel is too
+// old.
 func (t *throttling) burst(p *check.Pass) (check.Remedy, bool) {
 	if kernelOlder(p, burstKernel) {
 		return check.Remedy{}, false
@@ -83,18 +94,19 @@ func (t *throttling) burst(p *check.Pass) (check.Remedy, bool) {
 		}
 	}
 	return check.Remedy{
-		Action:  fmt.Sprintf("Let the group save up %.0f ms of unused quota for a burst (kernel 5.14; cgroup v1: cpu.cfs_burst_us).", us/1e3),
-		Command: fmt.Sprintf("echo %.0f > %s", us, cgroupFile(t.cgroup, "cpu.max.burst")),
+		Action: fmt.Sprintf("Let the group save up %.0f ms of unused quota for a burst (kernel 5.14).",
+			us/1e3),
+		Command: knobCPUBurst.set(p, t.cgroup, t.level, fmt.Sprintf("%.0f", us), fmt.Sprintf("%.0f", us)),
 		Risk:    "for the length of a burst the neighbours get less; the mean stays within the limit",
 		Effect: fmt.Sprintf("throttled periods %s -> fewer, since a period may use %.0f ms instead of %.0f ms of CPU time",
 			t.share.Text(), quota*1e3+us/1e3, quota*1e3),
 	}, true
 }
 
-func (t *throttling) unlimit() check.Remedy {
+func (t *throttling) unlimit(p *check.Pass) check.Remedy {
 	return check.Remedy{
 		Action:  "Take the limit off where latency matters, keep the request, and bound the use by autoscaling.",
-		Command: fmt.Sprintf("echo max > %s", cgroupFile(t.cgroup, "cpu.max")),
+		Command: knobCPULimit.set(p, t.cgroup, t.level, "max", "-1"),
 		Risk:    "one runaway process can starve its neighbours; the runtime then sizes its pools to the host: set them",
 		Effect:  fmt.Sprintf("throttled periods %s -> 0 %%", t.share.Text()),
 	}

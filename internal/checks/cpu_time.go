@@ -25,7 +25,7 @@ type cpuTime struct {
 	modes map[string]float64
 }
 
-// cpuTimes gives every CPU that was online for the whole window, in order of number, and their sum.
+// cpuTimes gives every CPU that was read at least twice, in order of number, and their sum.
 func cpuTimes(p *check.Pass) (each []cpuTime, all cpuTime, err error) {
 	byID := map[string]cpuTime{}
 	all = cpuTime{modes: map[string]float64{}}

@@ -18,15 +18,16 @@ var directReclaim = &check.Check{
 	Stage: check.Kernel,
 	Doc: `Programs stop to free memory themselves
 
-When free memory falls below the low watermark kswapd frees some in the background. When that is not enough, the thread that allocates must
-reclaim pages itself before it goes on (allocstall): latency in any program, at any allocation, as sy time.
+When free memory falls below the low watermark kswapd frees some in the background. When that is not enough, the
+thread that allocates must reclaim pages itself before it goes on (allocstall): latency in any program, at any
+allocation, as sy time.
 
-The check takes the rate of such stalls with the pages scanned for them, of the host; reclaim within a memory cgroup is not counted here
-(mm/vmscan.c counts it apart). It is a warning when PSI says that work waited for memory; copying large files through a full page cache gives
-stalls without harm.
+The check takes the rate of such stalls with the pages scanned for them, of the host; reclaim within a memory cgroup
+is not counted here (mm/vmscan.c counts it apart). It is a warning when PSI says that work waited for memory; copying
+large files through a full page cache gives stalls without harm.
 
-Cures: less memory in use; a higher vm.watermark_scale_factor or vm.min_free_kbytes wakes kswapd earlier. Placebo: dropping caches by hand.
-Disproof: allocstall_* in /proc/vmstat does not rise.`,
+Cures: less memory in use; a higher vm.watermark_scale_factor or vm.min_free_kbytes wakes kswapd earlier. Placebo:
+dropping caches by hand. Disproof: allocstall_* in /proc/vmstat does not rise.`,
 	URL:   "https://docs.kernel.org/admin-guide/mm/concepts.html",
 	Needs: []metric.Metric{metric.AllocStalls},
 	Uses: []metric.Metric{

@@ -19,8 +19,8 @@ func onlineCPUs(p *check.Pass) (quantity.Value, bool) {
 	return quantity.Value{}, false
 }
 
-// effectiveCPUs gives what the target can use at most: the least of the host's CPUs, the cpusets and the CPU limits of its cgroup and all
-// ancestors. The label says which of them it is. ok is false when none of them is known.
+// effectiveCPUs gives what the target can use at most: the least of the host's CPUs, the cpusets and the CPU limits
+// of its cgroup and all ancestors. The label says which of them it is. ok is false when none of them is known.
 func effectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
 	least, ok = onlineCPUs(p)
 	take := func(v quantity.Value) {

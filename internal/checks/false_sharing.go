@@ -10,14 +10,18 @@ var falseSharing = &check.Check{
 	Stage: check.Limits,
 	Doc: `Threads write to different data on one cache line
 
-A cache line that several cores write moves between them with each write: code that looks independent waits as if it shared a lock, and adding
-threads makes it slower. The mark of it is a load that hits a modified line in another core's cache (HITM).
+A cache line that several cores write moves between them with each write: code
+that looks independent waits as if it shared a lock, and adding threads makes it
+slower. The mark of it is a load that hits a modified line in another core's
+cache (HITM).
 
-Measured: it is not. HITM events need precise memory sampling (PEBS on Intel, IBS on AMD, SPE on arm64), which perfdoctor does not count, and a low
-ratio of instructions to cycles (ipc-low) may have other causes. The check is listed so that its absence is seen: it is "fine" only
-where there is a single CPU.
+Measured: it is not. HITM events need precise memory sampling (PEBS on Intel,
+IBS on AMD, SPE on arm64), which perfdoctor does not count, and a low ratio of
+instructions to cycles (ipc-low) may have other causes. The check is listed so
+that its absence is seen: it is "fine" only where there is a single CPU.
 
-Cure, once perf c2c has named the line: pad or separate what different threads write (JVM: @Contended). Risk: more memory.
+Cure, once perf c2c has named the line: pad or separate what different threads
+write (JVM: @Contended). Risk: more memory.
 Placebo: volatile or atomic types, which do not move the data.
 Disproof: perf c2c report shows no line with HITM from several threads.`,
 	URL:   "https://man7.org/linux/man-pages/man1/perf-c2c.1.html",

@@ -24,14 +24,18 @@ var fdLimit = &check.Check{
 	Stage: check.Limits,
 	Doc: `A process comes near its limit of open files
 
-At the limit accept(), connect() and open() fail with EMFILE: connections are refused by a process that looks healthy, and log files and name
-lookups fail too.
+At the limit accept(), connect() and open() fail with EMFILE: connections are
+refused by a process that looks healthy, and log files and name lookups fail
+too.
 
-Measured: open descriptors against the soft RLIMIT_NOFILE, per process of the target. A level alone is info, for pools may be large on purpose; it is a warning
-when the number grows so that it is full soon (the arithmetic is shown), and critical when hardly any is left.
+Measured: open descriptors against the soft RLIMIT_NOFILE, per process of the
+target. A level alone is info, for pools may be large on purpose; it is a
+warning when the number grows so that it is full soon (the arithmetic is shown),
+and critical when hardly any is left.
 
-Cure: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk: a higher limit only delays a leak, and programs that use
-select() break above 1024.
+Cure: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
+a higher limit only delays a leak, and programs that use select() break above
+1024.
 Placebo: fs.file-max, the limit of the whole host.
 Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
@@ -57,7 +61,8 @@ func fdFinding(p *check.Pass, s *limitShare) check.Finding {
 	f := check.Finding{
 		Subject:  pidSubject(pid, s.label("comm")),
 		Severity: check.Info,
-		Summary:  fmt.Sprintf("%.0f of at most %s are open, %s of the limit%s", s.used.Number(), s.limit.Text(), s.share.Text(), s.forecast(p)),
+		Summary: fmt.Sprintf("%.0f of at most %s are open, %s of the limit%s", s.used.Number(), s.limit.Text(),
+			s.share.Text(), s.forecast(p)),
 		Evidence: s.evidence(),
 		Remedies: []check.Remedy{
 			{

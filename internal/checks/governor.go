@@ -25,15 +25,15 @@ var governor = &check.Check{
 	Stage: check.Kernel,
 	Doc: `The CPUs are held at a low frequency while they are busy
 
-With the governor "powersave" most cpufreq drivers keep a CPU at its lowest frequency whatever the load, and "conservative" raises it slowly.
-Every number of CPU time is then larger than it need be.
+With the governor "powersave" most cpufreq drivers keep a CPU at its lowest frequency whatever the load, and
+"conservative" raises it slowly. Every number of CPU time is then larger than it need be.
 
-The drivers intel_pstate and amd-pstate-epp in active mode have a "powersave" of their own that follows the load: normal, and not reported. The check
-needs the CPUs to be busy. Without the driver's name it only mentions the governor. In most virtual machines the host decides and there
-is no cpufreq driver: then there is nothing to read.
+The drivers intel_pstate and amd-pstate-epp in active mode have a "powersave" of their own that follows the load:
+normal, and not reported. The check needs the CPUs to be busy. Without the driver's name it only mentions the
+governor. In most virtual machines the host decides and there is no cpufreq driver: then there is nothing to read.
 
-Cure: schedutil or performance. Risk: power and heat.
-Disproof: turbostat or scaling_cur_freq shows the CPUs near their highest frequency.`,
+Cure: schedutil or performance. Risk: power and heat. Disproof: turbostat or scaling_cur_freq shows the CPUs near
+their highest frequency.`,
 	URL:      "https://docs.kernel.org/admin-guide/pm/cpufreq.html",
 	Needs:    []metric.Metric{metric.Governor, metric.CPUSeconds},
 	Params:   []*check.Param{governorBusy},

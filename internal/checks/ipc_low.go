@@ -2,12 +2,10 @@ package checks
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // ipcUnit is what instructions over cycles give.
@@ -45,19 +43,25 @@ var ipcLow = &check.Check{
 	Stage: check.Limits,
 	Doc: `The CPU is busy but finishes few instructions per cycle
 
-A busy CPU with few instructions per cycle waits: for memory, for cache lines that other cores write (false sharing, type pollution in a JVM, contended
-atomics), or after wrongly predicted branches. CPU use alone cannot tell this from work.
+A busy CPU with few instructions per cycle waits: for memory, for cache lines
+that other cores write (false sharing, type pollution in a JVM, contended
+atomics), or after wrongly predicted branches. CPU use alone cannot tell this
+from work.
 
-Measured: instructions / cycles over the window for all threads of the target, or for the host without a target, where at least the given CPU time
-was used; with the miss ratios of branches and caches and the stalled share where the PMU counts them. A low value is a level; it is a warning when the target
-uses a whole CPU or more, most of it in user mode. The right value depends on the program: compare with an earlier run.
+Measured: instructions / cycles over the window for all threads of the target,
+or for the host without a target, where at least the given CPU time was used;
+with the miss ratios of branches and caches and the stalled share where the PMU
+counts them. A low value is a level; it is a warning when the target uses a
+whole CPU or more, most of it in user mode. The right value depends on the
+program: compare with an earlier run.
 
-Cure: find the stalling code (perf record -e cycles, perf c2c for shared lines, a type-pollution agent for a JVM), then change layout or padding. Risk:
-padding costs memory. Placebo: a higher clock frequency, which waits faster.
+Cure: find the stalling code (perf record -e cycles, perf c2c for shared lines,
+a type-pollution agent for a JVM), then change layout or padding. Risk: padding
+costs memory. Placebo: a higher clock frequency, which waits faster.
 Disproof: the same load at an earlier, faster time had the same ratio.`,
 	URL:    "https://man7.org/linux/man-pages/man2/perf_event_open.2.html",
 	Needs:  []metric.Metric{metric.PerfEvents},
-	Uses:   []metric.Metric{metric.PerfRunning, metric.ProcessCPU},
+	Uses:   []metric.Metric{metric.PerfRunning, metric.PerfUnavailable, metric.ProcessCPU},
 	Params: []*check.Param{paramIPC, paramIPCLow, paramIPCBusy, paramIPCHarm, paramIPCUser, paramRunningShare},
 	Run:    runIPCLow,
 }
@@ -104,29 +108,32 @@ func countersOf(p *check.Pass) (*hardwareCounters, error) {
 	return nil, noPMU(p)
 }
 
-// noPMU gives the collector's own reason where it has one: software events may be recorded though the hardware's are not.
+// noPMU gives the collector's own reason: software events may be recorded though the hardware's are not.
 func noPMU(p *check.Pass) error {
-	name := metric.PerfEvents.Describe().Name
-	i := slices.IndexFunc(p.Meta.Unsupported, func(m recording.Missing) bool { return m.Metric == name })
-	if i >= 0 {
-		return check.NotAssessed(p.Meta.Unsupported[i].Remedy, "%s", p.Meta.Unsupported[i].Reason)
+	const remedy = "run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
+	for _, event := range []string{"cycles", "instructions"} {
+		for _, u := range p.Info(metric.PerfUnavailable, "event", event) {
+			return check.NotAssessed(remedy, "%s cannot be counted: %s", event, u.Label("reason"))
+		}
 	}
-	return check.NotAssessed("run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU",
-		"instructions, cycles and task-clock were not all counted")
+	if reason, fix := p.Why(metric.PerfEvents); !p.Recorded(metric.PerfEvents) {
+		return check.NotAssessed(fix, "%s", reason)
+	}
+	return check.NotAssessed(remedy, "instructions, cycles and task-clock were not all counted")
 }
 
 func (h *hardwareCounters) has(event string) bool { _, ok := h.events[event]; return ok }
 
 // ipc counts in thousands of millions, to be read.
 func (h *hardwareCounters) ipc() quantity.Value {
-	return quantity.Of("", h.events["instructions"]/1e9, "G instructions").Per(quantity.Of("", h.events["cycles"]/1e9, "G cycles")).
-		As(ipcUnit).Named("instructions per cycle")
+	return quantity.Of("", h.events["instructions"]/1e9, "G instructions").
+		Per(quantity.Of("", h.events["cycles"]/1e9, "G cycles")).As(ipcUnit).Named("instructions per cycle")
 }
 
 // cpus gives the CPUs used: task-clock counts nanoseconds.
 func (h *hardwareCounters) cpus() quantity.Value {
-	return quantity.Of("task-clock", h.events["task-clock"]/1e9, quantity.Seconds).Per(quantity.Of("window", h.span, quantity.Seconds)).
-		As(quantity.CPUs).Named("CPUs used")
+	return quantity.Of("task-clock", h.events["task-clock"]/1e9, quantity.Seconds).
+		Per(quantity.Of("window", h.span, quantity.Seconds)).As(quantity.CPUs).Named("CPUs used")
 }
 
 // ratios are the further numbers that say what it waits for, as far as this PMU counts them.
@@ -172,12 +179,14 @@ func ipcFinding(p *check.Pass, c *hardwareCounters, ipc, cpus quantity.Value) ch
 	if ok {
 		f.Evidence = append(f.Evidence, user)
 	}
-	if ok && user.AtLeast(p.Param(paramIPCUser)) && ipc.Below(p.Param(paramIPCLow)) && cpus.AtLeast(p.Param(paramIPCHarm)) && c.scope == metric.ScopeTarget {
+	low := ipc.Below(p.Param(paramIPCLow)) && cpus.AtLeast(p.Param(paramIPCHarm))
+	if low && ok && user.AtLeast(p.Param(paramIPCUser)) && c.scope == metric.ScopeTarget {
 		f.Severity = check.Warning
 	}
 	if run, ok := leastRunning(p, c.scope); ok && run.Below(p.Param(paramRunningShare)) {
 		f.Confidence = check.Low
-		f.Doubts = append(f.Doubts, fmt.Sprintf("the events shared too few counters: they ran in %s of the time, the rest is extrapolated", run.Text()))
+		f.Doubts = append(f.Doubts,
+			fmt.Sprintf("the events shared too few counters: they ran in %s of the time, the rest is extrapolated", run.Text()))
 	}
 	return f
 }

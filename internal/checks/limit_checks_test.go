@@ -9,7 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestOneThrottlingVoice runs both throttling checks over every recording of either: what one says the other must not repeat.
+// TestOneThrottlingVoice runs both throttling checks over every recording of either: what one says the other must not
+// repeat.
 func TestOneThrottlingVoice(t *testing.T) {
 	files, err := filepath.Glob("testdata/cpu-throttled*/*.txtar")
 	if err != nil || len(files) < 6 {
@@ -38,7 +39,8 @@ func TestOneThrottlingVoice(t *testing.T) {
 	}
 }
 
-// TestThrottlingIsTheCause: the pools that are too large for a limit are a consequence of the throttling they are seen with.
+// TestThrottlingIsTheCause: the pools that are too large for a limit are a consequence of the throttling they are
+// seen with.
 func TestThrottlingIsTheCause(t *testing.T) {
 	rec, err := recording.Open("testdata/threads-vs-quota/firing.txtar")
 	if err != nil {
@@ -54,16 +56,18 @@ func TestThrottlingIsTheCause(t *testing.T) {
 	}
 }
 
-func TestCgroupFile(t *testing.T) {
+func TestShellWord(t *testing.T) {
 	for in, want := range map[string]string{
-		"/":                "/sys/fs/cgroup/cpu.max",
-		"/a.slice/b@c:d-e": "/sys/fs/cgroup/a.slice/b@c:d-e/cpu.max",
-		"/a; rm -rf $HOME": "'/sys/fs/cgroup/a; rm -rf $HOME/cpu.max'",
-		"/it's":            `'/sys/fs/cgroup/it'\''s/cpu.max'`,
-		`/a\x2db`:          `'/sys/fs/cgroup/a\x2db/cpu.max'`,
+		"":                             "''",
+		"/sys/fs/cgroup/a.slice/b@c-e": "/sys/fs/cgroup/a.slice/b@c-e",
+		"/cpu,cpuacct/x":               "/cpu,cpuacct/x",
+		"/a; rm -rf $HOME":             "'/a; rm -rf $HOME'",
+		"/it's":                        `'/it'\''s'`,
+		`/a\x2db`:                      `'/a\x2db'`,
+		"200000 100000":                "'200000 100000'",
 	} {
-		if got := cgroupFile(in, "cpu.max"); got != want {
-			t.Errorf("cgroupFile(%q) = %s, want %s", in, got, want)
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
 		}
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
+// twoSamples is the remedy of every check that found a counter read less than twice.
+const twoSamples = "record at least two samples (--duration of two intervals or more)"
+
 var paramFullSoon = &check.Param{
 	Name: "full-within", Default: 600, Unit: quantity.Seconds,
 	Why: "ten minutes are about what a person needs to be reached and to act",
@@ -17,7 +20,6 @@ var paramFullSoon = &check.Param{
 
 // limitShare is how full something with a limit is, and when it will be full.
 type limitShare struct {
-	labels []string // of the series with the limit
 	series recording.GaugeSeries
 	used   quantity.Value
 	limit  quantity.Value
@@ -56,7 +58,7 @@ func limitShares(p *check.Pass, used, limit *metric.Gauge) []*limitShare {
 
 func shareOf(u, l recording.GaugeSeries) *limitShare {
 	unit := u.Metric.Describe().Unit
-	s := &limitShare{labels: l.Labels, series: u, used: quantity.Of("in use", u.Last(), unit), limit: quantity.Of("limit", l.Last(), unit)}
+	s := &limitShare{series: u, used: quantity.Of("in use", u.Last(), unit), limit: quantity.Of("limit", l.Last(), unit)}
 	s.share = s.used.Per(s.limit).Named("in use / limit")
 	rise, apart := riseOfHalves(u.Points)
 	if rise <= 0 || apart <= 0 {
@@ -65,14 +67,14 @@ func shareOf(u, l recording.GaugeSeries) *limitShare {
 	s.growth = quantity.Of("rise", rise, unit).Per(quantity.Of("time between", apart, quantity.Seconds)).
 		Named("growth, first half of the window to the second")
 	if free := s.limit.Minus(s.used); free.Number() > 0 {
-		left := quantity.Of("free", free.Number(), unit).Per(quantity.Of("growth", s.growth.Number(), s.growth.Unit())).As(quantity.Seconds).Named("full in")
+		left := quantity.Of("free", free.Number(), unit).Per(s.growth).As(quantity.Seconds).Named("full in")
 		s.left = &left
 	}
 	return s
 }
 
-// riseOfHalves gives how much the mean of the second half of the points is above that of the first, and how many seconds their
-// mean times are apart: one outlier at an end makes no trend.
+// riseOfHalves gives how much the mean of the second half of the points is above that of the first, and how many
+// seconds their mean times are apart: one outlier at an end makes no trend.
 func riseOfHalves(points []recording.Point) (rise, apart float64) {
 	n := len(points) / 2
 	for i := range n {
@@ -108,8 +110,7 @@ func (s *limitShare) label(name string) string { return s.series.Label(name) }
 
 // levelsAbove says how far above the process a cgroup's limit is set.
 func (s *limitShare) levelsAbove() string {
-	t := throttling{level: s.label("level")}
-	return t.where()
+	return setWhere(s.label("level"))
 }
 
 func pidSubject(pid, comm string) check.Subject {

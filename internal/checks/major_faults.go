@@ -28,14 +28,14 @@ var majorFaults = &check.Check{
 	Stage: check.Kernel,
 	Doc: `Programs wait for pages to be read from disk
 
-A major fault is an access to memory whose page must be read first: program code or a mapped file that was evicted, or a page from swap. The
-thread stops for the read, in the middle of whatever it did.
+A major fault is an access to memory whose page must be read first: program code or a mapped file that was evicted, or
+a page from swap. The thread stops for the read, in the middle of whatever it did.
 
-The check takes the rate of the host, and names the target's processes that have them. A warning needs the rate in most intervals, so that
-a program's start does not count, and PSI saying that work waited for memory or storage.
+The check takes the rate of the host, and names the target's processes that have them. A warning needs the rate in
+most intervals, so that a program's start does not count, and PSI saying that work waited for memory or storage.
 
-Cures: memory for the working set (see direct-reclaim, swap-in, and the cgroup's limit), mapped files read ahead or locked (mlock, MAP_POPULATE).
-Disproof: pidstat -r 1 shows majflt/s near 0.`,
+Cures: memory for the working set (see direct-reclaim, swap-in, and the cgroup's limit), mapped files read ahead or
+locked (mlock, MAP_POPULATE). Disproof: pidstat -r 1 shows majflt/s near 0.`,
 	URL:      "https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html",
 	Needs:    []metric.Metric{metric.MajorFaults},
 	Uses:     []metric.Metric{metric.ProcessFaults, metric.Pressure, metric.MemoryAvailable, metric.MemoryTotal},
@@ -57,7 +57,7 @@ func runMajorFaults(p *check.Pass) error {
 	f := check.Finding{
 		Subject:  check.Host,
 		Severity: check.Info,
-		Summary:  fmt.Sprintf("%s had to read a page from disk first", rate.Text()),
+		Summary:  fmt.Sprintf("%s page faults a second had to read from disk first", trimUnit(rate)),
 		Evidence: []quantity.Value{rate},
 		Notes:    faultingProcesses(p),
 		Remedies: []check.Remedy{

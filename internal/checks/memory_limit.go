@@ -25,21 +25,27 @@ var memoryLimit = &check.Check{
 	Stage: check.Limits,
 	Doc: `The working set comes near a memory limit
 
-Near its limit a cgroup must reclaim page cache for each new page, which costs CPU time in the allocating thread and reads files again; at the
-limit the OOM killer ends a process.
+Near its limit a cgroup must reclaim page cache for each new page, which costs
+CPU time in the allocating thread and reads files again; at the limit the OOM
+killer ends a process.
 
-Measured: the working set (memory less inactive page cache, which can simply be dropped) against the limit, in the target's cgroup and every
-ancestor; the fullest level is named. It is a warning when the limit was also hit in the window, or when hardly anything is left; else it is a level only.
-Usage with page cache is not used: it fills every limit on a healthy host.
+Measured: the working set (memory less inactive page cache, which can simply be
+dropped) against the limit, in the target's cgroup and every ancestor; the
+fullest level is named. It is a warning when the limit was also hit in the
+window, or when hardly anything is left; else it is a level only. Usage with
+page cache is not used: it fills every limit on a healthy host.
 
-Cure: raise the limit, or lower the heap, caches and thread stacks. Risk: the host's memory may then be overcommitted.
+Cure: raise the limit, or lower the heap, caches and thread stacks. Risk: the
+host's memory may then be overcommitted.
 Placebo: dropping caches; swap beside a limit.
-Disproof: memory.events of the group shows no further max or high events under load.`,
-	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
-	Needs:  []metric.Metric{metric.CgroupWorkingSet, metric.CgroupMemoryLimit},
-	Uses:   []metric.Metric{metric.CgroupMemoryMax},
-	Params: []*check.Param{paramMemoryShare, paramMemoryHigh, paramFullSoon},
-	Run:    runMemoryLimit,
+Disproof: memory.events of the group shows no further max or high events under
+load.`,
+	URL:      "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
+	Needs:    []metric.Metric{metric.CgroupWorkingSet, metric.CgroupMemoryLimit},
+	Uses:     []metric.Metric{metric.CgroupMemoryMax, metric.CgroupDir},
+	Params:   []*check.Param{paramMemoryShare, paramMemoryHigh, paramFullSoon},
+	Explains: []*check.Check{directReclaim, majorFaults, swapIn, ioWait},
+	Run:      runMemoryLimit,
 }
 
 func runMemoryLimit(p *check.Pass) error {
@@ -57,9 +63,9 @@ func runMemoryLimit(p *check.Pass) error {
 		Severity: check.Info,
 		Summary:  fmt.Sprintf("The working set is %s of the memory limit %s%s", s.share.Text(), s.levelsAbove(), s.forecast(p)),
 		Evidence: s.evidence(),
-		Remedies: []check.Remedy{raiseMemoryLimit(s)},
+		Remedies: []check.Remedy{raiseMemoryLimit(p, s)},
 		Placebos: []string{"Dropping caches: the working set is what cannot be dropped."},
-		Disproof: "No further max events under load: cat " + cgroupFile(cgroup, "memory.events"),
+		Disproof: "The count of hits does not rise under load: cat " + knobMemoryEvents.file(p, cgroup, s.label("level")),
 	}
 	hits, ok := limitHits(p, s)
 	switch {
@@ -86,13 +92,14 @@ func limitHits(p *check.Pass, s *limitShare) (quantity.Value, bool) {
 }
 
 // raiseMemoryLimit aims at a working set of three quarters of the limit, which leaves the page cache its part.
-func raiseMemoryLimit(s *limitShare) check.Remedy {
+func raiseMemoryLimit(p *check.Pass, s *limitShare) check.Remedy {
 	const mib = 1 << 20
 	want := math.Ceil(s.used.Number()/0.75/mib) * mib
 	v := quantity.Of("", want, quantity.Bytes)
 	return check.Remedy{
-		Action:  fmt.Sprintf("Raise the limit to %s (cgroup v1: memory.limit_in_bytes), or shrink heap, caches and thread stacks.", v.Text()),
-		Command: fmt.Sprintf("echo %.0f > %s", want, cgroupFile(s.label("cgroup"), "memory.max")),
+		Action: fmt.Sprintf("Raise the limit to %s, or shrink heap, caches and thread stacks.",
+			v.Text()),
+		Command: knobMemoryLimit.set(p, s.label("cgroup"), s.label("level"), fmt.Sprintf("%.0f", want), fmt.Sprintf("%.0f", want)),
 		Risk:    "the host must have it free, else the host itself comes short",
 		Effect:  fmt.Sprintf("working set / limit %s -> 75 %%", s.share.Text()),
 	}

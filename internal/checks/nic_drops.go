@@ -13,19 +13,22 @@ var nicDrops = &check.Check{
 	Stage: check.Path,
 	Doc: `A network device drops packets
 
-Packets dropped by a device's driver or queue, over the packets that passed, per device and direction; virtual devices (veth, bridge) included.
-Received packets are dropped when the ring is full because the CPU did not fetch them in time, transmitted ones when the queue is full. A veth
-pair counts as transmit drops what the receiving CPU's backlog refused.
+Packets dropped by a device's driver or queue, over the packets that passed, per device and direction; virtual devices
+(veth, bridge) included. Received packets are dropped when the ring is full because the CPU did not fetch them in
+time, transmitted ones when the queue is full. A veth pair counts as transmit drops what the receiving CPU's backlog
+refused.
 
-It is a warning from one packet in a thousand, with enough packets to tell and more than the few a second that every switch port causes: the
-kernel counts received packets of protocols nobody handles here as dropped too (Documentation/networking/statistics.rst).
+It is a warning from one packet in a thousand, with enough packets to tell and more than the few a second that every
+switch port causes: the kernel counts received packets of protocols nobody handles here as dropped too
+(Documentation/networking/statistics.rst).
 
 Cures: larger ring (ethtool -G), more queues, the CPU that serves them; for transmit the sender's rate or the queue.
 Disproof: ip -s -s link show dev DEVICE shows the drops do not rise under load.`,
-	URL:    "https://docs.kernel.org/networking/statistics.html",
-	Needs:  []metric.Metric{metric.DeviceDrops, metric.DevicePackets},
-	Params: lossParams(),
-	Run:    runNICDrops,
+	URL:      "https://docs.kernel.org/networking/statistics.html",
+	Needs:    []metric.Metric{metric.DeviceDrops, metric.DevicePackets},
+	Params:   lossParams(),
+	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
+	Run:      runNICDrops,
 }
 
 func runNICDrops(p *check.Pass) error {
@@ -48,7 +51,7 @@ func (d deviceLoss) finding(p *check.Pass, sev check.Severity, verb string) chec
 	return check.Finding{
 		Subject:  d.subject(p),
 		Severity: sev,
-		Summary:  fmt.Sprintf("%s %s %s of its %s packets, %s", d.device, verb, d.share.Text(), d.direction, d.rate.Text()),
+		Summary:  fmt.Sprintf("%s %s %s of the packets it %ss, %s", d.device, verb, d.share.Text(), d.direction, d.rate.Text()),
 		Evidence: []quantity.Value{d.share, d.rate},
 		Disproof: fmt.Sprintf("ip -s -s link show dev %s: the counter does not rise while the load runs.", d.device),
 	}

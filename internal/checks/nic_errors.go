@@ -12,15 +12,17 @@ var nicErrors = &check.Check{
 	Stage: check.Path,
 	Doc: `A network device has errors
 
-Packets in error (checksum, frame, carrier, length) over the packets that passed, per device and direction. An error is a packet that arrived or
-left damaged: a cable, a transceiver, a duplex mismatch, a driver, or for virtual devices an MTU or offload that does not fit.
+Packets in error (checksum, frame, carrier, length) over the packets that passed, per device and direction. An error
+is a packet that arrived or left damaged: a cable, a transceiver, a duplex mismatch, a driver, or for virtual devices
+an MTU or offload that does not fit.
 
-It is a warning from one packet in a thousand with enough packets to tell. No setting of the host cures a damaged packet.
-Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
-	URL:    "https://docs.kernel.org/networking/statistics.html",
-	Needs:  []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
-	Params: lossParams(),
-	Run:    runNICErrors,
+It is a warning from one packet in a thousand with enough packets to tell. No setting of the host cures a damaged
+packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
+	URL:      "https://docs.kernel.org/networking/statistics.html",
+	Needs:    []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
+	Params:   lossParams(),
+	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
+	Run:      runNICErrors,
 }
 
 func runNICErrors(p *check.Pass) error {

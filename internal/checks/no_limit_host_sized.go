@@ -25,13 +25,18 @@ var noLimitHostSized = &check.Check{
 	Stage: check.Limits,
 	Doc: `A container without a CPU limit sizes its pools to the whole host
 
-Without a limit a runtime takes all CPUs of the host for its own: event loops, GC and compiler threads are as many as the host has CPUs, although the
-container asked for a fraction. On a quiet host that is harmless; on a full one all these threads compete for the fraction.
+Without a limit a runtime takes all CPUs of the host for its own: event loops,
+GC and compiler threads are as many as the host has CPUs, although the container
+asked for a fraction. On a quiet host that is harmless; on a full one all these
+threads compete for the fraction.
 
-Measured: no CPU limit and no smaller cpuset at any level, the container's request (from its weight) against the host's CPUs, and the threads
-of the pools known to be sized by CPUs. It is a level without a sign of harm, and so never a warning.
+Measured: no CPU limit and no smaller cpuset at any level, the container's
+request (from its weight) against the host's CPUs, and the threads of the pools
+known to be sized by CPUs. It is a level without a sign of harm, and so never a
+warning.
 
-Cure: keep the container without a limit, but set the number of CPUs the runtime should see. Risk: less parallel work on an idle host.
+Cure: keep the container without a limit, but set the number of CPUs the runtime
+should see. Risk: less parallel work on an idle host.
 Placebo: adding a limit only to shrink the pools; it brings throttling along.
 Disproof: the pools were given their size on purpose (command line).`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
@@ -49,7 +54,8 @@ func runNoLimitHostSized(p *check.Pass) error {
 	p.Read(host)
 	cpus, _ := effectiveCPUs(p)
 	shares := p.Gauge(metric.CgroupShares, "level", "0")
-	if !inContainer(p) || len(shares) == 0 || cpus.Below(host) || len(p.Gauge(metric.CgroupQuota)) > 0 || host.Below(p.Param(paramHostCPUs)) {
+	limited := cpus.Below(host) || len(p.Gauge(metric.CgroupQuota)) > 0
+	if !inContainer(p) || limited || len(shares) == 0 || host.Below(p.Param(paramHostCPUs)) {
 		return nil
 	}
 	request := quantity.Of("CPU request", shares[0].Last(), quantity.CPUs)

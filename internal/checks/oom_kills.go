@@ -15,19 +15,24 @@ var oomKills = &check.Check{
 	Stage: check.Limits,
 	Doc: `The kernel killed processes for want of memory
 
-The OOM killer ended a process in the window: its work is lost, and what restarts it pays for the start. Kills since boot say nothing
-about now and are no finding.
+The OOM killer ended a process in the window: its work is lost, and what
+restarts it pays for the start. Kills since boot say nothing about now and are
+no finding.
 
-Measured: the increase of oom_kill in the target's cgroup and every ancestor (the count of a group includes its descendants with cgroup v2), the lowest
-level that counted is named; and the host's count, for kills outside of the target, which
-are worth knowing but no fault of it.
+Measured: the increase of oom_kill in the target's cgroup and every ancestor
+(the count of a group includes its descendants with cgroup v2), the lowest level
+that counted is named; and the host's count, for kills outside of the target,
+which are worth knowing but no fault of it.
 
-Cure: a limit that holds the working set with room, a heap that fits the limit (heap is not all: threads, code and direct buffers come on top).
-Risk of a higher limit: the host may come short. Placebo: oom_score_adj, which only chooses another victim.
-Disproof: the kernel log names a process that does not belong to the service (dmesg, "Killed process").`,
+Cure: a limit that holds the working set with room, a heap that fits the limit
+(heap is not all: threads, code and direct buffers come on top).
+Risk of a higher limit: the host may come short. Placebo: oom_score_adj, which
+only chooses another victim.
+Disproof: the kernel log names a process that does not belong to the service
+(dmesg, "Killed process").`,
 	URL:      "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
 	Needs:    []metric.Metric{metric.HostOOMKills},
-	Uses:     []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit},
+	Uses:     []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
 	Explains: []*check.Check{memoryLimit},
 	Run:      runOOMKills,
 }
@@ -39,7 +44,7 @@ func runOOMKills(p *check.Pass) error {
 		host, known = host+n, known || ok
 	}
 	if !known {
-		return check.NotAssessed("record at least two samples (--duration of two intervals or more)", "the host's OOM kills were read less than twice")
+		return check.NotAssessed(twoSamples, "the host's OOM kills were read less than twice")
 	}
 	s, killed := lowestKilled(p)
 	p.Read(quantity.Of("OOM kills on the host in the window", host, quantity.Events))
@@ -81,7 +86,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 		f.Evidence = append(f.Evidence, limit)
 		f.Remedies = append(f.Remedies, check.Remedy{
 			Action:  fmt.Sprintf("Raise the limit to %s and look at what the working set then needs.", more.Text()),
-			Command: fmt.Sprintf("echo %.0f > %s", more.Number(), cgroupFile(cgroup, "memory.max")),
+			Command: knobMemoryLimit.set(p, cgroup, level, fmt.Sprintf("%.0f", more.Number()), fmt.Sprintf("%.0f", more.Number())),
 			Risk:    "the host must have it free",
 			Effect:  "OOM kills -> 0, if the working set ends below the new limit; a leak only comes later",
 		})

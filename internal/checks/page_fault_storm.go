@@ -26,7 +26,7 @@ var (
 	}
 	faultLasting = &check.Param{
 		Name: "lasting", Default: 0.8, Unit: quantity.Ratio,
-		Why: "a program that starts touches its heap once; a storm goes on over the whole window",
+		Why: "a program that starts touches its heap once and a compiler ends soon; a storm goes on over the whole window",
 	}
 )
 
@@ -35,16 +35,17 @@ var pageFaultStorm = &check.Check{
 	Stage: check.Kernel,
 	Doc: `A process faults its memory in over and over
 
-A minor fault gives a process a page it touches for the first time: the kernel takes a free page, zeroes it and maps it. A program that frees
-memory to the system and takes it again pays for each page each time: large buffers by malloc and free (mmap and munmap above the allocator's
-threshold), a heap that shrinks and grows, fork for each request.
+A minor fault gives a process a page it touches for the first time: the kernel takes a free page, zeroes it and maps
+it. A program that frees memory to the system and takes it again pays for each page each time: large buffers by malloc
+and free (mmap and munmap above the allocator's threshold), a heap that shrinks and grows, fork for each request.
 
-The check takes the minor faults of each of the target's processes per second of CPU time it used. A warning needs the rate in nearly all
-intervals and the process's own system time as effect. Short-lived processes are left out. The system time per fault is an upper bound: other
-system calls are in it.
+The check takes the minor faults of each of the target's processes per second of CPU time it used. A warning needs the
+rate in nearly all intervals and the process's own system time as effect. A process that lives for a part of the
+window only, as those of a compile, gives no warning. The system time per fault is an upper bound: other system calls
+are in it.
 
-Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap size, huge pages.
-Disproof: perf stat -e minor-faults -p PID counts few.`,
+Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
+size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
 	URL:      "https://man7.org/linux/man-pages/man3/mallopt.3.html",
 	Needs:    []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},
 	Uses:     []metric.Metric{metric.THPSplits},
@@ -74,6 +75,7 @@ func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quan
 	cpu, _, ok := rise("CPU time", p.Counter(metric.ProcessCPU, "pid", s.Label("pid")))
 	system, _, ok2 := rise("system time", p.Counter(metric.ProcessCPU, "pid", s.Label("pid"), "mode", "system"))
 	if !ok || !ok2 || cpu.Below(p.Param(faultCPU)) {
+		p.Read(cpu.Named("CPU time of %s, too little to tell", who))
 		return
 	}
 	rate := faults.Per(cpu).As(faultsPerCPUSecond).Named("minor faults per CPU-second of %s", who)
@@ -103,7 +105,9 @@ func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quan
 		f.Evidence = append(f.Evidence, splits)
 	}
 	n, of := intervalsAtLeast(p.Param(faultRate).Number()*cpu.Number()/seconds.Number()/2, []recording.CounterSeries{s})
-	lasting := quantity.Of("", float64(n), "intervals").Per(quantity.Of("", float64(of), "intervals")).Named("intervals with half this rate or more")
+	whole := quantity.Of("window", max(p.Meta.Duration, seconds.Number()), quantity.Seconds)
+	lasting := quantity.Of("", seconds.Number()*float64(n)/float64(of), quantity.Seconds).Per(whole).
+		Named("part of the window with half this rate or more")
 	f.Evidence = append(f.Evidence, lasting)
 	if lasting.AtLeast(p.Param(faultLasting)) {
 		f.Severity = check.Warning

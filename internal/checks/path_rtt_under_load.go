@@ -37,22 +37,25 @@ var pathRTTUnderLoad = &check.Check{
 	Stage: check.Path,
 	Doc: `Round trips are far longer than this path can do
 
-The kernel keeps a smoothed round-trip time for each connection, and the least it ever saw. The least is what the path takes when empty; the
-difference is time in queues: at a full link, a gateway whose core is saturated, or behind this host's own bulk traffic (bufferbloat).
+The kernel keeps a smoothed round-trip time for each connection, and the least it ever saw. The least is what the path
+takes when empty; the difference is time in queues: at a full link, a gateway whose core is saturated, or behind this
+host's own bulk traffic (bufferbloat).
 
-The check takes, per destination, the mean of the smoothed time against the minimum; loopback is left out. A warning needs several times the
-minimum and an excess above the 40 ms for which a peer may delay an ACK, in several samples.
+The check takes, per destination, the mean of the smoothed time against the minimum; loopback is left out. A warning
+needs several times the minimum and an excess above the 40 ms for which a peer may delay an ACK, in several samples.
 
-One host cannot tell where on the path the queue is. Three vantages can: ping the destination from here, from an idle host behind the same
-egress, and from outside. Loaded ≈ idle, both far above outside: the shared egress is the bottleneck. Only loaded is slow: this host is.
+One host cannot tell where on the path the queue is. Three vantages can: ping the destination from here, from an idle
+host behind the same egress, and from outside. Loaded ≈ idle, both far above outside: the shared egress is the
+bottleneck. Only loaded is slow: this host is.
 
-Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger buffers anywhere.
-Disproof: ping to the destination is short while the application is slow.`,
-	URL:    "https://man7.org/linux/man-pages/man7/tcp.7.html",
-	Needs:  []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
-	Uses:   []metric.Metric{metric.DestinationBytes},
-	Params: []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples},
-	Run:    runPathRTTUnderLoad,
+Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger
+buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,
+	URL:      "https://man7.org/linux/man-pages/man7/tcp.7.html",
+	Needs:    []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
+	Uses:     []metric.Metric{metric.DestinationBytes},
+	Params:   []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples},
+	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
+	Run:      runPathRTTUnderLoad,
 }
 
 type slowPath struct {
@@ -67,7 +70,7 @@ func runPathRTTUnderLoad(p *check.Pass) error {
 		d := s.Label("destination")
 		least := p.Gauge(metric.DestinationMin, "destination", d)
 		samples := quantity.Of("samples", float64(len(s.Points)), rttSamples.Unit)
-		if isLoopback(hostOf(d)) || len(least) == 0 || least[0].Min() <= 0 || samples.Below(p.Param(rttSamples)) {
+		if isLoopback(d) || len(least) == 0 || least[0].Min() <= 0 || samples.Below(p.Param(rttSamples)) {
 			continue
 		}
 		seen++
@@ -82,6 +85,9 @@ func runPathRTTUnderLoad(p *check.Pass) error {
 		if path.over.AtLeast(p.Param(rttFactor)) && path.excess.AtLeast(p.Param(rttExcess)) {
 			slow = append(slow, path)
 		}
+	}
+	if seen == 0 {
+		p.Read(quantity.Of("destinations with a round-trip time, loopback apart", 0, "destinations"))
 	}
 	slices.SortStableFunc(slow, func(a, b slowPath) int { return cmp.Compare(b.excess.Number(), a.excess.Number()) })
 	for _, path := range slow[:min(len(slow), rttReported)] {

@@ -23,8 +23,8 @@ func runnablePerCPU(p *check.Pass) (runnable, perCPU quantity.Value, ok bool) {
 	if !ok || len(cpus) == 0 || cpus[0].Last() < 1 {
 		return runnable, perCPU, false
 	}
-	perCPU = runnable.Per(quantity.Of("CPUs", cpus[0].Last(), quantity.CPUs)).Named("runnable threads per CPU")
+	perCPU = runnable.Per(quantity.Of("CPUs", cpus[0].Last(), quantity.CPUs)).As(threadsPerCPU).Named("run queue, with what runs")
 	return runnable, perCPU, true
 }
 
-const threadsPerCPU = quantity.Unit("threads/CPUs")
+const threadsPerCPU = quantity.Unit("threads per CPU")

@@ -32,19 +32,21 @@ var snatSingleCore = &check.Check{
 	Stage: check.Path,
 	Doc: `One CPU does all the forwarding
 
-A host that routes or masquerades for others handles each packet in softirq, on the CPU that took the packet's interrupt or was steered to.
-When that is one CPU, its time is the ceiling of the whole egress: every host behind it sees slow round trips, and the gateway looks
-nearly idle on average. The ceiling is 1 / (softirq time per packet).
+A host that routes or masquerades for others handles each packet in softirq, on the CPU that took the packet's
+interrupt or was steered to. When that is one CPU, its time is the ceiling of the whole egress: every host behind it
+sees slow round trips, and the gateway looks nearly idle on average. The ceiling is 1 / (softirq time per packet).
 
-Measured by time, not by counts: softirq seconds of each CPU (/proc/stat) and packets of each CPU (/proc/net/softnet_stat). The count
-of NET_RX in /proc/softirqs is low on the saturated CPU, because it runs few and long softirqs.
+Measured by time, not by counts: softirq seconds of each CPU (/proc/stat) and packets of each CPU
+(/proc/net/softnet_stat). The count of NET_RX in /proc/softirqs is low on the saturated CPU, because it runs few and
+long softirqs.
 
-The check speaks when one CPU spends nearly all its time in softirq while the median of the others does not, and a visible network
-namespace forwards packets. Where the forwarding namespace is not visible, softirq-imbalance speaks instead.
+The check speaks when one CPU spends nearly all its time in softirq while the median of the others does not, and a
+visible network namespace forwards packets. Where the forwarding namespace is not visible, softirq-imbalance speaks
+instead.
 
-Cures: receive packet steering or more hardware queues; fewer rules walked one by one (sets and maps); no address translation where a route
-would do. Placebo: netdev_max_backlog.
-Disproof: ping from an idle host behind the same gateway. If it is fast while the loaded host is slow, the gateway is not the cause.`,
+Cures: receive packet steering or more hardware queues; fewer rules walked one by one (sets and maps); no address
+translation where a route would do. Placebo: netdev_max_backlog. Disproof: ping from an idle host behind the same
+gateway. If it is fast while the loaded host is slow, the gateway is not the cause.`,
 	URL:   "https://docs.kernel.org/networking/scaling.html",
 	Needs: []metric.Metric{metric.CPUSeconds, metric.SoftnetProcessed},
 	Uses: []metric.Metric{
@@ -52,7 +54,7 @@ Disproof: ping from an idle host behind the same gateway. If it is fast while th
 		metric.DevicePackets,
 	},
 	Params:   []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
-	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad},
+	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSNATSingleCore,
 }
 
@@ -80,21 +82,21 @@ func runSNATSingleCore(p *check.Pass) error {
 	}
 	f := snatFinding(p, hot, others, netns)
 	f.Evidence = append(f.Evidence, share)
-	if share.Unit() != quantity.Ratio || share.Below(p.Param(snatForwarded)) {
-		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "few of the packets seen were forwarded: the CPU may be busy with packets of this host's own sockets")
-	}
+	doubtForwarding(p, &f, share)
 	perPacket := hot.time("softirq", "softirq").Per(processed).As(quantity.Seconds).Named("softirq time per packet on %s", hot.name())
 	rate := processed.Per(window(p)).Named("packets processed on %s", hot.name())
 	ceiling := quantity.Of("", 1, quantity.Packets).Per(perPacket).Named("most that %s can process", hot.name())
-	drops := dropped.Per(window(p)).Named("packets dropped before %s", hot.name())
-	f.Evidence = append(f.Evidence, rate, perPacket, ceiling, drops)
-	if drops.AtLeast(p.Param(snatLosing)) {
-		f.Severity = check.Critical
+	f.Evidence = append(f.Evidence, rate, perPacket, ceiling)
+	if p.Recorded(metric.SoftnetDropped) {
+		drops := dropped.Per(window(p)).Named("packets dropped before %s", hot.name())
+		f.Evidence = append(f.Evidence, drops)
+		if drops.AtLeast(p.Param(snatLosing)) {
+			f.Severity = check.Critical
+		}
 	}
-	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time, the others %s; %s at %s each, ceiling %s",
-		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), perPacket.Text(), ceiling.Text())
-	f.Remedies = append(f.Remedies, spreadReceive(p, hot, each, all))
+	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time (others %s); %s, ceiling %s",
+		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), ceiling.Text())
+	f.Remedies = append(f.Remedies, spreadReceive(p, netns, hot, each, all))
 	fewerRules(p, &f, netns, perPacket)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: "Drop the address translation where a route back would do, or give the busiest clients an egress of their own.",
@@ -115,6 +117,19 @@ func snatFinding(p *check.Pass, hot cpuTime, others []cpuTime, netns string) che
 		Disproof: "Ping the far side from this host, from an idle host behind the same gateway and from outside: " +
 			"if the idle host's round trip is short, the gateway is not the cause. mpstat -P ALL 1 shows the CPU.",
 	}
+}
+
+// doubtForwarding lowers the confidence when it is not forwarding, by the numbers, that fills the CPU.
+func doubtForwarding(p *check.Pass, f *check.Finding, share quantity.Value) {
+	switch {
+	case share.Unit() != quantity.Ratio:
+		f.Doubts = append(f.Doubts, "how many packets are forwarded is not known: the CPU may be busy with packets of this host's own sockets")
+	case share.Below(p.Param(snatForwarded)):
+		f.Doubts = append(f.Doubts, "few of the packets were forwarded: the CPU may be busy with packets of this host's own sockets")
+	default:
+		return
+	}
+	f.Confidence = check.Medium
 }
 
 // forwarder finds a namespace that forwards, and its forwarded packets as a share of all packets processed. Where its counter was not
@@ -150,10 +165,11 @@ func fewerRules(p *check.Pass, f *check.Finding, netns string, perPacket quantit
 	f.Evidence = append(f.Evidence, rules, cost)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: fmt.Sprintf("Replace the %s by lookups in a set or map, and accept established connections first.", rules.Text()),
-		Command: "nft add rule inet filter forward ct state established,related accept " +
-			"(as the first rule); iptables users: ipset",
-		Risk:   "The order of rules decides what is let through: test the new set on a copy of the rules.",
-		Effect: fmt.Sprintf("softirq time per packet from %s down by up to %s", perPacket.Text(), cost.Text()),
+		Command: "nft insert rule inet filter forward ct state established,related accept; " +
+			"iptables: ipset, and the same rule first",
+		Risk: "The order of rules decides what is let through: test the new set on a copy of the rules.",
+		Effect: fmt.Sprintf("softirq time per packet from %s to a few µs, as walking the rules is estimated at %s",
+			perPacket.Text(), cost.Text()),
 	})
 }
 

@@ -32,20 +32,21 @@ var softirqImbalance = &check.Check{
 	Stage: check.Path,
 	Doc: `One CPU handles most packets
 
-Packets, timers and block completions are finished in softirq. When most of that work lands on one CPU, that CPU is the limit while the others
-rest. The check compares softirq *time*: the busiest CPU's share of all softirq time against its fair share, one over the number of CPUs.
+Packets, timers and block completions are finished in softirq. When most of that work lands on one CPU, that CPU is
+the limit while the others rest. The check compares softirq *time*: the busiest CPU's share of all softirq time
+against its fair share, one over the number of CPUs.
 
-It looks only at a CPU that spends more than half its time in softirq. Counts of softirqs do not serve: two idle CPUs differ by any factor,
-and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly anything left, else a fact.
-A host with one CPU has no imbalance.
+It looks only at a CPU that spends more than half its time in softirq. Counts of softirqs do not serve: two idle CPUs
+differ by any factor, and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly anything
+left, else a fact. A host with one CPU has no imbalance.
 
-Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer packets (RPS).
-Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
+Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
+packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
 	URL:      "https://docs.kernel.org/networking/scaling.html",
 	Needs:    []metric.Metric{metric.CPUSeconds},
 	Uses:     []metric.Metric{metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets},
 	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, busyEnough},
-	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad},
+	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSoftirqImbalance,
 }
 
@@ -71,7 +72,7 @@ func runSoftirqImbalance(p *check.Pass) error {
 		Summary: fmt.Sprintf("%s has %s of all softirq time (fair: %s) and spends %s of its time in it", hot.name(), share.Text(),
 			fair.Text(), hot.softirq().Text()),
 		Evidence: []quantity.Value{share, fair, hot.softirq(), hot.load(), medianSoftirq(others)},
-		Remedies: []check.Remedy{spreadReceive(p, hot, each, all)},
+		Remedies: []check.Remedy{spreadReceive(p, hostNetNS(p), hot, each, all)},
 		Placebos: []string{backlogPlacebo},
 		Disproof: "mpstat -P ALL 1: if %soft is even over the CPUs, or the CPU is mostly idle, this is wrong.",
 	}

@@ -45,23 +45,24 @@ var softnetDrops = &check.Check{
 	Stage: check.Path,
 	Doc: `A CPU's packet backlog is full
 
-Packets of veth pairs, loopback, tunnels and receive packet steering wait in a per-CPU backlog of net.core.netdev_max_backlog packets.
-When the CPU is too slow the backlog fills and further packets are dropped (net/core/dev.c enqueue_to_backlog), counted on the CPU
-that should have processed them.
+Packets of veth pairs, loopback, tunnels and receive packet steering wait in a per-CPU backlog of
+net.core.netdev_max_backlog packets. When the CPU is too slow the backlog fills and further packets are dropped
+(net/core/dev.c enqueue_to_backlog), counted on the CPU that should have processed them.
 
-The check takes the drops of each CPU over the window against the packets it was given. It warns at one in a thousand, or at drops that go
-on interval after interval. time_squeeze is not a loss: net_rx_action ran out of budget and came back.
+The check takes the drops of each CPU over the window against the packets it was given. It warns at one in a thousand,
+or at drops that go on interval after interval. time_squeeze is not a loss: net_rx_action ran out of budget and came
+back.
 
-Cure: the CPU (spread the packets, make each cheaper). A longer backlog only helps when the CPU has time to spare and drops come in
-bursts; before a slow CPU it turns loss into delay.
-Disproof: the second column of /proc/net/softnet_stat does not rise.`,
+Cure: the CPU (spread the packets, make each cheaper). A longer backlog only helps when the CPU has time to spare and
+drops come in bursts; before a slow CPU it turns loss into delay. Disproof: the second column of
+/proc/net/softnet_stat does not rise.`,
 	URL:   "https://docs.kernel.org/admin-guide/sysctl/net.html#netdev-max-backlog",
 	Needs: []metric.Metric{metric.SoftnetDropped, metric.SoftnetProcessed},
 	Uses:  []metric.Metric{metric.SoftnetSqueezed, metric.CPUSeconds, metric.NetdevMaxBacklog, metric.QueueRPS, metric.DevicePackets},
 	Params: []*check.Param{
 		softnetShare, softnetCritical, softnetLeast, softnetSustained, softnetIntervals, softnetBurst, softnetSqueeze,
 	},
-	Explains: []*check.Check{nicDrops},
+	Explains: []*check.Check{nicDrops, retransmits, synRetransmits, synSentPileup},
 	Run:      runSoftnetDrops,
 }
 
@@ -94,7 +95,7 @@ func reportSoftnetDrops(p *check.Pass, s recording.CounterSeries) {
 	f := check.Finding{
 		Subject:  cpuSubject(cpu),
 		Severity: softnetSeverity(p, share, dropped, intervals),
-		Summary:  fmt.Sprintf("CPU %s drops %s, %s of its packets: its backlog is full", cpu, rate.Text(), share.Text()),
+		Summary:  fmt.Sprintf("CPU %s drops %s, %s of its packets: its backlog overflows", cpu, rate.Text(), share.Text()),
 		Evidence: []quantity.Value{rate, share},
 		Notes:    []string{fmt.Sprintf("drops in %d of %d intervals", intervals, of)},
 		Disproof: "awk '{print $2}' /proc/net/softnet_stat (hexadecimal, a line per CPU) does not rise while the load runs.",
@@ -131,13 +132,13 @@ func addBacklog(p *check.Pass, f *check.Finding, cpu string, processed quantity.
 	backlog := p.Gauge(metric.NetdevMaxBacklog)
 	if len(backlog) > 0 {
 		f.Evidence = append(f.Evidence, quantity.Of("netdev_max_backlog", backlog[0].Last(), quantity.Packets).
-			Times(perPacket.As("s/packets")).Named("delay of a full backlog"))
+			Times(perPacket).As(quantity.Seconds).Named("delay of a full backlog"))
 	}
 	if t.softirq().Below(p.Param(softnetBurst)) && len(backlog) > 0 {
 		f.Remedies = []check.Remedy{longerBacklog(backlog[0].Last(), perPacket)}
 		return
 	}
-	f.Remedies = []check.Remedy{spreadReceive(p, t, each, all)}
+	f.Remedies = []check.Remedy{spreadReceive(p, hostNetNS(p), t, each, all)}
 	f.Placebos = []string{backlogPlacebo}
 }
 
@@ -146,7 +147,7 @@ func longerBacklog(now float64, perPacket quantity.Value) check.Remedy {
 	return check.Remedy{
 		Action:  "The CPU has time to spare, so the drops are bursts: let the backlog hold one.",
 		Command: fmt.Sprintf("sysctl -w net.core.netdev_max_backlog=%.0f", want.Number()),
-		Risk:    fmt.Sprintf("The last packet of a full backlog then waits %s.", want.Times(perPacket.As("s/packets")).Text()),
+		Risk:    fmt.Sprintf("The last packet of a full backlog then waits %s.", want.Times(perPacket).As(quantity.Seconds).Text()),
 		Effect:  "drops towards 0; if softirq then goes to 100 %, the CPU is too slow after all",
 	}
 }
@@ -160,7 +161,7 @@ func reportSqueezes(p *check.Pass) {
 		p.Report(check.Finding{
 			Subject:  cpuSubject(s.Label("cpu")),
 			Severity: check.Info,
-			Summary:  fmt.Sprintf("CPU %s runs out of packet budget %s; nothing was dropped", s.Label("cpu"), rate.Text()),
+			Summary:  fmt.Sprintf("CPU %s runs out of packet budget %s times a second; nothing was dropped", s.Label("cpu"), trimUnit(rate)),
 			Evidence: []quantity.Value{rate},
 			Remedies: []check.Remedy{{
 				Action: "None is needed while nothing is dropped. Spreading packets over CPUs helps more than a larger budget.",

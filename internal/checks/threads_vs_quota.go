@@ -18,16 +18,22 @@ var threadsVsQuota = &check.Check{
 	Stage: check.Limits,
 	Doc: `Thread pools are sized to the host, not to the CPU limit
 
-Garbage collectors, compilers, event loops and ForkJoin pools start as many threads as the runtime sees CPUs. When it sees the host's
-instead of its limit, they all run at once, use up the quota of a period in a fraction of it, and everything is stopped.
+Garbage collectors, compilers, event loops and ForkJoin pools start as many
+threads as the runtime sees CPUs. When it sees the host's instead of its limit,
+they all run at once, use up the quota of a period in a fraction of it, and
+everything is stopped.
 
-Measured: the threads of the pools that are known to be sized by CPUs (by thread name, which the kernel cuts at 15 bytes) against the least
-of CPU limits and cpusets of the cgroup and all ancestors, rounded up. Pools that are sized by load, and Go's Ms, are not counted. It is
-a warning only where the limit really throttles; else the threads are merely more than needed.
+Measured: the threads of the pools that are known to be sized by CPUs (by thread
+name, which the kernel cuts at 15 bytes) against the least of CPU limits and
+cpusets of the cgroup and all ancestors, rounded up. Pools that are sized by
+load, and Go's Ms, are not counted. It is a warning only where the limit really
+throttles; else the threads are merely more than needed.
 
-Cure: -XX:ActiveProcessorCount, GOMAXPROCS or the pool's own setting. Risk: less parallel work when the limit is raised later and the number is not.
+Cure: -XX:ActiveProcessorCount, GOMAXPROCS or the pool's own setting. Risk: less
+parallel work when the limit is raised later and the number is not.
 Placebo: a smaller heap.
-Disproof: the pools are asleep when the group is throttled (top -H during a burst).`,
+Disproof: the pools are asleep when the group is throttled (top -H during a
+burst).`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
 	Needs:  []metric.Metric{metric.ThreadPools, metric.CgroupQuota},
 	Uses:   []metric.Metric{metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -44,8 +43,9 @@ type throttling struct {
 	others        []string // what other levels with a limit did
 }
 
-// tightestThrottling gives the level with a limit, from the target's own to the root, whose share of throttled periods is the highest: where a
-// parent and a child both throttle, that is the tighter limit. It is nil where no level has a limit.
+// tightestThrottling gives the level with a limit, from the target's own to the root, whose share of throttled
+// periods is the highest: where a parent and a child both throttle, that is the tighter limit. It is nil where no
+// level has a limit.
 func tightestThrottling(p *check.Pass) (*throttling, error) {
 	if len(p.Gauge(metric.CgroupQuota)) == 0 {
 		p.Read(quantity.Of("cgroup levels with a CPU limit", 0, quantity.None))
@@ -72,7 +72,8 @@ func tightestThrottling(p *check.Pass) (*throttling, error) {
 	}
 	for _, t := range all {
 		if t != best {
-			best.others = append(best.others, fmt.Sprintf("cgroup %s: throttled in %s of its periods, limit %s", t.cgroup, t.share.Text(), t.quota.Text()))
+			best.others = append(best.others,
+				fmt.Sprintf("cgroup %s: throttled in %s of its periods, limit %s", t.cgroup, t.share.Text(), t.quota.Text()))
 		}
 	}
 	return best, nil
@@ -130,9 +131,11 @@ func (t *throttling) bursty(p *check.Pass) bool {
 
 func (t *throttling) subject() check.Subject { return check.Subject{Kind: "cgroup", ID: t.cgroup} }
 
-// where says which limit it is, for a limit set above the process is looked for in the wrong place.
-func (t *throttling) where() string {
-	switch n, err := strconv.Atoi(t.level); {
+func (t *throttling) where() string { return setWhere(t.level) }
+
+// setWhere says at which level a limit is, for one that is set above the process is looked for in the wrong place.
+func setWhere(level string) string {
+	switch n, err := strconv.Atoi(level); {
 	case err != nil || n == 0:
 		return "in its own cgroup"
 	case n == 1:
@@ -168,8 +171,8 @@ func (t *throttling) useShare() quantity.Value {
 		Per(quantity.Of("allowed", t.quota.Number()*t.window.Number(), quantity.Seconds)).Named("CPU time used / allowed")
 }
 
-// wanted estimates what the group would have used: its use and the time in which it was runnable but stopped. It is an upper estimate, for the
-// work that waited may have been the same.
+// wanted estimates what the group would have used: its use and the time in which it was runnable but stopped. It is
+// an upper estimate, for the work that waited may have been the same.
 func (t *throttling) wanted() quantity.Value {
 	more := t.stopped.Per(t.window).As(quantity.CPUs)
 	if t.use == nil {
@@ -178,8 +181,8 @@ func (t *throttling) wanted() quantity.Value {
 	return quantity.Of("", t.use.Number(), quantity.CPUs).Plus(more).Named("wanted, at most")
 }
 
-// newQuota rounds what was wanted up to a tenth of a CPU, and doubles the limit where that is not known; more than the host or
-// a level above grants is pointless.
+// newQuota rounds what was wanted up to a tenth of a CPU, and doubles the limit where that is not known; more than
+// the host or a level above grants is pointless.
 func (t *throttling) newQuota(p *check.Pass) quantity.Value {
 	n := 2 * t.quota.Number()
 	if t.stopped != nil && t.use != nil {
@@ -191,7 +194,8 @@ func (t *throttling) newQuota(p *check.Pass) quantity.Value {
 	return quantity.Of("new limit", n, quantity.CPUs)
 }
 
-// ceiling is what no limit of this level can lift: the host's CPUs and the limits of the levels above; 0 when neither is known.
+// ceiling is what no limit of this level can lift: the host's CPUs and the limits of the levels above; 0 when neither
+// is known.
 func (t *throttling) ceiling(p *check.Pass) float64 {
 	most := 0.0
 	if host, ok := onlineCPUs(p); ok {
@@ -207,15 +211,15 @@ func (t *throttling) ceiling(p *check.Pass) float64 {
 	return most
 }
 
-// raise is the cure that always works. The command is cgroup v2's; the action names v1's file.
+// raise is the cure that always works.
 func (t *throttling) raise(p *check.Pass) check.Remedy {
 	q := t.newQuota(p)
 	period := t.period(p)
 	us := math.Round(q.Number() * period * 1e6)
 	return check.Remedy{
-		Action: fmt.Sprintf("Raise the CPU limit to %s (Kubernetes: limits.cpu %.0fm; cgroup v1: cpu.cfs_quota_us), or remove it and keep the request.",
-			q.Text(), q.Number()*1000),
-		Command: fmt.Sprintf("echo '%.0f %.0f' > %s", us, period*1e6, cgroupFile(t.cgroup, "cpu.max")),
+		Action: fmt.Sprintf("Raise the CPU limit to %s (Kubernetes: limits.cpu %.0fm), "+
+			"or remove it and keep the request.", q.Text(), q.Number()*1000),
+		Command: knobCPULimit.set(p, t.cgroup, t.level, fmt.Sprintf("%.0f %.0f", us, period*1e6), fmt.Sprintf("%.0f", us)),
 		Risk:    "its neighbours on the host get less when all are busy; without any limit a runtime sizes its pools to the whole host",
 		Effect:  fmt.Sprintf("throttled periods %s -> near 0 %%, limit %s -> %s", t.share.Text(), t.quota.Text(), q.Text()),
 	}
@@ -230,7 +234,8 @@ func (t *throttling) fewerThreads(p *check.Pass) check.Remedy {
 	}
 }
 
-// period gives the enforcement period in seconds; the kernel's default is 100 ms (kernel/sched/fair.c default_cfs_period).
+// period gives the enforcement period in seconds; the kernel's default is 100 ms (kernel/sched/fair.c
+// default_cfs_period).
 func (t *throttling) period(p *check.Pass) float64 {
 	for _, s := range p.Gauge(metric.CgroupPeriod, "cgroup", t.cgroup, "level", t.level) {
 		if n := s.Last(); n > 0 {
@@ -238,16 +243,4 @@ func (t *throttling) period(p *check.Pass) float64 {
 		}
 	}
 	return 0.1
-}
-
-// cgroupFile gives the path of a group's file, quoted for a shell: a cgroup's name may hold anything.
-func cgroupFile(cgroup, file string) string {
-	path := "/sys/fs/cgroup" + strings.TrimSuffix(cgroup, "/") + "/" + file
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@", r)
-	}
-	if strings.IndexFunc(path, func(r rune) bool { return !safe(r) }) < 0 {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

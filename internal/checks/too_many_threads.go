@@ -32,21 +32,28 @@ var tooManyThreads = &check.Check{
 	Stage: check.Limits,
 	Doc: `More threads want to run than there are CPUs, or thousands of threads wait
 
-Runnable threads beyond the CPUs only wait in the run queue: throughput stays the same, every request takes longer, and locks are held across the
-wait. Thousands of sleeping threads cost memory and point to one thread for each outgoing call.
+Runnable threads beyond the CPUs only wait in the run queue: throughput stays
+the same, every request takes longer, and locks are held across the wait.
+Thousands of sleeping threads cost memory and point to one thread for each
+outgoing call.
 
-Measured: the mean number of the target's threads in state R against the CPUs it may use (the least of host, cpusets and CPU limits of all ancestors, rounded
-up), with the time they waited for a CPU (schedstat) as the effect, or the host's CPU pressure where that is missing. Sleeping threads alone are no fault.
+Measured: the mean number of the target's threads in state R against the CPUs it
+may use (the least of host, cpusets and CPU limits of all ancestors, rounded
+up), with the time they waited for a CPU (schedstat) as the effect, or the
+host's CPU pressure where that is missing. Sleeping threads alone are no fault.
 
-Cure: bound the pools near the number of CPUs, a queue before them, a bulkhead for each backend; virtual threads for blocking calls. Risk: a
-pool too small leaves CPUs idle while its threads wait for I/O.
+Cure: bound the pools near the number of CPUs, a queue before them, a bulkhead
+for each backend; virtual threads for blocking calls. Risk: a pool too small
+leaves CPUs idle while its threads wait for I/O.
 Placebo: more threads; a higher priority.
-Disproof: the run-queue wait stays with fewer threads: then other processes take the CPUs.`,
-	URL:    "https://docs.kernel.org/scheduler/sched-stats.html",
-	Needs:  []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
-	Uses:   []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset},
-	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
-	Run:    runTooManyThreads,
+Disproof: the run-queue wait stays with fewer threads: then other processes take
+the CPUs.`,
+	URL:      "https://docs.kernel.org/scheduler/sched-stats.html",
+	Needs:    []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
+	Uses:     []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset},
+	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
+	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
+	Run:      runTooManyThreads,
 }
 
 func runTooManyThreads(p *check.Pass) error {
@@ -92,7 +99,8 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 		Summary:  fmt.Sprintf("%s want to run on %s.", runnable.Text(), cpus.Text()),
 		Evidence: []quantity.Value{perCPU, cpus},
 		Remedies: []check.Remedy{{
-			Action: fmt.Sprintf("Bound the pools so that about %.0f threads run at once, with a queue before them.", 2*wholeCPUs(cpus).Number()),
+			Action: fmt.Sprintf("Bound the pools so that about %.0f threads run at once, with a queue before them.",
+				2*wholeCPUs(cpus).Number()),
 			Risk:   "a pool too small leaves CPUs idle while its threads wait for I/O",
 			Effect: fmt.Sprintf("%s -> about 2; it shortens response times and leaves throughput as it is", perCPU.Text()),
 		}},
@@ -118,7 +126,8 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 	p.Report(f)
 }
 
-// runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where threads have no schedstat.
+// runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where
+// threads have no schedstat.
 func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
 	total, n := 0.0, 0
 	for _, s := range p.Counter(metric.ThreadRunDelay) {
@@ -127,7 +136,8 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 		}
 	}
 	if n > 0 {
-		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).Named("time spent waiting for a CPU")
+		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
+			Named("time spent waiting for a CPU")
 		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
 	}
 	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {
@@ -150,6 +160,6 @@ func reportBlocked(p *check.Pass, blocked quantity.Value) {
 			Risk:   "calls beyond the bound are refused or queued",
 			Effect: fmt.Sprintf("%s -> the bound; about 1 MiB of stack is reserved for each", blocked.Text()),
 		}},
-		Disproof: "The threads belong to a pool of that size on purpose and are idle, not in a call: jstack, gdb -p, /proc/PID/task/TID/stack.",
+		Disproof: "The threads are idle members of a pool of that size, not in a call: jstack, gdb -p, /proc/PID/task/TID/stack.",
 	})
 }

@@ -43,4 +43,7 @@ var (
 		"Events counted for the target's threads or the host, scaled for multiplexing; task-clock is in nanoseconds.", "scope", "event")
 	PerfRunning = gauge("perf_events_running_ratio", q.Ratio, "perf_event_open(2)",
 		"Share of the enabled time in which the event was really on a counter; below one the count is an estimate.", "scope", "event")
+	PerfUnavailable = info("perf_events_unavailable_info", "perf_event_open(2)",
+		"Events that this machine or user cannot count, and why; \"cycles:k\" is what cycles lack when only user mode is counted.",
+		"scope", "event", "reason")
 )
