@@ -31,8 +31,8 @@ const (
 	busySwitches = 10_000
 	// manyThreads is from where on there are fewer groups, too: each event of each thread is a descriptor, 18 in all.
 	manyThreads = 200
-	// maxProcesses bounds the processes counted: opening one takes 0.1 ms and more. A build starts thousands.
-	maxProcesses = 200
+	// maxProcesses bounds the processes counted at one time: opening one takes 1 ms. A build starts thousands.
+	maxProcesses = 100
 	// rateWindow is how long the rate of context switches is looked at before anything is opened; other collectors open meanwhile.
 	rateWindow = 20 * time.Millisecond
 )
@@ -42,7 +42,7 @@ func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "perf-events",
 		Doc:  "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters can be had.",
-		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 0.1 ms to open a process; the target pays 2 µs a context switch of " +
+		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 1 ms to open a process; the target pays 2 µs a context switch of " +
 			"its own, and only hardware counters are left above " + strconv.Itoa(busySwitches) + " switches a second",
 		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
 		Open:     open,
@@ -405,16 +405,20 @@ func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]
 	}
 }
 
-// missing says why nothing was counted: the reason of one event stands for all.
+// missing says why nothing was counted. One refusal stands for all, as it can be mended; else the reason of one event does.
 func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
-	events := slices.Sorted(maps.Keys(why))
-	switch {
-	case s.trouble != nil:
+	if s.trouble != nil {
 		a.Missing(m, recording.StatusFailed, s.trouble.Error(), "")
-	case len(events) == 0: // the target has ended, which the run notices by itself
-	case why[events[0]].denied:
-		a.Missing(m, recording.StatusDenied, events[0]+": "+why[events[0]].reason, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
-	default:
+		return
+	}
+	events := slices.Sorted(maps.Keys(why))
+	for _, event := range events {
+		if why[event].denied {
+			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
+			return
+		}
+	}
+	if len(events) > 0 { // else the target has ended, which the run notices by itself
 		a.Missing(m, recording.StatusUnsupported, events[0]+": "+why[events[0]].reason, "")
 	}
 }

@@ -93,14 +93,13 @@ func burn(d time.Duration) error {
 }
 
 type child struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	in   *os.File
-	out  *bufio.Reader
-	said string
+	t   testing.TB
+	cmd *exec.Cmd
+	in  *os.File
+	out *bufio.Reader
 }
 
-func startChild(t *testing.T, role string) *child {
+func startChild(t testing.TB, role string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -150,7 +149,7 @@ func (c *child) env() collect.Env {
 }
 
 // openTarget opens the collector with all groups, however busy the machine of the test is.
-func openTarget(t *testing.T, env collect.Env) *source {
+func openTarget(t testing.TB, env collect.Env) *source {
 	t.Helper()
 	s := newSource(metric.ScopeTarget)
 	s.env = env
@@ -344,14 +343,14 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread of its own with another effective user; the thread ends with the goroutine that locks it.
+// asNobody runs f on a thread of its own with another user; the thread ends with the goroutine that locks it.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan syscall.Errno)
 	go func() {
 		runtime.LockOSThread()
-		const keep, nobody = ^uintptr(0), 65534
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep)
+		const nobody = 65534
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody)
 		if errno == 0 {
 			f()
 		}
