@@ -33,6 +33,7 @@ const (
 	maxMeta    = 4 << 20
 	maxSamples = 512 << 20
 	maxLine    = 32 << 20
+	maxLines   = 2_000_000 // a line per collector and second: an hour has 100,000
 	maxPoints  = 20_000_000
 )
 
@@ -174,7 +175,9 @@ func readSamples(b *Builder, r io.Reader) error {
 	n, points, size := 0, 0, 0
 	last := time.Duration(-1)
 	for sc.Scan() {
-		n++
+		if n++; n > maxLines {
+			return fmt.Errorf("%w: %s has more than %d lines", ErrFormat, samplesFile, maxLines)
+		}
 		if size += len(sc.Bytes()) + len("\n"); size > maxSamples {
 			return fmt.Errorf("%w: %s holds more than %d bytes", ErrFormat, samplesFile, maxSamples)
 		}
