@@ -210,7 +210,8 @@ func asNobody(t *testing.T, f func()) {
 
 // TestRemoved samples groups that have gone: no error, and no claim that there was no limit.
 func TestRemoved(t *testing.T) {
-	s := &source{levels: []host.CgroupLevel{{Version: 2, Path: "/gone", Dir: filepath.Join(t.TempDir(), "gone")}}, reader: newReader()}
+	gone := host.CgroupLevel{Version: 2, Path: "/gone", Dir: filepath.Join(t.TempDir(), "gone")}
+	s := &source{levels: []host.CgroupLevel{gone}, reader: newReader()}
 	b := recording.NewBuilder()
 	a := b.Appender()
 	if err := s.Sample(t.Context(), a); err != nil {

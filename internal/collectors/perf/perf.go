@@ -40,9 +40,10 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "perf-events",
-		Doc:  "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters can be had.",
-		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 1 ms to open a process; the target pays 2 µs a context switch of " +
-			"its own, and only hardware counters are left above " + strconv.Itoa(busySwitches) + " switches a second",
+		Doc: "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters " +
+			"can be had.",
+		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 1 ms to open a process; the target pays 2 µs a " +
+			"context switch of its own, and above " + strconv.Itoa(busySwitches) + " a second only hardware events are counted",
 		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
 		Open:     open,
 	}}
@@ -412,7 +413,8 @@ func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]
 	events := slices.Sorted(maps.Keys(why))
 	for _, event := range events {
 		if why[event].denied {
-			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
+			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason,
+				"run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
 			return
 		}
 	}

@@ -63,16 +63,16 @@ type parsed struct {
 
 func parseFile(t *testing.T, f txtar.File) {
 	want, known := map[string]parsed{
-		"limits-6.18":             {number: 1024, ok: true},
-		"limits-5.10":             {number: 1048576, ok: true},
-		"limits-unlimited":        {},
-		"limits-without-files":    {failed: true},
-		"limits-bad-number":       {failed: true},
-		"schedstat":               {number: 3.92},
-		"schedstat-short":         {failed: true},
-		"schedstat-bad-number":    {failed: true},
-		"uptime":                  {number: 350735.47},
-		"uptime-infinite":         {failed: true},
+		"limits-6.18":          {number: 1024, ok: true},
+		"limits-5.10":          {number: 1048576, ok: true},
+		"limits-unlimited":     {},
+		"limits-without-files": {failed: true},
+		"limits-bad-number":    {failed: true},
+		"schedstat":            {number: 3.92},
+		"schedstat-short":      {failed: true},
+		"schedstat-bad-number": {failed: true},
+		"uptime":               {number: 350735.47},
+		"uptime-infinite":      {failed: true},
 	}[f.Name]
 	if !known {
 		t.Fatalf("no expectation for %s", f.Name)

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -210,12 +211,22 @@ func (s *threadSource) choose() []thread {
 		_, xKept := s.kept[x.id()]
 		_, yKept := s.kept[y.id()]
 		if xKept != yKept {
-			return map[bool]int{true: -1, false: 1}[xKept]
+			return keptFirst(xKept)
 		}
-		return int(int64(cpuTicks(y.Stat)) - int64(cpuTicks(x.Stat)))
+		return moreCPUFirst(x.Stat, y.Stat)
 	})
 	return s.all[:maxThreads]
 }
+
+// keptFirst compares two of which one is kept: the first or not.
+func keptFirst(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
+}
+
+func moreCPUFirst(x, y host.Stat) int { return cmp.Compare(cpuTicks(y), cpuTicks(x)) }
 
 func (s *threadSource) appendDetails(a *recording.Appender, t *thread, pid, tid string) {
 	dir := s.env.Host.Proc + "/" + pid + "/task/" + tid
