@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -134,7 +135,7 @@ func byName(checks []*Check, name string) *Check {
 }
 
 // explain marks consequences. A finding is explained by one of a check that lists its check, directly or through others,
-// unless both are about different subjects of one kind. An explained finding may explain in turn, so that a chain ends at its first cause.
+// unless both are about different subjects of one kind (see related). An explained finding may explain in turn, so that a chain ends at its first cause.
 func explain(checks []*Check, findings []Finding) {
 	for i := range findings {
 		effect := &findings[i]
@@ -158,7 +159,30 @@ func better(cause, effect *Finding, findings []Finding) bool {
 	return true
 }
 
-func related(a, b Subject) bool { return a.Kind != b.Kind || a.ID == b.ID }
+// related keeps a finding about one subject from explaining one about another of its kind. A listener and a destination are both an
+// address and port: a full accept queue here explains connects to it, and not those to another host.
+func related(a, b Subject) bool {
+	if a.Kind == b.Kind {
+		return a.ID == b.ID
+	}
+	if a.Kind == "listener" && b.Kind == "destination" {
+		return sameEndpoint(a.ID, b.ID)
+	}
+	if a.Kind == "destination" && b.Kind == "listener" {
+		return sameEndpoint(b.ID, a.ID)
+	}
+	return true
+}
+
+// sameEndpoint reports whether a connection to the destination can reach the listener, which may listen on all addresses.
+func sameEndpoint(listener, destination string) bool {
+	l, err1 := netip.ParseAddrPort(listener)
+	d, err2 := netip.ParseAddrPort(destination)
+	if err1 != nil || err2 != nil {
+		return listener == destination
+	}
+	return l.Port() == d.Port() && (l.Addr().IsUnspecified() || l.Addr().Unmap() == d.Addr().Unmap())
+}
 
 func reaches(c *Check, name string, seen map[string]bool) bool {
 	if c == nil || seen[c.Name] {

@@ -1,0 +1,236 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// The states of the kernel's TCP sockets that the rules tell apart (include/net/tcp_states.h).
+const (
+	timeWait    = "TIME_WAIT"
+	established = "ESTABLISHED"
+	synSent     = "SYN_SENT"
+	closeWait   = "CLOSE_WAIT"
+)
+
+// A clientPath is the client-side sockets from one local address to one destination, sample by sample: the kernel's unit
+// of local ports, since a port is taken per (source address, destination address and port).
+type clientPath struct {
+	source, destination string
+	times               []time.Duration
+	states              map[string][]float64 // by state, one number a sample; none recorded is zero
+	young               []float64            // TIME_WAIT entered in the second before the sample
+}
+
+// clientPaths gives every recorded path, in order of source and destination.
+func clientPaths(p *check.Pass) []*clientPath {
+	times := sampleTimes(p)
+	byKey := map[[2]string]*clientPath{}
+	var out []*clientPath
+	path := func(source, destination string) *clientPath {
+		k := [2]string{source, destination}
+		if byKey[k] == nil {
+			byKey[k] = &clientPath{source: source, destination: destination, times: times,
+				states: map[string][]float64{}, young: make([]float64, len(times))}
+			out = append(out, byKey[k])
+		}
+		return byKey[k]
+	}
+	for _, s := range p.Gauge(metric.DestinationSockets) {
+		c := path(s.Label("source"), s.Label("destination"))
+		row := make([]float64, len(times))
+		for _, pt := range s.Points {
+			if i, ok := slices.BinarySearch(times, pt.At); ok {
+				row[i] = pt.Value
+			}
+		}
+		c.states[s.Label("state")] = row
+	}
+	for _, s := range p.Gauge(metric.DestinationYoungTW) {
+		c := path(s.Label("source"), s.Label("destination"))
+		for _, pt := range s.Points {
+			if i, ok := slices.BinarySearch(times, pt.At); ok {
+				c.young[i] = pt.Value
+			}
+		}
+	}
+	return out
+}
+
+// sampleTimes gives the times at which sockets were counted. The totals by state are always there, so they also mark the
+// samples in which a destination had no socket.
+func sampleTimes(p *check.Pass) []time.Duration {
+	var out []time.Duration
+	for _, g := range []*metric.Gauge{metric.Sockets, metric.DestinationSockets, metric.DestinationYoungTW} {
+		for _, s := range p.Gauge(g) {
+			for _, pt := range s.Points {
+				out = append(out, pt.At)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// at is the number of sockets in a state at sample i.
+func (c *clientPath) at(state string, i int) float64 {
+	if row := c.states[state]; row != nil {
+		return row[i]
+	}
+	return 0
+}
+
+// live is the number of sockets in any state but TIME_WAIT at sample i.
+func (c *clientPath) live(i int) float64 {
+	n := 0.0
+	for state, row := range c.states {
+		if state != timeWait {
+			n += row[i]
+		}
+	}
+	return n
+}
+
+// total is the number of sockets in all states at sample i.
+func (c *clientPath) total(i int) float64 { return c.live(i) + c.at(timeWait, i) }
+
+// each gives f of every sample.
+func (c *clientPath) each(f func(i int) float64) []float64 {
+	out := make([]float64, len(c.times))
+	for i := range out {
+		out[i] = f(i)
+	}
+	return out
+}
+
+// count gives the sockets of a state, sample by sample.
+func (c *clientPath) count(state string) []float64 {
+	return c.each(func(i int) float64 { return c.at(state, i) })
+}
+
+// seconds is the time from the first to the last sample.
+func (c *clientPath) seconds() float64 {
+	if len(c.times) == 0 {
+		return 0
+	}
+	return (c.times[len(c.times)-1] - c.times[0]).Seconds()
+}
+
+// slope is how much a number grew per second from the first to the last sample; zero with one sample.
+func (c *clientPath) slope(row []float64) float64 {
+	s := c.seconds()
+	if s <= 0 {
+		return 0
+	}
+	return (row[len(row)-1] - row[0]) / s
+}
+
+// loopback reports whether one end is a loopback address: tcp_tw_reuse=2 asks no more (tcp_twsk_unique in
+// net/ipv4/tcp_ipv4.c).
+func (c *clientPath) loopback() bool {
+	return isLoopback(c.source) || isLoopback(hostOf(c.destination))
+}
+
+func isLoopback(addr string) bool {
+	a, err := netip.ParseAddr(strings.Trim(addr, "[]"))
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// hostOf is the address of "10.0.0.5:443" or "[::1]:443"; portOf its port.
+func hostOf(endpoint string) string {
+	i := strings.LastIndexByte(endpoint, ':')
+	if i < 0 {
+		return endpoint
+	}
+	return strings.Trim(endpoint[:i], "[]")
+}
+
+func portOf(endpoint string) string { return endpoint[strings.LastIndexByte(endpoint, ':')+1:] }
+
+func mean(row []float64) float64 {
+	if len(row) == 0 {
+		return 0
+	}
+	t := 0.0
+	for _, v := range row {
+		t += v
+	}
+	return t / float64(len(row))
+}
+
+func median(row []float64) float64 {
+	if len(row) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(row))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+func peak(row []float64) (at int, v float64) {
+	for i, x := range row {
+		if x > v {
+			at, v = i, x
+		}
+	}
+	return at, v
+}
+
+// ownersShown is how many processes a finding names: more would not fit a line, and the largest is the one to look at.
+const ownersShown = 3
+
+// ownersOf says whose the sockets to a destination are: the processes seen holding one, else the namespace they are in,
+// because a socket in TIME_WAIT belongs to nobody.
+func ownersOf(p *check.Pass, destination string) string {
+	type owner struct {
+		name string
+		n    float64
+	}
+	var list []owner
+	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
+		list = append(list, owner{pidName(s.Label("pid"), s.Label("comm")), s.Max()})
+	}
+	if len(list) == 0 {
+		return unseenOwner(p)
+	}
+	slices.SortStableFunc(list, func(a, b owner) int { return cmp.Compare(b.n, a.n) })
+	var names []string
+	for i, o := range list {
+		if i == ownersShown {
+			names = append(names, fmt.Sprintf("and %d more", len(list)-i))
+			break
+		}
+		names = append(names, fmt.Sprintf("pid %s with up to %.0f live sockets", o.name, o.n))
+	}
+	return "opened by " + strings.Join(names, ", ")
+}
+
+func unseenOwner(p *check.Pass) string {
+	t := p.Meta.Target
+	if t.PID == 0 {
+		return "no live socket to it had a readable owner, so its process is not known"
+	}
+	return "opened in the network namespace of pid " + pidName(fmt.Sprint(t.PID), t.Name)
+}
+
+// destinationRTT is the median round trip to a destination over the window; ok is false when no connection told one.
+func destinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok bool) {
+	for _, s := range p.Gauge(metric.DestinationRTT, "destination", destination) {
+		var row []float64
+		for _, pt := range s.Points {
+			row = append(row, pt.Value)
+		}
+		return quantity.Of("round trip", median(row), quantity.Seconds), true
+	}
+	return quantity.Value{}, false
+}

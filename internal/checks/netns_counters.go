@@ -1,0 +1,116 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A rise is how much a counter of the target's network namespace grew, over which time.
+type rise struct{ n, span quantity.Value }
+
+// netRise reads a counter the check cannot do without.
+func netRise(p *check.Pass, c *metric.Counter, label string) (rise, error) {
+	if r, ok := maybeRise(p, c, label); ok {
+		return r, nil
+	}
+	return rise{}, check.NotAssessed("record at least two samples (--duration of two intervals or more)",
+		"%s has fewer than two samples of the target's network namespace, and a counter says nothing by itself", c.Describe().Name)
+}
+
+// maybeRise reads a counter that only some kernels have; ok is false when it was not recorded twice.
+func maybeRise(p *check.Pass, c *metric.Counter, label string) (r rise, ok bool) {
+	for _, s := range p.Counter(c, "netns", metric.NetNSTarget) {
+		n, enough := s.Increase()
+		if !enough || s.Span() <= 0 {
+			return rise{}, false
+		}
+		return rise{
+			n:    quantity.Of(label, n, c.Describe().Unit),
+			span: quantity.Of("window", s.Span().Seconds(), quantity.Seconds),
+		}, true
+	}
+	return rise{}, false
+}
+
+// rate is the rise per second, with its arithmetic.
+func (r rise) rate() quantity.Value { return r.n.Per(r.span).Named("%s per second", r.n.Label()) }
+
+// perSecond is the bare rate.
+func (r rise) perSecond() float64 { return r.n.Number() / r.span.Number() }
+
+// as counts the same events under another unit, so that two counters of different units can form a share.
+func (r rise) as(unit quantity.Unit) rise {
+	r.n = r.n.As(unit)
+	return r
+}
+
+// sustained reports whether the counter rose in at least half of the intervals: a lasting state, not one burst.
+func sustained(p *check.Pass, c *metric.Counter) bool {
+	for _, s := range p.Counter(c, "netns", metric.NetNSTarget) {
+		rates := s.Rates()
+		up := 0
+		for _, r := range rates {
+			if r > 0 {
+				up++
+			}
+		}
+		return up > 0 && 2*up >= len(rates)
+	}
+	return false
+}
+
+// setting gives the newest value of a sysctl of the target's network namespace.
+func setting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
+	for _, s := range p.Gauge(g, "netns", metric.NetNSTarget) {
+		return s.Last(), true
+	}
+	return 0, false
+}
+
+// needSetting reads a sysctl the check cannot do without.
+func needSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
+	if v, ok := setting(p, g); ok {
+		return v, nil
+	}
+	return 0, check.NotAssessed("run perfdoctor as root, so that it can enter the target's network namespace",
+		"%s of the target's network namespace was not recorded", g.Describe().Source)
+}
+
+// netns is the subject of a finding about the target's whole network namespace.
+func netns(p *check.Pass) check.Subject {
+	t := p.Meta.Target
+	if t.PID == 0 {
+		return check.Subject{Kind: "netns", ID: "of the host"}
+	}
+	return check.Subject{Kind: "netns", ID: "of pid " + pidName(fmt.Sprint(t.PID), t.Name)}
+}
+
+// inNetNS puts a command into the target's network namespace, where its sysctls and counters are.
+func inNetNS(p *check.Pass, command string) string {
+	t := p.Meta.Target
+	if !t.OwnNetNS || t.PID == 0 {
+		return command
+	}
+	return fmt.Sprintf("nsenter -t %d -n %s", t.PID, command)
+}
+
+// pidName is "4021 (java)".
+func pidName(pid, comm string) string {
+	if comm == "" {
+		return pid
+	}
+	return pid + " (" + comm + ")"
+}
+
+// gaugeRise is how far a gauge rose from the first to the last sample; a fall is none. It serves for sums over the
+// connections that exist now, which fall when one of them ends.
+func gaugeRise(s recording.GaugeSeries) float64 { return max(0, s.Last()-s.First()) }
+
+// span is the time between a series' first and last point, as a quantity.
+func span(s *recording.Series) quantity.Value {
+	return quantity.Of("window", s.Span().Seconds(), quantity.Seconds)
+}

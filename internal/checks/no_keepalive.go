@@ -1,0 +1,171 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	paramKeepaliveRate = &check.Param{
+		Name: "rate", Default: 50, Unit: "connections/s",
+		Why: "below 50 a second handshakes cost less than a percent of a CPU and any pool's own churn reaches it",
+	}
+	paramKeepaliveSegments = &check.Param{
+		Name: "segments", Default: 3, Unit: "segments/connection",
+		Why: "a request and an answer are one or two data segments each way: up to three sent a connection is one request each",
+	}
+	paramKeepaliveCeiling = &check.Param{
+		Name: "ceiling-share", Default: 0.3, Unit: quantity.Ratio,
+		Why: "three times this load meets the port ceiling: traffic peaks do that",
+	}
+	paramKeepaliveKernel = &check.Param{
+		Name: "kernel-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "handshakes cost the kernel, not the program: below half of the busy time they are not the main cost",
+	}
+	paramKeepaliveBusy = &check.Param{
+		Name: "busy-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "where half of the CPU time is idle, the cost of handshakes harms nobody yet",
+	}
+)
+
+var noKeepalive = &check.Check{
+	Name:  "no-keepalive",
+	Stage: check.Connections,
+	Doc: `A new connection for every request
+Each connection costs a handshake (a round trip more of latency, two with TLS), about ten packets, and a slow start from ten
+segments. Kept open it costs that once.
+
+Measured: connections opened per second by this namespace, and data segments sent per connection opened or accepted: up to three is
+about one request each. The destination with the most short-lived sockets is named. It is info, and a warning where it does harm:
+a share of the port ceiling, or si + sy the larger part of a busy CPU.
+
+Cure: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an empty
+Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with all three).
+Wrong if the requests of one connection are many (access log: requests per connection).`,
+	URL:   "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
+	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
+	Uses: append(portNeeds(), metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds,
+		metric.DestinationOwner),
+	Params: []*check.Param{paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveCeiling, paramKeepaliveKernel,
+		paramKeepaliveBusy},
+	Explains: []*check.Check{timeWaitOverflow},
+	Run:      runNoKeepalive,
+}
+
+func runNoKeepalive(p *check.Pass) error {
+	active, err := netRise(p, metric.TCPActiveOpens, "connections opened")
+	if err != nil {
+		return err
+	}
+	passive, err := netRise(p, metric.TCPPassiveOpens, "connections accepted")
+	if err != nil {
+		return err
+	}
+	p.Read(active.rate())
+	if active.rate().Below(p.Param(paramKeepaliveRate)) {
+		return nil
+	}
+	f := check.Finding{
+		Severity: check.Info,
+		Evidence: []quantity.Value{active.rate()},
+		Disproof: "the peer's access log shows many requests a connection",
+	}
+	per := ""
+	if data, ok := maybeRise(p, metric.TCPOrigDataSent, "data segments sent"); ok {
+		segs := data.n.Per(active.n.Plus(passive.n)).Named("data segments sent per connection opened or accepted")
+		p.Read(segs)
+		if segs.Above(p.Param(paramKeepaliveSegments)) {
+			return nil
+		}
+		f.Evidence = append(f.Evidence, segs)
+		per = fmt.Sprintf(", %s: about one request each", segs.Text())
+	} else {
+		f.Confidence = check.Medium
+		f.Doubts = []string{"data segments were not recorded, so requests per connection are not known"}
+	}
+	f.Summary = fmt.Sprintf("%s / %s = %s opened%s", active.n.Text(), active.span.Text(), active.rate().Text(), per)
+	nameShortLived(p, &f)
+	keepaliveHarm(p, &f)
+	f.Remedies = keepaliveRemedies(active)
+	p.Report(f)
+	return nil
+}
+
+// nameShortLived makes the destination with the most short-lived client-side sockets the subject. Where the peer closes first
+// there is no TIME_WAIT here, and the states of opening and closing tell instead.
+func nameShortLived(p *check.Pass, f *check.Finding) {
+	paths := clientPaths(p)
+	ways := []struct {
+		label string
+		of    func(c *clientPath) float64
+	}{
+		{"entering TIME_WAIT", func(c *clientPath) float64 { return mean(c.young) }},
+		{"in TIME_WAIT", func(c *clientPath) float64 { return mean(c.count(timeWait)) }},
+		{"opening or closing", func(c *clientPath) float64 {
+			return mean(c.each(func(i int) float64 { return c.live(i) - c.at(established, i) }))
+		}},
+		{"in any state", func(c *clientPath) float64 { return mean(c.each(c.total)) }},
+	}
+	for _, w := range ways {
+		by, all, top := map[string]float64{}, 0.0, ""
+		for _, c := range paths {
+			by[c.destination] += w.of(c)
+			all += w.of(c)
+			if by[c.destination] > by[top] {
+				top = c.destination
+			}
+		}
+		if all == 0 {
+			continue
+		}
+		share := quantity.Of("to it", by[top], quantity.Sockets).Per(quantity.Of("all", all, quantity.Sockets)).
+			Named("its share of the client-side sockets %s, mean of the samples", w.label)
+		f.Subject = check.Subject{Kind: "destination", ID: top}
+		f.Evidence = append(f.Evidence, share)
+		f.Notes = append(f.Notes, ownersOf(p, top))
+		if w.label == "in any state" {
+			f.Confidence = check.Medium
+			f.Doubts = append(f.Doubts, "the destination is the one with the most sockets: no short-lived one was caught at a sample")
+		}
+		return
+	}
+	f.Subject = netns(p)
+}
+
+// keepaliveHarm makes it a warning where the handshakes cost what is short: ports, or CPU.
+func keepaliveHarm(p *check.Pass, f *check.Finding) {
+	if c, ok := splitCPU(p); ok {
+		busy := c.busy.Per(c.all).Named("busy share of all CPUs")
+		kernel := c.system.Plus(c.softirq).Per(c.busy).Named("system and softirq share of the busy time")
+		if busy.AtLeast(p.Param(paramKeepaliveBusy)) && kernel.AtLeast(p.Param(paramKeepaliveKernel)) {
+			f.Severity = check.Warning
+			f.Evidence = append(f.Evidence, kernel)
+			f.Summary += fmt.Sprintf("; %s of busy CPU is si + sy", kernel.Text())
+		}
+	}
+	r, err := readPortRange(p)
+	if err != nil || !p.Recorded(metric.DestinationSockets) {
+		return // without the range there is no ceiling to be near
+	}
+	for _, c := range worstByDestination(ceilings(p, r)) {
+		if c.share.AtLeast(p.Param(paramKeepaliveCeiling)) && c.path.destination == f.Subject.ID {
+			f.Severity = check.Warning
+			f.Evidence = append(f.Evidence, c.share.Named("share of the port ceiling"))
+			f.Summary += fmt.Sprintf("; %s of the port ceiling", c.share.Text())
+		}
+	}
+}
+
+func keepaliveRemedies(active rise) []check.Remedy {
+	return []check.Remedy{{
+		Action: "keep connections open and use them again: a connection pool in the client; in nginx keepalive N in the upstream block, " +
+			"proxy_http_version 1.1 and proxy_set_header Connection \"\", all three",
+		Risk: "a pooled connection the peer closed meanwhile fails its next request: set the pool's idle time below the peer's; " +
+			"connections stick to one backend",
+		Effect: fmt.Sprintf("%s opened fall to that / requests per connection (100: %s)", active.rate().Text(),
+			quantity.Of("", active.perSecond()/100, "connections/s").Text()),
+	}}
+}

@@ -1,0 +1,152 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	paramCliffShare = &check.Param{
+		Name: "range-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "connect() tries the even ports first; once these are taken each call walks about half the range (measured on 6.18: " +
+			"17 µs a connect below, 225–275 µs above)",
+	}
+	paramCliffSystem = &check.Param{
+		Name: "system-share", Default: 0.3, Unit: quantity.Ratio,
+		Why: "the search is system time; below three tenths of the busy time it is not what holds the program back",
+	}
+	paramCliffBusy = &check.Param{
+		Name: "busy-share", Default: 0.2, Unit: quantity.Ratio,
+		Why: "on a host that idles, the split of its few busy ticks says nothing",
+	}
+	paramCliffOpens = &check.Param{
+		Name: "connects", Default: 10, Unit: "connections/s",
+		Why: "at 10 connects per second of 300 µs the search costs 0.3 % of a CPU: nobody would notice",
+	}
+)
+
+var portSearchCliff = &check.Check{
+	Name:  "port-search-cliff",
+	Stage: check.Connections,
+	Doc: `connect() searches long for a free local port
+Once more than half the port range towards one destination is taken, connect() scans about half the range for each connection
+(__inet_hash_connect and __inet_check_established in net/ipv4/inet_hashtables.c). No error, no counter: only system time, and a
+rate of connections that falls by a factor of ten or more.
+
+Measured: ports in use (TIME_WAIT that tcp_tw_reuse may take not counted) to one destination over the usable ports, with connects
+going on and system time as the effect, of the host or of a process that connects there. Without the effect it is info.
+
+Cure: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range postpones the cliff, and makes it deeper.
+Wrong if a kernel profile shows neither of the two functions.`,
+	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
+	Needs:  append(portNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
+	Uses:   append(portUses(), metric.ProcessCPU),
+	Params: []*check.Param{paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramPortsFull},
+	Run:    runPortSearchCliff,
+}
+
+func runPortSearchCliff(p *check.Pass) error {
+	r, err := readPortRange(p)
+	if err != nil {
+		return err
+	}
+	opens, err := netRise(p, metric.TCPActiveOpens, "connections opened")
+	if err != nil {
+		return err
+	}
+	loads := map[string]portLoad{}
+	var order []string
+	for _, c := range clientPaths(p) {
+		l := portLoadOf(r, c)
+		if w, ok := loads[c.destination]; !ok {
+			order = append(order, c.destination)
+			loads[c.destination] = l
+		} else if l.share.Above(w.share) {
+			loads[c.destination] = l
+		}
+	}
+	top := quantity.Of("ports in use to any destination", 0, quantity.Ratio)
+	for _, d := range order {
+		l := loads[d]
+		if l.share.Above(top) {
+			top = l.share
+		}
+		if l.share.Above(p.Param(paramCliffShare)) {
+			p.Report(cliffFinding(p, r, l, opens))
+		}
+	}
+	p.Read(top)
+	return nil
+}
+
+func cliffFinding(p *check.Pass, r portRange, l portLoad, opens rise) check.Finding {
+	effect, share := cliffEffect(p, l)
+	// A full range lets connect() open nothing, so its calls no longer count, and each searches the whole range.
+	trying := opens.rate().AtLeast(p.Param(paramCliffOpens)) || l.share.AtLeast(p.Param(paramPortsFull))
+	f := check.Finding{
+		Subject:  destinationSubject(l.path),
+		Severity: check.Info,
+		Summary: fmt.Sprintf("%s of the ports in use from %s: each connect() searches long for a free one", l.share.Text(),
+			l.path.source),
+		Evidence: []quantity.Value{r.usable, l.share, opens.rate()},
+		Notes:    []string{ownersOf(p, l.path.destination)},
+		Remedies: portRemedies(p, r, l.path),
+		Placebos: []string{finTimeoutPlacebo},
+		Disproof: "perf top -e cpu-clock:k shows neither __inet_hash_connect nor __inet_check_established",
+		Doubts: append(slices.Clone(r.doubts),
+			"no kernel profile was recorded, so that the search causes the system time is inferred"),
+		Confidence: check.Medium,
+	}
+	if share.Work() != "" {
+		f.Evidence = append(f.Evidence, share)
+	}
+	if effect && trying {
+		f.Severity = check.Warning
+		f.Summary += fmt.Sprintf("; %s of busy CPU is system", share.Text())
+	}
+	return f
+}
+
+// cliffEffect is the system share of the busy time, of the host or of a process seen connecting there if that is larger.
+func cliffEffect(p *check.Pass, l portLoad) (bool, quantity.Value) {
+	c, ok := splitCPU(p)
+	if !ok {
+		return false, quantity.Value{}
+	}
+	share := c.system.Per(c.busy).Named("system share of the host's busy CPU time")
+	if own, ok := ownerSystemShare(p, l.path.destination); ok && own.Above(share) {
+		share = own
+	}
+	busy := c.busy.Per(c.all)
+	return busy.AtLeast(p.Param(paramCliffBusy)) && share.AtLeast(p.Param(paramCliffSystem)), share
+}
+
+// ownerMinCPU is the CPU seconds in the window below which a process's split is a handful of ticks (10 ms each at most).
+const ownerMinCPU = 0.5
+
+func ownerSystemShare(p *check.Pass, destination string) (quantity.Value, bool) {
+	pids := map[string]bool{fmt.Sprint(p.Meta.Target.PID): true}
+	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
+		pids[s.Label("pid")] = true
+	}
+	var system, all float64
+	for _, s := range p.Counter(metric.ProcessCPU) {
+		n, ok := s.Increase()
+		if !ok || !pids[s.Label("pid")] {
+			continue
+		}
+		all += n
+		if s.Label("mode") == "system" {
+			system += n
+		}
+	}
+	if all < ownerMinCPU {
+		return quantity.Value{}, false
+	}
+	return quantity.Of("system", system, quantity.Seconds).Per(quantity.Of("all", all, quantity.Seconds)).
+		Named("system share of the connecting processes' CPU time"), true
+}

@@ -1,0 +1,105 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	paramResetShare = &check.Param{
+		Name: "share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "one connection in twenty that ends by a reset is above what impatient clients cause",
+	}
+	paramResetRate = &check.Param{
+		Name: "rate", Default: 10, Unit: "connections/s",
+		Why: "health checks end their connections by a reset, some a second at most",
+	}
+	paramResetConnections = &check.Param{
+		Name: "connections", Default: 50, Unit: quantity.Connections,
+		Why: "of fewer, two or three resets are already 5 %",
+	}
+)
+
+var resetStorm = &check.Check{
+	Name:  "reset-storm",
+	Stage: check.Connections,
+	Doc: `Many connections end by a reset
+A reset drops what is in flight: a request fails, or its answer is lost.
+
+Measured: EstabResets (established connections that ended by a reset, of either side) over connections opened and accepted. At 5 %
+and ten a second it warns; resets sent (OutRsts) alone, or fewer, are info. On loopback both ends of a connection are in the same
+counters, which leaves the share as it is.
+
+Causes: a program that closes with data unread, a process that died or was killed, an idle timeout of the peer shorter than the
+client pool's, a load balancer that expires flows. Harmless: health checks, and clients and load generators that close with
+SO_LINGER 0 to avoid TIME_WAIT.
+Cure: read to the end before close(); idle timeout of the pool below the peer's. Placebos: any sysctl.
+Wrong if neither side logs a failed request.`,
+	URL:    "https://www.rfc-editor.org/rfc/rfc9293#section-3.5.2",
+	Needs:  []metric.Metric{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens},
+	Uses:   []metric.Metric{metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory},
+	Params: []*check.Param{paramResetShare, paramResetRate, paramResetConnections},
+	Run:    runResetStorm,
+}
+
+func runResetStorm(p *check.Pass) error {
+	var rises [4]rise
+	for i, c := range []*metric.Counter{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens} {
+		r, err := netRise(p, c, "")
+		if err != nil {
+			return err
+		}
+		rises[i] = r.as(quantity.Connections)
+	}
+	resets, sent := rises[0], rises[1]
+	connections := rises[2].n.Plus(rises[3].n).Named("connections opened and accepted")
+	if connections.Below(p.Param(paramResetConnections)) {
+		p.Read(connections)
+		return nil
+	}
+	cut := resets.n.Per(connections).Named("established connections reset, per connection")
+	out := sent.n.Per(connections).Named("resets sent, per connection")
+	p.Read(cut)
+	limit := p.Param(paramResetShare)
+	if !cut.AtLeast(limit) && !out.AtLeast(limit) {
+		return nil
+	}
+	f := check.Finding{
+		Subject:    netns(p),
+		Severity:   check.Info,
+		Confidence: check.Medium,
+		Summary: fmt.Sprintf("%.0f connections reset of %.0f = %s, %s; resets sent: %.0f", resets.n.Number(), connections.Number(),
+			cut.Text(), resets.n.Per(resets.span).Text(), sent.n.Number()),
+		Evidence: []quantity.Value{cut, resets.n.Per(resets.span).Named("established connections reset per second"), out},
+		Notes:    abortNotes(p),
+		Remedies: []check.Remedy{{
+			Action:  "find who resets and when: at close with data unread, after an idle time, or at a process's end",
+			Command: inNetNS(p, "tcpdump -ni any -c 200 'tcp[tcpflags] & tcp-rst != 0'"),
+			Risk:    "costs CPU on a busy link: the command ends after 200 packets",
+			Effect:  "names the peer and port; mended, resets per connection fall below " + limit.Text(),
+		}},
+		Placebos: []string{"sysctls: a reset is a decision of a program or a middlebox"},
+		Disproof: "neither side logs a failed request",
+		Doubts:   []string{"programs that close with SO_LINGER 0, such as load generators and health checks, look the same and lose nothing"},
+	}
+	if cut.AtLeast(limit) && resets.n.Per(resets.span).AtLeast(p.Param(paramResetRate)) {
+		f.Severity = check.Warning
+	}
+	p.Report(f)
+	return nil
+}
+
+// abortNotes adds the kernel's own reasons to abort, where there were any.
+func abortNotes(p *check.Pass) []string {
+	var out []string
+	if r, ok := maybeRise(p, metric.TCPAbortOnTimeout, "aborted"); ok && r.n.Number() > 0 {
+		out = append(out, fmt.Sprintf("%.0f were aborted after their last retransmission (TCPAbortOnTimeout)", r.n.Number()))
+	}
+	if r, ok := maybeRise(p, metric.TCPAbortOnMemory, "aborted"); ok && r.n.Number() > 0 {
+		out = append(out, fmt.Sprintf("%.0f were aborted for want of memory or too many orphans (TCPAbortOnMemory)", r.n.Number()))
+	}
+	return out
+}

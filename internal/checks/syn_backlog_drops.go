@@ -1,0 +1,152 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	paramSynDrops = &check.Param{
+		Name: "drops", Default: 1, Unit: "connections/s",
+		Why: "a client a second that waits a second for its SYN to be repeated; less is scanners and chance",
+	}
+	paramSynCookies = &check.Param{
+		Name: "cookies", Default: 10, Unit: "connections/s",
+		Why: "a burst at start sends a few cookies and loses nothing; ten a second, lasting, is a flood or a backlog too small",
+	}
+)
+
+var synBacklogDrops = &check.Check{
+	Name:  "syn-backlog-drops",
+	Stage: check.Connections,
+	Doc: `Listeners drop SYNs, or answer with cookies because the SYN backlog is full
+A listener holds half-open connections up to its backlog and tcp_max_syn_backlog. When that is full it sends SYN cookies
+(tcp_syncookies=1), which lose options where timestamps are off, or drops the SYN (0), and the client waits 1 s.
+
+Measured: ListenDrops − ListenOverflows per second, that is drops for other reasons than a full accept queue;
+TCPReqQFullDrop, drops for a full SYN backlog; and cookies sent, in at least half of the intervals. With tcp_syncookies=2 cookies
+are always sent and say nothing.
+
+Causes: clients far away or behind a lossy path (SYN-ACKs unanswered), a SYN flood, a burst beyond the backlog.
+Cure: cookies on; a larger backlog in listen(), somaxconn and tcp_max_syn_backlog together; against a flood, filter it.
+Placebo: tcp_max_syn_backlog alone, as the listen backlog caps it.
+Wrong if SYN_RECV is near zero at all samples and clients connect without steps of 1 s.`,
+	URL:   "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
+	Needs: []metric.Metric{metric.ListenDrops, metric.ListenOverflows},
+	Uses: []metric.Metric{metric.SyncookiesSent, metric.ReqQFullDrop, metric.Syncookies, metric.MaxSynBacklog, metric.Somaxconn,
+		metric.ListenerSockets},
+	Params:   []*check.Param{paramSynDrops, paramSynCookies},
+	Explains: []*check.Check{synSentPileup, synRetransmits},
+	Run:      runSynBacklogDrops,
+}
+
+func runSynBacklogDrops(p *check.Pass) error {
+	drops, err := netRise(p, metric.ListenDrops, "SYNs and ACKs dropped by listeners")
+	if err != nil {
+		return err
+	}
+	over, err := netRise(p, metric.ListenOverflows, "of these a full accept queue")
+	if err != nil {
+		return err
+	}
+	left := rise{n: drops.n.Minus(over.n).Named("dropped for another reason than the accept queue"), span: drops.span}
+	p.Read(left.rate())
+	full, _ := maybeRise(p, metric.ReqQFullDrop, "dropped because a SYN backlog was full")
+	cookies, lasting := lastingCookies(p)
+	switch {
+	case left.rate().AtLeast(p.Param(paramSynDrops)):
+		p.Report(synDropFinding(p, left, full))
+	case lasting:
+		p.Report(cookieFinding(p, cookies))
+	}
+	return nil
+}
+
+func lastingCookies(p *check.Pass) (rise, bool) {
+	mode, ok := setting(p, metric.Syncookies)
+	sent, recorded := maybeRise(p, metric.SyncookiesSent, "SYN cookies sent")
+	if !recorded || ok && mode == 2 {
+		return rise{}, false
+	}
+	return sent, sent.rate().AtLeast(p.Param(paramSynCookies)) && sustained(p, metric.SyncookiesSent)
+}
+
+func synDropFinding(p *check.Pass, left, full rise) check.Finding {
+	f := check.Finding{
+		Subject:  netns(p),
+		Severity: check.Warning,
+		Summary: fmt.Sprintf("listeners drop %s / %s = %s, not for a full accept queue", left.n.Text(), left.span.Text(),
+			left.rate().Text()),
+		Evidence: append([]quantity.Value{left.n, left.rate()}, synBacklogFacts(p)...),
+		Remedies: synBacklogRemedies(p),
+		Disproof: "SYN_RECV is near zero at all samples, and clients connect without steps of 1 s",
+	}
+	if full.n.Number() > 0 {
+		f.Severity = check.Critical
+		f.Evidence = append(f.Evidence, full.rate())
+		f.Summary = fmt.Sprintf("SYN backlog full: %s / %s = %s lost; each client waits 1 s", full.n.Text(), full.span.Text(), full.rate().Text())
+		return f
+	}
+	f.Confidence = check.Medium
+	f.Doubts = []string{"no SYN backlog was full: memory, a filter or a missing route can drop a SYN as well"}
+	return f
+}
+
+func cookieFinding(p *check.Pass, sent rise) check.Finding {
+	return check.Finding{
+		Subject:  netns(p),
+		Severity: check.Warning,
+		Summary:  fmt.Sprintf("a SYN backlog is full: %s / %s = %s answered with SYN cookies", sent.n.Text(), sent.span.Text(), sent.rate().Text()),
+		Evidence: append([]quantity.Value{sent.rate()}, synBacklogFacts(p)...),
+		Remedies: synBacklogRemedies(p),
+		Placebos: []string{"tcp_max_syn_backlog alone: the listen backlog caps the queue as well"},
+		Disproof: "SYN_RECV is near zero at all samples",
+	}
+}
+
+// synBacklogFacts are the settings and the listener with the most half-open connections.
+func synBacklogFacts(p *check.Pass) []quantity.Value {
+	var out []quantity.Value
+	top := 0.0
+	where := ""
+	for _, s := range p.Gauge(metric.ListenerSockets, "state", "SYN_RECV") {
+		if s.Max() > top {
+			top, where = s.Max(), s.Label("listener")
+		}
+	}
+	if top > 0 {
+		out = append(out, quantity.Of("half-open (SYN_RECV) at "+where+", at most", top, quantity.Connections))
+	}
+	if v, ok := setting(p, metric.MaxSynBacklog); ok {
+		out = append(out, quantity.Of("tcp_max_syn_backlog", v, quantity.Connections))
+	}
+	if v, ok := setting(p, metric.Syncookies); ok {
+		out = append(out, quantity.Of("tcp_syncookies", v, quantity.None))
+	}
+	return out
+}
+
+func synBacklogRemedies(p *check.Pass) []check.Remedy {
+	var out []check.Remedy
+	if v, ok := setting(p, metric.Syncookies); ok && v == 0 {
+		out = append(out, check.Remedy{
+			Action:  "turn SYN cookies on, so that a full backlog loses no SYN",
+			Command: inNetNS(p, "sysctl -w net.ipv4.tcp_syncookies=1"),
+			Risk:    "connections made by cookie lose window scaling and SACK where timestamps are off",
+			Effect:  "drops for a full SYN backlog fall to 0",
+		})
+	}
+	want := 4096.0 // the kernel's default of somaxconn since 5.4
+	if v, ok := setting(p, metric.MaxSynBacklog); ok {
+		want = max(want, 2*v)
+	}
+	return append(out, check.Remedy{
+		Action:  "raise the listen backlog, somaxconn and tcp_max_syn_backlog together, and restart the listener",
+		Command: inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f net.ipv4.tcp_max_syn_backlog=%.0f", want, want)),
+		Risk:    "memory for each half-open connection, about 300 bytes; a flood fills any backlog: filter it instead",
+		Effect:  fmt.Sprintf("up to %.0f half-open connections before a cookie or a drop", want),
+	})
+}
