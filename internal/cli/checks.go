@@ -47,7 +47,7 @@ func (a *app) checksListCommand() *cobra.Command {
 func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
-		Short:             "Print a rule's manual: what it means, its thresholds and their reasons, its source",
+		Short:             "Print a rule's manual: meaning, thresholds with their reasons, source",
 		Args:              exactly(1, "the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {

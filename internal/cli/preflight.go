@@ -43,7 +43,7 @@ func (a *app) preflightCommand() *cobra.Command {
 	d := &diagnosis{app: a, interval: minInterval, duration: 2 * minInterval}
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Say what can be measured here, what not, why, and what would change that",
+		Short: "Say what can be measured here, and what would change that",
 		Long: `Probes the kernel and this user's rights, samples every collector for a fifth of
 a second, and lists the checks that could be assessed and those that could not.
 With a target flag it answers for that target.`,

@@ -97,8 +97,9 @@ func (t *preflightPage) deniedRights(list []capability) {
 		}
 	}
 	if len(caps) > 0 {
-		t.line("      ", "-> run as root, or: setcap "+strings.Join(caps, ",")+"+ep perfdoctor")
-		t.line("      ", "-> in a container: --cap-add, for each of them")
+		t.line("      ", "-> run as root; or, for those of them that matter here, in a container --cap-add, elsewhere")
+		// On one line however long it is: a broken command cannot be copied.
+		t.WriteString("         $ setcap " + strings.Join(caps, ",") + "+ep perfdoctor\n")
 	}
 }
 
