@@ -72,10 +72,13 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 	return nil
 }
 
-func nameListener(p *check.Pass, f *check.Finding, over rise, l listener) {
+func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 	f.Subject = check.Subject{Kind: "listener", ID: l.address}
-	f.Summary = fmt.Sprintf("%s on %s: queue %.0f of backlog %.0f, %s overflows in %s = %s", l.owner(), listenerPort(l.address),
-		l.queue.Number(), l.backlog.Number(), quantity.Of("", over.n.Number(), quantity.None).Text(), over.span.Text(), over.rate().Text())
+	f.Summary = fmt.Sprintf("accept queue of %s at :%s holds %.0f, backlog %.0f; %.0f overflows in %s = %s", l.owner(), portOf(l.address),
+		l.queue.Number(), l.backlog.Number(), over.n.Number(), over.span.Text(), over.rate().Text())
+	if l.pid == "" {
+		f.Notes = append(f.Notes, "whose it is could not be read: run as root to name the process")
+	}
 	f.Evidence = append(f.Evidence, l.queue, l.backlog)
 	if max, ok := setting(p, metric.Somaxconn); ok {
 		v := quantity.Of("somaxconn, not the limit here", max, quantity.Connections)

@@ -27,17 +27,25 @@ func TestCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			need := map[string]bool{"firing": true, "quiet": true, "not-assessed": true}
+			need := map[string]bool{"firing": !neverFires[c.Name], "quiet": true, "not-assessed": true}
 			for _, f := range files {
 				kind := caseKind(f)
 				delete(need, kind)
 				t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar"), func(t *testing.T) { runCase(t, c, f, kind) })
 			}
 			for kind := range need {
+				if !need[kind] {
+					continue
+				}
 				t.Errorf("no %s case: add testdata/%s/%s.txtar", kind, c.Name, kind)
 			}
 		})
 	}
+}
+
+// neverFires lists checks that say what nobody measured: they have no firing case until a collector feeds them.
+var neverFires = map[string]bool{
+	"false-sharing": true, // HITM events need precise memory sampling
 }
 
 func caseKind(path string) string {

@@ -97,7 +97,7 @@ func skewPools(p *check.Pass) (map[string][]poolPeer, []string) {
 	pools := map[string][]poolPeer{}
 	var keys []string
 	for _, d := range order {
-		k := poolOf(d)
+		k := peerGroupOf(d)
 		if held[d] == 0 || k == "" {
 			continue
 		}
@@ -116,8 +116,8 @@ func bytesGrown(p *check.Pass, destination string) float64 {
 	return 0
 }
 
-// poolOf is "10.0.0.0/24 port 443"; empty for an address that is none. Loopback peers are no pool: there, the port is the service.
-func poolOf(destination string) string {
+// peerGroupOf is "10.0.0.0/24 port 443"; empty for an address that is none. Loopback peers are no pool: there, the port is the service.
+func peerGroupOf(destination string) string {
 	host := hostOf(destination)
 	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	if err != nil || a.Unmap().IsLoopback() {

@@ -65,11 +65,22 @@ func clientPaths(p *check.Pass) []*clientPath {
 	return out
 }
 
-// sampleTimes gives the times at which sockets were counted. The totals by state are always there, so they also mark the
-// samples in which a destination had no socket.
+// sampleTimes gives the times at which sockets were counted. The totals by state are always there, so where they come from the
+// same dumps they also mark the samples in which a destination had no socket.
 func sampleTimes(p *check.Pass) []time.Duration {
+	own := gaugeTimes(p, metric.DestinationSockets, metric.DestinationYoungTW)
+	all := gaugeTimes(p, metric.Sockets)
+	for _, t := range own {
+		if _, ok := slices.BinarySearch(all, t); !ok {
+			return own
+		}
+	}
+	return all
+}
+
+func gaugeTimes(p *check.Pass, gauges ...*metric.Gauge) []time.Duration {
 	var out []time.Duration
-	for _, g := range []*metric.Gauge{metric.Sockets, metric.DestinationSockets, metric.DestinationYoungTW} {
+	for _, g := range gauges {
 		for _, s := range p.Gauge(g) {
 			for _, pt := range s.Points {
 				out = append(out, pt.At)
@@ -190,7 +201,8 @@ func peak(row []float64) (at int, v float64) {
 const ownersShown = 3
 
 // ownersOf says whose the sockets to a destination are: the processes seen holding one, else the namespace they are in,
-// because a socket in TIME_WAIT belongs to nobody.
+// because a socket in TIME_WAIT belongs to nobody. It gives no numbers: the collector looks for the owners of a few sockets of
+// each destination, which names the offender and does not count its sockets.
 func ownersOf(p *check.Pass, destination string) string {
 	type owner struct {
 		name string
@@ -198,7 +210,9 @@ func ownersOf(p *check.Pass, destination string) string {
 	}
 	var list []owner
 	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
-		list = append(list, owner{pidName(s.Label("pid"), s.Label("comm")), s.Max()})
+		if s.Max() > 0 {
+			list = append(list, owner{pidName(s.Label("pid"), s.Label("comm")), s.Max()})
+		}
 	}
 	if len(list) == 0 {
 		return unseenOwner(p)
@@ -210,7 +224,7 @@ func ownersOf(p *check.Pass, destination string) string {
 			names = append(names, fmt.Sprintf("and %d more", len(list)-i))
 			break
 		}
-		names = append(names, fmt.Sprintf("pid %s with up to %.0f live sockets", o.name, o.n))
+		names = append(names, "pid "+o.name)
 	}
 	return "opened by " + strings.Join(names, ", ")
 }

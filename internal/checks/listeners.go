@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -15,20 +14,31 @@ type listener struct {
 	queue, backlog     quantity.Value
 }
 
-// listeners gives the listening sockets of the namespace. The backlog is the kernel's sk_max_ack_backlog, already cut to
-// somaxconn.
+// listeners gives the listening sockets of the namespace whose backlog is known, in order of their addresses. The backlog is
+// the kernel's sk_max_ack_backlog, already cut to somaxconn. A listener has one series until its owner is found and another
+// after that.
 func listeners(p *check.Pass) []listener {
 	var out []listener
-	for _, s := range p.Gauge(metric.ListenerQueue) {
-		l := listener{address: s.Label("listener"), pid: s.Label("pid"), comm: s.Label("comm"),
-			queue: quantity.Of("connections waiting for accept(), at most", s.Max(), quantity.Connections)}
-		for _, b := range p.Gauge(metric.ListenerBacklog, "listener", l.address, "pid", l.pid) {
-			l.backlog = quantity.Of("backlog in force", b.Last(), quantity.Connections)
-			out = append(out, l)
-			break
+	for _, s := range p.Gauge(metric.ListenerBacklog) {
+		address := s.Label("listener")
+		if n := len(out); n == 0 || out[n-1].address != address {
+			out = append(out, listener{address: address, queue: longestQueue(p, address)})
+		}
+		l := &out[len(out)-1]
+		l.backlog = quantity.Of("backlog in force", s.Last(), quantity.Connections)
+		if s.Label("pid") != "" {
+			l.pid, l.comm = s.Label("pid"), s.Label("comm")
 		}
 	}
 	return out
+}
+
+func longestQueue(p *check.Pass, address string) quantity.Value {
+	n := 0.0
+	for _, s := range p.Gauge(metric.ListenerQueue, "listener", address) {
+		n = max(n, s.Max())
+	}
+	return quantity.Of("connections waiting for accept(), at most", n, quantity.Connections)
 }
 
 // full reports whether the queue is past its limit: the kernel refuses at queue > backlog (sk_acceptq_is_full in
@@ -38,10 +48,10 @@ func (l listener) full() bool { return l.queue.Number() > 0 && l.queue.AtLeast(l
 // over is how far beyond its backlog the queue was.
 func (l listener) over() float64 { return l.queue.Number() / max(1, l.backlog.Number()) }
 
-// owner is "pid 4021 (java)", or that it could not be read.
+// owner is "pid 4021 (java)", or the listening program where its descriptors could not be read.
 func (l listener) owner() string {
-	if l.pid == "" || l.pid == "0" {
-		return "a process whose descriptors could not be read"
+	if l.pid == "" {
+		return "the listening program"
 	}
 	return "pid " + pidName(l.pid, l.comm)
 }
@@ -76,6 +86,3 @@ func backlogRemedy(p *check.Pass, l listener) check.Remedy {
 	m.Command = inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f", want))
 	return m
 }
-
-// listenerPort names the port for a person: ":8080".
-func listenerPort(address string) string { return ":" + strings.TrimPrefix(portOf(address), ":") }

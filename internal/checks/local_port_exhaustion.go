@@ -152,9 +152,5 @@ func exhaustionRemedies(p *check.Pass, r portRange, l portLoad) []check.Remedy {
 		m.Effect = fmt.Sprintf("usable ports rise from %.0f to %.0f", r.usable.Number(), widestHigh-widestLow+1-r.reserved)
 		out = append(out, m)
 	}
-	return append(out, check.Remedy{
-		Action: "use more destinations (addresses or ports of the peer) or more source addresses",
-		Risk:   "more to configure",
-		Effect: fmt.Sprintf("each further (source, destination) pair has %s of its own", r.usable.Text()),
-	})
+	return append(out, morePairsRemedy(r.usable))
 }

@@ -63,6 +63,9 @@ func readPortRange(p *check.Pass) (portRange, error) {
 		*x.to = v
 	}
 	r.timestamps = ts != 0
+	if !p.Recorded(metric.DestinationYoungTW) {
+		r.doubts = append(r.doubts, "sockets that just entered TIME_WAIT were not counted, so the rate is that of the last minute")
+	}
 	if v, ok := setting(p, metric.ReservedPorts); ok {
 		r.reserved = v
 	} else {
@@ -168,7 +171,7 @@ func (c ceiling) rate(p *check.Pass, r portRange) quantity.Value {
 // reuseRate falls back on the namespace's connect() calls where ports return sooner than the young ones can be counted.
 func (c ceiling) reuseRate(p *check.Pass, r portRange, young quantity.Value) quantity.Value {
 	opens, ok := maybeRise(p, metric.TCPActiveOpens, "connect() calls in the namespace")
-	if r.delay >= youngSeconds || !ok {
+	if p.Recorded(metric.DestinationYoungTW) && r.delay >= youngSeconds || !ok {
 		return young
 	}
 	all := 0.0
@@ -213,23 +216,33 @@ func destinationSubject(c *clientPath) check.Subject {
 // portRemedies are the cures of a port range that is too small for its short connections, the best first, each with the
 // ceiling it would give here.
 func portRemedies(p *check.Pass, r portRange, c *clientPath) []check.Remedy {
+	out := fewerTimeWaitRemedies(p, r, c)
+	if m, ok := widenRemedy(p, r, c); ok {
+		out = append(out, m)
+	}
+	return append(out, morePairsRemedy(r.usable.Per(r.hold(c)).As("connections/s")))
+}
+
+// fewerTimeWaitRemedies are those that leave fewer ports in TIME_WAIT, or take them from it.
+func fewerTimeWaitRemedies(p *check.Pass, r portRange, c *clientPath) []check.Remedy {
 	out := []check.Remedy{{
 		Action: "keep connections to " + c.destination + " open and use them again (connection pool, HTTP keep-alive)",
 		Risk:   "a pooled connection the peer closed meanwhile fails its next request: set the pool's idle time below the peer's",
-		Effect: "connections per second fall to requests / requests per connection; TIME_WAIT falls within 60 s",
+		Effect: "connections per second fall to requests per second / requests per connection; TIME_WAIT falls within 60 s",
 	}}
 	if m, ok := reuseRemedy(p, r, c); ok {
 		out = append(out, m)
 	}
-	if m, ok := widenRemedy(p, r, c); ok {
-		out = append(out, m)
-	}
-	limit := r.usable.Per(r.hold(c)).As("connections/s")
-	return append(out, check.Remedy{
+	return out
+}
+
+// morePairsRemedy spreads the connections over more four-tuples, each pair of addresses with a port range of its own.
+func morePairsRemedy(each quantity.Value) check.Remedy {
+	return check.Remedy{
 		Action: "use more destinations (addresses or ports of the peer) or more source addresses",
 		Risk:   "more to configure; a balancer that picks one address keeps the limit",
-		Effect: fmt.Sprintf("each further (source, destination) pair adds %s", limit.Text()),
-	})
+		Effect: fmt.Sprintf("each further (source, destination) pair adds %s", each.Text()),
+	}
 }
 
 func reuseRemedy(p *check.Pass, r portRange, c *clientPath) (check.Remedy, bool) {

@@ -9,41 +9,41 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A rise is how much a counter of the target's network namespace grew, over which time.
-type rise struct{ n, span quantity.Value }
+// A growth is how much a counter of the target's network namespace grew, over which time.
+type growth struct{ n, span quantity.Value }
 
 // netRise reads a counter the check cannot do without.
-func netRise(p *check.Pass, c *metric.Counter, label string) (rise, error) {
+func netRise(p *check.Pass, c *metric.Counter, label string) (growth, error) {
 	if r, ok := maybeRise(p, c, label); ok {
 		return r, nil
 	}
-	return rise{}, check.NotAssessed("record at least two samples (--duration of two intervals or more)",
+	return growth{}, check.NotAssessed("record at least two samples (--duration of two intervals or more)",
 		"%s has fewer than two samples of the target's network namespace, and a counter says nothing by itself", c.Describe().Name)
 }
 
 // maybeRise reads a counter that only some kernels have; ok is false when it was not recorded twice.
-func maybeRise(p *check.Pass, c *metric.Counter, label string) (r rise, ok bool) {
+func maybeRise(p *check.Pass, c *metric.Counter, label string) (r growth, ok bool) {
 	for _, s := range p.Counter(c, "netns", metric.NetNSTarget) {
 		n, enough := s.Increase()
 		if !enough || s.Span() <= 0 {
-			return rise{}, false
+			return growth{}, false
 		}
-		return rise{
+		return growth{
 			n:    quantity.Of(label, n, c.Describe().Unit),
 			span: quantity.Of("window", s.Span().Seconds(), quantity.Seconds),
 		}, true
 	}
-	return rise{}, false
+	return growth{}, false
 }
 
-// rate is the rise per second, with its arithmetic.
-func (r rise) rate() quantity.Value { return r.n.Per(r.span).Named("%s per second", r.n.Label()) }
+// rate is the growth per second, with its arithmetic.
+func (r growth) rate() quantity.Value { return r.n.Per(r.span).Named("%s per second", r.n.Label()) }
 
 // perSecond is the bare rate.
-func (r rise) perSecond() float64 { return r.n.Number() / r.span.Number() }
+func (r growth) perSecond() float64 { return r.n.Number() / r.span.Number() }
 
 // as counts the same events under another unit, so that two counters of different units can form a share.
-func (r rise) as(unit quantity.Unit) rise {
+func (r growth) as(unit quantity.Unit) growth {
 	r.n = r.n.As(unit)
 	return r
 }
@@ -78,6 +78,27 @@ func needSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 	}
 	return 0, check.NotAssessed("run perfdoctor as root, so that it can enter the target's network namespace",
 		"%s of the target's network namespace was not recorded", g.Describe().Source)
+}
+
+// globalSetting reads a sysctl that is one for the whole host. Only the first network namespace has its file, so it is looked for in
+// the target's and then in the host's.
+func globalSetting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
+	if v, ok := setting(p, g); ok {
+		return v, true
+	}
+	for _, s := range p.Gauge(g, "netns", metric.NetNSHost) {
+		return s.Last(), true
+	}
+	return 0, false
+}
+
+// needGlobalSetting reads such a sysctl for a check that cannot do without.
+func needGlobalSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
+	if v, ok := globalSetting(p, g); ok {
+		return v, nil
+	}
+	return 0, check.NotAssessed("run perfdoctor on the host, not in a container or network namespace",
+		"%s is in the host's first network namespace only, and was not recorded", g.Describe().Source)
 }
 
 // netns is the subject of a finding about the target's whole network namespace.

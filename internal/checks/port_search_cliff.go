@@ -42,11 +42,12 @@ going on and system time as the effect, of the host or of a process that connect
 
 Cure: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range postpones the cliff, and makes it deeper.
 Wrong if a kernel profile shows neither of the two functions.`,
-	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
-	Needs:  append(portNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
-	Uses:   append(portUses(), metric.ProcessCPU),
-	Params: []*check.Param{paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramPortsFull},
-	Run:    runPortSearchCliff,
+	URL:      "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
+	Needs:    append(portNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
+	Uses:     append(portUses(), metric.ProcessCPU),
+	Params:   []*check.Param{paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramPortsFull},
+	Explains: []*check.Check{cpuInSystem},
+	Run:      runPortSearchCliff,
 }
 
 func runPortSearchCliff(p *check.Pass) error {
@@ -83,7 +84,7 @@ func runPortSearchCliff(p *check.Pass) error {
 	return nil
 }
 
-func cliffFinding(p *check.Pass, r portRange, l portLoad, opens rise) check.Finding {
+func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Finding {
 	effect, share := cliffEffect(p, l)
 	// A full range lets connect() open nothing, so its calls no longer count, and each searches the whole range.
 	trying := opens.rate().AtLeast(p.Param(paramCliffOpens)) || l.share.AtLeast(p.Param(paramPortsFull))
@@ -94,8 +95,8 @@ func cliffFinding(p *check.Pass, r portRange, l portLoad, opens rise) check.Find
 			l.path.source),
 		Evidence: []quantity.Value{r.usable, l.share, opens.rate()},
 		Notes:    []string{ownersOf(p, l.path.destination)},
-		Remedies: portRemedies(p, r, l.path),
-		Placebos: []string{finTimeoutPlacebo},
+		Remedies: fewerTimeWaitRemedies(p, r, l.path),
+		Placebos: []string{finTimeoutPlacebo, "a wider port range: it postpones the cliff, and each search is then longer"},
 		Disproof: "perf top -e cpu-clock:k shows neither __inet_hash_connect nor __inet_check_established",
 		Doubts: append(slices.Clone(r.doubts),
 			"no kernel profile was recorded, so that the search causes the system time is inferred"),

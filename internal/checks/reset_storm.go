@@ -46,7 +46,7 @@ Wrong if neither side logs a failed request.`,
 }
 
 func runResetStorm(p *check.Pass) error {
-	var rises [4]rise
+	var rises [4]growth
 	for i, c := range []*metric.Counter{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens} {
 		r, err := netRise(p, c, "")
 		if err != nil {

@@ -73,7 +73,7 @@ func runRetransmits(p *check.Pass) error {
 		Evidence: []quantity.Value{data, share, sent.rate()},
 		Remedies: []check.Remedy{{
 			Action:  "find the hop that loses: device and softnet drops on both ends first, then the links and policers between",
-			Command: "ip -s link; nstat -az TcpExtTCPLostRetransmit TcpExtTCPDSACKRecv TcpExtTCPTimeouts; ss -tni",
+			Command: inNetNS(p, "ip -s link") + "; " + inNetNS(p, "nstat -az TcpExtTCPDSACKRecv TcpExtTCPTimeouts") + "; " + inNetNS(p, "ss -tni"),
 			Risk:    "none, it only reads",
 			Effect:  fmt.Sprintf("share of segments sent again falls below %s", p.Param(paramRetransWarn).Text()),
 		}},

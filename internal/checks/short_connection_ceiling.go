@@ -32,7 +32,7 @@ Wrong if connect() fails never and the rate rises further under more load.`,
 	Needs:    portNeeds(),
 	Uses:     portUses(),
 	Params:   []*check.Param{paramCeilingWarn, paramPortsFull},
-	Explains: []*check.Check{localPortExhaustion, portSearchCliff, noKeepalive, timeWaitOverflow},
+	Explains: []*check.Check{localPortExhaustion, portSearchCliff, noKeepalive, timeWaitOverflow, cpuInSystem},
 	Run:      runShortConnectionCeiling,
 }
 
@@ -60,7 +60,7 @@ func ceilingFinding(p *check.Pass, r portRange, c ceiling) check.Finding {
 		Subject:    destinationSubject(c.path),
 		Severity:   check.Warning,
 		Summary:    ceilingSummary(c),
-		Evidence:   []quantity.Value{c.usable, c.limit, c.measured, c.share, c.timeWait.Per(c.usable).Named("ports in TIME_WAIT")},
+		Evidence:   []quantity.Value{c.usable, c.limit, c.measured, c.share},
 		Notes:      []string{"from " + c.path.source + ", " + ownersOf(p, c.path.destination)},
 		Remedies:   portRemedies(p, r, c.path),
 		Placebos:   []string{finTimeoutPlacebo, "tcp_max_tw_buckets: raising it frees no port"},
@@ -70,6 +70,9 @@ func ceilingFinding(p *check.Pass, r portRange, c ceiling) check.Finding {
 	}
 	if c.full || c.reuse && c.share.AtLeast(p.Param(paramPortsFull)) {
 		f.Severity = check.Critical
+	}
+	if !c.reuse { // with reuse the ports in TIME_WAIT are free again after the delay, and their number says nothing
+		f.Evidence = append(f.Evidence, c.timeWait.Per(c.usable).Named("ports in TIME_WAIT"))
 	}
 	if v, ok := c.forecast(); ok {
 		f.Evidence = append(f.Evidence, v)
@@ -83,7 +86,7 @@ func ceilingFinding(p *check.Pass, r portRange, c ceiling) check.Finding {
 func ceilingSummary(c ceiling) string {
 	s := fmt.Sprintf("%s / %s = %s; measured %s = %s of the ceiling", c.usable.Text(), c.hold.Text(), c.limit.Text(),
 		c.measured.Text(), c.share.Text())
-	if c.full {
+	if c.full && !c.reuse {
 		return s + fmt.Sprintf("; TIME_WAIT %.0f of %.0f", c.timeWait.Number(), c.usable.Number())
 	}
 	v, ok := c.forecast()

@@ -52,7 +52,7 @@ func runSynBacklogDrops(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	left := rise{n: drops.n.Minus(over.n).Named("dropped for another reason than the accept queue"), span: drops.span}
+	left := growth{n: drops.n.Minus(over.n).Named("dropped for another reason than the accept queue"), span: drops.span}
 	p.Read(left.rate())
 	full, _ := maybeRise(p, metric.ReqQFullDrop, "dropped because a SYN backlog was full")
 	cookies, lasting := lastingCookies(p)
@@ -65,16 +65,16 @@ func runSynBacklogDrops(p *check.Pass) error {
 	return nil
 }
 
-func lastingCookies(p *check.Pass) (rise, bool) {
+func lastingCookies(p *check.Pass) (growth, bool) {
 	mode, ok := setting(p, metric.Syncookies)
 	sent, recorded := maybeRise(p, metric.SyncookiesSent, "SYN cookies sent")
 	if !recorded || ok && mode == 2 {
-		return rise{}, false
+		return growth{}, false
 	}
 	return sent, sent.rate().AtLeast(p.Param(paramSynCookies)) && sustained(p, metric.SyncookiesSent)
 }
 
-func synDropFinding(p *check.Pass, left, full rise) check.Finding {
+func synDropFinding(p *check.Pass, left, full growth) check.Finding {
 	f := check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,
@@ -95,7 +95,7 @@ func synDropFinding(p *check.Pass, left, full rise) check.Finding {
 	return f
 }
 
-func cookieFinding(p *check.Pass, sent rise) check.Finding {
+func cookieFinding(p *check.Pass, sent growth) check.Finding {
 	return check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,

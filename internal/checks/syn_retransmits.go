@@ -54,34 +54,35 @@ func runSynRetransmits(p *check.Pass) error {
 		return err
 	}
 	again = again.as("SYNs")
-	opens := active.as("SYNs").n.Plus(passive.as("SYNs").n).Named("connections opened and accepted")
+	opens := active.n.Plus(passive.n).Named("connections opened and accepted")
 	if again.n.Below(p.Param(paramSynEvents)) {
 		p.Read(again.n)
 		return nil
 	}
 	if opens.Number() == 0 {
-		p.Report(synFinding(p, again, active, passive, opens, "and no connection was opened"))
+		p.Report(synFinding(p, again, active, passive, "and no connection was opened"))
 		return nil
 	}
-	share := again.n.Per(opens).Named("SYNs sent again per connection")
+	share := again.n.Per(opens).As(quantity.Ratio).Named("SYNs sent again per connection")
 	p.Read(share)
 	if share.AtLeast(p.Param(paramSynShare)) {
-		f := synFinding(p, again, active, passive, opens, fmt.Sprintf("for %.0f connections = %s", opens.Number(), share.Text()))
+		f := synFinding(p, again, active, passive, fmt.Sprintf("for %.0f connections = %s", opens.Number(), share.Text()))
 		f.Evidence = append(f.Evidence, share)
 		p.Report(f)
 	}
 	return nil
 }
 
-func synFinding(p *check.Pass, again, active, passive rise, opens quantity.Value, per string) check.Finding {
+func synFinding(p *check.Pass, again, active, passive growth, per string) check.Finding {
 	f := check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,
 		Summary:  fmt.Sprintf("%.0f SYNs or SYN-ACKs sent again %s; each costs its caller 1 s or more", again.n.Number(), per),
-		Evidence: []quantity.Value{again.rate(), opens},
+		Evidence: []quantity.Value{again.rate(), quantity.Of("connections opened", active.n.Number(), quantity.Connections),
+			quantity.Of("connections accepted", passive.n.Number(), quantity.Connections)},
 		Remedies: []check.Remedy{{
 			Action:  "find where they are lost: a full accept queue (ListenOverflows on the accepting side) or the path",
-			Command: inNetNS(p, "nstat -az TcpExtListenOverflows TcpExtTCPSynRetrans; ss -tno state syn-sent"),
+			Command: inNetNS(p, "nstat -az TcpExtListenOverflows TcpExtTCPSynRetrans") + "; " + inNetNS(p, "ss -tno state syn-sent"),
 			Risk:    "none, it only reads",
 			Effect:  "names the side to mend; TCPSynRetrans then stands still",
 		}},

@@ -173,10 +173,24 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 		f.Doubts = append(f.Doubts, "SYN retransmits are the whole namespace's, not this destination's")
 	}
 	cause, remedies := u.cause(p)
-	f.Summary = fmt.Sprintf("%.0f sockets in SYN_SENT, %s expected from rate × round trip: %s", waiting.Number(),
-		quantity.Of("", float64(int(expected.Number()*10+0.5))/10, quantity.None).Text(), cause)
+	f.Summary = fmt.Sprintf("%.0f sockets in SYN_SENT, %s expected from rate × round trip%s: %s", waiting.Number(),
+		fewOrRounded(expected.Number()), repeatText(again), cause)
 	f.Remedies = remedies
 	return f
+}
+
+func fewOrRounded(n float64) string {
+	if n < 1 {
+		return "less than 1"
+	}
+	return fmt.Sprintf("%.0f", n)
+}
+
+func repeatText(again quantity.Value) string {
+	if again.Unit() != quantity.Sockets {
+		return "" // the counter is the namespace's
+	}
+	return fmt.Sprintf(", %.0f repeat their SYN", again.Number())
 }
 
 // cause separates the path from the peer's queue where this recording can.

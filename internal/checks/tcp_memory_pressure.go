@@ -40,7 +40,7 @@ Wrong if pages in use fall while load is the same.`,
 }
 
 func runTCPMemoryPressure(p *check.Pass) error {
-	high, err := needSetting(p, metric.TCPMemHigh)
+	high, err := needGlobalSetting(p, metric.TCPMemHigh)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func runTCPMemoryPressure(p *check.Pass) error {
 		f.Evidence = append(f.Evidence, entered.rate())
 		f.Summary += fmt.Sprintf("; entered memory pressure %.0f times", entered.n.Number())
 	}
-	if v, ok := setting(p, metric.TCPMemPressure); ok {
+	if v, ok := globalSetting(p, metric.TCPMemPressure); ok {
 		f.Evidence = append(f.Evidence, quantity.Of("tcp_mem pressure", v, quantity.Pages))
 	}
 	if a, ok := maybeRise(p, metric.TCPAbortOnMemory, "connections aborted for memory"); ok && a.n.Number() > 0 {
@@ -84,8 +84,8 @@ func runTCPMemoryPressure(p *check.Pass) error {
 
 func tcpMemoryRemedies(p *check.Pass, high float64) []check.Remedy {
 	out := []check.Remedy{{
-		Action:  "find the sockets that hold it, by queue and memory, and the program that does not read or the peer that does not acknowledge",
-		Command: inNetNS(p, "ss -tmnp | less    (Recv-Q: the program here; Send-Q: the peer)"),
+		Action:  "find the sockets that hold it: a large Recv-Q is a program here that does not read, a large Send-Q a peer that does not acknowledge",
+		Command: inNetNS(p, "ss -tmnp"),
 		Risk:    "none, it only reads; seconds of CPU with 100000 sockets",
 		Effect:  "pages in use fall once the queue drains",
 	}}

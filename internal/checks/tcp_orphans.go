@@ -35,7 +35,7 @@ Wrong if TCPAbortOnMemory stands still and orphans fall.`,
 }
 
 func runTCPOrphans(p *check.Pass) error {
-	limit, err := needSetting(p, metric.MaxOrphans)
+	limit, err := needGlobalSetting(p, metric.MaxOrphans)
 	if err != nil {
 		return err
 	}

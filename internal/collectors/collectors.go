@@ -7,10 +7,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/process"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
 )
 
 // All lists them in the order in which they are opened and reported.
 func All() []collect.Collector {
-	return slices.Concat(proc.Collectors(), network.Collectors(), sockets.Collectors())
+	return slices.Concat(
+		proc.Collectors(), process.Collectors(), network.Collectors(), sockets.Collectors(),
+	)
 }

@@ -5,7 +5,7 @@ func All() []Metric {
 	return []Metric{
 		CPUSeconds, Softirqs, Interrupts, IRQAffinity, SoftnetProcessed, SoftnetDropped, SoftnetSqueezed, SoftnetRPS,
 		ContextSwitches, Forks, ProcsRunning, ProcsBlocked, Load, Pressure, CPURunDelay, CPUsOnline, Uptime, HostInfo,
-		Clocksource, Governor, PerfEvents, PerfRunning,
+		Clocksource, Governor, PerfEvents, PerfRunning, PerfUnavailable,
 		MemoryTotal, MemoryAvailable, SwapTotal, SwapFree, MinorFaults, MajorFaults, SwapIn, SwapOut, DirectScan,
 		DirectReclaimed, AllocStalls, CompactStalls, THPSplits, HostOOMKills, DiskReads, DiskWrites, DiskReadBytes,
 		DiskWriteBytes, DiskReadSeconds, DiskWriteSeconds, DiskBusySeconds,
@@ -26,7 +26,7 @@ func All() []Metric {
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetListenPorts, CgroupQuota, CgroupPeriod,
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
-		CgroupPressure,
+		CgroupDir, CgroupPressure,
 	}
 }
 

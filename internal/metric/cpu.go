@@ -34,7 +34,7 @@ var (
 	Uptime      = gauge("uptime_seconds", q.Seconds, "/proc/uptime", "Time since boot.")
 	HostInfo    = info("host_info", "uname(2), /proc/cpuinfo, /sys/hypervisor, /sys/class/dmi", "Kernel, machine, CPU model and virtualisation.", "kernel", "machine", "cpu_model", "virtualization")
 	Clocksource = info("clocksource_info", "/sys/devices/system/clocksource/clocksource0", "Clock source in use and those available.", "current", "available")
-	Governor    = info("cpufreq_governor_info", "/sys/devices/system/cpu/cpuN/cpufreq/scaling_governor", "Frequency governor per CPU; no series where the CPU has no cpufreq driver.", "cpu", "governor")
+	Governor    = info("cpufreq_governor_info", "/sys/devices/system/cpu/cpuN/cpufreq/scaling_governor, scaling_driver", "Frequency governor and cpufreq driver per CPU; no series where the CPU has none. \"powersave\" means another thing with intel_pstate than with acpi-cpufreq.", "cpu", "governor", "driver")
 )
 
 // Hardware and software performance counters.
@@ -43,4 +43,7 @@ var (
 		"Events counted for the target's threads or the host, scaled for multiplexing; task-clock is in nanoseconds.", "scope", "event")
 	PerfRunning = gauge("perf_events_running_ratio", q.Ratio, "perf_event_open(2)",
 		"Share of the enabled time in which the event was really on a counter; below one the count is an estimate.", "scope", "event")
+	PerfUnavailable = info("perf_events_unavailable_info", "perf_event_open(2)",
+		"Events that this machine or user cannot count, and why; \"cycles:k\" is what cycles lack when only user mode is counted.",
+		"scope", "event", "reason")
 )

@@ -41,5 +41,6 @@ var (
 	CgroupMemoryMax     = counter("cgroup_memory_limit_hits_total", q.Events, "memory.events max, memory.failcnt", "Times the limit was reached and memory had to be reclaimed.", "cgroup", "level")
 	CgroupPIDs          = gauge("cgroup_pids", q.Threads, "pids.current", "Threads in the group.", "cgroup", "level")
 	CgroupPIDsLimit     = gauge("cgroup_pids_limit", q.Threads, "pids.max", "Most threads the group may have; no series without a limit.", "cgroup", "level")
+	CgroupDir           = info("cgroup_dir_info", "/proc/PID/cgroup, /proc/PID/mountinfo", "Where a level's files of a controller (cpu, memory, pids) are, for the commands that a report prints; version is 1 or 2.", "cgroup", "level", "controller", "version", "dir")
 	CgroupPressure      = counter("cgroup_pressure_stalled_seconds_total", q.Seconds, "cpu.pressure, memory.pressure, io.pressure", "PSI of the group (v2).", "cgroup", "level", "resource", "kind")
 )

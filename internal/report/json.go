@@ -24,8 +24,9 @@ func (d *Data) JSON(w io.Writer) error {
 	return nil
 }
 
-// escapeUnprintable writes what a terminal could act on (DEL, C1 controls, direction marks) as \uXXXX, which reads back as the same
-// string: encoding/json escapes only the controls below a space. Outside of strings JSON is plain ASCII.
+// escapeUnprintable writes what a terminal could act on (DEL, C1 controls, direction marks) as \uXXXX, which reads
+// back as the same string: encoding/json escapes only the controls below a space. Outside of strings JSON is plain
+// ASCII.
 func escapeUnprintable(data []byte) []byte {
 	out := make([]byte, 0, len(data))
 	for _, r := range string(data) {

@@ -58,7 +58,8 @@ func (p *page) line(st style, head, indent, text string) {
 	lines := wrap(clean(text), max(p.width-first, minWidth/2), max(p.width-rest, minWidth/2))
 	for i, l := range lines {
 		if i == 0 {
-			l = p.paint(st, strings.TrimRight(head, " ")) + strings.Repeat(" ", first-utf8.RuneCountInString(strings.TrimRight(head, " "))) + l
+			word := strings.TrimRight(head, " ")
+			l = p.paint(st, word) + head[len(word):] + l
 		} else {
 			l = indent + l
 		}
@@ -71,8 +72,9 @@ func (p *page) command(indent, cmd string) {
 	p.b.WriteString(indent + p.paint(bold, "$ "+clean(cmd)) + "\n")
 }
 
-// clean makes a string from the host harmless: control characters, escape sequences, marks that turn the direction of text and
-// bytes that are not UTF-8 are shown as escapes. Process names and cgroup paths may hold any byte but a zero (and a slash).
+// clean makes a string from the host harmless: control characters, escape sequences, marks that turn the direction of
+// text and bytes that are not UTF-8 are shown as escapes. Process names and cgroup paths may hold any byte but a zero
+// (and a slash).
 func clean(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -91,8 +93,8 @@ func clean(s string) string {
 	return b.String()
 }
 
-// wrap breaks text at spaces into a first line of at most first runes and others of at most rest. Only a word that is longer than a line is
-// itself broken, after a slash where it has one (paths).
+// wrap breaks text at spaces into a first line of at most first runes and others of at most rest. Only a word that is
+// longer than a line is itself broken, after a slash where it has one (paths).
 func wrap(text string, first, rest int) []string {
 	var lines []string
 	cur, room := "", first
@@ -144,7 +146,8 @@ func words(text string) []string {
 func isUnit(w string) bool {
 	w, _, _ = strings.Cut(strings.TrimRight(w, ".,;:)"), "/")
 	switch w {
-	case "%", "s", "ms", "µs", "B", "KiB", "MiB", "GiB", "TiB", "CPUs", "CPU", "periods", "threads", "packets", "ports", "connections", "sockets", "files":
+	case "%", "s", "ms", "µs", "B", "KiB", "MiB", "GiB", "TiB", "CPUs", "CPU",
+		"periods", "threads", "packets", "ports", "connections", "sockets", "files":
 		return true
 	}
 	return false

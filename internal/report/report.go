@@ -1,7 +1,8 @@
-// Package report turns a diagnosis into something to read: [Build] computes everything once, the renderers only print it.
+// Package report turns a diagnosis into something to read: [Build] computes everything once, the renderers only print
+// it.
 //
-// Its input is a recording and the result of the checks. It reads no clock and no host, so that one recording gives the same
-// report everywhere, byte for byte.
+// Its input is a recording and the result of the checks. It reads no clock and no host, so that one recording gives
+// the same report everywhere, byte for byte.
 package report
 
 import (
@@ -16,7 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Schema is the version of the JSON report (docs/report-schema.md). It rises when a field is removed or changes its meaning.
+// Schema is the version of the JSON report (docs/report-schema.md). It rises when a field is removed or changes its
+// meaning.
 const Schema = 1
 
 // The exit codes a diagnosis can have; 1 and 2 (perfdoctor failed, usage) are not a report's to give.
@@ -147,7 +149,10 @@ func (d *Data) ExitCode() int {
 func hostOf(rec *recording.Recording) Host {
 	var h Host
 	for _, s := range rec.Info(metric.HostInfo) {
-		h = Host{Kernel: s.Label("kernel"), Machine: s.Label("machine"), CPUModel: s.Label("cpu_model"), Virtualization: s.Label("virtualization")}
+		h = Host{
+			Kernel: s.Label("kernel"), Machine: s.Label("machine"),
+			CPUModel: s.Label("cpu_model"), Virtualization: s.Label("virtualization"),
+		}
 	}
 	for _, s := range rec.Gauge(metric.CPUsOnline) {
 		h.CPUs = int(s.Last())
@@ -187,18 +192,21 @@ func (v *Verdict) decide(d *Data) {
 	window := quantity.Of("", d.Window.Seconds, quantity.Seconds).Text()
 	if assessed == 0 {
 		v.Result = NothingAssessed
-		v.Summary = fmt.Sprintf("None of the %s could be assessed in %s: this says nothing about the host.", plural(v.NotAssessed, "check"), window)
+		v.Summary = fmt.Sprintf("None of the %s could be assessed in %s: this says nothing about the host.",
+			plural(v.NotAssessed, "check"), window)
 		return
 	}
 	v.Result = NoBottleneck
-	v.Summary = fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.", window, plural(assessed, "check"), were(assessed))
+	v.Summary = fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.",
+		window, plural(assessed, "check"), were(assessed))
 	if v.NotAssessed > 0 {
-		v.Summary += fmt.Sprintf(" %s %s not assessed: nothing is said about what they look at.", plural(v.NotAssessed, "further check"), were(v.NotAssessed))
+		v.Summary += fmt.Sprintf(" %s %s not assessed: nothing is said about what they look at.",
+			plural(v.NotAssessed, "further check"), were(v.NotAssessed))
 	}
 }
 
-// arrange puts the findings in reading order: the principal one and its consequences, the further causes by stage, each with its
-// own consequences, and what is merely worth knowing.
+// arrange puts the findings in reading order: the principal one and its consequences, the further causes by stage,
+// each with its own consequences, and what is merely worth knowing.
 func arrange(res *check.Result) []Finding {
 	all := make([]Finding, len(res.Findings))
 	times := map[string]int{}

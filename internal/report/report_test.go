@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of the cases")
 
-// TestGolden prints the report of every case: a recording in testdata/<case>.txtar and the suite of that name below. A case with one finding
-// that is the verdict must fit a screen.
+// TestGolden prints the report of every case: a recording in testdata/<case>.txtar and the suite of that name below.
+// A case with one finding that is the verdict must fit a screen.
 func TestGolden(t *testing.T) {
 	for name, suite := range suites() {
 		t.Run(name, func(t *testing.T) {
@@ -191,6 +191,41 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
+// TestSchemaIsDocumented: every field that the JSON report can have stands in its documentation.
+func TestSchemaIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/report-schema.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range suites() {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(jsonOf(t, load(t, name))), &v); err != nil {
+			t.Fatal(err)
+		}
+		delete(v["cost"].(map[string]any), "collectors") // as in a recording's meta.json
+		for _, k := range keys(v) {
+			if !bytes.Contains(doc, []byte("`"+k+"`")) {
+				t.Errorf("%s: field %q is not in docs/report-schema.md", name, k)
+			}
+		}
+	}
+}
+
+func keys(v any) []string {
+	var out []string
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			out = append(append(out, k), keys(x)...)
+		}
+	case []any:
+		for _, x := range v {
+			out = append(out, keys(x)...)
+		}
+	}
+	return out
+}
+
 func TestWrap(t *testing.T) {
 	tests := []struct {
 		text        string
@@ -330,7 +365,8 @@ func sick() []*check.Check {
 		Subject: check.Host, Severity: check.Warning, Summary: "61 % of the busy time is sy.",
 	})
 	syn := finding("syn-sent-pileup", check.Connections, nil, check.Finding{
-		Subject: check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, Severity: check.Warning, Summary: "54 connections hang in SYN_SENT.",
+		Subject: check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, Severity: check.Warning,
+		Summary: "54 connections hang in SYN_SENT.",
 	})
 	threads := finding("too-many-threads", check.Limits, nil, check.Finding{
 		Subject: check.Subject{Kind: "pid", ID: "4021 (java)"}, Severity: check.Info, Summary: "2100 threads wait.",
@@ -343,7 +379,8 @@ func sick() []*check.Check {
 	}
 	leak := finding("close-wait-leak", check.Connections, []*check.Check{threads}, skewed...)
 	steal := finding("bridge-nat-cost", check.Path, nil, check.Finding{
-		Subject: check.Host, Severity: check.Warning, Confidence: check.Medium, Summary: "26 packets are processed for each request, 10 would do.",
+		Subject: check.Host, Severity: check.Warning, Confidence: check.Medium,
+		Summary:  "26 packets are processed for each request, 10 would do.",
 		Evidence: []q.Value{q.Of("processed", 260000, q.Packets).Per(q.Of("requests", 10000, "requests"))},
 		Remedies: []check.Remedy{{Action: "Let the hot path use the host's network.", Risk: "ports clash", Effect: "10 packets/request"}},
 	})
@@ -371,8 +408,9 @@ func exhausted() check.Finding {
 				Risk: "none known with timestamps on", Effect: "ceiling 16.7 -> 1000 connections/s",
 			},
 			{
-				Action: "Widen the range.", Command: "sysctl -w net.ipv4.ip_local_port_range='1024 65000' && sysctl -w net.ipv4.ip_local_reserved_ports=8080",
-				Risk: "clashes with listeners above 1024", Effect: "ceiling 16.7 -> 1066 connections/s",
+				Action:  "Widen the range.",
+				Command: "sysctl -w net.ipv4.ip_local_port_range='1024 65000' && sysctl -w net.ipv4.ip_local_reserved_ports=8080",
+				Risk:    "clashes with listeners above 1024", Effect: "ceiling 16.7 -> 1066 connections/s",
 			},
 		},
 		Placebos: []string{"tcp_fin_timeout: it is about FIN_WAIT_2 and does not shorten TIME_WAIT."},
@@ -386,6 +424,7 @@ func hostile() *check.Check {
 		Summary:  "cgroup /evil\x1b[2J\nNO BOTTLENECK FOUND was stopped in 40 % of its periods.",
 		Evidence: []q.Value{q.Of("throttled\r\n\x1b[1A", 40, q.Periods).Per(q.Of("periods", 100, q.Periods))},
 		Notes:    []string{"\u2066note\u2069\U000e0041"}, Placebos: []string{"\bplacebo"}, Doubts: []string{"\x7fdoubt"},
-		Remedies: []check.Remedy{{Action: "act\x1b", Command: "echo \x1b[31m\nrm x", Risk: "risk\v", Effect: "effect\f"}}, Disproof: "\x00disproof",
+		Remedies: []check.Remedy{{Action: "act\x1b", Command: "echo \x1b[31m\nrm x", Risk: "risk\v", Effect: "effect\f"}},
+		Disproof: "\x00disproof",
 	})
 }

@@ -160,7 +160,8 @@ func (t *text) full(f *Finding) {
 	t.line(bold, "  More      ", "            ", "perfdoctor checks explain "+f.Check)
 }
 
-// remedy prints the first cure in full and the others with what they risk: nobody may pick one without having seen that.
+// remedy prints the first cure in full and the others with what they risk: nobody may pick one without having seen
+// that.
 func (t *text) remedy(i int, r check.Remedy) {
 	head, indent := "  Or        ", "            "
 	if i == 0 {
@@ -258,7 +259,8 @@ func (t *text) further() {
 	}, "  ")
 }
 
-// compact prints a finding in a few lines; one of the same check as the last only says about whom it is and what differs.
+// compact prints a finding in a few lines; one of the same check as the last only says about whom it is and what
+// differs.
 func (t *text) compact(f, last *Finding) {
 	if last != nil && last.Check == f.Check {
 		also := f.Subject.String()

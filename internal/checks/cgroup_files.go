@@ -1,0 +1,57 @@
+package checks
+
+import (
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+)
+
+// cgroupKnob is a setting or statistic of a group, under its name in each version of cgroups.
+type cgroupKnob struct{ controller, v2, v1 string }
+
+var (
+	knobCPULimit     = cgroupKnob{"cpu", "cpu.max", "cpu.cfs_quota_us"}
+	knobCPUBurst     = cgroupKnob{"cpu", "cpu.max.burst", "cpu.cfs_burst_us"}
+	knobCPUStat      = cgroupKnob{"cpu", "cpu.stat", "cpu.stat"}
+	knobMemoryLimit  = cgroupKnob{"memory", "memory.max", "memory.limit_in_bytes"}
+	knobMemoryEvents = cgroupKnob{"memory", "memory.events", "memory.failcnt"}
+	knobPIDsLimit    = cgroupKnob{"pids", "pids.max", "pids.max"}
+	knobPIDs         = cgroupKnob{"pids", "pids.current", "pids.current"}
+)
+
+// file gives the path of a group's file as a shell word. Where the recording does not say where the group's files are, it is where
+// every distribution of today mounts cgroup v2.
+func (k cgroupKnob) file(p *check.Pass, cgroup, level string) string {
+	for _, s := range p.Info(metric.CgroupDir, "cgroup", cgroup, "level", level, "controller", k.controller) {
+		if k.isV1(p, cgroup, level) {
+			return shellWord(strings.TrimSuffix(s.Label("dir"), "/") + "/" + k.v1)
+		}
+		return shellWord(strings.TrimSuffix(s.Label("dir"), "/") + "/" + k.v2)
+	}
+	return shellWord("/sys/fs/cgroup" + strings.TrimSuffix(cgroup, "/") + "/" + k.v2)
+}
+
+func (k cgroupKnob) isV1(p *check.Pass, cgroup, level string) bool {
+	return len(p.Info(metric.CgroupDir, "cgroup", cgroup, "level", level, "controller", k.controller, "version", "1")) > 0
+}
+
+// set gives the command that writes a value, which the versions may write differently.
+func (k cgroupKnob) set(p *check.Pass, cgroup, level, v2, v1 string) string {
+	value := v2
+	if k.isV1(p, cgroup, level) {
+		value = v1
+	}
+	return "echo " + shellWord(value) + " > " + k.file(p, cgroup, level)
+}
+
+// shellWord quotes what a shell could read otherwise: a cgroup's name may hold anything.
+func shellWord(s string) string {
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !safe(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

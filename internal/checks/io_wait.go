@@ -1,0 +1,182 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	ioSome = &check.Param{
+		Name: "stalled", Default: 0.2, Unit: quantity.Ratio,
+		Why: "someone waited for storage in a fifth of the time",
+	}
+	ioFull = &check.Param{
+		Name: "all-stalled", Default: 0.2, Unit: quantity.Ratio,
+		Why: "in a fifth of the time nothing productive ran at all: that is lost work, not overlapped I/O",
+	}
+	ioLatency = &check.Param{
+		Name: "latency", Default: 0.01, Unit: quantity.Seconds,
+		Why: "a disk that turns needs 5 to 10 ms for a seek and flash far below 1 ms: above it requests wait in a queue",
+	}
+	ioTargetBlocked = &check.Param{
+		Name: "target-blocked", Default: 0.1, Unit: quantity.Threads,
+		Why: "fewer threads of the target in uninterruptible sleep, on average, and the wait is somebody else's",
+	}
+	ioWaitShare = &check.Param{
+		Name: "iowait", Default: 0.2, Unit: quantity.Ratio,
+		Why: "without PSI: idle time with I/O outstanding, a figure that a busy CPU hides, so only a large one speaks",
+	}
+	ioBlocked = &check.Param{
+		Name: "blocked", Default: 1, Unit: quantity.Threads,
+		Why: "without PSI: a thread or more blocked on I/O at all times",
+	}
+)
+
+var ioWait = &check.Check{
+	Name:  "io-wait",
+	Stage: check.Kernel,
+	Doc: `Work waits for storage
+
+The kernel's pressure stall information counts the time in which some tasks, or all that had work (full), waited for
+block I/O. The check takes both as a share of the window, and the device that was slow: the time its requests took
+over the requests completed.
+
+A copy on an idle host stalls itself all the time and harms nobody. So a warning needs full stalls and a device whose
+requests queue, and for a target its own threads in uninterruptible sleep. Without PSI the old iowait share and the
+blocked threads stand in, at low confidence: iowait is idle time, and vanishes when another program uses the CPU.
+
+Cures: fewer or larger requests, batching of fsync, a faster device, the noisy neighbour elsewhere, more memory when
+it reads the same again. Disproof: iostat -x 1 shows await low.`,
+	URL:   "https://docs.kernel.org/accounting/psi.html",
+	Needs: []metric.Metric{metric.CPUSeconds},
+	Uses: []metric.Metric{
+		metric.Pressure, metric.ProcsBlocked, metric.ThreadStates, metric.DiskReads, metric.DiskWrites, metric.DiskReadSeconds,
+		metric.DiskWriteSeconds, metric.DiskBusySeconds,
+	},
+	Params: []*check.Param{ioSome, ioFull, ioLatency, ioTargetBlocked, ioWaitShare, ioBlocked},
+	Run:    runIOWait,
+}
+
+func runIOWait(p *check.Pass) error {
+	_, all, err := cpuTimes(p)
+	if err != nil {
+		return err
+	}
+	some, ok := pressure(p, "io", "some")
+	if !ok {
+		return ioWaitWithoutPressure(p, all)
+	}
+	p.Read(some)
+	if some.Below(p.Param(ioSome)) {
+		return nil
+	}
+	f := ioFinding(p, fmt.Sprintf("work waited for storage in %s of the time", some.Text()))
+	f.Evidence = append([]quantity.Value{some}, f.Evidence...)
+	full, ok := pressure(p, "io", "full")
+	slow, known := slowestDisk(p)
+	if ok {
+		f.Evidence = append(f.Evidence, full)
+	}
+	if ok && known && full.AtLeast(p.Param(ioFull)) && slow.latency.AtLeast(p.Param(ioLatency)) && !targetSpared(p, &f) {
+		f.Severity = check.Warning
+	}
+	p.Report(f)
+	return nil
+}
+
+func ioWaitWithoutPressure(p *check.Pass, all cpuTime) error {
+	share := all.ofWall("iowait", "iowait")
+	p.Read(share)
+	blocked := p.Gauge(metric.ProcsBlocked)
+	if share.Below(p.Param(ioWaitShare)) || len(blocked) == 0 {
+		return nil
+	}
+	mean := quantity.Of("threads blocked on I/O, mean", blocked[0].Mean(), quantity.Threads)
+	f := ioFinding(p, fmt.Sprintf("%s of the CPU time is idle with I/O outstanding, %s blocked", share.Text(), mean.Text()))
+	f.Evidence = append([]quantity.Value{share, mean}, f.Evidence...)
+	f.Confidence = check.Low
+	f.Doubts = append(f.Doubts, "this kernel has no pressure stall information: iowait is a kind of idle time and misses "+
+		"I/O behind a busy CPU")
+	if slow, ok := slowestDisk(p); ok && mean.AtLeast(p.Param(ioBlocked)) && slow.latency.AtLeast(p.Param(ioLatency)) && !targetSpared(p, &f) {
+		f.Severity = check.Warning
+	}
+	p.Report(f)
+	return nil
+}
+
+func ioFinding(p *check.Pass, summary string) check.Finding {
+	f := check.Finding{
+		Subject:  check.Host,
+		Severity: check.Info,
+		Summary:  summary,
+		Remedies: []check.Remedy{{
+			Action:  "Find who reads or writes, then batch it, cache it, move it to another device or to another hour.",
+			Command: "iostat -x 1; pidstat -d 1",
+			Risk:    "Batching writes widens what a crash can lose.",
+			Effect:  "stalled time below " + p.Param(ioSome).Text(),
+		}},
+		Disproof: "iostat -x 1: r_await and w_await are low, and no thread is in state D.",
+	}
+	if slow, ok := slowestDisk(p); ok {
+		f.Summary += fmt.Sprintf("; %s takes %s a request", slow.device, slow.latency.Text())
+		f.Evidence = append(f.Evidence, slow.latency)
+		if slow.busy.Unit() == quantity.Ratio {
+			f.Evidence = append(f.Evidence, slow.busy)
+		}
+	}
+	return f
+}
+
+// targetSpared tells that a target was named and none of its threads waits for I/O.
+func targetSpared(p *check.Pass, f *check.Finding) bool {
+	if p.Meta.Target.Kind == "host" || !p.Recorded(metric.ThreadStates) {
+		return false
+	}
+	n := 0.0
+	for _, s := range p.Gauge(metric.ThreadStates, "state", "D") {
+		n += s.Mean()
+	}
+	mean := quantity.Of("threads of the target in uninterruptible sleep, mean", n, quantity.Threads)
+	f.Evidence = append(f.Evidence, mean)
+	if mean.AtLeast(p.Param(ioTargetBlocked)) {
+		return false
+	}
+	f.Notes = append(f.Notes, "the target itself does not wait for storage")
+	return true
+}
+
+type disk struct {
+	device        string
+	latency, busy quantity.Value
+}
+
+// slowestDisk finds the device whose requests took longest in all, which is where most waiting was, with the mean time of a request.
+func slowestDisk(p *check.Pass) (disk, bool) {
+	var all []disk
+	var took []float64
+	for _, device := range labelValues(p.Counter(metric.DiskBusySeconds), "device") {
+		r, _, ok := rise("", p.Counter(metric.DiskReads, "device", device))
+		w, _, ok2 := rise("", p.Counter(metric.DiskWrites, "device", device))
+		rs, _, ok3 := rise("", p.Counter(metric.DiskReadSeconds, "device", device))
+		ws, _, ok4 := rise("", p.Counter(metric.DiskWriteSeconds, "device", device))
+		n := quantity.Of("", r.Number()+w.Number(), "requests")
+		if !ok || !ok2 || !ok3 || !ok4 || n.Number() == 0 {
+			continue
+		}
+		d := disk{device: device}
+		d.latency = rs.Plus(ws).As(quantity.Seconds).Per(n).As(quantity.Seconds).Named("time of a request on %s, mean", device)
+		if busy, seconds, ok := rise("", p.Counter(metric.DiskBusySeconds, "device", device)); ok {
+			d.busy = busy.Per(seconds).Named("time in which %s had requests in flight", device)
+		}
+		all, took = append(all, d), append(took, rs.Number()+ws.Number())
+	}
+	if len(all) == 0 {
+		return disk{}, false
+	}
+	return all[slices.Index(took, slices.MaxFunc(took, cmp.Compare))], true
+}

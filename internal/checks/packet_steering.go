@@ -1,0 +1,121 @@
+package checks
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// busiestReceiver finds the device that received most packets, loopback apart, and the namespace it is in.
+func busiestReceiver(p *check.Pass) (device, netns string) {
+	most := 0.0
+	for _, s := range p.Counter(metric.DevicePackets, "direction", "receive") {
+		if n, ok := s.Increase(); ok && n > most && s.Label("device") != "lo" {
+			most, device, netns = n, s.Label("device"), s.Label("netns")
+		}
+	}
+	return device, netns
+}
+
+// spreadReceive is the cure for packets that arrive on one CPU: receive packet steering (Documentation/networking/scaling.rst).
+func spreadReceive(p *check.Pass, hot cpuTime, each []cpuTime, all cpuTime) check.Remedy {
+	device, netns := busiestReceiver(p)
+	action := "Spread the receive work over more CPUs with receive packet steering (RPS), or with more hardware queues (ethtool -L)"
+	if device == "" {
+		device = "DEVICE"
+	} else {
+		action += ", on " + device
+	}
+	if netns == metric.NetNSTarget && p.Meta.Target.OwnNetNS {
+		action += " inside the target's network namespace, whose /sys must be mounted there"
+	}
+	if now := steering(p, device); now != "" {
+		action += "; its queue is steered to CPU " + now + " now"
+	}
+	spread := all.time("softirq", "softirq").Per(all.wall())
+	return check.Remedy{
+		Action:  action + ".",
+		Command: fmt.Sprintf("echo %s > /sys/class/net/%s/queues/rx-0/rps_cpus", cpuMask(steerTo(hot, each)), device),
+		Risk:    "Packets cost an interrupt between CPUs more; flows stay in order. One single flow stays on one CPU.",
+		Effect: fmt.Sprintf("softirq of %s from %s towards %s, the mean of %d CPUs", hot.name(), hot.softirq().Text(),
+			spread.Text(), len(each)),
+	}
+}
+
+// steering tells which CPUs a device's first steered queue goes to; empty when it is off or not recorded.
+func steering(p *check.Pass, device string) string {
+	for _, s := range p.Info(metric.QueueRPS, "device", device) {
+		if cpus := s.Label("cpus"); cpus != "" {
+			return cpus
+		}
+	}
+	return ""
+}
+
+// steerTo leaves the hot CPU out when at least two others can share its work; it may have the device's interrupts to keep.
+func steerTo(hot cpuTime, each []cpuTime) []int {
+	var out []int
+	for _, t := range each {
+		if t.id != hot.id || len(each) < 3 {
+			out = append(out, t.number())
+		}
+	}
+	return out
+}
+
+// cpuMask writes CPUs as the kernel's bitmap files take them: hexadecimal words of 32 CPUs, the highest first (lib/bitmap.c).
+func cpuMask(cpus []int) string {
+	words := []uint32{0}
+	for _, c := range cpus {
+		if c < 0 {
+			continue
+		}
+		for len(words) <= c/32 {
+			words = append(words, 0)
+		}
+		words[c/32] |= 1 << (c % 32)
+	}
+	parts := []string{strconv.FormatUint(uint64(words[len(words)-1]), 16)}
+	for i := len(words) - 2; i >= 0; i-- {
+		parts = append(parts, fmt.Sprintf("%08x", words[i]))
+	}
+	return strings.Join(parts, ",")
+}
+
+// backlogPlacebo is said wherever a core is too slow: a longer queue before it drops later, not less.
+const backlogPlacebo = "A bigger net.core.netdev_max_backlog turns the drops of a slow core into delay: with 20000 instead of 1000 " +
+	"a measured round trip rose from 84 to 218 ms; the core is no faster."
+
+// softnetOn gives the packets a CPU processed and those its backlog refused.
+func softnetOn(p *check.Pass, cpu string) (processed, dropped quantity.Value, ok bool) {
+	processed, _, ok = rise("packets processed", p.Counter(metric.SoftnetProcessed, "cpu", cpu))
+	dropped, _, _ = rise("packets dropped", p.Counter(metric.SoftnetDropped, "cpu", cpu))
+	return processed, dropped.As(quantity.Packets), ok
+}
+
+// forwardRules adds up the rules that a forwarded packet can meet in a namespace.
+func forwardRules(p *check.Pass, netns string) quantity.Value {
+	n := 0.0
+	for _, hook := range []string{"prerouting", "forward", "postrouting"} {
+		for _, s := range p.Gauge(metric.NetfilterRules, "netns", netns, "hook", hook) {
+			n += s.Max()
+		}
+	}
+	return quantity.Of("rules on a forwarded packet's way (prerouting, forward, postrouting)", n, quantity.Rules)
+}
+
+// ruleCost is what one linear rule costs a packet that does not match it.
+var ruleCost = &check.Param{
+	Name: "rule-cost", Default: 2.8e-9, Unit: quantity.Seconds,
+	Why: "measured on kernel 6.18: 20,000 nftables rules walked one after another cost 50 to 60 µs a packet",
+}
+
+// manyRules is where walking rules is worth changing.
+var manyRules = &check.Param{
+	Name: "many-rules", Default: 100, Unit: quantity.Rules,
+	Why: "fewer cost a packet less than 0.3 µs, a tenth of its way through the stack",
+}

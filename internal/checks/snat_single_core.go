@@ -1,0 +1,180 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	snatHot = &check.Param{
+		Name: "hot-softirq", Default: 0.8, Unit: quantity.Ratio,
+		Why: "above it the queue before the CPU grows faster than it is served; measured 95 to 100 % in the fault, 41 to 56 % when cured",
+	}
+	snatOthers = &check.Param{
+		Name: "others-softirq", Default: 0.3, Unit: quantity.Ratio,
+		Why: "a busy loopback server has 30 % on every CPU; below it the other CPUs have room to take packets over",
+	}
+	snatForwarded = &check.Param{
+		Name: "forwarded-share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "a forwarded packet is processed two to four times on its way; a smaller share means the CPU is busy with something else too",
+	}
+	snatLosing = &check.Param{
+		Name: "losing", Default: 1, Unit: "packets/s",
+		Why: "a packet dropped each second is traffic lost now, not one burst at the start",
+	}
+)
+
+var snatSingleCore = &check.Check{
+	Name:  "snat-single-core",
+	Stage: check.Path,
+	Doc: `One CPU does all the forwarding
+
+A host that routes or masquerades for others handles each packet in softirq, on the CPU that took the packet's
+interrupt or was steered to. When that is one CPU, its time is the ceiling of the whole egress: every host behind it
+sees slow round trips, and the gateway looks nearly idle on average. The ceiling is 1 / (softirq time per packet).
+
+Measured by time, not by counts: softirq seconds of each CPU (/proc/stat) and packets of each CPU
+(/proc/net/softnet_stat). The count of NET_RX in /proc/softirqs is low on the saturated CPU, because it runs few and
+long softirqs.
+
+The check speaks when one CPU spends nearly all its time in softirq while the median of the others does not, and a
+visible network namespace forwards packets. Where the forwarding namespace is not visible, softirq-imbalance speaks
+instead.
+
+Cures: receive packet steering or more hardware queues; fewer rules walked one by one (sets and maps); no address
+translation where a route would do. Placebo: netdev_max_backlog. Disproof: ping from an idle host behind the same
+gateway. If it is fast while the loaded host is slow, the gateway is not the cause.`,
+	URL:   "https://docs.kernel.org/networking/scaling.html",
+	Needs: []metric.Metric{metric.CPUSeconds, metric.SoftnetProcessed},
+	Uses: []metric.Metric{
+		metric.IPForwarded, metric.IPForward, metric.NATRules, metric.NetfilterRules, metric.SoftnetDropped, metric.QueueRPS,
+		metric.DevicePackets,
+	},
+	Params:   []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
+	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad},
+	Run:      runSNATSingleCore,
+}
+
+func runSNATSingleCore(p *check.Pass) error {
+	each, all, err := cpuTimes(p)
+	if err != nil {
+		return err
+	}
+	if !p.Recorded(metric.IPForwarded) && !p.Recorded(metric.IPForward) {
+		reason, remedy := p.Why(metric.IPForwarded)
+		return check.NotAssessed(remedy, "whether this host forwards is unknown: %s", reason)
+	}
+	hot, others := hottestSoftirq(each)
+	p.Read(hot.softirq())
+	if len(others) == 0 || hot.softirq().Below(p.Param(snatHot)) || medianSoftirq(others).AtLeast(p.Param(snatOthers)) {
+		return nil
+	}
+	processed, dropped, ok := softnetOn(p, hot.id)
+	if !ok {
+		return oneSample()
+	}
+	netns, share, ok := forwarder(p)
+	if !ok || processed.Number() == 0 {
+		return nil
+	}
+	f := snatFinding(p, hot, others, netns)
+	f.Evidence = append(f.Evidence, share)
+	doubtForwarding(p, &f, share)
+	perPacket := hot.time("softirq", "softirq").Per(processed).As(quantity.Seconds).Named("softirq time per packet on %s", hot.name())
+	rate := processed.Per(window(p)).Named("packets processed on %s", hot.name())
+	ceiling := quantity.Of("", 1, quantity.Packets).Per(perPacket).Named("most that %s can process", hot.name())
+	f.Evidence = append(f.Evidence, rate, perPacket, ceiling)
+	if p.Recorded(metric.SoftnetDropped) {
+		drops := dropped.Per(window(p)).Named("packets dropped before %s", hot.name())
+		f.Evidence = append(f.Evidence, drops)
+		if drops.AtLeast(p.Param(snatLosing)) {
+			f.Severity = check.Critical
+		}
+	}
+	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time, others %s; %s at %s each, ceiling %s",
+		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), perPacket.Text(), ceiling.Text())
+	f.Remedies = append(f.Remedies, spreadReceive(p, hot, each, all))
+	fewerRules(p, &f, netns, perPacket)
+	f.Remedies = append(f.Remedies, check.Remedy{
+		Action: "Drop the address translation where a route back would do, or give the busiest clients an egress of their own.",
+		Risk:   "The far side must have a route to the inner addresses.",
+		Effect: "conntrack and NAT cost about 1 µs of each packet; the translated traffic leaves " + hot.name(),
+	})
+	p.Report(f)
+	return nil
+}
+
+func snatFinding(p *check.Pass, hot cpuTime, others []cpuTime, netns string) check.Finding {
+	return check.Finding{
+		Subject:  cpuSubject(hot.id),
+		Severity: check.Warning,
+		Evidence: []quantity.Value{hot.softirq(), medianSoftirq(others)},
+		Notes:    []string{"the forwarding namespace is that of the " + netns},
+		Placebos: []string{backlogPlacebo},
+		Disproof: "Ping the far side from this host, from an idle host behind the same gateway and from outside: " +
+			"if the idle host's round trip is short, the gateway is not the cause. mpstat -P ALL 1 shows the CPU.",
+	}
+}
+
+// doubtForwarding lowers the confidence when it is not forwarding, by the numbers, that fills the CPU.
+func doubtForwarding(p *check.Pass, f *check.Finding, share quantity.Value) {
+	switch {
+	case share.Unit() != quantity.Ratio:
+		f.Doubts = append(f.Doubts, "how many packets are forwarded is not known: the CPU may be busy with packets of this host's own sockets")
+	case share.Below(p.Param(snatForwarded)):
+		f.Doubts = append(f.Doubts, "few of the packets were forwarded: the CPU may be busy with packets of this host's own sockets")
+	default:
+		return
+	}
+	f.Confidence = check.Medium
+}
+
+// forwarder finds a namespace that forwards, and its forwarded packets as a share of all packets processed. Where its counter was not
+// recorded, routing switched on and rules that translate stand for it. Forwarding that is known to be zero is no forwarding.
+func forwarder(p *check.Pass) (netns string, share quantity.Value, ok bool) {
+	processed, _, _ := rise("packets processed on all CPUs", p.Counter(metric.SoftnetProcessed))
+	most := 0.0
+	for _, s := range p.Counter(metric.IPForwarded) {
+		if n, twice := s.Increase(); twice && n > most && processed.Number() > 0 {
+			most, netns, ok = n, s.Label("netns"), true
+			share = quantity.Of("", n, quantity.Packets).Per(processed).Named("forwarded packets, share of all packets processed")
+		}
+	}
+	if ok || p.Recorded(metric.IPForwarded) {
+		return netns, share, ok
+	}
+	for _, s := range p.Gauge(metric.NATRules) {
+		routes := p.Gauge(metric.IPForward, "netns", s.Label("netns"))
+		if s.Max() > 0 && len(routes) > 0 && routes[0].Last() == 1 {
+			return s.Label("netns"), quantity.Of("rules that translate addresses", s.Max(), quantity.Rules), true
+		}
+	}
+	return "", quantity.Value{}, false
+}
+
+// fewerRules adds the rules' part of a packet's cost, and the cure, when there are many.
+func fewerRules(p *check.Pass, f *check.Finding, netns string, perPacket quantity.Value) {
+	rules := forwardRules(p, netns)
+	if rules.Below(p.Param(manyRules)) {
+		return
+	}
+	cost := rules.Times(p.Param(ruleCost)).As(quantity.Seconds).Named("time to walk the rules, estimated")
+	f.Evidence = append(f.Evidence, rules, cost)
+	f.Remedies = append(f.Remedies, check.Remedy{
+		Action: fmt.Sprintf("Replace the %s by lookups in a set or map, and accept established connections first.", rules.Text()),
+		Command: "nft insert rule inet filter forward ct state established,related accept; " +
+			"iptables: ipset, and the same rule first",
+		Risk: "The order of rules decides what is let through: test the new set on a copy of the rules.",
+		Effect: fmt.Sprintf("softirq time per packet from %s to a few µs, as walking the rules is estimated at %s",
+			perPacket.Text(), cost.Text()),
+	})
+}
+
+// window gives the longest time that packet counters cover.
+func window(p *check.Pass) quantity.Value {
+	_, seconds, _ := rise("", p.Counter(metric.SoftnetProcessed))
+	return seconds
+}

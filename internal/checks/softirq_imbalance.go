@@ -1,0 +1,88 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	imbalanceHot = &check.Param{
+		Name: "hot-softirq", Default: 0.5, Unit: quantity.Ratio,
+		Why: "below half of one CPU an uneven share costs nobody anything; a healthy loopback server has 30 % on each",
+	}
+	imbalanceShare = &check.Param{
+		Name: "over-fair", Default: 1.5, Unit: "times",
+		Why: "with two CPUs it means 75 % against 25 %; nearer to the fair share there is little to move",
+	}
+	imbalanceFull = &check.Param{
+		Name: "full-softirq", Default: 0.7, Unit: quantity.Ratio,
+		Why: "ticks miss short bursts: a CPU at 70 % over seconds is at 100 % for many milliseconds, which is when packets wait",
+	}
+	imbalanceBusy = &check.Param{
+		Name: "full-busy", Default: 0.95, Unit: quantity.Ratio,
+		Why: "a CPU that is busy all the time makes packets wait for the program or the program for packets",
+	}
+)
+
+var softirqImbalance = &check.Check{
+	Name:  "softirq-imbalance",
+	Stage: check.Path,
+	Doc: `One CPU handles most packets
+
+Packets, timers and block completions are finished in softirq. When most of that work lands on one CPU, that CPU is
+the limit while the others rest. The check compares softirq *time*: the busiest CPU's share of all softirq time
+against its fair share, one over the number of CPUs.
+
+It looks only at a CPU that spends more than half its time in softirq. Counts of softirqs do not serve: two idle CPUs
+differ by any factor, and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly anything
+left, else a fact. A host with one CPU has no imbalance.
+
+Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
+packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
+	URL:      "https://docs.kernel.org/networking/scaling.html",
+	Needs:    []metric.Metric{metric.CPUSeconds},
+	Uses:     []metric.Metric{metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets},
+	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, busyEnough},
+	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad},
+	Run:      runSoftirqImbalance,
+}
+
+func runSoftirqImbalance(p *check.Pass) error {
+	each, all, err := cpuTimes(p)
+	if err != nil {
+		return err
+	}
+	hot, others := hottestSoftirq(each)
+	p.Read(hot.softirq())
+	total := all.time("softirq time of all CPUs", "softirq")
+	if len(others) == 0 || total.Below(p.Param(busyEnough)) || !hot.softirq().Above(p.Param(imbalanceHot)) {
+		return nil
+	}
+	share := hot.time("softirq", "softirq").Per(total).Named("share of all softirq time that %s has", hot.name())
+	fair := quantity.Of("", 1, quantity.CPUs).Per(quantity.Of("", float64(len(each)), quantity.CPUs)).Named("fair share")
+	if share.Per(fair).As(imbalanceShare.Unit).Below(p.Param(imbalanceShare)) {
+		return nil
+	}
+	f := check.Finding{
+		Subject:  cpuSubject(hot.id),
+		Severity: check.Info,
+		Summary: fmt.Sprintf("%s has %s of all softirq time (fair: %s) and spends %s of its time in it", hot.name(), share.Text(),
+			fair.Text(), hot.softirq().Text()),
+		Evidence: []quantity.Value{share, fair, hot.softirq(), hot.load(), medianSoftirq(others)},
+		Remedies: []check.Remedy{spreadReceive(p, hot, each, all)},
+		Placebos: []string{backlogPlacebo},
+		Disproof: "mpstat -P ALL 1: if %soft is even over the CPUs, or the CPU is mostly idle, this is wrong.",
+	}
+	if hot.softirq().AtLeast(p.Param(imbalanceFull)) || hot.load().AtLeast(p.Param(imbalanceBusy)) {
+		f.Severity = check.Warning
+	}
+	if processed, _, ok := softnetOn(p, hot.id); !ok || processed.Number() == 0 {
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "no packet counts of this CPU were recorded: the softirqs may be timers or block completions")
+	}
+	p.Report(f)
+	return nil
+}

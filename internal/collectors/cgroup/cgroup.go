@@ -1,0 +1,148 @@
+// Package cgroup collects limits, throttling, use and pressure of the control groups above the target, v1 and v2.
+//
+// A limit of any ancestor binds, so every level is read, from the target's own group (level 0) up to the root. In v1 each
+// controller has a tree of its own, whose paths and depths may differ: levels count within it. A controller is in
+// one tree only, so on a host with both versions each is read where it is.
+//
+// When the whole host is the target, the groups with a CPU quota are read instead, wherever they are, with an
+// empty level.
+package cgroup
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Collectors lists this package's collectors.
+func Collectors() []collect.Collector {
+	return []collect.Collector{{
+		Name:     "cgroup",
+		Doc:      "Limits, throttling, use and pressure of the target's control groups at every level; of the host, the groups with a CPU quota.",
+		Overhead: "0.2 ms a level and sample; for the whole host 60 µs a group with a quota, and 20 µs a group every 10 s to find those",
+		Provides: provides(),
+		Open:     open,
+	}}
+}
+
+func provides() []metric.Metric { return append(cpuMetrics(), otherMetrics()...) }
+
+// cpuMetrics are read for the groups of the host, too.
+func cpuMetrics() []metric.Metric {
+	return append(bandwidthMetrics(), metric.CgroupShares, metric.CgroupCPU)
+}
+
+func otherMetrics() []metric.Metric {
+	return []metric.Metric{
+		metric.CgroupCpuset, metric.CgroupMemory, metric.CgroupWorkingSet, metric.CgroupMemoryLimit, metric.CgroupOOMKills,
+		metric.CgroupMemoryMax, metric.CgroupPIDs, metric.CgroupPIDsLimit, metric.CgroupPressure,
+	}
+}
+
+func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+	if env.Target.Kind == host.KindHost {
+		return openHost(ctx, env.Host)
+	}
+	if len(env.Target.Cgroups) == 0 {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the cgroup file systems where perfdoctor runs",
+			"no control group of the target can be seen%s", whyHidden(env.Target.Notes))
+	}
+	return &source{levels: env.Target.Cgroups, reader: newReader()}, nil
+}
+
+// whyHidden quotes the note that resolving the target left about its groups.
+func whyHidden(notes []string) string {
+	for _, n := range notes {
+		if strings.Contains(n, "cgroup") {
+			return ": " + n
+		}
+	}
+	return ""
+}
+
+// source reads the groups of a target.
+type source struct {
+	levels []host.CgroupLevel
+	reader *reader
+}
+
+// Close has nothing to do: the files are opened, read and closed in each sample.
+func (s *source) Close() error { return nil }
+
+// Sample appends one sample.
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
+	r := s.reader
+	r.begin(a)
+	for _, c := range controllers() {
+		groups, version := groupsOf(s.levels, c)
+		if len(groups) == 0 {
+			r.noTree(c)
+			continue
+		}
+		for _, g := range groups {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if version == 1 {
+				c.v1(r, g)
+			} else {
+				c.v2(r, g)
+			}
+		}
+	}
+	r.report(provides())
+	return nil
+}
+
+// group is one control group in the tree of one controller.
+type group struct {
+	path, level string // labels
+	dir         string
+}
+
+// controller says how to read what one controller tells.
+type controller struct {
+	name    string
+	joined  string // the v1 controller it is often mounted with, and then listed under
+	v1, v2  func(*reader, group)
+	metrics []metric.Metric
+}
+
+func controllers() []controller {
+	return []controller{
+		{
+			name: "cpu", v1: (*reader).bandwidthV1, v2: (*reader).bandwidthV2,
+			metrics: append(bandwidthMetrics(), metric.CgroupShares),
+		},
+		{name: "cpuacct", joined: "cpu", v1: (*reader).usageV1, v2: (*reader).usageV2, metrics: []metric.Metric{metric.CgroupCPU}},
+		{name: "cpuset", v1: (*reader).cpusetV1, v2: (*reader).cpusetV2, metrics: []metric.Metric{metric.CgroupCpuset}},
+		{name: "memory", v1: (*reader).memoryV1, v2: (*reader).memoryV2, metrics: []metric.Metric{
+			metric.CgroupMemory, metric.CgroupWorkingSet, metric.CgroupMemoryLimit, metric.CgroupOOMKills, metric.CgroupMemoryMax,
+		}},
+		{name: "pids", v1: (*reader).pids, v2: (*reader).pids, metrics: []metric.Metric{metric.CgroupPIDs, metric.CgroupPIDsLimit}},
+		// v1 has no pressure per group; where v2 is mounted beside it, it has, whatever controllers it has.
+		{name: "pressure", v2: (*reader).pressure, metrics: []metric.Metric{metric.CgroupPressure}},
+	}
+}
+
+// groupsOf gives the levels in the tree that the controller is in. A controller in a v1 tree is not in v2
+// (Documentation/admin-guide/cgroup-v2.rst, Mounting).
+func groupsOf(levels []host.CgroupLevel, c controller) (groups []group, version int) {
+	for _, name := range []string{c.name, c.joined, ""} {
+		for _, l := range levels {
+			if l.Controller == name && (l.Version == 2) == (name == "") {
+				groups = append(groups, group{path: l.Path, level: strconv.Itoa(len(groups)), dir: l.Dir})
+				version = l.Version
+			}
+		}
+		if len(groups) > 0 {
+			break
+		}
+	}
+	return groups, version
+}

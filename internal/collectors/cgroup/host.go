@@ -1,0 +1,164 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+const (
+	// maxLimited bounds the groups with series: a node runs a few hundred pods.
+	maxLimited = 500
+	// maxGroups bounds the walk: 20 µs each, so 100 ms of the half second a sample may take.
+	maxGroups = 5000
+	// walkEvery is how often new groups are looked for; the others are read in every sample.
+	walkEvery = 10 * time.Second
+)
+
+// hostSource reads all groups of the host that have a CPU quota.
+type hostSource struct {
+	reader  *reader
+	cpu     root
+	usage   root // where the CPU time is, in v1 often another tree with the same paths
+	limited []string
+	walked  time.Time
+	beyond  int // groups past maxLimited
+	unseen  bool
+}
+
+// root is the top of one tree.
+type root struct {
+	dir     string
+	version int
+}
+
+// openHost finds the trees through perfdoctor's own groups: all levels end at the root.
+func openHost(ctx context.Context, h *host.Host) (collect.Source, error) {
+	link, err := os.Readlink(filepath.Join(h.Proc, "self"))
+	if err != nil {
+		return nil, err
+	}
+	self, err := strconv.Atoi(link)
+	if err != nil {
+		return nil, fmt.Errorf("%s/self: %w", h.Proc, err)
+	}
+	own, err := h.Resolve(ctx, host.Selector{PID: self})
+	if err != nil {
+		return nil, fmt.Errorf("find the cgroup trees: %w", err)
+	}
+	s := &hostSource{reader: newReader()}
+	all := controllers()
+	if s.cpu = rootOf(own.Cgroups, all[0]); s.cpu.dir == "" {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the cgroup file systems where perfdoctor runs",
+			"no tree of control groups with the cpu controller can be seen%s", whyHidden(own.Notes))
+	}
+	s.usage = rootOf(own.Cgroups, all[1])
+	return s, nil
+}
+
+func rootOf(levels []host.CgroupLevel, c controller) root {
+	groups, version := groupsOf(levels, c)
+	if len(groups) == 0 {
+		return root{}
+	}
+	return root{groups[len(groups)-1].dir, version}
+}
+
+// Close has nothing to do.
+func (s *hostSource) Close() error { return nil }
+
+// Sample appends one sample.
+func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
+	if s.walked.IsZero() || time.Since(s.walked) >= walkEvery {
+		if err := s.walk(ctx); err != nil {
+			return err
+		}
+		s.walked = time.Now()
+	}
+	a.Lost(s.beyond, fmt.Sprintf("groups with a CPU quota beyond the first %d", maxLimited))
+	if s.unseen {
+		a.Lost(1, fmt.Sprintf("search for groups with a CPU quota, given up after %d groups", maxGroups))
+	}
+	for _, m := range otherMetrics() {
+		a.Missing(m, recording.StatusUnsupported, "it is read for a target only, and the whole host was diagnosed",
+			"name a target with --pid, --comm, --cgroup or --container")
+	}
+	s.reader.begin(a)
+	for _, path := range s.limited {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.readGroup(path)
+	}
+	s.reader.report(cpuMetrics())
+	return nil
+}
+
+func (s *hostSource) readGroup(path string) {
+	g := group{path: path, dir: s.cpu.dir + path}
+	if s.cpu.version == 2 {
+		s.reader.bandwidthV2(g)
+		s.reader.usageV2(g)
+		return
+	}
+	s.reader.bandwidthV1(g)
+	if g.dir = s.usage.dir + path; s.usage.version == 1 {
+		s.reader.usageV1(g)
+	}
+}
+
+// walk looks for groups with a quota, the upper ones first.
+func (s *hostSource) walk(ctx context.Context) error {
+	s.limited, s.beyond, s.unseen = nil, 0, false
+	queue := []string{""}
+	for n := 0; n < len(queue); n++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if n >= maxGroups {
+			s.unseen = true
+			return nil
+		}
+		path := queue[n]
+		if s.hasQuota(path) {
+			if len(s.limited) < maxLimited {
+				s.limited = append(s.limited, path)
+			} else {
+				s.beyond++
+			}
+		}
+		entries, err := os.ReadDir(s.cpu.dir + path)
+		if err != nil {
+			continue // removed meanwhile, or delegated and closed to this user
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				queue = append(queue, path+"/"+e.Name())
+			}
+		}
+	}
+	slices.Sort(s.limited)
+	return nil
+}
+
+func (s *hostSource) hasQuota(path string) bool {
+	file, none := "/cpu.cfs_quota_us", "-1"
+	if s.cpu.version == 2 {
+		file, none = "/cpu.max", "max"
+	}
+	b, err := host.ReadFile(s.cpu.dir+path+file, s.reader.buf)
+	if err != nil {
+		return false
+	}
+	s.reader.buf = b
+	return !strings.HasPrefix(string(b), none)
+}

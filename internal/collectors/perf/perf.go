@@ -1,0 +1,445 @@
+// Package perf counts hardware and software events with perf_event_open(2): of the target's threads, or, when the whole host
+// is the target, of all its CPUs. Not both at once, as they would share the CPU's few counters.
+//
+// An event that this machine or user cannot count has no series but says why in perf_events_unavailable_info. What is
+// counted at all is chosen by what it costs the target: see groupsFor.
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/perfevent"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+const (
+	// busySwitches is the rate of context switches of the whole host from which on only the hardware's core events are counted
+	// for a target. A switch of a counted thread costs it 2.1 µs for the software events alone (package perfevent), so this
+	// rate is at most 2 % of one CPU.
+	busySwitches = 10_000
+	// manyThreads is from where on there are fewer groups, too: each event of each thread is a descriptor, 18 in all.
+	manyThreads = 200
+	// maxProcesses bounds the processes counted: opening one takes 0.1 ms and more. A build starts thousands.
+	maxProcesses = 200
+	// rateWindow is how long the rate of context switches is looked at before anything is opened; other collectors open meanwhile.
+	rateWindow = 20 * time.Millisecond
+)
+
+// Collectors lists this package's collectors.
+func Collectors() []collect.Collector {
+	return []collect.Collector{{
+		Name: "perf-events",
+		Doc:  "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters can be had.",
+		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 0.1 ms to open a process; the target pays 2 µs a context switch of " +
+			"its own, and only hardware counters are left above " + strconv.Itoa(busySwitches) + " switches a second",
+		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
+		Open:     open,
+	}}
+}
+
+func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+	if env.Target.Kind == host.KindHost {
+		return openHost(env.Host)
+	}
+	if env.Host.Proc != "/proc" {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "run perfdoctor in the host's pid namespace",
+			"pids in %s may not be those of perf_event_open, which knows perfdoctor's own pid namespace", env.Host.Proc)
+	}
+	s := newSource(metric.ScopeTarget)
+	s.env = env
+	rate, err := switchRate(ctx, env.Host)
+	if err != nil {
+		return nil, err
+	}
+	s.groups, s.leftOut = groupsFor(rate, threadsOf(ctx, env))
+	if err := s.openMembers(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func openHost(h *host.Host) (collect.Source, error) {
+	path := filepath.Join(h.Sys, "devices/system/cpu/online")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := parseCPUList(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	set, err := perfevent.OpenHost(cpus)
+	if err != nil {
+		return nil, err
+	}
+	s := newSource(metric.ScopeHost)
+	s.sets[0] = set
+	return s, nil
+}
+
+// groupsFor chooses what to count, nil for all, and says why the rest is not.
+func groupsFor(switches float64, threads int) (groups []perfevent.Group, leftOut string) {
+	switch {
+	case switches > busySwitches:
+		return []perfevent.Group{perfevent.Core}, fmt.Sprintf("left out to spare the target: this host switches threads %.0f times a "+
+			"second, and each event makes a switch dearer (bound: %d)", switches, busySwitches)
+	case threads > manyThreads:
+		return []perfevent.Group{perfevent.Core, perfevent.Software}, fmt.Sprintf("left out to spare descriptors: the target has %d "+
+			"threads (bound: %d)", threads, manyThreads)
+	}
+	return nil, ""
+}
+
+func threadsOf(ctx context.Context, env collect.Env) (n int) {
+	list, err := env.Host.Members(ctx, env.Target)
+	if err != nil {
+		return 0 // the target has ended: opening it says so
+	}
+	for _, p := range list {
+		n += p.Threads
+	}
+	return n
+}
+
+// switchRate gives the context switches a second of the host.
+func switchRate(ctx context.Context, h *host.Host) (float64, error) {
+	path := filepath.Join(h.Proc, "stat")
+	before, began, err := readSwitches(path)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(rateWindow):
+	}
+	after, ended, err := readSwitches(path)
+	if err != nil {
+		return 0, err
+	}
+	return float64(after-before) / ended.Sub(began).Seconds(), nil
+}
+
+func readSwitches(path string) (uint64, time.Time, error) {
+	at := time.Now()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, at, err
+	}
+	n, err := parseSwitches(string(b))
+	if err != nil {
+		return 0, at, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, at, nil
+}
+
+// parseSwitches finds the line "ctxt" of /proc/stat (fs/proc/stat.c).
+func parseSwitches(text string) (uint64, error) {
+	for line := range strings.Lines(text) {
+		if n, ok := strings.CutPrefix(line, "ctxt "); ok {
+			return strconv.ParseUint(strings.TrimSpace(n), 10, 64)
+		}
+	}
+	return 0, errors.New("no line ctxt")
+}
+
+// maxCPU is above the largest NR_CPUS of any architecture, 8192 (arch/x86/Kconfig).
+const maxCPU = 1 << 14
+
+// parseCPUList reads "0-3,8" (lib/bitmap.c, bitmap_print_to_pagebuf).
+func parseCPUList(text string) (cpus []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err1 := strconv.ParseUint(low, 10, 32)
+		last, err2 := strconv.ParseUint(high, 10, 32)
+		if err1 != nil || err2 != nil || last < first || last >= maxCPU || len(cpus) >= maxCPU {
+			return nil, fmt.Errorf("bad CPU list %.40q", text)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, int(cpu))
+		}
+	}
+	return cpus, nil
+}
+
+// unavailable is why an event has no series.
+type unavailable struct {
+	reason string
+	denied bool
+}
+
+// targetEvents are all that can be counted of threads.
+func targetEvents() []perfevent.Event {
+	return []perfevent.Event{
+		perfevent.Cycles, perfevent.Instructions, perfevent.Branches, perfevent.BranchMisses, perfevent.CacheReferences,
+		perfevent.CacheMisses, perfevent.StalledCyclesFront, perfevent.StalledCyclesBack, perfevent.DTLBLoadMisses,
+		perfevent.TaskClock, perfevent.ContextSwitches, perfevent.CPUMigrations, perfevent.MinorFaults, perfevent.MajorFaults,
+	}
+}
+
+// total is what was counted of one event.
+type total struct {
+	value            float64
+	enabled, running uint64 // ns
+}
+
+// source counts one scope. Its maps are by pid (0 for the CPUs) and by event.
+type source struct {
+	scope   string
+	env     collect.Env
+	groups  []perfevent.Group
+	leftOut string // why not all groups are counted
+	sets    map[int]*perfevent.Set
+	fresh   map[int]bool // sets opened since the last sample
+	opened  bool         // the processes that were there at first are
+	ended   map[perfevent.Event]total
+	said    map[string]bool // what was said to be unavailable
+	counts  []perfevent.Count
+	beyond  map[int]bool // processes past maxProcesses
+	trouble error        // why a process could not be opened or read
+	samples int
+}
+
+func newSource(scope string) *source {
+	return &source{
+		scope: scope, sets: map[int]*perfevent.Set{}, fresh: map[int]bool{}, ended: map[perfevent.Event]total{},
+		said: map[string]bool{}, beyond: map[int]bool{},
+	}
+}
+
+// Close closes all counters.
+func (s *source) Close() error {
+	for _, set := range s.sets {
+		set.Close()
+	}
+	s.sets = nil
+	return nil
+}
+
+// openMembers opens the processes that have joined the target and takes leave of those that ended. Threads are inherited.
+func (s *source) openMembers(ctx context.Context) error {
+	list, err := s.env.Host.Members(ctx, s.env.Target)
+	switch {
+	case errors.Is(err, host.ErrPermission):
+		return collect.Unavailable(recording.StatusDenied, "run perfdoctor as root", "%v", err)
+	case ended(err): // what was counted until then is still there to be read
+	case err != nil:
+		return fmt.Errorf("list the target's processes: %w", err)
+	}
+	live := map[int]bool{}
+	for _, p := range list {
+		live[p.PID] = true
+	}
+	for pid := range s.sets {
+		if !live[pid] {
+			s.retire(pid)
+		}
+	}
+	for _, p := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.openProcess(p.PID)
+	}
+	s.opened = true
+	return nil
+}
+
+func ended(err error) bool {
+	return errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) || errors.Is(err, host.ErrNoSuchContainer)
+}
+
+// openProcess opens one process unless it is counted already, if need be by the set of its parent.
+func (s *source) openProcess(pid int) {
+	switch {
+	case s.sets[pid] != nil || s.beyond[pid]:
+		return
+	case s.opened && s.inherits(): // it was forked by a process that is counted with its children
+		return
+	case len(s.sets) >= maxProcesses:
+		s.beyond[pid] = true
+		return
+	}
+	set, err := perfevent.OpenProcess(pid, s.groups...)
+	if errors.Is(err, os.ErrNotExist) {
+		return // ended meanwhile
+	}
+	if err != nil {
+		s.trouble = err
+		return
+	}
+	s.sets[pid], s.fresh[pid] = set, true
+}
+
+func (s *source) inherits() bool {
+	for _, set := range s.sets {
+		return set.Children()
+	}
+	return false
+}
+
+// retire keeps the counts of a process that has ended and gives its descriptors back.
+func (s *source) retire(pid int) {
+	set := s.sets[pid]
+	s.counts, _ = set.Read(s.counts[:0]) // what can be read no more stays at its last value
+	addCounts(s.ended, s.counts)
+	set.Close()
+	delete(s.sets, pid)
+}
+
+// Sample appends the totals since the counters were opened.
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
+	if s.scope == metric.ScopeTarget {
+		if err := s.openMembers(ctx); err != nil {
+			return err
+		}
+	}
+	s.samples++
+	totals := maps.Clone(s.ended)
+	why := map[string]unavailable{}
+	for pid, set := range s.sets {
+		if s.fresh[pid] {
+			_ = set.Refresh() // threads born while it was opened; that the process has ended shows in the next listing
+			delete(s.fresh, pid)
+		}
+		var err error
+		if s.counts, err = set.Read(s.counts[:0]); err != nil {
+			s.trouble = err
+		}
+		addCounts(totals, s.counts)
+		addReasons(why, s.counts)
+		s.reportSet(a, set)
+	}
+	a.Lost(len(s.beyond), fmt.Sprintf("processes of the target not counted, beyond %d", maxProcesses))
+	s.appendTotals(a, totals, why)
+	s.addLeftOut(why, totals)
+	s.appendReasons(a, why)
+	return nil
+}
+
+func (s *source) reportSet(a *recording.Appender, set *perfevent.Set) {
+	what := map[string]string{metric.ScopeTarget: "threads", metric.ScopeHost: "CPUs"}[s.scope]
+	a.Lost(set.Truncated(), what+" not counted for want of descriptors (raise RLIMIT_NOFILE)")
+	a.Lost(set.Unsure(), what+" born while counting began, of which some may not be counted")
+	if n, _ := set.Skipped(); set.Targets() > 0 {
+		a.Lost(n, what+" that the kernel refused to count")
+	}
+}
+
+// addCounts adds up one set. An event that is in several groups counts in the first that can be opened: the same one in every
+// set and sample, as what can be opened depends on the machine and the user.
+func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
+	done := map[perfevent.Event]bool{}
+	for _, c := range counts {
+		if done[c.Event] || !opened(c) {
+			continue
+		}
+		done[c.Event] = true
+		t := totals[c.Event]
+		totals[c.Event] = total{t.value + c.Value, t.enabled + c.Enabled, t.running + c.Running}
+	}
+}
+
+// opened says whether the event could be opened, be it that no thread has run since. perfevent begins the reason with the system
+// call where it could not.
+func opened(c perfevent.Count) bool {
+	return c.Status == perfevent.Counted || c.Status == perfevent.NotCounted && !strings.HasPrefix(c.Reason, "perf_event_open")
+}
+
+// addReasons notes what the machine or the user cannot count.
+func addReasons(why map[string]unavailable, counts []perfevent.Count) {
+	counted := map[perfevent.Event]bool{}
+	for _, c := range counts {
+		event := string(c.Event)
+		switch {
+		case opened(c):
+			counted[c.Event] = true
+			delete(why, event)
+			if c.UserOnly {
+				why[event+":k"] = unavailable{reason: "only user mode is counted: run as root, grant CAP_PERFMON or set " +
+					"kernel.perf_event_paranoid below 2", denied: true}
+			}
+		case !counted[c.Event]:
+			why[event] = unavailable{c.Reason, c.Status == perfevent.Denied}
+		}
+	}
+}
+
+// appendTotals appends what was counted. An event that had no time on a counter while it should have had is unknown, not
+// zero; one of threads that did not run is zero.
+func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]total, why map[string]unavailable) {
+	counted := false
+	for event, t := range totals {
+		if t.enabled > 0 && t.running == 0 {
+			if s.samples > 1 { // at the first it may not have had its turn yet
+				why[string(event)] = unavailable{reason: "it had no time on a counter: others hold them (another perf, the NMI watchdog)"}
+			}
+			continue
+		}
+		counted = true
+		a.Counter(metric.PerfEvents, t.value, s.scope, string(event))
+		if t.enabled > 0 {
+			a.Gauge(metric.PerfRunning, float64(t.running)/float64(t.enabled), s.scope, string(event))
+		}
+	}
+	if counted {
+		return
+	}
+	for _, m := range []metric.Metric{metric.PerfEvents, metric.PerfRunning} {
+		s.missing(a, m, why)
+	}
+}
+
+// missing says why nothing was counted: the reason of one event stands for all.
+func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
+	events := slices.Sorted(maps.Keys(why))
+	switch {
+	case s.trouble != nil:
+		a.Missing(m, recording.StatusFailed, s.trouble.Error(), "")
+	case len(events) == 0: // the target has ended, which the run notices by itself
+	case why[events[0]].denied:
+		a.Missing(m, recording.StatusDenied, events[0]+": "+why[events[0]].reason, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
+	default:
+		a.Missing(m, recording.StatusUnsupported, events[0]+": "+why[events[0]].reason, "")
+	}
+}
+
+// addLeftOut notes the events that were not even tried.
+func (s *source) addLeftOut(why map[string]unavailable, totals map[perfevent.Event]total) {
+	if s.leftOut == "" || len(s.sets) == 0 {
+		return
+	}
+	for _, event := range targetEvents() {
+		_, counted := totals[event]
+		_, known := why[string(event)]
+		if !counted && !known {
+			why[string(event)] = unavailable{reason: s.leftOut}
+		}
+	}
+}
+
+// appendReasons says each thing once, as it does not change and is long.
+func (s *source) appendReasons(a *recording.Appender, why map[string]unavailable) {
+	a.None(metric.PerfUnavailable)
+	for event, u := range why {
+		if key := event + " " + u.reason; !s.said[key] {
+			s.said[key] = true
+			a.Info(metric.PerfUnavailable, s.scope, event, u.reason)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// maxMembers bounds the processes of one target: a cgroup may hold a build with thousands, and a sample of this many takes
+// about 15 ms.
+const maxMembers = 500
+
+func memberCollector() collect.Collector {
+	return collect.Collector{
+		Name:     "process",
+		Doc:      "CPU time, page faults, memory, threads, open files and age of the target's processes.",
+		Overhead: "0.1 ms a sample for a process with few threads; 1 ms when it has 256 and more; 30 µs a further process",
+		Provides: []metric.Metric{
+			metric.ProcessCPU, metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessFDs,
+			metric.ProcessFDLimit, metric.ProcessStart,
+		},
+		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
+			if env.Target.Kind == host.KindHost {
+				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessStart), nil
+			}
+			m := &memberSource{env: env, files: newFileCounter(env.Host), pageSize: float64(os.Getpagesize())}
+			return sampler(m.sample), nil
+		},
+	}
+}
+
+type memberSource struct {
+	env      collect.Env
+	files    *fileCounter
+	pageSize float64
+}
+
+func (m *memberSource) sample(ctx context.Context, a *recording.Appender) error {
+	list, err := members(ctx, m.env)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	a.Lost(len(list)-maxMembers, fmt.Sprintf("processes of the target beyond the %d with the most CPU time", maxMembers))
+	uptime, err := readUptime(m.env.Host)
+	if err != nil {
+		a.Missing(metric.ProcessStart, recording.StatusFailed, err.Error(), "")
+	}
+	m.files.begin()
+	for _, p := range busiest(list, maxMembers) {
+		m.append(ctx, a, p.Stat, uptime)
+	}
+	m.files.report(a)
+	return ctx.Err()
+}
+
+// busiest keeps the n processes with the most CPU time.
+func busiest(list []host.Process, n int) []host.Process {
+	if len(list) <= n {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(x, y host.Process) int {
+		return int(int64(cpuTicks(y.Stat)) - int64(cpuTicks(x.Stat)))
+	})
+	return list[:n]
+}
+
+func (m *memberSource) append(ctx context.Context, a *recording.Appender, st host.Stat, uptime float64) {
+	pid := strconv.Itoa(st.PID)
+	appendProcessCPU(a, st, memberTarget)
+	a.Counter(metric.ProcessFaults, float64(st.MinFlt), pid, st.Comm, "minor")
+	a.Counter(metric.ProcessFaults, float64(st.MajFlt), pid, st.Comm, "major")
+	a.Gauge(metric.ProcessRSS, float64(st.RSS)*m.pageSize, pid, st.Comm)
+	a.Gauge(metric.ProcessThreads, float64(st.Threads), pid, st.Comm)
+	if uptime > 0 {
+		a.Gauge(metric.ProcessStart, max(0, uptime-seconds(st.StartTime)), pid, st.Comm)
+	}
+	if n, ok := m.files.count(ctx, st.PID); ok {
+		a.Gauge(metric.ProcessFDs, float64(n), pid, st.Comm)
+	}
+	if limit, ok := m.files.limit(st.PID); ok {
+		a.Gauge(metric.ProcessFDLimit, limit, pid, st.Comm)
+	}
+}
+
+// readUptime gives the seconds since boot with time in suspend, as the start times of processes count them.
+func readUptime(h *host.Host) (float64, error) {
+	path := filepath.Join(h.Proc, "uptime")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	up, err := parseUptime(b)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return up, nil
+}
+
+// parseUptime reads the first number of /proc/uptime (fs/proc/uptime.c).
+func parseUptime(b []byte) (float64, error) {
+	first, _, ok := cutBlank(b)
+	up, err := strconv.ParseFloat(string(first), 64)
+	if !ok || err != nil || up <= 0 || up > maxUptime {
+		return 0, fmt.Errorf("bad uptime %.40q", b)
+	}
+	return up, nil
+}
+
+// maxUptime is a thousand years of seconds; more is no uptime, nor are Inf and NaN.
+const maxUptime = 1000 * 365 * 86400
