@@ -114,7 +114,7 @@ func reportBridge(p *check.Pass, all cpuTime, processed, forwarded, rate quantit
 // bridgeOrVeth names a device of the kinds container engines and hypervisors make, by their naming; empty when there is none.
 func bridgeOrVeth(p *check.Pass, netns string) string {
 	for _, s := range p.Counter(metric.DevicePackets, "netns", netns) {
-		for _, prefix := range []string{"docker", "br-", "br", "cni", "cbr", "podman", "virbr", "lxcbr", "lxdbr", "veth", "cali", "flannel"} {
+		for _, prefix := range []string{"docker", "br", "cni", "cbr", "podman", "virbr", "lxcbr", "lxdbr", "veth", "cali", "flannel"} {
 			if strings.HasPrefix(s.Label("device"), prefix) {
 				return s.Label("device")
 			}

@@ -42,11 +42,12 @@ Where owners cannot be read, the namespace's total is used.
 Cure: close the socket, on the error path as well (response body not read or not closed, a pool that does not test idle connections).
 A restart frees them for a while. Placebos: tcp_keepalive_time, tcp_fin_timeout, tcp_tw_reuse; none ends CLOSE_WAIT.
 Wrong if the number falls again by itself: then the program is only late.`,
-	URL:    "https://www.rfc-editor.org/rfc/rfc9293#section-3.3.2",
-	Needs:  []metric.Metric{metric.Sockets},
-	Uses:   []metric.Metric{metric.ProcessSockets, metric.ProcessFDs, metric.ProcessFDLimit, metric.DestinationSockets, metric.ListenerSockets},
-	Params: []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
-	Run:    runCloseWaitLeak,
+	URL:      "https://www.rfc-editor.org/rfc/rfc9293#section-3.3.2",
+	Needs:    []metric.Metric{metric.Sockets},
+	Uses:     []metric.Metric{metric.ProcessSockets, metric.ProcessFDs, metric.ProcessFDLimit, metric.DestinationSockets, metric.ListenerSockets},
+	Params:   []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
+	Explains: []*check.Check{fdLimit},
+	Run:      runCloseWaitLeak,
 }
 
 func runCloseWaitLeak(p *check.Pass) error {

@@ -53,11 +53,12 @@ size.
 
 Cures: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections
 alive, shorten the time_wait timeout. Disproof: conntrack -S shows no drop while the count stays level.`,
-	URL:    "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
-	Needs:  []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
-	Uses:   []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
-	Params: []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
-	Run:    runConntrackFull,
+	URL:      "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
+	Needs:    []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
+	Uses:     []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
+	Params:   []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
+	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
+	Run:      runConntrackFull,
 }
 
 // conntrackTable is one namespace's table over the window.
@@ -124,9 +125,9 @@ func conntrackSeverity(p *check.Pass, t conntrackTable) (check.Severity, string)
 	case t.filling && t.level.AtLeast(p.Param(conntrackFloor)) && !t.full.Above(p.Param(conntrackForecast)):
 		return check.Warning, "at this growth it is full in " + t.full.Text()
 	case t.dropped.Number() > 0:
-		return check.Info, "yet it drops " + t.dropped.Text() + ": clashes of new flows, not its size"
+		return check.Info, t.dropped.Text() + " are dropped: clashes of new flows"
 	case t.insertFailed.Number() > 0:
-		return check.Info, "clashes of new flows: " + t.insertFailed.Text() + " were not inserted"
+		return check.Info, t.insertFailed.Text() + " were not inserted: clashes of new flows"
 	}
 	return 0, ""
 }

@@ -37,7 +37,7 @@ Disproof: nr_throttled in cpu.stat of the named group does not rise under load.`
 	Needs:    []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled},
 	Uses:     []metric.Metric{metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline, metric.CgroupDir},
 	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
-	Explains: []*check.Check{tooManyThreads, threadsVsQuota},
+	Explains: []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow},
 	Run:      runCPUThrottled,
 }
 

@@ -40,7 +40,7 @@ or p99 does not change with the limit off.`,
 		metric.CgroupDir,
 	},
 	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
-	Explains: []*check.Check{tooManyThreads, threadsVsQuota},
+	Explains: []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow},
 	Run:      runCPUThrottledBurst,
 }
 

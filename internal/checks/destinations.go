@@ -147,11 +147,15 @@ func (c *clientPath) slope(row []float64) float64 {
 // loopback reports whether one end is a loopback address: tcp_tw_reuse=2 asks no more (tcp_twsk_unique in
 // net/ipv4/tcp_ipv4.c).
 func (c *clientPath) loopback() bool {
-	return isLoopback(c.source) || isLoopback(hostOf(c.destination))
+	return isLoopback(c.source) || isLoopback(c.destination)
 }
 
-func isLoopback(addr string) bool {
-	a, err := netip.ParseAddr(strings.Trim(addr, "[]"))
+// isLoopback reports whether an address, or the address of an endpoint with its port, is of the host itself.
+func isLoopback(endpoint string) bool {
+	if ap, err := netip.ParseAddrPort(endpoint); err == nil {
+		return ap.Addr().Unmap().IsLoopback()
+	}
+	a, err := netip.ParseAddr(strings.Trim(endpoint, "[]"))
 	return err == nil && a.Unmap().IsLoopback()
 }
 

@@ -2,12 +2,10 @@ package checks
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // ipcUnit is what instructions over cycles give.
@@ -63,7 +61,7 @@ costs memory. Placebo: a higher clock frequency, which waits faster.
 Disproof: the same load at an earlier, faster time had the same ratio.`,
 	URL:    "https://man7.org/linux/man-pages/man2/perf_event_open.2.html",
 	Needs:  []metric.Metric{metric.PerfEvents},
-	Uses:   []metric.Metric{metric.PerfRunning, metric.ProcessCPU},
+	Uses:   []metric.Metric{metric.PerfRunning, metric.PerfUnavailable, metric.ProcessCPU},
 	Params: []*check.Param{paramIPC, paramIPCLow, paramIPCBusy, paramIPCHarm, paramIPCUser, paramRunningShare},
 	Run:    runIPCLow,
 }
@@ -110,16 +108,18 @@ func countersOf(p *check.Pass) (*hardwareCounters, error) {
 	return nil, noPMU(p)
 }
 
-// noPMU gives the collector's own reason where it has one: software events may be recorded though the hardware's are
-// not.
+// noPMU gives the collector's own reason: software events may be recorded though the hardware's are not.
 func noPMU(p *check.Pass) error {
-	name := metric.PerfEvents.Describe().Name
-	i := slices.IndexFunc(p.Meta.Unsupported, func(m recording.Missing) bool { return m.Metric == name })
-	if i >= 0 {
-		return check.NotAssessed(p.Meta.Unsupported[i].Remedy, "%s", p.Meta.Unsupported[i].Reason)
+	const remedy = "run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
+	for _, event := range []string{"cycles", "instructions"} {
+		for _, u := range p.Info(metric.PerfUnavailable, "event", event) {
+			return check.NotAssessed(remedy, "%s cannot be counted: %s", event, u.Label("reason"))
+		}
 	}
-	return check.NotAssessed("run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU",
-		"instructions, cycles and task-clock were not all counted")
+	if reason, fix := p.Why(metric.PerfEvents); !p.Recorded(metric.PerfEvents) {
+		return check.NotAssessed(fix, "%s", reason)
+	}
+	return check.NotAssessed(remedy, "instructions, cycles and task-clock were not all counted")
 }
 
 func (h *hardwareCounters) has(event string) bool { _, ok := h.events[event]; return ok }

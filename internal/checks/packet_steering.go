@@ -10,20 +10,28 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 )
 
-// busiestReceiver finds the device that received most packets, loopback apart, and the namespace it is in.
-func busiestReceiver(p *check.Pass) (device, netns string) {
+// busiestReceiver finds the device of a namespace that received most packets, loopback apart.
+func busiestReceiver(p *check.Pass, netns string) (device string) {
 	most := 0.0
-	for _, s := range p.Counter(metric.DevicePackets, "direction", "receive") {
+	for _, s := range p.Counter(metric.DevicePackets, "netns", netns, "direction", "receive") {
 		if n, ok := s.Increase(); ok && n > most && s.Label("device") != "lo" {
-			most, device, netns = n, s.Label("device"), s.Label("netns")
+			most, device = n, s.Label("device")
 		}
 	}
-	return device, netns
+	return device
+}
+
+// hostNetNS is the value of the netns label for the namespace that has the real devices.
+func hostNetNS(p *check.Pass) string {
+	if p.Meta.Target.OwnNetNS {
+		return metric.NetNSHost
+	}
+	return metric.NetNSTarget
 }
 
 // spreadReceive is the cure for packets that arrive on one CPU: receive packet steering (Documentation/networking/scaling.rst).
-func spreadReceive(p *check.Pass, hot cpuTime, each []cpuTime, all cpuTime) check.Remedy {
-	device, netns := busiestReceiver(p)
+func spreadReceive(p *check.Pass, netns string, hot cpuTime, each []cpuTime, all cpuTime) check.Remedy {
+	device := busiestReceiver(p, netns)
 	action := "Spread the receive work over more CPUs with receive packet steering (RPS), or with more hardware queues (ethtool -L)"
 	if device == "" {
 		device = "DEVICE"

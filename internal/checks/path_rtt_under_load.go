@@ -69,7 +69,7 @@ func runPathRTTUnderLoad(p *check.Pass) error {
 		d := s.Label("destination")
 		least := p.Gauge(metric.DestinationMin, "destination", d)
 		samples := quantity.Of("samples", float64(len(s.Points)), rttSamples.Unit)
-		if isLoopback(hostOf(d)) || len(least) == 0 || least[0].Min() <= 0 || samples.Below(p.Param(rttSamples)) {
+		if isLoopback(d) || len(least) == 0 || least[0].Min() <= 0 || samples.Below(p.Param(rttSamples)) {
 			continue
 		}
 		seen++

@@ -32,7 +32,7 @@ Wrong if connect() fails never and the rate rises further under more load.`,
 	Needs:    portNeeds(),
 	Uses:     portUses(),
 	Params:   []*check.Param{paramCeilingWarn, paramPortsFull},
-	Explains: []*check.Check{localPortExhaustion, portSearchCliff, noKeepalive, timeWaitOverflow, cpuInSystem},
+	Explains: []*check.Check{localPortExhaustion, portSearchCliff, noKeepalive, timeWaitOverflow, cpuInSystem, tooManyThreads},
 	Run:      runShortConnectionCeiling,
 }
 

@@ -54,7 +54,7 @@ gateway. If it is fast while the loaded host is slow, the gateway is not the cau
 		metric.DevicePackets,
 	},
 	Params:   []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
-	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad},
+	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSNATSingleCore,
 }
 
@@ -94,9 +94,9 @@ func runSNATSingleCore(p *check.Pass) error {
 			f.Severity = check.Critical
 		}
 	}
-	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time, others %s; %s at %s each, ceiling %s",
-		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), perPacket.Text(), ceiling.Text())
-	f.Remedies = append(f.Remedies, spreadReceive(p, hot, each, all))
+	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time (others %s); %s, ceiling %s",
+		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), ceiling.Text())
+	f.Remedies = append(f.Remedies, spreadReceive(p, netns, hot, each, all))
 	fewerRules(p, &f, netns, perPacket)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: "Drop the address translation where a route back would do, or give the busiest clients an egress of their own.",

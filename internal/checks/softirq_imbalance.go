@@ -72,7 +72,7 @@ func runSoftirqImbalance(p *check.Pass) error {
 		Summary: fmt.Sprintf("%s has %s of all softirq time (fair: %s) and spends %s of its time in it", hot.name(), share.Text(),
 			fair.Text(), hot.softirq().Text()),
 		Evidence: []quantity.Value{share, fair, hot.softirq(), hot.load(), medianSoftirq(others)},
-		Remedies: []check.Remedy{spreadReceive(p, hot, each, all)},
+		Remedies: []check.Remedy{spreadReceive(p, hostNetNS(p), hot, each, all)},
 		Placebos: []string{backlogPlacebo},
 		Disproof: "mpstat -P ALL 1: if %soft is even over the CPUs, or the CPU is mostly idle, this is wrong.",
 	}

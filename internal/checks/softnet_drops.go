@@ -62,7 +62,7 @@ drops come in bursts; before a slow CPU it turns loss into delay. Disproof: the 
 	Params: []*check.Param{
 		softnetShare, softnetCritical, softnetLeast, softnetSustained, softnetIntervals, softnetBurst, softnetSqueeze,
 	},
-	Explains: []*check.Check{nicDrops},
+	Explains: []*check.Check{nicDrops, retransmits, synRetransmits, synSentPileup},
 	Run:      runSoftnetDrops,
 }
 
@@ -138,7 +138,7 @@ func addBacklog(p *check.Pass, f *check.Finding, cpu string, processed quantity.
 		f.Remedies = []check.Remedy{longerBacklog(backlog[0].Last(), perPacket)}
 		return
 	}
-	f.Remedies = []check.Remedy{spreadReceive(p, t, each, all)}
+	f.Remedies = []check.Remedy{spreadReceive(p, hostNetNS(p), t, each, all)}
 	f.Placebos = []string{backlogPlacebo}
 }
 

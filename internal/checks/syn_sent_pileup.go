@@ -44,7 +44,7 @@ Wrong if the sockets in SYN_SENT change within a round trip (ss -tno state syn-s
 	Uses: []metric.Metric{metric.SynSentRetrans, metric.TCPSynRetrans, metric.DestinationYoungTW, metric.TCPActiveOpens,
 		metric.DestinationRTT, metric.ListenOverflows, metric.ListenerQueue, metric.Sockets, metric.DestinationOwner},
 	Params:   []*check.Param{paramPileupSockets, paramPileupFactor, paramPileupRTT},
-	Explains: []*check.Check{synRetransmits},
+	Explains: []*check.Check{synRetransmits, tooManyThreads},
 	Run:      runSynSentPileup,
 }
 

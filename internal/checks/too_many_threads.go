@@ -48,11 +48,12 @@ leaves CPUs idle while its threads wait for I/O.
 Placebo: more threads; a higher priority.
 Disproof: the run-queue wait stays with fewer threads: then other processes take
 the CPUs.`,
-	URL:    "https://docs.kernel.org/scheduler/sched-stats.html",
-	Needs:  []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
-	Uses:   []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset},
-	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
-	Run:    runTooManyThreads,
+	URL:      "https://docs.kernel.org/scheduler/sched-stats.html",
+	Needs:    []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
+	Uses:     []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset},
+	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
+	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
+	Run:      runTooManyThreads,
 }
 
 func runTooManyThreads(p *check.Pass) error {

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/process"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
@@ -14,6 +16,6 @@ import (
 // All lists them in the order in which they are opened and reported.
 func All() []collect.Collector {
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), network.Collectors(), sockets.Collectors(),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
 	)
 }

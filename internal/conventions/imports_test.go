@@ -81,7 +81,11 @@ var table = []row{
 		pkg: "internal/scenario", may: []string{"internal/collect", "internal/check"},
 		why: "a fault, and the findings expected of it",
 	},
-	{pkg: "internal/lab", why: "sick hosts for tests and the demo; it must not know what will be found: leaf"},
+	{
+		pkg: "internal/lab", may: []string{"internal/testenv"},
+		why: "sick hosts for tests and the demo; it must not know what will be found, only whether a test may be skipped",
+	},
+	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{pkg: "internal/testenv", why: "what a test needs of its machine: leaf"},
 	{pkg: "internal/conventions", why: "these tests read source code only: leaf"},
 }

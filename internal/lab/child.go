@@ -216,18 +216,22 @@ func (t *tail) String() string {
 	return t.buf.String()
 }
 
-// RunIfChild runs a load and exits when this process was started by [Host.StartChild], and else does nothing. It
-// belongs first in TestMain.
-func RunIfChild() {
+// RunIfChild runs a load when this process was started by [Host.StartChild], and else does nothing. It belongs first in
+// main or TestMain, which must then exit with the code:
+//
+//	if code, child := lab.RunIfChild(); child {
+//		os.Exit(code)
+//	}
+func RunIfChild() (code int, child bool) {
 	options, ok := os.LookupEnv(childEnv)
 	if !ok {
-		return
+		return 0, false
 	}
 	if err := runChild(options); err != nil {
 		fmt.Fprintln(os.Stderr, "lab child:", err)
-		os.Exit(1)
+		return 1, true
 	}
-	os.Exit(0)
+	return 0, true
 }
 
 // reportEvery bounds the age of a report: ten writes a second do not disturb a measurement.

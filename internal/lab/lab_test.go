@@ -20,7 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	RunIfChild()
+	if code, child := RunIfChild(); child {
+		os.Exit(code)
+	}
 	os.Exit(m.Run())
 }
 

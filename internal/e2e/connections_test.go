@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+func TestFullAcceptQueue(t *testing.T) {
+	_, client, server := pair(t)
+	listener, err := server.StartServer(serverAddr, lab.ServeOptions{Backlog: 8, AcceptRate: 10})
+	must(t, err)
+	_, err = client.StartClient(serverAddr, lab.ClientOptions{
+		Concurrency: 64, CloseFirst: true, Requests: 1, Duration: time.Minute,
+	})
+	must(t, err)
+	time.Sleep(time.Second) // the first SYNs are repeated
+	d := diagnose(t, "--pid", pid(listener))
+	d.check(t, want{
+		verdict: []string{"accept-queue-overflow"}, severity: []string{"critical"}, subject: ":9000",
+		text: []string{pid(listener), "backlog 8"}, forbidden: portChecks,
+	})
+}
+
+// TestBlackHole drops each SYN before the listener's queue: the same wait for the client, another cause.
+func TestBlackHole(t *testing.T) {
+	_, client, server := pair(t)
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{})
+	must(t, err)
+	must(t, server.DropSYN(9000))
+	child, err := client.StartClient(serverAddr, lab.ClientOptions{Concurrency: 64, CloseFirst: true, Duration: time.Minute})
+	must(t, err)
+	time.Sleep(1200 * time.Millisecond) // the first repeat of a SYN comes after 1 s
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"syn-sent-pileup"}, subject: serverAddr, text: []string{pid(child)},
+		forbidden: append([]string{"accept-queue-overflow"}, portChecks...),
+	})
+}
+
+// conntrackFill is the part of the table to fill: above the level of a warning, below 95 % at which the kernel evicts.
+const conntrackFill = 0.85
+
+// TestConntrackFull fills the table of one namespace up to the machine's own limit, which it leaves as it is.
+func TestConntrackFull(t *testing.T) {
+	l, gateway, far := pair(t)
+	must(t, gateway.Masquerade("eth0")) // connections are tracked from the first rule that asks for it
+	must(t, gateway.Route("10.92.0.0/16", "10.91.0.2"))
+	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep})
+	must(t, err)
+	limit := readNumber(t, "/proc/sys/net/netfilter/nf_conntrack_max")
+	if limit > 1<<20 {
+		t.Skipf("nf_conntrack_max is %d here: filling it would take %d MB of the kernel's memory", limit, limit*320>>20)
+	}
+	must(t, gateway.Do(func() error { return udpFlows(int(conntrackFill * float64(limit))) }))
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"conntrack-full"},
+		text:    []string{strconv.Itoa(limit), "nf_conntrack_max"}, forbidden: append([]string{"syn-sent-pileup"}, portChecks...),
+	})
+	_, _ = l, far
+}
+
+func readNumber(t *testing.T, path string) int {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	must(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	must(t, err)
+	return n
+}
+
+// udpFlows sends one datagram each to n addresses and ports of 10.92.0.0/16, where nobody is: n flows, of one socket.
+func udpFlows(n int) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	const portsEach = 60_000
+	for i := range n {
+		to := unix.SockaddrInet4{Addr: [4]byte{10, 92, 0, byte(1 + i/portsEach)}, Port: 1024 + i%portsEach}
+		if err := unix.Sendto(fd, nil, 0, &to); err != nil {
+			return fmt.Errorf("flow %d of %d: %w", i, n, err)
+		}
+	}
+	return nil
+}
+
+func TestFDLeak(t *testing.T) {
+	l := lab.ForTest(t)
+	host := newHost(t, l, "host")
+	child, err := host.StartChild(nil, lab.ChildOptions{
+		Mode: lab.ModeOpenFDs, Duration: time.Minute, FDs: lab.FDOptions{Count: 600, PerSecond: 30, Limit: 300},
+	})
+	must(t, err)
+	eventually(t, "files open", 10*time.Second, func() bool { return child.Stats().Units > 100 })
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"fd-limit"}, subject: pid(child), text: []string{"300 files"}, forbidden: []string{"close-wait-leak"},
+	})
+}
+
+func TestCloseWaitLeak(t *testing.T) {
+	_, client, server := pair(t)
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
+	must(t, err)
+	child, err := client.StartChild(nil, lab.ChildOptions{
+		Mode: lab.ModeCloseWait, Addr: serverAddr, Duration: time.Minute, Client: lab.ClientOptions{Rate: 20, Requests: 1},
+	})
+	must(t, err)
+	eventually(t, "connections closed by the server", 10*time.Second, func() bool { return child.Stats().Conns > 20 })
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"close-wait-leak"}, subject: pid(child), forbidden: append([]string{"fd-limit"}, portChecks...),
+	})
+}

@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+// TestSNATOnOneCore has a gateway whose packets are all steered to CPU 1, where each walks 20,000 rules.
+func TestSNATOnOneCore(t *testing.T) {
+	child := saturatedGateway(t)
+	w := want{verdict: []string{"snat-single-core"}, subject: "1", text: []string{"softirq"}, forbidden: portChecks}
+	t.Run("gateway", func(t *testing.T) {
+		d := diagnose(t, "--pid", pid(child))
+		d.check(t, w)
+	})
+	t.Run("host", func(t *testing.T) {
+		d := diagnose(t)
+		w.verdict = append(w.verdict, "softirq-imbalance")
+		d.check(t, w)
+	})
+}
+
+// saturatedGateway makes clients that reach a server through a gateway, and returns a process on the gateway.
+func saturatedGateway(t *testing.T) *lab.Child {
+	t.Helper()
+	l := lab.ForTest(t)
+	loaded, gateway, server := newHost(t, l, "loaded"), newHost(t, l, "gateway"), newHost(t, l, "server")
+	unloaded, outside := newHost(t, l, "unloaded"), newHost(t, l, "outside")
+	link := func(h *lab.Host, network int, mask string) {
+		t.Helper()
+		prefix := "10." + strconv.Itoa(network) + ".0."
+		dev, hostDev, err := l.Link(gateway, h, prefix+"1/24", prefix+"2/24")
+		must(t, err)
+		must(t, gateway.RPS(dev, mask))
+		must(t, h.RPS(hostDev, "1"))
+		must(t, h.Route("default", prefix+"1"))
+	}
+	must(t, gateway.Forward())
+	link(loaded, 93, "2")
+	link(unloaded, 94, "2")
+	link(server, 95, "2")
+	link(outside, 96, "2")
+	must(t, gateway.Masquerade("eth2"))
+	must(t, gateway.LinearRules(20_000))
+	_, err := server.StartServer("10.95.0.2:9000", lab.ServeOptions{})
+	must(t, err)
+	client, err := loaded.StartClient("10.95.0.2:9000", lab.ClientOptions{
+		Concurrency: 400, CloseFirst: true, Requests: 1, Duration: time.Minute,
+	})
+	must(t, err)
+	eventually(t, "connections through the gateway", 10*time.Second, func() bool { return client.Stats().Conns > 400 })
+	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep})
+	must(t, err)
+	return child
+}

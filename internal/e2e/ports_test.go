@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+const serverAddr = "10.91.0.2:9000"
+
+// accusations of the side that runs out of ports.
+var portChecks = []string{"short-connection-ceiling", "local-port-exhaustion", "port-search-cliff"}
+
+// pair is a client and a server host with a veth pair, 10.91.0.1 and 10.91.0.2.
+func pair(t *testing.T) (l *lab.Lab, client, server *lab.Host) {
+	t.Helper()
+	l = lab.ForTest(t)
+	client, server = newHost(t, l, "client"), newHost(t, l, "server")
+	_, _, err := l.Link(client, server, "10.91.0.1/24", "10.91.0.2/24")
+	must(t, err)
+	return l, client, server
+}
+
+func newHost(t *testing.T, l *lab.Lab, name string) *lab.Host {
+	t.Helper()
+	h, err := l.Host(name)
+	must(t, err)
+	return h
+}
+
+// ports sets the client's range and tcp_tw_reuse.
+func ports(t *testing.T, h *lab.Host, portRange, reuse string) {
+	t.Helper()
+	must(t, h.Sysctl("net.ipv4.ip_local_port_range", portRange))
+	must(t, h.Sysctl("net.ipv4.tcp_tw_reuse", reuse))
+	// When the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
+	must(t, h.Sysctl("net.ipv4.tcp_rfc1337", "1"))
+}
+
+// shortConnections starts a server and a client of it that does not last long enough to matter to the next test.
+func shortConnections(t *testing.T, client, server *lab.Host, o lab.ClientOptions) *lab.Child {
+	t.Helper()
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: 2 * time.Minute})
+	must(t, err)
+	o.Duration = 2 * time.Minute
+	child, err := client.StartClient(serverAddr, o)
+	must(t, err)
+	return child
+}
+
+func pid(child *lab.Child) string { return strconv.Itoa(child.Pid) }
+
+func TestPortCeiling(t *testing.T) {
+	_, client, server := pair(t)
+	ports(t, client, "40000 40999", "0")
+	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
+	eventually(t, "all 1000 ports used", 10*time.Second, func() bool { return child.Stats().Conns == 1000 })
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"short-connection-ceiling"}, severity: []string{"critical"}, subject: serverAddr,
+		text: []string{"1000 ports / 60 s", "16.67 connections/s", serverAddr, pid(child), "keep-alive"},
+	})
+	if rate := d.measured(t, "per second"); rate < 15 || rate > 18 {
+		t.Errorf("measured rate %v, want 1000 / 60 s", rate)
+	}
+}
+
+// TestPortCeilingAhead has ports left: the rate alone says where it ends.
+func TestPortCeilingAhead(t *testing.T) {
+	_, client, server := pair(t)
+	ports(t, client, "40000 40999", "0")
+	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 13, CloseFirst: true, Requests: 1})
+	eventually(t, "a steady rate", 10*time.Second, func() bool { return child.Stats().Conns >= 20 })
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"short-connection-ceiling"}, severity: []string{"warning"}, subject: serverAddr,
+		text: []string{"1000 ports / 60 s", pid(child)}, forbidden: []string{"local-port-exhaustion", "port-search-cliff"},
+	})
+	if rate := d.measured(t, "per second"); rate < 12 || rate > 14 {
+		t.Errorf("measured rate %v, want 13 connections/s", rate)
+	}
+}
+
+// TestPortCeilingDefaultRange diagnoses twice: on the cliff, when half of the ports are used and each connect() searches
+// long, and when all are.
+func TestPortCeilingDefaultRange(t *testing.T) {
+	_, client, server := pair(t)
+	ports(t, client, "32768 60999", "0")
+	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 8, CloseFirst: true, Requests: 1})
+	eventually(t, "60 % of 28232 ports used", 40*time.Second, func() bool { return child.Stats().Conns >= 28232*6/10 })
+	w := want{
+		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
+		text: []string{"28232 ports / 60 s", "470.5 connections/s", pid(child)},
+	}
+	climbing := diagnose(t, "--pid", pid(child))
+	climbing.check(t, w)
+	eventually(t, "all 28232 ports used", 50*time.Second, func() bool { return child.Stats().Errors["EADDRNOTAVAIL"] > 0 })
+	full := diagnose(t, "--pid", pid(child))
+	w.severity = []string{"critical"}
+	full.check(t, w)
+	t.Logf("client: %+v", child.Stats())
+}
+
+func TestPortCeilingWithReuse(t *testing.T) {
+	_, client, server := pair(t)
+	ports(t, client, "40000 40999", "1")
+	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
+	eventually(t, "ports used again", 10*time.Second, func() bool { return child.Stats().Conns > 1500 })
+	d := diagnose(t, "--pid", pid(child))
+	d.check(t, want{
+		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
+		text: []string{"1000 ports / 1 s", "tcp_tw_reuse", pid(child)},
+	})
+	if rate := d.measured(t, "per second"); rate < 600 || rate > 1100 {
+		t.Errorf("measured rate %v, want about 1000 connections/s", rate)
+	}
+}
+
+// TestServerClosesFirst leaves TIME_WAIT to the server: the client has no ceiling.
+func TestServerClosesFirst(t *testing.T) {
+	_, client, server := pair(t)
+	ports(t, client, "40000 40999", "0")
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
+	must(t, err)
+	child, err := client.StartClient(serverAddr, lab.ClientOptions{
+		Rate: 400, Concurrency: 4, Requests: 1, Duration: time.Minute,
+	})
+	must(t, err)
+	eventually(t, "more connections than ports", 20*time.Second, func() bool { return child.Stats().Conns > 1000 })
+	d := diagnose(t, "--pid", pid(child))
+	d.forbid(t, portChecks...)
+	d.quiet(t)
+}
+
+// TestSlowTrickle has thousands of TIME_WAIT, at a rate that never ends: 3000 from a burst and 20 a second.
+func TestSlowTrickle(t *testing.T) {
+	_, client, server := pair(t)
+	ports(t, client, "32768 60999", "0")
+	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 20, CloseFirst: true, Requests: 1})
+	burst, err := client.StartClient(serverAddr, lab.ClientOptions{Count: 3000, Concurrency: 4, CloseFirst: true, Requests: 1})
+	must(t, err)
+	if s, err := burst.Wait(); err != nil || s.Conns != 3000 {
+		t.Fatalf("burst: %+v, %v", s, err)
+	}
+	d := diagnose(t, "--pid", pid(child))
+	d.quiet(t)
+}

@@ -1,0 +1,220 @@
+// Command demo makes a client run out of local ports, lets perfdoctor diagnose it, cures it and measures the difference.
+//
+// It runs bin/perfdoctor (make build) and needs root, for network namespaces of its own; all of it is gone afterwards.
+// It exits with 0 if the verdict was the fault that it had made, and nothing was found after the cure.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+const (
+	program = "bin/perfdoctor"
+	// fault is the check whose finding must be the verdict.
+	fault      = "short-connection-ceiling"
+	clientAddr = "10.91.0.1/24"
+	serverAddr = "10.91.0.2:9000"
+	// warmUp is enough for 1000 connections, after which the fault is complete.
+	warmUp = 2 * time.Second
+	// afterTime is a shorter look than the default of 10 s: it is to find nothing.
+	afterTime = 5 * time.Second
+	// maxTime bounds the loads when nothing else ends them.
+	maxTime = time.Minute
+)
+
+func main() {
+	if code, child := lab.RunIfChild(); child {
+		os.Exit(code)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	if _, err := os.Stat(program); err != nil {
+		return fmt.Errorf("%w: run `make demo` at the top of the repository", err)
+	}
+	if os.Geteuid() != 0 {
+		return withoutRoot(ctx)
+	}
+	l, err := lab.New("demo")
+	if err != nil {
+		return err
+	}
+	return errors.Join(story(ctx, l), l.Close())
+}
+
+// withoutRoot diagnoses this host, which may well be healthy; findings are no failure of the demo.
+func withoutRoot(ctx context.Context) error {
+	fmt.Println("The demo needs root: it makes a sick client in a network namespace of its own. Without root it diagnoses this host.")
+	code, err := perfdoctor(ctx, "diagnose")
+	if err == nil && code != 0 && code != 3 {
+		err = fmt.Errorf("%s diagnose ended with exit code %d", program, code)
+	}
+	return err
+}
+
+func story(ctx context.Context, l *lab.Lab) error {
+	sick, err := site(l, "sick")
+	if err != nil {
+		return err
+	}
+	fmt.Println("A client in a network namespace of its own makes short connections to 10.91.0.2:9000, one request each, and closes")
+	fmt.Println("first. Its kernel has 1000 local ports for that (40000-40999). What holds it back?")
+	client, err := sick.StartClient(serverAddr, lab.ClientOptions{
+		Concurrency: 4, Requests: 1, CloseFirst: true, Duration: maxTime,
+	})
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, warmUp); err != nil {
+		return err
+	}
+	before := client.Stats()
+	if err := expect(ctx, client, fault); err != nil {
+		return err
+	}
+	after, err := client.Stop()
+	if err != nil {
+		return err
+	}
+	return cure(ctx, l, perSecond(before, after))
+}
+
+// cure starts the same client again with the first cure of the report. Its namespace is fresh, because the ports of the
+// sick one stay in TIME_WAIT for a minute.
+func cure(ctx context.Context, l *lab.Lab, rateBefore float64) error {
+	cured, err := site(l, "cured")
+	if err != nil {
+		return err
+	}
+	fmt.Println("\nThe cure, in a fresh namespace with the same 1000 ports: the client keeps its connections open (keep-alive).")
+	client, err := cured.StartClient(serverAddr, lab.ClientOptions{Concurrency: 4, KeepAlive: true, Duration: maxTime})
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, warmUp); err != nil {
+		return err
+	}
+	before := client.Stats()
+	err = expect(ctx, client, "", "--duration", afterTime.String())
+	if err != nil {
+		return err
+	}
+	after, err := client.Stop()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nbefore  %8.0f requests/s, each on a connection of its own, while perfdoctor looked\n", rateBefore)
+	fmt.Printf("after   %8.0f requests/s on 4 connections, and perfdoctor found nothing\n", perSecond(before, after))
+	return nil
+}
+
+// site is a client's host with 1000 local ports, joined to a host with a server. It returns the client's.
+func site(l *lab.Lab, name string) (*lab.Host, error) {
+	client, err := l.Host(name + "_client")
+	if err != nil {
+		return nil, err
+	}
+	server, err := l.Host(name + "_server")
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := l.Link(client, server, clientAddr, "10.91.0.2/24"); err != nil {
+		return nil, err
+	}
+	if err := client.Sysctl("net.ipv4.ip_local_port_range", "40000 40999"); err != nil {
+		return nil, err
+	}
+	_, err = server.StartServer(serverAddr, lab.ServeOptions{Duration: maxTime})
+	return client, err
+}
+
+func perSecond(before, after lab.Stats) float64 {
+	return float64(after.Units-before.Units) / (after.Elapsed - before.Elapsed).Seconds()
+}
+
+// expect diagnoses the client in front of the user, and fails if the verdict is not the check named ("" for none).
+func expect(ctx context.Context, client *lab.Child, verdict string, flags ...string) error {
+	dir, err := os.MkdirTemp("", "perfdoctor-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	args := append([]string{"diagnose", "--pid", strconv.Itoa(client.Pid)}, flags...)
+	fmt.Printf("\n$ %s", program)
+	for _, arg := range args {
+		fmt.Print(" ", arg)
+	}
+	fmt.Print("\n\n")
+	recording := filepath.Join(dir, "demo.zip")
+	if _, err := perfdoctor(ctx, append(args, "--save", recording)...); err != nil {
+		return err
+	}
+	got, err := verdictOf(ctx, recording)
+	if err == nil && got != verdict {
+		err = fmt.Errorf("the verdict is %q, expected %q", got, verdict)
+	}
+	return err
+}
+
+// verdictOf is the check of the principal finding, or "".
+func verdictOf(ctx context.Context, recording string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, "diagnose", "--from", recording, "-o", "json").Output()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3) {
+		return "", fmt.Errorf("diagnose the recording: %w", err)
+	}
+	var report struct {
+		Findings []struct{ Role, Check string }
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		return "", fmt.Errorf("read the report: %w", err)
+	}
+	for _, f := range report.Findings {
+		if f.Role == "principal" {
+			return f.Check, nil
+		}
+	}
+	return "", nil
+}
+
+// perfdoctor runs the program in front of the user. On Ctrl-C the terminal tells it too, and it prints what it has seen.
+func perfdoctor(ctx context.Context, args ...string) (code int, err error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = nil
+	}
+	return cmd.ProcessState.ExitCode(), errors.Join(err, ctx.Err())
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
