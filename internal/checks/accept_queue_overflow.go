@@ -54,7 +54,8 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 		nameListener(p, &f, over, l)
 	} else {
 		f.Subject, f.Confidence = netns(p), check.Medium
-		f.Summary = fmt.Sprintf("%.0f connections met a full accept queue in %s = %s", over.n.Number(), over.span.Text(), over.rate().Text())
+		f.Summary = fmt.Sprintf("%.0f connections met a full accept queue in %s = %s", over.n.Number(), over.span.Text(),
+			over.rate().Text())
 		f.Doubts = []string{"no listener's queue was full at a sample, so which one overflowed is not known"}
 		f.Remedies = []check.Remedy{{
 			Action:  "find the listener whose Recv-Q reaches its Send-Q",
@@ -80,9 +81,9 @@ func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 		f.Notes = append(f.Notes, "whose it is could not be read: run as root to name the process")
 	}
 	f.Evidence = append(f.Evidence, l.queue, l.backlog)
-	if max, ok := setting(p, metric.Somaxconn); ok {
-		v := quantity.Of("somaxconn, not the limit here", max, quantity.Connections)
-		if l.backlog.Number() >= max {
+	if limit, ok := setting(p, metric.Somaxconn); ok {
+		v := quantity.Of("somaxconn, not the limit here", limit, quantity.Connections)
+		if l.backlog.Number() >= limit {
 			v = v.Named("somaxconn, the limit in force")
 		}
 		f.Evidence = append(f.Evidence, v)

@@ -42,11 +42,12 @@ Where owners cannot be read, the namespace's total is used.
 Cure: close the socket, on the error path as well (response body not read or not closed, a pool that does not test idle connections).
 A restart frees them for a while. Placebos: tcp_keepalive_time, tcp_fin_timeout, tcp_tw_reuse; none ends CLOSE_WAIT.
 Wrong if the number falls again by itself: then the program is only late.`,
-	URL:      "https://www.rfc-editor.org/rfc/rfc9293#section-3.3.2",
-	Needs:    []metric.Metric{metric.Sockets},
-	Uses:     []metric.Metric{metric.ProcessSockets, metric.ProcessFDs, metric.ProcessFDLimit, metric.DestinationSockets, metric.ListenerSockets},
-	Params:   []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
+	URL:   "https://www.rfc-editor.org/rfc/rfc9293#section-3.3.2",
+	Needs: []metric.Metric{metric.Sockets},
+	Uses: []metric.Metric{metric.ProcessSockets, metric.ProcessFDs, metric.ProcessFDLimit, metric.DestinationSockets,
+		metric.ListenerSockets},
 	Explains: []*check.Check{fdLimit},
+	Params:   []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
 	Run:      runCloseWaitLeak,
 }
 
@@ -107,7 +108,8 @@ func reportCloseWait(p *check.Pass, s recording.GaugeSeries, subject check.Subje
 		}
 		f.Severity = check.Warning
 		rate := grown.Per(span(s.Series)).Named("growth")
-		f.Summary = fmt.Sprintf("%.0f sockets in CLOSE_WAIT, %.0f more in %s = %s", s.Last(), grown.Number(), span(s.Series).Text(), rate.Text())
+		f.Summary = fmt.Sprintf("%.0f sockets in CLOSE_WAIT, %.0f more in %s = %s", s.Last(), grown.Number(),
+			span(s.Series).Text(), rate.Text())
 		f.Evidence = append(f.Evidence, rate)
 		closeWaitForecast(p, &f, pid, rate)
 	} else if s.Min() < p.Param(paramCloseWaitSockets).Number() {
@@ -119,7 +121,8 @@ func reportCloseWait(p *check.Pass, s recording.GaugeSeries, subject check.Subje
 // leaking reports growth without a fall.
 func leaking(p *check.Pass, s recording.GaugeSeries) (grown quantity.Value, ok bool) {
 	grown = quantity.Of("more in the window", s.Last()-s.First(), quantity.Sockets)
-	if quantity.Of("", float64(len(s.Points)), "samples").Below(p.Param(paramCloseWaitSamples)) || grown.Below(p.Param(paramCloseWaitGrowth)) {
+	samples := quantity.Of("samples", float64(len(s.Points)), "samples")
+	if samples.Below(p.Param(paramCloseWaitSamples)) || grown.Below(p.Param(paramCloseWaitGrowth)) {
 		return grown, false
 	}
 	for i := 1; i < len(s.Points); i++ {

@@ -73,11 +73,11 @@ func backlogRemedy(p *check.Pass, l listener) check.Remedy {
 		Risk:   "a longer queue turns refusals into waiting: if accept() stays too slow, callers time out in the queue instead",
 		Effect: fmt.Sprintf("room for %.0f waiting connections instead of %.0f, so bursts no longer overflow", want, l.backlog.Number()),
 	}
-	max, ok := setting(p, metric.Somaxconn)
-	if ok && l.backlog.Number() < max {
+	somaxconn, ok := setting(p, metric.Somaxconn)
+	if ok && l.backlog.Number() < somaxconn {
 		m.Action = fmt.Sprintf("raise the backlog that %s passes to listen() (now %.0f; somaxconn %.0f is not the limit), and restart it",
-			l.owner(), l.backlog.Number(), max)
-		if want > max {
+			l.owner(), l.backlog.Number(), somaxconn)
+		if want > somaxconn {
 			m.Command = inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f", want))
 		}
 		return m

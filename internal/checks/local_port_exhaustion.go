@@ -98,7 +98,8 @@ func exhaustionFinding(p *check.Pass, r portRange, l portLoad) check.Finding {
 		f.Summary += ": connect() fails with EADDRNOTAVAIL"
 	case l.slope > 0:
 		f.Severity = check.Warning
-		left := r.usable.Minus(l.used).Per(quantity.Of("growth", l.slope, "ports/s")).As(quantity.Seconds).Named("time until no port is left")
+		left := r.usable.Minus(l.used).Per(quantity.Of("growth", l.slope, "ports/s")).As(quantity.Seconds).
+			Named("time until no port is left")
 		f.Evidence = append(f.Evidence, left)
 		f.Summary += fmt.Sprintf("; full in %.0f s", left.Number())
 	}

@@ -50,11 +50,12 @@ bottleneck. Only loaded is slow: this host is.
 
 Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger
 buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,
-	URL:    "https://man7.org/linux/man-pages/man7/tcp.7.html",
-	Needs:  []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
-	Uses:   []metric.Metric{metric.DestinationBytes},
-	Params: []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples},
-	Run:    runPathRTTUnderLoad,
+	URL:      "https://man7.org/linux/man-pages/man7/tcp.7.html",
+	Needs:    []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
+	Uses:     []metric.Metric{metric.DestinationBytes},
+	Params:   []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples},
+	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
+	Run:      runPathRTTUnderLoad,
 }
 
 type slowPath struct {

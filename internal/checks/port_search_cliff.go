@@ -91,7 +91,7 @@ func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Fi
 	f := check.Finding{
 		Subject:  destinationSubject(l.path),
 		Severity: check.Info,
-		Summary: fmt.Sprintf("%s of the ports in use from %s: each connect() searches long for a free one", l.share.Text(),
+		Summary: fmt.Sprintf("%s of the ports in use from %s: connect() searches long", l.share.Text(),
 			l.path.source),
 		Evidence: []quantity.Value{r.usable, l.share, opens.rate()},
 		Notes:    []string{ownersOf(p, l.path.destination)},
@@ -107,7 +107,7 @@ func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Fi
 	}
 	if effect && trying {
 		f.Severity = check.Warning
-		f.Summary += fmt.Sprintf("; %s of busy CPU is system", share.Text())
+		f.Summary += fmt.Sprintf("; %s is %s", share.Label(), share.Text())
 	}
 	return f
 }

@@ -72,7 +72,8 @@ func runRcvbufPrune(p *check.Pass) error {
 	}
 	if lost.rate().AtLeast(p.Param(paramPruneDrops)) {
 		f.Severity = check.Warning
-		f.Summary = fmt.Sprintf("%s / %s = %s received and dropped, receive buffers are full", lost.n.Text(), lost.span.Text(), lost.rate().Text())
+		f.Summary = fmt.Sprintf("%s / %s = %s received and dropped, receive buffers are full", lost.n.Text(), lost.span.Text(),
+			lost.rate().Text())
 	}
 	p.Report(f)
 	return nil

@@ -83,7 +83,8 @@ func runResetStorm(p *check.Pass) error {
 		}},
 		Placebos: []string{"sysctls: a reset is a decision of a program or a middlebox"},
 		Disproof: "neither side logs a failed request",
-		Doubts:   []string{"programs that close with SO_LINGER 0, such as load generators and health checks, look the same and lose nothing"},
+		Doubts: []string{"programs that close with SO_LINGER 0, such as load generators and health checks, look the same and " +
+			"lose nothing"},
 	}
 	if cut.AtLeast(limit) && resets.n.Per(resets.span).AtLeast(p.Param(paramResetRate)) {
 		f.Severity = check.Warning

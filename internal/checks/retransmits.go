@@ -11,7 +11,7 @@ import (
 var (
 	paramRetransWarn = &check.Param{
 		Name: "warn-share", Default: 0.01, Unit: quantity.Ratio,
-		Why: "with loss p a loss-based flow is held to about 1.2 × MSS / (RTT × √p): at 1 % that is 12 segments a round trip (RFC 5348)",
+		Why: "with loss p a loss-based flow is held to about 1.2 × MSS / (RTT × √p): 12 segments a round trip at 1 % (RFC 5348)",
 	}
 	paramRetransCritical = &check.Param{
 		Name: "critical-share", Default: 0.05, Unit: quantity.Ratio,
@@ -73,7 +73,7 @@ func runRetransmits(p *check.Pass) error {
 		Evidence: []quantity.Value{data, share, sent.rate()},
 		Remedies: []check.Remedy{{
 			Action:  "find the hop that loses: device and softnet drops on both ends first, then the links and policers between",
-			Command: inNetNS(p, "ip -s link") + "; " + inNetNS(p, "nstat -az TcpExtTCPDSACKRecv TcpExtTCPTimeouts") + "; " + inNetNS(p, "ss -tni"),
+			Command: inNetNS(p, "ip -s link") + "; " + inNetNS(p, "nstat -az TcpExtTCPDSACKRecv") + "; " + inNetNS(p, "ss -tni"),
 			Risk:    "none, it only reads",
 			Effect:  fmt.Sprintf("share of segments sent again falls below %s", p.Param(paramRetransWarn).Text()),
 		}},

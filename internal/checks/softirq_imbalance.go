@@ -46,7 +46,7 @@ packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
 	Needs:    []metric.Metric{metric.CPUSeconds},
 	Uses:     []metric.Metric{metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets},
 	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, busyEnough},
-	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad},
+	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSoftirqImbalance,
 }
 

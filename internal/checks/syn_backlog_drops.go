@@ -87,7 +87,8 @@ func synDropFinding(p *check.Pass, left, full growth) check.Finding {
 	if full.n.Number() > 0 {
 		f.Severity = check.Critical
 		f.Evidence = append(f.Evidence, full.rate())
-		f.Summary = fmt.Sprintf("SYN backlog full: %s / %s = %s lost; each client waits 1 s", full.n.Text(), full.span.Text(), full.rate().Text())
+		f.Summary = fmt.Sprintf("SYN backlog full: %s / %s = %s lost; each client waits 1 s", full.n.Text(), full.span.Text(),
+			full.rate().Text())
 		return f
 	}
 	f.Confidence = check.Medium
@@ -99,7 +100,8 @@ func cookieFinding(p *check.Pass, sent growth) check.Finding {
 	return check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,
-		Summary:  fmt.Sprintf("a SYN backlog is full: %s / %s = %s answered with SYN cookies", sent.n.Text(), sent.span.Text(), sent.rate().Text()),
+		Summary: fmt.Sprintf("a SYN backlog is full: %s / %s = %s answered with SYN cookies", sent.n.Text(), sent.span.Text(),
+			sent.rate().Text()),
 		Evidence: append([]quantity.Value{sent.rate()}, synBacklogFacts(p)...),
 		Remedies: synBacklogRemedies(p),
 		Placebos: []string{"tcp_max_syn_backlog alone: the listen backlog caps the queue as well"},

@@ -158,22 +158,24 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 		Subject:  check.Subject{Kind: "destination", ID: u.destination},
 		Severity: check.Warning,
 		Evidence: []quantity.Value{waiting, expected, again, quantity.Of("established, mean", u.open, quantity.Sockets)},
-		Notes:    []string{ownersOf(p, u.destination), "callers wait 1 s for the first repeat of a lost SYN and 1 + 2 = 3 s for the second"},
+		Notes: []string{ownersOf(p, u.destination),
+			"callers wait 1 s for the first repeat of a lost SYN and 1 + 2 = 3 s for the second"},
 		Placebos: []string{"tcp_max_syn_backlog, somaxconn or the port range on this side: the answer is missing, not room here"},
 		Disproof: "ss -tno state syn-sent shows no timer beyond a round trip, or connect latency has no steps at 1 s and 3 s",
 		Doubts:   doubts,
 	}
 	if again.Unit() == quantity.Sockets && 2*again.Number() >= waiting.Number() {
 		f.Severity = check.Critical // most callers have waited a second already
+		f.Doubts = nil              // and no round trip is that long: what it was assumed to be does not matter
 	}
-	if len(doubts) > 0 || again.Unit() != quantity.Sockets {
+	if len(f.Doubts) > 0 || again.Unit() != quantity.Sockets {
 		f.Confidence = check.Medium
 	}
 	if again.Unit() != quantity.Sockets {
 		f.Doubts = append(f.Doubts, "SYN retransmits are the whole namespace's, not this destination's")
 	}
 	cause, remedies := u.cause(p)
-	f.Summary = fmt.Sprintf("%.0f sockets in SYN_SENT, %s expected from rate × round trip%s: %s", waiting.Number(),
+	f.Summary = fmt.Sprintf("%.0f sockets in SYN_SENT (rate × round trip: %s)%s: %s", waiting.Number(),
 		fewOrRounded(expected.Number()), repeatText(again), cause)
 	f.Remedies = remedies
 	return f
@@ -204,23 +206,28 @@ func (u pileup) cause(p *check.Pass) (string, []check.Remedy) {
 			Effect: "SYN_SENT falls to rate × round trip",
 		}}
 	}
-	if local && seen {
-		return "SYNs are lost, not by the listener's queue", pathRemedies(u)
+	switch {
+	case local && seen:
+		return "SYNs are lost, not by the listener's queue", pathRemedies(p, u)
+	case u.open == 0: // a full accept queue has let its backlog through before
+		return "none is established: path, or peer down", pathRemedies(p, u)
 	}
-	return "path or peer's queue", pathRemedies(u)
+	return "path or peer's queue", pathRemedies(p, u)
 }
 
-func pathRemedies(u pileup) []check.Remedy {
+func pathRemedies(p *check.Pass, u pileup) []check.Remedy {
 	return []check.Remedy{{
-		Action:  "ask the peer whether its accept queue is full; if that count stands still while SYN_SENT is high, the path loses the SYNs",
-		Command: "nstat -az TcpExtListenOverflows TcpExtListenDrops; ss -ltn   (on " + hostOf(u.destination) + ")",
+		Action: "look on " + hostOf(u.destination) + " whether its accept queue overflows; " +
+			"if ListenOverflows stands still there while SYN_SENT is high here, the path loses the SYNs",
+		Command: "nstat -az TcpExtListenOverflows TcpExtListenDrops; ss -ltn",
 		Risk:    "none, it only reads",
 		Effect:  "names which side to mend: the peer's accept loop and backlog, or firewall, conntrack, SNAT and routes on the way",
 	}, {
-		Action:  "follow one SYN along the path (tcpdump on both ends and at each hop that filters or translates)",
-		Command: fmt.Sprintf("tcpdump -ni any 'tcp[tcpflags] & tcp-syn != 0 and host %s and port %s'", hostOf(u.destination), portOf(u.destination)),
-		Risk:    "costs CPU on a busy link: stop it after seconds",
-		Effect:  "shows the hop after which the SYN is missing",
+		Action: "follow one SYN along the path (tcpdump on both ends and at each hop that filters or translates)",
+		Command: inNetNS(p, fmt.Sprintf("tcpdump -ni any -c 100 'tcp[tcpflags] & tcp-syn != 0 and host %s and port %s'",
+			hostOf(u.destination), portOf(u.destination))),
+		Risk:   "costs CPU on a busy link: it ends after 100 packets",
+		Effect: "shows the hop after which the SYN is missing",
 	}}
 }
 

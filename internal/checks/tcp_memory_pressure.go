@@ -31,9 +31,10 @@ Usual causes: readers that do not read (Recv-Q), peers that do not acknowledge (
 Cure: find the sockets with large queues first; raise tcp_mem when there is free memory.
 Placebo: larger tcp_rmem or tcp_wmem, which use memory up faster.
 Wrong if pages in use fall while load is the same.`,
-	URL:      "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
-	Needs:    []metric.Metric{metric.TCPMemory, metric.TCPMemHigh},
-	Uses:     []metric.Metric{metric.TCPMemPressure, metric.TCPMemoryPressures, metric.TCPMemoryPressureMs, metric.TCPAbortOnMemory, metric.MemoryAvailable},
+	URL:   "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
+	Needs: []metric.Metric{metric.TCPMemory, metric.TCPMemHigh},
+	Uses: []metric.Metric{metric.TCPMemPressure, metric.TCPMemoryPressures, metric.TCPAbortOnMemory,
+		metric.MemoryAvailable},
 	Params:   []*check.Param{paramTCPMemoryShare},
 	Explains: []*check.Check{rcvbufPrune, tcpOrphans, resetStorm},
 	Run:      runTCPMemoryPressure,
@@ -84,7 +85,8 @@ func runTCPMemoryPressure(p *check.Pass) error {
 
 func tcpMemoryRemedies(p *check.Pass, high float64) []check.Remedy {
 	out := []check.Remedy{{
-		Action:  "find the sockets that hold it: a large Recv-Q is a program here that does not read, a large Send-Q a peer that does not acknowledge",
+		Action: "find the sockets that hold it: a large Recv-Q is a program here that does not read, a large Send-Q a peer " +
+			"that does not acknowledge",
 		Command: inNetNS(p, "ss -tmnp"),
 		Risk:    "none, it only reads; seconds of CPU with 100000 sockets",
 		Effect:  "pages in use fall once the queue drains",
@@ -92,8 +94,9 @@ func tcpMemoryRemedies(p *check.Pass, high float64) []check.Remedy {
 	raise := check.Remedy{
 		Action:  "raise tcp_mem, by half",
 		Command: fmt.Sprintf("sysctl -w net.ipv4.tcp_mem='%.0f %.0f %.0f'", 0.75*high, high, 1.5*high),
-		Risk:    fmt.Sprintf("up to %s more kernel memory that cannot be swapped (at 4 KiB a page)", quantity.Of("", high/2*pageBytes, quantity.Bytes).Text()),
-		Effect:  fmt.Sprintf("the limit rises from %.0f to %.0f pages", high, 1.5*high),
+		Risk: fmt.Sprintf("up to %s more kernel memory that cannot be swapped (at 4 KiB a page)",
+			quantity.Of("", high/2*pageBytes, quantity.Bytes).Text()),
+		Effect: fmt.Sprintf("the limit rises from %.0f to %.0f pages", high, 1.5*high),
 	}
 	for _, s := range p.Gauge(metric.MemoryAvailable) {
 		raise.Risk += fmt.Sprintf("; %s are available now", quantity.Of("", s.Last(), quantity.Bytes).Text())

@@ -10,7 +10,8 @@ import (
 
 var paramOrphanShare = &check.Param{
 	Name: "share", Default: 0.5, Unit: quantity.Ratio,
-	Why: "the kernel counts an orphan that makes no progress two or four times (tcp_out_of_resources, net/ipv4/tcp_timer.c), so resets begin at half",
+	Why: "the kernel counts an orphan that makes no progress two or four times (tcp_out_of_resources, net/ipv4/tcp_timer.c), " +
+		"so resets begin at half",
 }
 
 var tcpOrphans = &check.Check{

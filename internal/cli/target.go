@@ -48,9 +48,6 @@ func describeTarget(t host.Target) recording.Target {
 		Kind: string(t.Kind), Name: t.Name, Cmdline: recording.Redact(t.Cmdline), Runtime: string(t.Runtime), User: t.User,
 		Container: t.ContainerID, OwnNetNS: len(t.PIDs) > 0 && !t.Namespaces.Net.Same,
 	}
-	if t.ContainerID != "" && t.ContainerRuntime != "" {
-		out.Container = t.ContainerRuntime + " " + t.ContainerID
-	}
 	if len(t.PIDs) > 0 && t.Kind == host.KindProcess {
 		out.PID, out.Name = t.PIDs[0], t.Comm
 	}

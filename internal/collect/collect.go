@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,14 +73,19 @@ func Classify(err error) (st recording.Status, reason, remedy string) {
 	switch {
 	case errors.As(err, &u):
 		return u.Status, u.Reason, u.Remedy
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, host.ErrPermission), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return recording.StatusDenied, err.Error(), "run perfdoctor as root"
 	case errors.Is(err, fs.ErrNotExist):
 		return recording.StatusUnsupported, err.Error() + ": this kernel or its configuration does not have it", ""
-	case errors.Is(err, context.DeadlineExceeded):
+	case late(err):
 		return recording.StatusTimeout, err.Error(), "a longer --interval leaves a collector more time"
 	}
 	return recording.StatusFailed, err.Error(), ""
+}
+
+// late tells an error of time: of a context, or of a file or socket with a deadline.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // Wanted gives the collectors that provide any of the metrics, in their order.
@@ -104,5 +110,13 @@ const sampleLimit = 500 * time.Millisecond
 // d / dutyShare later at the earliest. It keeps a host with a million sockets from paying for its diagnosis.
 const dutyShare = 0.1
 
-// closeGrace is how long the end of the run waits for samples in flight; with it a run ends within half a second of its duration.
-const closeGrace = 200 * time.Millisecond
+// openGrace is how long the first sample waits for collectors that are slow to open: healthy ones take a few milliseconds, and what
+// is not seen before the first sample is lost to the user. A late one is sampled as soon as it is open.
+const openGrace = 100 * time.Millisecond
+
+// lastLimit is how long the last samples may take, and closeGrace how long the end of the run waits after that for samples that
+// notice their deadline: together they end a run within half a second of its duration, whatever hangs.
+const (
+	lastLimit  = 300 * time.Millisecond
+	closeGrace = 100 * time.Millisecond
+)

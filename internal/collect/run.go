@@ -26,11 +26,17 @@ type Options struct {
 }
 
 // Run collects until the duration is over, the context is done or the target has ended, and gives what was measured until
-// then; a collection cut short says so in its Meta. It fails only when nothing at all could be collected.
+// then; a collection cut short says so in its Meta. It returns at most half a second after that, also when collectors hang. It
+// fails only when the interval or the duration is not positive, or nothing at all could be collected.
 func Run(ctx context.Context, o Options) (*recording.Recording, error) {
+	if o.Interval <= 0 || o.Duration <= 0 {
+		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
+	}
 	began, cpu := time.Now(), ownCPU()
 	b := recording.NewBuilder()
-	workers := open(ctx, b, o)
+	openCtx, abandon := context.WithCancel(ctx)
+	defer abandon() // an Open that still hangs is told that nobody waits for it
+	workers := open(openCtx, b, o)
 	early := loop(ctx, b, workers, o)
 	covered := b.Elapsed()
 	finish(workers)
@@ -50,7 +56,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 		}
 	}
 	if meta.Cost.Samples == 0 {
-		return nil, errors.New("nothing could be collected: run `perfdoctor preflight` to see what is missing here")
+		return nil, nothing(meta.Collectors)
 	}
 	meta.Cost.Wall = time.Since(began).Seconds()
 	meta.Cost.CPU = (ownCPU() - cpu).Seconds()
@@ -58,12 +64,21 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	return b.Done(meta), nil
 }
 
-// open opens all collectors side by side and takes their first sample at once: the time before it is lost to the user.
+// nothing says why there is no recording, with the reason of one collector: they mostly fail for the same.
+func nothing(collectors []recording.CollectorStatus) error {
+	const advice = "run `perfdoctor preflight` to see what is missing here"
+	if len(collectors) == 0 {
+		return errors.New("nothing could be collected: no collector was asked for")
+	}
+	return fmt.Errorf("nothing could be collected (%s: %s): %s", collectors[0].Name, collectors[0].Reason, advice)
+}
+
+// open opens all collectors side by side.
 func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	workers := make([]*worker, len(o.Collectors))
 	var wg sync.WaitGroup
 	for i, c := range o.Collectors {
-		w := &worker{c: c, b: b, ready: make(chan struct{})}
+		w := &worker{c: c, b: b}
 		workers[i] = w
 		wg.Go(func() { w.open(ctx, o.Env) })
 	}
@@ -71,14 +86,16 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(sampleLimit): // one that hangs in Open must not hold up the others
+	case <-time.After(min(openGrace, o.Duration/4)): // one that hangs in Open must not hold up the others
 	}
 	return workers
 }
 
 // loop samples at every tick and once more at the end, and gives the reason when it ended before its time.
 func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Options) (early string) {
-	sampleAll(ctx, workers, o.Interval, first)
+	// Samples are not cut off by the context: each is short, and an interrupted one would read as a failure of its collector.
+	sampling := context.WithoutCancel(ctx)
+	sampleAll(sampling, workers, o, first)
 	deadline := time.NewTimer(o.Duration - b.Elapsed())
 	defer deadline.Stop()
 	tick := time.NewTicker(o.Interval)
@@ -88,11 +105,11 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 		case <-ctx.Done():
 			early = fmt.Sprintf("interrupted after %.1f s of %.1f s", b.Elapsed().Seconds(), o.Duration.Seconds())
 		case <-deadline.C:
-			sampleAll(context.WithoutCancel(ctx), workers, o.Interval, last)
+			sampleAll(sampling, workers, o, last)
 			return ""
 		case <-tick.C:
 			if o.Duration-b.Elapsed() > o.Interval/4 { // the last sample is about to be taken anyway
-				sampleAll(ctx, workers, o.Interval, between)
+				sampleAll(sampling, workers, o, between)
 			}
 			early = o.ended(b)
 		}
@@ -100,7 +117,7 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 			o.Tick(b.Elapsed(), o.Duration)
 		}
 	}
-	sampleAll(context.WithoutCancel(ctx), workers, o.Interval, last)
+	sampleAll(sampling, workers, o, last)
 	return early
 }
 
@@ -123,17 +140,25 @@ const (
 	last
 )
 
-func (c *Collector) due(m moment) bool {
-	return m == first || c.Pace == EveryTick || c.Pace == FirstAndLast && m == last
+// limit is the time one sample may take at this moment.
+func (o Options) limit(m moment) time.Duration {
+	switch limit := min(sampleLimit, max(o.Interval/2, 50*time.Millisecond)); m {
+	case first: // of a short run, the first sample must not be all
+		return min(limit, max(o.Duration/4, 50*time.Millisecond))
+	case last:
+		return min(limit, lastLimit)
+	default:
+		return limit
+	}
 }
 
 // sampleAll starts one sample of each collector that is due, and waits for the first and the last ones only: they must
 // cover the same time.
-func sampleAll(ctx context.Context, workers []*worker, interval time.Duration, m moment) {
-	limit := min(sampleLimit, max(interval/2, 50*time.Millisecond))
+func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
+	limit := o.limit(m)
 	var running []*worker
 	for _, w := range workers {
-		if w.c.due(m) && w.start(ctx, limit, m) {
+		if w.start(ctx, limit, m) {
 			running = append(running, w)
 		}
 	}
@@ -161,30 +186,40 @@ func finish(workers []*worker) {
 	}
 }
 
-// worker runs one collector. Its fields are guarded by mu; busy is closed when no sample is in flight.
+// worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil without one.
 type worker struct {
-	c     Collector
-	b     *recording.Builder
-	ready chan struct{} // closed when Open has returned
+	c Collector
+	b *recording.Builder
 
 	mu      sync.Mutex
 	src     Source
 	err     error
+	over    bool // the run has ended: what opens or returns from now on is closed at once
+	started bool // a sample was begun
 	busy    chan struct{}
+	lateErr error // of the first sample that was late
 	next    time.Time
 	status  recording.CollectorStatus
 	missing []recording.Missing
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
-	defer close(w.ready)
 	src, err := openChecked(ctx, w.c, env)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.over && src != nil {
+		_ = src.Close() // nobody is left to be told
+		return
+	}
 	w.src, w.err = src, err
 }
 
 func openChecked(ctx context.Context, c Collector, env Env) (src Source, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("collector %s: %v", c.Name, r)
+		}
+	}()
 	for _, req := range c.Requires {
 		switch p := env.Host.Probe(req); p.Status {
 		case host.Unsupported:
@@ -193,15 +228,23 @@ func openChecked(ctx context.Context, c Collector, env Env) (src Source, err err
 			return nil, Unavailable(recording.StatusDenied, p.Remedy, "%s", p.Reason)
 		}
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("collector %s: %v", c.Name, r)
-		}
-	}()
 	return c.Open(ctx, env)
 }
 
-// start begins a sample unless one is in flight, the collector is not open, or it has used up its share of time.
+// due tells whether the collector's pace asks for a sample now. The first one is due at any moment: the collector may have been
+// late to open.
+func (w *worker) due(m moment) bool {
+	switch {
+	case !w.started:
+		return true
+	case m == between:
+		return w.c.Pace == EveryTick && !time.Now().Before(w.next)
+	}
+	return w.c.Pace != Once
+}
+
+// start begins a sample unless one is in flight, the collector is not open, none is due, or it has used up its share of time. It
+// reports whether one is in flight now.
 func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,11 +252,14 @@ func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool 
 	case w.src == nil:
 		return false
 	case w.busy != nil:
-		w.status.Late++
-		return false
-	case m == between && time.Now().Before(w.next):
+		if m == between && w.c.Pace == EveryTick {
+			w.status.Late++
+		}
+		return true // the one in flight is as good as a last one, if it returns in time
+	case !w.due(m):
 		return false
 	}
+	w.started = true
 	w.busy = make(chan struct{})
 	go w.sample(ctx, w.src, limit)
 	return true
@@ -237,6 +283,9 @@ func (w *worker) sample(ctx context.Context, src Source, limit time.Duration) {
 	w.next = began.Add(time.Duration(float64(took) / dutyShare))
 	close(w.busy)
 	w.busy = nil
+	if w.over {
+		_ = src.Close() // nobody is left to be told
+	}
 }
 
 func sampleSafely(ctx context.Context, name string, src Source, a *recording.Appender) (err error) {
@@ -253,10 +302,7 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 	st.Busy += took.Seconds()
 	st.Longest = max(st.Longest, took.Seconds())
 	if err != nil {
-		w.err = err
-		if errors.Is(err, context.DeadlineExceeded) {
-			st.Late++
-		}
+		w.fail(err)
 		return
 	}
 	st.Samples++
@@ -268,6 +314,19 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 			w.missing = append(w.missing, m)
 		}
 	}
+}
+
+// fail notes a sample that failed. One that was late costs itself only, so that it does not change the fate of a collector whose other
+// samples were in time.
+func (w *worker) fail(err error) {
+	if late(err) {
+		w.status.Late++
+		if w.lateErr == nil {
+			w.lateErr = err
+		}
+		return
+	}
+	w.err = err
 }
 
 // addLoss keeps the worst sample's loss of each kind: the same destinations are past the bound in every sample.
@@ -293,30 +352,46 @@ func (w *worker) idle() <-chan struct{} {
 	return closed
 }
 
-// report closes the source and gives the collector's status. A source whose sample still hangs is left to the process's end.
+// report closes the source and gives the collector's status. A source whose sample or Open still hangs is closed when that returns,
+// if ever.
 func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.over = true
 	st := w.status
+	st.Lost = slices.Clone(st.Lost) // a sample that hangs may still return and note its losses
 	st.Name, st.Status = w.c.Name, recording.StatusOK
 	for _, m := range w.c.Provides {
 		st.Metrics = append(st.Metrics, m.Describe().Name)
 	}
-	err := w.err
-	switch {
-	case w.busy != nil:
-		err = fmt.Errorf("a sample did not return within %v: %w", sampleLimit, context.DeadlineExceeded)
-	case w.src != nil:
-		if cerr := w.src.Close(); err == nil {
-			err = cerr
-		}
-	case err == nil:
-		err = fmt.Errorf("it did not open within %v: %w", sampleLimit, context.DeadlineExceeded)
-	}
-	if err != nil {
+	if err := w.outcome(); err != nil {
 		st.Status, st.Reason, st.Remedy = Classify(err)
 	}
-	return st, w.missing
+	return st, slices.Clone(w.missing)
+}
+
+// outcome gives the error that the collector's status tells, and closes the source.
+func (w *worker) outcome() error {
+	switch {
+	case w.busy != nil:
+		return fmt.Errorf("a sample did not return in time: %w", context.DeadlineExceeded)
+	case w.src == nil && w.err != nil:
+		return w.err
+	case w.src == nil:
+		return fmt.Errorf("it did not open before the end of the run: %w", context.DeadlineExceeded)
+	}
+	cerr := w.src.Close()
+	switch {
+	case w.err != nil:
+		return w.err
+	case cerr != nil:
+		return cerr
+	case w.status.Samples > 0:
+		return nil
+	case w.lateErr != nil:
+		return fmt.Errorf("no sample was in time: %w", w.lateErr)
+	}
+	return fmt.Errorf("it opened too late for a sample: %w", context.DeadlineExceeded)
 }
 
 func ownCPU() time.Duration {

@@ -1,5 +1,7 @@
 package metric
 
+import "sync"
+
 // All lists every metric, in the order of the documentation. A test compares it with the declarations.
 func All() []Metric {
 	return []Metric{
@@ -30,12 +32,17 @@ func All() []Metric {
 	}
 }
 
+// byName is made at the first use: reading a recording asks for every metric of every line.
+var byName = sync.OnceValue(func() map[string]Metric {
+	out := map[string]Metric{}
+	for _, m := range All() {
+		out[m.Describe().Name] = m
+	}
+	return out
+})
+
 // ByName finds a metric by its Prometheus name.
 func ByName(name string) (Metric, bool) {
-	for _, m := range All() {
-		if m.Describe().Name == name {
-			return m, true
-		}
-	}
-	return nil, false
+	m, ok := byName()[name]
+	return m, ok
 }

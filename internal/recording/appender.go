@@ -1,8 +1,11 @@
 package recording
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +22,7 @@ type Builder struct {
 	mu    sync.Mutex
 	rec   *Recording
 	count int
+	done  bool // Done was called: a sample that still hangs must not change what the checks read
 	start time.Time
 	now   func() time.Time
 }
@@ -34,15 +38,29 @@ func (b *Builder) Elapsed() time.Duration { return b.now().Sub(b.start).Truncate
 // Appender starts one sample. Nothing of it is in the recording before [Appender.Commit].
 func (b *Builder) Appender() *Appender { return &Appender{b: b, at: b.Elapsed()} }
 
-// Done ends the recording. The builder must not be used afterwards.
+// Done ends the recording. A sample committed afterwards is dropped. The target's command line is redacted here, whoever filled
+// it in, and the rest of meta is brought to what a file would give back, so that a live report equals that of the saved recording.
 func (b *Builder) Done(meta Meta) *Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.rec.Meta = meta
+	b.done = true
+	meta.Target.Cmdline = Redact(meta.Target.Cmdline)
+	b.rec.Meta = stored(meta)
 	for _, f := range b.rec.series {
 		f.sort()
 	}
 	return b.rec
+}
+
+// stored gives meta as a reader of its JSON would see it: invalid UTF-8 replaced, empty lists dropped, times without their
+// monotonic part. What cannot be stored (a number that is none) is kept, and [Recording.Save] says so.
+func stored(meta Meta) Meta {
+	var out Meta
+	data, err := json.Marshal(meta)
+	if err != nil || json.Unmarshal(data, &out) != nil {
+		return meta
+	}
+	return out
 }
 
 func (f *family) sort() {
@@ -65,7 +83,9 @@ type row struct {
 	value  float64
 }
 
-// Counter appends a counter's raw value, in the descriptor's unit, with one value for each of its labels.
+// Counter appends a counter's raw value, in the descriptor's unit, with one value for each of its labels. Like Gauge and Info
+// it panics when the labels do not fit the descriptor or the value is no finite number: both are a collector's bug, which the runner
+// turns into that collector's failure. Invalid UTF-8 in a label, such as a process may put into its name, becomes U+FFFD.
 func (a *Appender) Counter(c *metric.Counter, value float64, labels ...string) {
 	a.add(c, value, labels)
 }
@@ -80,17 +100,29 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	if d := m.Describe(); len(labels) != len(d.Labels) {
 		panic(fmt.Sprintf("recording: %s has labels %v, got values %q", d.Name, d.Labels, labels))
 	}
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		panic(fmt.Sprintf("recording: %s%q: the value is %v", m.Describe().Name, labels, value))
+	}
+	labels = slices.Clone(labels)
+	for i, l := range labels {
+		labels[i] = strings.ToValidUTF8(l, "\uFFFD") // as the file would: a live report must equal one made from it
+	}
 	a.rows = append(a.rows, row{m, labels, value})
 }
 
 // None says that the metric was measured and there was nothing: no CLOSE_WAIT socket, no limit, no throttled group.
 func (a *Appender) None(ms ...metric.Metric) { a.none = append(a.none, ms...) }
 
-// Lost counts data that was seen but not kept.
+// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up.
 func (a *Appender) Lost(count int, what string) {
-	if count > 0 {
-		a.lost = append(a.lost, Loss{What: what, Count: count})
+	if count <= 0 {
+		return
 	}
+	if i := slices.IndexFunc(a.lost, func(l Loss) bool { return l.What == what }); i >= 0 {
+		a.lost[i].Count += count
+		return
+	}
+	a.lost = append(a.lost, Loss{What: what, Count: count})
 }
 
 // Missing says that a metric cannot be measured here, why, and what would change that.
@@ -98,21 +130,25 @@ func (a *Appender) Missing(m metric.Metric, status Status, reason, remedy string
 	a.missing = append(a.missing, Missing{Metric: m.Describe().Name, Status: status, Reason: reason, Remedy: remedy})
 }
 
-// Commit puts the sample into the recording.
+// Commit puts the sample into the recording, unless that is done.
 func (a *Appender) Commit() (lost []Loss, missing []Missing) {
 	a.b.mu.Lock()
 	defer a.b.mu.Unlock()
+	if a.b.done {
+		return a.lost, a.missing
+	}
 	for _, m := range a.none {
 		f := a.b.family(m)
 		f.marks = append(f.marks, a.at)
 	}
 	for _, r := range a.rows {
-		if !a.b.put(r, a.at) {
-			a.Lost(1, "series past the recording's bound")
-		}
+		a.Lost(1-a.b.put(r, a.at), lostNumbers)
 	}
 	return a.lost, a.missing
 }
+
+// lostNumbers names what [Builder.put] refuses.
+const lostNumbers = "numbers past the recording's bound, or given twice for the same labels and time"
 
 func (b *Builder) family(m metric.Metric) *family {
 	name := m.Describe().Name
@@ -124,21 +160,42 @@ func (b *Builder) family(m metric.Metric) *family {
 	return f
 }
 
-func (b *Builder) put(r row, at time.Duration) bool {
-	f := b.family(r.metric)
-	key := strings.Join(r.labels, "\x00")
-	s := f.index[key]
+// put adds a number to its series and gives how many it added: none for a series too many, and none for a second number at a time
+// that the series has already or has passed, which has no place in a series.
+func (b *Builder) put(r row, at time.Duration) int {
+	key := seriesKey(r.labels)
+	var s *Series
+	if f := b.rec.series[r.metric.Describe().Name]; f != nil {
+		s = f.index[key]
+	}
 	if s == nil {
 		if b.count >= maxSeries {
-			return false
+			return 0
 		}
 		b.count++
-		s = &Series{Metric: r.metric, Labels: slices.Clone(r.labels)}
+		f := b.family(r.metric)
+		s = &Series{Metric: r.metric, Labels: r.labels}
 		f.index[key] = s
 		f.list = append(f.list, s)
 	}
+	if n := len(s.Points); n > 0 && s.Points[n-1].At >= at {
+		return 0
+	}
 	s.Points = append(s.Points, Point{At: at, Value: r.value})
-	return true
+	return 1
+}
+
+// seriesKey tells label sets apart whatever bytes they hold: each value is behind its length.
+func seriesKey(labels []string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	var key []byte
+	for _, l := range labels {
+		key = strconv.AppendInt(key, int64(len(l)), 10)
+		key = append(append(key, ':'), l...)
+	}
+	return string(key)
 }
 
 func (c CollectorStatus) losses() []string {

@@ -33,6 +33,7 @@ const (
 	maxMeta    = 4 << 20
 	maxSamples = 512 << 20
 	maxLine    = 32 << 20
+	maxLines   = 2_000_000 // a line per collector and second: an hour has 100,000
 	maxPoints  = 20_000_000
 )
 
@@ -45,6 +46,9 @@ func Open(path string) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open recording: %w", err)
 	}
+	if !st.IsDir() && !st.Mode().IsRegular() { // opening a pipe waits for ever, reading a device never ends
+		return nil, fmt.Errorf("%s: %w: it is neither a file nor a directory", path, ErrFormat)
+	}
 	if st.IsDir() {
 		root, err := os.OpenRoot(path) // a link in the directory must not lead out of it
 		if err != nil {
@@ -54,7 +58,7 @@ func Open(path string) (*Recording, error) {
 		return named(path)(Read(root.FS()))
 	}
 	if strings.HasSuffix(path, ".txtar") {
-		return openTxtar(path)
+		return openTxtar(path, st.Size())
 	}
 	z, err := zip.OpenReader(path)
 	if err != nil {
@@ -64,7 +68,10 @@ func Open(path string) (*Recording, error) {
 	return named(path)(Read(z))
 }
 
-func openTxtar(path string) (*Recording, error) {
+func openTxtar(path string, size int64) (*Recording, error) {
+	if size > maxMeta+maxSamples {
+		return nil, fmt.Errorf("%s: %w: it is larger than %d bytes", path, ErrFormat, maxMeta+maxSamples)
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open recording: %w", err)
@@ -91,9 +98,9 @@ func Read(fsys fs.FS) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := fsys.Open(samplesFile)
+	f, err := openRegular(fsys, samplesFile)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, err
 	}
 	defer f.Close()
 	b := &Builder{rec: &Recording{series: map[string]*family{}}}
@@ -103,10 +110,26 @@ func Read(fsys fs.FS) (*Recording, error) {
 	return b.Done(meta), nil
 }
 
-func readMeta(fsys fs.FS) (Meta, error) {
-	f, err := fsys.Open(metaFile)
+// openRegular opens one of the files. Its kind is looked at before: opening a pipe in a directory would wait for a writer.
+func openRegular(fsys fs.FS, name string) (fs.File, error) {
+	st, err := fs.Stat(fsys, name)
 	if err != nil {
-		return Meta{}, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a file", ErrFormat, name)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	return f, nil
+}
+
+func readMeta(fsys fs.FS) (Meta, error) {
+	f, err := openRegular(fsys, metaFile)
+	if err != nil {
+		return Meta{}, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxMeta+1))
@@ -116,12 +139,22 @@ func readMeta(fsys fs.FS) (Meta, error) {
 	if len(data) > maxMeta {
 		return Meta{}, fmt.Errorf("%w: %s is larger than %d bytes", ErrFormat, metaFile, maxMeta)
 	}
+	var version struct { // by itself: a newer schema may have given any other field another type
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return Meta{}, fmt.Errorf("%w: %s: %s", ErrFormat, metaFile, brief(err))
+	}
+	switch {
+	case version.Schema > SchemaVersion:
+		return Meta{}, fmt.Errorf("%w: its schema is version %d, this perfdoctor reads up to %d: use a newer perfdoctor",
+			ErrFormat, version.Schema, SchemaVersion)
+	case version.Schema < 1:
+		return Meta{}, fmt.Errorf("%w: %s has no schema version", ErrFormat, metaFile)
+	}
 	var m Meta
 	if err := json.Unmarshal(data, &m); err != nil {
-		return Meta{}, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
-	}
-	if m.Schema > SchemaVersion || m.Schema < 1 {
-		return Meta{}, fmt.Errorf("%w: its schema is version %d, this perfdoctor reads up to %d: use a newer perfdoctor", ErrFormat, m.Schema, SchemaVersion)
+		return Meta{}, fmt.Errorf("%w: %s: %s", ErrFormat, metaFile, brief(err))
 	}
 	if !(m.Duration >= 0) || math.IsInf(m.Duration, 0) {
 		return Meta{}, fmt.Errorf("%w: %s: duration_seconds is %v", ErrFormat, metaFile, m.Duration)
@@ -142,8 +175,10 @@ func readSamples(b *Builder, r io.Reader) error {
 	n, points, size := 0, 0, 0
 	last := time.Duration(-1)
 	for sc.Scan() {
-		n++
-		if size += len(sc.Bytes()); size > maxSamples {
+		if n++; n > maxLines {
+			return fmt.Errorf("%w: %s has more than %d lines", ErrFormat, samplesFile, maxLines)
+		}
+		if size += len(sc.Bytes()) + len("\n"); size > maxSamples {
 			return fmt.Errorf("%w: %s holds more than %d bytes", ErrFormat, samplesFile, maxSamples)
 		}
 		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
@@ -151,7 +186,7 @@ func readSamples(b *Builder, r io.Reader) error {
 		}
 		added, at, err := readLine(b, sc.Bytes())
 		if err != nil {
-			return fmt.Errorf("%w: %s line %d: %w", ErrFormat, samplesFile, n, err)
+			return fmt.Errorf("%w: %s line %d: %s", ErrFormat, samplesFile, n, brief(err))
 		}
 		if at < last {
 			return fmt.Errorf("%w: %s line %d: time goes backwards", ErrFormat, samplesFile, n)
@@ -161,11 +196,17 @@ func readSamples(b *Builder, r io.Reader) error {
 			return fmt.Errorf("%w: %s holds more than %d numbers", ErrFormat, samplesFile, maxPoints)
 		}
 	}
+	if errors.Is(sc.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("%w: %s line %d is longer than %d bytes", ErrFormat, samplesFile, n+1, maxLine)
+	}
 	if err := sc.Err(); err != nil {
 		return fmt.Errorf("%w: %s line %d: %w", ErrFormat, samplesFile, n+1, err)
 	}
 	return nil
 }
+
+// brief cuts the text of an error about foreign bytes: encoding/json quotes numbers whole, and one can be a line of megabytes.
+func brief(err error) string { return fmt.Sprintf("%.200s", err) }
 
 func readLine(b *Builder, data []byte) (points int, at time.Duration, err error) {
 	var l line
@@ -193,7 +234,7 @@ func readLine(b *Builder, data []byte) (points int, at time.Duration, err error)
 		}
 	}
 	if lost, _ := a.Commit(); len(lost) > 0 {
-		return 0, 0, fmt.Errorf("more than %d series", maxSeries)
+		return 0, 0, fmt.Errorf("more than %d series, or one label set twice for the same time", maxSeries)
 	}
 	return len(a.rows), a.at, nil
 }
@@ -211,13 +252,13 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 	for _, c := range cells[:len(cells)-1] {
 		s, ok := c.(string)
 		if !ok {
-			return row{}, fmt.Errorf("label value %v is not a string", c)
+			return row{}, fmt.Errorf("a label value is %T, want a string", c)
 		}
 		r.labels = append(r.labels, s)
 	}
 	v, ok := cells[len(cells)-1].(float64)
 	if !ok {
-		return row{}, fmt.Errorf("value %v is not a number", cells[len(cells)-1])
+		return row{}, fmt.Errorf("the value is %T, want a number", cells[len(cells)-1])
 	}
 	r.value = v
 	return r, nil
@@ -226,6 +267,7 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 // Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name before all of it is
 // written and synced; an existing file or directory is an error, never overwritten.
 func (r *Recording) Save(path string) error {
+	path = filepath.Clean(path) // "out/" would have its partial name below itself
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("save recording: %s exists: choose another name", path)
 	}
@@ -235,10 +277,27 @@ func (r *Recording) Save(path string) error {
 	}
 	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.partial", filepath.Base(path), os.Getpid()))
 	if err := write(tmp); err != nil {
-		return errors.Join(fmt.Errorf("save recording to %s: %w", path, err), os.RemoveAll(tmp))
+		return cleanUp(fmt.Errorf("save recording to %s: %w", path, err), tmp)
 	}
 	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(fmt.Errorf("save recording: %w", err), os.RemoveAll(tmp))
+		return cleanUp(fmt.Errorf("save recording: %w", err), tmp)
+	}
+	return nil
+}
+
+func cleanUp(err error, tmp string) error {
+	if rerr := os.RemoveAll(tmp); rerr != nil {
+		return fmt.Errorf("%w; %s is left behind: %w", err, tmp, rerr)
+	}
+	return err
+}
+
+// firstOf gives the first error: those after it are mostly the same full disk again.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -252,7 +311,7 @@ func (r *Recording) saveDir(tmp string) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(write(f), f.Sync(), f.Close())
+		return firstOf(write(f), f.Sync(), f.Close())
 	})
 }
 
@@ -269,7 +328,7 @@ func (r *Recording) saveZip(tmp string) error {
 		}
 		return write(w)
 	})
-	return errors.Join(err, z.Close(), f.Sync(), f.Close())
+	return firstOf(err, z.Close(), f.Sync(), f.Close())
 }
 
 func (r *Recording) writeAll(create func(string, func(io.Writer) error) error) error {
@@ -332,7 +391,7 @@ func encodeRow(labels []string, value float64) string {
 		cells = append(cells, l)
 	}
 	b, err := json.Marshal(append(cells, value))
-	if err != nil { // only NaN or Inf, which no collector may append
+	if err != nil { // only NaN or Inf, which Appender.add refuses and JSON cannot hold
 		panic(fmt.Sprintf("recording: %v: %v", labels, err))
 	}
 	return string(b)

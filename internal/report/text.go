@@ -65,7 +65,10 @@ func (t *text) seconds() string { return quantity.Of("", t.d.Window.Seconds, qua
 
 func (t *text) target() string {
 	tg := t.d.Target
-	what := cmp.Or(tg.Kind, "host")
+	if tg.Kind == "host" || tg.Kind == "" {
+		return "the whole host"
+	}
+	what := tg.Kind
 	if tg.PID != 0 {
 		what += fmt.Sprintf(" %d", tg.PID)
 	}
@@ -298,24 +301,22 @@ func (t *text) infos() {
 	}, "    ")
 }
 
+// fine says in one line what was looked at and is well; the shares show which check comes closest to speaking.
 func (t *text) fine() {
 	if len(t.d.Fine) == 0 {
 		return
 	}
 	t.blank()
-	t.line(bold, "FINE  ", "", plural(len(t.d.Fine), "check")+" assessed, nothing found")
 	if t.verbose {
+		t.line(bold, "FINE  ", "", plural(len(t.d.Fine), "check")+" assessed, nothing found")
 		t.allRead()
 		return
 	}
-	var names []string
-	for _, f := range t.d.Fine {
-		names = append(names, f.Check)
-	}
-	t.line(plain, "  ", "  ", strings.Join(names, ", "))
+	text := plural(len(t.d.Fine), "check") + " assessed, nothing found (-v lists them)"
 	if top := t.highestShares(); len(top) > 0 {
-		t.line(plain, "  highest shares: ", "    ", strings.Join(top, ", "))
+		text += "; highest shares: " + strings.Join(top, ", ")
 	}
+	t.line(bold, "FINE  ", "  ", text)
 }
 
 func (t *text) allRead() {

@@ -210,7 +210,8 @@ func asNobody(t *testing.T, f func()) {
 
 // TestRemoved samples groups that have gone: no error, and no claim that there was no limit.
 func TestRemoved(t *testing.T) {
-	s := &source{levels: []host.CgroupLevel{{Version: 2, Path: "/gone", Dir: filepath.Join(t.TempDir(), "gone")}}, reader: newReader()}
+	gone := host.CgroupLevel{Version: 2, Path: "/gone", Dir: filepath.Join(t.TempDir(), "gone")}
+	s := &source{levels: []host.CgroupLevel{gone}, reader: newReader()}
 	b := recording.NewBuilder()
 	a := b.Appender()
 	if err := s.Sample(t.Context(), a); err != nil {
@@ -229,7 +230,7 @@ func TestRemoved(t *testing.T) {
 }
 
 // cpuGroup makes a group in the v1 tree of the cpu controller and removes it at the end.
-func cpuGroup(t *testing.T, dir string) {
+func cpuGroup(t testing.TB, dir string) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -245,7 +246,7 @@ func cpuGroup(t *testing.T, dir string) {
 	})
 }
 
-func burn(t *testing.T, dir string) int {
+func burn(t testing.TB, dir string) int {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -267,7 +268,7 @@ func burn(t *testing.T, dir string) int {
 }
 
 // nested makes three groups, limits the uppermost to 0.2 CPUs and burns CPU in the lowest.
-func nested(t *testing.T) (pid int, top string) {
+func nested(t testing.TB) (pid int, top string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root)
 	const tree = "/sys/fs/cgroup/cpu"

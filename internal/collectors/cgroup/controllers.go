@@ -85,7 +85,7 @@ func (r *reader) bandwidth(g group, limit bandwidth, burst, throttled string, pe
 
 func (r *reader) usageV1(g group) { r.number(g, "cpuacct.usage", metric.CgroupCPU, perNano) }
 
-// usageV2 needs no controller: every v2 group has its CPU time in cpu.stat (kernel/cgroup/rstat.c); the root since 5.10.
+// usageV2 needs no controller: every v2 group has its CPU time in cpu.stat (kernel/cgroup/rstat.c), the root on newer kernels only.
 func (r *reader) usageV2(g group) {
 	if b := r.read(g, "cpu.stat", metric.CgroupCPU); b != nil {
 		r.keyed(g, "cpu.stat", b, "usage_usec", metric.CgroupCPU, perMicro)

@@ -92,9 +92,9 @@ func parseShares(b []byte) (cpus float64, err error) {
 
 const sharesPerCPU = 1024
 
-// parseWeight turns cpu.weight, 1 to 10000, into the same. Container runtimes map shares of 2 to 262144 to it along a line (KEP-2254);
-// this is that map backwards. Runtimes since 2025 (runc 1.3.2, crun 1.23) use a curve that gives small requests more weight,
-// so there the true request is smaller. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
+// parseWeight turns cpu.weight, 1 to 10000, into the same. Container runtimes map shares of 2 to 262144 to it along a line
+// (KEP-2254); this is that map backwards. Newer runtimes use a curve that gives small requests more weight, so that there
+// the true request is smaller. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
 func parseWeight(b []byte) (cpus float64, err error) {
 	n, err := parseNumber(b)
 	switch {
@@ -132,8 +132,8 @@ func parseCPUs(b []byte) (float64, error) {
 	return float64(n), nil
 }
 
-// parseStalled finds the total of the lines "some" and "full" in seconds (Documentation/accounting/psi.rst); kernels before 5.13
-// have no "full" for the CPU.
+// parseStalled finds the total of the lines "some" and "full" in seconds (Documentation/accounting/psi.rst). Kernels before
+// 5.13 have no "full" for the CPU.
 func parseStalled(b []byte) (map[string]float64, error) {
 	out := map[string]float64{}
 	for line := range bytes.Lines(b) {

@@ -117,7 +117,8 @@ func (r *reader) report(ms []metric.Metric) {
 			r.a.Missing(m, recording.StatusFailed, trouble.Error(), "")
 		case r.seen[m]:
 		case absent != nil:
-			r.a.Missing(m, recording.StatusUnsupported, absent.Error()+": this kernel lacks it, its controller is off for the group, or the group is the root", "")
+			r.a.Missing(m, recording.StatusUnsupported,
+				absent.Error()+": this kernel lacks it, its controller is off for the group, or the group is the root", "")
 		case r.removed: // no series, but that says nothing of what there was
 		default:
 			r.a.None(m)

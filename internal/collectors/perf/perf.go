@@ -25,15 +25,14 @@ import (
 )
 
 const (
-	// busySwitches is the rate of context switches of the whole host from which on only the hardware's core events are counted
-	// for a target. A switch of a counted thread costs it 2.1 µs for the software events alone (package perfevent), so this
-	// rate is at most 2 % of one CPU.
+	// busySwitches is the target's rate of context switches from which on only the hardware's core events are counted. A switch
+	// of a counted thread costs it 2.1 µs for the software events alone (package perfevent), so this rate costs 2 % of one CPU.
 	busySwitches = 10_000
 	// manyThreads is from where on there are fewer groups, too: each event of each thread is a descriptor, 18 in all.
 	manyThreads = 200
-	// maxProcesses bounds the processes counted: opening one takes 0.1 ms and more. A build starts thousands.
-	maxProcesses = 200
-	// rateWindow is how long the rate of context switches is looked at before anything is opened; other collectors open meanwhile.
+	// maxProcesses bounds the processes counted at one time: opening one takes 1 ms. A build starts thousands.
+	maxProcesses = 100
+	// rateWindow is how long the rate of context switches is looked at before anything is opened; others open meanwhile.
 	rateWindow = 20 * time.Millisecond
 )
 
@@ -41,9 +40,10 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "perf-events",
-		Doc:  "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters can be had.",
-		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 0.1 ms to open a process; the target pays 2 µs a context switch of " +
-			"its own, and only hardware counters are left above " + strconv.Itoa(busySwitches) + " switches a second",
+		Doc: "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters " +
+			"can be had.",
+		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 1 ms to open a process; the target pays 2 µs a " +
+			"context switch of its own, and above " + strconv.Itoa(busySwitches) + " a second only hardware events are counted",
 		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
 		Open:     open,
 	}}
@@ -59,11 +59,12 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := newSource(metric.ScopeTarget)
 	s.env = env
-	rate, err := switchRate(ctx, env.Host)
+	tids, all := targetThreads(ctx, env)
+	rate, err := switchRate(ctx, tids)
 	if err != nil {
 		return nil, err
 	}
-	s.groups, s.leftOut = groupsFor(rate, threadsOf(ctx, env))
+	s.groups, s.leftOut = groupsFor(rate*float64(all)/float64(max(1, len(tids))), all)
 	if err := s.openMembers(ctx); err != nil {
 		return nil, err
 	}
@@ -93,8 +94,8 @@ func openHost(h *host.Host) (collect.Source, error) {
 func groupsFor(switches float64, threads int) (groups []perfevent.Group, leftOut string) {
 	switch {
 	case switches > busySwitches:
-		return []perfevent.Group{perfevent.Core}, fmt.Sprintf("left out to spare the target: this host switches threads %.0f times a "+
-			"second, and each event makes a switch dearer (bound: %d)", switches, busySwitches)
+		return []perfevent.Group{perfevent.Core}, fmt.Sprintf("left out to spare the target: its threads are switched %.0f times "+
+			"a second, and each event makes a switch dearer (bound: %d)", switches, busySwitches)
 	case threads > manyThreads:
 		return []perfevent.Group{perfevent.Core, perfevent.Software}, fmt.Sprintf("left out to spare descriptors: the target has %d "+
 			"threads (bound: %d)", threads, manyThreads)
@@ -102,57 +103,55 @@ func groupsFor(switches float64, threads int) (groups []perfevent.Group, leftOut
 	return nil, ""
 }
 
-func threadsOf(ctx context.Context, env collect.Env) (n int) {
+// targetThreads gives the task directories of the target's threads, at most manyThreads of them, and how many there are.
+func targetThreads(ctx context.Context, env collect.Env) (dirs []string, all int) {
 	list, err := env.Host.Members(ctx, env.Target)
 	if err != nil {
-		return 0 // the target has ended: opening it says so
+		return nil, 0 // the target has ended: opening it says so
 	}
 	for _, p := range list {
-		n += p.Threads
+		all += p.Threads
+		if len(dirs) >= manyThreads {
+			continue
+		}
+		found, err := filepath.Glob(fmt.Sprintf("%s/%d/task/*", env.Host.Proc, p.PID))
+		if err == nil { // only a malformed pattern, which this is not
+			dirs = append(dirs, found[:min(len(found), manyThreads-len(dirs))]...)
+		}
 	}
-	return n
+	return dirs, all
 }
 
-// switchRate gives the context switches a second of the host.
-func switchRate(ctx context.Context, h *host.Host) (float64, error) {
-	path := filepath.Join(h.Proc, "stat")
-	before, began, err := readSwitches(path)
-	if err != nil {
-		return 0, err
+// switchRate gives the context switches a second of threads.
+func switchRate(ctx context.Context, dirs []string) (float64, error) {
+	before, began := map[string]uint64{}, time.Now()
+	for _, dir := range dirs {
+		if n, ok := taskSwitches(dir); ok {
+			before[dir] = n
+		}
 	}
 	select {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-time.After(rateWindow):
 	}
-	after, ended, err := readSwitches(path)
-	if err != nil {
-		return 0, err
-	}
-	return float64(after-before) / ended.Sub(began).Seconds(), nil
-}
-
-func readSwitches(path string) (uint64, time.Time, error) {
-	at := time.Now()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, at, err
-	}
-	n, err := parseSwitches(string(b))
-	if err != nil {
-		return 0, at, fmt.Errorf("%s: %w", path, err)
-	}
-	return n, at, nil
-}
-
-// parseSwitches finds the line "ctxt" of /proc/stat (fs/proc/stat.c).
-func parseSwitches(text string) (uint64, error) {
-	for line := range strings.Lines(text) {
-		if n, ok := strings.CutPrefix(line, "ctxt "); ok {
-			return strconv.ParseUint(strings.TrimSpace(n), 10, 64)
+	elapsed, switches := time.Since(began), uint64(0)
+	for dir, then := range before {
+		if now, ok := taskSwitches(dir); ok && now > then {
+			switches += now - then
 		}
 	}
-	return 0, errors.New("no line ctxt")
+	return float64(switches) / elapsed.Seconds(), nil
+}
+
+// taskSwitches is not ok when the thread has ended or hides its numbers: then it does not count.
+func taskSwitches(dir string) (n uint64, ok bool) {
+	b, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return 0, false
+	}
+	st, err := host.ParseStatus(b)
+	return st.VoluntarySwitch + st.InvoluntarySwitch, err == nil
 }
 
 // maxCPU is above the largest NR_CPUS of any architecture, 8192 (arch/x86/Kconfig).
@@ -405,16 +404,21 @@ func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]
 	}
 }
 
-// missing says why nothing was counted: the reason of one event stands for all.
+// missing says why nothing was counted. One refusal stands for all, as it can be mended; else the reason of one event does.
 func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
-	events := slices.Sorted(maps.Keys(why))
-	switch {
-	case s.trouble != nil:
+	if s.trouble != nil {
 		a.Missing(m, recording.StatusFailed, s.trouble.Error(), "")
-	case len(events) == 0: // the target has ended, which the run notices by itself
-	case why[events[0]].denied:
-		a.Missing(m, recording.StatusDenied, events[0]+": "+why[events[0]].reason, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
-	default:
+		return
+	}
+	events := slices.Sorted(maps.Keys(why))
+	for _, event := range events {
+		if why[event].denied {
+			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason,
+				"run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
+			return
+		}
+	}
+	if len(events) > 0 { // else the target has ended, which the run notices by itself
 		a.Missing(m, recording.StatusUnsupported, events[0]+": "+why[events[0]].reason, "")
 	}
 }

@@ -93,14 +93,13 @@ func burn(d time.Duration) error {
 }
 
 type child struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	in   *os.File
-	out  *bufio.Reader
-	said string
+	t   testing.TB
+	cmd *exec.Cmd
+	in  *os.File
+	out *bufio.Reader
 }
 
-func startChild(t *testing.T, role string) *child {
+func startChild(t testing.TB, role string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -150,7 +149,7 @@ func (c *child) env() collect.Env {
 }
 
 // openTarget opens the collector with all groups, however busy the machine of the test is.
-func openTarget(t *testing.T, env collect.Env) *source {
+func openTarget(t testing.TB, env collect.Env) *source {
 	t.Helper()
 	s := newSource(metric.ScopeTarget)
 	s.env = env
@@ -278,7 +277,8 @@ func TestHost(t *testing.T) {
 	if n := increase(t, rec, metric.ScopeHost, perfevent.ContextSwitches); n <= 0 {
 		t.Errorf("%v context switches", n)
 	}
-	events := append(slices.DeleteFunc(targetEvents(), func(e perfevent.Event) bool { return e == perfevent.TaskClock }), perfevent.CPUClock)
+	events := targetEvents()
+	events[slices.Index(events, perfevent.TaskClock)] = perfevent.CPUClock // of a CPU both would count wall time
 	checkHardware(t, rec, metric.ScopeHost, events)
 }
 
@@ -344,14 +344,14 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread of its own with another effective user; the thread ends with the goroutine that locks it.
+// asNobody runs f on a thread of its own with another user; the thread ends with the goroutine that locks it.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan syscall.Errno)
 	go func() {
 		runtime.LockOSThread()
-		const keep, nobody = ^uintptr(0), 65534
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep)
+		const nobody = 65534
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody)
 		if errno == 0 {
 			f()
 		}
@@ -380,9 +380,45 @@ func TestGroupsFor(t *testing.T) {
 	}
 }
 
+// TestSwitchRate watches a thread that does nothing but sleep 1 ms at a time.
+func TestSwitchRate(t *testing.T) {
+	stop, tid := make(chan struct{}), make(chan int)
+	go func() {
+		runtime.LockOSThread()
+		tid <- syscall.Gettid()
+		for {
+			select {
+			case <-stop:
+				return
+			default: // not time.Sleep, which would wake another thread
+				_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 1e6}, nil)
+			}
+		}
+	}()
+	dir := fmt.Sprintf("/proc/self/task/%d", <-tid)
+	defer close(stop)
+	if rate, err := switchRate(t.Context(), []string{dir, "/proc/self/task/0"}); err != nil || rate < 100 || rate > 2000 {
+		t.Errorf("%v switches a second, %v; want up to 1000", rate, err)
+	}
+	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindProcess, PIDs: []int{os.Getpid()}}}
+	if dirs, n := targetThreads(t.Context(), env); len(dirs) != 0 || n != 0 {
+		t.Errorf("a target with another start time has %d threads", n)
+	}
+	target, err := env.Host.Resolve(t.Context(), host.Selector{PID: os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Target = target
+	if dirs, n := targetThreads(t.Context(), env); n < 2 || len(dirs) == 0 {
+		t.Errorf("%d threads, %d directories", n, len(dirs))
+	}
+}
+
 // TestSums puts together counts as machines have them that this test may not run on.
 func TestSums(t *testing.T) {
-	count := func(event perfevent.Event, group perfevent.Group, status perfevent.Status, value float64, enabled, running uint64) perfevent.Count {
+	count := func(
+		event perfevent.Event, group perfevent.Group, status perfevent.Status, value float64, enabled, running uint64,
+	) perfevent.Count {
 		return perfevent.Count{Event: event, Group: group, Status: status, Value: value, Enabled: enabled, Running: running}
 	}
 	partial := []perfevent.Count{ // no branch events, so that the core group holds two; cycles again in another group
@@ -423,30 +459,23 @@ func TestSums(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	if n, err := parseSwitches("cpu  1 2 3\nintr 9 9\nctxt 12345\nbtime 1\n"); n != 12345 || err != nil {
-		t.Errorf("ctxt %d, %v", n, err)
-	}
-	for _, bad := range []string{"", "cpu 1\n", "ctxt x\n", "ctxt \n"} {
-		if _, err := parseSwitches(bad); err == nil {
-			t.Errorf("%q gave no error", bad)
-		}
-	}
+func TestParseCPUList(t *testing.T) {
 	if cpus, err := parseCPUList("0-2,5"); err != nil || !cmp.Equal(cpus, []int{0, 1, 2, 5}) {
 		t.Errorf("CPUs %v, %v", cpus, err)
 	}
+	for _, bad := range []string{"", "3-1", "0-", "a", "0-99999999"} {
+		if cpus, err := parseCPUList(bad); err == nil {
+			t.Errorf("%q gave %v", bad, cpus)
+		}
+	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseCPUList(f *testing.F) {
 	f.Add("0-2,5")
 	f.Add("0-4294967295")
-	f.Add("cpu  1 2 3\nctxt 12345\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if cpus, err := parseCPUList(text); err == nil && len(cpus) == 0 || len(cpus) > 2*maxCPU {
 			t.Errorf("%d CPUs, %v", len(cpus), err)
-		}
-		if _, err := parseSwitches(text); err == nil && !strings.Contains(text, "ctxt ") {
-			t.Error("a number from nowhere")
 		}
 	})
 }

@@ -72,8 +72,12 @@ func sampleGovernors(sys string, a *recording.Appender) {
 		if err != nil {
 			continue // a CPU that went offline between the two reads
 		}
+		driver, err := readLine(filepath.Join(filepath.Dir(f), "scaling_driver"))
+		if err != nil {
+			driver = "" // the rule says less then
+		}
 		cpu := filepath.Base(filepath.Dir(filepath.Dir(f)))
-		a.Info(metric.Governor, strings.TrimPrefix(cpu, "cpu"), g)
+		a.Info(metric.Governor, strings.TrimPrefix(cpu, "cpu"), g, driver)
 	}
 }
 

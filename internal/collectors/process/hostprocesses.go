@@ -77,15 +77,17 @@ func (s *hostSource) withoutTarget(ctx context.Context, list []host.Process) ([]
 	return slices.DeleteFunc(list, func(p host.Process) bool { return s.skip[p.PID] }), nil
 }
 
-// appendCPU appends the processes that ever used CPU, at most maxHostProcesses. At the last sample those of the first come
-// before all others, as only they have an increase.
+// appendCPU appends at most maxHostProcesses, those with the most CPU time. At the last sample those of the first come before
+// all others, as only they have an increase. Kernel threads that never ran are left out: there are a dozen for each CPU.
 func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) {
-	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool { return cpuTicks(p.Stat) == 0 })
+	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool {
+		return p.Flags&host.FlagKernelThread != 0 && cpuTicks(p.Stat) == 0
+	})
 	slices.SortStableFunc(list, func(x, y host.Process) int {
 		if kx, ky := s.kept[idOf(x)], s.kept[idOf(y)]; kx != ky {
-			return map[bool]int{true: -1, false: 1}[kx]
+			return keptFirst(kx)
 		}
-		return int(int64(cpuTicks(y.Stat)) - int64(cpuTicks(x.Stat)))
+		return moreCPUFirst(x.Stat, y.Stat)
 	})
 	n := min(len(list), maxHostProcesses)
 	for _, p := range list[:n] {

@@ -67,9 +67,7 @@ func busiest(list []host.Process, n int) []host.Process {
 		return list
 	}
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(x, y host.Process) int {
-		return int(int64(cpuTicks(y.Stat)) - int64(cpuTicks(x.Stat)))
-	})
+	slices.SortStableFunc(list, func(x, y host.Process) int { return moreCPUFirst(x.Stat, y.Stat) })
 	return list[:n]
 }
 

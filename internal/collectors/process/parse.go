@@ -32,37 +32,6 @@ func taskIDs(h *host.Host, pid int) ([]int, error) {
 	return tids, nil
 }
 
-// switchCounts are a thread's context switches since it started.
-type switchCounts struct{ voluntary, involuntary uint64 }
-
-var (
-	voluntaryKey   = []byte("\nvoluntary_ctxt_switches:\t")
-	involuntaryKey = []byte("\nnonvoluntary_ctxt_switches:\t")
-)
-
-// parseSwitches finds the last two lines of /proc/PID/task/TID/status (fs/proc/array.c, task_context_switch_counts). The
-// name on the first line cannot imitate them, as the kernel escapes its line breaks.
-func parseSwitches(b []byte) (n switchCounts, err error) {
-	if n.voluntary, err = numberAfter(b, voluntaryKey); err != nil {
-		return n, err
-	}
-	n.involuntary, err = numberAfter(b, involuntaryKey)
-	return n, err
-}
-
-func numberAfter(b, key []byte) (uint64, error) {
-	i := bytes.LastIndex(b, key)
-	if i < 0 {
-		return 0, fmt.Errorf("no line %q", bytes.TrimSpace(key))
-	}
-	text, _, ended := cutBlank(b[i+len(key):])
-	n, err := strconv.ParseUint(string(text), 10, 64)
-	if !ended || err != nil {
-		return 0, fmt.Errorf("%s bad number %.40q", bytes.TrimSpace(key), text)
-	}
-	return n, nil
-}
-
 // parseRunDelay reads schedstat: nanoseconds on a CPU, nanoseconds runnable but waiting, and time slices (fs/proc/base.c,
 // proc_pid_schedstat). It gives the second in seconds.
 func parseRunDelay(b []byte) (float64, error) {

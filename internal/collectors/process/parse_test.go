@@ -56,29 +56,23 @@ func TestParse(t *testing.T) {
 
 // parsed is what came of any of the parsers.
 type parsed struct {
-	switches switchCounts
-	number   float64
-	ok       bool
-	failed   bool
+	number float64
+	ok     bool
+	failed bool
 }
 
 func parseFile(t *testing.T, f txtar.File) {
 	want, known := map[string]parsed{
-		"status-6.18":             {switches: switchCounts{4021, 77}},
-		"status-hostile-name":     {switches: switchCounts{1, 2}},
-		"status-truncated":        {failed: true},
-		"status-without-switches": {failed: true},
-		"status-bad-number":       {failed: true},
-		"limits-6.18":             {number: 1024, ok: true},
-		"limits-5.10":             {number: 1048576, ok: true},
-		"limits-unlimited":        {},
-		"limits-without-files":    {failed: true},
-		"limits-bad-number":       {failed: true},
-		"schedstat":               {number: 3.92},
-		"schedstat-short":         {failed: true},
-		"schedstat-bad-number":    {failed: true},
-		"uptime":                  {number: 350735.47},
-		"uptime-infinite":         {failed: true},
+		"limits-6.18":          {number: 1024, ok: true},
+		"limits-5.10":          {number: 1048576, ok: true},
+		"limits-unlimited":     {},
+		"limits-without-files": {failed: true},
+		"limits-bad-number":    {failed: true},
+		"schedstat":            {number: 3.92},
+		"schedstat-short":      {failed: true},
+		"schedstat-bad-number": {failed: true},
+		"uptime":               {number: 350735.47},
+		"uptime-infinite":      {failed: true},
 	}[f.Name]
 	if !known {
 		t.Fatalf("no expectation for %s", f.Name)
@@ -86,8 +80,6 @@ func parseFile(t *testing.T, f txtar.File) {
 	var got parsed
 	var err error
 	switch kind, _, _ := strings.Cut(f.Name, "-"); kind {
-	case "status":
-		got.switches, err = parseSwitches(f.Data)
 	case "limits":
 		got.number, got.ok, err = parseFileLimit(f.Data)
 	case "schedstat":
@@ -98,7 +90,7 @@ func parseFile(t *testing.T, f txtar.File) {
 	if err != nil {
 		got = parsed{failed: true}
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(parsed{}, switchCounts{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(parsed{})); diff != "" {
 		t.Errorf("-want +got (%v):\n%s", err, diff)
 	}
 }
@@ -120,9 +112,6 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if limit, ok, err := parseFileLimit(b); err != nil && (ok || limit != 0) {
 			t.Errorf("limit %v beside the error %v", limit, err)
-		}
-		if _, err := parseSwitches(b); err == nil && !strings.Contains(string(b), "voluntary_ctxt_switches:") {
-			t.Error("switches from nowhere")
 		}
 		if wait, err := parseRunDelay(b); err == nil && wait < 0 {
 			t.Errorf("run delay %v", wait)

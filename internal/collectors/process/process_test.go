@@ -37,7 +37,9 @@ func wholeHost() collect.Env {
 }
 
 // take records samples of one collector, with something happening between them.
-func take(t *testing.T, c collect.Collector, env collect.Env, between ...func()) (*recording.Recording, []recording.Missing, []recording.Loss) {
+func take(
+	t *testing.T, c collect.Collector, env collect.Env, between ...func(),
+) (*recording.Recording, []recording.Missing, []recording.Loss) {
 	t.Helper()
 	src, err := c.Open(t.Context(), env)
 	if err != nil {
@@ -220,11 +222,11 @@ func TestHostProcesses(t *testing.T) {
 	busy.obey()
 	other := startChild(t, "threads 1", nil)
 	wait := func() { time.Sleep(300 * time.Millisecond) }
-	time.Sleep(20 * time.Millisecond)
 
 	rec, _, _ := take(t, hostCollector(), wholeHost(), wait)
 	pid := map[string]string{"pid": strconv.Itoa(busy.pid)}
-	if n := increase(t, rec, metric.ProcessCPU, map[string]string{"pid": pid["pid"], "mode": "user", "member": "host"}); n < 0.05 {
+	used := map[string]string{"pid": pid["pid"], "mode": "user", "member": "host"}
+	if n := increase(t, rec, metric.ProcessCPU, used); n < 0.05 {
 		t.Errorf("the busy process used %v s", n)
 	}
 	if n := gauge(t, rec, metric.ProcessFDs, pid); n < 200 {
@@ -276,7 +278,8 @@ func TestHostBound(t *testing.T) {
 		t.Errorf("lost %v, want 10 processes", lost)
 	}
 	rec := b.Done(recording.Meta{})
-	if n := increase(t, rec, metric.ProcessCPU, map[string]string{"pid": strconv.Itoa(all), "mode": "user"}); math.Abs(n-0.05) > 1e-9 {
+	last := map[string]string{"pid": strconv.Itoa(all), "mode": "user"}
+	if n := increase(t, rec, metric.ProcessCPU, last); math.Abs(n-0.05) > 1e-9 {
 		t.Errorf("increase %v s, want 5 ticks", n)
 	}
 	if n := len(rec.Counter(metric.ProcessCPU)); n != 2*maxHostProcesses {

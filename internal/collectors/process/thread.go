@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -96,7 +97,7 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 	a.Lost(s.over, fmt.Sprintf("threads not looked at, beyond %d", maxThreadReads))
 	s.appendTotals(a)
 	chosen := s.choose()
-	a.Lost(len(s.all)-len(chosen), fmt.Sprintf("threads without series of their own, beyond the %d with the most CPU time", maxThreads))
+	a.Lost(len(s.all)-len(chosen), fmt.Sprintf("threads without series, beyond the %d with the most CPU time", maxThreads))
 	if err := s.appendChosen(ctx, a, chosen); err != nil {
 		return err
 	}
@@ -210,19 +211,29 @@ func (s *threadSource) choose() []thread {
 		_, xKept := s.kept[x.id()]
 		_, yKept := s.kept[y.id()]
 		if xKept != yKept {
-			return map[bool]int{true: -1, false: 1}[xKept]
+			return keptFirst(xKept)
 		}
-		return int(int64(cpuTicks(y.Stat)) - int64(cpuTicks(x.Stat)))
+		return moreCPUFirst(x.Stat, y.Stat)
 	})
 	return s.all[:maxThreads]
 }
 
+// keptFirst compares two of which one is kept: the first or not.
+func keptFirst(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
+}
+
+func moreCPUFirst(x, y host.Stat) int { return cmp.Compare(cpuTicks(y), cpuTicks(x)) }
+
 func (s *threadSource) appendDetails(a *recording.Appender, t *thread, pid, tid string) {
 	dir := s.env.Host.Proc + "/" + pid + "/task/" + tid
-	if sw, ok := readThread(s, dir+"/status", parseSwitches); ok {
+	if sw, ok := readThread(s, dir+"/status", host.ParseStatus); ok {
 		s.switches = true
-		a.Counter(metric.ThreadSwitches, float64(sw.voluntary), pid, tid, t.Comm, "voluntary")
-		a.Counter(metric.ThreadSwitches, float64(sw.involuntary), pid, tid, t.Comm, "involuntary")
+		a.Counter(metric.ThreadSwitches, float64(sw.VoluntarySwitch), pid, tid, t.Comm, "voluntary")
+		a.Counter(metric.ThreadSwitches, float64(sw.InvoluntarySwitch), pid, tid, t.Comm, "involuntary")
 	}
 	if s.delay.Status != host.Available {
 		return

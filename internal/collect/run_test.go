@@ -1,0 +1,420 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// source samples by a function; n counts the samples begun before this one.
+type source struct {
+	sample func(ctx context.Context, n int, a *recording.Appender) error
+	n      int
+	closed atomic.Int32
+}
+
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
+	n := s.n
+	s.n++
+	return s.sample(ctx, n, a)
+}
+
+func (s *source) Close() error { s.closed.Add(1); return nil }
+
+func collector(name string, pace Pace, sample func(context.Context, int, *recording.Appender) error) (Collector, *source) {
+	s := &source{sample: sample}
+	return Collector{
+		Name: name, Pace: pace, Provides: []metric.Metric{metric.Uptime},
+		Open: func(context.Context, Env) (Source, error) { return s, nil },
+	}, s
+}
+
+func count(m *metric.Gauge) func(context.Context, int, *recording.Appender) error {
+	return func(_ context.Context, n int, a *recording.Appender) error {
+		a.Gauge(m, float64(n))
+		return nil
+	}
+}
+
+const (
+	interval = 100 * time.Millisecond
+	duration = 500 * time.Millisecond
+	// margin is how much later than asked for a run may end, whatever its collectors do.
+	margin = 500 * time.Millisecond
+)
+
+func run(t *testing.T, ctx context.Context, o Options) *recording.Recording {
+	t.Helper()
+	if o.Interval == 0 {
+		o.Interval, o.Duration = interval, duration
+	}
+	o.Env.Host = host.Local()
+	began := time.Now()
+	rec, err := Run(ctx, o)
+	if took := time.Since(began); took > o.Duration+margin {
+		t.Errorf("a run of %v took %v", o.Duration, took)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func status(t *testing.T, rec *recording.Recording, name string) recording.CollectorStatus {
+	t.Helper()
+	for _, c := range rec.Meta.Collectors {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no status of collector %s in %+v", name, rec.Meta.Collectors)
+	return recording.CollectorStatus{}
+}
+
+func TestPaces(t *testing.T) {
+	every, es := collector("every", EveryTick, count(metric.Uptime))
+	ends, _ := collector("ends", FirstAndLast, count(metric.MemoryTotal))
+	once, _ := collector("once", Once, count(metric.SwapTotal))
+	began := time.Now()
+	rec := run(t, t.Context(), Options{Collectors: []Collector{every, ends, once}})
+	points := func(m *metric.Gauge) []recording.Point {
+		t.Helper()
+		s := rec.Gauge(m)
+		if len(s) != 1 {
+			t.Fatalf("%s has %d series", m.Describe().Name, len(s))
+		}
+		return s[0].Points
+	}
+	all := points(metric.Uptime)
+	if len(all) < 4 || len(all) > 6 { // at 0, 100, 200, 300, 400 and 500 ms, on a busy machine one less or two
+		t.Errorf("%d samples in %v at every %v", len(all), duration, interval)
+	}
+	for i, p := range all {
+		if p.Value != float64(i) {
+			t.Errorf("sample %d is the collector's %v: one was lost", i, p.Value)
+		}
+	}
+	if first := rec.Meta.Started.Sub(began) + all[0].At; first > 150*time.Millisecond {
+		t.Errorf("the first sample was taken after %v", first)
+	}
+	if at := all[len(all)-1].At; at < duration {
+		t.Errorf("the last sample was taken after %v of %v", at, duration)
+	}
+	if p := points(metric.MemoryTotal); len(p) != 2 || p[0].At > 150*time.Millisecond || p[1].At < duration {
+		t.Errorf("first and last: %v", p)
+	}
+	if p := points(metric.SwapTotal); len(p) != 1 || p[0].At > 150*time.Millisecond {
+		t.Errorf("once: %v", p)
+	}
+	if n := es.closed.Load(); n != 1 {
+		t.Errorf("the source was closed %d times", n)
+	}
+	m := rec.Meta
+	if m.EndedEarly != "" || m.Duration < duration.Seconds() || m.Interval != 0.1 || m.Asked != 0.5 || m.Schema != recording.SchemaVersion {
+		t.Errorf("meta: %+v", m)
+	}
+	if m.Cost.Samples != len(all)+3 || m.Cost.Late != 0 || m.Cost.Wall < m.Duration || m.Cost.MaxRSS < 1<<20 {
+		t.Errorf("cost: %+v with %d samples", m.Cost, len(all)+3)
+	}
+}
+
+// TestOneBadCollector runs each kind of bad collector beside a good one, which must not notice.
+func TestOneBadCollector(t *testing.T) {
+	blocked := make(chan struct{}) // closed by no one until the test ends: nothing ends these but the end of the process
+	t.Cleanup(func() { close(blocked) })
+	sampling := func(f func(context.Context, int, *recording.Appender) error) Collector {
+		c, _ := collector("bad", EveryTick, f)
+		return c
+	}
+	opening := func(f func(context.Context, Env) (Source, error)) Collector {
+		return Collector{Name: "bad", Provides: []metric.Metric{metric.SwapFree}, Open: f}
+	}
+	for _, tc := range []struct {
+		name   string
+		bad    Collector
+		status recording.Status
+		reason string
+	}{
+		{"sample hangs", sampling(func(context.Context, int, *recording.Appender) error { <-blocked; return nil }),
+			recording.StatusTimeout, "did not return"},
+		{"sample heeds its deadline", sampling(func(ctx context.Context, _ int, _ *recording.Appender) error { <-ctx.Done(); return ctx.Err() }),
+			recording.StatusTimeout, "no sample was in time"},
+		{"sample of a socket with a deadline", sampling(func(context.Context, int, *recording.Appender) error {
+			return fmt.Errorf("dump: %w", os.ErrDeadlineExceeded)
+		}), recording.StatusTimeout, "dump"},
+		{"last sample hangs", sampling(func(_ context.Context, n int, a *recording.Appender) error {
+			if n > 1 {
+				<-blocked
+			}
+			a.Gauge(metric.SwapFree, 1)
+			return nil
+		}), recording.StatusTimeout, "did not return"},
+		{"open hangs", opening(func(context.Context, Env) (Source, error) { <-blocked; return nil, nil }),
+			recording.StatusTimeout, "did not open"},
+		{"open fails", opening(func(context.Context, Env) (Source, error) { return nil, errors.New("broken pipe") }),
+			recording.StatusFailed, "broken pipe"},
+		{"open panics", opening(func(context.Context, Env) (Source, error) { panic("at the disco") }),
+			recording.StatusFailed, "at the disco"},
+		{"unavailable", opening(func(context.Context, Env) (Source, error) {
+			return nil, Unavailable(recording.StatusUnsupported, "a newer kernel", "no %s", "flux")
+		}), recording.StatusUnsupported, "no flux"},
+		{"sample fails", sampling(func(context.Context, int, *recording.Appender) error { return fs.ErrPermission }),
+			recording.StatusDenied, "permission"},
+		{"sample panics", sampling(func(context.Context, int, *recording.Appender) error { panic("at the disco") }),
+			recording.StatusFailed, "at the disco"},
+		{"not a number", sampling(func(_ context.Context, n int, a *recording.Appender) error {
+			zero := float64(0)
+			a.Gauge(metric.SwapFree, zero/zero)
+			return nil
+		}), recording.StatusFailed, "NaN"},
+		{"wrong labels", sampling(func(_ context.Context, n int, a *recording.Appender) error {
+			a.Gauge(metric.SwapFree, 1, "surplus")
+			return nil
+		}), recording.StatusFailed, "labels"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			good, _ := collector("good", EveryTick, count(metric.Uptime))
+			rec := run(t, t.Context(), Options{Collectors: []Collector{tc.bad, good}})
+			got := status(t, rec, "bad")
+			if got.Status != tc.status || !strings.Contains(got.Reason, tc.reason) {
+				t.Errorf("status %s, reason %q; want %s with %q", got.Status, got.Reason, tc.status, tc.reason)
+			}
+			if g := status(t, rec, "good"); g.Status != recording.StatusOK || g.Samples < 3 || g.Late > 0 {
+				t.Errorf("the good collector: %+v", g)
+			}
+			first := rec.Gauge(metric.Uptime)[0].Points[0].At
+			if first > 150*time.Millisecond {
+				t.Errorf("the good collector's first sample waited %v for the bad one", first)
+			}
+		})
+	}
+}
+
+// TestHangingAtDefaultPace is the case with the longest waits: a second between samples.
+func TestHangingAtDefaultPace(t *testing.T) {
+	t.Parallel()
+	blocked := make(chan struct{})
+	t.Cleanup(func() { close(blocked) })
+	hang, _ := collector("hang", EveryTick, func(context.Context, int, *recording.Appender) error { <-blocked; return nil })
+	deaf, _ := collector("deaf", FirstAndLast, func(_ context.Context, n int, _ *recording.Appender) error {
+		if n > 0 {
+			<-blocked
+		}
+		return nil
+	})
+	good, _ := collector("good", EveryTick, count(metric.Uptime))
+	run(t, t.Context(), Options{Collectors: []Collector{hang, deaf, good}, Interval: time.Second, Duration: 1200 * time.Millisecond})
+}
+
+func TestLateOpenIsSampled(t *testing.T) {
+	for _, pace := range []Pace{EveryTick, FirstAndLast, Once} {
+		t.Run(fmt.Sprint(pace), func(t *testing.T) {
+			t.Parallel()
+			slow, _ := collector("slow", pace, count(metric.Uptime))
+			open := slow.Open
+			slow.Open = func(ctx context.Context, env Env) (Source, error) {
+				time.Sleep(250 * time.Millisecond)
+				return open(ctx, env)
+			}
+			rec := run(t, t.Context(), Options{Collectors: []Collector{slow}})
+			got := status(t, rec, "slow")
+			if got.Status != recording.StatusOK || got.Samples < 1 || pace == Once && got.Samples != 1 {
+				t.Errorf("a collector that opened late: %+v", got)
+			}
+		})
+	}
+}
+
+func TestSourceOpenedAfterTheEndIsClosed(t *testing.T) {
+	t.Parallel()
+	late, src := collector("late", EveryTick, count(metric.SwapFree))
+	open := late.Open
+	released := make(chan struct{})
+	late.Open = func(ctx context.Context, env Env) (Source, error) {
+		<-ctx.Done() // the run says that nobody waits any more
+		defer close(released)
+		return open(ctx, env)
+	}
+	good, _ := collector("good", EveryTick, count(metric.Uptime))
+	run(t, t.Context(), Options{Collectors: []Collector{late, good}})
+	<-released
+	for deadline := time.Now().Add(5 * time.Second); src.closed.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the source was never closed")
+		}
+	}
+}
+
+// TestLateSampleDoesNotReachTheRecording: the checks read the recording when a hanging sample returns. The race detector is the judge.
+func TestLateSampleDoesNotReachTheRecording(t *testing.T) {
+	t.Parallel()
+	release, committed := make(chan struct{}), make(chan struct{})
+	hang, src := collector("hang", EveryTick, func(_ context.Context, _ int, a *recording.Appender) error {
+		<-release
+		a.Gauge(metric.SwapFree, 1)
+		a.Lost(1, "thing")
+		close(committed)
+		return nil
+	})
+	good, _ := collector("good", EveryTick, count(metric.Uptime))
+	rec := run(t, t.Context(), Options{Collectors: []Collector{hang, good}})
+	close(release)
+	for range 100 {
+		if rec.Recorded(metric.SwapFree) {
+			t.Fatal("a sample got into a finished recording")
+		}
+	}
+	<-committed
+	for deadline := time.Now().Add(5 * time.Second); src.closed.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the source was never closed")
+		}
+	}
+	if rec.Recorded(metric.SwapFree) {
+		t.Error("a sample got into a finished recording")
+	}
+}
+
+func TestOneLateSampleCostsItselfOnly(t *testing.T) {
+	t.Parallel()
+	c, _ := collector("c", EveryTick, func(ctx context.Context, n int, a *recording.Appender) error {
+		if n == 1 {
+			return context.DeadlineExceeded
+		}
+		a.Gauge(metric.Uptime, 1)
+		a.Lost(2, "things")
+		a.Lost(3, "things")
+		a.Missing(metric.SwapFree, recording.StatusUnsupported, "no swap", "")
+		return nil
+	})
+	rec := run(t, t.Context(), Options{Collectors: []Collector{c}})
+	got := status(t, rec, "c")
+	if got.Status != recording.StatusOK || got.Late != 1 || rec.Meta.Cost.Late != 1 {
+		t.Errorf("status: %+v", got)
+	}
+	if len(got.Lost) != 1 || got.Lost[0] != (recording.Loss{What: "things", Count: 5}) || rec.Meta.Cost.Lost != 5 {
+		t.Errorf("lost: %+v, want the worst sample's 2 + 3", got.Lost)
+	}
+	if len(rec.Meta.Unsupported) != 1 {
+		t.Errorf("said once a sample: %+v", rec.Meta.Unsupported)
+	}
+}
+
+func TestDutyShare(t *testing.T) {
+	t.Parallel()
+	const took = 40 * time.Millisecond
+	slow, _ := collector("slow", EveryTick, func(context.Context, int, *recording.Appender) error { time.Sleep(took); return nil })
+	rec := run(t, t.Context(), Options{Collectors: []Collector{slow}, Interval: 50 * time.Millisecond, Duration: 900 * time.Millisecond})
+	got := status(t, rec, "slow")
+	// At 0, 400 and 800 ms, and the last one, which is always taken; without the limit there would be 18.
+	if got.Samples < 2 || got.Samples > 4 || got.Late != 0 {
+		t.Errorf("%d samples of %v in 0.9 s, %d late", got.Samples, took, got.Late)
+	}
+	if got.Longest < took.Seconds() || got.Busy < 2*took.Seconds() {
+		t.Errorf("busy %v s, longest %v s", got.Busy, got.Longest)
+	}
+}
+
+func TestEndedEarly(t *testing.T) {
+	t.Run("interrupted", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		defer cancel()
+		c, _ := collector("c", FirstAndLast, func(ctx context.Context, n int, a *recording.Appender) error {
+			a.Gauge(metric.Uptime, float64(n))
+			return ctx.Err()
+		})
+		began := time.Now()
+		rec := run(t, ctx, Options{Collectors: []Collector{c}, Interval: interval, Duration: 10 * time.Second})
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it ended %v after the start, interrupted at 0.25 s", took)
+		}
+		if !strings.HasPrefix(rec.Meta.EndedEarly, "interrupted after 0.") || !strings.HasSuffix(rec.Meta.EndedEarly, "of 10.0 s") {
+			t.Errorf("ended early: %q", rec.Meta.EndedEarly)
+		}
+		if st := status(t, rec, "c"); st.Samples != 2 || st.Status != recording.StatusOK {
+			t.Errorf("the last sample was not taken: %+v", st)
+		}
+	})
+	t.Run("target gone", func(t *testing.T) {
+		t.Parallel()
+		c, _ := collector("c", EveryTick, count(metric.Uptime))
+		polls, ticks := 0, 0
+		rec := run(t, t.Context(), Options{
+			Collectors: []Collector{c}, Interval: interval, Duration: 10 * time.Second,
+			Ended: func() string {
+				if polls++; polls < 2 {
+					return ""
+				}
+				return "process 42 ended"
+			},
+			Tick: func(done, total time.Duration) {
+				if ticks++; done <= 0 || done > total || total != 10*time.Second {
+					t.Errorf("tick %v of %v", done, total)
+				}
+			},
+		})
+		if got := rec.Meta.EndedEarly; !strings.HasPrefix(got, "process 42 ended after 0.") || ticks != 2 {
+			t.Errorf("ended early: %q after %d ticks", got, ticks)
+		}
+	})
+}
+
+func TestRunFails(t *testing.T) {
+	bad := Collector{Name: "bad", Open: func(context.Context, Env) (Source, error) { return nil, fs.ErrPermission }}
+	for _, tc := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Interval: 0, Duration: time.Second}, "above zero"},
+		{Options{Interval: time.Second, Duration: -1}, "above zero"},
+		{Options{Interval: time.Millisecond, Duration: 10 * time.Millisecond}, "no collector"},
+		{Options{Interval: time.Millisecond, Duration: 10 * time.Millisecond, Collectors: []Collector{bad}}, "bad: permission denied"},
+	} {
+		if rec, err := Run(t.Context(), tc.o); err == nil || rec != nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("error %v, want one with %q", err, tc.want)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want recording.Status
+	}{
+		{fmt.Errorf("x: %w", Unavailable(recording.StatusDenied, "", "y")), recording.StatusDenied},
+		{&fs.PathError{Op: "open", Path: "/x", Err: unix.ENOENT}, recording.StatusUnsupported},
+		{fmt.Errorf("perf: %w", unix.EPERM), recording.StatusDenied},
+		{fmt.Errorf("perf: %w", unix.EACCES), recording.StatusDenied},
+		{fmt.Errorf("enter: %w", host.ErrPermission), recording.StatusDenied},
+		{context.DeadlineExceeded, recording.StatusTimeout},
+		{os.ErrDeadlineExceeded, recording.StatusTimeout},
+		{errors.New("bad number"), recording.StatusFailed},
+	} {
+		if got, reason, _ := Classify(tc.err); got != tc.want || reason == "" {
+			t.Errorf("%v is %s (%q), want %s", tc.err, got, reason, tc.want)
+		}
+	}
+}
+
+func TestWanted(t *testing.T) {
+	a, _ := collector("a", Once, nil)
+	b := Collector{Name: "b", Provides: []metric.Metric{metric.SwapFree, metric.SwapTotal}}
+	got := Wanted([]Collector{b, a}, map[string]bool{metric.SwapTotal.Describe().Name: true, metric.SwapFree.Describe().Name: true})
+	if len(got) != 1 || got[0].Name != "b" {
+		t.Errorf("wanted: %+v", got)
+	}
+}
