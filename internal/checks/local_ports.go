@@ -151,8 +151,9 @@ func ceilingOf(p *check.Pass, r portRange, c *clientPath, held float64) ceiling 
 // TIME_WAIT each second, and what is held, which is 60 s of it. The larger counts, except that a range once full admits only
 // what it lets go, and that a falling number speaks of the past.
 func (c ceiling) rate(p *check.Pass, r portRange) quantity.Value {
-	young := quantity.Of(fmt.Sprintf("connections closed by this side per second, mean of %d samples", len(c.path.young)),
-		mean(c.path.young), "connections/s")
+	// The median, because one burst in the second before a sample is no rate: the minute's mean has its share of it.
+	young := quantity.Of(fmt.Sprintf("connections closed by this side per second, median of %d samples", len(c.path.young)),
+		median(c.path.young), "connections/s")
 	if c.reuse {
 		return c.reuseRate(p, r, young)
 	}

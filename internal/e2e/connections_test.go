@@ -22,11 +22,10 @@ func TestFullAcceptQueue(t *testing.T) {
 	})
 	must(t, err)
 	time.Sleep(time.Second) // the first SYNs are repeated
-	d := diagnose(t, "--pid", pid(listener))
-	d.check(t, want{
+	expect(t, want{
 		verdict: []string{"accept-queue-overflow"}, severity: []string{"critical"}, subject: ":9000",
 		text: []string{pid(listener), "backlog 8"}, forbidden: portChecks,
-	})
+	}.complaints, "--pid", pid(listener))
 }
 
 // TestBlackHole drops each SYN before the listener's queue: the same wait for the client, another cause.
@@ -38,11 +37,10 @@ func TestBlackHole(t *testing.T) {
 	child, err := client.StartClient(serverAddr, lab.ClientOptions{Concurrency: 64, CloseFirst: true, Duration: time.Minute})
 	must(t, err)
 	time.Sleep(1200 * time.Millisecond) // the first repeat of a SYN comes after 1 s
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	expect(t, want{
 		verdict: []string{"syn-sent-pileup"}, subject: serverAddr, text: []string{pid(child)},
 		forbidden: append([]string{"accept-queue-overflow"}, portChecks...),
-	})
+	}.complaints, "--pid", pid(child))
 }
 
 // conntrackFill is the part of the table to fill: above the level of a warning, below 95 % at which the kernel evicts.
@@ -60,11 +58,10 @@ func TestConntrackFull(t *testing.T) {
 		t.Skipf("nf_conntrack_max is %d here: filling it would take %d MB of the kernel's memory", limit, limit*320>>20)
 	}
 	must(t, gateway.Do(func() error { return udpFlows(int(conntrackFill * float64(limit))) }))
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	expect(t, want{
 		verdict: []string{"conntrack-full"},
 		text:    []string{strconv.Itoa(limit), "nf_conntrack_max"}, forbidden: append([]string{"syn-sent-pileup"}, portChecks...),
-	})
+	}.complaints, "--pid", pid(child))
 	_, _ = l, far
 }
 
@@ -102,10 +99,9 @@ func TestFDLeak(t *testing.T) {
 	})
 	must(t, err)
 	eventually(t, "files open", 10*time.Second, func() bool { return child.Stats().Units > 100 })
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	expect(t, want{
 		verdict: []string{"fd-limit"}, subject: pid(child), text: []string{"300 files"}, forbidden: []string{"close-wait-leak"},
-	})
+	}.complaints, "--pid", pid(child))
 }
 
 func TestCloseWaitLeak(t *testing.T) {
@@ -117,8 +113,7 @@ func TestCloseWaitLeak(t *testing.T) {
 	})
 	must(t, err)
 	eventually(t, "connections closed by the server", 10*time.Second, func() bool { return child.Stats().Conns > 20 })
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	expect(t, want{
 		verdict: []string{"close-wait-leak"}, subject: pid(child), forbidden: append([]string{"fd-limit"}, portChecks...),
-	})
+	}.complaints, "--pid", pid(child))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,65 +168,62 @@ type want struct {
 	forbidden []string // checks that must not have found anything at warning or above
 }
 
-func (d *diagnosis) check(t *testing.T, w want) {
-	t.Helper()
+// complaints says in what the diagnosis differs.
+func (w want) complaints(d diagnosis) []string {
 	p, ok := d.principal()
 	if !ok {
-		t.Fatalf("no verdict, want %v: %s", w.verdict, d.report.Verdict.Summary)
+		return []string{fmt.Sprintf("no verdict, want %v: %s", w.verdict, d.report.Verdict.Summary)}
 	}
-	if !slices.Contains(w.verdict, p.Check) {
-		t.Errorf("verdict %s, want one of %v", p.ID, w.verdict)
-	}
-	if !p.atWarning() || w.severity != nil && !slices.Contains(w.severity, p.Severity) {
-		t.Errorf("severity %s, want %v", p.Severity, w.severity)
-	}
-	if d.code != 3 {
-		t.Errorf("exit code %d, want 3", d.code)
-	}
-	if !strings.Contains(p.Subject.ID, w.subject) {
-		t.Errorf("subject %s %q, want %q in it", p.Subject.Kind, p.Subject.ID, w.subject)
-	}
-	for _, text := range w.text {
-		if !strings.Contains(p.raw, text) {
-			t.Errorf("the verdict does not say %q:\n%s", text, p.raw)
+	var bad []string
+	wrong := func(is bool, format string, args ...any) {
+		if is {
+			bad = append(bad, fmt.Sprintf(format, args...))
 		}
+	}
+	wrong(!slices.Contains(w.verdict, p.Check), "verdict %s, want one of %v", p.ID, w.verdict)
+	wrong(!p.atWarning() || w.severity != nil && !slices.Contains(w.severity, p.Severity),
+		"severity %s, want %v", p.Severity, w.severity)
+	wrong(d.code != 3, "exit code %d, want 3", d.code)
+	wrong(!strings.Contains(p.Subject.ID, w.subject), "subject %s %q, want %q in it", p.Subject.Kind, p.Subject.ID, w.subject)
+	for _, text := range w.text {
+		wrong(!strings.Contains(p.raw, text), "the verdict does not say %q", text)
 	}
 	for _, name := range w.required {
-		if len(d.findings[name]) == 0 {
-			t.Errorf("%s found nothing", name)
-		}
+		wrong(len(d.findings[name]) == 0, "%s found nothing", name)
 	}
-	d.forbid(t, w.forbidden...)
+	for _, f := range d.all() {
+		wrong(f.atWarning() && slices.Contains(w.forbidden, f.Check), "false: %s %s: %s", f.Severity, f.ID, f.Summary)
+	}
+	return bad
 }
 
-func (d *diagnosis) forbid(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		for _, f := range d.findings[name] {
-			if f.atWarning() {
-				t.Errorf("false: %s %s: %s", f.Severity, f.ID, f.Summary)
-			}
+// quiet wants exit code 0 and no finding at warning or above.
+func quiet(d diagnosis) []string {
+	var bad []string
+	for _, f := range d.all() {
+		if f.atWarning() {
+			bad = append(bad, fmt.Sprintf("false: %s %s: %s", f.Severity, f.ID, f.Summary))
 		}
-	}
-}
-
-// quiet asks for exit code 0 and no finding at warning or above.
-func (d *diagnosis) quiet(t *testing.T) {
-	t.Helper()
-	for name := range d.findings {
-		d.forbid(t, name)
 	}
 	if d.code != 0 {
-		t.Errorf("exit code %d, want 0", d.code)
+		bad = append(bad, fmt.Sprintf("exit code %d, want 0", d.code))
 	}
+	return bad
+}
+
+// all gives the findings by name of the check.
+func (d *diagnosis) all() []finding {
+	var out []finding
+	for _, name := range slices.Sorted(maps.Keys(d.findings)) {
+		out = append(out, d.findings[name]...)
+	}
+	return out
 }
 
 func (d *diagnosis) principal() (finding, bool) {
-	for _, all := range d.findings {
-		for _, f := range all {
-			if f.Role == "principal" {
-				return f, true
-			}
+	for _, f := range d.all() {
+		if f.Role == "principal" {
+			return f, true
 		}
 	}
 	return finding{}, false

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,59 +29,9 @@ func healthy(t *testing.T, args ...string) {
 	}
 	for n := range runs {
 		t.Run(fmt.Sprintf("run%d", n+1), func(t *testing.T) {
-			d := diagnose(t, args...)
-			d.quiet(t)
+			expect(t, quiet, args...)
 		})
 	}
-}
-
-const (
-	// idleShare of all CPU time must be idle before a test that looks at the whole host.
-	idleShare = 0.9
-	// idleWait bounds the wait for it: what follows then says how busy others kept the machine.
-	idleWait = 30 * time.Second
-)
-
-// awaitIdle waits until nothing else uses the machine, whose CPUs every test shares. It says when that did not happen:
-// what the test then finds may be another's load.
-func awaitIdle(t testing.TB) {
-	t.Helper()
-	start := time.Now()
-	var idle float64
-	for time.Since(start) < idleWait {
-		if idle = idleNow(t); idle >= idleShare {
-			t.Logf("CPUs %.0f %% idle after %.0f s", idle*100, time.Since(start).Seconds())
-			return
-		}
-	}
-	t.Logf("NOT idle: CPUs only %.0f %% idle after %v; findings may be about other programs", idle*100, idleWait)
-}
-
-// idleNow is the idle share of all CPUs in one second.
-func idleNow(t testing.TB) float64 {
-	t.Helper()
-	idle, all := cpuTicks(t)
-	time.Sleep(time.Second)
-	idleAfter, allAfter := cpuTicks(t)
-	return (idleAfter - idle) / max(allAfter-all, 1)
-}
-
-// cpuTicks reads the line "cpu user nice system idle iowait irq softirq steal" of /proc/stat (proc(5)).
-func cpuTicks(t testing.TB) (idle, all float64) {
-	t.Helper()
-	data, err := os.ReadFile("/proc/stat")
-	must(t, err)
-	line, _, _ := strings.Cut(string(data), "\n")
-	field := strings.Fields(line)
-	for i := 1; i <= 8; i++ {
-		ticks, err := strconv.ParseFloat(field[i], 64)
-		must(t, err)
-		all += ticks
-		if i == 4 || i == 5 {
-			idle += ticks
-		}
-	}
-	return idle, all
 }
 
 func TestHealthyIdleHost(t *testing.T) {

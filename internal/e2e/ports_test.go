@@ -57,11 +57,10 @@ func TestPortCeiling(t *testing.T) {
 	ports(t, client, "40000 40999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
 	eventually(t, "all 1000 ports used", 10*time.Second, func() bool { return child.Stats().Conns == 1000 })
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	d := expect(t, want{
 		verdict: []string{"short-connection-ceiling"}, severity: []string{"critical"}, subject: serverAddr,
 		text: []string{"1000 ports / 60 s", "16.67 connections/s", serverAddr, pid(child), "keep-alive"},
-	})
+	}.complaints, "--pid", pid(child))
 	if rate := d.measured(t, "per second"); rate < 15 || rate > 18 {
 		t.Errorf("measured rate %v, want 1000 / 60 s", rate)
 	}
@@ -73,11 +72,10 @@ func TestPortCeilingAhead(t *testing.T) {
 	ports(t, client, "40000 40999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 13, CloseFirst: true, Requests: 1})
 	eventually(t, "a steady rate", 10*time.Second, func() bool { return child.Stats().Conns >= 20 })
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	d := expect(t, want{
 		verdict: []string{"short-connection-ceiling"}, severity: []string{"warning"}, subject: serverAddr,
 		text: []string{"1000 ports / 60 s", pid(child)}, forbidden: []string{"local-port-exhaustion", "port-search-cliff"},
-	})
+	}.complaints, "--pid", pid(child))
 	if rate := d.measured(t, "per second"); rate < 12 || rate > 14 {
 		t.Errorf("measured rate %v, want 13 connections/s", rate)
 	}
@@ -94,12 +92,10 @@ func TestPortCeilingDefaultRange(t *testing.T) {
 		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
 		text: []string{"28232 ports / 60 s", "470.5 connections/s", pid(child)},
 	}
-	climbing := diagnose(t, "--pid", pid(child))
-	climbing.check(t, w)
+	expect(t, w.complaints, "--pid", pid(child))
 	eventually(t, "all 28232 ports used", 50*time.Second, func() bool { return child.Stats().Errors["EADDRNOTAVAIL"] > 0 })
-	full := diagnose(t, "--pid", pid(child))
 	w.severity = []string{"critical"}
-	full.check(t, w)
+	expect(t, w.complaints, "--pid", pid(child))
 	t.Logf("client: %+v", child.Stats())
 }
 
@@ -108,11 +104,10 @@ func TestPortCeilingWithReuse(t *testing.T) {
 	ports(t, client, "40000 40999", "1")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
 	eventually(t, "ports used again", 10*time.Second, func() bool { return child.Stats().Conns > 1500 })
-	d := diagnose(t, "--pid", pid(child))
-	d.check(t, want{
+	d := expect(t, want{
 		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
 		text: []string{"1000 ports / 1 s", "tcp_tw_reuse", pid(child)},
-	})
+	}.complaints, "--pid", pid(child))
 	if rate := d.measured(t, "per second"); rate < 600 || rate > 1100 {
 		t.Errorf("measured rate %v, want about 1000 connections/s", rate)
 	}
@@ -129,9 +124,7 @@ func TestServerClosesFirst(t *testing.T) {
 	})
 	must(t, err)
 	eventually(t, "more connections than ports", 20*time.Second, func() bool { return child.Stats().Conns > 1000 })
-	d := diagnose(t, "--pid", pid(child))
-	d.forbid(t, portChecks...)
-	d.quiet(t)
+	expect(t, quiet, "--pid", pid(child))
 }
 
 // TestSlowTrickle has thousands of TIME_WAIT, at a rate that never ends: 3000 from a burst and 20 a second.
@@ -144,6 +137,5 @@ func TestSlowTrickle(t *testing.T) {
 	if s, err := burst.Wait(); err != nil || s.Conns != 3000 {
 		t.Fatalf("burst: %+v, %v", s, err)
 	}
-	d := diagnose(t, "--pid", pid(child))
-	d.quiet(t)
+	expect(t, quiet, "--pid", pid(child))
 }

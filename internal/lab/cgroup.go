@@ -61,7 +61,7 @@ func (l *Lab) Cgroup(path ...string) (*Cgroup, error) {
 			return nil, err
 		}
 	}
-	if _, err := c.dir("cpu"); err != nil {
+	if err := c.makeCPU(); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -70,7 +70,22 @@ func (l *Lab) Cgroup(path ...string) (*Cgroup, error) {
 	return c, l.onClose(c.remove) // each level removes its own, the innermost first
 }
 
-// Dir is the directory of a controller ("cpu" or "memory") for the group, made when it is not there yet.
+// makeCPU makes the group for the cpu controller and, where v1 mounts cpuacct apart, for that too: container engines
+// put their processes in both, and CPU use is counted in the second.
+func (c *Cgroup) makeCPU() error {
+	cpu, err := c.dir("cpu")
+	if err != nil || cpu.v2 {
+		return err
+	}
+	h, err := findHierarchy("cpuacct")
+	if err != nil || h.root == cpu.root {
+		return nil //nolint:nilerr // a kernel without the controller has no use to count
+	}
+	_, err = c.dir("cpuacct")
+	return err
+}
+
+// Dir is the directory of a controller ("cpu", "memory", or "cpuacct" where v1 has it) for the group, made when it is not there yet.
 func (c *Cgroup) Dir(controller string) (string, error) {
 	d, err := c.dir(controller)
 	return d.path, err
@@ -85,8 +100,8 @@ func (c *Cgroup) dir(controller string) (groupDir, error) {
 	if d, ok := c.dirs[controller]; ok {
 		return d, nil
 	}
-	if controller != "cpu" && controller != "memory" {
-		return groupDir{}, fmt.Errorf("cgroup controller %q: want cpu or memory", controller)
+	if controller != "cpu" && controller != "cpuacct" && controller != "memory" {
+		return groupDir{}, fmt.Errorf("cgroup controller %q: want cpu, cpuacct or memory", controller)
 	}
 	h, err := findHierarchy(controller)
 	if err != nil {
@@ -422,7 +437,7 @@ var staleGroup = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)$`)
 // sweepCgroups removes the empty groups of labs whose process was killed. Errors are no one's: a group that is in use
 // stays, and is found again next time.
 func sweepCgroups() {
-	for _, controller := range []string{"cpu", "memory"} {
+	for _, controller := range []string{"cpu", "cpuacct", "memory"} {
 		h, err := findHierarchy(controller)
 		if err != nil {
 			continue

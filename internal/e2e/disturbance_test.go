@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// idleShare of all CPU time must be idle before a test that looks at the whole host.
+	idleShare = 0.9
+	// idleWait bounds the wait for it.
+	idleWait = 30 * time.Second
+	// othersShare of all CPU time may be used by programs that are not the test's: what a rule then says of a test's
+	// program still is about that program.
+	othersShare = 0.05
+	// attempts bounds the diagnoses that are thrown away because of others.
+	attempts = 4
+)
+
+// awaitIdle waits until nothing else uses the machine, whose CPUs every test shares. It says when that did not happen:
+// what the test then finds may be another's load.
+func awaitIdle(t testing.TB) {
+	t.Helper()
+	var idle float64
+	for start := time.Now(); time.Since(start) < idleWait; {
+		before := readCPU(t)
+		time.Sleep(time.Second)
+		after := readCPU(t)
+		if idle = (after.idle - before.idle) / max(after.all-before.all, 1); idle >= idleShare {
+			return
+		}
+	}
+	t.Logf("NOT idle: CPUs only %.0f %% idle after %v; findings may be about other programs", idle*100, idleWait)
+}
+
+// expect diagnoses and wants no complaint. It diagnoses again when there is one and other programs used the machine
+// meanwhile: most rules look at CPUs that all programs share.
+func expect(t *testing.T, complaints func(diagnosis) []string, args ...string) diagnosis {
+	t.Helper()
+	for n := 1; ; n++ {
+		before := readCPU(t)
+		d := diagnose(t, args...)
+		after := readCPU(t)
+		bad := complaints(d)
+		if len(bad) == 0 {
+			return d
+		}
+		others := (after.others - before.others) / max(after.all-before.all, 1)
+		if others < othersShare || n == attempts {
+			t.Errorf("%s\nother programs used %.0f %% of the CPUs; diagnosis %d of this state", strings.Join(bad, "\n"), others*100, n)
+			t.Logf("%s", d.json)
+			return d
+		}
+		t.Logf("diagnosed again, for other programs used %.0f %% of the CPUs: %s", others*100, strings.Join(bad, "; "))
+		awaitIdleOthers(t)
+	}
+}
+
+// awaitIdleOthers waits until programs that are not the test's leave the CPUs to it.
+func awaitIdleOthers(t *testing.T) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < idleWait; {
+		before := readCPU(t)
+		time.Sleep(time.Second)
+		after := readCPU(t)
+		if (after.others-before.others)/max(after.all-before.all, 1) < othersShare {
+			return
+		}
+	}
+}
+
+// cpuTicks is CPU time since boot, in ticks: in all, idle, and of programs that do not descend from this one. Interrupts
+// belong to no program, and are in all only.
+type cpuTicks struct{ all, idle, others float64 }
+
+func readCPU(t testing.TB) cpuTicks {
+	t.Helper()
+	data, err := os.ReadFile("/proc/stat")
+	must(t, err)
+	line, _, _ := strings.Cut(string(data), "\n")
+	field := numbers(t, strings.Fields(line)[1:9]) // user nice system idle iowait irq softirq steal (proc(5))
+	c := cpuTicks{idle: field[3] + field[4], others: field[0] + field[1] + field[2] - ownTicks(t)}
+	for _, n := range field {
+		c.all += n
+	}
+	return c
+}
+
+func numbers(t testing.TB, fields []string) []float64 {
+	t.Helper()
+	var out []float64
+	for _, text := range fields {
+		n, err := strconv.ParseFloat(text, 64)
+		must(t, err)
+		out = append(out, n)
+	}
+	return out
+}
+
+// ownTicks is the CPU time of this process, of all that descend from it, and of those that ended and were waited for.
+func ownTicks(t testing.TB) float64 {
+	t.Helper()
+	parents, ticks := map[string]string{}, map[string]float64{}
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	must(t, err)
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name, in brackets, may hold anything (proc_pid_stat(5)); after it come state, ppid, …, and as 12th to 15th
+		// utime, stime, cutime and cstime.
+		field := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		pid := filepath.Base(filepath.Dir(path))
+		parents[pid] = field[1]
+		for _, n := range numbers(t, field[11:15]) {
+			ticks[pid] += n
+		}
+	}
+	sum := 0.0
+	for pid := range ticks {
+		if descends(parents, pid, fmt.Sprint(os.Getpid())) {
+			sum += ticks[pid]
+		}
+	}
+	return sum
+}
+
+func descends(parents map[string]string, pid, from string) bool {
+	for ; pid != ""; pid = parents[pid] {
+		if pid == from {
+			return true
+		}
+	}
+	return false
+}
