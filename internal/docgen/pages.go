@@ -133,12 +133,12 @@ func links(list []*check.Check) string {
 	return strings.Join(out, ", ")
 }
 
-// example shows the golden output of the check's first firing case, so that it cannot differ from what the check says. A check that cannot
+// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what the check says. A check that cannot
 // fire yet, for want of a collector, shows why it is not assessed.
 func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	var files []string
-	for _, kind := range []string{"firing.", "firing", "not-assessed"} { // firing.txtar is the plain case
-		found, err := fs.Glob(repo, path.Join(caseDir, c.Name, kind+"*.txtar"))
+	for _, pattern := range []string{"firing.txtar", "firing*.txtar", "not-assessed*.txtar"} {
+		found, err := fs.Glob(repo, path.Join(caseDir, c.Name, pattern))
 		if err != nil {
 			return err
 		}
