@@ -121,7 +121,7 @@ func sampleOnce(t *testing.T, s collect.Source) string {
 	_, missing := a.Commit()
 	rec := b.Done(recording.Meta{})
 	var lines []string
-	for _, m := range provides() {
+	for _, m := range measured() {
 		lines = append(lines, describe(rec, m)...)
 	}
 	for _, m := range missing {
