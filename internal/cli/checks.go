@@ -178,7 +178,8 @@ func parseParams(settings []string, list []*check.Check) (map[*check.Param]float
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v >= 0) || math.IsInf(v, 0) { // a NaN is not >= 0
-			return nil, usageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)", name, text, unitName(p))
+			return nil, usageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)",
+				name, text, unitName(p))
 		}
 		if !slices.Contains(list, c) {
 			return nil, usageErrorf("--set %s: %s is not among the checks of --check", name, c.Name)

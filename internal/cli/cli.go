@@ -31,13 +31,16 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
+// say writes to the standard error. Where even that fails there is nobody left to tell.
+func (s Streams) say(format string, args ...any) { _, _ = fmt.Fprintf(s.Err, format, args...) }
+
 // Run runs one command line and gives the process's exit code.
 func Run(ctx context.Context, version string, args []string, s Streams) int {
 	app := &app{version: version, streams: s}
 	root := app.root()
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(s.Err, "perfdoctor: %s\n", oneLine(err))
+		s.say("perfdoctor: %s\n", oneLine(err))
 		return exitCode(err)
 	}
 	return app.exit

@@ -32,8 +32,8 @@ type child struct {
 // startChild starts the command in a process group of its own, so that its children end with it, and tied to this process: it
 // does not outlive a SIGKILL of perfdoctor.
 func startChild(args []string, stderr *os.File) (*child, error) {
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = stderr, stderr // the standard output is the report's
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // stop ends it, with time to clean up; a context would not
+	cmd.Stdout, cmd.Stderr = stderr, stderr   // the standard output is the report's
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c := &child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)

@@ -102,7 +102,7 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	data := report.Build(rec, check.Run(rec, list, opts))
-	d.app.exit = data.ExitCode()
+	d.exit = data.ExitCode()
 	err = d.print(data, f)
 	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
 		err = errors.Join(err, rec.Save(d.save))
@@ -137,7 +137,8 @@ func (d *diagnosis) validateTimes() error {
 	case d.duration > maxDuration:
 		return usageErrorf("--duration %v is longer than %v: run several diagnoses, for instance from a timer", d.duration, maxDuration)
 	case d.duration/d.interval > time.Duration(maxSamples):
-		return usageErrorf("--duration %v at --interval %v are more than %d samples: give a longer --interval", d.duration, d.interval, maxSamples)
+		return usageErrorf("--duration %v at --interval %v are more than %d samples: give a longer --interval",
+			d.duration, d.interval, maxSamples)
 	case d.delay < 0 || d.delay > maxDuration:
 		return usageErrorf("--delay %v: give a time between 0 and %v", d.delay, maxDuration)
 	}
@@ -155,19 +156,29 @@ func (d *diagnosis) validateColor() error {
 // validateSource finds sources and selections that are empty or contradict each other.
 func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 	targeted, given := d.selector != (host.Selector{}), cmd.Flags().Changed
+	if d.from != "" {
+		return d.validateFrom(targeted, given)
+	}
 	switch {
 	case given("check") && len(d.checks) == 0:
 		return usageErrorf("--check is empty: give names of checks, as `perfdoctor checks list` shows them")
 	case given("from") && d.from == "":
 		return usageErrorf("--from is empty: give the path of a recording")
-	case d.from != "" && (targeted || len(d.command) > 0 || given("save")):
-		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
-	case d.from != "" && (given("duration") || given("interval") || given("delay")):
-		return usageErrorf("--from reads a recording: its --duration, --interval and --delay are what they were")
 	case len(d.command) > 0 && targeted:
 		return usageErrorf("give a command after -- or a target, not both")
 	case len(d.command) == 0 && given("delay"):
 		return usageErrorf("--delay goes with a command after --")
+	}
+	return nil
+}
+
+// validateFrom finds what does not go with a recording.
+func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
+	switch {
+	case targeted || len(d.command) > 0 || given("save"):
+		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
+	case given("duration") || given("interval") || given("delay"):
+		return usageErrorf("--from reads a recording: its --duration, --interval and --delay are what they were")
 	}
 	return nil
 }
@@ -256,22 +267,23 @@ func wantedMetrics(list []*check.Check) map[string]bool {
 }
 
 // progress gives a function that shows the passing time on a terminal, and one that takes the line away again.
-func (d *diagnosis) progress() (tick func(done, total time.Duration), clear func()) {
+func (d *diagnosis) progress() (tick func(done, total time.Duration), wipe func()) {
 	if !isTerminal(d.streams.Err) {
 		return nil, func() {}
 	}
 	show := func(done, total time.Duration) {
-		fmt.Fprintf(d.streams.Err, "\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)",
+		d.streams.say("\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)",
 			done.Seconds(), total.Seconds())
 	}
 	show(0, d.duration)
-	return show, func() { fmt.Fprint(d.streams.Err, "\r\x1b[K") }
+	return show, func() { d.streams.say("\r\x1b[K") }
 }
 
 func (d *diagnosis) print(data *report.Data, f format) error {
 	if f == formatJSON {
 		return outputError(data.JSON(d.streams.Out))
 	}
-	color := d.color == "always" || d.color == "auto" && isTerminal(d.streams.Out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	wanted := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	color := d.color == "always" || d.color == "auto" && wanted && isTerminal(d.streams.Out)
 	return outputError(data.Text(d.streams.Out, report.TextOptions{Color: color, Verbose: d.verbose}))
 }

@@ -42,7 +42,8 @@ func (a *app) metricsText() error {
 		if d.Unit != "" {
 			unit = ", " + string(d.Unit)
 		}
-		if _, err := fmt.Fprintf(a.streams.Out, "%s%s (%s%s)\n    %s\n    from %s\n", d.Name, labels, d.Kind, unit, d.Help, d.Source); err != nil {
+		_, err := fmt.Fprintf(a.streams.Out, "%s%s (%s%s)\n    %s\n    from %s\n", d.Name, labels, d.Kind, unit, d.Help, d.Source)
+		if err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,8 @@ func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f.IntVar(&s.PID, "pid", 0, "diagnose process `N` and its children")
 	f.StringVar(&s.Comm, "comm", "", "diagnose the process named `NAME` and its children")
 	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of the control group at `PATH`")
-	f.StringVar(&s.ContainerID, "container", "", "diagnose the container whose id is or begins with `ID` (docker, containerd, podman, CRI-O)")
+	f.StringVar(&s.ContainerID, "container", "",
+		"diagnose the container whose id is or begins with `ID` (docker, containerd, podman, CRI-O)")
 }
 
 // checkTargetFlags finds values that were given and mean nothing, such as --pid 0.
@@ -50,7 +51,7 @@ func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) 
 		return t, recording.Target{}, err
 	}
 	for _, n := range t.Notes {
-		fmt.Fprintf(d.streams.Err, "perfdoctor: note: %s\n", printable(n))
+		d.streams.say("perfdoctor: note: %s\n", printable(n))
 	}
 	return t, describeTarget(t), nil
 }

@@ -36,7 +36,7 @@ var ownDirs = []string{"docs/man", "docs/checks"}
 // write writes the pages, by their path from the root, and removes stale ones.
 func write(root string, pages map[string][]byte) error {
 	for _, dir := range ownDirs {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil { //nolint:gosec // pages are for everybody
 			return err
 		}
 		if err := removeStale(root, dir, pages); err != nil {
@@ -44,7 +44,7 @@ func write(root string, pages map[string][]byte) error {
 		}
 	}
 	for name, text := range pages {
-		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil { //nolint:gosec // pages are for everybody
 			return err
 		}
 	}

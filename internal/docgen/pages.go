@@ -133,8 +133,8 @@ func links(list []*check.Check) string {
 	return strings.Join(out, ", ")
 }
 
-// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what the check says. A check that cannot
-// fire yet, for want of a collector, shows why it is not assessed.
+// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what the
+// check says. A check that cannot fire yet, for want of a collector, shows why it is not assessed.
 func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	var files []string
 	for _, pattern := range []string{"firing.txtar", "firing*.txtar", "not-assessed*.txtar"} {
