@@ -6,8 +6,8 @@ import q "github.com/perfdoctor/perfdoctor/internal/quantity"
 var (
 	DevicePackets = counter("net_device_packets_total", q.Packets, "/proc/PID/net/dev", "Packets per device; direction is receive or transmit.", "netns", "device", "direction")
 	DeviceBytes   = counter("net_device_bytes_total", q.Bytes, "/proc/PID/net/dev", "Bytes per device.", "netns", "device", "direction")
-	DeviceErrors  = counter("net_device_errors_total", q.Packets, "/proc/PID/net/dev", "Errors per device (with frame and carrier errors).", "netns", "device", "direction")
-	DeviceDrops   = counter("net_device_drops_total", q.Packets, "/proc/PID/net/dev", "Packets dropped per device by driver or device queue (missed ones included).", "netns", "device", "direction")
+	DeviceErrors  = counter("net_device_errors_total", q.Packets, "/proc/PID/net/dev", "Errors per device: rx_errors and tx_errors, which have frame, carrier and transmit FIFO errors in them.", "netns", "device", "direction")
+	DeviceDrops   = counter("net_device_drops_total", q.Packets, "/proc/PID/net/dev", "Packets dropped per device by driver or device queue (missed ones and receive FIFO overruns included).", "netns", "device", "direction")
 	QueueRPS      = info("net_queue_rps_info", "/sys/class/net/DEV/queues/rx-N/rps_cpus", "CPUs that receive packet steering spreads a queue over; empty cpus: off. Of the namespace that sysfs was mounted in.", "device", "queue", "cpus")
 	QueueXPS      = info("net_queue_xps_info", "/sys/class/net/DEV/queues/tx-N/xps_cpus", "CPUs that use a transmit queue.", "device", "queue", "cpus")
 	DeviceQueues  = gauge("net_device_queues", "queues", "/sys/class/net/DEV/queues", "Hardware or software queues of a device.", "device", "direction")
