@@ -51,16 +51,17 @@ func (s *memorySource) Sample(_ context.Context, a *recording.Appender) error {
 		return err
 	}
 	for _, g := range []struct {
+		name   string
 		metric *metric.Gauge
 		bytes  *uint64
 	}{
-		{metric.MemoryTotal, m.MemTotalBytes}, {metric.MemoryAvailable, m.MemAvailableBytes},
-		{metric.SwapTotal, m.SwapTotalBytes}, {metric.SwapFree, m.SwapFreeBytes},
+		{"MemTotal", metric.MemoryTotal, m.MemTotalBytes}, {"MemAvailable", metric.MemoryAvailable, m.MemAvailableBytes},
+		{"SwapTotal", metric.SwapTotal, m.SwapTotalBytes}, {"SwapFree", metric.SwapFree, m.SwapFreeBytes},
 	} {
 		if g.bytes != nil { // MemAvailable is missing before kernel 3.14
 			a.Gauge(g.metric, float64(*g.bytes))
 		} else {
-			a.Missing(g.metric, recording.StatusUnsupported, "this kernel's /proc/meminfo has no "+strings.TrimSuffix(g.metric.Describe().Help, "."), "")
+			a.Missing(g.metric, recording.StatusUnsupported, "this kernel's /proc/meminfo has no "+g.name, "")
 		}
 	}
 	if s.buf, err = host.ReadFile(s.path, s.buf); err != nil {
