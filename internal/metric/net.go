@@ -6,8 +6,8 @@ import q "github.com/perfdoctor/perfdoctor/internal/quantity"
 var (
 	DevicePackets = counter("net_device_packets_total", q.Packets, "/proc/PID/net/dev", "Packets per device; direction is receive or transmit.", "netns", "device", "direction")
 	DeviceBytes   = counter("net_device_bytes_total", q.Bytes, "/proc/PID/net/dev", "Bytes per device.", "netns", "device", "direction")
-	DeviceErrors  = counter("net_device_errors_total", q.Packets, "/proc/PID/net/dev", "Errors per device (with frame and carrier errors).", "netns", "device", "direction")
-	DeviceDrops   = counter("net_device_drops_total", q.Packets, "/proc/PID/net/dev", "Packets dropped per device by driver or device queue (missed ones included).", "netns", "device", "direction")
+	DeviceErrors  = counter("net_device_errors_total", q.Packets, "/proc/PID/net/dev", "Errors per device: rx_errors and tx_errors, which have frame, carrier and transmit FIFO errors in them.", "netns", "device", "direction")
+	DeviceDrops   = counter("net_device_drops_total", q.Packets, "/proc/PID/net/dev", "Packets dropped per device by driver or device queue (missed ones and receive FIFO overruns included).", "netns", "device", "direction")
 	QueueRPS      = info("net_queue_rps_info", "/sys/class/net/DEV/queues/rx-N/rps_cpus", "CPUs that receive packet steering spreads a queue over; empty cpus: off. Of the namespace that sysfs was mounted in.", "device", "queue", "cpus")
 	QueueXPS      = info("net_queue_xps_info", "/sys/class/net/DEV/queues/tx-N/xps_cpus", "CPUs that use a transmit queue.", "device", "queue", "cpus")
 	DeviceQueues  = gauge("net_device_queues", "queues", "/sys/class/net/DEV/queues", "Hardware or software queues of a device.", "device", "direction")
@@ -28,14 +28,14 @@ var (
 // TCP sockets of the target's network namespace.
 //
 // A socket whose local port is that of a listener in the namespace is of the server side, and counted per listener;
-// every other one is of the client side, and counted per (local address, destination). Destinations are bounded: the largest are
-// kept, and a further one is counted as lost by its collector.
+// every other one is of the client side, and counted per (local address, destination). The 64 largest pairs of a sample are recorded;
+// the sockets of smaller ones are in tcp_sockets only, and those past the collector's table of 20,000 are counted as lost.
 var (
 	Sockets            = gauge("tcp_sockets", q.Sockets, "NETLINK_SOCK_DIAG", "TCP sockets by state (ESTABLISHED, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING).", "state")
 	DestinationSockets = gauge("tcp_destination_sockets", q.Sockets, "NETLINK_SOCK_DIAG", "Client-side sockets per local address, destination ip:port and state.", "source", "destination", "state")
 	DestinationYoungTW = gauge("tcp_destination_time_wait_young", q.Sockets, "NETLINK_SOCK_DIAG timer",
 		"Client-side TIME_WAIT sockets that entered the state in the last second, by their remaining time: connections closed per second, by this side, to this destination.", "source", "destination")
-	DestinationOwner = gauge("tcp_destination_owner_sockets", q.Sockets, "/proc/PID/fd", "Live client-side sockets (not TIME_WAIT) per destination and owning process.", "destination", "pid", "comm")
+	DestinationOwner = gauge("tcp_destination_owner_sockets", q.Sockets, "/proc/PID/fd", "Processes that hold live client-side sockets (not TIME_WAIT) to a destination: the most seen at once, of the up to 4 sockets per local address that are looked at. It names the process and does not count its sockets.", "destination", "pid", "comm")
 	DestinationRTT   = gauge("tcp_destination_rtt_seconds", q.Seconds, "tcp_info tcpi_rtt", "Median smoothed round-trip time of the established connections to a destination.", "destination")
 	DestinationMin   = gauge("tcp_destination_min_rtt_seconds", q.Seconds, "tcp_info tcpi_min_rtt", "Least round-trip time any of these connections saw (kernel 4.6).", "destination")
 	DestinationBytes = gauge("tcp_destination_bytes", q.Bytes, "tcp_info tcpi_bytes_acked + tcpi_bytes_received", "Bytes carried so far by the connections that are established now, per destination.", "destination")

@@ -89,21 +89,25 @@ func (c *conntrackSpace) close() error {
 func (s *conntrackSource) Sample(_ context.Context, a *recording.Appender) error {
 	for i := range s.spaces {
 		c := &s.spaces[i]
-		for _, g := range []struct {
-			metric *metric.Gauge
-			file   *os.File
-		}{{metric.ConntrackEntries, c.entries}, {metric.ConntrackMax, c.limit}, {metric.ConntrackTimeWait, c.timeWait}} {
-			v, err := rereadNumber(g.file)
-			if err != nil {
-				return err
-			}
-			a.Gauge(g.metric, v, c.label)
-		}
-		if err := s.drops(c, a); err != nil && !gone(c.namespace, err) {
+		if err := s.sampleOne(c, a); err != nil && !c.gone(s.proc, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *conntrackSource) sampleOne(c *conntrackSpace, a *recording.Appender) error {
+	for _, g := range []struct {
+		metric *metric.Gauge
+		file   *os.File
+	}{{metric.ConntrackEntries, c.entries}, {metric.ConntrackMax, c.limit}, {metric.ConntrackTimeWait, c.timeWait}} {
+		v, err := rereadNumber(g.file)
+		if err != nil {
+			return err
+		}
+		a.Gauge(g.metric, v, c.label)
+	}
+	return s.drops(c, a)
 }
 
 // Close closes the files.
@@ -121,6 +125,12 @@ func (s *conntrackSource) drops(c *conntrackSpace, a *recording.Appender) error 
 		return err
 	}
 	stats, err := fs.ConntrackStat()
+	if errors.Is(err, os.ErrNotExist) && !c.gone(s.proc, err) {
+		for _, m := range []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops} {
+			a.Missing(m, recording.StatusUnsupported, "the kernel has no net/stat/nf_conntrack (CONFIG_NF_CONNTRACK_PROCFS is off)", "")
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func deviceCollector() collect.Collector {
 			spaces := namespaces(env)
 			return sampler(func(_ context.Context, a *recording.Appender) error {
 				for _, n := range spaces {
-					if err := sampleDevices(n.procDir(env.Host.Proc), n, a); err != nil && !gone(n, err) {
+					if err := sampleDevices(n.procDir(env.Host.Proc), n, a); err != nil && !n.gone(env.Host.Proc, err) {
 						return err
 					}
 				}
@@ -46,8 +46,9 @@ func sampleDevices(dir string, n namespace, a *recording.Appender) error {
 		}{
 			{metric.DevicePackets, d.RxPackets, d.TxPackets},
 			{metric.DeviceBytes, d.RxBytes, d.TxBytes},
-			{metric.DeviceErrors, d.RxErrors + d.RxFrame, d.TxErrors + d.TxCarrier},
-			{metric.DeviceDrops, d.RxDropped + d.RxFIFO, d.TxDropped + d.TxFIFO},
+			// rx_errors and tx_errors have frame, carrier and transmit FIFO errors in them (include/uapi/linux/if_link.h).
+			{metric.DeviceErrors, d.RxErrors, d.TxErrors},
+			{metric.DeviceDrops, d.RxDropped + d.RxFIFO, d.TxDropped},
 		} {
 			a.Counter(c.metric, float64(c.receive), n.label, d.Name, "receive")
 			a.Counter(c.metric, float64(c.transmit), n.label, d.Name, "transmit")

@@ -43,7 +43,7 @@ type netstatSource struct {
 // Sample appends one sample.
 func (s *netstatSource) Sample(_ context.Context, a *recording.Appender) error {
 	for _, n := range s.namespaces {
-		if err := s.sampleOne(n, a); err != nil && !gone(n, err) {
+		if err := s.sampleOne(n, a); err != nil && !n.gone(s.proc, err) {
 			return err
 		}
 	}
@@ -129,17 +129,20 @@ func sampleSockstat(dir string, n namespace, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
+	var tcp procfs.NetSockstatProtocol
 	for _, p := range st.Protocols {
-		if p.Protocol != "TCP" {
-			continue
+		if p.Protocol == "TCP" {
+			tcp = p
 		}
-		for _, g := range []struct {
-			metric *metric.Gauge
-			value  *int
-		}{{metric.TCPOrphans, p.Orphan}, {metric.TCPMemory, p.Mem}, {metric.TCPTimeWait, p.TW}} {
-			if g.value != nil {
-				a.Gauge(g.metric, float64(*g.value), n.label)
-			}
+	}
+	for _, g := range []struct {
+		metric *metric.Gauge
+		value  *int
+	}{{metric.TCPOrphans, tcp.Orphan}, {metric.TCPMemory, tcp.Mem}, {metric.TCPTimeWait, tcp.TW}} {
+		if g.value != nil {
+			a.Gauge(g.metric, float64(*g.value), n.label)
+		} else {
+			a.Missing(g.metric, recording.StatusUnsupported, "this kernel's net/sockstat does not tell it", "")
 		}
 	}
 	return nil

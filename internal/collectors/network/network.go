@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -59,9 +61,15 @@ func (s sampler) Sample(ctx context.Context, a *recording.Appender) error { retu
 // Close has nothing to do.
 func (s sampler) Close() error { return nil }
 
-// gone tells the error of a target that ended from others: its namespace then has nothing more to say, and the runner ends the run.
-func gone(n namespace, err error) bool {
-	return n.pid != 0 && errors.Is(err, os.ErrNotExist)
+// gone tells the error of a target that ended from that of a kernel without the file: its namespace then has nothing more to say, and
+// the runner ends the run.
+func (n namespace) gone(proc string, err error) bool {
+	if n.pid == 0 || err == nil {
+		return false
+	}
+	// A process that ended and waits for its parent has no namespace left, and its net/ is empty (fs/proc/proc_net.c).
+	_, serr := os.Stat(filepath.Join(n.procDir(proc), "net", "dev"))
+	return errors.Is(serr, os.ErrNotExist) || errors.Is(serr, unix.ESRCH) || errors.Is(serr, unix.EINVAL)
 }
 
 // missingAll says of all metrics that they could not be measured, by the kind of error.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -60,29 +61,45 @@ func sysctlCollector() collect.Collector {
 }
 
 func sampleSettings(env collect.Env, a *recording.Appender) error {
+	read := map[metric.Metric]bool{} // a global setting is not shown in the target's namespace, but in the host's
 	for _, n := range namespaces(env) {
-		err := n.enter(env, func() error { return readSettings(env.Host.Proc, n, a) })
+		err := n.enter(env, func() error { return readSettings(env.Host.Proc, n, a, read) })
 		if err != nil && n.label == metric.NetNSTarget {
 			missingAll(a, sysctlCollector().Provides, err)
+			return nil
+		}
+	}
+	for _, m := range sysctlCollector().Provides {
+		if !read[m] {
+			a.Missing(m, recording.StatusUnsupported, "this kernel has no "+m.Describe().Source, "")
 		}
 	}
 	return nil
 }
 
 // readSettings reads in the namespace of the calling thread: /proc/sys/net shows that of whoever opens the file.
-func readSettings(proc string, n namespace, a *recording.Appender) error {
+func readSettings(proc string, n namespace, a *recording.Appender, read map[metric.Metric]bool) error {
 	for _, s := range settings() {
 		v, err := readSetting(proc, s)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			a.Missing(s.metric, recording.StatusUnsupported, "this kernel has no "+s.metric.Describe().Source+" in this namespace", "")
-		case err != nil:
-			return err
-		default:
-			a.Gauge(s.metric, v, n.label)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			return err
+		}
+		a.Gauge(s.metric, v, n.label)
+		read[s.metric] = true
 	}
-	return readReserved(proc, n, a)
+	count, err := readReserved(proc)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.Gauge(metric.ReservedPorts, float64(count), n.label)
+	read[metric.ReservedPorts] = true
+	return nil
 }
 
 func readSetting(proc string, s setting) (float64, error) {
@@ -106,26 +123,26 @@ func sysctlPath(proc, key string) string {
 	return filepath.Join(proc, "sys", strings.ReplaceAll(key, ".", "/"))
 }
 
-// readReserved counts the reserved ports inside the range: only those are missing from it.
-func readReserved(proc string, n namespace, a *recording.Appender) error {
+// reservedBytes holds the longest list of reserved ports, every second one: 32768 numbers of up to 5 digits and a comma.
+const reservedBytes = 32768*6 + 1
+
+// readReserved counts the reserved ports inside the range: only those are missing from it. The file is read by one call: the kernel
+// gives what fits the buffer and nothing after it (kernel/sysctl.c proc_do_large_bitmap), so that os.ReadFile, which begins with
+// 512 bytes, would cut the list.
+func readReserved(proc string) (int, error) {
 	low, err := readSetting(proc, setting{metric.PortRangeLow, 0, 1})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	high, err := readSetting(proc, setting{metric.PortRangeHigh, 1, 1})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	b, err := os.ReadFile(sysctlPath(proc, metric.ReservedPorts.Describe().Source))
+	b, err := host.ReadFile(sysctlPath(proc, metric.ReservedPorts.Describe().Source), make([]byte, reservedBytes))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	count, err := countReserved(strings.TrimSpace(string(b)), int(low), int(high))
-	if err != nil {
-		return err
-	}
-	a.Gauge(metric.ReservedPorts, float64(count), n.label)
-	return nil
+	return countReserved(strings.TrimSpace(string(b)), int(low), int(high))
 }
 
 // countReserved counts the ports of a list such as "8080,9000-9100" that lie in low..high. The kernel writes it sorted and merged.

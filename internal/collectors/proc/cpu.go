@@ -2,6 +2,8 @@ package proc
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strconv"
 
 	"github.com/prometheus/procfs"
@@ -68,6 +70,7 @@ func sampleSoftirqs(fs procfs.FS, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
+	a.None(metric.Softirqs)
 	for _, v := range []struct {
 		name   string
 		counts []uint64
@@ -113,8 +116,16 @@ func sampleLoad(fs procfs.FS, a *recording.Appender) error {
 // sampleRunDelay reads /proc/schedstat, which only kernels with CONFIG_SCHEDSTATS have: most distributions', not all.
 func sampleRunDelay(fs procfs.FS, a *recording.Appender) {
 	s, err := fs.Schedstat()
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		a.Missing(metric.CPURunDelay, recording.StatusUnsupported, "the kernel has no /proc/schedstat (CONFIG_SCHEDSTATS is off)", "")
+		return
+	case err != nil:
+		status, reason, remedy := collect.Classify(err)
+		a.Missing(metric.CPURunDelay, status, reason, remedy)
+		return
+	case len(s.CPUs) == 0:
+		a.Missing(metric.CPURunDelay, recording.StatusFailed, "/proc/schedstat has no line of a CPU that could be read", "")
 		return
 	}
 	for _, c := range s.CPUs {

@@ -39,6 +39,8 @@ func sampleFacts(env collect.Env, a *recording.Appender) error {
 	}
 	if !f.BootTime.IsZero() {
 		a.Gauge(metric.Uptime, time.Since(f.BootTime).Truncate(time.Second).Seconds())
+	} else {
+		a.Missing(metric.Uptime, recording.StatusFailed, "the time of boot could not be read", "")
 	}
 	sys := env.Host.Sys
 	sampleClocksource(sys, a)
@@ -67,6 +69,7 @@ func sampleGovernors(sys string, a *recording.Appender) {
 		a.Missing(metric.Governor, recording.StatusUnsupported, "the CPUs have no cpufreq driver here (usual in a virtual machine)", "look at the hypervisor's frequency governor")
 		return
 	}
+	a.None(metric.Governor)
 	for _, f := range files {
 		g, err := readLine(f)
 		if err != nil {
@@ -83,30 +86,36 @@ func sampleGovernors(sys string, a *recording.Appender) {
 
 // sampleQueues reads the devices that this sysfs shows: those of the network namespace it was mounted in.
 func sampleQueues(sys string, a *recording.Appender) {
-	devices, err := filepath.Glob(filepath.Join(sys, "class/net/*"))
+	devices, err := os.ReadDir(filepath.Join(sys, "class/net"))
 	if err != nil || len(devices) == 0 {
 		for _, m := range []metric.Metric{metric.QueueRPS, metric.QueueXPS, metric.DeviceQueues} {
 			a.Missing(m, recording.StatusUnsupported, "no network device in "+sys+"/class/net", "")
 		}
 		return
 	}
-	a.None(metric.QueueRPS, metric.QueueXPS)
+	a.None(metric.QueueRPS, metric.QueueXPS, metric.DeviceQueues)
 	for _, dev := range devices {
-		name := filepath.Base(dev)
+		name := dev.Name()
+		queues, err := os.ReadDir(filepath.Join(sys, "class/net", name, "queues"))
+		if err != nil { // bonding_masters is a file; a device may go meanwhile
+			continue
+		}
 		for _, d := range []struct {
 			prefix, direction, file string
 			metric                  *metric.Info
 		}{{"rx", "receive", "rps_cpus", metric.QueueRPS}, {"tx", "transmit", "xps_cpus", metric.QueueXPS}} {
-			queues, err := filepath.Glob(filepath.Join(dev, "queues", d.prefix+"-*"))
-			if err != nil {
-				continue // only a malformed pattern, which this is not
-			}
-			a.Gauge(metric.DeviceQueues, float64(len(queues)), name, d.direction)
+			count := 0
 			for _, q := range queues {
-				if mask, err := readLine(filepath.Join(q, d.file)); err == nil { // ENOENT without CONFIG_XPS, EINVAL on one queue
-					a.Info(d.metric, name, filepath.Base(q), cpusOfMask(mask))
+				if !strings.HasPrefix(q.Name(), d.prefix+"-") {
+					continue
+				}
+				count++
+				file := filepath.Join(sys, "class/net", name, "queues", q.Name(), d.file)
+				if mask, err := readLine(file); err == nil { // ENOENT without CONFIG_XPS, EINVAL on one queue
+					a.Info(d.metric, name, q.Name(), cpusOfMask(mask))
 				}
 			}
+			a.Gauge(metric.DeviceQueues, float64(count), name, d.direction)
 		}
 	}
 }

@@ -47,6 +47,7 @@ func (s *interruptSource) Sample(_ context.Context, a *recording.Appender) error
 	if err != nil {
 		return err
 	}
+	a.None(metric.Interrupts)
 	for _, l := range lines {
 		for i, n := range l.counts {
 			if n > 0 {
@@ -127,8 +128,10 @@ func parseInterruptLine(text string, cpus []string) (interruptLine, error) {
 	l := interruptLine{irq: strings.TrimSpace(irq)}
 	fields := strings.Fields(rest)
 	n := min(len(fields), len(cpus))
-	if l.irq == "ERR" || l.irq == "MIS" { // these two have one count for the whole host
-		n = min(n, 1)
+	if l.irq == "ERR" || l.irq == "MIS" || l.irq == "Err" { // one count for the whole host (arch/x86/kernel/irq.c, arch/arm64)
+		n, cpus = min(n, 1), []string{"all"}
+	} else if n < len(cpus) {
+		return interruptLine{}, fmt.Errorf("interrupts: line %.40q has %d counts for %d CPUs", l.irq, n, len(cpus))
 	}
 	for i, f := range fields[:n] {
 		v, err := strconv.ParseUint(f, 10, 64)
@@ -143,12 +146,17 @@ func parseInterruptLine(text string, cpus []string) (interruptLine, error) {
 	return l, nil
 }
 
-// deviceOf takes the chip and the hardware number off what stands behind the counts; more than that differs between architectures.
+// deviceOf takes off what stands before the names of the devices (kernel/irq/proc.c show_interrupts): the chip, then the hardware
+// number with the handler ("IO-APIC 2-edge timer", Xen has "xen-dyn -event eth0") and on arm64 the trigger ("GICv3 27 Level
+// arch_timer"). Before kernel 3.19 x86 has chip and handler in one word ("PCI-MSI-edge eth0"). A line without a device gives "".
 func deviceOf(fields []string) string {
-	if len(fields) > 2 {
+	switch {
+	case len(fields) > 1 && (fields[1][0] == '-' || fields[1][0] >= '0' && fields[1][0] <= '9'):
 		fields = fields[2:]
+	case len(fields) > 0:
+		fields = fields[1:]
 	}
-	for len(fields) > 1 && (fields[0] == "Edge" || fields[0] == "Level") { // arm64: "GICv3 27 Level arch_timer"
+	if len(fields) > 0 && (fields[0] == "Edge" || fields[0] == "Level") {
 		fields = fields[1:]
 	}
 	return strings.Join(fields, " ")

@@ -51,14 +51,17 @@ func (s *memorySource) Sample(_ context.Context, a *recording.Appender) error {
 		return err
 	}
 	for _, g := range []struct {
+		name   string
 		metric *metric.Gauge
 		bytes  *uint64
 	}{
-		{metric.MemoryTotal, m.MemTotalBytes}, {metric.MemoryAvailable, m.MemAvailableBytes},
-		{metric.SwapTotal, m.SwapTotalBytes}, {metric.SwapFree, m.SwapFreeBytes},
+		{"MemTotal", metric.MemoryTotal, m.MemTotalBytes}, {"MemAvailable", metric.MemoryAvailable, m.MemAvailableBytes},
+		{"SwapTotal", metric.SwapTotal, m.SwapTotalBytes}, {"SwapFree", metric.SwapFree, m.SwapFreeBytes},
 	} {
 		if g.bytes != nil { // MemAvailable is missing before kernel 3.14
 			a.Gauge(g.metric, float64(*g.bytes))
+		} else {
+			a.Missing(g.metric, recording.StatusUnsupported, "this kernel's /proc/meminfo has no "+g.name, "")
 		}
 	}
 	if s.buf, err = host.ReadFile(s.path, s.buf); err != nil {
@@ -96,24 +99,26 @@ func vmstatFields() []vmstatField {
 }
 
 func appendVMStat(a *recording.Appender, v map[string]uint64) {
-	for _, f := range vmstatFields() {
-		if n, ok := v[f.name]; ok {
+	for _, f := range append(vmstatFields(), vmstatField{"allocstall", metric.AllocStalls}) {
+		if n, ok := sumZones(v, f.name); ok {
 			a.Counter(f.metric, float64(n))
 			continue
 		}
 		a.Missing(f.metric, recording.StatusUnsupported, "this kernel's /proc/vmstat has no "+f.name, "")
 	}
-	total, found := uint64(0), false
-	for name, n := range v {
-		if name == "allocstall" || strings.HasPrefix(name, "allocstall_") { // one per zone since kernel 4.8
-			total, found = total+n, true
-		}
+}
+
+// sumZones gives the field, or the sum of its fields per memory zone: allocstall has one for each since kernel 4.8, pgscan_direct and
+// pgsteal_direct had before (include/linux/vm_event_item.h).
+func sumZones(v map[string]uint64, name string) (sum uint64, found bool) {
+	if n, ok := v[name]; ok {
+		return n, true
 	}
-	if !found {
-		a.Missing(metric.AllocStalls, recording.StatusUnsupported, "this kernel's /proc/vmstat has no allocstall", "")
-		return
+	for _, zone := range []string{"dma", "dma32", "normal", "high", "movable", "device"} {
+		n, ok := v[name+"_"+zone]
+		sum, found = sum+n, found || ok
 	}
-	a.Counter(metric.AllocStalls, float64(total))
+	return sum, found
 }
 
 // parseVMStat reads /proc/vmstat: a name and a number a line.

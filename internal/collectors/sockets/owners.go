@@ -18,7 +18,7 @@ const (
 	searchTime  = 50 * time.Millisecond // of one sample; what is not found now is looked for in the next one
 	searchFDs   = 20_000                // descriptors a sample
 	hostSearch  = 5                     // every n-th sample looks at all processes, the others at the target's: others' sockets matter less
-	unknownTTL  = 3                     // samples after which a socket that nobody was found to hold is looked for no more
+	unknownTTL  = 3                     // whole searches after which a socket that nobody was found to hold is looked for no more
 	maxRemember = 50_000                // sockets remembered
 )
 
@@ -32,16 +32,18 @@ type owner struct {
 type owners struct {
 	env     collect.Env
 	known   map[uint64]owner
-	tried   map[uint64]int // sockets looked for in vain, and how often
-	flows   map[string]map[owner]int
+	tried   map[uint64]int           // sockets looked for in vain in all processes, and how often
+	others  map[uint64]bool          // sockets that the target does not hold
+	flows   map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
 	waits   map[owner]int
 	samples int
 	denied  int
 	found   int
+	cut     bool // the last search ended at its bounds
 }
 
 func newOwners(env collect.Env) *owners {
-	return &owners{env: env, known: map[uint64]owner{}, tried: map[uint64]int{}, flows: map[string]map[owner]int{}}
+	return &owners{env: env, known: map[uint64]owner{}, tried: map[uint64]int{}, others: map[uint64]bool{}, flows: map[string]map[owner]int{}}
 }
 
 func (o *owners) of(inode uint64) owner { return o.known[inode] }
@@ -52,25 +54,36 @@ func (o *owners) find(ctx context.Context, t *table) {
 	if len(o.known) > maxRemember {
 		clear(o.known)
 	}
-	if len(o.tried) > maxRemember {
+	if len(o.tried) > maxRemember || len(o.others) > maxRemember {
 		clear(o.tried)
+		clear(o.others)
 	}
-	wanted := o.wanted(t)
+	if len(o.flows) > maxRemember {
+		clear(o.flows)
+	}
+	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1
+	wanted := o.wanted(t, everywhere)
+	o.cut = false
 	if len(wanted) > 0 {
-		o.search(ctx, wanted)
+		o.cut = !o.search(ctx, wanted, everywhere)
 	}
-	for inode := range wanted {
-		if o.known[inode].pid == "" {
+	for inode := range wanted { // what is left was not found; when the search was cut it may not have been looked for
+		switch {
+		case o.cut:
+		case everywhere:
 			o.tried[inode]++
+		default:
+			o.others[inode] = true
 		}
 	}
 	o.sum(t)
 }
 
-func (o *owners) wanted(t *table) map[uint64]struct{} {
+// wanted gives the sockets to look for. Those that the target does not hold wait for the next search of all processes.
+func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 	wanted := map[uint64]struct{}{}
 	want := func(inode uint64) {
-		if inode != 0 && o.known[inode].pid == "" && o.tried[inode] < unknownTTL {
+		if inode != 0 && o.known[inode].pid == "" && o.tried[inode] < unknownTTL && (everywhere || !o.others[inode]) {
 			wanted[inode] = struct{}{}
 		}
 	}
@@ -90,13 +103,14 @@ func (o *owners) wanted(t *table) map[uint64]struct{} {
 	return wanted
 }
 
-// search reads the descriptors of the target's processes, and now and then of all others.
-func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}) {
+// search reads the descriptors of the target's processes, and those of all others when asked to. What it finds it takes out of wanted.
+// It reports whether it came to its end.
+func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}, everywhere bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	members, err := o.env.Host.Members(ctx, o.env.Target)
 	if err != nil {
-		return // the target has ended, or time is up: what was found before still stands
+		return false // the target has ended, or time is up: what was found before still stands
 	}
 	names := map[int]string{}
 	isTarget := map[int]bool{}
@@ -105,13 +119,13 @@ func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}) {
 		names[m.PID], isTarget[m.PID] = m.Comm, len(o.env.Target.PIDs) > 0
 		pids = append(pids, m.PID)
 	}
-	o.searchIn(ctx, pids, wanted, names, isTarget)
-	if len(o.env.Target.PIDs) == 0 || len(wanted) == 0 || o.samples%hostSearch != 1 {
-		return
+	whole := o.searchIn(ctx, pids, wanted, names, isTarget)
+	if len(o.env.Target.PIDs) == 0 || len(wanted) == 0 || !everywhere {
+		return whole
 	}
 	all, err := o.env.Host.Members(ctx, host.Target{Kind: host.KindHost})
 	if err != nil {
-		return
+		return false
 	}
 	pids = pids[:0]
 	for _, p := range all {
@@ -120,32 +134,29 @@ func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}) {
 			pids = append(pids, p.PID)
 		}
 	}
-	o.searchIn(ctx, pids, wanted, names, isTarget)
+	return o.searchIn(ctx, pids, wanted, names, isTarget) && whole
 }
 
-func (o *owners) searchIn(ctx context.Context, pids []int, wanted map[uint64]struct{}, names map[int]string, isTarget map[int]bool) {
+func (o *owners) searchIn(
+	ctx context.Context, pids []int, wanted map[uint64]struct{}, names map[int]string, isTarget map[int]bool,
+) (whole bool) {
 	got, err := sockdiag.Owners(ctx, o.env.Host.Proc, pids, wanted, searchFDs)
-	if err != nil {
-		return
-	}
 	o.denied = max(o.denied, got.Denied)
 	for inode, pid := range got.PID {
 		o.known[inode] = owner{pid: strconv.Itoa(pid), comm: names[pid], target: isTarget[pid]}
 		o.found++
 		delete(wanted, inode)
 	}
+	return err == nil && !got.Truncated
 }
 
 func (o *owners) sum(t *table) {
-	for _, f := range t.list {
-		d := f.key.destination.String()
-		for _, inode := range f.inodes {
-			if p := o.known[inode]; p.pid != "" {
-				if o.flows[d] == nil {
-					o.flows[d] = map[owner]int{}
-				}
-				o.flows[d][p]++
-			}
+	for d, now := range o.flowsNow(t) {
+		if o.flows[d] == nil {
+			o.flows[d] = map[owner]int{}
+		}
+		for p, n := range now {
+			o.flows[d][p] = max(o.flows[d][p], n)
 		}
 	}
 	o.waits = map[owner]int{}
@@ -156,9 +167,31 @@ func (o *owners) sum(t *table) {
 	}
 }
 
+// flowsNow counts this sample's sockets with a known owner, per destination.
+func (o *owners) flowsNow(t *table) map[string]map[owner]int {
+	now := map[string]map[owner]int{}
+	for _, f := range t.list {
+		d := f.key.destination.String()
+		for _, inode := range f.inodes {
+			p := o.known[inode]
+			if p.pid == "" {
+				continue
+			}
+			if now[d] == nil {
+				now[d] = map[owner]int{}
+			}
+			now[d][p]++
+		}
+	}
+	return now
+}
+
 // note records the owners found so far.
 func (o *owners) note(a *recording.Appender) {
-	a.None(metric.DestinationOwner, metric.ProcessSockets, metric.TargetListenPorts)
+	if o.cut {
+		a.Lost(1, "search for the owners of sockets that ended at its bound of "+searchTime.String()+" or "+strconv.Itoa(searchFDs)+
+			" descriptors")
+	}
 	for d, byOwner := range o.flows {
 		for p, n := range byOwner {
 			a.Gauge(metric.DestinationOwner, float64(n), d, p.pid, p.comm)
@@ -169,6 +202,10 @@ func (o *owners) note(a *recording.Appender) {
 	}
 	if o.denied > 0 && o.found == 0 {
 		reason := fmt.Sprintf("the descriptors of %d processes may not be read", o.denied)
-		a.Missing(metric.DestinationOwner, recording.StatusDenied, reason, "run as root or with CAP_SYS_PTRACE")
+		for _, m := range []metric.Metric{metric.DestinationOwner, metric.ProcessSockets, metric.TargetListenPorts} {
+			a.Missing(m, recording.StatusDenied, reason, "run as root or with CAP_SYS_PTRACE")
+		}
+		return
 	}
+	a.None(metric.DestinationOwner, metric.ProcessSockets, metric.TargetListenPorts)
 }

@@ -86,7 +86,7 @@ func (s *source) procFile(name string) string {
 // Sample appends one sample.
 func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	s.table.reset()
-	if err := s.dump(a); err != nil {
+	if err := s.dump(ctx, a); err != nil {
 		return err
 	}
 	s.table.keepLargest()
@@ -95,8 +95,18 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	s.owners.note(a)
 	if s.noDiag != nil {
 		s.missingInfo(a)
+		return nil
 	}
+	a.None(diagOnly()...)
 	return nil
+}
+
+// diagOnly are the metrics that /proc/PID/net/tcp does not tell.
+func diagOnly() []metric.Metric {
+	return []metric.Metric{
+		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
+		metric.ListenerBacklog, metric.ListenerBytes,
+	}
 }
 
 // Close closes the netlink socket.
@@ -108,12 +118,13 @@ func (s *source) Close() error {
 }
 
 // dump reads the listeners first: a socket is of the server side if its local port is a listener's.
-func (s *source) dump(a *recording.Appender) error {
+func (s *source) dump(ctx context.Context, a *recording.Appender) error {
+	add := s.adder(ctx)
 	if s.conn == nil {
-		return s.dumpProc()
+		return s.dumpProc(add)
 	}
 	for _, states := range []sockdiag.States{sockdiag.StatesOf(sockdiag.Listen), sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.Listen)} {
-		err := s.conn.Dump(unix.AF_UNSPEC, states, true, s.table.add)
+		err := s.conn.Dump(unix.AF_UNSPEC, states, true, add)
 		if errors.Is(err, sockdiag.ErrInterrupted) {
 			a.Lost(1, "socket dump with sockets missing or doubled because the table changed under it")
 			continue
@@ -125,8 +136,22 @@ func (s *source) dump(a *recording.Appender) error {
 	return nil
 }
 
+// checkEvery is the number of sockets between two looks at the context: 0.3 ms of a dump.
+const checkEvery = 1024
+
+// adder adds to the table until the context is done.
+func (s *source) adder(ctx context.Context) func(*sockdiag.Socket) error {
+	n := 0
+	return func(sk *sockdiag.Socket) error {
+		if n++; n%checkEvery == 0 && ctx.Err() != nil {
+			return fmt.Errorf("socket dump ended after %d sockets: %w", n, ctx.Err())
+		}
+		return s.table.add(sk)
+	}
+}
+
 // dumpProc reads the text files. They list listeners first (net/ipv4/tcp_ipv4.c tcp_seq_start).
-func (s *source) dumpProc() error {
+func (s *source) dumpProc(add func(*sockdiag.Socket) error) error {
 	r4, err := os.Open(s.procFile("tcp"))
 	if err != nil {
 		return err
@@ -134,23 +159,20 @@ func (s *source) dumpProc() error {
 	defer r4.Close()
 	r6, err := os.Open(s.procFile("tcp6"))
 	if errors.Is(err, os.ErrNotExist) { // no IPv6
-		return sockdiag.DumpProc(r4, nil, s.table.add)
+		return sockdiag.DumpProc(r4, nil, add)
 	}
 	if err != nil {
 		return err
 	}
 	defer r6.Close()
-	return sockdiag.DumpProc(r4, r6, s.table.add)
+	return sockdiag.DumpProc(r4, r6, add)
 }
 
 // missingInfo says what /proc/PID/net/tcp does not tell.
 func (s *source) missingInfo(a *recording.Appender) {
 	st, reason, remedy := collect.Classify(s.noDiag)
 	reason = fmt.Sprintf("read from %s, which does not tell it, because %s", s.procFile("tcp"), reason)
-	for _, m := range []metric.Metric{
-		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
-		metric.ListenerBacklog, metric.ListenerBytes,
-	} {
+	for _, m := range diagOnly() {
 		a.Missing(m, st, reason, remedy)
 	}
 }

@@ -32,6 +32,7 @@ type table struct {
 	peers      map[peerKey]*peer
 	closeWaits []uint64 // inodes
 	overflow   int      // sockets whose pair did not fit
+	unowned    int      // sockets in CLOSE_WAIT past maxCloseWaits
 
 	kept map[flowKey]bool // pairs recorded before: they go on being recorded, so that their series have no gaps
 	list []*flow          // pairs to record
@@ -70,6 +71,7 @@ type listener struct {
 	queue      uint32
 	backlog    uint32
 	hasBacklog bool
+	v6Only     bool
 	sockets    int // listening sockets on this address (SO_REUSEPORT)
 	states     [sockdiag.Closing + 1]int
 }
@@ -98,7 +100,8 @@ func (t *table) reset() {
 	clear(t.ports)
 	clear(t.flows)
 	clear(t.peers)
-	t.states, t.closeWaits, t.overflow, t.list = [sockdiag.Closing + 1]int{}, t.closeWaits[:0], 0, t.list[:0]
+	t.states, t.closeWaits, t.list = [sockdiag.Closing + 1]int{}, t.closeWaits[:0], t.list[:0]
+	t.overflow, t.unowned = 0, 0
 }
 
 // add counts one socket.
@@ -111,7 +114,9 @@ func (t *table) add(s *sockdiag.Socket) error {
 	case s.State == sockdiag.Listen:
 		t.addListener(s)
 		return nil
-	case s.State == sockdiag.CloseWait && len(t.closeWaits) < maxCloseWaits && s.Inode != 0:
+	case s.State == sockdiag.CloseWait && s.Inode != 0 && len(t.closeWaits) >= maxCloseWaits:
+		t.unowned++
+	case s.State == sockdiag.CloseWait && s.Inode != 0:
 		t.closeWaits = append(t.closeWaits, s.Inode)
 	}
 	if l := t.listenerOf(s.Local); l != nil {
@@ -126,7 +131,7 @@ func (t *table) addListener(s *sockdiag.Socket) {
 	t.ports[s.Local.Port()] = true
 	l := t.listeners[s.Local]
 	if l == nil {
-		l = &listener{addr: s.Local}
+		l = &listener{addr: s.Local, v6Only: s.V6Only}
 		t.listeners[s.Local] = l
 	}
 	l.sockets++
@@ -147,7 +152,11 @@ func (t *table) listenerOf(local netip.AddrPort) *listener {
 			return l
 		}
 	}
-	return t.listeners[netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port())] // takes IPv4 too unless V6ONLY
+	l := t.listeners[netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port())]
+	if l != nil && l.v6Only && local.Addr().Is4() {
+		return nil
+	}
+	return l
 }
 
 func (t *table) addServer(l *listener, s *sockdiag.Socket) {
@@ -238,17 +247,24 @@ func (t *table) keepLargest() {
 	t.list = t.list[:n]
 }
 
+// append records the table. Of what only a netlink dump tells it does not say that there was nothing: the source knows.
 func (t *table) append(a *recording.Appender, o *owners) {
-	a.None(metric.DestinationSockets, metric.DestinationYoungTW, metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes,
-		metric.DestinationLost, metric.DestinationSegs, metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue,
-		metric.ListenerBacklog, metric.ListenerPeers, metric.ListenerBytes)
+	a.None(metric.DestinationSockets, metric.DestinationYoungTW, metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue,
+		metric.ListenerPeers)
 	for st := sockdiag.Established; st <= sockdiag.Closing; st++ {
 		a.Gauge(metric.Sockets, float64(t.states[st]), st.String())
 	}
 	byDestination := map[netip.AddrPort]*infoSum{}
+	retrying := map[netip.AddrPort]int{} // from all local addresses together, as the metric has no source
 	for _, f := range t.list {
 		f.append(a)
 		merge(byDestination, f)
+		if f.synRetrans > 0 {
+			retrying[f.key.destination] += f.synRetrans
+		}
+	}
+	for d, n := range retrying {
+		a.Gauge(metric.SynSentRetrans, float64(n), d.String())
 	}
 	for d, i := range byDestination {
 		i.append(a, d.String())
@@ -258,6 +274,7 @@ func (t *table) append(a *recording.Appender, o *owners) {
 	}
 	t.appendPeers(a)
 	a.Lost(t.overflow, "sockets of destinations or peers past the bound of "+strconv.Itoa(maxFlows))
+	a.Lost(t.unowned, "sockets in CLOSE_WAIT past the "+strconv.Itoa(maxCloseWaits)+" whose owner is looked for")
 }
 
 // append records the states that every rule reads even at zero, so that their series have no gaps, and others when there are any.
@@ -270,9 +287,6 @@ func (f *flow) append(a *recording.Appender) {
 		}
 	}
 	a.Gauge(metric.DestinationYoungTW, float64(f.young), source, destination)
-	if f.synRetrans > 0 {
-		a.Gauge(metric.SynSentRetrans, float64(f.synRetrans), destination)
-	}
 }
 
 // merge adds a pair's tcp_info to that of its destination.
@@ -290,6 +304,7 @@ func merge(m map[netip.AddrPort]*infoSum, f *flow) {
 	if d.minRTT == 0 || f.info.minRTT != 0 && f.info.minRTT < d.minRTT {
 		d.minRTT = f.info.minRTT
 	}
+	d.hasBytes, d.hasSegs = d.hasBytes || f.info.hasBytes, d.hasSegs || f.info.hasSegs
 	d.bytes, d.retrans, d.segOut = d.bytes+f.info.bytes, d.retrans+f.info.retrans, d.segOut+f.info.segOut
 }
 

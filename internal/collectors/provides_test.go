@@ -1,0 +1,109 @@
+// Package collectors_test tests what all collectors promise.
+package collectors_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+func TestMain(m *testing.M) {
+	lab.RunIfChild()
+	os.Exit(m.Run())
+}
+
+func all() []collect.Collector {
+	return append(append(proc.Collectors(), network.Collectors()...), sockets.Collectors()...)
+}
+
+// TestNeverSilent runs all collectors on this machine: whatever a collector provides is recorded, or it is said why not.
+func TestNeverSilent(t *testing.T) {
+	local := host.Local()
+	t.Run("host", func(t *testing.T) {
+		target, err := local.Resolve(t.Context(), host.Selector{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		neverSilent(t, collect.Env{Host: local, Target: target})
+	})
+	t.Run("own network namespace", func(t *testing.T) {
+		h, err := lab.ForTest(t).Host("target")
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := h.StartServer("127.0.0.1:80", lab.ServeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target, err := local.Resolve(t.Context(), host.Selector{PID: child.Pid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		neverSilent(t, collect.Env{Host: local, Target: target})
+	})
+}
+
+func neverSilent(t *testing.T, env collect.Env) {
+	t.Helper()
+	rec, err := collect.Run(t.Context(), collect.Options{
+		Env: env, Collectors: all(), Interval: 200 * time.Millisecond, Duration: 600 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range rec.Meta.Collectors {
+		if c.Status != recording.StatusOK && c.Reason == "" {
+			t.Errorf("collector %s is %s without a reason", c.Name, c.Status)
+		}
+	}
+	measured := 0
+	for _, c := range all() {
+		for _, m := range c.Provides {
+			reason, _ := rec.Why(m)
+			switch {
+			case rec.Recorded(m):
+				measured++
+			case strings.HasPrefix(reason, "the recording has no"):
+				t.Errorf("collector %s: %s is not recorded, and nothing says why", c.Name, m.Describe().Name)
+			default:
+				t.Logf("%s: %s", m.Describe().Name, reason)
+			}
+		}
+	}
+	if measured < 60 {
+		t.Errorf("only %d metrics are recorded", measured)
+	}
+	for _, u := range rec.Meta.Unsupported {
+		if m, ok := metric.ByName(u.Metric); !ok || rec.Recorded(m) || u.Reason == "" {
+			t.Errorf("said to be missing: %+v", u)
+		}
+	}
+}
+
+// TestDeclarations: names are unique, and every metric has one collector.
+func TestDeclarations(t *testing.T) {
+	names, provider := map[string]bool{}, map[string]string{}
+	for _, c := range all() {
+		if names[c.Name] || c.Doc == "" || c.Overhead == "" || c.Open == nil || len(c.Provides) == 0 {
+			t.Errorf("collector %q is declared twice or not whole", c.Name)
+		}
+		names[c.Name] = true
+		for _, m := range c.Provides {
+			name := m.Describe().Name
+			if by := provider[name]; by != "" {
+				t.Errorf("%s is provided by %s and %s", name, by, c.Name)
+			}
+			provider[name] = c.Name
+		}
+	}
+}
