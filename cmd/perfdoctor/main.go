@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
@@ -14,7 +15,14 @@ import (
 var version = "unknown"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be saved.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(cli.Run(ctx, version, os.Args[1:], cli.Streams{Out: os.Stdout, Err: os.Stderr}))
+}
+
+// ending gives the signals that end the observation, a lost terminal among them, less those that the parent wants ignored (nohup).
+func ending() []os.Signal {
+	return slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 }

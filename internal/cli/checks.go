@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ func (a *app) checksListCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			for _, c := range checks.Suite() {
 				if _, err := fmt.Fprintf(a.streams.Out, "%-12s %-26s %s\n", c.Stage, c.Name, c.Title()); err != nil {
-					return err
+					return outputError(err)
 				}
 			}
 			return nil
@@ -46,7 +47,7 @@ func (a *app) checksListCommand() *cobra.Command {
 func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
-		Short:             "Print a rule's manual: what it means, its thresholds and their reasons, its source",
+		Short:             "Print a rule's manual: meaning, thresholds with their reasons, source",
 		Args:              exactly(1, "the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -54,7 +55,7 @@ func (a *app) checksExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return explainCheck(a.streams.Out, c)
+			return outputError(explainCheck(a.streams.Out, c))
 		},
 	}
 }
@@ -90,8 +91,12 @@ func (a *app) checksCaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "case NAME --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
-		Long: `Prints a txtar file with the metrics that the rule reads: put it under internal/checks/testdata/NAME/ as firing-….txtar,
-quiet-….txtar or not-assessed-….txtar, and let the test write what it must say (go test ./internal/checks -update).`,
+		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
+internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
+not-assessed-….txtar, and let the test write what it must say:
+go test ./internal/checks -update`,
+		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
+    --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
 		Args:              exactly(1, "the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -106,7 +111,7 @@ quiet-….txtar or not-assessed-….txtar, and let the test write what it must s
 			if err != nil {
 				return fromError(err)
 			}
-			return writeCase(a.streams.Out, c, rec, comment)
+			return outputError(writeCase(a.streams.Out, c, rec, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
@@ -130,15 +135,6 @@ func writeCase(w io.Writer, c *check.Check, rec *recording.Recording, comment st
 	return err
 }
 
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageErrorf("give %s: see `%s --help`", what, cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return checkNames(), cobra.ShellCompDirectiveNoFileComp
 }
@@ -158,23 +154,13 @@ func findCheck(name string) (*check.Check, error) {
 		}
 	}
 	if near := nearest(name, checkNames()); near != "" {
-		return nil, usageErrorf("unknown check %q: did you mean %s? (`perfdoctor checks list` names all)", name, near)
+		return nil, usageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
 	}
 	return nil, usageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
 }
 
-// nearest gives the name that contains the word or is contained in it.
-func nearest(word string, names []string) string {
-	for _, n := range names {
-		if strings.Contains(n, word) || strings.Contains(word, n) {
-			return n
-		}
-	}
-	return ""
-}
-
-// parseParams reads CHECK.PARAMETER=VALUE settings.
-func parseParams(settings []string) (map[*check.Param]float64, error) {
+// parseParams reads CHECK.PARAMETER=VALUE settings for checks of the list.
+func parseParams(settings []string, list []*check.Check) (map[*check.Param]float64, error) {
 	out := map[*check.Param]float64{}
 	for _, s := range settings {
 		name, text, ok := strings.Cut(s, "=")
@@ -191,8 +177,11 @@ func parseParams(settings []string) (map[*check.Param]float64, error) {
 			return nil, err
 		}
 		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || v != v {
-			return nil, usageErrorf("--set %s: %q is not a number (in %s; a share is given as 0.25)", name, text, unitName(p))
+		if err != nil || !(v >= 0) || math.IsInf(v, 0) { // a NaN is not >= 0
+			return nil, usageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)", name, text, unitName(p))
+		}
+		if !slices.Contains(list, c) {
+			return nil, usageErrorf("--set %s: %s is not among the checks of --check", name, c.Name)
 		}
 		out[p] = v
 	}
@@ -214,21 +203,23 @@ func findParam(c *check.Check, name string) (*check.Param, error) {
 		}
 		names = append(names, p.Name)
 	}
+	if len(names) == 0 {
+		return nil, usageErrorf("check %s has no parameters", c.Name)
+	}
 	return nil, usageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
 }
 
-// chosen gives the checks named, all when none is.
+// chosen gives the checks named, each once and in the order of the suite; all when none is.
 func chosen(names []string) ([]*check.Check, error) {
 	if len(names) == 0 {
 		return checks.Suite(), nil
 	}
-	var out []*check.Check
+	named := map[string]bool{}
 	for _, n := range names {
-		c, err := findCheck(n)
-		if err != nil {
+		if _, err := findCheck(n); err != nil {
 			return nil, err
 		}
-		out = append(out, c)
+		named[n] = true
 	}
-	return out, nil
+	return slices.DeleteFunc(checks.Suite(), func(c *check.Check) bool { return !named[c.Name] }), nil
 }

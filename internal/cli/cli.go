@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -33,14 +36,15 @@ func Run(ctx context.Context, version string, args []string, s Streams) int {
 	app := &app{version: version, streams: s}
 	root := app.root()
 	root.SetArgs(args)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(s.Err, "perfdoctor: %v\n", err)
+		fmt.Fprintf(s.Err, "perfdoctor: %s\n", oneLine(err))
 		return exitCode(err)
 	}
 	return app.exit
 }
+
+// oneLine keeps joined errors on one line, and names of the host from acting on the terminal.
+func oneLine(err error) string { return printable(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
 // app is one run's state: what the commands share.
 type app struct {
@@ -49,29 +53,44 @@ type app struct {
 	exit    int // of a run without an error
 }
 
-// Command gives the whole command tree, for man pages and completion.
+// Command gives the whole command tree, for man pages.
 func Command(version string) *cobra.Command { return (&app{version: version}).root() }
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "perfdoctor",
-		Short: "Says what holds a Linux system back, proves it with numbers, and names what to change first",
-		Long: `perfdoctor reads the kernel's counters for a few seconds, applies the rules of performance experts to them, and names the one
-bottleneck to mend first, with its arithmetic, the cure, the cure's risk, and what would show the verdict wrong.
+		Short: "Says what holds a Linux system back, with proof, and what to change first",
+		Long: `perfdoctor reads the kernel's counters for a few seconds, applies the rules of
+performance experts to them, and names the one bottleneck to mend first, with
+its arithmetic, the cure, the cure's risk, and what would show it wrong.
 
 It never changes the host it looks at.
 
-Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage, 3 findings.`,
+Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
+3 findings.`,
+		Example: `  perfdoctor diagnose                # this host, for 10 s
+  perfdoctor diagnose --pid 4021     # one process, as its network and limits are
+  perfdoctor preflight               # what can be measured here, and what not`,
+		Version:       a.version,
 		Args:          noArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageErrorf("%v: see `%s --help`", err, cmd.CommandPath())
-	})
-	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.versionCommand())
+	root.SetOut(a.streams.Out)
+	root.SetErr(a.streams.Err)
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(wrappedFlags(root.UsageTemplate()))
+	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
+	root.SetHelpCommand(a.helpCommand())
+	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.versionCommand(),
+		a.completionCommand())
 	return root
+}
+
+// wrappedFlags makes cobra break the descriptions of flags at 80 columns.
+func wrappedFlags(template string) string {
+	return strings.ReplaceAll(template, ".FlagUsages |", ".FlagUsagesWrapped 80 |")
 }
 
 // usageError is a mistake in the call.
@@ -93,11 +112,18 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageErrorf("unknown command or argument %q: see `%s --help`", args[0], cmd.CommandPath())
+// outputError says what a failed write to the standard output means for the reader.
+func outputError(err error) error {
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPIPE):
+		return errors.New("the reader of the standard output ended before it had read all (broken pipe)")
+	case errors.As(err, &path):
+		err = path.Err
 	}
-	return nil
+	return fmt.Errorf("write to the standard output: %w", err)
 }
 
 // format is an output format of -o.
@@ -116,15 +142,14 @@ func parseFormat(s string) (format, error) {
 	return "", usageErrorf("unknown output format %q: use text or json", s)
 }
 
-// isTerminal reports whether w is a terminal, and its width in columns.
-func isTerminal(w io.Writer) (width int, ok bool) {
+// addOutputFlag adds -o.
+func addOutputFlag(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", string(formatText), "output `format`: text or json")
+	completeFlag(cmd, "output", string(formatText), string(formatJSON))
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
 	f, isFile := w.(*os.File)
-	if !isFile || !term.IsTerminal(int(f.Fd())) {
-		return 0, false
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0, true
-	}
-	return width, true
+	return isFile && term.IsTerminal(int(f.Fd()))
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -42,13 +45,35 @@ func startChild(args []string, stderr *os.File) (*child, error) {
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // a failing command is a finding's business, not an error: its status is read below
+		waitEnd(cmd.Process.Pid)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what is left of the group, while its number cannot be another's yet
+		_ = cmd.Wait()                                      // a failing command is no error of ours: its status is read below
 		close(c.done)
 	}()
 	if err := <-started; err != nil {
-		return nil, usageErrorf("start %s: %v", args[0], err)
+		return nil, startError(args[0], err)
 	}
 	return c, nil
+}
+
+// startError leaves out what exec wraps around the reason.
+func startError(name string, err error) error {
+	var notFound *exec.Error
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &notFound):
+		err = notFound.Err
+	case errors.As(err, &path):
+		err = path.Err
+	}
+	return usageErrorf("cannot start %s: %v", name, err)
+}
+
+// waitEnd returns when the process has ended and leaves it as a zombie, so that its number and that of its group stay its own.
+func waitEnd(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+		continue
+	}
 }
 
 func (c *child) ended() bool {
@@ -68,9 +93,9 @@ func (c *child) stop() string {
 		select {
 		case <-c.done:
 		case <-time.After(termGrace):
+			_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
 		}
 	}
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // what is left of the group
 	<-c.done
 	if c.killed {
 		return "still running; ended by perfdoctor (" + c.cmd.ProcessState.String() + ")"
@@ -89,8 +114,11 @@ func (d *diagnosis) recordCommand(ctx context.Context, list []*check.Check) (*re
 		return nil, err
 	}
 	h := host.Local()
-	t, described, err := resolve(ctx, h, host.Selector{PID: c.cmd.Process.Pid})
+	t, described, err := d.resolve(ctx, h, host.Selector{PID: c.cmd.Process.Pid})
 	if err != nil {
+		if c.ended() {
+			return nil, d.endedTooSoon(c)
+		}
 		return nil, fmt.Errorf("%s: %w", d.command[0], err)
 	}
 	described.Kind = "command"
@@ -113,8 +141,13 @@ func (d *diagnosis) wait(ctx context.Context, c *child) error {
 	case <-time.After(d.delay):
 		return nil
 	case <-c.done:
-		return fmt.Errorf("%s ended (%s) within the --delay of %v: nothing was observed; give a shorter --delay", d.command[0], c.cmd.ProcessState, d.delay)
+		return d.endedTooSoon(c)
 	case <-ctx.Done():
-		return errors.New("interrupted before the diagnosis began")
+		return errInterrupted
 	}
+}
+
+func (d *diagnosis) endedTooSoon(c *child) error {
+	return fmt.Errorf("%s ended (%s) within the --delay of %v: nothing was observed; give a shorter --delay, or a command that runs longer",
+		d.command[0], c.cmd.ProcessState, d.delay)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -25,6 +27,7 @@ import (
 const (
 	minInterval = 100 * time.Millisecond
 	maxDuration = time.Hour
+	maxSamples  = int(maxDuration / time.Second)
 )
 
 // diagnosis holds the flags of diagnose.
@@ -46,13 +49,19 @@ func (a *app) diagnoseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose [flags] [-- COMMAND ARGS...]",
 		Short: "Say what holds this system back and what to change first",
-		Long: `Samples the kernel's counters for --duration and prints one verdict: the bottleneck to mend first, its arithmetic, the cure with its risk, and
-what would show the verdict wrong. Without a target the whole host is diagnosed.
+		Long: `Samples the kernel's counters for --duration and prints one verdict: the
+bottleneck to mend first, its arithmetic, the cure with its risk, and what would
+show the verdict wrong. Without a target the whole host is diagnosed.
 
-With -- COMMAND the command is started, left alone for --delay (its start-up), and diagnosed. What it prints goes to the standard error. If it still
-runs when the diagnosis is over, it is ended (SIGTERM, after 5 s SIGKILL); its exit status is in the report.
+With -- COMMAND the command is started, left alone for --delay (its start-up),
+and diagnosed. What it prints goes to the standard error. If it still runs when
+the diagnosis is over, it is ended (SIGTERM, after 5 s SIGKILL); its exit status
+is in the report.
 
-Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage, 3 findings.`,
+Ctrl-C ends the observation and prints the report of what was seen so far.
+
+Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
+3 findings.`,
 		Example: `  perfdoctor diagnose --pid 4021
   perfdoctor diagnose --container 3f2a --duration 30s
   perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json
@@ -61,25 +70,27 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage, 3
 	}
 	addTargetFlags(cmd, &d.selector)
 	f := cmd.Flags()
-	f.DurationVar(&d.duration, "duration", 10*time.Second, "how long to observe")
-	f.DurationVar(&d.interval, "interval", time.Second, "time between samples")
-	f.DurationVar(&d.delay, "delay", 5*time.Second, "time a started command is left alone before it is diagnosed")
-	f.StringVarP(&d.output, "output", "o", string(formatText), "output format: text or json")
-	f.StringVar(&d.save, "save", "", "keep the recording in this directory, or zip file when the name ends in .zip")
-	f.StringVar(&d.from, "from", "", "diagnose a recording instead of this host")
-	f.StringSliceVar(&d.checks, "check", nil, "run only these checks")
-	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: CHECK.PARAMETER=VALUE")
+	f.DurationVar(&d.duration, "duration", 10*time.Second, "observe for this `time`")
+	f.DurationVar(&d.interval, "interval", time.Second, "`time` between samples")
+	f.DurationVar(&d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
+	addOutputFlag(cmd, &d.output)
+	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends in .zip")
+	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
+	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
+	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
-	f.StringVar(&d.color, "color", "auto", "colour: auto, always or never")
-	if err := cmd.RegisterFlagCompletionFunc("check", completeChecks); err != nil {
-		panic(err) // only when the flag above is misspelt here
-	}
+	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")
+	completeFlag(cmd, "check", checkNames()...)
+	completeFlag(cmd, "color", "auto", "always", "never")
 	return cmd
 }
 
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-		return usageErrorf("unexpected argument %q: a target is named by --pid, --comm, --cgroup or --container, a command stands after --", args[0])
+		return usageErrorf("unexpected argument %q: name a target with --pid, --comm, --cgroup or --container, a command after --", args[0])
+	}
+	if len(args) == 0 && cmd.ArgsLenAtDash() == 0 {
+		return usageErrorf("give the command to diagnose after --")
 	}
 	d.command = args
 	f, list, opts, err := d.validate(cmd)
@@ -91,39 +102,28 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	data := report.Build(rec, check.Run(rec, list, opts))
-	if err := d.print(data, f); err != nil {
-		return fmt.Errorf("write the report: %w", err)
+	d.app.exit = data.ExitCode()
+	err = d.print(data, f)
+	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
+		err = errors.Join(err, rec.Save(d.save))
 	}
-	a := d.app
-	a.exit = data.ExitCode()
-	if d.save == "" {
-		return nil
-	}
-	return rec.Save(d.save) // after the report: a full disk must not cost it
+	return err
 }
 
 func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
 	f, err := parseFormat(d.output)
 	if err == nil {
-		err = errors.Join(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.validateSource(cmd))
+		err = cmp.Or(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.validateSource(cmd), d.validateSave(cmd))
 	}
 	if err != nil {
-		return "", nil, check.Options{}, asUsage(err)
+		return "", nil, check.Options{}, err
 	}
 	list, err := chosen(d.checks)
 	if err != nil {
 		return "", nil, check.Options{}, err
 	}
-	params, err := parseParams(d.settings)
+	params, err := parseParams(d.settings, list)
 	return f, list, check.Options{Params: params}, err
-}
-
-// asUsage keeps joined usage errors on one line.
-func asUsage(err error) error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok && len(j.Unwrap()) > 0 {
-		return j.Unwrap()[0]
-	}
-	return err
 }
 
 func (d *diagnosis) validateTimes() error {
@@ -135,7 +135,9 @@ func (d *diagnosis) validateTimes() error {
 	case d.duration < d.interval:
 		return usageErrorf("--duration %v is shorter than --interval %v: a rate needs two samples", d.duration, d.interval)
 	case d.duration > maxDuration:
-		return usageErrorf("--duration %v is longer than %v: make several recordings, or run the diagnosis from a timer", d.duration, maxDuration)
+		return usageErrorf("--duration %v is longer than %v: run several diagnoses, for instance from a timer", d.duration, maxDuration)
+	case d.duration/d.interval > time.Duration(maxSamples):
+		return usageErrorf("--duration %v at --interval %v are more than %d samples: give a longer --interval", d.duration, d.interval, maxSamples)
 	case d.delay < 0 || d.delay > maxDuration:
 		return usageErrorf("--delay %v: give a time between 0 and %v", d.delay, maxDuration)
 	}
@@ -150,25 +152,44 @@ func (d *diagnosis) validateColor() error {
 	return usageErrorf("--color %q: use auto, always or never", d.color)
 }
 
-// validateSource finds targets that contradict each other, and a --save that cannot work, before ten seconds are spent.
+// validateSource finds sources and selections that are empty or contradict each other.
 func (d *diagnosis) validateSource(cmd *cobra.Command) error {
-	targeted := d.selector != (host.Selector{})
+	targeted, given := d.selector != (host.Selector{}), cmd.Flags().Changed
 	switch {
-	case d.from != "" && (targeted || len(d.command) > 0 || d.save != ""):
+	case given("check") && len(d.checks) == 0:
+		return usageErrorf("--check is empty: give names of checks, as `perfdoctor checks list` shows them")
+	case given("from") && d.from == "":
+		return usageErrorf("--from is empty: give the path of a recording")
+	case d.from != "" && (targeted || len(d.command) > 0 || given("save")):
 		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
+	case d.from != "" && (given("duration") || given("interval") || given("delay")):
+		return usageErrorf("--from reads a recording: its --duration, --interval and --delay are what they were")
 	case len(d.command) > 0 && targeted:
 		return usageErrorf("give a command after -- or a target, not both")
-	case len(d.command) == 0 && cmd.Flags().Changed("delay"):
+	case len(d.command) == 0 && given("delay"):
 		return usageErrorf("--delay goes with a command after --")
-	case d.save == "":
+	}
+	return nil
+}
+
+// validateSave finds a --save that cannot work, before ten seconds are spent.
+func (d *diagnosis) validateSave(cmd *cobra.Command) error {
+	if !cmd.Flags().Changed("save") {
 		return nil
 	}
+	if d.save == "" {
+		return usageErrorf("--save is empty: give the path of a new directory or .zip file")
+	}
+	d.save = filepath.Clean(d.save) // a shell completes a directory with a slash, behind which no temporary name would fit
 	if _, err := os.Lstat(d.save); err == nil {
 		return usageErrorf("--save %s exists: choose another name", d.save)
 	}
 	dir := filepath.Dir(d.save)
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return usageErrorf("--save %s: there is no directory %s", d.save, dir)
+		return usageErrorf("--save %s: there is no directory %s: make it, or choose another name", d.save, dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return usageErrorf("--save %s: cannot write to the directory %s: %v: choose another one", d.save, dir, err)
 	}
 	return nil
 }
@@ -182,7 +203,7 @@ func (d *diagnosis) recording(ctx context.Context, list []*check.Check) (*record
 		return d.recordCommand(ctx, list)
 	}
 	h := host.Local()
-	t, described, err := resolve(ctx, h, d.selector)
+	t, described, err := d.resolve(ctx, h, d.selector)
 	if err != nil {
 		return nil, err
 	}
@@ -197,10 +218,12 @@ func fromError(err error) error {
 	return err
 }
 
-func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target, list []*check.Check, ended func() string) (*recording.Recording, error) {
+func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target, list []*check.Check,
+	ended func() string,
+) (*recording.Recording, error) {
 	progress, done := d.progress()
 	defer done()
-	return collect.Run(ctx, collect.Options{
+	rec, err := collect.Run(ctx, collect.Options{
 		Env:        collect.Env{Host: h, Target: t},
 		Collectors: collect.Wanted(collectors.All(), wantedMetrics(list)),
 		Interval:   d.interval,
@@ -209,6 +232,10 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Tick:       progress,
 		Ended:      ended,
 	})
+	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < minInterval.Seconds() {
+		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)
+	}
+	return rec, err
 }
 
 // wantedMetrics gives the metrics that the checks read and the report's head shows.
@@ -230,11 +257,12 @@ func wantedMetrics(list []*check.Check) map[string]bool {
 
 // progress gives a function that shows the passing time on a terminal, and one that takes the line away again.
 func (d *diagnosis) progress() (tick func(done, total time.Duration), clear func()) {
-	if _, ok := isTerminal(d.streams.Err); !ok {
+	if !isTerminal(d.streams.Err) {
 		return nil, func() {}
 	}
 	show := func(done, total time.Duration) {
-		fmt.Fprintf(d.streams.Err, "\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)", done.Seconds(), total.Seconds())
+		fmt.Fprintf(d.streams.Err, "\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)",
+			done.Seconds(), total.Seconds())
 	}
 	show(0, d.duration)
 	return show, func() { fmt.Fprint(d.streams.Err, "\r\x1b[K") }
@@ -242,9 +270,8 @@ func (d *diagnosis) progress() (tick func(done, total time.Duration), clear func
 
 func (d *diagnosis) print(data *report.Data, f format) error {
 	if f == formatJSON {
-		return data.JSON(d.streams.Out)
+		return outputError(data.JSON(d.streams.Out))
 	}
-	_, onTerminal := isTerminal(d.streams.Out)
-	color := d.color == "always" || d.color == "auto" && onTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return data.Text(d.streams.Out, report.TextOptions{Color: color, Verbose: d.verbose})
+	color := d.color == "always" || d.color == "auto" && isTerminal(d.streams.Out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return outputError(data.Text(d.streams.Out, report.TextOptions{Color: color, Verbose: d.verbose}))
 }

@@ -22,12 +22,12 @@ func (a *app) metricsCommand() *cobra.Command {
 				return err
 			}
 			if f == formatJSON {
-				return a.metricsJSON()
+				return outputError(a.metricsJSON())
 			}
-			return a.metricsText()
+			return outputError(a.metricsText())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", string(formatText), "output format: text or json")
+	addOutputFlag(cmd, &output)
 	return cmd
 }
 

@@ -3,11 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,9 +43,10 @@ func (a *app) preflightCommand() *cobra.Command {
 	d := &diagnosis{app: a, interval: minInterval, duration: 2 * minInterval}
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Say what can be measured here as this user, what not, why, and what would change that",
-		Long: `Probes the kernel and this user's rights, samples every collector twice within a fifth of a second, and lists the checks that could be assessed and those
-that could not. With a target flag it answers for that target.`,
+		Short: "Say what can be measured here, and what would change that",
+		Long: `Probes the kernel and this user's rights, samples every collector for a fifth of
+a second, and lists the checks that could be assessed and those that could not.
+With a target flag it answers for that target.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := parseFormat(d.output)
@@ -65,28 +63,27 @@ that could not. With a target flag it answers for that target.`,
 			if f == formatJSON {
 				e := json.NewEncoder(a.streams.Out)
 				e.SetIndent("", "  ")
-				return e.Encode(p)
+				return outputError(e.Encode(p))
 			}
-			return p.text(a.streams.Out)
+			return outputError(p.text(a.streams.Out))
 		},
 	}
 	addTargetFlags(cmd, &d.selector)
-	cmd.Flags().StringVarP(&d.output, "output", "o", string(formatText), "output format: text or json")
+	addOutputFlag(cmd, &d.output)
 	return cmd
 }
 
 func (d *diagnosis) preflight(cmd *cobra.Command) (*preflight, error) {
 	h := host.Local()
-	p := &preflight{User: fmt.Sprintf("uid %d", os.Geteuid())}
+	p := &preflight{User: userName(os.Geteuid()), Capabilities: []capability{}, Assessable: []string{}, Blind: []blind{}}
 	for _, c := range host.Capabilities() {
 		r := h.Probe(c)
 		p.Capabilities = append(p.Capabilities, capability{c.Name, c.Doc, string(r.Status), r.Reason, r.Remedy})
 	}
-	t, described, err := resolve(cmd.Context(), h, d.selector)
+	t, described, err := d.resolve(cmd.Context(), h, d.selector)
 	if err != nil {
 		return nil, err
 	}
-	d.streams.Err = io.Discard // no progress line for a fifth of a second
 	rec, err := d.collect(cmd.Context(), h, t, described, checks.Suite(), nil)
 	if err != nil {
 		return nil, err
@@ -94,6 +91,13 @@ func (d *diagnosis) preflight(cmd *cobra.Command) (*preflight, error) {
 	p.Collectors, p.Missing = rec.Meta.Collectors, rec.Meta.Unsupported
 	p.sort(rec)
 	return p, nil
+}
+
+func userName(uid int) string {
+	if uid == 0 {
+		return "root"
+	}
+	return fmt.Sprintf("uid %d", uid)
 }
 
 // sort tells the checks that have all they need from those that lack something. It does not run them: a fifth of a second proves nothing.
@@ -120,35 +124,4 @@ func lacking(rec *recording.Recording, c *check.Check) (reason, remedy string) {
 		}
 	}
 	return "", ""
-}
-
-func (p *preflight) text(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "What perfdoctor can measure here as %s\n\n", p.User)
-	for _, c := range p.Capabilities {
-		fmt.Fprintf(&b, "%-13s %-20s %s\n", c.Status, c.Name, c.For)
-		if c.Status != string(host.Available) {
-			fmt.Fprintf(&b, "%34s %s\n", "because", c.Reason)
-			if c.Remedy != "" {
-				fmt.Fprintf(&b, "%34s %s\n", "change", c.Remedy)
-			}
-		}
-	}
-	fmt.Fprintf(&b, "\nCollectors\n")
-	for _, c := range p.Collectors {
-		longest := time.Duration(c.Longest * float64(time.Second)).Round(10 * time.Microsecond)
-		fmt.Fprintf(&b, "%-13s %-20s slowest sample %v\n", c.Status, c.Name, longest)
-		if c.Status != recording.StatusOK {
-			fmt.Fprintf(&b, "%34s %s\n", "because", c.Reason)
-		}
-	}
-	fmt.Fprintf(&b, "\n%d checks can be assessed, %d cannot\n", len(p.Assessable), len(checks.Suite())-len(p.Assessable))
-	for _, x := range p.Blind {
-		fmt.Fprintf(&b, "  %s\n      because %s\n", strings.Join(x.Checks, ", "), x.Reason)
-		if x.Remedy != "" {
-			fmt.Fprintf(&b, "      change: %s\n", x.Remedy)
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

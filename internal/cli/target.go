@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -14,10 +16,10 @@ import (
 // addTargetFlags adds the ways to name a target.
 func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f := cmd.Flags()
-	f.IntVar(&s.PID, "pid", 0, "diagnose this process and its children")
-	f.StringVar(&s.Comm, "comm", "", "diagnose the process of this name and its children")
-	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of this control group")
-	f.StringVar(&s.ContainerID, "container", "", "diagnose the container with this id or unique prefix (docker, containerd, podman, CRI-O)")
+	f.IntVar(&s.PID, "pid", 0, "diagnose process `N` and its children")
+	f.StringVar(&s.Comm, "comm", "", "diagnose the process named `NAME` and its children")
+	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of the control group at `PATH`")
+	f.StringVar(&s.ContainerID, "container", "", "diagnose the container whose id is or begins with `ID` (docker, containerd, podman, CRI-O)")
 }
 
 // checkTargetFlags finds values that were given and mean nothing, such as --pid 0.
@@ -26,21 +28,44 @@ func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 	if f.Changed("pid") && s.PID <= 0 {
 		return usageErrorf("--pid %d is not a process id: give a positive number", s.PID)
 	}
-	for name, v := range map[string]string{"comm": s.Comm, "cgroup": s.CgroupPath, "container": s.ContainerID} {
-		if f.Changed(name) && strings.TrimSpace(v) == "" {
-			return usageErrorf("--%s is empty", name)
+	for _, flag := range []struct{ name, value, want string }{
+		{"comm", s.Comm, "the name of a command"},
+		{"cgroup", s.CgroupPath, "the path of a control group"},
+		{"container", s.ContainerID, "the id of a container"},
+	} {
+		if f.Changed(flag.name) && strings.TrimSpace(flag.value) == "" {
+			return usageErrorf("--%s is empty: give %s", flag.name, flag.want)
 		}
 	}
 	return nil
 }
 
-// resolve finds the target and describes it for the recording, without secrets.
-func resolve(ctx context.Context, h *host.Host, s host.Selector) (host.Target, recording.Target, error) {
+// resolve finds the target and describes it for the recording, without secrets. What could not be found out about it is said at once.
+func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) (host.Target, recording.Target, error) {
 	t, err := h.Resolve(ctx, s)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return t, recording.Target{}, errInterrupted
+	case err != nil:
 		return t, recording.Target{}, err
 	}
+	for _, n := range t.Notes {
+		fmt.Fprintf(d.streams.Err, "perfdoctor: note: %s\n", printable(n))
+	}
 	return t, describeTarget(t), nil
+}
+
+// errInterrupted is an interruption before the first sample.
+var errInterrupted = errors.New("interrupted before the diagnosis began")
+
+// printable keeps a name of the host from acting on the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
 }
 
 func describeTarget(t host.Target) recording.Target {
@@ -48,7 +73,10 @@ func describeTarget(t host.Target) recording.Target {
 		Kind: string(t.Kind), Name: t.Name, Cmdline: recording.Redact(t.Cmdline), Runtime: string(t.Runtime), User: t.User,
 		Container: t.ContainerID, OwnNetNS: len(t.PIDs) > 0 && !t.Namespaces.Net.Same,
 	}
-	if len(t.PIDs) > 0 && t.Kind == host.KindProcess {
+	switch t.Kind {
+	case host.KindHost:
+		out.Name = "" // the kind says it
+	case host.KindProcess:
 		out.PID, out.Name = t.PIDs[0], t.Comm
 	}
 	out.Cgroup = t.CgroupDir

@@ -18,7 +18,7 @@ func (a *app) versionCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(a.streams.Out, "perfdoctor %s (%s, %s/%s)\nrecording schema %d, report schema %d\n",
 				a.version, runtime.Version(), runtime.GOOS, runtime.GOARCH, recording.SchemaVersion, report.Schema)
-			return err
+			return outputError(err)
 		},
 	}
 }

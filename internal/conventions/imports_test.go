@@ -33,6 +33,10 @@ var table = []row{
 		},
 		why: "the only place that knows every other part",
 	},
+	{
+		pkg: "internal/docgen", may: []string{"internal/cli"},
+		why: "writes the pages about commands, checks and metrics from what the command line shows",
+	},
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},

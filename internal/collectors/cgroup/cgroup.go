@@ -32,7 +32,10 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-func provides() []metric.Metric { return append(cpuMetrics(), otherMetrics()...) }
+// provides lists what is read from files, and where these are.
+func provides() []metric.Metric { return append(measured(), metric.CgroupDir) }
+
+func measured() []metric.Metric { return append(cpuMetrics(), otherMetrics()...) }
 
 // cpuMetrics are read for the groups of the host, too.
 func cpuMetrics() []metric.Metric {
@@ -90,6 +93,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+			r.place(g, c.name, version)
 			if version == 1 {
 				c.v1(r, g)
 			} else {
@@ -97,7 +101,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 			}
 		}
 	}
-	r.report(provides())
+	r.report(measured())
 	return nil
 }
 

@@ -121,7 +121,7 @@ func sampleOnce(t *testing.T, s collect.Source) string {
 	_, missing := a.Commit()
 	rec := b.Done(recording.Meta{})
 	var lines []string
-	for _, m := range provides() {
+	for _, m := range measured() {
 		lines = append(lines, describe(rec, m)...)
 	}
 	for _, m := range missing {
@@ -175,13 +175,13 @@ func TestDenied(t *testing.T) {
 	})
 	_, missing := a.Commit()
 	rec := b.Done(recording.Meta{})
-	for _, m := range provides() {
+	for _, m := range measured() {
 		if rec.Recorded(m) {
 			t.Errorf("%s counts as measured", m.Describe().Name)
 		}
 	}
-	if len(missing) != len(provides()) {
-		t.Errorf("%d of %d metrics are said to be missing", len(missing), len(provides()))
+	if len(missing) != len(measured()) {
+		t.Errorf("%d of %d metrics are said to be missing", len(missing), len(measured()))
 	}
 	for _, m := range missing {
 		if m.Status != recording.StatusDenied || m.Remedy == "" {
@@ -219,7 +219,7 @@ func TestRemoved(t *testing.T) {
 	}
 	_, missing := a.Commit()
 	rec := b.Done(recording.Meta{})
-	for _, m := range provides() {
+	for _, m := range measured() {
 		if rec.Recorded(m) {
 			t.Errorf("%s counts as measured", m.Describe().Name)
 		}
@@ -398,4 +398,29 @@ func FuzzParse(f *testing.F) {
 			t.Error("a number from nowhere")
 		}
 	})
+}
+
+// TestPlaces finds where a report's commands must write: one row for each controller and level.
+func TestPlaces(t *testing.T) {
+	levels := []host.CgroupLevel{
+		{Controller: "cpu", Version: 1, Path: "/a/b", Dir: "/cg/cpu/a/b"},
+		{Controller: "cpu", Version: 1, Path: "/a", Dir: "/cg/cpu/a"},
+		{Controller: "", Version: 2, Path: "/s", Dir: "/cg/unified/s"},
+	}
+	b := recording.NewBuilder()
+	a := b.Appender()
+	s := &source{levels: levels, reader: newReader()}
+	if err := s.Sample(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit()
+	var got []string
+	for _, x := range b.Done(recording.Meta{}).Info(metric.CgroupDir) {
+		got = append(got, strings.Join(x.Labels, " "))
+	}
+	for _, want := range []string{"/a/b 0 cpu 1 /cg/cpu/a/b", "/a 1 cpu 1 /cg/cpu/a", "/s 0 memory 2 /cg/unified/s"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no row %q in %q", want, got)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -92,6 +93,7 @@ func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
 		a.Missing(m, recording.StatusUnsupported, "it is read for a target only, and the whole host was diagnosed",
 			"name a target with --pid, --comm, --cgroup or --container")
 	}
+	a.None(metric.CgroupDir)
 	s.reader.begin(a)
 	for _, path := range s.limited {
 		if err := ctx.Err(); err != nil {
@@ -105,6 +107,7 @@ func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
 
 func (s *hostSource) readGroup(path string) {
 	g := group{path: path, dir: s.cpu.dir + path}
+	s.reader.place(g, "cpu", s.cpu.version)
 	if s.cpu.version == 2 {
 		s.reader.bandwidthV2(g)
 		s.reader.usageV2(g)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,11 @@ func newReader() *reader { return &reader{buf: make([]byte, 8192)} } // memory.s
 func (r *reader) begin(a *recording.Appender) {
 	r.a, r.removed, r.seen = a, false, map[metric.Metric]bool{}
 	r.trouble, r.absent = map[metric.Metric]error{}, map[metric.Metric]error{}
+}
+
+// place records where a group's files of a controller are, for the commands of a report.
+func (r *reader) place(g group, controller string, version int) {
+	r.a.Info(metric.CgroupDir, g.path, g.level, controller, strconv.Itoa(version), g.dir)
 }
 
 // read gives the content of a group's file, valid until the next read; nil when there is none, which is noted for the metrics.

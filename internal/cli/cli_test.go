@@ -1,0 +1,314 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// run runs one command line in this process.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = cli.Run(t.Context(), "v1.2.3", args, cli.Streams{Out: &out, Err: &errs})
+	return code, out.String(), errs.String()
+}
+
+// wantUsage asks for exit code 2, one line that holds want, and nothing on the standard output.
+func wantUsage(t *testing.T, want string, args ...string) {
+	t.Helper()
+	code, stdout, stderr := run(t, args...)
+	if code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	if stdout != "" {
+		t.Errorf("the standard output is the report's, got %q", stdout)
+	}
+	if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "perfdoctor: ") || !strings.Contains(stderr, want) {
+		t.Errorf("got %q, want one line with %q", stderr, want)
+	}
+}
+
+// TestUsageErrors is every wrong call: the message says what would be right.
+func TestUsageErrors(t *testing.T) {
+	dir := t.TempDir()
+	c := checks.Suite()[0]
+	for _, tt := range []struct {
+		args string // split at spaces; '' is an empty argument
+		want string
+	}{
+		{"diagnose --pid 0", "--pid 0 is not a process id: give a positive number"},
+		{"diagnose --pid -1", "--pid -1 is not a process id: give a positive number"},
+		{"diagnose --pid abc", `--pid "abc" is not a whole number`},
+		{"diagnose --pid 99999999999999999999", `--pid "99999999999999999999" is not a whole number`},
+		{"diagnose --pid 999999999", "no process with pid 999999999"},
+		{"diagnose --pid", "flag needs an argument: --pid"},
+		{"diagnose --comm no-such-command", `no process has the command name "no-such-command"`},
+		{"diagnose --comm ''", "--comm is empty"},
+		{"diagnose --cgroup /no/such/group", "no cgroup /no/such/group"},
+		{"diagnose --cgroup ''", "--cgroup is empty"},
+		{"diagnose --container my-app", "give 4 to 64 hexadecimal digits (not a name)"},
+		{"diagnose --container 0123456789abcdef", "no process is in a container whose id begins with 0123456789abcdef"},
+		{"diagnose --container ''", "--container is empty"},
+		{"diagnose --pid 1 --comm init", "give one of --pid, --comm, --cgroup and --container"},
+		{"diagnose --duration 10", "a time with its unit, such as 10s"},
+		{"diagnose --duration 0", "--duration 0s: give a positive time"},
+		{"diagnose --duration -5s", "--duration -5s: give a positive time"},
+		{"diagnose --duration 500ms", "--duration 500ms is shorter than --interval 1s"},
+		{"diagnose --duration 61m", "is longer than 1h0m0s"},
+		{"diagnose --duration 9999999h", `--duration "9999999h" is not a time`},
+		{"diagnose --duration 30m --interval 100ms", "more than 3600 samples: give a longer --interval"},
+		{"diagnose --interval 1ms", "--interval 1ms is too short: give at least 100ms"},
+		{"diagnose --interval 0", "--interval 0s is too short"},
+		{"diagnose --check no-such-check", "`perfdoctor checks list` names all"},
+		{"diagnose --check " + c.Name[:len(c.Name)-1], "did you mean " + c.Name + "?"},
+		{"diagnose --check ''", "--check is empty"},
+		{"diagnose --set 5", `--set "5" is not CHECK.PARAMETER=VALUE`},
+		{"diagnose --set a=5", `--set "a=5" is not CHECK.PARAMETER=VALUE`},
+		{"diagnose --set no-such-check.x=5", `unknown check "no-such-check"`},
+		{"diagnose --set " + c.Name + ".nothing=5", "check " + c.Name + " has no parameter"},
+		{"diagnose --set retransmits.warn-share=few", `"few" is not a number`},
+		{"diagnose --set retransmits.warn-share=NaN", `"NaN" is not a number`},
+		{"diagnose --set retransmits.warn-share=Inf", `"Inf" is not a number`},
+		{"diagnose --set retransmits.warn-share=-1", `"-1" is not a number of zero or more`},
+		{"diagnose --check reset-storm --set retransmits.warn-share=1", "retransmits is not among the checks of --check"},
+		{"diagnose -o xml", `unknown output format "xml": use text or json`},
+		{"preflight -o xml", `unknown output format "xml": use text or json`},
+		{"metrics -o xml", `unknown output format "xml": use text or json`},
+		{"diagnose --color sometimes", `--color "sometimes": use auto, always or never`},
+		{"diagnose --from " + dir + "/none", "no such file or directory"},
+		{"diagnose --from ''", "--from is empty"},
+		{"diagnose --from x.zip --pid 1", "it goes with no target"},
+		{"diagnose --from x.zip --save y.zip", "it goes with no target"},
+		{"diagnose --from x.zip --duration 5s", "--from reads a recording: its --duration"},
+		{"diagnose --from x.zip -- true", "it goes with no target, command"},
+		{"diagnose --save " + dir, "exists: choose another name"},
+		{"diagnose --save " + dir + "/", "exists: choose another name"},
+		{"diagnose --save " + dir + "/no/file.zip", "there is no directory " + dir + "/no"},
+		{"diagnose --save ''", "--save is empty"},
+		{"diagnose --delay 1s", "--delay goes with a command"},
+		{"diagnose --delay -1s -- true", "--delay -1s: give a time between"},
+		{"diagnose --pid 1 -- true", "a command after -- or a target, not both"},
+		{"diagnose --", "give the command to diagnose after --"},
+		{"diagnose 4021", `unexpected argument "4021": name a target with --pid`},
+		{"diagnose x -- true", `unexpected argument "x"`},
+		{"diagnose -- no-such-command", "cannot start no-such-command: executable file not found"},
+		{"diagnose -- /etc/passwd", "cannot start /etc/passwd: permission denied"},
+		{"diagnose --pdi 1", "unknown flag --pdi: did you mean --pid?"},
+		{"diagnose --no-such-flag", "unknown flag --no-such-flag: see `perfdoctor diagnose --help`"},
+		{"diagnose -x", "unknown shorthand flag"},
+		{"diagnos", "did you mean `perfdoctor diagnose`?"},
+		{"no-such-command", "unknown command \"no-such-command\": see `perfdoctor --help`"},
+		{"--pid 1", "--pid goes with a command: `perfdoctor diagnose --pid"},
+		{"checks lits", "did you mean `perfdoctor checks list`?"},
+		{"checks explain", "give the name of a check"},
+		{"checks explain no-such-check", `unknown check "no-such-check"`},
+		{"checks case " + c.Name, "give --from RECORDING and --comment"},
+		{"checks list x", `unexpected argument "x"`},
+		{"version x", `unexpected argument "x"`},
+		{"help no-such-command", `unknown command "no-such-command"`},
+		{"help checks no-such-command", `unknown command "no-such-command"`},
+		{"completion", "give a shell: bash, zsh or fish"},
+		{"completion csh", `unknown shell "csh"`},
+		{"completion bash x", "give a shell"},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			args := strings.Fields(tt.args)
+			for i := range args {
+				args[i] = strings.TrimPrefix(args[i], "''")
+			}
+			wantUsage(t, tt.want, args...)
+		})
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestAnswers is what every command prints: on the standard output, within 80 columns, with exit code 0.
+func TestAnswers(t *testing.T) {
+	name := checks.Suite()[0].Name
+	for args, want := range map[string]string{
+		"":                              "Usage:",
+		"--help":                        "diagnose ",
+		"help":                          "diagnose ",
+		"help checks explain":           "perfdoctor checks explain NAME",
+		"diagnose --help":               "--duration",
+		"preflight --help":              "--pid",
+		"checks":                        "explain",
+		"checks list":                   name,
+		"checks explain " + name:        "Source: http",
+		"checks case --help":            "txtar",
+		"metrics":                       "cpu_",
+		"metrics --help":                "--output",
+		"version":                       "perfdoctor v1.2.3 (",
+		"--version":                     "perfdoctor v1.2.3",
+		"completion bash":               "__complete",
+		"completion zsh":                "__complete",
+		"completion fish":               "__complete",
+		"completion --help":             "bash-completion",
+		"__complete diagnose --color a": "auto\nalways\nnever\n",
+		"__complete preflight -o ":      "text\njson\n",
+		"__complete diagnose --check ":  name + "\n",
+		"__complete checks explain ":    name + "\n",
+		"__complete completion ":        "bash\nzsh\nfish\n",
+	} {
+		t.Run(args, func(t *testing.T) {
+			words := strings.Fields(args)
+			if strings.HasSuffix(args, " ") {
+				words = append(words, "")
+			}
+			code, stdout, stderr := run(t, words...)
+			if code != 0 || !strings.Contains(stdout, want) {
+				t.Errorf("exit code %d, %q; want %q in %q", code, stderr, want, stdout)
+			}
+			if strings.Contains(args, "--help") || args == "" || strings.HasPrefix(args, "help") {
+				fits(t, stdout)
+			}
+		})
+	}
+}
+
+// fits asks for lines of at most 80 columns, but for commands to copy and examples.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		command := strings.HasPrefix(strings.TrimSpace(line), "$ ") || strings.HasPrefix(strings.TrimSpace(line), "perfdoctor ")
+		if n := utf8.RuneCountInString(line); n > 80 && !command {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	code, text, stderr := run(t, "preflight")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	fits(t, text)
+	for _, want := range []string{"RIGHTS AND KERNEL FEATURES", "COLLECTORS", "CHECKS"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+	code, out, _ := run(t, "preflight", "-o", "json", "--pid", fmt.Sprint(os.Getpid()))
+	var p struct {
+		Assessable []string                    `json:"checks_assessable"`
+		Blind      []struct{ Checks []string } `json:"checks_not_assessable"`
+	}
+	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v", code, err)
+	}
+	n := len(p.Assessable)
+	for _, b := range p.Blind {
+		n += len(b.Checks)
+	}
+	if n != len(checks.Suite()) {
+		t.Errorf("preflight speaks of %d checks, there are %d", n, len(checks.Suite()))
+	}
+}
+
+// TestSaveAndFrom shows that a saved recording gives the report of the live run again, byte for byte, in both forms of recording.
+func TestSaveAndFrom(t *testing.T) {
+	for _, name := range []string{"rec", "rec.zip", "dir/"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := dir + "/" + name
+			code, live, stderr := run(t, "diagnose", "--duration", "300ms", "--interval", "100ms", "-o", "json", "--save", path)
+			if code != 0 && code != 3 || stderr != "" {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			code2, again, stderr := run(t, "diagnose", "--from", path, "-o", "json")
+			if code2 != code || stderr != "" {
+				t.Errorf("exit code %d, the live run's was %d: %s", code2, code, stderr)
+			}
+			if live != again {
+				t.Errorf("live:\n%s\nagain:\n%s", live, again)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+				t.Errorf("left behind: %v %v", left, err)
+			}
+		})
+	}
+}
+
+// TestExitCodeIsTheReports wants the exit code that the report itself tells, in every format.
+func TestExitCodeIsTheReports(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		code, out, stderr := run(t, "diagnose", "--duration", "200ms", "--interval", "100ms", "-o", format)
+		if code != 0 && code != 3 {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+		found := strings.Contains(out, `"exit_code": 3`) || strings.Contains(out, "WARNING  ") || strings.Contains(out, "CRITICAL  ")
+		if found != (code == 3) {
+			t.Errorf("-o %s: exit code %d for\n%s", format, code, out)
+		}
+	}
+}
+
+// TestFromBadFile opens what is no recording, or not one of ours.
+func TestFromBadFile(t *testing.T) {
+	meta := func(m recording.Meta) string {
+		b, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	fine := meta(recording.Meta{Schema: recording.SchemaVersion, Duration: 10})
+	for name, tt := range map[string]struct{ file, want string }{
+		"empty.zip":       {"", "not a usable recording"},
+		"text.zip":        {"hello", "not a usable recording"},
+		"nothing.txtar":   {"hello", "meta.json"},
+		"newer.txtar":     {"-- meta.json --\n" + meta(recording.Meta{Schema: recording.SchemaVersion + 1}), "use a newer perfdoctor"},
+		"no-schema.txtar": {"-- meta.json --\n{}\n", "schema is version 0"},
+		"half.txtar":      {"-- meta.json --\n" + fine, "samples.jsonl"},
+		"cut.txtar":       {"-- meta.json --\n" + fine + "\n-- samples.jsonl --\n" + `{"t":1,"m":{"cpu`, "samples.jsonl line 1"},
+		"outside.txtar":   {"-- ../../etc/passwd --\nx\n", "not a usable recording"},
+		"control.txtar":   {"-- meta.json --\n\x1b[2J\n", "not a usable recording"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			wantUsage(t, tt.want, "diagnose", "--from", path)
+			_, _, stderr := run(t, "diagnose", "--from", path)
+			if strings.ContainsRune(stderr, '\x1b') {
+				t.Errorf("an escape sequence of the file reaches the terminal: %q", stderr)
+			}
+			wantUsage(t, tt.want, "checks", "case", checks.Suite()[0].Name, "--from", path, "--comment", "x")
+		})
+	}
+}
+
+// TestCase cuts a recording into a case file that opens again.
+func TestCase(t *testing.T) {
+	rec := filepath.Join(t.TempDir(), "rec.zip")
+	if code, _, stderr := run(t, "diagnose", "--duration", "200ms", "--interval", "100ms", "--save", rec); code != 0 && code != 3 {
+		t.Fatal(stderr)
+	}
+	name := checks.Suite()[0].Name
+	code, out, stderr := run(t, "checks", "case", name, "--from", rec, "--comment", "this machine")
+	if code != 0 || !strings.HasPrefix(out, "this machine\n") {
+		t.Fatalf("exit code %d, %s: %s", code, stderr, out)
+	}
+	path := filepath.Join(t.TempDir(), "case.txtar")
+	if err := os.WriteFile(path, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr = run(t, "diagnose", "--from", path, "--check", name)
+	if code != 0 && code != 3 || !strings.Contains(out, name) {
+		t.Errorf("exit code %d, %s: %s", code, stderr, out)
+	}
+}
