@@ -38,8 +38,10 @@ func clientPaths(p *check.Pass) []*clientPath {
 	path := func(source, destination string) *clientPath {
 		k := [2]string{source, destination}
 		if byKey[k] == nil {
-			byKey[k] = &clientPath{source: source, destination: destination, times: times,
-				states: map[string][]float64{}, young: make([]float64, len(times))}
+			byKey[k] = &clientPath{
+				source: source, destination: destination, times: times,
+				states: map[string][]float64{}, young: make([]float64, len(times)),
+			}
 			out = append(out, byKey[k])
 		}
 		return byKey[k]
