@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
@@ -235,7 +236,7 @@ func TestParseNetlinkHead(t *testing.T) {
 		{message(unix.NLMSG_DONE, 0), nil},
 		{message(sockDiagByFamily, 1), nil},
 	} {
-		if _, err := parseNetlinkHead(tt.b); err != tt.want {
+		if _, err := parseNetlinkHead(tt.b); !errors.Is(err, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.b, err, tt.want)
 		}
 	}

@@ -44,7 +44,7 @@ func askSockDiag() (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }() // the answer is read by then
 	// A kernel that never answers must not hold up preflight; the answer takes well under a millisecond.
 	timeout := unix.Timeval{Sec: 1}
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
