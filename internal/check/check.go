@@ -25,7 +25,9 @@ const (
 	Code                         // the program in us
 )
 
-var stageNames = map[Stage]string{Path: "path", Connections: "connections", Kernel: "kernel", Limits: "limits", Runtime: "runtime", Code: "code"}
+var stageNames = map[Stage]string{
+	Path: "path", Connections: "connections", Kernel: "kernel", Limits: "limits", Runtime: "runtime", Code: "code",
+}
 
 // String gives the stage's name as it stands in output and metric labels.
 func (s Stage) String() string { return stageNames[s] }

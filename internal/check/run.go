@@ -135,7 +135,8 @@ func byName(checks []*Check, name string) *Check {
 }
 
 // explain marks consequences. A finding is explained by one of a check that lists its check, directly or through others,
-// unless both are about different subjects of one kind (see related). An explained finding may explain in turn, so that a chain ends at its first cause.
+// unless both are about different subjects of one kind (see related). An explained finding may explain in turn, so that a
+// chain ends at its first cause.
 func explain(checks []*Check, findings []Finding) {
 	for i := range findings {
 		effect := &findings[i]
@@ -159,8 +160,8 @@ func better(cause, effect *Finding, findings []Finding) bool {
 	return true
 }
 
-// related keeps a finding about one subject from explaining one about another of its kind. A listener and a destination are both an
-// address and port: a full accept queue here explains connects to it, and not those to another host.
+// related keeps a finding about one subject from explaining one about another of its kind. A listener and a destination
+// are both an address and port: a full accept queue here explains connects to it, and not those to another host.
 func related(a, b Subject) bool {
 	if a.Kind == b.Kind {
 		return a.ID == b.ID

@@ -23,13 +23,14 @@ var (
 // file gives the path of a group's file as a shell word. Where the recording does not say where the group's files are, it is where
 // every distribution of today mounts cgroup v2.
 func (k cgroupKnob) file(p *check.Pass, cgroup, level string) string {
-	for _, s := range p.Info(metric.CgroupDir, "cgroup", cgroup, "level", level, "controller", k.controller) {
-		if k.isV1(p, cgroup, level) {
-			return shellWord(strings.TrimSuffix(s.Label("dir"), "/") + "/" + k.v1)
-		}
-		return shellWord(strings.TrimSuffix(s.Label("dir"), "/") + "/" + k.v2)
+	dir, name := "/sys/fs/cgroup"+cgroup, k.v2
+	if s, ok := first(p.Info(metric.CgroupDir, "cgroup", cgroup, "level", level, "controller", k.controller)); ok {
+		dir = s.Label("dir")
 	}
-	return shellWord("/sys/fs/cgroup" + strings.TrimSuffix(cgroup, "/") + "/" + k.v2)
+	if k.isV1(p, cgroup, level) {
+		name = k.v1
+	}
+	return shellWord(strings.TrimSuffix(dir, "/") + "/" + name)
 }
 
 func (k cgroupKnob) isV1(p *check.Pass, cgroup, level string) bool {

@@ -110,10 +110,11 @@ func skewPools(p *check.Pass) (map[string][]poolPeer, []string) {
 }
 
 func bytesGrown(p *check.Pass, destination string) float64 {
-	for _, s := range p.Gauge(metric.DestinationBytes, "destination", destination) {
-		return gaugeRise(s)
+	s, ok := first(p.Gauge(metric.DestinationBytes, "destination", destination))
+	if !ok {
+		return 0
 	}
-	return 0
+	return gaugeRise(s)
 }
 
 // peerGroupOf is "10.0.0.0/24 port 443"; empty for an address that is none. Loopback peers are no pool: there, the port is the service.

@@ -20,7 +20,8 @@ var (
 	}
 	conntrackForecast = &check.Param{
 		Name: "full-within", Default: 60, Unit: quantity.Seconds,
-		Why: "entries of closed connections leave after 120 s by default: growth that fills the table in half of that does not level off first",
+		Why: "entries of closed connections leave after 120 s by default: growth that fills the table in half of that does " +
+			"not level off first",
 	}
 	conntrackFloor = &check.Param{
 		Name: "forecast-level", Default: 0.25, Unit: quantity.Ratio,

@@ -83,7 +83,8 @@ func runCPUInSoftirq(p *check.Pass) error {
 		f.Severity = check.Warning
 	}
 	if full {
-		f.Summary = fmt.Sprintf("softirq takes %s of the time of %s and %s of all busy time", hot.softirq().Text(), hot.name(), share.Text())
+		f.Summary = fmt.Sprintf("softirq takes %s of the time of %s and %s of all busy time",
+			hot.softirq().Text(), hot.name(), share.Text())
 	}
 	if processed, _, ok := rise("packets processed", p.Counter(metric.SoftnetProcessed)); ok && processed.Number() > 0 {
 		f.Evidence = append(f.Evidence,

@@ -31,7 +31,8 @@ var (
 	}
 	saturatedThrottled = &check.Param{
 		Name: "throttled", Default: 0.1, Unit: quantity.Seconds,
-		Why: "one enforcement period: time stopped by a quota is inside the run-queue wait of a thread and must not be taken for a lack of CPUs",
+		Why: "one enforcement period: time stopped by a quota is inside the run-queue wait of a thread and must not be taken " +
+			"for a lack of CPUs",
 	}
 )
 

@@ -66,11 +66,12 @@ func targetRuntime(p *check.Pass) string {
 
 // tellCPUs gives the setting that tells the target's runtime how many CPUs it has.
 func tellCPUs(p *check.Pass, cpus float64) string {
+	n := fmt.Sprintf("%.0f", cpus)
 	switch targetRuntime(p) {
 	case "jvm":
-		return fmt.Sprintf("-XX:ActiveProcessorCount=%.0f", cpus)
+		return "-XX:ActiveProcessorCount=" + n
 	case "go":
-		return fmt.Sprintf("GOMAXPROCS=%.0f", cpus)
+		return "GOMAXPROCS=" + n
 	}
-	return fmt.Sprintf("JVM: -XX:ActiveProcessorCount=%[1].0f, Go: GOMAXPROCS=%[1].0f, .NET: DOTNET_PROCESSOR_COUNT=%[1].0f", cpus)
+	return "JVM: -XX:ActiveProcessorCount=" + n + ", Go: GOMAXPROCS=" + n + ", .NET: DOTNET_PROCESSOR_COUNT=" + n
 }

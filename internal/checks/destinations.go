@@ -38,8 +38,10 @@ func clientPaths(p *check.Pass) []*clientPath {
 	path := func(source, destination string) *clientPath {
 		k := [2]string{source, destination}
 		if byKey[k] == nil {
-			byKey[k] = &clientPath{source: source, destination: destination, times: times,
-				states: map[string][]float64{}, young: make([]float64, len(times))}
+			byKey[k] = &clientPath{
+				source: source, destination: destination, times: times,
+				states: map[string][]float64{}, young: make([]float64, len(times)),
+			}
 			out = append(out, byKey[k])
 		}
 		return byKey[k]
@@ -243,12 +245,13 @@ func unseenOwner(p *check.Pass) string {
 
 // destinationRTT is the median round trip to a destination over the window; ok is false when no connection told one.
 func destinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok bool) {
-	for _, s := range p.Gauge(metric.DestinationRTT, "destination", destination) {
-		var row []float64
-		for _, pt := range s.Points {
-			row = append(row, pt.Value)
-		}
-		return quantity.Of("round trip", median(row), quantity.Seconds), true
+	s, ok := first(p.Gauge(metric.DestinationRTT, "destination", destination))
+	if !ok {
+		return quantity.Value{}, false
 	}
-	return quantity.Value{}, false
+	var row []float64
+	for _, pt := range s.Points {
+		row = append(row, pt.Value)
+	}
+	return quantity.Of("round trip", median(row), quantity.Seconds), true
 }

@@ -102,7 +102,9 @@ func ioWaitWithoutPressure(p *check.Pass, all cpuTime) error {
 	f.Confidence = check.Low
 	f.Doubts = append(f.Doubts, "this kernel has no pressure stall information: iowait is a kind of idle time and misses "+
 		"I/O behind a busy CPU")
-	if slow, ok := slowestDisk(p); ok && mean.AtLeast(p.Param(ioBlocked)) && slow.latency.AtLeast(p.Param(ioLatency)) && !targetSpared(p, &f) {
+	slow, known := slowestDisk(p)
+	suffers := known && mean.AtLeast(p.Param(ioBlocked)) && slow.latency.AtLeast(p.Param(ioLatency))
+	if suffers && !targetSpared(p, &f) {
 		f.Severity = check.Warning
 	}
 	p.Report(f)

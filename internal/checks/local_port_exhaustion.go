@@ -72,8 +72,10 @@ func portLoadOf(r portRange, c *clientPath) portLoad {
 	row := c.each(func(i int) float64 { return r.blocked(c, i) })
 	at, n := peak(row)
 	used := quantity.Of("ports in use from "+c.source+" to "+c.destination, n, quantity.Ports)
-	return portLoad{path: c, at: at, used: used, slope: c.slope(row),
-		share: used.Per(r.usable).Named("ports in use to %s", c.destination)}
+	return portLoad{
+		path: c, at: at, used: used, slope: c.slope(row),
+		share: used.Per(r.usable).Named("ports in use to %s", c.destination),
+	}
 }
 
 func exhaustionFinding(p *check.Pass, r portRange, l portLoad) check.Finding {

@@ -23,17 +23,23 @@ func netRise(p *check.Pass, c *metric.Counter, label string) (growth, error) {
 
 // maybeRise reads a counter that only some kernels have; ok is false when it was not recorded twice.
 func maybeRise(p *check.Pass, c *metric.Counter, label string) (r growth, ok bool) {
-	for _, s := range p.Counter(c, "netns", metric.NetNSTarget) {
-		n, enough := s.Increase()
-		if !enough || s.Span() <= 0 {
-			return growth{}, false
-		}
-		return growth{
-			n:    quantity.Of(label, n, c.Describe().Unit),
-			span: quantity.Of("window", s.Span().Seconds(), quantity.Seconds),
-		}, true
+	s, recorded := first(p.Counter(c, "netns", metric.NetNSTarget))
+	if !recorded {
+		return growth{}, false
 	}
-	return growth{}, false
+	n, enough := s.Increase()
+	if !enough || s.Span() <= 0 {
+		return growth{}, false
+	}
+	return growth{n: quantity.Of(label, n, c.Describe().Unit), span: span(s.Series)}, true
+}
+
+// first gives the only series of labels that leave room for one; ok is false when it was not recorded.
+func first[S any](series []S) (s S, ok bool) {
+	if len(series) == 0 {
+		return s, false
+	}
+	return series[0], true
 }
 
 // rate is the growth per second, with its arithmetic.
@@ -50,25 +56,31 @@ func (r growth) as(unit quantity.Unit) growth {
 
 // sustained reports whether the counter rose in at least half of the intervals: a lasting state, not one burst.
 func sustained(p *check.Pass, c *metric.Counter) bool {
-	for _, s := range p.Counter(c, "netns", metric.NetNSTarget) {
-		rates := s.Rates()
-		up := 0
-		for _, r := range rates {
-			if r > 0 {
-				up++
-			}
-		}
-		return up > 0 && 2*up >= len(rates)
+	s, ok := first(p.Counter(c, "netns", metric.NetNSTarget))
+	if !ok {
+		return false
 	}
-	return false
+	rates := s.Rates()
+	up := 0
+	for _, r := range rates {
+		if r > 0 {
+			up++
+		}
+	}
+	return up > 0 && 2*up >= len(rates)
 }
 
 // setting gives the newest value of a sysctl of the target's network namespace.
 func setting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
-	for _, s := range p.Gauge(g, "netns", metric.NetNSTarget) {
-		return s.Last(), true
+	return lastOf(p.Gauge(g, "netns", metric.NetNSTarget))
+}
+
+func lastOf(series []recording.GaugeSeries) (v float64, ok bool) {
+	s, ok := first(series)
+	if !ok {
+		return 0, false
 	}
-	return 0, false
+	return s.Last(), true
 }
 
 // needSetting reads a sysctl the check cannot do without.
@@ -86,10 +98,7 @@ func globalSetting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
 	if v, ok := setting(p, g); ok {
 		return v, true
 	}
-	for _, s := range p.Gauge(g, "netns", metric.NetNSHost) {
-		return s.Last(), true
-	}
-	return 0, false
+	return lastOf(p.Gauge(g, "netns", metric.NetNSHost))
 }
 
 // needGlobalSetting reads such a sysctl for a check that cannot do without.

@@ -60,7 +60,8 @@ func (d deviceLoss) finding(p *check.Pass, sev check.Severity, verb string) chec
 func dropRemedies(f *check.Finding, d deviceLoss) {
 	if d.direction == "transmit" {
 		f.Remedies = []check.Remedy{{
-			Action:  "See whether the device's queue is too short for bursts or the link too slow; for a veth device see its receiver's CPU.",
+			Action: "See whether the device's queue is too short for bursts or the link too slow; " +
+				"for a veth device see its receiver's CPU.",
 			Command: fmt.Sprintf("tc -s qdisc show dev %s", d.device),
 			Risk:    "Looking changes nothing. A longer queue adds delay.",
 			Effect:  "drops from " + d.rate.Text() + " towards 0",

@@ -50,8 +50,10 @@ Wrong if the requests of one connection are many (access log: requests per conne
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses: append(portNeeds(), metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds,
 		metric.DestinationOwner),
-	Params: []*check.Param{paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy},
+	Params: []*check.Param{
+		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveCeiling, paramKeepaliveKernel,
+		paramKeepaliveBusy,
+	},
 	Explains: []*check.Check{timeWaitOverflow, cpuInSystem, cpuInSoftirq},
 	Run:      runNoKeepalive,
 }

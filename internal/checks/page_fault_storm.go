@@ -94,10 +94,12 @@ func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quan
 			system.Per(faults).As(quantity.Seconds).Named("system time per fault, at most"),
 		},
 		Remedies: []check.Remedy{{
-			Action:  "Reuse memory instead of giving it back: pool large buffers, fix the heap's size, or raise the allocator's thresholds.",
+			Action: "Reuse memory instead of giving it back: pool large buffers, fix the heap's size, " +
+				"or raise the allocator's thresholds.",
 			Command: "MALLOC_TRIM_THRESHOLD_=268435456 MALLOC_MMAP_THRESHOLD_=268435456 (glibc; environment of the process)",
 			Risk:    "The process keeps its peak memory.",
-			Effect:  fmt.Sprintf("minor faults below %s; at most %s of system time less in the window", p.Param(faultRate).Text(), system.Text()),
+			Effect: fmt.Sprintf("minor faults below %s; at most %s of system time less in the window",
+				p.Param(faultRate).Text(), system.Text()),
 		}},
 		Disproof: "perf stat -e minor-faults -p " + s.Label("pid") + " counts few, or perf trace -F min shows them only at start.",
 	}

@@ -111,10 +111,12 @@ func reportSlowPath(p *check.Pass, path slowPath, slow, seen int) {
 				"slow from the first two only means the shared egress, slow from here only means this host.", host),
 			Command: "ping -c 20 -i 0.2 " + host,
 			Risk:    "None.",
-			Effect:  fmt.Sprintf("names the box that adds %s; mended, the round trip returns to about %s", path.excess.Text(), path.least.Text()),
+			Effect: fmt.Sprintf("names the box that adds %s; mended, the round trip returns to about %s",
+				path.excess.Text(), path.least.Text()),
 		}},
 		Placebos: []string{"Larger socket or device buffers: they make the queue longer, and the round trip with it."},
-		Disproof: "A ping to " + host + " under load near " + path.least.Text() + ": then the peer's program is slow to read, not the path.",
+		Disproof: "A ping to " + host + " under load near " + path.least.Text() +
+			": then the peer's program is slow to read, not the path.",
 		Doubts: []string{
 			"measured from this host alone: a queue on the path, at the peer, or behind this host's own bulk upload looks the same",
 		},
@@ -126,7 +128,7 @@ func reportSlowPath(p *check.Pass, path slowPath, slow, seen int) {
 	}
 	if s := p.Gauge(metric.DestinationBytes, "destination", path.destination); len(s) > 0 && s[0].Last() > s[0].First() {
 		carried := quantity.Of("", s[0].Last()-s[0].First(), quantity.Bytes)
-		f.Evidence = append(f.Evidence, carried.Per(quantity.Of("", s[0].Span().Seconds(), quantity.Seconds)).Named("traffic to it, at least"))
+		f.Evidence = append(f.Evidence, carried.Per(span(s[0].Series)).Named("traffic to it, at least"))
 	}
 	p.Report(f)
 }

@@ -53,9 +53,12 @@ gateway. If it is fast while the loaded host is slow, the gateway is not the cau
 		metric.IPForwarded, metric.IPForward, metric.NATRules, metric.NetfilterRules, metric.SoftnetDropped, metric.QueueRPS,
 		metric.DevicePackets,
 	},
-	Params:   []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
-	Explains: []*check.Check{irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
-	Run:      runSNATSingleCore,
+	Params: []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
+	Explains: []*check.Check{
+		irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits,
+		synRetransmits, synSentPileup,
+	},
+	Run: runSNATSingleCore,
 }
 
 func runSNATSingleCore(p *check.Pass) error {
@@ -80,7 +83,7 @@ func runSNATSingleCore(p *check.Pass) error {
 	if !ok || processed.Number() == 0 {
 		return nil
 	}
-	f := snatFinding(p, hot, others, netns)
+	f := snatFinding(hot, others, netns)
 	f.Evidence = append(f.Evidence, share)
 	doubtForwarding(p, &f, share)
 	perPacket := hot.time("softirq", "softirq").Per(processed).As(quantity.Seconds).Named("softirq time per packet on %s", hot.name())
@@ -107,7 +110,7 @@ func runSNATSingleCore(p *check.Pass) error {
 	return nil
 }
 
-func snatFinding(p *check.Pass, hot cpuTime, others []cpuTime, netns string) check.Finding {
+func snatFinding(hot cpuTime, others []cpuTime, netns string) check.Finding {
 	return check.Finding{
 		Subject:  cpuSubject(hot.id),
 		Severity: check.Warning,
@@ -121,11 +124,12 @@ func snatFinding(p *check.Pass, hot cpuTime, others []cpuTime, netns string) che
 
 // doubtForwarding lowers the confidence when it is not forwarding, by the numbers, that fills the CPU.
 func doubtForwarding(p *check.Pass, f *check.Finding, share quantity.Value) {
+	const ownPackets = ": the CPU may be busy with packets of this host's own sockets"
 	switch {
 	case share.Unit() != quantity.Ratio:
-		f.Doubts = append(f.Doubts, "how many packets are forwarded is not known: the CPU may be busy with packets of this host's own sockets")
+		f.Doubts = append(f.Doubts, "how many packets are forwarded is not known"+ownPackets)
 	case share.Below(p.Param(snatForwarded)):
-		f.Doubts = append(f.Doubts, "few of the packets were forwarded: the CPU may be busy with packets of this host's own sockets")
+		f.Doubts = append(f.Doubts, "few of the packets were forwarded"+ownPackets)
 	default:
 		return
 	}

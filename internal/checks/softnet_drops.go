@@ -143,7 +143,8 @@ func addBacklog(p *check.Pass, f *check.Finding, cpu string, processed quantity.
 }
 
 func longerBacklog(now float64, perPacket quantity.Value) check.Remedy {
-	want := quantity.Of("", 4*now, quantity.Packets) // four times: bursts are seldom longer, and the delay stays four times one full backlog
+	// Four times: bursts are seldom longer, and the delay stays four times one full backlog.
+	want := quantity.Of("", 4*now, quantity.Packets)
 	return check.Remedy{
 		Action:  "The CPU has time to spare, so the drops are bursts: let the backlog hold one.",
 		Command: fmt.Sprintf("sysctl -w net.core.netdev_max_backlog=%.0f", want.Number()),
@@ -161,7 +162,8 @@ func reportSqueezes(p *check.Pass) {
 		p.Report(check.Finding{
 			Subject:  cpuSubject(s.Label("cpu")),
 			Severity: check.Info,
-			Summary:  fmt.Sprintf("CPU %s runs out of packet budget %s times a second; nothing was dropped", s.Label("cpu"), trimUnit(rate)),
+			Summary: fmt.Sprintf("CPU %s runs out of packet budget %s times a second; nothing was dropped",
+				s.Label("cpu"), trimUnit(rate)),
 			Evidence: []quantity.Value{rate},
 			Remedies: []check.Remedy{{
 				Action: "None is needed while nothing is dropped. Spreading packets over CPUs helps more than a larger budget.",

@@ -55,7 +55,9 @@ func runSwapIn(p *check.Pass) error {
 		Summary:  fmt.Sprintf("%s come back from swap", rate.Text()),
 		Evidence: []quantity.Value{rate},
 		Remedies: []check.Remedy{moreMemory("pages swapped in from " + rate.Text() + " to 0")},
-		Placebos: []string{"vm.swappiness=0 while memory is short: the kernel then evicts program code and file cache, and faults those in."},
+		Placebos: []string{
+			"vm.swappiness=0 while memory is short: the kernel then evicts program code and file cache, and faults those in.",
+		},
 		Disproof: "vmstat 1: si is 0 while the load runs.",
 	}
 	if out, ok := rising("pages swapped out", p.Counter(metric.SwapOut)); ok {

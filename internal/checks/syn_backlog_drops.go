@@ -36,8 +36,10 @@ Placebo: tcp_max_syn_backlog alone, as the listen backlog caps it.
 Wrong if SYN_RECV is near zero at all samples and clients connect without steps of 1 s.`,
 	URL:   "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs: []metric.Metric{metric.ListenDrops, metric.ListenOverflows},
-	Uses: []metric.Metric{metric.SyncookiesSent, metric.ReqQFullDrop, metric.Syncookies, metric.MaxSynBacklog, metric.Somaxconn,
-		metric.ListenerSockets},
+	Uses: []metric.Metric{
+		metric.SyncookiesSent, metric.ReqQFullDrop, metric.Syncookies, metric.MaxSynBacklog, metric.Somaxconn,
+		metric.ListenerSockets,
+	},
 	Params:   []*check.Param{paramSynDrops, paramSynCookies},
 	Explains: []*check.Check{synSentPileup, synRetransmits},
 	Run:      runSynBacklogDrops,

@@ -78,8 +78,10 @@ func synFinding(p *check.Pass, again, active, passive growth, per string) check.
 		Subject:  netns(p),
 		Severity: check.Warning,
 		Summary:  fmt.Sprintf("%.0f SYNs or SYN-ACKs sent again %s; each costs its caller 1 s or more", again.n.Number(), per),
-		Evidence: []quantity.Value{again.rate(), quantity.Of("connections opened", active.n.Number(), quantity.Connections),
-			quantity.Of("connections accepted", passive.n.Number(), quantity.Connections)},
+		Evidence: []quantity.Value{
+			again.rate(), quantity.Of("connections opened", active.n.Number(), quantity.Connections),
+			quantity.Of("connections accepted", passive.n.Number(), quantity.Connections),
+		},
 		Remedies: []check.Remedy{{
 			Action:  "find where they are lost: a full accept queue (ListenOverflows on the accepting side) or the path",
 			Command: inNetNS(p, "nstat -az TcpExtListenOverflows TcpExtTCPSynRetrans") + "; " + inNetNS(p, "ss -tno state syn-sent"),

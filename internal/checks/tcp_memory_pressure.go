@@ -33,8 +33,10 @@ Placebo: larger tcp_rmem or tcp_wmem, which use memory up faster.
 Wrong if pages in use fall while load is the same.`,
 	URL:   "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs: []metric.Metric{metric.TCPMemory, metric.TCPMemHigh},
-	Uses: []metric.Metric{metric.TCPMemPressure, metric.TCPMemoryPressures, metric.TCPAbortOnMemory,
-		metric.MemoryAvailable},
+	Uses: []metric.Metric{
+		metric.TCPMemPressure, metric.TCPMemoryPressures, metric.TCPAbortOnMemory,
+		metric.MemoryAvailable,
+	},
 	Params:   []*check.Param{paramTCPMemoryShare},
 	Explains: []*check.Check{rcvbufPrune, tcpOrphans, resetStorm},
 	Run:      runTCPMemoryPressure,

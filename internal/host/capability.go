@@ -191,8 +191,10 @@ func (h *Host) probeLinuxCap(c linuxCap) Probe {
 	if last, lastErr := h.readProc("sys/kernel/cap_last_cap"); lastErr == nil && c.since != "" {
 		n, convErr := strconv.ParseUint(strings.TrimSpace(string(last)), 10, 8)
 		if convErr == nil && uint64(c.bit) > n {
-			return Probe{Status: Unsupported, Reason: c.name + " came with Linux " + c.since,
-				Remedy: "CAP_SYS_ADMIN serves on this kernel: run as root"}
+			return Probe{
+				Status: Unsupported, Reason: c.name + " came with Linux " + c.since,
+				Remedy: "CAP_SYS_ADMIN serves on this kernel: run as root",
+			}
 		}
 	}
 	return Probe{Status: Denied, Reason: err.Error(), Remedy: remedy}
@@ -230,8 +232,10 @@ func (h *Host) probePSI() Probe {
 	if err == nil && release.before(4, 20) {
 		return Probe{Status: Unsupported, Reason: "Linux " + release.text + " has no PSI", Remedy: "Linux 4.20 or newer"}
 	}
-	return Probe{Status: Unsupported, Reason: h.Proc + "/pressure is missing: CONFIG_PSI is off, or off at boot",
-		Remedy: bootRemedy + ", or a kernel with CONFIG_PSI"}
+	return Probe{
+		Status: Unsupported, Reason: h.Proc + "/pressure is missing: CONFIG_PSI is off, or off at boot",
+		Remedy: bootRemedy + ", or a kernel with CONFIG_PSI",
+	}
 }
 
 func (h *Host) probeConntrack() Probe {
@@ -252,8 +256,10 @@ func (h *Host) probeConntrack() Probe {
 func (h *Host) probeSchedstat() Probe {
 	b, err := h.readProc("self/schedstat")
 	if errors.Is(err, fs.ErrNotExist) {
-		return Probe{Status: Unsupported, Reason: h.Proc + "/self/schedstat is missing: CONFIG_SCHED_INFO is off",
-			Remedy: "a kernel with CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT"}
+		return Probe{
+			Status: Unsupported, Reason: h.Proc + "/self/schedstat is missing: CONFIG_SCHED_INFO is off",
+			Remedy: "a kernel with CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT",
+		}
 	}
 	if err != nil {
 		return failed(err)
@@ -264,8 +270,10 @@ func (h *Host) probeSchedstat() Probe {
 		return failed(fmt.Errorf("%s/self/schedstat: %w", h.Proc, f.err))
 	}
 	if run == 0 && wait == 0 && count == 0 {
-		return Probe{Status: Unsupported, Reason: h.Proc + "/self/schedstat is all zero: the kernel does not count",
-			Remedy: "a kernel with CONFIG_SCHEDSTATS, or boot with delayacct"}
+		return Probe{
+			Status: Unsupported, Reason: h.Proc + "/self/schedstat is all zero: the kernel does not count",
+			Remedy: "a kernel with CONFIG_SCHEDSTATS, or boot with delayacct",
+		}
 	}
 	return available("%s/self/schedstat counts", h.Proc)
 }
@@ -279,13 +287,17 @@ func (h *Host) probeDelayAccounting() Probe {
 			return Probe{Status: Inconclusive, Reason: "Linux " + release.text + " has no switch to read: " +
 				"it is on when CONFIG_TASK_DELAY_ACCT is, unless booted with nodelayacct"}
 		}
-		return Probe{Status: Unsupported, Reason: "sysctl kernel.task_delayacct is missing: CONFIG_TASK_DELAY_ACCT is off",
-			Remedy: "a kernel with CONFIG_TASK_DELAY_ACCT"}
+		return Probe{
+			Status: Unsupported, Reason: "sysctl kernel.task_delayacct is missing: CONFIG_TASK_DELAY_ACCT is off",
+			Remedy: "a kernel with CONFIG_TASK_DELAY_ACCT",
+		}
 	case err != nil:
 		return failed(err)
 	case strings.TrimSpace(string(b)) == "0":
-		return Probe{Status: Denied, Reason: "sysctl kernel.task_delayacct is 0, the default since Linux 5.14",
-			Remedy: "sysctl kernel.task_delayacct=1, for processes started afterwards; or boot with delayacct"}
+		return Probe{
+			Status: Denied, Reason: "sysctl kernel.task_delayacct is 0, the default since Linux 5.14",
+			Remedy: "sysctl kernel.task_delayacct=1, for processes started afterwards; or boot with delayacct",
+		}
 	}
 	return available("sysctl kernel.task_delayacct is 1")
 }
@@ -337,8 +349,10 @@ func (h *Host) probeHidepid() Probe {
 func (h *Host) probeParanoid(highest int) Probe {
 	b, err := h.readProc("sys/kernel/perf_event_paranoid")
 	if errors.Is(err, fs.ErrNotExist) {
-		return Probe{Status: Unsupported, Reason: "sysctl kernel.perf_event_paranoid is missing: CONFIG_PERF_EVENTS is off",
-			Remedy: "a kernel with CONFIG_PERF_EVENTS"}
+		return Probe{
+			Status: Unsupported, Reason: "sysctl kernel.perf_event_paranoid is missing: CONFIG_PERF_EVENTS is off",
+			Remedy: "a kernel with CONFIG_PERF_EVENTS",
+		}
 	}
 	if err != nil {
 		return failed(err)
@@ -353,8 +367,10 @@ func (h *Host) probeParanoid(highest int) Probe {
 	if h.checkCap(capPerfmon) == nil {
 		return available("sysctl kernel.perf_event_paranoid is %d, which CAP_PERFMON or CAP_SYS_ADMIN overrides", level)
 	}
-	return Probe{Status: Denied, Reason: fmt.Sprintf("sysctl kernel.perf_event_paranoid is %d", level),
-		Remedy: fmt.Sprintf("run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=%d", highest)}
+	return Probe{
+		Status: Denied, Reason: fmt.Sprintf("sysctl kernel.perf_event_paranoid is %d", level),
+		Remedy: fmt.Sprintf("run as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=%d", highest),
+	}
 }
 
 // probePMU opens a counter of CPU cycles on perfdoctor itself, in user mode, which needs the least rights.
@@ -370,13 +386,17 @@ func (h *Host) probePMU() Probe {
 		_ = unix.Close(fd)
 		return available("a cycle counter opens")
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENODEV):
-		return Probe{Status: Unsupported, Reason: fmt.Sprintf("opening a cycle counter: %v: the CPU shows no PMU", err),
-			Remedy: "on a virtual machine: let the hypervisor pass the PMU through; on a cloud: a larger or metal instance"}
+		return Probe{
+			Status: Unsupported, Reason: fmt.Sprintf("opening a cycle counter: %v: the CPU shows no PMU", err),
+			Remedy: "on a virtual machine: let the hypervisor pass the PMU through; on a cloud: a larger or metal instance",
+		}
 	case errors.Is(err, unix.ENOSYS):
 		return Probe{Status: Unsupported, Reason: "the kernel has no perf_event_open", Remedy: "a kernel with CONFIG_PERF_EVENTS"}
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return Probe{Status: Denied, Reason: fmt.Sprintf("opening a cycle counter: %v", err),
-			Remedy: "run as root or with CAP_PERFMON; in a container, allow perf_event_open in the seccomp profile"}
+		return Probe{
+			Status: Denied, Reason: fmt.Sprintf("opening a cycle counter: %v", err),
+			Remedy: "run as root or with CAP_PERFMON; in a container, allow perf_event_open in the seccomp profile",
+		}
 	}
 	return failed(fmt.Errorf("open a cycle counter: %w", err))
 }
@@ -385,8 +405,10 @@ func (h *Host) probeBTF() Probe {
 	file := filepath.Join(h.Sys, "kernel/btf/vmlinux")
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Probe{Status: Unsupported, Reason: file + " is missing",
-			Remedy: "Linux 5.4 or newer with CONFIG_DEBUG_INFO_BTF"}
+		return Probe{
+			Status: Unsupported, Reason: file + " is missing",
+			Remedy: "Linux 5.4 or newer with CONFIG_DEBUG_INFO_BTF",
+		}
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return Probe{Status: Denied, Reason: err.Error(), Remedy: "run as root"}
@@ -424,9 +446,11 @@ func (h *Host) probeKernelSymbols() Probe {
 	if err != nil {
 		return failed(err)
 	}
-	return Probe{Status: Denied,
+	return Probe{
+		Status: Denied,
 		Reason: fmt.Sprintf("%s/kallsyms shows only zeros; sysctl kernel.kptr_restrict is %s", h.Proc, bytes.TrimSpace(restrict)),
-		Remedy: "run as root or with CAP_SYSLOG, and with sysctl kernel.kptr_restrict=1 or 0"}
+		Remedy: "run as root or with CAP_SYSLOG, and with sysctl kernel.kptr_restrict=1 or 0",
+	}
 }
 
 func (h *Host) probeCgroupV1() Probe {
@@ -454,8 +478,10 @@ func (h *Host) probeCgroupV2() Probe {
 	}
 	i := slices.IndexFunc(trees, func(t hierarchy) bool { return t.version == 2 })
 	if i < 0 {
-		return Probe{Status: Unsupported, Reason: "no v2 cgroup tree is mounted",
-			Remedy: "boot with systemd.unified_cgroup_hierarchy=1 (Linux 4.15 or newer)"}
+		return Probe{
+			Status: Unsupported, Reason: "no v2 cgroup tree is mounted",
+			Remedy: "boot with systemd.unified_cgroup_hierarchy=1 (Linux 4.15 or newer)",
+		}
 	}
 	file := trees[i].dir + "/cgroup.controllers"
 	b, err := os.ReadFile(file)
@@ -464,9 +490,11 @@ func (h *Host) probeCgroupV2() Probe {
 	}
 	serves := func(c string) bool { return slices.Contains(levelControllers(), c) }
 	if !slices.ContainsFunc(strings.Fields(string(b)), serves) {
-		return Probe{Status: Unsupported,
+		return Probe{
+			Status: Unsupported,
 			Reason: fmt.Sprintf("%s holds %q: cpu, memory, pids and cpuset are with v1", file, bytes.TrimSpace(b)),
-			Remedy: "boot with systemd.unified_cgroup_hierarchy=1"}
+			Remedy: "boot with systemd.unified_cgroup_hierarchy=1",
+		}
 	}
 	return available("v2 controllers: %s", bytes.TrimSpace(b))
 }
@@ -494,8 +522,10 @@ func (h *Host) probeLockdown() Probe {
 	case mode == "integrity":
 		return available("lockdown=integrity: reading the kernel is allowed, changing it is not")
 	}
-	return Probe{Status: Denied, Reason: "lockdown=" + mode + ": perf, kprobes and BPF may not read kernel memory",
-		Remedy: "boot without lockdown=" + mode + " (it often follows from Secure Boot)"}
+	return Probe{
+		Status: Denied, Reason: "lockdown=" + mode + ": perf, kprobes and BPF may not read kernel memory",
+		Remedy: "boot without lockdown=" + mode + " (it often follows from Secure Boot)",
+	}
 }
 
 func (h *Host) lockdownUnknown() Probe {
@@ -503,6 +533,8 @@ func (h *Host) lockdownUnknown() Probe {
 	if err == nil && len(entries) > 0 {
 		return available("securityfs has no lockdown file: the kernel has no lockdown")
 	}
-	return Probe{Status: Inconclusive, Reason: "securityfs is not mounted: the lockdown mode cannot be read",
-		Remedy: "mount -t securityfs securityfs /sys/kernel/security"}
+	return Probe{
+		Status: Inconclusive, Reason: "securityfs is not mounted: the lockdown mode cannot be read",
+		Remedy: "mount -t securityfs securityfs /sys/kernel/security",
+	}
 }

@@ -267,11 +267,23 @@ func (h *Host) virtualization(cpu cpuInfo) (string, error) {
 func dmiHypervisor(vendor, product string) string {
 	metal := strings.Contains(product, ".metal")
 	for _, sign := range []struct{ text, name string }{
-		{"Amazon EC2", "amazon"}, {"Google Compute Engine", "google"}, {"Google", "google"},
-		{"Alibaba Cloud", "alibaba"}, {"OpenStack", "openstack"}, {"DigitalOcean", "digitalocean"},
-		{"Hetzner", "hetzner"}, {"VMware", "vmware"}, {"VirtualBox", "virtualbox"}, {"innotek", "virtualbox"},
-		{"Parallels", "parallels"}, {"Bochs", "bochs"}, {"BHYVE", "bhyve"}, {"Xen", "xen"},
-		{"QEMU", "qemu"}, {"KVM", "kvm"}, {"Apple Virtualization", "apple"},
+		{"Amazon EC2", "amazon"},
+		{"Google Compute Engine", "google"},
+		{"Google", "google"},
+		{"Alibaba Cloud", "alibaba"},
+		{"OpenStack", "openstack"},
+		{"DigitalOcean", "digitalocean"},
+		{"Hetzner", "hetzner"},
+		{"VMware", "vmware"},
+		{"VirtualBox", "virtualbox"},
+		{"innotek", "virtualbox"},
+		{"Parallels", "parallels"},
+		{"Bochs", "bochs"},
+		{"BHYVE", "bhyve"},
+		{"Xen", "xen"},
+		{"QEMU", "qemu"},
+		{"KVM", "kvm"},
+		{"Apple Virtualization", "apple"},
 	} {
 		if strings.Contains(vendor, sign.text) || strings.Contains(product, sign.text) {
 			if metal {

@@ -83,7 +83,7 @@ func readFile(path string, buf []byte, record bool) ([]byte, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
 	buf = buf[:cap(buf)]
 	if len(buf) == 0 {
 		// A stat line has at most 52 numbers and is about 200 to 350 bytes.

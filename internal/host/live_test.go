@@ -46,7 +46,9 @@ func beTarget(name string) int {
 	if err := <-started; err != nil {
 		return 1
 	}
-	fmt.Println(sleep.Process.Pid)
+	if _, err := fmt.Fprintln(os.Stdout, sleep.Process.Pid); err != nil { // startTarget reads it
+		return 1
+	}
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 	_ = sleep.Process.Kill()
 	return 0

@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
@@ -23,13 +24,19 @@ const (
 
 func TestParseStat(t *testing.T) {
 	for text, want := range map[string]Stat{
-		stat2632: {PID: 2021, Comm: "httpd", State: 'S', PPID: 1, Flags: 4202816, MinFlt: 1650, MajFlt: 2, UTime: 12,
-			STime: 34, Threads: 1, StartTime: 8123, VSize: 197591040, RSS: 1123, Processor: 3, BlkIODelay: 9},
-		stat419: {PID: 31, Comm: "kworker/u8:1-events_unbound", State: 'I', PPID: 2, Flags: 69238880, STime: 77,
-			Threads: 1, StartTime: 80, Processor: 1},
-		stat618: {PID: 9883, Comm: "a) R (b\n c)", State: 'R', PPID: -1, Flags: 4194304, MinFlt: 100, MajFlt: 7,
+		stat2632: {
+			PID: 2021, Comm: "httpd", State: 'S', PPID: 1, Flags: 4202816, MinFlt: 1650, MajFlt: 2, UTime: 12,
+			STime: 34, Threads: 1, StartTime: 8123, VSize: 197591040, RSS: 1123, Processor: 3, BlkIODelay: 9,
+		},
+		stat419: {
+			PID: 31, Comm: "kworker/u8:1-events_unbound", State: 'I', PPID: 2, Flags: 69238880, STime: 77,
+			Threads: 1, StartTime: 80, Processor: 1,
+		},
+		stat618: {
+			PID: 9883, Comm: "a) R (b\n c)", State: 'R', PPID: -1, Flags: 4194304, MinFlt: 100, MajFlt: 7,
 			UTime: 11, STime: 22, Threads: 40, StartTime: 40370, VSize: 3133440, RSS: 417, Processor: 1, BlkIODelay: 5,
-			GuestTime: 6},
+			GuestTime: 6,
+		},
 	} {
 		got, err := ParseStat([]byte(text))
 		if err != nil || got != want {
@@ -119,8 +126,10 @@ func TestParseMountInfo(t *testing.T) {
 	text := `31 23 0:28 /docker/x /sys/fs/cgroup/a\040b ro,nosuid shared:9 master:1 - cgroup cgroup rw,cpu,cpuacct` + "\n" +
 		`32 23 0:29 / /t\134 rw - tmpfs  rw` + "\n"
 	want := []mount{
-		{root: "/docker/x", point: "/sys/fs/cgroup/a b", options: []string{"ro", "nosuid"}, fsType: "cgroup",
-			super: []string{"rw", "cpu", "cpuacct"}},
+		{
+			root: "/docker/x", point: "/sys/fs/cgroup/a b", options: []string{"ro", "nosuid"}, fsType: "cgroup",
+			super: []string{"rw", "cpu", "cpuacct"},
+		},
 		{root: "/", point: `/t\`, options: []string{"rw"}, fsType: "tmpfs", super: []string{"rw"}},
 	}
 	got, err := parseMountInfo(strings.NewReader(text))
@@ -222,10 +231,12 @@ func TestParseNetlinkHead(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		{message(unix.NLMSG_ERROR, -2), unix.ENOENT}, {message(unix.NLMSG_DONE, -1), unix.EPERM},
-		{message(unix.NLMSG_DONE, 0), nil}, {message(sockDiagByFamily, 1), nil},
+		{message(unix.NLMSG_ERROR, -2), unix.ENOENT},
+		{message(unix.NLMSG_DONE, -1), unix.EPERM},
+		{message(unix.NLMSG_DONE, 0), nil},
+		{message(sockDiagByFamily, 1), nil},
 	} {
-		if _, err := parseNetlinkHead(tt.b); err != tt.want {
+		if _, err := parseNetlinkHead(tt.b); !errors.Is(err, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.b, err, tt.want)
 		}
 	}
@@ -236,9 +247,12 @@ func TestParseNetlinkHead(t *testing.T) {
 
 func TestVirtualizationByFirmware(t *testing.T) {
 	for _, tt := range []struct{ vendor, product, want string }{
-		{"Amazon EC2", "c5.large", "amazon"}, {"Amazon EC2", "c5.metal", "none"},
-		{"Microsoft Corporation", "Virtual Machine", "hyperv"}, {"Microsoft Corporation", "Surface Pro", ""},
-		{"QEMU", "Standard PC (Q35 + ICH9, 2009)", "qemu"}, {"VMware, Inc.", "VMware7,1", "vmware"},
+		{"Amazon EC2", "c5.large", "amazon"},
+		{"Amazon EC2", "c5.metal", "none"},
+		{"Microsoft Corporation", "Virtual Machine", "hyperv"},
+		{"Microsoft Corporation", "Surface Pro", ""},
+		{"QEMU", "Standard PC (Q35 + ICH9, 2009)", "qemu"},
+		{"VMware, Inc.", "VMware7,1", "vmware"},
 		{"Dell Inc.", "PowerEdge R640", ""},
 	} {
 		if got := dmiHypervisor(tt.vendor, tt.product); got != tt.want {

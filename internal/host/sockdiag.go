@@ -25,11 +25,15 @@ func (h *Host) probeSockDiag() Probe {
 	case err == nil && kind != unix.NLMSG_ERROR:
 		return available("inet_diag answers for TCP")
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPROTONOSUPPORT):
-		return Probe{Status: Unsupported, Reason: fmt.Sprintf("inet_diag for TCP: %v", err),
-			Remedy: "modprobe tcp_diag, or a kernel with CONFIG_INET_TCP_DIAG; else /proc/net/tcp is read, which is slower"}
+		return Probe{
+			Status: Unsupported, Reason: fmt.Sprintf("inet_diag for TCP: %v", err),
+			Remedy: "modprobe tcp_diag, or a kernel with CONFIG_INET_TCP_DIAG; else /proc/net/tcp is read, which is slower",
+		}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return Probe{Status: Denied, Reason: fmt.Sprintf("inet_diag for TCP: %v", err),
-			Remedy: "allow netlink sockets in the seccomp or SELinux policy"}
+		return Probe{
+			Status: Denied, Reason: fmt.Sprintf("inet_diag for TCP: %v", err),
+			Remedy: "allow netlink sockets in the seccomp or SELinux policy",
+		}
 	}
 	return failed(fmt.Errorf("inet_diag for TCP: %w", err))
 }
@@ -40,7 +44,7 @@ func askSockDiag() (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }() // the answer is read by then
 	// A kernel that never answers must not hold up preflight; the answer takes well under a millisecond.
 	timeout := unix.Timeval{Sec: 1}
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {

@@ -123,7 +123,7 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	time.Sleep(3 * time.Second / ticksPerSecond) // else the threads this process began with are unsure
 	for _, wholeGroups := range []bool{true, false} {
-		p := makePlan(groups(taskClock(), nil), 0, -1, 0)
+		p := makePlan(groups(taskClock(), nil), 0, -1)
 		if wholeGroups && !p.groupRead {
 			t.Log("this kernel cannot read inherited groups whole (before 6.13)")
 			continue
@@ -365,7 +365,7 @@ func TestGoneProcessIsAnError(t *testing.T) {
 
 func TestTruncationIsCounted(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	p := makePlan(groups(taskClock(), nil), 0, -1, 0)
+	p := makePlan(groups(taskClock(), nil), 0, -1)
 	s := newSet(os.Getpid())
 	defer s.Close()
 	s.plan, s.room = p, 2*p.size()
@@ -501,7 +501,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, wholeGroups := range []bool{true, false} {
 		name := map[bool]string{true: "groups", false: "events"}[wholeGroups]
 		b.Run(name, func(b *testing.B) {
-			p := makePlan(groups(taskClock(), nil), 0, -1, 0)
+			p := makePlan(groups(taskClock(), nil), 0, -1)
 			p.groupRead = wholeGroups && p.groupRead
 			start := time.Now()
 			s, err := openPlanned(os.Getpid(), p, func() ([]int, error) { return threads(os.Getpid()) })
@@ -538,7 +538,7 @@ func TestMissingEventTakesNoOther(t *testing.T) {
 		{"alone", []kind{missing}},
 	}
 	for _, wholeGroups := range []bool{true, false} {
-		p := makePlan(wanted, 0, -1, 0)
+		p := makePlan(wanted, 0, -1)
 		p.groupRead = wholeGroups && p.groupRead
 		checkMissing(t, p)
 	}

@@ -56,10 +56,10 @@ func (p *plan) format() uint64 {
 }
 
 // makePlan tries every event in its group on a thread (0: the caller) or CPU.
-func makePlan(wanted []group, tid, cpu int, bits uint64) plan {
-	p := plan{bits: bits, groupRead: true}
+func makePlan(wanted []group, tid, cpu int) plan {
+	p := plan{groupRead: true}
 	if tid >= 0 {
-		p.bits, p.groupRead = inheritance(bits)
+		p.bits, p.groupRead = inheritance()
 	}
 	for _, g := range wanted {
 		planned := plannedGroup{name: g.name}
@@ -87,7 +87,7 @@ func makePlan(wanted []group, tid, cpu int, bits uint64) plan {
 // inheritance finds how new threads can be counted. inherit_thread (5.13) keeps forked processes out; inherit with
 // PERF_FORMAT_GROUP is EINVAL before 6.13 (kernel/events/core.c, perf_event_alloc), and then the events of a group are
 // still scheduled together, but read one by one, which costs a read each.
-func inheritance(bits uint64) (flags uint64, groupRead bool) {
+func inheritance() (flags uint64, groupRead bool) {
 	dummy := kind{typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_DUMMY}
 	works := func(flags, format uint64) bool {
 		fd, err := openEvent(dummy, 0, -1, -1, flags|unix.PerfBitExcludeKernel, format)
@@ -97,7 +97,7 @@ func inheritance(bits uint64) (flags uint64, groupRead bool) {
 		closeFiles([]int{fd})
 		return true
 	}
-	flags = bits | unix.PerfBitInherit
+	flags = unix.PerfBitInherit
 	if works(flags|inheritThread, 0) {
 		flags |= inheritThread
 	}

@@ -88,7 +88,7 @@ func OpenHost(cpus []int, only ...Group) (*Set, error) {
 		return nil, errors.New("no CPU to count on")
 	}
 	s := newSet(0)
-	s.plan = makePlan(groups(cpuClock(), only), -1, cpus[0], 0)
+	s.plan = makePlan(groups(cpuClock(), only), -1, cpus[0])
 	for _, cpu := range cpus {
 		s.open(-1, cpu)
 	}

@@ -105,7 +105,7 @@ func (s *ownerSearch) entries(pid, dirfd int, b []byte) error {
 		if len(name) == 0 || name[0] < '0' || name[0] > '9' { // . and ..
 			continue
 		}
-		if s.found.FDs >= s.maxFDs || s.ctx.Err() != nil {
+		if s.exhausted() {
 			s.found.Truncated = true
 			return nil
 		}
@@ -116,6 +116,9 @@ func (s *ownerSearch) entries(pid, dirfd int, b []byte) error {
 	}
 	return nil
 }
+
+// exhausted reports that the search has used up its time or its number of descriptors; what it found stays true.
+func (s *ownerSearch) exhausted() bool { return s.found.FDs >= s.maxFDs || s.ctx.Err() != nil }
 
 func (s *ownerSearch) descriptor(pid, dirfd int, name string) error {
 	n, err := unix.Readlinkat(dirfd, name, s.link[:])

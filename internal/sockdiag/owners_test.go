@@ -92,7 +92,7 @@ func TestOwnersDenied(t *testing.T) {
 		return
 	}
 	testenv.Need(t, testenv.Root)
-	dir, err := os.MkdirTemp("/tmp", "sockdiag") // t.TempDir is not for nobody to enter
+	dir, err := os.MkdirTemp("/tmp", "sockdiag") //nolint:usetesting // nobody cannot enter t.TempDir
 	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	check(t, os.Chmod(dir, 0o755))

@@ -125,7 +125,7 @@ func message(typ, flags uint16, seq uint32, body ...byte) []byte {
 }
 
 func TestParseMessages(t *testing.T) {
-	minusENOENT := binary.NativeEndian.AppendUint32(nil, uint32(0xffffffff-uint32(unix.ENOENT)+1))
+	minusENOENT := binary.NativeEndian.AppendUint32(nil, ^uint32(unix.ENOENT)+1) // two's complement
 	shortAttr := append(make([]byte, msgLen), 3, 0, 2, 0)
 	shortAttr[msgFamily] = unix.AF_INET
 	shortInfo := append(make([]byte, msgLen), 8, 0, attrInfo, 0, 1, 2, 3, 4)
@@ -155,7 +155,7 @@ func TestParseMessages(t *testing.T) {
 	} {
 		p := parser{seq: 7, fn: func(*Socket) error { t.Errorf("%s: a socket", tc.name); return nil }}
 		done, err := p.datagram(tc.in)
-		if done != tc.done || (err == nil) != (tc.err == nil) || tc.err != errAny && !errors.Is(err, tc.err) {
+		if done != tc.done || (err == nil) != (tc.err == nil) || !errors.Is(tc.err, errAny) && !errors.Is(err, tc.err) {
 			t.Errorf("%s: done %v, error %v; want %v, %v", tc.name, done, err, tc.done, tc.err)
 		}
 	}
@@ -267,7 +267,9 @@ func FuzzDatagram(f *testing.F) {
 }
 
 func TestStrings(t *testing.T) {
-	for s, want := range map[State]string{Established: "ESTABLISHED", TimeWait: "TIME_WAIT", Closing: "CLOSING", 0: "STATE_0", 12: "STATE_12"} {
+	for s, want := range map[State]string{
+		Established: "ESTABLISHED", TimeWait: "TIME_WAIT", Closing: "CLOSING", 0: "STATE_0", 12: "STATE_12",
+	} {
 		if s.String() != want {
 			t.Errorf("state %d is %q, want %q", s, s.String(), want)
 		}

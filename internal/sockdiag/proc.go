@@ -72,7 +72,7 @@ func endOfLine(err error) error {
 
 func checkHeader(line []byte) error {
 	if !strings.HasPrefix(strings.TrimLeft(string(line), " "), "sl ") {
-		return fmt.Errorf("header is %.40q, want sl local_address ...", line)
+		return fmt.Errorf("header is %.40q, want sl local_address and so on", line)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestDumpProcErrors(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := DumpProc(strings.NewReader(procHeader+good), nil, func(*Socket) error { return stop }); err != stop {
+	if err := DumpProc(strings.NewReader(procHeader+good), nil, func(*Socket) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("error %v, want fn's own", err)
 	}
 	if err := DumpProc(strings.NewReader(procHeader+good), strings.NewReader("x"), func(*Socket) error { return nil }); err == nil ||

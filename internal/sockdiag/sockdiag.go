@@ -15,14 +15,14 @@ import (
 // and 39 MB; reading the socket directly took 360 ns and 51 KB. Hence the raw socket here.
 
 var (
-	// ErrUnsupported: the kernel gives no TCP socket dump over netlink; read /proc with [DumpProc] instead.
+	// ErrUnsupported says that the kernel gives no TCP socket dump over netlink; read /proc with [DumpProc] instead.
 	ErrUnsupported = errors.New("kernel has no tcp_diag: run modprobe tcp_diag, " +
 		"or build it with CONFIG_INET_TCP_DIAG; /proc/PID/net/tcp is the slower way")
-	// ErrPermission: a security policy forbids the netlink socket; the dump itself needs no privilege.
+	// ErrPermission says that a security policy forbids the netlink socket; the dump itself needs no privilege.
 	ErrPermission = errors.New("netlink sock_diag not permitted: allow AF_NETLINK sockets in the seccomp, " +
 		"SELinux or AppArmor policy, or run outside of the container")
-	// ErrInterrupted: the table changed under the dump and the kernel says so (NLM_F_DUMP_INTR). All it gave has
-	// been delivered; sockets may be missing or doubled.
+	// ErrInterrupted says that the table changed under the dump (NLM_F_DUMP_INTR). All the kernel gave has been
+	// delivered; sockets may be missing or doubled.
 	ErrInterrupted = errors.New("socket dump interrupted by a change: some sockets may be missing or doubled")
 )
 

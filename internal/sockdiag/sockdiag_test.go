@@ -286,7 +286,7 @@ func TestDumpAfterAbort(t *testing.T) {
 	stop := errors.New("stop")
 	for _, n := range []int{1, 1009} {
 		timeWaits(t, n, listener, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, byte(n)}})
-		if err := c.Dump(unix.AF_INET, AllStates, false, func(*Socket) error { return stop }); err != stop {
+		if err := c.Dump(unix.AF_INET, AllStates, false, func(*Socket) error { return stop }); !errors.Is(err, stop) {
 			t.Fatalf("error %v, want fn's own", err)
 		}
 	}
@@ -346,8 +346,9 @@ func TestDumpAllocations(t *testing.T) {
 	timeWaits(t, 2003, listener, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
 	c := open(t)
 	n := 0
-	count := func(*Socket) error { n++; return nil }
-	allocs := testing.AllocsPerRun(10, func() { check(t, c.Dump(unix.AF_UNSPEC, AllStates, false, count)) })
+	allocs := testing.AllocsPerRun(10, func() {
+		check(t, c.Dump(unix.AF_UNSPEC, AllStates, false, func(*Socket) error { n++; return nil }))
+	})
 	if n != 11*2004 {
 		t.Errorf("%d sockets in 11 dumps, want %d", n, 11*2004)
 	}

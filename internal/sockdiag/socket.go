@@ -140,21 +140,21 @@ type Info struct {
 	SndbufLimited             uint64 // µs of those held back by the send buffer, HasBusyTime
 }
 
-// HasBytes: BytesAcked and BytesReceived are known (Linux 4.1).
+// HasBytes reports whether BytesAcked and BytesReceived are known (Linux 4.1).
 func (i *Info) HasBytes() bool { return i.Len >= infoBytesReceived+8 }
 
-// HasSegs: SegsOut and SegsIn are known (Linux 4.2).
+// HasSegs reports whether SegsOut and SegsIn are known (Linux 4.2).
 func (i *Info) HasSegs() bool { return i.Len >= infoSegsIn+4 }
 
-// HasMinRTT: MinRTT is known (Linux 4.6) and the connection has had a sample: the kernel starts at ~0
+// HasMinRTT reports whether MinRTT is known (Linux 4.6) and the connection has had a sample: the kernel starts at ~0
 // (tcp_init_sock in net/ipv4/tcp.c).
 func (i *Info) HasMinRTT() bool { return i.Len >= infoMinRTT+4 && i.MinRTT != math.MaxUint32 }
 
-// HasDataSegs: DataSegsIn and DataSegsOut are known (Linux 4.6).
+// HasDataSegs reports whether DataSegsIn and DataSegsOut are known (Linux 4.6).
 func (i *Info) HasDataSegs() bool { return i.Len >= infoDataSegsOut+4 }
 
-// HasDeliveryRate: DeliveryRate is known (Linux 4.9).
+// HasDeliveryRate reports whether DeliveryRate is known (Linux 4.9).
 func (i *Info) HasDeliveryRate() bool { return i.Len >= infoDeliveryRate+8 }
 
-// HasBusyTime: BusyTime, RwndLimited and SndbufLimited are known (Linux 4.10).
+// HasBusyTime reports whether BusyTime, RwndLimited and SndbufLimited are known (Linux 4.10).
 func (i *Info) HasBusyTime() bool { return i.Len >= infoSndbufLimited+8 }
