@@ -99,7 +99,7 @@ func runSNATSingleCore(p *check.Pass) error {
 	}
 	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time (others %s); %s, ceiling %s",
 		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), ceiling.Text())
-	f.Remedies = append(f.Remedies, spreadReceive(p, netns, hot, each, all))
+	f.Remedies = []check.Remedy{spreadReceive(p, netns, hot, each, all)}
 	fewerRules(p, &f, netns, perPacket)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: "Drop the address translation where a route back would do, or give the busiest clients an egress of their own.",
