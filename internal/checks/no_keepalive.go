@@ -140,10 +140,10 @@ func nameShortLived(p *check.Pass, f *check.Finding) {
 
 // keepaliveHarm makes it a warning where the handshakes cost what is short: ports, or CPU.
 func keepaliveHarm(p *check.Pass, f *check.Finding) {
-	if c, ok := splitCPU(p); ok {
-		busy := c.busy.Per(c.all).Named("busy share of all CPUs")
-		kernel := c.system.Plus(c.softirq).Per(c.busy).Named("system and softirq share of the busy time")
-		if busy.AtLeast(p.Param(paramKeepaliveBusy)) && kernel.AtLeast(p.Param(paramKeepaliveKernel)) {
+	if _, all, err := cpuTimes(p); err == nil && all.busy().Number() > 0 {
+		kernel := all.time("system", "system").Plus(all.time("softirq", "softirq")).Per(all.busy()).
+			Named("system and softirq share of the busy time")
+		if all.load().AtLeast(p.Param(paramKeepaliveBusy)) && kernel.AtLeast(p.Param(paramKeepaliveKernel)) {
 			f.Severity = check.Warning
 			f.Evidence = append(f.Evidence, kernel)
 			f.Summary += fmt.Sprintf("; %s of busy CPU is si + sy", kernel.Text())
