@@ -200,8 +200,8 @@ func (o *owners) note(a *recording.Appender) {
 	for p, n := range o.waits {
 		a.Gauge(metric.ProcessSockets, float64(n), p.pid, p.comm, sockdiag.CloseWait.String())
 	}
-	if o.denied > 0 && o.found == 0 {
-		reason := fmt.Sprintf("the descriptors of %d processes may not be read", o.denied)
+	if o.denied > 0 && o.found == 0 && len(o.tried) > 0 {
+		reason := fmt.Sprintf("nobody was found to hold %d sockets, and the descriptors of %d processes may not be read", len(o.tried), o.denied)
 		for _, m := range []metric.Metric{metric.DestinationOwner, metric.ProcessSockets, metric.TargetListenPorts} {
 			a.Missing(m, recording.StatusDenied, reason, "run as root or with CAP_SYS_PTRACE")
 		}
