@@ -139,15 +139,18 @@ func byName(checks []*Check, name string) *Check {
 // chain ends at its first cause.
 func explain(checks []*Check, findings []Finding) {
 	for i := range findings {
-		effect := &findings[i]
 		for j := range findings {
-			cause := &findings[j]
-			if i != j && cause.Severity >= Warning && related(cause.Subject, effect.Subject) &&
-				reaches(byName(checks, cause.Check), effect.Check, map[string]bool{}) && better(cause, effect, findings) {
+			cause, effect := &findings[j], &findings[i]
+			if i != j && explains(checks, cause, effect) && better(cause, effect, findings) {
 				effect.ExplainedBy = cause.ID()
 			}
 		}
 	}
+}
+
+func explains(checks []*Check, cause, effect *Finding) bool {
+	return cause.Severity >= Warning && related(cause.Subject, effect.Subject) &&
+		reaches(byName(checks, cause.Check), effect.Check, map[string]bool{})
 }
 
 // better keeps the explanation of the earliest stage, and the first among equals.
@@ -185,6 +188,7 @@ func sameEndpoint(listener, destination string) bool {
 	return l.Port() == d.Port() && (l.Addr().IsUnspecified() || l.Addr().Unmap() == d.Addr().Unmap())
 }
 
+// reaches reports whether a check explains the named one, directly or through others. Explanations may form a ring.
 func reaches(c *Check, name string, seen map[string]bool) bool {
 	if c == nil || seen[c.Name] {
 		return false

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,16 +12,22 @@ import (
 var kebab = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
 // Validate checks a suite before it runs: unique kebab-case names, a document whose first line is a title, a primary source, needs, a
-// reason for every parameter, and explanations that are in the suite.
+// reason for every parameter, and explanations that are in the suite and lead back to no check.
 func Validate(checks []*Check) error {
 	var errs []error
 	names := map[string]bool{}
-	for _, c := range checks {
+	for i, c := range checks {
+		if c == nil {
+			return fmt.Errorf("entry %d of the suite is empty", i+1)
+		}
 		if names[c.Name] {
 			errs = append(errs, fmt.Errorf("check %q is listed twice", c.Name))
 		}
 		names[c.Name] = true
 		errs = append(errs, c.validate()...)
+		if reaches(c, c.Name, map[string]bool{}) {
+			errs = append(errs, fmt.Errorf("check %q explains itself, directly or through others: no finding would be the first cause", c.Name))
+		}
 		for _, e := range c.Explains {
 			if !slices.Contains(checks, e) {
 				errs = append(errs, fmt.Errorf("check %q explains %q, which is not in the suite", c.Name, e.Name))
@@ -47,7 +54,15 @@ func (c *Check) validate() []error {
 	if c.URL == "" || c.Run == nil || len(c.Needs) == 0 {
 		bad("source, Run and Needs must be set")
 	}
+	params := map[string]bool{}
 	for _, p := range c.Params {
+		if params[p.Name] {
+			bad("parameter %q is listed twice", p.Name)
+		}
+		params[p.Name] = true
+		if math.IsNaN(p.Default) || math.IsInf(p.Default, 0) {
+			bad("parameter %q has no default that can be compared", p.Name)
+		}
 		if !kebab.MatchString(p.Name) || p.Why == "" {
 			bad("parameter %q needs a kebab-case name and a reason", p.Name)
 		}

@@ -93,15 +93,13 @@ func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 		Risk:   "more connections are then served at once: what is behind must bear them",
 		Effect: fmt.Sprintf("the queue stays below %.0f and overflows end", l.backlog.Number()),
 	}, backlogRemedy(p, l)}
-	if others := listeners(p); len(others) > 1 {
-		full := 0
-		for _, o := range others {
-			if o.full() {
-				full++
-			}
+	full := 0
+	for _, o := range listeners(p) {
+		if o.full() {
+			full++
 		}
-		if full > 1 {
-			f.Notes = append(f.Notes, fmt.Sprintf("%d listeners had a full queue; the counter is the namespace's, for all of them", full))
-		}
+	}
+	if full > 1 {
+		f.Notes = append(f.Notes, fmt.Sprintf("%d listeners had a full queue; the counter is the namespace's, for all of them", full))
 	}
 }

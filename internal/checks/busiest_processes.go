@@ -27,7 +27,7 @@ func busiestProcesses(p *check.Pass, modes ...string) []processTime {
 	byProcess := map[string]float64{}
 	for _, s := range p.Counter(metric.ProcessCPU) {
 		if n, ok := s.Increase(); ok && slices.Contains(modes, s.Label("mode")) {
-			byProcess[processID(s.Label("pid"), s.Label("comm"))] += n
+			byProcess[pidName(s.Label("pid"), s.Label("comm"))] += n
 		}
 	}
 	var out []processTime
@@ -52,11 +52,4 @@ func busiestNote(p *check.Pass, what string, modes ...string) []string {
 		return nil
 	}
 	return []string{"most " + what + ": " + strings.Join(parts, ", ")}
-}
-
-func processID(pid, comm string) string {
-	if comm == "" {
-		return pid
-	}
-	return pid + " (" + comm + ")"
 }

@@ -54,10 +54,10 @@ Wrong if the number falls again by itself: then the program is only late.`,
 }
 
 func runCloseWaitLeak(p *check.Pass) error {
-	total := p.Gauge(metric.Sockets, "state", closeWait)
+	total, counted := first(p.Gauge(metric.Sockets, "state", closeWait))
 	all := 0.0
-	for _, s := range total {
-		all = s.Max()
+	if counted {
+		all = total.Max()
 	}
 	p.Read(quantity.Of("sockets in CLOSE_WAIT, at most", all, quantity.Sockets))
 	owned := p.Gauge(metric.ProcessSockets, "state", closeWait)
@@ -65,14 +65,12 @@ func runCloseWaitLeak(p *check.Pass) error {
 	for _, s := range owned {
 		known += s.Last()
 	}
-	for _, s := range total {
-		if 2*known < s.Last() { // most belong to processes whose descriptors could not be read
-			reportCloseWait(p, s, netns(p), "")
-			return nil
-		}
+	if counted && 2*known < total.Last() { // most belong to processes whose descriptors could not be read
+		reportCloseWait(p, total, netns(p), "")
+		return nil
 	}
 	for _, s := range owned {
-		reportCloseWait(p, s, check.Subject{Kind: "pid", ID: pidName(s.Label("pid"), s.Label("comm"))}, s.Label("pid"))
+		reportCloseWait(p, s, pidSubject(s.Label("pid"), s.Label("comm")), s.Label("pid"))
 	}
 	return nil
 }
@@ -150,16 +148,15 @@ func atMostTotal(p *check.Pass, grown quantity.Value) quantity.Value {
 
 // closeWaitForecast adds when the process runs out of file descriptors.
 func closeWaitForecast(p *check.Pass, f *check.Finding, pid string, rate quantity.Value) {
-	for _, limit := range p.Gauge(metric.ProcessFDLimit, "pid", pid) {
-		for _, open := range p.Gauge(metric.ProcessFDs, "pid", pid) {
-			free := quantity.Of("limit", limit.Last(), quantity.Files).Minus(quantity.Of("open", open.Last(), quantity.Files)).
-				Named("file descriptors left")
-			left := free.As(quantity.Sockets).Per(rate).As(quantity.Seconds).Named("time until none is left")
-			f.Evidence = append(f.Evidence, free, left)
-			f.Summary += fmt.Sprintf("; out of file descriptors in %.0f s", left.Number())
-			return
-		}
+	limit, limited := lastOf(p.Gauge(metric.ProcessFDLimit, "pid", pid))
+	open, counted := lastOf(p.Gauge(metric.ProcessFDs, "pid", pid))
+	if !limited || !counted {
+		return
 	}
+	free := quantity.Of("limit", limit, quantity.Files).Minus(quantity.Of("open", open, quantity.Files)).Named("file descriptors left")
+	left := free.As(quantity.Sockets).Per(rate).As(quantity.Seconds).Named("time until none is left")
+	f.Evidence = append(f.Evidence, free, left)
+	f.Summary += fmt.Sprintf("; out of file descriptors in %.0f s", left.Number())
 }
 
 // closeWaitPlaces says at which destinations or listeners they are.

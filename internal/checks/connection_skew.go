@@ -60,28 +60,35 @@ func runConnectionSkew(p *check.Pass) error {
 	pools, order := skewPools(p)
 	assessed := 0
 	for _, k := range order {
-		peers := pools[k]
-		connections, bytes := 0.0, 0.0
-		for _, x := range peers {
-			connections, bytes = connections+x.connections, bytes+x.bytes
-		}
-		all := quantity.Of("long-lived connections to "+k, connections, quantity.Connections)
-		if len(peers) < 2 || all.Below(p.Param(paramSkewConnections)) || bytes == 0 {
-			continue
-		}
-		assessed++
-		for _, x := range peers {
-			held := quantity.Of("held", x.connections, quantity.Connections).Per(all).
-				Named("its share of the %d peers' long-lived connections", len(peers))
-			carried := quantity.Of("carried", x.bytes, quantity.Bytes).Per(quantity.Of("all", bytes, quantity.Bytes)).
-				Named("its share of the bytes they carried in the window")
-			if limit := skewLimit(p, len(peers)); held.Above(limit) && carried.Above(limit) {
-				p.Report(skewFinding(p, peers, x, held, carried))
-			}
+		if assessPool(p, k, pools[k]) {
+			assessed++
 		}
 	}
 	p.Read(quantity.Of("pools of two peers or more with enough long-lived connections", float64(assessed), quantity.None))
 	return nil
+}
+
+// assessPool reports the peers that hold and carry too much; it is false for a pool too small to tell.
+func assessPool(p *check.Pass, name string, peers []poolPeer) bool {
+	connections, bytes := 0.0, 0.0
+	for _, x := range peers {
+		connections, bytes = connections+x.connections, bytes+x.bytes
+	}
+	all := quantity.Of("long-lived connections to "+name, connections, quantity.Connections)
+	if len(peers) < 2 || all.Below(p.Param(paramSkewConnections)) || bytes == 0 {
+		return false
+	}
+	limit := skewLimit(p, len(peers))
+	for _, x := range peers {
+		held := quantity.Of("held", x.connections, quantity.Connections).Per(all).
+			Named("its share of the %d peers' long-lived connections", len(peers))
+		carried := quantity.Of("carried", x.bytes, quantity.Bytes).Per(quantity.Of("all", bytes, quantity.Bytes)).
+			Named("its share of the bytes they carried in the window")
+		if held.Above(limit) && carried.Above(limit) {
+			p.Report(skewFinding(p, peers, x, held, carried))
+		}
+	}
+	return true
 }
 
 // skewPools groups destinations by port and subnet: the peers of one pool share both, two services on port 443 seldom do.

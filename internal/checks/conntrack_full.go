@@ -93,11 +93,10 @@ func readConntrack(p *check.Pass, s recording.GaugeSeries, limit quantity.Value)
 	t.dropped = conntrackRate(p, "packets dropped", metric.ConntrackDrops, netns)
 	t.evicted = conntrackRate(p, "entries evicted to make room", metric.ConntrackEarlyDrops, netns)
 	t.insertFailed = conntrackRate(p, "entries that could not be inserted", metric.ConntrackInsertFailed, netns)
-	span := quantity.Of("window", s.Span().Seconds(), quantity.Seconds)
 	grown := quantity.Of("", s.Last()-s.First(), quantity.Entries)
-	if span.Number() > 0 && grown.Number() > 0 {
+	if s.Span() > 0 && grown.Number() > 0 {
 		t.filling = true
-		t.growth = grown.Per(span).Named("growth")
+		t.growth = grown.Per(span(s.Series)).Named("growth")
 		t.full = limit.Minus(quantity.Of("", s.Last(), quantity.Entries)).Per(t.growth).As(quantity.Seconds).Named("full in")
 	}
 	return t

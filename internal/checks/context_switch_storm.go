@@ -154,3 +154,13 @@ func switchesByPool(p *check.Pass) (pools []poolUse, ok bool) {
 	slices.SortFunc(pools, func(a, b poolUse) int { return strings.Compare(a.name, b.name) })
 	return pools, ok
 }
+
+// poolOf gives the pool a thread belongs to: its name with its number taken off ("http-nio-8080-e", "GC Thread#3" is "GC Thread").
+func poolOf(comm string) string {
+	name := strings.TrimRight(comm, "0123456789")
+	name = strings.TrimRight(name, "-_#:/. ")
+	if name == "" {
+		return comm
+	}
+	return name
+}

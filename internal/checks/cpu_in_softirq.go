@@ -49,16 +49,10 @@ them. Disproof: mpstat -P ALL 1 shows %soft low.`,
 }
 
 func runCPUInSoftirq(p *check.Pass) error {
-	each, all, err := cpuTimes(p)
-	if err != nil {
+	each, all, share, ok, err := busyShares(p, "softirq")
+	if !ok {
 		return err
 	}
-	if all.busy().Below(p.Param(busyEnough)) {
-		p.Read(all.busy())
-		return nil
-	}
-	share := all.ofBusy("softirq", "softirq")
-	p.Read(share)
 	hot, _ := hottestSoftirq(each)
 	full := hot.softirq().AtLeast(p.Param(softirqOneCPU))
 	most := share.AtLeast(p.Param(softirqMost)) && all.load().AtLeast(p.Param(softirqHostBusy))

@@ -50,16 +50,10 @@ idle.`,
 }
 
 func runCPUInSystem(p *check.Pass) error {
-	each, all, err := cpuTimes(p)
-	if err != nil {
+	each, all, share, ok, err := busyShares(p, "system")
+	if !ok {
 		return err
 	}
-	if all.busy().Below(p.Param(busyEnough)) {
-		p.Read(all.busy())
-		return nil
-	}
-	share := all.ofBusy("system", "system")
-	p.Read(share)
 	if share.Below(p.Param(systemLevel)) {
 		return nil
 	}

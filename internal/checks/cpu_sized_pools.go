@@ -48,7 +48,7 @@ func hostSizedPools(p *check.Pass, atLeast quantity.Value) []quantity.Value {
 func targetSubject(p *check.Pass) check.Subject {
 	for _, s := range p.Info(metric.TargetInfo) {
 		if pid := s.Label("pid"); pid != "" && pid != "0" {
-			return check.Subject{Kind: "pid", ID: pid + " (" + s.Label("comm") + ")"}
+			return pidSubject(pid, s.Label("comm"))
 		}
 	}
 	return check.Host

@@ -36,8 +36,8 @@ Disproof: nr_throttled in cpu.stat of the named group does not rise under load.`
 	URL:      "https://docs.kernel.org/scheduler/sched-bwc.html",
 	Needs:    []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled},
 	Uses:     []metric.Metric{metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline, metric.CgroupDir},
-	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
-	Explains: []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow},
+	Params:   throttlingParams(),
+	Explains: throttlingExplains(),
 	Run:      runCPUThrottled,
 }
 
@@ -54,16 +54,10 @@ func runCPUThrottled(p *check.Pass) error {
 	if t.share.Below(p.Param(paramThrottledShare)) {
 		return nil
 	}
-	f := check.Finding{
-		Subject:  t.subject(),
-		Severity: t.severity(p),
-		Summary:  fmt.Sprintf("Stopped in %s of its periods by the CPU limit of %s %s.", t.share.Text(), t.quota.Text(), t.where()),
-		Evidence: t.evidence(),
-		Remedies: []check.Remedy{t.raise(p), t.fewerThreads(p)},
-		Placebos: []string{"A higher request, weight or share: it divides a busy host, but does not lift a limit."},
-		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.file(p, t.cgroup, t.level),
-		Notes:    t.others,
-	}
+	f := t.finding(p)
+	f.Summary = fmt.Sprintf("Stopped in %s of its periods by the CPU limit of %s %s.", t.share.Text(), t.quota.Text(), t.where())
+	f.Remedies = []check.Remedy{t.raise(p), t.fewerThreads(p)}
+	f.Placebos = []string{"A higher request, weight or share: it divides a busy host, but does not lift a limit."}
 	if t.use == nil {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "the group's CPU use was not recorded, so a burst cannot be told from steady load")

@@ -39,8 +39,8 @@ or p99 does not change with the limit off.`,
 		metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline,
 		metric.CgroupDir,
 	},
-	Params:   []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse},
-	Explains: []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow},
+	Params:   throttlingParams(),
+	Explains: throttlingExplains(),
 	Run:      runCPUThrottledBurst,
 }
 
@@ -56,21 +56,16 @@ func runCPUThrottledBurst(p *check.Pass) error {
 	if t.share.Below(p.Param(paramThrottledShare)) || !t.bursty(p) {
 		return nil
 	}
-	remedies := []check.Remedy{t.fewerThreads(p), t.unlimit(p)}
+	f := t.finding(p)
+	f.Summary = fmt.Sprintf("Stopped in %s of its periods at a mean use of %s of the limit: the average is fine, p99 is not.",
+		t.share.Text(), t.use.Per(t.quota).Text())
 	if b, ok := t.burst(p); ok {
-		remedies = append([]check.Remedy{b}, remedies...)
+		f.Remedies = append(f.Remedies, b)
 	}
-	p.Report(check.Finding{
-		Subject:  t.subject(),
-		Severity: t.severity(p),
-		Summary: fmt.Sprintf("Stopped in %s of its periods at a mean use of %s of the limit: the average is fine, p99 is not.",
-			t.share.Text(), t.use.Per(t.quota).Text()),
-		Evidence: t.evidence(),
-		Remedies: remedies,
-		Placebos: []string{"Raising the limit a little: a burst of many threads uses that up as well."},
-		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.file(p, t.cgroup, t.level),
-		Notes:    append([]string{fmt.Sprintf("the limit of %s is %s", t.quota.Text(), t.where())}, t.others...),
-	})
+	f.Remedies = append(f.Remedies, t.fewerThreads(p), t.unlimit(p))
+	f.Placebos = []string{"Raising the limit a little: a burst of many threads uses that up as well."}
+	f.Notes = append([]string{fmt.Sprintf("the limit of %s is %s", t.quota.Text(), t.where())}, f.Notes...)
+	p.Report(f)
 	return nil
 }
 

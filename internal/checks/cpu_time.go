@@ -55,6 +55,22 @@ func cpuTimes(p *check.Pass) (each []cpuTime, all cpuTime, err error) {
 	return each, all, nil
 }
 
+// busyShares gives the CPUs, their sum and the share of its busy time spent in a mode; ok is false when there was too little
+// busy time for a share. It notes what it read.
+func busyShares(p *check.Pass, mode string) (each []cpuTime, all cpuTime, share quantity.Value, ok bool, err error) {
+	each, all, err = cpuTimes(p)
+	if err != nil {
+		return nil, all, share, false, err
+	}
+	if all.busy().Below(p.Param(busyEnough)) {
+		p.Read(all.busy())
+		return each, all, share, false, nil
+	}
+	share = all.ofBusy(mode, mode)
+	p.Read(share)
+	return each, all, share, true, nil
+}
+
 func (t cpuTime) number() int {
 	n, err := strconv.Atoi(t.id)
 	if err != nil {
@@ -121,12 +137,7 @@ func medianSoftirq(cpus []cpuTime) quantity.Value {
 	for _, t := range cpus {
 		shares = append(shares, t.softirq().Number())
 	}
-	slices.Sort(shares)
-	m := shares[len(shares)/2]
-	if len(shares)%2 == 0 {
-		m = (shares[len(shares)/2-1] + m) / 2
-	}
-	return quantity.Of("softirq, median share of the other CPUs", m, quantity.Ratio)
+	return quantity.Of("softirq, median share of the other CPUs", median(shares), quantity.Ratio)
 }
 
 // cpuOf finds a CPU by its id.

@@ -11,6 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // The states of the kernel's TCP sockets that the rules tell apart (include/net/tcp_states.h).
@@ -47,24 +48,23 @@ func clientPaths(p *check.Pass) []*clientPath {
 		return byKey[k]
 	}
 	for _, s := range p.Gauge(metric.DestinationSockets) {
-		c := path(s.Label("source"), s.Label("destination"))
-		row := make([]float64, len(times))
-		for _, pt := range s.Points {
-			if i, ok := slices.BinarySearch(times, pt.At); ok {
-				row[i] = pt.Value
-			}
-		}
-		c.states[s.Label("state")] = row
+		path(s.Label("source"), s.Label("destination")).states[s.Label("state")] = rowOf(s, times)
 	}
 	for _, s := range p.Gauge(metric.DestinationYoungTW) {
-		c := path(s.Label("source"), s.Label("destination"))
-		for _, pt := range s.Points {
-			if i, ok := slices.BinarySearch(times, pt.At); ok {
-				c.young[i] = pt.Value
-			}
-		}
+		path(s.Label("source"), s.Label("destination")).young = rowOf(s, times)
 	}
 	return out
+}
+
+// rowOf gives a series' value at each of the times, zero where it has none.
+func rowOf(s recording.GaugeSeries, times []time.Duration) []float64 {
+	row := make([]float64, len(times))
+	for _, pt := range s.Points {
+		if i, ok := slices.BinarySearch(times, pt.At); ok {
+			row[i] = pt.Value
+		}
+	}
+	return row
 }
 
 // sampleTimes gives the times at which sockets were counted. The totals by state are always there, so where they come from the

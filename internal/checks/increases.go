@@ -11,8 +11,7 @@ import (
 
 // oneSample is the outcome of a check whose counters were read once: that says nothing.
 func oneSample() error {
-	return check.NotAssessed("record at least two samples (--duration of two intervals or more)",
-		"a counter that was read once has no rate")
+	return check.NotAssessed(twoSamples, "a counter that was read once has no rate")
 }
 
 // rise adds up what counters of one metric rose by, over the longest time any of them covers. ok is false when none was read twice.

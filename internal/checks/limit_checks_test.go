@@ -57,7 +57,7 @@ func TestThrottlingIsTheCause(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
-	for in, want := range map[string]string{
+	wantEach(t, "shellWord", shellWord, map[string]string{
 		"":                             "''",
 		"/sys/fs/cgroup/a.slice/b@c-e": "/sys/fs/cgroup/a.slice/b@c-e",
 		"/cpu,cpuacct/x":               "/cpu,cpuacct/x",
@@ -65,9 +65,5 @@ func TestShellWord(t *testing.T) {
 		"/it's":                        `'/it'\''s'`,
 		`/a\x2db`:                      `'/a\x2db'`,
 		"200000 100000":                "'200000 100000'",
-	} {
-		if got := shellWord(in); got != want {
-			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
-		}
-	}
+	})
 }

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -114,5 +113,5 @@ func (s *limitShare) levelsAbove() string {
 }
 
 func pidSubject(pid, comm string) check.Subject {
-	return check.Subject{Kind: "pid", ID: strings.TrimSpace(pid + " (" + comm + ")")}
+	return check.Subject{Kind: "pid", ID: pidName(pid, comm)}
 }

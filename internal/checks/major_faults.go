@@ -86,7 +86,7 @@ func faultingProcesses(p *check.Pass) []string {
 	var out []string
 	for _, s := range p.Counter(metric.ProcessFaults, "kind", "major") {
 		if n, ok := s.Increase(); ok && n > 0 && len(out) < namedProcesses {
-			out = append(out, fmt.Sprintf("%s had %.0f major faults", processID(s.Label("pid"), s.Label("comm")), n))
+			out = append(out, fmt.Sprintf("%s had %.0f major faults", pidName(s.Label("pid"), s.Label("comm")), n))
 		}
 	}
 	return out

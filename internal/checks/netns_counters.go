@@ -17,7 +17,7 @@ func netRise(p *check.Pass, c *metric.Counter, label string) (growth, error) {
 	if r, ok := maybeRise(p, c, label); ok {
 		return r, nil
 	}
-	return growth{}, check.NotAssessed("record at least two samples (--duration of two intervals or more)",
+	return growth{}, check.NotAssessed(twoSamples,
 		"%s has fewer than two samples of the target's network namespace, and a counter says nothing by itself", c.Describe().Name)
 }
 

@@ -113,18 +113,11 @@ func nameShortLived(p *check.Pass, f *check.Finding) {
 		{"in any state", func(c *clientPath) float64 { return mean(c.each(c.total)) }},
 	}
 	for _, w := range ways {
-		by, all, top := map[string]float64{}, 0.0, ""
-		for _, c := range paths {
-			by[c.destination] += w.of(c)
-			all += w.of(c)
-			if by[c.destination] > by[top] {
-				top = c.destination
-			}
-		}
+		top, n, all := topDestination(paths, w.of)
 		if all == 0 {
 			continue
 		}
-		share := quantity.Of("to it", by[top], quantity.Sockets).Per(quantity.Of("all", all, quantity.Sockets)).
+		share := quantity.Of("to it", n, quantity.Sockets).Per(quantity.Of("all", all, quantity.Sockets)).
 			Named("its share of the client-side sockets %s, mean of the samples", w.label)
 		f.Subject = check.Subject{Kind: "destination", ID: top}
 		f.Evidence = append(f.Evidence, share)
@@ -138,12 +131,25 @@ func nameShortLived(p *check.Pass, f *check.Finding) {
 	f.Subject = netns(p)
 }
 
+// topDestination gives the destination with most of what is counted, its number and that of all.
+func topDestination(paths []*clientPath, of func(c *clientPath) float64) (top string, n, all float64) {
+	by := map[string]float64{}
+	for _, c := range paths {
+		by[c.destination] += of(c)
+		all += of(c)
+		if by[c.destination] > by[top] {
+			top = c.destination
+		}
+	}
+	return top, by[top], all
+}
+
 // keepaliveHarm makes it a warning where the handshakes cost what is short: ports, or CPU.
 func keepaliveHarm(p *check.Pass, f *check.Finding) {
-	if c, ok := splitCPU(p); ok {
-		busy := c.busy.Per(c.all).Named("busy share of all CPUs")
-		kernel := c.system.Plus(c.softirq).Per(c.busy).Named("system and softirq share of the busy time")
-		if busy.AtLeast(p.Param(paramKeepaliveBusy)) && kernel.AtLeast(p.Param(paramKeepaliveKernel)) {
+	if _, all, err := cpuTimes(p); err == nil && all.busy().Number() > 0 {
+		kernel := all.time("system", "system").Plus(all.time("softirq", "softirq")).Per(all.busy()).
+			Named("system and softirq share of the busy time")
+		if all.load().AtLeast(p.Param(paramKeepaliveBusy)) && kernel.AtLeast(p.Param(paramKeepaliveKernel)) {
 			f.Severity = check.Warning
 			f.Evidence = append(f.Evidence, kernel)
 			f.Summary += fmt.Sprintf("; %s of busy CPU is si + sy", kernel.Text())

@@ -71,7 +71,7 @@ func runPageFaultStorm(p *check.Pass) error {
 }
 
 func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quantity.Value) {
-	who := processID(s.Label("pid"), s.Label("comm"))
+	who := pidName(s.Label("pid"), s.Label("comm"))
 	cpu, _, ok := rise("CPU time", p.Counter(metric.ProcessCPU, "pid", s.Label("pid")))
 	system, _, ok2 := rise("system time", p.Counter(metric.ProcessCPU, "pid", s.Label("pid"), "mode", "system"))
 	if !ok || !ok2 || cpu.Below(p.Param(faultCPU)) {

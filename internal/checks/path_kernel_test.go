@@ -74,7 +74,7 @@ func TestCPUMask(t *testing.T) {
 }
 
 func TestDeviceOfLine(t *testing.T) {
-	for line, want := range map[string]string{
+	wantEach(t, "deviceOfLine", deviceOfLine, map[string]string{
 		"virtio3-input.0":             "virtio3-input",
 		"virtio3-config":              "",
 		"eth0-TxRx-3":                 "eth0-TxRx",
@@ -82,34 +82,32 @@ func TestDeviceOfLine(t *testing.T) {
 		"mlx5_comp12@pci:0000:3b:0.0": "mlx5_comp@pci:0000:3b:0.0",
 		"IR-PCI-MSI 524289-edge eth1": "eth",
 		"":                            "",
-	} {
-		if got := deviceOfLine(line); got != want {
-			t.Errorf("deviceOfLine(%q) = %q, want %q", line, got, want)
-		}
-	}
+	})
 }
 
 func TestPoolOf(t *testing.T) {
-	for comm, want := range map[string]string{
+	wantEach(t, "poolOf", poolOf, map[string]string{
 		"GC Thread#12":    "GC Thread",
 		"nginx":           "nginx",
 		"pool-1-thread-7": "pool-1-thread",
 		"http-nio-8080-e": "http-nio-8080-e",
 		"7":               "7",
 		"":                "",
-	} {
-		if got := poolOf(comm); got != want {
-			t.Errorf("poolOf(%q) = %q, want %q", comm, got, want)
-		}
-	}
+	})
 }
 
 func TestIsLoopback(t *testing.T) {
-	for destination, want := range map[string]bool{
+	wantEach(t, "isLoopback", isLoopback, map[string]bool{
 		"127.0.0.1:80": true, "[::1]:80": true, "[::ffff:127.0.0.1]:80": true, "10.0.0.5:443": false, "[2001:db8::1]:443": false, "": false,
-	} {
-		if got := isLoopback(destination); got != want {
-			t.Errorf("isLoopback(%q) = %v, want %v", destination, got, want)
+	})
+}
+
+// wantEach holds a function of a name to what it must give for each.
+func wantEach[V comparable](t *testing.T, name string, f func(string) V, want map[string]V) {
+	t.Helper()
+	for in, w := range want {
+		if got := f(in); got != w {
+			t.Errorf("%s(%q) = %v, want %v", name, in, got, w)
 		}
 	}
 }

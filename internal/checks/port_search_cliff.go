@@ -114,16 +114,15 @@ func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Fi
 
 // cliffEffect is the system share of the busy time, of the host or of a process seen connecting there if that is larger.
 func cliffEffect(p *check.Pass, l portLoad) (bool, quantity.Value) {
-	c, ok := splitCPU(p)
-	if !ok {
+	_, all, err := cpuTimes(p)
+	if err != nil || all.busy().Number() == 0 {
 		return false, quantity.Value{}
 	}
-	share := c.system.Per(c.busy).Named("system share of the host's busy CPU time")
+	share := all.ofBusy("system", "system").Named("system share of the host's busy CPU time")
 	if own, ok := ownerSystemShare(p, l.path.destination); ok && own.Above(share) {
 		share = own
 	}
-	busy := c.busy.Per(c.all)
-	return busy.AtLeast(p.Param(paramCliffBusy)) && share.AtLeast(p.Param(paramCliffSystem)), share
+	return all.load().AtLeast(p.Param(paramCliffBusy)) && share.AtLeast(p.Param(paramCliffSystem)), share
 }
 
 // ownerMinCPU is the CPU seconds in the window below which a process's split is a handful of ticks (10 ms each at most).

@@ -90,16 +90,10 @@ func runSNATSingleCore(p *check.Pass) error {
 	rate := processed.Per(window(p)).Named("packets processed on %s", hot.name())
 	ceiling := quantity.Of("", 1, quantity.Packets).Per(perPacket).Named("most that %s can process", hot.name())
 	f.Evidence = append(f.Evidence, rate, perPacket, ceiling)
-	if p.Recorded(metric.SoftnetDropped) {
-		drops := dropped.Per(window(p)).Named("packets dropped before %s", hot.name())
-		f.Evidence = append(f.Evidence, drops)
-		if drops.AtLeast(p.Param(snatLosing)) {
-			f.Severity = check.Critical
-		}
-	}
+	losing(p, &f, dropped.Per(window(p)).Named("packets dropped before %s", hot.name()))
 	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time (others %s); %s, ceiling %s",
 		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), ceiling.Text())
-	f.Remedies = append(f.Remedies, spreadReceive(p, netns, hot, each, all))
+	f.Remedies = []check.Remedy{spreadReceive(p, netns, hot, each, all)}
 	fewerRules(p, &f, netns, perPacket)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: "Drop the address translation where a route back would do, or give the busiest clients an egress of their own.",
@@ -119,6 +113,17 @@ func snatFinding(hot cpuTime, others []cpuTime, netns string) check.Finding {
 		Placebos: []string{backlogPlacebo},
 		Disproof: "Ping the far side from this host, from an idle host behind the same gateway and from outside: " +
 			"if the idle host's round trip is short, the gateway is not the cause. mpstat -P ALL 1 shows the CPU.",
+	}
+}
+
+// losing makes it critical when packets are dropped before the CPU, where drops were counted.
+func losing(p *check.Pass, f *check.Finding, drops quantity.Value) {
+	if !p.Recorded(metric.SoftnetDropped) {
+		return
+	}
+	f.Evidence = append(f.Evidence, drops)
+	if drops.AtLeast(p.Param(snatLosing)) {
+		f.Severity = check.Critical
 	}
 }
 

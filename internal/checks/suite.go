@@ -11,3 +11,59 @@ import (
 func Suite() []*check.Check {
 	return slices.Concat(pathChecks(), connectionChecks(), kernelChecks(), limitChecks())
 }
+
+func pathChecks() []*check.Check {
+	return []*check.Check{
+		pathRTTUnderLoad,
+		snatSingleCore,
+		softirqImbalance,
+		softnetDrops,
+		conntrackFull,
+		nicDrops,
+		nicErrors,
+		bridgeNATCost,
+	}
+}
+
+func connectionChecks() []*check.Check {
+	return []*check.Check{
+		shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
+		acceptQueueOverflow, synBacklogDrops, synSentPileup, synRetransmits,
+		noKeepalive, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
+		tcpMemoryPressure, tcpOrphans, rcvbufPrune,
+	}
+}
+
+func kernelChecks() []*check.Check {
+	return []*check.Check{
+		cpuInSoftirq,
+		cpuInSystem,
+		cpuSaturated,
+		cpuSteal,
+		ioWait,
+		directReclaim,
+		swapIn,
+		majorFaults,
+		contextSwitchStorm,
+		irqAffinity,
+		governor,
+		clocksource,
+		pageFaultStorm,
+	}
+}
+
+func limitChecks() []*check.Check {
+	return []*check.Check{
+		cpuThrottled,
+		cpuThrottledBurst,
+		threadsVsQuota,
+		noLimitHostSized,
+		tooManyThreads,
+		oomKills,
+		memoryLimit,
+		fdLimit,
+		pidsLimit,
+		ipcLow,
+		falseSharing,
+	}
+}

@@ -56,18 +56,7 @@ func runTCPOrphans(p *check.Pass) error {
 		Severity: check.Info,
 		Summary:  fmt.Sprintf("%.0f orphaned sockets of %.0f allowed = %s", s.Max(), limit, share.Text()),
 		Evidence: []quantity.Value{share},
-		Remedies: []check.Remedy{{
-			Action:  "find the peers that do not acknowledge after this side has closed",
-			Command: inNetNS(p, "ss -tno state fin-wait-1 state last-ack state closing"),
-			Risk:    "none, it only reads",
-			Effect:  "orphans fall once these are gone",
-		}, {
-			Action:  "allow more orphans",
-			Command: fmt.Sprintf("sysctl -w net.ipv4.tcp_max_orphans=%.0f", 2*limit),
-			Risk: fmt.Sprintf("each may hold up to 64 KiB that cannot be swapped: up to %s more",
-				quantity.Of("", limit*64*1024, quantity.Bytes).Text()),
-			Effect: fmt.Sprintf("the limit rises from %.0f to %.0f", limit, 2*limit),
-		}},
+		Remedies: orphanRemedies(p, limit),
 		Placebos: []string{"tcp_fin_timeout: it ends only those in FIN_WAIT2, which hold no data"},
 		Disproof: "TcpExtTCPAbortOnMemory stands still and the orphans fall",
 	}
@@ -85,4 +74,19 @@ func runTCPOrphans(p *check.Pass) error {
 	}
 	p.Report(f)
 	return nil
+}
+
+func orphanRemedies(p *check.Pass, limit float64) []check.Remedy {
+	return []check.Remedy{{
+		Action:  "find the peers that do not acknowledge after this side has closed",
+		Command: inNetNS(p, "ss -tno state fin-wait-1 state last-ack state closing"),
+		Risk:    "none, it only reads",
+		Effect:  "orphans fall once these are gone",
+	}, {
+		Action:  "allow more orphans",
+		Command: fmt.Sprintf("sysctl -w net.ipv4.tcp_max_orphans=%.0f", 2*limit),
+		Risk: fmt.Sprintf("each may hold up to 64 KiB that cannot be swapped: up to %s more",
+			quantity.Of("", limit*64*1024, quantity.Bytes).Text()),
+		Effect: fmt.Sprintf("the limit rises from %.0f to %.0f", limit, 2*limit),
+	}}
 }

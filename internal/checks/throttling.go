@@ -31,6 +31,15 @@ var (
 	}
 )
 
+func throttlingParams() []*check.Param {
+	return []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse}
+}
+
+// throttlingExplains are what follows from a CPU limit, whether it stops bursts or steady load.
+func throttlingExplains() []*check.Check {
+	return []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow}
+}
+
 // throttling is what the CPU limit of one cgroup level did over the window.
 type throttling struct {
 	cgroup, level string
@@ -64,6 +73,11 @@ func tightestThrottling(p *check.Pass) (*throttling, error) {
 		return nil, check.NotAssessed("record longer (--duration), while the target is busy",
 			"the limited groups ran in %v enforcement periods of the window: too few for a share", most)
 	}
+	return tightest(all), nil
+}
+
+// tightest picks the first with the highest share, and notes what the others did.
+func tightest(all []*throttling) *throttling {
 	best := all[0]
 	for _, t := range all[1:] {
 		if t.share.Above(best.share) {
@@ -76,7 +90,7 @@ func tightestThrottling(p *check.Pass) (*throttling, error) {
 				fmt.Sprintf("cgroup %s: throttled in %s of its periods, limit %s", t.cgroup, t.share.Text(), t.quota.Text()))
 		}
 	}
-	return best, nil
+	return best
 }
 
 func throttlingOf(p *check.Pass, s recording.CounterSeries) (t *throttling, periods float64) {
@@ -98,7 +112,7 @@ func throttlingOf(p *check.Pass, s recording.CounterSeries) (t *throttling, peri
 		quota:   quantity.Of("limit", quotas[0].Last(), quantity.CPUs),
 		use:     cgroupUse(p, level),
 		stopped: stoppedTime(p, cgroup, level),
-		window:  quantity.Of("window", s.Span().Seconds(), quantity.Seconds),
+		window:  span(s.Series),
 	}, periods
 }
 
@@ -106,8 +120,7 @@ func throttlingOf(p *check.Pass, s recording.CounterSeries) (t *throttling, peri
 func cgroupUse(p *check.Pass, level string) *quantity.Value {
 	for _, s := range p.Counter(metric.CgroupCPU, "level", level) {
 		if n, ok := s.Increase(); ok && s.Span() > 0 {
-			v := quantity.Of("CPU time", n, quantity.Seconds).Per(quantity.Of("window", s.Span().Seconds(), quantity.Seconds)).
-				As(quantity.CPUs).Named("mean use")
+			v := quantity.Of("CPU time", n, quantity.Seconds).Per(span(s.Series)).As(quantity.CPUs).Named("mean use")
 			return &v
 		}
 	}
@@ -129,7 +142,20 @@ func (t *throttling) bursty(p *check.Pass) bool {
 	return t.use != nil && t.use.Per(t.quota).Below(p.Param(paramThrottledMeanUse))
 }
 
-func (t *throttling) subject() check.Subject { return check.Subject{Kind: "cgroup", ID: t.cgroup} }
+// finding is what the two checks of throttling say alike; the summary, cures and placebos are their own.
+func (t *throttling) finding(p *check.Pass) check.Finding {
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "cgroup", ID: t.cgroup},
+		Severity: check.Warning,
+		Evidence: t.evidence(),
+		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.file(p, t.cgroup, t.level),
+		Notes:    t.others,
+	}
+	if t.share.AtLeast(p.Param(paramThrottledCritical)) {
+		f.Severity = check.Critical
+	}
+	return f
+}
 
 func (t *throttling) where() string { return setWhere(t.level) }
 
@@ -143,13 +169,6 @@ func setWhere(level string) string {
 	default:
 		return fmt.Sprintf("set %d levels above the process", n)
 	}
-}
-
-func (t *throttling) severity(p *check.Pass) check.Severity {
-	if t.share.AtLeast(p.Param(paramThrottledCritical)) {
-		return check.Critical
-	}
-	return check.Warning
 }
 
 func (t *throttling) evidence() []quantity.Value {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -420,18 +421,13 @@ func (h *Host) groupPIDs(dir string) ([]int, error) {
 		}
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+	if groupGone(err) {
 		return nil, kindErrorf(ErrNoSuchCgroup, "cgroup %s is gone", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list processes of cgroup: %w", err)
 	}
-	pids := make([]int, 0, len(seen))
-	for pid := range seen {
-		pids = append(pids, pid)
-	}
-	slices.Sort(pids)
-	return pids, nil
+	return slices.Sorted(maps.Keys(seen)), nil
 }
 
 // groupGone says whether the error is that of a group removed while it was read.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -72,10 +73,8 @@ func (h *Host) runtimeOf(pid int, stat Stat) (Runtime, string) {
 	name := strings.TrimSuffix(path.Base(exe), " (deleted)")
 	libs, mapsErr := h.mappedLibraries(pid)
 	for _, rule := range libraryRules() {
-		for _, lib := range libs {
-			if rule.pattern.MatchString(lib) {
-				return rule.runtime, "maps " + lib
-			}
+		if i := slices.IndexFunc(libs, rule.pattern.MatchString); i >= 0 {
+			return rule.runtime, "maps " + libs[i]
 		}
 	}
 	for _, rule := range programRules() {

@@ -165,12 +165,7 @@ func (l legacy) parse(b []byte, info tableInfo, table *LegacyTable, s *Summary) 
 			errorTargets++
 		}
 		s.addNAT(name)
-		for hook := range info.first {
-			offset := uint32(at)
-			if info.valid>>hook&1 == 1 && offset >= info.first[hook] && offset <= info.policy[hook] {
-				table.EntriesByHook[hookName(unix.NFPROTO_IPV4, uint32(hook))]++
-			}
-		}
+		table.countHooks(info, uint32(at))
 		at += next
 	}
 	own := 0
@@ -182,4 +177,13 @@ func (l legacy) parse(b []byte, info tableInfo, table *LegacyTable, s *Summary) 
 	}
 	table.Rules = max(0, table.Entries-own)
 	return nil
+}
+
+// countHooks counts an entry for each hook whose chain, from the first entry to the policy, it lies in.
+func (t *LegacyTable) countHooks(info tableInfo, offset uint32) {
+	for hook := range info.first {
+		if info.valid>>hook&1 == 1 && offset >= info.first[hook] && offset <= info.policy[hook] {
+			t.EntriesByHook[hookName(unix.NFPROTO_IPV4, uint32(hook))]++
+		}
+	}
 }

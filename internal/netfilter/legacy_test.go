@@ -23,16 +23,10 @@ func legacyEntry(target string) []byte {
 
 // addMasquerade puts n rules before the policy of postrouting, with IPT_SO_SET_REPLACE as iptables-legacy does.
 func addMasquerade(l legacy, name string, n int) error {
-	fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	info := make([]byte, infoSize)
-	copy(info, name)
-	if err := getsockopt(fd, l.level, getInfo, info); err != nil {
-		return err
-	}
+	return withLegacy(l, name, func(fd int, info []byte) error { return replaceTable(fd, l, name, info, n) })
+}
+
+func replaceTable(fd int, l legacy, name string, info []byte, n int) error {
 	head, err := parseInfo(info)
 	if err != nil {
 		return err

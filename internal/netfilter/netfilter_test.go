@@ -170,6 +170,11 @@ func TestReadCreatesNoLegacyTable(t *testing.T) {
 
 // makeLegacy makes the kernel create an empty table, as iptables-legacy does when it first looks.
 func makeLegacy(l legacy, name string) error {
+	return withLegacy(l, name, func(int, []byte) error { return nil })
+}
+
+// withLegacy asks for a table's head, and calls f with the socket and the answer.
+func withLegacy(l legacy, name string, f func(fd int, info []byte) error) error {
 	fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
 		return err
@@ -177,7 +182,10 @@ func makeLegacy(l legacy, name string) error {
 	defer func() { _ = unix.Close(fd) }()
 	info := make([]byte, infoSize)
 	copy(info, name)
-	return getsockopt(fd, l.level, getInfo, info)
+	if err := getsockopt(fd, l.level, getInfo, info); err != nil {
+		return err
+	}
+	return f(fd, info)
 }
 
 func TestLegacyTables(t *testing.T) {

@@ -98,6 +98,16 @@ type chain struct {
 	jumps []string
 }
 
+// attribute calls f for each attribute of one type.
+func attribute(b []byte, want uint16, f func(value []byte) error) error {
+	return attributes(b, func(typ uint16, value []byte) error {
+		if typ != want {
+			return nil
+		}
+		return f(value)
+	})
+}
+
 // addChain takes in an NFT_MSG_NEWCHAIN.
 func (r *ruleset) addChain(m message) error {
 	c := chain{Chain: Chain{Family: familyName(m.family)}}
@@ -196,10 +206,8 @@ func (r *ruleset) addExpression(c *chain, b []byte) error {
 	case "nat":
 		return r.addNAT(data)
 	case "target": // iptables-nft keeps the old targets (net/netfilter/nft_compat.c)
-		return attributes(data, func(typ uint16, value []byte) error {
-			if typ == unix.NFTA_TARGET_NAME {
-				r.summary.addNAT(string(text(value)))
-			}
+		return attribute(data, unix.NFTA_TARGET_NAME, func(value []byte) error {
+			r.summary.addNAT(string(text(value)))
 			return nil
 		})
 	case "lookup":
@@ -211,10 +219,7 @@ func (r *ruleset) addExpression(c *chain, b []byte) error {
 }
 
 func (r *ruleset) addNAT(data []byte) error {
-	return attributes(data, func(typ uint16, value []byte) error {
-		if typ != unix.NFTA_NAT_TYPE {
-			return nil
-		}
+	return attribute(data, unix.NFTA_NAT_TYPE, func(value []byte) error {
 		kind, err := bigUint32(value)
 		if err == nil && kind == unix.NFT_NAT_SNAT {
 			r.summary.addNAT("SNAT")
@@ -229,10 +234,7 @@ func (r *ruleset) addNAT(data []byte) error {
 // NFT_REG_VERDICT), whose jumps are in the map's elements and are not followed.
 func (r *ruleset) addLookup(data []byte) error {
 	r.summary.Lookups++
-	return attributes(data, func(typ uint16, value []byte) error {
-		if typ != unix.NFTA_LOOKUP_DREG {
-			return nil
-		}
+	return attribute(data, unix.NFTA_LOOKUP_DREG, func(value []byte) error {
 		register, err := bigUint32(value)
 		if err == nil && register == unix.NFT_REG_VERDICT {
 			r.summary.VerdictMaps++
@@ -243,18 +245,10 @@ func (r *ruleset) addLookup(data []byte) error {
 
 // addJump notes the chain an immediate verdict leads to; other verdicts have no chain.
 func addJump(c *chain, data []byte) error {
-	return attributes(data, func(typ uint16, value []byte) error {
-		if typ != unix.NFTA_IMMEDIATE_DATA {
-			return nil
-		}
-		return attributes(value, func(typ uint16, value []byte) error {
-			if typ != unix.NFTA_DATA_VERDICT {
-				return nil
-			}
-			return attributes(value, func(typ uint16, value []byte) error {
-				if typ == unix.NFTA_VERDICT_CHAIN {
-					c.jumps = append(c.jumps, string(text(value)))
-				}
+	return attribute(data, unix.NFTA_IMMEDIATE_DATA, func(value []byte) error {
+		return attribute(value, unix.NFTA_DATA_VERDICT, func(verdict []byte) error {
+			return attribute(verdict, unix.NFTA_VERDICT_CHAIN, func(name []byte) error {
+				c.jumps = append(c.jumps, string(text(name)))
 				return nil
 			})
 		})

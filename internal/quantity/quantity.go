@@ -38,17 +38,38 @@ const (
 	None        Unit = "" // an identifier or a mode, such as the value of tcp_tw_reuse
 )
 
-// Per gives the unit of u divided by v: the same unit gives [Ratio].
+// Per gives the unit of u divided by v: the same unit gives [Ratio], entries per entries/s are seconds (a time until full), and
+// B/s per packets/s are B/packets.
 func (u Unit) Per(v Unit) Unit {
+	num, den, isRate := v.rate()
+	unum, uden, uIsRate := u.rate()
 	switch {
 	case u == v:
 		return Ratio
 	case v == Ratio || v == None:
 		return u
+	case isRate && num == u:
+		return den
+	case isRate && uIsRate && den == uden:
+		return unum.Per(num)
 	case u == Ratio || u == None:
 		return "1/" + v
+	case uIsRate && unum == v:
+		return "1/" + uden
 	}
 	return u + "/" + v
+}
+
+// rate splits a unit at its last slash: connections/s/CPUs are connections/s per CPU.
+func (u Unit) rate() (num, den Unit, ok bool) {
+	i := strings.LastIndexByte(string(u), '/')
+	if i < 0 {
+		return "", "", false
+	}
+	if num, den = u[:i], u[i+1:]; num == "1" {
+		num = None
+	}
+	return num, den, true
 }
 
 // times is the inverse of Per: connections/s times s is connections.
@@ -59,11 +80,11 @@ func (u Unit) times(v Unit) Unit {
 	case u == Ratio || u == None:
 		return v
 	}
-	if num, den, ok := strings.Cut(string(u), "/"); ok && Unit(den) == v {
-		return Unit(num)
+	if num, den, ok := u.rate(); ok && den == v {
+		return num
 	}
-	if num, den, ok := strings.Cut(string(v), "/"); ok && Unit(den) == u {
-		return Unit(num)
+	if num, den, ok := v.rate(); ok && den == u {
+		return num
 	}
 	return u + "·" + v
 }
@@ -214,7 +235,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 
 // percent keeps a decimal below ten, where a whole number would hide the difference from a threshold.
 func percent(n float64) string {
-	p := n * 100
+	p := n*100 + 0 // see number
 	switch {
 	case p != 0 && math.Abs(p) < 0.1:
 		return strconv.FormatFloat(p, 'g', 2, 64) + " %"
@@ -246,6 +267,7 @@ func bytes(n float64) string {
 
 // number prints whole numbers whole and others with about four significant digits, which is more than any sample here deserves.
 func number(n float64) string {
+	n += 0 // minus zero reads as a fall
 	a := math.Abs(n)
 	switch {
 	case n == math.Trunc(n) && a < 1e15:

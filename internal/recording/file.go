@@ -21,7 +21,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
-// The names inside a recording, as DESIGN says: files that open with ordinary tools.
+// The names inside a recording: files that open with ordinary tools.
 const (
 	metaFile    = "meta.json"
 	samplesFile = "samples.jsonl"

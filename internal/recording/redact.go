@@ -12,6 +12,10 @@ const redacted = "***"
 // maxArg bounds one kept argument in bytes: a class path can be 100 KiB long and tells a reader nothing past its start.
 const maxArg = 200
 
+// maxLooked bounds the part of an argument that is searched for secrets, in bytes: the kernel allows 128 KiB (MAX_ARG_STRLEN), which
+// would take tens of milliseconds each, and nothing behind the kept part is stored.
+const maxLooked = 4096
+
 // maxArgs bounds the arguments kept; the first ones name the program.
 const maxArgs = 40
 
@@ -53,7 +57,7 @@ func Redact(args []string) []string {
 		if i == maxArgs {
 			return append(out, "…")
 		}
-		a = strings.ToValidUTF8(a, "\uFFFD")
+		a = strings.ToValidUTF8(a[:min(len(a), maxLooked)], "\uFFFD")
 		if hideNext && isValue(a) {
 			out = append(out, redacted)
 			hideNext = false

@@ -2,6 +2,10 @@ package cgroup
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
@@ -149,8 +153,12 @@ func (r *reader) memory(g group, file, inactive string) {
 	r.gauge(metric.CgroupWorkingSet, max(0, used-cache), g) // the two were not read at one moment
 }
 
-// pids reads the pids controller, which is the same in both versions (kernel/cgroup/pids.c). The root has no files.
+// pids reads the pids controller, which is the same in both versions (kernel/cgroup/pids.c). The root has no files and
+// no limit: that is known, not missing.
 func (r *reader) pids(g group) {
+	if _, err := os.Stat(filepath.Join(g.dir, "pids.current")); g.path == "/" && errors.Is(err, fs.ErrNotExist) {
+		return // "/" with files is a container's own group, seen from inside
+	}
 	r.number(g, "pids.current", metric.CgroupPIDs, 1)
 	r.limit(g, "pids.max", metric.CgroupPIDsLimit)
 }

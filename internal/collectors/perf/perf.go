@@ -418,9 +418,15 @@ func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]
 			return
 		}
 	}
-	if len(events) > 0 { // else the target has ended, which the run notices by itself
-		a.Missing(m, recording.StatusUnsupported, events[0]+": "+why[events[0]].reason, "")
+	if len(events) == 0 { // the target has ended, which the run notices by itself
+		return
 	}
+	event := events[0]
+	if _, ok := why[string(perfevent.Cycles)]; ok { // the one a reader knows
+		event = string(perfevent.Cycles)
+	}
+	a.Missing(m, recording.StatusUnsupported, event+": "+why[event].reason,
+		"run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU")
 }
 
 // addLeftOut notes the events that were not even tried.

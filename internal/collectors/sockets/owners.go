@@ -37,7 +37,8 @@ type owners struct {
 	flows   map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
 	waits   map[owner]int
 	samples int
-	denied  int
+	denied  int // the most processes of one search whose descriptors may not be read
+	asked   int // the processes of that search
 	found   int
 	cut     bool // the last search ended at its bounds
 }
@@ -141,7 +142,9 @@ func (o *owners) searchIn(
 	ctx context.Context, pids []int, wanted map[uint64]struct{}, names map[int]string, isTarget map[int]bool,
 ) (whole bool) {
 	got, err := sockdiag.Owners(ctx, o.env.Host.Proc, pids, wanted, searchFDs)
-	o.denied = max(o.denied, got.Denied)
+	if got.Denied > o.denied {
+		o.denied, o.asked = got.Denied, len(pids)
+	}
 	for inode, pid := range got.PID {
 		o.known[inode] = owner{pid: strconv.Itoa(pid), comm: names[pid], target: isTarget[pid]}
 		o.found++
@@ -200,8 +203,8 @@ func (o *owners) note(a *recording.Appender) {
 	for p, n := range o.waits {
 		a.Gauge(metric.ProcessSockets, float64(n), p.pid, p.comm, sockdiag.CloseWait.String())
 	}
-	if o.denied > 0 && o.found == 0 {
-		reason := fmt.Sprintf("the descriptors of %d processes may not be read", o.denied)
+	if o.found == 0 && o.denied > 0 && 2*o.denied >= o.asked { // also root is refused a few, by a security module
+		reason := fmt.Sprintf("the descriptors of %d of %d processes may not be read", o.denied, o.asked)
 		for _, m := range []metric.Metric{metric.DestinationOwner, metric.ProcessSockets, metric.TargetListenPorts} {
 			a.Missing(m, recording.StatusDenied, reason, "run as root or with CAP_SYS_PTRACE")
 		}

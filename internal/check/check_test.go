@@ -1,0 +1,218 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// rec is a recording of memory_total_bytes; meta is added to its meta.json.
+func rec(t *testing.T, duration float64, meta string) *recording.Recording {
+	t.Helper()
+	r, err := recording.Read(fstest.MapFS{
+		"meta.json":     {Data: fmt.Appendf(nil, `{"schema":1,"duration_seconds":%v%s}`, duration, meta)},
+		"samples.jsonl": {Data: []byte(`{"t":0,"m":{"memory_total_bytes":[[1024]]}}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// rule makes a valid check.
+func rule(name string, stage Stage, run func(*Pass) error, explains ...*Check) *Check {
+	return &Check{
+		Name: name, Stage: stage, Doc: "Title of " + name + "\n\nBody.", URL: "https://www.kernel.org/doc/", Needs: []metric.Metric{metric.MemoryTotal},
+		Run: run, Explains: explains,
+	}
+}
+
+// reports finds one thing for each subject.
+func reports(severity Severity, subjects ...Subject) func(*Pass) error {
+	return func(p *Pass) error {
+		for _, s := range subjects {
+			p.Report(Finding{Subject: s, Severity: severity})
+		}
+		return nil
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	limit := &Param{Name: "limit", Default: 3, Unit: quantity.Bytes, Why: "test"}
+	needy := rule("needy", Path, func(*Pass) error { t.Error("run without what it needs"); return nil })
+	needy.Needs = append(needy.Needs, metric.SwapFree)
+	read := func(p *Pass) { p.Read(p.Param(limit)) }
+	checks := []*Check{
+		rule("finds", Path, func(p *Pass) error { read(p); return reports(Warning, Host)(p) }),
+		rule("fine", Path, func(p *Pass) error { read(p); return nil }),
+		rule("cannot", Path, func(p *Pass) error { read(p); return fmt.Errorf("x: %w", NotAssessed("wait", "only %d samples", 1)) }),
+		rule("breaks", Path, func(*Pass) error { return errors.New("bad data") }),
+		rule("panics", Path, func(p *Pass) error {
+			p.Report(Finding{Subject: Host, Severity: Critical})
+			p.Window().AtLeast(quantity.Of("ports", 1, quantity.Ports))
+			return nil
+		}),
+		rule("index", Path, func(*Pass) error { var none []int; _ = none[len(none)]; return nil }),
+		needy,
+		rule("last", Path, func(*Pass) error { return nil }),
+	}
+	r := rec(t, 10, `,"not_measured":[{"metric":"swap_free_bytes","status":"unsupported","reason":"no swap","remedy":"swapon"}]`)
+	res := Run(r, checks, Options{Params: map[*Param]float64{limit: 7}})
+	var got []string
+	for _, o := range res.Outcomes {
+		line := fmt.Sprintf("%s: %s %s (%s)", o.Check, o.State, o.Reason, o.Remedy)
+		for _, v := range o.Read {
+			line += " read " + v.String()
+		}
+		got = append(got, line)
+	}
+	const bug = "report this as a bug with the recording (--save)"
+	want := []string{
+		"finds: findings  () read limit: 7 B", "fine: fine  () read limit: 7 B", "cannot: not assessed only 1 samples (wait) read limit: 7 B",
+		"breaks: not assessed the check failed: bad data (" + bug + ")",
+		`panics: not assessed the check failed: quantity: "window" is in "s", "ports" in "ports": they cannot be added or compared (` + bug + ")",
+		"index: not assessed the check failed: runtime error: index out of range [0] with length 0 (" + bug + ")",
+		"needy: not assessed no swap (swapon)", "last: fine  ()",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if len(res.Findings) != 1 || res.Findings[0].Check != "finds" || res.Findings[0].Confidence != High {
+		t.Errorf("findings of checks that broke are kept: %+v", res.Findings)
+	}
+	if limit.Value().Number() != 3 {
+		t.Error("a run changed the default of a parameter")
+	}
+}
+
+func pid(id string) Subject { return Subject{Kind: "pid", ID: id} }
+
+// explained gives "finding <- its explanation" in the order of the result.
+func explained(res *Result) (out []string) {
+	for _, f := range res.Findings {
+		line := f.ID()
+		if f.ExplainedBy != "" {
+			line += " <- " + f.ExplainedBy
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func TestExplain(t *testing.T) {
+	c := rule("c", Limits, reports(Critical, pid("1"), pid("2")))
+	b := rule("b", Kernel, reports(Warning, pid("1")), c)
+	a := rule("a", Path, reports(Warning, Host), b)
+	silent := rule("silent", Connections, func(*Pass) error { return nil }, c)
+	far := rule("far", Path, reports(Warning, pid("2")), silent)
+	info := rule("info", Path, reports(Info, Host), c)
+	for _, tc := range []struct {
+		name   string
+		checks []*Check
+		want   []string
+	}{
+		{"a different subject of the kind is not related", []*Check{b, c}, []string{"c pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
+		{"the earliest cause explains all", []*Check{c, b, a}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
+		{"in any order", []*Check{a, b, c}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
+		{"through a check that found nothing", []*Check{far, silent, c}, []string{"c pid 1", "far pid 2", "c pid 2 <- far pid 2"}},
+		{"info explains nothing", []*Check{info, c}, []string{"c pid 1", "c pid 2", "info host"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			res := Run(rec(t, 10, ""), tc.checks, Options{})
+			if diff := cmp.Diff(tc.want, explained(res)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if p := res.Principal(); p == nil || p.ID() != tc.want[0] {
+				t.Errorf("principal: %+v", p)
+			}
+		})
+	}
+	if p := Run(rec(t, 10, ""), []*Check{info}, Options{}).Principal(); p != nil {
+		t.Errorf("info is the principal finding: %+v", p)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	low := func(p *Pass) error {
+		p.Report(Finding{Subject: Host, Severity: Warning, Confidence: Low})
+		return nil
+	}
+	res := Run(rec(t, 10, ""), []*Check{
+		rule("z-code", Code, reports(Critical, Host)), rule("info", Path, reports(Info, Host)), rule("b", Kernel, reports(Warning, pid("2"), pid("1"))),
+		rule("a-unsure", Kernel, low), rule("a", Kernel, reports(Warning, Host)), rule("path", Path, reports(Warning, Host)),
+	}, Options{})
+	want := []string{"z-code host", "path host", "a host", "b pid 1", "b pid 2", "a-unsure host", "info host"}
+	if diff := cmp.Diff(want, explained(res)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestConfidence(t *testing.T) {
+	lossy := `,"collectors":[{"name":"mem","status":"ok","samples":9,"late_samples":1,"metrics":["memory_total_bytes"]},` +
+		`{"name":"other","status":"ok","lost":[{"what":"things","count":3}],"metrics":["uptime_seconds"]}]`
+	uses := rule("uses", Path, reports(Warning, Host))
+	uses.Uses = []metric.Metric{metric.Uptime}
+	for _, tc := range []struct {
+		check      *Check
+		duration   float64
+		meta       string
+		confidence Confidence
+		doubts     []string
+	}{
+		{rule("x", Path, reports(Warning, Host)), 5, "", High, nil},
+		{rule("x", Path, reports(Warning, Host)), 4, "", Medium, []string{"only 4 s were observed"}},
+		{rule("x", Path, reports(Warning, Host)), 10, lossy, Medium, []string{"mem: 1 of 10 samples were late"}},
+		{uses, 10, lossy, Medium, []string{"mem: 1 of 10 samples were late", "other: 3 things"}},
+		{rule("x", Path, func(p *Pass) error {
+			p.Report(Finding{Subject: Host, Severity: Warning, Confidence: Low, Doubts: []string{"own"}})
+			return nil
+		}), 1, "", Low, []string{"own", "only 1 s were observed"}},
+	} {
+		f := Run(rec(t, tc.duration, tc.meta), []*Check{tc.check}, Options{}).Findings[0]
+		if f.Confidence != tc.confidence || !cmp.Equal(f.Doubts, tc.doubts) {
+			t.Errorf("confidence %s, doubts %q; want %s, %q", f.Confidence, f.Doubts, tc.confidence, tc.doubts)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	run := func(*Pass) error { return nil }
+	if err := Validate([]*Check{rule("a", Path, run), rule("b-2", Code, run)}); err != nil {
+		t.Errorf("a good suite: %v", err)
+	}
+	broken := func(change func(*Check)) []*Check {
+		c := rule("x", Path, run)
+		change(c)
+		return []*Check{c}
+	}
+	circle := rule("one", Path, run)
+	circle.Explains = []*Check{rule("two", Path, run, circle)}
+	for want, suite := range map[string][]*Check{
+		`"a" is listed twice`:               {rule("a", Path, run), rule("a", Path, run)},
+		"entry 1 of the suite is empty":     {nil},
+		`"gone", which is not in the suite`: {rule("a", Path, run, rule("gone", Path, run))},
+		`"one" explains itself`:             {circle, circle.Explains[0]},
+		"not kebab-case":                    broken(func(c *Check) { c.Name = "No_Kebab" }),
+		"no such stage: 9":                  broken(func(c *Check) { c.Stage = 9 }),
+		"title line and a body":             broken(func(c *Check) { c.Doc = "title only" }),
+		"source, Run and Needs":             broken(func(c *Check) { c.URL = "" }),
+		"source, Run and Needs ":            broken(func(c *Check) { c.Run = nil }),
+		"source, Run and Needs must":        broken(func(c *Check) { c.Needs = nil }),
+		`parameter "p" needs`:               broken(func(c *Check) { c.Params = []*Param{{Name: "p"}} }),
+		`parameter "p" is listed twice`:     broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x"}, {Name: "p", Why: "x"}} }),
+		`parameter "p" has no default`:      broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x", Default: math.NaN()}} }),
+	} {
+		if err := Validate(suite); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
