@@ -48,6 +48,16 @@ func TestHealthySpin(t *testing.T) {
 	healthy(t, "--pid", pid(child))
 }
 
+// TestHealthyKeepAlive is one connection at full speed: its two ends take turns, and wake each other.
+func TestHealthyKeepAlive(t *testing.T) {
+	_, client, server := pair(t)
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: time.Minute})
+	must(t, err)
+	child, err := client.StartClient(serverAddr, lab.ClientOptions{KeepAlive: true, Duration: time.Minute})
+	must(t, err)
+	healthy(t, "--pid", pid(child))
+}
+
 // nginxConf serves a small answer from memory, on the loopback of its own namespace, with all files in one directory.
 const nginxConf = `
 daemon off;
