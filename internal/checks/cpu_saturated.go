@@ -25,6 +25,10 @@ var (
 		Name: "pressure", Default: 0.2, Unit: quantity.Ratio,
 		Why: "someone waited for a CPU in a fifth of the time: a queue that lasts",
 	}
+	saturatedBusy = &check.Param{
+		Name: "busiest-cpu", Default: 0.9, Unit: quantity.Ratio,
+		Why: "a queue that lasts leaves a CPU no pause; below it the sampler met threads that woke together with it",
+	}
 	saturatedWait = &check.Param{
 		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
 		Why: "the target's threads wait longer than they run: its work takes twice the time it needs",
@@ -42,7 +46,8 @@ var cpuSaturated = &check.Check{
 	Doc: `More threads want a CPU than there are CPUs
 
 Threads that could run wait in a run queue. The check takes the mean number of runnable threads (procs_running, less
-the one that reads it) per CPU and the share of time in which someone waited (PSI cpu some). Both must agree.
+the one that reads it) per CPU and the share of time in which someone waited (PSI cpu some). Both must agree, and the
+busiest CPU must have had hardly a pause: the samples alone are biased, for timers wake other threads with the sampler.
 
 Two runnable threads per CPU is what a benchmark and its server on one host look like: a fact. Four is a warning, and
 so are three when the target's own threads waited longer than they ran. That wait also holds the time a cgroup quota
@@ -54,10 +59,10 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
 	Uses: []metric.Metric{
-		metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottledTime,
+		metric.CPUSeconds, metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottledTime,
 	},
 	Params: []*check.Param{
-		saturatedLevel, saturatedWarn, saturatedTarget, saturatedPressure, saturatedWait, saturatedThrottled,
+		saturatedLevel, saturatedWarn, saturatedTarget, saturatedBusy, saturatedPressure, saturatedWait, saturatedThrottled,
 	},
 	Explains: []*check.Check{contextSwitchStorm},
 	Run:      runCPUSaturated,
@@ -69,7 +74,7 @@ func runCPUSaturated(p *check.Pass) error {
 		return check.NotAssessed("", "the number of CPUs or of runnable threads is not in the recording")
 	}
 	p.Read(perCPU)
-	if perCPU.Below(p.Param(saturatedLevel)) {
+	if perCPU.Below(p.Param(saturatedLevel)) || everyCPUPauses(p) {
 		return nil
 	}
 	f := check.Finding{
@@ -96,6 +101,22 @@ func runCPUSaturated(p *check.Pass) error {
 	}
 	p.Report(f)
 	return nil
+}
+
+// everyCPUPauses tells that no CPU was busy throughout; false when the CPUs' time is not known.
+func everyCPUPauses(p *check.Pass) bool {
+	each, _, err := cpuTimes(p)
+	if err != nil {
+		return false
+	}
+	busiest := each[0].load()
+	for _, c := range each[1:] {
+		if c.load().Above(busiest) {
+			busiest = c.load()
+		}
+	}
+	p.Read(busiest)
+	return busiest.Below(p.Param(saturatedBusy))
 }
 
 // trimUnit gives a number without its unit, for a sentence that names it.

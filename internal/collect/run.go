@@ -1,9 +1,11 @@
 package collect
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -395,23 +397,26 @@ func (w *worker) outcome() error {
 }
 
 func ownCPU() time.Duration {
-	ru, err := rusage()
-	if err != nil {
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
 		return 0
 	}
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// ownMaxRSS gives the peak resident memory in bytes; ru_maxrss is in KiB (getrusage(2)).
+// ownMaxRSS gives the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB (fs/proc/task_mmu.c);
+// 0 without /proc. ru_maxrss of getrusage does not do: it survives execve (setmax_mm_hiwater_rss in fs/exec.c), so that a
+// program started by a larger one shows the size of that.
 func ownMaxRSS() int64 {
-	ru, err := rusage()
+	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
 	}
-	return ru.Maxrss << 10
-}
-
-func rusage() (ru unix.Rusage, err error) {
-	err = unix.Getrusage(unix.RUSAGE_SELF, &ru)
-	return ru, err
+	for line := range bytes.Lines(data) {
+		var kib int64
+		if n, err := fmt.Sscanf(string(line), "VmHWM: %d kB", &kib); err == nil && n == 1 {
+			return kib << 10
+		}
+	}
+	return 0
 }

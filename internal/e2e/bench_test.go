@@ -61,7 +61,7 @@ type cost struct {
 	started time.Time
 	wall    time.Duration
 	cpu     float64 // seconds, user and system, with its children
-	rss     float64 // bytes at most
+	rss     float64 // bytes at most; ru_maxrss, so no less than this process had when it started the program
 }
 
 func measure(b *testing.B, name string, args ...string) cost {

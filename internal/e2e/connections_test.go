@@ -18,7 +18,7 @@ func TestFullAcceptQueue(t *testing.T) {
 	listener, err := server.StartServer(serverAddr, lab.ServeOptions{Backlog: 8, AcceptRate: 10})
 	must(t, err)
 	_, err = client.StartClient(serverAddr, lab.ClientOptions{
-		Concurrency: 64, CloseFirst: true, Requests: 1, Duration: time.Minute,
+		Concurrency: 64, CloseFirst: true, Requests: 1, Duration: loadTime,
 	})
 	must(t, err)
 	time.Sleep(time.Second) // the first SYNs are repeated
@@ -34,7 +34,7 @@ func TestBlackHole(t *testing.T) {
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{})
 	must(t, err)
 	must(t, server.DropSYN(9000))
-	child, err := client.StartClient(serverAddr, lab.ClientOptions{Concurrency: 64, CloseFirst: true, Duration: time.Minute})
+	child, err := client.StartClient(serverAddr, lab.ClientOptions{Concurrency: 64, CloseFirst: true, Duration: loadTime})
 	must(t, err)
 	time.Sleep(1200 * time.Millisecond) // the first repeat of a SYN comes after 1 s
 	expect(t, want{
@@ -48,7 +48,7 @@ const conntrackFill = 0.85
 
 // TestConntrackFull fills the table of one namespace up to the machine's own limit, which it leaves as it is.
 func TestConntrackFull(t *testing.T) {
-	l, gateway, far := pair(t)
+	_, gateway, _ := pair(t)
 	must(t, gateway.Masquerade("eth0")) // connections are tracked from the first rule that asks for it
 	must(t, gateway.Route("10.92.0.0/16", "10.91.0.2"))
 	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep})
@@ -62,7 +62,6 @@ func TestConntrackFull(t *testing.T) {
 		verdict: []string{"conntrack-full"},
 		text:    []string{strconv.Itoa(limit), "nf_conntrack_max"}, forbidden: append([]string{"syn-sent-pileup"}, portChecks...),
 	}.complaints, "--pid", pid(child))
-	_, _ = l, far
 }
 
 func readNumber(t *testing.T, path string) int {
@@ -95,7 +94,7 @@ func TestFDLeak(t *testing.T) {
 	l := lab.ForTest(t)
 	host := newHost(t, l, "host")
 	child, err := host.StartChild(nil, lab.ChildOptions{
-		Mode: lab.ModeOpenFDs, Duration: time.Minute, FDs: lab.FDOptions{Count: 600, PerSecond: 30, Limit: 300},
+		Mode: lab.ModeOpenFDs, Duration: loadTime, FDs: lab.FDOptions{Count: 600, PerSecond: 30, Limit: 300},
 	})
 	must(t, err)
 	eventually(t, "files open", 10*time.Second, func() bool { return child.Stats().Units > 100 })
@@ -109,7 +108,7 @@ func TestCloseWaitLeak(t *testing.T) {
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
 	must(t, err)
 	child, err := client.StartChild(nil, lab.ChildOptions{
-		Mode: lab.ModeCloseWait, Addr: serverAddr, Duration: time.Minute, Client: lab.ClientOptions{Rate: 20, Requests: 1},
+		Mode: lab.ModeCloseWait, Addr: serverAddr, Duration: loadTime, Client: lab.ClientOptions{Rate: 20, Requests: 1},
 	})
 	must(t, err)
 	eventually(t, "connections closed by the server", 10*time.Second, func() bool { return child.Stats().Conns > 20 })

@@ -15,12 +15,12 @@ const (
 	// idleShare of all CPU time must be idle before a test that looks at the whole host.
 	idleShare = 0.9
 	// idleWait bounds the wait for it.
-	idleWait = 30 * time.Second
+	idleWait = 20 * time.Second
 	// othersShare of all CPU time may be used by programs that are not the test's: what a rule then says of a test's
 	// program still is about that program.
 	othersShare = 0.05
 	// attempts bounds the diagnoses that are thrown away because of others.
-	attempts = 4
+	attempts = 3
 )
 
 // awaitIdle waits until nothing else uses the machine, whose CPUs every test shares. It says when that did not happen:

@@ -43,14 +43,14 @@ func saturatedGateway(t *testing.T) *lab.Child {
 	link(outside, 96, "2")
 	must(t, gateway.Masquerade("eth2"))
 	must(t, gateway.LinearRules(20_000))
-	_, err := server.StartServer("10.95.0.2:9000", lab.ServeOptions{})
+	_, err := server.StartServer("10.95.0.2:9000", lab.ServeOptions{Duration: loadTime})
 	must(t, err)
 	client, err := loaded.StartClient("10.95.0.2:9000", lab.ClientOptions{
-		Concurrency: 400, CloseFirst: true, Requests: 1, Duration: time.Minute,
+		Concurrency: 400, CloseFirst: true, Requests: 1, Duration: loadTime,
 	})
 	must(t, err)
 	eventually(t, "connections through the gateway", 10*time.Second, func() bool { return client.Stats().Conns > 400 })
-	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep})
+	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep, Duration: loadTime})
 	must(t, err)
 	return child
 }

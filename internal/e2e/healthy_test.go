@@ -43,7 +43,17 @@ func TestHealthyIdleHost(t *testing.T) {
 
 func TestHealthySpin(t *testing.T) {
 	l := lab.ForTest(t)
-	child, err := newHost(t, l, "host").StartChild(nil, lab.ChildOptions{Mode: lab.ModeSpin, Duration: time.Minute})
+	child, err := newHost(t, l, "host").StartChild(nil, lab.ChildOptions{Mode: lab.ModeSpin, Duration: loadTime})
+	must(t, err)
+	healthy(t, "--pid", pid(child))
+}
+
+// TestHealthyKeepAlive is one connection at full speed: its two ends take turns, and wake each other.
+func TestHealthyKeepAlive(t *testing.T) {
+	_, client, server := pair(t)
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: loadTime})
+	must(t, err)
+	child, err := client.StartClient(serverAddr, lab.ClientOptions{KeepAlive: true, Duration: loadTime})
 	must(t, err)
 	healthy(t, "--pid", pid(child))
 }
@@ -79,7 +89,7 @@ func TestHealthyNginx(t *testing.T) {
 	must(t, os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir), 0o600))
 	nginx := start(t, host, "nginx", "-p", dir, "-c", conf, "-e", filepath.Join(dir, "error.log"))
 	awaitPort(t, host, 8080)
-	start(t, host, "wrk", "-t", "1", "-c", "32", "-d", "120s", "http://127.0.0.1:8080/")
+	start(t, host, "wrk", "-t", "1", "-c", "32", "-d", strconv.Itoa(int(loadTime.Seconds())), "http://127.0.0.1:8080/")
 	time.Sleep(time.Second)
 	healthy(t, "--pid", strconv.Itoa(nginx.Pid))
 }

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// loadTime bounds each load, which its lab ends with the test: longer than all diagnoses of a test on a busy machine.
+const loadTime = 5 * time.Minute
+
 // workDir holds the program and the recordings. It is set once, by build.
 var workDir string
 

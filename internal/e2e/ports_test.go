@@ -39,12 +39,12 @@ func ports(t *testing.T, h *lab.Host, portRange, reuse string) {
 	must(t, h.Sysctl("net.ipv4.tcp_rfc1337", "1"))
 }
 
-// shortConnections starts a server and a client of it that does not last long enough to matter to the next test.
+// shortConnections starts a server and a client of it.
 func shortConnections(t *testing.T, client, server *lab.Host, o lab.ClientOptions) *lab.Child {
 	t.Helper()
-	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: 2 * time.Minute})
+	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: loadTime})
 	must(t, err)
-	o.Duration = 2 * time.Minute
+	o.Duration = loadTime
 	child, err := client.StartClient(serverAddr, o)
 	must(t, err)
 	return child
@@ -120,7 +120,7 @@ func TestServerClosesFirst(t *testing.T) {
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
 	must(t, err)
 	child, err := client.StartClient(serverAddr, lab.ClientOptions{
-		Rate: 400, Concurrency: 4, Requests: 1, Duration: time.Minute,
+		Rate: 400, Concurrency: 4, Requests: 1, Duration: loadTime,
 	})
 	must(t, err)
 	eventually(t, "more connections than ports", 20*time.Second, func() bool { return child.Stats().Conns > 1000 })

@@ -17,7 +17,7 @@ func limited(t *testing.T, o lab.SpinOptions) (outer *lab.Cgroup, child *lab.Chi
 	must(t, outer.SetQuota(100*time.Millisecond, 20*time.Millisecond))
 	inner, err := l.Cgroup("outer", "middle", "inner")
 	must(t, err)
-	child, err = host.StartChild(inner, lab.ChildOptions{Mode: lab.ModeSpin, Duration: time.Minute, Spin: o})
+	child, err = host.StartChild(inner, lab.ChildOptions{Mode: lab.ModeSpin, Duration: loadTime, Spin: o})
 	must(t, err)
 	time.Sleep(500 * time.Millisecond) // its start is throttled too
 	return outer, child

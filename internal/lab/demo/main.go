@@ -43,12 +43,16 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
+// run returns when everything that it made is gone.
 func run(ctx context.Context) error {
 	if _, err := os.Stat(program); err != nil {
 		return fmt.Errorf("%w: run `make demo` at the top of the repository", err)
