@@ -50,6 +50,9 @@ func New(name string) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab needs root: it makes network namespaces and cgroups")
 	}
+	if _, ok := os.LookupEnv(childEnv); ok { // else a forgotten exit makes children start children without end
+		return nil, errors.New("this process is a lab's child: main or TestMain must exit with the code of lab.RunIfChild")
+	}
 	sweepCgroups()
 	return &Lab{
 		run:     fmt.Sprintf("pd-%s-%d", name, os.Getpid()),

@@ -17,6 +17,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -678,5 +680,14 @@ func TestParseThrottling(t *testing.T) {
 	}
 	if _, err := parseThrottling([]byte("nr_periods many\n")); err == nil {
 		t.Error("a bad number: want an error")
+	}
+}
+
+// TestNoLabInChild guards against children that start children without end.
+func TestNoLabInChild(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	t.Setenv(childEnv, "{}")
+	if _, err := New("child"); err == nil {
+		t.Fatal("a child could make a lab")
 	}
 }

@@ -20,7 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunIfChild()
+	if code, child := lab.RunIfChild(); child {
+		os.Exit(code)
+	}
 	os.Exit(m.Run())
 }
 
