@@ -131,13 +131,22 @@ func hottestSoftirq(each []cpuTime) (hot cpuTime, others []cpuTime) {
 	return each[i], slices.Concat(each[:i], each[i+1:])
 }
 
-// medianSoftirq gives the median softirq share of CPUs; there must be one at least.
+// medianSoftirq gives the median share of time that CPUs spend in softirq.
 func medianSoftirq(cpus []cpuTime) quantity.Value {
+	return medianShare("softirq, median share of the other CPUs", cpus, cpuTime.softirq)
+}
+
+// medianLoad gives the median share of time that CPUs are busy.
+func medianLoad(cpus []cpuTime) quantity.Value {
+	return medianShare("busy, median share of the other CPUs", cpus, cpuTime.load)
+}
+
+func medianShare(label string, cpus []cpuTime, share func(cpuTime) quantity.Value) quantity.Value {
 	shares := make([]float64, 0, len(cpus))
 	for _, t := range cpus {
-		shares = append(shares, t.softirq().Number())
+		shares = append(shares, share(t).Number())
 	}
-	return quantity.Of("softirq, median share of the other CPUs", median(shares), quantity.Ratio)
+	return quantity.Of(label, median(shares), quantity.Ratio)
 }
 
 // cpuOf finds a CPU by its id.

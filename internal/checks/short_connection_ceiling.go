@@ -110,5 +110,6 @@ func (c ceiling) forecast() (quantity.Value, bool) {
 		return c.measured.Times(c.hold).As(quantity.Ports).Named("ports in TIME_WAIT once the rate has lasted 60 s"), true
 	}
 	free := quantity.Of("free", max(0, c.usable.Number()-c.blocked[len(c.blocked)-1]), quantity.Ports)
-	return free.Per(quantity.Of("growth", growth, "ports/s")).As(quantity.Seconds).Named("time until no port is left"), true
+	left := free.Per(quantity.Of("growth", growth, "ports/s")).As(quantity.Seconds).Named("time until no port is left")
+	return left, c.hold.AtLeast(left) // beyond the hold TIME_WAIT sockets end as fast as new ones come
 }

@@ -25,6 +25,10 @@ var (
 		Name: "full-busy", Default: 0.95, Unit: quantity.Ratio,
 		Why: "a CPU that is busy all the time makes packets wait for the program or the program for packets",
 	}
+	imbalanceRoom = &check.Param{
+		Name: "others-busy", Default: 0.8, Unit: quantity.Ratio,
+		Why: "where the other CPUs are full too, as under a load generator on the same host, there is nowhere to move softirqs to",
+	}
 )
 
 var softirqImbalance = &check.Check{
@@ -38,14 +42,14 @@ against its fair share, one over the number of CPUs.
 
 It looks only at a CPU that spends more than half its time in softirq. Counts of softirqs do not serve: two idle CPUs
 differ by any factor, and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly anything
-left, else a fact. A host with one CPU has no imbalance.
+left while others have, else a fact. A host with one CPU has no imbalance.
 
 Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
 packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
 	URL:      "https://docs.kernel.org/networking/scaling.html",
 	Needs:    []metric.Metric{metric.CPUSeconds},
 	Uses:     []metric.Metric{metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets},
-	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, busyEnough},
+	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, imbalanceRoom, busyEnough},
 	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSoftirqImbalance,
 }
@@ -76,7 +80,8 @@ func runSoftirqImbalance(p *check.Pass) error {
 		Placebos: []string{backlogPlacebo},
 		Disproof: "mpstat -P ALL 1: if %soft is even over the CPUs, or the CPU is mostly idle, this is wrong.",
 	}
-	if hot.softirq().AtLeast(p.Param(imbalanceFull)) || hot.load().AtLeast(p.Param(imbalanceBusy)) {
+	crowded := hot.load().AtLeast(p.Param(imbalanceBusy)) && medianLoad(others).Below(p.Param(imbalanceRoom))
+	if hot.softirq().AtLeast(p.Param(imbalanceFull)) || crowded {
 		f.Severity = check.Warning
 	}
 	if processed, _, ok := softnetOn(p, hot.id); !ok || processed.Number() == 0 {
