@@ -26,7 +26,7 @@ func Validate(checks []*Check) error {
 		names[c.Name] = true
 		errs = append(errs, c.validate()...)
 		if reaches(c, c.Name, map[string]bool{}) {
-			errs = append(errs, fmt.Errorf("check %q explains itself, directly or through others: no finding would be the first cause", c.Name))
+			errs = append(errs, fmt.Errorf("check %q explains itself, at least through others: nothing is the first cause", c.Name))
 		}
 		for _, e := range c.Explains {
 			if !slices.Contains(checks, e) {

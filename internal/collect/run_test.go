@@ -55,7 +55,7 @@ const (
 	margin = 500 * time.Millisecond
 )
 
-func run(t *testing.T, ctx context.Context, o Options) *recording.Recording {
+func run(ctx context.Context, t *testing.T, o Options) *recording.Recording {
 	t.Helper()
 	if o.Interval == 0 {
 		o.Interval, o.Duration = interval, duration
@@ -88,7 +88,7 @@ func TestPaces(t *testing.T) {
 	ends, _ := collector("ends", FirstAndLast, count(metric.MemoryTotal))
 	once, _ := collector("once", Once, count(metric.SwapTotal))
 	began := time.Now()
-	rec := run(t, t.Context(), Options{Collectors: []Collector{every, ends, once}})
+	rec := run(t.Context(), t, Options{Collectors: []Collector{every, ends, once}})
 	points := func(m *metric.Gauge) []recording.Point {
 		t.Helper()
 		s := rec.Gauge(m)
@@ -147,10 +147,14 @@ func TestOneBadCollector(t *testing.T) {
 		status recording.Status
 		reason string
 	}{
-		{"sample hangs", sampling(func(context.Context, int, *recording.Appender) error { <-blocked; return nil }),
-			recording.StatusTimeout, "did not return"},
-		{"sample heeds its deadline", sampling(func(ctx context.Context, _ int, _ *recording.Appender) error { <-ctx.Done(); return ctx.Err() }),
-			recording.StatusTimeout, "no sample was in time"},
+		{
+			"sample hangs", sampling(func(context.Context, int, *recording.Appender) error { <-blocked; return nil }),
+			recording.StatusTimeout, "did not return",
+		},
+		{
+			"sample heeds its deadline", sampling(func(ctx context.Context, _ int, _ *recording.Appender) error { <-ctx.Done(); return ctx.Err() }),
+			recording.StatusTimeout, "no sample was in time",
+		},
 		{"sample of a socket with a deadline", sampling(func(context.Context, int, *recording.Appender) error {
 			return fmt.Errorf("dump: %w", os.ErrDeadlineExceeded)
 		}), recording.StatusTimeout, "dump"},
@@ -161,19 +165,29 @@ func TestOneBadCollector(t *testing.T) {
 			a.Gauge(metric.SwapFree, 1)
 			return nil
 		}), recording.StatusTimeout, "did not return"},
-		{"open hangs", opening(func(context.Context, Env) (Source, error) { <-blocked; return nil, nil }),
-			recording.StatusTimeout, "did not open"},
-		{"open fails", opening(func(context.Context, Env) (Source, error) { return nil, errors.New("broken pipe") }),
-			recording.StatusFailed, "broken pipe"},
-		{"open panics", opening(func(context.Context, Env) (Source, error) { panic("at the disco") }),
-			recording.StatusFailed, "at the disco"},
+		{
+			"open hangs", opening(func(context.Context, Env) (Source, error) { <-blocked; return nil, nil }),
+			recording.StatusTimeout, "did not open",
+		},
+		{
+			"open fails", opening(func(context.Context, Env) (Source, error) { return nil, errors.New("broken pipe") }),
+			recording.StatusFailed, "broken pipe",
+		},
+		{
+			"open panics", opening(func(context.Context, Env) (Source, error) { panic("at the disco") }),
+			recording.StatusFailed, "at the disco",
+		},
 		{"unavailable", opening(func(context.Context, Env) (Source, error) {
 			return nil, Unavailable(recording.StatusUnsupported, "a newer kernel", "no %s", "flux")
 		}), recording.StatusUnsupported, "no flux"},
-		{"sample fails", sampling(func(context.Context, int, *recording.Appender) error { return fs.ErrPermission }),
-			recording.StatusDenied, "permission"},
-		{"sample panics", sampling(func(context.Context, int, *recording.Appender) error { panic("at the disco") }),
-			recording.StatusFailed, "at the disco"},
+		{
+			"sample fails", sampling(func(context.Context, int, *recording.Appender) error { return fs.ErrPermission }),
+			recording.StatusDenied, "permission",
+		},
+		{
+			"sample panics", sampling(func(context.Context, int, *recording.Appender) error { panic("at the disco") }),
+			recording.StatusFailed, "at the disco",
+		},
 		{"not a number", sampling(func(_ context.Context, n int, a *recording.Appender) error {
 			zero := float64(0)
 			a.Gauge(metric.SwapFree, zero/zero)
@@ -187,7 +201,7 @@ func TestOneBadCollector(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			good, _ := collector("good", EveryTick, count(metric.Uptime))
-			rec := run(t, t.Context(), Options{Collectors: []Collector{tc.bad, good}})
+			rec := run(t.Context(), t, Options{Collectors: []Collector{tc.bad, good}})
 			got := status(t, rec, "bad")
 			if got.Status != tc.status || !strings.Contains(got.Reason, tc.reason) {
 				t.Errorf("status %s, reason %q; want %s with %q", got.Status, got.Reason, tc.status, tc.reason)
@@ -216,7 +230,7 @@ func TestHangingAtDefaultPace(t *testing.T) {
 		return nil
 	})
 	good, _ := collector("good", EveryTick, count(metric.Uptime))
-	run(t, t.Context(), Options{Collectors: []Collector{hang, deaf, good}, Interval: time.Second, Duration: 1200 * time.Millisecond})
+	run(t.Context(), t, Options{Collectors: []Collector{hang, deaf, good}, Interval: time.Second, Duration: 1200 * time.Millisecond})
 }
 
 func TestLateOpenIsSampled(t *testing.T) {
@@ -229,7 +243,7 @@ func TestLateOpenIsSampled(t *testing.T) {
 				time.Sleep(250 * time.Millisecond)
 				return open(ctx, env)
 			}
-			rec := run(t, t.Context(), Options{Collectors: []Collector{slow}})
+			rec := run(t.Context(), t, Options{Collectors: []Collector{slow}})
 			got := status(t, rec, "slow")
 			if got.Status != recording.StatusOK || got.Samples < 1 || pace == Once && got.Samples != 1 {
 				t.Errorf("a collector that opened late: %+v", got)
@@ -249,7 +263,7 @@ func TestSourceOpenedAfterTheEndIsClosed(t *testing.T) {
 		return open(ctx, env)
 	}
 	good, _ := collector("good", EveryTick, count(metric.Uptime))
-	run(t, t.Context(), Options{Collectors: []Collector{late, good}})
+	run(t.Context(), t, Options{Collectors: []Collector{late, good}})
 	<-released
 	for deadline := time.Now().Add(5 * time.Second); src.closed.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -270,7 +284,7 @@ func TestLateSampleDoesNotReachTheRecording(t *testing.T) {
 		return nil
 	})
 	good, _ := collector("good", EveryTick, count(metric.Uptime))
-	rec := run(t, t.Context(), Options{Collectors: []Collector{hang, good}})
+	rec := run(t.Context(), t, Options{Collectors: []Collector{hang, good}})
 	close(release)
 	for range 100 {
 		if rec.Recorded(metric.SwapFree) {
@@ -300,7 +314,7 @@ func TestOneLateSampleCostsItselfOnly(t *testing.T) {
 		a.Missing(metric.SwapFree, recording.StatusUnsupported, "no swap", "")
 		return nil
 	})
-	rec := run(t, t.Context(), Options{Collectors: []Collector{c}})
+	rec := run(t.Context(), t, Options{Collectors: []Collector{c}})
 	got := status(t, rec, "c")
 	if got.Status != recording.StatusOK || got.Late != 1 || rec.Meta.Cost.Late != 1 {
 		t.Errorf("status: %+v", got)
@@ -317,7 +331,7 @@ func TestDutyShare(t *testing.T) {
 	t.Parallel()
 	const took = 40 * time.Millisecond
 	slow, _ := collector("slow", EveryTick, func(context.Context, int, *recording.Appender) error { time.Sleep(took); return nil })
-	rec := run(t, t.Context(), Options{Collectors: []Collector{slow}, Interval: 50 * time.Millisecond, Duration: 900 * time.Millisecond})
+	rec := run(t.Context(), t, Options{Collectors: []Collector{slow}, Interval: 50 * time.Millisecond, Duration: 900 * time.Millisecond})
 	got := status(t, rec, "slow")
 	// At 0, 400 and 800 ms, and the last one, which is always taken; without the limit there would be 18.
 	if got.Samples < 2 || got.Samples > 4 || got.Late != 0 {
@@ -338,7 +352,7 @@ func TestEndedEarly(t *testing.T) {
 			return ctx.Err()
 		})
 		began := time.Now()
-		rec := run(t, ctx, Options{Collectors: []Collector{c}, Interval: interval, Duration: 10 * time.Second})
+		rec := run(ctx, t, Options{Collectors: []Collector{c}, Interval: interval, Duration: 10 * time.Second})
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it ended %v after the start, interrupted at 0.25 s", took)
 		}
@@ -353,7 +367,7 @@ func TestEndedEarly(t *testing.T) {
 		t.Parallel()
 		c, _ := collector("c", EveryTick, count(metric.Uptime))
 		polls, ticks := 0, 0
-		rec := run(t, t.Context(), Options{
+		rec := run(t.Context(), t, Options{
 			Collectors: []Collector{c}, Interval: interval, Duration: 10 * time.Second,
 			Ended: func() string {
 				if polls++; polls < 2 {

@@ -36,8 +36,10 @@ func TestDeterministic(t *testing.T) {
 // TestComplete wants a page for everything a user can name.
 func TestComplete(t *testing.T) {
 	all := pages(t)
-	want := []string{"docs/man/perfdoctor.1", "docs/man/perfdoctor-diagnose.1", "docs/man/perfdoctor-checks-explain.1",
-		"docs/checks/README.md"}
+	want := []string{
+		"docs/man/perfdoctor.1", "docs/man/perfdoctor-diagnose.1", "docs/man/perfdoctor-checks-explain.1",
+		"docs/checks/README.md",
+	}
 	for _, c := range checks.Suite() {
 		want = append(want, "docs/checks/"+c.Name+".md")
 		if !strings.Contains(string(all["docs/checks/README.md"]), "("+c.Name+".md)") {

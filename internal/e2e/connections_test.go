@@ -14,7 +14,7 @@ import (
 )
 
 func TestFullAcceptQueue(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	listener, err := server.StartServer(serverAddr, lab.ServeOptions{Backlog: 8, AcceptRate: 10})
 	must(t, err)
 	_, err = client.StartClient(serverAddr, lab.ClientOptions{
@@ -30,7 +30,7 @@ func TestFullAcceptQueue(t *testing.T) {
 
 // TestBlackHole drops each SYN before the listener's queue: the same wait for the client, another cause.
 func TestBlackHole(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{})
 	must(t, err)
 	must(t, server.DropSYN(9000))
@@ -48,7 +48,7 @@ const conntrackFill = 0.85
 
 // TestConntrackFull fills the table of one namespace up to the machine's own limit, which it leaves as it is.
 func TestConntrackFull(t *testing.T) {
-	_, gateway, _ := pair(t)
+	gateway, _ := pair(t)
 	must(t, gateway.Masquerade("eth0")) // connections are tracked from the first rule that asks for it
 	must(t, gateway.Route("10.92.0.0/16", "10.91.0.2"))
 	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep})
@@ -104,7 +104,7 @@ func TestFDLeak(t *testing.T) {
 }
 
 func TestCloseWaitLeak(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
 	must(t, err)
 	child, err := client.StartChild(nil, lab.ChildOptions{

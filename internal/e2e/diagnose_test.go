@@ -95,7 +95,7 @@ func diagnose(t *testing.T, args ...string) diagnosis {
 // recordingName is a new name in the readable directory.
 func recordingName(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(workDir, "recording-")
+	dir, err := os.MkdirTemp(workDir, "recording-") //nolint:usetesting // nobody must be able to enter it
 	must(t, err)
 	must(t, os.Chmod(dir, 0o755))
 	return filepath.Join(dir, "recording.zip")

@@ -27,20 +27,20 @@ func saturatedGateway(t *testing.T) *lab.Child {
 	l := lab.ForTest(t)
 	loaded, gateway, server := newHost(t, l, "loaded"), newHost(t, l, "gateway"), newHost(t, l, "server")
 	unloaded, outside := newHost(t, l, "unloaded"), newHost(t, l, "outside")
-	link := func(h *lab.Host, network int, mask string) {
+	link := func(h *lab.Host, network int) {
 		t.Helper()
 		prefix := "10." + strconv.Itoa(network) + ".0."
 		dev, hostDev, err := l.Link(gateway, h, prefix+"1/24", prefix+"2/24")
 		must(t, err)
-		must(t, gateway.RPS(dev, mask))
+		must(t, gateway.RPS(dev, "2"))
 		must(t, h.RPS(hostDev, "1"))
 		must(t, h.Route("default", prefix+"1"))
 	}
 	must(t, gateway.Forward())
-	link(loaded, 93, "2")
-	link(unloaded, 94, "2")
-	link(server, 95, "2")
-	link(outside, 96, "2")
+	link(loaded, 93)
+	link(unloaded, 94)
+	link(server, 95)
+	link(outside, 96)
 	must(t, gateway.Masquerade("eth2"))
 	must(t, gateway.LinearRules(20_000))
 	_, err := server.StartServer("10.95.0.2:9000", lab.ServeOptions{Duration: loadTime})

@@ -50,7 +50,7 @@ func TestHealthySpin(t *testing.T) {
 
 // TestHealthyKeepAlive is one connection at full speed: its two ends take turns, and wake each other.
 func TestHealthyKeepAlive(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: loadTime})
 	must(t, err)
 	child, err := client.StartClient(serverAddr, lab.ClientOptions{KeepAlive: true, Duration: loadTime})

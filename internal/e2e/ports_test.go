@@ -14,13 +14,13 @@ const serverAddr = "10.91.0.2:9000"
 var portChecks = []string{"short-connection-ceiling", "local-port-exhaustion", "port-search-cliff"}
 
 // pair is a client and a server host with a veth pair, 10.91.0.1 and 10.91.0.2.
-func pair(t *testing.T) (l *lab.Lab, client, server *lab.Host) {
+func pair(t *testing.T) (client, server *lab.Host) {
 	t.Helper()
-	l = lab.ForTest(t)
+	l := lab.ForTest(t)
 	client, server = newHost(t, l, "client"), newHost(t, l, "server")
 	_, _, err := l.Link(client, server, "10.91.0.1/24", "10.91.0.2/24")
 	must(t, err)
-	return l, client, server
+	return client, server
 }
 
 func newHost(t *testing.T, l *lab.Lab, name string) *lab.Host {
@@ -53,7 +53,7 @@ func shortConnections(t *testing.T, client, server *lab.Host, o lab.ClientOption
 func pid(child *lab.Child) string { return strconv.Itoa(child.Pid) }
 
 func TestPortCeiling(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	ports(t, client, "40000 40999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
 	eventually(t, "all 1000 ports used", 10*time.Second, func() bool { return child.Stats().Conns == 1000 })
@@ -68,7 +68,7 @@ func TestPortCeiling(t *testing.T) {
 
 // TestPortCeilingAhead has ports left: the rate alone says where it ends.
 func TestPortCeilingAhead(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	ports(t, client, "40000 40999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 13, CloseFirst: true, Requests: 1})
 	eventually(t, "a steady rate", 10*time.Second, func() bool { return child.Stats().Conns >= 20 })
@@ -84,7 +84,7 @@ func TestPortCeilingAhead(t *testing.T) {
 // TestPortCeilingDefaultRange diagnoses twice: on the cliff, when half of the ports are used and each connect() searches
 // long, and when all are.
 func TestPortCeilingDefaultRange(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	ports(t, client, "32768 60999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 8, CloseFirst: true, Requests: 1})
 	eventually(t, "60 % of 28232 ports used", 40*time.Second, func() bool { return child.Stats().Conns >= 28232*6/10 })
@@ -100,7 +100,7 @@ func TestPortCeilingDefaultRange(t *testing.T) {
 }
 
 func TestPortCeilingWithReuse(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	ports(t, client, "40000 40999", "1")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
 	eventually(t, "ports used again", 10*time.Second, func() bool { return child.Stats().Conns > 1500 })
@@ -115,7 +115,7 @@ func TestPortCeilingWithReuse(t *testing.T) {
 
 // TestServerClosesFirst leaves TIME_WAIT to the server: the client has no ceiling.
 func TestServerClosesFirst(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	ports(t, client, "40000 40999", "0")
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
 	must(t, err)
@@ -129,7 +129,7 @@ func TestServerClosesFirst(t *testing.T) {
 
 // TestSlowTrickle has thousands of TIME_WAIT, at a rate that never ends: 3000 from a burst and 20 a second.
 func TestSlowTrickle(t *testing.T) {
-	_, client, server := pair(t)
+	client, server := pair(t)
 	ports(t, client, "32768 60999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 20, CloseFirst: true, Requests: 1})
 	burst, err := client.StartClient(serverAddr, lab.ClientOptions{Count: 3000, Concurrency: 4, CloseFirst: true, Requests: 1})

@@ -128,7 +128,7 @@ func (d groupDir) make(controller string) error {
 			return fmt.Errorf("enable cgroup controller %s: %w", controller, err)
 		}
 	}
-	if err := os.Mkdir(d.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(d.path, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make cgroup: %w", err)
 	}
 	return nil

@@ -96,7 +96,7 @@ func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
 		return nil, err
 	}
 	c := &Child{errs: &tail{}, heard: make(chan struct{}), ready: make(chan struct{})}
-	cmd := exec.Command(exe)
+	cmd := exec.Command(exe) //nolint:noctx // a child ends by its own time limit, by Stop, or with its parent
 	cmd.Args = []string{"pd-lab", string(o.Mode), o.Addr}
 	cmd.Env = append(os.Environ(), childEnv+"="+string(options))
 	cmd.Stderr = c.errs

@@ -265,7 +265,8 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 }
 
 // Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name before all of it is
-// written and synced; an existing file or directory is an error, never overwritten.
+// written and synced; an existing file or directory is an error, never overwritten. Only
+// its owner may read it, as with perf.data: even without secrets it tells much about a host.
 func (r *Recording) Save(path string) error {
 	path = filepath.Clean(path) // "out/" would have its partial name below itself
 	if _, err := os.Lstat(path); err == nil {
@@ -303,11 +304,11 @@ func firstOf(errs ...error) error {
 }
 
 func (r *Recording) saveDir(tmp string) error {
-	if err := os.Mkdir(tmp, 0o755); err != nil {
+	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}
 	return r.writeAll(func(name string, write func(io.Writer) error) error {
-		f, err := os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
 		}
@@ -316,7 +317,7 @@ func (r *Recording) saveDir(tmp string) error {
 }
 
 func (r *Recording) saveZip(tmp string) error {
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -361,7 +362,9 @@ func (r *Recording) WriteSamples(w io.Writer, only ...metric.Metric) error {
 	}
 	slices.Sort(times)
 	for _, t := range times {
-		writeLine(bw, t, byTime[t])
+		if err := writeLine(bw, t, byTime[t]); err != nil {
+			return err
+		}
 	}
 	return bw.Flush()
 }
@@ -397,21 +400,19 @@ func encodeRow(labels []string, value float64) string {
 	return string(b)
 }
 
-// writeLine writes one line; write errors stay in w until Flush.
-func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) {
+// writeLine writes one line.
+func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) error {
 	names := make([]string, 0, len(metrics))
 	for n := range metrics {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	fmt.Fprintf(w, `{"t":%.6f,"m":{`, t.Seconds())
-	for i, n := range names {
-		if i > 0 {
-			w.WriteByte(',')
-		}
-		fmt.Fprintf(w, "%q:[%s]", n, strings.Join(metrics[n], ","))
+	rows := make([]string, 0, len(names))
+	for _, n := range names {
+		rows = append(rows, fmt.Sprintf("%q:[%s]", n, strings.Join(metrics[n], ",")))
 	}
-	w.WriteString("}}\n")
+	_, err := fmt.Fprintf(w, "{\"t\":%.6f,\"m\":{%s}}\n", t.Seconds(), strings.Join(rows, ","))
+	return err
 }
 
 // Cut gives the recording with only these metrics, and of what is said about the collection only what concerns them.

@@ -168,7 +168,7 @@ func step(prev, cur float64) float64 {
 // points: it was then not among the largest, or zero.
 type GaugeSeries struct{ *Series }
 
-// First, Last, Max, Min and Mean are over the points there are; a series has at least one.
+// First gives the oldest value. It and the others are over the points there are; a series has at least one.
 func (s GaugeSeries) First() float64 { return s.Points[0].Value }
 
 // Last gives the newest value.

@@ -29,7 +29,8 @@ func conntrackCollector() collect.Collector {
 	}
 }
 
-// conntrackSource keeps the sysctl files open: they stay bound to the namespace they were opened in, so that a sample need not enter it again.
+// conntrackSource keeps the sysctl files open: they stay bound to the namespace they were opened in, so that a sample
+// need not enter it again.
 type conntrackSource struct {
 	proc   string
 	spaces []conntrackSpace

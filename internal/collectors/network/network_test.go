@@ -44,10 +44,10 @@ func record(t *testing.T, c collect.Collector, env collect.Env) *recording.Recor
 	return b.Done(recording.Meta{Unsupported: missing})
 }
 
-func want(t *testing.T, r *recording.Recording, g *metric.Gauge, netns string, value float64) {
+func want(t *testing.T, r *recording.Recording, g *metric.Gauge, value float64) {
 	t.Helper()
-	if s := r.Gauge(g, "netns", netns); len(s) != 1 || s[0].Last() != value {
-		t.Errorf("%s of the %s: %v, want %v", g.Describe().Name, netns, s, value)
+	if s := r.Gauge(g, "netns", metric.NetNSTarget); len(s) != 1 || s[0].Last() != value {
+		t.Errorf("%s: %v, want %v", g.Describe().Name, s, value)
 	}
 }
 
@@ -88,12 +88,12 @@ func TestOldKernel(t *testing.T) {
 			t.Errorf("%s: recorded %v, %q", m.Describe().Name, r.Recorded(m), reason)
 		}
 	}
-	want(t, r, metric.TCPTimeWait, metric.NetNSTarget, 12)
+	want(t, r, metric.TCPTimeWait, 12)
 
 	r = record(t, sysctlCollector(), env)
-	want(t, r, metric.PortRangeLow, metric.NetNSTarget, 32768)
-	want(t, r, metric.PortRangeHigh, metric.NetNSTarget, 61000)
-	want(t, r, metric.TCPMemHigh, metric.NetNSTarget, 3)
+	want(t, r, metric.PortRangeLow, 32768)
+	want(t, r, metric.PortRangeHigh, 61000)
+	want(t, r, metric.TCPMemHigh, 3)
 	for _, m := range []metric.Metric{metric.TWReuseDelay, metric.ReservedPorts} { // 6.14, 2.6.35
 		if reason, _ := r.Why(m); r.Recorded(m) || !strings.Contains(reason, "this kernel has no") {
 			t.Errorf("%s: recorded %v, %q", m.Describe().Name, r.Recorded(m), reason)
@@ -136,8 +136,15 @@ func TestCountReserved(t *testing.T) {
 		low, high int
 		want      int
 	}{
-		{"", 1, 65535, 0}, {"80", 1, 100, 1}, {"80", 81, 100, 0}, {"90-110", 100, 200, 11}, {"1-65535", 100, 199, 100},
-		{"80,100-102,200", 100, 200, 4}, {"9-5", 1, 100, 0}, {"0", 0, 0, 1}, {"5", 10, 1, 0},
+		{"", 1, 65535, 0},
+		{"80", 1, 100, 1},
+		{"80", 81, 100, 0},
+		{"90-110", 100, 200, 11},
+		{"1-65535", 100, 199, 100},
+		{"80,100-102,200", 100, 200, 4},
+		{"9-5", 1, 100, 0},
+		{"0", 0, 0, 1},
+		{"5", 10, 1, 0},
 	} {
 		if got, err := countReserved(tc.list, tc.low, tc.high); err != nil || got != tc.want {
 			t.Errorf("%q in %d-%d: %d, %v; want %d", tc.list, tc.low, tc.high, got, err, tc.want)
@@ -207,7 +214,7 @@ func TestSettingsAreTheTargets(t *testing.T) {
 		metric.PortRangeLow: 20000, metric.PortRangeHigh: 20999, metric.TWReuse: 1, metric.IPForward: 1, metric.Somaxconn: 137,
 		metric.ReservedPorts: 300,
 	} {
-		want(t, r, g, metric.NetNSTarget, value)
+		want(t, r, g, value)
 	}
 	own, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -275,15 +282,15 @@ func TestConntrackOfTheTarget(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	r := record(t, conntrackCollector(), env)
-	want(t, r, metric.ConntrackEntries, metric.NetNSTarget, n)
-	want(t, r, metric.ConntrackTimeWait, metric.NetNSTarget, 77)
+	want(t, r, metric.ConntrackEntries, n)
+	want(t, r, metric.ConntrackTimeWait, 77)
 	for _, m := range []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops} {
 		if reason, _ := r.Why(m); !r.Recorded(m) && strings.HasPrefix(reason, "the recording has no") {
 			t.Errorf("%s: silence", m.Describe().Name)
 		}
 	}
 	r = record(t, netfilterCollector(), env)
-	want(t, r, metric.NATRules, metric.NetNSTarget, 1)
+	want(t, r, metric.NATRules, 1)
 }
 
 func TestTargetThatEnded(t *testing.T) {

@@ -58,8 +58,16 @@ func appendCPU(a *recording.Appender, cpu string, c procfs.CPUStat) {
 		mode    string
 		seconds float64
 	}{
-		{"user", c.User}, {"nice", c.Nice}, {"system", c.System}, {"idle", c.Idle}, {"iowait", c.Iowait}, {"irq", c.IRQ},
-		{"softirq", c.SoftIRQ}, {"steal", c.Steal}, {"guest", c.Guest}, {"guest_nice", c.GuestNice},
+		{"user", c.User},
+		{"nice", c.Nice},
+		{"system", c.System},
+		{"idle", c.Idle},
+		{"iowait", c.Iowait},
+		{"irq", c.IRQ},
+		{"softirq", c.SoftIRQ},
+		{"steal", c.Steal},
+		{"guest", c.Guest},
+		{"guest_nice", c.GuestNice},
 	} {
 		a.Counter(metric.CPUSeconds, m.seconds, cpu, m.mode)
 	}
@@ -75,8 +83,16 @@ func sampleSoftirqs(fs procfs.FS, a *recording.Appender) error {
 		name   string
 		counts []uint64
 	}{
-		{"HI", s.Hi}, {"TIMER", s.Timer}, {"NET_TX", s.NetTx}, {"NET_RX", s.NetRx}, {"BLOCK", s.Block}, {"IRQ_POLL", s.IRQPoll},
-		{"TASKLET", s.Tasklet}, {"SCHED", s.Sched}, {"HRTIMER", s.HRTimer}, {"RCU", s.RCU},
+		{"HI", s.Hi},
+		{"TIMER", s.Timer},
+		{"NET_TX", s.NetTx},
+		{"NET_RX", s.NetRx},
+		{"BLOCK", s.Block},
+		{"IRQ_POLL", s.IRQPoll},
+		{"TASKLET", s.Tasklet},
+		{"SCHED", s.Sched},
+		{"HRTIMER", s.HRTimer},
+		{"RCU", s.RCU},
 	} {
 		for cpu, n := range v.counts { // a column for every possible CPU (fs/proc/softirqs.c), so its index is the CPU
 			if n > 0 {

@@ -66,7 +66,8 @@ func sampleClocksource(sys string, a *recording.Appender) {
 func sampleGovernors(sys string, a *recording.Appender) {
 	files, err := filepath.Glob(filepath.Join(sys, "devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
 	if err != nil || len(files) == 0 {
-		a.Missing(metric.Governor, recording.StatusUnsupported, "the CPUs have no cpufreq driver here (usual in a virtual machine)", "look at the hypervisor's frequency governor")
+		a.Missing(metric.Governor, recording.StatusUnsupported, "the CPUs have no cpufreq driver here (usual in a virtual machine)",
+			"look at the hypervisor's frequency governor")
 		return
 	}
 	a.None(metric.Governor)

@@ -65,7 +65,8 @@ func (s *interruptSource) Sample(_ context.Context, a *recording.Appender) error
 // Close has nothing to do.
 func (s *interruptSource) Close() error { return nil }
 
-// affinity reads where the lines of devices go. effective_affinity_list exists since kernel 4.15; before, smp_affinity_list is what was asked for.
+// affinity reads where the lines of devices go. effective_affinity_list exists since kernel 4.15; before, smp_affinity_list
+// is what was asked for.
 func (s *interruptSource) affinity(a *recording.Appender, lines []interruptLine) {
 	told := 0
 	for _, l := range lines {

@@ -55,8 +55,10 @@ func (s *memorySource) Sample(_ context.Context, a *recording.Appender) error {
 		metric *metric.Gauge
 		bytes  *uint64
 	}{
-		{"MemTotal", metric.MemoryTotal, m.MemTotalBytes}, {"MemAvailable", metric.MemoryAvailable, m.MemAvailableBytes},
-		{"SwapTotal", metric.SwapTotal, m.SwapTotalBytes}, {"SwapFree", metric.SwapFree, m.SwapFreeBytes},
+		{"MemTotal", metric.MemoryTotal, m.MemTotalBytes},
+		{"MemAvailable", metric.MemoryAvailable, m.MemAvailableBytes},
+		{"SwapTotal", metric.SwapTotal, m.SwapTotalBytes},
+		{"SwapFree", metric.SwapFree, m.SwapFreeBytes},
 	} {
 		if g.bytes != nil { // MemAvailable is missing before kernel 3.14
 			a.Gauge(g.metric, float64(*g.bytes))

@@ -15,7 +15,9 @@ import (
 
 // Collectors lists this package's collectors.
 func Collectors() []collect.Collector {
-	return []collect.Collector{cpuCollector(), interruptCollector(), pressureCollector(), memoryCollector(), diskCollector(), factCollector()}
+	return []collect.Collector{
+		cpuCollector(), interruptCollector(), pressureCollector(), memoryCollector(), diskCollector(), factCollector(),
+	}
 }
 
 // sampler is a source without state to close: all these files are opened, read and closed in each sample.

@@ -21,7 +21,7 @@ func BenchmarkSample(b *testing.B) {
 		{"host-processes", "threads 1", hostCollector(), false},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			c := startChild(b, bm.orders, nil)
+			c := startChild(b, bm.orders)
 			c.obey()
 			env := wholeHost()
 			if !bm.host {
@@ -39,7 +39,7 @@ func BenchmarkSample(b *testing.B) {
 
 // BenchmarkSampleActive reads all there is to read of each of 500 threads in each sample.
 func BenchmarkSampleActive(b *testing.B) {
-	c := startChild(b, "threads 500", nil)
+	c := startChild(b, "threads 500")
 	c.obey()
 	s := newThreadSource(target(b, c.pid))
 	benchmark(b, sampler(s.sample), func() { s.kept = map[threadID]uint64{} })

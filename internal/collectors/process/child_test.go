@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"unsafe"
 
@@ -20,7 +19,7 @@ import (
 const childEnv = "PERFDOCTOR_TEST_CHILD"
 
 // The child keeps its main goroutine on its main thread, so that no order changes the name of the process.
-func init() {
+func init() { //nolint:gochecknoinits // only here does a lock hold main on the main thread (runtime.LockOSThread)
 	if os.Getenv(childEnv) != "" {
 		runtime.LockOSThread()
 	}
@@ -122,7 +121,7 @@ type child struct {
 }
 
 // startChild starts a child that waits for its go.
-func startChild(t testing.TB, orders string, attr *syscall.SysProcAttr) *child {
+func startChild(t testing.TB, orders string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -134,7 +133,7 @@ func startChild(t testing.TB, orders string, attr *syscall.SysProcAttr) *child {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childEnv+"="+orders, "GOMAXPROCS=2")
-	cmd.Stdin, cmd.SysProcAttr = r, attr
+	cmd.Stdin = r
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

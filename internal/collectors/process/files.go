@@ -155,7 +155,7 @@ func parseFileLimit(b []byte) (limit float64, ok bool, err error) {
 		if !found {
 			continue
 		}
-		soft, _, found := cutBlank(bytes.TrimLeft(rest, " "))
+		soft, found := firstWord(bytes.TrimLeft(rest, " "))
 		if string(soft) == "unlimited" {
 			return 0, false, nil
 		}
@@ -168,11 +168,11 @@ func parseFileLimit(b []byte) (limit float64, ok bool, err error) {
 	return 0, false, errNoFilesLine
 }
 
-// cutBlank splits at the first blank or line break.
-func cutBlank(b []byte) (before, after []byte, found bool) {
+// firstWord gives what stands before the first blank or line break; found is false where there is none.
+func firstWord(b []byte) (word []byte, found bool) {
 	i := bytes.IndexAny(b, " \t\n")
 	if i < 0 {
-		return b, nil, false
+		return b, false
 	}
-	return b[:i], b[i+1:], true
+	return b[:i], true
 }

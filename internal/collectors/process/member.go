@@ -105,7 +105,7 @@ func readUptime(h *host.Host) (float64, error) {
 
 // parseUptime reads the first number of /proc/uptime (fs/proc/uptime.c).
 func parseUptime(b []byte) (float64, error) {
-	first, _, ok := cutBlank(b)
+	first, ok := firstWord(b)
 	up, err := strconv.ParseFloat(string(first), 64)
 	if !ok || err != nil || up <= 0 || up > maxUptime {
 		return 0, fmt.Errorf("bad uptime %.40q", b)

@@ -39,7 +39,7 @@ func wholeHost() collect.Env {
 // take records samples of one collector, with something happening between them.
 func take(
 	t *testing.T, c collect.Collector, env collect.Env, between ...func(),
-) (*recording.Recording, []recording.Missing, []recording.Loss) {
+) (*recording.Recording, []recording.Missing) {
 	t.Helper()
 	src, err := c.Open(t.Context(), env)
 	if err != nil {
@@ -48,7 +48,6 @@ func take(
 	defer src.Close()
 	b := recording.NewBuilder()
 	var missing []recording.Missing
-	var lost []recording.Loss
 	for i := range len(between) + 1 {
 		if i > 0 {
 			between[i-1]()
@@ -57,9 +56,9 @@ func take(
 		if err := src.Sample(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		lost, missing = a.Commit()
+		_, missing = a.Commit()
 	}
-	return b.Done(recording.Meta{}), missing, lost
+	return b.Done(recording.Meta{}), missing
 }
 
 func gauge(t *testing.T, rec *recording.Recording, m *metric.Gauge, labels map[string]string) float64 {
@@ -98,9 +97,9 @@ func matches(s *recording.Series, labels map[string]string) bool {
 }
 
 func TestMember(t *testing.T) {
-	c := startChild(t, "threads 5 files 300 touch 2000", nil)
+	c := startChild(t, "threads 5 files 300 touch 2000")
 	env := target(t, c.pid)
-	rec, missing, _ := take(t, memberCollector(), env, c.obey)
+	rec, missing := take(t, memberCollector(), env, c.obey)
 	pid := map[string]string{"pid": strconv.Itoa(c.pid)}
 	if len(missing) > 0 {
 		t.Errorf("missing: %v", missing)
@@ -135,7 +134,7 @@ func TestMember(t *testing.T) {
 
 // TestListedFiles takes the way of kernels before 6.2, and its budget.
 func TestListedFiles(t *testing.T) {
-	c := startChild(t, "files 300", nil)
+	c := startChild(t, "files 300")
 	c.obey()
 	f := newFileCounter(host.Local())
 	f.bySize = false
@@ -152,12 +151,12 @@ func TestListedFiles(t *testing.T) {
 }
 
 func TestThreads(t *testing.T) {
-	c := startChild(t, "threads 7 burn 1", nil)
+	c := startChild(t, "threads 7 burn 1")
 	env := target(t, c.pid)
 	c.obey()
 	time.Sleep(50 * time.Millisecond) // until the burner has left its first tick behind
 	began := time.Now()
-	rec, missing, _ := take(t, threadCollector(), env, func() { time.Sleep(700 * time.Millisecond) })
+	rec, missing := take(t, threadCollector(), env, func() { time.Sleep(700 * time.Millisecond) })
 	wall := time.Since(began).Seconds()
 	if n := gauge(t, rec, metric.ThreadPools, map[string]string{"pool": "GC Thread"}); n != 7 {
 		t.Errorf("%v threads of GC Thread, want 7", n)
@@ -198,9 +197,9 @@ func TestThreads(t *testing.T) {
 func TestEnded(t *testing.T) {
 	for _, collector := range []collect.Collector{memberCollector(), threadCollector(), hostCollector()} {
 		t.Run(collector.Name, func(t *testing.T) {
-			c := startChild(t, "threads 1", nil)
+			c := startChild(t, "threads 1")
 			env := target(t, c.pid)
-			_, missing, _ := take(t, collector, env, func() {
+			_, missing := take(t, collector, env, func() {
 				if err := syscall.Kill(c.pid, syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
@@ -218,12 +217,12 @@ func TestEnded(t *testing.T) {
 }
 
 func TestHostProcesses(t *testing.T) {
-	busy := startChild(t, "burn 1 files 200", nil)
+	busy := startChild(t, "burn 1 files 200")
 	busy.obey()
-	other := startChild(t, "threads 1", nil)
+	other := startChild(t, "threads 1")
 	wait := func() { time.Sleep(300 * time.Millisecond) }
 
-	rec, _, _ := take(t, hostCollector(), wholeHost(), wait)
+	rec, _ := take(t, hostCollector(), wholeHost(), wait)
 	pid := map[string]string{"pid": strconv.Itoa(busy.pid)}
 	used := map[string]string{"pid": pid["pid"], "mode": "user", "member": "host"}
 	if n := increase(t, rec, metric.ProcessCPU, used); n < 0.05 {
@@ -238,7 +237,7 @@ func TestHostProcesses(t *testing.T) {
 		}
 	}
 
-	rec, _, _ = take(t, hostCollector(), target(t, busy.pid), wait)
+	rec, _ = take(t, hostCollector(), target(t, busy.pid), wait)
 	for _, s := range rec.Counter(metric.ProcessCPU) {
 		if s.Label("pid") == strconv.Itoa(busy.pid) {
 			t.Error("the target is listed among the host's processes")
@@ -316,10 +315,10 @@ func TestThreadBound(t *testing.T) {
 // TestDetailsInTurn has more active threads than details are read of in one sample.
 func TestDetailsInTurn(t *testing.T) {
 	const threads = maxDetails + 50
-	c := startChild(t, fmt.Sprintf("threads %d", threads), nil)
+	c := startChild(t, fmt.Sprintf("threads %d", threads))
 	c.obey()
 	s := newThreadSource(target(t, c.pid))
-	rec, _, _ := take(t, collect.Collector{Open: func(context.Context, collect.Env) (collect.Source, error) {
+	rec, _ := take(t, collect.Collector{Open: func(context.Context, collect.Env) (collect.Source, error) {
 		return sampler(s.sample), nil
 	}}, s.env, func() {
 		read := 0
@@ -342,13 +341,13 @@ func TestDetailsInTurn(t *testing.T) {
 }
 
 func TestTargetInfo(t *testing.T) {
-	rec, _, _ := take(t, infoCollector(), target(t, os.Getpid()))
+	rec, _ := take(t, infoCollector(), target(t, os.Getpid()))
 	infos := rec.Info(metric.TargetInfo)
 	if len(infos) != 1 || infos[0].Label("kind") != "process" || infos[0].Label("pid") != strconv.Itoa(os.Getpid()) ||
 		infos[0].Label("runtime") != "go" || infos[0].Label("user") == "" {
 		t.Errorf("info %+v", infos)
 	}
-	rec, _, _ = take(t, infoCollector(), wholeHost())
+	rec, _ = take(t, infoCollector(), wholeHost())
 	if got := rec.Info(metric.TargetInfo)[0].Labels; !cmp.Equal(got, []string{"host", "", "", "", "", ""}) {
 		t.Errorf("host: %q", got)
 	}
@@ -358,7 +357,7 @@ func TestTargetInfo(t *testing.T) {
 func TestWithoutTarget(t *testing.T) {
 	said := map[string]bool{}
 	for _, c := range Collectors() {
-		rec, missing, _ := take(t, c, wholeHost(), func() {})
+		rec, missing := take(t, c, wholeHost(), func() {})
 		for _, m := range missing {
 			said[m.Metric] = m.Reason != ""
 		}
@@ -380,13 +379,13 @@ func TestWithoutTarget(t *testing.T) {
 // TestUnprivileged looks at root's process as nobody: files cannot be listed, which must come with its reason and remedy.
 func TestUnprivileged(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	c := startChild(t, "files 10", nil)
+	c := startChild(t, "files 10")
 	c.obey()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "perfdoctor-test") // t.TempDir lies in one that only its owner may enter
+	dir, err := os.MkdirTemp("", "perfdoctor-test") //nolint:usetesting // t.TempDir lies in one that only its owner may enter
 	if err != nil {
 		t.Fatal(err)
 	}

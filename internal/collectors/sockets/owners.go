@@ -44,7 +44,10 @@ type owners struct {
 }
 
 func newOwners(env collect.Env) *owners {
-	return &owners{env: env, known: map[uint64]owner{}, tried: map[uint64]int{}, others: map[uint64]bool{}, flows: map[string]map[owner]int{}}
+	return &owners{
+		env: env, known: map[uint64]owner{}, tried: map[uint64]int{}, others: map[uint64]bool{},
+		flows: map[string]map[owner]int{},
+	}
 }
 
 func (o *owners) of(inode uint64) owner { return o.known[inode] }

@@ -93,11 +93,11 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	s.owners.find(ctx, s.table)
 	s.table.append(a, s.owners)
 	s.owners.note(a)
-	if s.noDiag != nil {
+	if s.conn == nil {
 		s.missingInfo(a)
-		return nil
+	} else {
+		a.None(diagOnly()...)
 	}
-	a.None(diagOnly()...)
 	return nil
 }
 

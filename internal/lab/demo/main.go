@@ -107,7 +107,8 @@ func story(ctx context.Context, l *lab.Lab) error {
 	}
 	const noPort = "EADDRNOTAVAIL"
 	failed := float64(after.Errors[noPort]-before.Errors[noPort]) / (after.Elapsed - before.Elapsed).Seconds()
-	return cure(ctx, l, fmt.Sprintf("before  %8.0f requests/s, and %.0f connects/s that failed with %s", perSecond(before, after), failed, noPort))
+	return cure(ctx, l, fmt.Sprintf("before  %8.0f requests/s, and %.0f connects/s that failed with %s",
+		perSecond(before, after), failed, noPort))
 }
 
 // cure starts the same client again with the first cure of the report. Its namespace is fresh, because the ports of the
