@@ -1,0 +1,36 @@
+package collect
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownCPU gives the CPU time this process has used, user and system.
+func ownCPU() time.Duration {
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
+		return 0
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
+
+// ownMaxRSS gives the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB (fs/proc/task_mmu.c);
+// 0 without /proc. ru_maxrss of getrusage does not do: it survives execve (setmax_mm_hiwater_rss in fs/exec.c), so that a
+// program started by a larger one shows the size of that.
+func ownMaxRSS() int64 {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(data) {
+		var kib int64
+		if n, err := fmt.Sscanf(string(line), "VmHWM: %d kB", &kib); err == nil && n == 1 {
+			return kib << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,220 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil without one.
+type worker struct {
+	c Collector
+	b *recording.Builder
+
+	mu      sync.Mutex
+	src     Source
+	err     error
+	over    bool // the run has ended: what opens or returns from now on is closed at once
+	started bool // a sample was begun
+	busy    chan struct{}
+	lateErr error // of the first sample that was late
+	next    time.Time
+	status  recording.CollectorStatus
+	missing []recording.Missing
+}
+
+func (w *worker) open(ctx context.Context, env Env) {
+	src, err := openChecked(ctx, w.c, env)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over && src != nil {
+		_ = src.Close() // nobody is left to be told
+		return
+	}
+	w.src, w.err = src, err
+}
+
+func openChecked(ctx context.Context, c Collector, env Env) (src Source, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("collector %s: %v", c.Name, r)
+		}
+	}()
+	for _, req := range c.Requires {
+		switch p := env.Host.Probe(req); p.Status {
+		case host.Unsupported:
+			return nil, Unavailable(recording.StatusUnsupported, p.Remedy, "%s", p.Reason)
+		case host.Denied:
+			return nil, Unavailable(recording.StatusDenied, p.Remedy, "%s", p.Reason)
+		}
+	}
+	return c.Open(ctx, env)
+}
+
+// due tells whether the collector's pace asks for a sample now. The first one is due at any moment: the collector may have been
+// late to open.
+func (w *worker) due(m moment) bool {
+	switch {
+	case !w.started:
+		return true
+	case m == between:
+		return w.c.Pace == EveryTick && !time.Now().Before(w.next)
+	}
+	return w.c.Pace != Once
+}
+
+// start begins a sample unless one is in flight, the collector is not open, none is due, or it has used up its share of time. It
+// reports whether one is in flight now.
+func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.src == nil:
+		return false
+	case w.busy != nil:
+		if m == between && w.c.Pace == EveryTick {
+			w.status.Late++
+		}
+		return true // the one in flight is as good as a last one, if it returns in time
+	case !w.due(m):
+		return false
+	}
+	w.started = true
+	w.busy = make(chan struct{})
+	go w.sample(ctx, w.src, limit)
+	return true
+}
+
+func (w *worker) sample(ctx context.Context, src Source, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	a := w.b.Appender()
+	err := sampleSafely(ctx, w.c.Name, src, a)
+	took := time.Since(began)
+	var lost []recording.Loss
+	var missing []recording.Missing
+	if err == nil {
+		lost, missing = a.Commit()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(err, took, lost, missing)
+	w.next = began.Add(time.Duration(float64(took) / dutyShare))
+	close(w.busy)
+	w.busy = nil
+	if w.over {
+		_ = src.Close() // nobody is left to be told
+	}
+}
+
+func sampleSafely(ctx context.Context, name string, src Source, a *recording.Appender) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("collector %s: %v", name, r)
+		}
+	}()
+	return src.Sample(ctx, a)
+}
+
+func (w *worker) note(err error, took time.Duration, lost []recording.Loss, missing []recording.Missing) {
+	st := &w.status
+	st.Busy += took.Seconds()
+	st.Longest = max(st.Longest, took.Seconds())
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	st.Samples++
+	for _, l := range lost {
+		addLoss(st, l)
+	}
+	for _, m := range missing {
+		if !slices.ContainsFunc(w.missing, func(x recording.Missing) bool { return x.Metric == m.Metric }) {
+			w.missing = append(w.missing, m)
+		}
+	}
+}
+
+// fail notes a sample that failed. One that was late costs itself only, so that it does not change the fate of a collector whose other
+// samples were in time.
+func (w *worker) fail(err error) {
+	if late(err) {
+		w.status.Late++
+		if w.lateErr == nil {
+			w.lateErr = err
+		}
+		return
+	}
+	w.err = err
+}
+
+// addLoss keeps the worst sample's loss of each kind: the same destinations are past the bound in every sample.
+func addLoss(st *recording.CollectorStatus, l recording.Loss) {
+	for i := range st.Lost {
+		if st.Lost[i].What == l.What {
+			st.Lost[i].Count = max(st.Lost[i].Count, l.Count)
+			return
+		}
+	}
+	st.Lost = append(st.Lost, l)
+}
+
+// idle gives a channel that is closed when no sample is in flight.
+func (w *worker) idle() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy != nil {
+		return w.busy
+	}
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// report closes the source and gives the collector's status. A source whose sample or Open still hangs is closed when that returns,
+// if ever.
+func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	st := w.status
+	st.Lost = slices.Clone(st.Lost) // a sample that hangs may still return and note its losses
+	st.Name, st.Status = w.c.Name, recording.StatusOK
+	for _, m := range w.c.Provides {
+		st.Metrics = append(st.Metrics, m.Describe().Name)
+	}
+	if err := w.outcome(); err != nil {
+		st.Status, st.Reason, st.Remedy = Classify(err)
+	}
+	return st, slices.Clone(w.missing)
+}
+
+// outcome gives the error that the collector's status tells, and closes the source.
+func (w *worker) outcome() error {
+	switch {
+	case w.busy != nil:
+		return fmt.Errorf("a sample did not return in time: %w", context.DeadlineExceeded)
+	case w.src == nil && w.err != nil:
+		return w.err
+	case w.src == nil:
+		return fmt.Errorf("it did not open before the end of the run: %w", context.DeadlineExceeded)
+	}
+	cerr := w.src.Close()
+	switch {
+	case w.err != nil:
+		return w.err
+	case cerr != nil:
+		return cerr
+	case w.status.Samples > 0:
+		return nil
+	case w.lateErr != nil:
+		return fmt.Errorf("no sample was in time: %w", w.lateErr)
+	}
+	return fmt.Errorf("it opened too late for a sample: %w", context.DeadlineExceeded)
+}
