@@ -82,10 +82,10 @@ func (t *text) target() string {
 	if tg.Runtime != "" {
 		parts = append(parts, tg.Runtime)
 	}
-	if tg.Container != "" {
+	if tg.Container != "" && tg.Kind != "container" {
 		parts = append(parts, "container "+shortID(tg.Container))
 	}
-	if tg.Cgroup != "" && tg.Kind != "cgroup" {
+	if tg.Cgroup != "" && tg.Cgroup != "/" && (tg.PID != 0 || t.verbose) {
 		parts = append(parts, "cgroup "+tg.Cgroup)
 	}
 	if t.verbose && len(tg.Cmdline) > 0 {
