@@ -84,9 +84,6 @@ func diagnose(t *testing.T, args ...string) diagnosis {
 	}
 	live.text = string(run(t, withoutRights(program, "diagnose", "--from", recording)).json)
 	t.Logf("perfdoctor diagnose %s\n%s", strings.Join(args, " "), live.text)
-	if t.Failed() {
-		t.Logf("%s", live.json)
-	}
 	live.parse(t)
 	keep(t, recording)
 	return live

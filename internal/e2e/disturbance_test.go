@@ -54,7 +54,6 @@ func expect(t *testing.T, complaints func(diagnosis) []string, args ...string) d
 		others := (after.others - before.others) / max(after.all-before.all, 1)
 		if others < othersShare || n == attempts {
 			t.Errorf("%s\nother programs used %.0f %% of the CPUs; diagnosis %d of this state", strings.Join(bad, "\n"), others*100, n)
-			t.Logf("%s", d.json)
 			return d
 		}
 		t.Logf("diagnosed again, for other programs used %.0f %% of the CPUs: %s", others*100, strings.Join(bad, "; "))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // TextOptions adjust the text report.
@@ -68,17 +69,7 @@ func (t *text) target() string {
 	if tg.Kind == "host" || tg.Kind == "" {
 		return "the whole host"
 	}
-	what := tg.Kind
-	if tg.PID != 0 {
-		what += fmt.Sprintf(" %d", tg.PID)
-	}
-	switch {
-	case tg.Name != "" && tg.PID != 0:
-		what += " (" + tg.Name + ")"
-	case tg.Name != "":
-		what += " " + tg.Name
-	}
-	parts := []string{what}
+	parts := []string{targetName(tg)}
 	if tg.Runtime != "" {
 		parts = append(parts, tg.Runtime)
 	}
@@ -92,6 +83,21 @@ func (t *text) target() string {
 		parts = append(parts, "command "+strings.Join(tg.Cmdline, " "))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// targetName gives "process 4021 (java)" or "cgroup /app.slice".
+func targetName(tg recording.Target) string {
+	what := tg.Kind
+	if tg.PID != 0 {
+		what += fmt.Sprintf(" %d", tg.PID)
+	}
+	switch {
+	case tg.Name != "" && tg.PID != 0:
+		what += " (" + tg.Name + ")"
+	case tg.Name != "":
+		what += " " + tg.Name
+	}
+	return what
 }
 
 // shortID cuts a container id to the 12 digits that docker ps and crictl ps show.
