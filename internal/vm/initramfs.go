@@ -39,6 +39,8 @@ func newInitramfs() *initramfs {
 		// Init's first three files are the console, opened before anything is mounted (init/main.c,
 		// console_on_rootfs): device 5:1 of Documentation/admin-guide/devices.txt.
 		"/dev/console": {mode: typeChar | 0o600, major: 5, minor: 1},
+		"/tmp":         {mode: typeDir | 0o1777},
+		"/run":         {mode: typeDir | 0o755},
 		"/etc/passwd":  {mode: typeFile | 0o644, data: []byte("root:x:0:0:root:/tmp:/bin/sh\n")},
 		"/etc/hosts":   {mode: typeFile | 0o644, data: []byte("127.0.0.1 localhost\n::1 localhost\n")},
 	}}

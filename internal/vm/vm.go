@@ -43,6 +43,8 @@ type Options struct {
 	Args    []string
 	// Env is added to a PATH of the usual four folders and HOME=/tmp.
 	Env []string
+	// Dir is the working directory in the guest; /tmp if empty.
+	Dir string
 	// Files are taken into the guest: from a path there to a file or folder here.
 	Files map[string]string
 	// Outputs are files and folders of the guest to bring back when the command has ended.
@@ -138,6 +140,9 @@ func (o Options) withDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
+	if o.Dir == "" {
+		o.Dir = "/tmp"
+	}
 	if o.Command == "" {
 		o.Command = guestPath(o.Binary)
 	}
@@ -158,7 +163,7 @@ func rootFor(o Options, results string) (*initramfs, error) {
 	}
 	root := newInitramfs()
 	config := guest.Config{
-		Results: results, Sysctls: o.Sysctls, Outputs: o.Outputs, Command: o.Command, Args: o.Args,
+		Results: results, Sysctls: o.Sysctls, Outputs: o.Outputs, Command: o.Command, Args: o.Args, Dir: o.Dir,
 		Env: append([]string{"PATH=/bin:/sbin:/usr/bin:/usr/sbin", "HOME=/tmp"}, o.Env...),
 	}
 	for _, m := range modules {

@@ -23,6 +23,7 @@ type Config struct {
 	Command string   `json:"command"`
 	Args    []string `json:"args"` // without the command itself
 	Env     []string `json:"env"`
+	Dir     string   `json:"dir"`     // the command's working directory
 	Outputs []string `json:"outputs"` // files and folders to send after the command; what is not there is left out
 }
 

@@ -108,10 +108,11 @@ func openResults(path string) (*os.File, error) {
 
 // A mount is one file system of the guest.
 type mount struct {
-	dir, fs, options string
-	optional         bool // depends on the kernel's configuration
+	dir, fs  string
+	optional bool // depends on the kernel's configuration
 }
 
+// mounts leaves out /tmp and /run: the root is in memory itself, and files that were given may lie there.
 func mounts() []mount {
 	return []mount{
 		{dir: "/proc", fs: "proc"},
@@ -119,8 +120,6 @@ func mounts() []mount {
 		{dir: "/dev", fs: "devtmpfs"},
 		{dir: "/dev/pts", fs: "devpts", optional: true},
 		{dir: "/dev/shm", fs: "tmpfs", optional: true},
-		{dir: "/tmp", fs: "tmpfs", options: "mode=1777"},
-		{dir: "/run", fs: "tmpfs", options: "mode=755"},
 		{dir: "/sys/fs/cgroup", fs: "cgroup2", optional: true},
 		{dir: "/sys/fs/bpf", fs: "bpf", optional: true},
 		{dir: "/sys/kernel/tracing", fs: "tracefs", optional: true},
@@ -133,7 +132,7 @@ func mountAll() ([]string, error) {
 	for _, m := range mounts() {
 		err := os.MkdirAll(m.dir, 0o755)
 		if err == nil {
-			err = unix.Mount(m.fs, m.dir, m.fs, 0, m.options)
+			err = unix.Mount(m.fs, m.dir, m.fs, 0, "")
 		}
 		switch {
 		case err == nil:
@@ -247,7 +246,7 @@ func runCommand(config Config, out *sender) (int, error) {
 		return 0, err
 	}
 	process, err := os.StartProcess(config.Command, append([]string{config.Command}, config.Args...), &os.ProcAttr{
-		Dir: "/tmp", Env: config.Env, Files: []*os.File{stdin, stdout, stderr},
+		Dir: config.Dir, Env: config.Env, Files: []*os.File{stdin, stdout, stderr},
 	})
 	_, _ = stdout.Close(), stderr.Close()
 	if err != nil {
