@@ -18,8 +18,10 @@ func defaultModules() []string {
 		"inet_diag", "tcp_diag", "udp_diag", "unix_diag", // what perfdoctor asks about sockets
 		"veth", "bridge", "dummy", // networks
 		"nf_conntrack", "nf_conntrack_netlink", "nf_nat", // NAT and its table
-		"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_chain_nat", "nft_limit", "nft_log", "nft_reject_inet", "nft_compat",
-		"x_tables", "ip_tables", "iptable_filter", "iptable_nat", "ip6table_filter", "ip6table_nat", "xt_conntrack", "xt_MASQUERADE", "xt_comment", "xt_tcpudp",
+		"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_chain_nat", "nft_limit", "nft_log", "nft_reject_inet",
+		"nft_compat",
+		"x_tables", "ip_tables", "iptable_filter", "iptable_nat", "ip6table_filter", "ip6table_nat",
+		"xt_conntrack", "xt_MASQUERADE", "xt_comment", "xt_tcpudp",
 		"sch_fq", "sch_fq_codel", "sch_netem", "sch_tbf", // delays and losses
 		"tcp_bbr",
 	}
