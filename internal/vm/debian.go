@@ -66,14 +66,14 @@ func unpackedKernel(dir string) (Kernel, error) {
 // download unpacks the package into work/root. Apt works on lists of its own, which knows nothing of what is installed
 // and serves an architecture that the host is not of.
 func download(ctx context.Context, work, release, arch string) error {
-	a := apt{ctx: ctx, dir: work}
+	a := apt{dir: work}
 	if err := a.configure(arch); err != nil {
 		return err
 	}
-	if _, err := a.run("apt-get", "-q", "update"); err != nil {
+	if _, err := a.run(ctx, "apt-get", "-q", "update"); err != nil {
 		return err
 	}
-	names, err := a.run("apt-cache", "search", "--names-only", fmt.Sprintf(`^linux-image-%s\.[0-9]`, regexp.QuoteMeta(release)))
+	names, err := a.run(ctx, "apt-cache", "search", "--names-only", fmt.Sprintf(`^linux-image-%s\.[0-9]`, regexp.QuoteMeta(release)))
 	if err != nil {
 		return err
 	}
@@ -81,14 +81,14 @@ func download(ctx context.Context, work, release, arch string) error {
 	if !ok {
 		return errors.New("the package sources of this machine have none: add the distribution's security or backports source")
 	}
-	if _, err := a.run("apt-get", "-q", "download", name); err != nil {
+	if _, err := a.run(ctx, "apt-get", "-q", "download", name); err != nil {
 		return err
 	}
 	packages, err := filepath.Glob(filepath.Join(work, "*.deb"))
 	if err != nil || len(packages) != 1 {
 		return fmt.Errorf("apt-get download %s left %d packages", name, len(packages))
 	}
-	if _, err := a.run("dpkg-deb", "--extract", packages[0], filepath.Join(work, "root")); err != nil {
+	if _, err := a.run(ctx, "dpkg-deb", "--extract", packages[0], filepath.Join(work, "root")); err != nil {
 		return err
 	}
 	return foldUsr(filepath.Join(work, "root"))
@@ -103,12 +103,10 @@ func foldUsr(root string) error {
 	return err
 }
 
-type apt struct {
-	ctx context.Context //nolint:containedctx // lives for one download, to spare each of its calls the argument
-	dir string
-}
+// apt runs apt's programs on folders of its own below dir.
+type apt struct{ dir string }
 
-// configure gives apt folders of its own below dir, and the machine's package sources.
+// configure makes the folders. The package sources stay the machine's.
 func (a apt) configure(arch string) error {
 	for _, dir := range []string{"state/lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o700); err != nil {
@@ -129,8 +127,8 @@ Dir::Cache %q;
 	return os.WriteFile(filepath.Join(a.dir, "apt.conf"), []byte(config), 0o600)
 }
 
-func (a apt) run(name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(a.ctx, name, args...)
+func (a apt) run(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = a.dir
 	cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(a.dir, "apt.conf"), "LC_ALL=C")
 	out, err := cmd.Output()

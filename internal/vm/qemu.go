@@ -26,7 +26,7 @@ import (
 type machine struct {
 	program string
 	args    []string
-	append  string   // the kernel's command line
+	cmdline string   // the kernel's
 	results string   // the device with the results, in the guest
 	port    []string // how qemu makes that device, of the chardev "results"
 	accels  []accel  // in the order of trying
@@ -60,12 +60,12 @@ func machineFor(arch string, o Options) (machine, error) {
 		// the kernel can calibrate its TSC by.
 		name, hint = "qemu-system-x86_64", "qemu-system-x86"
 		m.args = append(m.args, "-M", "q35")
-		m.append, m.results, m.port = "console=ttyS0 reboot=t"+common, "/dev/ttyS1", []string{"-serial", "chardev:results"}
+		m.cmdline, m.results, m.port = "console=ttyS0 reboot=t"+common, "/dev/ttyS1", []string{"-serial", "chardev:results"}
 		m.accels = []accel{emulated("max,la57=off", o)}
 	case "arm64":
 		name, hint = "qemu-system-aarch64", "qemu-system-arm"
 		m.args = append(m.args, "-M", "virt,gic-version=3")
-		m.append, m.results, m.port = "console=ttyAMA0"+common, "/dev/ttyS0", []string{"-device", "pci-serial,chardev=results"}
+		m.cmdline, m.results, m.port = "console=ttyAMA0"+common, "/dev/ttyS0", []string{"-device", "pci-serial,chardev=results"}
 		m.accels = []accel{emulated("cortex-a57", o)} // the oldest with a PMU that Linux counts cycles and instructions by
 	}
 	if t := o.InstructionTime; t > 0 && bits.OnesCount64(uint64(t)) != 1 {
@@ -141,7 +141,7 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, con
 	}
 	defer r.Close()
 	tail := &tailWriter{also: console}
-	cmd := exec.CommandContext(ctx, m.program, slices.Concat(m.args, a.args, m.port, []string{"-append", m.append})...)
+	cmd := exec.CommandContext(ctx, m.program, slices.Concat(m.args, a.args, m.port, []string{"-append", m.cmdline})...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = tail, tail, []*os.File{kernel, initrd, w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	cmd.WaitDelay = time.Second // its pipes end with it

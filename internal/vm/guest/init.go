@@ -130,7 +130,7 @@ func mounts() []mount {
 func mountAll() ([]string, error) {
 	var notes []string
 	for _, m := range mounts() {
-		err := os.MkdirAll(m.dir, 0o755)
+		err := os.MkdirAll(m.dir, 0o750)
 		if err == nil {
 			err = unix.Mount(m.fs, m.dir, m.fs, 0, "")
 		}
