@@ -3,18 +3,24 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
 	"syscall"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 )
 
 // version is set by the build (-X main.version).
 var version = "unknown"
 
 func main() {
+	if guest.IsInit() {
+		fmt.Fprintln(os.Stderr, guest.Main()) // what it returns for is the end of the guest
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be saved.

@@ -61,7 +61,7 @@ costs memory. Placebo: a higher clock frequency, which waits faster.
 Disproof: the same load at an earlier, faster time had the same ratio.`,
 	URL:    "https://man7.org/linux/man-pages/man2/perf_event_open.2.html",
 	Needs:  []metric.Metric{metric.PerfEvents},
-	Uses:   []metric.Metric{metric.PerfRunning, metric.PerfUnavailable, metric.ProcessCPU},
+	Uses:   []metric.Metric{metric.PerfRunning, metric.PerfUnavailable, metric.ProcessCPU, metric.TargetInfo},
 	Params: []*check.Param{paramIPC, paramIPCLow, paramIPCBusy, paramIPCHarm, paramIPCUser, paramRunningShare},
 	Run:    runIPCLow,
 }

@@ -50,7 +50,7 @@ Disproof: the run-queue wait stays with fewer threads: then other processes take
 the CPUs.`,
 	URL:      "https://docs.kernel.org/scheduler/sched-stats.html",
 	Needs:    []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
-	Uses:     []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset},
+	Uses:     []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo},
 	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
 	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
 	Run:      runTooManyThreads,

@@ -198,7 +198,7 @@ func TestAptPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	form := regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+( +[a-z0-9-]+)+( +# .*)?$`)
+	form := regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+( +[a-z0-9_-]+)+( +# .*)?$`)
 	for line := range strings.Lines(string(content)) {
 		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, "#") {

@@ -1,0 +1,172 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// FetchKernel gives Debian's newest kernel of a release such as "6.1" or "6.12", for a GOARCH (amd64 or arm64), of those
+// in the package sources of this machine: Debian 12 has both. It is the cloud flavour, 30 MB to download, which has all
+// that guests need. It is fetched once into the user's cache (XDG_CACHE_HOME/perfdoctor/kernels, about 100 MB a kernel; delete
+// a folder there to fetch anew), needs no root and installs nothing. For others than Debian use [KernelAt].
+func FetchKernel(ctx context.Context, release, arch string) (Kernel, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return Kernel{}, fmt.Errorf("folder for kernels: %w", err)
+	}
+	return fetchKernel(ctx, filepath.Join(cache, "perfdoctor", "kernels"), release, arch)
+}
+
+func fetchKernel(ctx context.Context, cache, release, arch string) (Kernel, error) {
+	if !regexp.MustCompile(`^[0-9]+\.[0-9]+$`).MatchString(release) {
+		return Kernel{}, fmt.Errorf("kernel release %q: want two numbers such as 6.1", release)
+	}
+	if arch != "amd64" && arch != "arm64" {
+		return Kernel{}, fmt.Errorf("kernel for %q: guests are amd64 or arm64", arch)
+	}
+	dir := filepath.Join(cache, release+"-"+arch)
+	if k, err := unpackedKernel(dir); err == nil {
+		return k, nil
+	}
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return Kernel{}, err
+	}
+	work, err := os.MkdirTemp(cache, "fetch-")
+	if err != nil {
+		return Kernel{}, err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	if err := download(ctx, work, release, arch); err != nil {
+		return Kernel{}, fmt.Errorf("fetch Debian's kernel %s for %s: %w", release, arch, err)
+	}
+	// Whole or not at all; another process may have been faster, and its folder is as good.
+	if err := os.Rename(filepath.Join(work, "root"), dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return Kernel{}, err
+	}
+	return unpackedKernel(dir)
+}
+
+func unpackedKernel(dir string) (Kernel, error) {
+	images, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if err != nil || len(images) != 1 {
+		return Kernel{}, fmt.Errorf("%s: %d kernels, want 1: remove this folder", dir, len(images))
+	}
+	return KernelAt(images[0])
+}
+
+// download unpacks the package into work/root. Apt works on lists of its own, which knows nothing of what is installed
+// and serves an architecture that the host is not of.
+func download(ctx context.Context, work, release, arch string) error {
+	a := apt{dir: work}
+	if err := a.configure(arch); err != nil {
+		return err
+	}
+	if _, err := a.run(ctx, "apt-get", "-q", "update"); err != nil {
+		return err
+	}
+	names, err := a.run(ctx, "apt-cache", "search", "--names-only", fmt.Sprintf(`^linux-image-%s\.[0-9]`, regexp.QuoteMeta(release)))
+	if err != nil {
+		return err
+	}
+	name, ok := newestKernel(names, release, arch)
+	if !ok {
+		return errors.New("the package sources of this machine have none: add the distribution's security or backports source")
+	}
+	if _, err := a.run(ctx, "apt-get", "-q", "download", name); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(work, "*.deb"))
+	if err != nil || len(packages) != 1 {
+		return fmt.Errorf("apt-get download %s left %d packages", name, len(packages))
+	}
+	if _, err := a.run(ctx, "dpkg-deb", "--extract", packages[0], filepath.Join(work, "root")); err != nil {
+		return err
+	}
+	return foldUsr(filepath.Join(work, "root"))
+}
+
+// foldUsr moves /usr/lib/modules to where releases before Debian 13 have it.
+func foldUsr(root string) error {
+	err := os.Rename(filepath.Join(root, "usr", "lib", "modules"), filepath.Join(root, "lib", "modules"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// apt runs apt's programs on folders of its own below dir.
+type apt struct{ dir string }
+
+// configure makes the folders. The package sources stay the machine's.
+func (a apt) configure(arch string) error {
+	for _, dir := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	config := fmt.Sprintf(`APT::Architecture %q;
+APT::Architectures { %q; };
+APT::Sandbox::User "root"; // the folder is ours alone
+Acquire::Languages "none";
+Dir::State %q;
+Dir::State::status %q;
+Dir::Cache %q;
+`, arch, arch, filepath.Join(a.dir, "state"), filepath.Join(a.dir, "state", "status"), filepath.Join(a.dir, "cache"))
+	if err := os.WriteFile(filepath.Join(a.dir, "state", "status"), nil, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(a.dir, "apt.conf"), []byte(config), 0o600)
+}
+
+func (a apt) run(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = a.dir
+	cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(a.dir, "apt.conf"), "LC_ALL=C")
+	out, err := cmd.Output()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return "", fmt.Errorf("%w: on a system other than Debian give the kernel's file", err)
+	case err != nil:
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, output(err))
+	}
+	return string(out), nil
+}
+
+// newestKernel picks from lines of apt-cache search. The signed package and the unsigned one are the same kernel.
+func newestKernel(lines, release, arch string) (name string, ok bool) {
+	form := regexp.MustCompile(`^linux-image-(` + regexp.QuoteMeta(release) + `\.[0-9][0-9.+a-z~-]*)-cloud-` + arch + `$`)
+	var newest []int
+	for line := range strings.Lines(lines) {
+		found, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		match := form.FindStringSubmatch(found)
+		if match == nil {
+			continue
+		}
+		if v := numbers(match[1]); slices.Compare(v, newest) > 0 {
+			name, newest = found, v
+		}
+	}
+	return name, name != ""
+}
+
+// numbers are those of a version, in order: of 6.12.117+deb12 6, 12, 117, 12.
+func numbers(version string) []int {
+	var out []int
+	for _, digits := range strings.FieldsFunc(version, func(r rune) bool { return r < '0' || r > '9' }) {
+		n, err := strconv.Atoi(digits)
+		out = append(out, n)
+		if err != nil {
+			return nil // a number beyond all versions: not one
+		}
+	}
+	return out
+}

@@ -1,0 +1,50 @@
+package guest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// ConfigPath is the file in the initramfs that tells the init what to do.
+const ConfigPath = "/perfdoctor-guest.json"
+
+// Marker is a word for the kernel's command line. The kernel hands name=value words that it does not know to init's
+// environment (Documentation/admin-guide/kernel-parameters.rst).
+const Marker = markerName + "=1"
+
+const markerName = "PERFDOCTOR_GUEST"
+
+// Config is what the init does.
+type Config struct {
+	Results string   `json:"results"` // the device for the frames, such as /dev/ttyS1
+	Modules []string `json:"modules"` // files, in the order of loading
+	Sysctls []string `json:"sysctls"` // name=value, set in this order after the modules
+	Command string   `json:"command"`
+	Args    []string `json:"args"` // without the command itself
+	Env     []string `json:"env"`
+	Dir     string   `json:"dir"`     // the command's working directory
+	Outputs []string `json:"outputs"` // files and folders to send after the command; what is not there is left out
+}
+
+// IsInit tells a guest from every other place where perfdoctor may be process 1, such as a container: the word on the
+// kernel's command line, and the file that only package vm makes.
+func IsInit() bool {
+	if os.Getpid() != 1 || os.Getenv(markerName) != "1" {
+		return false
+	}
+	_, err := os.Stat(ConfigPath)
+	return err == nil
+}
+
+func readConfig(path string) (Config, error) {
+	var c Config
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
