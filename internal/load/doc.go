@@ -1,0 +1,32 @@
+// Package load makes requests, and says how long they took and how they failed: the load of scenarios and tests.
+//
+// A [Plan] says which requests; [Run] makes them with sockets from a [Dialer], so that they can lie in another network
+// namespace, and returns a [Result]. [Listen] makes a server to talk to, from a [ServerPlan]. Plans are data, for a
+// scenario's file and for a child process.
+//
+// # Time is counted from when a request was due
+//
+// A plan with a rate is an open loop: requests become due by the clock, whether or not earlier ones were answered, and
+// the latency of each runs from that moment. A server that stops for 300 ms then shows in the requests that fell due
+// meanwhile. A plan without a rate is a closed loop: a connection's next request waits for its last answer, so the same
+// stop is seen by one request per connection and lost in the percentiles (coordinated omission). [Result.Unfinished]
+// says how many requests never got an answer: the latencies of the others are too good by these.
+//
+// # What the libraries do, and do not
+//
+// The histograms are those of github.com/HdrHistogram/hdrhistogram-go: exact to three digits, to be merged, and
+// exported in the format that HdrHistogram's tools for other languages read. Neither github.com/tsenart/vegeta/v12
+// v12.12.0 nor fortio.org/fortio v1.75.3 can make the requests:
+//   - both hand out errors as text (Result.Error of vegeta's lib/results.go), not as errno and not by second;
+//   - vegeta binds every socket to 0.0.0.0:0 (NewAttacker in lib/attack.go, seen with strace), and so takes its port
+//     in bind() from one pool for all destinations: the very fault that a scenario is to show or not to show. Neither
+//     sets IP_BIND_ADDRESS_NO_PORT;
+//   - with either, the order in which two sides close is net/http's, and a reset cannot be asked for;
+//   - vegeta counts the latency from when a worker takes the request (hit in lib/attack.go) and not from when it was
+//     due; fortio's periodic.Run from the call, and it reports only how many calls were late;
+//   - vegeta speaks HTTP only; fortio has a TCP echo, but its sockets are made where the process is;
+//   - net/http costs about three times the CPU time per request of what is needed (see the benchmarks), which on a
+//     small machine is the server's;
+//   - both bring eight modules or more (fortio a web server and a scripting language) for the pacing alone, which is
+//     the easy part.
+package load
