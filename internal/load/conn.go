@@ -212,8 +212,7 @@ func (w *worker) finish() (ok bool) {
 	case w.run.plan.Close == ClientResets:
 		err = reset(w.file)
 	case w.tls != nil:
-		_ = w.arm()
-		err = w.tls.CloseWrite() // close_notify; whoever closes second sends none, as it would be answered by RST
+		err = errors.Join(w.arm(), sayGoodbye(w.file, w.tls))
 	}
 	w.drop()
 	if err != nil && w.end.Err() == nil {

@@ -277,7 +277,8 @@ func (s *Server) serve(ctx context.Context, conn *os.File) error {
 	if s.tls == nil {
 		return s.talk(ctx, conn)
 	}
-	if err := noDelay(conn); err != nil {
+	// Else the first answer waits for the session tickets to be acknowledged.
+	if err := setOption(conn, unix.TCP_NODELAY); err != nil {
 		return err
 	}
 	secure := tls.Server(stream{conn}, s.tls)
@@ -290,20 +291,7 @@ func (s *Server) serve(ctx context.Context, conn *os.File) error {
 	if err := s.talk(ctx, secure); err != nil {
 		return err
 	}
-	return secure.CloseWrite() // the server closes first
-}
-
-// noDelay keeps the first answer from waiting for the session tickets to be acknowledged.
-func noDelay(conn *os.File) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var result error
-	err = raw.Control(func(fd uintptr) {
-		result = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	})
-	return errors.Join(err, result)
+	return sayGoodbye(conn, secure) // the server closes first
 }
 
 // talk answers requests, and returns nil when it is the server's turn to close.

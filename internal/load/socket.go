@@ -115,6 +115,28 @@ func reset(file *os.File) error {
 	return errors.Join(err, result)
 }
 
+// setOption turns a TCP option on.
+func setOption(file *os.File, option int) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	err = raw.Control(func(fd uintptr) {
+		result = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, option, 1)
+	})
+	return errors.Join(err, result)
+}
+
+// sayGoodbye sends close_notify with the FIN of the close that is to follow, in one segment (TCP_CORK, tcp(7)): a peer that
+// got it alone would close at once and could be the first. Whoever closes second sends none, as RST would answer it.
+func sayGoodbye(file *os.File, conn *tls.Conn) error {
+	if err := setOption(file, unix.TCP_CORK); err != nil {
+		return err
+	}
+	return conn.CloseWrite()
+}
+
 // listen makes a listening socket, and says its address with the port the kernel chose.
 func listen(dialer Dialer, addr netip.AddrPort, backlog int) (*os.File, netip.AddrPort, error) {
 	sa, family := sockaddr(addr)

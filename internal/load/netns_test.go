@@ -1,0 +1,213 @@
+package load_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/load"
+)
+
+const serverAddr = "10.90.0.2:9000"
+
+// pair is a client with the given local ports and a server, joined by a veth pair, 10.90.0.1 and 10.90.0.2.
+func pair(t *testing.T, ports string) (client, server *lab.Host) {
+	t.Helper()
+	l := lab.ForTest(t)
+	client, err := l.Host("client")
+	must(t, err)
+	server, err = l.Host("server")
+	must(t, err)
+	_, _, err = l.Link(client, server, "10.90.0.1/24", "10.90.0.2/24")
+	must(t, err)
+	must(t, client.Sysctl("net.ipv4.ip_local_port_range", ports))
+	must(t, client.Sysctl("net.ipv4.tcp_tw_reuse", "0"))
+	// When the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
+	must(t, client.Sysctl("net.ipv4.tcp_rfc1337", "1"))
+	return client, server
+}
+
+const (
+	ports50  = "40000 40049"
+	portsAll = "20000 60000"
+)
+
+func TestErrno(t *testing.T) {
+	tests := []struct {
+		name     string
+		plan     load.Plan
+		requests uint64
+		want     map[string]uint64
+	}{
+		{"refused", load.Plan{Target: "10.90.0.2:9001", Protocol: load.Connect, Count: 5}, 0, map[string]uint64{"ECONNREFUSED": 5}},
+		{
+			"ports used up", load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 70, Connections: 4},
+			50, map[string]uint64{"EADDRNOTAVAIL": 20},
+		},
+		{
+			"bound", load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1"},
+			50, map[string]uint64{"EADDRINUSE": 10},
+		},
+		{
+			"bound without port",
+			load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1", BindNoPort: true},
+			50, map[string]uint64{"EADDRNOTAVAIL": 10},
+		},
+		{
+			"resets use up none",
+			load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 70, Close: load.ClientResets},
+			70, nil,
+		},
+		{
+			"no answer to SYN", load.Plan{Target: "10.90.0.2:9002", Protocol: load.Connect, Count: 3, Connections: 3, Timeout: 300 * time.Millisecond},
+			0, map[string]uint64{"ETIMEDOUT": 3},
+		},
+		{"no such source", load.Plan{Target: serverAddr, Count: 2, BindIP: "10.90.0.7"}, 0, map[string]uint64{"EADDRNOTAVAIL": 2}},
+		{"no route", load.Plan{Target: "10.99.0.1:80", Count: 2}, 0, map[string]uint64{"ENETUNREACH": 2}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			client, server := pair(t, ports50)
+			must(t, server.DropSYN(9002))
+			serve(t, load.ServerPlan{Listen: serverAddr, Protocol: load.TCP}, server.Socket)
+			got := run(t, test.plan, client.Socket)
+			if diff := cmp.Diff(test.want, got.Errors); diff != "" || got.Requests != test.requests || got.Conns != test.requests {
+				t.Errorf("%d requests, %d connections, want %d; errors (-want +got):\n%s", got.Requests, got.Conns, test.requests, diff)
+			}
+		})
+	}
+}
+
+// timeWaits counts a host's TIME_WAIT sockets, state 06 in /proc/net/tcp.
+func timeWaits(t *testing.T, h *lab.Host) int {
+	t.Helper()
+	n := 0
+	must(t, h.Do(func() error {
+		data, err := os.ReadFile("/proc/thread-self/net/tcp")
+		for line := range bytes.Lines(data) {
+			if field := bytes.Fields(line); string(field[3]) == "06" {
+				n++
+			}
+		}
+		return err
+	}))
+	return n
+}
+
+// TestWhoClosesFirst: TIME_WAIT is where the plan says, whatever is spoken.
+func TestWhoClosesFirst(t *testing.T) {
+	const count = 40
+	spoken := map[string]struct {
+		server load.ServerPlan
+		plan   load.Plan
+	}{
+		"tcp":  {load.ServerPlan{Protocol: load.TCP}, load.Plan{Protocol: load.TCP}},
+		"http": {},
+		"tls":  {load.ServerPlan{TLS: load.ECDSAKey}, load.Plan{TLS: load.FullTLS}},
+	}
+	closers := map[load.Closer]struct{ client, server int }{
+		load.ClientCloses: {count, 0}, load.ServerCloses: {0, count}, load.ClientResets: {0, 0},
+	}
+	for name, pairOf := range spoken {
+		for closer, want := range closers {
+			t.Run(name+" "+string(closer), func(t *testing.T) {
+				client, server := pair(t, portsAll)
+				pairOf.server.Listen = serverAddr
+				pairOf.plan.Target, pairOf.plan.Count, pairOf.plan.RequestsPerConn, pairOf.plan.Close = serverAddr, count, 1, closer
+				if closer == load.ServerCloses && pairOf.plan.Protocol == load.TCP {
+					pairOf.server.RequestsPerConn = 1
+				}
+				serve(t, pairOf.server, server.Socket)
+				got := run(t, pairOf.plan, client.Socket)
+				if got.Requests != count || got.ErrorCount() != 0 {
+					t.Errorf("got %+v", got)
+				}
+				c, s := timeWaits(t, client), timeWaits(t, server)
+				for deadline := time.Now().Add(2 * time.Second); c+s < want.client+want.server && time.Now().Before(deadline); {
+					time.Sleep(time.Millisecond) // the last connection's second side may close after the load has ended
+					c, s = timeWaits(t, client), timeWaits(t, server)
+				}
+				if c != want.client || s != want.server {
+					t.Errorf("TIME_WAIT: client %d, server %d; want %d, %d", c, s, want.client, want.server)
+				}
+			})
+		}
+	}
+}
+
+// lockedBuffer is written by the goroutine that listens to a child.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestChild: the same plan in a process of its own, in the host.
+func TestChild(t *testing.T) {
+	client, server := pair(t, ports50)
+	answering, err := server.StartChild(nil, lab.ChildOptions{
+		Mode: lab.ModeAnswer, Answer: &load.ServerPlan{Listen: serverAddr, Protocol: load.TCP},
+	})
+	must(t, err)
+	var live lockedBuffer
+	child, err := client.StartChild(nil, lab.ChildOptions{Mode: lab.ModeLoad, Load: &load.Plan{
+		Target: serverAddr, Protocol: load.TCP, Rate: 50, Duration: 1200 * time.Millisecond, RequestsPerConn: 1, Live: &live,
+	}})
+	must(t, err)
+	stats, err := child.Wait()
+	must(t, err)
+	if !stats.Done || stats.Load == nil {
+		t.Fatalf("no result in the last report: %+v", stats)
+	}
+	got := *stats.Load
+	checkSums(t, got)
+	want := map[string]uint64{"EADDRNOTAVAIL": 10}
+	if diff := cmp.Diff(want, got.Errors); diff != "" || got.Requests != 50 {
+		t.Errorf("%d requests, errors (-want +got):\n%s", got.Requests, diff)
+	}
+	if diff := cmp.Diff(want, stats.Errors); diff != "" || stats.Units != 50 || stats.Conns != 50 || stats.Latency.P99 != got.Latency.Quantile(0.99) {
+		t.Errorf("stats %+v do not agree with the result; errors (-want +got):\n%s", stats, diff)
+	}
+	if text := live.String(); !strings.HasPrefix(text, "1s: ") || strings.Count(text, "\n") != 1 {
+		t.Errorf("live lines %q", text)
+	}
+	s, err := answering.Stop()
+	must(t, err)
+	if s.Units != 50 || s.Conns != 50 || s.Addr != serverAddr {
+		t.Errorf("server %+v, want 50 requests", s)
+	}
+}
+
+// TestChildRefusesBadPlan: the plan's mistakes are in the error, not in an empty result.
+func TestChildRefusesBadPlan(t *testing.T) {
+	client, _ := pair(t, ports50)
+	for _, test := range []struct {
+		options lab.ChildOptions
+		want    string
+	}{
+		{lab.ChildOptions{Mode: lab.ModeLoad}, "no plan"},
+		{lab.ChildOptions{Mode: lab.ModeLoad, Load: &load.Plan{Target: serverAddr}}, "no end"},
+		{lab.ChildOptions{Mode: lab.ModeAnswer, Answer: &load.ServerPlan{Listen: "x"}}, "want ip:port"},
+	} {
+		if _, err := client.StartChild(nil, test.options); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("error %v, want %q", err, test.want)
+		}
+	}
+}
