@@ -114,8 +114,9 @@ func TestWhoClosesFirst(t *testing.T) {
 	closers := map[load.Closer]struct{ client, server int }{
 		load.ClientCloses: {count, 0}, load.ServerCloses: {0, count}, load.ClientResets: {0, 0},
 	}
-	for name, pairOf := range spoken {
+	for name, protocol := range spoken {
 		for closer, want := range closers {
+			pairOf := protocol
 			t.Run(name+" "+string(closer), func(t *testing.T) {
 				client, server := pair(t, portsAll)
 				pairOf.server.Listen = serverAddr

@@ -36,6 +36,12 @@ func must(t testing.TB, err error) {
 // serve runs a server until the test ends, or until the function it returns is called for what the server did.
 func serve(t testing.TB, p load.ServerPlan, d load.Dialer) (addr string, stop func() load.ServerStats) {
 	t.Helper()
+	s, stop := start(t, p, d)
+	return s.Addr().String(), stop
+}
+
+func start(t testing.TB, p load.ServerPlan, d load.Dialer) (s *load.Server, stop func() load.ServerStats) {
+	t.Helper()
 	if p.Listen == "" {
 		p.Listen = "127.0.0.1:0"
 	}
@@ -54,7 +60,7 @@ func serve(t testing.TB, p load.ServerPlan, d load.Dialer) (addr string, stop fu
 		return stats
 	}
 	t.Cleanup(func() { stop() })
-	return s.Addr().String(), stop
+	return s, stop
 }
 
 func run(t testing.TB, p load.Plan, d load.Dialer) load.Result {
@@ -90,19 +96,22 @@ func checkSums(t testing.TB, r load.Result) {
 // TestExactCounts: no request, connection or byte more or less, in each way to use connections.
 func TestExactCounts(t *testing.T) {
 	const count = 120
+	// A server slow enough that each of several workers gets its turn.
+	turns := load.ServerPlan{ServiceTime: time.Millisecond}
+	tcpTurns := load.ServerPlan{ServiceTime: time.Millisecond, Protocol: load.TCP}
 	tests := []struct {
 		name   string
 		server load.ServerPlan
 		plan   load.Plan
 		conns  uint64
 	}{
-		{"http kept", load.ServerPlan{}, load.Plan{Connections: 3}, 3},
+		{"http kept", turns, load.Plan{Connections: 3}, 3},
 		{"http short", load.ServerPlan{}, load.Plan{Connections: 3, RequestsPerConn: 1}, count},
 		{"http 5 each", load.ServerPlan{}, load.Plan{RequestsPerConn: 5}, count / 5},
 		{"http reset", load.ServerPlan{}, load.Plan{Connections: 2, RequestsPerConn: 1, Close: load.ClientResets}, count},
 		{"http server closes", load.ServerPlan{RequestsPerConn: 10}, load.Plan{}, count / 10},
 		{"http open loop", load.ServerPlan{}, load.Plan{Rate: 400, Connections: 4, RequestsPerConn: 1}, count},
-		{"tcp kept", load.ServerPlan{Protocol: load.TCP}, load.Plan{Protocol: load.TCP, Connections: 3}, 3},
+		{"tcp kept", tcpTurns, load.Plan{Protocol: load.TCP, Connections: 3}, 3},
 		{"tcp short", load.ServerPlan{Protocol: load.TCP}, load.Plan{Protocol: load.TCP, RequestsPerConn: 1}, count},
 		{
 			"tcp server closes", load.ServerPlan{Protocol: load.TCP, RequestsPerConn: 4},
@@ -117,8 +126,8 @@ func TestExactCounts(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			addr, stop := serve(t, test.server, nil)
-			test.plan.Target, test.plan.Count = addr, count
+			server, stop := start(t, test.server, nil)
+			test.plan.Target, test.plan.Count = server.Addr().String(), count
 			got := run(t, test.plan, nil)
 			if got.Requests != count || got.ErrorCount() != 0 || got.Unfinished != 0 || got.Retries != 0 {
 				t.Errorf("got %+v, want %d requests", got, count)
@@ -129,10 +138,21 @@ func TestExactCounts(t *testing.T) {
 			if want := count * requestBytes(test.plan); got.BytesSent != want {
 				t.Errorf("%d bytes sent, want %d", got.BytesSent, want)
 			}
+			awaitConns(t, server.Stats, got.Conns)
 			if s := stop(); s.Conns != got.Conns || test.plan.Protocol != load.Connect && s.Requests != count || len(s.Errors) > 0 {
 				t.Errorf("server %+v, client %d connections", s, got.Conns)
 			}
 		})
+	}
+}
+
+// awaitConns waits until the server has accepted n connections: a client can be done while they are in the queue.
+func awaitConns(t testing.TB, stats func() load.ServerStats, n uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); stats().Conns < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the server accepted %d connections, want %d", stats().Conns, n)
+		}
 	}
 }
 
