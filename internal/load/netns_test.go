@@ -45,7 +45,10 @@ func TestErrno(t *testing.T) {
 		requests uint64
 		want     map[string]uint64
 	}{
-		{"refused", load.Plan{Target: "10.90.0.2:9001", Protocol: load.Connect, Count: 5}, 0, map[string]uint64{"ECONNREFUSED": 5}},
+		{
+			"refused", load.Plan{Target: "10.90.0.2:9001", Protocol: load.Connect, Count: 5},
+			0, map[string]uint64{"ECONNREFUSED": 5},
+		},
 		{
 			"ports used up", load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 70, Connections: 4},
 			50, map[string]uint64{"EADDRNOTAVAIL": 20},
@@ -65,7 +68,10 @@ func TestErrno(t *testing.T) {
 			70, nil,
 		},
 		{
-			"no answer to SYN", load.Plan{Target: "10.90.0.2:9002", Protocol: load.Connect, Count: 3, Connections: 3, Timeout: 300 * time.Millisecond},
+			"no answer to SYN",
+			load.Plan{
+				Target: "10.90.0.2:9002", Protocol: load.Connect, Count: 3, Connections: 3, Timeout: 300 * time.Millisecond,
+			},
 			0, map[string]uint64{"ETIMEDOUT": 3},
 		},
 		{"no such source", load.Plan{Target: serverAddr, Count: 2, BindIP: "10.90.0.7"}, 0, map[string]uint64{"EADDRNOTAVAIL": 2}},
@@ -183,8 +189,11 @@ func TestChild(t *testing.T) {
 	if diff := cmp.Diff(want, got.Errors); diff != "" || got.Requests != 50 {
 		t.Errorf("%d requests, errors (-want +got):\n%s", got.Requests, diff)
 	}
-	if diff := cmp.Diff(want, stats.Errors); diff != "" || stats.Units != 50 || stats.Conns != 50 || stats.Latency.P99 != got.Latency.Quantile(0.99) {
-		t.Errorf("stats %+v do not agree with the result; errors (-want +got):\n%s", stats, diff)
+	if diff := cmp.Diff(want, stats.Errors); diff != "" {
+		t.Errorf("errors in the last report (-want +got):\n%s", diff)
+	}
+	if stats.Units != 50 || stats.Conns != 50 || stats.Latency.P99 != got.Latency.Quantile(0.99) {
+		t.Errorf("the last report %+v does not agree with the result %v", stats, got)
 	}
 	if text := live.String(); !strings.HasPrefix(text, "1s: ") || strings.Count(text, "\n") != 1 {
 		t.Errorf("live lines %q", text)
@@ -210,5 +219,32 @@ func TestChildRefusesBadPlan(t *testing.T) {
 		if _, err := client.StartChild(nil, test.options); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want %q", err, test.want)
 		}
+	}
+}
+
+// TestChildStops: stopped by wish, the result covers the time until then.
+func TestChildStops(t *testing.T) {
+	client, server := pair(t, portsAll)
+	serve(t, load.ServerPlan{Listen: serverAddr}, server.Socket)
+	child, err := client.StartChild(nil, lab.ChildOptions{Mode: lab.ModeLoad, Load: &load.Plan{
+		Target: serverAddr, Duration: time.Minute, Connections: 2,
+	}})
+	must(t, err)
+	for deadline := time.Now().Add(10 * time.Second); child.Stats().Units == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	stats, err := child.Stop()
+	must(t, err)
+	if stats.Load == nil || stats.Load.Requests == 0 || stats.Load.Elapsed > 30*time.Second || len(stats.Errors) != 0 {
+		t.Errorf("got %+v, want a result without errors", stats)
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	host, _ := pair(t, portsAll)
+	serve(t, load.ServerPlan{Listen: "[::1]:9000"}, host.Socket)
+	got := run(t, load.Plan{Target: "[::1]:9000", Count: 5, RequestsPerConn: 1, BindIP: "::1", BindNoPort: true}, host.Socket)
+	if got.Requests != 5 || got.ErrorCount() != 0 {
+		t.Errorf("got %v, want 5 requests", got)
 	}
 }

@@ -95,10 +95,12 @@ type Plan struct {
 	BindIP     string `json:"bind_ip,omitempty" yaml:"bind_ip,omitempty"`
 	BindNoPort bool   `json:"bind_no_port,omitempty" yaml:"bind_no_port,omitempty"`
 
-	Path          string `json:"path,omitempty" yaml:"path,omitempty"`                     // HTTP; "": /
-	Host          string `json:"host,omitempty" yaml:"host,omitempty"`                     // HTTP header and TLS name; "": the target's
-	RequestBytes  int    `json:"request_bytes,omitempty" yaml:"request_bytes,omitempty"`   // TCP; 0: 64
-	ResponseBytes int    `json:"response_bytes,omitempty" yaml:"response_bytes,omitempty"` // TCP; 0: an echo
+	// Path and Host are of HTTP; Host is also the name for TLS. "": / and the target.
+	Path string `json:"path,omitempty" yaml:"path,omitempty"`
+	Host string `json:"host,omitempty" yaml:"host,omitempty"`
+	// RequestBytes and ResponseBytes are of TCP; 0: 64, and as many as the request's.
+	RequestBytes  int `json:"request_bytes,omitempty" yaml:"request_bytes,omitempty"`
+	ResponseBytes int `json:"response_bytes,omitempty" yaml:"response_bytes,omitempty"`
 
 	// Live gets a line each second, see [Second.String].
 	Live io.Writer `json:"-" yaml:"-"`
@@ -186,9 +188,9 @@ func (p Plan) checkSteps() error {
 		errs = append(errs, errors.New("duration: the steps say how long"))
 	}
 	for i, step := range p.Steps {
-		if step.For <= 0 || !(step.Rate >= 0 && step.Rate <= MaxRate) { // a NaN is within no bounds
-			errs = append(errs, fmt.Errorf("step %d: rate %v for %v: want 0 to %d a second, for some time",
-				i+1, step.Rate, step.For, MaxRate))
+		if step.For <= 0 || step.For > MaxDuration || !(step.Rate >= 0 && step.Rate <= MaxRate) { // a NaN is within no bounds
+			errs = append(errs, fmt.Errorf("step %d: rate %v for %v: want 0 to %d a second, for at most %v",
+				i+1, step.Rate, step.For, MaxRate, MaxDuration))
 		}
 	}
 	if !(p.Rate >= 0 && p.Rate <= MaxRate) {
@@ -202,13 +204,13 @@ func (p Plan) checkSteps() error {
 
 func (p Plan) checkNumbers() error {
 	return errors.Join(
-		within("duration", p.Duration+p.stepTime(), 0, MaxDuration),
-		within("timeout", p.Timeout, 0, MaxDuration),
-		within("count", p.Count, 0, MaxCount),
-		within("connections", p.Connections, 0, MaxConnections),
-		within("requests_per_conn", p.RequestsPerConn, 0, MaxCount),
-		within("request_bytes", p.RequestBytes, 0, MaxBytes),
-		within("response_bytes", p.ResponseBytes, 0, MaxBytes),
+		upTo("duration", p.Duration+p.stepTime(), MaxDuration),
+		upTo("timeout", p.Timeout, MaxDuration),
+		upTo("count", p.Count, MaxCount),
+		upTo("connections", p.Connections, MaxConnections),
+		upTo("requests_per_conn", p.RequestsPerConn, MaxCount),
+		upTo("request_bytes", p.RequestBytes, MaxBytes),
+		upTo("response_bytes", p.ResponseBytes, MaxBytes),
 	)
 }
 
@@ -219,11 +221,13 @@ func oneOf[T ~string](name string, value T, known ...T) error {
 	return fmt.Errorf("%s %q: want one of %q", name, value, known)
 }
 
-func within[T cmp.Ordered](name string, value, low, high T) error {
-	if value >= low && value <= high {
+// upTo wants a value from zero to high.
+func upTo[T cmp.Ordered](name string, value, high T) error {
+	var zero T
+	if value >= zero && value <= high {
 		return nil
 	}
-	return fmt.Errorf("%s %v: want %v to %v", name, value, low, high)
+	return fmt.Errorf("%s %v: want %v to %v", name, value, zero, high)
 }
 
 // schedule says when the requests of an open loop are due.

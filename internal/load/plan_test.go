@@ -29,7 +29,11 @@ func TestPlanCheck(t *testing.T) {
 		{"rate cap", Plan{Target: "127.0.0.1:80", Count: 1, Rate: 2 * MaxRate}, "rate 2e+06"},
 		{"step", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, time.Second}, {-1, time.Second}}}, "step 2: rate -1"},
 		{"step without time", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, 0}}}, "step 1"},
-		{"steps too long", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, time.Hour}}}, "duration 1h0m0s"},
+		{"step too long", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, time.Hour}}}, "step 1: rate 1 for 1h0m0s"},
+		{
+			"steps too long", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, MaxDuration}, {1, time.Second}}},
+			"duration 10m1s: want 0s to 10m0s",
+		},
 		{"duration cap", Plan{Target: "127.0.0.1:80", Duration: time.Hour}, "duration 1h0m0s: want 0s to 10m0s"},
 		{"negative", Plan{Target: "127.0.0.1:80", Count: 1, Connections: -1}, "connections -1"},
 		{"no bind", Plan{Target: "127.0.0.1:80", Count: 1, BindNoPort: true}, "bind_no_port"},

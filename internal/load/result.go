@@ -102,6 +102,33 @@ func (s Second) String() string {
 	return b.String()
 }
 
+// String is a line for people:
+//
+//	510 requests in 2.6s: 196 TPS, p50 1ms p90 2ms p99 3ms p99.9 9ms max 9ms; 4 connections; 11µs CPU each; 30 EOF
+func (r Result) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d requests in %v: %.0f TPS", r.Requests, short(r.Elapsed), r.TPS())
+	if r.Requests > 0 {
+		fmt.Fprintf(&b, ", %v", r.Latency)
+	}
+	fmt.Fprintf(&b, "; %d connections", r.Conns)
+	for _, part := range []struct {
+		n    uint64
+		name string
+	}{{r.Resumed, "resumed"}, {r.Retries, "sent again"}, {r.Unfinished, "unfinished"}} {
+		if part.n > 0 {
+			fmt.Fprintf(&b, ", %d %s", part.n, part.name)
+		}
+	}
+	if r.Requests > 0 {
+		fmt.Fprintf(&b, "; %v CPU each", short(r.CPUPerRequest()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
+		fmt.Fprintf(&b, "; %d %s", r.Errors[name], name)
+	}
+	return b.String()
+}
+
 // Merge adds another load that ran at the same time, as when several processes share one. A second's quantiles become the
 // larger ones: the P99 of both together is not above that. CPU times add up, so the two must be of different processes.
 func (r *Result) Merge(other Result) {

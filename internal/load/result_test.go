@@ -31,7 +31,9 @@ func TestHistogram(t *testing.T) {
 			even.record(d)
 		}
 	}
-	for q, want := range map[float64]time.Duration{0.5: 5 * time.Second, 0.99: 9900 * time.Millisecond, 0.999: 9990 * time.Millisecond} {
+	for q, want := range map[float64]time.Duration{
+		0.5: 5 * time.Second, 0.99: 9900 * time.Millisecond, 0.999: 9990 * time.Millisecond,
+	} {
 		if got := all.Quantile(q); !near(got, want) {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
@@ -112,8 +114,9 @@ func TestLiveLine(t *testing.T) {
 	}{
 		{
 			Second{
-				At: 3 * time.Second, For: time.Second, Requests: 9876, Conns: 12, Errors: map[string]uint64{"EADDRNOTAVAIL": 30, "EOF": 1},
-				P50: 1234567, P99: 3456789, Max: 9876543,
+				At: 3 * time.Second, For: time.Second, Requests: 9876, Conns: 12,
+				Errors: map[string]uint64{"EADDRNOTAVAIL": 30, "EOF": 1},
+				P50:    1234567, P99: 3456789, Max: 9876543,
 			},
 			"3s: 9876 TPS, p50 1.23ms, p99 3.46ms, max 9.88ms, 12 connections, 30 EADDRNOTAVAIL, 1 EOF",
 		},
@@ -125,6 +128,24 @@ func TestLiveLine(t *testing.T) {
 		if got := test.second.String(); got != test.want {
 			t.Errorf("got  %s\nwant %s", got, test.want)
 		}
+	}
+}
+
+func TestResultLine(t *testing.T) {
+	r := Result{
+		Elapsed: 2500 * time.Millisecond, Requests: 2, Conns: 4, Retries: 1, CPUUser: 22 * time.Microsecond,
+		Errors: map[string]uint64{"EOF": 3},
+	}
+	r.Latency.record(time.Millisecond)
+	r.Latency.record(3 * time.Millisecond)
+	want := "2 requests in 2.5s: 1 TPS, p50 1ms p90 3ms p99 3ms p99.9 3ms max 3ms; 4 connections, 1 sent again; " +
+		"11µs CPU each; 3 EOF"
+	if got := r.String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := (Result{Elapsed: time.Second, Errors: map[string]uint64{"EADDRNOTAVAIL": 7}}).String(); got !=
+		"0 requests in 1s: 0 TPS; 0 connections; 7 EADDRNOTAVAIL" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -29,12 +29,11 @@ func Run(ctx context.Context, p Plan, d Dialer) (Result, error) {
 type Runner struct {
 	plan     Plan
 	dialer   Dialer
-	target   unix.Sockaddr
-	family   int
-	source   unix.Sockaddr // nil: not bound
-	tls      *tls.Config   // nil: plain
-	text     []byte        // a request
-	lastText []byte        // HTTP: one that asks the server to close
+	target   netip.AddrPort
+	source   netip.Addr  // invalid: not bound
+	tls      *tls.Config // nil: plain
+	text     []byte      // a request
+	lastText []byte      // HTTP: one that asks the server to close
 	rec      *recorder
 	taken    atomic.Uint64 // requests begun, of a closed loop
 }
@@ -45,18 +44,14 @@ func New(p Plan, d Dialer) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	target, err := netip.ParseAddrPort(p.Target)
-	if err != nil {
+	r := &Runner{plan: p, dialer: d}
+	if r.target, err = netip.ParseAddrPort(p.Target); err != nil {
 		return nil, fmt.Errorf("load plan: target: %w", err)
 	}
-	r := &Runner{plan: p, dialer: d}
-	r.target, r.family = sockaddr(target)
 	if p.BindIP != "" {
-		source, err := netip.ParseAddr(p.BindIP)
-		if err != nil {
+		if r.source, err = netip.ParseAddr(p.BindIP); err != nil {
 			return nil, fmt.Errorf("load plan: bind_ip: %w", err)
 		}
-		r.source, _ = sockaddr(netip.AddrPortFrom(source, 0))
 	}
 	if p.TLS != NoTLS {
 		r.tls = tlsClient(hostOnly(p.Host), p.TLS)

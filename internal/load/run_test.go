@@ -139,7 +139,11 @@ func TestExactCounts(t *testing.T) {
 				t.Errorf("%d bytes sent, want %d", got.BytesSent, want)
 			}
 			awaitConns(t, server.Stats, got.Conns)
-			if s := stop(); s.Conns != got.Conns || test.plan.Protocol != load.Connect && s.Requests != count || len(s.Errors) > 0 {
+			answered := uint64(count)
+			if test.plan.Protocol == load.Connect {
+				answered = 0
+			}
+			if s := stop(); s.Conns != got.Conns || s.Requests != answered || len(s.Errors) > 0 {
 				t.Errorf("server %+v, client %d connections", s, got.Conns)
 			}
 		})
@@ -167,27 +171,30 @@ func requestBytes(p load.Plan) uint64 {
 	}
 }
 
-// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 20 % fall due meanwhile,
-// and the wait of the first 1 % of all is 285 ms or more. A closed loop asks one thing in that time.
+// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 30 % fall due meanwhile, and
+// the wait of the first 1 % of all is 290 ms or more, that of the first 10 % 200 ms. A closed loop asks one thing in that
+// time. With 2 connections most of the waiting is for a free one, with 100 for the answer.
 func TestCoordinatedOmission(t *testing.T) {
-	stall := load.ServerPlan{Stall: load.Stall{After: 500 * time.Millisecond, For: 300 * time.Millisecond}}
-	plan := load.Plan{Duration: 1500 * time.Millisecond, Connections: 1}
+	const ms = time.Millisecond
+	stall := load.ServerPlan{Stall: load.Stall{After: 300 * ms, For: 300 * ms}}
+	plan := load.Plan{Duration: 1000 * ms, Connections: 1}
 
 	plan.Target, _ = serve(t, stall, nil)
 	closed := run(t, plan, nil)
-	if p99, most := closed.Latency.Quantile(0.99), closed.Latency.Max(); p99 > 150*time.Millisecond || most < 250*time.Millisecond {
-		t.Errorf("closed loop: %v: want the stop in the maximum only", closed.Latency)
+	t.Logf("closed loop: %v", closed)
+	if closed.Latency.Quantile(0.99) > 150*ms || closed.Latency.Max() < 250*ms {
+		t.Error("closed loop: want the stop in the maximum only")
 	}
 	for _, connections := range []int{2, 100} {
 		plan.Target, _ = serve(t, stall, nil)
 		plan.Rate, plan.Connections = 200, connections
 		open := run(t, plan, nil)
-		t.Logf("%d connections: closed %v, open %v", connections, closed.Latency, open.Latency)
-		if open.Requests != 300 || open.Unfinished != 0 {
-			t.Errorf("%d connections: open loop: %d requests, %d unfinished, want all 300", connections, open.Requests, open.Unfinished)
+		t.Logf("open loop, %d connections: %v", connections, open)
+		if open.Requests != 200 || open.Unfinished != 0 {
+			t.Errorf("%d connections: %d unfinished, want all 200 answered", connections, open.Unfinished)
 		}
-		if p99, p90 := open.Latency.Quantile(0.99), open.Latency.Quantile(0.9); p99 < 270*time.Millisecond || p90 < 130*time.Millisecond {
-			t.Errorf("%d connections: open loop: %v: want the stop in p99 and p90", connections, open.Latency)
+		if open.Latency.Quantile(0.99) < 270*ms || open.Latency.Quantile(0.9) < 170*ms {
+			t.Errorf("%d connections: want the stop in p99 and p90", connections)
 		}
 	}
 }
@@ -207,7 +214,7 @@ func TestUnfinished(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	addr, _ := serve(t, load.ServerPlan{ServiceTime: 5 * time.Second}, nil)
-	got := run(t, load.Plan{Target: addr, Count: 2, Connections: 2, Timeout: 100 * time.Millisecond, Duration: time.Second}, nil)
+	got := run(t, load.Plan{Target: addr, Count: 2, Connections: 2, Timeout: 100 * time.Millisecond}, nil)
 	if diff := gocmp.Diff(map[string]uint64{"ETIMEDOUT": 2}, got.Errors); diff != "" || got.Requests != 0 {
 		t.Errorf("%d requests, errors (-want +got):\n%s", got.Requests, diff)
 	}
@@ -218,8 +225,10 @@ func TestSteps(t *testing.T) {
 	addr, _ := serve(t, load.ServerPlan{}, nil)
 	var live bytes.Buffer
 	got := run(t, load.Plan{
-		Target: addr, Steps: []load.Step{{100, time.Second}, {400, time.Second}, {0, 500 * time.Millisecond}, {100, 100 * time.Millisecond}},
-		Live: &live,
+		Target: addr, Live: &live,
+		Steps: []load.Step{
+			{100, time.Second}, {400, time.Second}, {0, 500 * time.Millisecond}, {100, 100 * time.Millisecond},
+		},
 	}, nil)
 	if got.Requests != 510 || len(got.Seconds) != 3 {
 		t.Fatalf("got %+v, want 100 + 400 + 10 requests in three seconds", got)
@@ -288,15 +297,5 @@ func TestForeignServer(t *testing.T) {
 	got = run(t, plan, nil)
 	if got.Requests != 3 || got.Conns != 3 || got.Retries != 2 || got.ErrorCount() != 0 {
 		t.Errorf("got %+v, want 3 requests on 3 connections, 2 sent again", got)
-	}
-}
-
-// TestClockIsExact: requests begin when they are due, not a timer's tick later.
-func TestClockIsExact(t *testing.T) {
-	addr, _ := serve(t, load.ServerPlan{}, nil)
-	got := run(t, load.Plan{Target: addr, Rate: 300, Duration: time.Second, Connections: 4}, nil)
-	t.Logf("wait %v; latency %v", got.Wait, got.Latency)
-	if p50 := got.Wait.Quantile(0.5); p50 > 500*time.Microsecond { // the runtime's timers: up to 1 ms, 0.5 ms in the middle
-		t.Errorf("half of the requests begin %v late or more", p50)
 	}
 }

@@ -26,6 +26,7 @@ func (d Dialer) socket(family int) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
+// sockaddr makes a new one each time: the kernel's form is written into it when it is used.
 func sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 	if ip := addr.Addr().Unmap(); ip.Is4() {
 		return &unix.SockaddrInet4{Addr: ip.As4(), Port: int(addr.Port())}, unix.AF_INET
@@ -35,14 +36,15 @@ func sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 
 // prepare makes the client's socket and starts to connect it.
 func (r *Runner) prepare() (*os.File, error) {
-	fd, err := r.dialer.socket(r.family)
+	target, family := sockaddr(r.target)
+	fd, err := r.dialer.socket(family)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.configure(fd); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	if err := unix.Connect(fd, r.target); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err := unix.Connect(fd, target); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), "connection"), nil
@@ -56,7 +58,7 @@ func (r *Runner) configure(fd int) error {
 			return err
 		}
 	}
-	if r.source == nil {
+	if !r.source.IsValid() {
 		return nil
 	}
 	if r.plan.BindNoPort {
@@ -65,7 +67,8 @@ func (r *Runner) configure(fd int) error {
 			return err
 		}
 	}
-	return unix.Bind(fd, r.source)
+	source, _ := sockaddr(netip.AddrPortFrom(r.source, 0))
+	return unix.Bind(fd, source)
 }
 
 // awaitConnected waits until connect has ended, by the file's deadline.
@@ -204,7 +207,7 @@ func (stream) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 func tlsClient(name string, session Session) *tls.Config {
 	config := &tls.Config{
 		ServerName:             name,
-		InsecureSkipVerify:     true, //nolint:gosec // the peer is a scenario's server with a certificate of its own
+		InsecureSkipVerify:     true, // the peer is a scenario's server with a certificate of its own
 		SessionTicketsDisabled: session != ResumeTLS,
 	}
 	if session == ResumeTLS {
