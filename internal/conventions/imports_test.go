@@ -83,7 +83,8 @@ var table = []row{
 	},
 	{
 		pkg: "internal/lab", may: []string{"internal/testenv", "internal/load"},
-		why: "sick hosts and the load on them, for tests and the demo; it must not know what will be found, only whether a test may be skipped",
+		why: "sick hosts and the load on them, for tests and the demo; it must not know what will be found, " +
+			"only whether a test may be skipped",
 	},
 	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{

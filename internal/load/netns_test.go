@@ -59,7 +59,9 @@ func TestErrno(t *testing.T) {
 		},
 		{
 			"bound without port",
-			load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1", BindNoPort: true},
+			load.Plan{
+				Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1", BindNoPort: true,
+			},
 			50, map[string]uint64{"EADDRNOTAVAIL": 10},
 		},
 		{
@@ -83,8 +85,11 @@ func TestErrno(t *testing.T) {
 			must(t, server.DropSYN(9002))
 			serve(t, load.ServerPlan{Listen: serverAddr, Protocol: load.TCP}, server.Socket)
 			got := run(t, test.plan, client.Socket)
-			if diff := cmp.Diff(test.want, got.Errors); diff != "" || got.Requests != test.requests || got.Conns != test.requests {
-				t.Errorf("%d requests, %d connections, want %d; errors (-want +got):\n%s", got.Requests, got.Conns, test.requests, diff)
+			if got.Requests != test.requests || got.Conns != test.requests {
+				t.Errorf("%d requests, %d connections, want %d", got.Requests, got.Conns, test.requests)
+			}
+			if diff := cmp.Diff(test.want, got.Errors); diff != "" {
+				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -126,7 +131,8 @@ func TestWhoClosesFirst(t *testing.T) {
 			t.Run(name+" "+string(closer), func(t *testing.T) {
 				client, server := pair(t, portsAll)
 				pairOf.server.Listen = serverAddr
-				pairOf.plan.Target, pairOf.plan.Count, pairOf.plan.RequestsPerConn, pairOf.plan.Close = serverAddr, count, 1, closer
+				pairOf.plan.Target, pairOf.plan.Count = serverAddr, count
+				pairOf.plan.RequestsPerConn, pairOf.plan.Close = 1, closer
 				if closer == load.ServerCloses && pairOf.plan.Protocol == load.TCP {
 					pairOf.server.RequestsPerConn = 1
 				}

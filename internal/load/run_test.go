@@ -206,9 +206,9 @@ func TestUnfinished(t *testing.T) {
 	defer cancel()
 	got, err := load.Run(ctx, load.Plan{Target: addr, Rate: 100, Duration: time.Second, Connections: 5}, nil)
 	must(t, err)
-	// Those due at 0, 10, ... 300 ms, less what a late clock leaves out.
-	if got.Requests != 0 || got.ErrorCount() != 0 || got.Unfinished < 25 || got.Unfinished > 40 {
-		t.Errorf("got %+v, want about 30 unfinished requests", got)
+	due := uint64(got.Elapsed/(10*time.Millisecond)) + 1 // at 0, 10, ... ms
+	if got.Requests != 0 || got.ErrorCount() != 0 || got.Unfinished < 30 || got.Unfinished+2 < due || got.Unfinished > due {
+		t.Errorf("got %+v, want %d unfinished requests", got, due)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestSteps(t *testing.T) {
 		t.Fatalf("got %+v, want 100 + 400 + 10 requests in three seconds", got)
 	}
 	for i, want := range []float64{100, 400, 10} {
-		if n := float64(got.Seconds[i].Requests); math.Abs(n-want) > 0.1*want+5 { // answers fall over the edge of a second
+		if n := float64(got.Seconds[i].Requests); math.Abs(n-want) > 0.25*want+10 { // late answers fall over the edge of a second
 			t.Errorf("second %d: %v requests, want %v", i+1, n, want)
 		}
 	}
