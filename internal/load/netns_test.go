@@ -3,6 +3,7 @@ package load_test
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 const serverAddr = "10.90.0.2:9000"
@@ -111,6 +113,17 @@ func timeWaits(t *testing.T, h *lab.Host) int {
 	return n
 }
 
+// awaitTimeWaits counts them when there are n, or after some time: the last connection's second side may close after the
+// load has ended.
+func awaitTimeWaits(t *testing.T, h *lab.Host, n int) int {
+	t.Helper()
+	got := timeWaits(t, h)
+	for deadline := time.Now().Add(2 * time.Second); got < n && time.Now().Before(deadline); got = timeWaits(t, h) {
+		time.Sleep(time.Millisecond)
+	}
+	return got
+}
+
 // TestWhoClosesFirst: TIME_WAIT is where the plan says, whatever is spoken.
 func TestWhoClosesFirst(t *testing.T) {
 	const count = 40
@@ -141,11 +154,7 @@ func TestWhoClosesFirst(t *testing.T) {
 				if got.Requests != count || got.ErrorCount() != 0 {
 					t.Errorf("got %+v", got)
 				}
-				c, s := timeWaits(t, client), timeWaits(t, server)
-				for deadline := time.Now().Add(2 * time.Second); c+s < want.client+want.server && time.Now().Before(deadline); {
-					time.Sleep(time.Millisecond) // the last connection's second side may close after the load has ended
-					c, s = timeWaits(t, client), timeWaits(t, server)
-				}
+				c, s := awaitTimeWaits(t, client, want.client), awaitTimeWaits(t, server, want.server)
 				if c != want.client || s != want.server {
 					t.Errorf("TIME_WAIT: client %d, server %d; want %d, %d", c, s, want.client, want.server)
 				}
@@ -253,4 +262,67 @@ func TestIPv6(t *testing.T) {
 	if got.Requests != 5 || got.ErrorCount() != 0 {
 		t.Errorf("got %v, want 5 requests", got)
 	}
+}
+
+// nginxConf closes each tenth answer's connection, and has a file longer than its buffers.
+const nginxConf = `
+daemon off; master_process off; pid nginx.pid; error_log error.log;
+events {}
+http {
+  access_log off; keepalive_requests 10;
+  client_body_temp_path t; proxy_temp_path t; fastcgi_temp_path t; uwsgi_temp_path t; scgi_temp_path t;
+  server { listen 10.90.0.2:9000; location = /busy { return 503; } location / { root .; } }
+}
+`
+
+// TestNginx: counts and order of closing against a server of another make.
+func TestNginx(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.Tool("nginx"))
+	client, server := pair(t, portsAll)
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o755))
+	must(t, os.WriteFile(dir+"/nginx.conf", []byte(nginxConf), 0o644))
+	must(t, os.WriteFile(dir+"/page", make([]byte, 100_000), 0o644))
+	_, err := server.Start(exec.Command("nginx", "-p", dir, "-c", dir+"/nginx.conf", "-e", dir+"/error.log"))
+	must(t, err)
+	awaitListener(t, client)
+	tests := []struct {
+		name            string
+		plan            load.Plan
+		requests, conns uint64
+		want            map[string]uint64
+		closed          int // TIME_WAIT at the client: where nginx closes first, only the connection left at the end
+	}{
+		{"kept", load.Plan{Path: "/page", Count: 95}, 95, 10, nil, 1},
+		{"short", load.Plan{Path: "/page", Count: 50, RequestsPerConn: 1}, 50, 50, nil, 50},
+		{"server closes", load.Plan{Path: "/page", Count: 50, RequestsPerConn: 1, Close: load.ServerCloses}, 50, 50, nil, 0},
+		{"busy", load.Plan{Path: "/busy", Count: 20}, 0, 2, map[string]uint64{"HTTP 503": 20}, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := timeWaits(t, client)
+			test.plan.Target = serverAddr
+			got := run(t, test.plan, client.Socket)
+			if diff := cmp.Diff(test.want, got.Errors); diff != "" || got.Requests != test.requests || got.Conns != test.conns {
+				t.Errorf("%v; errors (-want +got):\n%s", got, diff)
+			}
+			if got.BytesReceived < test.requests*100_000 {
+				t.Errorf("%d bytes received", got.BytesReceived)
+			}
+			if closed := awaitTimeWaits(t, client, before+test.closed) - before; closed != test.closed {
+				t.Errorf("%d more TIME_WAIT at the client, want %d", closed, test.closed)
+			}
+		})
+	}
+}
+
+func awaitListener(t *testing.T, client *lab.Host) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		got := run(t, load.Plan{Target: serverAddr, Protocol: load.Connect, Count: 1, Close: load.ClientResets}, client.Socket)
+		if got.Requests == 1 {
+			return
+		}
+	}
+	t.Fatal("nginx does not listen")
 }
