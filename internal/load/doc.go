@@ -26,7 +26,7 @@
 //     due; fortio's periodic.Run from the call, and it reports only how many calls were late;
 //   - vegeta speaks HTTP only; fortio has a TCP echo, but its sockets are made where the process is;
 //   - a client made with net/http used three times wrk's CPU time per request on kept connections and twice on short
-//     ones (measured on Linux 6.18), this one 1.3 times both (BenchmarkAgainstWrk): on a small machine that time is the
+//     ones (measured on Linux 6.18), this one 1.2 to 1.3 times (BenchmarkAgainstWrk): on a small machine that time is the
 //     server's;
 //   - both bring eight modules or more (fortio a web server and a scripting language) for the pacing alone, which is
 //     the easy part.
