@@ -17,17 +17,17 @@
 // The histograms are those of github.com/HdrHistogram/hdrhistogram-go: exact to three digits, to be merged, and
 // exported in the format that HdrHistogram's tools for other languages read. Neither github.com/tsenart/vegeta/v12
 // v12.12.0 nor fortio.org/fortio v1.75.3 can make the requests:
-//   - both hand out errors as text (Result.Error of vegeta's lib/results.go), not as errno and not by second;
+//   - vegeta hands out errors as text (Result.Error in lib/results.go), fortio's HTTP client status codes and its TCP
+//     runner totals by text: not errno, and not by second;
 //   - vegeta binds every socket to 0.0.0.0:0 (NewAttacker in lib/attack.go, seen with strace), and so takes its port
-//     in bind() from one pool for all destinations: the very fault that a scenario is to show or not to show. Neither
-//     sets IP_BIND_ADDRESS_NO_PORT;
-//   - with either, the order in which two sides close is net/http's, and a reset cannot be asked for;
-//   - vegeta counts the latency from when a worker takes the request (hit in lib/attack.go) and not from when it was
-//     due; fortio's periodic.Run from the call, and it reports only how many calls were late;
+//     in bind() from one pool for all destinations: the very fault that a scenario is to show or not to show. fortio
+//     binds none, and neither sets IP_BIND_ADDRESS_NO_PORT;
+//   - with neither can one say which side closes first, nor ask for a reset;
+//   - vegeta counts the latency from when a worker takes the request (hit in lib/attack.go), fortio from the call (runOne
+//     in periodic/periodic.go, which keeps how late the calls were in a histogram apart): not from when it was due;
 //   - vegeta speaks HTTP only; fortio has a TCP echo, but its sockets are made where the process is;
-//   - a client made with net/http used three times wrk's CPU time per request on kept connections and twice on short
-//     ones (measured on Linux 6.18), this one 1.2 to 1.3 times (BenchmarkAgainstWrk): on a small machine that time is the
-//     server's;
-//   - both bring eight modules or more (fortio a web server and a scripting language) for the pacing alone, which is
-//     the easy part.
+//   - a client made with net/http, as vegeta's is, used three times wrk's CPU time per request on kept connections and
+//     twice on short ones (measured on Linux 6.18), this one 1.2 to 1.3 times (BenchmarkAgainstWrk): on a small machine
+//     that time is the server's;
+//   - what remains is the pacing, the easy part, for seven more modules with vegeta and a dozen with fortio.
 package load
