@@ -78,12 +78,13 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/collect", "internal/check"},
+		pkg: "internal/scenario", may: []string{"internal/collect", "internal/check", "internal/load"},
 		why: "a fault, and the findings expected of it",
 	},
 	{
-		pkg: "internal/lab", may: []string{"internal/testenv"},
-		why: "sick hosts for tests and the demo; it must not know what will be found, only whether a test may be skipped",
+		pkg: "internal/lab", may: []string{"internal/testenv", "internal/load"},
+		why: "sick hosts and the load on them, for tests and the demo; it must not know what will be found, " +
+			"only whether a test may be skipped",
 	},
 	{
 		pkg: "internal/vm", may: []string{"internal/vm/guest"},
@@ -91,12 +92,16 @@ var table = []row{
 	},
 	{pkg: "internal/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
+	{
+		pkg: "internal/load",
+		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",
+	},
 	{pkg: "internal/testenv", why: "what a test needs of its machine: leaf"},
 	{pkg: "internal/conventions", why: "these tests read source code only: leaf"},
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
-var forTests = []string{"internal/lab", "internal/testenv"}
+var forTests = []string{"internal/lab", "internal/load", "internal/testenv"}
 
 // hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
 var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}

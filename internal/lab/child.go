@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/load"
 )
 
 // childEnv holds a child's options as JSON.
@@ -30,6 +32,8 @@ const (
 	ModeOpenFDs   Mode = "openfds"   // FDs
 	ModeUDPFlood  Mode = "udpflood"  // Addr, Flood
 	ModeSleep     Mode = "sleep"     // nothing
+	ModeLoad      Mode = "load"      // Load
+	ModeAnswer    Mode = "answer"    // Answer
 )
 
 // ChildOptions say what a child process does; only the part that belongs to the mode counts.
@@ -43,17 +47,27 @@ type ChildOptions struct {
 	Spin     SpinOptions
 	FDs      FDOptions
 	Flood    FloodOptions
+	// Load's Result is in the last Stats; its Live line is written by the parent. Its duration bounds the child, Duration
+	// does not.
+	Load   *load.Plan
+	Answer *load.ServerPlan
 }
 
 // limit is the child's time. Client.Duration and Server.Duration are for loads within this process.
 func (o ChildOptions) limit() time.Duration {
 	fallback := defaultClientTime
-	if o.Mode == ModeServer || o.Mode == ModeSleep {
+	if o.Mode == ModeServer || o.Mode == ModeSleep || o.Mode == ModeAnswer {
 		fallback = defaultServerTime
+	}
+	if o.Mode == ModeLoad {
+		return maxDuration
 	}
 	inner := o.Client.Duration
 	if o.Mode == ModeServer {
 		inner = o.Server.Duration
+	}
+	if o.Mode == ModeAnswer && o.Answer != nil {
+		inner = o.Answer.Duration
 	}
 	if o.Duration == 0 {
 		o.Duration = inner
@@ -67,6 +81,7 @@ type Child struct {
 
 	stdin *os.File // closing it asks the child to end and report
 	errs  *tail
+	live  io.Writer // of a load.Plan, or nil
 
 	mu    sync.Mutex
 	stats Stats
@@ -96,6 +111,9 @@ func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
 		return nil, err
 	}
 	c := &Child{errs: &tail{}, heard: make(chan struct{}), ready: make(chan struct{})}
+	if o.Load != nil {
+		c.live = o.Load.Live
+	}
 	cmd := exec.Command(exe) //nolint:noctx // a child ends by its own time limit, by Stop, or with its parent
 	cmd.Args = []string{"pd-lab", string(o.Mode), o.Addr}
 	cmd.Env = append(os.Environ(), childEnv+"="+string(options))
@@ -153,8 +171,12 @@ func (c *Child) listen(reports *os.File) {
 			return // the end of the pipe; Wait says how the process ended
 		}
 		c.mu.Lock()
+		news := s.Live != "" && s.Live != c.stats.Live
 		c.stats = s
 		c.mu.Unlock()
+		if news && c.live != nil {
+			_, _ = io.WriteString(c.live, s.Live) // a reader that went away does not end the load
+		}
 		if first && s.Ready {
 			first = false
 			close(c.ready)
@@ -305,6 +327,10 @@ func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
 		return newOpener(o.FDs, rec)
 	case ModeUDPFlood:
 		return newFlood(o.Addr, o.Flood, rec)
+	case ModeLoad:
+		return newLoad(o.Load, rec)
+	case ModeAnswer:
+		return newAnswer(o.Answer, rec)
 	case ModeSleep:
 		return func(ctx context.Context) {
 			rec.ready("")

@@ -19,6 +19,10 @@ func ownSocket(family, kind int) (int, error) {
 	return unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
+// Socket makes a non-blocking socket in the host, for a load of this process: it is a load.Dialer. It costs two changes of
+// threads, some 10 µs; a load that makes many short connections belongs in a process of its own ([ModeLoad]).
+func (h *Host) Socket(family, kind int) (int, error) { return h.socket(family, kind) }
+
 // socket makes the socket on the host's thread. A socket keeps the namespace it was made in (sk_net, net/core/sock.c),
 // so that everything after can run on any thread.
 func (h *Host) socket(family, kind int) (int, error) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/load"
 )
 
 // Stats is what a load has done so far.
@@ -24,6 +26,9 @@ type Stats struct {
 	Elapsed   time.Duration
 	Ready     bool // the load has begun: a server listens
 	Done      bool // the load has ended: the other fields are final
+
+	Live string       `json:",omitempty"` // the last live line of a load.Plan
+	Load *load.Result `json:",omitempty"` // what a load.Plan came to; nil until Done
 }
 
 // ErrorCount is the number of errors of all kinds.
@@ -89,6 +94,8 @@ type recorder struct {
 	start time.Time
 	stats Stats
 	hist  histogram
+
+	look func(*Stats) // fills in what package load counts; nil: nothing is
 }
 
 func newRecorder() *recorder {
@@ -129,6 +136,12 @@ func (r *recorder) fail(err error) {
 	r.stats.Errors[errorName(err)]++
 }
 
+func (r *recorder) lookAt(look func(*Stats)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.look = look
+}
+
 func (r *recorder) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,6 +157,10 @@ func (r *recorder) snapshot() Stats {
 	s.PerSecond = append([]uint64(nil), s.PerSecond...)
 	if !s.Done {
 		s.Elapsed = time.Since(r.start)
+	}
+	if r.look != nil {
+		r.look(&s)
+		return s
 	}
 	s.Latency.P50 = min(r.hist.quantile(0.50, s.Units), s.Latency.Max)
 	s.Latency.P90 = min(r.hist.quantile(0.90, s.Units), s.Latency.Max)

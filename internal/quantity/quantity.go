@@ -197,7 +197,27 @@ func (v Value) Text() string {
 	case None:
 		return number(v.n)
 	}
-	return number(v.n) + " " + string(v.unit)
+	return number(v.n) + " " + counted(v.n, v.unit)
+}
+
+// counted gives the unit as it is said of one thing or of several: 1 port, 1 connection/s, 2 ports.
+func counted(n float64, unit Unit) string {
+	if number(n) != "1" {
+		return string(unit)
+	}
+	thing, rest, per := strings.Cut(string(unit), "/")
+	switch {
+	case strings.HasSuffix(thing, "ies"):
+		thing = strings.TrimSuffix(thing, "ies") + "y" // entries
+	case strings.HasSuffix(thing, "ches"):
+		thing = strings.TrimSuffix(thing, "es") // switches
+	case len(thing) > 2: // "s" and "ms" are symbols
+		thing = strings.TrimSuffix(thing, "s")
+	}
+	if per {
+		return thing + "/" + rest
+	}
+	return thing
 }
 
 // String gives the whole line: "ceiling: 28232 ports / 60 s = 470.5 connections/s".

@@ -1,0 +1,301 @@
+package load_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/load"
+)
+
+func TestMain(m *testing.M) {
+	if code, child := lab.RunIfChild(); child {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve runs a server until the test ends, or until the function it returns is called for what the server did.
+func serve(t testing.TB, p load.ServerPlan, d load.Dialer) (addr string, stop func() load.ServerStats) {
+	t.Helper()
+	s, stop := start(t, p, d)
+	return s.Addr().String(), stop
+}
+
+func start(t testing.TB, p load.ServerPlan, d load.Dialer) (s *load.Server, stop func() load.ServerStats) {
+	t.Helper()
+	if p.Listen == "" {
+		p.Listen = "127.0.0.1:0"
+	}
+	s, err := load.Listen(p, d)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var stats load.ServerStats
+	go func() {
+		defer close(done)
+		stats = s.Run(ctx)
+	}()
+	stop = func() load.ServerStats {
+		cancel()
+		<-done
+		return stats
+	}
+	t.Cleanup(func() { stop() })
+	return s, stop
+}
+
+func run(t testing.TB, p load.Plan, d load.Dialer) load.Result {
+	t.Helper()
+	got, err := load.Run(context.Background(), p, d)
+	must(t, err)
+	checkSums(t, got)
+	return got
+}
+
+// checkSums checks what holds for every result.
+func checkSums(t testing.TB, r load.Result) {
+	t.Helper()
+	var requests, conns, errors uint64
+	var length time.Duration
+	for _, s := range r.Seconds {
+		requests += s.Requests
+		conns += s.Conns
+		length += s.For
+		for _, n := range s.Errors {
+			errors += n
+		}
+	}
+	if requests != r.Requests || conns != r.Conns || errors != r.ErrorCount() || r.Latency.Count() != r.Requests {
+		t.Errorf("seconds have %d requests, %d connections, %d errors, latencies of %d; the result %+v",
+			requests, conns, errors, r.Latency.Count(), r)
+	}
+	if last := r.Seconds[len(r.Seconds)-1]; last.At != length || length > r.Elapsed+time.Second {
+		t.Errorf("the last second ends at %v, all are %v long, the load %v", last.At, length, r.Elapsed)
+	}
+}
+
+// TestExactCounts: no request, connection or byte more or less, in each way to use connections.
+func TestExactCounts(t *testing.T) {
+	const count = 120
+	// A server slow enough that each of several workers gets its turn.
+	turns := load.ServerPlan{ServiceTime: time.Millisecond}
+	tcpTurns := load.ServerPlan{ServiceTime: time.Millisecond, Protocol: load.TCP}
+	tests := []struct {
+		name   string
+		server load.ServerPlan
+		plan   load.Plan
+		conns  uint64
+	}{
+		{"http kept", turns, load.Plan{Connections: 3}, 3},
+		{"http short", load.ServerPlan{}, load.Plan{Connections: 3, RequestsPerConn: 1}, count},
+		{"http 5 each", load.ServerPlan{}, load.Plan{RequestsPerConn: 5}, count / 5},
+		{"http reset", load.ServerPlan{}, load.Plan{Connections: 2, RequestsPerConn: 1, Close: load.ClientResets}, count},
+		{"http server closes", load.ServerPlan{RequestsPerConn: 10}, load.Plan{}, count / 10},
+		{"http open loop", load.ServerPlan{}, load.Plan{Rate: 400, Connections: 4, RequestsPerConn: 1}, count},
+		{"tcp kept", tcpTurns, load.Plan{Protocol: load.TCP, Connections: 3}, 3},
+		{"tcp short", load.ServerPlan{Protocol: load.TCP}, load.Plan{Protocol: load.TCP, RequestsPerConn: 1}, count},
+		{
+			"tcp server closes", load.ServerPlan{Protocol: load.TCP, RequestsPerConn: 4},
+			load.Plan{Protocol: load.TCP, RequestsPerConn: 4, Close: load.ServerCloses}, count / 4,
+		},
+		{
+			"tcp sizes", load.ServerPlan{Protocol: load.TCP, RequestBytes: 5, ResponseBytes: 70_000},
+			load.Plan{Protocol: load.TCP, RequestBytes: 5, ResponseBytes: 70_000}, 1,
+		},
+		{"connect", load.ServerPlan{Protocol: load.TCP}, load.Plan{Protocol: load.Connect, Connections: 2}, count},
+		{"tls", load.ServerPlan{TLS: load.ECDSAKey}, load.Plan{TLS: load.FullTLS, RequestsPerConn: 20}, 6},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			server, stop := start(t, test.server, nil)
+			test.plan.Target, test.plan.Count = server.Addr().String(), count
+			got := run(t, test.plan, nil)
+			if got.Requests != count || got.ErrorCount() != 0 || got.Unfinished != 0 || got.Retries != 0 {
+				t.Errorf("got %+v, want %d requests", got, count)
+			}
+			if got.Conns != test.conns {
+				t.Errorf("%d connections, want %d", got.Conns, test.conns)
+			}
+			if want := count * requestBytes(test.plan); got.BytesSent != want {
+				t.Errorf("%d bytes sent, want %d", got.BytesSent, want)
+			}
+			awaitConns(t, server.Stats, got.Conns)
+			answered := uint64(count)
+			if test.plan.Protocol == load.Connect {
+				answered = 0
+			}
+			if s := stop(); s.Conns != got.Conns || s.Requests != answered || len(s.Errors) > 0 {
+				t.Errorf("server %+v, client %d connections", s, got.Conns)
+			}
+		})
+	}
+}
+
+// awaitConns waits until the server has accepted n connections: a client can be done while they are in the queue.
+func awaitConns(t testing.TB, stats func() load.ServerStats, n uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); stats().Conns < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the server accepted %d connections, want %d", stats().Conns, n)
+		}
+	}
+}
+
+func requestBytes(p load.Plan) uint64 {
+	switch p.Protocol {
+	case load.Connect:
+		return 0
+	case load.TCP:
+		return uint64(cmp.Or(p.RequestBytes, 64))
+	default:
+		return uint64(len("GET / HTTP/1.1\r\nHost: \r\nUser-Agent: perfdoctor-load\r\n\r\n") + len(p.Target))
+	}
+}
+
+// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 30 % fall due meanwhile, and
+// the wait of the first 1 % of all is 290 ms or more, that of the first 10 % 200 ms. A closed loop asks one thing in that
+// time. With 2 connections most of the waiting is for a free one, with 100 for the answer.
+func TestCoordinatedOmission(t *testing.T) {
+	const ms = time.Millisecond
+	stall := load.ServerPlan{Stall: load.Stall{After: 300 * ms, For: 300 * ms}}
+	plan := load.Plan{Duration: 1000 * ms, Connections: 1}
+
+	plan.Target, _ = serve(t, stall, nil)
+	closed := run(t, plan, nil)
+	t.Logf("closed loop: %v", closed)
+	if closed.Latency.Quantile(0.99) > 150*ms || closed.Latency.Max() < 250*ms {
+		t.Error("closed loop: want the stop in the maximum only")
+	}
+	for _, connections := range []int{2, 100} {
+		plan.Target, _ = serve(t, stall, nil)
+		plan.Rate, plan.Connections = 200, connections
+		open := run(t, plan, nil)
+		t.Logf("open loop, %d connections: %v", connections, open)
+		if open.Requests != 200 || open.Unfinished != 0 {
+			t.Errorf("%d connections: %d unfinished, want all 200 answered", connections, open.Unfinished)
+		}
+		if open.Latency.Quantile(0.99) < 270*ms || open.Latency.Quantile(0.9) < 170*ms {
+			t.Errorf("%d connections: want the stop in p99 and p90", connections)
+		}
+	}
+}
+
+// TestUnfinished: what a stopped server never answers is counted, not lost.
+func TestUnfinished(t *testing.T) {
+	addr, _ := serve(t, load.ServerPlan{Stall: load.Stall{For: time.Minute}}, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	got, err := load.Run(ctx, load.Plan{Target: addr, Rate: 100, Duration: time.Second, Connections: 5}, nil)
+	must(t, err)
+	due := uint64(got.Elapsed/(10*time.Millisecond)) + 1 // at 0, 10, ... ms
+	if got.Requests != 0 || got.ErrorCount() != 0 || got.Unfinished < 30 || got.Unfinished+2 < due || got.Unfinished > due {
+		t.Errorf("got %+v, want %d unfinished requests", got, due)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	addr, _ := serve(t, load.ServerPlan{ServiceTime: 5 * time.Second}, nil)
+	got := run(t, load.Plan{Target: addr, Count: 2, Connections: 2, Timeout: 100 * time.Millisecond}, nil)
+	if diff := gocmp.Diff(map[string]uint64{"ETIMEDOUT": 2}, got.Errors); diff != "" || got.Requests != 0 {
+		t.Errorf("%d requests, errors (-want +got):\n%s", got.Requests, diff)
+	}
+}
+
+// TestSteps: the series shows the profile, and live lines come while it runs.
+func TestSteps(t *testing.T) {
+	addr, _ := serve(t, load.ServerPlan{}, nil)
+	var live bytes.Buffer
+	got := run(t, load.Plan{
+		Target: addr, Live: &live,
+		Steps: []load.Step{
+			{100, time.Second}, {400, time.Second}, {0, 500 * time.Millisecond}, {100, 100 * time.Millisecond},
+		},
+	}, nil)
+	if got.Requests != 510 || len(got.Seconds) != 3 {
+		t.Fatalf("got %+v, want 100 + 400 + 10 requests in three seconds", got)
+	}
+	for i, want := range []float64{100, 400, 10} {
+		if n := float64(got.Seconds[i].Requests); math.Abs(n-want) > 0.25*want+10 { // late answers fall over the edge of a second
+			t.Errorf("second %d: %v requests, want %v", i+1, n, want)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(live.String()), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "1s: ") || !strings.Contains(lines[1], " TPS, p50 ") {
+		t.Errorf("live lines:\n%s", live.String())
+	}
+	if got.Elapsed < 2500*time.Millisecond || got.CPUUser+got.CPUSystem <= 0 {
+		t.Errorf("elapsed %v, CPU %v + %v", got.Elapsed, got.CPUUser, got.CPUSystem)
+	}
+}
+
+// TestResumption: the server's own count says whether handshakes were short.
+func TestResumption(t *testing.T) {
+	tests := []struct {
+		name     string
+		session  load.Session
+		noResume bool
+		want     uint64
+	}{{"full", load.FullTLS, false, 0}, {"resume", load.ResumeTLS, false, 19}, {"refused", load.ResumeTLS, true, 0}}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			addr, stop := serve(t, load.ServerPlan{TLS: load.RSAKey, NoResume: test.noResume}, nil)
+			got := run(t, load.Plan{Target: addr, TLS: test.session, Count: 20, RequestsPerConn: 1}, nil)
+			if s := stop(); got.Resumed != test.want || s.Resumed != test.want || got.Conns != 20 || got.Requests != 20 {
+				t.Errorf("client resumed %d of %d, server %d; want %d of 20", got.Resumed, got.Conns, s.Resumed, test.want)
+			}
+		})
+	}
+}
+
+// TestForeignServer: net/http answers in chunks, with statuses, and closes kept connections that are idle.
+func TestForeignServer(t *testing.T) {
+	var n atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "shop" || r.URL.Path != "/cart" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		if n.Add(1)%10 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		for range 3 {
+			_, _ = w.Write(make([]byte, 3000))
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	server.Config.IdleTimeout = 50 * time.Millisecond
+	server.Start()
+	defer server.Close()
+	plan := load.Plan{Target: server.Listener.Addr().String(), Host: "shop", Path: "/cart", Count: 40}
+	got := run(t, plan, nil)
+	if diff := gocmp.Diff(map[string]uint64{"HTTP 503": 4}, got.Errors); diff != "" || got.Requests != 36 || got.Conns != 1 {
+		t.Errorf("%d requests on %d connections, errors (-want +got):\n%s", got.Requests, got.Conns, diff)
+	}
+	if got.BytesReceived < 36*9000 {
+		t.Errorf("%d bytes received, want more than the bodies", got.BytesReceived)
+	}
+	plan.Count, plan.Connections, plan.Rate = 3, 1, 5 // one each 200 ms: the server has closed by then
+	got = run(t, plan, nil)
+	if got.Requests != 3 || got.Conns != 3 || got.Retries != 2 || got.ErrorCount() != 0 {
+		t.Errorf("got %+v, want 3 requests on 3 connections, 2 sent again", got)
+	}
+}
