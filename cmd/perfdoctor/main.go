@@ -9,12 +9,16 @@ import (
 	"syscall"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
 // version is set by the build (-X main.version).
 var version = "unknown"
 
 func main() {
+	if code, child := lab.RunIfChild(); child { // a process of a scenario
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be saved.

@@ -50,7 +50,7 @@ func New(name string) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab needs root: it makes network namespaces and cgroups")
 	}
-	sweepCgroups()
+	Sweep()
 	return &Lab{
 		run:     fmt.Sprintf("pd-%s-%d", name, os.Getpid()),
 		hosts:   map[string]*Host{},
