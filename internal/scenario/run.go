@@ -109,6 +109,11 @@ func (s *Scenario) Lacks() string {
 	if n := runtime.NumCPU(); n < s.Needs.CPUs {
 		return fmt.Sprintf("it needs %d CPUs, and perfdoctor may use %d", s.Needs.CPUs, n)
 	}
+	for _, key := range s.Needs.Sysctls {
+		if _, err := os.Stat("/proc/sys/" + strings.ReplaceAll(key, ".", "/")); err != nil {
+			return "this kernel has no sysctl " + key
+		}
+	}
 	var missing []string
 	for _, tool := range s.Needs.Tools {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -49,6 +49,8 @@ const (
 type Needs struct {
 	Tools []string `yaml:"tools"` // commands in PATH
 	CPUs  int      `yaml:"cpus"`  // online CPUs, at least
+	// Sysctls are keys that only some kernels have.
+	Sysctls []string `yaml:"sysctls"`
 }
 
 // Site is everything that is built and run, and all that a cure may change.
