@@ -130,9 +130,9 @@ func killIfIn(pid int, dir string) (bool, error) {
 	}
 }
 
-// ignoreGone passes errors on but those of a process that has ended, or that is the kernel's own and has no directory.
+// ignoreGone passes errors on but those of a process that has ended, or that is not this user's to look at.
 func ignoreGone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
 	return err

@@ -40,7 +40,7 @@ func (r *Result) text(b *strings.Builder) {
 	if r.Reason != "" {
 		fmt.Fprintf(b, ": %s", r.Reason)
 	}
-	if all > 0 {
+	if all > 0 && r.Status != Broken {
 		fmt.Fprintf(b, ": %d of %d expectations, %.0f s", held, all, r.Seconds)
 	}
 	b.WriteString("\n")
@@ -58,11 +58,15 @@ func (r *Result) count() (held, all int) {
 	return held, all
 }
 
-// columns lays out tab-separated cells.
+// columns lays out tab-separated cells, without spaces at the ends of lines.
 func columns(b *strings.Builder, fill func(w io.Writer)) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	var padded strings.Builder
+	w := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	fill(w)
 	_ = w.Flush() // a strings.Builder takes everything
+	for line := range strings.Lines(padded.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
 }
 
 func row(w io.Writer, cells ...string) {
@@ -81,6 +85,13 @@ func (r *Result) verdicts(b *strings.Builder) {
 
 // numbers prints each metric before and after every trial, and what arithmetic foretold.
 func (r *Result) numbers(b *strings.Builder) {
+	measured := 0
+	for i := range r.Phases {
+		measured += len(r.Phases[i].Measured) + len(r.Phases[i].Foretold)
+	}
+	if measured == 0 {
+		return
+	}
 	b.WriteString("\n")
 	columns(b, func(w io.Writer) {
 		row(w, "PHASE", "METRIC", "FORETOLD", "BEFORE", "AFTER", "FACTOR")
