@@ -21,6 +21,7 @@ import (
 const (
 	Throughput    = "throughput"          // units a second
 	P50           = "p50"                 // seconds
+	P90           = "p90"                 // seconds
 	P99           = "p99"                 // seconds
 	Errors        = "errors"              // a second
 	CPUPerUnit    = "cpu_per_request"     // seconds of all CPUs of the machine, everything that ran included
@@ -43,6 +44,7 @@ func metricUnits() []struct {
 	}{
 		{Throughput, unitsPerSec},
 		{P50, quantity.Seconds},
+		{P90, quantity.Seconds},
 		{P99, quantity.Seconds},
 		{Errors, errorsPerSec},
 		{CPUPerUnit, quantity.Seconds},
@@ -130,7 +132,8 @@ func measure(before, after reading, window float64) measures {
 		m[Throughput] = float64(after.stats.Units-before.stats.Units) / elapsed
 		m[Errors] = float64(after.stats.ErrorCount()-before.stats.ErrorCount()) / elapsed
 		if after.stats.Units > 0 {
-			m[P50], m[P99] = after.stats.Latency.P50.Seconds(), after.stats.Latency.P99.Seconds()
+			latency := after.stats.Latency
+			m[P50], m[P90], m[P99] = latency.P50.Seconds(), latency.P90.Seconds(), latency.P99.Seconds()
 		}
 	}
 	m.perUnit(before.cpu, after.cpu, window)
