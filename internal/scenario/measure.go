@@ -78,16 +78,52 @@ type reading struct {
 }
 
 // cpuTime is CPU time of the machine since boot, in seconds.
-type cpuTime struct{ busy, softirq float64 }
+type cpuTime struct{ busy, softirq, idle float64 }
 
-func (p *process) read() (reading, error) {
+const (
+	// settleWait is how long a phase waits for the machine to become idle, and idleEnough the share that counts as idle: a desktop
+	// or a monitoring agent uses less than the rest.
+	settleWait  = 10 * time.Second
+	settleProbe = 500 * time.Millisecond
+	idleEnough  = 0.8
+)
+
+// settle waits for the machine to be idle, for a while, and returns the busy share of its CPU time at the end.
+func settle(ctx context.Context) (busy float64, err error) {
+	before, err := readCPU()
+	for deadline := time.Now().Add(settleWait); err == nil; {
+		if err = sleep(ctx, settleProbe); err != nil {
+			return 0, err
+		}
+		var now cpuTime
+		if now, err = readCPU(); err != nil {
+			return 0, err
+		}
+		busy = (now.busy - before.busy) / max(now.busy-before.busy+now.idle-before.idle, 1.0/userHZ)
+		if busy <= 1-idleEnough || time.Now().After(deadline) {
+			return busy, nil
+		}
+		before = now
+	}
+	return 0, err
+}
+
+func readCPU() (cpuTime, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return reading{}, err
+		return cpuTime{}, err
 	}
-	cpu, err := parseCPU(stat)
+	t, err := parseCPU(stat)
 	if err != nil {
-		return reading{}, fmt.Errorf("/proc/stat: %w", err)
+		return cpuTime{}, fmt.Errorf("/proc/stat: %w", err)
+	}
+	return t, nil
+}
+
+func (p *process) read() (reading, error) {
+	cpu, err := readCPU()
+	if err != nil {
+		return reading{}, err
 	}
 	r := reading{cpu: cpu}
 	if p.child != nil {
@@ -111,7 +147,9 @@ func parseCPU(stat []byte) (cpuTime, error) {
 		if err != nil {
 			return cpuTime{}, fmt.Errorf("first line: %w", err)
 		}
-		if i != idle && i != iowait {
+		if i == idle || i == iowait {
+			t.idle += float64(n) / userHZ
+		} else {
 			t.busy += float64(n) / userHZ
 		}
 		if i == softirq {

@@ -30,7 +30,12 @@ func (r *Result) text(b *strings.Builder) {
 		r.numbers(b)
 	}
 	for i := range r.Phases {
-		r.Phases[i].failures(b)
+		p := &r.Phases[i]
+		p.failures(b)
+		if p.noisy() {
+			fmt.Fprintf(b, "\nnote: the machine was %.0f %% busy before %s: what is said of the host may be about something else\n",
+				p.BusyBefore*100, p.Name)
+		}
 	}
 	for _, gap := range r.Gaps {
 		fmt.Fprintf(b, "\nnot yet assessed: %s: %s\n", gap.Finding, gap.Reason)
@@ -131,6 +136,9 @@ func (p *Phase) foretoldText(metric string) string {
 	}
 	return ""
 }
+
+// noisy reports whether something else was running on the machine.
+func (p *Phase) noisy() bool { return p.BusyBefore > 1-idleEnough }
 
 func (p *Phase) failures(b *strings.Builder) {
 	for _, a := range p.Assertions {

@@ -108,7 +108,7 @@ func TestConfusion(t *testing.T) {
 
 func TestParseCPU(t *testing.T) {
 	got, err := parseCPU([]byte("cpu  100 10 200 5000 300 7 50 900 40 0\ncpu0 1 2 3\n"))
-	if want := (cpuTime{busy: 3.67, softirq: 0.5}); err != nil || cmp.Diff(want, got, cmp.AllowUnexported(cpuTime{})) != "" {
+	if want := (cpuTime{busy: 3.67, softirq: 0.5, idle: 53}); err != nil || cmp.Diff(want, got, cmp.AllowUnexported(cpuTime{})) != "" {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	for _, bad := range []string{"", "cpu 1 2 3", "cpu a 2 3 4 5 6 7 8", "intr 1 2 3 4 5 6 7 8"} {

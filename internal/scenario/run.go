@@ -80,6 +80,7 @@ type Phase struct {
 	Findings   []string           `json:"findings"`             // check, subject and severity of each
 	Measured   map[string]float64 `json:"measured"`             // by metric, in units/s, seconds or errors/s
 	Assertions []Assertion        `json:"assertions"`
+	BusyBefore float64            `json:"busy_before"` // share of the machine's CPU time in use before the phase was built
 	Foretold   []Prediction       `json:"foretold,omitempty"`
 
 	Recording *recording.Recording `json:"-"`
@@ -210,6 +211,10 @@ func labName(scenario string) string {
 
 // phase builds, diagnoses and judges one phase, and removes everything it made.
 func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before []Phase) (p *Phase, err error) {
+	busy, err := settle(ctx)
+	if err != nil {
+		return nil, err
+	}
 	l, err := lab.New(labName(s.Name))
 	if err != nil {
 		return nil, err
@@ -224,7 +229,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	if err != nil {
 		return nil, err
 	}
-	p = &Phase{Name: spec.name, Kind: spec.kind, Title: spec.title}
+	p = &Phase{Name: spec.name, Kind: spec.kind, Title: spec.title, BusyBefore: busy}
 	if err := b.observe(ctx, p, o); err != nil {
 		return nil, err
 	}

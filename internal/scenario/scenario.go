@@ -225,7 +225,7 @@ type Expect struct {
 	Subject     string   `yaml:"subject"`      // is in the verdict's subject; ${pid NAME} is a process
 	Evidence    []string `yaml:"evidence"`     // each is in what the verdict says
 	Required    []string `yaml:"required"`     // checks that must find something, beside the verdict
-	Forbidden   []string `yaml:"forbidden"`    // checks that must not accuse, at warning or above
+	Forbidden   []string `yaml:"forbidden"`    // checks that must not, at warning or above and not as a consequence
 	NotAssessed []Gap    `yaml:"not_assessed"` // what cannot be found yet
 }
 

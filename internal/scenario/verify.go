@@ -23,6 +23,7 @@ type Confusion struct {
 	TrialsAsked    int      `json:"trials_asked"`
 	Disagreements  []string `json:"disagreements,omitempty"` // what did not hold, in short
 	NotYetAssessed int      `json:"not_yet_assessed"`        // findings whose collector is still to come
+	Noisy          int      `json:"noisy_phases"`            // that began while the machine was busy with something else
 	Seconds        float64  `json:"seconds"`
 }
 
@@ -76,6 +77,7 @@ func (c *Confusion) add(n int, r *Result) {
 }
 
 func (c *Confusion) phase(p *Phase) {
+	c.Noisy += one(p.noisy())
 	if p.Kind != KindSick {
 		c.TrialsAsked++
 		c.Trials += one(p.held())
@@ -132,6 +134,7 @@ func (c *Confusion) sum(d *Confusion) {
 	c.Trials += d.Trials
 	c.TrialsAsked += d.TrialsAsked
 	c.NotYetAssessed += d.NotYetAssessed
+	c.Noisy += d.Noisy
 	c.Seconds += d.Seconds
 }
 
@@ -156,6 +159,10 @@ func (v *Verification) Text(w io.Writer) error {
 		}
 		v.Total.row(w)
 	})
+	if v.Total.Noisy > 0 {
+		fmt.Fprintf(&b, "\nnote: the machine was busy with something else before %d phases: what is said of the host may be about that\n",
+			v.Total.Noisy)
+	}
 	for i := range v.Scenarios {
 		c := &v.Scenarios[i]
 		for _, d := range c.Disagreements {
