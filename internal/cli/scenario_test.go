@@ -28,7 +28,9 @@ func TestScenariosAreValid(t *testing.T) {
 		} else if len(s.Cures) == 0 {
 			t.Errorf("%s: a fault without a cure", s.Name)
 		}
-		for _, heading := range []string{"# " + s.Name + ": ", "## Story", "## Truth", "## Cure", "## A doctor must", "## A doctor must not"} {
+		for _, heading := range []string{
+			"# " + s.Name + ": ", "## Story", "## Truth", "## Cure", "## A doctor must\n", "## A doctor must not\n",
+		} {
 			if !strings.Contains(s.Readme, heading) {
 				t.Errorf("%s/README.md has no %q", s.Name, heading)
 			}

@@ -92,7 +92,8 @@ func TestScenario(t *testing.T) {
 			}
 		}
 	}
-	code, stdout, _ = runScenario(t, "leak", "--dir", scenarios(t, "leak", fmt.Sprintf(leak, "close-wait-leak")), "-o", "junit", "--only", "close")
+	wrong := scenarios(t, "leak", fmt.Sprintf(leak, "close-wait-leak"))
+	code, stdout, _ = runScenario(t, "leak", "--dir", wrong, "-o", "junit", "--only", "close")
 	var doc struct {
 		Suites []struct {
 			Failures int `xml:"failures,attr"`

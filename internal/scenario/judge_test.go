@@ -35,7 +35,8 @@ func TestExpect(t *testing.T) {
 	}{
 		{"all of it", Expect{
 			Verdict: "short-connection-ceiling", Severity: "critical", Subject: "10.0.0.2:9000",
-			Evidence: []string{"1000 ports / 60 s", "keep-alive", "pid ${pid client}"}, Required: []string{"cpu-saturated", "cpu-in-system"},
+			Evidence: []string{"1000 ports / 60 s", "keep-alive", "pid ${pid client}"},
+			Required:  []string{"cpu-saturated", "cpu-in-system"},
 			Forbidden: []string{"fd-limit"},
 		}, nil},
 		{"another verdict", Expect{Verdict: "fd-limit"}, []string{"verdict"}},

@@ -35,7 +35,7 @@ func runs() []*Result {
 				},
 				{
 					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{},
-					Measured:   measures{Throughput: measured, P99: 0.001, Errors: 0},
+					Measured: measures{Throughput: measured, P99: 0.001, Errors: 0}, BusyBefore: 0.35,
 					Foretold:   []Prediction{{Metric: Throughput, Because: "1000 ports / 1 s", Foretold: 1000, Measured: &measured}},
 					Assertions: []Assertion{{What: "short-connection-ceiling is gone", Kind: "gone", Held: true}},
 				},
@@ -96,7 +96,7 @@ func TestConfusion(t *testing.T) {
 	got.Disagreements, got.Seconds = nil, 0
 	want := Confusion{
 		Scenario: "total", Runs: 2, Broken: 1, Verdict: 2, VerdictAsked: 2, Required: 2, RequiredAsked: 2, Forbidden: 1, ForbiddenAsked: 2,
-		Trials: 1, TrialsAsked: 1, NotYetAssessed: 1,
+		Trials: 1, TrialsAsked: 1, NotYetAssessed: 1, Noisy: 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("total (-want +got):\n%s", diff)
