@@ -118,9 +118,8 @@ func (b *built) bridge(br *Bridge) error {
 	for _, p := range br.Ports {
 		ports = append(ports, lab.Port{Host: b.hosts[p.Host], CIDR: p.Address})
 	}
-	dev, err := b.lab.Bridge(b.hosts[br.Host], br.Address, ports...)
-	b.devices[deviceOf(br.Name, br.Host)] = dev
-	return err
+	b.devices[deviceOf(br.Name, br.Host)] = br.Name
+	return b.lab.NamedBridge(b.hosts[br.Host], br.Name, br.Address, ports...)
 }
 
 func (b *built) configureHosts() error {

@@ -35,7 +35,7 @@ func TestExpect(t *testing.T) {
 	}{
 		{"all of it", Expect{
 			Verdict: "short-connection-ceiling", Severity: "critical", Subject: "10.0.0.2:9000",
-			Evidence: []string{"1000 ports / 60 s", "keep-alive", "pid ${pid client}"},
+			Evidence:  []string{"1000 ports / 60 s", "keep-alive", "pid ${pid client}"},
 			Required:  []string{"cpu-saturated", "cpu-in-system"},
 			Forbidden: []string{"fd-limit"},
 		}, nil},

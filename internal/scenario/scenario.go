@@ -94,7 +94,7 @@ type End struct {
 	Address string `yaml:",value"`
 }
 
-// Bridge joins hosts to a bridge in Host, as a container engine does.
+// Bridge joins hosts to a bridge in Host, as a container engine does. Its name is the device's.
 type Bridge struct {
 	Name    string `yaml:",key"`
 	Host    string `yaml:"host"`

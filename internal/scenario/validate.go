@@ -215,6 +215,9 @@ func (v *validator) site(s *Site) {
 	}
 }
 
+// longestDevice is IFNAMSIZ less the closing zero (include/uapi/linux/if.h).
+const longestDevice = 15
+
 func (v *validator) links(s *Site, hosts []string) {
 	for _, l := range s.Links {
 		path := "links." + l.Name
@@ -232,6 +235,9 @@ func (v *validator) links(s *Site, hosts []string) {
 	}
 	for _, b := range s.Bridges {
 		path := "bridges." + b.Name
+		if len(b.Name) > longestDevice {
+			v.fail(path, "the name is that of the device, which has %d bytes at most", longestDevice)
+		}
 		v.name(path+".host", "host", b.Host, hosts)
 		for _, p := range b.Ports {
 			v.name(path+".ports", "host", p.Host, hosts)
