@@ -370,21 +370,31 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	}
 	v := scenario.NewVerification(s.version, s.runs, time.Now())
 	for _, sc := range list {
-		var runs []*scenario.Result
-		for range s.runs {
-			r, err := sc.Run(ctx, s.options(""))
-			if err != nil {
-				return interrupted(err)
-			}
-			s.count(r)
-			runs = append(runs, r)
+		if err = s.verifyOne(ctx, v, sc); err != nil {
+			break // what was counted so far is printed
 		}
-		v.Add(runs)
 	}
 	if f == formatJSON {
-		return outputError(scenario.JSON(s.streams.Out, v))
+		return errors.Join(err, outputError(scenario.JSON(s.streams.Out, v)))
 	}
-	return outputError(v.Text(s.streams.Out))
+	return errors.Join(err, outputError(v.Text(s.streams.Out)))
+}
+
+// verifyOne counts the runs of one scenario that came to an end.
+func (s *scenarioRun) verifyOne(ctx context.Context, v *scenario.Verification, sc *scenario.Scenario) error {
+	var runs []*scenario.Result
+	for range s.runs {
+		r, err := sc.Run(ctx, s.options(""))
+		if err != nil {
+			v.Add(runs)
+			return interrupted(err)
+		}
+		s.count(r)
+		s.streams.say("%s: %s\n", sc.Name, r.Status)
+		runs = append(runs, r)
+	}
+	v.Add(runs)
+	return nil
 }
 
 func (s *scenarioRun) recordCommand() *cobra.Command {

@@ -45,6 +45,9 @@ func NewVerification(version string, runs int, now time.Time) *Verification {
 
 // Add counts the runs of one scenario.
 func (v *Verification) Add(runs []*Result) {
+	if len(runs) == 0 {
+		return
+	}
 	c := Confusion{Scenario: runs[0].Scenario}
 	for n, r := range runs {
 		c.add(n+1, r)
