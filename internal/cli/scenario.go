@@ -311,7 +311,8 @@ func (s *scenarioRun) prepare() error {
 	if s.keep == "" {
 		return nil
 	}
-	if err := os.MkdirAll(s.keep, 0o755); err != nil {
+	// Like a recording, its directory is private: it may hold what its owner would not show.
+	if err := os.MkdirAll(s.keep, 0o700); err != nil {
 		return usageErrorf("--keep %s: %v", s.keep, err)
 	}
 	return nil

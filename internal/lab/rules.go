@@ -146,7 +146,7 @@ func dropsSYN(n int, port uint16) []expr.Any {
 	}
 	if n > 1 { // numgen needs CONFIG_NFT_NUMGEN, which dropping all does not
 		match = append(match,
-			&expr.Numgen{Register: 1, Modulus: uint32(n), Type: unix.NFT_NG_INCREMENTAL}, //nolint:gosec // bounded by maxOneIn
+			&expr.Numgen{Register: 1, Modulus: uint32(n), Type: unix.NFT_NG_INCREMENTAL},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)})
 	}
 	return append(match, &expr.Verdict{Kind: expr.VerdictDrop})

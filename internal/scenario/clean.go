@@ -68,7 +68,7 @@ func staleDirs(temp string) ([]string, error) {
 		}
 		var st unix.Stat_t
 		dir := filepath.Join(temp, entry.Name())
-		if err := unix.Lstat(dir, &st); err == nil && st.Uid == uint32(os.Geteuid()) { //nolint:gosec // a uid is not negative
+		if err := unix.Lstat(dir, &st); err == nil && st.Uid == uint32(os.Geteuid()) {
 			stale = append(stale, dir)
 		}
 	}
@@ -115,7 +115,7 @@ func killIfIn(pid int, dir string) (bool, error) {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		return false, fmt.Errorf("kill pid %d: %w", pid, err)
 	}
-	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // descriptors are small
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(poll, int(killWait.Milliseconds()))
 		switch {

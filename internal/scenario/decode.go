@@ -103,7 +103,7 @@ func (d *decoder) number(n *yaml.Node, v reflect.Value, what string) {
 		return
 	}
 	if v.Kind() == reflect.Int {
-		v.SetInt(int64(u)) //nolint:gosec // parsed with one bit less
+		v.SetInt(int64(u)) // parsed with one bit less
 		return
 	}
 	v.SetUint(u)
