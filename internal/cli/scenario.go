@@ -136,7 +136,7 @@ func (s *scenarioRun) complete(*cobra.Command, []string, string) ([]string, cobr
 func (s *scenarioRun) listCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the scenarios, what they need and what must be said about each",
+		Short: "List the scenarios: what must be said about each, and what it needs",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := s.read(nil)
@@ -144,8 +144,7 @@ func (s *scenarioRun) listCommand() *cobra.Command {
 				return err
 			}
 			for _, sc := range list {
-				_, err := fmt.Fprintf(s.streams.Out, "%-34s %-26s %-22s %s\n", sc.Name, sc.Expect.Verdict, needs(sc), sc.Title)
-				if err != nil {
+				if _, err := fmt.Fprintf(s.streams.Out, "%-34s %-26s %s%s\n", sc.Name, sc.Expect.Verdict, sc.Title, needs(sc)); err != nil {
 					return outputError(err)
 				}
 			}
@@ -154,16 +153,20 @@ func (s *scenarioRun) listCommand() *cobra.Command {
 	}
 }
 
-// needs says in short what a scenario needs.
+// needs says in short what a scenario needs beside root, which all do.
 func needs(sc *scenario.Scenario) string {
-	all := []string{"root"}
+	var all []string
 	if sc.VM.Mode == scenario.VMRequired {
-		all = append(all, "vm")
+		all = append(all, "a virtual machine")
 	}
 	if sc.Needs.CPUs > 1 {
 		all = append(all, fmt.Sprintf("%d CPUs", sc.Needs.CPUs))
 	}
-	return strings.Join(append(all, sc.Needs.Tools...), ",")
+	all = append(append(all, sc.Needs.Tools...), sc.Needs.Sysctls...)
+	if len(all) == 0 {
+		return ""
+	}
+	return " [" + strings.Join(all, ", ") + "]"
 }
 
 func (s *scenarioRun) explainCommand() *cobra.Command {
@@ -287,7 +290,7 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 
 // interrupted says in the words of this program that the user ended the run.
 func interrupted(err error) error {
-	if errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) && !errors.Is(err, scenario.ErrLeft) {
 		return errors.New("interrupted; everything that was made is removed")
 	}
 	return err

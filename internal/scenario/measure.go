@@ -19,18 +19,22 @@ import (
 
 // The metrics of a phase, over the time of the diagnosis, except the percentiles: those cover the load since its start.
 const (
-	Throughput    = "throughput"          // units a second
-	P50           = "p50"                 // seconds
-	P90           = "p90"                 // seconds
-	P99           = "p99"                 // seconds
-	Errors        = "errors"              // a second
-	CPUPerUnit    = "cpu_per_request"     // seconds of all CPUs of the machine, everything that ran included
-	SoftirqPer    = "softirq_per_request" // of these, the ones in softirq
-	unitsPerSec   = quantity.Unit("requests/s")
-	errorsPerSec  = quantity.Unit("errors/s")
-	userHZ        = 100 // the unit of /proc/stat to user space on every architecture Go runs on (include/asm-generic/param.h)
-	summaryWait   = 3 * time.Second
-	summaryFormat = "after SIGINT"
+	Throughput = "throughput"          // units a second
+	P50        = "p50"                 // seconds
+	P90        = "p90"                 // seconds
+	P99        = "p99"                 // seconds
+	Errors     = "errors"              // a second
+	CPUPerUnit = "cpu_per_request"     // seconds of all CPUs of the machine, everything that ran included
+	SoftirqPer = "softirq_per_request" // of these, the ones in softirq
+)
+
+const (
+	unitsPerSec  = quantity.Unit("requests/s")
+	errorsPerSec = quantity.Unit("errors/s")
+	// userHZ is the unit of /proc/stat to user space on every architecture Go runs on (include/asm-generic/param.h).
+	userHZ = 100
+	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
+	summaryWait = 3 * time.Second
 )
 
 // metricUnits are all metrics, in the order of output.
@@ -199,7 +203,7 @@ func (p *process) summary(ctx context.Context, m measures) error {
 	select {
 	case <-p.done():
 	case <-time.After(summaryWait):
-		return fmt.Errorf("process %s: still running %v %s", p.Name, summaryWait, summaryFormat)
+		return fmt.Errorf("process %s: still running %v after SIGINT", p.Name, summaryWait)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -232,7 +236,7 @@ func (p *process) find(out []byte, pattern string, read func(string) (float64, e
 	}
 	match := re.FindSubmatch(out)
 	if match == nil {
-		return 0, fmt.Errorf("process %s: %q is not in its output %s", p.Name, pattern, summaryFormat)
+		return 0, fmt.Errorf("process %s: %q is not in its output after SIGINT", p.Name, pattern)
 	}
 	n, err := read(string(match[1]))
 	if err != nil {

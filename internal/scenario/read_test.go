@@ -173,6 +173,16 @@ func TestMistakes(t *testing.T) {
 			"one end", "  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}}", "  wire: {ends: {one: 10.91.0.1/24}}",
 			":9: links.wire.ends: want two hosts",
 		},
+		{"host with a dash", "  two:", "  t-wo:", `:7: hosts.t-wo: the name "t-wo": want`},
+		{"process with a slash", "  leak:", "  ../leak:", `processes.../leak: the name "../leak": want`},
+		{
+			"no port", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}", "  server: {host: two, serve: {listen: 10.91.0.2}}",
+			`:13: processes.server.serve.listen: "10.91.0.2" is not an address with a port`,
+		},
+		{
+			"no prefix", "  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}}", "  wire: {ends: {one: 10.91.0.1, two: 10.91.0.2/24}}",
+			`:9: links.wire.ends.one: "10.91.0.1" is not an address with a prefix`,
+		},
 		{
 			"two modes", "    host: one", "    host: one\n    sleep: {}",
 			"processes.leak: does 2 things (open_files, sleep)",

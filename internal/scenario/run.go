@@ -102,6 +102,9 @@ type Prediction struct {
 	Measured *float64 `json:"measured"` // null when it was not
 }
 
+// ErrLeft says that something of a phase could not be removed.
+var ErrLeft = errors.New("something was left behind: run `perfdoctor scenario clean`")
+
 // Lacks says why the scenario cannot run on this machine, or nothing.
 func (s *Scenario) Lacks() string {
 	if s.VM.Mode == VMRequired {
@@ -140,7 +143,7 @@ func (s *Scenario) PhaseNames() []string {
 }
 
 // Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is only
-// that of ctx.
+// that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
 func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	res := &Result{Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Phases: []Phase{}}
 	for _, gap := range s.Expect.NotAssessed {
@@ -155,8 +158,11 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	for _, p := range s.phases(o.Only) {
 		o.say("%s: %s: %s", s.Name, p.name, p.title)
 		done, err := s.phase(ctx, p, o, res.Phases)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && !errors.Is(err, ErrLeft) {
 			return res, ctx.Err()
+		}
+		if ctx.Err() != nil {
+			return res, err
 		}
 		if err != nil {
 			res.Status, res.Reason = Broken, fmt.Sprintf("%s: %v", p.name, err)
@@ -224,7 +230,11 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 		return nil, errors.Join(err, l.Close())
 	}
 	// The directory goes last: until then programs may write to it.
-	defer func() { err = errors.Join(err, l.Close(), os.RemoveAll(dir)) }()
+	defer func() {
+		if left := errors.Join(l.Close(), os.RemoveAll(dir)); left != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
+		}
+	}()
 	b, err := build(ctx, l, dir, spec.site)
 	if err != nil {
 		return nil, err

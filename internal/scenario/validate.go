@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,7 +70,34 @@ func (v *validator) name(path, what, name string, there []string) {
 	v.failAt(at, path, "there is no %s %q: there is %s", what, name, strings.Join(there, ", "))
 }
 
+// Names become parts of directories, control groups and device aliases: those of hosts and groups as package lab wants
+// them, those of scenarios, phases and processes as they are typed on a command line.
+var (
+	hostName  = regexp.MustCompile(`^[a-z0-9][a-z0-9_]{0,31}$`)
+	phaseName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+)
+
+func (v *validator) pattern(path, name string, want *regexp.Regexp) {
+	if !want.MatchString(name) {
+		v.fail(path, "the name %q: want %s", name, want)
+	}
+}
+
+// address reports what is no address: with a port where one listens or connects, with a prefix on an interface.
+func (v *validator) address(path, text string) {
+	if _, err := netip.ParseAddrPort(text); err != nil {
+		v.fail(path, "%q is not an address with a port, such as 10.91.0.2:9000", text)
+	}
+}
+
+func (v *validator) cidr(path, text string) {
+	if _, err := netip.ParsePrefix(text); err != nil {
+		v.fail(path, "%q is not an address with a prefix, such as 10.91.0.2/24", text)
+	}
+}
+
 func (v *validator) scenario(s *Scenario, dir string) {
+	v.pattern("name", s.Name, phaseName)
 	if s.Name != dir {
 		v.fail("name", "%q: must be the name of its directory, %s", s.Name, dir)
 	}
@@ -91,6 +119,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		for i := range list.trials {
 			t := &list.trials[i]
 			path := list.kind + "." + t.Name
+			v.pattern(path, t.Name, phaseName)
 			if seen[t.Name] {
 				v.fail(path, "a phase of that name is there already")
 			}
@@ -181,6 +210,7 @@ func (v *validator) site(s *Site) {
 	}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
+		v.pattern("hosts."+h.Name, h.Name, hostName)
 		if h.Masquerade != "" {
 			v.name("hosts."+h.Name+".masquerade", "link or bridge", h.Masquerade, s.linkNames())
 		}
@@ -192,6 +222,9 @@ func (v *validator) site(s *Site) {
 	var groups, processes []string
 	for _, g := range s.Cgroups {
 		groups = append(groups, g.Name)
+		for element := range strings.SplitSeq(g.Name, "/") {
+			v.pattern("cgroups."+g.Name, element, hostName)
+		}
 		if g.Period != 0 && g.Quota == 0 {
 			v.fail("cgroups."+g.Name, "a period means nothing without a quota")
 		}
@@ -200,6 +233,7 @@ func (v *validator) site(s *Site) {
 		p := &s.Processes[i]
 		path := "processes." + p.Name
 		processes = append(processes, p.Name)
+		v.pattern(path, p.Name, phaseName)
 		v.name(path+".host", "host", p.Host, hosts)
 		if p.Cgroup != "" {
 			v.name(path+".cgroup", "cgroup", p.Cgroup, groups)
@@ -227,6 +261,7 @@ func (v *validator) links(s *Site, hosts []string) {
 		var ends []string
 		for _, e := range l.Ends {
 			v.name(path+".ends", "host", e.Host, hosts)
+			v.cidr(path+".ends."+e.Host, e.Address)
 			ends = append(ends, e.Host)
 		}
 		for host := range l.RPS {
@@ -241,6 +276,7 @@ func (v *validator) links(s *Site, hosts []string) {
 		v.name(path+".host", "host", b.Host, hosts)
 		for _, p := range b.Ports {
 			v.name(path+".ports", "host", p.Host, hosts)
+			v.cidr(path+".ports."+p.Host, p.Address)
 		}
 	}
 }
@@ -250,9 +286,19 @@ func (v *validator) process(path string, p *Process) {
 		v.fail(path, "does %d things (%s): want exactly one of serve, connect, spin, open_files, udp_flood, sleep and run",
 			len(modes), strings.Join(modes, ", "))
 	}
-	if p.Run == nil {
-		return
+	switch {
+	case p.Serve != nil:
+		v.address(path+".serve.listen", p.Serve.Listen)
+	case p.Connect != nil:
+		v.address(path+".connect.to", p.Connect.To)
+	case p.Flood != nil:
+		v.address(path+".udp_flood.to", p.Flood.To)
+	case p.Run != nil:
+		v.run(path, p)
 	}
+}
+
+func (v *validator) run(path string, p *Process) {
 	if len(p.Run.Command) == 0 {
 		v.fail(path+".run.command", "missing")
 	}
