@@ -12,7 +12,7 @@ BENCH ?= .
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
 
-.PHONY: help all build cross test demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build cross test verify demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ cross: ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 only
 test: deps ## all tests; needs of the machine are installed
 	@go build ./...
 	go tool gotestsum --format pkgname-and-test-fails -- -p 1 -timeout 15m $(TESTFLAGS) ./...
+
+verify: build deps ## run every scenario three times and count what was said right and wrong (root, half an hour)
+	bin/perfdoctor scenario verify --all --runs 3
 
 demo: build ## diagnose a real sick process
 	@.ci/deps ip

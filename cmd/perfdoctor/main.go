@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 )
 
@@ -20,6 +21,9 @@ func main() {
 	if guest.IsInit() {
 		fmt.Fprintln(os.Stderr, guest.Main()) // what it returns for is the end of the guest
 		os.Exit(1)
+	}
+	if code, child := lab.RunIfChild(); child { // a process of a scenario
+		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once

@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/spelling"
 )
 
 func (a *app) checksCommand() *cobra.Command {
@@ -153,7 +154,7 @@ func findCheck(name string) (*check.Check, error) {
 			return c, nil
 		}
 	}
-	if near := nearest(name, checkNames()); near != "" {
+	if near := spelling.Nearest(name, checkNames()); near != "" {
 		return nil, usageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
 	}
 	return nil, usageErrorf("unknown check %q: `perfdoctor checks list` names all", name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/scenario"
 )
 
 // The exit codes, in every output format.
@@ -86,7 +87,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	root.SetUsageTemplate(wrappedFlags(root.UsageTemplate()))
 	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
 	root.SetHelpCommand(a.helpCommand())
-	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.versionCommand(),
+	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.scenarioCommand(), a.versionCommand(),
 		a.completionCommand())
 	return root
 }
@@ -109,7 +110,7 @@ func exitCode(err error) int {
 	case errors.As(err, &usage),
 		errors.Is(err, recording.ErrFormat), errors.Is(err, host.ErrNoSuchProcess), errors.Is(err, host.ErrNoSuchCgroup),
 		errors.Is(err, host.ErrNoSuchContainer), errors.Is(err, host.ErrAmbiguous), errors.Is(err, host.ErrSelector),
-		errors.Is(err, host.ErrPermission):
+		errors.Is(err, host.ErrPermission), errors.Is(err, scenario.ErrInvalid):
 		return exitUsage
 	}
 	return exitFailed

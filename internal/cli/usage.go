@@ -3,10 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/perfdoctor/perfdoctor/internal/spelling"
 )
 
 // flagError puts pflag's words about a flag into ours: what is wrong, and what would be right.
@@ -42,7 +43,7 @@ func unknownFlag(cmd *cobra.Command, name string) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		return usageErrorf("unknown flag --%s: did you mean --%s?", name, near)
 	}
 	return usageErrorf("unknown flag --%s: see `%s --help`", name, cmd.CommandPath())
@@ -63,7 +64,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	if near := nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		return usageErrorf("unknown command %q: did you mean `%s %s`?", name, cmd.CommandPath(), near)
 	}
 	return usageErrorf("unknown command %q: see `%s --help`", name, cmd.CommandPath())
@@ -135,42 +136,4 @@ func completeFlag(cmd *cobra.Command, flag string, values ...string) {
 	if err != nil {
 		panic(fmt.Sprintf("cli: complete --%s: %v", flag, err)) // a flag misspelt here, found by every test
 	}
-}
-
-// nearest gives the name that is most like the word: one that begins with it, or differs in few letters. It is empty when none is.
-func nearest(word string, names []string) string {
-	if word == "" {
-		return ""
-	}
-	// One letter more than a third of them: "pdi" finds "pid", which is two letters away.
-	best, least := "", 2+len(word)/3
-	for _, n := range names {
-		if strings.HasPrefix(n, word) || strings.HasSuffix(n, "-"+word) {
-			return n
-		}
-		if d := distance(word, n); d < least {
-			best, least = n, d
-		}
-	}
-	return best
-}
-
-// distance is that of Levenshtein, in bytes: letters put in, left out or replaced.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -22,14 +22,14 @@ type row struct {
 // table is the architecture. A new package needs a row here, with its reason.
 var table = []row{
 	{
-		pkg: "cmd/perfdoctor", may: []string{"internal/cli", "internal/vm/guest"},
-		why: "main is context, signals and exit code; in a guest the program is init before it is anything else",
+		pkg: "cmd/perfdoctor", may: []string{"internal/cli", "internal/lab", "internal/vm/guest"},
+		why: "main is context, signals and exit code; the process of a scenario that was started from here; and a guest's init",
 	},
 	{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host",
+			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -78,9 +78,11 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/collect", "internal/check", "internal/load"},
-		why: "a fault, and the findings expected of it",
+		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling"},
+		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in",
 	},
+	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
+	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
 	{
 		pkg: "internal/lab", may: []string{"internal/testenv", "internal/load"},
 		why: "sick hosts and the load on them, for tests and the demo; it must not know what will be found, " +

@@ -434,9 +434,21 @@ func (c *Cgroup) sendHome(d groupDir, pid int) {
 
 var staleGroup = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)$`)
 
-// sweepCgroups removes the empty groups of labs whose process was killed. Errors are no one's: a group that is in use
-// stays, and is found again next time.
-func sweepCgroups() {
+// Sweep removes the empty cgroups of labs whose process was killed, and returns their directories. A group that is still in
+// use stays, and is found again next time.
+func Sweep() []string {
+	var removed []string
+	for _, dir := range staleGroups() {
+		removeTree(dir)
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			removed = append(removed, dir)
+		}
+	}
+	return removed
+}
+
+func staleGroups() []string {
+	var stale []string
 	for _, controller := range []string{"cpu", "cpuacct", "memory"} {
 		h, err := findHierarchy(controller)
 		if err != nil {
@@ -447,11 +459,13 @@ func sweepCgroups() {
 			continue
 		}
 		for _, entry := range entries {
-			if isStale(entry.Name()) {
-				removeTree(filepath.Join(h.root, entry.Name()))
+			dir := filepath.Join(h.root, entry.Name())
+			if isStale(entry.Name()) && !slices.Contains(stale, dir) { // cpu and cpuacct may be one hierarchy
+				stale = append(stale, dir)
 			}
 		}
 	}
+	return stale
 }
 
 func isStale(name string) bool {

@@ -53,7 +53,7 @@ func New(name string) (*Lab, error) {
 	if _, ok := os.LookupEnv(childEnv); ok { // else a forgotten exit makes children start children without end
 		return nil, errors.New("this process is a lab's child: main or TestMain must exit with the code of lab.RunIfChild")
 	}
-	sweepCgroups()
+	Sweep()
 	return &Lab{
 		run:     fmt.Sprintf("pd-%s-%d", name, os.Getpid()),
 		hosts:   map[string]*Host{},

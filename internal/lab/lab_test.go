@@ -191,6 +191,33 @@ func TestDropSYN(t *testing.T) {
 	}
 }
 
+// TestDropOneSYNIn loses the first SYN of three: the first connection waits for its repeat, which comes after 1 s
+// (TCP_TIMEOUT_INIT, include/net/tcp.h), and the second does not.
+func TestDropOneSYNIn(t *testing.T) {
+	_, client, server := pair(t)
+	_, err := server.Listen(serverAddr, ServeOptions{})
+	must(t, err)
+	must(t, server.DropOneSYNIn(3, 9000))
+	var took []time.Duration
+	for range 2 {
+		load, err := client.Connect(serverAddr, ClientOptions{Count: 1, CloseFirst: true})
+		must(t, err)
+		s := load.Wait()
+		if s.Units != 1 {
+			t.Fatalf("stats %+v", s)
+		}
+		took = append(took, s.Latency.Max)
+	}
+	if took[0] < 900*time.Millisecond || took[1] > 900*time.Millisecond {
+		t.Errorf("connections took %v, want the first alone to wait for a second", took)
+	}
+	for _, n := range []int{0, maxOneIn + 1} {
+		if err := server.DropOneSYNIn(n, 9000); err == nil {
+			t.Errorf("one in %d: no error", n)
+		}
+	}
+}
+
 func TestMasqueradeThroughBridge(t *testing.T) {
 	l := ForTest(t)
 	inside, gateway, outside := newHost(t, l, "inside"), newHost(t, l, "gateway"), newHost(t, l, "outside")

@@ -69,29 +69,34 @@ type Port struct {
 // port's host is joined to it with a veth pair. Routes are left to the caller. It returns the bridge's name.
 func (l *Lab) Bridge(h *Host, cidr string, ports ...Port) (string, error) {
 	name := h.nextDevice()
+	return name, l.NamedBridge(h, name, cidr, ports...)
+}
+
+// NamedBridge is [Lab.Bridge] with the device's name, up to 15 bytes: engines are known by theirs, such as docker0.
+func (l *Lab) NamedBridge(h *Host, name, cidr string, ports ...Port) error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}}
 	if err := h.nl.LinkAdd(bridge); err != nil {
-		return "", fmt.Errorf("bridge in %s: %w", h.name, err)
+		return fmt.Errorf("bridge in %s: %w", h.name, err)
 	}
 	if err := l.onClose(func() error { return h.removeDevice(name) }); err != nil {
-		return "", err
+		return err
 	}
 	if err := h.configure(name, cidr); err != nil {
-		return "", err
+		return err
 	}
 	for _, port := range ports {
 		dev, _, err := l.Link(h, port.Host, "", port.CIDR)
 		if err != nil {
-			return "", err
+			return err
 		}
 		if err := h.enslave(dev, name); err != nil {
-			return "", err
+			return err
 		}
 	}
 	if len(ports) == 0 {
-		return name, nil // without a port it has no carrier
+		return nil // without a port it has no carrier
 	}
-	return name, h.awaitUp(name)
+	return h.awaitUp(name)
 }
 
 func (h *Host) enslave(dev, bridge string) error {

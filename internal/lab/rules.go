@@ -20,6 +20,8 @@ const (
 	// maxLinearRules keeps the chain's blob below what nft_chain_commit allocates at once (net/netfilter/nf_tables_api.c,
 	// INT_MAX), and the load time in seconds.
 	maxLinearRules = 100_000
+	// maxOneIn is a loss of 0.1 %, less than which a test of some seconds cannot tell from none.
+	maxOneIn = 1000
 )
 
 // nft opens the host's rules. Each lab table has its own name, so that calls can be combined.
@@ -108,7 +110,14 @@ func neverMatches(i int) []expr.Any {
 
 // DropSYN drops, without an answer, the first packet of every TCP connection to port on this host: a black hole on the
 // path, that the listener's counters do not see.
-func (h *Host) DropSYN(port uint16) error {
+func (h *Host) DropSYN(port uint16) error { return h.DropOneSYNIn(1, port) }
+
+// DropOneSYNIn drops one in n of the SYNs to port, the first, the one after n more, and so on: a lossy path whose share
+// is exact.
+func (h *Host) DropOneSYNIn(n int, port uint16) error {
+	if n < 1 || n > maxOneIn {
+		return fmt.Errorf("host %s: drop one SYN in %d: want 1 to %d", h.name, n, maxOneIn)
+	}
 	conn, err := h.nft()
 	if err != nil {
 		return err
@@ -118,14 +127,15 @@ func (h *Host) DropSYN(port uint16) error {
 		Name: "input", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
 	})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: dropsSYN(port)})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: dropsSYN(n, port)})
 	return h.flush(conn, fmt.Sprintf("drop SYN to port %d", port))
 }
 
-// dropsSYN is "tcp dport PORT tcp flags & (syn|ack) == syn drop". Offsets are of the TCP header (RFC 9293).
-func dropsSYN(port uint16) []expr.Any {
+// dropsSYN is "tcp dport PORT tcp flags & (syn|ack) == syn numgen inc mod N 0 drop". Offsets are of the TCP header
+// (RFC 9293).
+func dropsSYN(n int, port uint16) []expr.Any {
 	const synBit, synAckBits = 0x02, 0x12
-	return []expr.Any{
+	match := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
@@ -133,6 +143,11 @@ func dropsSYN(port uint16) []expr.Any {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{synAckBits}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{synBit}},
-		&expr.Verdict{Kind: expr.VerdictDrop},
 	}
+	if n > 1 { // numgen needs CONFIG_NFT_NUMGEN, which dropping all does not
+		match = append(match,
+			&expr.Numgen{Register: 1, Modulus: uint32(n), Type: unix.NFT_NG_INCREMENTAL},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)})
+	}
+	return append(match, &expr.Verdict{Kind: expr.VerdictDrop})
 }

@@ -1,0 +1,487 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/scenario"
+	"github.com/perfdoctor/perfdoctor/internal/spelling"
+	"github.com/perfdoctor/perfdoctor/scenarios"
+)
+
+// formatJUnit is an output format of scenario run alone.
+const formatJUnit = "junit"
+
+// subsetCI is the only named subset: what continuous integration has time for.
+const subsetCI = "ci"
+
+// scenarioRun holds the flags of the scenario commands.
+type scenarioRun struct {
+	*app
+	dir, output, keep string
+	all               bool
+	subset            string
+	only              []string
+	runs              int
+	check, phase      string
+	comment           string
+}
+
+func (a *app) scenarioCommand() *cobra.Command {
+	s := &scenarioRun{app: a}
+	cmd := &cobra.Command{
+		Use:   "scenario",
+		Short: "Build a fault on purpose, diagnose it, cure it",
+		Long: `A scenario builds a sick or a healthy system on this machine, in network
+namespaces and cgroups of its own, has it diagnosed as diagnose does, applies
+the cure and the well-known placebo, and says whether all of it came out as
+expected. Everything is gone afterwards. It needs root and changes nothing
+outside; a scenario that needs a global setting runs in a virtual machine only.
+
+Exit codes: 0 every expectation held, 1 a scenario could not be run, 2 wrong
+usage, 3 an expectation failed.`,
+		Example: `  perfdoctor scenario list
+  perfdoctor scenario explain ports-exhausted
+  perfdoctor scenario run ports-exhausted`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those built in")
+	cmd.AddCommand(s.listCommand(), s.explainCommand(), s.runCommand(), s.verifyCommand(), s.recordCommand(), s.cleanCommand())
+	return cmd
+}
+
+// files gives where the scenarios are.
+func (s *scenarioRun) files() (fs.FS, error) {
+	if s.dir == "" {
+		return scenarios.FS, nil
+	}
+	if st, err := os.Stat(s.dir); err != nil || !st.IsDir() {
+		return nil, usageErrorf("--dir %s: there is no such directory", s.dir)
+	}
+	return os.DirFS(s.dir), nil
+}
+
+// names lists the scenarios there are, whether valid or not.
+func (s *scenarioRun) names() ([]string, error) {
+	files, err := s.files()
+	if err != nil {
+		return nil, err
+	}
+	found, err := fs.Glob(files, "*/"+scenario.FileName)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i] = filepath.Dir(found[i])
+	}
+	return found, nil
+}
+
+// read reads the scenarios named, or all.
+func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
+	files, err := s.files()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return scenario.All(files, checkNames())
+	}
+	there, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	var out []*scenario.Scenario
+	for _, name := range names {
+		if !slices.Contains(there, name) {
+			return nil, unknownScenario(name, there)
+		}
+		one, err := scenario.Read(files, name, checkNames())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func unknownScenario(name string, there []string) error {
+	if near := spelling.Nearest(name, there); near != "" {
+		return usageErrorf("unknown scenario %q: did you mean %s? `perfdoctor scenario list` names all", name, near)
+	}
+	return usageErrorf("unknown scenario %q: `perfdoctor scenario list` names all", name)
+}
+
+func (s *scenarioRun) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	names, err := s.names()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (s *scenarioRun) listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios: what must be said about each, and what it needs",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := s.read(nil)
+			if err != nil {
+				return err
+			}
+			for _, sc := range list {
+				if _, err := fmt.Fprintf(s.streams.Out, "%-34s %-26s %s%s\n", sc.Name, sc.Expect.Verdict, sc.Title, needs(sc)); err != nil {
+					return outputError(err)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// needs says in short what a scenario needs beside root, which all do.
+func needs(sc *scenario.Scenario) string {
+	var all []string
+	if sc.VM.Mode == scenario.VMRequired {
+		all = append(all, "a virtual machine")
+	}
+	if sc.Needs.CPUs > 1 {
+		all = append(all, fmt.Sprintf("%d CPUs", sc.Needs.CPUs))
+	}
+	all = append(append(all, sc.Needs.Tools...), sc.Needs.Sysctls...)
+	if len(all) == 0 {
+		return ""
+	}
+	return " [" + strings.Join(all, ", ") + "]"
+}
+
+func (s *scenarioRun) explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "explain NAME",
+		Short:             "Print a scenario's story, truth and cure",
+		Args:              exactly(1, "the name of a scenario"),
+		ValidArgsFunction: s.complete,
+		RunE: func(_ *cobra.Command, args []string) error {
+			list, err := s.read(args)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(s.streams.Out, list[0].Readme)
+			return outputError(err)
+		},
+	}
+}
+
+func (s *scenarioRun) runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run NAME...",
+		Short: "Run scenarios and compare what is found with what is there",
+		Long: `Runs each phase of each scenario: as it is, with each cure, with each placebo.
+Prints the verdict and its arithmetic for each, and the numbers before and after
+beside those that arithmetic foretold.
+
+Exit codes: 0 every expectation held, 1 a scenario could not be run, 2 wrong
+usage, 3 an expectation failed.`,
+		Example: `  perfdoctor scenario run ports-exhausted --keep recordings
+  perfdoctor scenario run --all -o junit > scenarios.xml`,
+		ValidArgsFunction: s.complete,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), args) },
+	}
+	s.addChoice(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&s.output, "output", "o", string(formatText), "output `format`: text, json or junit")
+	completeFlag(cmd, "output", string(formatText), string(formatJSON), formatJUnit)
+	f.StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
+	f.StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas between")
+	return cmd
+}
+
+// addChoice adds the ways to name several scenarios.
+func (s *scenarioRun) addChoice(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.all, "all", false, "all scenarios; those this machine lacks something for are skipped")
+	cmd.Flags().StringVar(&s.subset, "subset", "", "the scenarios of a `SUBSET`: ci")
+	completeFlag(cmd, "subset", subsetCI)
+}
+
+// choose reads the scenarios that the call names. One that is named must be able to run.
+func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
+	switch {
+	case s.subset != "" && s.subset != subsetCI:
+		return nil, usageErrorf("unknown --subset %q: use %s", s.subset, subsetCI)
+	case len(args) > 0 && (s.all || s.subset != ""), s.all && s.subset != "":
+		return nil, usageErrorf("give names, --all or --subset, one of them")
+	case len(args) == 0 && !s.all && s.subset == "":
+		return nil, usageErrorf("give the name of a scenario, or --all: `perfdoctor scenario list` names them")
+	}
+	list, err := s.read(args)
+	if err != nil {
+		return nil, err
+	}
+	if s.subset != "" {
+		list = slices.DeleteFunc(list, func(sc *scenario.Scenario) bool { return !sc.CI })
+	}
+	for _, sc := range list {
+		if lacks := sc.Lacks(); len(args) > 0 && lacks != "" {
+			return nil, usageErrorf("scenario %s cannot run here: %s", sc.Name, lacks)
+		}
+	}
+	return list, s.checkOnly(list)
+}
+
+func (s *scenarioRun) checkOnly(list []*scenario.Scenario) error {
+	for _, name := range s.only {
+		var there []string
+		for _, sc := range list {
+			there = append(there, sc.PhaseNames()...)
+		}
+		if !slices.Contains(there, name) {
+			return usageErrorf("--only %s: there is no such cure or placebo: there is %s", name, strings.Join(there, ", "))
+		}
+	}
+	return nil
+}
+
+func (s *scenarioRun) run(ctx context.Context, args []string) error {
+	if s.output != formatJUnit {
+		if _, err := parseFormat(s.output); err != nil {
+			return usageErrorf("unknown output format %q: use text, json or junit", s.output)
+		}
+	}
+	list, err := s.choose(args)
+	if err != nil {
+		return err
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	results := []*scenario.Result{}
+	for _, sc := range list {
+		r, err := sc.Run(ctx, s.options(s.keep))
+		if err != nil {
+			return interrupted(err)
+		}
+		results = append(results, r)
+		s.count(r)
+	}
+	switch s.output {
+	case formatJUnit:
+		err = scenario.JUnit(s.streams.Out, results)
+	case string(formatJSON):
+		err = scenario.JSON(s.streams.Out, results)
+	default:
+		err = scenario.Text(s.streams.Out, results)
+	}
+	return outputError(err)
+}
+
+// interrupted says in the words of this program that the user ended the run.
+func interrupted(err error) error {
+	if errors.Is(err, context.Canceled) && !errors.Is(err, scenario.ErrLeft) {
+		return errors.New("interrupted; everything that was made is removed")
+	}
+	return err
+}
+
+// count sets the exit code: that perfdoctor failed outweighs what it found.
+func (s *scenarioRun) count(r *scenario.Result) {
+	switch {
+	case r.Status == scenario.Broken:
+		s.exit = exitFailed
+	case r.Status == scenario.Failed && s.exit == exitFine:
+		s.exit = exitFindings
+	}
+}
+
+// prepare finds what would fail after minutes.
+func (s *scenarioRun) prepare() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a scenario needs root: it makes network namespaces and cgroups of its own")
+	}
+	if s.keep == "" {
+		return nil
+	}
+	// Like a recording, its directory is private: it may hold what its owner would not show.
+	if err := os.MkdirAll(s.keep, 0o700); err != nil {
+		return usageErrorf("--keep %s: %v", s.keep, err)
+	}
+	return nil
+}
+
+func (s *scenarioRun) options(keep string) scenario.Options {
+	return scenario.Options{
+		Diagnose: s.observe, Checks: checks.Suite(), Keep: keep, Only: s.only,
+		Say: func(format string, args ...any) { s.streams.say(format+"\n", args...) },
+	}
+}
+
+// observe is what diagnose does between its flags and its checks.
+func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration) (*recording.Recording, error) {
+	d := &diagnosis{app: s.app, selector: host.Selector{PID: pid}, duration: duration, interval: interval}
+	return d.recording(ctx, checks.Suite())
+}
+
+func (s *scenarioRun) verifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify NAME...",
+		Short: "Run scenarios several times and count right and wrong findings",
+		Long: `Runs each scenario --runs times and prints, for each and in total, how often
+the verdict was right, the required findings were there, and forbidden ones were
+raised: perfdoctor's accuracy.
+
+Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
+2 wrong usage, 3 something was not right.`,
+		Example:           `  perfdoctor scenario verify --all --runs 3`,
+		ValidArgsFunction: s.complete,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.verify(cmd.Context(), args) },
+	}
+	s.addChoice(cmd)
+	addOutputFlag(cmd, &s.output)
+	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
+	return cmd
+}
+
+// maxRuns keeps a slip of the finger from running for days.
+const maxRuns = 1000
+
+func (s *scenarioRun) verify(ctx context.Context, args []string) error {
+	f, err := parseFormat(s.output)
+	if err != nil {
+		return err
+	}
+	if s.runs < 1 || s.runs > maxRuns {
+		return usageErrorf("--runs %d: give a number from 1 to %d", s.runs, maxRuns)
+	}
+	list, err := s.choose(args)
+	if err != nil {
+		return err
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	v := scenario.NewVerification(s.version, s.runs, time.Now())
+	for _, sc := range list {
+		if err = s.verifyOne(ctx, v, sc); err != nil {
+			break // what was counted so far is printed
+		}
+	}
+	if f == formatJSON {
+		return errors.Join(err, outputError(scenario.JSON(s.streams.Out, v)))
+	}
+	return errors.Join(err, outputError(v.Text(s.streams.Out)))
+}
+
+// verifyOne counts the runs of one scenario that came to an end.
+func (s *scenarioRun) verifyOne(ctx context.Context, v *scenario.Verification, sc *scenario.Scenario) error {
+	var runs []*scenario.Result
+	for range s.runs {
+		r, err := sc.Run(ctx, s.options(""))
+		if err != nil {
+			v.Add(runs)
+			return interrupted(err)
+		}
+		s.count(r)
+		s.streams.say("%s: %s\n", sc.Name, r.Status)
+		runs = append(runs, r)
+	}
+	v.Add(runs)
+	return nil
+}
+
+func (s *scenarioRun) recordCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "record NAME --check CHECK",
+		Short: "Run a scenario and print a rule's test case of it",
+		Long: `Runs one phase of a scenario, as it is or with a cure, and prints the txtar file
+that "perfdoctor checks case" would make of its recording. A phase that does not
+hold its expectations gives no case.`,
+		Example: `  perfdoctor scenario record quota-bursty --check cpu-throttled-burst > firing.txtar
+  perfdoctor scenario record quota-bursty --phase no-quota --check cpu-throttled-burst > quiet.txtar`,
+		Args:              exactly(1, "the name of a scenario"),
+		ValidArgsFunction: s.complete,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.record(cmd.Context(), args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.check, "check", "", "the rule that the case is for")
+	f.StringVar(&s.phase, "phase", scenario.PhaseSick, "the phase: `NAME` of a cure or placebo, or "+scenario.PhaseSick)
+	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
+	completeFlag(cmd, "check", checkNames()...)
+	return cmd
+}
+
+func (s *scenarioRun) record(ctx context.Context, args []string) error {
+	if s.check == "" {
+		return usageErrorf("give --check with the rule that the case is for")
+	}
+	c, err := findCheck(s.check)
+	if err != nil {
+		return err
+	}
+	s.only = []string{}
+	if s.phase != scenario.PhaseSick {
+		s.only = []string{s.phase}
+	}
+	list, err := s.choose(args)
+	if err != nil {
+		return err
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	r, err := list[0].Run(ctx, s.options(""))
+	if err != nil {
+		return interrupted(err)
+	}
+	return s.printCase(c, r)
+}
+
+func (s *scenarioRun) printCase(c *check.Check, r *scenario.Result) error {
+	if r.Status != scenario.Held {
+		text := &strings.Builder{}
+		err := scenario.Text(text, []*scenario.Result{r})
+		s.streams.say("%s", text)
+		return errors.Join(errors.New("the run did not come out as expected: no case is made of it"), err)
+	}
+	p := &r.Phases[len(r.Phases)-1]
+	if s.comment == "" {
+		s.comment = fmt.Sprintf("Scenario %s, phase %s: %s.", r.Scenario, p.Name, p.Title)
+	}
+	return outputError(writeCase(s.streams.Out, c, p.Recording, s.comment))
+}
+
+func (s *scenarioRun) cleanCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "clean",
+		Short: "Remove what a killed scenario left",
+		Long: `Removes the cgroups, processes and directories of runs that were killed (SIGKILL)
+before they could do it themselves, and prints what it removed. Namespaces, with
+their devices and rules, are gone with the run. Runs that still live are left
+alone.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := s.prepare(); err != nil {
+				return err
+			}
+			removed, err := scenario.Clean()
+			for _, what := range removed {
+				if _, werr := fmt.Fprintln(s.streams.Out, "removed", what); werr != nil {
+					return errors.Join(err, outputError(werr))
+				}
+			}
+			return err
+		},
+	}
+}

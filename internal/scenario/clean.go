@@ -1,0 +1,139 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+// runDir is the directory of a phase: pd-<scenario>-<pid>-<random>, see os.MkdirTemp.
+var runDir = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)-[0-9]+$`)
+
+// killWait is how long the kernel may take to free a killed process.
+const killWait = 5 * time.Second
+
+// Clean removes what runs left that were killed before they could: programs and their children, which work in the run's
+// directory, then the directories and the cgroups. Network namespaces, with their devices and rules, and the lab's own
+// children end with the run. It returns what it removed, and leaves alone whatever belongs to a run that still lives.
+func Clean() (removed []string, err error) {
+	dirs, err := staleDirs(os.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, dir := range dirs {
+		killed, err := killIn(dir)
+		removed = append(removed, killed...)
+		if err == nil {
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, "directory "+dir)
+	}
+	for _, group := range lab.Sweep() {
+		removed = append(removed, "cgroup "+group)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// staleDirs are the directories of runs whose process is gone. Only those that this user made count: anybody may make a
+// directory of that name in a temporary directory.
+func staleDirs(temp string) ([]string, error) {
+	entries, err := os.ReadDir(temp)
+	if err != nil {
+		return nil, err
+	}
+	var stale []string
+	for _, entry := range entries {
+		match := runDir.FindStringSubmatch(entry.Name())
+		if match == nil || !entry.IsDir() {
+			continue
+		}
+		pid, err := strconv.Atoi(match[1])
+		if err != nil || !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			continue
+		}
+		var st unix.Stat_t
+		dir := filepath.Join(temp, entry.Name())
+		if err := unix.Lstat(dir, &st); err == nil && st.Uid == uint32(os.Geteuid()) {
+			stale = append(stale, dir)
+		}
+	}
+	return stale, nil
+}
+
+// killIn kills the processes that work in dir or below it.
+func killIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var killed []string
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		did, err := killIfIn(pid, dir)
+		if err != nil {
+			return killed, err
+		}
+		if did {
+			killed = append(killed, fmt.Sprintf("process %d", pid))
+		}
+	}
+	return killed, nil
+}
+
+// killIfIn holds the process by a pidfd (Linux 5.3) while it looks at it, so that it kills no other of that number.
+func killIfIn(pid int, dir string) (bool, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at pid %d: %w", pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	if err != nil || cwd != dir && !strings.HasPrefix(cwd, dir+"/") {
+		return false, ignoreGone(err)
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		return false, fmt.Errorf("kill pid %d: %w", pid, err)
+	}
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(poll, int(killWait.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return false, fmt.Errorf("wait for pid %d: %w", pid, err)
+		case n == 0:
+			return false, fmt.Errorf("pid %d is still there %v after SIGKILL", pid, killWait)
+		}
+		return true, nil
+	}
+}
+
+// ignoreGone passes errors on but those of a process that has ended, or that is not this user's to look at.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}

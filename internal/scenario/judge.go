@@ -1,0 +1,190 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+)
+
+// judge compares a phase with what was expected of it.
+type judge struct {
+	phase   *Phase
+	result  *check.Result
+	replace *strings.Replacer // of ${pid NAME}
+}
+
+func (j *judge) assert(kind string, held bool, got, what string, args ...any) {
+	j.phase.Assertions = append(j.phase.Assertions, Assertion{What: fmt.Sprintf(what, args...), Kind: kind, Held: held, Got: got})
+}
+
+// describe fills in what was found.
+func (j *judge) describe() {
+	p := j.phase
+	p.Verdict, p.Findings = VerdictNone, []string{}
+	for i := range j.result.Findings {
+		f := &j.result.Findings[i]
+		p.Findings = append(p.Findings, fmt.Sprintf("%s (%s)", f.ID(), f.Severity))
+	}
+	f := j.result.Principal()
+	if f == nil {
+		return
+	}
+	p.Verdict, p.Subject, p.Severity, p.Summary = f.Check, f.Subject.String(), f.Severity.String(), f.Summary
+	for _, v := range f.Evidence {
+		if v.Work() != "" {
+			p.Arithmetic = v.Work() + " = " + v.Text()
+			break
+		}
+	}
+}
+
+// accuses reports whether the check has a finding at warning or above.
+func (j *judge) accuses(name string) bool {
+	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool {
+		return f.Check == name && f.Severity >= check.Warning
+	})
+}
+
+// blames reports whether the check has such a finding that stands for itself. One that is explained by another is shown as
+// its consequence, and blames nobody.
+func (j *judge) blames(name string) bool {
+	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool {
+		return f.Check == name && f.Severity >= check.Warning && f.ExplainedBy == ""
+	})
+}
+
+func (j *judge) findings() string {
+	if len(j.phase.Findings) == 0 {
+		return "no finding"
+	}
+	return strings.Join(j.phase.Findings, ", ")
+}
+
+func (j *judge) expect(e *Expect) {
+	j.verdict(e.Verdict)
+	if e.Severity != "" {
+		j.assert("severity", j.phase.Severity == e.Severity, j.phase.Severity, "the verdict is %s", e.Severity)
+	}
+	if e.Subject != "" {
+		want := j.replace.Replace(e.Subject)
+		j.assert("subject", strings.Contains(j.phase.Subject, want), j.phase.Subject, "the offender is %s", want)
+	}
+	if len(e.Evidence) > 0 {
+		text := j.text()
+		for _, part := range e.Evidence {
+			want := j.replace.Replace(part)
+			j.assert("evidence", strings.Contains(text, want), j.phase.Summary, "the verdict says %q", want)
+		}
+	}
+	for _, name := range e.Required {
+		found := slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool { return f.Check == name })
+		j.assert("required", found, j.findings(), "%s is found", name)
+	}
+	for _, name := range e.Forbidden {
+		j.assert("forbidden", !j.blames(name), j.findings(), "%s is not raised", name)
+	}
+}
+
+// What assertions about a verdict say.
+const (
+	healthyWhat = "nothing is at warning or above"
+	verdictWhat = "the verdict is "
+)
+
+func (j *judge) verdict(want string) {
+	switch want {
+	case VerdictOpen, "":
+	case VerdictNone:
+		j.assert("verdict", j.phase.Verdict == VerdictNone, j.findings(), healthyWhat)
+	default:
+		j.assert("verdict", j.phase.Verdict == want, j.phase.Verdict, "%s%s", verdictWhat, want)
+	}
+}
+
+// text is everything the verdict says.
+func (j *judge) text() string {
+	f := j.result.Principal()
+	if f == nil {
+		return ""
+	}
+	lines := append([]string{f.Summary, f.Disproof}, f.Notes...)
+	for _, v := range f.Evidence {
+		lines = append(lines, v.String())
+	}
+	for _, r := range f.Remedies {
+		lines = append(lines, r.Action, r.Command, r.Effect)
+	}
+	return strings.Join(append(lines, f.Placebos...), "\n")
+}
+
+func (j *judge) trial(s *Scenario, spec phaseSpec, sick *Phase) {
+	t := spec.trial
+	gone, still := t.Gone, t.Still
+	isCheck := s.Expect.Verdict != VerdictNone && s.Expect.Verdict != VerdictOpen
+	if isCheck && spec.kind == KindCure && len(gone)+len(still) == 0 && t.Verdict == "" {
+		gone = append([]string{s.Expect.Verdict}, s.Expect.Required...)
+	}
+	if isCheck && spec.kind == KindPlacebo && len(gone)+len(still) == 0 && t.Verdict == "" {
+		still = []string{s.Expect.Verdict}
+	}
+	j.verdict(t.Verdict)
+	for _, name := range gone {
+		j.assert("gone", !j.accuses(name), j.findings(), "%s is gone", name)
+	}
+	for _, name := range still {
+		j.assert("still", j.accuses(name), j.findings(), "%s is still found", name)
+	}
+	for i := range t.Moves {
+		j.move(&t.Moves[i], sick)
+	}
+	j.foretold(t.Foretold)
+}
+
+func (j *judge) move(m *Move, sick *Phase) {
+	after, ok := j.phase.Measured[m.Metric]
+	if !ok {
+		j.assert("moves", false, "not measured", "%s is measured", m.Metric)
+		return
+	}
+	got := metricText(m.Metric, after)
+	if m.AtLeast != nil {
+		j.assert("moves", after >= *m.AtLeast, got, "%s is at least %s", m.Metric, metricText(m.Metric, *m.AtLeast))
+	}
+	if m.AtMost != nil {
+		j.assert("moves", after <= *m.AtMost, got, "%s is at most %s", m.Metric, metricText(m.Metric, *m.AtMost))
+	}
+	if m.FactorAtLeast == nil && m.FactorAtMost == nil {
+		return
+	}
+	before, ok := sick.Measured[m.Metric]
+	if !ok {
+		j.assert("moves", false, "not measured before", "%s is measured before", m.Metric)
+		return
+	}
+	got = fmt.Sprintf("%s -> %s", metricText(m.Metric, before), got)
+	if m.FactorAtLeast != nil {
+		j.assert("moves", after > 0 && after >= before**m.FactorAtLeast, got, "%s x %v or more", m.Metric, *m.FactorAtLeast)
+	}
+	if m.FactorAtMost != nil {
+		j.assert("moves", after <= before**m.FactorAtMost, got, "%s x %v or less", m.Metric, *m.FactorAtMost)
+	}
+}
+
+func (j *judge) foretold(list []Foretold) {
+	for _, f := range list {
+		prediction := Prediction{Metric: f.Metric, Because: f.Because, Foretold: f.Value}
+		measured, ok := j.phase.Measured[f.Metric]
+		if ok {
+			prediction.Measured = &measured
+		}
+		j.phase.Foretold = append(j.phase.Foretold, prediction)
+		if f.Within != nil {
+			held := ok && math.Abs(measured-f.Value) <= *f.Within*f.Value
+			j.assert("foretold", held, metricText(f.Metric, measured), "%s is within %.0f %% of %s = %s", f.Metric, *f.Within*100,
+				f.Because, metricText(f.Metric, f.Value))
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// The metrics of a phase, over the time of the diagnosis, except the percentiles: those cover the load since its start.
+const (
+	Throughput = "throughput"          // units a second
+	P50        = "p50"                 // seconds
+	P90        = "p90"                 // seconds
+	P99        = "p99"                 // seconds
+	Errors     = "errors"              // a second
+	CPUPerUnit = "cpu_per_request"     // seconds of all CPUs of the machine, everything that ran included
+	SoftirqPer = "softirq_per_request" // of these, the ones in softirq
+)
+
+const (
+	unitsPerSec  = quantity.Unit("requests/s")
+	errorsPerSec = quantity.Unit("errors/s")
+	// userHZ is the unit of /proc/stat to user space on every architecture Go runs on (include/asm-generic/param.h).
+	userHZ = 100
+	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
+	summaryWait = 3 * time.Second
+)
+
+// metricUnits are all metrics, in the order of output.
+func metricUnits() []struct {
+	Name string
+	Unit quantity.Unit
+} {
+	return []struct {
+		Name string
+		Unit quantity.Unit
+	}{
+		{Throughput, unitsPerSec},
+		{P50, quantity.Seconds},
+		{P90, quantity.Seconds},
+		{P99, quantity.Seconds},
+		{Errors, errorsPerSec},
+		{CPUPerUnit, quantity.Seconds},
+		{SoftirqPer, quantity.Seconds},
+	}
+}
+
+// MetricNames are the metrics that a scenario can speak of.
+func MetricNames() []string {
+	var names []string
+	for _, m := range metricUnits() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// metricText is a measured number with its unit.
+func metricText(name string, n float64) string {
+	for _, m := range metricUnits() {
+		if m.Name == name {
+			return quantity.Of(name, n, m.Unit).Text()
+		}
+	}
+	return strconv.FormatFloat(n, 'g', 4, 64)
+}
+
+// reading is the state of load and machine at one moment.
+type reading struct {
+	stats lab.Stats
+	cpu   cpuTime
+}
+
+// cpuTime is CPU time of the machine since boot, in seconds.
+type cpuTime struct{ busy, softirq, idle float64 }
+
+const (
+	// settleWait is how long a phase waits for the machine to become idle, and idleEnough the share that counts as idle: a desktop
+	// or a monitoring agent uses less than the rest.
+	settleWait  = 10 * time.Second
+	settleProbe = 500 * time.Millisecond
+	idleEnough  = 0.8
+)
+
+// settle waits for the machine to be idle, for a while, and returns the busy share of its CPU time at the end.
+func settle(ctx context.Context) (busy float64, err error) {
+	before, err := readCPU()
+	for deadline := time.Now().Add(settleWait); err == nil; {
+		if err = sleep(ctx, settleProbe); err != nil {
+			return 0, err
+		}
+		var now cpuTime
+		if now, err = readCPU(); err != nil {
+			return 0, err
+		}
+		busy = (now.busy - before.busy) / max(now.busy-before.busy+now.idle-before.idle, 1.0/userHZ)
+		if busy <= 1-idleEnough || time.Now().After(deadline) {
+			return busy, nil
+		}
+		before = now
+	}
+	return 0, err
+}
+
+func readCPU() (cpuTime, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cpuTime{}, err
+	}
+	t, err := parseCPU(stat)
+	if err != nil {
+		return cpuTime{}, fmt.Errorf("/proc/stat: %w", err)
+	}
+	return t, nil
+}
+
+func (p *process) read() (reading, error) {
+	cpu, err := readCPU()
+	if err != nil {
+		return reading{}, err
+	}
+	r := reading{cpu: cpu}
+	if p.child != nil {
+		r.stats = p.child.Stats()
+	}
+	return r, nil
+}
+
+// parseCPU reads the line "cpu user nice system idle iowait irq softirq steal …" in ticks (fs/proc/stat.c). Steal is no use of
+// this machine's.
+func parseCPU(stat []byte) (cpuTime, error) {
+	const idle, iowait, softirq, steal = 4, 5, 7, 8
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	field := strings.Fields(string(line))
+	if len(field) <= steal || field[0] != "cpu" {
+		return cpuTime{}, fmt.Errorf("first line %q: want cpu and at least %d numbers", line, steal)
+	}
+	var t cpuTime
+	for i := 1; i < steal; i++ {
+		n, err := strconv.ParseUint(field[i], 10, 64)
+		if err != nil {
+			return cpuTime{}, fmt.Errorf("first line: %w", err)
+		}
+		if i == idle || i == iowait {
+			t.idle += float64(n) / userHZ
+		} else {
+			t.busy += float64(n) / userHZ
+		}
+		if i == softirq {
+			t.softirq = float64(n) / userHZ
+		}
+	}
+	return t, nil
+}
+
+// measures are by metric; what could not be measured is not in it.
+type measures map[string]float64
+
+// measure says what happened between two readings that are window seconds apart.
+func measure(before, after reading, window float64) measures {
+	m := measures{}
+	elapsed := (after.stats.Elapsed - before.stats.Elapsed).Seconds()
+	if elapsed > 0 {
+		m[Throughput] = float64(after.stats.Units-before.stats.Units) / elapsed
+		m[Errors] = float64(after.stats.ErrorCount()-before.stats.ErrorCount()) / elapsed
+		if after.stats.Units > 0 {
+			latency := after.stats.Latency
+			m[P50], m[P90], m[P99] = latency.P50.Seconds(), latency.P90.Seconds(), latency.P99.Seconds()
+		}
+	}
+	m.perUnit(before.cpu, after.cpu, window)
+	return m
+}
+
+// perUnit divides the machine's CPU time by the units done in the same time.
+func (m measures) perUnit(before, after cpuTime, window float64) {
+	units := m[Throughput] * window
+	if units <= 0 {
+		return
+	}
+	m[CPUPerUnit] = (after.busy - before.busy) / units
+	m[SoftirqPer] = (after.softirq - before.softirq) / units
+}
+
+// summary ends an external program with SIGINT, on which load generators print their own measurements, and reads them.
+func (p *process) summary(ctx context.Context, m measures) error {
+	if p.Run.Throughput == "" && p.Run.P99 == "" {
+		return nil
+	}
+	if err := p.other.Signal(unix.SIGINT); err != nil {
+		return err
+	}
+	select {
+	case <-p.done():
+	case <-time.After(summaryWait):
+		return fmt.Errorf("process %s: still running %v after SIGINT", p.Name, summaryWait)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	out, err := os.ReadFile(filepath.Join(p.dir, stdoutName))
+	if err != nil {
+		return err
+	}
+	if p.Run.Throughput != "" {
+		if m[Throughput], err = p.find(out, p.Run.Throughput, parseNumber); err != nil {
+			return err
+		}
+	}
+	if p.Run.P99 != "" {
+		m[P99], err = p.find(out, p.Run.P99, parseSeconds)
+	}
+	return err
+}
+
+func parseNumber(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+
+func parseSeconds(s string) (float64, error) {
+	d, err := time.ParseDuration(s)
+	return d.Seconds(), err
+}
+
+func (p *process) find(out []byte, pattern string, read func(string) (float64, error)) (float64, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return 0, err
+	}
+	match := re.FindSubmatch(out)
+	if match == nil {
+		return 0, fmt.Errorf("process %s: %q is not in its output after SIGINT", p.Name, pattern)
+	}
+	n, err := read(string(match[1]))
+	if err != nil {
+		return 0, fmt.Errorf("process %s: %w", p.Name, err)
+	}
+	return n, nil
+}

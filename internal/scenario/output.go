@@ -1,0 +1,228 @@
+package scenario
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Text writes the results as tables.
+func Text(w io.Writer, results []*Result) error {
+	var b strings.Builder
+	for i, r := range results {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		r.text(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Result) text(b *strings.Builder) {
+	fmt.Fprintf(b, "%s: %s\n", r.Scenario, r.Title)
+	if len(r.Phases) > 0 {
+		b.WriteString("\n")
+		r.verdicts(b)
+		r.numbers(b)
+	}
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		p.failures(b)
+		if p.noisy() {
+			fmt.Fprintf(b, "\nnote: the machine was %.0f %% busy before %s: what is said of the host may be about something else\n",
+				p.BusyBefore*100, p.Name)
+		}
+	}
+	for _, gap := range r.Gaps {
+		fmt.Fprintf(b, "\nnot yet assessed: %s: %s\n", gap.Finding, gap.Reason)
+	}
+	held, all := r.count()
+	fmt.Fprintf(b, "\n%s", r.Status)
+	if r.Reason != "" {
+		fmt.Fprintf(b, ": %s", r.Reason)
+	}
+	if all > 0 && r.Status != Broken {
+		fmt.Fprintf(b, ": %d of %d expectations, %.0f s", held, all, r.Seconds)
+	}
+	b.WriteString("\n")
+}
+
+func (r *Result) count() (held, all int) {
+	for i := range r.Phases {
+		for _, a := range r.Phases[i].Assertions {
+			all++
+			if a.Held {
+				held++
+			}
+		}
+	}
+	return held, all
+}
+
+// columns lays out tab-separated cells, without spaces at the ends of lines.
+func columns(b *strings.Builder, fill func(w io.Writer)) {
+	var padded strings.Builder
+	w := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
+	fill(w)
+	_ = w.Flush() // a strings.Builder takes everything
+	for line := range strings.Lines(padded.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+func row(w io.Writer, cells ...string) {
+	_, _ = fmt.Fprintln(w, "  "+strings.Join(cells, "\t")) // to a tabwriter on a strings.Builder
+}
+
+func (r *Result) verdicts(b *strings.Builder) {
+	columns(b, func(w io.Writer) {
+		row(w, "PHASE", "KIND", "VERDICT", "ABOUT", "ARITHMETIC")
+		for i := range r.Phases {
+			p := &r.Phases[i]
+			row(w, p.Name, p.Kind, p.Verdict, p.Subject, p.Arithmetic)
+		}
+	})
+}
+
+// numbers prints each metric before and after every trial, and what arithmetic foretold.
+func (r *Result) numbers(b *strings.Builder) {
+	measured := 0
+	for i := range r.Phases {
+		measured += len(r.Phases[i].Measured) + len(r.Phases[i].Foretold)
+	}
+	if measured == 0 {
+		return
+	}
+	b.WriteString("\n")
+	columns(b, func(w io.Writer) {
+		row(w, "PHASE", "METRIC", "FORETOLD", "BEFORE", "AFTER", "FACTOR")
+		for i := range r.Phases {
+			for _, m := range metricUnits() {
+				r.number(w, i, m.Name)
+			}
+		}
+	})
+}
+
+func (r *Result) number(w io.Writer, i int, metric string) {
+	p, sick := &r.Phases[i], &r.Phases[0]
+	after, measured := p.Measured[metric]
+	foretold := p.foretoldText(metric)
+	if !measured && foretold == "" {
+		return
+	}
+	cells := []string{p.Name, metric, foretold, "", "not measured", ""}
+	if measured {
+		cells[4] = metricText(metric, after)
+	}
+	if before, ok := sick.Measured[metric]; ok && measured && i > 0 {
+		cells[3] = metricText(metric, before)
+		if before > 0 {
+			cells[5] = fmt.Sprintf("x %.3g", after/before)
+		}
+	}
+	row(w, cells...)
+}
+
+func (p *Phase) foretoldText(metric string) string {
+	for _, f := range p.Foretold {
+		if f.Metric == metric {
+			return fmt.Sprintf("%s = %s", f.Because, metricText(metric, f.Foretold))
+		}
+	}
+	return ""
+}
+
+// noisy reports whether something else was running on the machine.
+func (p *Phase) noisy() bool { return p.BusyBefore > 1-idleEnough }
+
+func (p *Phase) failures(b *strings.Builder) {
+	for _, a := range p.Assertions {
+		if !a.Held {
+			fmt.Fprintf(b, "\nfailed in %s: %s\n  got: %s\n", p.Name, a.What, a.Got)
+		}
+	}
+}
+
+// JSON writes the results (docs/scenarios.md).
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// The shape of JUnit's XML as continuous integration servers read it: one suite a scenario, one case an expectation.
+type (
+	junitSuites struct {
+		XMLName xml.Name     `xml:"testsuites"`
+		Suites  []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name      string      `xml:"name,attr"`
+		Tests     int         `xml:"tests,attr"`
+		Failures  int         `xml:"failures,attr"`
+		Errors    int         `xml:"errors,attr"`
+		Skipped   int         `xml:"skipped,attr"`
+		Time      string      `xml:"time,attr"`
+		Timestamp string      `xml:"timestamp,attr"`
+		Cases     []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Class   string        `xml:"classname,attr"`
+		Name    string        `xml:"name,attr"`
+		Failure *junitMessage `xml:"failure,omitempty"`
+		Error   *junitMessage `xml:"error,omitempty"`
+		Skipped *junitMessage `xml:"skipped,omitempty"`
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+// JUnit writes the results as JUnit's XML.
+func JUnit(w io.Writer, results []*Result) error {
+	var doc junitSuites
+	for _, r := range results {
+		doc.Suites = append(doc.Suites, r.junit())
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(doc); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func (r *Result) junit() junitSuite {
+	s := junitSuite{Name: r.Scenario, Time: fmt.Sprintf("%.1f", r.Seconds), Timestamp: r.Started.Format("2006-01-02T15:04:05")}
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		for _, a := range p.Assertions {
+			c := junitCase{Class: r.Scenario + "." + p.Name, Name: a.What}
+			if !a.Held {
+				s.Failures++
+				c.Failure = &junitMessage{a.Got}
+			}
+			s.Cases = append(s.Cases, c)
+		}
+	}
+	switch r.Status {
+	case Broken:
+		s.Errors++
+		s.Cases = append(s.Cases, junitCase{Class: r.Scenario, Name: "runs", Error: &junitMessage{r.Reason}})
+	case Skipped:
+		s.Skipped++
+		s.Cases = append(s.Cases, junitCase{Class: r.Scenario, Name: "runs", Skipped: &junitMessage{r.Reason}})
+	}
+	s.Tests = len(s.Cases)
+	return s
+}

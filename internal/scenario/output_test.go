@@ -1,0 +1,150 @@
+package scenario
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// runs are results with everything that output can show.
+func runs() []*Result {
+	started := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	measured := 992.3
+	return []*Result{
+		{
+			Scenario: "ports", Title: "ports run out", Started: started, Seconds: 18.26, Status: Failed,
+			Gaps: []GapNote{{"bind-without-no-port", "needs a trace of bind(2)"}},
+			Phases: []Phase{
+				{
+					Name: PhaseSick, Kind: KindSick, Title: "ports run out", Verdict: "short-connection-ceiling", Severity: "critical",
+					Subject: "destination 10.0.0.2:9000", Arithmetic: "1000 ports / 60 s = 16.67 connections/s",
+					Findings: []string{"short-connection-ceiling destination 10.0.0.2:9000 (critical)"},
+					Measured: measures{Throughput: 16.5, P99: 0.002, Errors: 2540},
+					Assertions: []Assertion{
+						{What: verdictWhat + "short-connection-ceiling", Kind: "verdict", Held: true, Got: "short-connection-ceiling"},
+						{What: "syn-retransmits is found", Kind: "required", Held: true},
+						{What: "cpu-saturated is not raised", Kind: "forbidden", Got: "cpu-saturated <host> & others"},
+					},
+				},
+				{
+					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{},
+					Measured: measures{Throughput: measured, P99: 0.001, Errors: 0}, BusyBefore: 0.35,
+					Foretold:   []Prediction{{Metric: Throughput, Because: "1000 ports / 1 s", Foretold: 1000, Measured: &measured}},
+					Assertions: []Assertion{{What: "short-connection-ceiling is gone", Kind: "gone", Held: true}},
+				},
+			},
+		},
+		{
+			Scenario: "idle", Title: "nothing happens", Started: started, Seconds: 7, Status: Held,
+			Phases: []Phase{{
+				Name: PhaseSick, Kind: KindSick, Title: "nothing happens", Verdict: VerdictNone, Findings: []string{}, Measured: measures{},
+				Assertions: []Assertion{{What: healthyWhat, Kind: "verdict", Held: true}},
+			}},
+		},
+		{Scenario: "docker", Title: "a bridge", Started: started, Status: Skipped, Reason: "not installed: docker", Phases: []Phase{}},
+		{Scenario: "nginx", Title: "a proxy", Started: started, Status: Broken, Reason: "as-is: process nginx ended", Phases: []Phase{}},
+	}
+}
+
+func TestOutput(t *testing.T) {
+	v := NewVerification("v1.2.3", 2, time.Date(2026, 11, 20, 23, 59, 0, 0, time.UTC))
+	for _, r := range runs() {
+		v.Add([]*Result{r, r})
+	}
+	for name, write := range map[string]func(*bytes.Buffer) error{
+		"run.txt":     func(b *bytes.Buffer) error { return Text(b, runs()) },
+		"run.json":    func(b *bytes.Buffer) error { return JSON(b, runs()) },
+		"run.xml":     func(b *bytes.Buffer) error { return JUnit(b, runs()) },
+		"verify.txt":  func(b *bytes.Buffer) error { return v.Text(b) },
+		"verify.json": func(b *bytes.Buffer) error { return JSON(b, v) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := write(&got); err != nil {
+				t.Fatal(err)
+			}
+			path := "testdata/" + name
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestConfusion(t *testing.T) {
+	v := NewVerification("", 1, time.Now())
+	for _, r := range runs() {
+		v.Add([]*Result{r})
+	}
+	got := v.Total
+	got.Disagreements, got.Seconds = nil, 0
+	want := Confusion{
+		Scenario: "total", Runs: 2, Broken: 1, Verdict: 2, VerdictAsked: 2, Required: 2, RequiredAsked: 2, Forbidden: 1, ForbiddenAsked: 2,
+		Trials: 1, TrialsAsked: 1, NotYetAssessed: 1, Noisy: 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("total (-want +got):\n%s", diff)
+	}
+	if v.Right() {
+		t.Error("a forbidden finding and a broken run are right")
+	}
+}
+
+func TestParseCPU(t *testing.T) {
+	got, err := parseCPU([]byte("cpu  100 10 200 5000 300 7 50 900 40 0\ncpu0 1 2 3\n"))
+	if want := (cpuTime{busy: 3.67, softirq: 0.5, idle: 53}); err != nil || cmp.Diff(want, got, cmp.AllowUnexported(cpuTime{})) != "" {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for _, bad := range []string{"", "cpu 1 2 3", "cpu a 2 3 4 5 6 7 8", "intr 1 2 3 4 5 6 7 8"} {
+		if _, err := parseCPU([]byte(bad)); err == nil {
+			t.Errorf("parseCPU(%q) gives no error", bad)
+		}
+	}
+}
+
+// TestMoves has each bound on both of its sides.
+func TestMoves(t *testing.T) {
+	n := func(f float64) *float64 { return &f }
+	sick := &Phase{Measured: measures{Throughput: 100, P99: 2}}
+	for _, tt := range []struct {
+		name  string
+		move  Move
+		after measures
+		held  bool
+	}{
+		{"factor reached", Move{Metric: Throughput, FactorAtLeast: n(3)}, measures{Throughput: 300}, true},
+		{"factor not reached", Move{Metric: Throughput, FactorAtLeast: n(3)}, measures{Throughput: 299}, false},
+		{"factor below", Move{Metric: P99, FactorAtMost: n(0.5)}, measures{P99: 1}, true},
+		{"factor above", Move{Metric: P99, FactorAtMost: n(0.5)}, measures{P99: 1.01}, false},
+		{"at least", Move{Metric: Throughput, AtLeast: n(50)}, measures{Throughput: 50}, true},
+		{"less", Move{Metric: Throughput, AtLeast: n(50)}, measures{Throughput: 49}, false},
+		{"at most", Move{Metric: Errors, AtMost: n(0)}, measures{Errors: 0}, true},
+		{"more", Move{Metric: Errors, AtMost: n(0)}, measures{Errors: 0.1}, false},
+		{"not measured", Move{Metric: Errors, AtMost: n(0)}, measures{}, false},
+		{"not measured before", Move{Metric: Errors, FactorAtMost: n(1)}, measures{Errors: 0}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := judge{phase: &Phase{Measured: tt.after}, replace: strings.NewReplacer()}
+			j.move(&tt.move, sick)
+			if got := j.phase.Assertions; len(got) != 1 || got[0].Held != tt.held {
+				t.Errorf("assertions %+v, want one that is %v", got, tt.held)
+			}
+		})
+	}
+}

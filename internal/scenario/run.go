@@ -1,0 +1,351 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// PhaseSick is the name of the first phase, in which nothing is cured; of a healthy scenario too.
+const PhaseSick = "as-is"
+
+// The kinds of phase.
+const (
+	KindSick    = "as-is"
+	KindCure    = "cure"
+	KindPlacebo = "placebo"
+)
+
+// Status is what a run came to.
+type Status string
+
+// The statuses.
+const (
+	Held    Status = "held"    // every expectation held
+	Failed  Status = "failed"  // at least one did not
+	Broken  Status = "broken"  // the scenario could not be built, run or diagnosed
+	Skipped Status = "skipped" // the machine lacks something
+)
+
+// Options are what a run needs from outside.
+type Options struct {
+	// Diagnose observes the process pid, or the whole machine when pid is 0, as `perfdoctor diagnose` does.
+	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration) (*recording.Recording, error)
+	Checks   []*check.Check
+	Keep     string                           // directory for the recordings; empty: none
+	Only     []string                         // cures and placebos to run after the first phase; nil: all
+	Say      func(format string, args ...any) // progress
+}
+
+// Result is one run of a scenario.
+type Result struct {
+	Scenario string    `json:"scenario"`
+	Title    string    `json:"title"`
+	Started  time.Time `json:"started"`
+	Seconds  float64   `json:"seconds"`
+	Status   Status    `json:"status"`
+	Reason   string    `json:"reason,omitempty"` // why broken or skipped
+	Phases   []Phase   `json:"phases"`
+	Gaps     []GapNote `json:"not_assessed,omitempty"`
+}
+
+// GapNote is a finding that should be there and cannot be yet.
+type GapNote struct {
+	Finding string `json:"finding"`
+	Reason  string `json:"reason"`
+}
+
+// Phase is what was diagnosed and measured in one phase.
+type Phase struct {
+	Name       string             `json:"name"`
+	Kind       string             `json:"kind"`
+	Title      string             `json:"title"`
+	Verdict    string             `json:"verdict"` // a check or none
+	Subject    string             `json:"subject,omitempty"`
+	Severity   string             `json:"severity,omitempty"`
+	Summary    string             `json:"summary,omitempty"`
+	Arithmetic string             `json:"arithmetic,omitempty"` // the first computation of the verdict's evidence
+	Findings   []string           `json:"findings"`             // check, subject and severity of each
+	Measured   map[string]float64 `json:"measured"`             // by metric, in units/s, seconds or errors/s
+	Assertions []Assertion        `json:"assertions"`
+	BusyBefore float64            `json:"busy_before"` // share of the machine's CPU time in use before the phase was built
+	Foretold   []Prediction       `json:"foretold,omitempty"`
+
+	Recording *recording.Recording `json:"-"`
+}
+
+// Assertion is one expectation and what came of it.
+type Assertion struct {
+	What string `json:"what"`
+	Kind string `json:"kind"` // verdict, severity, subject, evidence, required, forbidden, gone, still, moves, foretold
+	Held bool   `json:"held"`
+	Got  string `json:"got,omitempty"`
+}
+
+// Prediction is what arithmetic foretold and what was measured.
+type Prediction struct {
+	Metric   string   `json:"metric"`
+	Because  string   `json:"because"`
+	Foretold float64  `json:"foretold"`
+	Measured *float64 `json:"measured"` // null when it was not
+}
+
+// ErrLeft says that something of a phase could not be removed.
+var ErrLeft = errors.New("something was left behind: run `perfdoctor scenario clean`")
+
+// Lacks says why the scenario cannot run on this machine, or nothing.
+func (s *Scenario) Lacks() string {
+	if s.VM.Mode == VMRequired {
+		return "it runs in a virtual machine only: " + s.VM.Reason
+	}
+	if n := runtime.NumCPU(); n < s.Needs.CPUs {
+		return fmt.Sprintf("it needs %d CPUs, and perfdoctor may use %d", s.Needs.CPUs, n)
+	}
+	for _, key := range s.Needs.Sysctls {
+		if _, err := os.Stat("/proc/sys/" + strings.ReplaceAll(key, ".", "/")); err != nil {
+			return "this kernel has no sysctl " + key
+		}
+	}
+	var missing []string
+	for _, tool := range s.Needs.Tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = append(missing, tool)
+		}
+	}
+	if len(missing) > 0 {
+		return "not installed: " + strings.Join(missing, ", ")
+	}
+	return ""
+}
+
+// PhaseNames are those of the scenario's phases, the first one first.
+func (s *Scenario) PhaseNames() []string {
+	names := []string{PhaseSick}
+	for i := range s.Cures {
+		names = append(names, s.Cures[i].Name)
+	}
+	for i := range s.Placebos {
+		names = append(names, s.Placebos[i].Name)
+	}
+	return names
+}
+
+// Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is only
+// that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
+func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
+	res := &Result{Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Phases: []Phase{}}
+	for _, gap := range s.Expect.NotAssessed {
+		res.Gaps = append(res.Gaps, GapNote{gap.Name, gap.Reason})
+	}
+	defer func(began time.Time) { res.Seconds = time.Since(began).Seconds() }(time.Now())
+	if res.Reason = s.Lacks(); res.Reason != "" {
+		res.Status = Skipped
+		return res, nil
+	}
+	res.Status = Held
+	for _, p := range s.phases(o.Only) {
+		o.say("%s: %s: %s", s.Name, p.name, p.title)
+		done, err := s.phase(ctx, p, o, res.Phases)
+		if ctx.Err() != nil && !errors.Is(err, ErrLeft) {
+			return res, ctx.Err()
+		}
+		if ctx.Err() != nil {
+			return res, err
+		}
+		if err != nil {
+			res.Status, res.Reason = Broken, fmt.Sprintf("%s: %v", p.name, err)
+			return res, nil
+		}
+		if !done.held() && res.Status == Held {
+			res.Status = Failed
+		}
+		res.Phases = append(res.Phases, *done)
+	}
+	return res, nil
+}
+
+func (o *Options) say(format string, args ...any) {
+	if o.Say != nil {
+		o.Say(format, args...)
+	}
+}
+
+func (p *Phase) held() bool {
+	return !slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return !a.Held })
+}
+
+// phaseSpec is a phase before it is run.
+type phaseSpec struct {
+	name, kind, title string
+	site              *Site
+	trial             *Trial // nil for the first phase
+}
+
+func (s *Scenario) phases(only []string) []phaseSpec {
+	list := []phaseSpec{{name: PhaseSick, kind: KindSick, title: s.Title, site: &s.Site}}
+	add := func(kind string, trials []Trial) {
+		for i := range trials {
+			t := &trials[i]
+			if only == nil || slices.Contains(only, t.Name) {
+				list = append(list, phaseSpec{name: t.Name, kind: kind, title: t.Title, site: &t.Site, trial: t})
+			}
+		}
+	}
+	add(KindCure, s.Cures)
+	add(KindPlacebo, s.Placebos)
+	return list
+}
+
+// labName is the scenario's name as package lab wants it: at most 32 of a-z, 0-9 and _.
+func labName(scenario string) string {
+	const longest = 32
+	name := strings.ReplaceAll(scenario, "-", "_")
+	return name[:min(len(name), longest)]
+}
+
+// phase builds, diagnoses and judges one phase, and removes everything it made.
+func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before []Phase) (p *Phase, err error) {
+	busy, err := settle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := lab.New(labName(s.Name))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", l.Name()+"-")
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	// The directory goes last: until then programs may write to it.
+	defer func() {
+		if left := errors.Join(l.Close(), os.RemoveAll(dir)); left != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
+		}
+	}()
+	b, err := build(ctx, l, dir, spec.site)
+	if err != nil {
+		return nil, err
+	}
+	p = &Phase{Name: spec.name, Kind: spec.kind, Title: spec.title, BusyBefore: busy}
+	if err := b.observe(ctx, p, o); err != nil {
+		return nil, err
+	}
+	j := judge{phase: p, result: check.Run(p.Recording, o.Checks, check.Options{}), replace: b.pids()}
+	j.describe()
+	if spec.trial == nil {
+		j.expect(&s.Expect)
+		j.foretold(s.Foretold)
+	} else {
+		j.trial(s, spec, &before[0])
+	}
+	return p, o.keep(s.Name, p)
+}
+
+// pids replaces ${pid NAME} in expectations.
+func (b *built) pids() *strings.Replacer {
+	var pairs []string
+	for name, p := range b.processes {
+		pairs = append(pairs, "${pid "+name+"}", strconv.Itoa(p.pid()))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+const (
+	// defaultDuration is longer than the 5 s below which checks lower their confidence.
+	defaultDuration = 6 * time.Second
+	defaultInterval = time.Second
+)
+
+func (d *Diagnose) duration() time.Duration {
+	if d.Duration == 0 {
+		return defaultDuration
+	}
+	return d.Duration
+}
+
+func (d *Diagnose) interval() time.Duration {
+	if d.Interval == 0 {
+		return defaultInterval
+	}
+	return d.Interval
+}
+
+// observe has the site diagnosed and measures its load meanwhile.
+func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
+	d := &b.site.Diagnose
+	if err := sleep(ctx, d.Warmup); err != nil {
+		return err
+	}
+	pid := 0
+	if d.Target != TargetHost {
+		pid = b.processes[d.Target].pid()
+	}
+	load := b.processes[b.site.Measure]
+	if load == nil {
+		load = &process{Process: &Process{}}
+	}
+	before, err := load.read()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if p.Recording, err = o.Diagnose(ctx, pid, d.duration(), d.interval()); err != nil {
+		return fmt.Errorf("diagnose %s: %w", d.Target, err)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if early := p.Recording.Meta.EndedEarly; early != "" {
+		return fmt.Errorf("diagnose %s: %s", d.Target, early)
+	}
+	window := time.Since(began).Seconds()
+	after, err := load.read()
+	if err != nil {
+		return err
+	}
+	m := measure(before, after, window)
+	if load.other != nil {
+		if err := load.summary(ctx, m); err != nil {
+			return err
+		}
+		m.perUnit(before.cpu, after.cpu, window)
+	}
+	p.Measured = m
+	return b.alive()
+}
+
+// alive finds processes that ended when they should not have: a dead load would look like a cure.
+func (b *built) alive() error {
+	for i := range b.site.Processes {
+		p := b.processes[b.site.Processes[i].Name]
+		finite := p.For > 0 || p.Await.End || p.Connect != nil && p.Connect.Count > 0 || p.Run != nil && p.Run.Throughput+p.Run.P99 != ""
+		if p.ended() && !finite {
+			return fmt.Errorf("process %s ended during the phase: %s%s", p.Name, p.progress(), p.lastWords())
+		}
+	}
+	return nil
+}
+
+func (o *Options) keep(name string, p *Phase) error {
+	if o.Keep == "" {
+		return nil
+	}
+	path := filepath.Join(o.Keep, name+"-"+p.Name+".zip")
+	if err := p.Recording.Save(path); err != nil {
+		return fmt.Errorf("keep the recording: %w", err)
+	}
+	return nil
+}

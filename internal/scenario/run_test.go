@@ -1,0 +1,66 @@
+package scenario
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestLacks says for each need what is missing, and nothing when all is there.
+func TestLacks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		s    Scenario
+		want string // part of the answer; empty: nothing is missing
+	}{
+		{"nothing", Scenario{}, ""},
+		{"what is there", Scenario{Needs: Needs{Tools: []string{"sh"}, CPUs: 1, Sysctls: []string{"kernel.ostype"}}}, ""},
+		{"a tool", Scenario{Needs: Needs{Tools: []string{"sh", "no-such-tool"}}}, "not installed: no-such-tool"},
+		{"CPUs", Scenario{Needs: Needs{CPUs: 1 << 20}}, "it needs 1048576 CPUs"},
+		{"a sysctl", Scenario{Needs: Needs{Sysctls: []string{"net.ipv4.no_such_key"}}}, "no sysctl net.ipv4.no_such_key"},
+		{"a guest", Scenario{VM: Guest{Mode: VMRequired, Reason: "it is global"}}, "in a virtual machine only: it is global"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := tt.s.Lacks()
+			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestSkipped: what cannot run is skipped with the reason, and nothing is built.
+func TestSkipped(t *testing.T) {
+	s := Scenario{Name: "x", Needs: Needs{Tools: []string{"no-such-tool"}}}
+	r, err := s.Run(t.Context(), Options{})
+	if err != nil || r.Status != Skipped || r.Reason == "" || len(r.Phases) != 0 {
+		t.Errorf("result %+v, error %v", r, err)
+	}
+}
+
+func TestPhases(t *testing.T) {
+	s := Scenario{Cures: []Trial{{Name: "a"}, {Name: "b"}}, Placebos: []Trial{{Name: "c"}}}
+	for _, tt := range []struct{ only, want []string }{
+		{nil, []string{PhaseSick, "a", "b", "c"}},
+		{[]string{}, []string{PhaseSick}},
+		{[]string{"c", "a"}, []string{PhaseSick, "a", "c"}},
+	} {
+		var got []string
+		for _, p := range s.phases(tt.only) {
+			got = append(got, p.name)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("only %v (-want +got):\n%s", tt.only, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{PhaseSick, "a", "b", "c"}, s.PhaseNames()); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+func TestLabName(t *testing.T) {
+	if got := labName("time-wait-20000-many-destinations"); got != "time_wait_20000_many_destination" {
+		t.Errorf("got %q", got)
+	}
+}
