@@ -49,7 +49,7 @@ func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
 		Short:             "Print a rule's manual: meaning, thresholds with their reasons, source",
-		Args:              exactly(1, "the name of a check"),
+		Args:              oneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := findCheck(args[0])
@@ -98,7 +98,7 @@ not-assessed-….txtar, and let the test write what it must say:
 go test ./internal/checks -update`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
     --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
-		Args:              exactly(1, "the name of a check"),
+		Args:              oneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := findCheck(args[0])

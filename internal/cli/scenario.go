@@ -173,7 +173,7 @@ func (s *scenarioRun) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
 		Short:             "Print a scenario's story, truth and cure",
-		Args:              exactly(1, "the name of a scenario"),
+		Args:              oneArg("the name of a scenario"),
 		ValidArgsFunction: s.complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			list, err := s.read(args)
@@ -410,7 +410,7 @@ that "perfdoctor checks case" would make of its recording. A phase that does not
 hold its expectations gives no case.`,
 		Example: `  perfdoctor scenario record quota-bursty --check cpu-throttled-burst > firing.txtar
   perfdoctor scenario record quota-bursty --phase no-quota --check cpu-throttled-burst > quiet.txtar`,
-		Args:              exactly(1, "the name of a scenario"),
+		Args:              oneArg("the name of a scenario"),
 		ValidArgsFunction: s.complete,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.record(cmd.Context(), args) },
 	}

@@ -68,7 +68,7 @@ func TestScenarioUsageErrors(t *testing.T) {
 		{"scenario run --subset cii", `unknown --subset "cii": use ci`},
 		{"scenario run ports-exhausted -o xml", "use text, json or junit"},
 		{"scenario run ports-exhausted --only keepalive", "there is as-is, keep-alive, reuse, fin-timeout"},
-		{"scenario run ports-exhausted --onyl keep-alive", "did you mean --only?"},
+		{"scenario run ports-exhausted --ony keep-alive", "did you mean --only?"},
 		{"scenario verify", "give the name of a scenario, or --all"},
 		{"scenario verify --all --runs 0", "--runs 0: give a number from 1 to 1000"},
 		{"scenario verify --all --runs many", `--runs "many" is not a whole number`},

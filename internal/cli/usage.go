@@ -70,9 +70,10 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return usageErrorf("unknown command %q: see `%s --help`", name, cmd.CommandPath())
 }
 
-func exactly(n int, what string) cobra.PositionalArgs {
+// oneArg wants one argument, named in the error.
+func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
+		if len(args) != 1 {
 			return usageErrorf("give %s: see `%s --help`", what, cmd.CommandPath())
 		}
 		return nil
@@ -114,7 +115,7 @@ func (a *app) completionCommand() *cobra.Command {
         (needs the package bash-completion)
   zsh   perfdoctor completion zsh > "${fpath[1]}/_perfdoctor"
   fish  perfdoctor completion fish > ~/.config/fish/completions/perfdoctor.fish`,
-		Args:      exactly(1, "a shell: bash, zsh or fish"),
+		Args:      oneArg("a shell: bash, zsh or fish"),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {

@@ -61,14 +61,14 @@ type outcome struct {
 	}
 }
 
-func runScenario(t *testing.T, args ...string) (code int, stdout []byte, stderr string) {
+func runScenario(t *testing.T, args ...string) (code int, stdout []byte) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd := exec.Command(perfdoctor(t), append([]string{"scenario", "run"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	_ = cmd.Run() // the exit code is what counts
 	t.Logf("%v: exit code %d\n%s%s", cmd.Args, cmd.ProcessState.ExitCode(), errs.String(), out.String())
-	return cmd.ProcessState.ExitCode(), out.Bytes(), errs.String()
+	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
 // TestScenario runs one with a fault and its cure, expecting first what is there and then what is not.
@@ -76,7 +76,7 @@ func TestScenario(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
 	keep := t.TempDir()
-	code, stdout, _ := runScenario(t, "leak", "--dir", scenarios(t, "leak", fmt.Sprintf(leak, "fd-limit")), "-o", "json", "--keep", keep)
+	code, stdout := runScenario(t, "leak", "--dir", scenarios(t, "leak", fmt.Sprintf(leak, "fd-limit")), "-o", "json", "--keep", keep)
 	var results []outcome
 	must(t, json.Unmarshal(stdout, &results))
 	if code != 0 || len(results) != 1 || results[0].Status != "held" || len(results[0].Phases) != 2 {
@@ -92,7 +92,7 @@ func TestScenario(t *testing.T) {
 		}
 	}
 	wrong := scenarios(t, "leak", fmt.Sprintf(leak, "close-wait-leak"))
-	code, stdout, _ = runScenario(t, "leak", "--dir", wrong, "-o", "junit", "--only", "close")
+	code, stdout = runScenario(t, "leak", "--dir", wrong, "-o", "junit", "--only", "close")
 	var doc struct {
 		Suites []struct {
 			Failures int `xml:"failures,attr"`
@@ -111,7 +111,7 @@ func TestScenario(t *testing.T) {
 func TestScenarioBroken(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
-	code, stdout, _ := runScenario(t, "bad", "--dir", scenarios(t, "bad", `title: a program that ends
+	code, stdout := runScenario(t, "bad", "--dir", scenarios(t, "bad", `title: a program that ends
 vm: {mode: allowed}
 hosts: {host: }
 processes:

@@ -22,16 +22,19 @@ func TestReadHead(t *testing.T) {
 		{"case", "HTTP/1.1 200 OK\r\ncontent-length:3\r\n\r\nabc", head{status: 200, bytes: 37, length: 3}, 3, nil},
 		{
 			"chunked with trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
-			head{status: 200, bytes: 47, length: -1, chunked: true}, 3, nil,
+			head{status: 200, bytes: 47, length: -1, chunked: true},
+			3, nil,
 		},
 		{
 			"close", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde",
-			head{status: 200, bytes: 38, length: -1, close: true}, 5, nil,
+			head{status: 200, bytes: 38, length: -1, close: true},
+			5, nil,
 		},
 		{"1.0", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", head{status: 200, bytes: 38, close: true}, 0, nil},
 		{
 			"1.0 kept", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive\r\n\r\n",
-			head{status: 200, bytes: 62}, 0, nil,
+			head{status: 200, bytes: 62},
+			0, nil,
 		},
 		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", head{status: 204, bytes: 27, length: -1}, 0, nil},
 		{"request", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", head{bytes: 27, length: -1, close: true}, 0, nil},
@@ -39,7 +42,8 @@ func TestReadHead(t *testing.T) {
 		{"cut in the head", "HTTP/1.1 200 OK\r\nConte", head{status: 200, bytes: 17, length: -1}, 0, io.ErrUnexpectedEOF},
 		{
 			"cut in the body", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na",
-			head{status: 200, bytes: 38, length: 3}, 1, io.ErrUnexpectedEOF,
+			head{status: 200, bytes: 38, length: 3},
+			1, io.ErrUnexpectedEOF,
 		},
 		{"status", "HTTP/1.1 many\r\n\r\n", head{bytes: 15, length: -1}, 0, errHead},
 		{"short version", "HTTP/1. 200\r\n\r\n", head{bytes: 13, length: -1}, 0, errHead},

@@ -48,23 +48,30 @@ func TestErrno(t *testing.T) {
 		want     map[string]uint64
 	}{
 		{
-			"refused", load.Plan{Target: "10.90.0.2:9001", Protocol: load.Connect, Count: 5},
-			0, map[string]uint64{"ECONNREFUSED": 5},
+			"refused",
+			load.Plan{Target: "10.90.0.2:9001", Protocol: load.Connect, Count: 5},
+			0,
+			map[string]uint64{"ECONNREFUSED": 5},
 		},
 		{
-			"ports used up", load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 70, Connections: 4},
-			50, map[string]uint64{"EADDRNOTAVAIL": 20},
+			"ports used up",
+			load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 70, Connections: 4},
+			50,
+			map[string]uint64{"EADDRNOTAVAIL": 20},
 		},
 		{
-			"bound", load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1"},
-			50, map[string]uint64{"EADDRINUSE": 10},
+			"bound",
+			load.Plan{Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1"},
+			50,
+			map[string]uint64{"EADDRINUSE": 10},
 		},
 		{
 			"bound without port",
 			load.Plan{
 				Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1", BindNoPort: true,
 			},
-			50, map[string]uint64{"EADDRNOTAVAIL": 10},
+			50,
+			map[string]uint64{"EADDRNOTAVAIL": 10},
 		},
 		{
 			"resets use up none",
@@ -76,7 +83,8 @@ func TestErrno(t *testing.T) {
 			load.Plan{
 				Target: "10.90.0.2:9002", Protocol: load.Connect, Count: 3, Connections: 3, Timeout: 300 * time.Millisecond,
 			},
-			0, map[string]uint64{"ETIMEDOUT": 3},
+			0,
+			map[string]uint64{"ETIMEDOUT": 3},
 		},
 		{"no such source", load.Plan{Target: serverAddr, Count: 2, BindIP: "10.90.0.7"}, 0, map[string]uint64{"EADDRNOTAVAIL": 2}},
 		{"no route", load.Plan{Target: "10.99.0.1:80", Count: 2}, 0, map[string]uint64{"ENETUNREACH": 2}},

@@ -31,7 +31,8 @@ func TestPlanCheck(t *testing.T) {
 		{"step without time", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, 0}}}, "step 1"},
 		{"step too long", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, time.Hour}}}, "step 1: rate 1 for 1h0m0s"},
 		{
-			"steps too long", Plan{Target: "127.0.0.1:80", Steps: []Step{{1, MaxDuration}, {1, time.Second}}},
+			"steps too long",
+			Plan{Target: "127.0.0.1:80", Steps: []Step{{1, MaxDuration}, {1, time.Second}}},
 			"duration 10m1s: want 0s to 10m0s",
 		},
 		{"duration cap", Plan{Target: "127.0.0.1:80", Duration: time.Hour}, "duration 1h0m0s: want 0s to 10m0s"},
@@ -161,8 +162,15 @@ func TestStall(t *testing.T) {
 		stall    Stall
 		at, want time.Duration
 	}{
-		{once, 99 * ms, 0}, {once, 100 * ms, 30 * ms}, {once, 110 * ms, 20 * ms}, {once, 130 * ms, 0}, {once, 155 * ms, 0},
-		{often, 99 * ms, 0}, {often, 110 * ms, 20 * ms}, {often, 140 * ms, 0}, {often, 155 * ms, 25 * ms},
+		{once, 99 * ms, 0},
+		{once, 100 * ms, 30 * ms},
+		{once, 110 * ms, 20 * ms},
+		{once, 130 * ms, 0},
+		{once, 155 * ms, 0},
+		{often, 99 * ms, 0},
+		{often, 110 * ms, 20 * ms},
+		{often, 140 * ms, 0},
+		{often, 155 * ms, 25 * ms},
 		{Stall{}, 10 * ms, 0},
 	}
 	for _, test := range tests {

@@ -121,8 +121,10 @@ func TestLiveLine(t *testing.T) {
 			"3s: 9876 TPS, p50 1.23ms, p99 3.46ms, max 9.88ms, 12 connections, 30 EADDRNOTAVAIL, 1 EOF",
 		},
 		{Second{At: 1500 * time.Millisecond, For: 500 * time.Millisecond}, "1.5s: 0 TPS"},
-		{Second{At: 500 * time.Millisecond, For: 500 * time.Millisecond, Requests: 2, P50: 70 * time.Microsecond},
-			"500ms: 4 TPS, p50 70µs, p99 0s, max 0s"},
+		{
+			Second{At: 500 * time.Millisecond, For: 500 * time.Millisecond, Requests: 2, P50: 70 * time.Microsecond},
+			"500ms: 4 TPS, p50 70µs, p99 0s, max 0s",
+		},
 	}
 	for _, test := range tests {
 		if got := test.second.String(); got != test.want {

@@ -153,8 +153,16 @@ func TestOneThing(t *testing.T) {
 		unit Unit
 		want string
 	}{
-		{1, Ports, "1 port"}, {2, Ports, "2 ports"}, {1, "connections/s", "1 connection/s"}, {1, Entries, "1 entry"},
-		{1, Switches, "1 switch"}, {1, CPUs, "1 CPU"}, {1, "ms", "1 ms"}, {1, Seconds, "1 s"}, {1.0001, Ports, "1 port"}, {0, Ports, "0 ports"},
+		{1, Ports, "1 port"},
+		{2, Ports, "2 ports"},
+		{1, "connections/s", "1 connection/s"},
+		{1, Entries, "1 entry"},
+		{1, Switches, "1 switch"},
+		{1, CPUs, "1 CPU"},
+		{1, "ms", "1 ms"},
+		{1, Seconds, "1 s"},
+		{1.0001, Ports, "1 port"},
+		{0, Ports, "0 ports"},
 	} {
 		if got := Of("", c.n, c.unit).Text(); got != c.want {
 			t.Errorf("%v %s: %q, want %q", c.n, c.unit, got, c.want)

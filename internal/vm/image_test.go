@@ -32,7 +32,8 @@ func fakeELF(t testing.TB, machine elf.Machine, note, modinfo string) []byte {
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	var b bytes.Buffer
 	for _, part := range []any{
-		h, elf.Prog64{Type: uint32(elf.PT_NOTE), Off: noteAt, Filesz: uint64(len(note))},
+		h,
+		elf.Prog64{Type: uint32(elf.PT_NOTE), Off: noteAt, Filesz: uint64(len(note))},
 		[]byte(note), []byte(modinfo), []byte(names),
 		elf.Section64{},
 		elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: infoAt, Size: uint64(len(modinfo))},
