@@ -84,10 +84,10 @@ var table = []row{
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
 	{
-		pkg: "internal/lab", may: []string{"internal/testenv", "internal/load"},
-		why: "sick hosts and the load on them, for tests and the demo; it must not know what will be found, " +
-			"only whether a test may be skipped",
+		pkg: "internal/lab", may: []string{"internal/load"},
+		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found",
 	},
+	{pkg: "internal/lab/labtest", may: []string{"internal/lab", "internal/testenv"}, why: "labs for tests, which may be skipped"},
 	{
 		pkg: "internal/vm", may: []string{"internal/vm/guest"},
 		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
