@@ -108,6 +108,9 @@ func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep s
 		o.Args = append(o.Args, "--dir", guestScenarios)
 	}
 	if keep != "" {
+		if err := s.mayKeep(sc, keep); err != nil {
+			return nil, err
+		}
 		o.Outputs = []string{guestKeep}
 		o.Args = append(o.Args, "--keep", guestKeep)
 	}
@@ -147,14 +150,21 @@ func guestResult(out vm.Result) (*scenario.Result, error) {
 	return results[0], nil
 }
 
+// mayKeep finds recordings of an earlier run, which are not overwritten, before minutes are spent.
+func (s *scenarioRun) mayKeep(sc *scenario.Scenario, keep string) error {
+	for _, phase := range s.onlyOf(sc) {
+		at := filepath.Join(keep, scenario.RecordingName(sc.Name, phase))
+		if _, err := os.Lstat(at); err == nil {
+			return fmt.Errorf("keep the recording: %s exists: choose another directory", at)
+		}
+	}
+	return nil
+}
+
 // keepFiles writes the recordings that a guest sent, none over another.
 func keepFiles(files map[string][]byte, keep string) error {
 	for name, data := range files {
-		at := filepath.Join(keep, path.Base(name))
-		f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("keep the recording: %s exists: choose another directory", at)
-		}
+		f, err := os.OpenFile(filepath.Join(keep, path.Base(name)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return fmt.Errorf("keep the recording: %w", err)
 		}
