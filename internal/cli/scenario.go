@@ -19,6 +19,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/vm"
+	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 
@@ -38,6 +40,9 @@ type scenarioRun struct {
 	runs              int
 	check, phase      string
 	comment           string
+	vm                bool
+	kernel            string
+	boots             vm.Kernel // what --vm boots
 }
 
 func (a *app) scenarioCommand() *cobra.Command {
@@ -49,7 +54,8 @@ func (a *app) scenarioCommand() *cobra.Command {
 namespaces and cgroups of its own, has it diagnosed as diagnose does, applies
 the cure and the well-known placebo, and says whether all of it came out as
 expected. Everything is gone afterwards. It needs root and changes nothing
-outside; a scenario that needs a global setting runs in a virtual machine only.
+outside. With --vm it runs in a virtual machine and needs no root; a scenario
+that changes what is the whole machine's runs only there.
 
 Exit codes: 0 every expectation held, 1 a scenario could not be run, 2 wrong
 usage, 3 an expectation failed.`,
@@ -197,7 +203,8 @@ beside those that arithmetic foretold.
 Exit codes: 0 every expectation held, 1 a scenario could not be run, 2 wrong
 usage, 3 an expectation failed.`,
 		Example: `  perfdoctor scenario run ports-exhausted --keep recordings
-  perfdoctor scenario run --all -o junit > scenarios.xml`,
+  perfdoctor scenario run --all -o junit > scenarios.xml
+  perfdoctor scenario run conntrack-full --vm --kernel 6.12`,
 		ValidArgsFunction: s.complete,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), args) },
 	}
@@ -206,6 +213,7 @@ usage, 3 an expectation failed.`,
 	f.StringVarP(&s.output, "output", "o", string(formatText), "output `format`: text, json or junit")
 	completeFlag(cmd, "output", string(formatText), string(formatJSON), formatJUnit)
 	f.StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
+	s.addGuest(cmd)
 	f.StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas between")
 	return cmd
 }
@@ -220,6 +228,8 @@ func (s *scenarioRun) addChoice(cmd *cobra.Command) {
 // choose reads the scenarios that the call names. One that is named must be able to run.
 func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
 	switch {
+	case s.kernel != "" && !s.vm:
+		return nil, usageErrorf("--kernel is that of a virtual machine: add --vm")
 	case s.subset != "" && s.subset != subsetCI:
 		return nil, usageErrorf("unknown --subset %q: use %s", s.subset, subsetCI)
 	case len(args) > 0 && (s.all || s.subset != ""), s.all && s.subset != "":
@@ -235,7 +245,8 @@ func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
 		list = slices.DeleteFunc(list, func(sc *scenario.Scenario) bool { return !sc.CI })
 	}
 	for _, sc := range list {
-		if lacks := sc.Lacks(); len(args) > 0 && lacks != "" {
+		// In a guest the answer is a result, for the program outside to read.
+		if lacks := s.lacks(sc); len(args) > 0 && lacks != "" && !guest.Inside() {
 			return nil, usageErrorf("scenario %s cannot run here: %s", sc.Name, lacks)
 		}
 	}
@@ -265,17 +276,20 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	results := []*scenario.Result{}
 	for _, sc := range list {
-		r, err := sc.Run(ctx, s.options(s.keep))
+		r, err := s.one(ctx, sc, s.keep)
 		if err != nil {
 			return interrupted(err)
 		}
 		results = append(results, r)
 		s.count(r)
+		if r.Status == scenario.Skipped && len(args) > 0 && s.exit == exitFine {
+			s.exit = exitUsage // it was named, and its guest lacks something
+		}
 	}
 	switch s.output {
 	case formatJUnit:
@@ -306,13 +320,21 @@ func (s *scenarioRun) count(r *scenario.Result) {
 	}
 }
 
-// prepare finds what would fail after minutes.
-func (s *scenarioRun) prepare() error {
+func needRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("a scenario needs root: it makes network namespaces and cgroups of its own")
+		return errors.New("a scenario needs root, as it makes network namespaces and cgroups of its own; with --vm it needs none")
 	}
-	if s.keep == "" {
-		return nil
+	return nil
+}
+
+// prepare finds what would fail after minutes.
+func (s *scenarioRun) prepare(ctx context.Context) error {
+	check := needRoot
+	if s.vm {
+		check = func() error { return s.findKernel(ctx) }
+	}
+	if err := check(); err != nil || s.keep == "" {
+		return err
 	}
 	// Like a recording, its directory is private: it may hold what its owner would not show.
 	if err := os.MkdirAll(s.keep, 0o700); err != nil {
@@ -349,6 +371,7 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.verify(cmd.Context(), args) },
 	}
 	s.addChoice(cmd)
+	s.addGuest(cmd)
 	addOutputFlag(cmd, &s.output)
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
 	return cmd
@@ -369,7 +392,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	v := scenario.NewVerification(s.version, s.runs, time.Now())
@@ -388,7 +411,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 func (s *scenarioRun) verifyOne(ctx context.Context, v *scenario.Verification, sc *scenario.Scenario) error {
 	var runs []*scenario.Result
 	for range s.runs {
-		r, err := sc.Run(ctx, s.options(""))
+		r, err := s.one(ctx, sc, "")
 		if err != nil {
 			v.Add(runs)
 			return interrupted(err)
@@ -414,6 +437,7 @@ hold its expectations gives no case.`,
 		ValidArgsFunction: s.complete,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.record(cmd.Context(), args) },
 	}
+	s.addGuest(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.check, "check", "", "the rule that the case is for")
 	f.StringVar(&s.phase, "phase", scenario.PhaseSick, "the phase: `NAME` of a cure or placebo, or "+scenario.PhaseSick)
@@ -438,10 +462,10 @@ func (s *scenarioRun) record(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	r, err := list[0].Run(ctx, s.options(""))
+	r, err := s.recorded(ctx, list[0])
 	if err != nil {
 		return interrupted(err)
 	}
@@ -472,7 +496,7 @@ their devices and rules, are gone with the run. Runs that still live are left
 alone.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := s.prepare(); err != nil {
+			if err := needRoot(); err != nil {
 				return err
 			}
 			removed, err := scenario.Clean()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 )
 
 func TestMain(m *testing.M) {
@@ -267,6 +268,38 @@ func TestLinearRulesLoadInSeconds(t *testing.T) {
 	}
 }
 
+// TestMachineSysctl also runs in a guest (package vm), where it is allowed.
+func TestMachineSysctl(t *testing.T) {
+	const key, file = "net.core.netdev_max_backlog", "/proc/sys/net/core/netdev_max_backlog"
+	read := func() string {
+		value, err := os.ReadFile(file)
+		must(t, err)
+		return strings.TrimSpace(string(value))
+	}
+	l := forTest(t)
+	before := read()
+	err := l.MachineSysctl(key, "4321")
+	if !guest.Inside() {
+		if err == nil || read() != before {
+			t.Errorf("this machine's %s is now %s, error %v", key, read(), err)
+		}
+		return
+	}
+	must(t, err)
+	if got := read(); got != "4321" {
+		t.Errorf("%s is %s", key, got)
+	}
+	for _, bad := range []string{"net.core.no_such", "net/../../../etc/passwd", ""} {
+		if err := l.MachineSysctl(bad, "1"); err == nil {
+			t.Errorf("sysctl %q: no error", bad)
+		}
+	}
+	must(t, l.Close())
+	if got := read(); got != before {
+		t.Errorf("%s is %s after Close, was %s", key, got, before)
+	}
+}
+
 func TestSysctl(t *testing.T) {
 	l := forTest(t)
 	h := newHost(t, l, "a")
@@ -344,8 +377,13 @@ func TestQuotaThrottles(t *testing.T) {
 }
 
 func TestAddedProcessSurvivesClose(t *testing.T) {
+	if os.Getenv("PD_TEST_OTHER") == "1" {
+		time.Sleep(30 * time.Second)
+		return
+	}
 	l := forTest(t)
-	other := exec.Command("sleep", "30")
+	other := exec.Command("/proc/self/exe", "-test.run=^TestAddedProcessSurvivesClose$") // in a guest there is no other program
+	other.Env = append(os.Environ(), "PD_TEST_OTHER=1")
 	must(t, other.Start())
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	file := fmt.Sprintf("/proc/%d/cgroup", other.Process.Pid)

@@ -64,7 +64,7 @@ func build(ctx context.Context, l *lab.Lab, dir string, s *Site) (*built, error)
 		lab: l, dir: dir, site: s,
 		hosts: map[string]*lab.Host{}, devices: map[string]string{}, groups: map[string]*lab.Cgroup{}, processes: map[string]*process{},
 	}
-	for _, step := range []func() error{b.makeHosts, b.join, b.configureHosts, b.makeGroups} {
+	for _, step := range []func() error{b.setMachine, b.makeHosts, b.join, b.configureHosts, b.makeGroups} {
 		if err := errors.Join(step(), ctx.Err()); err != nil {
 			return nil, err
 		}
@@ -75,6 +75,15 @@ func build(ctx context.Context, l *lab.Lab, dir string, s *Site) (*built, error)
 		}
 	}
 	return b, nil
+}
+
+func (b *built) setMachine() error {
+	for key, value := range b.site.Sysctls {
+		if err := b.lab.MachineSysctl(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *built) makeHosts() error {

@@ -23,7 +23,7 @@ func Text(w io.Writer, results []*Result) error {
 }
 
 func (r *Result) text(b *strings.Builder) {
-	fmt.Fprintf(b, "%s: %s\n", r.Scenario, r.Title)
+	fmt.Fprintf(b, "%s: %s%s\n", r.Scenario, r.Title, inGuest(r.Guest))
 	if len(r.Phases) > 0 {
 		b.WriteString("\n")
 		r.verdicts(b)
@@ -49,6 +49,14 @@ func (r *Result) text(b *strings.Builder) {
 		fmt.Fprintf(b, ": %d of %d expectations, %.0f s", held, all, r.Seconds)
 	}
 	b.WriteString("\n")
+}
+
+// inGuest says where it ran, if not on this machine: its times are not this machine's then.
+func inGuest(guest string) string {
+	if guest == "" {
+		return ""
+	}
+	return " (in a guest, " + guest + ")"
 }
 
 func (r *Result) count() (held, all int) {

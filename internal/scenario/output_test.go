@@ -42,7 +42,7 @@ func runs() []*Result {
 			},
 		},
 		{
-			Scenario: "idle", Title: "nothing happens", Started: started, Seconds: 7, Status: Held,
+			Scenario: "idle", Title: "nothing happens", Started: started, Seconds: 7, Status: Held, Guest: "kernel 6.12.94-amd64, tcg",
 			Phases: []Phase{{
 				Name: PhaseSick, Kind: KindSick, Title: "nothing happens", Verdict: VerdictNone, Findings: []string{}, Measured: measures{},
 				Assertions: []Assertion{{What: healthyWhat, Kind: "verdict", Held: true}},

@@ -201,6 +201,16 @@ func TestMistakes(t *testing.T) {
 			"say in not_assessed which finding is missing",
 		},
 		{"no reason for a VM", "vm: {mode: allowed}", "vm: {mode: required}", ":3: vm.reason: missing"},
+		{
+			"the machine's setting", "title: A leak", "title: A leak\nsysctls: {net.core.netdev_max_backlog: 1}",
+			":3: sysctls: these are the whole machine's: they need vm: {mode: required}",
+		},
+		{
+			"the machine's setting in a cure",
+			"    change: {processes: {leak: {open_files: {per_second: null, count: 20}, await: {units: 20}}}}",
+			"    change: {sysctls: {net.core.netdev_max_backlog: 1}}",
+			":26: cures.close.change: sysctls: these are the whole machine's",
+		},
 		{"another name", "name: leak", "name: leek", `:1: name: "leek": must be the name of its directory, leak`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 )
 
 // PhaseSick is the name of the first phase, in which nothing is cured; of a healthy scenario too.
@@ -59,6 +60,7 @@ type Result struct {
 	Reason   string    `json:"reason,omitempty"` // why broken or skipped
 	Phases   []Phase   `json:"phases"`
 	Gaps     []GapNote `json:"not_assessed,omitempty"`
+	Guest    string    `json:"guest,omitempty"` // "kernel 6.12.94, tcg" of the virtual machine it ran in; empty: on this machine
 }
 
 // GapNote is a finding that should be there and cannot be yet.
@@ -107,8 +109,11 @@ var ErrLeft = errors.New("something was left behind: run `perfdoctor scenario cl
 
 // Lacks says why the scenario cannot run on this machine, or nothing.
 func (s *Scenario) Lacks() string {
-	if s.VM.Mode == VMRequired {
-		return "it runs in a virtual machine only: " + s.VM.Reason
+	switch inside := guest.Inside(); {
+	case s.VM.Mode == VMRequired && !inside:
+		return "it runs in a virtual machine only, with --vm: " + s.VM.Reason
+	case s.VM.Mode == VMNever && inside:
+		return notInGuest + s.VM.Reason
 	}
 	if n := runtime.NumCPU(); n < s.Needs.CPUs {
 		return fmt.Sprintf("it needs %d CPUs, and perfdoctor may use %d", s.Needs.CPUs, n)
@@ -130,6 +135,19 @@ func (s *Scenario) Lacks() string {
 	return ""
 }
 
+const notInGuest = "it does not run in a virtual machine: "
+
+// LacksInGuest says why the scenario cannot run in a guest (package vm), or nothing. What its kernel lacks is found there.
+func (s *Scenario) LacksInGuest() string {
+	if s.VM.Mode == VMNever {
+		return notInGuest + s.VM.Reason
+	}
+	if len(s.Needs.Tools) > 0 {
+		return "a virtual machine has perfdoctor in it, and not " + strings.Join(s.Needs.Tools, ", ")
+	}
+	return ""
+}
+
 // PhaseNames are those of the scenario's phases, the first one first.
 func (s *Scenario) PhaseNames() []string {
 	names := []string{PhaseSick}
@@ -145,16 +163,11 @@ func (s *Scenario) PhaseNames() []string {
 // Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is only
 // that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
 func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
-	res := &Result{Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Phases: []Phase{}}
-	for _, gap := range s.Expect.NotAssessed {
-		res.Gaps = append(res.Gaps, GapNote{gap.Name, gap.Reason})
+	if lacks := s.Lacks(); lacks != "" {
+		return s.NotRun(Skipped, lacks), nil
 	}
+	res := s.NotRun(Held, "")
 	defer func(began time.Time) { res.Seconds = time.Since(began).Seconds() }(time.Now())
-	if res.Reason = s.Lacks(); res.Reason != "" {
-		res.Status = Skipped
-		return res, nil
-	}
-	res.Status = Held
 	for _, p := range s.phases(o.Only) {
 		o.say("%s: %s: %s", s.Name, p.name, p.title)
 		done, err := s.phase(ctx, p, o, res.Phases)
@@ -174,6 +187,18 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 		res.Phases = append(res.Phases, *done)
 	}
 	return res, nil
+}
+
+// NotRun is the result of a scenario of which no phase was run, for a reason.
+func (s *Scenario) NotRun(status Status, reason string) *Result {
+	res := &Result{
+		Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Status: status, Reason: reason,
+		Phases: []Phase{},
+	}
+	for _, gap := range s.Expect.NotAssessed {
+		res.Gaps = append(res.Gaps, GapNote{gap.Name, gap.Reason})
+	}
+	return res
 }
 
 func (o *Options) say(format string, args ...any) {
@@ -339,11 +364,14 @@ func (b *built) alive() error {
 	return nil
 }
 
+// RecordingName is the file that a phase's recording is kept in.
+func RecordingName(scenario, phase string) string { return scenario + "-" + phase + ".zip" }
+
 func (o *Options) keep(name string, p *Phase) error {
 	if o.Keep == "" {
 		return nil
 	}
-	path := filepath.Join(o.Keep, name+"-"+p.Name+".zip")
+	path := filepath.Join(o.Keep, RecordingName(name, p.Name))
 	if err := p.Recording.Save(path); err != nil {
 		return fmt.Errorf("keep the recording: %w", err)
 	}

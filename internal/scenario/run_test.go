@@ -19,7 +19,7 @@ func TestLacks(t *testing.T) {
 		{"a tool", Scenario{Needs: Needs{Tools: []string{"sh", "no-such-tool"}}}, "not installed: no-such-tool"},
 		{"CPUs", Scenario{Needs: Needs{CPUs: 1 << 20}}, "it needs 1048576 CPUs"},
 		{"a sysctl", Scenario{Needs: Needs{Sysctls: []string{"net.ipv4.no_such_key"}}}, "no sysctl net.ipv4.no_such_key"},
-		{"a guest", Scenario{VM: Guest{Mode: VMRequired, Reason: "it is global"}}, "in a virtual machine only: it is global"},
+		{"a guest", Scenario{VM: Guest{Mode: VMRequired, Reason: "it is global"}}, "in a virtual machine only, with --vm: it is global"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.s.Lacks()
@@ -27,6 +27,18 @@ func TestLacks(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestLacksInGuest(t *testing.T) {
+	for want, s := range map[string]Scenario{
+		"": {VM: Guest{Mode: VMRequired, Reason: "it is global"}, Needs: Needs{CPUs: 1 << 20}},
+		"it does not run in a virtual machine: clocks":           {VM: Guest{Mode: VMNever, Reason: "clocks"}},
+		"a virtual machine has perfdoctor in it, and not sh, wc": {Needs: Needs{Tools: []string{"sh", "wc"}}},
+	} {
+		if got := s.LacksInGuest(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

@@ -55,13 +55,15 @@ type Needs struct {
 
 // Site is everything that is built and run, and all that a cure may change.
 type Site struct {
-	Hosts     []Host    `yaml:"hosts"`
-	Links     []Link    `yaml:"links"`
-	Bridges   []Bridge  `yaml:"bridges"`
-	Cgroups   []Cgroup  `yaml:"cgroups"`
-	Processes []Process `yaml:"processes"` // started in this order
-	Measure   string    `yaml:"measure"`   // the process whose throughput, latency and errors are those of the scenario
-	Diagnose  Diagnose  `yaml:"diagnose"`
+	// Sysctls are keys of the whole machine, which only a guest's may be set; those of a namespace are a Host's.
+	Sysctls   map[string]string `yaml:"sysctls"`
+	Hosts     []Host            `yaml:"hosts"`
+	Links     []Link            `yaml:"links"`
+	Bridges   []Bridge          `yaml:"bridges"`
+	Cgroups   []Cgroup          `yaml:"cgroups"`
+	Processes []Process         `yaml:"processes"` // started in this order
+	Measure   string            `yaml:"measure"`   // the process whose throughput, latency and errors are those of the scenario
+	Diagnose  Diagnose          `yaml:"diagnose"`
 }
 
 // Host is a network namespace of its own.

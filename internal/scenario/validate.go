@@ -109,6 +109,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		v.fail("vm.reason", "missing: say why %s", s.VM.Mode)
 	}
 	v.site(&s.Site)
+	v.machine(s.VM.Mode, &s.Site)
 	v.expect(&s.Expect)
 	v.foretold("foretold", s.Foretold)
 	seen := map[string]bool{PhaseSick: true}
@@ -124,7 +125,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 				v.fail(path, "a phase of that name is there already")
 			}
 			seen[t.Name] = true
-			v.trial(path, t, s.Expect.Verdict)
+			v.trial(path, t, s)
 		}
 	}
 }
@@ -164,7 +165,14 @@ func (v *validator) known(path string, checks []string) {
 	}
 }
 
-func (v *validator) trial(path string, t *Trial, verdict string) {
+// machine reports settings of the whole machine where that may be the user's.
+func (v *validator) machine(mode string, s *Site) {
+	if len(s.Sysctls) > 0 && mode != VMRequired {
+		v.fail("sysctls", "these are the whole machine's: they need vm: {mode: required}; those of a namespace are hosts.NAME.sysctls")
+	}
+}
+
+func (v *validator) trial(path string, t *Trial, s *Scenario) {
 	if t.Title == "" {
 		v.fail(path+".title", "missing: say what is changed")
 	}
@@ -173,13 +181,14 @@ func (v *validator) trial(path string, t *Trial, verdict string) {
 	}
 	changed := validator{file: v.file, root: t.merged, prefix: path + ".change: ", checks: v.checks}
 	changed.site(&t.Site)
+	changed.machine(s.VM.Mode, &t.Site)
 	v.errs = append(v.errs, changed.errs...)
 	v.known(path+".gone", t.Gone)
 	v.known(path+".still", t.Still)
 	if t.Verdict != "" {
 		v.name(path+".verdict", "check or verdict", t.Verdict, append([]string{VerdictNone}, v.checks...))
 	}
-	isCheck := verdict != VerdictNone && verdict != VerdictOpen
+	isCheck := s.Expect.Verdict != VerdictNone && s.Expect.Verdict != VerdictOpen
 	if !isCheck && len(t.Gone)+len(t.Still)+len(t.Moves) == 0 && t.Verdict == "" {
 		v.fail(path, "give gone, still, verdict or moves: without any of them nothing is asserted")
 	}

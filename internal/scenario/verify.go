@@ -32,6 +32,7 @@ type Verification struct {
 	Date      string      `json:"date"` // of its beginning, in UTC
 	Version   string      `json:"perfdoctor"`
 	Runs      int         `json:"runs"`
+	Guest     string      `json:"guest,omitempty"` // as in Result
 	Scenarios []Confusion `json:"scenarios"`
 	Total     Confusion   `json:"total"`
 }
@@ -51,6 +52,9 @@ func (v *Verification) Add(runs []*Result) {
 	c := Confusion{Scenario: runs[0].Scenario}
 	for n, r := range runs {
 		c.add(n+1, r)
+		if r.Guest != "" {
+			v.Guest = r.Guest
+		}
 	}
 	v.Scenarios = append(v.Scenarios, c)
 	v.Total.sum(&c)
@@ -144,7 +148,7 @@ func (c *Confusion) sum(d *Confusion) {
 // Text writes the verification as a table.
 func (v *Verification) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "perfdoctor %s, %s, %d run(s) of each scenario\n\n", v.Version, v.Date, v.Runs)
+	fmt.Fprintf(&b, "perfdoctor %s, %s, %d run(s) of each scenario%s\n\n", v.Version, v.Date, v.Runs, inGuest(v.Guest))
 	columns(&b, func(w io.Writer) {
 		row(w, "SCENARIO", "RUNS", "VERDICT RIGHT", "REQUIRED FOUND", "FORBIDDEN RAISED", "CURES AND PLACEBOS RIGHT", "TIME")
 		for i := range v.Scenarios {

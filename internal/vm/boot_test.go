@@ -92,6 +92,7 @@ func TestDebianKernels(t *testing.T) {
 			t.Run("version", func(t *testing.T) { testVersion(t, o, release) })
 			t.Run("preflight", func(t *testing.T) { testPreflight(t, o) })
 			t.Run("quota", func(t *testing.T) { testQuota(t, o, release) })
+			t.Run("lab", func(t *testing.T) { testLab(t, o) })
 		})
 	}
 }
@@ -146,6 +147,26 @@ func testQuota(t *testing.T, o Options, release string) {
 	}
 	if !bytes.HasPrefix(r.Files["/tmp/run.zip"], []byte("PK")) || len(r.Files) != 2 {
 		t.Errorf("%d files came back, the recording has %d bytes", len(r.Files), len(r.Files["/tmp/run.zip"]))
+	}
+}
+
+// testLab runs tests of package lab where cgroup v2 has the controllers, and the machine's own settings may be changed.
+func testLab(t *testing.T, o Options) {
+	tests := []string{"TestMachineSysctl", "TestQuotaThrottles", "TestAddedProcessSurvivesClose", "TestKilledParentLeavesNoChild"}
+	// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing will do.
+	o.Files = map[string]string{"/bin/lab.test": build(t, "amd64", "../lab", true), "/bin/true": o.Binary}
+	o.Command, o.Args = "/bin/lab.test", []string{"-test.v", "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
+	o.Env = []string{testenv.RequireVar + "=root"}
+	var progress bytes.Buffer
+	o.Stderr = &progress
+	r := run(t, o)
+	for _, name := range tests {
+		if !bytes.Contains(r.Stdout, []byte("--- PASS: "+name)) {
+			t.Errorf("%s did not pass: exit code %d\n%s%s", name, r.ExitCode, r.Stdout, r.Stderr)
+		}
+	}
+	if !bytes.Equal(progress.Bytes(), r.Stderr) {
+		t.Errorf("what came while it ran is not what came: %q, %q", progress.Bytes(), r.Stderr)
 	}
 }
 

@@ -119,10 +119,10 @@ var errBoot = errors.New("guest did not boot")
 // tryBoots boots until one guest begins to run the command. KVM is believed only by its fruits: /dev/kvm may be there
 // and a guest still not run, as in a virtual machine whose own host offers nothing (seen: qemu aborts at its first
 // register).
-func (m machine) tryBoots(ctx context.Context, kernel, initrd *os.File, console io.Writer) (Result, error) {
+func (m machine) tryBoots(ctx context.Context, kernel, initrd *os.File, o Options) (Result, error) {
 	var failed error
 	for i, a := range m.accels {
-		result, err := m.boot(ctx, a, kernel, initrd, console)
+		result, err := m.boot(ctx, a, kernel, initrd, o)
 		result.BootTries = i + 1
 		if !errors.Is(err, errBoot) || ctx.Err() != nil {
 			return result, err
@@ -132,7 +132,7 @@ func (m machine) tryBoots(ctx context.Context, kernel, initrd *os.File, console 
 	return Result{BootTries: len(m.accels)}, failed
 }
 
-func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, console io.Writer) (Result, error) {
+func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, o Options) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r, w, err := os.Pipe()
@@ -140,7 +140,7 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, con
 		return Result{}, err
 	}
 	defer r.Close()
-	tail := &tailWriter{also: console}
+	tail := &tailWriter{also: o.Console}
 	cmd := exec.CommandContext(ctx, m.program, slices.Concat(m.args, a.args, m.port, []string{"-append", m.cmdline})...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = tail, tail, []*os.File{kernel, initrd, w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -150,7 +150,7 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, con
 
 	hung := time.AfterFunc(bootTimeout, func() { cancel(fmt.Errorf("%w within %v", errBoot, bootTimeout)) })
 	defer hung.Stop()
-	c := collector{result: Result{Accelerator: a.name}}
+	c := collector{result: Result{Accelerator: a.name}, stderr: o.Stderr}
 	err = c.collect(guest.NewFrames(r), func() {
 		hung.Stop()
 		c.result.Boot = time.Since(start)
@@ -185,6 +185,7 @@ type collector struct {
 	booted  bool
 	exited  *guest.Exited
 	archive bytes.Buffer
+	stderr  io.Writer // or nil
 }
 
 // maxResults bounds what one guest may send: at the speed of an emulated serial port that is a matter of minutes.
@@ -224,6 +225,9 @@ func (c *collector) take(kind guest.Kind, data []byte) error {
 		c.result.Stdout = append(c.result.Stdout, data...)
 	case guest.Stderr:
 		c.result.Stderr = append(c.result.Stderr, data...)
+		if c.stderr != nil {
+			_, _ = c.stderr.Write(data) // a reader that went away does not end the guest
+		}
 	case guest.Tar:
 		c.archive.Write(data)
 	case guest.Exit:

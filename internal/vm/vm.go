@@ -62,6 +62,8 @@ type Options struct {
 	InstructionTime time.Duration
 	// Console gets what the guest's kernel says, while it says it.
 	Console io.Writer
+	// Stderr gets what the command writes there, while it writes it. It is in the Result too.
+	Stderr io.Writer
 }
 
 // Result is what came out of a guest. With an error it holds what came before it.
@@ -124,7 +126,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer initrd.Close()
-	return m.tryBoots(ctx, kernel, initrd, o.Console)
+	return m.tryBoots(ctx, kernel, initrd, o)
 }
 
 func (o Options) withDefaults() Options {

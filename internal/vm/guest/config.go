@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 )
 
 // ConfigPath is the file in the initramfs that tells the init what to do.
@@ -34,6 +36,17 @@ func IsInit() bool {
 		return false
 	}
 	_, err := os.Stat(ConfigPath)
+	return err == nil
+}
+
+// Inside tells every process of a guest, by the same two marks: such a machine may be changed as a whole, as it is gone
+// afterwards. A container sees the command line of the machine it runs on, but not the file.
+func Inside() bool {
+	words, err := os.ReadFile("/proc/cmdline")
+	if err != nil || !slices.Contains(strings.Fields(string(words)), Marker) {
+		return false
+	}
+	_, err = os.Stat(ConfigPath)
 	return err == nil
 }
 

@@ -73,6 +73,9 @@ func TestIsInit(t *testing.T) {
 	if IsInit() {
 		t.Error("a test took itself for the init of a guest")
 	}
+	if Inside() {
+		t.Error("a test took this machine for a guest")
+	}
 }
 
 func TestSettings(t *testing.T) {
