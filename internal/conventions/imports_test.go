@@ -29,7 +29,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "internal/vm", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -85,8 +85,9 @@ var table = []row{
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
 	{
-		pkg: "internal/lab", may: []string{"internal/load"},
-		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found",
+		pkg: "internal/lab", may: []string{"internal/load", "internal/vm/guest"},
+		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +
+			"of the whole machine it changes in a guest only, and asks whether it is in one",
 	},
 	{pkg: "internal/lab/labtest", may: []string{"internal/lab", "internal/testenv"}, why: "labs for tests, which may be skipped"},
 	{
@@ -94,7 +95,10 @@ var table = []row{
 		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
 	},
 	{pkg: "internal/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
-	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
+	{
+		pkg: "internal/e2e", may: []string{"internal/vm"},
+		why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs, and the kernels of guests",
+	},
 	{
 		pkg: "internal/load",
 		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",
