@@ -355,6 +355,11 @@ func TestWorkersWaitForUpstream(t *testing.T) {
 			}
 		})
 	}
+	// Two slots do the same for kept connections, which workers would not share.
+	slots, _ := start(t, load.ServerPlan{ServiceTime: 20 * time.Millisecond, Slots: 2}, nil)
+	if got := run(t, load.Plan{Target: slots.Addr().String(), Count: 12, Connections: 6}, nil); got.Elapsed < 6*20*time.Millisecond {
+		t.Errorf("12 requests through two slots took %v, want 120 ms or more", got.Elapsed)
+	}
 	// Without a bound each connection has its own to the upstream.
 	behind, stopBehind := start(t, load.ServerPlan{}, nil)
 	proxy, _ := start(t, load.ServerPlan{Upstream: behind.Addr().String()}, nil)

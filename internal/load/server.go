@@ -53,6 +53,8 @@ type ServerPlan struct {
 
 	// Workers is how many connections are served at a time; others wait in the kernel's queue. 0: all.
 	Workers int `json:"workers,omitempty" yaml:"workers,omitempty"`
+	// Slots is how many requests are worked on at a time, as by a pool behind; others wait in the program. 0: all.
+	Slots int `json:"slots,omitempty" yaml:"slots,omitempty"`
 	// Upstream is a server (ip:port, of the same protocol, without TLS) that is asked before each answer, as a proxy does: on a
 	// kept connection of each worker, or of each connection where there is no bound of workers.
 	Upstream string `json:"upstream,omitempty" yaml:"upstream,omitempty"`
@@ -118,6 +120,7 @@ func (p ServerPlan) Check() error {
 		oneOf("tls", p.TLS, NoKey, ECDSAKey, RSAKey),
 		upTo("backlog", p.Backlog, maxBacklog),
 		upTo("workers", p.Workers, maxWorkers),
+		upTo("slots", p.Slots, maxWorkers),
 		upTo("requests_per_conn", p.RequestsPerConn, MaxCount),
 		upTo("request_bytes", p.RequestBytes, MaxBytes),
 		upTo("response_bytes", p.ResponseBytes, MaxBytes),
@@ -143,7 +146,8 @@ type Server struct {
 	answer   []byte // nil: an echo
 	last     []byte // the answer before the server closes
 	start    time.Time
-	upstream *Runner // nil: none
+	upstream *Runner       // nil: none
+	slots    chan struct{} // nil: no bound
 
 	conns, requests, resumed atomic.Uint64
 	handlers                 sync.WaitGroup
@@ -171,6 +175,9 @@ func Listen(p ServerPlan, d Dialer) (*Server, error) {
 		p.Backlog = defaultBacklog
 	}
 	s := &Server{plan: p, start: time.Now(), errors: map[string]uint64{}}
+	if p.Slots > 0 {
+		s.slots = make(chan struct{}, p.Slots)
+	}
 	s.answer, s.last = answers(p)
 	if p.TLS != NoKey {
 		if s.tls, err = tlsServer(p, addr.Addr()); err != nil {
@@ -395,6 +402,14 @@ func (s *Server) respond(conn io.Writer, echo []byte, last bool) error {
 }
 
 func (s *Server) work(ctx context.Context, up *worker) error {
+	if s.slots != nil {
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-s.slots }()
+	}
 	if up != nil {
 		if _, _, err := up.exchange(); err != nil {
 			up.drop()
