@@ -7,10 +7,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // worker makes one request after the other, on a connection that it keeps between them.
@@ -114,10 +117,29 @@ func (w *worker) attempt() (sent, received int, err error) {
 	}
 }
 
-// connect leaves no connection behind when it fails.
+// connect connects to the target whose turn it is, or to the next one that does not refuse.
 func (w *worker) connect() error {
 	begun := time.Now()
-	file, err := w.run.prepare()
+	var err error
+	for range w.run.targets {
+		if err = w.connectTo(w.run.next()); !errors.Is(err, unix.ECONNREFUSED) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if w.in != nil {
+		w.in.Reset(w.rw)
+	}
+	resumed := w.tls != nil && w.tls.ConnectionState().DidResume
+	w.run.rec.connected(time.Since(begun), resumed)
+	return nil
+}
+
+// connectTo leaves no connection behind when it fails.
+func (w *worker) connectTo(target netip.AddrPort) error {
+	file, err := w.run.prepare(target)
 	if err != nil {
 		return err
 	}
@@ -127,11 +149,6 @@ func (w *worker) connect() error {
 		w.drop()
 		return err
 	}
-	if w.in != nil {
-		w.in.Reset(w.rw)
-	}
-	resumed := w.tls != nil && w.tls.ConnectionState().DidResume
-	w.run.rec.connected(time.Since(begun), resumed)
 	return nil
 }
 

@@ -69,7 +69,10 @@ type Step struct {
 
 // Plan says what load to make. In JSON durations are nanoseconds; in YAML they are written like 1.5s.
 type Plan struct {
-	Target   string   `json:"target" yaml:"target"` // ip:port
+	Target string `json:"target" yaml:"target"` // ip:port
+	// Others are more targets. Connections go to all of them in turn, as a client with a list of backends makes them; one that
+	// refuses is passed over.
+	Others   []string `json:"others,omitempty" yaml:"others,omitempty"`
 	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	TLS      Session  `json:"tls,omitempty" yaml:"tls,omitempty"`
 
@@ -164,8 +167,10 @@ func (p Plan) checkWords() error {
 
 func (p Plan) checkAddresses() error {
 	var errs []error
-	if _, err := netip.ParseAddrPort(p.Target); err != nil {
-		errs = append(errs, fmt.Errorf("target %q: want ip:port: %w", p.Target, err))
+	for _, target := range append([]string{p.Target}, p.Others...) {
+		if _, err := netip.ParseAddrPort(target); err != nil {
+			errs = append(errs, fmt.Errorf("target %q: want ip:port: %w", target, err))
+		}
 	}
 	if _, err := netip.ParseAddr(p.BindIP); err != nil && p.BindIP != "" {
 		errs = append(errs, fmt.Errorf("bind_ip: %w", err))

@@ -29,13 +29,14 @@ func Run(ctx context.Context, p Plan, d Dialer) (Result, error) {
 type Runner struct {
 	plan     Plan
 	dialer   Dialer
-	target   netip.AddrPort
+	targets  []netip.AddrPort
 	source   netip.Addr  // invalid: not bound
 	tls      *tls.Config // nil: plain
 	text     []byte      // a request
 	lastText []byte      // HTTP: one that asks the server to close
 	rec      *recorder
 	taken    atomic.Uint64 // requests begun, of a closed loop
+	turn     atomic.Uint64 // connections begun, of several targets
 }
 
 // New checks the plan and prepares its load. The clock of the result starts here.
@@ -45,8 +46,12 @@ func New(p Plan, d Dialer) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{plan: p, dialer: d}
-	if r.target, err = netip.ParseAddrPort(p.Target); err != nil {
-		return nil, fmt.Errorf("load plan: target: %w", err)
+	for _, text := range append([]string{p.Target}, p.Others...) {
+		target, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return nil, fmt.Errorf("load plan: target: %w", err)
+		}
+		r.targets = append(r.targets, target)
 	}
 	if p.BindIP != "" {
 		if r.source, err = netip.ParseAddr(p.BindIP); err != nil {

@@ -303,3 +303,71 @@ func TestForeignServer(t *testing.T) {
 		t.Errorf("got %+v, want 3 requests on 3 connections, 2 sent again", got)
 	}
 }
+
+// TestOthers: connections go to the targets in turn, and to the others where one refuses.
+func TestOthers(t *testing.T) {
+	one, stopOne := start(t, load.ServerPlan{}, nil)
+	two, stopTwo := start(t, load.ServerPlan{}, nil)
+	closed, stopClosed := start(t, load.ServerPlan{}, nil)
+	stopClosed()
+	got := run(t, load.Plan{
+		Target: one.Addr().String(), Others: []string{closed.Addr().String(), two.Addr().String()},
+		Count: 30, RequestsPerConn: 1,
+	}, nil)
+	if got.Requests != 30 || got.ErrorCount() != 0 {
+		t.Errorf("got %+v, want 30 requests and no error", got)
+	}
+	// Of three turns the second is refused and becomes the third: one, two, one, two.
+	if a, b := stopOne().Conns, stopTwo().Conns; a != 15 || b != 15 {
+		t.Errorf("%d and %d connections, want 15 each", a, b)
+	}
+	for _, plan := range []load.Plan{
+		{Target: closed.Addr().String(), Others: []string{closed.Addr().String()}, Count: 1},
+		{Target: one.Addr().String(), Others: []string{"nowhere"}, Count: 1},
+	} {
+		got, err := load.Run(context.Background(), plan, nil)
+		if refused := got.Errors["ECONNREFUSED"] == 1; refused == (err != nil) {
+			t.Errorf("others %v: %+v, error %v; want ECONNREFUSED or an error", plan.Others, got, err)
+		}
+	}
+}
+
+// TestWorkersWaitForUpstream: two workers that ask a server of 20 ms answer two requests in 20 ms, however many arrive.
+func TestWorkersWaitForUpstream(t *testing.T) {
+	for _, protocol := range []load.Protocol{load.HTTP, load.TCP} {
+		t.Run(string(protocol), func(t *testing.T) {
+			behind, stopBehind := start(t, load.ServerPlan{ServiceTime: 20 * time.Millisecond, Protocol: protocol}, nil)
+			proxy, stop := start(t, load.ServerPlan{Upstream: behind.Addr().String(), Workers: 2, Protocol: protocol}, nil)
+			got := run(t, load.Plan{
+				Target: proxy.Addr().String(), Protocol: protocol, Count: 12, Connections: 6, RequestsPerConn: 1,
+			}, nil)
+			if got.Requests != 12 || got.ErrorCount() != 0 {
+				t.Errorf("got %+v, want 12 requests and no error", got)
+			}
+			if least := 6 * 20 * time.Millisecond; got.Elapsed < least {
+				t.Errorf("12 requests of two workers took %v, want %v or more", got.Elapsed, least)
+			}
+			if s := stop(); s.Conns != 12 || s.Requests != 12 || len(s.Errors) > 0 {
+				t.Errorf("proxy %+v, want 12 connections with a request each", s)
+			}
+			if s := stopBehind(); s.Conns != 2 || s.Requests != 12 {
+				t.Errorf("upstream %+v, want a connection of each worker for 12 requests", s)
+			}
+		})
+	}
+	// Two slots do the same for kept connections, which workers would not share.
+	slots, _ := start(t, load.ServerPlan{ServiceTime: 20 * time.Millisecond, Slots: 2}, nil)
+	if got := run(t, load.Plan{Target: slots.Addr().String(), Count: 12, Connections: 6}, nil); got.Elapsed < 6*20*time.Millisecond {
+		t.Errorf("12 requests through two slots took %v, want 120 ms or more", got.Elapsed)
+	}
+	// Without a bound each connection has its own to the upstream.
+	behind, stopBehind := start(t, load.ServerPlan{}, nil)
+	proxy, _ := start(t, load.ServerPlan{Upstream: behind.Addr().String()}, nil)
+	run(t, load.Plan{Target: proxy.Addr().String(), Count: 12, RequestsPerConn: 4}, nil)
+	if s := stopBehind(); s.Conns != 3 || s.Requests != 12 {
+		t.Errorf("upstream %+v, want 3 connections for 12 requests", s)
+	}
+	if _, err := load.Listen(load.ServerPlan{Listen: "127.0.0.1:0", Upstream: "nowhere"}, nil); err == nil {
+		t.Error("upstream nowhere: no error")
+	}
+}

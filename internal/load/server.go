@@ -51,6 +51,14 @@ type ServerPlan struct {
 	// ResponseBytes is the size of the HTTP body, or of the TCP answer, where 0 means an echo.
 	ResponseBytes int `json:"response_bytes,omitempty" yaml:"response_bytes,omitempty"`
 
+	// Workers is how many connections are served at a time; others wait in the kernel's queue. 0: all.
+	Workers int `json:"workers,omitempty" yaml:"workers,omitempty"`
+	// Slots is how many requests are worked on at a time, as by a pool behind; others wait in the program. 0: all.
+	Slots int `json:"slots,omitempty" yaml:"slots,omitempty"`
+	// Upstream is a server (ip:port, of the same protocol, without TLS) that is asked before each answer, as a proxy does: on a
+	// kept connection of each worker, or of each connection where there is no bound of workers.
+	Upstream string `json:"upstream,omitempty" yaml:"upstream,omitempty"`
+
 	ServiceTime time.Duration `json:"service_time,omitempty" yaml:"service_time,omitempty"` // asleep before each answer
 	ServiceCPU  time.Duration `json:"service_cpu,omitempty" yaml:"service_cpu,omitempty"`   // on a CPU before each answer
 	Stall       Stall         `json:"stall,omitzero" yaml:"stall,omitempty"`
@@ -89,7 +97,10 @@ type ServerStats struct {
 const (
 	// defaultBacklog is net.core.somaxconn's default since 5.4 (include/linux/socket.h): no limit of the server's own.
 	defaultBacklog = 4096
-	maxBacklog     = 65535 // that of somaxconn, a u16 until 5.4
+	// upstreamTimeout is that of most proxies (nginx: proxy_read_timeout).
+	upstreamTimeout = time.Minute
+	maxBacklog      = 65535 // that of somaxconn, a u16 until 5.4
+	maxWorkers      = 1000  // above the pools that servers have
 )
 
 // Check says what is wrong with the plan.
@@ -98,11 +109,18 @@ func (p ServerPlan) Check() error {
 	if _, err := netip.ParseAddrPort(p.Listen); err != nil {
 		address = fmt.Errorf("listen %q: want ip:port: %w", p.Listen, err)
 	}
+	var upstream error
+	if _, err := netip.ParseAddrPort(p.Upstream); err != nil && p.Upstream != "" {
+		upstream = fmt.Errorf("upstream %q: want ip:port: %w", p.Upstream, err)
+	}
 	err := errors.Join(
 		address,
+		upstream,
 		oneOf("protocol", p.Protocol, "", HTTP, TCP),
 		oneOf("tls", p.TLS, NoKey, ECDSAKey, RSAKey),
 		upTo("backlog", p.Backlog, maxBacklog),
+		upTo("workers", p.Workers, maxWorkers),
+		upTo("slots", p.Slots, maxWorkers),
 		upTo("requests_per_conn", p.RequestsPerConn, MaxCount),
 		upTo("request_bytes", p.RequestBytes, MaxBytes),
 		upTo("response_bytes", p.ResponseBytes, MaxBytes),
@@ -128,6 +146,8 @@ type Server struct {
 	answer   []byte // nil: an echo
 	last     []byte // the answer before the server closes
 	start    time.Time
+	upstream *Runner       // nil: none
+	slots    chan struct{} // nil: no bound
 
 	conns, requests, resumed atomic.Uint64
 	handlers                 sync.WaitGroup
@@ -155,9 +175,18 @@ func Listen(p ServerPlan, d Dialer) (*Server, error) {
 		p.Backlog = defaultBacklog
 	}
 	s := &Server{plan: p, start: time.Now(), errors: map[string]uint64{}}
+	if p.Slots > 0 {
+		s.slots = make(chan struct{}, p.Slots)
+	}
 	s.answer, s.last = answers(p)
 	if p.TLS != NoKey {
 		if s.tls, err = tlsServer(p, addr.Addr()); err != nil {
+			return nil, err
+		}
+	}
+	if p.Upstream != "" {
+		plan := Plan{Target: p.Upstream, Protocol: p.Protocol, RequestBytes: p.RequestBytes, Duration: MaxDuration, Timeout: upstreamTimeout}
+		if s.upstream, err = New(plan, d); err != nil {
 			return nil, err
 		}
 	}
@@ -237,20 +266,47 @@ func (s *Server) Run(ctx context.Context) ServerStats {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = s.listener.SetDeadline(past()) })()
+	if s.plan.Workers == 0 {
+		s.acceptAll(ctx, func(conn *os.File) {
+			s.handlers.Go(func() { s.proxied(ctx, func(up *worker) { s.handle(ctx, conn, up) }) })
+		})
+	}
+	for range s.plan.Workers {
+		s.handlers.Go(func() {
+			s.proxied(ctx, func(up *worker) { s.acceptAll(ctx, func(conn *os.File) { s.handle(ctx, conn, up) }) })
+		})
+	}
+	<-ctx.Done()
+	_ = s.listener.Close()
+	s.handlers.Wait()
+	return s.Stats()
+}
+
+// acceptAll accepts connections until ctx ends.
+func (s *Server) acceptAll(ctx context.Context, take func(*os.File)) {
 	for ctx.Err() == nil {
 		conn, err := accept(s.listener)
 		switch {
 		case err == nil:
 			s.conns.Add(1)
-			s.handlers.Go(func() { s.handle(ctx, conn) })
+			take(conn)
 		case ctx.Err() == nil:
 			s.fail(err)
 			sleep(ctx, errorPause) // EMFILE would repeat at once
 		}
 	}
-	_ = s.listener.Close()
-	s.handlers.Wait()
-	return s.Stats()
+}
+
+// proxied runs fn with a connection of its own to the upstream, or with nil where there is none.
+func (s *Server) proxied(ctx context.Context, fn func(up *worker)) {
+	if s.upstream == nil {
+		fn(nil)
+		return
+	}
+	up := s.upstream.newWorker(ctx)
+	defer context.AfterFunc(ctx, up.cut)()
+	defer up.drop()
+	fn(up)
 }
 
 func (s *Server) fail(err error) {
@@ -263,19 +319,19 @@ func (s *Server) fail(err error) {
 	s.errors[name]++
 }
 
-func (s *Server) handle(ctx context.Context, conn *os.File) {
+func (s *Server) handle(ctx context.Context, conn *os.File, up *worker) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past()) })()
-	err := s.serve(ctx, conn)
+	err := s.serve(ctx, conn, up)
 	// A client that resets does so by plan, or because it was cut: no fault of the server's.
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 		s.fail(err)
 	}
 }
 
-func (s *Server) serve(ctx context.Context, conn *os.File) error {
+func (s *Server) serve(ctx context.Context, conn *os.File, up *worker) error {
 	if s.tls == nil {
-		return s.talk(ctx, conn)
+		return s.talk(ctx, conn, up)
 	}
 	// Else the first answer waits for the session tickets to be acknowledged.
 	if err := setOption(conn, unix.TCP_NODELAY); err != nil {
@@ -288,14 +344,14 @@ func (s *Server) serve(ctx context.Context, conn *os.File) error {
 	if secure.ConnectionState().DidResume {
 		s.resumed.Add(1)
 	}
-	if err := s.talk(ctx, secure); err != nil {
+	if err := s.talk(ctx, secure, up); err != nil {
 		return err
 	}
 	return sayGoodbye(conn, secure) // the server closes first
 }
 
 // talk answers requests, and returns nil when it is the server's turn to close.
-func (s *Server) talk(ctx context.Context, conn io.ReadWriter) error {
+func (s *Server) talk(ctx context.Context, conn io.ReadWriter, up *worker) error {
 	in := bufio.NewReaderSize(conn, readBuffer)
 	echo := make([]byte, s.plan.RequestBytes)
 	for n := 1; ; n++ {
@@ -303,7 +359,7 @@ func (s *Server) talk(ctx context.Context, conn io.ReadWriter) error {
 		if err != nil {
 			return err
 		}
-		if err := s.work(ctx); err != nil {
+		if err := s.work(ctx, up); err != nil {
 			return err
 		}
 		last := asked || s.plan.RequestsPerConn > 0 && n >= s.plan.RequestsPerConn
@@ -345,7 +401,21 @@ func (s *Server) respond(conn io.Writer, echo []byte, last bool) error {
 	return err
 }
 
-func (s *Server) work(ctx context.Context) error {
+func (s *Server) work(ctx context.Context, up *worker) error {
+	if s.slots != nil {
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-s.slots }()
+	}
+	if up != nil {
+		if _, _, err := up.exchange(); err != nil {
+			up.drop()
+			return err
+		}
+	}
 	if err := burn(ctx, s.plan.ServiceCPU); err != nil {
 		return err
 	}

@@ -34,9 +34,14 @@ func sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 	return &unix.SockaddrInet6{Addr: addr.Addr().As16(), Port: int(addr.Port())}, unix.AF_INET6
 }
 
+// next is the target whose turn it is.
+func (r *Runner) next() netip.AddrPort {
+	return r.targets[(r.turn.Add(1)-1)%uint64(len(r.targets))]
+}
+
 // prepare makes the client's socket and starts to connect it.
-func (r *Runner) prepare() (*os.File, error) {
-	target, family := sockaddr(r.target)
+func (r *Runner) prepare(to netip.AddrPort) (*os.File, error) {
+	target, family := sockaddr(to)
 	fd, err := r.dialer.socket(family)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/load"
 )
 
 const (
@@ -103,7 +104,7 @@ func deviceOf(link, host string) string { return link + " " + host }
 func (b *built) join() error {
 	for _, link := range b.site.Links {
 		one, two := link.Ends[0], link.Ends[1]
-		oneDev, twoDev, err := b.lab.Link(b.hosts[one.Host], b.hosts[two.Host], one.Address, two.Address)
+		oneDev, twoDev, err := b.link(&link)
 		if err != nil {
 			return fmt.Errorf("link %s: %w", link.Name, err)
 		}
@@ -120,6 +121,14 @@ func (b *built) join() error {
 		}
 	}
 	return nil
+}
+
+func (b *built) link(l *Link) (oneDev, twoDev string, err error) {
+	one, two := l.Ends[0], l.Ends[1]
+	if l.Delay > 0 {
+		return b.lab.DelayLine(b.hosts[one.Host], b.hosts[two.Host], one.Address, two.Address, l.Delay)
+	}
+	return b.lab.Link(b.hosts[one.Host], b.hosts[two.Host], one.Address, two.Address)
 }
 
 func (b *built) bridge(br *Bridge) error {
@@ -236,6 +245,11 @@ func childOptions(s *Process) lab.ChildOptions {
 		}
 	case s.Connect != nil:
 		o.Mode, o.Addr, o.Client = lab.ModeClient, s.Connect.To, clientOptions(s.Connect)
+	case s.Answer != nil:
+		o.Mode, o.Answer = lab.ModeAnswer, s.Answer
+	case s.Load != nil:
+		plan := s.loadPlan()
+		o.Mode, o.Load = lab.ModeLoad, &plan
 	case s.Spin != nil:
 		o.Mode, o.Spin = lab.ModeSpin, lab.SpinOptions{Threads: s.Spin.Threads, Burst: s.Spin.Burst, Every: s.Spin.Every}
 	case s.OpenFiles != nil:
@@ -248,6 +262,18 @@ func childOptions(s *Process) lab.ChildOptions {
 		o.Mode = lab.ModeSleep
 	}
 	return o
+}
+
+// loadPlan is the process's load, which ends with the phase when it has no end of its own.
+func (p *Process) loadPlan() load.Plan {
+	plan := *p.Load
+	if plan.Duration == 0 && plan.Count == 0 && len(plan.Steps) == 0 {
+		plan.Duration = maxPhase
+		if p.For > 0 {
+			plan.Duration = p.For
+		}
+	}
+	return plan
 }
 
 func clientOptions(c *Connect) lab.ClientOptions {

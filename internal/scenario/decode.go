@@ -26,6 +26,7 @@ const (
 	inlineTag = ",inline"
 	keyTag    = ",key"
 	valueTag  = ",value"
+	notRead   = "-" // a field that is not data
 )
 
 func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
@@ -258,10 +259,19 @@ func tagged(t reflect.Type, tag string) int {
 	return -1
 }
 
+// fieldTag is the field's name or what it stands for. Options after a name, such as omitempty, are for writing.
+func fieldTag(f reflect.StructField) string {
+	tag := f.Tag.Get("yaml")
+	if name, _, ok := strings.Cut(tag, ","); ok && name != "" {
+		return name
+	}
+	return tag
+}
+
 func fieldOf(v reflect.Value, name string) (reflect.Value, bool) {
 	for i := range v.NumField() {
-		switch tag := v.Type().Field(i).Tag.Get("yaml"); {
-		case tag == name && !strings.HasPrefix(tag, ","):
+		switch tag := fieldTag(v.Type().Field(i)); {
+		case tag == name && !strings.HasPrefix(tag, ",") && tag != notRead:
 			return v.Field(i), true
 		case tag == inlineTag:
 			if f, ok := fieldOf(v.Field(i), name); ok {
@@ -276,10 +286,10 @@ func fieldOf(v reflect.Value, name string) (reflect.Value, bool) {
 func fieldNames(t reflect.Type) []string {
 	var names []string
 	for i := range t.NumField() {
-		switch tag := t.Field(i).Tag.Get("yaml"); {
+		switch tag := fieldTag(t.Field(i)); {
 		case tag == inlineTag:
 			names = append(names, fieldNames(t.Field(i).Type)...)
-		case tag != "" && tag[0] != ',':
+		case tag != "" && tag[0] != ',' && tag != notRead:
 			names = append(names, tag)
 		}
 	}

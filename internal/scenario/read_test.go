@@ -7,6 +7,10 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/load"
 )
 
 // checks are those that the scenarios of these tests can name.
@@ -67,6 +71,39 @@ func TestRead(t *testing.T) {
 		t.Errorf("cured await %+v", cured.Await)
 	case cured.Cgroup != "box":
 		t.Error("the cure lost what it does not change")
+	}
+}
+
+// TestReadPlans: the plans of package load are read with their own names, and a load without an end ends with the phase.
+func TestReadPlans(t *testing.T) {
+	text := strings.Replace(base, "  server: {host: two, serve: {listen: 10.91.0.2:9000}}\n",
+		`  server: {host: two, answer: {listen: "10.91.0.2:9000", tls: rsa, service_time: 20ms, stall: {every: 5s, for: 1s}}}
+  client: {host: one, load: {target: "10.91.0.2:9000", tls: full, rate: 2.5, requests_per_conn: 1}}
+  short: {host: one, for: 3s, load: {target: "10.91.0.2:9000"}}
+  steps: {host: one, load: {target: "10.91.0.2:9000", steps: [{rate: 10, for: 2s}, {rate: 20, for: 1s}]}}
+`, 1)
+	s, err := Read(files(text), "leak", checkNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := load.ServerPlan{
+		Listen: "10.91.0.2:9000", TLS: load.RSAKey, ServiceTime: 20 * time.Millisecond, Stall: load.Stall{Every: 5 * time.Second, For: time.Second},
+	}
+	if diff := cmp.Diff(&answer, s.Site.Processes[0].Answer); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+	for i, want := range []load.Plan{
+		{Target: "10.91.0.2:9000", TLS: load.FullTLS, Rate: 2.5, RequestsPerConn: 1, Duration: maxPhase},
+		{Target: "10.91.0.2:9000", Duration: 3 * time.Second},
+		{Target: "10.91.0.2:9000", Steps: []load.Step{{Rate: 10, For: 2 * time.Second}, {Rate: 20, For: time.Second}}},
+	} {
+		p := &s.Site.Processes[i+1]
+		if diff := cmp.Diff(want, p.loadPlan()); diff != "" {
+			t.Errorf("load of %s (-want +got):\n%s", p.Name, diff)
+		}
+		if ends := i > 0; p.finite() != ends {
+			t.Errorf("%s: finite %v, want %v", p.Name, p.finite(), ends)
+		}
 	}
 }
 
@@ -172,6 +209,26 @@ func TestMistakes(t *testing.T) {
 		{
 			"one end", "  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}}", "  wire: {ends: {one: 10.91.0.1/24}}",
 			":9: links.wire.ends: want two hosts",
+		},
+		{
+			"unknown field of a plan", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}",
+			`  server: {host: two, answer: {listen: "10.91.0.2:9000", backlok: 5}}`,
+			`:13: unknown field "backlok" in processes.server.answer: did you mean backlog?`,
+		},
+		{
+			"what package load refuses", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}",
+			`  server: {host: two, load: {target: "10.91.0.2:9000", tls: yes}}`,
+			`:13: processes.server.load: load plan: tls "yes": want one of`,
+		},
+		{
+			"what is no data of a plan", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}",
+			`  server: {host: two, load: {target: "10.91.0.2:9000", "-": 1}}`,
+			`:13: unknown field "-" in processes.server.load`,
+		},
+		{
+			"delay with rps", "  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}}",
+			"  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}, delay: 10ms, rps: {one: 1}}",
+			":9: links.wire.rps: a link with a delay has no receive queues",
 		},
 		{"host with a dash", "  two:", "  t-wo:", `:7: hosts.t-wo: the name "t-wo": want`},
 		{"process with a slash", "  leak:", "  ../leak:", `processes.../leak: the name "../leak": want`},

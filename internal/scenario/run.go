@@ -356,12 +356,26 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 func (b *built) alive() error {
 	for i := range b.site.Processes {
 		p := b.processes[b.site.Processes[i].Name]
-		finite := p.For > 0 || p.Await.End || p.Connect != nil && p.Connect.Count > 0 || p.Run != nil && p.Run.Throughput+p.Run.P99 != ""
-		if p.ended() && !finite {
+		if p.ended() && !p.finite() {
 			return fmt.Errorf("process %s ended during the phase: %s%s", p.Name, p.progress(), p.lastWords())
 		}
 	}
 	return nil
+}
+
+// finite reports whether the process may end before the phase.
+func (p *Process) finite() bool {
+	switch {
+	case p.For > 0 || p.Await.End:
+		return true
+	case p.Connect != nil:
+		return p.Connect.Count > 0
+	case p.Load != nil:
+		return p.Load.Count > 0 || p.Load.Duration > 0 || len(p.Load.Steps) > 0
+	case p.Run != nil:
+		return p.Run.Throughput+p.Run.P99 != ""
+	}
+	return false
 }
 
 // RecordingName is the file that a phase's recording is kept in.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/perfdoctor/perfdoctor/internal/load"
 )
 
 // Bytes is a size, written with its unit: 64MiB.
@@ -83,11 +85,13 @@ type DropSYN struct {
 	OneIn int    `yaml:"one_in"` // 1 or 0: all
 }
 
-// Link is a veth pair between two hosts.
+// Link joins two hosts, with a veth pair.
 type Link struct {
 	Name string            `yaml:",key"`
 	Ends []End             `yaml:"ends"` // two
 	RPS  map[string]string `yaml:"rps"`  // by host: the hexadecimal mask of the CPUs that process what the host receives here
+	// Delay is how long a packet is on the way, in either direction. A link with one is a pair of TUN devices.
+	Delay time.Duration `yaml:"delay"`
 }
 
 // End is a host's end of a link or bridge, with its address as CIDR.
@@ -120,13 +124,16 @@ type Process struct {
 	For    time.Duration `yaml:"for"` // it ends after this; 0: with the phase
 	Await  Await         `yaml:"await"`
 
-	Serve     *Serve     `yaml:"serve"`
-	Connect   *Connect   `yaml:"connect"`
-	Spin      *Spin      `yaml:"spin"`
-	OpenFiles *OpenFiles `yaml:"open_files"`
-	Flood     *Flood     `yaml:"udp_flood"`
-	Sleep     *struct{}  `yaml:"sleep"`
-	Run       *Run       `yaml:"run"`
+	Serve   *Serve   `yaml:"serve"`
+	Connect *Connect `yaml:"connect"`
+	// Answer and Load speak HTTP and TLS, and measure what a request waited from when it was due.
+	Answer    *load.ServerPlan `yaml:"answer"`
+	Load      *load.Plan       `yaml:"load"`
+	Spin      *Spin            `yaml:"spin"`
+	OpenFiles *OpenFiles       `yaml:"open_files"`
+	Flood     *Flood           `yaml:"udp_flood"`
+	Sleep     *struct{}        `yaml:"sleep"`
+	Run       *Run             `yaml:"run"`
 }
 
 // Await is what the process must reach before the next one is started.

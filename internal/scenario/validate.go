@@ -273,6 +273,9 @@ func (v *validator) links(s *Site, hosts []string) {
 			v.cidr(path+".ends."+e.Host, e.Address)
 			ends = append(ends, e.Host)
 		}
+		if l.Delay > 0 && len(l.RPS) > 0 {
+			v.fail(path+".rps", "a link with a delay has no receive queues of its own")
+		}
 		for host := range l.RPS {
 			v.name(path+".rps", "end", host, ends)
 		}
@@ -292,7 +295,7 @@ func (v *validator) links(s *Site, hosts []string) {
 
 func (v *validator) process(path string, p *Process) {
 	if modes := p.modes(); len(modes) != 1 {
-		v.fail(path, "does %d things (%s): want exactly one of serve, connect, spin, open_files, udp_flood, sleep and run",
+		v.fail(path, "does %d things (%s): want exactly one of serve, connect, answer, load, spin, open_files, udp_flood, sleep and run",
 			len(modes), strings.Join(modes, ", "))
 	}
 	switch {
@@ -300,10 +303,21 @@ func (v *validator) process(path string, p *Process) {
 		v.address(path+".serve.listen", p.Serve.Listen)
 	case p.Connect != nil:
 		v.address(path+".connect.to", p.Connect.To)
+	case p.Answer != nil:
+		v.plan(path+".answer", p.Answer.Check())
+	case p.Load != nil:
+		v.plan(path+".load", p.loadPlan().Check())
 	case p.Flood != nil:
 		v.address(path+".udp_flood.to", p.Flood.To)
 	case p.Run != nil:
 		v.run(path, p)
+	}
+}
+
+// plan reports what package load says of a plan.
+func (v *validator) plan(path string, err error) {
+	if err != nil {
+		v.fail(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 
@@ -337,6 +351,8 @@ func (p *Process) modes() []string {
 	}{
 		{"serve", p.Serve != nil},
 		{"connect", p.Connect != nil},
+		{"answer", p.Answer != nil},
+		{"load", p.Load != nil},
 		{"spin", p.Spin != nil},
 		{"open_files", p.OpenFiles != nil},
 		{"udp_flood", p.Flood != nil},
