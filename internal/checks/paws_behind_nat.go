@@ -66,7 +66,8 @@ func runPAWSBehindNAT(p *check.Pass) error {
 	f := check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,
-		Summary: fmt.Sprintf("%.0f SYNs or SYN-ACKs dropped for an old timestamp / %s = %s; each is a connect that is late", worst.n.Number(),
+		Summary: fmt.Sprintf("%.0f SYNs or SYN-ACKs dropped for an old timestamp / %s = %s; each is a connect that is late",
+			worst.n.Number(),
 			worst.span.Text(), worst.rate().Text()),
 		Evidence: []quantity.Value{worst.rate()},
 		Remedies: []check.Remedy{{

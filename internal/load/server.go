@@ -185,7 +185,9 @@ func Listen(p ServerPlan, d Dialer) (*Server, error) {
 		}
 	}
 	if p.Upstream != "" {
-		plan := Plan{Target: p.Upstream, Protocol: p.Protocol, RequestBytes: p.RequestBytes, Duration: MaxDuration, Timeout: upstreamTimeout}
+		plan := Plan{
+			Target: p.Upstream, Protocol: p.Protocol, RequestBytes: p.RequestBytes, Duration: MaxDuration, Timeout: upstreamTimeout,
+		}
 		if s.upstream, err = New(plan, d); err != nil {
 			return nil, err
 		}
