@@ -110,15 +110,16 @@ func throttlingOf(p *check.Pass, s recording.CounterSeries) (t *throttling, peri
 		cgroup: cgroup, level: level, throttled: throttled,
 		share:   quantity.Of("throttled", throttled, quantity.Periods).Per(all).Named("throttled periods"),
 		quota:   quantity.Of("limit", quotas[0].Last(), quantity.CPUs),
-		use:     cgroupUse(p, level),
+		use:     cgroupUse(p, cgroup),
 		stopped: stoppedTime(p, cgroup, level),
 		window:  span(s.Series),
 	}, periods
 }
 
-// cgroupUse finds the group by its level alone: with cgroup v1 cpuacct may be another hierarchy with another path.
-func cgroupUse(p *check.Pass, level string) *quantity.Value {
-	for _, s := range p.Counter(metric.CgroupCPU, "level", level) {
+// cgroupUse gives the mean use of the group. With cgroup v1 cpuacct may be another hierarchy, in which the process is in
+// another group, such as the root with all of the host's use: only the same path is taken for the same group.
+func cgroupUse(p *check.Pass, cgroup string) *quantity.Value {
+	for _, s := range p.Counter(metric.CgroupCPU, "cgroup", cgroup) {
 		if n, ok := s.Increase(); ok && s.Span() > 0 {
 			v := quantity.Of("CPU time", n, quantity.Seconds).Per(span(s.Series)).As(quantity.CPUs).Named("mean use")
 			return &v
@@ -190,21 +191,21 @@ func (t *throttling) useShare() quantity.Value {
 		Per(quantity.Of("allowed", t.quota.Number()*t.window.Number(), quantity.Seconds)).Named("CPU time used / allowed")
 }
 
-// wanted estimates what the group would have used: its use and the time in which it was runnable but stopped. It is
-// an upper estimate, for the work that waited may have been the same.
+// wanted estimates what the group would have used: its use, which the limit bounds where it is not known, and the time in
+// which it was runnable but stopped. It is an upper estimate, for the work that waited may have been the same.
 func (t *throttling) wanted() quantity.Value {
-	more := t.stopped.Per(t.window).As(quantity.CPUs)
-	if t.use == nil {
-		return more.Named("wanted beyond the limit, at most")
+	use := t.quota.Number()
+	if t.use != nil {
+		use = t.use.Number()
 	}
-	return quantity.Of("", t.use.Number(), quantity.CPUs).Plus(more).Named("wanted, at most")
+	return quantity.Of("", use, quantity.CPUs).Plus(t.stopped.Per(t.window).As(quantity.CPUs)).Named("wanted, at most")
 }
 
 // newQuota rounds what was wanted up to a tenth of a CPU, and doubles the limit where that is not known; more than
 // the host or a level above grants is pointless.
 func (t *throttling) newQuota(p *check.Pass) quantity.Value {
 	n := 2 * t.quota.Number()
-	if t.stopped != nil && t.use != nil {
+	if t.stopped != nil {
 		n = max(math.Ceil(t.wanted().Number()*10)/10, math.Ceil(t.quota.Number()*11)/10)
 	}
 	if most := t.ceiling(p); most > t.quota.Number() {

@@ -225,17 +225,25 @@ func (s *scenarioRun) addChoice(cmd *cobra.Command) {
 	completeFlag(cmd, "subset", subsetCI)
 }
 
-// choose reads the scenarios that the call names. One that is named must be able to run.
-func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
+// checkChoice finds ways to name scenarios that contradict each other.
+func (s *scenarioRun) checkChoice(args []string) error {
 	switch {
 	case s.kernel != "" && !s.vm:
-		return nil, usageErrorf("--kernel is that of a virtual machine: add --vm")
+		return usageErrorf("--kernel is that of a virtual machine: add --vm")
 	case s.subset != "" && s.subset != subsetCI:
-		return nil, usageErrorf("unknown --subset %q: use %s", s.subset, subsetCI)
+		return usageErrorf("unknown --subset %q: use %s", s.subset, subsetCI)
 	case len(args) > 0 && (s.all || s.subset != ""), s.all && s.subset != "":
-		return nil, usageErrorf("give names, --all or --subset, one of them")
+		return usageErrorf("give names, --all or --subset, one of them")
 	case len(args) == 0 && !s.all && s.subset == "":
-		return nil, usageErrorf("give the name of a scenario, or --all: `perfdoctor scenario list` names them")
+		return usageErrorf("give the name of a scenario, or --all: `perfdoctor scenario list` names them")
+	}
+	return nil
+}
+
+// choose reads the scenarios that the call names. One that is named must be able to run.
+func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
+	if err := s.checkChoice(args); err != nil {
+		return nil, err
 	}
 	list, err := s.read(args)
 	if err != nil {

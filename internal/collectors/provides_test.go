@@ -12,6 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -34,7 +35,7 @@ func TestNeverSilent(t *testing.T) {
 		neverSilent(t, collect.Env{Host: local, Target: target})
 	})
 	t.Run("own network namespace", func(t *testing.T) {
-		h, err := lab.ForTest(t).Host("target")
+		h, err := labtest.New(t).Host("target")
 		if err != nil {
 			t.Fatal(err)
 		}

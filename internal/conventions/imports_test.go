@@ -29,7 +29,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/vm", "internal/recording", "internal/redact", "internal/host", "internal/spelling", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "internal/vm", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -78,16 +78,18 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling"},
-		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in",
+		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/vm/guest"},
+		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
+			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
 	{
-		pkg: "internal/lab", may: []string{"internal/testenv", "internal/load", "internal/vm/guest"},
-		why: "sick hosts and the load on them, for tests and the demo; it must not know what will be found, " +
-			"only whether a test may be skipped, and whether the machine is a guest that may be changed as a whole",
+		pkg: "internal/lab", may: []string{"internal/load", "internal/vm/guest"},
+		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +
+			"of the whole machine it changes in a guest only, and asks whether it is in one",
 	},
+	{pkg: "internal/lab/labtest", may: []string{"internal/lab", "internal/testenv"}, why: "labs for tests, which may be skipped"},
 	{
 		pkg: "internal/vm", may: []string{"internal/vm/guest"},
 		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
@@ -103,7 +105,7 @@ var table = []row{
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
-var forTests = []string{"internal/lab", "internal/load", "internal/testenv"}
+var forTests = []string{"internal/lab", "internal/lab/labtest", "internal/load", "internal/testenv"}
 
 // hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
 var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
 func TestFullAcceptQueue(t *testing.T) {
@@ -91,7 +92,7 @@ func udpFlows(n int) error {
 }
 
 func TestFDLeak(t *testing.T) {
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	host := newHost(t, l, "host")
 	child, err := host.StartChild(nil, lab.ChildOptions{
 		Mode: lab.ModeOpenFDs, Duration: loadTime, FDs: lab.FDOptions{Count: 600, PerSecond: 30, Limit: 300},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
 // TestSNATOnOneCore has a gateway whose packets are all steered to CPU 1, where each walks 20,000 rules.
@@ -24,7 +25,7 @@ func TestSNATOnOneCore(t *testing.T) {
 // saturatedGateway makes clients that reach a server through a gateway, and returns a process on the gateway.
 func saturatedGateway(t *testing.T) *lab.Child {
 	t.Helper()
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	loaded, gateway, server := newHost(t, l, "loaded"), newHost(t, l, "gateway"), newHost(t, l, "server")
 	unloaded, outside := newHost(t, l, "unloaded"), newHost(t, l, "outside")
 	link := func(h *lab.Host, network int) {

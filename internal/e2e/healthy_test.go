@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
@@ -42,7 +43,7 @@ func TestHealthyIdleHost(t *testing.T) {
 }
 
 func TestHealthySpin(t *testing.T) {
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	child, err := newHost(t, l, "host").StartChild(nil, lab.ChildOptions{Mode: lab.ModeSpin, Duration: loadTime})
 	must(t, err)
 	healthy(t, "--pid", pid(child))
@@ -83,7 +84,7 @@ http {
 
 func TestHealthyNginx(t *testing.T) {
 	testenv.Need(t, testenv.Tool("nginx"), testenv.Tool("wrk"))
-	host := newHost(t, lab.ForTest(t), "web")
+	host := newHost(t, labtest.New(t), "web")
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "nginx.conf")
 	must(t, os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir), 0o600))
@@ -96,7 +97,7 @@ func TestHealthyNginx(t *testing.T) {
 
 func TestHealthyRedis(t *testing.T) {
 	testenv.Need(t, testenv.Tool("redis-server"), testenv.Tool("redis-benchmark"))
-	host := newHost(t, lab.ForTest(t), "cache")
+	host := newHost(t, labtest.New(t), "cache")
 	redis := start(t, host, "redis-server", "--port", "6390", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
 		"--dir", t.TempDir())
 	awaitPort(t, host, 6390)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
 const serverAddr = "10.91.0.2:9000"
@@ -16,7 +17,7 @@ var portChecks = []string{"short-connection-ceiling", "local-port-exhaustion", "
 // pair is a client and a server host with a veth pair, 10.91.0.1 and 10.91.0.2.
 func pair(t *testing.T) (client, server *lab.Host) {
 	t.Helper()
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	client, server = newHost(t, l, "client"), newHost(t, l, "server")
 	_, _, err := l.Link(client, server, "10.91.0.1/24", "10.91.0.2/24")
 	must(t, err)

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
 // limited starts a spinning process three groups deep, with 20 % of a CPU allowed to the outermost.
 func limited(t *testing.T, o lab.SpinOptions) (outer *lab.Cgroup, child *lab.Child) {
 	t.Helper()
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	host := newHost(t, l, "host")
 	outer, err := l.Cgroup("outer")
 	must(t, err)

@@ -17,14 +17,10 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"sync"
-	"testing"
-
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // namePattern keeps names usable as part of a cgroup directory and of a device alias.
@@ -59,22 +55,6 @@ func New(name string) (*Lab, error) {
 		hosts:   map[string]*Host{},
 		cgroups: map[string]*Cgroup{},
 	}, nil
-}
-
-// ForTest makes a lab for one test, closed when the test ends. It skips the test without root.
-func ForTest(t testing.TB) *Lab {
-	t.Helper()
-	testenv.Need(t, testenv.Root)
-	l, err := New(fmt.Sprintf("t%08x", rand.Uint32())) // tests of one process may overlap
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("close lab: %v", err)
-		}
-	})
-	return l
 }
 
 // Name is pd-<name>-<pid>: the name of the lab's cgroup directory, and the start of every device's alias.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +47,7 @@ func newHost(t *testing.T, l *Lab, name string) *Host {
 // pair is a client and a server host with a veth pair, 10.90.0.1 and 10.90.0.2.
 func pair(t *testing.T) (*Lab, *Host, *Host) {
 	t.Helper()
-	l := ForTest(t)
+	l := forTest(t)
 	client, server := newHost(t, l, "client"), newHost(t, l, "server")
 	_, _, err := l.Link(client, server, "10.90.0.1/24", "10.90.0.2/24")
 	must(t, err)
@@ -220,7 +221,7 @@ func TestDropOneSYNIn(t *testing.T) {
 }
 
 func TestMasqueradeThroughBridge(t *testing.T) {
-	l := ForTest(t)
+	l := forTest(t)
 	inside, gateway, outside := newHost(t, l, "inside"), newHost(t, l, "gateway"), newHost(t, l, "outside")
 	_, err := l.Bridge(gateway, "10.91.0.1/24", Port{Host: inside, CIDR: "10.91.0.2/24"})
 	must(t, err)
@@ -248,7 +249,7 @@ func TestMasqueradeThroughBridge(t *testing.T) {
 }
 
 func TestLinearRulesLoadInSeconds(t *testing.T) {
-	l := ForTest(t)
+	l := forTest(t)
 	h := newHost(t, l, "gateway")
 	start := time.Now()
 	must(t, h.LinearRules(20_000))
@@ -275,7 +276,7 @@ func TestMachineSysctl(t *testing.T) {
 		must(t, err)
 		return strings.TrimSpace(string(value))
 	}
-	l := ForTest(t)
+	l := forTest(t)
 	before := read()
 	err := l.MachineSysctl(key, "4321")
 	if !guest.Inside() {
@@ -300,7 +301,7 @@ func TestMachineSysctl(t *testing.T) {
 }
 
 func TestSysctl(t *testing.T) {
-	l := ForTest(t)
+	l := forTest(t)
 	h := newHost(t, l, "a")
 	for _, key := range []string{
 		"net.core.netdev_max_backlog", "net.netfilter.nf_conntrack_max", "net.nf_conntrack_max",
@@ -349,7 +350,7 @@ func TestRPS(t *testing.T) {
 }
 
 func TestQuotaThrottles(t *testing.T) {
-	l := ForTest(t)
+	l := forTest(t)
 	h := newHost(t, l, "a")
 	group, err := l.Cgroup("pod", "app")
 	must(t, err)
@@ -380,7 +381,7 @@ func TestAddedProcessSurvivesClose(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		return
 	}
-	l := ForTest(t)
+	l := forTest(t)
 	other := exec.Command("/proc/self/exe", "-test.run=^TestAddedProcessSurvivesClose$") // in a guest there is no other program
 	other.Env = append(os.Environ(), "PD_TEST_OTHER=1")
 	must(t, other.Start())
@@ -509,7 +510,7 @@ func TestUDPFloodKeepsItsRate(t *testing.T) {
 }
 
 func TestStartRunsInHost(t *testing.T) {
-	l := ForTest(t)
+	l := forTest(t)
 	h := newHost(t, l, "a")
 	var out bytes.Buffer
 	cmd := exec.Command("readlink", "/proc/self/ns/net")
@@ -643,7 +644,7 @@ func holders(t *testing.T, inodes []string) []string {
 // TestKilledParentLeavesNoChild runs a lab in a child that is killed, and looks for the grandchild.
 func TestKilledParentLeavesNoChild(t *testing.T) {
 	if os.Getenv("PD_TEST_KILLED") == "1" {
-		l := ForTest(t)
+		l := forTest(t)
 		child, err := newHost(t, l, "a").StartChild(nil, ChildOptions{Mode: ModeSleep})
 		must(t, err)
 		_, err = l.Cgroup("stale")
@@ -651,7 +652,7 @@ func TestKilledParentLeavesNoChild(t *testing.T) {
 		fmt.Printf("pid %d %s\n", child.Pid, l.Name())
 		time.Sleep(time.Minute)
 	}
-	l := ForTest(t)
+	l := forTest(t)
 	h := newHost(t, l, "a")
 	read, write, err := os.Pipe()
 	must(t, err)
@@ -755,4 +756,20 @@ func TestNoLabInChild(t *testing.T) {
 	if _, err := New("child"); err == nil {
 		t.Fatal("a child could make a lab")
 	}
+}
+
+// forTest is labtest.New, which cannot be imported here.
+func forTest(t testing.TB) *Lab {
+	t.Helper()
+	testenv.Need(t, testenv.Root)
+	l, err := New(fmt.Sprintf("t%08x", rand.Uint32()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("close lab: %v", err)
+		}
+	})
+	return l
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/load"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -22,7 +23,7 @@ func BenchmarkAgainstWrk(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.Tool("wrk"))
 	for name, perConn := range map[string]int{"keep": 0, "short": 1} {
 		b.Run(name, func(b *testing.B) {
-			l := lab.ForTest(b)
+			l := labtest.New(b)
 			host, err := l.Host("both")
 			must(b, err)
 			answering, err := host.StartChild(nil, lab.ChildOptions{

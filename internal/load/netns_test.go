@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/load"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -21,7 +22,7 @@ const serverAddr = "10.90.0.2:9000"
 // pair is a client with the given local ports and a server, joined by a veth pair, 10.90.0.1 and 10.90.0.2.
 func pair(t *testing.T, ports string) (client, server *lab.Host) {
 	t.Helper()
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	client, err := l.Host("client")
 	must(t, err)
 	server, err = l.Host("server")

@@ -41,6 +41,11 @@ func (j *judge) describe() {
 	}
 }
 
+// finds reports whether the check has a finding of any severity.
+func (j *judge) finds(name string) bool {
+	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool { return f.Check == name })
+}
+
 // accuses reports whether the check has a finding at warning or above.
 func (j *judge) accuses(name string) bool {
 	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool {
@@ -80,8 +85,7 @@ func (j *judge) expect(e *Expect) {
 		}
 	}
 	for _, name := range e.Required {
-		found := slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool { return f.Check == name })
-		j.assert("required", found, j.findings(), "%s is found", name)
+		j.assert("required", j.finds(name), j.findings(), "%s is found", name)
 	}
 	for _, name := range e.Forbidden {
 		j.assert("forbidden", !j.blames(name), j.findings(), "%s is not raised", name)
@@ -135,7 +139,7 @@ func (j *judge) trial(s *Scenario, spec phaseSpec, sick *Phase) {
 		j.assert("gone", !j.accuses(name), j.findings(), "%s is gone", name)
 	}
 	for _, name := range still {
-		j.assert("still", j.accuses(name), j.findings(), "%s is still found", name)
+		j.assert("still", j.finds(name), j.findings(), "%s is still found", name)
 	}
 	for i := range t.Moves {
 		j.move(&t.Moves[i], sick)

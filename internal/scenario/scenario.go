@@ -243,7 +243,7 @@ type Trial struct {
 	Title    string     `yaml:"title"`
 	Change   *yaml.Node `yaml:"change"`   // laid over the fields of Site
 	Gone     []string   `yaml:"gone"`     // checks that find nothing at warning or above any more; a cure's default is the verdict
-	Still    []string   `yaml:"still"`    // checks that still do; a placebo's default is the verdict
+	Still    []string   `yaml:"still"`    // checks that still find something; a placebo's default is the verdict
 	Verdict  string     `yaml:"verdict"`  // a check or none; empty: not asserted
 	Moves    []Move     `yaml:"moves"`    //
 	Foretold []Foretold `yaml:"foretold"` //

@@ -145,16 +145,6 @@ func (c *Confusion) sum(d *Confusion) {
 	c.Seconds += d.Seconds
 }
 
-// Right reports whether every run came to an end and everything held.
-func (v *Verification) Right() bool {
-	for i := range v.Scenarios {
-		if len(v.Scenarios[i].Disagreements) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // Text writes the verification as a table.
 func (v *Verification) Text(w io.Writer) error {
 	var b strings.Builder

@@ -14,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -179,7 +180,7 @@ func FuzzCountReserved(f *testing.F) {
 // namespaced starts a process in a network namespace of its own.
 func namespaced(t *testing.T) (*lab.Host, collect.Env) {
 	t.Helper()
-	h, err := lab.ForTest(t).Host("target")
+	h, err := labtest.New(t).Host("target")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
@@ -36,7 +37,7 @@ type pair struct {
 
 func newPair(t testing.TB) pair {
 	t.Helper()
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	p := pair{Lab: l, client: must(t)(l.Host("client")), server: must(t)(l.Host("server"))}
 	if _, _, err := l.Link(p.client, p.server, "10.9.0.1/24", "10.9.0.2/24"); err != nil {
 		t.Fatal(err)
@@ -419,7 +420,7 @@ func TestOwnersOfOtherProcesses(t *testing.T) {
 // timeWaits leaves n sockets in TIME_WAIT to one destination, and gives a source for their namespace.
 func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	t.Helper()
-	l := lab.ForTest(t)
+	l := labtest.New(t)
 	h := must(t)(l.Host("lo"))
 	for key, value := range map[string]string{"net.ipv4.tcp_max_tw_buckets": "100000", "net.ipv4.ip_local_port_range": "1024 65000"} {
 		if err := h.Sysctl(key, value); err != nil {
