@@ -95,10 +95,7 @@ var table = []row{
 		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
 	},
 	{pkg: "internal/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
-	{
-		pkg: "internal/e2e", may: []string{"internal/vm"},
-		why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs, and the kernels of guests",
-	},
+	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{
 		pkg: "internal/load",
 		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,38 +9,37 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/vm"
 )
 
 // guestKernel is for --kernel.
 const guestKernel = "6.12"
 
-// needGuest skips the test where no guest can be booted.
-func needGuest(t *testing.T) {
+// runInGuest runs a scenario under guestKernel, and skips the test where no guest can be booted.
+func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	t.Helper()
 	emulator, ok := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
 	if !ok {
 		t.Skipf("guests are amd64 or arm64, not %s", runtime.GOARCH)
 	}
 	testenv.Need(t, testenv.Tool(emulator))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	if _, err := vm.FetchKernel(ctx, guestKernel, runtime.GOARCH); err != nil {
-		t.Skipf("no kernel to boot: %v", err)
+	var out, errs bytes.Buffer
+	cmd := exec.Command(perfdoctor(t), append([]string{"scenario", "run", "--vm", "--kernel", guestKernel, "-o", "json"}, args...)...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run() // the exit code is what counts
+	t.Logf("%v: exit code %d\n%s%s", cmd.Args, cmd.ProcessState.ExitCode(), errs.String(), out.String())
+	if strings.Contains(errs.String(), "fetch Debian's kernel") {
+		t.Skipf("no kernel to boot: %s", errs.String())
 	}
+	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
 // TestScenarioInGuest runs a scenario of the binary on a kernel's real cgroup v2, and brings its recordings back.
 func TestScenarioInGuest(t *testing.T) {
-	needGuest(t)
 	keep := t.TempDir()
-	args := []string{
-		"quota-v2-by-ancestor", "--vm", "--kernel", guestKernel, "--only", "inner-quota", "-o", "json", "--keep", keep,
-	}
-	code, stdout := runScenario(t, args...)
+	args := []string{"quota-v2-by-ancestor", "--only", "inner-quota", "--keep", keep}
+	code, stdout := runInGuest(t, args...)
 	var results []struct {
 		outcome
 		Guest string
@@ -64,7 +62,7 @@ func TestScenarioInGuest(t *testing.T) {
 		report.Findings[0].Check != "cpu-throttled" {
 		t.Errorf("the recording that came back: %+v", report)
 	}
-	if code, stdout := runScenario(t, args...); code != 1 || !bytes.Contains(stdout, []byte("exists: choose another directory")) {
+	if code, stdout := runInGuest(t, args...); code != 1 || !bytes.Contains(stdout, []byte("exists: choose another directory")) {
 		t.Errorf("over the same recordings: exit code %d, %s", code, stdout)
 	}
 }
@@ -82,7 +80,6 @@ expect: {verdict: none}
 
 // TestScenarioOfUserInGuest takes a scenario from --dir into the guest.
 func TestScenarioOfUserInGuest(t *testing.T) {
-	needGuest(t)
 	backlog, err := os.ReadFile("/proc/sys/net/core/netdev_max_backlog")
 	must(t, err)
 	for key, want := range map[string]struct {
@@ -93,7 +90,7 @@ func TestScenarioOfUserInGuest(t *testing.T) {
 		"net.ipv4.no_such_key": {2, "skipped"},
 	} {
 		dir := scenarios(t, "mine", strings.Replace(wholeMachine, "%s", key, 1))
-		code, stdout := runScenario(t, "mine", "--dir", dir, "--vm", "--kernel", guestKernel, "-o", "json")
+		code, stdout := runInGuest(t, "mine", "--dir", dir)
 		var results []outcome
 		must(t, json.Unmarshal(stdout, &results))
 		if code != want.code || len(results) != 1 || results[0].Status != want.status {
