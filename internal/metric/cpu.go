@@ -23,7 +23,7 @@ var (
 		"Times a CPU was woken by another to process its backlog (RPS).", "cpu")
 	ContextSwitches = counter("context_switches_total", q.Switches, "/proc/stat", "Context switches of the whole host.")
 	Forks           = counter("forks_total", q.Events, "/proc/stat", "Processes and threads created.")
-	ProcsRunning    = gauge("procs_running", q.Threads, "/proc/stat", "Threads running or runnable on the whole host.")
+	ProcsRunning    = gauge("procs_running", q.Threads, "/proc/stat", "Threads running or runnable on the whole host; of perfdoctor, only the one that reads.")
 	ProcsBlocked    = gauge("procs_blocked", q.Threads, "/proc/stat", "Threads blocked on I/O on the whole host.")
 	Load            = gauge("load_average", q.None, "/proc/loadavg", "Load average over 1, 5 and 15 minutes: runnable plus uninterruptible threads.", "window")
 	Pressure        = counter("pressure_stalled_seconds_total", q.Seconds, "/proc/pressure",
