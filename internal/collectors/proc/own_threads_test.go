@@ -1,0 +1,41 @@
+package proc
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/procfs"
+)
+
+// TestOtherThreads runs threads of this process, which are not to be taken for the host's load.
+func TestOtherThreads(t *testing.T) {
+	fs, err := procfs.NewFS("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	t.Cleanup(func() { stop.Store(true) })
+	for range 3 {
+		go func() {
+			for !stop.Load() {
+			}
+		}()
+	}
+	for range 1000 { // the first of them may not have started yet
+		if otherThreads(fs) > 0 {
+			return
+		}
+	}
+	t.Error("three busy threads of this process were not seen")
+}
+
+// TestOtherThreadsElsewhere: a saved tree knows nothing of this process.
+func TestOtherThreadsElsewhere(t *testing.T) {
+	fs, err := procfs.NewFS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := otherThreads(fs); n != 0 {
+		t.Errorf("%d threads in an empty tree", n)
+	}
+}
