@@ -43,6 +43,15 @@ type Source interface {
 	Close() error
 }
 
+// SourceFunc is a source without state to close: what it reads is opened, read and closed in each sample.
+type SourceFunc func(context.Context, *recording.Appender) error
+
+// Sample appends one sample.
+func (f SourceFunc) Sample(ctx context.Context, a *recording.Appender) error { return f(ctx, a) }
+
+// Close has nothing to do.
+func (f SourceFunc) Close() error { return nil }
+
 // Pace is how often a collector samples.
 type Pace int
 

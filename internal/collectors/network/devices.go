@@ -18,7 +18,7 @@ func deviceCollector() collect.Collector {
 		Provides: []metric.Metric{metric.DevicePackets, metric.DeviceBytes, metric.DeviceErrors, metric.DeviceDrops},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			spaces := namespaces(env)
-			return sampler(func(_ context.Context, a *recording.Appender) error {
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 				for _, n := range spaces {
 					if err := sampleDevices(n.procDir(env.Host.Proc), n, a); err != nil && !n.gone(env.Host.Proc, err) {
 						return err

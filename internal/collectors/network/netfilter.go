@@ -18,7 +18,7 @@ func netfilterCollector() collect.Collector {
 		Provides: []metric.Metric{metric.NATRules, metric.NetfilterRules},
 		Pace:     collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return sampler(func(ctx context.Context, a *recording.Appender) error { return sampleRules(ctx, env, a) }), nil
+			return collect.SourceFunc(func(ctx context.Context, a *recording.Appender) error { return sampleRules(ctx, env, a) }), nil
 		},
 	}
 }

@@ -3,7 +3,6 @@
 package network
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -51,15 +50,6 @@ func (n namespace) enter(env collect.Env, fn func() error) error {
 	}
 	return env.Host.InNetNS(n.pid, fn)
 }
-
-// sampler is a source without state to close.
-type sampler func(context.Context, *recording.Appender) error
-
-// Sample appends one sample.
-func (s sampler) Sample(ctx context.Context, a *recording.Appender) error { return s(ctx, a) }
-
-// Close has nothing to do.
-func (s sampler) Close() error { return nil }
 
 // gone tells the error of a target that ended from that of a kernel without the file: its namespace then has nothing more to say, and
 // the runner ends the run.

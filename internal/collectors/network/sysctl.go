@@ -55,7 +55,7 @@ func sysctlCollector() collect.Collector {
 		Provides: provides,
 		Pace:     collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return sampler(func(_ context.Context, a *recording.Appender) error { return sampleSettings(env, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleSettings(env, a) }), nil
 		},
 	}
 }

@@ -27,7 +27,7 @@ func cpuCollector() collect.Collector {
 			if err != nil {
 				return nil, err
 			}
-			return sampler(func(_ context.Context, a *recording.Appender) error { return sampleCPU(fs, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleCPU(fs, a) }), nil
 		},
 	}
 }

@@ -29,7 +29,7 @@ func diskCollector() collect.Collector {
 			if err != nil {
 				return nil, err
 			}
-			return sampler(func(_ context.Context, a *recording.Appender) error { return sampleDisks(fs, env.Host.Sys, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleDisks(fs, env.Host.Sys, a) }), nil
 		},
 	}
 }

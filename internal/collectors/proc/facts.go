@@ -24,7 +24,7 @@ func factCollector() collect.Collector {
 		},
 		Pace: collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return sampler(func(_ context.Context, a *recording.Appender) error { return sampleFacts(env, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleFacts(env, a) }), nil
 		},
 	}
 }

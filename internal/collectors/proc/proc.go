@@ -5,12 +5,9 @@
 package proc
 
 import (
-	"context"
-
 	"github.com/prometheus/procfs"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // Collectors lists this package's collectors.
@@ -19,14 +16,5 @@ func Collectors() []collect.Collector {
 		cpuCollector(), interruptCollector(), pressureCollector(), memoryCollector(), diskCollector(), factCollector(),
 	}
 }
-
-// sampler is a source without state to close: all these files are opened, read and closed in each sample.
-type sampler func(context.Context, *recording.Appender) error
-
-// Sample appends one sample.
-func (s sampler) Sample(ctx context.Context, a *recording.Appender) error { return s(ctx, a) }
-
-// Close has nothing to do.
-func (s sampler) Close() error { return nil }
 
 func openFS(env collect.Env) (procfs.FS, error) { return procfs.NewFS(env.Host.Proc) }

@@ -33,7 +33,7 @@ func hostCollector() collect.Collector {
 			if env.Target.Kind == host.KindHost {
 				s.files = newFileCounter(env.Host)
 			}
-			return sampler(s.sample), nil
+			return collect.SourceFunc(s.sample), nil
 		},
 	}
 }

@@ -32,7 +32,7 @@ func memberCollector() collect.Collector {
 				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessStart), nil
 			}
 			m := &memberSource{env: env, files: newFileCounter(env.Host), pageSize: float64(os.Getpagesize())}
-			return sampler(m.sample), nil
+			return collect.SourceFunc(m.sample), nil
 		},
 	}
 }

@@ -39,17 +39,8 @@ const asRoot = "run perfdoctor as root"
 // noTarget is the way out for what is read only for a target.
 const noTarget = "name a target with --pid, --comm, --cgroup or --container"
 
-// sampler is a source without anything to close.
-type sampler func(context.Context, *recording.Appender) error
-
-// Sample appends one sample.
-func (s sampler) Sample(ctx context.Context, a *recording.Appender) error { return s(ctx, a) }
-
-// Close has nothing to do.
-func (s sampler) Close() error { return nil }
-
 // withoutTarget says of each metric that it is read only for a target.
-func withoutTarget(ms ...metric.Metric) sampler {
+func withoutTarget(ms ...metric.Metric) collect.SourceFunc {
 	return func(_ context.Context, a *recording.Appender) error {
 		for _, m := range ms {
 			a.Missing(m, recording.StatusUnsupported, "it is read for a target only, and the whole host was diagnosed", noTarget)
@@ -66,7 +57,7 @@ func infoCollector() collect.Collector {
 		Provides: []metric.Metric{metric.TargetInfo},
 		Pace:     collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return sampler(func(_ context.Context, a *recording.Appender) error {
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 				a.Info(metric.TargetInfo, infoLabels(env.Target)...)
 				return nil
 			}), nil

@@ -319,7 +319,7 @@ func TestDetailsInTurn(t *testing.T) {
 	c.obey()
 	s := newThreadSource(target(t, c.pid))
 	rec, _ := take(t, collect.Collector{Open: func(context.Context, collect.Env) (collect.Source, error) {
-		return sampler(s.sample), nil
+		return collect.SourceFunc(s.sample), nil
 	}}, s.env, func() {
 		read := 0
 		for _, ticks := range s.kept {

@@ -41,7 +41,7 @@ func threadCollector() collect.Collector {
 				return withoutTarget(metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay, metric.ThreadStates,
 					metric.ThreadPools), nil
 			}
-			return sampler(newThreadSource(env).sample), nil
+			return collect.SourceFunc(newThreadSource(env).sample), nil
 		},
 	}
 }
