@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/load"
 )
 
 // socketFunc makes a non-blocking socket in the namespace that a load is to use.
@@ -77,7 +79,7 @@ func dial(ctx context.Context, open socketFunc, to netip.AddrPort, from bindTo, 
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	file := os.NewFile(uintptr(fd), "socket")
-	if err := within(ctx, file, timeout, func() error { return waitConnected(file) }); err != nil {
+	if err := within(ctx, file, timeout, func() error { return load.AwaitConnected(file) }); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
@@ -95,36 +97,6 @@ func bindClient(fd int, from bindTo) error {
 	}
 	sa, _ := sockaddr(netip.AddrPortFrom(from.ip, 0))
 	return unix.Bind(fd, sa)
-}
-
-func waitConnected(file *os.File) error {
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var result error
-	err = raw.Write(func(fd uintptr) bool {
-		var connected bool
-		connected, result = connectResult(int(fd))
-		return connected
-	})
-	if err != nil {
-		return err
-	}
-	return result
-}
-
-// connectResult says whether a non-blocking connect has ended, and how. SO_ERROR is 0 also while it is under way.
-func connectResult(fd int) (ended bool, err error) {
-	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
-		return true, err
-	}
-	if errno != 0 {
-		return true, unix.Errno(errno)
-	}
-	_, err = unix.Getpeername(fd)
-	return !errors.Is(err, unix.ENOTCONN), nil
 }
 
 // listen opens a TCP listener.

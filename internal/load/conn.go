@@ -156,7 +156,7 @@ func (w *worker) establish() error {
 	if err := w.arm(); err != nil {
 		return err
 	}
-	if err := awaitConnected(w.file); err != nil || w.run.tls == nil {
+	if err := AwaitConnected(w.file); err != nil || w.run.tls == nil {
 		return err
 	}
 	w.tls = tls.Client(stream{w.file}, w.run.tls)

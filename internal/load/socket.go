@@ -76,8 +76,9 @@ func (r *Runner) configure(fd int) error {
 	return unix.Bind(fd, source)
 }
 
-// awaitConnected waits until connect has ended, by the file's deadline.
-func awaitConnected(file *os.File) error {
+// AwaitConnected waits until the connect that was begun on a non-blocking socket has ended, at most until the file's
+// deadline, and gives its error: an errno, or os.ErrDeadlineExceeded.
+func AwaitConnected(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
