@@ -41,7 +41,9 @@ type Frame struct {
 }
 
 // Managed tells whether a runtime such as HotSpot compiled or interpreted the frame: it is Java.
-func (f Frame) Managed() bool { return f.Kind == Interpreted || f.Kind == Compiled || f.Kind == Inlined }
+func (f Frame) Managed() bool {
+	return f.Kind == Interpreted || f.Kind == Compiled || f.Kind == Inlined
+}
 
 // A State is what a thread did when a wall-clock sample was taken.
 type State uint8
