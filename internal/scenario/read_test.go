@@ -43,7 +43,7 @@ cures:
   close:
     title: it closes
     change: {processes: {leak: {open_files: {per_second: null, count: 20}, await: {units: 20}}}}
-    moves: [{metric: throughput, factor_at_most: 0.5}]
+    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]
 `
 
 func files(text string) fs.FS {
@@ -199,11 +199,15 @@ func TestMistakes(t *testing.T) {
 			`:19: diagnose.target: there is no process "leek": did you mean leak?`,
 		},
 		{
-			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5}]", "    moves: [{metric: thruput, at_most: 1}]",
+			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: thruput, at_most: 1}]",
 			`there is no metric "thruput": did you mean throughput?`,
 		},
 		{
-			"no bound", "    moves: [{metric: throughput, factor_at_most: 0.5}]", "    moves: [{metric: throughput}]",
+			"a cure without its arithmetic", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]",
+			"    moves: [{metric: throughput, factor_at_most: 0.5}]", "cures.close.moves: throughput: because is missing: show the arithmetic",
+		},
+		{
+			"no bound", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: throughput}]",
 			"throughput has no bound",
 		},
 		{

@@ -266,6 +266,7 @@ type Move struct {
 	FactorAtMost  *float64 `yaml:"factor_at_most"`
 	AtLeast       *float64 `yaml:"at_least"` // after, in units/s, seconds or errors/s
 	AtMost        *float64 `yaml:"at_most"`
+	Because       string   `yaml:"because"` // the arithmetic or the reason; a placebo's may be missing
 }
 
 // Foretold is what arithmetic says a metric will be; it is printed beside what was measured.

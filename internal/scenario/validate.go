@@ -125,7 +125,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 				v.fail(path, "a phase of that name is there already")
 			}
 			seen[t.Name] = true
-			v.trial(path, t, s)
+			v.trial(path, list.kind == "cures", t, s)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (v *validator) machine(mode string, s *Site) {
 	}
 }
 
-func (v *validator) trial(path string, t *Trial, s *Scenario) {
+func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 	if t.Title == "" {
 		v.fail(path+".title", "missing: say what is changed")
 	}
@@ -198,6 +198,12 @@ func (v *validator) trial(path string, t *Trial, s *Scenario) {
 		if m.FactorAtLeast == nil && m.FactorAtMost == nil && m.AtLeast == nil && m.AtMost == nil {
 			v.fail(path+".moves", "%s has no bound: give factor_at_least, factor_at_most, at_least or at_most", m.Metric)
 		}
+		if cure && m.Because == "" {
+			v.fail(path+".moves", "%s: because is missing: show the arithmetic", m.Metric)
+		}
+	}
+	if cure && t.Site.Measure != "" && len(t.Moves)+len(t.Foretold) == 0 {
+		v.fail(path, "give moves or foretold: a cure is worth what it moves")
 	}
 	v.foretold(path+".foretold", t.Foretold)
 }
