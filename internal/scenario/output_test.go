@@ -118,6 +118,19 @@ func TestParseCPU(t *testing.T) {
 	}
 }
 
+// TestParseSoftnet has a counter that is about to wrap around: the sum does too.
+func TestParseSoftnet(t *testing.T) {
+	got, err := parseSoftnet([]byte("fffffff0 00000000 00000003\n00000020 00000001 00000000\n"))
+	if err != nil || got != 0x10 {
+		t.Errorf("got %#x, %v, want 0x10", got, err)
+	}
+	for _, bad := range []string{"x\n", "\n", "1ffffffff 0\n"} {
+		if _, err := parseSoftnet([]byte(bad)); err == nil {
+			t.Errorf("parseSoftnet(%q) gives no error", bad)
+		}
+	}
+}
+
 // TestMoves has each bound on both of its sides.
 func TestMoves(t *testing.T) {
 	n := func(f float64) *float64 { return &f }

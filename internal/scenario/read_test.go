@@ -272,6 +272,35 @@ func TestMistakes(t *testing.T) {
 			"    change: {sysctls: {net.core.netdev_max_backlog: 1}}",
 			":26: cures.close.change: sysctls: these are the whole machine's",
 		},
+		{
+			"an unknown engine", "  two:", "  two: {engine: dokcer}",
+			`:7: hosts.two.engine: there is no engine "dokcer": did you mean docker?`,
+		},
+		{"an engine without its tools", "  two:", "  two: {engine: docker}", "needs.tools: missing: dockerd, which"},
+		{
+			"a container without an engine", "    cgroup: box", "    container: {cpus: 0.5}",
+			":16: processes.leak.container: the host one has no engine: give hosts.one.engine",
+		},
+		{
+			"a container in a cgroup", "    cgroup: box", "    cgroup: box\n    container: {}",
+			"processes.leak.container: the engine makes the cgroup of a container",
+		},
+		{
+			"an unknown network", "    cgroup: box", "    container: {network: hots}",
+			`:16: processes.leak.container.network: there is no network "hots": did you mean host?`,
+		},
+		{
+			"publish in the host's network", "    cgroup: box", "    container: {network: host, publish: [80]}",
+			"processes.leak.container.publish: in the host's network there is nothing to publish",
+		},
+		{
+			"another program in a container", "    open_files: {count: 600, per_second: 30}", "    container: {}\n    run: {command: [nginx]}",
+			"processes.leak.container: a container has perfdoctor in it and no other program",
+		},
+		{
+			"an unknown limit of a container", "    cgroup: box", "    container: {cpu: 0.5}",
+			`:16: unknown field "cpu" in processes.leak.container: did you mean cpus?`,
+		},
 		{"another name", "name: leak", "name: leek", `:1: name: "leek": must be the name of its directory, leak`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -347,7 +347,7 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		if err := load.summary(ctx, m); err != nil {
 			return err
 		}
-		m.perUnit(before.cpu, after.cpu, window)
+		m.perUnit(before, after, window)
 	}
 	p.Measured = m
 	return b.alive()
