@@ -29,6 +29,11 @@ func All() []Metric {
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
 		CgroupDir, CgroupPressure,
+		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMSafepoints, JVMSafepointSeconds,
+		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
+		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
+		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
+		JVMDeadlock, JVMDumpSeconds,
 	}
 }
 

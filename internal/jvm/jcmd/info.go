@@ -12,16 +12,16 @@ import (
 // Info is what is used of `VM.info` (VMError::print_vm_info in src/hotspot/share/utilities/vmError.cpp). The rest of that text,
 // the environment of the process among it, is not kept.
 type Info struct {
-	VM       string  // OpenJDK 64-Bit Server VM (17.0.15+6-Debian-1deb12u1, mixed mode, …, g1 gc, linux-amd64)
-	Uptime   float64 // seconds since the JVM started
-	CPUs     int     // of the machine, as the JVM counts them
-	Active   int     // what the JVM reckons with: its limits and -XX:ActiveProcessorCount included
-	Limited  bool    // the JVM found itself in a control group: the next three are known
-	Quota    float64 // CPUs, quota / period as the JVM reads it; 0 for none
-	Memory   int64   // bytes, its memory limit as the JVM reads it; 0 for none
-	FromFlag bool    // -XX:ActiveProcessorCount overrides what the limit says; JDK 11 does not tell
-	Args     []string
-	Agents   []Agent // of JVMTI; JDK 21 and newer list them, see AgentsKnown
+	VM        string  // OpenJDK 64-Bit Server VM (17.0.15+6-Debian-1deb12u1, mixed mode, …, g1 gc, linux-amd64)
+	Uptime    float64 // seconds since the JVM started
+	CPUs      int     // of the machine, as the JVM counts them
+	Active    int     // what the JVM reckons with: its limits and -XX:ActiveProcessorCount included
+	Container bool    // the JVM found control groups: the next three are known
+	Quota     float64 // CPUs, quota / period as the JVM reads it; 0 for none
+	Memory    int64   // bytes, its memory limit as the JVM reads it; 0 for none
+	FromFlag  bool    // -XX:ActiveProcessorCount overrides what the limit says; JDK 11 does not tell
+	Args      []string
+	Agents    []Agent // of JVMTI; JDK 21 and newer list them, see AgentsKnown
 	// AgentsKnown says that the JVM listed its agents; older ones are known by their options only ([AgentsOf]).
 	AgentsKnown bool
 	Code        CodeCache
@@ -109,8 +109,8 @@ func positive(s string) (int, error) {
 
 // container reads what the JVM says of its control group (os::Linux::print_container_info in src/hotspot/os/linux/os_linux.cpp).
 func (i *Info) container(text string) error {
-	_, text, i.Limited = strings.Cut(text, "container (cgroup) information:\n")
-	if !i.Limited {
+	_, text, i.Container = strings.Cut(text, "container (cgroup) information:\n")
+	if !i.Container {
 		return nil
 	}
 	text, _, _ = strings.Cut(text, "\n\n")
