@@ -78,12 +78,17 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/vm/guest"},
+		pkg: "internal/scenario",
+		may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/strictyaml", "internal/vm/guest"},
 		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
+	{
+		pkg: "internal/strictyaml", may: []string{"internal/spelling"}, pure: true,
+		why: "reads what people write and says what is misspelt",
+	},
 	{
 		pkg: "internal/lab", may: []string{"internal/load", "internal/vm/guest"},
 		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +
