@@ -528,11 +528,11 @@ before they could do it themselves, and prints what it removed. Namespaces, with
 their devices and rules, are gone with the run. Runs that still live are left
 alone.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot(); err != nil {
 				return err
 			}
-			removed, err := scenario.Clean()
+			removed, err := scenario.Clean(cmd.Context())
 			for _, what := range removed {
 				if _, werr := fmt.Fprintln(s.streams.Out, "removed", what); werr != nil {
 					return errors.Join(err, outputError(werr))

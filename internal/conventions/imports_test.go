@@ -29,7 +29,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "internal/vm", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},

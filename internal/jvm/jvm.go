@@ -187,7 +187,7 @@ func (vm *VM) check() error {
 func (vm *VM) proc(name string) string { return "/proc/" + strconv.Itoa(vm.PID) + "/" + name }
 
 func (vm *VM) gone() *Refusal {
-	return &Refusal{Cause: Gone, Reason: fmt.Sprintf("process %d has ended", vm.PID)}
+	return &Refusal{Cause: Gone, Reason: fmt.Sprintf("there is no process %d (it may have ended)", vm.PID)}
 }
 
 func (vm *VM) refuse(cause Cause, reason, remedy string) *Refusal {
@@ -203,19 +203,19 @@ func (vm *VM) unreadable(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return vm.gone()
 	case errors.Is(err, fs.ErrPermission):
-		r := vm.refuse(Denied, fmt.Sprintf("perfdoctor, as %s, may not look into the process: %v", ownName(), err),
-			"run perfdoctor as root or as the target's user; in a container it also needs --pid=host and CAP_SYS_PTRACE")
-		r.Err = err
-		return r
+		return vm.mayNotLook(err)
 	}
 	return err
 }
 
-func ownName() string {
-	if uid := os.Geteuid(); uid != 0 {
-		return "uid " + strconv.Itoa(uid)
+func (vm *VM) mayNotLook(err error) *Refusal {
+	who, remedy := "uid "+strconv.Itoa(os.Geteuid()), "run it as root or as the target's user"
+	if os.Geteuid() == 0 {
+		who, remedy = "root", "give it CAP_SYS_PTRACE, and in a container --pid=host and --user root of the host"
 	}
-	return "root"
+	r := vm.refuse(Denied, fmt.Sprintf("perfdoctor, as %s, may not look into the process: %v", who, err), remedy)
+	r.Err = err
+	return r
 }
 
 // youngest is the age below which a process named java without a JVM mapped is taken for one that only starts. The

@@ -37,6 +37,7 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t.waits()
 	t.fine()
 	t.notAssessed()
+	t.noConcern()
 	t.cost()
 	if _, err := io.WriteString(w, t.b.String()); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -383,6 +384,18 @@ func (t *text) notAssessed() {
 		if g.Remedy != "" {
 			t.line(plain, "    -> ", "       ", g.Remedy)
 		}
+	}
+}
+
+// noConcern says in a line what was not looked at because the target is of another kind.
+func (t *text) noConcern() {
+	for _, g := range t.d.NoConcern {
+		text := plural(len(g.Checks), "check") + ": " + g.Reason
+		if t.verbose {
+			text += " (" + strings.Join(g.Checks, ", ") + ")"
+		}
+		t.blank()
+		t.line(bold, "DOES NOT APPLY  ", "  ", text)
 	}
 }
 
