@@ -104,7 +104,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return scenario.All(files, checkNames())
+		return scenario.All(files, checkNames(checks.Suite()))
 	}
 	there, err := s.names()
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		if !slices.Contains(there, name) {
 			return nil, unknownScenario(name, there)
 		}
-		one, err := scenario.Read(files, name, checkNames())
+		one, err := scenario.Read(files, name, checkNames(checks.Suite()))
 		if err != nil {
 			return nil, err
 		}
@@ -475,7 +475,7 @@ hold its expectations gives no case.`,
 	f.StringVar(&s.check, "check", "", "the rule that the case is for")
 	f.StringVar(&s.phase, "phase", scenario.PhaseSick, "the phase: `NAME` of a cure or placebo, or "+scenario.PhaseSick)
 	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
-	completeFlag(cmd, "check", checkNames()...)
+	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 	return cmd
 }
 
@@ -483,7 +483,7 @@ func (s *scenarioRun) record(ctx context.Context, args []string) error {
 	if s.check == "" {
 		return usageErrorf("give --check with the rule that the case is for")
 	}
-	c, err := findCheck(s.check)
+	c, err := findCheck(checks.Suite(), s.check)
 	if err != nil {
 		return err
 	}

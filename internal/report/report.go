@@ -36,7 +36,9 @@ type Data struct {
 	Host        Host             `json:"host"`
 	Window      Window           `json:"window"`
 	Verdict     Verdict          `json:"verdict"`
-	Findings    []Finding        `json:"findings"` // in reading order: each cause, then its consequences
+	Findings    []Finding        `json:"findings"`           // in reading order: each cause, then its consequences
+	CPUTime     *CPUTime         `json:"cpu_time,omitempty"` // with a CPU profile
+	Waits       []Wait           `json:"waits,omitempty"`    // with a wall-clock profile, the most first
 	Fine        []Fine           `json:"fine"`
 	NotAssessed []Gap            `json:"not_assessed"`
 	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
@@ -127,7 +129,8 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	d := &Data{
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
 		Window:   Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly},
-		Findings: arrange(res), Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
+		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
+		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
 		Cost: Cost{m.Cost, append([]recording.CollectorStatus{}, m.Collectors...)},
 	}
 	for _, o := range res.Outcomes {
