@@ -54,10 +54,7 @@ func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if r := vm.Loadable(); r != nil {
-		return nil, r
-	}
-	if err := foreign(vm); err != nil {
+	if err := Possible(vm); err != nil {
 		return nil, err
 	}
 	orphaned, err := clean(vm)
@@ -75,8 +72,12 @@ func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
 	return s, nil
 }
 
-// foreign refuses a JVM that another profiler samples: signals and perf events are for one at a time.
-func foreign(vm *jvm.VM) error {
+// Possible says why no session can be started in a JVM, as far as that shows without touching it, or nil: what [jvm.VM.Loadable]
+// says, and another profiler that is loaded, since signals and perf events are for one at a time.
+func Possible(vm *jvm.VM) error {
+	if r := vm.Loadable(); r != nil {
+		return r
+	}
 	for _, a := range vm.Profilers() {
 		return &jvm.Refusal{
 			Cause:  jvm.Failed,
@@ -135,8 +136,9 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 			err = s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
 		}
 	}
-	if err != nil && strings.Contains(s.said(), "Perf events unavailable") {
-		// The process may use perf events, but not for all its threads. Timers of the CPU time of each thread need no right.
+	if err != nil && strings.Contains(s.said(), "Perf events") {
+		// Perf events work for the process, but not for all its threads: they need a right, and a descriptor each. Timers of the
+		// CPU time of a thread need neither.
 		err = s.command(ctx, o.start("ctimer", s.jfr.Path, s.lg.Path))
 	}
 	s.Warnings = lines(s.said())

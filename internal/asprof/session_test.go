@@ -15,8 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
@@ -24,6 +27,10 @@ import (
 var workDir string
 
 func TestMain(m *testing.M) {
+	if pid := os.Getenv(pidVar); pid != "" {
+		fmt.Fprintln(os.Stderr, profileForever(pid))
+		os.Exit(1)
+	}
 	code := m.Run()
 	if workDir != "" {
 		os.RemoveAll(workDir)
@@ -33,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // classes compiles testdata/Busy.java for the oldest JVM that is tested.
 var classes = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "perfdoctor-asprof-")
+	dir, err := os.MkdirTemp("/var/tmp", "perfdoctor-asprof-") // not /tmp, over which tests mount another
 	if err != nil {
 		return "", err
 	}
@@ -53,23 +60,28 @@ type busyJVM struct {
 	stdout strings.Builder // all it has written
 }
 
-// startJVM starts it with options of the JVM, changed by how, and ends it with the test.
+// startJVM starts it with two busy threads and options of the JVM, changed by how, and ends it with the test.
 func startJVM(t testing.TB, how func(*exec.Cmd), options ...string) *busyJVM {
+	t.Helper()
+	return startThreads(t, 2, how, options...)
+}
+
+func startThreads(t testing.TB, busy int, how func(*exec.Cmd), options ...string) *busyJVM {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
 	dir, err := classes()
 	must(t, err)
 	args := append([]string{"-Xmx256m", "-cp", dir}, options...)
-	b := &busyJVM{Cmd: exec.Command("java", append(args, "Busy", "2", "20")...)}
+	b := &busyJVM{Cmd: exec.Command("java", append(args, "Busy", strconv.Itoa(busy), "20")...)}
+	if how != nil {
+		how(b.Cmd)
+	}
 	b.Stderr = os.Stderr
 	b.in, err = b.StdinPipe()
 	must(t, err)
 	pipe, err := b.StdoutPipe()
 	must(t, err)
 	b.out = bufio.NewReader(io.TeeReader(pipe, &b.stdout))
-	if how != nil {
-		how(b.Cmd)
-	}
 	must(t, b.Start())
 	t.Cleanup(func() { b.Process.Kill(); b.Wait() })
 	if line := b.line(t); line != "ready\n" {
@@ -141,34 +153,271 @@ func leftovers(t testing.TB, pid int) []string {
 	return all
 }
 
-func TestSession(t *testing.T) {
-	b := startJVM(t, nil)
-	for round := range 3 {
-		began := time.Now()
-		s, err := Start(t.Context(), b.inspect(t), defaults(t))
-		must(t, err)
-		t.Logf("round %d: started in %v, %q, library %s", round, time.Since(began), s.Warnings, s.library)
-		time.Sleep(time.Second)
-		began = time.Now()
-		f, err := s.Stop(t.Context())
-		must(t, err)
-		t.Logf("stopped in %v", time.Since(began))
-		data, err := io.ReadAll(f)
-		must(t, err)
-		f.Close()
-		if !strings.HasPrefix(string(data), "FLR\x00") {
-			t.Errorf("no JFR file: %.20q", data)
-		}
-		t.Logf("%d bytes", len(data))
-		if left := leftovers(t, b.Process.Pid); len(left) > 0 {
-			t.Errorf("left: %v", left)
-		}
-		must(t, s.Close())
+// sample runs a session for a moment and gives its recording.
+func sample(t testing.TB, vm *jvm.VM, o Options) (recording []byte, s *Session) {
+	t.Helper()
+	s, err := Start(t.Context(), vm, o)
+	must(t, err)
+	time.Sleep(500 * time.Millisecond)
+	f, err := s.Stop(t.Context())
+	must(t, err)
+	defer f.Close()
+	recording, err = io.ReadAll(f)
+	must(t, err)
+	if !strings.HasPrefix(string(recording), "FLR\x00") { // Chunk.MAGIC, jdk.jfr.internal.consumer.ChunkHeader
+		t.Fatalf("no JFR file: %.20q", recording)
 	}
+	return recording, s
+}
+
+// untouched checks that nothing is left in the target but the library's mapping, that it answers, and that nothing else
+// than its answers is on its standard output.
+func (b *busyJVM) untouched(t testing.TB) {
+	t.Helper()
 	b.done(t)
-	if got := strings.Count(b.stdout.String(), "\n"); got != 2 {
-		t.Errorf("the target's standard output: %q", b.stdout.String())
+	if left := leftovers(t, b.Process.Pid); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	awaitStop(t, b.Process.Pid, time.Second) // its timer thread ends a moment after the profiler
+	for i, line := range strings.Split(strings.TrimSpace(b.stdout.String()), "\n") {
+		if i > 0 && len(strings.Fields(line)) != 2 {
+			t.Errorf("on the target's standard output: %q", line)
+		}
+	}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", b.Process.Pid))
+	must(t, err)
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && strings.Contains(to, ".perfdoctor-") {
+			t.Errorf("the target still has %s open", to)
+		}
 	}
 }
 
-var _ = context.Background
+// TestSessions: the library is loaded once; later sessions use what is mapped.
+func TestSessions(t *testing.T) {
+	b := startJVM(t, nil)
+	var first string
+	for range 3 {
+		_, s := sample(t, b.inspect(t), defaults(t))
+		if first == "" {
+			first = s.library
+		}
+		if s.library != first {
+			t.Errorf("library %s was loaded, though %s is there", s.library, first)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("close after stop: %v", err)
+		}
+		b.untouched(t)
+	}
+	if n := len(b.inspect(t).Agents); n != 1 {
+		t.Errorf("%d libraries are mapped: %+v", n, b.inspect(t).Agents)
+	}
+}
+
+// TestClosed: a session that is closed or whose start was given up leaves nothing.
+func TestClosed(t *testing.T) {
+	b := startJVM(t, nil)
+	s, err := Start(t.Context(), b.inspect(t), defaults(t))
+	must(t, err)
+	must(t, s.Close())
+	b.untouched(t)
+	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		s, err := Start(ctx, b.inspect(t), defaults(t))
+		if err == nil {
+			err = s.Close()
+			must(t, err)
+		}
+		cancel()
+		b.untouched(t)
+	}
+}
+
+// TestStopsByItself: at the timeout, when nobody stops it, the recording is whole.
+func TestStopsByItself(t *testing.T) {
+	b := startJVM(t, nil)
+	o := defaults(t)
+	o.Timeout = time.Second
+	s, err := Start(t.Context(), b.inspect(t), o)
+	must(t, err)
+	awaitStop(t, b.Process.Pid, o.Timeout+2*time.Second)
+	f, err := s.Stop(t.Context())
+	must(t, err)
+	if info, err := f.Stat(); err != nil || info.Size() < 1000 {
+		t.Errorf("the recording: %v, %v", info, err)
+	}
+	f.Close()
+	b.untouched(t)
+}
+
+func TestTargetEnds(t *testing.T) {
+	b := startJVM(t, nil)
+	s, err := Start(t.Context(), b.inspect(t), defaults(t))
+	must(t, err)
+	jfr := strings.Replace(s.jfr.Path, "/tmp/", os.TempDir()+"/", 1)
+	time.Sleep(200 * time.Millisecond)
+	must(t, b.in.Close()) // main returns; the agent completes its recording (VM::VMDeath)
+	b.Wait()
+	f, err := s.Stop(t.Context())
+	must(t, err)
+	if info, err := f.Stat(); err != nil || info.Size() < 1000 {
+		t.Errorf("the recording: %v, %v", info, err)
+	}
+	f.Close()
+	if _, err := os.Stat(jfr); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", jfr, err)
+	}
+}
+
+func TestTwoAtOnce(t *testing.T) {
+	b := startJVM(t, nil)
+	s, err := Start(t.Context(), b.inspect(t), defaults(t))
+	must(t, err)
+	if _, err := Start(t.Context(), b.inspect(t), defaults(t)); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second session: %v, want ErrBusy", err)
+	}
+	if !profilerRuns(t, b.Process.Pid) {
+		t.Error("the second session has stopped the first")
+	}
+	f, err := s.Stop(t.Context())
+	must(t, err)
+	f.Close()
+	b.untouched(t)
+}
+
+// TestElsewhere profiles a JVM of another user in namespaces of its own, with a /tmp that perfdoctor does not see.
+func TestElsewhere(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	for _, tc := range []struct{ name, mounts, place string }{
+		{"private tmp", "mount -t tmpfs tmpfs /tmp", "/tmp/"},
+		{"noexec tmp", "mount -t tmpfs -o noexec tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm", "/dev/shm/"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := startJVM(t, func(cmd *exec.Cmd) {
+				script := tc.mounts + `; chmod 1777 /tmp /dev/shm; cd /; exec setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"`
+				java := cmd.Args
+				*cmd = *exec.Command("unshare", append([]string{
+					"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "-ec", script, "sh",
+				}, java...)...)
+			})
+			pid := childOf(t, b.Process.Pid)
+			vm, err := jvm.Inspect(pid)
+			must(t, err)
+			if vm.UID != 65534 || !vm.OtherPID || !vm.OtherMount {
+				t.Fatalf("the target is not elsewhere: %+v", vm)
+			}
+			data, s := sample(t, vm, defaults(t))
+			if !strings.HasPrefix(s.library, tc.place) {
+				t.Errorf("the library lay at %s, want %s", s.library, tc.place)
+			}
+			t.Logf("%d bytes, warnings %q", len(data), s.Warnings)
+			if left := leftovers(t, pid); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			b.done(t)
+		})
+	}
+}
+
+// childOf gives the one child of a process.
+func childOf(t testing.TB, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	must(t, err)
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	must(t, err)
+	return child
+}
+
+// agentFile is the library as a user has it.
+func agentFile(t testing.TB) string {
+	t.Helper()
+	dir, err := classes()
+	must(t, err)
+	file := filepath.Join(dir, "libasyncProfiler.so")
+	must(t, os.WriteFile(file, bundled(t), 0o755))
+	return file
+}
+
+// TestRefused is what makes a JVM one that cannot be profiled. It is left alone.
+func TestRefused(t *testing.T) {
+	foreign := func(t *testing.T) string {
+		return "-agentpath:" + agentFile(t) + "=start,quiet,event=ctimer,file=/dev/null,jfr,log=/dev/null"
+	}
+	for _, tc := range []struct {
+		name, want string
+		option     func(*testing.T) string
+	}{
+		{"foreign profiler", "another profiler is loaded, async-profiler", foreign},
+		{"attach disabled", "DisableAttachMechanism", func(*testing.T) string { return "-XX:+DisableAttachMechanism" }},
+		{"loading disabled", "EnableDynamicAgentLoading", func(*testing.T) string { return "-XX:-EnableDynamicAgentLoading" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := startJVM(t, nil, tc.option(t))
+			_, err := Start(t.Context(), b.inspect(t), defaults(t))
+			var r *jvm.Refusal
+			if !errors.As(err, &r) || !strings.Contains(err.Error(), tc.want) || r.Remedy == "" {
+				t.Errorf("error %v, want a refusal with %q and a remedy", err, tc.want)
+			}
+			b.done(t)
+			if left := leftovers(t, b.Process.Pid); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// TestNoPerfEvents: the JVM may not open a descriptor for each thread, so timers take the samples.
+func TestNoPerfEvents(t *testing.T) {
+	testenv.Need(t, testenv.Tool("prlimit"))
+	b := startJVM(t, func(cmd *exec.Cmd) {
+		java := cmd.Args
+		*cmd = *exec.Command("prlimit", append([]string{"--nofile=40:40"}, java...)...)
+	})
+	data, s := sample(t, b.inspect(t), defaults(t))
+	if !strings.Contains(string(data), "ctimer") {
+		t.Errorf("the engine is not ctimer; warnings: %q", s.Warnings)
+	}
+	b.untouched(t)
+}
+
+func TestBadOptions(t *testing.T) {
+	good := Options{Events: DefaultEvents(), CPU: 1, Wall: 1, Alloc: 1, Lock: 1, Timeout: time.Second}
+	must(t, good.validate())
+	for want, change := range map[string]func(*Options){
+		"no event":                func(o *Options) { o.Events = nil },
+		`"off-cpu" is no event`:   func(o *Options) { o.Events = []stacks.Event{stacks.OffCPU} },
+		"the interval of wall is": func(o *Options) { o.Wall = 0 },
+		"timeout":                 func(o *Options) { o.Timeout = time.Millisecond },
+	} {
+		o := good
+		change(&o)
+		if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestStartCommand(t *testing.T) {
+	o := Options{
+		Events: DefaultEvents(), CPU: DefaultCPU, Wall: DefaultWall, Alloc: DefaultAlloc, Lock: DefaultLock, Timeout: 15100 * time.Millisecond,
+	}
+	want := "start,quiet,event=cpu,interval=10000000,wall=100000000,alloc=2097152,lock=10000000,jfr,clock=monotonic,memlimit=64m," +
+		"timeout=16,file=/tmp/f.jfr,log=/tmp/l"
+	if got := o.start("cpu", "/tmp/f.jfr", "/tmp/l"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestLines(t *testing.T) {
+	const log = "[WARN] perf_event_open for TID 7 failed: Too many open files\n[WARN] Kernel symbols are unavailable. Try\n  sysctl x=1\n" +
+		"[WARN] Kernel symbols are unavailable. Try\n\n[ERROR] Profiler already started\n"
+	want := []string{
+		"perf_event_open for TID 7 failed: Too many open files", "Kernel symbols are unavailable. Try", "sysctl x=1",
+		"Profiler already started",
+	}
+	if d := cmp.Diff(want, lines(log)); d != "" {
+		t.Error(d)
+	}
+}

@@ -62,6 +62,10 @@ var table = []row{
 	{pkg: "internal/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
+	{
+		pkg: "internal/asprof", may: []string{"internal/jvm", "internal/stacks", "internal/asprof/library"},
+		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",
+	},
 	{pkg: "internal/asprof/library", why: "a file for the binary, unpacked: leaf"},
 	{
 		pkg: "internal/asprof/fetch", may: []string{"internal/asprof/library"},

@@ -52,7 +52,7 @@ func (vm *VM) Jcmd(ctx context.Context, command string) (string, error) {
 // absolute. The library stays loaded until the JVM ends.
 //
 // Its errors are a *Refusal; with cause Failed, Code is what Agent_OnAttach returned, or -1 when the library could not
-// be loaded. From JDK 21 on the JVM writes a warning of four lines to its standard error for every library it loads
+// be loaded. From JDK 21 on the JVM writes a warning of three lines to its standard error for every library it loads
 // this way for the first time, unless it was started with -XX:+EnableDynamicAgentLoading (JEP 451).
 func (vm *VM) Load(ctx context.Context, path, options string) error {
 	if r := vm.Loadable(); r != nil {

@@ -124,7 +124,12 @@ func createIn(dir int, name string, content []byte, mode fs.FileMode) (*File, er
 	}
 	var random [16]byte
 	rand.Read(random[:]) //nolint:errcheck // it never fails (crypto/rand)
-	f := &File{dir: dir, name: ownPrefix + hex.EncodeToString(random[:]) + "-" + name}
+	return createNamed(dir, ownPrefix+hex.EncodeToString(random[:])+"-"+name, content, mode)
+}
+
+// createNamed creates and locks a file by this very name, which must be new.
+func createNamed(dir int, name string, content []byte, mode fs.FileMode) (*File, error) {
+	f := &File{dir: dir, name: name}
 	// Nothing but O_EXCL makes sure that it was not there; the last component is then not followed either (open(2)).
 	fd, err := unix.Openat(dir, f.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -289,7 +294,7 @@ func (vm *VM) CleanLeftovers() (removed []string, err error) {
 	var failed []error
 	err = t.as.do(func() error {
 		for _, p := range t.places() {
-			names, err := p.clean(".attach_pid"+strconv.Itoa(vm.NSPid), t.as.uid)
+			names, err := p.clean(vm, t.as.uid)
 			for _, name := range names {
 				removed = append(removed, p.path+"/"+name)
 			}
@@ -307,7 +312,7 @@ func (vm *VM) CleanLeftovers() (removed []string, err error) {
 }
 
 // clean removes what was left in one directory.
-func (p place) clean(triggerName string, uid int) (removed []string, err error) {
+func (p place) clean(vm *VM, uid int) (removed []string, err error) {
 	dir, err := p.open()
 	if err != nil {
 		return nil, err
@@ -325,10 +330,11 @@ func (p place) clean(triggerName string, uid int) (removed []string, err error) 
 	}
 	var failed []error
 	for _, name := range names {
-		if _, own := ownFile(name); !own && name != triggerName {
+		isOurs := vm.leftoverTest(name)
+		if isOurs == nil {
 			continue
 		}
-		gone, err := removeLeftover(dir, name, uid)
+		gone, err := removeLeftover(dir, name, uid, isOurs)
 		if gone {
 			removed = append(removed, name)
 		}
@@ -337,8 +343,22 @@ func (p place) clean(triggerName string, uid int) (removed []string, err error) 
 	return removed, errors.Join(failed...)
 }
 
+// leftoverTest gives the test that tells a file of ours by this name from others, or nil if none has such a name.
+func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
+	if _, own := ownFile(name); own {
+		return func(*os.File, unix.Stat_t) bool { return true }
+	}
+	switch name {
+	case ".attach_pid" + strconv.Itoa(vm.NSPid):
+		return func(f *os.File, _ unix.Stat_t) bool { return isOwnTrigger(f) }
+	case vm.defaultMapName():
+		return func(_ *os.File, info unix.Stat_t) bool { return isMarkedMap(info.Mode) }
+	}
+	return nil
+}
+
 // removeLeftover removes the file if it is ours and nobody holds it.
-func removeLeftover(dir int, name string, uid int) (bool, error) {
+func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.Stat_t) bool) (bool, error) {
 	f, err := openRegular(dir, name, uid)
 	if err != nil {
 		return false, nil //nolint:nilerr // a link, a directory, or a stranger's file by our name is not ours
@@ -348,7 +368,7 @@ func removeLeftover(dir int, name string, uid int) (bool, error) {
 	if err := unix.Fstat(int(f.Fd()), &opened); err != nil || opened.Nlink != 1 {
 		return false, err
 	}
-	if _, own := ownFile(name); !own && !isOwnTrigger(f) {
+	if !isOurs(f, opened) {
 		return false, nil
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {

@@ -20,6 +20,7 @@ import (
 // procStatus is what is needed of /proc/PID/status (fs/proc/array.c, proc_pid_status).
 type procStatus struct {
 	state    byte
+	tgid     int
 	tracer   int
 	uid, gid int // effective
 	groups   []int
@@ -42,8 +43,8 @@ func parseStatus(text []byte) (procStatus, error) {
 			seen++
 		}
 	}
-	// State, TracerPid, Uid, Gid, Groups and SigCgt are in every kernel since 2.6.
-	if seen < 6 {
+	// State, Tgid, TracerPid, Uid, Gid, Groups and SigCgt are in every kernel since 2.6.
+	if seen < 7 {
 		return procStatus{}, errors.New("status: lines are missing, the text is cut short")
 	}
 	return s, nil
@@ -57,6 +58,8 @@ func (s *procStatus) set(key string, words []string) (required bool, err error) 
 			return true, errors.New("no state")
 		}
 		s.state = words[0][0]
+	case "Tgid":
+		s.tgid, err = number(words, 0)
 	case "TracerPid":
 		s.tracer, err = number(words, 0)
 	case "Uid":
@@ -103,6 +106,8 @@ func (vm *VM) readStatus() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", vm.proc("status"), err)
 	}
+	// A thread of the JVM stands for it: its directory is below /proc too, though not listed.
+	vm.PID = s.tgid
 	vm.State, vm.Tracer = s.state, s.tracer
 	vm.UID, vm.GID, vm.Groups = s.uid, s.gid, s.groups
 	vm.NSPid = s.nspid
