@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // What a profile may cost the JVM that is profiled.
@@ -30,22 +28,19 @@ func (b *busyJVM) rate(tb testing.TB, d time.Duration) float64 {
 
 // BenchmarkProfiledThroughput compares the throughput of a JVM whose threads keep all CPUs busy with a profiler and without, in turns
 // of half a second: each turn with one is held against the mean of the turns before and after it. The profilers are a session with
-// the defaults, the same settings given to async-profiler by jcmd, as a person would, and CPU samples alone.
+// the defaults, and the same settings given to async-profiler by jcmd, as a person would.
 func BenchmarkProfiledThroughput(bench *testing.B) {
 	const turn, pairs = 500 * time.Millisecond, 16
 	b := startJVM(bench, nil)
 	_, first := sample(bench, b.inspect(bench), defaults(bench))
 	by := &byHand{b: b, library: first.library} // the one that is mapped: a second copy of it would be another's cost
 	time.Sleep(3 * time.Second)                 // until it is compiled
-	onlyCPU := defaults(bench)
-	onlyCPU.Events = []stacks.Event{stacks.CPU}
 	kinds := []struct {
 		unit  string
 		start func(testing.TB) (stop func())
 	}{
 		{"x-throughput", func(tb testing.TB) func() { return session(tb, b, defaults(tb)) }},
 		{"x-by-hand", by.start},
-		{"x-cpu-only", func(tb testing.TB) func() { return session(tb, b, onlyCPU) }},
 	}
 	for bench.Loop() {
 		ratios := make([][]float64, len(kinds))

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -420,4 +422,56 @@ func TestLines(t *testing.T) {
 	if d := cmp.Diff(want, lines(log)); d != "" {
 		t.Error(d)
 	}
+}
+
+// safepoint is a line of HotSpot's log about one: of JDK 12 and later, or of 11.
+var safepoint = regexp.MustCompile(`Safepoint "(\w+)"|Entering safepoint region: (\w+)`)
+
+// TestSafepoints: attaching stops no thread of the JVM. async-profiler does when it is first told to sample locks, for some 10 us:
+// it looks for the native method behind Unsafe.park through the table of JNI functions (LockTracer::initialize in
+// src/lockTracer.cpp); JDK 11 ends the bias of a lock on the way. From JDK 21 on HotSpot itself does for the first agent
+// that is loaded at run time (VM_SetNotifyJvmtiEventsMode in src/hotspot/share/prims/jvmtiThreadState.cpp). No later session does.
+func TestSafepoints(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "safepoints")
+	b := startThreads(t, 0, nil, "-Xlog:safepoint=info:file="+file)
+	time.Sleep(1500 * time.Millisecond) // the start has some of its own
+	seen := len(safepoints(t, file))
+	noLocks := defaults(t)
+	noLocks.Events = []stacks.Event{stacks.CPU, stacks.Wall, stacks.Alloc}
+	for _, session := range []struct {
+		name    string
+		options Options
+		known   []string
+	}{
+		{"first, without locks", noLocks, []string{"SetNotifyJvmtiEventsMode"}},
+		{"first with locks", defaults(t), []string{"JNIFunctionTableCopier", "RevokeBias"}},
+		{"later", defaults(t), nil},
+	} {
+		sample(t, b.inspect(t), session.options)
+		all := safepoints(t, file)
+		for _, operation := range all[seen:] {
+			if !slices.Contains(session.known, operation) {
+				t.Errorf("%s: safepoint %s", session.name, operation)
+			}
+		}
+		seen = len(all)
+	}
+	out, err := exec.Command("jcmd", strconv.Itoa(b.Process.Pid), "GC.run").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(safepoints(t, file)) == seen {
+		t.Error("a collection shows no safepoint in the log: this test proves nothing")
+	}
+}
+
+func safepoints(t testing.TB, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	var operations []string
+	for _, m := range safepoint.FindAllStringSubmatch(string(text), -1) {
+		operations = append(operations, m[1]+m[2])
+	}
+	return operations
 }
