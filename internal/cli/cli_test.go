@@ -65,7 +65,7 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --async-profiler /no/such.so", "--async-profiler /no/such.so: no such file"},
 		{"diagnose --no-jvm --jvm-events cpu", "--no-jvm takes no profile"},
 		{"diagnose --from x.zip --no-jvm", "--from reads a recording: what was profiled of a JVM is in it"},
-		{"diagnose --container my-app", "give 4 to 64 hexadecimal digits (not a name)"},
+		{"diagnose --container my-app", "no running container of Docker's is named \"my-app\", and it is no id of one: give 4 to 64 hexadecimal digits"},
 		{"diagnose --container 0123456789abcdef", "no process is in a container whose id begins with 0123456789abcdef"},
 		{"diagnose --container ''", "--container is empty"},
 		{"diagnose --pid 1 --comm init", "give one of --pid, --comm, --cgroup and --container"},

@@ -7,6 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
@@ -23,6 +24,6 @@ type Options struct {
 func All(o Options) []collect.Collector {
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
-		asprof.Collectors(o.JVM),
+		jvm.Collectors(), asprof.Collectors(o.JVM),
 	)
 }
