@@ -24,7 +24,7 @@ type jvmFlags struct {
 	interval time.Duration
 	library  string
 	off      bool
-	probe    bool // no flag: a preflight touches no JVM
+	probe    bool // no flag: a preflight loads nothing into a JVM
 }
 
 func (j *jvmFlags) add(cmd *cobra.Command) {
@@ -32,7 +32,7 @@ func (j *jvmFlags) add(cmd *cobra.Command) {
 	f.StringSliceVar(&j.events, "jvm-events", jvmEvents(), "profile these of a JVM: `EVENTS` with commas between")
 	f.DurationVar(&j.interval, "jvm-interval", asprof.DefaultInterval,
 		"CPU `time` of a thread of a JVM between two samples of it; the wall clock is sampled a tenth as often")
-	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM alone: take no profile of it")
+	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM alone: attach nothing to it, ask it nothing")
 	j.addLibrary(cmd)
 	completeFlag(cmd, "jvm-events", jvmEvents()...)
 }

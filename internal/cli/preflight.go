@@ -46,7 +46,7 @@ func (a *app) preflightCommand() *cobra.Command {
 		Short: "Say what can be measured here, and what would change that",
 		Long: `Probes the kernel and this user's rights, samples every collector for a fifth of
 a second, and lists the checks that could be assessed and those that could not.
-With a target flag it answers for that target; a JVM is not touched.`,
+With a target flag it answers for that target; no profiler is loaded into a JVM.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := parseFormat(d.output)
