@@ -29,6 +29,7 @@ const (
 type built struct {
 	lab       *lab.Lab
 	dir       string // of the run; each external program has one below
+	workloads string // of Options
 	site      *Site
 	hosts     map[string]*lab.Host
 	devices   map[string]string // by link or bridge and host
@@ -60,9 +61,9 @@ func (p *process) done() <-chan struct{} {
 }
 
 // build makes everything of the site in l and starts its processes, in order.
-func build(ctx context.Context, l *lab.Lab, dir string, s *Site) (*built, error) {
+func build(ctx context.Context, l *lab.Lab, dir, workloads string, s *Site) (*built, error) {
 	b := &built{
-		lab: l, dir: dir, site: s,
+		lab: l, dir: dir, workloads: workloads, site: s,
 		hosts: map[string]*lab.Host{}, devices: map[string]string{}, groups: map[string]*lab.Cgroup{}, processes: map[string]*process{},
 	}
 	for _, step := range []func() error{b.setMachine, b.makeHosts, b.join, b.configureHosts, b.makeGroups} {
@@ -218,7 +219,12 @@ func (b *built) makeGroups() error {
 func (b *built) start(ctx context.Context, s *Process) error {
 	p := &process{Process: s, host: b.hosts[s.Host], dir: filepath.Join(b.dir, s.Name)}
 	var err error
-	if s.Run == nil {
+	if s.Java != nil {
+		if p.Process, err = s.onJVM(b.workloads, s.Name == b.site.Measure); err != nil {
+			return err
+		}
+	}
+	if p.Run == nil {
 		p.child, err = p.host.StartChild(b.groups[s.Cgroup], childOptions(s))
 	} else {
 		p.other, err = b.run(p)
