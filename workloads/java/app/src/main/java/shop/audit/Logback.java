@@ -6,6 +6,7 @@ import ch.qos.logback.classic.LoggerContext;
 import ch.qos.logback.classic.encoder.PatternLayoutEncoder;
 import ch.qos.logback.classic.spi.ILoggingEvent;
 import ch.qos.logback.core.FileAppender;
+import org.slf4j.LoggerFactory;
 import shop.Load;
 
 /** Logback writes a line for each order of eight threads, under one lock. Cured: the level is WARN. */
@@ -22,7 +23,7 @@ public final class Logback {
     }
 
     private long place(long n) {
-        long price = Load.price(n, 300);
+        long price = Load.price(n, 500);
         confirm(n, price);
         return price;
     }
@@ -32,7 +33,8 @@ public final class Logback {
     }
 
     private static Logger configure(Level level) {
-        LoggerContext context = new LoggerContext();
+        LoggerContext context = (LoggerContext) LoggerFactory.getILoggerFactory();
+        context.reset();
         PatternLayoutEncoder encoder = new PatternLayoutEncoder();
         encoder.setContext(context);
         encoder.setPattern("%d{HH:mm:ss.SSS} %-5level [%thread] %logger{1} - %msg%n");

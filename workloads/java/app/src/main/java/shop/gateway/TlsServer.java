@@ -16,14 +16,15 @@ import javax.net.ssl.SSLServerSocket;
 import javax.net.ssl.SSLSocket;
 import shop.Load;
 
-/** A server of HTTP over TLS, with an RSA key made at start, and keep-alive for clients that want it. */
+/** A server of HTTP over TLS at the address in the argument: an RSA key made at start, and keep-alive for who wants it. */
 public final class TlsServer {
     private static final char[] PASSWORD = "in-a-scenario".toCharArray();
-    private static final byte[] ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\na small answer".getBytes(StandardCharsets.US_ASCII);
+    private static final byte[] ANSWER =
+        "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\na small answer".getBytes(StandardCharsets.US_ASCII);
 
     public static void main(String[] args) throws Exception {
         SSLServerSocket listener = (SSLServerSocket) context().getServerSocketFactory().createServerSocket();
-        listener.bind(new InetSocketAddress("127.0.0.1", 8443), 1024);
+        listener.bind(new InetSocketAddress(args[0], 8443), 1024);
         ExecutorService pool = Executors.newFixedThreadPool(16);
         while (true) {
             SSLSocket connection = (SSLSocket) listener.accept();
@@ -56,27 +57,30 @@ public final class TlsServer {
             connection.setTcpNoDelay(true);
             InputStream in = connection.getInputStream();
             OutputStream out = connection.getOutputStream();
-            while (readHead(in)) {
-                Load.sink += Load.price(1, 1000);
-                out.write(ANSWER);
+            for (String head = ""; head != null && !head.contains("Connection: close"); ) {
+                head = readHead(in);
+                if (head != null) {
+                    Load.sink += Load.price(1, 1000);
+                    out.write(ANSWER);
+                }
             }
         } catch (IOException e) {
             // The client went away.
         }
     }
 
-    /** Reads up to the empty line that ends a request. */
-    private static boolean readHead(InputStream in) throws IOException {
+    /** Reads up to the empty line that ends a request; null when there is none. */
+    private static String readHead(InputStream in) throws IOException {
         byte[] buffer = new byte[4096];
         int length = 0;
         while (true) {
             int n = in.read(buffer, length, buffer.length - length);
             if (n < 0) {
-                return false;
+                return null;
             }
             length += n;
             if (length >= 4 && buffer[length - 1] == '\n' && buffer[length - 3] == '\n') {
-                return true;
+                return new String(buffer, 0, length, StandardCharsets.US_ASCII);
             }
         }
     }

@@ -8,7 +8,7 @@ import shop.Load;
  */
 public final class Garbage {
     private static final int BUFFER = 64 << 10;
-    private static final byte[][] sessions = new byte[40 << 10][];
+    private static final byte[][] sessions = new byte[36 << 10][];
     private static final byte[] reused = new byte[BUFFER];
 
     public static void main(String[] args) {
@@ -20,10 +20,12 @@ public final class Garbage {
     }
 
     private static long request(long n, boolean sick) {
-        sessions[Load.random(sessions.length)] = new byte[1024];
+        if (n % 16 == 0) {
+            sessions[Load.random(sessions.length)] = new byte[1024];
+        }
         byte[] page = sick ? newBuffer() : reused;
         page[(int) (n % BUFFER)] = 1;
-        return Load.price(n, 3000) + page.length;
+        return Load.price(n, 20_000) + page.length;
     }
 
     private static byte[] newBuffer() {

@@ -9,18 +9,19 @@ import shop.Load;
 
 /**
  * A service of 3000 handlers that has just started: 2000 requests a second find them interpreted, and the compilers at work.
- * Cured: it calls each until it is compiled before it says that it is ready. The handlers are written as bytecode here, each with
- * constants of its own.
+ * Cured: it calls each until it is compiled before it says that it is ready. The handlers are written as bytecode here,
+ * each with constants of its own.
  */
 public final class WarmUp {
     private static final int HANDLERS = 3000;
-    /** More than C2 waits for: CompileThreshold of loops and calls, Tier4 (15000 in globals.hpp). */
+    /** With their loops of 100, more than C2 waits for: Tier4CompileThreshold, 15000 (compiler_globals.hpp). */
     private static final int WARM_CALLS = 200;
     private static final int RATE = 2000;
 
     private static final class Loader extends ClassLoader {
         LongUnaryOperator define(String name, byte[] code) throws ReflectiveOperationException {
-            return (LongUnaryOperator) defineClass(name.replace('/', '.'), code, 0, code.length).getDeclaredConstructor().newInstance();
+            Class<?> type = defineClass(name.replace('/', '.'), code, 0, code.length);
+            return (LongUnaryOperator) type.getDeclaredConstructor().newInstance();
         }
     }
 
@@ -61,7 +62,8 @@ public final class WarmUp {
     private static byte[] handler(String name, int seed) {
         ClassWriter c = new ClassWriter(ClassWriter.COMPUTE_MAXS);
         // Java 5, which needs no stack maps.
-        c.visit(Opcodes.V1_5, Opcodes.ACC_PUBLIC, name, null, "java/lang/Object", new String[] {"java/util/function/LongUnaryOperator"});
+        String[] interfaces = {"java/util/function/LongUnaryOperator"};
+        c.visit(Opcodes.V1_5, Opcodes.ACC_PUBLIC, name, null, "java/lang/Object", interfaces);
         MethodVisitor m = c.visitMethod(Opcodes.ACC_PUBLIC, "<init>", "()V", null, null);
         m.visitCode();
         m.visitVarInsn(Opcodes.ALOAD, 0);

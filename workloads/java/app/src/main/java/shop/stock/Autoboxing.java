@@ -1,36 +1,43 @@
 package shop.stock;
 
-import java.util.HashMap;
-import java.util.Map;
+import java.util.ArrayList;
+import java.util.List;
 import shop.Load;
 
-/** Pieces by item number are counted in a Map of boxed Longs. Cured: in an array of long. */
+/** A column of 4096 numbers is kept in a List of boxed Longs, for one report. Cured: in an array of long. */
 public final class Autoboxing {
-    private static final int ITEMS = 4096;
-    private final Map<Long, Long> boxed = new HashMap<>();
-    private final long[] plain = new long[ITEMS];
+    private static final int ROWS = 4096;
 
     public static void main(String[] args) {
         boolean sick = Load.sick(args);
-        Autoboxing stock = new Autoboxing();
-        Load.run("stock", 1, n -> Load.sink += sick ? stock.countBoxed(n) : stock.countPlain(n));
+        Load.run("stock", 1, n -> Load.sink += sick ? sumOfBoxed(n) : sumOfPlain(n));
     }
 
-    private long countBoxed(long n) {
-        for (long i = 0; i < ITEMS; i++) {
-            addBoxed(1000 + i, n + i);
+    private static long sumOfBoxed(long n) {
+        List<Long> column = new ArrayList<>(ROWS);
+        fillBoxed(column, n);
+        long sum = 0;
+        for (Long pieces : column) {
+            sum += pieces;
         }
-        return boxed.size();
+        return sum;
     }
 
-    private void addBoxed(Long item, Long pieces) {
-        boxed.merge(item, pieces, Long::sum);
-    }
-
-    private long countPlain(long n) {
-        for (int i = 0; i < ITEMS; i++) {
-            plain[i] += n + i;
+    private static void fillBoxed(List<Long> column, long n) {
+        for (int i = 0; i < ROWS; i++) {
+            column.add(1000 + n + i);
         }
-        return plain.length;
+    }
+
+    private static long sumOfPlain(long n) {
+        long[] column = new long[ROWS];
+        for (int i = 0; i < ROWS; i++) {
+            column[i] = 1000 + n + i;
+        }
+        long sum = 0;
+        for (long pieces : column) {
+            sum += pieces;
+        }
+        return sum;
     }
 }
