@@ -319,6 +319,9 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	if err := sleep(ctx, d.Warmup); err != nil {
 		return err
 	}
+	if err := b.alive(); err != nil { // with its last words, which a diagnosis would not have
+		return err
+	}
 	pid := 0
 	if d.Target != TargetHost {
 		pid = b.processes[d.Target].pid()

@@ -8,15 +8,14 @@ import org.springframework.asm.Opcodes;
 import shop.Load;
 
 /**
- * A service of 3000 handlers that has just started: 2000 requests a second find them interpreted, and the compilers at work.
+ * A service of 3000 handlers that has just started: its requests find them interpreted, and the compilers at work.
  * Cured: it calls each until it is compiled before it says that it is ready. The handlers are written as bytecode here,
  * each with constants of its own.
  */
 public final class WarmUp {
     private static final int HANDLERS = 3000;
-    /** With their loops of 100, more than C2 waits for: Tier4CompileThreshold, 15000 (compiler_globals.hpp). */
-    private static final int WARM_CALLS = 200;
-    private static final int RATE = 2000;
+    /** More than C2 waits for: Tier4InvocationThreshold, 5000 (compiler_globals.hpp). */
+    private static final int WARM_CALLS = 10_000;
 
     private static final class Loader extends ClassLoader {
         LongUnaryOperator define(String name, byte[] code) throws ReflectiveOperationException {
@@ -41,7 +40,7 @@ public final class WarmUp {
             waitForCompilers();
         }
         try (java.net.ServerSocket ready = new java.net.ServerSocket(8080)) {
-            Load.paced("web", 1, RATE, n -> Load.sink += handle(handlers, n));
+            Load.run("web", 1, n -> Load.sink += handle(handlers, n));
             Thread.currentThread().join();
         }
     }
@@ -58,7 +57,7 @@ public final class WarmUp {
         }
     }
 
-    /** A class with the method applyAsLong(x): a loop of 100 turns around a dozen operations with constants of its own. */
+    /** A class with the method applyAsLong(x): a loop of 10 turns around a dozen operations with constants of its own. */
     private static byte[] handler(String name, int seed) {
         ClassWriter c = new ClassWriter(ClassWriter.COMPUTE_MAXS);
         // Java 5, which needs no stack maps.
@@ -89,7 +88,7 @@ public final class WarmUp {
         }
         m.visitIincInsn(3, 1);
         m.visitVarInsn(Opcodes.ILOAD, 3);
-        m.visitIntInsn(Opcodes.BIPUSH, 100);
+        m.visitIntInsn(Opcodes.BIPUSH, 10);
         m.visitJumpInsn(Opcodes.IF_ICMPLT, top);
         m.visitVarInsn(Opcodes.LLOAD, 1);
         m.visitInsn(Opcodes.LRETURN);

@@ -18,7 +18,8 @@ public final class SpringPaths {
         boolean sick = Load.sick(args);
         SpringPaths web = new SpringPaths();
         web.register(sick);
-        Load.run("web", 1, n -> Load.sink += Load.price(n, 200) + web.dispatch("/api/v1/things150/" + (sick ? "4711" : "item")));
+        String path = "/api/v1/things150/" + (sick ? "4711" : "item");
+        Load.run("web", 1, n -> Load.sink += Load.price(n, 30_000) + web.dispatch(path));
     }
 
     private void register(boolean sick) throws Exception {
