@@ -71,6 +71,7 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 	lowerConfidence(rec, checks, res.Findings)
 	explain(checks, res.Findings)
 	slices.SortStableFunc(res.Findings, compare)
+	mendFirst(res.Findings)
 	return res
 }
 
@@ -153,6 +154,21 @@ func explains(checks []*Check, cause, effect *Finding) bool {
 		reaches(byName(checks, cause.Check), effect.Check, map[string]bool{})
 }
 
+// mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program that waits
+// for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
+func mendFirst(findings []Finding) {
+	for i := range findings {
+		late := &findings[i]
+		for j := range findings {
+			early := &findings[j]
+			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning && early.ExplainedBy == "" &&
+				early.ID() != late.ExplainedBy && related(early.Subject, late.Subject) {
+				late.MendFirst = append(late.MendFirst, early.ID())
+			}
+		}
+	}
+}
+
 // better keeps the explanation of the earliest stage, and the first among equals.
 func better(cause, effect *Finding, findings []Finding) bool {
 	for i := range findings {
@@ -207,6 +223,7 @@ func compare(a, b Finding) int {
 		cmp.Compare(rank(a), rank(b)),
 		cmp.Compare(a.Stage, b.Stage),
 		cmp.Compare(b.Confidence, a.Confidence),
+		cmp.Compare(b.Weight, a.Weight),
 		strings.Compare(a.Check, b.Check),
 		strings.Compare(a.Subject.String(), b.Subject.String()),
 	)

@@ -217,13 +217,26 @@ usage, 3 an expectation failed.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), args) },
 	}
 	s.addChoice(cmd)
-	f := cmd.Flags()
-	f.StringVarP(&s.output, "output", "o", string(formatText), "output `format`: text, json or junit")
-	completeFlag(cmd, "output", string(formatText), string(formatJSON), formatJUnit)
-	f.StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
+	s.addOutput(cmd)
+	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
 	s.addGuest(cmd)
-	f.StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas between")
+	cmd.Flags().StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas between")
 	return cmd
+}
+
+func (s *scenarioRun) addOutput(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&s.output, "output", "o", string(formatText), "output `format`: text, json or junit")
+	completeFlag(cmd, "output", string(formatText), string(formatJSON), formatJUnit)
+}
+
+func (s *scenarioRun) checkOutput() error {
+	if s.output == formatJUnit {
+		return nil
+	}
+	if _, err := parseFormat(s.output); err != nil {
+		return usageErrorf("unknown output format %q: use text, json or junit", s.output)
+	}
+	return nil
 }
 
 // addChoice adds the ways to name several scenarios.
@@ -283,10 +296,8 @@ func (s *scenarioRun) checkOnly(list []*scenario.Scenario) error {
 }
 
 func (s *scenarioRun) run(ctx context.Context, args []string) error {
-	if s.output != formatJUnit {
-		if _, err := parseFormat(s.output); err != nil {
-			return usageErrorf("unknown output format %q: use text, json or junit", s.output)
-		}
+	if err := s.checkOutput(); err != nil {
+		return err
 	}
 	list, err := s.choose(args)
 	if err != nil {
@@ -388,7 +399,8 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	}
 	s.addChoice(cmd)
 	s.addGuest(cmd)
-	addOutputFlag(cmd, &s.output)
+	s.addOutput(cmd)
+	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`, under run-1, run-2 and so on")
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
 	return cmd
 }
@@ -397,8 +409,7 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 const maxRuns = 1000
 
 func (s *scenarioRun) verify(ctx context.Context, args []string) error {
-	f, err := parseFormat(s.output)
-	if err != nil {
+	if err := s.checkOutput(); err != nil {
 		return err
 	}
 	if s.runs < 1 || s.runs > maxRuns {
@@ -411,33 +422,47 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	v := scenario.NewVerification(s.version, s.runs, time.Now())
+	v, all := scenario.NewVerification(s.version, s.runs, time.Now()), []*scenario.Result{}
 	for _, sc := range list {
-		if err = s.verifyOne(ctx, v, sc); err != nil {
+		var runs []*scenario.Result
+		runs, err = s.repeat(ctx, sc)
+		v.Add(runs)
+		all = append(all, runs...)
+		if err != nil {
 			break // what was counted so far is printed
 		}
 	}
-	if f == formatJSON {
-		return errors.Join(err, outputError(scenario.JSON(s.streams.Out, v)))
+	var printed error
+	switch s.output {
+	case formatJUnit:
+		printed = scenario.JUnit(s.streams.Out, all)
+	case string(formatJSON):
+		printed = scenario.JSON(s.streams.Out, v)
+	default:
+		printed = v.Text(s.streams.Out)
 	}
-	return errors.Join(err, outputError(v.Text(s.streams.Out)))
+	return errors.Join(err, outputError(printed))
 }
 
-// verifyOne counts the runs of one scenario that came to an end.
-func (s *scenarioRun) verifyOne(ctx context.Context, v *scenario.Verification, sc *scenario.Scenario) error {
-	var runs []*scenario.Result
-	for range s.runs {
-		r, err := s.one(ctx, sc, "")
+// repeat gives the runs of one scenario that came to an end.
+func (s *scenarioRun) repeat(ctx context.Context, sc *scenario.Scenario) (runs []*scenario.Result, err error) {
+	for n := range s.runs {
+		keep := s.keep
+		if keep != "" {
+			keep = filepath.Join(keep, fmt.Sprintf("run-%d", n+1))
+			if err := os.MkdirAll(keep, 0o700); err != nil {
+				return runs, fmt.Errorf("keep the recordings: %w", err)
+			}
+		}
+		r, err := s.one(ctx, sc, keep)
 		if err != nil {
-			v.Add(runs)
-			return interrupted(err)
+			return runs, interrupted(err)
 		}
 		s.count(r)
 		s.streams.say("%s: %s\n", sc.Name, r.Status)
 		runs = append(runs, r)
 	}
-	v.Add(runs)
-	return nil
+	return runs, nil
 }
 
 func (s *scenarioRun) recordCommand() *cobra.Command {

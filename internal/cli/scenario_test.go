@@ -76,7 +76,7 @@ func TestScenarioUsageErrors(t *testing.T) {
 		{"scenario verify", "give the name of a scenario, or --all"},
 		{"scenario verify --all --runs 0", "--runs 0: give a number from 1 to 1000"},
 		{"scenario verify --all --runs many", `--runs "many" is not a whole number`},
-		{"scenario verify --all -o junit", "use text or json"},
+		{"scenario verify --all -o yaml", "use text, json or junit"},
 		{"scenario record ports-exhausted", "give --check"},
 		{"scenario record ports-exhausted --check no-such-check", `unknown check "no-such-check"`},
 		{"scenario record ports-exhausted --check fd-limit --phase nothing", "there is no such cure or placebo"},

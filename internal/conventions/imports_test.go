@@ -40,6 +40,10 @@ var table = []row{
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
+	{
+		pkg: "internal/jfr", may: []string{"internal/stacks"}, pure: true,
+		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
+	},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
 		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact"},
@@ -65,7 +69,7 @@ var table = []row{
 	{
 		pkg: "internal/collectors",
 		may: []string{
-			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm",
+			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
@@ -78,12 +82,17 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/vm/guest"},
+		pkg: "internal/scenario",
+		may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/strictyaml", "internal/vm/guest"},
 		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
+	{
+		pkg: "internal/strictyaml", may: []string{"internal/spelling"}, pure: true,
+		why: "reads what people write and says what is misspelt",
+	},
 	{
 		pkg: "internal/lab", may: []string{"internal/load", "internal/vm/guest"},
 		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -772,4 +773,21 @@ func forTest(t testing.TB) *Lab {
 		}
 	})
 	return l
+}
+
+// A job in the background of a shell script ignores SIGINT; what it starts in a host must not.
+func TestProcessHeedsInterrupt(t *testing.T) {
+	l := forTest(t)
+	h, err := l.Host("alone")
+	must(t, err)
+	signal.Ignore(os.Interrupt)
+	defer signal.Reset(os.Interrupt)
+	sleep, err := h.Start(exec.Command("sleep", "30"))
+	must(t, err)
+	must(t, sleep.Signal(unix.SIGINT))
+	select {
+	case <-sleep.Done():
+	case <-time.After(3 * time.Second):
+		t.Error("still running 3 s after SIGINT")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -35,13 +36,22 @@ func (h *Host) StartIn(group *Cgroup, cmd *exec.Cmd) (*Process, error) {
 	}
 	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	cmd.SysProcAttr.Setpgid = true
-	err := h.keep.do(func() error { return startInGroup(group, cmd) })
+	err := heedingInterrupt(func() error { return h.keep.do(func() error { return startInGroup(group, cmd) }) })
 	if err != nil {
 		return nil, fmt.Errorf("host %s: start %s: %w", h.name, cmd.Path, err)
 	}
 	p := &Process{Pid: cmd.Process.Pid, cmd: cmd, done: make(chan struct{})}
 	go p.reap()
 	return p, h.lab.onClose(p.Stop)
+}
+
+// heedingInterrupt keeps a child from ignoring SIGINT because this process does, as a job of a shell script does. A signal
+// that is ignored stays so over execve, one that is caught does not (signal(7)); pgbench would then never end.
+func heedingInterrupt(start func() error) error {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
+	return start()
 }
 
 func startInGroup(group *Cgroup, cmd *exec.Cmd) error {
