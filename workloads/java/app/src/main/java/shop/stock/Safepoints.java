@@ -13,7 +13,7 @@ public final class Safepoints {
     public static void main(String[] args) {
         Thread report = new Thread(() -> {
             while (true) {
-                Load.sink += report(100_000_000);
+                Load.sink += report(30_000_000);
             }
         }, "report");
         report.setDaemon(true);
