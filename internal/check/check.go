@@ -77,6 +77,7 @@ type Check struct {
 	Stage    Stage           //
 	Doc      string          // the manual; its first line is the title
 	URL      string          // the primary source of the rule
+	Only     *Scope          // what the target must be for the check to apply; nil for all targets
 	Needs    []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
 	Uses     []metric.Metric // read when recorded; their absence must only lower the confidence
 	Params   []*Param        // every threshold
@@ -84,6 +85,12 @@ type Check struct {
 	Before   string          // code that has the fault, where a few lines show it
 	After    string          // the same without the fault
 	Run      func(*Pass) error
+}
+
+// A Scope is a kind of target that some checks are about, such as Java virtual machines.
+type Scope struct {
+	Fact *metric.Info // recorded without a series, the target is not of that kind
+	Name string       // "JVM": there is no ... among the target's processes
 }
 
 // Title gives the first line of the manual.

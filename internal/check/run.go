@@ -15,11 +15,12 @@ import (
 // State is the outcome of a check.
 type State string
 
-// The three outcomes.
+// The outcomes. One that does not apply is no gap: it is about a kind of target that this is not.
 const (
-	Found      State = "findings"
-	Fine       State = "fine"
-	Unassessed State = "not assessed"
+	Found        State = "findings"
+	Fine         State = "fine"
+	Unassessed   State = "not assessed"
+	Inapplicable State = "does not apply"
 )
 
 // An Outcome is what became of one check.
@@ -28,7 +29,7 @@ type Outcome struct {
 	Stage  Stage            `json:"stage"`
 	State  State            `json:"state"`
 	Read   []quantity.Value `json:"read,omitempty"`   // what was looked at
-	Reason string           `json:"reason,omitempty"` // why not assessed
+	Reason string           `json:"reason,omitempty"` // why not assessed, or why it does not apply
 	Remedy string           `json:"remedy,omitempty"` // what would make it assessable
 }
 
@@ -78,6 +79,10 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 func runOne(p *Pass) (o Outcome) {
 	c := p.check
 	o = Outcome{Check: c.Name, Stage: c.Stage}
+	if s := c.Only; s != nil && p.Recorded(s.Fact) && len(p.Info(s.Fact)) == 0 {
+		o.State, o.Reason = Inapplicable, "there is no "+s.Name+" among the target's processes"
+		return o
+	}
 	for _, m := range c.Needs {
 		if !p.Recorded(m) {
 			o.State = Unassessed

@@ -29,7 +29,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "internal/vm", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -54,8 +54,16 @@ var table = []row{
 		why: "a check is a pure function of a recording",
 	},
 	{
-		pkg: "internal/checks", may: []string{"internal/check", "internal/metric", "internal/quantity", "internal/stacks"},
+		pkg: "internal/checks",
+		may: []string{
+			"internal/check", "internal/metric", "internal/quantity", "internal/stacks", "internal/hotcode", "internal/strictyaml",
+			"internal/spelling",
+		},
 		pure: true, why: "a rule must not be able to see the host",
+	},
+	{
+		pkg: "internal/hotcode", may: []string{"internal/recording"}, pure: true,
+		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
 	{pkg: "internal/host", why: "reads kernel, namespaces and cgroups; knows nothing of metrics: leaf"},
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
@@ -74,7 +82,7 @@ var table = []row{
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/stacks"},
+		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode"},
 		why: "renders results, which may come from another machine",
 	},
 	{

@@ -58,7 +58,7 @@ type VM struct {
 	OtherMount, OtherPID, OtherUser bool // the target is in another namespace than perfdoctor
 
 	State       byte // of fs/proc/array.c: R, S, D, T stopped, t traced, Z, X
-	Tracer      int  // pid of the debugger, 0 if none
+	Tracer      int  // id of the debugger's thread that holds it, 0 if none
 	CatchesQuit bool // SIGQUIT has a handler; without one it would end the process
 	Frozen      bool // by the cgroup freezer, as `docker pause` does
 
@@ -159,7 +159,7 @@ func (vm *VM) halted() *Refusal {
 	case vm.State == 'T':
 		return vm.refuse(Stopped, "the process is stopped (state T: SIGSTOP or Ctrl-Z)", "let it go on: kill -CONT "+pid)
 	case vm.State == 't':
-		return vm.refuse(Stopped, fmt.Sprintf("a debugger, process %d, holds the process (state t)", vm.Tracer),
+		return vm.refuse(Stopped, fmt.Sprintf("a debugger (its pid is %d) holds the process (state t)", vm.Tracer),
 			"detach the debugger, or let the process go on in it")
 	case vm.Frozen:
 		return vm.refuse(Stopped, "the cgroup freezer holds the process, as `docker pause` does",
@@ -187,7 +187,7 @@ func (vm *VM) check() error {
 func (vm *VM) proc(name string) string { return "/proc/" + strconv.Itoa(vm.PID) + "/" + name }
 
 func (vm *VM) gone() *Refusal {
-	return &Refusal{Cause: Gone, Reason: fmt.Sprintf("process %d has ended", vm.PID)}
+	return &Refusal{Cause: Gone, Reason: fmt.Sprintf("there is no process %d (it may have ended)", vm.PID)}
 }
 
 func (vm *VM) refuse(cause Cause, reason, remedy string) *Refusal {
@@ -203,19 +203,19 @@ func (vm *VM) unreadable(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return vm.gone()
 	case errors.Is(err, fs.ErrPermission):
-		r := vm.refuse(Denied, fmt.Sprintf("perfdoctor, as %s, may not look into the process: %v", ownName(), err),
-			"run perfdoctor as root or as the target's user; in a container it also needs --pid=host and CAP_SYS_PTRACE")
-		r.Err = err
-		return r
+		return vm.mayNotLook(err)
 	}
 	return err
 }
 
-func ownName() string {
-	if uid := os.Geteuid(); uid != 0 {
-		return "uid " + strconv.Itoa(uid)
+func (vm *VM) mayNotLook(err error) *Refusal {
+	who, remedy := "uid "+strconv.Itoa(os.Geteuid()), "run it as root or as the target's user"
+	if os.Geteuid() == 0 {
+		who, remedy = "root", "give it CAP_SYS_PTRACE, and in a container --pid=host and --user root of the host"
 	}
-	return "root"
+	r := vm.refuse(Denied, fmt.Sprintf("perfdoctor, as %s, may not look into the process: %v", who, err), remedy)
+	r.Err = err
+	return r
 }
 
 // youngest is the age below which a process named java without a JVM mapped is taken for one that only starts. The

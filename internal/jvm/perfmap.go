@@ -35,11 +35,13 @@ var errNoCommand = errors.New("no Compiler.perfmap")
 // /tmp/perf-<pid>.map.
 func (vm *VM) commandMap(ctx context.Context) (*perfmap.Map, error) {
 	help, err := vm.Jcmd(ctx, "help Compiler.perfmap")
-	if r, refused := errors.AsType[*Refusal](err); refused && r.Cause == Failed {
-		return nil, errNoCommand
-	}
 	if err != nil {
 		return nil, err
+	}
+	// Of a command that it does not have the JVM says "Help unavailable", and succeeds (HelpDCmd::execute in
+	// src/hotspot/share/services/diagnosticCommand.cpp).
+	if !strings.HasPrefix(help, "Compiler.perfmap\n") {
+		return nil, errNoCommand
 	}
 	place, command := vm.placeDefaultMap, "Compiler.perfmap"
 	if strings.Contains(help, "filename") {
