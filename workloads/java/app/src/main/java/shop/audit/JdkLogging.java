@@ -10,7 +10,7 @@ public final class JdkLogging {
 
     public static void main(String[] args) {
         log.setLevel(Load.sick(args) ? Level.INFO : Level.WARNING);
-        Load.run("orders", 4, n -> Load.sink += place(n));
+        Load.run("orders", 3, n -> Load.sink += place(n));
     }
 
     private static long place(long n) {

@@ -13,7 +13,7 @@ import shop.Load;
  * Log4j 2 writes a line for each order, to /dev/null: a million a second would fill a disk. Arguments: sick or cured, then what is wrong:
  * <ul>
  * <li>location: the pattern asks for the caller's line, which needs a stack trace. Cured: it does not.
- * <li>level: eight threads write INFO lines. Cured: the level is WARN, and the message is not even built.
+ * <li>level: three threads write INFO lines. Cured: the level is WARN, and the message is not even built.
  * </ul>
  */
 public final class Log4j {
@@ -33,7 +33,7 @@ public final class Log4j {
         boolean location = args[1].equals("location");
         configure(sick && location ? LOCATED : PLAIN, sick || location ? Level.INFO : Level.WARN);
         Log4j orders = new Log4j(LogManager.getLogger("shop.orders"), location ? 6000 : 300);
-        Load.run("orders", location ? 1 : 8, n -> Load.sink += orders.place(n));
+        Load.run("orders", location ? 1 : 3, n -> Load.sink += orders.place(n));
     }
 
     private long place(long n) {

@@ -9,7 +9,7 @@ import ch.qos.logback.core.FileAppender;
 import org.slf4j.LoggerFactory;
 import shop.Load;
 
-/** Logback writes a line for each order of eight threads, under one lock. Cured: the level is WARN. */
+/** Logback writes a line for each order of three threads, under one lock. Cured: the level is WARN. */
 public final class Logback {
     private final Logger log;
 
@@ -19,7 +19,7 @@ public final class Logback {
 
     public static void main(String[] args) {
         Logback orders = new Logback(configure(Load.sick(args) ? Level.INFO : Level.WARN));
-        Load.run("orders", 8, n -> Load.sink += orders.place(n));
+        Load.run("orders", 3, n -> Load.sink += orders.place(n));
     }
 
     private long place(long n) {

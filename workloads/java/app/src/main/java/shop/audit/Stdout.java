@@ -2,11 +2,11 @@ package shop.audit;
 
 import shop.Load;
 
-/** Debug output that was left in prints to System.out, from eight threads. Cured: it is gone. */
+/** Debug output that was left in prints to System.out, from three threads. Cured: it is gone. */
 public final class Stdout {
     public static void main(String[] args) {
         boolean sick = Load.sick(args);
-        Load.run("orders", 8, n -> Load.sink += place(n, sick));
+        Load.run("orders", 3, n -> Load.sink += place(n, sick));
     }
 
     private static long place(long n, boolean sick) {

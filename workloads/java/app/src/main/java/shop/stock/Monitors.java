@@ -4,7 +4,7 @@ import java.util.concurrent.locks.ReentrantLock;
 import shop.Load;
 
 /**
- * Eight threads book into one warehouse, and price the order while they hold its lock. Arguments: sick or cured, then
+ * Three threads book into one warehouse, and price the order while they hold its lock. Arguments: sick or cured, then
  * synchronized or lock (of java.util.concurrent). Cured: they price it before they take the lock.
  */
 public final class Monitors {
@@ -16,7 +16,7 @@ public final class Monitors {
         boolean sick = Load.sick(args);
         boolean monitor = args[1].equals("synchronized");
         Monitors warehouse = new Monitors();
-        Load.run("orders", 8, n -> Load.sink = warehouse.order(n, sick, monitor));
+        Load.run("orders", 3, n -> Load.sink = warehouse.order(n, sick, monitor));
     }
 
     private long order(long n, boolean sick, boolean monitor) {
