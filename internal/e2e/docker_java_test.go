@@ -93,7 +93,7 @@ func engineOfContained(t *testing.T) func(args ...string) string {
 // compiled gives a directory with the class, which others can read.
 func compiled(t *testing.T, class, source string) string {
 	t.Helper()
-	perfdoctor(t) // makes workDir, which others can read
+	perfdoctor(t)                            // makes workDir, which others can read
 	dir, err := os.MkdirTemp(workDir, class) //nolint:usetesting // other users cannot enter a test's own
 	must(t, err)
 	must(t, os.Chmod(dir, 0o755))
