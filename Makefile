@@ -13,7 +13,7 @@ BENCH ?= .
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
 
-.PHONY: help all build binary bundle cross test verify demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks test verify demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,21 @@ test: deps bundle ## all tests; needs of the machine are installed
 	@go build ./...
 	go tool gotestsum --format pkgname-and-test-fails -- -p 1 -timeout 15m $(TESTFLAGS) ./...
 
-verify: build deps ## run every scenario three times and count what was said right and wrong (root, half an hour)
+# What the Java scenarios run, of which nothing is fetched again: .cache/java and .cache/jdk/11, 17, 21 and 25.
+workloads: jdks .cache/java/built ## the JVMs and Java programs of the scenarios (Maven, pip; 150 MB to download, once)
+
+jdks: ## the JVMs alone
+	@.ci/deps pip3
+	workloads/jdks .cache/jdk
+
+# -C: what arrives must have its checksum. One module after the other into a directory that was not there.
+.cache/java/built: $(shell find workloads/java -name '*.java' -o -name pom.xml)
+	@.ci/deps mvn javac
+	rm -rf .cache/java
+	mvn -q -B -C -ntp -f workloads/java/pom.xml package -Dout=$(CURDIR)/.cache/java
+	touch $@
+
+verify: build deps workloads ## run every scenario three times and count what was said right and wrong (root, half an hour)
 	bin/perfdoctor scenario verify --all --runs 3
 
 demo: binary ## diagnose a real sick process
