@@ -183,6 +183,7 @@ func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 	}
 	now.Frozen = now.isFrozen()
 	if r := now.halted(); r != nil {
+		r.Err = err
 		return r
 	}
 	var r *Refusal
@@ -317,18 +318,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // startListener makes the JVM open its socket: a file .attach_pid<pid> that belongs to it, and a SIGQUIT, for which
-// it then looks (AttachListener::is_init_trigger). Without that file the JVM would print a thread dump.
+// it then looks (AttachListener::is_init_trigger). Without that file, or with the socket open already, the JVM would
+// print a thread dump: so only one may send the signal, the one whose trigger it is.
 func (vm *VM) startListener(ctx context.Context, t *tree) (*os.File, error) {
 	process, err := vm.readyForQuit(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer process.close()
-	trigger, err := t.placeTrigger(vm.NSPid)
-	if err != nil {
-		return nil, vm.noTrigger(err)
+	trigger, conn, err := vm.ownTrigger(ctx, t)
+	if err != nil || conn != nil {
+		return conn, err
 	}
 	defer func() { _ = t.as.do(trigger.remove) }()
+	// Another may have made it listen, and removed its trigger, just before.
+	if conn, err = t.dial(ctx, vm.NSPid); !errors.Is(err, errNoListener) {
+		return conn, err
+	}
 	if err := process.quit(); err != nil {
 		return nil, err
 	}
@@ -342,6 +348,31 @@ func (vm *VM) startListener(ctx context.Context, t *tree) (*os.File, error) {
 		}
 		if err := vm.check(); err != nil {
 			return nil, err
+		}
+	}
+}
+
+// triggerPatience is how long a trigger of another tool is waited for. A tool that works has its answer within some
+// 10 ms; what is still there after that is taken for a leftover and used.
+const triggerPatience = 2 * time.Second
+
+// ownTrigger gives the trigger, or the connection where another makes the JVM listen meanwhile.
+func (vm *VM) ownTrigger(ctx context.Context, t *tree) (*trigger, *os.File, error) {
+	end := time.Now().Add(triggerPatience)
+	for {
+		trigger, err := t.placeTrigger(vm.NSPid, time.Now().After(end))
+		if err == nil {
+			return trigger, nil, nil
+		}
+		if !errors.Is(err, errOthersTrigger) {
+			return nil, nil, vm.noTrigger(err)
+		}
+		conn, err := t.dial(ctx, vm.NSPid)
+		if !errors.Is(err, errNoListener) {
+			return nil, conn, err
+		}
+		if err := sleep(ctx, attachPoll); err != nil {
+			return nil, nil, err
 		}
 	}
 }
@@ -379,6 +410,7 @@ func (vm *VM) readyForQuit(ctx context.Context) (process, error) {
 	for {
 		now := *vm
 		err := now.readStatus()
+		now.Frozen = now.isFrozen()
 		if err == nil {
 			// After the read, so that the status is that of the process that was inspected.
 			err = vm.check()

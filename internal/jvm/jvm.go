@@ -58,7 +58,7 @@ type VM struct {
 	OtherMount, OtherPID, OtherUser bool // the target is in another namespace than perfdoctor
 
 	State       byte // of fs/proc/array.c: R, S, D, T stopped, t traced, Z, X
-	Tracer      int  // pid of the debugger, 0 if none
+	Tracer      int  // id of the debugger's thread that holds it, 0 if none
 	CatchesQuit bool // SIGQUIT has a handler; without one it would end the process
 	Frozen      bool // by the cgroup freezer, as `docker pause` does
 
@@ -159,7 +159,7 @@ func (vm *VM) halted() *Refusal {
 	case vm.State == 'T':
 		return vm.refuse(Stopped, "the process is stopped (state T: SIGSTOP or Ctrl-Z)", "let it go on: kill -CONT "+pid)
 	case vm.State == 't':
-		return vm.refuse(Stopped, fmt.Sprintf("a debugger, process %d, holds the process (state t)", vm.Tracer),
+		return vm.refuse(Stopped, fmt.Sprintf("a debugger (its pid is %d) holds the process (state t)", vm.Tracer),
 			"detach the debugger, or let the process go on in it")
 	case vm.Frozen:
 		return vm.refuse(Stopped, "the cgroup freezer holds the process, as `docker pause` does",

@@ -99,8 +99,7 @@ func (s setup) start(t *testing.T) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tg := &target{cwd: t.TempDir()}
-	// Its parent has mode 0700.
+	tg := &target{}
 	tg.cwd, err = os.MkdirTemp("/var/tmp", "perfdoctor-jvm-cwd-") //nolint:usetesting // the target cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +131,7 @@ func (s setup) start(t *testing.T) *target {
 	tg.cmd = exec.Command("/bin/sh", append([]string{"-c", script, "sh"}, args...)...)
 	tg.cmd.Dir = tg.cwd
 	tg.cmd.Env = append(os.Environ(), s.env...)
-	tg.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: s.spaces, Pdeathsig: syscall.SIGKILL}
+	tg.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: s.spaces}
 	if s.subuid != 0 {
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: s.subuid, Size: 65536}}
 		tg.cmd.SysProcAttr.UidMappings, tg.cmd.SysProcAttr.GidMappings = ids, ids
@@ -155,7 +154,7 @@ func (s setup) start(t *testing.T) *target {
 		tg.cmd.Process.Kill()
 		tg.cmd.Wait()
 		if t.Failed() {
-			t.Logf("the target's stdout: %s\nand stderr: %s", tg.output(), stderr.String())
+			t.Logf("the target's stdout: %.300s\nand stderr: %.1000s", tg.output(), stderr.String())
 		}
 	})
 	if !s.young {
@@ -200,7 +199,7 @@ func (tg *target) unharmed(t *testing.T) {
 		return
 	}
 	if got := tg.output(); got != "ready\n" {
-		t.Errorf("the JVM printed on its standard output: %q", got)
+		t.Errorf("the JVM printed on its standard output: %.200q", got)
 	}
 	nspid := strconv.Itoa(tg.inspect(t).NSPid)
 	for _, dir := range []string{"root/tmp", "root/dev/shm", "cwd"} {

@@ -212,22 +212,26 @@ func (f *File) Remove() error {
 type trigger struct {
 	dir  int
 	name string
-	held *os.File // nil when it was there already: another tool attaches at this moment, and will remove it
+	held *os.File // locked; nil for the leftover of another tool, which stays
 }
+
+// errOthersTrigger says that another perfdoctor or another tool makes the JVM listen at this moment.
+var errOthersTrigger = errors.New("another attaches")
 
 // triggerText is the trigger's content, which HotSpot does not read: it tells a file of ours from the empty one of
 // the JDK's tools.
 const triggerText = "perfdoctor\n"
 
 // placeTrigger creates the trigger where HotSpot looks first, in the working directory, else in /tmp.
-func (t *tree) placeTrigger(nspid int) (tr *trigger, err error) {
+// Where another's is there already the error is errOthersTrigger, unless takeOver says that it was there for too long.
+func (t *tree) placeTrigger(nspid int, takeOver bool) (tr *trigger, err error) {
 	name := ".attach_pid" + strconv.Itoa(nspid)
 	var failed []error
 	err = t.as.do(func() error {
 		for _, p := range t.triggerPlaces() {
-			tr, err = p.createTrigger(name, t.as.uid)
-			if err == nil {
-				return nil
+			tr, err = p.createTrigger(name, t.as.uid, takeOver)
+			if err == nil || errors.Is(err, errOthersTrigger) {
+				return err
 			}
 			failed = append(failed, fmt.Errorf("%s: %w", p.path, err))
 		}
@@ -242,21 +246,28 @@ func (t *tree) triggerPlaces() []place {
 	return []place{all[2], all[0]}
 }
 
-func (p place) createTrigger(name string, uid int) (*trigger, error) {
+func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, error) {
 	dir, err := p.open()
 	if err != nil {
 		return nil, err
 	}
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o660)
+	if err == nil {
+		return newTrigger(dir, fd, name)
+	}
 	if errors.Is(err, unix.EEXIST) && belongsTo(dir, name, uid) {
-		return &trigger{dir: dir, name: name}, nil
+		if takeOver {
+			return &trigger{dir: dir, name: name}, nil
+		}
+		err = errOthersTrigger
 	}
-	if err != nil {
-		closeQuietly(dir)
-		return nil, err
-	}
+	closeQuietly(dir)
+	return nil, err
+}
+
+func newTrigger(dir, fd int, name string) (*trigger, error) {
 	tr := &trigger{dir: dir, name: name, held: os.NewFile(uintptr(fd), name)}
-	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		_, err = tr.held.WriteString(triggerText)
 	}

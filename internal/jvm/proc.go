@@ -294,16 +294,41 @@ func (vm *VM) compareNamespaces() {
 	}
 }
 
-// isFrozen looks where the main thread sleeps: in the trap of cgroup v2 (kernel/signal.c) or in the refrigerator of
-// v1 (kernel/freezer.c). Kernels without CONFIG_KALLSYMS write 0 there, and then it shows as no answer.
+// isFrozen asks the cgroup freezer. A kernel stack does not tell: many sleeps can be frozen where they are (TASK_FREEZABLE,
+// Linux 6.1). Where the control groups are mounted elsewhere, or not visible from perfdoctor's container, a frozen
+// process shows as one that does not answer.
 func (vm *VM) isFrozen() bool {
-	where, err := os.ReadFile(vm.proc("wchan"))
+	text, err := os.ReadFile(vm.proc("cgroup"))
 	if err != nil {
 		return false
 	}
-	switch string(where) {
-	case "do_freezer_trap", "__refrigerator":
-		return true
+	for line := range strings.Lines(string(text)) {
+		if frozenGroup(strings.TrimSuffix(line, "\n")) {
+			return true
+		}
 	}
 	return false
+}
+
+// frozenGroup takes a line of /proc/PID/cgroup, "6:freezer:/a/b" or "0::/a/b" (cgroups(7)). Both files count a parent
+// that is frozen.
+func frozenGroup(line string) bool {
+	parts := strings.SplitN(line, ":", 3)
+	switch {
+	case len(parts) != 3:
+		return false
+	case parts[1] == "freezer":
+		return fileHas("/sys/fs/cgroup/freezer/"+parts[2]+"/freezer.state", "FROZEN")
+	case parts[0] == "0":
+		// Beside version 1 the tree of version 2 is mounted at unified.
+		return fileHas("/sys/fs/cgroup/"+parts[2]+"/cgroup.events", "frozen 1") ||
+			fileHas("/sys/fs/cgroup/unified/"+parts[2]+"/cgroup.events", "frozen 1")
+	}
+	return false
+}
+
+// fileHas says whether a small file can be read and has this line.
+func fileHas(file, line string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && slices.Contains(strings.Split(string(text), "\n"), line)
 }
