@@ -9,7 +9,7 @@ import (
 
 // Suite lists every check, in the order of the cure.
 func Suite() []*check.Check {
-	return slices.Concat(pathChecks(), connectionChecks(), kernelChecks(), limitChecks())
+	return slices.Concat(pathChecks(), connectionChecks(), kernelChecks(), limitChecks(), runtimeChecks())
 }
 
 func pathChecks() []*check.Check {
@@ -65,5 +65,24 @@ func limitChecks() []*check.Check {
 		pidsLimit,
 		ipcLow,
 		falseSharing,
+	}
+}
+
+func runtimeChecks() []*check.Check {
+	return []*check.Check{
+		javaDeadlock,
+		heapGrowth,
+		explicitGC,
+		gcOverhead,
+		allocationRate,
+		serialGCByQuota,
+		gcThreadsOversized,
+		safepointTime,
+		timeToSafepoint,
+		jitWarmUp,
+		codeCacheFull,
+		threadGrowth,
+		offHeapGrowth,
+		foreignAgents,
 	}
 }
