@@ -22,8 +22,8 @@ var (
 		Why: "a concurrent collector takes its time beside the program: a quarter of the CPU is what ZGC and Shenandoah are sized for at most (ConcGCThreads)",
 	}
 	paramHeapFull = &check.Param{
-		Name: "heap-full", Default: 0.7, Unit: quantity.Ratio,
-		Why: "with seven tenths of the heap in the old generation too little is left for the young one: the heap is too small, not the allocation too fast",
+		Name: "heap-full", Default: 0.5, Unit: quantity.Ratio,
+		Why: "HotSpot sizes a heap to be half free after collections (MaxHeapFreeRatio 70, MinHeapFreeRatio 40): with less the heap is too small, rather than the allocation too fast",
 	}
 )
 
@@ -52,9 +52,10 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds},
 	Uses: []metric.Metric{
 		metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMVersion, metric.JVMFlag, metric.JVMSpace, metric.ThreadCPU,
-		metric.ProcessCPU,
+		metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods,
 	},
-	Params: []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
+	Params:   []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
+	Explains: []*check.Check{safepointTime, timeToSafepoint, allocationRate},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runGCOverhead(p, pid) })
 	},
@@ -108,6 +109,11 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 				count.Per(quantity.Of("window", span, quantity.Seconds)).Named("%s collections a second", kind))
 		}
 	}
+	if stopped, ok := stoppedByLimit(p); ok {
+		f.Evidence = append(f.Evidence, stopped)
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so that they last longer: mend that first")
+	}
 	if times == 1 {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "it was a single collection: whether it comes again a longer --duration tells")
@@ -117,6 +123,18 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 	}
 	f.Remedies = gcCures(p, pid, share, &f)
 	p.Report(f)
+}
+
+// stoppedByLimit gives the share of periods in which a CPU limit stopped the target, where that is enough to lengthen pauses.
+func stoppedByLimit(p *check.Pass) (share quantity.Value, ok bool) {
+	for _, s := range p.Counter(metric.CgroupThrottled) {
+		n, _, known := rose(p, metric.CgroupThrottled, "cgroup", s.Label("cgroup"), "level", s.Label("level"))
+		all, _, known2 := rose(p, metric.CgroupPeriods, "cgroup", s.Label("cgroup"), "level", s.Label("level"))
+		if known && known2 && all > 0 && n/all > paramThrottledShare.Default && (!ok || n/all > share.Number()) {
+			share, ok = quantity.Of("throttled", n, quantity.Periods).Per(quantity.Of("", all, quantity.Periods)).Named("throttled periods"), true
+		}
+	}
+	return share, ok
 }
 
 func ofCollector(p *check.Pass, pid string) string {

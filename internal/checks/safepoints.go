@@ -34,7 +34,8 @@ inspections and, up to JDK 17, revoking of biased locks run while every Java
 thread stands still.
 
 Measured: the time in safepoints, reaching them included, less that in
-collections, over the window's wall time. Of Shenandoah the pauses are not
+collections, over the window's wall time; unless nine of ten safepoints are
+collections, whose beginning and end the rest then is. Of Shenandoah the pauses are not
 counted apart, so it is not judged here. The thread dump that perfdoctor takes
 comes after the window.
 
@@ -44,7 +45,7 @@ Risk: none from the log.
 Disproof: -Xlog:safepoint shows collections only.`,
 	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/safepoint.cpp",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds, metric.JVMGCSeconds},
-	Uses:   []metric.Metric{metric.JVMSafepoints},
+	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs},
 	Params: []*check.Param{paramSafepointShare},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runSafepointTime(p, pid) })
@@ -60,7 +61,7 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 	other := quantity.Of("in safepoints", stopped, quantity.Seconds).Minus(quantity.Of("in collections", min(gc, stopped), quantity.Seconds))
 	share := other.Per(quantity.Of("window", span, quantity.Seconds)).Named("time stopped, not for collections")
 	p.Read(share)
-	if share.Below(p.Param(paramSafepointShare)) {
+	if share.Below(p.Param(paramSafepointShare)) || mostlyGC(p, pid) {
 		return true
 	}
 	f := check.Finding{
@@ -80,6 +81,17 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 	}
 	p.Report(f)
 	return true
+}
+
+// mostlyGC reports that nearly all safepoints were for collections: then what is not collection is their beginning and end.
+func mostlyGC(p *check.Pass, pid string) bool {
+	all, _, ok := rose(p, metric.JVMSafepoints, "pid", pid)
+	gcs := 0.0
+	for _, kind := range []string{"young", "full", "concurrent"} {
+		n, _, _ := rose(p, metric.JVMGCs, "pid", pid, "kind", kind)
+		gcs += n
+	}
+	return ok && gcs >= 0.9*all
 }
 
 var timeToSafepoint = &check.Check{
