@@ -57,7 +57,8 @@ func profileOf(list []*stacks.Profile, e stacks.Event) *stacks.Profile {
 // keep puts the file itself into the recording.
 func keep(f *os.File, size int64, a *recording.Appender) error {
 	if size > maxRaw {
-		a.Lost(int(size), fmt.Sprintf("bytes of %s, which is larger than a recording keeps (%d MiB); its profiles are there", rawName, maxRaw>>20))
+		a.Lost(int(size), fmt.Sprintf("bytes of %s, which is larger than a recording keeps (%d MiB); its profiles are there",
+			rawName, maxRaw>>20))
 		return nil
 	}
 	content := make([]byte, size)
