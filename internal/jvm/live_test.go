@@ -150,7 +150,7 @@ func (s setup) start(t *testing.T) *target {
 	}
 	tg.pid = tg.cmd.Process.Pid
 	t.Cleanup(func() {
-		tg.cmd.Process.Signal(syscall.SIGCONT)
+		_ = tg.cmd.Process.Signal(syscall.SIGCONT)
 		tg.cmd.Process.Kill()
 		tg.cmd.Wait()
 		if t.Failed() {
