@@ -30,10 +30,14 @@ const formatJUnit = "junit"
 // subsetCI is the only named subset: what continuous integration has time for.
 const subsetCI = "ci"
 
+// defaultWorkloads is where `make workloads` puts them, seen from the root of the source tree.
+const defaultWorkloads = ".cache"
+
 // scenarioRun holds the flags of the scenario commands.
 type scenarioRun struct {
 	*app
 	dir, output, keep string
+	workloads         string
 	all               bool
 	subset            string
 	only              []string
@@ -66,6 +70,7 @@ usage, 3 an expectation failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those built in")
+	cmd.PersistentFlags().StringVar(&s.workloads, "workloads", defaultWorkloads, "the directory `PATH` that make workloads filled: JVMs and Java programs")
 	cmd.AddCommand(s.listCommand(), s.explainCommand(), s.runCommand(), s.verifyCommand(), s.recordCommand(), s.cleanCommand())
 	return cmd
 }
@@ -104,7 +109,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return scenario.All(files, checkNames())
+		return scenario.All(files, checkNames(checks.Suite()))
 	}
 	there, err := s.names()
 	if err != nil {
@@ -115,7 +120,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		if !slices.Contains(there, name) {
 			return nil, unknownScenario(name, there)
 		}
-		one, err := scenario.Read(files, name, checkNames())
+		one, err := scenario.Read(files, name, checkNames(checks.Suite()))
 		if err != nil {
 			return nil, err
 		}
@@ -169,6 +174,9 @@ func needs(sc *scenario.Scenario) string {
 		all = append(all, fmt.Sprintf("%d CPUs", sc.Needs.CPUs))
 	}
 	all = append(append(all, sc.Needs.Tools...), sc.Needs.Sysctls...)
+	if sc.NeedsJava() {
+		all = append(all, "make workloads")
+	}
 	if len(all) == 0 {
 		return ""
 	}
@@ -364,7 +372,7 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 
 func (s *scenarioRun) options(keep string) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Checks: checks.Suite(), Keep: keep, Only: s.only,
+		Diagnose: s.observe, Checks: checks.Suite(), Keep: keep, Only: s.only, Workloads: s.workloads,
 		Say: func(format string, args ...any) { s.streams.say(format+"\n", args...) },
 	}
 }
@@ -475,7 +483,7 @@ hold its expectations gives no case.`,
 	f.StringVar(&s.check, "check", "", "the rule that the case is for")
 	f.StringVar(&s.phase, "phase", scenario.PhaseSick, "the phase: `NAME` of a cure or placebo, or "+scenario.PhaseSick)
 	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
-	completeFlag(cmd, "check", checkNames()...)
+	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 	return cmd
 }
 
@@ -483,7 +491,7 @@ func (s *scenarioRun) record(ctx context.Context, args []string) error {
 	if s.check == "" {
 		return usageErrorf("give --check with the rule that the case is for")
 	}
-	c, err := findCheck(s.check)
+	c, err := findCheck(checks.Suite(), s.check)
 	if err != nil {
 		return err
 	}
@@ -528,11 +536,11 @@ before they could do it themselves, and prints what it removed. Namespaces, with
 their devices and rules, are gone with the run. Runs that still live are left
 alone.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot(); err != nil {
 				return err
 			}
-			removed, err := scenario.Clean()
+			removed, err := scenario.Clean(cmd.Context())
 			for _, what := range removed {
 				if _, werr := fmt.Fprintln(s.streams.Out, "removed", what); werr != nil {
 					return errors.Join(err, outputError(werr))

@@ -29,7 +29,8 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm",
+			"internal/licenses", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -54,14 +55,35 @@ var table = []row{
 		why: "a check is a pure function of a recording",
 	},
 	{
-		pkg: "internal/checks", may: []string{"internal/check", "internal/metric", "internal/quantity", "internal/stacks"},
+		pkg: "internal/checks",
+		may: []string{
+			"internal/check", "internal/metric", "internal/quantity", "internal/stacks", "internal/hotcode", "internal/strictyaml",
+			"internal/spelling",
+		},
 		pure: true, why: "a rule must not be able to see the host",
+	},
+	{
+		pkg: "internal/hotcode", may: []string{"internal/recording"}, pure: true,
+		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
 	{pkg: "internal/host", why: "reads kernel, namespaces and cgroups; knows nothing of metrics: leaf"},
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
+	{
+		pkg: "internal/asprof", may: []string{"internal/jvm", "internal/stacks", "internal/asprof/library"},
+		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",
+	},
+	{pkg: "internal/asprof/library", why: "a file for the binary, unpacked: leaf"},
+	{
+		pkg: "internal/asprof/fetch", may: []string{"internal/asprof/library"},
+		why: "brings the pinned file before a build; only what pins and packs it may be known to it",
+	},
+	{
+		pkg: "internal/licenses", may: []string{"internal/asprof/library"},
+		why: "says what is in the binary, and the bundled profiler may be in it or not",
+	},
 	{
 		pkg: "internal/collect", may: []string{"internal/host", "internal/recording"},
 		why: "the scheduler samples a host into a recording and knows no collector",
@@ -74,7 +96,7 @@ var table = []row{
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/stacks"},
+		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode"},
 		why: "renders results, which may come from another machine",
 	},
 	{
@@ -82,12 +104,17 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/vm/guest"},
+		pkg: "internal/scenario",
+		may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/strictyaml", "internal/vm/guest"},
 		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
+	{
+		pkg: "internal/strictyaml", may: []string{"internal/spelling"}, pure: true,
+		why: "reads what people write and says what is misspelt",
+	},
 	{
 		pkg: "internal/lab", may: []string{"internal/load", "internal/vm/guest"},
 		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +

@@ -77,7 +77,8 @@ func (a *Appender) commitProfiles() {
 	for _, p := range a.profiles {
 		total := p.Total()
 		if first := a.b.rec.profiles[p.Event]; first != nil {
-			a.Lost(int(max(total.Count, 1)), fmt.Sprintf("samples of %s by %q: the recording has those by %q", p.Event, p.Engine, first.Engine))
+			a.Lost(int(max(total.Count, 1)),
+				fmt.Sprintf("samples of %s by %q: the recording has those by %q", p.Event, p.Engine, first.Engine))
 			continue
 		}
 		if a.b.rec.profiles == nil {
@@ -101,6 +102,25 @@ func (a *Appender) commitProfiles() {
 func (r *Recording) Profile(e stacks.Event) (p *stacks.Profile, ok bool) {
 	p, ok = r.profiles[e]
 	return p, ok
+}
+
+// Ranked gives the profile as it should be ranked ([stacks.Profile.Clean]), made once however many checks ask. ok as in
+// [Recording.Profile]. It is not to be changed.
+func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
+	r.ranking.Lock()
+	defer r.ranking.Unlock()
+	if p, ok = r.ranked[e]; ok {
+		return p, true
+	}
+	raw, ok := r.profiles[e]
+	if !ok {
+		return nil, false
+	}
+	if r.ranked == nil {
+		r.ranked = map[stacks.Event]*stacks.Profile{}
+	}
+	r.ranked[e] = raw.Clean()
+	return r.ranked[e], true
 }
 
 // writeProfiles is the part of Save about profiles and raw files.

@@ -110,6 +110,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 	}
 	v.site(&s.Site)
 	v.machine(s.VM.Mode, &s.Site)
+	v.engineTools(s)
 	v.expect(&s.Expect)
 	v.foretold("foretold", s.Foretold)
 	seen := map[string]bool{PhaseSick: true}
@@ -125,7 +126,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 				v.fail(path, "a phase of that name is there already")
 			}
 			seen[t.Name] = true
-			v.trial(path, t, s)
+			v.trial(path, list.kind == "cures", t, s)
 		}
 	}
 }
@@ -172,7 +173,7 @@ func (v *validator) machine(mode string, s *Site) {
 	}
 }
 
-func (v *validator) trial(path string, t *Trial, s *Scenario) {
+func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 	if t.Title == "" {
 		v.fail(path+".title", "missing: say what is changed")
 	}
@@ -197,6 +198,9 @@ func (v *validator) trial(path string, t *Trial, s *Scenario) {
 		v.name(path+".moves", "metric", m.Metric, MetricNames())
 		if m.FactorAtLeast == nil && m.FactorAtMost == nil && m.AtLeast == nil && m.AtMost == nil {
 			v.fail(path+".moves", "%s has no bound: give factor_at_least, factor_at_most, at_least or at_most", m.Metric)
+		}
+		if cure && m.Because == "" {
+			v.fail(path+".moves", "%s: because is missing: show the arithmetic", m.Metric)
 		}
 	}
 	v.foretold(path+".foretold", t.Foretold)
@@ -223,6 +227,9 @@ func (v *validator) site(s *Site) {
 		if h.Masquerade != "" {
 			v.name("hosts."+h.Name+".masquerade", "link or bridge", h.Masquerade, s.linkNames())
 		}
+		if h.Engine != "" {
+			v.name("hosts."+h.Name+".engine", "engine", h.Engine, []string{EngineDocker})
+		}
 		if h.DropSYN != nil && h.DropSYN.Port == 0 {
 			v.fail("hosts."+h.Name+".drop_syn", "the port is missing")
 		}
@@ -248,6 +255,7 @@ func (v *validator) site(s *Site) {
 			v.name(path+".cgroup", "cgroup", p.Cgroup, groups)
 		}
 		v.process(path, p)
+		v.container(path, p, s)
 	}
 	v.name("diagnose.target", "process", s.Diagnose.Target, append(processes, TargetHost))
 	if s.Measure != "" {
@@ -295,7 +303,7 @@ func (v *validator) links(s *Site, hosts []string) {
 
 func (v *validator) process(path string, p *Process) {
 	if modes := p.modes(); len(modes) != 1 {
-		v.fail(path, "does %d things (%s): want exactly one of serve, connect, answer, load, spin, open_files, udp_flood, sleep and run",
+		v.fail(path, "does %d things (%s): want exactly one of serve, connect, answer, load, spin, open_files, udp_flood, sleep, run and java",
 			len(modes), strings.Join(modes, ", "))
 	}
 	switch {
@@ -311,6 +319,50 @@ func (v *validator) process(path string, p *Process) {
 		v.address(path+".udp_flood.to", p.Flood.To)
 	case p.Run != nil:
 		v.run(path, p)
+	case p.Java != nil:
+		v.java(path+".java", p)
+	}
+}
+
+// container reports what a container cannot do, and one without an engine.
+func (v *validator) container(path string, p *Process, s *Site) {
+	c := p.Container
+	if c == nil {
+		return
+	}
+	path += ".container"
+	if i := slices.Index(s.hostNames(), p.Host); i >= 0 && s.Hosts[i].Engine == "" {
+		v.fail(path, "the host %s has no engine: give hosts.%s.engine", p.Host, p.Host)
+	}
+	if p.Run != nil {
+		v.fail(path, "a container has perfdoctor in it and no other program: run is not for it")
+	}
+	if p.Cgroup != "" {
+		v.fail(path, "the engine makes the cgroup of a container: give cpus or memory instead of a cgroup")
+	}
+	if c.Network != "" {
+		v.name(path+".network", "network", c.Network, []string{NetworkBridge, NetworkHost})
+	}
+	if c.Network == NetworkHost && len(c.Publish) > 0 {
+		v.fail(path+".publish", "in the host's network there is nothing to publish")
+	}
+}
+
+// engineTools reports the commands of an engine that the file does not say it needs.
+func (v *validator) engineTools(s *Scenario) {
+	sites := []*Site{&s.Site}
+	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
+		for i := range trials {
+			sites = append(sites, &trials[i].Site)
+		}
+	}
+	engine := slices.ContainsFunc(sites, func(site *Site) bool {
+		return slices.ContainsFunc(site.Hosts, func(h Host) bool { return h.Engine != "" })
+	})
+	for _, tool := range []string{"dockerd", "docker"} {
+		if engine && !slices.Contains(s.Needs.Tools, tool) {
+			v.fail("needs.tools", "missing: %s, which the engine of a host is started or used with", tool)
+		}
 	}
 }
 
@@ -325,9 +377,7 @@ func (v *validator) run(path string, p *Process) {
 	if len(p.Run.Command) == 0 {
 		v.fail(path+".run.command", "missing")
 	}
-	if p.Await.Connections+p.Await.Units+p.Await.Errors > 0 {
-		v.fail(path+".await", "another program counts no connections, units or errors: use listen or end")
-	}
+	v.otherAwait(path, p)
 	for _, f := range p.Run.Files {
 		if strings.Contains(f.Name, "/") || f.Name == "" || f.Name[0] == '.' {
 			v.fail(path+".run.files", "%q: want the name of a file, without a directory", f.Name)
@@ -339,6 +389,13 @@ func (v *validator) run(path string, p *Process) {
 		} else if pattern != "" && re.NumSubexp() != 1 {
 			v.fail(path+".run", "the pattern %q needs one group, around the number", pattern)
 		}
+	}
+}
+
+// otherAwait reports what only the lab's own modes can be waited for.
+func (v *validator) otherAwait(path string, p *Process) {
+	if p.Await.Connections+p.Await.Units+p.Await.Errors > 0 {
+		v.fail(path+".await", "another program counts no connections, units or errors: use listen or end")
 	}
 }
 
@@ -358,6 +415,7 @@ func (p *Process) modes() []string {
 		{"udp_flood", p.Flood != nil},
 		{"sleep", p.Sleep != nil},
 		{"run", p.Run != nil},
+		{"java", p.Java != nil},
 	} {
 		if m.set {
 			out = append(out, m.name)
