@@ -55,12 +55,24 @@ type source struct {
 }
 
 var sources = map[string]source{
-	"jdk.ExecutionSample":             {kind: kindCPU, fields: []string{"startTime", "sampledThread", "stackTrace", "state"}},
-	"profiler.WallClockSample":        {kind: kindWall, fields: []string{"startTime", "sampledThread", "stackTrace", "state", "", "timeSpan", "samples"}},
-	"jdk.JavaMonitorEnter":            {kind: kindLock, fields: []string{"startTime", "eventThread", "stackTrace", "", "monitorClass", "duration"}},
-	"jdk.ThreadPark":                  {kind: kindLock, fields: []string{"startTime", "eventThread", "stackTrace", "", "parkedClass", "duration"}},
-	"jdk.ObjectAllocationInNewTLAB":   {kind: kindAlloc, fields: []string{"startTime", "eventThread", "stackTrace", "", "objectClass", "", "allocationSize", "tlabSize"}},
-	"jdk.ObjectAllocationOutsideTLAB": {kind: kindAlloc, fields: []string{"startTime", "eventThread", "stackTrace", "", "objectClass", "", "allocationSize"}},
+	"jdk.ExecutionSample": {kind: kindCPU, fields: fields("sampledThread", "state", "", "", "")},
+	"profiler.WallClockSample": {
+		kind: kindWall, fields: fields("sampledThread", "state", "", "timeSpan", "samples"),
+	},
+	"jdk.JavaMonitorEnter": {kind: kindLock, fields: fields("eventThread", "", "monitorClass", "duration", "")},
+	"jdk.ThreadPark":       {kind: kindLock, fields: fields("eventThread", "", "parkedClass", "duration", "")},
+	"jdk.ObjectAllocationInNewTLAB": {
+		kind: kindAlloc, fields: append(fields("eventThread", "", "objectClass", "", "allocationSize"), "tlabSize"),
+	},
+	"jdk.ObjectAllocationOutsideTLAB": {kind: kindAlloc, fields: fields("eventThread", "", "objectClass", "", "allocationSize")},
+}
+
+// fields gives the names by slot; every event has a time and a stack.
+func fields(thread, state, class, length, value string) []string {
+	return []string{
+		slotTime: "startTime", slotThread: thread, slotStack: "stackTrace", slotState: state, slotClass: class,
+		slotLength: length, slotValue: value,
+	}
 }
 
 // settingEvent has the profiler's options: name and value, at the first two slots.

@@ -95,20 +95,26 @@ func TestRecording(t *testing.T) {
 		state    stacks.State
 	}{
 		{
-			stacks.CPU, "async-profiler 4.6 perf_events", 10_000_000, stacks.Weight{Count: 64, Value: 640_000_000},
-			stacks.Frame{Name: "Sample.work", Kind: stacks.Compiled, Line: 12}, "sample-0", "", stacks.StateUnknown,
+			stacks.CPU, "async-profiler 4.6 perf_events", 10_000_000,
+			stacks.Weight{Count: 64, Value: 640_000_000},
+			stacks.Frame{Name: "Sample.work", Kind: stacks.Compiled, Line: 12},
+			"sample-0", "", stacks.StateUnknown,
 		},
 		{
 			stacks.Wall, "async-profiler 4.6", 100_000_000, p[stacks.Wall].Total(),
-			stacks.Frame{Name: "__futex_abstimed_wait_common", Module: "libc.so.6", Kind: stacks.Native}, "GC Thread#0", "", stacks.Sleeping,
+			stacks.Frame{Name: "__futex_abstimed_wait_common", Module: "libc.so.6", Kind: stacks.Native},
+			"GC Thread#0", "", stacks.Sleeping,
 		},
 		{
 			stacks.Lock, "async-profiler 4.6", 5_000_000, p[stacks.Lock].Total(),
-			stacks.Frame{Name: "Sample.hold", Kind: stacks.Compiled, Line: 19}, "sample-3", "java.lang.Object", stacks.StateUnknown,
+			stacks.Frame{Name: "Sample.hold", Kind: stacks.Compiled, Line: 19},
+			"sample-3", "java.lang.Object", stacks.StateUnknown,
 		},
 		{
-			stacks.Alloc, "async-profiler 4.6", 2 << 20, stacks.Weight{Count: 61, Value: 61 * 2 << 20},
-			stacks.Frame{Name: "Sample.allocate", Kind: stacks.Compiled, Line: 16}, "sample-1", "byte[]", stacks.StateUnknown,
+			stacks.Alloc, "async-profiler 4.6", 2 << 20,
+			stacks.Weight{Count: 61, Value: 61 * 2 << 20},
+			stacks.Frame{Name: "Sample.allocate", Kind: stacks.Compiled, Line: 16},
+			"sample-1", "byte[]", stacks.StateUnknown,
 		},
 	} {
 		got := p[tc.event]

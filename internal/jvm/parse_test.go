@@ -196,7 +196,7 @@ func TestSplitArgFile(t *testing.T) {
 }
 
 func TestExpandArguments(t *testing.T) {
-	files := map[string]string{"a": "-Xrs @b -cp", "run": "-Xint Main -Xrs"}
+	files := map[string]string{"a": "-Xrs @b -cp", "whole": "-Xint Main -Xrs"}
 	read := func(name string) (string, error) {
 		text, ok := files[name]
 		if !ok {
@@ -217,7 +217,7 @@ func TestExpandArguments(t *testing.T) {
 		// The file ends with an option whose value follows on the command line. It does not name others, so @b would
 		// be the main class.
 		{"@a @x", []string{"-Xrs"}, true, ""},
-		{"@run -Xrs", []string{"-Xint"}, true, ""},
+		{"@whole -Xrs", []string{"-Xint"}, true, ""},
 		{"--disable-@files @a", []string{}, true, ""},
 		{"@@a -Xrs", nil, true, ""},
 		{"-Xint @none -Xrs", []string{"-Xint"}, false, "argument file none: not there"},

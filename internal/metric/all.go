@@ -28,12 +28,11 @@ func All() []Metric {
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetListenPorts, CgroupQuota, CgroupPeriod,
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
-		CgroupDir, CgroupPressure,
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMSafepoints, JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
 		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
 		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
-		JVMDeadlock, JVMDumpSeconds,
+		JVMDeadlock, JVMDumpSeconds, TypeCheckSlowPathShare,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples,
 	}

@@ -248,7 +248,8 @@ func (p *Profile) Validate() error {
 		return fmt.Errorf("profile: there is no event %.40q", p.Event)
 	}
 	if p.Interval < 0 || p.Duration < 0 || p.Lost < 0 {
-		return fmt.Errorf("profile of %s: interval %d, duration %d or lost samples %d are negative", p.Event, p.Interval, p.Duration, p.Lost)
+		return fmt.Errorf("profile of %s: interval %d, duration %d or lost samples %d are negative",
+			p.Event, p.Interval, p.Duration, p.Lost)
 	}
 	if len(p.Samples) > maxSamples {
 		return fmt.Errorf("profile of %s: %d samples are more than %d", p.Event, len(p.Samples), maxSamples)
@@ -256,6 +257,13 @@ func (p *Profile) Validate() error {
 	if !valid(p.Engine) {
 		return fmt.Errorf("profile of %s: engine %.40q is too long or not UTF-8", p.Event, p.Engine)
 	}
+	if err := p.validateTables(); err != nil {
+		return err
+	}
+	return p.validateSamples()
+}
+
+func (p *Profile) validateTables() error {
 	for i, f := range p.Frames {
 		if f.Name == "" || !valid(f.Name) || !valid(f.Module) || f.Line < 0 || f.Kind > Kernel {
 			return fmt.Errorf("profile of %s: frame %d (%.40q) has a bad name, module, line or kind", p.Event, i, f.Name)
@@ -266,7 +274,7 @@ func (p *Profile) Validate() error {
 			return fmt.Errorf("profile of %s: thread %d (%.40q) has a bad name or id", p.Event, i, t.Name)
 		}
 	}
-	return p.validateSamples()
+	return nil
 }
 
 func (p *Profile) validateSamples() error {
