@@ -83,7 +83,7 @@ func awaitStop(t testing.TB, pid int, within time.Duration) {
 // TestKilled kills perfdoctor's part at random moments of a session: the JVM lives and answers, its profiler ends in time, and the
 // next session works and leaves nothing.
 func TestKilled(t *testing.T) {
-	const kills = 20
+	const kills = 10 // internal/e2e kills the whole program more often
 	b := startJVM(t, nil)
 	bundled(t)
 	seed := uint64(time.Now().UnixNano())

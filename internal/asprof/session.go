@@ -80,8 +80,9 @@ func Possible(vm *jvm.VM) error {
 	}
 	for _, a := range vm.Profilers() {
 		return &jvm.Refusal{
-			Cause:  jvm.Failed,
-			Reason: fmt.Sprintf("pid %d: another profiler is loaded, %s (%s), which a second one beside it would disturb", vm.PID, a.Name, a.Path),
+			Cause: jvm.Failed,
+			Reason: fmt.Sprintf("pid %d: another profiler is loaded, %s (%s), which a second one beside it would disturb",
+				vm.PID, a.Name, a.Path),
 			Remedy: "use that one, or start the program without it",
 		}
 	}
@@ -253,7 +254,8 @@ func bounded(f *os.File) error {
 	}
 	switch {
 	case info.Size() > maxRecording:
-		return fmt.Errorf("the recording has %d bytes, more than %d: profile for a shorter time or with longer intervals", info.Size(), maxRecording)
+		return fmt.Errorf("the recording has %d bytes, more than %d: profile for a shorter time or with longer intervals",
+			info.Size(), maxRecording)
 	case info.Size() == 0:
 		return errors.New("the recording is empty: the JVM ended before anything was written")
 	}

@@ -72,6 +72,20 @@ func limitChecks() []*check.Check {
 
 func runtimeChecks() []*check.Check {
 	return slices.Concat([]*check.Check{
+		javaDeadlock,
+		heapGrowth,
+		explicitGC,
+		gcOverhead,
+		allocationRate,
+		serialGCByQuota,
+		gcThreadsOversized,
+		safepointTime,
+		timeToSafepoint,
+		jitWarmUp,
+		codeCacheFull,
+		threadGrowth,
+		offHeapGrowth,
+		foreignAgents,
 		monitorContention,
 		eventLoopBlocked,
 		poolExhausted,

@@ -118,7 +118,8 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
 	f, err := parseFormat(d.output)
 	if err == nil {
-		err = cmp.Or(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.jvm.validate(cmd), d.validateSource(cmd), d.validateSave(cmd))
+		err = cmp.Or(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.jvm.validate(cmd), d.validateSource(cmd),
+			d.validateSave(cmd))
 	}
 	if err != nil {
 		return "", nil, check.Options{}, err

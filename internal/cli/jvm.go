@@ -39,7 +39,8 @@ func (j *jvmFlags) add(cmd *cobra.Command) {
 
 // addLibrary adds the flag that a preflight has too.
 func (j *jvmFlags) addLibrary(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&j.library, "async-profiler", "", "load the libasyncProfiler.so at `PATH` into a JVM, not the one in this program")
+	cmd.Flags().StringVar(&j.library, "async-profiler", "",
+		"load the libasyncProfiler.so at `PATH` into a JVM, not the one in this program")
 }
 
 func jvmEvents() []string {

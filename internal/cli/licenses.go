@@ -31,8 +31,8 @@ func licensesText(list []licenses.License) string {
 		title := strings.TrimSpace(l.Name + " " + l.Version)
 		fmt.Fprintf(&b, "%s\n%s\n\n", title, strings.Repeat("=", len(title)))
 		if l.Text == "" {
-			fmt.Fprintf(&b, "Its text is not in this build, which was made without `make build`:\nhttps://pkg.go.dev/%s@%s?tab=licenses\n\n",
-				l.Name, l.Version)
+			fmt.Fprintf(&b, "Its text is not in this build, which was made without `make build`:\n"+
+				"https://pkg.go.dev/%s@%s?tab=licenses\n\n", l.Name, l.Version)
 			continue
 		}
 		b.WriteString(strings.Trim(l.Text, "\n") + "\n\n")

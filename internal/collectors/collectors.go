@@ -36,7 +36,8 @@ func jvmCollectors(off bool) []collect.Collector {
 	for i := range list {
 		if off && list[i].Pace == collect.AtEnd { // what a JVM answers is asked when the window is over
 			list[i].Open = func(context.Context, collect.Env) (collect.Source, error) {
-				return nil, collect.Unavailable(recording.StatusUnsupported, "run it without --no-jvm", "--no-jvm leaves a JVM alone: it is not asked")
+				return nil, collect.Unavailable(recording.StatusUnsupported, "run it without --no-jvm",
+					"--no-jvm leaves a JVM alone: it is not asked")
 			}
 		}
 	}

@@ -43,8 +43,8 @@ type method struct{ class, name uint64 }
 
 func newPools(types *classes) *pools {
 	return &pools{
-		types: types, stacks: map[uint64][]uint32{}, dropped: map[uint64]bool{}, frameIDs: map[rawFrame]uint32{}, methods: map[uint64]method{},
-		classes: map[uint64]uint64{}, symbols: map[uint64]string{}, threads: map[uint64]stacks.Thread{},
+		types: types, stacks: map[uint64][]uint32{}, dropped: map[uint64]bool{}, frameIDs: map[rawFrame]uint32{},
+		methods: map[uint64]method{}, classes: map[uint64]uint64{}, symbols: map[uint64]string{}, threads: map[uint64]stacks.Thread{},
 		kinds: map[uint64]stacks.Kind{}, states: map[uint64]stacks.State{},
 	}
 }

@@ -67,20 +67,35 @@ var synthClasses = []synthClass{
 	{27, "jdk.types.StackTrace", [][2]string{{"truncated", "boolean"}, {"frames", "[]jdk.types.StackFrame"}}},
 	{28, "a.Pair", [][2]string{{"x", "float"}, {"y", "double"}}},
 	{101, "jdk.ExecutionSample", [][2]string{
-		{"startTime", "long"}, {"extra", "a.Pair"}, {"sampledThread", "*java.lang.Thread"}, {"stackTrace", "*jdk.types.StackTrace"},
-		{"state", "*jdk.types.ThreadState"}, {"names", "[]java.lang.String"},
+		{"startTime", "long"},
+		{"extra", "a.Pair"},
+		{"sampledThread", "*java.lang.Thread"},
+		{"stackTrace", "*jdk.types.StackTrace"},
+		{"state", "*jdk.types.ThreadState"},
+		{"names", "[]java.lang.String"},
 	}},
 	{102, "profiler.WallClockSample", [][2]string{
-		{"startTime", "long"}, {"sampledThread", "*java.lang.Thread"}, {"stackTrace", "*jdk.types.StackTrace"},
-		{"state", "*jdk.types.ThreadState"}, {"samples", "int"}, {"timeSpan", "long"},
+		{"startTime", "long"},
+		{"sampledThread", "*java.lang.Thread"},
+		{"stackTrace", "*jdk.types.StackTrace"},
+		{"state", "*jdk.types.ThreadState"},
+		{"samples", "int"},
+		{"timeSpan", "long"},
 	}},
 	{103, "jdk.JavaMonitorEnter", [][2]string{
-		{"startTime", "long"}, {"duration", "long"}, {"eventThread", "*java.lang.Thread"}, {"stackTrace", "*jdk.types.StackTrace"},
+		{"startTime", "long"},
+		{"duration", "long"},
+		{"eventThread", "*java.lang.Thread"},
+		{"stackTrace", "*jdk.types.StackTrace"},
 		{"monitorClass", "*java.lang.Class"},
 	}},
 	{104, "jdk.ObjectAllocationInNewTLAB", [][2]string{
-		{"startTime", "long"}, {"eventThread", "*java.lang.Thread"}, {"stackTrace", "*jdk.types.StackTrace"},
-		{"objectClass", "*java.lang.Class"}, {"allocationSize", "long"}, {"tlabSize", "long"},
+		{"startTime", "long"},
+		{"eventThread", "*java.lang.Thread"},
+		{"stackTrace", "*jdk.types.StackTrace"},
+		{"objectClass", "*java.lang.Class"},
+		{"allocationSize", "long"},
+		{"tlabSize", "long"},
 	}},
 	{105, "jdk.ActiveSetting", [][2]string{{"startTime", "long"}, {"id", "long"}, {"name", "java.lang.String"}, {"value", "java.lang.String"}}},
 }
@@ -142,8 +157,13 @@ type synthFile struct {
 
 // settings are those that make a file one of async-profiler.
 var settings = [][2]string{
-	{"version", "4.6"}, {"engine", "perf_events"}, {"event", "cpu"}, {"interval", "10000000"}, {"wall", "100000000"},
-	{"alloc", "524288"}, {"lock", "1000000"},
+	{"version", "4.6"},
+	{"engine", "perf_events"},
+	{"event", "cpu"},
+	{"interval", "10000000"},
+	{"wall", "100000000"},
+	{"alloc", "524288"},
+	{"lock", "1000000"},
 }
 
 // ticks is the beginning of every synthetic chunk, and perSecond how many there are in a second.
@@ -227,7 +247,9 @@ func largeFile(size int) []byte {
 	f := synthFile{settings: settings}
 	f.events = func(s *synth) {
 		for i := 0; len(s.b) < size*3/4; i++ {
-			at, thread, stack := ticks+uint64(i%10_000_000), uint64(random.IntN(64)), uint64(random.IntN(stackCount)+1)
+			hot := random.Float64() // few stacks have most samples, as in a real program, and a stack has its thread
+			at, stack := ticks+uint64(i%10_000_000), uint64(float64(stackCount)*hot*hot*hot)+1
+			thread := stack % 64
 			switch i % 4 {
 			case 0:
 				s.event(101, func(s *synth) {

@@ -97,7 +97,7 @@ const maxTexts = 4 << 20
 func gatheredTexts() (map[string]string, error) {
 	packed, err := gathered.ReadFile("texts/" + FileName)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a build without it: each licence is then named without its text
+		return nil, nil // a build without it: each licence is then named without its text
 	}
 	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1))
 	if err != nil {

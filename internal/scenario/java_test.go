@@ -22,7 +22,10 @@ measure: shop
 diagnose: {target: shop}
 expect: {verdict: fd-limit}
 cures:
-  newer: {title: a newer one, change: {processes: {shop: {java: {jdk: 21, args: [cured]}}}}}
+  newer:
+    title: a newer one
+    change: {processes: {shop: {java: {jdk: 21, args: [cured]}}}}
+    moves: [{metric: throughput, factor_at_least: 2, because: half the time}]
 `
 
 func TestReadJava(t *testing.T) {
@@ -45,7 +48,7 @@ func TestReadJava(t *testing.T) {
 func TestJavaMistakes(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"jdk: 17", "jdk: 18", `leak/scenario.yaml:8: processes.shop.java.jdk: there is no JDK "18"`},
-		{"jdk: 21", "jdk: 22", `leak/scenario.yaml:13: cures.newer.change: processes.shop.java.jdk: there is no JDK "22"`},
+		{"jdk: 21", "jdk: 22", `leak/scenario.yaml:15: cures.newer.change: processes.shop.java.jdk: there is no JDK "22"`},
 		{"program", "progam", `leak/scenario.yaml:8: unknown field "progam" in processes.shop.java: did you mean program?`},
 		{"shop.orders.Exceptions", "Exceptions.java", `processes.shop.java.program: "Exceptions.java": want a class`},
 		{"moxy-2.5", "../moxy", `processes.shop.java.path: "../moxy": want a module`},

@@ -77,7 +77,7 @@ func fetch(ctx context.Context, dir string) error {
 func runMaven(ctx context.Context, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "mvn", "--quiet", "--batch-mode", plugin, "-Dartifact="+library.Artifact,
+	cmd := exec.CommandContext(ctx, "mvn", "--quiet", "--batch-mode", "-Dstyle.color=never", plugin, "-Dartifact="+library.Artifact,
 		"-Dmdep.unpack.includes=linux-*/libasyncProfiler.so", "-DoutputDirectory="+to)
 	cmd.Dir = to // without a pom.xml that could change what Maven does
 	cmd.WaitDelay = time.Second

@@ -92,7 +92,8 @@ func open(ctx context.Context, env collect.Env, o Options) (collect.Source, erro
 		return missing("run it without --no-jvm", "--no-jvm leaves a JVM alone: no profile is taken of it")
 	}
 	if env.Target.Kind == host.KindHost {
-		return missing("name the JVM with --pid, --comm, --cgroup or --container", "a profile is taken of one JVM, and the whole host was diagnosed")
+		return missing("name the JVM with --pid, --comm, --cgroup or --container",
+			"a profile is taken of one JVM, and the whole host was diagnosed")
 	}
 	vms, err := find(ctx, env)
 	switch {
@@ -177,7 +178,7 @@ func find(ctx context.Context, env collect.Env) ([]*jvm.VM, error) {
 		switch {
 		case err == nil:
 			found = append(found, vm)
-		case p.Stat.Comm == "java" && !isCause(err, jvm.NotJVM): // of another program it need not be known
+		case p.Comm == "java" && !isCause(err, jvm.NotJVM): // of another program it need not be known
 			return nil, err
 		}
 	}

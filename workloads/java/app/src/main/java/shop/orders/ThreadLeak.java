@@ -5,7 +5,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import shop.Load;
 
-/** Each of 20 orders a second makes a pool for its mail, and nobody shuts it down. Cured: one pool for all. */
+/** Each of 100 orders a second makes a pool for its mail, and nobody shuts it down. Cured: one pool for all. */
 public final class ThreadLeak {
     private final ExecutorService shared = newPool();
     private final boolean sick;
@@ -16,7 +16,7 @@ public final class ThreadLeak {
 
     public static void main(String[] args) {
         ThreadLeak shop = new ThreadLeak(Load.sick(args));
-        Load.paced("orders", 1, 20, n -> Load.sink += shop.place(n));
+        Load.paced("orders", 1, 100, n -> Load.sink += shop.place(n));
     }
 
     private long place(long n) throws Exception {

@@ -3,9 +3,8 @@ package shop.stock;
 import shop.Load;
 
 /**
- * A counted loop of a fifth of a second has no safepoint poll, when the JVM is told to leave them out, as it was by default
- * before 10: whoever wants a pause, waits for it, and so does everybody else. Run with -XX:+UseParallelGC
- * -XX:-UseCountedLoopSafepoints -XX:LoopStripMiningIter=0, and cured without the last two.
+ * A counted loop of a tenth of a second has no safepoint poll with the parallel collector: whoever wants a pause waits for
+ * it, and so does everybody else. Cured by -XX:+UseCountedLoopSafepoints -XX:LoopStripMiningIter=1000.
  */
 public final class Safepoints {
     private static final int[] table = new int[1 << 16];
