@@ -6,6 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
@@ -17,5 +18,6 @@ import (
 func All() []collect.Collector {
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
+		ebpf.Collectors(),
 	)
 }

@@ -57,6 +57,7 @@ var table = []row{
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
+	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
 	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
 	{
 		pkg: "internal/collect", may: []string{"internal/host", "internal/recording"},
@@ -65,7 +66,7 @@ var table = []row{
 	{
 		pkg: "internal/collectors",
 		may: []string{
-			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm",
+			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "bpf",
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
