@@ -19,6 +19,10 @@ enum { CLIENT = 1, SERVER = 2, UNKNOWN = 3 };
 // The network namespace to look at, 0 for all. Set before loading, so that the others cost one comparison.
 const volatile u32 only_netns = 0;
 
+// Whether to follow connections on the server's side to their end, which nearly doubles the cost where both ends are on this
+// host. They are counted as they are accepted in any case.
+const volatile bool server_ends = 0;
+
 // A flow is what numbers are added up for. A client's endpoint is the destination, a server's its own listening
 // address and port. IPv4 addresses are mapped (::ffff:a.b.c.d). A flow of unknown side has neither endpoint nor pid: its
 // connections were there before.
@@ -270,6 +274,8 @@ static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u6
 		add(t->attempts, 1);
 		add(t->established, 1);
 	}
+	if (!server_ends)
+		return;
 	c.began = c.established = ktime_ns();
 	if (map_update(&connections, &id, &c, BPF_ANY))
 		lose(LOST_CONNECTIONS);

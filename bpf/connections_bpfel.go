@@ -76,6 +76,7 @@ const (
 	ConnectionsProgSendReset    = "send_reset"
 	ConnectionsProgSetState     = "set_state"
 	ConnectionsVarOnlyNetns     = "only_netns"
+	ConnectionsVarServerEnds    = "server_ends"
 )
 
 // LoadConnections returns the embedded CollectionSpec for Connections.
@@ -140,7 +141,8 @@ type ConnectionsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ConnectionsVariableSpecs struct {
-	OnlyNetns *ebpf.VariableSpec `ebpf:"only_netns"`
+	OnlyNetns  *ebpf.VariableSpec `ebpf:"only_netns"`
+	ServerEnds *ebpf.VariableSpec `ebpf:"server_ends"`
 }
 
 // ConnectionsObjects contains all objects after they have been loaded into the kernel.
@@ -182,7 +184,8 @@ func (m *ConnectionsMaps) Close() error {
 //
 // It can be passed to LoadConnectionsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ConnectionsVariables struct {
-	OnlyNetns *ebpf.Variable `ebpf:"only_netns"`
+	OnlyNetns  *ebpf.Variable `ebpf:"only_netns"`
+	ServerEnds *ebpf.Variable `ebpf:"server_ends"`
 }
 
 // ConnectionsPrograms contains all programs after they have been loaded into the kernel.

@@ -39,7 +39,7 @@ type diagnosis struct {
 	output             string
 	save, from         string
 	checks, settings   []string
-	verbose            bool
+	verbose, deep      bool
 	color              string
 	command            []string
 }
@@ -78,6 +78,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
+	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, stacks of all waits")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")
 	completeFlag(cmd, "check", checkNames()...)
@@ -177,8 +178,8 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 	switch {
 	case targeted || len(d.command) > 0 || given("save"):
 		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
-	case given("duration") || given("interval") || given("delay"):
-		return usageErrorf("--from reads a recording: its --duration, --interval and --delay are what they were")
+	case given("duration") || given("interval") || given("delay") || given("deep"):
+		return usageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
 	}
 	return nil
 }
@@ -235,7 +236,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	progress, done := d.progress()
 	defer done()
 	rec, err := collect.Run(ctx, collect.Options{
-		Env:        collect.Env{Host: h, Target: t},
+		Env:        collect.Env{Host: h, Target: t, Deep: d.deep},
 		Collectors: collect.Wanted(collectors.All(), wantedMetrics(list)),
 		Interval:   d.interval,
 		Duration:   d.duration,

@@ -34,6 +34,7 @@ type Collector struct {
 type Env struct {
 	Host   *host.Host
 	Target host.Target
+	Deep   bool // the user allows probes that cost the host more
 }
 
 // A Source is an opened collector.

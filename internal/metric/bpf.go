@@ -10,6 +10,8 @@ import q "github.com/perfdoctor/perfdoctor/internal/quantity"
 // listens on (ip:port). pid and comm are of the client that called connect(), empty for servers and for processes past the
 // bound of the kernel's table.
 //
+// Of servers, connections are counted as they are accepted; their ends are followed with --deep only.
+//
 // They count from the moment the programs were loaded: a series that begins later in the recording began at zero.
 var (
 	ConnectAttempts    = counter("tcp_connect_attempts_total", q.Connections, tpState, "Connections begun: connect() of clients, accepted ones of servers.", flow()...)

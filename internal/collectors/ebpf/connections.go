@@ -67,6 +67,9 @@ func openConnections(ctx context.Context, l *loader, env collect.Env) (*connecti
 	}
 	var err error
 	c.set, err = l.open(ctx, bpf.LoadConnections, func(spec *cilium.CollectionSpec) error {
+		if err := spec.Variables[bpf.ConnectionsVarServerEnds].Set(env.Deep); err != nil {
+			return err
+		}
 		if env.Target.Kind == host.KindHost {
 			return nil // of all namespaces: that of the containers, too
 		}

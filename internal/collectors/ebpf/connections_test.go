@@ -99,7 +99,9 @@ func TestShortConnections(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
 			addr := listen(t, h, c.listen, lab.ServeOptions{CloseFirst: !c.clientFirst, Requests: c.requests})
-			o := openNamed(t, connectionsName, inHost(t, h))
+			env := inHost(t, h)
+			env.Deep = true // to see the server's side
+			o := openNamed(t, connectionsName, env)
 			o.sample()
 			st := connect(t, h, addr, lab.ClientOptions{Count: n, Concurrency: 4, Requests: c.requests, CloseFirst: c.clientFirst})
 			if st.Conns != n || st.ErrorCount() != 0 {
@@ -226,7 +228,9 @@ func TestFailures(t *testing.T) {
 	t.Run("reset", func(t *testing.T) {
 		h := newHost(t)
 		addr := listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true})
-		o := openNamed(t, connectionsName, inHost(t, h))
+		env := inHost(t, h)
+		env.Deep = true
+		o := openNamed(t, connectionsName, env)
 		for range 31 {
 			fd := dialOnce(t, h, 7, 0)
 			if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {

@@ -24,7 +24,17 @@ type opened struct {
 	t   testing.TB
 	src collect.Source
 	b   *recording.Builder
-	end recording.CollectorStatus
+}
+
+// close may be called twice: by a benchmark when a turn is over, and at the end.
+func (o *opened) close() {
+	if o.src == nil {
+		return
+	}
+	if err := o.src.Close(); err != nil {
+		o.t.Errorf("close: %v", err)
+	}
+	o.src = nil
 }
 
 // openNamed opens a collector, past the probes that a run makes first.
@@ -39,12 +49,9 @@ func openNamed(t testing.TB, name string, env collect.Env) *opened {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := src.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-		})
-		return &opened{t: t, src: src, b: recording.NewBuilder()}
+		o := &opened{t: t, src: src, b: recording.NewBuilder()}
+		t.Cleanup(o.close)
+		return o
 	}
 	t.Fatalf("no collector %s", name)
 	return nil
