@@ -5,3 +5,4 @@
 package bpf
 
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type flow -type totals Connections connections.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type spent Softirq softirq.bpf.c -- -O2 -Wall -Werror

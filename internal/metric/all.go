@@ -31,7 +31,8 @@ func All() []Metric {
 		CgroupDir, CgroupPressure,
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectionSegments,
-		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds,
+		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds, SoftirqRuns, SoftirqSeconds,
+		HardirqRuns, HardirqSeconds,
 	}
 }
 

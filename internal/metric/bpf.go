@@ -44,3 +44,12 @@ var (
 	BPFRuns    = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt", "Runs of perfdoctor's own BPF programs.", "program")
 	BPFSeconds = counter("bpf_program_seconds_total", q.Seconds, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_time_ns", "CPU time of perfdoctor's own BPF programs, over all CPUs; it is in the time of what they interrupt.", "program")
 )
+
+// Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within another's time is not
+// counted there.
+var (
+	SoftirqRuns    = counter("softirq_runs_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs run per CPU and vector since the recording began.", "cpu", "vector")
+	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between.", "cpu", "vector")
+	HardirqRuns    = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
+	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
+)

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -20,7 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// maxFlows bounds the flows recorded, up to 40 series each. The largest are kept; one that is recorded stays.
+// maxFlows bounds the flows recorded, up to 40 series each, and again those without a process. The largest are kept; one that is
+// recorded stays.
 const maxFlows = 100
 
 func connectionsCollector(l *loader) collect.Collector {
@@ -50,6 +53,8 @@ func flowMetrics() []metric.Metric {
 // connections is the source of bpf-connections.
 type connections struct {
 	set    *set
+	proc   string // the procfs in which processes are named
+	names  map[uint32]string
 	netns  uint32 // the target's network namespace
 	kept   map[bpf.ConnectionsFlow]bool
 	totals map[bpf.ConnectionsFlow]bpf.ConnectionsTotals
@@ -62,7 +67,7 @@ func openConnections(ctx context.Context, l *loader, env collect.Env) (*connecti
 			"the target's network namespace is not known: %s", netns.Reason)
 	}
 	c := &connections{
-		netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
+		proc: env.Host.Proc, names: map[uint32]string{}, netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
 		totals: map[bpf.ConnectionsFlow]bpf.ConnectionsTotals{},
 	}
 	var err error
@@ -121,7 +126,8 @@ func (c *connections) appendLost(a *recording.Appender) error {
 	return nil
 }
 
-// choose gives the flows to record: those recorded before and the largest others.
+// choose gives the flows to record: those recorded before and the largest others. What is left, such as of a program started anew
+// for each connection, is added to one flow per endpoint without a process, so that an endpoint's sum is whole.
 func (c *connections) choose(a *recording.Appender) []bpf.ConnectionsFlow {
 	var chosen, others []bpf.ConnectionsFlow
 	for f := range c.totals {
@@ -134,13 +140,75 @@ func (c *connections) choose(a *recording.Appender) []bpf.ConnectionsFlow {
 	slices.SortFunc(others, func(x, y bpf.ConnectionsFlow) int {
 		return cmp.Compare(c.totals[y].Attempts, c.totals[x].Attempts)
 	})
-	room := max(0, maxFlows-len(chosen))
-	a.Lost(len(others)-room, "flows (destination and process) beyond the "+strconv.Itoa(maxFlows)+" recorded")
-	for _, f := range others[:min(room, len(others))] {
-		c.kept[f] = true
-		chosen = append(chosen, f)
+	for _, f := range others {
+		room := len(c.kept) < maxFlows || f.Pid == 0 && len(c.kept) < 2*maxFlows
+		switch {
+		case c.kept[f]: // made for the rest of its endpoint a moment ago
+		case room:
+			c.kept[f] = true
+			chosen = append(chosen, f)
+		default:
+			chosen = c.addToRest(a, chosen, f)
+		}
 	}
 	return chosen
+}
+
+func (c *connections) addToRest(a *recording.Appender, chosen []bpf.ConnectionsFlow, f bpf.ConnectionsFlow) []bpf.ConnectionsFlow {
+	rest := f
+	rest.Pid = 0
+	if rest == f || !c.kept[rest] && len(c.kept) >= 2*maxFlows {
+		a.Lost(1, "flows to endpoints beyond the "+strconv.Itoa(2*maxFlows)+" recorded")
+		return chosen
+	}
+	sum, more := c.totals[rest], c.totals[f]
+	addTotals(&sum, &more)
+	c.totals[rest] = sum
+	if !c.kept[rest] || !slices.Contains(chosen, rest) {
+		c.kept[rest] = true
+		chosen = append(chosen, rest)
+	}
+	return chosen
+}
+
+// addTotals adds one flow to another.
+func addTotals(to, from *bpf.ConnectionsTotals) {
+	for _, n := range []struct {
+		to   *uint64
+		from uint64
+	}{
+		{&to.Attempts, from.Attempts},
+		{&to.Established, from.Established},
+		{&to.Unavailable, from.Unavailable},
+		{&to.Refused, from.Refused},
+		{&to.TimedOut, from.TimedOut},
+		{&to.Unreachable, from.Unreachable},
+		{&to.Failed, from.Failed},
+		{&to.ConnectNs, from.ConnectNs},
+		{&to.Searches, from.Searches},
+		{&to.SearchNs, from.SearchNs},
+		{&to.ClosedLocal, from.ClosedLocal},
+		{&to.ClosedPeer, from.ClosedPeer},
+		{&to.ClosedBoth, from.ClosedBoth},
+		{&to.ClosedReset, from.ClosedReset},
+		{&to.LifeNs, from.LifeNs},
+		{&to.BytesSent, from.BytesSent},
+		{&to.BytesReceived, from.BytesReceived},
+		{&to.DataSent, from.DataSent},
+		{&to.DataReceived, from.DataReceived},
+		{&to.Turns, from.Turns},
+		{&to.SynRetransmits, from.SynRetransmits},
+		{&to.Retransmits, from.Retransmits},
+		{&to.ResetsReceived, from.ResetsReceived},
+		{&to.ResetsSent, from.ResetsSent},
+	} {
+		*n.to += n.from
+	}
+	to.SearchMaxNs = max(to.SearchMaxNs, from.SearchMaxNs)
+	for i := range to.ConnectBuckets {
+		to.ConnectBuckets[i] += from.ConnectBuckets[i]
+		to.LifeBuckets[i] += from.LifeBuckets[i]
+	}
 }
 
 // labels are those of a flow's metrics: netns, side, endpoint, pid, comm.
@@ -150,9 +218,7 @@ func (c *connections) labels(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) []
 		netns = fmt.Sprintf("net:[%d]", f.Netns)
 	}
 	if f.Pid != 0 {
-		pid = strconv.FormatUint(uint64(f.Pid), 10)
-		name, _, _ := bytes.Cut(t.Comm[:], []byte{0})
-		comm = string(name)
+		pid, comm = strconv.FormatUint(uint64(f.Pid), 10), c.name(f.Pid, t.Comm[:])
 	}
 	side := "unknown"
 	switch f.Side {
@@ -164,6 +230,19 @@ func (c *connections) labels(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) []
 		endpoint = ""
 	}
 	return []string{netns, side, endpoint, pid, comm}
+}
+
+// name is the process's own; of one that has ended, that of the thread that called connect().
+func (c *connections) name(pid uint32, comm []byte) string {
+	if name, ok := c.names[pid]; ok {
+		return name
+	}
+	if b, err := os.ReadFile(filepath.Join(c.proc, strconv.FormatUint(uint64(pid), 10), "comm")); err == nil {
+		comm = bytes.TrimRight(b, "\n")
+	}
+	name, _, _ := bytes.Cut(comm, []byte{0})
+	c.names[pid] = string(name)
+	return string(name)
 }
 
 // The sides of a connection in connections.bpf.c.

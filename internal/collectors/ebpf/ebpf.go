@@ -27,7 +27,7 @@ import (
 // Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
 func Collectors() []collect.Collector {
 	l := &loader{}
-	return []collect.Collector{connectionsCollector(l)}
+	return []collect.Collector{connectionsCollector(l), softirqCollector(l)}
 }
 
 // requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.
