@@ -60,7 +60,7 @@ type connections struct {
 	totals map[bpf.ConnectionsFlow]bpf.ConnectionsTotals
 }
 
-func openConnections(ctx context.Context, l *loader, env collect.Env) (*connections, error) {
+func openConnections(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
 	netns := env.Target.Namespaces.Net
 	if netns.Inode == 0 {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",

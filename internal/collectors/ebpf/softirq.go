@@ -44,7 +44,7 @@ var x86Vectors = [...]struct {
 // softirq is the source of bpf-softirq.
 type softirq struct{ set *set }
 
-func openSoftirq(ctx context.Context, l *loader) (*softirq, error) {
+func openSoftirq(ctx context.Context, l *loader) (collect.Source, error) {
 	unchanged := func(*cilium.CollectionSpec) error { return nil }
 	s, err := l.open(ctx, bpf.LoadSoftirq, unchanged,
 		bpf.SoftirqProgLocalTimerIn, bpf.SoftirqProgLocalTimerOut, bpf.SoftirqProgRescheduleIn, bpf.SoftirqProgRescheduleOut,
