@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
@@ -121,19 +119,7 @@ go test ./internal/checks -update`,
 }
 
 func writeCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
-	cut := rec.Cut(slices.Concat(c.Needs, c.Uses))
-	var meta, samples bytes.Buffer
-	if err := cut.WriteMeta(&meta); err != nil {
-		return err
-	}
-	if err := cut.WriteSamples(&samples); err != nil {
-		return err
-	}
-	_, err := w.Write(txtar.Format(&txtar.Archive{
-		Comment: []byte(comment + "\n"),
-		Files:   []txtar.File{{Name: "meta.json", Data: meta.Bytes()}, {Name: "samples.jsonl", Data: samples.Bytes()}},
-	}))
-	return err
+	return rec.Cut(slices.Concat(c.Needs, c.Uses)).WriteTxtar(w, comment)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -40,6 +40,10 @@ var table = []row{
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
+	{
+		pkg: "internal/jfr", may: []string{"internal/stacks"}, pure: true,
+		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
+	},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
 		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact"},
@@ -66,7 +70,11 @@ var table = []row{
 	{
 		pkg: "internal/collectors",
 		may: []string{
+<<<<<<< HEAD
 			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "bpf",
+=======
+			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
+>>>>>>> stacks
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},

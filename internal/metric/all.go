@@ -28,11 +28,12 @@ func All() []Metric {
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetListenPorts, CgroupQuota, CgroupPeriod,
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
-		CgroupDir, CgroupPressure,
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectionSegments,
 		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds, SoftirqRuns, SoftirqSeconds,
 		HardirqRuns, HardirqSeconds,
+		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
+		OffCPUProfileSamples,
 	}
 }
 

@@ -44,3 +44,12 @@ var (
 	CgroupDir           = info("cgroup_dir_info", "/proc/PID/cgroup, /proc/PID/mountinfo", "Where a level's files of a controller (cpu, memory, pids) are, for the commands that a report prints; version is 1 or 2.", "cgroup", "level", "controller", "version", "dir")
 	CgroupPressure      = counter("cgroup_pressure_stalled_seconds_total", q.Seconds, "cpu.pressure, memory.pressure, io.pressure", "PSI of the group (v2).", "cgroup", "level", "resource", "kind")
 )
+
+// Profiles of the target: each is in the recording beside the metric that says so (see docs/recording-format.md).
+var (
+	CPUProfileSamples    = gauge("cpu_profile_samples", q.Events, "profiles/cpu.pb.gz", "Samples of the profile of what the target's threads ran on the CPUs.")
+	WallProfileSamples   = gauge("wall_profile_samples", q.Events, "profiles/wall.pb.gz", "Samples of the profile of all threads in turn, whether they ran or waited.")
+	AllocProfileSamples  = gauge("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz", "Samples of the profile of the objects allocated.")
+	LockProfileSamples   = gauge("lock_profile_samples", q.Events, "profiles/lock.pb.gz", "Waits in the profile of contended locks.")
+	OffCPUProfileSamples = gauge("off_cpu_profile_samples", q.Events, "profiles/off-cpu.pb.gz", "Waits in the profile of the time threads were off the CPUs.")
+)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // maxSeries bounds the memory of one recording: a busy host has a few thousand series, and a thread or destination list that
@@ -75,6 +76,9 @@ type Appender struct {
 	none    []metric.Metric
 	lost    []Loss
 	missing []Missing
+
+	profiles []*stacks.Profile
+	raws     []rawFile
 }
 
 type row struct {
@@ -141,6 +145,7 @@ func (a *Appender) Commit() (lost []Loss, missing []Missing) {
 		f := a.b.family(m)
 		f.marks = append(f.marks, a.at)
 	}
+	a.commitProfiles()
 	for _, r := range a.rows {
 		a.Lost(1-a.b.put(r, a.at), lostNumbers)
 	}

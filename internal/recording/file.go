@@ -19,6 +19,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // The names inside a recording: files that open with ordinary tools.
@@ -107,7 +108,11 @@ func Read(fsys fs.FS) (*Recording, error) {
 	if err := readSamples(b, io.LimitReader(f, maxSamples+1)); err != nil {
 		return nil, err
 	}
-	return b.Done(meta), nil
+	rec := b.Done(meta)
+	if err := rec.readProfiles(fsys); err != nil {
+		return nil, err
+	}
+	return rec, nil
 }
 
 // openRegular opens one of the files. Its kind is looked at before: opening a pipe in a directory would wait for a writer.
@@ -308,6 +313,11 @@ func (r *Recording) saveDir(tmp string) error {
 		return err
 	}
 	return r.writeAll(func(name string, write func(io.Writer) error) error {
+		if dir := filepath.Join(tmp, filepath.Dir(name)); dir != tmp {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return err
+			}
+		}
 		f, err := os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
@@ -333,6 +343,14 @@ func (r *Recording) saveZip(tmp string) error {
 }
 
 func (r *Recording) writeAll(create func(string, func(io.Writer) error) error) error {
+	if err := r.writeMeasured(create); err != nil {
+		return err
+	}
+	return r.writeProfiles(create)
+}
+
+// writeMeasured writes what every recording has.
+func (r *Recording) writeMeasured(create func(string, func(io.Writer) error) error) error {
 	if err := create(metaFile, r.WriteMeta); err != nil {
 		return err
 	}
@@ -415,9 +433,9 @@ func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) er
 	return err
 }
 
-// Cut gives the recording with only these metrics, and of what is said about the collection only what concerns them.
+// Cut gives the recording with only these metrics, the profiles among them, and of what is said about the collection only what concerns them.
 func (r *Recording) Cut(ms []metric.Metric) *Recording {
-	out := &Recording{Meta: r.Meta, series: map[string]*family{}}
+	out := &Recording{Meta: r.Meta, series: map[string]*family{}, profiles: map[stacks.Event]*stacks.Profile{}}
 	out.Meta.Collectors, out.Meta.Unsupported = nil, nil
 	wanted := func(name string) bool {
 		return slices.ContainsFunc(ms, func(m metric.Metric) bool { return m.Describe().Name == name })
@@ -425,6 +443,11 @@ func (r *Recording) Cut(ms []metric.Metric) *Recording {
 	for name, f := range r.series {
 		if wanted(name) {
 			out.series[name] = f
+		}
+	}
+	for e, p := range r.profiles {
+		if wanted(profileMetric(e).Describe().Name) {
+			out.profiles[e] = p
 		}
 	}
 	for _, c := range r.Meta.Collectors {

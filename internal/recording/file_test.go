@@ -17,9 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // sample builds a recording with everything that is awkward to store: hostile labels, a metric with nothing, extreme numbers.
@@ -40,6 +40,11 @@ func sample(t testing.TB) *Recording {
 		a.None(metric.ListenerQueue, metric.ProcessSockets)
 		a.Lost(7, "things")
 		a.Missing(metric.Governor, StatusUnsupported, "no \xff driver", "")
+		if i == 1 {
+			a.Profile(awkwardProfile())
+			a.Profile(&stacks.Profile{Event: stacks.OffCPU, Engine: "x"})
+			a.File("jvm.jfr", []byte("FLR\x00"))
+		}
 		lost, missing := a.Commit()
 		if len(lost) != 1 || len(missing) != 1 {
 			t.Fatalf("lost %v, missing %v", lost, missing)
@@ -65,11 +70,28 @@ func text(t testing.TB, r *Recording) string {
 	return b.String()
 }
 
+// awkwardProfile is one in no canonical order, with names that are hard to store.
+func awkwardProfile() *stacks.Profile {
+	return &stacks.Profile{
+		Event: stacks.CPU, Engine: "async-profiler", Interval: 10_000_000, Duration: 10 * time.Second, Lost: 3,
+		Frames:  []stacks.Frame{{Name: "z;\n-- x --\n\x1b", Kind: stacks.Native, Module: "lib!c"}, {Name: "a.B.c", Line: 7, Kind: stacks.Inlined}},
+		Threads: []stacks.Thread{{ID: 9, Name: "unused"}, {ID: 7, Name: "http|1"}},
+		Samples: []stacks.Sample{
+			{Stack: []int{0, 1}, Thread: 1, Class: "byte[]", State: stacks.Sleeping, At: time.Second, Count: 2, Value: 20},
+			{Stack: []int{1}, Thread: -1, Count: 1, Value: 10},
+			{Stack: []int{0, 1}, Thread: 1, Class: "byte[]", State: stacks.Sleeping, At: time.Second, Count: 1, Value: 10},
+		},
+	}
+}
+
 // sameAs compares all but the index and the marks, which only building uses and a file keeps as "recorded".
 func sameAs(t *testing.T, want, got *Recording) {
 	t.Helper()
 	if diff := cmp.Diff(want.Meta, got.Meta); diff != "" {
 		t.Errorf("meta: -live +read:\n%s", diff)
+	}
+	if diff := cmp.Diff(want.profiles, got.profiles); diff != "" {
+		t.Errorf("profiles: -live +read:\n%s", diff)
 	}
 	if len(want.series) != len(got.series) {
 		t.Errorf("%d metrics live, %d read", len(want.series), len(got.series))
@@ -127,12 +149,11 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func saveTxtar(r *Recording, path string) error {
-	var meta, samples bytes.Buffer
-	if err := errors.Join(r.WriteMeta(&meta), r.WriteSamples(&samples)); err != nil {
+	var b bytes.Buffer
+	if err := r.WriteTxtar(&b, "made by a test"); err != nil {
 		return err
 	}
-	ar := &txtar.Archive{Files: []txtar.File{{Name: metaFile, Data: meta.Bytes()}, {Name: samplesFile, Data: samples.Bytes()}}}
-	return os.WriteFile(path, txtar.Format(ar), 0o600)
+	return os.WriteFile(path, b.Bytes(), 0o600)
 }
 
 func TestSavedHoldsNoSecret(t *testing.T) {

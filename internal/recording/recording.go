@@ -1,15 +1,17 @@
 // Package recording holds what was measured: raw counters over time, facts, and what could not be measured and why.
 //
 // A recording is the only input of the checks, so a diagnosis made on a production host can be repeated elsewhere. It stores raw
-// counters, never rates, and opens with ordinary tools: meta.json and samples.jsonl in a directory, a zip or a txtar.
+// counters, never rates, and opens with ordinary tools: meta.json, samples.jsonl and profiles in a directory, a zip or a txtar.
 package recording
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // SchemaVersion is the version of the file format. It rises when an older perfdoctor could misread a newer file.
@@ -203,8 +205,10 @@ func (s GaugeSeries) Mean() float64 {
 
 // Recording is a whole recording in memory. It is not changed once built, and safe for concurrent reading.
 type Recording struct {
-	Meta   Meta
-	series map[string]*family
+	Meta     Meta
+	series   map[string]*family
+	profiles map[stacks.Event]*stacks.Profile
+	raws     []rawFile // written by Save, and not read back
 }
 
 // family is all series of one metric. A metric that was measured and had nothing to show has a family without series.
@@ -283,7 +287,7 @@ func (r *Recording) Why(m metric.Metric) (reason, remedy string) {
 	return "the recording has no " + name, ""
 }
 
-// Losses gives what the collectors of these metrics lost: late samples and data past their bounds.
+// Losses gives what the collectors of these metrics lost: late samples, data past their bounds, and samples of profiles.
 func (r *Recording) Losses(ms []metric.Metric) []string {
 	var out []string
 	for _, c := range r.Meta.Collectors {
@@ -291,6 +295,11 @@ func (r *Recording) Losses(ms []metric.Metric) []string {
 			continue
 		}
 		out = append(out, c.losses()...)
+	}
+	for _, e := range stacks.Events() {
+		if p := r.profiles[e]; p != nil && p.Lost > 0 && slices.Contains(ms, metric.Metric(profileMetric(e))) {
+			out = append(out, fmt.Sprintf("%s: %d samples of the %s profile", p.Engine, p.Lost, e))
+		}
 	}
 	return out
 }

@@ -83,3 +83,6 @@ type Profile struct {
 	Threads  []Thread      // each at most once
 	Samples  []Sample
 }
+
+// Events lists all events, in the order in which reports show them.
+func Events() []Event { return []Event{CPU, Wall, OffCPU, Lock, Alloc} }

@@ -1,0 +1,210 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// Profiles are files of their own, so that they open in the tools people have: pprof for a recording, folded text for a test case.
+const (
+	profileDir = "profiles/"
+	pprofEnd   = ".pb.gz"
+	textEnd    = ".txt"
+)
+
+// Bounds on what stands below profiles/. A profile in text is at most some ten times its pprof form, which has a bound
+// of its own; 10 s of a JVM with 64 busy threads are a raw file of 4 MiB.
+const (
+	maxProfile = 64 << 20
+	maxRaw     = 32 << 20
+	maxRaws    = 4
+)
+
+// profileMetric gives the metric that says a profile of the event is there.
+func profileMetric(e stacks.Event) *metric.Gauge {
+	return map[stacks.Event]*metric.Gauge{
+		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples, stacks.Alloc: metric.AllocProfileSamples,
+		stacks.Lock: metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+	}[e]
+}
+
+// A rawFile is a file that a profiler wrote, kept as it is.
+type rawFile struct {
+	name    string
+	content []byte
+}
+
+// Profile appends what was sampled of one event over the window, and the number of its samples as that event's metric
+// ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event: that of a second profiler is counted as
+// lost. Like [Appender.Counter] it panics when the profile is not valid.
+func (a *Appender) Profile(p *stacks.Profile) {
+	own, err := stacks.Merge(p) // the canonical form, which is what reading it back gives
+	if err != nil {
+		panic(fmt.Sprintf("recording: %v", err))
+	}
+	a.profiles = append(a.profiles, own)
+}
+
+// rawName is what a raw file may be called: nothing that leads out of its directory.
+var rawName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,60}$`)
+
+// File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it, and reading a
+// recording does not load it. One that is too large is left out and counted as lost. The caller must know that
+// it holds no secrets. A name that is no plain file name, or a profile's, is a collector's bug and panics.
+func (a *Appender) File(name string, content []byte) {
+	if !rawName.MatchString(name) || strings.HasSuffix(name, pprofEnd) || strings.HasSuffix(name, textEnd) {
+		panic(fmt.Sprintf("recording: %q is no name for a raw file", name))
+	}
+	if len(content) > maxRaw {
+		a.Lost(len(content), fmt.Sprintf("bytes of %s, which is larger than a raw file may be (%d MiB)", name, maxRaw>>20))
+		return
+	}
+	a.raws = append(a.raws, rawFile{name, slices.Clone(content)})
+}
+
+// commitProfiles is the part of [Appender.Commit] about profiles and raw files.
+func (a *Appender) commitProfiles() {
+	for _, p := range a.profiles {
+		total := p.Total()
+		if first := a.b.rec.profiles[p.Event]; first != nil {
+			a.Lost(int(max(total.Count, 1)), fmt.Sprintf("samples of %s by %q: the recording has those by %q", p.Event, p.Engine, first.Engine))
+			continue
+		}
+		if a.b.rec.profiles == nil {
+			a.b.rec.profiles = map[stacks.Event]*stacks.Profile{}
+		}
+		a.b.rec.profiles[p.Event] = p
+		a.rows = append(a.rows, row{metric: profileMetric(p.Event), value: float64(total.Count)})
+	}
+	for _, f := range a.raws {
+		same := slices.ContainsFunc(a.b.rec.raws, func(x rawFile) bool { return x.name == f.name })
+		if same || len(a.b.rec.raws) >= maxRaws {
+			a.Lost(len(f.content), fmt.Sprintf("bytes of a second %s, or of a raw file too many", f.name))
+			continue
+		}
+		a.b.rec.raws = append(a.b.rec.raws, f)
+	}
+}
+
+// Profile gives what was sampled of an event, as the profiler gave it ([stacks.Profile.Clean] prepares it for ranking). It is
+// not to be changed. ok is false when there is none; a check that needs one lists the event's metric in its Needs.
+func (r *Recording) Profile(e stacks.Event) (p *stacks.Profile, ok bool) {
+	p, ok = r.profiles[e]
+	return p, ok
+}
+
+// writeProfiles is the part of Save about profiles and raw files.
+func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) error) error {
+	for _, e := range stacks.Events() {
+		if p := r.profiles[e]; p != nil {
+			if err := create(profileDir+string(e)+pprofEnd, p.WritePprof); err != nil {
+				return err
+			}
+		}
+	}
+	for _, f := range r.raws {
+		err := create(profileDir+f.name, func(w io.Writer) error {
+			_, err := w.Write(f.content)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Recording) readProfiles(fsys fs.FS) error {
+	for _, e := range stacks.Events() {
+		p, err := readProfile(fsys, e)
+		if err != nil {
+			return err
+		}
+		m := profileMetric(e)
+		if p != nil {
+			if r.profiles == nil {
+				r.profiles = map[stacks.Event]*stacks.Profile{}
+			}
+			r.profiles[e] = p
+		} else if len(r.Gauge(m)) > 0 {
+			return fmt.Errorf("%w: %s has %s, but there is no %s%s%s", ErrFormat, samplesFile, m.Describe().Name, profileDir, e, pprofEnd)
+		}
+	}
+	return nil
+}
+
+// readProfile reads the profile of an event in either form; nil when there is none.
+func readProfile(fsys fs.FS, e stacks.Event) (*stacks.Profile, error) {
+	binary, text := profileDir+string(e)+pprofEnd, profileDir+string(e)+textEnd
+	_, noBinary := fs.Stat(fsys, binary)
+	_, noText := fs.Stat(fsys, text)
+	name, parse := binary, stacks.ParsePprof
+	switch {
+	case errors.Is(noBinary, fs.ErrNotExist) && errors.Is(noText, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(noBinary, fs.ErrNotExist):
+		name, parse = text, parseText
+	case noText == nil:
+		return nil, fmt.Errorf("%w: there are both %s and %s", ErrFormat, binary, text)
+	}
+	f, err := openRegular(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p, err := parse(io.LimitReader(f, maxProfile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %s", ErrFormat, name, brief(err))
+	}
+	if p.Event != e {
+		return nil, fmt.Errorf("%w: %s is a profile of %s", ErrFormat, name, p.Event)
+	}
+	return p, nil
+}
+
+func parseText(r io.Reader) (*stacks.Profile, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxProfile {
+		return nil, fmt.Errorf("larger than %d bytes", maxProfile)
+	}
+	return stacks.ParseText(text)
+}
+
+// WriteTxtar writes the recording as a txtar file, in which people read and edit it: profiles are text there, and
+// raw files are left out. The comment stands above.
+func (r *Recording) WriteTxtar(w io.Writer, comment string) error {
+	ar := &txtar.Archive{Comment: []byte(comment + "\n")}
+	add := func(name string, write func(io.Writer) error) error {
+		var b strings.Builder
+		if err := write(&b); err != nil {
+			return err
+		}
+		ar.Files = append(ar.Files, txtar.File{Name: name, Data: []byte(b.String())})
+		return nil
+	}
+	if err := r.writeMeasured(add); err != nil {
+		return err
+	}
+	for _, e := range stacks.Events() {
+		if p := r.profiles[e]; p != nil {
+			if err := add(profileDir+string(e)+textEnd, p.WriteText); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := w.Write(txtar.Format(ar))
+	return err
+}

@@ -1,0 +1,295 @@
+package stacks
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds on a profile, so that neither a busy host nor a hostile file costs more memory than they say. A second of
+// 64 CPUs at 10 ms is 6,400 samples, of which most are equal; a wall-clock window of 1,000 idle threads is 10,000.
+const (
+	maxSamples = 100_000
+	maxName    = 4096 // bytes: the longest C++ names say nothing more beyond
+)
+
+// A Builder makes a Profile of samples that come in any order: equal frames, threads and samples become one.
+type Builder struct {
+	event   Event
+	frames  table[Frame]
+	threads table[Thread]
+	stacks  [][]int
+	byStack map[string]int
+	samples []Sample
+	total   Weight
+	byKey   map[sampleKey]int
+	lost    int64
+	key     []byte // reused
+}
+
+// sampleKey is what makes two samples equal.
+type sampleKey struct {
+	stack, thread int
+	class         string
+	state         State
+	at            int64
+}
+
+// A table numbers distinct values in the order in which they come.
+type table[T comparable] struct {
+	list  []T
+	index map[T]int
+}
+
+func (t *table[T]) add(v T) int {
+	if i, ok := t.index[v]; ok {
+		return i
+	}
+	if t.index == nil {
+		t.index = map[T]int{}
+	}
+	t.index[v] = len(t.list)
+	t.list = append(t.list, v)
+	return len(t.list) - 1
+}
+
+// NewBuilder starts a profile of an event.
+func NewBuilder(event Event) *Builder {
+	return &Builder{event: event, byStack: map[string]int{}, byKey: map[sampleKey]int{}}
+}
+
+// Frame gives the index of a frame for [Sample].Stack. Its names are brought to what a profile may hold: valid UTF-8
+// of at most 4 KiB, and "[unknown]" for none.
+func (b *Builder) Frame(f Frame) int {
+	f.Name, f.Module, f.Line = clean(f.Name), clean(f.Module), max(f.Line, 0)
+	if f.Name == "" {
+		f.Name = "[unknown]"
+	}
+	return b.frames.add(f)
+}
+
+// Thread gives the index of a thread for [Sample].Thread: -1 when neither name nor id is known.
+func (b *Builder) Thread(t Thread) int {
+	t.Name, t.ID = clean(t.Name), max(t.ID, 0)
+	if t == (Thread{}) {
+		return -1
+	}
+	return b.threads.add(t)
+}
+
+// Add counts a sample. Its stack, which is copied, and its thread are of [Builder.Frame] and [Builder.Thread]. When the
+// profile is full, or its sums would overflow, the sample is counted as lost.
+func (b *Builder) Add(s Sample) {
+	s.Class = clean(s.Class)
+	stack := b.stack(s.Stack)
+	key := sampleKey{stack, s.Thread, s.Class, s.State, int64(s.At)}
+	i, ok := b.byKey[key]
+	if stack < 0 || !ok && len(b.samples) >= maxSamples || !b.total.fits(s) {
+		b.lost += s.Count
+		return
+	}
+	b.total.add(s)
+	if !ok {
+		s.Stack = b.stacks[stack]
+		b.byKey[key] = len(b.samples)
+		b.samples = append(b.samples, s)
+		return
+	}
+	b.samples[i].Count += s.Count
+	b.samples[i].Value += s.Value
+}
+
+// stack gives the number of an equal stack, -1 for a new one when the profile is full.
+func (b *Builder) stack(stack []int) int {
+	b.key = b.key[:0]
+	for _, f := range stack {
+		b.key = binary.AppendUvarint(b.key, uint64(f))
+	}
+	if i, ok := b.byStack[string(b.key)]; ok {
+		return i
+	}
+	if len(b.samples) >= maxSamples {
+		return -1
+	}
+	b.byStack[string(b.key)] = len(b.stacks)
+	b.stacks = append(b.stacks, slices.Clone(stack))
+	return len(b.stacks) - 1
+}
+
+// Profile gives what was added in the canonical order: frames by name, threads by name and id, samples by thread, time, state,
+// class and stack, and no frame or thread without a sample. Equal data gives equal profiles, whatever way it took. The
+// builder must not be used afterwards. Lost is what [Builder.Add] lost; the caller adds its own, and the rest of the fields.
+func (b *Builder) Profile() *Profile {
+	usedFrames, usedThreads := make([]bool, len(b.frames.list)), make([]bool, len(b.threads.list))
+	for _, s := range b.samples {
+		for _, f := range s.Stack {
+			usedFrames[f] = true
+		}
+		if s.Thread >= 0 {
+			usedThreads[s.Thread] = true
+		}
+	}
+	frames, newFrame := sorted(b.frames.list, usedFrames, compareFrames)
+	threads, newThread := sorted(b.threads.list, usedThreads, compareThreads)
+	for _, stack := range b.stacks { // shared by samples: renumbered once each
+		for i, f := range stack {
+			stack[i] = newFrame[f]
+		}
+	}
+	for i := range b.samples {
+		if t := &b.samples[i].Thread; *t >= 0 {
+			*t = newThread[*t]
+		}
+	}
+	slices.SortFunc(b.samples, compareSamples)
+	return &Profile{Event: b.event, Lost: b.lost, Frames: frames, Threads: threads, Samples: b.samples}
+}
+
+// sorted gives the used values in order, and the new index of each.
+func sorted[T any](list []T, used []bool, compare func(T, T) int) (out []T, index []int) {
+	var order []int
+	for i := range list {
+		if used[i] {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(x, y int) int { return compare(list[x], list[y]) })
+	index = make([]int, len(list))
+	for i, old := range order {
+		index[old] = i
+		out = append(out, list[old])
+	}
+	return out, index
+}
+
+func compareFrames(x, y Frame) int {
+	return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Module, y.Module),
+		cmp.Compare(x.Line, y.Line), cmp.Compare(x.Kind, y.Kind))
+}
+
+func compareThreads(x, y Thread) int {
+	return cmp.Or(strings.Compare(x.Name, y.Name), cmp.Compare(x.ID, y.ID))
+}
+
+func compareSamples(x, y Sample) int {
+	return cmp.Or(cmp.Compare(x.Thread, y.Thread), cmp.Compare(x.At, y.At), cmp.Compare(x.State, y.State),
+		strings.Compare(x.Class, y.Class), slices.Compare(x.Stack, y.Stack))
+}
+
+func clean(name string) string {
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName-len("…")], "") + "…"
+	}
+	return name
+}
+
+// Merge adds profiles of one event up, in the canonical order that [Builder.Profile] describes. Of one profile it gives its
+// canonical form. The duration is the longest, so profiles of one window give that window; engine and interval are those of the
+// first, and an error says when another has others: their values could not be compared.
+func Merge(profiles ...*Profile) (*Profile, error) {
+	if len(profiles) == 0 {
+		return nil, fmt.Errorf("merge profiles: there is none")
+	}
+	first := profiles[0]
+	b := NewBuilder(first.Event)
+	out := Profile{Engine: strings.TrimSpace(clean(first.Engine)), Interval: first.Interval}
+	for _, p := range profiles {
+		if err := p.Validate(); err != nil {
+			return nil, err
+		}
+		if p.Event != first.Event || p.Engine != first.Engine || p.Interval != first.Interval {
+			return nil, fmt.Errorf("merge profiles: %s by %q every %d and %s by %q every %d are not of one kind",
+				first.Event, first.Engine, first.Interval, p.Event, p.Engine, p.Interval)
+		}
+		out.Duration = max(out.Duration, p.Duration)
+		if out.Lost > math.MaxInt64-p.Lost {
+			return nil, fmt.Errorf("merge profiles: the lost samples overflow")
+		}
+		out.Lost += p.Lost
+		b.addAll(p)
+	}
+	sum := b.Profile()
+	sum.Engine, sum.Interval, sum.Duration = out.Engine, out.Interval, out.Duration
+	sum.Lost += out.Lost
+	return sum, nil
+}
+
+func (b *Builder) addAll(p *Profile) {
+	frames, threads := make([]int, len(p.Frames)), make([]int, len(p.Threads))
+	for i, f := range p.Frames {
+		frames[i] = b.Frame(f)
+	}
+	for i, t := range p.Threads {
+		threads[i] = b.Thread(t)
+	}
+	var stack []int
+	for _, s := range p.Samples {
+		stack = stack[:0]
+		for _, f := range s.Stack {
+			stack = append(stack, frames[f])
+		}
+		s.Stack = stack
+		if s.Thread >= 0 {
+			s.Thread = threads[s.Thread]
+		}
+		b.Add(s)
+	}
+}
+
+// Validate tells what is wrong with a profile that somebody else made: an unknown event, kind or state, an index that
+// leads nowhere, a negative number, a name that is missing or not UTF-8, or sums that overflow.
+func (p *Profile) Validate() error {
+	if !slices.Contains(Events(), p.Event) {
+		return fmt.Errorf("profile: there is no event %.40q", p.Event)
+	}
+	if p.Interval < 0 || p.Duration < 0 || p.Lost < 0 {
+		return fmt.Errorf("profile of %s: interval %d, duration %d or lost samples %d are negative", p.Event, p.Interval, p.Duration, p.Lost)
+	}
+	if len(p.Samples) > maxSamples {
+		return fmt.Errorf("profile of %s: %d samples are more than %d", p.Event, len(p.Samples), maxSamples)
+	}
+	if !valid(p.Engine) {
+		return fmt.Errorf("profile of %s: engine %.40q is too long or not UTF-8", p.Event, p.Engine)
+	}
+	for i, f := range p.Frames {
+		if f.Name == "" || !valid(f.Name) || !valid(f.Module) || f.Line < 0 || f.Kind > Kernel {
+			return fmt.Errorf("profile of %s: frame %d (%.40q) has a bad name, module, line or kind", p.Event, i, f.Name)
+		}
+	}
+	for i, t := range p.Threads {
+		if t == (Thread{}) || !valid(t.Name) || t.ID < 0 {
+			return fmt.Errorf("profile of %s: thread %d (%.40q) has a bad name or id", p.Event, i, t.Name)
+		}
+	}
+	return p.validateSamples()
+}
+
+func (p *Profile) validateSamples() error {
+	var sum Weight
+	for i, s := range p.Samples {
+		switch {
+		case s.Count < 0 || s.Value < 0 || s.At < 0:
+			return fmt.Errorf("profile of %s: sample %d has a negative count, value or time", p.Event, i)
+		case s.Thread < -1 || s.Thread >= len(p.Threads):
+			return fmt.Errorf("profile of %s: sample %d is of thread %d of %d", p.Event, i, s.Thread, len(p.Threads))
+		case s.State > Sleeping || !valid(s.Class):
+			return fmt.Errorf("profile of %s: sample %d has a bad state or class", p.Event, i)
+		case !sum.fits(s):
+			return fmt.Errorf("profile of %s: the sum of the samples overflows", p.Event)
+		}
+		sum.add(s)
+		for _, f := range s.Stack {
+			if f < 0 || f >= len(p.Frames) {
+				return fmt.Errorf("profile of %s: sample %d has frame %d of %d", p.Event, i, f, len(p.Frames))
+			}
+		}
+	}
+	return nil
+}
+
+func valid(name string) bool { return len(name) <= maxName && utf8.ValidString(name) }

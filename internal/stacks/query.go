@@ -1,0 +1,208 @@
+package stacks
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A Weight is a sum over samples.
+type Weight struct {
+	Count int64 // samples or events
+	Value int64 // nanoseconds or bytes
+}
+
+func (w *Weight) add(s Sample) {
+	w.Count += s.Count
+	w.Value += s.Value
+}
+
+func (w *Weight) fits(s Sample) bool {
+	return s.Count <= math.MaxInt64-w.Count && s.Value <= math.MaxInt64-w.Value
+}
+
+// A Set is frames of one profile, by their index in Profile.Frames.
+type Set []bool
+
+// Set gives the frames that match.
+func (p *Profile) Set(match func(Frame) bool) Set {
+	set := make(Set, len(p.Frames))
+	for i, f := range p.Frames {
+		set[i] = match(f)
+	}
+	return set
+}
+
+// Innermost gives the position in the sample's stack of the innermost frame of the set, -1 if there is none.
+func (s Sample) Innermost(set Set) int {
+	return slices.IndexFunc(s.Stack, func(f int) bool { return set[f] })
+}
+
+// Outermost gives the position in the sample's stack of the outermost frame of the set, -1 if there is none.
+func (s Sample) Outermost(set Set) int {
+	for i := len(s.Stack) - 1; i >= 0; i-- {
+		if set[s.Stack[i]] {
+			return i
+		}
+	}
+	return -1
+}
+
+// Total gives the sum over all samples.
+func (p *Profile) Total() Weight {
+	var w Weight
+	for _, s := range p.Samples {
+		w.add(s)
+	}
+	return w
+}
+
+// Inclusive gives the sum over the samples that have a frame of the set anywhere: the time in these calls and all they call.
+func (p *Profile) Inclusive(set Set) Weight { return p.Containing(set).Total() }
+
+// Self gives the sum over the samples whose innermost frame is in the set: the time in these calls alone.
+func (p *Profile) Self(set Set) Weight {
+	return p.Filter(func(s Sample) bool { return len(s.Stack) > 0 && set[s.Stack[0]] }).Total()
+}
+
+// Filter gives the profile with the samples to be kept. Frames and threads are shared, so sets stay good for it.
+func (p *Profile) Filter(keep func(Sample) bool) *Profile {
+	out := *p
+	out.Samples = nil
+	for _, s := range p.Samples {
+		if keep(s) {
+			out.Samples = append(out.Samples, s)
+		}
+	}
+	return &out
+}
+
+// Containing gives the samples that have a frame of the set, whole.
+func (p *Profile) Containing(set Set) *Profile {
+	return p.Filter(func(s Sample) bool { return s.Innermost(set) >= 0 })
+}
+
+// Without gives the samples that have no frame of the set.
+func (p *Profile) Without(set Set) *Profile {
+	return p.Filter(func(s Sample) bool { return s.Innermost(set) < 0 })
+}
+
+// Below gives the sub-trees of the set's frames: the samples that have one, each cut to the outermost such frame and
+// what it calls. Below(substring).Inclusive(newString) is the time of newString under substring.
+func (p *Profile) Below(set Set) *Profile {
+	out := p.Containing(set)
+	for i, s := range out.Samples {
+		out.Samples[i].Stack = s.Stack[:s.Outermost(set)+1]
+	}
+	return out
+}
+
+// A Row is what a profile says of one frame, or of what frames were grouped to.
+type Row struct {
+	Frame Frame
+	Self  Weight // as the innermost call
+	Total Weight // with all that it calls; a recursive call counts once
+}
+
+// Method takes line and kind off a frame, so that [Profile.Top] and [Profile.Callers] group by method or function.
+func Method(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module} }
+
+// Line takes the kind off a frame: the same source line may be interpreted first and compiled later.
+func Line(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module, Line: f.Line} }
+
+// Top gives a row for each frame, grouped by what by makes of it ([Method], [Line], a package or a module), in falling order
+// of their total.
+func (p *Profile) Top(by func(Frame) Frame) []Row {
+	group, rows := p.groups(by)
+	last := make([]int, len(rows)) // the sample that counted into the row last, from 1
+	for i, s := range p.Samples {
+		for depth, f := range s.Stack {
+			row := &rows[group[f]]
+			if depth == 0 {
+				row.Self.add(s)
+			}
+			if last[group[f]] != i+1 {
+				last[group[f]] = i + 1
+				row.Total.add(s)
+			}
+		}
+	}
+	return ranked(rows)
+}
+
+// Callers tells who is to blame for the frames of a set: for each sample that has one, the nearest call outside of the
+// innermost one that is in callers, such as the application's own code. A frame of both sets is its own caller. Each caller has a
+// row, grouped as in [Profile.Top], in which Self is the weight of the samples; a row with an empty Frame is of
+// samples without a caller.
+func (p *Profile) Callers(set, callers Set, by func(Frame) Frame) []Row {
+	group, rows := p.groups(by)
+	none := Row{}
+	for _, s := range p.Samples {
+		at := s.Innermost(set)
+		if at < 0 {
+			continue
+		}
+		row := &none
+		if up := (Sample{Stack: s.Stack[at:]}).Innermost(callers); up >= 0 {
+			row = &rows[group[s.Stack[at+up]]]
+		}
+		row.Self.add(s)
+		row.Total.add(s)
+	}
+	return ranked(append(rows, none))
+}
+
+// groups gives the group of each frame, and an empty row for each group.
+func (p *Profile) groups(by func(Frame) Frame) (group []int, rows []Row) {
+	var t table[Frame]
+	for _, f := range p.Frames {
+		group = append(group, t.add(by(f)))
+	}
+	for _, f := range t.list {
+		rows = append(rows, Row{Frame: f})
+	}
+	return group, rows
+}
+
+// ranked sorts by total, then self, then name, and drops rows without samples.
+func ranked(rows []Row) []Row {
+	rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Total == Weight{} })
+	slices.SortFunc(rows, func(x, y Row) int {
+		return cmp.Or(compareWeights(y.Total, x.Total), compareWeights(y.Self, x.Self), compareFrames(x.Frame, y.Frame))
+	})
+	return rows
+}
+
+func compareWeights(x, y Weight) int {
+	return cmp.Or(cmp.Compare(x.Value, y.Value), cmp.Compare(x.Count, y.Count))
+}
+
+// A Share is the weight of the samples with one key.
+type Share[K comparable] struct {
+	Key K
+	Weight
+}
+
+// Group sums samples by any key of theirs, such as class, state, time or thread, in falling order of their value, and for
+// equal values in the order of the samples.
+func Group[K comparable](p *Profile, key func(Sample) K) []Share[K] {
+	var t table[K]
+	var out []Share[K]
+	for _, s := range p.Samples {
+		i := t.add(key(s))
+		if i == len(out) {
+			out = append(out, Share[K]{Key: t.list[i]})
+		}
+		out[i].add(s)
+	}
+	slices.SortStableFunc(out, func(x, y Share[K]) int { return compareWeights(y.Weight, x.Weight) })
+	return out
+}
+
+// ThreadOf gives the thread of a sample, and none's zero Thread if it is unknown.
+func (p *Profile) ThreadOf(s Sample) Thread {
+	if s.Thread < 0 {
+		return Thread{}
+	}
+	return p.Threads[s.Thread]
+}
