@@ -77,11 +77,20 @@ type Check struct {
 	Stage    Stage           //
 	Doc      string          // the manual; its first line is the title
 	URL      string          // the primary source of the rule
+	Only     *Scope          // what the target must be for the check to apply; nil for all targets
 	Needs    []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
 	Uses     []metric.Metric // read when recorded; their absence must only lower the confidence
 	Params   []*Param        // every threshold
 	Explains []*Check        // checks whose findings are consequences of this one's
+	Before   string          // code that has the fault, where a few lines show it
+	After    string          // the same without the fault
 	Run      func(*Pass) error
+}
+
+// A Scope is a kind of target that some checks are about, such as Java virtual machines.
+type Scope struct {
+	Fact *metric.Info // recorded without a series, the target is not of that kind
+	Name string       // "JVM": there is no ... among the target's processes
 }
 
 // Title gives the first line of the manual.
@@ -122,6 +131,8 @@ type Remedy struct {
 	Command string `json:"command,omitempty"` // the command or setting, where there is one
 	Risk    string `json:"risk"`              // what it may break or cost
 	Effect  string `json:"effect"`            // which number it moves, and to what
+	Before  string `json:"before,omitempty"`  // code that has the fault, where a few lines show it
+	After   string `json:"after,omitempty"`   // the same without the fault
 }
 
 // A Finding is one thing that is wrong.
@@ -138,6 +149,14 @@ type Finding struct {
 	Disproof   string           `json:"disproof"`           // what to look at that would show the finding wrong
 	Doubts     []string         `json:"doubts,omitempty"`   // why the confidence is not high
 	Notes      []string         `json:"notes,omitempty"`    // further facts, such as the offenders' list
+
+	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about, where one can
+	// be given. 0 stands behind every share.
+	Weight float64 `json:"-"`
+
+	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code looks
+	// different once they are mended. Set by Run for the runtime's and the code's stage.
+	MendFirst []string `json:"mend_first,omitempty"`
 
 	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
 	ExplainedBy string `json:"explained_by,omitempty"`

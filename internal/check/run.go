@@ -15,11 +15,12 @@ import (
 // State is the outcome of a check.
 type State string
 
-// The three outcomes.
+// The outcomes. One that does not apply is no gap: it is about a kind of target that this is not.
 const (
-	Found      State = "findings"
-	Fine       State = "fine"
-	Unassessed State = "not assessed"
+	Found        State = "findings"
+	Fine         State = "fine"
+	Unassessed   State = "not assessed"
+	Inapplicable State = "does not apply"
 )
 
 // An Outcome is what became of one check.
@@ -28,7 +29,7 @@ type Outcome struct {
 	Stage  Stage            `json:"stage"`
 	State  State            `json:"state"`
 	Read   []quantity.Value `json:"read,omitempty"`   // what was looked at
-	Reason string           `json:"reason,omitempty"` // why not assessed
+	Reason string           `json:"reason,omitempty"` // why not assessed, or why it does not apply
 	Remedy string           `json:"remedy,omitempty"` // what would make it assessable
 }
 
@@ -71,12 +72,17 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 	lowerConfidence(rec, checks, res.Findings)
 	explain(checks, res.Findings)
 	slices.SortStableFunc(res.Findings, compare)
+	mendFirst(res.Findings)
 	return res
 }
 
 func runOne(p *Pass) (o Outcome) {
 	c := p.check
 	o = Outcome{Check: c.Name, Stage: c.Stage}
+	if s := c.Only; s != nil && p.Recorded(s.Fact) && len(p.Info(s.Fact)) == 0 {
+		o.State, o.Reason = Inapplicable, "there is no "+s.Name+" among the target's processes"
+		return o
+	}
 	for _, m := range c.Needs {
 		if !p.Recorded(m) {
 			o.State = Unassessed
@@ -153,6 +159,21 @@ func explains(checks []*Check, cause, effect *Finding) bool {
 		reaches(byName(checks, cause.Check), effect.Check, map[string]bool{})
 }
 
+// mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program that waits
+// for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
+func mendFirst(findings []Finding) {
+	for i := range findings {
+		late := &findings[i]
+		for j := range findings {
+			early := &findings[j]
+			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning && early.ExplainedBy == "" &&
+				early.ID() != late.ExplainedBy && related(early.Subject, late.Subject) {
+				late.MendFirst = append(late.MendFirst, early.ID())
+			}
+		}
+	}
+}
+
 // better keeps the explanation of the earliest stage, and the first among equals.
 func better(cause, effect *Finding, findings []Finding) bool {
 	for i := range findings {
@@ -207,6 +228,7 @@ func compare(a, b Finding) int {
 		cmp.Compare(rank(a), rank(b)),
 		cmp.Compare(a.Stage, b.Stage),
 		cmp.Compare(b.Confidence, a.Confidence),
+		cmp.Compare(b.Weight, a.Weight),
 		strings.Compare(a.Check, b.Check),
 		strings.Compare(a.Subject.String(), b.Subject.String()),
 	)

@@ -140,6 +140,9 @@ func describe(res *check.Result) string {
 		for _, r := range f.Remedies {
 			fmt.Fprintf(&b, "  cure: %s\n    command: %s\n    risk: %s\n    effect: %s\n", r.Action, r.Command, r.Risk, r.Effect)
 		}
+		for _, id := range f.MendFirst {
+			fmt.Fprintf(&b, "  mend first: %s\n", id)
+		}
 		for _, p := range f.Placebos {
 			fmt.Fprintf(&b, "  does not help: %s\n", p)
 		}

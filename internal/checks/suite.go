@@ -3,13 +3,14 @@ package checks
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
 // Suite lists every check, in the order of the cure.
 func Suite() []*check.Check {
-	return slices.Concat(pathChecks(), connectionChecks(), kernelChecks(), limitChecks())
+	return slices.Concat(pathChecks(), connectionChecks(), kernelChecks(), limitChecks(), runtimeChecks(), codeChecks())
 }
 
 func pathChecks() []*check.Check {
@@ -66,4 +67,33 @@ func limitChecks() []*check.Check {
 		ipcLow,
 		falseSharing,
 	}
+}
+
+func runtimeChecks() []*check.Check {
+	return signatureChecks(check.Runtime)
+}
+
+// codeChecks are of what the program itself does: the table of signatures.
+func codeChecks() []*check.Check {
+	return signatureChecks(check.Code)
+}
+
+// fromTable makes the checks of the built-in table once: a check and its parameters are known by their addresses.
+var fromTable = sync.OnceValue(func() []*check.Check {
+	var out []*check.Check
+	for _, s := range builtIn() {
+		out = append(out, s.check(builtIn()))
+	}
+	linkSignatures(builtIn(), out)
+	return out
+})
+
+// signatureChecks gives the checks of the table in one stage, in the table's order.
+func signatureChecks(stage check.Stage) (out []*check.Check) {
+	for _, c := range fromTable() {
+		if c.Stage == stage {
+			out = append(out, c)
+		}
+	}
+	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func (a *app) checksExplainCommand() *cobra.Command {
 		Args:              oneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := findCheck(args[0])
+			c, err := findCheck(checks.Suite(), args[0])
 			if err != nil {
 				return err
 			}
@@ -62,6 +63,11 @@ func (a *app) checksExplainCommand() *cobra.Command {
 func explainCheck(w io.Writer, c *check.Check) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (stage %d of the cure: %s)\n\n%s\n", c.Name, c.Stage, c.Stage, strings.TrimSpace(c.Doc))
+	for _, e := range []struct{ title, lines string }{{"Before", c.Before}, {"After", c.After}} {
+		if e.lines != "" {
+			fmt.Fprintf(&b, "\n%s:\n  %s\n", e.title, strings.ReplaceAll(strings.TrimSpace(e.lines), "\n", "\n  "))
+		}
+	}
 	if len(c.Params) > 0 {
 		b.WriteString("\nThresholds (change one with --set " + c.Name + ".NAME=VALUE):\n")
 		for _, p := range c.Params {
@@ -99,7 +105,7 @@ go test ./internal/checks -update`,
 		Args:              oneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := findCheck(args[0])
+			c, err := findCheck(checks.Suite(), args[0])
 			if err != nil {
 				return err
 			}
@@ -123,31 +129,31 @@ func writeCase(w io.Writer, c *check.Check, rec *recording.Recording, comment st
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return checkNames(), cobra.ShellCompDirectiveNoFileComp
+	return checkNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
 }
 
-func checkNames() []string {
+func checkNames(suite []*check.Check) []string {
 	var names []string
-	for _, c := range checks.Suite() {
+	for _, c := range suite {
 		names = append(names, c.Name)
 	}
 	return names
 }
 
-func findCheck(name string) (*check.Check, error) {
-	for _, c := range checks.Suite() {
+func findCheck(suite []*check.Check, name string) (*check.Check, error) {
+	for _, c := range suite {
 		if c.Name == name {
 			return c, nil
 		}
 	}
-	if near := spelling.Nearest(name, checkNames()); near != "" {
+	if near := spelling.Nearest(name, checkNames(suite)); near != "" {
 		return nil, usageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
 	}
 	return nil, usageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
 }
 
-// parseParams reads CHECK.PARAMETER=VALUE settings for checks of the list.
-func parseParams(settings []string, list []*check.Check) (map[*check.Param]float64, error) {
+// parseParams reads CHECK.PARAMETER=VALUE settings for checks of the list, which are some of the suite.
+func parseParams(settings []string, suite, list []*check.Check) (map[*check.Param]float64, error) {
 	out := map[*check.Param]float64{}
 	for _, s := range settings {
 		name, text, ok := strings.Cut(s, "=")
@@ -155,7 +161,7 @@ func parseParams(settings []string, list []*check.Check) (map[*check.Param]float
 		if !ok || !ok2 {
 			return nil, usageErrorf("--set %q is not CHECK.PARAMETER=VALUE", s)
 		}
-		c, err := findCheck(checkName)
+		c, err := findCheck(suite, checkName)
 		if err != nil {
 			return nil, err
 		}
@@ -198,16 +204,43 @@ func findParam(c *check.Check, name string) (*check.Param, error) {
 }
 
 // chosen gives the checks named, each once and in the order of the suite; all when none is.
-func chosen(names []string) ([]*check.Check, error) {
+func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 	if len(names) == 0 {
-		return checks.Suite(), nil
+		return suite, nil
 	}
 	named := map[string]bool{}
 	for _, n := range names {
-		if _, err := findCheck(n); err != nil {
+		if _, err := findCheck(suite, n); err != nil {
 			return nil, err
 		}
 		named[n] = true
 	}
-	return slices.DeleteFunc(checks.Suite(), func(c *check.Check) bool { return !named[c.Name] }), nil
+	return slices.DeleteFunc(slices.Clone(suite), func(c *check.Check) bool { return !named[c.Name] }), nil
+}
+
+// maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
+const maxSignatures = 1 << 20
+
+// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named.
+func suiteWith(signatures string) ([]*check.Check, error) {
+	if signatures == "" {
+		return checks.Suite(), nil
+	}
+	f, err := os.Open(signatures)
+	if err != nil {
+		return nil, usageErrorf("--signatures: %v", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSignatures+1))
+	if err != nil {
+		return nil, usageErrorf("--signatures: %v", err)
+	}
+	if len(data) > maxSignatures {
+		return nil, usageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
+	}
+	own, err := checks.ParseSignatures(signatures, data)
+	if err != nil {
+		return nil, usageErrorf("--signatures: %v", err)
+	}
+	return slices.Concat(checks.Suite(), own), nil
 }

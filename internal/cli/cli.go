@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/scenario"
 )
@@ -88,7 +89,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.scenarioCommand(),
-		a.versionCommand(), a.completionCommand())
+		a.perfmapCommand(), a.versionCommand(), a.completionCommand())
 	return root
 }
 
@@ -111,6 +112,9 @@ func exitCode(err error) int {
 		errors.Is(err, recording.ErrFormat), errors.Is(err, host.ErrNoSuchProcess), errors.Is(err, host.ErrNoSuchCgroup),
 		errors.Is(err, host.ErrNoSuchContainer), errors.Is(err, host.ErrAmbiguous), errors.Is(err, host.ErrSelector),
 		errors.Is(err, host.ErrPermission), errors.Is(err, scenario.ErrInvalid):
+		return exitUsage
+	}
+	if r, ok := errors.AsType[*jvm.Refusal](err); ok && (r.Cause == jvm.NotJVM || r.Cause == jvm.Gone || r.Cause == jvm.Denied) {
 		return exitUsage
 	}
 	return exitFailed

@@ -58,7 +58,7 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --comm ''", "--comm is empty"},
 		{"diagnose --cgroup /no/such/group", "no cgroup /no/such/group"},
 		{"diagnose --cgroup ''", "--cgroup is empty"},
-		{"diagnose --container my-app", "give 4 to 64 hexadecimal digits (not a name)"},
+		{"diagnose --container my-app", "no running container of Docker's is named \"my-app\", and it is no id of one: give 4 to 64 hexadecimal digits"},
 		{"diagnose --container 0123456789abcdef", "no process is in a container whose id begins with 0123456789abcdef"},
 		{"diagnose --container ''", "--container is empty"},
 		{"diagnose --pid 1 --comm init", "give one of --pid, --comm, --cgroup and --container"},

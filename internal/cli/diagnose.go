@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -39,6 +40,7 @@ type diagnosis struct {
 	output             string
 	save, from         string
 	checks, settings   []string
+	signatures         string
 	verbose, deep      bool
 	color              string
 	command            []string
@@ -79,9 +81,10 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, stacks of all waits")
+	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")
-	completeFlag(cmd, "check", checkNames()...)
+	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 	completeFlag(cmd, "color", "auto", "always", "never")
 	return cmd
 }
@@ -119,11 +122,18 @@ func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.
 	if err != nil {
 		return "", nil, check.Options{}, err
 	}
-	list, err := chosen(d.checks)
+	if cmd.Flags().Changed("signatures") && d.signatures == "" {
+		return "", nil, check.Options{}, usageErrorf("--signatures is empty: give the path of a file")
+	}
+	suite, err := suiteWith(d.signatures)
 	if err != nil {
 		return "", nil, check.Options{}, err
 	}
-	params, err := parseParams(d.settings, list)
+	list, err := chosen(suite, d.checks)
+	if err != nil {
+		return "", nil, check.Options{}, err
+	}
+	params, err := parseParams(d.settings, suite, list)
 	return f, list, check.Options{Params: params}, err
 }
 

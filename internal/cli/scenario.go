@@ -104,7 +104,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return scenario.All(files, checkNames())
+		return scenario.All(files, checkNames(checks.Suite()))
 	}
 	there, err := s.names()
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		if !slices.Contains(there, name) {
 			return nil, unknownScenario(name, there)
 		}
-		one, err := scenario.Read(files, name, checkNames())
+		one, err := scenario.Read(files, name, checkNames(checks.Suite()))
 		if err != nil {
 			return nil, err
 		}
@@ -475,7 +475,7 @@ hold its expectations gives no case.`,
 	f.StringVar(&s.check, "check", "", "the rule that the case is for")
 	f.StringVar(&s.phase, "phase", scenario.PhaseSick, "the phase: `NAME` of a cure or placebo, or "+scenario.PhaseSick)
 	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
-	completeFlag(cmd, "check", checkNames()...)
+	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 	return cmd
 }
 
@@ -483,7 +483,7 @@ func (s *scenarioRun) record(ctx context.Context, args []string) error {
 	if s.check == "" {
 		return usageErrorf("give --check with the rule that the case is for")
 	}
-	c, err := findCheck(s.check)
+	c, err := findCheck(checks.Suite(), s.check)
 	if err != nil {
 		return err
 	}
@@ -528,11 +528,11 @@ before they could do it themselves, and prints what it removed. Namespaces, with
 their devices and rules, are gone with the run. Runs that still live are left
 alone.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot(); err != nil {
 				return err
 			}
-			removed, err := scenario.Clean()
+			removed, err := scenario.Clean(cmd.Context())
 			for _, what := range removed {
 				if _, werr := fmt.Fprintln(s.streams.Out, "removed", what); werr != nil {
 					return errors.Join(err, outputError(werr))

@@ -20,7 +20,7 @@ func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f.StringVar(&s.Comm, "comm", "", "diagnose the process named `NAME` and its children")
 	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of the control group at `PATH`")
 	f.StringVar(&s.ContainerID, "container", "",
-		"diagnose the container whose id is or begins with `ID` (docker, containerd, podman, CRI-O)")
+		"diagnose the container with this `ID`, or the beginning of it (docker, containerd, podman, CRI-O), or a name of Docker's")
 }
 
 // checkTargetFlags finds values that were given and mean nothing, such as --pid 0.
@@ -32,7 +32,7 @@ func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 	for _, flag := range []struct{ name, value, want string }{
 		{"comm", s.Comm, "the name of a command"},
 		{"cgroup", s.CgroupPath, "the path of a control group"},
-		{"container", s.ContainerID, "the id of a container"},
+		{"container", s.ContainerID, "the id or name of a container"},
 	} {
 		if f.Changed(flag.name) && strings.TrimSpace(flag.value) == "" {
 			return usageErrorf("--%s is empty: give %s", flag.name, flag.want)

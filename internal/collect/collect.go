@@ -27,14 +27,19 @@ type Collector struct {
 	Provides []metric.Metric   //
 	Requires []host.Capability // what it cannot do without; what is merely better with one is reported by Sample
 	Pace     Pace              //
-	Open     func(context.Context, Env) (Source, error)
+	// Grace is how much later than the window the collector may end: for its last sample, or to undo an Open that the end of the
+	// window has overtaken. It is for a collector that leaves something in the target which it must take back; the others end as
+	// soon as ever, and what was measured covers the same time. 0 gives a collector what all have.
+	Grace time.Duration
+	Open  func(context.Context, Env) (Source, error)
 }
 
 // Env is what a collector is opened for. It is not changed while collectors run.
 type Env struct {
-	Host   *host.Host
-	Target host.Target
-	Deep   bool // the user allows probes that cost the host more
+	Host     *host.Host
+	Target   host.Target
+	Deep     bool          // the user allows probes that cost the host more
+	Duration time.Duration // of the window, as asked for; Run fills it in
 }
 
 // A Source is an opened collector.
@@ -61,6 +66,7 @@ const (
 	EveryTick    Pace = iota // once an interval
 	FirstAndLast             // counters that are costly to read and needed only as an increase over the window
 	Once                     // facts that do not change
+	AtEnd                    // what was gathered over the window since Open, read once when that ends
 )
 
 // An UnavailableError says that a collector cannot work here: why, and what would change that.
@@ -124,8 +130,9 @@ const dutyShare = 0.1
 // is not seen before the first sample is lost to the user. A late one is sampled as soon as it is open.
 const openGrace = 100 * time.Millisecond
 
-// lastLimit is how long the last samples may take, and closeGrace how long the end of the run waits after that for samples that
-// notice their deadline: together they end a run within half a second of its duration, whatever hangs.
+// lastLimit is how long the last samples may take but for a collector with more [Collector.Grace], and closeGrace how long the end of the run waits after that for samples that
+// notice their deadline: together they end a run within half a second
+// of its duration, or of the longest grace, whatever hangs.
 const (
 	lastLimit  = 300 * time.Millisecond
 	closeGrace = 100 * time.Millisecond

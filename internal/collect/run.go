@@ -22,19 +22,21 @@ type Options struct {
 }
 
 // Run collects until the duration is over, the context is done or the target has ended, and gives what was measured until
-// then; a collection cut short says so in its Meta. It returns at most half a second after that, also when collectors hang. It
-// fails only when the interval or the duration is not positive, or nothing at all could be collected.
+// then; a collection cut short says so in its Meta. It returns at most half a second after that, also when collectors hang, plus
+// the longest [Collector.Grace] if that collector needs it. It fails only when the interval or the duration is not positive, or nothing at all could be collected.
 func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
 	}
 	began, cpu := time.Now(), ownCPU()
 	b := recording.NewBuilder()
+	o.Env.Duration = o.Duration
 	openCtx, abandon := context.WithCancel(ctx)
-	defer abandon() // an Open that still hangs is told that nobody waits for it
+	defer abandon()
 	workers := open(openCtx, b, o)
 	early := loop(ctx, b, workers, o)
 	covered := b.Elapsed()
+	abandon() // an Open that still hangs is told that nobody waits for it
 	finish(workers)
 	meta := o.Meta
 	meta.Schema = recording.SchemaVersion
@@ -74,7 +76,7 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	workers := make([]*worker, len(o.Collectors))
 	var wg sync.WaitGroup
 	for i, c := range o.Collectors {
-		w := &worker{c: c, b: b}
+		w := &worker{c: c, b: b, opened: make(chan struct{})}
 		workers[i] = w
 		wg.Go(func() { w.open(ctx, o.Env) })
 	}
@@ -149,12 +151,16 @@ func (o Options) limit(m moment) time.Duration {
 }
 
 // sampleAll starts one sample of each collector that is due, and waits for the first and the last ones only: they must
-// cover the same time.
+// cover the same time. Who has a grace is not waited for here, but in finish.
 func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
 	limit := o.limit(m)
 	var running []*worker
 	for _, w := range workers {
-		if w.start(ctx, limit, m) {
+		own := limit
+		if m == last {
+			own = max(limit, w.c.Grace)
+		}
+		if w.start(ctx, own, m) && own == limit {
 			running = append(running, w)
 		}
 	}
@@ -171,13 +177,12 @@ func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
 	}
 }
 
+// finish waits for what still runs. What hangs is reported as late and dies with the process.
 func finish(workers []*worker) {
-	timeout := time.After(closeGrace)
+	began := time.Now()
 	for _, w := range workers {
-		select {
-		case <-w.idle():
-		case <-timeout:
-			return // what still hangs is reported as late and dies with the process
-		}
+		timeout := time.NewTimer(w.c.Grace + closeGrace - time.Since(began))
+		w.settle(timeout.C)
+		timeout.Stop()
 	}
 }

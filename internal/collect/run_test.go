@@ -252,6 +252,105 @@ func TestLateOpenIsSampled(t *testing.T) {
 	}
 }
 
+// TestAtEnd: one sample, when the window is over, with the time the collector asked for; the others end in time.
+func TestAtEnd(t *testing.T) {
+	t.Parallel()
+	const long = time.Second // more than margin
+	good, _ := collector("good", EveryTick, count(metric.Uptime))
+	var window time.Duration
+	end, src := collector("end", AtEnd, func(ctx context.Context, _ int, a *recording.Appender) error {
+		select {
+		case <-time.After(long):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		a.Gauge(metric.SwapFree, 1)
+		return nil
+	})
+	end.Grace = 2 * long
+	open := end.Open
+	end.Open = func(ctx context.Context, env Env) (Source, error) { window = env.Duration; return open(ctx, env) }
+	rec, err := Run(t.Context(), Options{
+		Collectors: []Collector{end, good}, Interval: interval, Duration: duration, Env: Env{Host: host.Local()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := status(t, rec, "end"); st.Status != recording.StatusOK || st.Samples != 1 || src.closed.Load() != 1 {
+		t.Errorf("the collector that reads at the end: %+v, closed %d times", st, src.closed.Load())
+	}
+	if st := status(t, rec, "good"); st.Status != recording.StatusOK || st.Samples < 3 {
+		t.Errorf("the other: %+v", st)
+	}
+	if d := rec.Meta.Duration; d > (duration + margin).Seconds() {
+		t.Errorf("the recording covers %v s of %v: the grace of one collector is no part of the window", d, duration)
+	}
+	if at := rec.Gauge(metric.SwapFree)[0].Points[0].At; at < duration || at > duration+margin {
+		t.Errorf("sampled at %v", at)
+	}
+	if window != duration {
+		t.Errorf("it was opened for a window of %v", window)
+	}
+}
+
+// TestGrace: what an Open does when the end of the window overtakes it, and how long a sample that hangs is waited for.
+func TestGrace(t *testing.T) {
+	blocked := make(chan struct{})
+	t.Cleanup(func() { close(blocked) })
+	const grace = 700 * time.Millisecond
+	graceful := func() (Collector, *source) {
+		c, src := collector("graceful", AtEnd, func(context.Context, int, *recording.Appender) error { <-blocked; return nil })
+		c.Grace = grace
+		return c, src
+	}
+	timed := func(t *testing.T, c Collector) (*recording.Recording, time.Duration) {
+		t.Helper()
+		good, _ := collector("good", EveryTick, count(metric.Uptime))
+		began := time.Now()
+		rec, err := Run(t.Context(), Options{
+			Collectors: []Collector{c, good}, Interval: interval, Duration: duration, Env: Env{Host: host.Local()},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rec, time.Since(began) - duration
+	}
+	t.Run("open undoes what it did", func(t *testing.T) {
+		t.Parallel()
+		c, src := graceful()
+		undone := make(chan struct{})
+		c.Open = func(ctx context.Context, _ Env) (Source, error) {
+			<-ctx.Done()
+			time.Sleep(grace / 2)
+			close(undone)
+			return nil, ctx.Err()
+		}
+		rec, over := timed(t, c)
+		select {
+		case <-undone:
+		default:
+			t.Error("the run did not wait for it")
+		}
+		if st := status(t, rec, "graceful"); st.Status != recording.StatusTimeout || !strings.Contains(st.Reason, "did not open") {
+			t.Errorf("%+v", st)
+		}
+		if over > grace || src.closed.Load() != 0 {
+			t.Errorf("%v after the window, closed %d times", over, src.closed.Load())
+		}
+	})
+	t.Run("sample hangs", func(t *testing.T) {
+		t.Parallel()
+		c, _ := graceful()
+		rec, over := timed(t, c)
+		if st := status(t, rec, "graceful"); st.Status != recording.StatusTimeout {
+			t.Errorf("%+v", st)
+		}
+		if over < grace || over > grace+margin {
+			t.Errorf("the run ended %v after the window, with a grace of %v", over, grace)
+		}
+	})
+}
+
 func TestSourceOpenedAfterTheEndIsClosed(t *testing.T) {
 	t.Parallel()
 	late, src := collector("late", EveryTick, count(metric.SwapFree))

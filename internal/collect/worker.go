@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,8 +14,9 @@ import (
 
 // worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil without one.
 type worker struct {
-	c Collector
-	b *recording.Builder
+	c      Collector
+	b      *recording.Builder
+	opened chan struct{} // closed when Open has returned
 
 	mu      sync.Mutex
 	src     Source
@@ -29,6 +31,7 @@ type worker struct {
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
+	defer close(w.opened)
 	src, err := openChecked(ctx, w.c, env)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,6 +63,8 @@ func openChecked(ctx context.Context, c Collector, env Env) (src Source, err err
 // late to open.
 func (w *worker) due(m moment) bool {
 	switch {
+	case w.c.Pace == AtEnd:
+		return m == last
 	case !w.started:
 		return true
 	case m == between:
@@ -165,6 +170,21 @@ func addLoss(st *recording.CollectorStatus, l recording.Loss) {
 	st.Lost = append(st.Lost, l)
 }
 
+// settle waits until no sample is in flight, and for one that has a grace until its Open has returned, which may have something to undo.
+func (w *worker) settle(timeout <-chan time.Time) {
+	if w.c.Grace > 0 {
+		select {
+		case <-w.opened:
+		case <-timeout:
+			return
+		}
+	}
+	select {
+	case <-w.idle():
+	case <-timeout:
+	}
+}
+
 // idle gives a channel that is closed when no sample is in flight.
 func (w *worker) idle() <-chan struct{} {
 	w.mu.Lock()
@@ -200,9 +220,9 @@ func (w *worker) outcome() error {
 	switch {
 	case w.busy != nil:
 		return fmt.Errorf("a sample did not return in time: %w", context.DeadlineExceeded)
-	case w.src == nil && w.err != nil:
+	case w.src == nil && w.err != nil && !errors.Is(w.err, context.Canceled):
 		return w.err
-	case w.src == nil:
+	case w.src == nil: // or it was told to give up
 		return fmt.Errorf("it did not open before the end of the run: %w", context.DeadlineExceeded)
 	}
 	cerr := w.src.Close()

@@ -7,6 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
@@ -19,5 +20,6 @@ func All() []collect.Collector {
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
 		ebpf.Collectors(),
+		jvm.Collectors(),
 	)
 }

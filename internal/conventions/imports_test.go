@@ -29,7 +29,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host", "internal/spelling", "internal/vm", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -54,8 +54,16 @@ var table = []row{
 		why: "a check is a pure function of a recording",
 	},
 	{
-		pkg: "internal/checks", may: []string{"internal/check", "internal/metric", "internal/quantity", "internal/stacks"},
+		pkg: "internal/checks",
+		may: []string{
+			"internal/check", "internal/metric", "internal/quantity", "internal/stacks", "internal/hotcode", "internal/strictyaml",
+			"internal/spelling",
+		},
 		pure: true, why: "a rule must not be able to see the host",
+	},
+	{
+		pkg: "internal/hotcode", may: []string{"internal/recording"}, pure: true,
+		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
 	{pkg: "internal/host", why: "reads kernel, namespaces and cgroups; knows nothing of metrics: leaf"},
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
@@ -79,7 +87,7 @@ var table = []row{
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/stacks"},
+		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode"},
 		why: "renders results, which may come from another machine",
 	},
 	{
@@ -87,12 +95,17 @@ var table = []row{
 		why: "the same samples and the same checks, for ever",
 	},
 	{
-		pkg: "internal/scenario", may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/vm/guest"},
+		pkg: "internal/scenario",
+		may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/strictyaml", "internal/vm/guest"},
 		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/spelling", pure: true, why: "compares words: leaf"},
+	{
+		pkg: "internal/strictyaml", may: []string{"internal/spelling"}, pure: true,
+		why: "reads what people write and says what is misspelt",
+	},
 	{
 		pkg: "internal/lab", may: []string{"internal/load", "internal/vm/guest"},
 		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +

@@ -71,6 +71,8 @@ func checkPage(repo fs.FS, c *check.Check, suite []*check.Check) ([]byte, error)
 	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
 	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
 	fmt.Fprintf(&b, "Stage %d in the [order of the cure](README.md): %s\n\n%s\n", c.Stage, c.Stage, markdown(strings.TrimSpace(body)))
+	code(&b, "Before", c.Before)
+	code(&b, "After", c.After)
 	thresholds(&b, c)
 	reads(&b, c)
 	related(&b, c, suite)
@@ -79,6 +81,13 @@ func checkPage(repo fs.FS, c *check.Check, suite []*check.Check) ([]byte, error)
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// code shows the fault and its cure as lines of a program.
+func code(b *bytes.Buffer, title, lines string) {
+	if lines != "" {
+		fmt.Fprintf(b, "\n## %s\n\n```\n%s\n```\n", title, strings.TrimSpace(lines))
+	}
 }
 
 func thresholds(b *bytes.Buffer, c *check.Check) {
@@ -210,8 +219,8 @@ in its labels; its number is always 1.
 	return b.Bytes()
 }
 
-// code is text between backquotes, which markdown leaves alone.
-var code = regexp.MustCompile("`[^`\n]*`")
+// quoted is text between backquotes, which markdown leaves alone.
+var quoted = regexp.MustCompile("`[^`\n]*`")
 
 // openers are characters that start something in markdown: emphasis, a link, a tag. An underscore does so only before a word.
 var openers = regexp.MustCompile(`[\\*<\[~]|(^|[^\pL\pN_])_`)
@@ -220,7 +229,7 @@ var openers = regexp.MustCompile(`[\\*<\[~]|(^|[^\pL\pN_])_`)
 func markdown(text string) string {
 	var b strings.Builder
 	at := 0
-	for _, span := range code.FindAllStringIndex(text, -1) {
+	for _, span := range quoted.FindAllStringIndex(text, -1) {
 		b.WriteString(escape(text[at:span[0]]) + text[span[0]:span[1]])
 		at = span[1]
 	}

@@ -73,6 +73,7 @@ func newScanner(r io.Reader) *bufio.Scanner {
 
 // mount is one line of /proc/PID/mountinfo (Documentation/filesystems/proc.rst, 3.5).
 type mount struct {
+	device  string // major:minor of the file system
 	root    string // the directory within the file system that is mounted
 	point   string
 	options []string // of this mount
@@ -92,7 +93,7 @@ func parseMountInfo(r io.Reader) ([]mount, error) {
 			return nil, fmt.Errorf("mountinfo: bad line %q", clip(sc.Bytes()))
 		}
 		mounts = append(mounts, mount{
-			root: unescape(f[3]), point: unescape(f[4]), options: strings.Split(f[5], ","),
+			device: f[2], root: unescape(f[3]), point: unescape(f[4]), options: strings.Split(f[5], ","),
 			fsType: g[0], super: strings.Split(g[len(g)-1], ","),
 		})
 	}
@@ -128,11 +129,11 @@ type hierarchy struct {
 }
 
 func (h *Host) mounts() ([]mount, error) {
-	b, err := h.readProc("self/mountinfo")
+	mounts, err := h.mountsOf("self")
 	if err != nil {
 		return nil, fmt.Errorf("find mounts: %w", err)
 	}
-	return parseMountInfo(strings.NewReader(string(b)))
+	return mounts, nil
 }
 
 // hierarchies lists the mounted cgroup trees, those that show most of their tree first.

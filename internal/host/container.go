@@ -138,16 +138,16 @@ func innermost(lines []cgroupLine) container {
 // minContainerPrefix keeps a mistyped id from matching by chance.
 const minContainerPrefix = 4
 
-// normalContainerID accepts what users paste: upper case, and the scheme kubectl prints ("containerd://ID").
-func normalContainerID(s string) (string, error) {
+// normalContainerID accepts what users paste: upper case, and the scheme kubectl prints ("containerd://ID"). It is "" for what can
+// only be a name.
+func normalContainerID(s string) string {
 	id := s
 	if i := strings.Index(id, "://"); i >= 0 {
 		id = id[i+3:]
 	}
 	id = strings.ToLower(strings.TrimSpace(id))
 	if len(id) < minContainerPrefix || len(id) > containerIDLen || !isHex(id) {
-		return "", kindErrorf(ErrSelector, "%q is not a container id: give %d to %d hexadecimal digits (not a name)",
-			s, minContainerPrefix, containerIDLen)
+		return ""
 	}
-	return id, nil
+	return id
 }

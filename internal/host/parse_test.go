@@ -127,10 +127,10 @@ func TestParseMountInfo(t *testing.T) {
 		`32 23 0:29 / /t\134 rw - tmpfs  rw` + "\n"
 	want := []mount{
 		{
-			root: "/docker/x", point: "/sys/fs/cgroup/a b", options: []string{"ro", "nosuid"}, fsType: "cgroup",
+			device: "0:28", root: "/docker/x", point: "/sys/fs/cgroup/a b", options: []string{"ro", "nosuid"}, fsType: "cgroup",
 			super: []string{"rw", "cpu", "cpuacct"},
 		},
-		{root: "/", point: `/t\`, options: []string{"rw"}, fsType: "tmpfs", super: []string{"rw"}},
+		{device: "0:29", root: "/", point: `/t\`, options: []string{"rw"}, fsType: "tmpfs", super: []string{"rw"}},
 	}
 	got, err := parseMountInfo(strings.NewReader(text))
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(mount{})); err != nil || diff != "" {
@@ -301,6 +301,26 @@ func FuzzParseStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if st, err := ParseStatus(b); err == nil && st.PID == 0 {
 			t.Errorf("%q: %+v", b, st)
+		}
+	})
+}
+
+func TestParseDockerName(t *testing.T) {
+	if got, err := parseDockerName([]byte(`{"ID":"x","Name":"/web","Config":{"Env":["A=b"]}}`)); got != "web" || err != nil {
+		t.Errorf("got %q, %v, want web", got, err)
+	}
+	for _, bad := range []string{"", "{", "[]", `{"Name":1}`, `{"Name":"/"}`, `{"ID":"x"}`} {
+		if got, err := parseDockerName([]byte(bad)); err == nil {
+			t.Errorf("accepted %q as %q", bad, got)
+		}
+	}
+}
+
+func FuzzParseDockerName(f *testing.F) {
+	f.Add([]byte(`{"ID":"x","Name":"/web"}`))
+	f.Fuzz(func(t *testing.T, config []byte) {
+		if name, err := parseDockerName(config); (name == "") != (err != nil) {
+			t.Errorf("%q: name %q, error %v", config, name, err)
 		}
 	})
 }

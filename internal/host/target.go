@@ -21,7 +21,7 @@ type Selector struct {
 	PID         int
 	Comm        string // exact command name, or the base name of argv[0] when longer than the kernel keeps
 	CgroupPath  string // a directory below a cgroup mount, or a path from the root of a cgroup tree
-	ContainerID string // a 64-digit id or a prefix that only one container has
+	ContainerID string // a 64-digit id, a prefix that only one container has, or the name of a container of Docker's
 }
 
 // Kind says what sort of thing a target is.
@@ -411,13 +411,26 @@ func (h *Host) rootsOfGroup(ctx context.Context, t *Target) error {
 }
 
 func (h *Host) resolveContainer(ctx context.Context, name string) (Target, error) {
-	prefix, err := normalContainerID(name)
+	id, unnamed, err := h.containerNamed(ctx, name)
 	if err != nil {
 		return Target{}, err
+	}
+	prefix := id // a name goes before the beginning of an id, as with Docker
+	if id == "" {
+		prefix = normalContainerID(name)
+	}
+	if prefix == "" {
+		return Target{}, kindErrorf(ErrNoSuchContainer, "no running container of Docker's is named %q, and it is no id of one: "+
+			"give %d to %d hexadecimal digits%s", name, minContainerPrefix, containerIDLen, unnamed)
 	}
 	found, err := h.findContainers(ctx, prefix)
 	if err != nil {
 		return Target{}, err
+	}
+	if id != "" && len(found) > 0 {
+		t, err := h.containerTarget(ctx, id, found[id])
+		t.Name = Docker + " " + name
+		return t, err
 	}
 	if len(found) == 0 {
 		return Target{}, kindErrorf(ErrNoSuchContainer, "no process is in a container whose id begins with %s: "+

@@ -434,11 +434,11 @@ func (c *Cgroup) sendHome(d groupDir, pid int) {
 
 var staleGroup = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)$`)
 
-// Sweep removes the empty cgroups of labs whose process was killed, and returns their directories. A group that is still in
-// use stays, and is found again next time.
+// Sweep removes the empty cgroups of labs whose process was killed, from all hierarchies, and returns their directories. A group
+// that is still in use stays, and is found again next time.
 func Sweep() []string {
 	var removed []string
-	for _, dir := range staleGroups() {
+	for _, dir := range StaleGroups() {
 		removeTree(dir)
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			removed = append(removed, dir)
@@ -447,21 +447,21 @@ func Sweep() []string {
 	return removed
 }
 
-func staleGroups() []string {
+// StaleGroups are the groups that [Sweep] looks for, in all hierarchies.
+func StaleGroups() []string {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return nil
+	}
 	var stale []string
-	for _, controller := range []string{"cpu", "cpuacct", "memory"} {
-		h, err := findHierarchy(controller)
-		if err != nil {
-			continue
-		}
-		entries, err := os.ReadDir(h.root)
+	for _, root := range roots {
+		entries, err := os.ReadDir(root)
 		if err != nil {
 			continue
 		}
 		for _, entry := range entries {
-			dir := filepath.Join(h.root, entry.Name())
-			if isStale(entry.Name()) && !slices.Contains(stale, dir) { // cpu and cpuacct may be one hierarchy
-				stale = append(stale, dir)
+			if isStale(entry.Name()) {
+				stale = append(stale, filepath.Join(root, entry.Name()))
 			}
 		}
 	}

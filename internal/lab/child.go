@@ -51,6 +51,7 @@ type ChildOptions struct {
 	// does not.
 	Load   *load.Plan
 	Answer *load.ServerPlan
+	Engine *engineOptions `json:",omitempty"` // set by Host.StartDocker alone
 }
 
 // limit is the child's time. Client.Duration and Server.Duration are for loads within this process.
@@ -59,7 +60,7 @@ func (o ChildOptions) limit() time.Duration {
 	if o.Mode == ModeServer || o.Mode == ModeSleep || o.Mode == ModeAnswer {
 		fallback = defaultServerTime
 	}
-	if o.Mode == ModeLoad {
+	if o.Mode == ModeLoad || o.Mode == modeEngine {
 		return maxDuration
 	}
 	inner := o.Client.Duration
@@ -78,6 +79,8 @@ func (o ChildOptions) limit() time.Duration {
 // Child is a load in a process of its own.
 type Child struct {
 	*Process
+
+	loadPid int // in a container; 0: Process.Pid
 
 	stdin *os.File // closing it asks the child to end and report
 	errs  *tail
@@ -102,6 +105,15 @@ func (h *Host) StartServer(addr string, o ServeOptions) (*Child, error) {
 // StartChild starts this program again, in the host and the group (nil for none), to run one load. The program's main
 // or TestMain must call [RunIfChild] first. It returns when the load has begun.
 func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
+	cmd, err := childCommand(o)
+	if err != nil {
+		return nil, err
+	}
+	return h.startChild(group, cmd, o)
+}
+
+// childCommand is this program as a child.
+func childCommand(o ChildOptions) (*exec.Cmd, error) {
 	options, err := json.Marshal(o)
 	if err != nil {
 		return nil, fmt.Errorf("options of lab child: %w", err)
@@ -110,13 +122,18 @@ func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
+	cmd := exec.Command(exe) //nolint:noctx // a child ends by its own time limit, by Stop, or with its parent
+	cmd.Args = []string{"pd-lab", string(o.Mode), o.Addr}
+	cmd.Env = append(os.Environ(), childEnv+"="+string(options))
+	return cmd, nil
+}
+
+// startChild starts a command that runs a child with these options, here or in a container.
+func (h *Host) startChild(group *Cgroup, cmd *exec.Cmd, o ChildOptions) (*Child, error) {
 	c := &Child{errs: &tail{}, heard: make(chan struct{}), ready: make(chan struct{})}
 	if o.Load != nil {
 		c.live = o.Load.Live
 	}
-	cmd := exec.Command(exe) //nolint:noctx // a child ends by its own time limit, by Stop, or with its parent
-	cmd.Args = []string{"pd-lab", string(o.Mode), o.Addr}
-	cmd.Env = append(os.Environ(), childEnv+"="+string(options))
 	cmd.Stderr = c.errs
 	reports, err := c.start(h, group, cmd)
 	if err != nil {
@@ -124,6 +141,14 @@ func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
 	}
 	go c.listen(reports)
 	return c, c.await(h, o)
+}
+
+// LoadPid is the process that runs the load: in a container another than that of Process, which waits for it.
+func (c *Child) LoadPid() int {
+	if c.loadPid != 0 {
+		return c.loadPid
+	}
+	return c.Pid
 }
 
 func (c *Child) start(h *Host, group *Cgroup, cmd *exec.Cmd) (*os.File, error) {
@@ -331,6 +356,8 @@ func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
 		return newLoad(o.Load, rec)
 	case ModeAnswer:
 		return newAnswer(o.Answer, rec)
+	case modeEngine:
+		return newEngine(o.Engine, rec)
 	case ModeSleep:
 		return func(ctx context.Context) {
 			rec.ready("")

@@ -32,6 +32,12 @@ func All() []Metric {
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectionSegments,
 		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds, SoftirqRuns, SoftirqSeconds,
 		HardirqRuns, HardirqSeconds,
+		CgroupDir, CgroupPressure,
+		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMSafepoints, JVMSafepointSeconds,
+		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
+		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
+		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
+		JVMDeadlock, JVMDumpSeconds,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples,
 	}

@@ -103,6 +103,25 @@ func (r *Recording) Profile(e stacks.Event) (p *stacks.Profile, ok bool) {
 	return p, ok
 }
 
+// Ranked gives the profile as it should be ranked ([stacks.Profile.Clean]), made once however many checks ask. ok as in
+// [Recording.Profile]. It is not to be changed.
+func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
+	r.ranking.Lock()
+	defer r.ranking.Unlock()
+	if p, ok = r.ranked[e]; ok {
+		return p, true
+	}
+	raw, ok := r.profiles[e]
+	if !ok {
+		return nil, false
+	}
+	if r.ranked == nil {
+		r.ranked = map[stacks.Event]*stacks.Profile{}
+	}
+	r.ranked[e] = raw.Clean()
+	return r.ranked[e], true
+}
+
 // writeProfiles is the part of Save about profiles and raw files.
 func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) error) error {
 	for _, e := range stacks.Events() {

@@ -7,6 +7,7 @@ package recording
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -209,6 +210,9 @@ type Recording struct {
 	series   map[string]*family
 	profiles map[stacks.Event]*stacks.Profile
 	raws     []rawFile // written by Save, and not read back
+
+	ranking sync.Mutex
+	ranked  map[stacks.Event]*stacks.Profile // made at the first use by Ranked
 }
 
 // family is all series of one metric. A metric that was measured and had nothing to show has a family without series.

@@ -36,9 +36,12 @@ type Data struct {
 	Host        Host             `json:"host"`
 	Window      Window           `json:"window"`
 	Verdict     Verdict          `json:"verdict"`
-	Findings    []Finding        `json:"findings"` // in reading order: each cause, then its consequences
+	Findings    []Finding        `json:"findings"`           // in reading order: each cause, then its consequences
+	CPUTime     *CPUTime         `json:"cpu_time,omitempty"` // with a CPU profile
+	Waits       []Wait           `json:"waits,omitempty"`    // with a wall-clock profile, the most first
 	Fine        []Fine           `json:"fine"`
 	NotAssessed []Gap            `json:"not_assessed"`
+	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
 	Cost        Cost             `json:"cost"`
 }
 
@@ -78,6 +81,7 @@ type Verdict struct {
 	WithFinding int    `json:"checks_with_findings"`
 	Fine        int    `json:"checks_fine"`
 	NotAssessed int    `json:"checks_not_assessed"`
+	NoConcern   int    `json:"checks_not_applicable"`
 }
 
 // Role is a finding's place in the report.
@@ -126,7 +130,8 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	d := &Data{
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
 		Window:   Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly},
-		Findings: arrange(res), Fine: []Fine{}, NotAssessed: []Gap{},
+		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
+		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
 		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
 	}
 	for _, o := range res.Outcomes {
@@ -177,20 +182,23 @@ func (d *Data) addOutcome(o check.Outcome) {
 	case check.Fine:
 		d.Verdict.Fine++
 		d.Fine = append(d.Fine, Fine{o.Check, o.Stage, append([]quantity.Value{}, o.Read...)})
+	case check.Inapplicable:
+		d.Verdict.NoConcern++
+		d.NoConcern = addGap(d.NoConcern, o)
 	default:
 		d.Verdict.NotAssessed++
-		d.addGap(o)
+		d.NotAssessed = addGap(d.NotAssessed, o)
 	}
 }
 
 // addGap puts checks with the same reason and remedy together: one missing right stops many.
-func (d *Data) addGap(o check.Outcome) {
-	i := slices.IndexFunc(d.NotAssessed, func(g Gap) bool { return g.Reason == o.Reason && g.Remedy == o.Remedy })
+func addGap(list []Gap, o check.Outcome) []Gap {
+	i := slices.IndexFunc(list, func(g Gap) bool { return g.Reason == o.Reason && g.Remedy == o.Remedy })
 	if i < 0 {
-		d.NotAssessed = append(d.NotAssessed, Gap{o.Reason, o.Remedy, []string{o.Check}})
-		return
+		return append(list, Gap{o.Reason, o.Remedy, []string{o.Check}})
 	}
-	d.NotAssessed[i].Checks = append(d.NotAssessed[i].Checks, o.Check)
+	list[i].Checks = append(list[i].Checks, o.Check)
+	return list
 }
 
 func (v *Verdict) decide(d *Data) {

@@ -33,8 +33,11 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t.verdict()
 	t.further()
 	t.infos()
+	t.cpuTime()
+	t.waits()
 	t.fine()
 	t.notAssessed()
+	t.noConcern()
 	t.cost()
 	if _, err := io.WriteString(w, t.b.String()); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -156,6 +159,9 @@ func (t *text) full(f *Finding) {
 	for _, n := range f.Notes {
 		t.line(plain, "    ", "      ", n)
 	}
+	if len(f.MendFirst) > 0 {
+		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile shows changes with it")
+	}
 	for i, r := range f.Remedies {
 		t.remedy(i, r)
 	}
@@ -181,11 +187,25 @@ func (t *text) remedy(i int, r check.Remedy) {
 	if r.Command != "" {
 		t.command(indent, r.Command)
 	}
+	if i == 0 || t.verbose {
+		t.code(indent, "before: ", r.Before)
+		t.code(indent, "after:  ", r.After)
+	}
 	if r.Effect != "" && (i == 0 || t.verbose) {
 		t.line(plain, indent+"moves: ", indent+"  ", r.Effect)
 	}
 	if r.Risk != "" {
 		t.line(plain, indent+"risk: ", indent+"  ", r.Risk)
+	}
+}
+
+// code prints lines of a program whole, like commands: broken ones read as others.
+func (t *text) code(indent, head, lines string) {
+	for _, l := range strings.Split(strings.TrimSpace(lines), "\n") {
+		if l != "" {
+			t.b.WriteString(indent + head + clean(l) + "\n")
+		}
+		head = strings.Repeat(" ", len(head))
 	}
 }
 
@@ -284,6 +304,9 @@ func (t *text) compact(f, last *Finding) {
 	if len(f.Evidence) > 0 {
 		t.line(plain, "    ", "      ", f.Evidence[0].String())
 	}
+	if len(f.MendFirst) > 0 {
+		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile shows changes with it")
+	}
 	more := "perfdoctor checks explain " + f.Check
 	if len(f.Remedies) > 0 {
 		more = strings.TrimSuffix(f.Remedies[0].Action, ".") + ". Risk and more: " + more
@@ -361,6 +384,18 @@ func (t *text) notAssessed() {
 		if g.Remedy != "" {
 			t.line(plain, "    -> ", "       ", g.Remedy)
 		}
+	}
+}
+
+// noConcern says in a line what was not looked at because the target is of another kind.
+func (t *text) noConcern() {
+	for _, g := range t.d.NoConcern {
+		text := plural(len(g.Checks), "check") + ": " + g.Reason
+		if t.verbose {
+			text += " (" + strings.Join(g.Checks, ", ") + ")"
+		}
+		t.blank()
+		t.line(bold, "DOES NOT APPLY  ", "  ", text)
 	}
 }
 

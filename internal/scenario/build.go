@@ -33,6 +33,7 @@ type built struct {
 	hosts     map[string]*lab.Host
 	devices   map[string]string // by link or bridge and host
 	groups    map[string]*lab.Cgroup
+	engines   map[string]*lab.Engine // by host
 	processes map[string]*process
 }
 
@@ -47,7 +48,7 @@ type process struct {
 
 func (p *process) pid() int {
 	if p.child != nil {
-		return p.child.Pid
+		return p.child.LoadPid()
 	}
 	return p.other.Pid
 }
@@ -63,9 +64,10 @@ func (p *process) done() <-chan struct{} {
 func build(ctx context.Context, l *lab.Lab, dir string, s *Site) (*built, error) {
 	b := &built{
 		lab: l, dir: dir, site: s,
-		hosts: map[string]*lab.Host{}, devices: map[string]string{}, groups: map[string]*lab.Cgroup{}, processes: map[string]*process{},
+		hosts: map[string]*lab.Host{}, devices: map[string]string{}, groups: map[string]*lab.Cgroup{},
+		engines: map[string]*lab.Engine{}, processes: map[string]*process{},
 	}
-	for _, step := range []func() error{b.setMachine, b.makeHosts, b.join, b.configureHosts, b.makeGroups} {
+	for _, step := range []func() error{b.setMachine, b.makeHosts, b.join, b.configureHosts, b.makeGroups, b.startEngines} {
 		if err := errors.Join(step(), ctx.Err()); err != nil {
 			return nil, err
 		}
@@ -215,19 +217,45 @@ func (b *built) makeGroups() error {
 	return nil
 }
 
+// startEngines starts each in a directory whose name no process can have.
+func (b *built) startEngines() error {
+	for i := range b.site.Hosts {
+		s := &b.site.Hosts[i]
+		if s.Engine == "" {
+			continue
+		}
+		e, err := b.hosts[s.Name].StartDocker(filepath.Join(b.dir, "docker."+s.Name))
+		if err != nil {
+			return err
+		}
+		b.engines[s.Name] = e
+	}
+	return nil
+}
+
 func (b *built) start(ctx context.Context, s *Process) error {
 	p := &process{Process: s, host: b.hosts[s.Host], dir: filepath.Join(b.dir, s.Name)}
 	var err error
-	if s.Run == nil {
-		p.child, err = p.host.StartChild(b.groups[s.Cgroup], childOptions(s))
-	} else {
+	switch {
+	case s.Run != nil:
 		p.other, err = b.run(p)
+	case s.Container != nil:
+		p.child, err = b.engines[s.Host].StartChild(containerOf(s), childOptions(s))
+	default:
+		p.child, err = p.host.StartChild(b.groups[s.Cgroup], childOptions(s))
 	}
 	if err != nil {
 		return err
 	}
 	b.processes[s.Name] = p
 	return p.await(ctx)
+}
+
+func containerOf(s *Process) lab.Container {
+	c := s.Container
+	return lab.Container{
+		Name: s.Name, CPUs: c.CPUs, Memory: int64(c.Memory), HostNetwork: c.Network == NetworkHost, Publish: c.Publish,
+	}
 }
 
 func childOptions(s *Process) lab.ChildOptions {

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,10 +23,13 @@ var runDir = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)-[0-9]+$`)
 // killWait is how long the kernel may take to free a killed process.
 const killWait = 5 * time.Second
 
+// cleanPoll is how often what was still in use is tried again.
+const cleanPoll = 20 * time.Millisecond
+
 // Clean removes what runs left that were killed before they could: programs and their children, which work in the run's
 // directory, then the directories and the cgroups. Network namespaces, with their devices and rules, and the lab's own
 // children end with the run. It returns what it removed, and leaves alone whatever belongs to a run that still lives.
-func Clean() (removed []string, err error) {
+func Clean(ctx context.Context) (removed []string, err error) {
 	dirs, err := staleDirs(os.TempDir())
 	if err != nil {
 		return nil, err
@@ -35,7 +39,7 @@ func Clean() (removed []string, err error) {
 		killed, err := killIn(dir)
 		removed = append(removed, killed...)
 		if err == nil {
-			err = os.RemoveAll(dir)
+			err = removeDir(ctx, dir)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -43,10 +47,40 @@ func Clean() (removed []string, err error) {
 		}
 		removed = append(removed, "directory "+dir)
 	}
-	for _, group := range lab.Sweep() {
-		removed = append(removed, "cgroup "+group)
+	groups, err := sweep(ctx)
+	return append(removed, groups...), errors.Join(append(errs, err)...)
+}
+
+// sweep removes the cgroups. A container's processes are in theirs until the kernel has freed them.
+func sweep(ctx context.Context) (removed []string, err error) {
+	for deadline := time.Now().Add(killWait); ; {
+		for _, group := range lab.Sweep() {
+			removed = append(removed, "cgroup "+group)
+		}
+		left := lab.StaleGroups()
+		if len(left) == 0 {
+			return removed, nil
+		}
+		if time.Now().After(deadline) {
+			return removed, fmt.Errorf("these cgroups still hold processes, %v later: %s", killWait, strings.Join(left, ", "))
+		}
+		if err := sleep(ctx, cleanPoll); err != nil {
+			return removed, err
+		}
 	}
-	return removed, errors.Join(errs...)
+}
+
+// removeDir removes a directory that a process may still write to while it dies, as a container engine does.
+func removeDir(ctx context.Context, dir string) error {
+	for deadline := time.Now().Add(killWait); ; {
+		err := os.RemoveAll(dir)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		if err := sleep(ctx, cleanPoll); err != nil {
+			return err
+		}
+	}
 }
 
 // staleDirs are the directories of runs whose process is gone. Only those that this user made count: anybody may make a

@@ -143,6 +143,7 @@ func (j *judge) trial(s *Scenario, spec phaseSpec, sick *Phase) {
 	}
 	for i := range t.Moves {
 		j.move(&t.Moves[i], sick)
+		j.predict(Prediction{Metric: t.Moves[i].Metric, Because: t.Moves[i].Because, Bounds: t.Moves[i].bounds()})
 	}
 	j.foretold(t.Foretold)
 }
@@ -177,15 +178,35 @@ func (j *judge) move(m *Move, sick *Phase) {
 	}
 }
 
+func (m *Move) bounds() string {
+	var all []string
+	if m.FactorAtLeast != nil {
+		all = append(all, fmt.Sprintf("x %v or more", *m.FactorAtLeast))
+	}
+	if m.FactorAtMost != nil {
+		all = append(all, fmt.Sprintf("x %v or less", *m.FactorAtMost))
+	}
+	if m.AtLeast != nil {
+		all = append(all, metricText(m.Metric, *m.AtLeast)+" or more")
+	}
+	if m.AtMost != nil {
+		all = append(all, metricText(m.Metric, *m.AtMost)+" or less")
+	}
+	return strings.Join(all, ", ")
+}
+
+// predict notes what is foretold of a metric beside what was measured. A value, where there is one, says more than bounds do.
+func (j *judge) predict(p Prediction) {
+	if measured, ok := j.phase.Measured[p.Metric]; ok {
+		p.Measured = &measured
+	}
+	j.phase.Foretold = append(j.phase.Foretold, p)
+}
+
 func (j *judge) foretold(list []Foretold) {
 	for _, f := range list {
-		prediction := Prediction{Metric: f.Metric, Because: f.Because, Foretold: f.Value}
-		measured, ok := j.phase.Measured[f.Metric]
-		if ok {
-			prediction.Measured = &measured
-		}
-		j.phase.Foretold = append(j.phase.Foretold, prediction)
-		if f.Within != nil {
+		j.predict(Prediction{Metric: f.Metric, Because: f.Because, Foretold: &f.Value})
+		if measured, ok := j.phase.Measured[f.Metric]; f.Within != nil {
 			held := ok && math.Abs(measured-f.Value) <= *f.Within*f.Value
 			j.assert("foretold", held, metricText(f.Metric, measured), "%s is within %.0f %% of %s = %s", f.Metric, *f.Within*100,
 				f.Because, metricText(f.Metric, f.Value))

@@ -26,11 +26,13 @@ const (
 	Errors     = "errors"              // a second
 	CPUPerUnit = "cpu_per_request"     // seconds of all CPUs of the machine, everything that ran included
 	SoftirqPer = "softirq_per_request" // of these, the ones in softirq
+	PacketsPer = "packets_per_request" // processed by softnet on the machine: a packet counts once for each device that receives it
 )
 
 const (
 	unitsPerSec  = quantity.Unit("requests/s")
 	errorsPerSec = quantity.Unit("errors/s")
+	packetsEach  = quantity.Unit("packets")
 	// userHZ is the unit of /proc/stat to user space on every architecture Go runs on (include/asm-generic/param.h).
 	userHZ = 100
 	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
@@ -53,6 +55,7 @@ func metricUnits() []struct {
 		{Errors, errorsPerSec},
 		{CPUPerUnit, quantity.Seconds},
 		{SoftirqPer, quantity.Seconds},
+		{PacketsPer, packetsEach},
 	}
 }
 
@@ -77,8 +80,9 @@ func metricText(name string, n float64) string {
 
 // reading is the state of load and machine at one moment.
 type reading struct {
-	stats lab.Stats
-	cpu   cpuTime
+	stats   lab.Stats
+	cpu     cpuTime
+	packets uint32 // processed by softnet since boot; it wraps around
 }
 
 // cpuTime is CPU time of the machine since boot, in seconds.
@@ -129,7 +133,11 @@ func (p *process) read() (reading, error) {
 	if err != nil {
 		return reading{}, err
 	}
-	r := reading{cpu: cpu}
+	packets, err := readSoftnet()
+	if err != nil {
+		return reading{}, err
+	}
+	r := reading{cpu: cpu, packets: packets}
 	if p.child != nil {
 		r.stats = p.child.Stats()
 	}
@@ -163,6 +171,34 @@ func parseCPU(stat []byte) (cpuTime, error) {
 	return t, nil
 }
 
+func readSoftnet() (uint32, error) {
+	const path = "/proc/net/softnet_stat"
+	table, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseSoftnet(table)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
+
+// parseSoftnet adds up the first column, hexadecimal, of the lines of all CPUs (softnet_seq_show in net/core/net-procfs.c). The
+// counters have 32 bits and wrap around; so does the sum, and the difference of two is right all the same.
+func parseSoftnet(table []byte) (uint32, error) {
+	var sum uint32
+	for line := range strings.Lines(string(table)) {
+		processed, _, _ := strings.Cut(line, " ")
+		n, err := strconv.ParseUint(processed, 16, 32)
+		if err != nil {
+			return 0, fmt.Errorf("line %q: %w", line, err)
+		}
+		sum += uint32(n)
+	}
+	return sum, nil
+}
+
 // measures are by metric; what could not be measured is not in it.
 type measures map[string]float64
 
@@ -178,18 +214,19 @@ func measure(before, after reading, window float64) measures {
 			m[P50], m[P90], m[P99] = latency.P50.Seconds(), latency.P90.Seconds(), latency.P99.Seconds()
 		}
 	}
-	m.perUnit(before.cpu, after.cpu, window)
+	m.perUnit(before, after, window)
 	return m
 }
 
-// perUnit divides the machine's CPU time by the units done in the same time.
-func (m measures) perUnit(before, after cpuTime, window float64) {
+// perUnit divides the machine's CPU time and packets by the units done in the same time.
+func (m measures) perUnit(before, after reading, window float64) {
 	units := m[Throughput] * window
 	if units <= 0 {
 		return
 	}
-	m[CPUPerUnit] = (after.busy - before.busy) / units
-	m[SoftirqPer] = (after.softirq - before.softirq) / units
+	m[CPUPerUnit] = (after.cpu.busy - before.cpu.busy) / units
+	m[SoftirqPer] = (after.cpu.softirq - before.cpu.softirq) / units
+	m[PacketsPer] = float64(after.packets-before.packets) / units
 }
 
 // summary ends an external program with SIGINT, on which load generators print their own measurements, and reads them.

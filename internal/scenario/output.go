@@ -137,12 +137,19 @@ func (r *Result) number(w io.Writer, i int, metric string) {
 }
 
 func (p *Phase) foretoldText(metric string) string {
+	var bounds string
 	for _, f := range p.Foretold {
-		if f.Metric == metric {
-			return fmt.Sprintf("%s = %s", f.Because, metricText(metric, f.Foretold))
+		switch {
+		case f.Metric != metric:
+		case f.Foretold != nil:
+			return fmt.Sprintf("%s = %s", f.Because, metricText(metric, *f.Foretold))
+		case f.Because != "":
+			bounds = f.Because + ": " + f.Bounds
+		default:
+			bounds = f.Bounds
 		}
 	}
-	return ""
+	return bounds
 }
 
 // noisy reports whether something else was running on the machine.

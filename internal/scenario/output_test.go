@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 // runs are results with everything that output can show.
 func runs() []*Result {
 	started := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	measured := 992.3
+	measured, foretold, none := 992.3, 1000.0, 0.0
 	return []*Result{
 		{
 			Scenario: "ports", Title: "ports run out", Started: started, Seconds: 18.26, Status: Failed,
@@ -36,7 +36,10 @@ func runs() []*Result {
 				{
 					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{},
 					Measured: measures{Throughput: measured, P99: 0.001, Errors: 0}, BusyBefore: 0.35,
-					Foretold:   []Prediction{{Metric: Throughput, Because: "1000 ports / 1 s", Foretold: 1000, Measured: &measured}},
+					Foretold: []Prediction{
+						{Metric: Errors, Because: "a port is free", Bounds: "0 errors/s or less", Measured: &none},
+						{Metric: Throughput, Because: "1000 ports / 1 s", Foretold: &foretold, Measured: &measured},
+					},
 					Assertions: []Assertion{{What: "short-connection-ceiling is gone", Kind: "gone", Held: true}},
 				},
 			},
@@ -111,6 +114,19 @@ func TestParseCPU(t *testing.T) {
 	for _, bad := range []string{"", "cpu 1 2 3", "cpu a 2 3 4 5 6 7 8", "intr 1 2 3 4 5 6 7 8"} {
 		if _, err := parseCPU([]byte(bad)); err == nil {
 			t.Errorf("parseCPU(%q) gives no error", bad)
+		}
+	}
+}
+
+// TestParseSoftnet has a counter that is about to wrap around: the sum does too.
+func TestParseSoftnet(t *testing.T) {
+	got, err := parseSoftnet([]byte("fffffff0 00000000 00000003\n00000020 00000001 00000000\n"))
+	if err != nil || got != 0x10 {
+		t.Errorf("got %#x, %v, want 0x10", got, err)
+	}
+	for _, bad := range []string{"x\n", "\n", "1ffffffff 0\n"} {
+		if _, err := parseSoftnet([]byte(bad)); err == nil {
+			t.Errorf("parseSoftnet(%q) gives no error", bad)
 		}
 	}
 }

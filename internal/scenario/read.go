@@ -1,16 +1,15 @@
 package scenario
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
-	"reflect"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/perfdoctor/perfdoctor/internal/strictyaml"
 )
 
 // FileName is the file in a scenario's directory.
@@ -73,33 +72,26 @@ func Read(fsys fs.FS, dir string, checks []string) (*Scenario, error) {
 }
 
 func parse(file string, data []byte) (*Scenario, *yaml.Node, error) {
-	var doc yaml.Node
-	stream := yaml.NewDecoder(bytes.NewReader(data))
-	if err := stream.Decode(&doc); err != nil {
-		return nil, nil, invalid{fmt.Errorf("%s: %w", file, err)}
+	root, err := strictyaml.Parse(file, data)
+	if err != nil {
+		return nil, nil, invalid{err}
 	}
-	if err := stream.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, nil, invalid{fmt.Errorf("%s: want one document, and no --- after it", file)}
-	}
-	root := doc.Content[0]
-	d := &scenarioDecoder{decoder{file: file}}
-	s := d.scenario(root)
-	if len(d.errs) > 0 {
-		return nil, nil, invalid{errors.Join(d.errs...)}
+	d := &strictyaml.Decoder{File: file}
+	s := decode(d, root)
+	if err := d.Err(); err != nil {
+		return nil, nil, invalid{err}
 	}
 	return s, root, nil
 }
 
-// scenarioDecoder decodes a scenario and the changed sites of its trials.
-type scenarioDecoder struct{ decoder }
-
-func (d *scenarioDecoder) scenario(root *yaml.Node) *Scenario {
+// decode reads a scenario and the changed sites of its trials.
+func decode(d *strictyaml.Decoder, root *yaml.Node) *Scenario {
 	s := &Scenario{}
-	d.value(root, reflect.ValueOf(s).Elem(), "")
-	if len(d.errs) > 0 {
+	d.Decode(root, s)
+	if d.Err() != nil {
 		return s
 	}
-	site := only(root, fieldNames(reflect.TypeFor[Site]()))
+	site := only(root, strictyaml.FieldNames[Site]())
 	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
 		for i := range trials {
 			t := &trials[i]
@@ -107,7 +99,7 @@ func (d *scenarioDecoder) scenario(root *yaml.Node) *Scenario {
 			if t.Change != nil {
 				t.merged = merge(site, t.Change)
 			}
-			d.value(t.merged, reflect.ValueOf(&t.Site).Elem(), "")
+			d.Decode(t.merged, &t.Site)
 		}
 	}
 	return s

@@ -43,7 +43,7 @@ cures:
   close:
     title: it closes
     change: {processes: {leak: {open_files: {per_second: null, count: 20}, await: {units: 20}}}}
-    moves: [{metric: throughput, factor_at_most: 0.5}]
+    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]
 `
 
 func files(text string) fs.FS {
@@ -199,11 +199,15 @@ func TestMistakes(t *testing.T) {
 			`:19: diagnose.target: there is no process "leek": did you mean leak?`,
 		},
 		{
-			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5}]", "    moves: [{metric: thruput, at_most: 1}]",
+			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: thruput, at_most: 1}]",
 			`there is no metric "thruput": did you mean throughput?`,
 		},
 		{
-			"no bound", "    moves: [{metric: throughput, factor_at_most: 0.5}]", "    moves: [{metric: throughput}]",
+			"a cure without its arithmetic", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]",
+			"    moves: [{metric: throughput, factor_at_most: 0.5}]", "cures.close.moves: throughput: because is missing: show the arithmetic",
+		},
+		{
+			"no bound", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: throughput}]",
 			"throughput has no bound",
 		},
 		{
@@ -267,6 +271,35 @@ func TestMistakes(t *testing.T) {
 			"    change: {processes: {leak: {open_files: {per_second: null, count: 20}, await: {units: 20}}}}",
 			"    change: {sysctls: {net.core.netdev_max_backlog: 1}}",
 			":26: cures.close.change: sysctls: these are the whole machine's",
+		},
+		{
+			"an unknown engine", "  two:", "  two: {engine: dokcer}",
+			`:7: hosts.two.engine: there is no engine "dokcer": did you mean docker?`,
+		},
+		{"an engine without its tools", "  two:", "  two: {engine: docker}", "needs.tools: missing: dockerd, which"},
+		{
+			"a container without an engine", "    cgroup: box", "    container: {cpus: 0.5}",
+			":16: processes.leak.container: the host one has no engine: give hosts.one.engine",
+		},
+		{
+			"a container in a cgroup", "    cgroup: box", "    cgroup: box\n    container: {}",
+			"processes.leak.container: the engine makes the cgroup of a container",
+		},
+		{
+			"an unknown network", "    cgroup: box", "    container: {network: hots}",
+			`:16: processes.leak.container.network: there is no network "hots": did you mean host?`,
+		},
+		{
+			"publish in the host's network", "    cgroup: box", "    container: {network: host, publish: [80]}",
+			"processes.leak.container.publish: in the host's network there is nothing to publish",
+		},
+		{
+			"another program in a container", "    open_files: {count: 600, per_second: 30}", "    container: {}\n    run: {command: [nginx]}",
+			"processes.leak.container: a container has perfdoctor in it and no other program",
+		},
+		{
+			"an unknown limit of a container", "    cgroup: box", "    container: {cpu: 0.5}",
+			`:16: unknown field "cpu" in processes.leak.container: did you mean cpus?`,
 		},
 		{"another name", "name: leak", "name: leek", `:1: name: "leek": must be the name of its directory, leak`},
 	} {

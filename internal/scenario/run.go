@@ -96,12 +96,13 @@ type Assertion struct {
 	Got  string `json:"got,omitempty"`
 }
 
-// Prediction is what arithmetic foretold and what was measured.
+// Prediction is what arithmetic foretold and what was measured. It is a value, or the bounds of a [Move].
 type Prediction struct {
 	Metric   string   `json:"metric"`
 	Because  string   `json:"because"`
-	Foretold float64  `json:"foretold"`
-	Measured *float64 `json:"measured"` // null when it was not
+	Foretold *float64 `json:"foretold,omitempty"`
+	Bounds   string   `json:"bounds,omitempty"` // "x 10 or more"
+	Measured *float64 `json:"measured"`         // null when it was not
 }
 
 // ErrLeft says that something of a phase could not be removed.
@@ -346,7 +347,7 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		if err := load.summary(ctx, m); err != nil {
 			return err
 		}
-		m.perUnit(before.cpu, after.cpu, window)
+		m.perUnit(before, after, window)
 	}
 	p.Measured = m
 	return b.alive()

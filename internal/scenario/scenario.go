@@ -77,7 +77,11 @@ type Host struct {
 	Masquerade string            `yaml:"masquerade"` // the link by which rewritten packets leave
 	Rules      int               `yaml:"rules"`      // linear firewall rules that never match
 	DropSYN    *DropSYN          `yaml:"drop_syn"`
+	Engine     string            `yaml:"engine"` // docker, or empty: none
 }
+
+// EngineDocker is the only [Host] engine.
+const EngineDocker = "docker"
 
 // DropSYN loses the first packet of connections to a port, before the host's TCP sees it.
 type DropSYN struct {
@@ -118,11 +122,13 @@ type Cgroup struct {
 
 // Process runs in a host. Exactly one of the modes is set.
 type Process struct {
-	Name   string        `yaml:",key"`
-	Host   string        `yaml:"host"`
-	Cgroup string        `yaml:"cgroup"`
-	For    time.Duration `yaml:"for"` // it ends after this; 0: with the phase
-	Await  Await         `yaml:"await"`
+	Name   string `yaml:",key"`
+	Host   string `yaml:"host"`
+	Cgroup string `yaml:"cgroup"`
+	// Container puts it into one of its host's engine, under the name of the process.
+	Container *Container    `yaml:"container"`
+	For       time.Duration `yaml:"for"` // it ends after this; 0: with the phase
+	Await     Await         `yaml:"await"`
 
 	Serve   *Serve   `yaml:"serve"`
 	Connect *Connect `yaml:"connect"`
@@ -135,6 +141,20 @@ type Process struct {
 	Sleep     *struct{}        `yaml:"sleep"`
 	Run       *Run             `yaml:"run"`
 }
+
+// Container is one of a host's engine, with this program as its image.
+type Container struct {
+	CPUs    float64  `yaml:"cpus"`    // --cpus; 0: no quota
+	Memory  Bytes    `yaml:"memory"`  // --memory; 0: no limit
+	Network string   `yaml:"network"` // bridge, also when empty, or host
+	Publish []uint16 `yaml:"publish"` // ports of the host that lead to the same ones of the container
+}
+
+// The networks of a [Container].
+const (
+	NetworkBridge = "bridge" // the engine's own: docker0
+	NetworkHost   = "host"   // that of the engine's host
+)
 
 // Await is what the process must reach before the next one is started.
 type Await struct {
@@ -266,6 +286,7 @@ type Move struct {
 	FactorAtMost  *float64 `yaml:"factor_at_most"`
 	AtLeast       *float64 `yaml:"at_least"` // after, in units/s, seconds or errors/s
 	AtMost        *float64 `yaml:"at_most"`
+	Because       string   `yaml:"because"` // the arithmetic or the reason; a placebo's may be missing
 }
 
 // Foretold is what arithmetic says a metric will be; it is printed beside what was measured.

@@ -110,6 +110,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 	}
 	v.site(&s.Site)
 	v.machine(s.VM.Mode, &s.Site)
+	v.engineTools(s)
 	v.expect(&s.Expect)
 	v.foretold("foretold", s.Foretold)
 	seen := map[string]bool{PhaseSick: true}
@@ -125,7 +126,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 				v.fail(path, "a phase of that name is there already")
 			}
 			seen[t.Name] = true
-			v.trial(path, t, s)
+			v.trial(path, list.kind == "cures", t, s)
 		}
 	}
 }
@@ -172,7 +173,7 @@ func (v *validator) machine(mode string, s *Site) {
 	}
 }
 
-func (v *validator) trial(path string, t *Trial, s *Scenario) {
+func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 	if t.Title == "" {
 		v.fail(path+".title", "missing: say what is changed")
 	}
@@ -198,6 +199,12 @@ func (v *validator) trial(path string, t *Trial, s *Scenario) {
 		if m.FactorAtLeast == nil && m.FactorAtMost == nil && m.AtLeast == nil && m.AtMost == nil {
 			v.fail(path+".moves", "%s has no bound: give factor_at_least, factor_at_most, at_least or at_most", m.Metric)
 		}
+		if cure && m.Because == "" {
+			v.fail(path+".moves", "%s: because is missing: show the arithmetic", m.Metric)
+		}
+	}
+	if cure && t.Site.Measure != "" && len(t.Moves)+len(t.Foretold) == 0 {
+		v.fail(path, "give moves or foretold: a cure is worth what it moves")
 	}
 	v.foretold(path+".foretold", t.Foretold)
 }
@@ -222,6 +229,9 @@ func (v *validator) site(s *Site) {
 		v.pattern("hosts."+h.Name, h.Name, hostName)
 		if h.Masquerade != "" {
 			v.name("hosts."+h.Name+".masquerade", "link or bridge", h.Masquerade, s.linkNames())
+		}
+		if h.Engine != "" {
+			v.name("hosts."+h.Name+".engine", "engine", h.Engine, []string{EngineDocker})
 		}
 		if h.DropSYN != nil && h.DropSYN.Port == 0 {
 			v.fail("hosts."+h.Name+".drop_syn", "the port is missing")
@@ -248,6 +258,7 @@ func (v *validator) site(s *Site) {
 			v.name(path+".cgroup", "cgroup", p.Cgroup, groups)
 		}
 		v.process(path, p)
+		v.container(path, p, s)
 	}
 	v.name("diagnose.target", "process", s.Diagnose.Target, append(processes, TargetHost))
 	if s.Measure != "" {
@@ -311,6 +322,48 @@ func (v *validator) process(path string, p *Process) {
 		v.address(path+".udp_flood.to", p.Flood.To)
 	case p.Run != nil:
 		v.run(path, p)
+	}
+}
+
+// container reports what a container cannot do, and one without an engine.
+func (v *validator) container(path string, p *Process, s *Site) {
+	c := p.Container
+	if c == nil {
+		return
+	}
+	path += ".container"
+	if i := slices.Index(s.hostNames(), p.Host); i >= 0 && s.Hosts[i].Engine == "" {
+		v.fail(path, "the host %s has no engine: give hosts.%s.engine", p.Host, p.Host)
+	}
+	if p.Run != nil {
+		v.fail(path, "a container has perfdoctor in it and no other program: run is not for it")
+	}
+	if p.Cgroup != "" {
+		v.fail(path, "the engine makes the cgroup of a container: give cpus or memory instead of a cgroup")
+	}
+	if c.Network != "" {
+		v.name(path+".network", "network", c.Network, []string{NetworkBridge, NetworkHost})
+	}
+	if c.Network == NetworkHost && len(c.Publish) > 0 {
+		v.fail(path+".publish", "in the host's network there is nothing to publish")
+	}
+}
+
+// engineTools reports the commands of an engine that the file does not say it needs.
+func (v *validator) engineTools(s *Scenario) {
+	sites := []*Site{&s.Site}
+	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
+		for i := range trials {
+			sites = append(sites, &trials[i].Site)
+		}
+	}
+	engine := slices.ContainsFunc(sites, func(site *Site) bool {
+		return slices.ContainsFunc(site.Hosts, func(h Host) bool { return h.Engine != "" })
+	})
+	for _, tool := range []string{"dockerd", "docker"} {
+		if engine && !slices.Contains(s.Needs.Tools, tool) {
+			v.fail("needs.tools", "missing: %s, which the engine of a host is started or used with", tool)
+		}
 	}
 }
 

@@ -1,0 +1,249 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+var (
+	codeIdle = &check.Param{
+		Name: "idle", Default: 0.05, Unit: quantity.CPUs,
+		Why: "of a twentieth of a CPU no share is worth a change, and 10 s have 50 samples of 10 ms",
+	}
+	codeBusy = &check.Param{
+		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
+		Why: "below a quarter of a CPU the code is not what holds anything back: its share is a fact and no warning",
+	}
+	codeKernel = &check.Param{
+		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
+		Why: "when half of the process's CPU time is the kernel's, that is mended first, and all shares of code change with it",
+	}
+	allocGC = &check.Param{
+		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
+		Why: "allocation costs through the collector: below a twentieth of the CPU time in it objects are cheap",
+	}
+)
+
+// profileMetric is the metric that says whether there is a profile of an event.
+func profileMetric(e stacks.Event) metric.Metric {
+	return map[stacks.Event]metric.Metric{
+		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples, stacks.Alloc: metric.AllocProfileSamples,
+		stacks.Lock: metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+	}[e]
+}
+
+// check makes a check of a signature. all are those it may yield to.
+func (s *signature) check(all []*signature) *check.Check {
+	thresholds := make([][2]*check.Param, len(s.Where))
+	c := &check.Check{
+		Name: s.Name, Stage: s.stage(), Doc: s.manual(), URL: s.Source, Before: s.Before, After: s.After,
+		Needs: []metric.Metric{profileMetric(stacks.Event(s.Where[0].Event))},
+		Uses:  []metric.Metric{metric.ProcessCPU, metric.TargetInfo},
+	}
+	for i, w := range s.Where {
+		thresholds[i] = s.thresholds(i)
+		c.Params = append(c.Params, thresholds[i][0], thresholds[i][1])
+		if m := profileMetric(stacks.Event(w.Event)); i > 0 {
+			c.Uses = append(c.Uses, m)
+		}
+		if stacks.Event(w.Event) == stacks.Alloc && !slices.Contains(c.Needs, metric.Metric(metric.CPUProfileSamples)) {
+			c.Uses = append(c.Uses, metric.CPUProfileSamples)
+			c.Params = append(c.Params, allocGC)
+		}
+	}
+	if slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.CPU }) {
+		c.Params = append(c.Params, codeIdle, codeBusy, codeKernel)
+	}
+	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
+	return c
+}
+
+func (s *signature) stage() check.Stage {
+	if s.Stage == "runtime" {
+		return check.Runtime
+	}
+	return check.Code
+}
+
+// thresholds makes the two parameters of a clause; those of a further clause are named after its event.
+func (s *signature) thresholds(i int) [2]*check.Param {
+	w := s.Where[i]
+	prefix := ""
+	if i > 0 {
+		prefix = string(w.Event) + "-"
+	}
+	return [2]*check.Param{
+		{Name: prefix + "info", Default: float64(w.Info), Unit: quantity.Ratio, Why: "a share that is worth knowing; " + s.Why},
+		{Name: prefix + "warn", Default: float64(w.Warn), Unit: quantity.Ratio, Why: s.Why},
+	}
+}
+
+// shareWords say of each event what its share is of.
+var shareWords = map[stacks.Event]string{
+	stacks.CPU:    "the CPU time",
+	stacks.Wall:   "their time threads",
+	stacks.Alloc:  "the allocated bytes",
+	stacks.Lock:   "their time threads wait",
+	stacks.OffCPU: "their time threads",
+}
+
+// manual is the text of the check's page: what the author wrote, and the frames that are looked for.
+func (s *signature) manual() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n%s\n\nMeasured: ", s.Title, s.About)
+	for i, w := range s.Where {
+		if i > 0 {
+			b.WriteString("\n\nAlso: ")
+		}
+		fmt.Fprintf(&b, "the share of %s %s.\n", shareWords[stacks.Event(w.Event)], whatIsCounted(stacks.Event(w.Event)))
+		w.list(&b)
+	}
+	fmt.Fprintf(&b, "\n\nCure: %s Risk: %s.\nDisproof: %s\n", s.Cure, strings.TrimSuffix(s.Risk, "."), s.WrongIf)
+	return b.String()
+}
+
+func whatIsCounted(e stacks.Event) string {
+	switch e {
+	case stacks.CPU:
+		return "of the process, as the kernel counts it, in stacks with any of these frames"
+	case stacks.Alloc:
+		return "by stacks or classes as these"
+	case stacks.Lock:
+		return "for such a lock, of the time of all threads that waited for it"
+	}
+	return "spend in stacks with any of these frames, of those threads that have one"
+}
+
+func (c *clause) list(b *strings.Builder) {
+	quoted := func(texts []string) string { return "`" + strings.Join(texts, "`, `") + "`" }
+	for _, f := range c.Frames {
+		fmt.Fprintf(b, "\n- `%s`", f.Frame)
+		if f.Self {
+			b.WriteString(" as the innermost frame")
+		}
+		if f.Times > 1 {
+			fmt.Fprintf(b, ", %d times and more in one stack", f.Times)
+		}
+		if len(f.Under) > 0 {
+			b.WriteString(", called by " + quoted(f.Under))
+		}
+		if len(f.Over) > 0 {
+			b.WriteString(", when it calls " + quoted(f.Over))
+		}
+	}
+	if len(c.Classes) > 0 {
+		b.WriteString("\n- of the classes " + quoted(c.Classes))
+	}
+	if len(c.Threads) > 0 {
+		b.WriteString("\n- in threads named " + quoted(c.Threads))
+	}
+	if len(c.Without) > 0 {
+		b.WriteString("\n- but not in stacks with " + quoted(c.Without))
+	}
+}
+
+func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*signature) error {
+	var worst *measure
+	var rest []quantity.Value
+	for i, w := range s.Where {
+		m, err := s.measure(p, w, all)
+		if err != nil && i == 0 {
+			return err
+		}
+		if err != nil || m == nil {
+			continue
+		}
+		p.Read(m.share)
+		m.judge(p, thresholds[i])
+		switch {
+		case worst == nil || m.severity > worst.severity:
+			if worst != nil {
+				rest = append(rest, worst.share)
+			}
+			worst = m
+		default:
+			rest = append(rest, m.share)
+		}
+	}
+	if worst == nil || worst.severity == 0 {
+		return nil
+	}
+	f := worst.finding(p, s)
+	f.Evidence = append(f.Evidence, rest...)
+	p.Report(f)
+	return nil
+}
+
+// profileOf gives the profile of an event with something in it, or why there is none.
+func profileOf(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
+	const remedy = "run perfdoctor diagnose with the profiler on, for a time in which the process works"
+	prof, ok := p.Ranked(e)
+	if !ok {
+		if m := profileMetric(e); !p.Recorded(m) {
+			reason, fix := p.Why(m)
+			return nil, check.NotAssessed(fix, "%s", reason)
+		}
+		return nil, check.NotAssessed(remedy, "the recording has no %s profile", e)
+	}
+	return prof, nil
+}
+
+// measure gives how much of an event a clause holds for, nil when the process did too little for a share.
+func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure, error) {
+	event := stacks.Event(w.Event)
+	prof, err := profileOf(p, event)
+	if err != nil {
+		return nil, err
+	}
+	m := &measure{clause: w, profile: prof, owners: hotcode.OwnersOf(p.Recording)}
+	if event == stacks.CPU {
+		m.cpu, _ = hotcode.CPUOf(p.Recording)
+		idle, err := m.idle(p)
+		if err != nil || idle {
+			return nil, err
+		}
+	}
+	if s.Runs == "java" && !slices.ContainsFunc(prof.Frames, stacks.Frame.Managed) && len(prof.Samples) > 0 {
+		return nil, check.NotAssessed("", "no Java code is in the %s profile", event)
+	}
+	var claimed []*matcher
+	for _, o := range all {
+		for _, ow := range o.Where {
+			if slices.Contains(s.YieldsTo, o.Name) && ow.Event == w.Event {
+				claimed = append(claimed, matcherOf(prof, ow, nil))
+			}
+		}
+	}
+	m.hits = matcherOf(prof, w, claimed).hits()
+	m.matched = weigh(m.hits)
+	if !m.weigh() {
+		return nil, nil //nolint:nilnil // nothing was allocated or nobody waited: there is no share to judge
+	}
+	return m, nil
+}
+
+// idle reports whether the process used too little CPU time for shares of it.
+func (m *measure) idle(p *check.Pass) (bool, error) {
+	used := quantity.Of("CPU time", m.cpu.Total(), quantity.Seconds).
+		Per(quantity.Of("window", m.cpu.Window, quantity.Seconds)).As(quantity.CPUs).Named("CPUs used by the process")
+	if m.cpu.Window <= 0 {
+		return false, check.NotAssessed("", "the CPU profile covers no time")
+	}
+	m.cpus = used
+	if used.Below(p.Param(codeIdle)) {
+		p.Read(used)
+		return true, nil
+	}
+	if len(m.profile.Samples) == 0 {
+		return false, check.NotAssessed("look at what the profiler says of itself (-v)",
+			"the process used %s, but the profiler took no sample", used.Text())
+	}
+	return false, nil
+}

@@ -1,0 +1,243 @@
+package jvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// counted are the metrics that come from the counters.
+func counted() []metric.Metric {
+	return []metric.Metric{
+		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMSafepoints,
+		metric.JVMSafepointSeconds, metric.JVMSafepointSync, metric.JVMApplication, metric.JVMCompileSeconds, metric.JVMThreads,
+		metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds, metric.JVMSuperHash, metric.JVMGCCPU,
+		metric.JVMSpace, metric.JVMMetaspace,
+	}
+}
+
+// counterSource reads the counters of the target's JVMs.
+type counterSource struct {
+	list []*machine
+	more int
+	now  func() time.Time
+}
+
+func openCounters(ctx context.Context, env collect.Env) (collect.Source, error) {
+	list, more, err := find(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	return &counterSource{list: list, more: more, now: time.Now}, nil
+}
+
+// Close closes the counters' files.
+func (s *counterSource) Close() error {
+	var errs []error
+	for _, m := range s.list {
+		if m.counters != nil {
+			errs = append(errs, m.counters.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Sample reads the counters of each JVM.
+func (s *counterSource) Sample(ctx context.Context, a *recording.Appender) error {
+	describe(a, s.list, s.more)
+	for _, m := range s.list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c, err := m.read()
+		if err != nil {
+			missing(a, counted(), err)
+			continue
+		}
+		s.append(a, m, c)
+	}
+	return nil
+}
+
+// read opens the counters if need be: a JVM that is starting has none yet.
+func (m *machine) read() (hsperf.Snapshot, error) {
+	if m.counters == nil {
+		c, err := m.OpenPerfData()
+		if err != nil {
+			return hsperf.Snapshot{}, err
+		}
+		m.counters = c
+	}
+	c, err := m.counters.Read()
+	if errors.Is(err, hsperf.ErrStarting) {
+		err = &jvm.Refusal{Cause: jvm.Starting, Reason: err.Error(), Remedy: "try again when it has started", Err: err}
+	}
+	return c, err
+}
+
+func (s *counterSource) append(a *recording.Appender, m *machine, c hsperf.Snapshot) {
+	version := c.Texts["java.property.java.vm.version"]
+	a.Info(metric.JVMVersion, m.pid, version, gcName(c))
+	if born := c.Longs["sun.rt.createVmEndTime"]; born > 0 { // in ms since 1970
+		a.Gauge(metric.JVMUptime, max(0, s.now().Sub(time.UnixMilli(born)).Seconds()), m.pid)
+	}
+	appendGC(a, m.pid, c)
+	appendSafepoints(a, m.pid, c, major(version))
+	appendSeconds(a, m.pid, c, metric.JVMApplication, "sun.rt.applicationTime")
+	appendSeconds(a, m.pid, c, metric.JVMCompileSeconds, "java.ci.totalTime")
+	appendSeconds(a, m.pid, c, metric.JVMClassSeconds, "sun.cls.time")
+	appendSeconds(a, m.pid, c, metric.JVMSuperHash, "sun.cls.secondarySuperHashTime")
+	appendSeconds(a, m.pid, c, metric.JVMGCCPU, "sun.threads.total_gc_cpu_time")
+	for _, kind := range []string{"live", "daemon"} {
+		if n, ok := c.Longs["java.threads."+kind]; ok && n >= 0 {
+			a.Gauge(metric.JVMThreads, float64(n), m.pid, kind)
+		}
+	}
+	if n, ok := c.Longs["java.threads.started"]; ok {
+		a.Counter(metric.JVMThreadsStarted, float64(n), m.pid)
+	}
+	if n, ok := c.Longs["java.cls.loadedClasses"]; ok {
+		a.Counter(metric.JVMClassesLoaded, float64(n+c.Longs["java.cls.sharedLoadedClasses"]), m.pid)
+	}
+	appendHeap(a, m.pid, c)
+}
+
+func appendSeconds(a *recording.Appender, pid string, c hsperf.Snapshot, to *metric.Counter, name string) {
+	if v, ok := c.Seconds(name); ok {
+		a.Counter(to, v, pid)
+		return
+	}
+	a.Missing(to, recording.StatusUnsupported, "this JVM does not count "+name, "")
+}
+
+// gcName names the collector by its policy; Z and Shenandoah have none and are known by the names of their collections.
+func gcName(c hsperf.Snapshot) string {
+	names := map[string]string{"Copy:MSC": "Serial", "ParScav:MSC": "Parallel", "GarbageFirst": "G1", "ParNew:CMS": "CMS"}
+	policy := c.Texts["sun.gc.policy.name"]
+	switch {
+	case names[policy] != "":
+		return names[policy]
+	case policy != "":
+		return policy
+	case strings.HasPrefix(c.Texts["sun.gc.collector.1.name"], "Shenandoah"):
+		return "Shenandoah"
+	case strings.HasPrefix(c.Texts["sun.gc.collector.2.name"], "Z"), c.Texts["sun.gc.generation.1.name"] == "old":
+		return "Z" // JDK 11's has no collections among its counters
+	}
+	return "unknown"
+}
+
+// gcKind tells what a collector's collections are. Collector 0 is the young one and 1 the full one of Serial, Parallel and G1;
+// 2 is of G1's and Z's concurrent cycles (src/hotspot/share/gc/*/*MonitoringSupport.cpp, zServiceability.cpp). Shenandoah counts
+// all as "full", and the concurrent work with it.
+func gcKind(c hsperf.Snapshot, n int) string {
+	if strings.HasPrefix(c.Texts["sun.gc.collector.1.name"], "Shenandoah") {
+		return map[int]string{1: "cycle"}[n]
+	}
+	return []string{"young", "full", "concurrent"}[n]
+}
+
+func appendGC(a *recording.Appender, pid string, c hsperf.Snapshot) {
+	counted := false
+	for n := range 3 {
+		prefix := fmt.Sprintf("sun.gc.collector.%d.", n)
+		kind := gcKind(c, n)
+		times, ok := c.Longs[prefix+"invocations"]
+		spent, ok2 := c.Seconds(prefix + "time")
+		if kind == "" || !ok || !ok2 {
+			continue
+		}
+		counted = true
+		a.Counter(metric.JVMGCSeconds, spent, pid, kind)
+		a.Counter(metric.JVMGCs, float64(times), pid, kind)
+	}
+	if !counted {
+		for _, m := range []metric.Metric{metric.JVMGCSeconds, metric.JVMGCs} {
+			a.Missing(m, recording.StatusUnsupported, "this JVM's collector keeps no count of its collections (Z does since JDK 15)", "")
+		}
+	}
+	cause := c.Texts["sun.gc.cause"]
+	if cause == "No GC" || cause == "" {
+		cause = c.Texts["sun.gc.lastCause"]
+	}
+	if cause != "" {
+		a.Info(metric.JVMGCCause, pid, cause)
+	}
+}
+
+// safepointSplit is the release since which safepointTime no longer holds the time to get there: SafepointTracing::end in
+// src/hotspot/share/runtime/safepoint.cpp of JDK 13, against RuntimeService::record_safepoint_end of JDK 11.
+const safepointSplit = 13
+
+func appendSafepoints(a *recording.Appender, pid string, c hsperf.Snapshot, release int) {
+	stopped, ok := c.Seconds("sun.rt.safepointTime")
+	reaching, ok2 := c.Seconds("sun.rt.safepointSyncTime")
+	count, ok3 := c.Longs["sun.rt.safepoints"]
+	if !ok || !ok2 || !ok3 {
+		for _, m := range []metric.Metric{metric.JVMSafepoints, metric.JVMSafepointSeconds, metric.JVMSafepointSync} {
+			a.Missing(m, recording.StatusUnsupported, "this JVM does not count its safepoints", "")
+		}
+		return
+	}
+	if release >= safepointSplit {
+		stopped += reaching
+	}
+	a.Counter(metric.JVMSafepoints, float64(count), pid)
+	a.Counter(metric.JVMSafepointSeconds, stopped, pid)
+	a.Counter(metric.JVMSafepointSync, reaching, pid)
+}
+
+// major gives the feature release of a version such as 17.0.15+6-Debian-1deb12u1; HotSpot 25.392-b08 is that of JDK 8.
+func major(version string) int {
+	n := 0
+	for i, r := range version {
+		switch {
+		case r >= '0' && r <= '9' && n < 1000:
+			n = n*10 + int(r-'0')
+		case strings.HasPrefix(version[i:], "-b"), strings.Contains(version, "-b"):
+			return 8
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+// appendHeap appends the spaces: at most two generations of three spaces.
+func appendHeap(a *recording.Appender, pid string, c hsperf.Snapshot) {
+	for g := range 2 {
+		generation := c.Texts[fmt.Sprintf("sun.gc.generation.%d.name", g)]
+		for s := range 3 {
+			prefix := fmt.Sprintf("sun.gc.generation.%d.space.%d.", g, s)
+			for _, kind := range []string{"used", "capacity"} {
+				if n, ok := c.Longs[prefix+kind]; ok && n >= 0 {
+					a.Gauge(metric.JVMSpace, float64(n), pid, role(generation, g), c.Texts[prefix+"name"], kind)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"used", "capacity"} {
+		if n, ok := c.Longs["sun.gc.metaspace."+kind]; ok && n >= 0 {
+			a.Gauge(metric.JVMMetaspace, float64(n), pid, kind)
+		}
+	}
+}
+
+// role names a generation alike for all collectors: young, old, or heap where it is not divided.
+func role(name string, n int) string {
+	switch {
+	case name == "Heap":
+		return "heap" // Shenandoah
+	case n == 0:
+		return "young"
+	}
+	return "old" // Z without generations, too
+}

@@ -1,0 +1,157 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's process,
+// whichever engine it belongs to (rootless, another data-root, one of several), and nothing but reading is needed.
+
+// containerNamed is the id of the Docker container of that name, "" when there is none. note then says how many names are not
+// known, and why the first of them is not.
+func (h *Host) containerNamed(ctx context.Context, name string) (id, note string, err error) {
+	byID, err := h.dockerContainers(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	var found []string
+	var unknown []error
+	for id, pid := range byID {
+		got, err := h.dockerName(id, pid)
+		if err != nil {
+			unknown = append(unknown, err)
+		}
+		if got == strings.TrimPrefix(name, "/") {
+			found = append(found, id)
+		}
+	}
+	if len(found) > 1 { // engines do not know of each other
+		slices.Sort(found)
+		return "", "", kindErrorf(ErrAmbiguous, "%d containers of several engines are named %s: %s", len(found), name,
+			strings.Join(found, ", "))
+	}
+	if len(unknown) > 0 {
+		slices.SortFunc(unknown, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		note = fmt.Sprintf("; the names of %d of %d containers are not known: %v", len(unknown), len(byID), unknown[0])
+	}
+	if len(found) == 0 {
+		return "", note, nil
+	}
+	return found[0], "", nil
+}
+
+// dockerContainers are Docker's containers with one of their processes each.
+func (h *Host) dockerContainers(ctx context.Context) (map[string]int, error) {
+	pids, err := h.allPIDs()
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]int{}
+	for _, pid := range pids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		lines, err := h.readCgroup(pid)
+		if err != nil {
+			continue // ended, or hidden from this user
+		}
+		if c := innermost(lines); c.runtime == Docker && byID[c.id] == 0 {
+			byID[c.id] = pid
+		}
+	}
+	return byID, nil
+}
+
+// dockerName reads <data-root>/containers/<id>/config.v2.json. Docker mounts hostname, hosts and resolv.conf from that directory,
+// or from that of the container whose network this one shares (container/container.go and daemon/container_operations.go of moby).
+func (h *Host) dockerName(id string, pid int) (string, error) {
+	mounts, err := h.mountsOf(fmt.Sprint(pid))
+	if errors.Is(err, fs.ErrPermission) {
+		return "", errors.New("perfdoctor needs to be root to read them, or an id instead of a name")
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, m := range mounts {
+		if by, runtime := mountedBy(m.root); by == "" || runtime != Docker {
+			continue
+		}
+		config := path.Join(path.Dir(path.Dir(m.root)), id, "config.v2.json")
+		// Process 1 has the host's files also for a perfdoctor in a container that sees the host's pids; but not everybody who is
+		// root may look at it.
+		name, err := h.nameSeenBy("self", m.device, config)
+		if err != nil {
+			if again, other := h.nameSeenBy("1", m.device, config); other == nil {
+				return again, nil
+			}
+		}
+		return name, err
+	}
+	return "", fmt.Errorf("pid %d has no mount that leads to Docker's files", pid)
+}
+
+// nameSeenBy reads the config, a path within the file system of a device, where that is mounted for the process.
+func (h *Host) nameSeenBy(process, device, config string) (string, error) {
+	mounts, err := h.mountsOf(process)
+	if err != nil {
+		return "", err
+	}
+	for _, at := range mounts {
+		if rest, ok := below(at.root, config); ok && at.device == device {
+			return readDockerName(path.Join(h.Proc, process, "root", at.point, rest))
+		}
+	}
+	return "", fmt.Errorf("the file system with Docker's %s is not mounted here", config)
+}
+
+// maxDockerConfig is far above any config.v2.json, which has a container's settings with its environment.
+const maxDockerConfig = 4 << 20
+
+func readDockerName(config string) (string, error) {
+	st, err := os.Stat(config)
+	if err != nil {
+		return "", err
+	}
+	if st.Size() > maxDockerConfig {
+		return "", fmt.Errorf("%s: %d bytes are too many for what Docker writes there", config, st.Size())
+	}
+	text, err := os.ReadFile(config)
+	if err != nil {
+		return "", err
+	}
+	name, err := parseDockerName(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", config, err)
+	}
+	return name, nil
+}
+
+// parseDockerName reads the field Name, "/web".
+func parseDockerName(config []byte) (string, error) {
+	var c struct{ Name string }
+	if err := json.Unmarshal(config, &c); err != nil {
+		return "", err
+	}
+	name := strings.TrimPrefix(c.Name, "/")
+	if name == "" {
+		return "", errors.New("no Name in it")
+	}
+	return name, nil
+}
+
+func (h *Host) mountsOf(pid string) ([]mount, error) {
+	b, err := h.readProc(pid + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMountInfo(bytes.NewReader(b))
+}

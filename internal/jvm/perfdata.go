@@ -1,0 +1,107 @@
+package jvm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
+)
+
+// PerfData are HotSpot's counters in shared memory, open for reading. The JVM does nothing for a reading.
+type PerfData struct {
+	file *os.File
+	buf  []byte
+}
+
+// perfDataFile is where HotSpot keeps its counters (src/hotspot/os/posix/perfMemory_posix.cpp). The name is taken from the list
+// of mappings, so that neither the user's name nor the pid in the target's namespaces has to be guessed.
+var perfDataFile = regexp.MustCompile(`^/tmp/hsperfdata_[^/]*/[0-9]+$`)
+
+// OpenPerfData opens the counters. Its error is a *Refusal, mostly that there are none.
+func (vm *VM) OpenPerfData() (*PerfData, error) {
+	if vm.Kind != HotSpot {
+		return nil, vm.Attachable()
+	}
+	files, err := mappedFiles(vm.proc("maps"))
+	if err != nil {
+		return nil, vm.unreadable(err)
+	}
+	for _, name := range files {
+		if perfDataFile.MatchString(name) {
+			return vm.openPerfData(name)
+		}
+	}
+	return nil, vm.noPerfData()
+}
+
+// noPerfData says why a JVM has no file of counters, as perfMemory_posix.cpp has it.
+func (vm *VM) noPerfData() *Refusal {
+	if v, ok := vm.Options.lookup("UsePerfData"); ok && v.Value == "false" {
+		return vm.refuse(Failed, "the JVM was started with -XX:-UsePerfData ("+v.Source+"), which turns its counters off",
+			"restart it without that option: the counters cost nothing that can be measured")
+	}
+	if v, ok := vm.Options.lookup("PerfDisableSharedMem"); ok && v.Value == "true" {
+		return vm.refuse(Failed, "the JVM was started with -XX:+PerfDisableSharedMem ("+v.Source+"), which hides its counters",
+			"restart it without that option, with /tmp in memory (tmpfs) if its writes to disk were the reason")
+	}
+	if vm.age() < startTimeOfJVM {
+		return &Refusal{Cause: Starting, Reason: fmt.Sprintf("pid %d: the JVM is starting and has no counters yet", vm.PID), Remedy: "try again"}
+	}
+	return vm.refuse(Failed, fmt.Sprintf("the JVM maps no file /tmp/hsperfdata_USER/PID: HotSpot makes none when its user (uid %d) has "+
+		"no entry in the /etc/passwd that it sees, or /tmp cannot be written", vm.UID),
+		"give the user an entry in the container's /etc/passwd, and a writable /tmp; then restart the JVM")
+}
+
+// startTimeOfJVM is how long a JVM may take until it has its counters; it makes them among the first things.
+const startTimeOfJVM = 2 * time.Second
+
+func (vm *VM) openPerfData(name string) (*PerfData, error) {
+	t, err := vm.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	var file *os.File
+	err = t.as.do(func() error {
+		fd, err := t.resolve(t.root, name, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: name + " in the target", Err: err}
+		}
+		file = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	if err != nil {
+		return nil, vm.unreadable(err)
+	}
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > hsperf.MaxSize) {
+		err = fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size())
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &PerfData{file: file, buf: make([]byte, info.Size())}, nil
+}
+
+// Read takes the counters as they are now.
+func (p *PerfData) Read() (hsperf.Snapshot, error) {
+	n, err := p.file.ReadAt(p.buf, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
+	}
+	s, err := hsperf.Parse(p.buf[:n])
+	if err != nil {
+		return s, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
+	}
+	return s, nil
+}
+
+// Close ends the reading.
+func (p *PerfData) Close() error { return p.file.Close() }

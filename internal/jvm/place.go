@@ -1,0 +1,405 @@
+package jvm
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownPrefix begins the name of every file that perfdoctor places in a target, so that a later run knows them.
+const ownPrefix = ".perfdoctor-"
+
+// ownFileName is the prefix, 128 random bits, and what the file is for.
+var ownFileName = regexp.MustCompile(`^\.perfdoctor-[0-9a-f]{32}-(.+)$`)
+
+// ownFile tells what a placed file is for, from its name.
+func ownFile(name string) (purpose string, ok bool) {
+	m := ownFileName.FindStringSubmatch(name)
+	if m == nil {
+		return "", false
+	}
+	return m[1], true
+}
+
+// File is a file of perfdoctor's inside a target. It belongs to the target's user. As long as it is open here it is
+// locked (flock(2)): a file of that kind without a lock is one whose perfdoctor was killed.
+type File struct {
+	Path string // as the target sees it
+
+	dir  int // O_PATH of its directory
+	name string
+	held *os.File // open for reading, holds the lock
+	as   credentials
+}
+
+// places are the directories in which a file can lie, in order of preference. The working directory is last because
+// it may be watched or backed up.
+func (t *tree) places() []place {
+	return []place{
+		{"/tmp", func() (int, error) { return t.directory("/tmp") }},
+		{"/dev/shm", func() (int, error) { return t.directory("/dev/shm") }},
+		{"/proc/self/cwd", func() (int, error) {
+			if t.cwd < 0 {
+				return -1, errors.New("cannot be opened")
+			}
+			return openPath(t.cwd, ".", unix.O_DIRECTORY)
+		}},
+	}
+}
+
+type place struct {
+	path string // as the target sees it
+	open func() (int, error)
+}
+
+// Place puts a file with this content into the target's file system, where the target, and apart from root nobody
+// else, can use it. name says what it is for and ends the file's name, which is otherwise random. With an executable
+// mode such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: /tmp, else /dev/shm,
+// else the target's working directory. For a file that the target is to write, give no content and mode 0o600.
+//
+// The caller must remove it. Its errors are a *Refusal, with cause NoPlace where no directory serves.
+func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error) {
+	if name == "" || strings.ContainsAny(name, "/\x00\n") {
+		return nil, fmt.Errorf("place a file in process %d: bad name %q", vm.PID, name)
+	}
+	t, err := vm.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	var file *File
+	var failed []error
+	err = t.as.do(func() error {
+		for _, p := range t.places() {
+			f, err := p.create(name, content, mode.Perm())
+			if err == nil {
+				f.as = t.as
+				file = f
+				return nil
+			}
+			failed = append(failed, fmt.Errorf("%s: %w", p.path, err))
+		}
+		return errors.Join(failed...)
+	})
+	switch {
+	case err == nil:
+		return file, nil
+	case errors.Is(err, errSwitch):
+		return nil, vm.explain(err, "place a file")
+	}
+	r := vm.refuse(NoPlace, "no directory of the target can hold a file for it: "+strings.ReplaceAll(err.Error(), "\n", ", "),
+		"give the target a /tmp that it can write to and that is not mounted noexec")
+	r.Err = err
+	return nil, r
+}
+
+func (p place) create(name string, content []byte, mode fs.FileMode) (*File, error) {
+	dir, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	f, err := createIn(dir, name, content, mode)
+	if err != nil {
+		closeQuietly(dir)
+		return nil, err
+	}
+	f.Path = p.path + "/" + f.name
+	return f, nil
+}
+
+// createIn creates the file as the calling thread's user. dir is its own from here on if it succeeds.
+func createIn(dir int, name string, content []byte, mode fs.FileMode) (*File, error) {
+	if mode&0o111 != 0 {
+		if err := mayExecute(dir); err != nil {
+			return nil, err
+		}
+	}
+	var random [16]byte
+	rand.Read(random[:]) //nolint:errcheck // it never fails (crypto/rand)
+	return createNamed(dir, ownPrefix+hex.EncodeToString(random[:])+"-"+name, content, mode)
+}
+
+// createNamed creates and locks a file by this very name, which must be new.
+func createNamed(dir int, name string, content []byte, mode fs.FileMode) (*File, error) {
+	f := &File{dir: dir, name: name}
+	// Nothing but O_EXCL makes sure that it was not there; the last component is then not followed either (open(2)).
+	fd, err := unix.Openat(dir, f.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	f.held = os.NewFile(uintptr(fd), f.name)
+	if err := f.fill(content, mode); err != nil {
+		return nil, errors.Join(err, unix.Unlinkat(dir, f.name, 0), f.held.Close())
+	}
+	return f, nil
+}
+
+func (f *File) fill(content []byte, mode fs.FileMode) error {
+	if err := unix.Flock(int(f.held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if _, err := f.held.Write(content); err != nil {
+		return err
+	}
+	// The mode of open(2) is subject to the umask.
+	return f.held.Chmod(mode)
+}
+
+func mayExecute(dir int) error {
+	var info unix.Statfs_t
+	if err := unix.Fstatfs(dir, &info); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	if info.Flags&unix.ST_NOEXEC != 0 {
+		return errors.New("mounted noexec")
+	}
+	return nil
+}
+
+// Open opens the file for reading, whatever the target did to its name since: it is the file that Place created,
+// unless the target put another of its own in its place.
+func (f *File) Open() (r *os.File, err error) {
+	err = f.as.do(func() error {
+		r, err = openRegular(f.dir, f.name, f.as.uid)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s in the target: %w", f.Path, err)
+	}
+	return r, nil
+}
+
+// openRegular opens a regular file that belongs to uid.
+func openRegular(dir int, name string, uid int) (*os.File, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	var info unix.Stat_t
+	err = unix.Fstat(fd, &info)
+	if err == nil && (info.Mode&unix.S_IFMT != unix.S_IFREG || int(info.Uid) != uid) {
+		err = fmt.Errorf("not a regular file of uid %d: mode %o, uid %d", uid, info.Mode, info.Uid)
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Remove removes the file and lets go of it. A file that is gone already is no error.
+func (f *File) Remove() error {
+	err := f.as.do(func() error { return unix.Unlinkat(f.dir, f.name, 0) })
+	if errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("remove %s in the target: %w", f.Path, err)
+	}
+	closeQuietly(f.dir)
+	return errors.Join(err, f.held.Close())
+}
+
+// trigger is the file .attach_pid<pid>.
+type trigger struct {
+	dir  int
+	name string
+	held *os.File // locked; nil for the leftover of another tool, which stays
+}
+
+// errOthersTrigger says that another perfdoctor or another tool makes the JVM listen at this moment.
+var errOthersTrigger = errors.New("another attaches")
+
+// triggerText is the trigger's content, which HotSpot does not read: it tells a file of ours from the empty one of
+// the JDK's tools.
+const triggerText = "perfdoctor\n"
+
+// placeTrigger creates the trigger where HotSpot looks first, in the working directory, else in /tmp.
+// Where another's is there already the error is errOthersTrigger, unless takeOver says that it was there for too long.
+func (t *tree) placeTrigger(nspid int, takeOver bool) (tr *trigger, err error) {
+	name := ".attach_pid" + strconv.Itoa(nspid)
+	var failed []error
+	err = t.as.do(func() error {
+		for _, p := range t.triggerPlaces() {
+			tr, err = p.createTrigger(name, t.as.uid, takeOver)
+			if err == nil || errors.Is(err, errOthersTrigger) {
+				return err
+			}
+			failed = append(failed, fmt.Errorf("%s: %w", p.path, err))
+		}
+		return errors.Join(failed...)
+	})
+	return tr, err
+}
+
+// triggerPlaces are where HotSpot looks for its trigger, in its order.
+func (t *tree) triggerPlaces() []place {
+	all := t.places()
+	return []place{all[2], all[0]}
+}
+
+func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, error) {
+	dir, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o660)
+	if err == nil {
+		return newTrigger(dir, fd, name)
+	}
+	if errors.Is(err, unix.EEXIST) && belongsTo(dir, name, uid) {
+		if takeOver {
+			return &trigger{dir: dir, name: name}, nil
+		}
+		err = errOthersTrigger
+	}
+	closeQuietly(dir)
+	return nil, err
+}
+
+func newTrigger(dir, fd int, name string) (*trigger, error) {
+	tr := &trigger{dir: dir, name: name, held: os.NewFile(uintptr(fd), name)}
+	err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		_, err = tr.held.WriteString(triggerText)
+	}
+	if err != nil {
+		return nil, errors.Join(err, tr.remove())
+	}
+	return tr, nil
+}
+
+// belongsTo says whether HotSpot would take this file for a trigger.
+func belongsTo(dir int, name string, uid int) bool {
+	var info unix.Stat_t
+	err := unix.Fstatat(dir, name, &info, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && (int(info.Uid) == uid || info.Uid == 0)
+}
+
+// remove runs as the target's user.
+func (tr *trigger) remove() error {
+	defer closeQuietly(tr.dir)
+	if tr.held == nil {
+		return nil
+	}
+	return errors.Join(unix.Unlinkat(tr.dir, tr.name, 0), tr.held.Close())
+}
+
+// CleanLeftovers removes what an earlier perfdoctor that was killed left in the directories of this target: files by
+// our own names that are regular, belong to the target's user, have no other name, and that no living perfdoctor
+// holds. It returns their paths as the target sees them; its error says what could not be looked at or removed.
+func (vm *VM) CleanLeftovers() (removed []string, err error) {
+	t, err := vm.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	var failed []error
+	err = t.as.do(func() error {
+		for _, p := range t.places() {
+			names, err := p.clean(vm, t.as.uid)
+			for _, name := range names {
+				removed = append(removed, p.path+"/"+name)
+			}
+			// A directory that is not there, or not for the target, holds nothing of ours.
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+				failed = append(failed, fmt.Errorf("%s: %w", p.path, err))
+			}
+		}
+		return errors.Join(failed...)
+	})
+	if err != nil {
+		return removed, vm.explain(err, "remove what an earlier run left")
+	}
+	return removed, nil
+}
+
+// clean removes what was left in one directory.
+func (p place) clean(vm *VM, uid int) (removed []string, err error) {
+	dir, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(dir)
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	list := os.NewFile(uintptr(fd), p.path)
+	defer list.Close()
+	names, err := list.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for _, name := range names {
+		isOurs := vm.leftoverTest(name)
+		if isOurs == nil {
+			continue
+		}
+		gone, err := removeLeftover(dir, name, uid, isOurs)
+		if gone {
+			removed = append(removed, name)
+		}
+		failed = append(failed, err)
+	}
+	return removed, errors.Join(failed...)
+}
+
+// leftoverTest gives the test that tells a file of ours by this name from others, or nil if none has such a name.
+func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
+	if _, own := ownFile(name); own {
+		return func(*os.File, unix.Stat_t) bool { return true }
+	}
+	switch name {
+	case ".attach_pid" + strconv.Itoa(vm.NSPid):
+		return func(f *os.File, _ unix.Stat_t) bool { return isOwnTrigger(f) }
+	case vm.defaultMapName():
+		return func(_ *os.File, info unix.Stat_t) bool { return isMarkedMap(info.Mode) }
+	}
+	return nil
+}
+
+// removeLeftover removes the file if it is ours and nobody holds it.
+func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.Stat_t) bool) (bool, error) {
+	f, err := openRegular(dir, name, uid)
+	if err != nil {
+		return false, nil //nolint:nilerr // a link, a directory, or a stranger's file by our name is not ours
+	}
+	defer f.Close()
+	var opened, named unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &opened); err != nil || opened.Nlink != 1 {
+		return false, err
+	}
+	if !isOurs(f, opened) {
+		return false, nil
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, nil // its perfdoctor lives
+		}
+		return false, fmt.Errorf("lock %s: %w", name, err)
+	}
+	err = unix.Fstatat(dir, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || named.Ino != opened.Ino || named.Dev != opened.Dev {
+		return false, nil //nolint:nilerr // removed or replaced meanwhile: no longer the one that was looked at
+	}
+	if err := unix.Unlinkat(dir, name, 0); err != nil {
+		return false, fmt.Errorf("remove %s: %w", name, err)
+	}
+	return true, nil
+}
+
+func isOwnTrigger(f *os.File) bool {
+	var text [len(triggerText)]byte
+	n, err := f.ReadAt(text[:], 0)
+	return err == nil && string(text[:n]) == triggerText
+}

@@ -1,0 +1,151 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// How many methods and waits a report holds, and how many of them the text shows without -v: past the third there is rarely one
+// that is worth a change.
+const (
+	hotMethods   = 10
+	shownMethods = 5
+	hotWaits     = 10
+	shownWaits   = 3
+)
+
+// CPUTime is where the CPU time of the process went, whether or not a check knows the code. Parts add up to Seconds.
+type CPUTime struct {
+	Seconds float64   `json:"seconds"`                // what shares are of
+	Kernel  float64   `json:"kernel_seconds"`         // what the kernel counted in the profile's window; 0 if it was not recorded
+	System  float64   `json:"kernel_mode_seconds"`    // of those, in the kernel
+	Window  float64   `json:"window_seconds"`         // that the profile covers
+	Engine  string    `json:"engine"`                 // what took the samples
+	Samples int64     `json:"samples"`                //
+	Lost    int64     `json:"lost_samples,omitempty"` //
+	Parts   []CPUPart `json:"parts"`
+	Methods []Method  `json:"methods"` // the application's, by what they use themselves
+}
+
+// CPUPart is one kind of work; each sample is of one.
+type CPUPart struct {
+	Part    hotcode.Part `json:"part"`
+	Seconds float64      `json:"seconds"`
+	Share   float64      `json:"share"`
+}
+
+// Method is one method of the application.
+type Method struct {
+	Name      string  `json:"name"`
+	Line      int     `json:"line,omitempty"`
+	Own       float64 `json:"own_share"`       // with the JDK, libraries and kernel it calls, without further methods of the application
+	Inclusive float64 `json:"inclusive_share"` // with all that it calls
+	Calls     string  `json:"calls,omitempty"` // what most of its own share is in
+}
+
+// Wait is what threads with work wait for at one place of the code.
+type Wait struct {
+	For     hotcode.Wait `json:"for"`
+	Method  string       `json:"method"`
+	Line    int          `json:"line,omitempty"`
+	Threads float64      `json:"threads"` // on average
+}
+
+func cpuTimeOf(rec *recording.Recording) *CPUTime {
+	c, ok := hotcode.CPUOf(rec)
+	if !ok || c.Total() <= 0 {
+		return nil
+	}
+	total := c.Total()
+	out := &CPUTime{
+		Seconds: total, Kernel: c.Kernel, System: c.System, Window: c.Window, Engine: c.Engine,
+		Samples: c.Profile.Total().Count, Lost: c.Lost, Parts: []CPUPart{}, Methods: []Method{},
+	}
+	for _, p := range c.Parts() {
+		out.Parts = append(out.Parts, CPUPart{p.Part, p.Seconds, p.Seconds / total})
+	}
+	for _, m := range c.Methods(hotMethods) {
+		out.Methods = append(out.Methods, Method{m.Name, m.Line, m.Own / total, m.Inclusive / total, m.Calls})
+	}
+	return out
+}
+
+func waitsOf(rec *recording.Recording) []Wait {
+	p, ok := rec.Ranked(stacks.Wall)
+	if !ok {
+		return nil
+	}
+	var out []Wait
+	for _, w := range hotcode.WaitTimes(p, hotcode.OwnersOf(rec), hotWaits) {
+		out = append(out, Wait{w.For, w.Method, w.Line, w.Threads})
+	}
+	return out
+}
+
+func (t *text) cpuTime() {
+	c := t.d.CPUTime
+	if c == nil {
+		return
+	}
+	t.blank()
+	head := fmt.Sprintf("%s of CPU time in %s", secondsText(c.Seconds), secondsText(c.Window))
+	if c.Kernel > 0 {
+		head += fmt.Sprintf("; the kernel counted %s, %s of it in sy", secondsText(c.Kernel), secondsText(c.System))
+	}
+	t.line(bold, "WHERE THE CPU TIME GOES  ", "  ", head+fmt.Sprintf("; %s (%s)", plural(int(c.Samples), "sample"), c.Engine))
+	var sum []string
+	for _, p := range c.Parts {
+		sum = append(sum, fmt.Sprintf("%s %s", p.Part, secondsText(p.Seconds)))
+	}
+	t.line(plain, "  ", "    ", strings.Join(sum, " + ")+" = "+secondsText(c.Seconds))
+	for i, m := range c.Methods {
+		if i == shownMethods && !t.verbose {
+			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(c.Methods)-i))
+			break
+		}
+		t.method(m)
+	}
+}
+
+func (t *text) method(m Method) {
+	text := at(m.Name, m.Line)
+	if m.Calls != "" {
+		text += ", most in " + m.Calls
+	}
+	if t.verbose {
+		text += fmt.Sprintf(" (%s with all that it calls)", shareText(m.Inclusive))
+	}
+	t.line(plain, fmt.Sprintf("  %6s  ", shareText(m.Own)), "          ", text)
+}
+
+func (t *text) waits() {
+	if len(t.d.Waits) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "WHERE THREADS WAIT  ", "  ", "threads on average, without those that have no work")
+	for i, w := range t.d.Waits {
+		if i == shownWaits && !t.verbose {
+			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(t.d.Waits)-i))
+			break
+		}
+		threads := quantity.Of("", w.Threads, quantity.None).Text()
+		t.line(plain, fmt.Sprintf("  %6s  ", threads), "          ", fmt.Sprintf("for %s at %s", w.For, at(w.Method, w.Line)))
+	}
+}
+
+func at(method string, line int) string {
+	if line == 0 {
+		return method
+	}
+	return fmt.Sprintf("%s:%d", method, line)
+}
+
+func secondsText(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }
+
+func shareText(n float64) string { return quantity.Of("", n, quantity.Ratio).Text() }
