@@ -26,13 +26,10 @@ enum map_type {
 	PERCPU_HASH = 5,
 	PERCPU_ARRAY = 6,
 	STACK_TRACE = 7,
-	TASK_STORAGE = 29,
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
-enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_F_USER_STACK = 1 << 8, BPF_F_FAST_STACK_CMP = 1 << 9, BPF_F_REUSE_STACKID = 1 << 10 };
-enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 struct tcp_sock;
 
@@ -44,7 +41,6 @@ static u64 (*const pid_tgid)(void) = (void *)14;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9
-static void *(*const task_storage)(void *map, void *task, void *value, u64 flags) = (void *)156; // Linux 5.11
 
 #define add(counter, n) __sync_fetch_and_add(&(counter), (n))
 #define be16(x) __builtin_bswap16(x)
@@ -111,13 +107,20 @@ struct tcp_sock {
 	u64 tcp_wstamp_ns;
 };
 
+struct cfs_rq {
+	int throttle_count; // of this group and those above it; with CONFIG_CFS_BANDWIDTH
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
+	struct sched_entity se;
 	unsigned int __state; // Linux 5.14
 	int pid;
 	int tgid;
 };
-
-struct irqaction;
 
 #pragma clang attribute pop
 

@@ -78,11 +78,8 @@ var table = []row{
 	{
 		pkg: "internal/collectors",
 		may: []string{
-<<<<<<< HEAD
-			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "bpf",
-=======
 			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
->>>>>>> stacks
+			"internal/stacks", "bpf",
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},

@@ -53,3 +53,13 @@ var (
 	HardirqRuns    = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
 	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
 )
+
+// What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there as it began. They
+// are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
+var (
+	ThreadCPUWait       = gauge("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of schedstat it has no time of throttling in it.", "pid", "tid", "comm")
+	ThreadCPUWaits      = gauge("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU in the window.", "pid", "tid", "comm")
+	ThreadThrottledTime = gauge("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up.", "pid", "tid", "comm")
+	ThreadSleepTime     = gauge("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken; waits that have not ended are not in it.", "pid", "tid", "comm")
+	CPUWaitDurations    = gauge("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next smaller bound.", "at_most")
+)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -71,7 +72,7 @@ func openConnections(ctx context.Context, l *loader, env collect.Env) (collect.S
 		totals: map[bpf.ConnectionsFlow]bpf.ConnectionsTotals{},
 	}
 	var err error
-	c.set, err = l.open(ctx, bpf.LoadConnections, func(spec *cilium.CollectionSpec) error {
+	c.set, err = l.open(ctx, bpf.LoadConnections, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
 		if err := spec.Variables[bpf.ConnectionsVarServerEnds].Set(env.Deep); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ import (
 // Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
 func Collectors() []collect.Collector {
 	l := &loader{}
-	return []collect.Collector{connectionsCollector(l), softirqCollector(l)}
+	return []collect.Collector{connectionsCollector(l), softirqCollector(l), schedulerCollector(l)}
 }
 
 // requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.
@@ -69,9 +69,9 @@ type set struct {
 	stats      io.Closer            // the kernel counts the programs' run time while it is open; nil where it cannot (before Linux 5.8)
 }
 
-// open loads the programs of a file and attaches them. Programs whose tracepoint this kernel lacks are left out if they are
+// open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel lacks are left out if they are
 // optional. The error says what is missing, and a remedy.
-func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error), change func(*cilium.CollectionSpec) error,
+func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error), change func(*cilium.CollectionSpec, *btf.Spec) error,
 	optional ...string,
 ) (*set, error) {
 	l.join()
@@ -80,16 +80,13 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if err != nil {
 		return nil, fmt.Errorf("read the compiled programs: %w", err)
 	}
-	if err := change(spec); err != nil {
-		return nil, fmt.Errorf("set the programs' constants: %w", err)
-	}
 	// Before Linux 5.11 a map's memory counts against RLIMIT_MEMLOCK, of which there are 64 KB; on later kernels this does nothing.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or raise ulimit -l",
 			"the kernel charges maps to RLIMIT_MEMLOCK, which could not be raised: %v", err)
 	}
 	s := &set{links: map[string]link.Link{}}
-	if s.collection, s.absent, err = l.load(ctx, spec, optional); err != nil {
+	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
 		return nil, unavailable(err)
 	}
 	if err := s.attach(); err != nil {
@@ -103,7 +100,9 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 }
 
 // load does the part that needs the kernel's types, one collector at a time.
-func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, optional []string) (*cilium.Collection, []string, error) {
+func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change func(*cilium.CollectionSpec, *btf.Spec) error,
+	optional []string,
+) (*cilium.Collection, []string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -115,6 +114,9 @@ func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, optional
 	kernel, err := l.cache.Kernel()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the kernel's types: %w", err)
+	}
+	if err := change(spec, kernel); err != nil {
+		return nil, nil, fmt.Errorf("set the programs' constants: %w", err)
 	}
 	var absent []string
 	for name, p := range spec.Programs {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -45,7 +46,7 @@ var x86Vectors = [...]struct {
 type softirq struct{ set *set }
 
 func openSoftirq(ctx context.Context, l *loader) (collect.Source, error) {
-	unchanged := func(*cilium.CollectionSpec) error { return nil }
+	unchanged := func(*cilium.CollectionSpec, *btf.Spec) error { return nil }
 	s, err := l.open(ctx, bpf.LoadSoftirq, unchanged,
 		bpf.SoftirqProgLocalTimerIn, bpf.SoftirqProgLocalTimerOut, bpf.SoftirqProgRescheduleIn, bpf.SoftirqProgRescheduleOut,
 		bpf.SoftirqProgCallFunctionIn, bpf.SoftirqProgCallFunctionOut, bpf.SoftirqProgCallFunctionSingleIn,
