@@ -30,7 +30,7 @@ func (b *busyJVM) rate(tb testing.TB, d time.Duration) float64 {
 // of half a second: each turn with one is held against the mean of the turns before and after it. The profilers are a session with
 // the defaults, and the same settings given to async-profiler by jcmd, as a person would.
 func BenchmarkProfiledThroughput(bench *testing.B) {
-	const turn, pairs = 500 * time.Millisecond, 16
+	const turn, pairs = 500 * time.Millisecond, 14
 	b := startJVM(bench, nil)
 	_, first := sample(bench, b.inspect(bench), defaults(bench))
 	by := &byHand{b: b, library: first.library} // the one that is mapped: a second copy of it would be another's cost

@@ -92,6 +92,7 @@ var table = []row{
 		pkg: "internal/collectors",
 		may: []string{
 			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
+			"internal/asprof", "internal/asprof/library",
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},

@@ -88,15 +88,22 @@ type chunk struct {
 	setOps  []op
 	pools   []int64 // where the events with constants begin
 	samples []rawSample
-	index   map[sampleKey]int
-	keys    [len(eventKinds)]int
+	index   map[sampleKey]int32 // nil when all events are read
+
+	contexts   []context
+	contextIDs map[context]int32
+	keys       [len(eventKinds)]int
 }
 
-// sampleKey is a sample by the ids of the chunk.
+// sampleKey is a sample by the id of its stack and the number of its context. It is small: there are many.
 type sampleKey struct {
-	stack, thread, class, state uint64
-	bucket                      int32
-	kind                        int32
+	stack   uint64
+	context int32
+}
+
+type context struct {
+	thread, class, state uint64
+	bucket, kind         int32
 }
 
 type rawSample struct {
@@ -180,15 +187,13 @@ func (ck *chunk) add(s *source, v *values) error {
 	if n[slotLength] > math.MaxInt64 || n[slotValue] > maxValue || n[slotSize] > maxValue {
 		return errors.New("a number is out of range")
 	}
-	key := sampleKey{
-		stack: n[slotStack], thread: n[slotThread], class: n[slotClass], state: n[slotState], kind: int32(s.kind),
-	}
+	in, stack := context{thread: n[slotThread], class: n[slotClass], state: n[slotState], kind: int32(s.kind)}, n[slotStack]
 	switch s.kind {
 	case kindCPU:
-		key.state = 0 // what perf_events or a timer sampled was running
-		ck.count(key, n[slotTime], 1, 1)
+		in.state = 0 // what perf_events or a timer sampled was running
+		ck.count(stack, in, n[slotTime], 1, 1)
 	case kindWall:
-		ck.batch(key, n[slotTime], n[slotLength], int64(n[slotValue]))
+		ck.batch(stack, in, n[slotTime], n[slotLength], int64(n[slotValue]))
 	case kindLock:
 		ns, ok := ck.header.nanoseconds(n[slotLength])
 		if !ok || ns > maxValue {
@@ -198,21 +203,21 @@ func (ck *chunk) add(s *source, v *values) error {
 		if err != nil {
 			return err
 		}
-		ck.count(key, n[slotTime], 1, max(ns, least))
+		ck.count(stack, in, n[slotTime], 1, max(ns, least))
 	case kindAlloc:
 		value := n[slotSize] // what the sample stands for: at least the interval (src/objectSampler.cpp)
 		if value == 0 {
 			value = n[slotValue]
 		}
-		ck.count(key, n[slotTime], 1, int64(value))
+		ck.count(stack, in, n[slotTime], 1, int64(value))
 	}
 	return nil
 }
 
 // batch counts the samples of a wall-clock event, which may stand for many of one idle thread, in the time buckets it covers.
-func (ck *chunk) batch(key sampleKey, from, span uint64, samples int64) {
+func (ck *chunk) batch(stack uint64, in context, from, span uint64, samples int64) {
 	if samples < 2 || samples > maxBatch || from > math.MaxUint64-span {
-		ck.count(key, from, samples, samples)
+		ck.count(stack, in, from, samples, samples)
 		return
 	}
 	last := ck.bucket(from)
@@ -220,30 +225,39 @@ func (ck *chunk) batch(key sampleKey, from, span uint64, samples int64) {
 	for i := range samples {
 		at := ck.bucket(from + span/uint64(samples-1)*uint64(i))
 		if at != last {
-			ck.countIn(key, last, pending, pending)
+			ck.countIn(stack, in, last, pending, pending)
 			last, pending = at, 0
 		}
 		pending++
 	}
-	ck.countIn(key, last, pending, pending)
+	ck.countIn(stack, in, last, pending, pending)
 }
 
-func (ck *chunk) count(key sampleKey, ticks uint64, count, value int64) {
-	ck.countIn(key, ck.bucket(ticks), count, value)
+func (ck *chunk) count(stack uint64, in context, ticks uint64, count, value int64) {
+	ck.countIn(stack, in, ck.bucket(ticks), count, value)
 }
 
-func (ck *chunk) countIn(key sampleKey, bucket int32, count, value int64) {
-	key.bucket = bucket
+func (ck *chunk) countIn(stack uint64, in context, bucket int32, count, value int64) {
+	in.bucket = bucket
+	full := ck.keys[in.kind] >= maxKeys
+	id, known := ck.contextIDs[in]
+	if !known && !full {
+		id = int32(len(ck.contexts))
+		ck.contextIDs[in] = id
+		ck.contexts = append(ck.contexts, in)
+	}
+	key := sampleKey{stack, id}
 	i, ok := ck.index[key]
+	ok = ok && (known || !full)
 	switch {
-	case !ok && ck.keys[key.kind] >= maxKeys:
-		ck.lost[key.kind] += count
+	case !ok && full:
+		ck.lost[in.kind] += count
 	case !ok:
-		ck.keys[key.kind]++
-		ck.index[key] = len(ck.samples)
+		ck.keys[in.kind]++
+		ck.index[key] = int32(len(ck.samples))
 		ck.samples = append(ck.samples, rawSample{key, count, value})
 	case ck.samples[i].value > math.MaxInt64-value:
-		ck.lost[key.kind] += count
+		ck.lost[in.kind] += count
 	default:
 		ck.samples[i].count += count
 		ck.samples[i].value += value
@@ -355,7 +369,8 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 	}
 	var stack []int
 	for _, s := range ck.samples {
-		if s.kind != int32(kind) {
+		in := ck.contexts[s.context]
+		if in.kind != int32(kind) {
 			continue
 		}
 		if s.value > math.MaxInt64/scale {
@@ -373,8 +388,8 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 			stack = append(stack, frames[f])
 		}
 		b.Add(stacks.Sample{
-			Stack: stack, Thread: b.Thread(ck.thread(p.threads[s.thread])), Class: p.className(s.class), State: p.states[s.state],
-			At: time.Duration(s.bucket) * ck.options.Bucket, Count: s.count, Value: s.value * scale,
+			Stack: stack, Thread: b.Thread(ck.thread(p.threads[in.thread])), Class: p.className(in.class), State: p.states[in.state],
+			At: time.Duration(in.bucket) * ck.options.Bucket, Count: s.count, Value: s.value * scale,
 		})
 	}
 	return nil

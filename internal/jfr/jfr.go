@@ -3,7 +3,7 @@
 // It has a reader of its own because the file comes from the diagnosed process. No size in it is believed, and memory is
 // bounded whatever it says: only a window of the file is in memory, and of its constants only what samples use.
 // github.com/grafana/jfr-parser v0.9.3 wants the file and all its constants in memory (219 MB for one of 98 MB, where
-// this reader takes 96) and panics on one with a damaged size.
+// this reader takes 71) and panics on one with a damaged size.
 //
 // The layout of every event and constant is taken from the description in the file itself (jdk.jfr.internal.consumer
 // has no other document), the meaning of the values from async-profiler 4.6, src/flightRecorder.cpp.
@@ -140,13 +140,14 @@ func (rd *reader) chunk(r io.ReaderAt, at, size int64) (next int64, err error) {
 	if rd.began == 0 {
 		rd.began = int64(h.began)
 	}
-	ck := &chunk{reader: rd, header: h, types: types, index: map[sampleKey]int{}}
+	ck := &chunk{reader: rd, header: h, types: types, index: map[sampleKey]int32{}, contextIDs: map[context]int32{}}
 	if err := ck.plan(); err != nil {
 		return 0, err
 	}
 	if err := ck.events(newCursor(r, at+headerSize, end)); err != nil {
 		return 0, err
 	}
+	ck.index, ck.contextIDs = nil, nil // a third of the memory, and not needed for what follows
 	pool, err := ck.readPools(r, end)
 	if err != nil {
 		return 0, err

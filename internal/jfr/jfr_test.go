@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -347,24 +349,75 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// BenchmarkRead reads a file of 100 MB, from a file as a collector does.
-func BenchmarkRead(b *testing.B) {
-	path := b.TempDir() + "/large.jfr"
+// writeLarge writes a file of 100 MB.
+func writeLarge(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "large.jfr")
 	if err := os.WriteFile(path, largeFile(100_000_000), 0o600); err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
+	return path
+}
+
+func openLarge(t testing.TB, path string) (f *os.File, size int64) {
+	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
 	st, err := f.Stat()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.SetBytes(st.Size())
+	return f, st.Size()
+}
+
+// childVar makes TestPeakMemory the process that reads the file it names and tells its own peak.
+const childVar = "PERFDOCTOR_TEST_READ_JFR"
+
+// maxPeak bounds the resident memory of a process that reads 100 MB, tests and runtime included.
+const maxPeak = 150 << 20
+
+func TestPeakMemory(t *testing.T) {
+	if path := os.Getenv(childVar); path != "" {
+		f, size := openLarge(t, path)
+		if _, err := Read(f, size, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		status, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%s\n", status)
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPeakMemory$")
+	cmd.Env = append(os.Environ(), childVar+"="+writeLarge(t))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("no VmHWM in %s", out)
+	}
+	peak, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("peak %d MB", peak<<10/1_000_000)
+	if peak<<10 > maxPeak {
+		t.Errorf("reading 100 MB took %d MB at its peak, want at most %d", peak<<10/1_000_000, maxPeak/1_000_000)
+	}
+}
+
+// BenchmarkRead reads a file of 100 MB, from a file as a collector does.
+func BenchmarkRead(b *testing.B) {
+	f, size := openLarge(b, writeLarge(b))
+	b.SetBytes(size)
 	for b.Loop() {
-		if _, err := Read(f, st.Size(), Options{}); err != nil {
+		if _, err := Read(f, size, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -247,7 +247,9 @@ func largeFile(size int) []byte {
 	f := synthFile{settings: settings}
 	f.events = func(s *synth) {
 		for i := 0; len(s.b) < size*3/4; i++ {
-			at, thread, stack := ticks+uint64(i%10_000_000), uint64(random.IntN(64)), uint64(random.IntN(stackCount)+1)
+			hot := random.Float64() // few stacks have most samples, as in a real program, and a stack has its thread
+			at, stack := ticks+uint64(i%10_000_000), uint64(float64(stackCount)*hot*hot*hot)+1
+			thread := stack % 64
 			switch i % 4 {
 			case 0:
 				s.event(101, func(s *synth) {

@@ -297,7 +297,7 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 		}
 		// EAGAIN: others wait in the listener's queue, which takes five (unix(7), LinuxAttachListener::init).
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			err = sleep(ctx, attachPoll)
+			err = pause(ctx)
 		}
 		if errors.Is(err, unix.ECONNREFUSED) {
 			err = errNoListener // left by a process that had this pid before
@@ -309,9 +309,9 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 	}
 }
 
-// sleep waits for d, or for the end of ctx, whose cause is the error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
+// pause waits until it is time to look again, or for the end of ctx, whose cause is the error.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(attachPoll)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -355,7 +355,7 @@ func (vm *VM) awaitListener(ctx context.Context, t *tree) (*os.File, error) {
 		if !errors.Is(err, errNoListener) {
 			return conn, err
 		}
-		if err := sleep(ctx, attachPoll); err != nil {
+		if err := pause(ctx); err != nil {
 			return nil, err
 		}
 		if err := vm.check(); err != nil {
@@ -383,7 +383,7 @@ func (vm *VM) ownTrigger(ctx context.Context, t *tree) (*trigger, *os.File, erro
 		if !errors.Is(err, errNoListener) {
 			return nil, conn, err
 		}
-		if err := sleep(ctx, attachPoll); err != nil {
+		if err := pause(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -434,7 +434,7 @@ func (vm *VM) readyForQuit(ctx context.Context) (process, error) {
 			return p, nil
 		}
 		if errors.Is(err, errWait) {
-			err = sleep(ctx, attachPoll)
+			err = pause(ctx)
 		}
 		if err != nil {
 			p.close()

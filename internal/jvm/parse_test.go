@@ -90,7 +90,8 @@ func TestRecognise(t *testing.T) {
 			"Alpine", line + "/opt/java/lib/server/libjvm.so\n" + line + "/lib/ld-musl-x86_64.so.1\n" +
 				line + "/tmp/.perfdoctor-0123456789abcdef0123456789abcdef-perfmap-fc2eb4f3.so (deleted)\n" +
 				line + "/opt/pyroscope/libasyncProfiler-linux-musl-x64-1a2b.so\n7f00 rw-p 0 0 0 [heap]\n",
-			HotSpot, Musl, []Agent{
+			HotSpot, Musl,
+			[]Agent{
 				{"perfmap-fc2eb4f3.so", "/tmp/.perfdoctor-0123456789abcdef0123456789abcdef-perfmap-fc2eb4f3.so", false, true},
 				{"async-profiler", "/opt/pyroscope/libasyncProfiler-linux-musl-x64-1a2b.so", true, false},
 			},
@@ -101,7 +102,8 @@ func TestRecognise(t *testing.T) {
 		},
 		{
 			"replaced", line + "/opt/with space/libjvm.so (deleted)\n" + line + "/lib/libc-2.28.so\n" + line + "/x/libjdwp.so\n",
-			HotSpot, Glibc, []Agent{{"debugger (JDWP)", "/x/libjdwp.so", false, false}},
+			HotSpot, Glibc,
+			[]Agent{{"debugger (JDWP)", "/x/libjdwp.so", false, false}},
 		},
 	} {
 		files, err := parseMaps(strings.NewReader(test.maps))

@@ -150,7 +150,7 @@ func (vm *VM) loadAgent(ctx context.Context, options string) error {
 		if !refused || r.Code != noInterface || vm.age() > youngest {
 			return err
 		}
-		if sleep(ctx, attachPoll) != nil {
+		if pause(ctx) != nil {
 			r.Cause, r.Remedy = Starting, "try again when it has started"
 			return r
 		}

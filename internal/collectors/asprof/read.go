@@ -35,6 +35,9 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 	for _, e := range events {
 		switch p := profileOf(profiles, e.event); {
 		case p != nil:
+			if e.event == stacks.CPU && blind(p, s.session.Warnings) {
+				p.Engine += " without kernel frames"
+			}
 			a.Profile(p)
 		case slices.Contains(s.asked, e.event):
 			a.Missing(e.metric, recording.StatusFailed, "async-profiler gave no profile of it", "")
@@ -43,6 +46,13 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 		}
 	}
 	return keep(f, info.Size(), a)
+}
+
+// blind tells that the profiler could not see what the kernel does for a thread: its time is then that of the caller. Timers never see
+// it; perf events do if the target may read the kernel's symbols (PerfEvents::start in src/perfEvents_linux.cpp of async-profiler).
+func blind(p *stacks.Profile, warnings []string) bool {
+	denied := slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, "Kernel symbols are unavailable") })
+	return denied || strings.HasSuffix(p.Engine, "timer") // ctimer, itimer
 }
 
 func profileOf(list []*stacks.Profile, e stacks.Event) *stacks.Profile {
