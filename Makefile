@@ -89,6 +89,7 @@ generate: ## everything that is generated and committed
 
 # Compared with the state before, so that it can be used on a tree with other changes.
 check-generated: ## fail if generate changes anything
+	@.ci/deps clang-14 llvm-strip-14
 	@state() { git status --porcelain; git diff; }; \
 	before=$$(state | sha256sum); $(MAKE) --no-print-directory generate || exit 1; \
 	if [ "$$before" != "$$(state | sha256sum)" ]; then \

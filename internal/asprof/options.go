@@ -25,12 +25,12 @@ const (
 	// DefaultCPU is async-profiler's own default: 1000 samples in ten seconds of one busy CPU, so that a share of 10 % is measured
 	// within 2 % (twice the standard error of a binomial share).
 	DefaultCPU = 10 * time.Millisecond
-	// DefaultWall is a hundred samples of each thread in ten seconds. Each sample of a thread that runs is a signal to it; one that
+	// DefaultWall is fifty samples of each thread in ten seconds; a pool of threads has as many more. Each sample of a thread that runs is a signal to it; one that
 	// sleeps costs its first sample only.
-	DefaultWall = 100 * time.Millisecond
-	// DefaultAlloc is four times async-profiler's own default: 250 samples a second from a program that allocates 500 MB/s, where
+	DefaultWall = 200 * time.Millisecond
+	// DefaultAlloc is eight times async-profiler's own default: 120 samples a second from a program that allocates 500 MB/s, where
 	// that default's 1000 cost as much as all CPU samples.
-	DefaultAlloc = 2 << 20
+	DefaultAlloc = 4 << 20
 	// DefaultLock is where a wait begins to be felt. A lock that is waited for more often, each time for less, is sampled in
 	// proportion to the time waited.
 	DefaultLock = 10 * time.Millisecond

@@ -43,7 +43,7 @@ packets (fewer rules, no bridge), more CPUs for them. Placebo: priorities of pro
 them. Disproof: mpstat -P ALL 1 shows %soft low.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},
-	Uses:   []metric.Metric{metric.SoftnetProcessed},
+	Uses:   append(vectorUses(), metric.SoftnetProcessed),
 	Params: []*check.Param{softirqLevel, softirqMost, softirqHostBusy, softirqOneCPU, busyEnough},
 	Run:    runCPUInSoftirq,
 }
@@ -79,6 +79,9 @@ func runCPUInSoftirq(p *check.Pass) error {
 	if full {
 		f.Summary = fmt.Sprintf("softirq takes %s of the time of %s and %s of all busy time",
 			hot.softirq().Text(), hot.name(), share.Text())
+	}
+	if _, load, part, timed := topVector(p, ""); timed {
+		f.Evidence = append(f.Evidence, load, part)
 	}
 	if processed, _, ok := rise("packets processed", p.Counter(metric.SoftnetProcessed)); ok && processed.Number() > 0 {
 		f.Evidence = append(f.Evidence,

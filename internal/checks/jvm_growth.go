@@ -1,9 +1,13 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -320,25 +324,28 @@ func threadForecast(p *check.Pass, f *check.Finding, rate quantity.Value) {
 	}
 }
 
-// grownPools names the pools that grew most, by the kernel's names, which are cut at 15 bytes, and the full names that begin so.
+var threadNumbers = regexp.MustCompile(`[0-9]+`)
+
+// grownPools names the pools that grew most: by the kernel's names, which are cut at 15 bytes, each number in them as "*", and the
+// full name that begins so.
 func grownPools(p *check.Pass, pid string) []string {
-	list := p.Gauge(metric.ThreadPools)
-	grown := func(s recording.GaugeSeries) float64 {
-		if s.Span() <= 0 {
-			return s.Last() // it came in the window
+	grown, now := map[string]float64{}, map[string]float64{}
+	for _, s := range p.Gauge(metric.ThreadPools) {
+		name := threadNumbers.ReplaceAllString(s.Label("pool"), "*")
+		now[name] += s.Last()
+		if s.Points[0].At < time.Second/2 {
+			grown[name] += s.Last() - s.First()
+		} else {
+			grown[name] += s.Last() // it came in the window
 		}
-		return s.Last() - s.First()
 	}
-	slices.SortStableFunc(list, func(a, b recording.GaugeSeries) int {
-		if grown(a) > grown(b) {
-			return -1
-		}
-		return 1
+	names := slices.SortedFunc(maps.Keys(grown), func(a, b string) int {
+		return cmp.Or(cmp.Compare(grown[b], grown[a]), strings.Compare(a, b))
 	})
 	var out []string
-	for _, s := range list[:min(len(list), 3)] {
-		if grown(s) >= 1 {
-			out = append(out, fmt.Sprintf("pool %s: %.0f more, %.0f now", fullPool(p, pid, s.Label("pool")), grown(s), s.Last()))
+	for _, name := range names[:min(len(names), 3)] {
+		if grown[name] >= 2 {
+			out = append(out, fmt.Sprintf("threads %s: %.0f more, %.0f now", fullPool(p, pid, name), grown[name], now[name]))
 		}
 	}
 	return out
@@ -348,7 +355,7 @@ func grownPools(p *check.Pass, pid string) []string {
 func fullPool(p *check.Pass, pid, cut string) string {
 	best, most := cut, 0.0
 	for _, s := range p.Gauge(metric.JVMPools, "pid", pid) {
-		if strings.HasPrefix(s.Label("pool"), strings.TrimRight(cut, "0123456789 -_#.")) && s.Last() > most {
+		if strings.HasPrefix(s.Label("pool"), cut) && s.Last() > most {
 			best, most = s.Label("pool"), s.Last()
 		}
 	}

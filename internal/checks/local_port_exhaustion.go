@@ -20,7 +20,8 @@ Each connection takes a local port per source address and destination address an
 (ip_local_port_range less ip_local_reserved_ports) is left, connect() fails with EADDRNOTAVAIL and no kernel counter moves.
 
 Measured: client-side sockets in every state from one source to one destination, over the usable ports. TIME_WAIT that tcp_tw_reuse
-may take is not counted. At 90 % and growing it warns with the time left; full is critical; a steady level is info.
+may take is not counted. At 90 % and growing it warns with the time left; full is critical; a steady level is info. Where BPF
+programs may run, the failures themselves are counted, and full alone is not critical.
 
 The cure depends on the state that dominates: TIME_WAIT is short connections (keep-alive; see short-connection-ceiling),
 ESTABLISHED is too many held at once (a smaller pool, multiplexing, more destination addresses), CLOSE_WAIT a leak (close the
@@ -94,8 +95,15 @@ func exhaustionFinding(p *check.Pass, r portRange, l portLoad) check.Finding {
 	if 2*tw >= l.used.Number() {
 		f.Placebos = []string{finTimeoutPlacebo}
 	}
+	failing, counted := unavailable(p, l.path.destination)
+	if counted {
+		f.Evidence = append(f.Evidence, failing)
+	}
 	switch {
-	case l.share.AtLeast(p.Param(paramPortsFull)):
+	case counted && failing.Number() > 0:
+		f.Severity = check.Critical
+		f.Summary += fmt.Sprintf(": %s fail with EADDRNOTAVAIL", failing.Text())
+	case !counted && l.share.AtLeast(p.Param(paramPortsFull)):
 		f.Severity = check.Critical
 		f.Summary += ": connect() fails with EADDRNOTAVAIL"
 	case l.slope > 0:

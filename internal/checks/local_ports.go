@@ -33,10 +33,10 @@ func portNeeds() []metric.Metric {
 
 // portUses are those that make it better.
 func portUses() []metric.Metric {
-	return []metric.Metric{
+	return append([]metric.Metric{
 		metric.DestinationYoungTW, metric.ReservedPorts, metric.TWReuseDelay, metric.DestinationOwner,
 		metric.TCPActiveOpens, metric.Sockets,
-	}
+	}, flowUses()...)
 }
 
 // A portRange is the local ports that connect() may choose in the target's network namespace, and when it may take one

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -17,6 +18,10 @@ var (
 		Name: "segments", Default: 4, Unit: "segments/connection",
 		Why: "one request and its answer send one to three data segments (measured: 2 on a client, 3 with a proxy on the same host); " +
 			"ten requests send ten and more",
+	}
+	paramKeepaliveTurns = &check.Param{
+		Name: "requests", Default: 2, Unit: "requests/connection",
+		Why: "counted connection by connection, at most this many requests had an answer; one request in one segment each way is 1",
 	}
 	paramKeepaliveCeiling = &check.Param{
 		Name: "ceiling-share", Default: 0.3, Unit: quantity.Ratio,
@@ -39,7 +44,10 @@ var noKeepalive = &check.Check{
 Each connection costs a handshake (a round trip more of latency, two with TLS), about ten packets, and a slow start from ten
 segments. Kept open it costs that once.
 
-Measured: connections opened per second by this namespace, and data segments sent per connection opened or accepted: up to four is
+Where BPF programs may run, each connection is counted with the process that opened it and the requests it can have had, and only
+processes whose connections had about one are accused, whatever others do to the same destination.
+
+Measured otherwise: connections opened per second by this namespace, and data segments sent per connection opened or accepted: up to four is
 about one request each. The destination with the most short-lived sockets is named. It is info, and a warning where it does harm:
 a share of the port ceiling, or si + sy the larger part of a busy CPU.
 
@@ -48,10 +56,11 @@ Connection header; keepalive alone changes nothing (measured: 1.00 connections p
 Wrong if the requests of one connection are many (access log: requests per connection).`,
 	URL:   "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
-	Uses: append(portNeeds(), metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds,
-		metric.DestinationOwner),
+	Uses: slices.Concat(portNeeds(), []metric.Metric{
+		metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds, metric.DestinationOwner,
+	}, flowUses()),
 	Params: []*check.Param{
-		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveCeiling, paramKeepaliveKernel,
+		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
 		paramKeepaliveBusy,
 	},
 	Explains: []*check.Check{timeWaitOverflow, cpuInSystem, cpuInSoftirq},
@@ -69,6 +78,10 @@ func runNoKeepalive(p *check.Pass) error {
 	}
 	p.Read(active.rate())
 	if active.rate().Below(p.Param(paramKeepaliveRate)) {
+		return nil
+	}
+	if flowsSeen(p) {
+		accuse(p)
 		return nil
 	}
 	f := check.Finding{
@@ -92,9 +105,53 @@ func runNoKeepalive(p *check.Pass) error {
 	f.Summary = fmt.Sprintf("%s / %s = %s opened%s", active.n.Text(), active.span.Text(), active.rate().Text(), per)
 	nameShortLived(p, &f)
 	keepaliveHarm(p, &f)
-	f.Remedies = keepaliveRemedies(active)
+	f.Remedies = keepaliveRemedies(active.rate())
 	p.Report(f)
 	return nil
+}
+
+// accuse reports each destination to which processes open connections for about one request each, and names these. A process that
+// keeps its connections is not among them.
+func accuse(p *check.Pass) {
+	_, window := flowSpan(p)
+	sums := map[string]*clientFlow{}
+	named := map[string][]string{}
+	var order []string
+	for _, f := range clientFlows(p) {
+		if !f.single(p.Param(paramKeepaliveTurns)) {
+			continue
+		}
+		if sums[f.destination] == nil {
+			sums[f.destination] = &clientFlow{}
+			order = append(order, f.destination)
+		}
+		sum := sums[f.destination]
+		sum.attempts, sum.closed, sum.turns = sum.attempts+f.attempts, sum.closed+f.closed, sum.turns+f.turns
+		rate := quantity.Of("", f.attempts, quantity.Connections).Per(window)
+		named[f.destination] = append(named[f.destination], fmt.Sprintf("%s: %s, %.1f requests each", f.name(), rate.Text(), f.turns/f.closed))
+	}
+	for _, d := range order {
+		opened := quantity.Of("connections opened", sums[d].attempts, quantity.Connections)
+		rate := opened.Per(window).Named("connections opened to it by processes that use each once")
+		p.Read(rate)
+		if rate.Below(p.Param(paramKeepaliveRate)) {
+			continue
+		}
+		turns := quantity.Of("requests with an answer, at most", sums[d].turns, "requests").
+			Per(quantity.Of("connections that ended", sums[d].closed, quantity.Connections)).As(paramKeepaliveTurns.Unit).
+			Named("requests per connection, at most")
+		f := check.Finding{
+			Subject:  check.Subject{Kind: "destination", ID: d},
+			Severity: check.Info,
+			Summary:  named[d][0],
+			Evidence: []quantity.Value{rate, turns},
+			Remedies: keepaliveRemedies(rate),
+			Disproof: "the peer's access log shows many requests a connection",
+			Notes:    named[d][1:min(len(named[d]), 1+ownersShown)],
+		}
+		keepaliveHarm(p, &f)
+		p.Report(f)
+	}
 }
 
 // nameShortLived makes the destination with the most short-lived client-side sockets the subject. Where the peer closes first
@@ -168,13 +225,13 @@ func keepaliveHarm(p *check.Pass, f *check.Finding) {
 	}
 }
 
-func keepaliveRemedies(active growth) []check.Remedy {
+func keepaliveRemedies(rate quantity.Value) []check.Remedy {
 	return []check.Remedy{{
 		Action: "keep connections open and use them again: a connection pool in the client; in nginx keepalive N in the upstream block, " +
 			"proxy_http_version 1.1 and proxy_set_header Connection \"\", all three",
 		Risk: "a pooled connection the peer closed meanwhile fails its next request: set the pool's idle time below the peer's; " +
 			"connections stick to one backend",
-		Effect: fmt.Sprintf("with 100 requests a connection, %s become %s", active.rate().Text(),
-			quantity.Of("", active.perSecond()/100, "connections/s").Text()),
+		Effect: fmt.Sprintf("with 100 requests a connection, %s become %s", rate.Text(),
+			quantity.Of("", rate.Number()/100, "connections/s").Text()),
 	}}
 }

@@ -71,6 +71,11 @@ func ceilingFinding(p *check.Pass, r portRange, c ceiling) check.Finding {
 	if c.full || c.reuse && c.share.AtLeast(p.Param(paramPortsFull)) {
 		f.Severity = check.Critical
 	}
+	if failing, counted := unavailable(p, c.path.destination); counted && failing.Number() > 0 {
+		f.Severity = check.Critical
+		f.Evidence = append(f.Evidence, failing)
+		f.Summary += fmt.Sprintf("; %s fail with EADDRNOTAVAIL", failing.Text())
+	}
 	if !c.reuse { // with reuse the ports in TIME_WAIT are free again after the delay, and their number says nothing
 		f.Evidence = append(f.Evidence, c.timeWait.Per(c.usable).Named("ports in TIME_WAIT"))
 	}

@@ -49,10 +49,8 @@ translation where a route would do. Placebo: netdev_max_backlog. Disproof: ping 
 gateway. If it is fast while the loaded host is slow, the gateway is not the cause.`,
 	URL:   "https://docs.kernel.org/networking/scaling.html",
 	Needs: []metric.Metric{metric.CPUSeconds, metric.SoftnetProcessed},
-	Uses: []metric.Metric{
-		metric.IPForwarded, metric.IPForward, metric.NATRules, metric.NetfilterRules, metric.SoftnetDropped, metric.QueueRPS,
-		metric.DevicePackets,
-	},
+	Uses: append(vectorUses(), metric.IPForwarded, metric.IPForward, metric.NATRules, metric.NetfilterRules, metric.SoftnetDropped,
+		metric.QueueRPS, metric.DevicePackets),
 	Params: []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
 	Explains: []*check.Check{
 		irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits,
@@ -83,7 +81,15 @@ func runSNATSingleCore(p *check.Pass) error {
 	if !ok || processed.Number() == 0 {
 		return nil
 	}
+	vector, load, part, timed := topVector(p, hot.id)
+	if timed && !packets(vector) {
+		p.Read(part)
+		return nil // the CPU is full of something else than packets
+	}
 	f := snatFinding(hot, others, netns)
+	if timed {
+		f.Evidence = append(f.Evidence, load, part)
+	}
 	f.Evidence = append(f.Evidence, share)
 	doubtForwarding(p, &f, share)
 	perPacket := hot.time("softirq", "softirq").Per(processed).As(quantity.Seconds).Named("softirq time per packet on %s", hot.name())

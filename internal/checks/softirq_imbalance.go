@@ -48,7 +48,7 @@ Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardwa
 packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
 	URL:      "https://docs.kernel.org/networking/scaling.html",
 	Needs:    []metric.Metric{metric.CPUSeconds},
-	Uses:     []metric.Metric{metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets},
+	Uses:     append(vectorUses(), metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets),
 	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, imbalanceRoom, busyEnough},
 	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
 	Run:      runSoftirqImbalance,
@@ -84,7 +84,14 @@ func runSoftirqImbalance(p *check.Pass) error {
 	if hot.softirq().AtLeast(p.Param(imbalanceFull)) || crowded {
 		f.Severity = check.Warning
 	}
-	if processed, _, ok := softnetOn(p, hot.id); !ok || processed.Number() == 0 {
+	vector, load, part, timed := topVector(p, hot.id)
+	if timed {
+		f.Evidence = append(f.Evidence, load, part)
+	}
+	if processed, _, ok := softnetOn(p, hot.id); timed && !packets(vector) {
+		f.Remedies = nil // steering packets moves nothing
+		f.Notes = append(f.Notes, "most of it is "+vector+", not packets: see what raises it before anything is moved")
+	} else if !timed && (!ok || processed.Number() == 0) {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "no packet counts of this CPU were recorded: the softirqs may be timers or block completions")
 	}

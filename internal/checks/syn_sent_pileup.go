@@ -41,10 +41,10 @@ Placebos: larger tcp_max_syn_backlog or local port range on this side.
 Wrong if the sockets in SYN_SENT change within a round trip (ss -tno state syn-sent shows no timer above 1 s).`,
 	URL:   "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/tcp_timer.c",
 	Needs: []metric.Metric{metric.DestinationSockets},
-	Uses: []metric.Metric{
+	Uses: append([]metric.Metric{
 		metric.SynSentRetrans, metric.TCPSynRetrans, metric.DestinationYoungTW, metric.TCPActiveOpens,
 		metric.DestinationRTT, metric.ListenOverflows, metric.ListenerQueue, metric.Sockets, metric.DestinationOwner,
-	},
+	}, flowUses()...),
 	Params:   []*check.Param{paramPileupSockets, paramPileupFactor, paramPileupRTT},
 	Explains: []*check.Check{synRetransmits, tooManyThreads},
 	Run:      runSynSentPileup,
@@ -121,6 +121,11 @@ func (u pileup) expected(p *check.Pass) (quantity.Value, []string) {
 // connectRate is the connections per second to the destination: those this side closed, or the destination's share of the namespace's
 // connect() calls by its share of client-side sockets, if that is more.
 func (u pileup) connectRate(p *check.Pass) quantity.Value {
+	if flowsSeen(p) { // each connect was counted
+		_, window := flowSpan(p)
+		n := flowRise(p, metric.ConnectAttempts, u.destination)
+		return quantity.Of("connects", n, quantity.Connections).Per(window).Named("connect rate")
+	}
 	closed, mine, all := 0.0, 0.0, 0.0
 	for _, c := range u.paths {
 		closed += mean(c.young)
@@ -177,6 +182,12 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 	}
 	if again.Unit() != quantity.Sockets {
 		f.Doubts = append(f.Doubts, "SYN retransmits are the whole namespace's, not this destination's")
+	}
+	if flowsSeen(p) {
+		_, window := flowSpan(p)
+		syns := quantity.Of("SYNs sent again", flowRise(p, metric.FlowRetransmits, u.destination, "kind", "syn"), quantity.Segments)
+		connects := quantity.Of("connects", flowRise(p, metric.ConnectAttempts, u.destination), quantity.Connections)
+		f.Evidence = append(f.Evidence, syns.Per(window).Named("SYNs sent again to it"), connects.Per(window).Named("connects to it"))
 	}
 	cause, remedies := u.cause(p)
 	f.Summary = fmt.Sprintf("%.0f sockets in SYN_SENT (rate × round trip: %s)%s: %s", waiting.Number(),

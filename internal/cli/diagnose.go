@@ -41,7 +41,7 @@ type diagnosis struct {
 	save, from         string
 	checks, settings   []string
 	signatures         string
-	verbose            bool
+	verbose, deep      bool
 	color              string
 	jvm                jvmFlags
 	command            []string
@@ -81,6 +81,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
+	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, stacks of all waits")
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")
@@ -190,8 +191,8 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 	switch {
 	case targeted || len(d.command) > 0 || given("save"):
 		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
-	case given("duration") || given("interval") || given("delay"):
-		return usageErrorf("--from reads a recording: its --duration, --interval and --delay are what they were")
+	case given("duration") || given("interval") || given("delay") || given("deep"):
+		return usageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
 		return usageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
 	}
@@ -250,7 +251,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	progress, done := d.progress()
 	defer done()
 	rec, err := collect.Run(ctx, collect.Options{
-		Env:        collect.Env{Host: h, Target: t},
+		Env:        collect.Env{Host: h, Target: t, Deep: d.deep},
 		Collectors: collect.Wanted(collectors.All(collectors.Options{JVM: d.jvm.options()}), d.wantedMetrics(list)),
 		Interval:   d.interval,
 		Duration:   d.duration,

@@ -38,6 +38,7 @@ type Collector struct {
 type Env struct {
 	Host     *host.Host
 	Target   host.Target
+	Deep     bool          // the user allows probes that cost the host more
 	Duration time.Duration // of the window, as asked for; Run fills it in
 }
 

@@ -70,6 +70,7 @@ var table = []row{
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
+	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
 	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
 	{
 		pkg: "internal/asprof", may: []string{"internal/jvm", "internal/stacks", "internal/asprof/library"},
@@ -93,6 +94,7 @@ var table = []row{
 		may: []string{
 			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
 			"internal/asprof", "internal/asprof/library",
+			"internal/stacks", "bpf",
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},

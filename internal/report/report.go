@@ -120,6 +120,7 @@ type Gap struct {
 // Cost is what perfdoctor itself used and lost.
 type Cost struct {
 	recording.Cost
+	BPF        float64                     `json:"bpf_seconds,omitempty"` // CPU time of its programs in the kernel, which is not in CPU
 	Collectors []recording.CollectorStatus `json:"collectors"`
 }
 
@@ -131,7 +132,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Window:   Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly},
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
-		Cost: Cost{m.Cost, append([]recording.CollectorStatus{}, m.Collectors...)},
+		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
 	}
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)
@@ -139,6 +140,15 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	d.Verdict.decide(d)
 	d.ExitStatus = d.ExitCode()
 	return d
+}
+
+// bpfSeconds adds up what the kernel counted of perfdoctor's own programs since they were loaded.
+func bpfSeconds(rec *recording.Recording) float64 {
+	n := 0.0
+	for _, s := range rec.Counter(metric.BPFSeconds) {
+		n += s.Points[len(s.Points)-1].Value
+	}
+	return n
 }
 
 // ExitCode gives 3 when a finding is at warning or above, else 0.

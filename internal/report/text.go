@@ -403,7 +403,11 @@ func (t *text) cost() {
 	c := t.d.Cost
 	sec := func(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }
 	t.blank()
-	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU, %s; %s, %d late, %d lost", sec(c.Wall), sec(c.CPU),
+	programs := ""
+	if c.BPF > 0 {
+		programs = " and " + sec(c.BPF) + " in BPF programs"
+	}
+	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU%s, %s; %s, %d late, %d lost", sec(c.Wall), sec(c.CPU), programs,
 		quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(), plural(c.Samples, "sample"), c.Late, c.Lost))
 	for _, col := range c.Collectors {
 		for _, l := range col.Lost {

@@ -25,7 +25,7 @@ type Options struct {
 	Off      bool           // leave a JVM alone
 	Probe    bool           // only find out whether it could be profiled, and load nothing
 	Events   []stacks.Event // none for all
-	Interval time.Duration  // between CPU samples, 0 for the default; the wall clock is sampled a tenth as often
+	Interval time.Duration  // between CPU samples, 0 for the default; the wall clock is sampled a twentieth as often
 	Library  string         // path of a libasyncProfiler.so to use instead of the bundled one; "" for that
 }
 
@@ -149,7 +149,7 @@ func settings(o Options, window time.Duration, lib []byte) asprof.Options {
 		s.Events = asprof.DefaultEvents()
 	}
 	if o.Interval > 0 {
-		s.CPU, s.Wall = o.Interval, 10*o.Interval
+		s.CPU, s.Wall = o.Interval, o.Interval*(asprof.DefaultWall/asprof.DefaultCPU)
 	}
 	return s
 }

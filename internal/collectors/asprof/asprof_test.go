@@ -234,7 +234,7 @@ func TestNotProfiled(t *testing.T) {
 
 func TestOneEvent(t *testing.T) {
 	rec := record(t, busyJVM(t, false), asprof.Options{Events: []stacks.Event{stacks.Wall}, Interval: 5 * time.Millisecond})
-	if p := profile(t, rec, stacks.Wall); p.Interval != int64(50*time.Millisecond) {
+	if p := profile(t, rec, stacks.Wall); p.Interval != int64(100*time.Millisecond) {
 		t.Errorf("interval %d", p.Interval)
 	}
 	reason, remedy := rec.Why(metric.CPUProfileSamples)

@@ -1,0 +1,326 @@
+package ebpf
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// maxFlows bounds the flows recorded, up to 40 series each, and again those without a process. The largest are kept; one that is
+// recorded stays.
+const maxFlows = 100
+
+func connectionsCollector(l *loader) collect.Collector {
+	return collect.Collector{
+		Name: "bpf-connections",
+		Doc: "Every TCP connection that begins or ends: where to, by which process, how long it took and lived, how it failed, " +
+			"who closed it.",
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.3 µs of a connection's change of state, " +
+			"1 µs for each end of a connection",
+		Provides: append(costs(), flowMetrics()...),
+		Requires: requires(),
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return openConnections(ctx, l, env)
+		},
+	}
+}
+
+func flowMetrics() []metric.Metric {
+	return []metric.Metric{
+		metric.ConnectAttempts, metric.Connects, metric.ConnectFailures, metric.ConnectSeconds, metric.ConnectDurations,
+		metric.PortSearches, metric.PortSearchSeconds, metric.PortSearchLongest, metric.ConnectionsClosed, metric.ConnectionSeconds,
+		metric.ConnectionLives, metric.ConnectionBytes, metric.ConnectionSegments, metric.ConnectionTurns, metric.FlowRetransmits,
+		metric.FlowResets,
+	}
+}
+
+// connections is the source of bpf-connections.
+type connections struct {
+	set    *set
+	proc   string // the procfs in which processes are named
+	names  map[uint32]string
+	netns  uint32 // the target's network namespace
+	kept   map[bpf.ConnectionsFlow]bool
+	totals map[bpf.ConnectionsFlow]bpf.ConnectionsTotals
+}
+
+func openConnections(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
+	netns := env.Target.Namespaces.Net
+	if netns.Inode == 0 {
+		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
+			"the target's network namespace is not known: %s", netns.Reason)
+	}
+	c := &connections{
+		proc: env.Host.Proc, names: map[uint32]string{}, netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
+		totals: map[bpf.ConnectionsFlow]bpf.ConnectionsTotals{},
+	}
+	var err error
+	c.set, err = l.open(ctx, bpf.LoadConnections, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
+		if err := spec.Variables[bpf.ConnectionsVarServerEnds].Set(env.Deep); err != nil {
+			return err
+		}
+		if env.Target.Kind == host.KindHost {
+			return nil // of all namespaces: that of the containers, too
+		}
+		return spec.Variables[bpf.ConnectionsVarOnlyNetns].Set(c.netns)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close unloads the programs.
+func (c *connections) Close() error { return c.set.Close() }
+
+// Sample appends the totals since the programs were loaded.
+func (c *connections) Sample(_ context.Context, a *recording.Appender) error {
+	if err := c.set.appendCost(a); err != nil {
+		return err
+	}
+	if err := c.appendLost(a); err != nil {
+		return err
+	}
+	clear(c.totals)
+	err := readHash(c.set.collection.Maps[bpf.ConnectionsMapFlows], func(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) {
+		c.totals[f] = *t
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range c.choose(a) {
+		t := c.totals[f]
+		appendFlow(a, c.labels(f, &t), &t)
+	}
+	a.None(flowMetrics()...)
+	return nil
+}
+
+func (c *connections) appendLost(a *recording.Appender) error {
+	for kind, what := range []string{
+		"connects of processes past the kernel's table of flows, which are counted per destination only",
+		"connections past the kernel's table, whose end is not counted",
+	} {
+		var n uint64
+		if err := c.set.collection.Maps[bpf.ConnectionsMapLost].Lookup(uint32(kind), &n); err != nil {
+			return fmt.Errorf("read the number of lost events: %w", err)
+		}
+		a.Lost(int(n), what)
+	}
+	return nil
+}
+
+// choose gives the flows to record: those recorded before and the largest others. What is left, such as of a program started anew
+// for each connection, is added to one flow per endpoint without a process, so that an endpoint's sum is whole.
+func (c *connections) choose(a *recording.Appender) []bpf.ConnectionsFlow {
+	var chosen, others []bpf.ConnectionsFlow
+	for f := range c.totals {
+		if c.kept[f] {
+			chosen = append(chosen, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	slices.SortFunc(others, func(x, y bpf.ConnectionsFlow) int {
+		return cmp.Compare(c.totals[y].Attempts, c.totals[x].Attempts)
+	})
+	for _, f := range others {
+		room := len(c.kept) < maxFlows || f.Pid == 0 && len(c.kept) < 2*maxFlows
+		switch {
+		case c.kept[f]: // made for the rest of its endpoint a moment ago
+		case room:
+			c.kept[f] = true
+			chosen = append(chosen, f)
+		default:
+			chosen = c.addToRest(a, chosen, f)
+		}
+	}
+	return chosen
+}
+
+func (c *connections) addToRest(a *recording.Appender, chosen []bpf.ConnectionsFlow, f bpf.ConnectionsFlow) []bpf.ConnectionsFlow {
+	rest := f
+	rest.Pid = 0
+	if rest == f || !c.kept[rest] && len(c.kept) >= 2*maxFlows {
+		a.Lost(1, "flows to endpoints beyond the "+strconv.Itoa(2*maxFlows)+" recorded")
+		return chosen
+	}
+	sum, more := c.totals[rest], c.totals[f]
+	addTotals(&sum, &more)
+	c.totals[rest] = sum
+	if !c.kept[rest] || !slices.Contains(chosen, rest) {
+		c.kept[rest] = true
+		chosen = append(chosen, rest)
+	}
+	return chosen
+}
+
+// addTotals adds one flow to another.
+func addTotals(to, from *bpf.ConnectionsTotals) {
+	for _, n := range []struct {
+		to   *uint64
+		from uint64
+	}{
+		{&to.Attempts, from.Attempts},
+		{&to.Established, from.Established},
+		{&to.Unavailable, from.Unavailable},
+		{&to.Refused, from.Refused},
+		{&to.TimedOut, from.TimedOut},
+		{&to.Unreachable, from.Unreachable},
+		{&to.Failed, from.Failed},
+		{&to.ConnectNs, from.ConnectNs},
+		{&to.Searches, from.Searches},
+		{&to.SearchNs, from.SearchNs},
+		{&to.ClosedLocal, from.ClosedLocal},
+		{&to.ClosedPeer, from.ClosedPeer},
+		{&to.ClosedBoth, from.ClosedBoth},
+		{&to.ClosedReset, from.ClosedReset},
+		{&to.LifeNs, from.LifeNs},
+		{&to.BytesSent, from.BytesSent},
+		{&to.BytesReceived, from.BytesReceived},
+		{&to.DataSent, from.DataSent},
+		{&to.DataReceived, from.DataReceived},
+		{&to.Turns, from.Turns},
+		{&to.SynRetransmits, from.SynRetransmits},
+		{&to.Retransmits, from.Retransmits},
+		{&to.ResetsReceived, from.ResetsReceived},
+		{&to.ResetsSent, from.ResetsSent},
+	} {
+		*n.to += n.from
+	}
+	to.SearchMaxNs = max(to.SearchMaxNs, from.SearchMaxNs)
+	for i := range to.ConnectBuckets {
+		to.ConnectBuckets[i] += from.ConnectBuckets[i]
+		to.LifeBuckets[i] += from.LifeBuckets[i]
+	}
+}
+
+// labels are those of a flow's metrics: netns, side, endpoint, pid, comm.
+func (c *connections) labels(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) []string {
+	netns, endpoint, pid, comm := metric.NetNSTarget, endpointOf(f), "", ""
+	if f.Netns != c.netns {
+		netns = fmt.Sprintf("net:[%d]", f.Netns)
+	}
+	if f.Pid != 0 {
+		pid, comm = strconv.FormatUint(uint64(f.Pid), 10), c.name(f.Pid, t.Comm[:])
+	}
+	side := "unknown"
+	switch f.Side {
+	case sideClient:
+		side = "client"
+	case sideServer:
+		side = "server"
+	default:
+		endpoint = ""
+	}
+	return []string{netns, side, endpoint, pid, comm}
+}
+
+// name is the process's own; of one that has ended, that of the thread that called connect().
+func (c *connections) name(pid uint32, comm []byte) string {
+	if name, ok := c.names[pid]; ok {
+		return name
+	}
+	if b, err := os.ReadFile(filepath.Join(c.proc, strconv.FormatUint(uint64(pid), 10), "comm")); err == nil {
+		comm = bytes.TrimRight(b, "\n")
+	}
+	name, _, _ := bytes.Cut(comm, []byte{0})
+	c.names[pid] = string(name)
+	return string(name)
+}
+
+// The sides of a connection in connections.bpf.c.
+const (
+	sideClient = 1
+	sideServer = 2
+)
+
+// endpointOf gives ip:port. The words of the address are in network order.
+func endpointOf(f bpf.ConnectionsFlow) string {
+	var b [16]byte
+	for i, w := range f.Addr {
+		binary.NativeEndian.PutUint32(b[4*i:], w)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(b).Unmap(), f.Port).String()
+}
+
+// boundOf is the upper bound of bucket i of a flow's times, "+Inf" of the last (bucket() in connections.bpf.c).
+func boundOf(i, buckets int) string {
+	if i == buckets-1 {
+		return "+Inf"
+	}
+	return strconv.FormatFloat((time.Duration(16384) << (2 * i)).Seconds(), 'g', 6, 64)
+}
+
+func appendFlow(a *recording.Appender, labels []string, t *bpf.ConnectionsTotals) {
+	a.Counter(metric.ConnectAttempts, float64(t.Attempts), labels...)
+	a.Counter(metric.Connects, float64(t.Established), labels...)
+	plain := []struct {
+		to    *metric.Counter
+		count uint64
+		scale float64
+		last  string // value of the last label
+	}{
+		{metric.ConnectFailures, t.Unavailable, 1, "EADDRNOTAVAIL"},
+		{metric.ConnectFailures, t.Refused, 1, "ECONNREFUSED"},
+		{metric.ConnectFailures, t.TimedOut, 1, "ETIMEDOUT"},
+		{metric.ConnectFailures, t.Unreachable, 1, "EHOSTUNREACH"},
+		{metric.ConnectFailures, t.Failed, 1, "other"},
+		{metric.ConnectSeconds, t.ConnectNs, 1e-9, ""},
+		{metric.PortSearches, t.Searches, 1, ""},
+		{metric.PortSearchSeconds, t.SearchNs, 1e-9, ""},
+		{metric.ConnectionsClosed, t.ClosedLocal, 1, "local"},
+		{metric.ConnectionsClosed, t.ClosedPeer, 1, "peer"},
+		{metric.ConnectionsClosed, t.ClosedBoth, 1, "both"},
+		{metric.ConnectionsClosed, t.ClosedReset, 1, "reset"},
+		{metric.ConnectionSeconds, t.LifeNs, 1e-9, ""},
+		{metric.ConnectionBytes, t.BytesSent, 1, "sent"},
+		{metric.ConnectionBytes, t.BytesReceived, 1, "received"},
+		{metric.ConnectionSegments, t.DataSent, 1, "sent"},
+		{metric.ConnectionSegments, t.DataReceived, 1, "received"},
+		{metric.ConnectionTurns, t.Turns, 1, ""},
+		{metric.FlowRetransmits, t.SynRetransmits, 1, "syn"},
+		{metric.FlowRetransmits, t.Retransmits, 1, "data"},
+		{metric.FlowResets, t.ResetsSent, 1, "sent"},
+		{metric.FlowResets, t.ResetsReceived, 1, "received"},
+	}
+	for _, p := range plain {
+		appendCount(a, p.to, p.count, p.scale, labels, p.last)
+	}
+	for i := range t.ConnectBuckets {
+		bound := boundOf(i, len(t.ConnectBuckets))
+		appendCount(a, metric.ConnectDurations, t.ConnectBuckets[i], 1, labels, bound)
+		appendCount(a, metric.ConnectionLives, t.LifeBuckets[i], 1, labels, bound)
+	}
+	if t.SearchMaxNs > 0 {
+		a.Gauge(metric.PortSearchLongest, float64(t.SearchMaxNs)*1e-9, labels...)
+	}
+}
+
+// appendCount leaves out what never happened: it is zero by its absence, as a counter that begins later began at zero.
+func appendCount(a *recording.Appender, to *metric.Counter, count uint64, scale float64, labels []string, last string) {
+	if count == 0 {
+		return
+	}
+	if last != "" {
+		labels = append(slices.Clip(labels), last)
+	}
+	a.Counter(to, float64(count)*scale, labels...)
+}

@@ -1,0 +1,333 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+const connectionsName = "bpf-connections"
+
+func newHost(t testing.TB) *lab.Host {
+	t.Helper()
+	h, err := labtest.New(t).Host("target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func listen(t testing.TB, h *lab.Host, addr string, o lab.ServeOptions) string {
+	t.Helper()
+	server, err := h.Listen(addr, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Stop() })
+	return server.Stats().Addr
+}
+
+func connect(t testing.TB, h *lab.Host, addr string, o lab.ClientOptions) lab.Stats {
+	t.Helper()
+	load, err := h.Connect(addr, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return load.Wait()
+}
+
+// settled waits until a server has seen the end of all connections.
+func settled() { time.Sleep(100 * time.Millisecond) }
+
+// netCounter is the second source: what the namespace's own counter says.
+func netCounter(t *testing.T, file, group, name string) float64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasPrefix(line, group) {
+			continue
+		}
+		if names == nil {
+			names = strings.Fields(line)
+			continue
+		}
+		i := slices.Index(names, name)
+		if i < 0 {
+			break
+		}
+		n, err := strconv.ParseFloat(strings.Fields(line)[i], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatalf("%s has no %s %s", file, group, name)
+	return 0
+}
+
+// TestShortConnections: a prime number of connections in, exactly that many out, in every number that tells of them.
+func TestShortConnections(t *testing.T) {
+	const n, requestBytes = 1009, 64
+	for _, c := range []struct {
+		name, listen string
+		clientFirst  bool
+		requests     int
+		first, other string
+	}{
+		{name: "client closes", listen: "127.0.0.1:0", clientFirst: true, requests: 1, first: "local", other: "peer"},
+		{name: "server closes", listen: "127.0.0.1:0", requests: 1, first: "peer", other: "local"},
+		{name: "three requests", listen: "127.0.0.1:0", clientFirst: true, requests: 3, first: "local", other: "peer"},
+		{name: "IPv6", listen: "[::1]:0", clientFirst: true, requests: 1, first: "local", other: "peer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			addr := listen(t, h, c.listen, lab.ServeOptions{CloseFirst: !c.clientFirst, Requests: c.requests})
+			env := inHost(t, h)
+			env.Deep = true // to see the server's side
+			o := openNamed(t, connectionsName, env)
+			o.sample()
+			st := connect(t, h, addr, lab.ClientOptions{Count: n, Concurrency: 4, Requests: c.requests, CloseFirst: c.clientFirst})
+			if st.Conns != n || st.ErrorCount() != 0 {
+				t.Fatalf("the load itself: %+v", st)
+			}
+			settled()
+			rec := o.done()
+			turns := float64(n * c.requests)
+			client := []string{"netns", "target", "side", "client", "endpoint", addr, "pid", strconv.Itoa(os.Getpid())}
+			server := []string{"netns", "target", "side", "server", "endpoint", addr}
+			for _, side := range [][]string{client, server} {
+				want(t, rec, n, metric.ConnectAttempts, side...)
+				want(t, rec, n, metric.Connects, side...)
+				want(t, rec, n, metric.ConnectionLives, side...)
+				want(t, rec, turns, metric.ConnectionTurns, side...)
+				want(t, rec, turns*requestBytes, metric.ConnectionBytes, append(side, "direction", "received")...)
+				want(t, rec, turns*requestBytes, metric.ConnectionBytes, append(side, "direction", "sent")...)
+			}
+			want(t, rec, n, metric.ConnectionsClosed, append(client, "first", c.first)...)
+			want(t, rec, n, metric.ConnectionsClosed, append(server, "first", c.other)...)
+			want(t, rec, n, metric.ConnectDurations, client...)
+			want(t, rec, n, metric.PortSearches, client...)
+			want(t, rec, 2*n, metric.ConnectAttempts) // and nothing else
+			want(t, rec, 0, metric.ConnectFailures)
+			if sum, life := total(rec, metric.ConnectSeconds, client...), total(rec, metric.PortSearchSeconds, client...); life <= 0 || life >= sum {
+				t.Errorf("port search %v s of %v s connecting", life, sum)
+			}
+			if got := total(rec, metric.BPFRuns, "program", bpf.ConnectionsProgSetState); got < 6*n {
+				t.Errorf("the program ran %v times for %d connections", got, n)
+			}
+		})
+	}
+}
+
+// TestProcesses: each process has its own flow, and the namespace's counter agrees with their sum.
+func TestProcesses(t *testing.T) {
+	h := newHost(t)
+	addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
+	o := openNamed(t, connectionsName, inHost(t, h))
+	short, err := h.StartClient(addr, lab.ClientOptions{Count: 503, Concurrency: 2, Requests: 1, CloseFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := h.StartClient(addr, lab.ClientOptions{Count: 701, Concurrency: 2, KeepAlive: true, CloseFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*lab.Child{short, kept} {
+		if st, err := c.Wait(); err != nil || st.ErrorCount() != 0 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+	}
+	settled()
+	var opens float64
+	if err := h.Do(func() error { opens = netCounter(t, "thread-self/net/snmp", "Tcp:", "ActiveOpens"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	rec := o.done()
+	want(t, rec, opens, metric.ConnectAttempts, "side", "client")
+	pid := func(c *lab.Child) []string { return []string{"side", "client", "pid", strconv.Itoa(c.Pid)} }
+	want(t, rec, 503, metric.Connects, pid(short)...)
+	want(t, rec, 503, metric.ConnectionTurns, pid(short)...)
+	want(t, rec, 2, metric.Connects, pid(kept)...)
+	want(t, rec, 701, metric.ConnectionTurns, pid(kept)...)
+	if s := rec.Counter(metric.Connects, pid(short)...); len(s) != 1 || s[0].Label("comm") == "" {
+		t.Errorf("flows of the process: %v", s)
+	}
+}
+
+// TestFailures: each way to fail under its own name.
+func TestFailures(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		h := newHost(t)
+		o := openNamed(t, connectionsName, inHost(t, h))
+		for range 53 {
+			dialOnce(t, h, 9, unix.ECONNREFUSED)
+		}
+		rec := o.done()
+		want(t, rec, 53, metric.ConnectFailures, "error", "ECONNREFUSED", "endpoint", "127.0.0.1:9")
+		want(t, rec, 53, metric.ConnectFailures)
+		want(t, rec, 53, metric.ConnectAttempts)
+	})
+	t.Run("no port", func(t *testing.T) {
+		h := newHost(t)
+		if err := h.Sysctl("net.ipv4.ip_local_port_range", "20000 20096"); err != nil {
+			t.Fatal(err)
+		}
+		addr := listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true})
+		o := openNamed(t, connectionsName, inHost(t, h))
+		for range 97 {
+			dialOnce(t, h, 7, 0)
+		}
+		for range 211 {
+			dialOnce(t, h, 7, unix.EADDRNOTAVAIL)
+		}
+		rec := o.done()
+		want(t, rec, 211, metric.ConnectFailures, "error", "EADDRNOTAVAIL", "endpoint", addr)
+		want(t, rec, 211, metric.ConnectFailures)
+		want(t, rec, 97, metric.Connects, "side", "client")
+		want(t, rec, 308, metric.PortSearches)
+	})
+	t.Run("no answer", func(t *testing.T) {
+		h := newHost(t)
+		if err := h.DropSYN(7); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Sysctl("net.ipv4.tcp_syn_retries", "1"); err != nil {
+			t.Fatal(err)
+		}
+		o := openNamed(t, connectionsName, inHost(t, h))
+		dialOnce(t, h, 7, unix.ETIMEDOUT)
+		rec := o.done()
+		var again float64
+		if err := h.Do(func() error { again = netCounter(t, "thread-self/net/netstat", "TcpExt:", "TCPSynRetrans"); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if again == 0 {
+			t.Fatal("the namespace counted no SYN retransmit")
+		}
+		want(t, rec, 1, metric.ConnectFailures, "error", "ETIMEDOUT")
+		want(t, rec, again, metric.FlowRetransmits, "kind", "syn", "endpoint", "127.0.0.1:7")
+		want(t, rec, again, metric.FlowRetransmits)
+	})
+	t.Run("reset", func(t *testing.T) {
+		h := newHost(t)
+		addr := listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true})
+		env := inHost(t, h)
+		env.Deep = true
+		o := openNamed(t, connectionsName, env)
+		for range 31 {
+			fd := dialOnce(t, h, 7, 0)
+			if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Close(fd); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settled()
+		rec := o.done()
+		want(t, rec, 31, metric.FlowResets, "side", "client", "endpoint", addr, "direction", "sent")
+		want(t, rec, 31, metric.FlowResets, "side", "server", "endpoint", addr, "direction", "received")
+		want(t, rec, 31, metric.ConnectionsClosed, "side", "client", "first", "reset")
+	})
+}
+
+// dialOnce connects to a port of the host's loopback, expecting this error or 0. The descriptor is closed with the test.
+func dialOnce(t *testing.T, h *lab.Host, port int, expect unix.Errno) int {
+	t.Helper()
+	fd, err := h.Socket(unix.AF_INET, unix.SOCK_STREAM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) }) // the test may have closed it
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	if expect == 0 && err != nil || expect != 0 && !errors.Is(err, expect) {
+		t.Fatalf("connect: %v, want %v", err, expect)
+	}
+	return fd
+}
+
+// TestOtherNamespace: with a target, only its network namespace is looked at; with the whole host, all are, each by its name.
+func TestOtherNamespace(t *testing.T) {
+	l := labtest.New(t)
+	target, err := l.Host("target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Host("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := inHost(t, target)
+	whole := env
+	whole.Target.Kind = "host"
+	narrow, wide := openNamed(t, connectionsName, env), openNamed(t, connectionsName, whole)
+	connect(t, other, listen(t, other, "127.0.0.1:80", lab.ServeOptions{}), lab.ClientOptions{Count: 101, Requests: 1, CloseFirst: true})
+	settled()
+	rec := narrow.done()
+	want(t, rec, 0, metric.ConnectAttempts)
+	ino, err := other.Inode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, wide.done(), 101, metric.Connects, "netns", fmt.Sprintf("net:[%d]", ino), "side", "client")
+}
+
+// TestPortSearch: beyond half of the port range the search takes many times as long, and the programs see it before any
+// connection fails.
+func TestPortSearch(t *testing.T) {
+	h := newHost(t)
+	if err := h.Sysctl("net.ipv4.ip_local_port_range", "20000 27999"); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true, Duration: time.Minute})
+	o := openNamed(t, connectionsName, inHost(t, h))
+	mean := func(fill int) float64 {
+		before := searchTime(o)
+		for range fill {
+			dialOnce(t, h, 7, 0)
+		}
+		after := searchTime(o)
+		return (after.seconds - before.seconds) / (after.searches - before.searches)
+	}
+	below := mean(3000)
+	mean(1200) // past the half
+	above := mean(500)
+	t.Logf("search for a port: %.1f µs below half of the range, %.1f µs above", below*1e6, above*1e6)
+	if above < 3*below {
+		t.Errorf("%.1f µs is not many times %.1f µs", above*1e6, below*1e6)
+	}
+	want(t, o.done(), 0, metric.ConnectFailures)
+}
+
+type search struct{ searches, seconds float64 }
+
+func searchTime(o *opened) search {
+	b := recording.NewBuilder()
+	a := b.Appender()
+	if err := o.src.Sample(o.t.Context(), a); err != nil {
+		o.t.Fatal(err)
+	}
+	a.Commit()
+	rec := b.Done(recording.Meta{})
+	return search{total(rec, metric.PortSearches), total(rec, metric.PortSearchSeconds)}
+}

@@ -1,0 +1,234 @@
+// Package ebpf measures with programs that run in the kernel (package bpf) what counters cannot tell: to whom, how long and why.
+//
+// Each set of programs is a collector of its own, with its own status: one that this kernel or user may not load costs its own metrics
+// only. Nothing is pinned: programs, maps and their links end with the process, also when it is killed.
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
+func Collectors() []collect.Collector {
+	l := &loader{}
+	return []collect.Collector{connectionsCollector(l), softirqCollector(l), schedulerCollector(l)}
+}
+
+// requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.
+func requires() []host.Capability {
+	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
+}
+
+// costs are provided by every collector of this package, each for its own programs.
+func costs() []metric.Metric { return []metric.Metric{metric.BPFRuns, metric.BPFSeconds} }
+
+// loader holds the kernel's types while collectors are opened: to read them takes 30 to 80 ms of CPU and 7 MB, which are
+// given back after the last one.
+type loader struct {
+	mu    sync.Mutex
+	users int
+	cache *btf.Cache
+}
+
+// join and leave frame the opening of one collector.
+func (l *loader) join() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+}
+
+func (l *loader) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.users == 0 {
+		l.cache = nil
+	}
+}
+
+// A set is the programs of one file, loaded and attached.
+type set struct {
+	collection *cilium.Collection
+	links      map[string]link.Link // by program; a link without a reference is collected as garbage, and detaches
+	absent     []string             // tracepoints that this kernel does not have
+	stats      io.Closer            // the kernel counts the programs' run time while it is open; nil where it cannot (before Linux 5.8)
+}
+
+// open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel lacks are left out if they are
+// optional. The error says what is missing, and a remedy.
+func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error), change func(*cilium.CollectionSpec, *btf.Spec) error,
+	optional ...string,
+) (*set, error) {
+	l.join()
+	defer l.leave()
+	spec, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("read the compiled programs: %w", err)
+	}
+	// Before Linux 5.11 a map's memory counts against RLIMIT_MEMLOCK, of which there are 64 KB; on later kernels this does nothing.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or raise ulimit -l",
+			"the kernel charges maps to RLIMIT_MEMLOCK, which could not be raised: %v", err)
+	}
+	s := &set{links: map[string]link.Link{}}
+	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
+		return nil, unavailable(err)
+	}
+	if err := s.attach(); err != nil {
+		return nil, unavailable(errors.Join(err, s.Close()))
+	}
+	s.stats, err = cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		s.stats = nil // without them the cost is said to be unknown
+	}
+	return s, nil
+}
+
+// load does the part that needs the kernel's types, one collector at a time.
+func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change func(*cilium.CollectionSpec, *btf.Spec) error,
+	optional []string,
+) (*cilium.Collection, []string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if l.cache == nil {
+		l.cache = btf.NewCache()
+	}
+	kernel, err := l.cache.Kernel()
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the kernel's types: %w", err)
+	}
+	if err := change(spec, kernel); err != nil {
+		return nil, nil, fmt.Errorf("set the programs' constants: %w", err)
+	}
+	var absent []string
+	for name, p := range spec.Programs {
+		// A BTF tracepoint is a typedef in the kernel's types (include/trace/bpf_probe.h).
+		_, err := kernel.AnyTypeByName("btf_trace_" + p.AttachTo)
+		if p.AttachType == cilium.AttachTraceRawTp && errors.Is(err, btf.ErrNotFound) && slices.Contains(optional, name) {
+			absent = append(absent, p.AttachTo)
+			delete(spec.Programs, name)
+		}
+	}
+	slices.Sort(absent)
+	c, err := cilium.NewCollectionWithOptions(spec, cilium.CollectionOptions{Cache: l.cache})
+	return c, absent, err
+}
+
+func (s *set) attach() error {
+	for name, p := range s.collection.Programs {
+		if p.Type() != cilium.Tracing {
+			continue
+		}
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			return fmt.Errorf("attach program %s: %w", name, err)
+		}
+		s.links[name] = l
+	}
+	return nil
+}
+
+// Close detaches and unloads.
+func (s *set) Close() error {
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.Close())
+	}
+	if s.stats != nil {
+		errs = append(errs, s.stats.Close())
+	}
+	s.collection.Close()
+	return errors.Join(errs...)
+}
+
+// unavailable says why programs cannot be loaded here. The rights were probed before, so what is refused now is refused by something
+// else: a seccomp profile, a security module, or the verifier of an older kernel.
+func unavailable(err error) error {
+	var verifier *cilium.VerifierError
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.As(err, &verifier):
+		return collect.Unavailable(recording.StatusUnsupported, "Linux 5.11 or newer; if this one is, report it with the kernel's version",
+			"this kernel's verifier refuses a program: %v", verifier)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return collect.Unavailable(recording.StatusDenied,
+			"in a container, allow bpf() in the seccomp profile; look for a security module that forbids it", "%v", err)
+	case errors.Is(err, cilium.ErrNotSupported), errors.Is(err, btf.ErrNotFound), errors.Is(err, unix.ENOENT):
+		return collect.Unavailable(recording.StatusUnsupported, "Linux 5.11 or newer with CONFIG_DEBUG_INFO_BTF", "%v", err)
+	}
+	return err
+}
+
+// appendCost records what the programs cost until now, and events they missed because they were running already on that CPU.
+func (s *set) appendCost(a *recording.Appender) error {
+	for name, p := range s.collection.Programs {
+		st, err := p.Stats()
+		if err != nil {
+			return fmt.Errorf("statistics of program %s: %w", name, err)
+		}
+		a.Lost(int(st.RecursionMisses), "events missed while program "+name+" ran on the same CPU")
+		if s.stats != nil {
+			a.Counter(metric.BPFRuns, float64(st.RunCount), name)
+			a.Counter(metric.BPFSeconds, st.Runtime.Seconds(), name)
+		}
+	}
+	if s.stats == nil {
+		for _, m := range costs() {
+			a.Missing(m, recording.StatusUnsupported, "the kernel does not count what BPF programs cost", "Linux 5.8 or newer")
+		}
+	}
+	return nil
+}
+
+// readHash reads a whole hash map, in batches where the kernel has them (Linux 5.6).
+func readHash[K comparable, V any](m *cilium.Map, each func(K, *V)) error {
+	const batch = 256 // a few pages of keys and values a system call
+	keys, values := make([]K, batch), make([]V, batch)
+	var cursor cilium.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			each(keys[i], &values[i])
+		}
+		switch {
+		case errors.Is(err, cilium.ErrKeyNotExist):
+			return nil
+		case errors.Is(err, cilium.ErrNotSupported), errors.Is(err, unix.ENOSPC): // a chain longer than a batch
+			return readSlowly(m, each)
+		case err != nil:
+			return fmt.Errorf("read map %s: %w", m, err)
+		}
+	}
+}
+
+func readSlowly[K comparable, V any](m *cilium.Map, each func(K, *V)) error {
+	var k K
+	var v V
+	it := m.Iterate()
+	for it.Next(&k, &v) {
+		each(k, &v)
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read map %s: %w", m, err)
+	}
+	return nil
+}

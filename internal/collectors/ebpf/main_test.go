@@ -1,0 +1,109 @@
+package ebpf
+
+import (
+	"os"
+	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	if code, child := lab.RunIfChild(); child {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+// opened is one collector of this package at work.
+type opened struct {
+	t   testing.TB
+	src collect.Source
+	b   *recording.Builder
+}
+
+// close may be called twice: by a benchmark when a turn is over, and at the end.
+func (o *opened) close() {
+	if o.src == nil {
+		return
+	}
+	if err := o.src.Close(); err != nil {
+		o.t.Errorf("close: %v", err)
+	}
+	o.src = nil
+}
+
+// openNamed opens a collector, past the probes that a run makes first.
+func openNamed(t testing.TB, name string, env collect.Env) *opened {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	for _, c := range Collectors() {
+		if c.Name != name {
+			continue
+		}
+		src, err := c.Open(t.Context(), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &opened{t: t, src: src, b: recording.NewBuilder()}
+		t.Cleanup(o.close)
+		return o
+	}
+	t.Fatalf("no collector %s", name)
+	return nil
+}
+
+func (o *opened) sample() {
+	o.t.Helper()
+	a := o.b.Appender()
+	if err := o.src.Sample(o.t.Context(), a); err != nil {
+		o.t.Fatal(err)
+	}
+	lost, missing := a.Commit()
+	for _, l := range lost {
+		o.t.Logf("lost: %d %s", l.Count, l.What)
+	}
+	for _, m := range missing {
+		o.t.Logf("missing: %+v", m)
+	}
+}
+
+// done takes the last sample and gives the recording.
+func (o *opened) done() *recording.Recording {
+	o.t.Helper()
+	o.sample()
+	return o.b.Done(recording.Meta{})
+}
+
+// total adds up the last values of a counter's series that match.
+func total(rec *recording.Recording, c *metric.Counter, match ...string) float64 {
+	n := 0.0
+	for _, s := range rec.Counter(c, match...) {
+		n += s.Points[len(s.Points)-1].Value
+	}
+	return n
+}
+
+// want fails unless the counter is exactly n.
+func want(t *testing.T, rec *recording.Recording, n float64, c *metric.Counter, match ...string) {
+	t.Helper()
+	if got := total(rec, c, match...); got != n {
+		t.Errorf("%s%q = %v, want exactly %v", c.Describe().Name, match, got, n)
+	}
+}
+
+// inHost is the environment of a process in a host of a lab.
+func inHost(t testing.TB, h *lab.Host) collect.Env {
+	t.Helper()
+	ino, err := h.Inode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collect.Env{Host: host.Local(), Target: host.Target{
+		Kind: host.KindProcess, PIDs: []int{os.Getpid()}, Namespaces: host.Namespaces{Net: host.Namespace{Inode: ino}},
+	}}
+}

@@ -1,0 +1,266 @@
+package ebpf
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// maxThreads bounds the threads recorded: those that waited longest for a CPU.
+const maxThreads = 200
+
+func schedulerCollector(l *loader) collect.Collector {
+	return collect.Collector{
+		Name: "bpf-scheduler",
+		Doc:  "What the target's threads wait for: a CPU, their cgroup's quota, or something else, with the stacks that led there.",
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.1 µs a context switch of others, 0.5 µs of " +
+			"the target's, and 3 µs a stack, at most about 1000 a second and CPU; at the end 0.1 s to name them",
+		Provides: append(costs(), schedulerMetrics()...),
+		Requires: requires(),
+		Pace:     collect.AtEnd,
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return openScheduler(ctx, l, env)
+		},
+	}
+}
+
+func schedulerMetrics() []metric.Metric {
+	return []metric.Metric{
+		metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime, metric.ThreadSleepTime, metric.CPUWaitDurations,
+		metric.OffCPUProfileSamples,
+	}
+}
+
+// scheduler is the source of bpf-scheduler.
+type scheduler struct {
+	set   *set
+	proc  string
+	began time.Time
+	deep  bool
+}
+
+func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
+	if env.Target.Kind == host.KindHost {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose a process, cgroup or container",
+			"each context switch of the whole host would be too much: it is done for a target")
+	}
+	members, err := env.Host.Members(ctx, env.Target)
+	if err != nil {
+		return nil, fmt.Errorf("list the target's processes: %w", err)
+	}
+	if len(members) == 0 {
+		return nil, errors.New("the target has no process")
+	}
+	s := &scheduler{proc: env.Host.Proc, deep: env.Deep}
+	s.set, err = l.open(ctx, bpf.LoadScheduler, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
+		if len(members) == 1 {
+			if err := spec.Variables[bpf.SchedulerVarOnlyTgid].Set(uint32(members[0].PID)); err != nil {
+				return err
+			}
+		}
+		for _, m := range members {
+			spec.Maps[bpf.SchedulerMapTargets].Contents = append(spec.Maps[bpf.SchedulerMapTargets].Contents,
+				cilium.MapKV{Key: uint32(m.PID), Value: uint8(1)})
+		}
+		told, err := switchTellsState(kernel)
+		return errors.Join(err, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told), spec.Variables[bpf.SchedulerVarAllStacks].Set(env.Deep))
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.began = time.Now()
+	return s, nil
+}
+
+// switchTellsState looks for prev_state in the arguments of sched_switch, after its own data, preempt, prev and next (Linux 5.18,
+// include/trace/events/sched.h).
+func switchTellsState(kernel *btf.Spec) (bool, error) {
+	var t *btf.Typedef
+	if err := kernel.TypeByName("btf_trace_sched_switch", &t); err != nil {
+		return false, err
+	}
+	p, ok := t.Type.(*btf.Pointer)
+	if !ok {
+		return false, fmt.Errorf("%s is no pointer", t.Name)
+	}
+	f, ok := p.Target.(*btf.FuncProto)
+	if !ok {
+		return false, fmt.Errorf("%s is no function", t.Name)
+	}
+	return len(f.Params) > 4, nil
+}
+
+// Close unloads the programs.
+func (s *scheduler) Close() error { return s.set.Close() }
+
+// Sample appends what the target's threads waited for since Open.
+func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
+	window := time.Since(s.began)
+	if err := s.set.appendCost(a); err != nil {
+		return err
+	}
+	threads := map[uint32]bpf.SchedulerThread{}
+	err := readHash(s.set.collection.Maps[bpf.SchedulerMapThreads], func(tid uint32, t *bpf.SchedulerThread) { threads[tid] = *t })
+	if err != nil {
+		return err
+	}
+	s.appendThreads(a, threads)
+	lost, err := s.appendLost(a)
+	if err != nil {
+		return err
+	}
+	return s.appendProfile(a, window, lost)
+}
+
+func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.SchedulerThread) {
+	var order []uint32
+	var buckets [len(bpf.SchedulerThread{}.WaitBuckets)]uint64
+	for tid, t := range threads {
+		order = append(order, tid)
+		for i, n := range t.WaitBuckets {
+			buckets[i] += n
+		}
+	}
+	slices.SortFunc(order, func(x, y uint32) int {
+		tx, ty := threads[x], threads[y]
+		return cmp.Or(cmp.Compare(ty.WaitNs+ty.ThrottledNs, tx.WaitNs+tx.ThrottledNs), cmp.Compare(x, y))
+	})
+	a.Lost(len(order)-maxThreads, "threads beyond the "+strconv.Itoa(maxThreads)+" that waited longest for a CPU")
+	for _, tid := range order[:min(len(order), maxThreads)] {
+		t := threads[tid]
+		labels := []string{strconv.FormatUint(uint64(t.Tgid), 10), strconv.FormatUint(uint64(tid), 10), s.threadName(t.Tgid, tid)}
+		a.Gauge(metric.ThreadCPUWait, float64(t.WaitNs)*1e-9, labels...)
+		a.Gauge(metric.ThreadCPUWaits, float64(t.Waits), labels...)
+		a.Gauge(metric.ThreadSleepTime, float64(t.SleepNs)*1e-9, labels...)
+		if t.Throttles > 0 {
+			a.Gauge(metric.ThreadThrottledTime, float64(t.ThrottledNs)*1e-9, labels...)
+		}
+	}
+	for i, n := range buckets {
+		if n > 0 {
+			a.Gauge(metric.CPUWaitDurations, float64(n), boundOf(i, len(buckets)))
+		}
+	}
+	a.None(metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadSleepTime, metric.ThreadThrottledTime, metric.CPUWaitDurations)
+}
+
+// threadName is empty of a thread that has ended.
+func (s *scheduler) threadName(pid, tid uint32) string {
+	b, err := os.ReadFile(filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), "task", strconv.FormatUint(uint64(tid), 10), "comm"))
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimRight(b, "\n"))
+}
+
+// appendLost gives the waits without a stack.
+func (s *scheduler) appendLost(a *recording.Appender) (stackless int64, err error) {
+	for kind, what := range []string{
+		"events of threads past the kernel's table",
+		"waits of stacks past the kernel's table",
+		"waits whose stacks the kernel could not keep",
+	} {
+		var n uint64
+		if err := s.set.collection.Maps[bpf.SchedulerMapLost].Lookup(uint32(kind), &n); err != nil {
+			return 0, fmt.Errorf("read the number of lost events: %w", err)
+		}
+		a.Lost(int(n), what)
+		if kind > 0 {
+			stackless += int64(n)
+		}
+	}
+	return stackless, nil
+}
+
+// appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is woken, so that
+// neither waiting for a CPU nor throttling is in it.
+func (s *scheduler) appendProfile(a *recording.Appender, window time.Duration, lost int64) error {
+	names, err := newSymbolizer(s.proc)
+	if err != nil {
+		return fmt.Errorf("name the kernel's functions: %w", err)
+	}
+	b := stacks.NewBuilder(stacks.OffCPU)
+	var failed error
+	err = readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, slept *bpf.SchedulerSlept) {
+		stack, err := s.stack(b, names, at)
+		if err != nil {
+			failed = err
+			return
+		}
+		b.Add(stacks.Sample{
+			Stack: stack, Thread: b.Thread(stacks.Thread{ID: int(at.Tid), Name: s.threadName(at.Tgid, at.Tid)}),
+			State: stacks.Sleeping, Count: int64(slept.Count), Value: int64(slept.Ns),
+		})
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	p := b.Profile()
+	p.Engine = "perfdoctor BPF sched_switch, until woken"
+	if !s.deep {
+		p.Engine += ", sampled above 1000 waits a second and CPU"
+	}
+	p.Duration, p.Lost = window.Truncate(time.Microsecond), p.Lost+lost
+	a.Profile(p)
+	return nil
+}
+
+// stack gives the frames of a wait, the innermost first: the kernel's, then the process's.
+func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.SchedulerPlace) ([]int, error) {
+	var out []int
+	kernel, err := s.addresses(at.KernelStack)
+	if err != nil {
+		return nil, err
+	}
+	for _, ip := range kernel {
+		f := names.kernelFrame(ip)
+		if f.Name == "__schedule" {
+			out = out[:0] // what is above it is the program itself
+		}
+		out = append(out, b.Frame(f))
+	}
+	user, err := s.addresses(at.UserStack)
+	if err != nil {
+		return nil, err
+	}
+	for i, ip := range user {
+		if i > 0 {
+			ip-- // a return address: the call is before it, and may be the last instruction of its function
+		}
+		out = append(out, b.Frame(names.userFrame(at.Tgid, ip)))
+	}
+	return out, nil
+}
+
+// addresses gives the stack of an id, nothing of one that the kernel could not take.
+func (s *scheduler) addresses(id int32) ([]uint64, error) {
+	if id < 0 {
+		return nil, nil
+	}
+	var ips [127]uint64 // DEPTH in scheduler.bpf.c
+	if err := s.set.collection.Maps[bpf.SchedulerMapStacks].Lookup(uint32(id), &ips); err != nil {
+		return nil, fmt.Errorf("read stack %d: %w", id, err)
+	}
+	end := slices.Index(ips[:], 0)
+	if end < 0 {
+		end = len(ips)
+	}
+	return ips[:end], nil
+}

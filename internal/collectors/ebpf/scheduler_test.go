@@ -1,0 +1,200 @@
+package ebpf
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+const schedulerName = "bpf-scheduler"
+
+func targetOf(t testing.TB, pid int) collect.Env {
+	t.Helper()
+	target, err := host.Local().Resolve(t.Context(), host.Selector{PID: pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collect.Env{Host: host.Local(), Target: target, Deep: true}
+}
+
+// gauges adds up a gauge's last values that match.
+func gauges(rec *recording.Recording, g *metric.Gauge, match ...string) float64 {
+	n := 0.0
+	for _, s := range rec.Gauge(g, match...) {
+		n += s.Last()
+	}
+	return n
+}
+
+// TestSleeps: a thread sleeps a prime number of times. As many are in the profile, with the sleep's own stack, and the kernel's count
+// of the thread's voluntary switches agrees.
+func TestSleeps(t *testing.T) {
+	const n, each = 211, 2 * time.Millisecond
+	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
+	done := make(chan struct{})
+	var tid int
+	var switches uint64
+	naps := 0
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and is not unlocked: the thread ends here, and nobody else sleeps on it
+		tid = unix.Gettid()
+		before := voluntary(t, tid)
+		for range n {
+			naps += napFor(each)
+		}
+		switches = voluntary(t, tid) - before
+	}()
+	<-done
+	rec := o.done()
+	p, ok := rec.Profile(stacks.OffCPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
+		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "nanosleep") })).
+		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, ".napFor") }))
+	if got := slept.Total(); got.Count != int64(naps) || uint64(naps) > switches {
+		t.Errorf("%d sleeps in the profile, want exactly %d; the kernel has %d voluntary switches", got.Count, naps, switches)
+	}
+	if got := time.Duration(slept.Total().Value); got < n*each || got > 3*n*each {
+		t.Errorf("slept %v in all, want %v or a little more", got, n*each)
+	}
+}
+
+// napFor gives how often it slept: Go's runtime interrupts threads.
+//
+//go:noinline
+func napFor(d time.Duration) (naps int) {
+	ts := unix.NsecToTimespec(int64(d))
+	for naps = 1; unix.Nanosleep(&ts, &ts) == unix.EINTR; naps++ {
+	}
+	return naps
+}
+
+func voluntary(t *testing.T, tid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", tid))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	st, err := host.ParseStatus(b)
+	if err != nil {
+		t.Error(err)
+	}
+	return st.VoluntarySwitch
+}
+
+// TestThrottled: the time without quota is told apart from the time without a CPU, and agrees with the cgroup's own.
+func TestThrottled(t *testing.T) {
+	l := labtest.New(t)
+	h, err := l.Host("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := l.Cgroup("pod", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := group.SetQuota(50*time.Millisecond, 10*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	child, err := h.StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: 20 * time.Second, Spin: lab.SpinOptions{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := openNamed(t, schedulerName, targetOf(t, child.Pid))
+	before, err := group.Throttling()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delay := runDelay(t, child.Pid)
+	time.Sleep(1500 * time.Millisecond)
+	after, err := group.Throttling()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delay = runDelay(t, child.Pid) - delay
+	rec := o.done()
+	if _, err := child.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	throttled, waited := gauges(rec, metric.ThreadThrottledTime), gauges(rec, metric.ThreadCPUWait)
+	stopped := (after.Time - before.Time).Seconds()
+	t.Logf("throttled %.3f s, cgroup %.3f s; waited for a CPU %.3f s; schedstat's run delay, which has both, %.3f s", throttled, stopped,
+		waited, delay.Seconds())
+	// By thread, of which the child has a few that hardly run; the cgroup's is by CPU.
+	if throttled < 0.7*stopped || throttled > 3*stopped+0.1 {
+		t.Errorf("throttled %.3f s, the cgroup says %.3f s", throttled, stopped)
+	}
+	if sum := throttled + waited; sum < 0.85*delay.Seconds() || sum > 1.15*delay.Seconds()+0.1 {
+		t.Errorf("throttled and waited %.3f s, schedstat has %.3f s", sum, delay.Seconds())
+	}
+}
+
+// runDelay is the second source of waits: that of all threads of a process, throttling included.
+func runDelay(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum time.Duration
+	for _, task := range tasks {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, err := strconv.ParseInt(string(bytes.Fields(b)[1]), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long.
+func TestCPUWaits(t *testing.T) {
+	h := newHost(t)
+	child, err := h.StartChild(nil, lab.ChildOptions{
+		Mode: lab.ModeSpin, Duration: 20 * time.Second, Spin: lab.SpinOptions{Threads: 2*runtime.NumCPU() + 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := openNamed(t, schedulerName, targetOf(t, child.Pid))
+	delay := runDelay(t, child.Pid)
+	time.Sleep(time.Second)
+	delay = runDelay(t, child.Pid) - delay
+	rec := o.done()
+	if _, err := child.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	waited := gauges(rec, metric.ThreadCPUWait)
+	t.Logf("waited %.3f s, schedstat %.3f s", waited, delay.Seconds())
+	if waited < 0.9*delay.Seconds() || waited > 1.1*delay.Seconds()+0.1 || waited == 0 {
+		t.Errorf("waited %.3f s, schedstat has %.3f s", waited, delay.Seconds())
+	}
+	if waits, buckets := gauges(rec, metric.ThreadCPUWaits), gauges(rec, metric.CPUWaitDurations); waits == 0 || waits != buckets {
+		t.Errorf("%v waits, %v by their length", waits, buckets)
+	}
+	if n := gauges(rec, metric.ThreadThrottledTime); n != 0 {
+		t.Errorf("throttled %v s without a quota", n)
+	}
+}
