@@ -63,7 +63,8 @@ func runTypePollution(p *check.Pass) error {
 	cpu, profiled := hotcode.CPUOf(p.Recording)
 	busy := true
 	if profiled && cpu.Window > 0 {
-		used := quantity.Of("CPU time", cpu.Total(), quantity.Seconds).Per(quantity.Of("window", cpu.Window, quantity.Seconds)).As(quantity.CPUs)
+		used := quantity.Of("CPU time", cpu.Total(), quantity.Seconds).
+			Per(quantity.Of("window", cpu.Window, quantity.Seconds)).As(quantity.CPUs)
 		if used.Below(p.Param(codeIdle)) {
 			return nil
 		}
