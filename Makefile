@@ -1,5 +1,6 @@
-# `make` or `make help` lists the targets. Two need rights for some of what they do: demo and test install what is
-# missing (.ci/apt-packages) and build network namespaces; without root those tests are skipped.
+# `make` or `make help` lists the targets. Three need rights for some of what they do: demo and test install what is
+# missing (.ci/apt-packages) and build network namespaces; without root those tests are skipped. build as root installs
+# Maven when async-profiler is still to be fetched.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -12,30 +13,56 @@ BENCH ?= .
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
 
-.PHONY: help all build cross test verify demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks test verify demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 all: build lint test ## build, lint and test
 
-build: ## bin/perfdoctor, static
+build: bundle binary ## bin/perfdoctor, static
+
+# What was bundled before is in it.
+binary: ## bin/perfdoctor without fetching anything
 	$(GOBUILD) -o bin/perfdoctor ./cmd/perfdoctor
 
-cross: ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 only
+# Neither is committed. Without them the program builds and works, and says what it lacks. What is there already and
+# right is not fetched again, so that a later build needs no network.
+bundle: ## what the binary carries: async-profiler, fetched by Maven, and the licences of the Go modules
+	@go run ./internal/licenses/gather internal/licenses/texts/licenses.txtar.zst
+	@go run ./internal/asprof/fetch --have internal/asprof/library 2>/dev/null || { \
+		if [ "$$(id -u)" = 0 ]; then .ci/deps mvn; fi; \
+		go run ./internal/asprof/fetch internal/asprof/library; } || \
+		echo 'bundle: building without async-profiler: a JVM is profiled with --async-profiler PATH only'
+
+cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 only
 	GOARCH=arm64 $(GOBUILD) -o bin/perfdoctor-linux-arm64 ./cmd/perfdoctor
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 
 # -p 1: tests measure this host's CPUs, so nothing else may be compiled or run beside them. What can be compiled
 # beforehand is, on all CPUs.
-test: deps ## all tests; needs of the machine are installed
+test: deps bundle ## all tests; needs of the machine are installed
 	@go build ./...
 	go tool gotestsum --format pkgname-and-test-fails -- -p 1 -timeout 15m $(TESTFLAGS) ./...
 
-verify: build deps ## run every scenario three times and count what was said right and wrong (root, half an hour)
+# What the Java scenarios run, of which nothing is fetched again: .cache/java and .cache/jdk/11, 17, 21 and 25.
+workloads: jdks .cache/java/built ## the JVMs and Java programs of the scenarios (Maven, pip; 150 MB to download, once)
+
+jdks: ## the JVMs alone
+	@.ci/deps pip3
+	workloads/jdks .cache/jdk
+
+# -C: what arrives must have its checksum. One module after the other into a directory that was not there.
+.cache/java/built: $(shell find workloads/java -name '*.java' -o -name pom.xml)
+	@.ci/deps mvn javac
+	rm -rf .cache/java
+	mvn -q -B -C -ntp -f workloads/java/pom.xml package -Dout=$(CURDIR)/.cache/java
+	touch $@
+
+verify: build deps workloads ## run every scenario three times and count what was said right and wrong (root, half an hour)
 	bin/perfdoctor scenario verify --all --runs 3
 
-demo: build ## diagnose a real sick process
+demo: binary ## diagnose a real sick process
 	@.ci/deps ip
 	go run ./internal/lab/demo
 
@@ -43,7 +70,7 @@ lint: ## go vet, golangci-lint, formatting
 	go vet ./...
 	go tool golangci-lint run --allow-serial-runners --concurrency 2 ./...
 
-bench: deps ## benchmarks, each with its peer in the same run
+bench: deps bundle ## benchmarks, each with its peer in the same run
 	@mkdir -p bin
 	go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./... > bin/bench.txt || { cat bin/bench.txt; exit 1; }
 	@grep -E '^(pkg:|Benchmark)' bin/bench.txt
@@ -76,4 +103,4 @@ deps: ## install the commands that tests need (apt)
 	@.ci/deps
 
 clean: ## remove what was built
-	rm -rf bin dist .cache
+	rm -rf bin dist .cache internal/licenses/texts/*.zst internal/asprof/library/*/*.zst

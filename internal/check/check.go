@@ -110,7 +110,7 @@ func (p *Param) Value() quantity.Value { return quantity.Of(p.Name, p.Default, p
 
 // Subject is what a finding is about: the offender. Findings about two different subjects of one kind do not explain each other.
 type Subject struct {
-	Kind string `json:"kind"` // host, cpu, pid, cgroup, destination, listener, device, pool, netns, collector
+	Kind string `json:"kind"` // host, cpu, pid, cgroup, destination, listener, device, pool, lock, netns, collector
 	ID   string `json:"id"`
 }
 

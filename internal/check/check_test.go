@@ -216,3 +216,28 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// TestScope: a check about JVMs does not apply to a target that is none, and is a gap where nobody looked.
+func TestScope(t *testing.T) {
+	c := &Check{
+		Name: "of-jvms", Only: &Scope{Fact: metric.JVMInfo, Name: "JVM"}, Needs: []metric.Metric{metric.JVMUptime},
+		Run: func(*Pass) error { t.Error("it ran"); return nil },
+	}
+	for name, tc := range map[string]struct {
+		fill  func(a *recording.Appender)
+		state State
+	}{
+		"none":              {func(a *recording.Appender) { a.None(metric.JVMInfo) }, Inapplicable},
+		"nobody looked":     {func(*recording.Appender) {}, Unassessed},
+		"one, not measured": {func(a *recording.Appender) { a.Info(metric.JVMInfo, "1", "java", "HotSpot") }, Unassessed},
+	} {
+		b := recording.NewBuilder()
+		a := b.Appender()
+		tc.fill(a)
+		a.Commit()
+		o := Run(b.Done(recording.Meta{}), []*Check{c}, Options{}).Outcomes[0]
+		if o.State != tc.state || o.Reason == "" {
+			t.Errorf("%s: %+v, want %s", name, o, tc.state)
+		}
+	}
+}

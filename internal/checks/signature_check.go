@@ -61,6 +61,9 @@ func (s *signature) check(all []*signature) *check.Check {
 	if slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.CPU }) {
 		c.Params = append(c.Params, codeIdle, codeBusy, codeKernel)
 	}
+	if s.Runs == "java" {
+		c.Only = onlyJava
+	}
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
 	return c
 }

@@ -163,14 +163,11 @@ func (m *measure) harms(p *check.Pass) bool {
 	case stacks.CPU:
 		return m.cpus.AtLeast(p.Param(codeBusy))
 	case stacks.Alloc:
-		gc, ok := gcShare(p)
+		gc, ok := partShare(p, hotcode.PartGC)
 		return ok && gc.AtLeast(p.Param(allocGC))
 	}
 	return true
 }
-
-// gcShare gives the share of the process's CPU time in the garbage collector, from a CPU profile.
-func gcShare(p *check.Pass) (quantity.Value, bool) { return partShare(p, hotcode.PartGC) }
 
 // partShare gives the share of the process's CPU time that goes into one part of it, such as the collector or the compiler;
 // ok is false without a CPU profile in which the process used any.

@@ -50,6 +50,7 @@ func kernelChecks() []*check.Check {
 		governor,
 		clocksource,
 		pageFaultStorm,
+		waitingOnBackend,
 	}
 }
 
@@ -70,12 +71,31 @@ func limitChecks() []*check.Check {
 }
 
 func runtimeChecks() []*check.Check {
-	return signatureChecks(check.Runtime)
+	return slices.Concat([]*check.Check{
+		javaDeadlock,
+		heapGrowth,
+		explicitGC,
+		gcOverhead,
+		allocationRate,
+		serialGCByQuota,
+		gcThreadsOversized,
+		safepointTime,
+		timeToSafepoint,
+		jitWarmUp,
+		codeCacheFull,
+		threadGrowth,
+		offHeapGrowth,
+		foreignAgents,
+		monitorContention,
+		eventLoopBlocked,
+		poolExhausted,
+		queueBound,
+	}, signatureChecks(check.Runtime))
 }
 
-// codeChecks are of what the program itself does: the table of signatures.
+// codeChecks are of what the program itself does: the table of signatures, and what no stack shows.
 func codeChecks() []*check.Check {
-	return signatureChecks(check.Code)
+	return append(signatureChecks(check.Code), typePollution)
 }
 
 // fromTable makes the checks of the built-in table once: a check and its parameters are known by their addresses.

@@ -21,7 +21,7 @@ var threadsVsQuota = &check.Check{
 Garbage collectors, compilers, event loops and ForkJoin pools start as many
 threads as the runtime sees CPUs. When it sees the host's instead of its limit,
 they all run at once, use up the quota of a period in a fraction of it, and
-everything is stopped.
+everything is stopped. What a JVM reckons with is asked of it, where it answers.
 
 Measured: the threads of the pools that are known to be sized by CPUs (by thread
 name, which the kernel cuts at 15 bytes) against the least of CPU limits and
@@ -34,11 +34,12 @@ parallel work when the limit is raised later and the number is not.
 Placebo: a smaller heap.
 Disproof: the pools are asleep when the group is throttled (top -H during a
 burst).`,
-	URL:    "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
-	Needs:  []metric.Metric{metric.ThreadPools, metric.CgroupQuota},
-	Uses:   []metric.Metric{metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled},
-	Params: []*check.Param{paramPoolTimesCPUs, paramPoolFloor, paramThrottledShare, paramThrottledPeriods},
-	Run:    runThreadsVsQuota,
+	URL:      "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
+	Needs:    []metric.Metric{metric.ThreadPools, metric.CgroupQuota},
+	Uses:     []metric.Metric{metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMInfo, metric.JVMCPUs, metric.JVMFlag},
+	Params:   []*check.Param{paramPoolTimesCPUs, paramPoolFloor, paramThrottledShare, paramThrottledPeriods},
+	Explains: []*check.Check{gcThreadsOversized},
+	Run:      runThreadsVsQuota,
 }
 
 func runThreadsVsQuota(p *check.Pass) error {
@@ -74,6 +75,11 @@ func poolsFinding(p *check.Pass, cpus quantity.Value, pools []quantity.Value) ch
 	for _, v := range pools[1:] {
 		f.Notes = append(f.Notes, fmt.Sprintf("pool %s: %s", v.Label(), v.Text()))
 	}
+	for _, pid := range hotspots(p) {
+		if view, ok := jvmView(p, pid); ok {
+			f.Evidence = append(f.Evidence, view)
+		}
+	}
 	t, err := tightestThrottling(p)
 	switch {
 	case !p.Recorded(metric.CgroupPeriods) || err != nil:
@@ -89,6 +95,11 @@ func poolsFinding(p *check.Pass, cpus quantity.Value, pools []quantity.Value) ch
 }
 
 func poolSize(p *check.Pass, cpus, worst quantity.Value) check.Remedy {
+	for _, pid := range hotspots(p) {
+		if view, ok := jvmView(p, pid); ok && view.Above(wholeCPUs(cpus)) {
+			return tellJVM(p, pid, cpus, worst)
+		}
+	}
 	return check.Remedy{
 		Action: fmt.Sprintf("Tell the runtime how many CPUs it has (%s), or size the pools themselves.", tellCPUs(p, cpus.Number())),
 		Risk:   "must be changed along with the limit; needs a restart",

@@ -37,7 +37,7 @@ func throttlingParams() []*check.Param {
 
 // throttlingExplains are what follows from a CPU limit, whether it stops bursts or steady load.
 func throttlingExplains() []*check.Check {
-	return []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow}
+	return []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow, timeToSafepoint}
 }
 
 // throttling is what the CPU limit of one cgroup level did over the window.

@@ -89,7 +89,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.scenarioCommand(),
-		a.perfmapCommand(), a.versionCommand(), a.completionCommand())
+		a.perfmapCommand(), a.licensesCommand(), a.versionCommand(), a.completionCommand())
 	return root
 }
 

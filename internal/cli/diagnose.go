@@ -43,6 +43,7 @@ type diagnosis struct {
 	signatures         string
 	verbose, deep      bool
 	color              string
+	jvm                jvmFlags
 	command            []string
 }
 
@@ -84,6 +85,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")
+	d.jvm.add(cmd)
 	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 	completeFlag(cmd, "color", "auto", "always", "never")
 	return cmd
@@ -117,7 +119,8 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
 	f, err := parseFormat(d.output)
 	if err == nil {
-		err = cmp.Or(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.validateSource(cmd), d.validateSave(cmd))
+		err = cmp.Or(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.jvm.validate(cmd), d.validateSource(cmd),
+			d.validateSave(cmd))
 	}
 	if err != nil {
 		return "", nil, check.Options{}, err
@@ -190,6 +193,8 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
 	case given("duration") || given("interval") || given("delay") || given("deep"):
 		return usageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
+	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
+		return usageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
 	}
 	return nil
 }
@@ -247,7 +252,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	defer done()
 	rec, err := collect.Run(ctx, collect.Options{
 		Env:        collect.Env{Host: h, Target: t, Deep: d.deep},
-		Collectors: collect.Wanted(collectors.All(), wantedMetrics(list)),
+		Collectors: collect.Wanted(collectors.All(collectors.Options{JVM: d.jvm.options()}), d.wantedMetrics(list)),
 		Interval:   d.interval,
 		Duration:   d.duration,
 		Meta:       recording.Meta{Version: d.version, Target: described},
@@ -260,11 +265,15 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	return rec, err
 }
 
-// wantedMetrics gives the metrics that the checks read and the report's head shows.
-func wantedMetrics(list []*check.Check) map[string]bool {
+// wantedMetrics gives the metrics that the checks read and the report's head shows. Profiles are taken for their own sake too, unless
+// the user asks for some checks only.
+func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 	want := map[string]bool{}
 	for _, m := range []metric.Metric{metric.HostInfo, metric.CPUsOnline, metric.TargetInfo} {
 		want[m.Describe().Name] = true
+	}
+	if len(d.checks) == 0 {
+		want[metric.CPUProfileSamples.Describe().Name] = true
 	}
 	for _, c := range list {
 		for _, m := range c.Needs {

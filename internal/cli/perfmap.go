@@ -30,7 +30,7 @@ func (a *app) perfmapCommand() *cobra.Command {
 	r := &perfmapRun{app: a}
 	cmd := &cobra.Command{
 		Use:   "perfmap --pid N",
-		Short: "Write a JVM's compiled methods to a map for perf",
+		Short: "Write a JVM's compiled methods to a map, for perf to name them",
 		Long: `Asks a HotSpot JVM (JDK 11 or later) where its compiled code lies at this moment,
 and writes it where perf looks for it: /tmp/perf-<pid>.map. The JVM may run as
 another user and in a container.

@@ -40,13 +40,13 @@ type blind struct {
 }
 
 func (a *app) preflightCommand() *cobra.Command {
-	d := &diagnosis{app: a, interval: minInterval, duration: 2 * minInterval}
+	d := &diagnosis{app: a, interval: minInterval, duration: 2 * minInterval, jvm: jvmFlags{probe: true}}
 	cmd := &cobra.Command{
 		Use:   "preflight",
 		Short: "Say what can be measured here, and what would change that",
 		Long: `Probes the kernel and this user's rights, samples every collector for a fifth of
 a second, and lists the checks that could be assessed and those that could not.
-With a target flag it answers for that target.`,
+With a target flag it answers for that target; no profiler is loaded into a JVM.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := parseFormat(d.output)
@@ -70,6 +70,7 @@ With a target flag it answers for that target.`,
 	}
 	addTargetFlags(cmd, &d.selector)
 	addOutputFlag(cmd, &d.output)
+	d.jvm.addLibrary(cmd)
 	return cmd
 }
 

@@ -30,10 +30,14 @@ const formatJUnit = "junit"
 // subsetCI is the only named subset: what continuous integration has time for.
 const subsetCI = "ci"
 
+// defaultWorkloads is where `make workloads` puts them, seen from the root of the source tree.
+const defaultWorkloads = ".cache"
+
 // scenarioRun holds the flags of the scenario commands.
 type scenarioRun struct {
 	*app
 	dir, output, keep string
+	workloads         string
 	all               bool
 	subset            string
 	only              []string
@@ -66,6 +70,7 @@ usage, 3 an expectation failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those built in")
+	cmd.PersistentFlags().StringVar(&s.workloads, "workloads", defaultWorkloads, "the directory `PATH` that make workloads filled: JVMs and Java programs")
 	cmd.AddCommand(s.listCommand(), s.explainCommand(), s.runCommand(), s.verifyCommand(), s.recordCommand(), s.cleanCommand())
 	return cmd
 }
@@ -169,6 +174,9 @@ func needs(sc *scenario.Scenario) string {
 		all = append(all, fmt.Sprintf("%d CPUs", sc.Needs.CPUs))
 	}
 	all = append(append(all, sc.Needs.Tools...), sc.Needs.Sysctls...)
+	if sc.NeedsJava() {
+		all = append(all, "make workloads")
+	}
 	if len(all) == 0 {
 		return ""
 	}
@@ -364,7 +372,7 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 
 func (s *scenarioRun) options(keep string) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Checks: checks.Suite(), Keep: keep, Only: s.only,
+		Diagnose: s.observe, Checks: checks.Suite(), Keep: keep, Only: s.only, Workloads: s.workloads,
 		Say: func(format string, args ...any) { s.streams.say(format+"\n", args...) },
 	}
 }

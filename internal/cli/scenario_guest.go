@@ -69,7 +69,7 @@ func (s *scenarioRun) lacks(sc *scenario.Scenario) string {
 	if s.vm {
 		return sc.LacksInGuest()
 	}
-	return sc.Lacks()
+	return sc.Lacks(s.workloads)
 }
 
 // one runs a scenario here or in a guest. The error is that of ctx.

@@ -130,9 +130,9 @@ const dutyShare = 0.1
 // is not seen before the first sample is lost to the user. A late one is sampled as soon as it is open.
 const openGrace = 100 * time.Millisecond
 
-// lastLimit is how long the last samples may take but for a collector with more [Collector.Grace], and closeGrace how long the end of the run waits after that for samples that
-// notice their deadline: together they end a run within half a second
-// of its duration, or of the longest grace, whatever hangs.
+// lastLimit is how long the last samples may take but for a collector with more [Collector.Grace], and closeGrace how long the end of
+// the run waits after that for samples that notice their deadline: together they end a run within half a second of its duration, or of
+// the longest grace, whatever hangs.
 const (
 	lastLimit  = 300 * time.Millisecond
 	closeGrace = 100 * time.Millisecond

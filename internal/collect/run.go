@@ -23,7 +23,8 @@ type Options struct {
 
 // Run collects until the duration is over, the context is done or the target has ended, and gives what was measured until
 // then; a collection cut short says so in its Meta. It returns at most half a second after that, also when collectors hang, plus
-// the longest [Collector.Grace] if that collector needs it. It fails only when the interval or the duration is not positive, or nothing at all could be collected.
+// the longest [Collector.Grace] if that collector needs it. It fails only when the interval or the duration is not positive, or
+// nothing at all could be collected.
 func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)

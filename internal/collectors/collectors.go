@@ -2,9 +2,11 @@
 package collectors
 
 import (
+	"context"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/jvm"
@@ -13,13 +15,33 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/process"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
+// Options are what a user may choose of how collectors work. The zero value is what a diagnosis does by itself.
+type Options struct {
+	JVM asprof.Options // of the profiles of a JVM
+}
+
 // All lists them in the order in which they are opened and reported.
-func All() []collect.Collector {
+func All(o Options) []collect.Collector {
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
 		ebpf.Collectors(),
-		jvm.Collectors(),
+		jvmCollectors(o.JVM.Off), asprof.Collectors(o.JVM),
 	)
+}
+
+// jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left alone.
+func jvmCollectors(off bool) []collect.Collector {
+	list := jvm.Collectors()
+	for i := range list {
+		if off && list[i].Pace == collect.AtEnd { // what a JVM answers is asked when the window is over
+			list[i].Open = func(context.Context, collect.Env) (collect.Source, error) {
+				return nil, collect.Unavailable(recording.StatusUnsupported, "run it without --no-jvm",
+					"--no-jvm leaves a JVM alone: it is not asked")
+			}
+		}
+	}
+	return list
 }

@@ -54,7 +54,7 @@ func TestNeverSilent(t *testing.T) {
 func neverSilent(t *testing.T, env collect.Env) {
 	t.Helper()
 	rec, err := collect.Run(t.Context(), collect.Options{
-		Env: env, Collectors: collectors.All(), Interval: 200 * time.Millisecond, Duration: 600 * time.Millisecond,
+		Env: env, Collectors: collectors.All(collectors.Options{}), Interval: 200 * time.Millisecond, Duration: 600 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func neverSilent(t *testing.T, env collect.Env) {
 		}
 	}
 	measured := 0
-	for _, c := range collectors.All() {
+	for _, c := range collectors.All(collectors.Options{}) {
 		for _, m := range c.Provides {
 			reason, _ := rec.Why(m)
 			switch {
@@ -97,7 +97,7 @@ var sharedMetrics = []metric.Metric{
 // TestDeclarations: names are unique, and every metric has one collector but for the shared ones.
 func TestDeclarations(t *testing.T) {
 	names, provider := map[string]bool{}, map[string]string{}
-	for _, c := range collectors.All() {
+	for _, c := range collectors.All(collectors.Options{}) {
 		if names[c.Name] || c.Doc == "" || c.Overhead == "" || c.Open == nil || len(c.Provides) == 0 {
 			t.Errorf("collector %q is declared twice or not whole", c.Name)
 		}

@@ -29,7 +29,8 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
-			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm", "scenarios",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm",
+			"internal/licenses", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -72,6 +73,19 @@ var table = []row{
 	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
 	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
 	{
+		pkg: "internal/asprof", may: []string{"internal/jvm", "internal/stacks", "internal/asprof/library"},
+		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",
+	},
+	{pkg: "internal/asprof/library", why: "a file for the binary, unpacked: leaf"},
+	{
+		pkg: "internal/asprof/fetch", may: []string{"internal/asprof/library"},
+		why: "brings the pinned file before a build; only what pins and packs it may be known to it",
+	},
+	{
+		pkg: "internal/licenses", may: []string{"internal/asprof/library"},
+		why: "says what is in the binary, and the bundled profiler may be in it or not",
+	},
+	{
 		pkg: "internal/collect", may: []string{"internal/host", "internal/recording"},
 		why: "the scheduler samples a host into a recording and knows no collector",
 	},
@@ -79,6 +93,7 @@ var table = []row{
 		pkg: "internal/collectors",
 		may: []string{
 			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
+			"internal/asprof", "internal/asprof/library",
 			"internal/stacks", "bpf",
 		},
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",

@@ -205,6 +205,9 @@ func (c *CPU) Methods(n int) []MethodTime {
 	return topMethods(out, n)
 }
 
+// constructorsOfExceptions are where the time of an exception is, and never why: that is in who throws it.
+var constructorsOfExceptions = ParsePatterns("*Exception.<init>", "*Error.<init>")
+
 // methodSum is what is known of a method while samples are added.
 type methodSum struct {
 	own   float64
@@ -213,7 +216,7 @@ type methodSum struct {
 }
 
 func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
-	place := c.Owners.Nearest(c.Profile, s.Stack, 0, nil)
+	place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions)
 	at := place.At
 	if place.Owner != Application { // synthetic frames only
 		return

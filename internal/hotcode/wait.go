@@ -18,7 +18,8 @@ const (
 	ForFuture  Wait = "another thread's result"
 	ForFile    Wait = "a file"
 	ForSleep   Wait = "a sleep"
-	ForOther   Wait = "a wake-up"
+	ForWakeUp  Wait = "a wake-up"   // parked or in Object.wait, for what no row of waitFrames knows
+	ForNative  Wait = "native code" // asleep in a call of machine code that no row knows
 )
 
 // waitFrames tells waits by frames anywhere in the stack. The first row that matches counts: a lease of a pool is a parked thread,
@@ -115,8 +116,10 @@ func (w *Waits) Of(s stacks.Sample) Wait {
 	switch {
 	case !w.managed(s):
 		return Idle // threads of the runtime itself
-	case s.State == stacks.Sleeping || s.Innermost(w.parks) >= 0:
-		return ForOther
+	case s.Innermost(w.parks) >= 0:
+		return ForWakeUp
+	case s.State == stacks.Sleeping:
+		return ForNative
 	}
 	return NotWaiting
 }

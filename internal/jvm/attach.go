@@ -51,6 +51,8 @@ func (vm *VM) Jcmd(ctx context.Context, command string) (string, error) {
 // Load makes the JVM load a native agent and call its Agent_OnAttach with options. path is as the target sees it and
 // absolute. The library stays loaded until the JVM ends.
 //
+// An agent that is loaded in the first moments of a JVM may find no JVMTI environment yet (JVMTI_PHASE_LIVE) and fail.
+//
 // Its errors are a *Refusal; with cause Failed, Code is what Agent_OnAttach returned, or -1 when the library could not
 // be loaded. From JDK 21 on the JVM writes a warning of three lines to its standard error for every library it loads
 // this way for the first time, unless it was started with -XX:+EnableDynamicAgentLoading (JEP 451).
@@ -186,14 +188,16 @@ func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 		r.Err = err
 		return r
 	}
-	var r *Refusal
-	if ctxErr := ctx.Err(); ctxErr != nil {
-		r = vm.refuse(NoAnswer, "the JVM did not answer in time to "+strings.TrimSpace(what),
-			"try again when the machine is less busy, or give it more time")
-		err = context.Cause(ctx)
-	} else {
-		r = vm.refuse(NoAnswer, fmt.Sprintf("no answer to %s: %v", strings.TrimSpace(what), err), "")
+	reason, remedy := fmt.Sprintf("no answer to %s: %v", strings.TrimSpace(what), err), ""
+	if ctx.Err() != nil {
+		// The connection's own words for it are "i/o timeout".
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = context.Cause(ctx)
+		}
+		reason = fmt.Sprintf("the JVM did not answer in time to %s: %v", strings.TrimSpace(what), err)
+		remedy = "try again when the machine is less busy, or give it more time"
 	}
+	r := vm.refuse(NoAnswer, reason, remedy)
 	r.Err = err
 	return r
 }
@@ -293,7 +297,7 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 		}
 		// EAGAIN: others wait in the listener's queue, which takes five (unix(7), LinuxAttachListener::init).
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			err = sleep(ctx, attachPoll)
+			err = pause(ctx)
 		}
 		if errors.Is(err, unix.ECONNREFUSED) {
 			err = errNoListener // left by a process that had this pid before
@@ -305,9 +309,9 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 	}
 }
 
-// sleep waits for d, or for the end of ctx, whose cause is the error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
+// pause waits until it is time to look again, or for the end of ctx, whose cause is the error.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(attachPoll)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -338,12 +342,20 @@ func (vm *VM) startListener(ctx context.Context, t *tree) (*os.File, error) {
 	if err := process.quit(); err != nil {
 		return nil, err
 	}
+	conn, err = vm.awaitListener(ctx, t)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w; it has been sent SIGQUIT, for which it may print a thread dump when it goes on", err)
+	}
+	return conn, err
+}
+
+func (vm *VM) awaitListener(ctx context.Context, t *tree) (*os.File, error) {
 	for {
 		conn, err := t.dial(ctx, vm.NSPid)
 		if !errors.Is(err, errNoListener) {
 			return conn, err
 		}
-		if err := sleep(ctx, attachPoll); err != nil {
+		if err := pause(ctx); err != nil {
 			return nil, err
 		}
 		if err := vm.check(); err != nil {
@@ -371,7 +383,7 @@ func (vm *VM) ownTrigger(ctx context.Context, t *tree) (*trigger, *os.File, erro
 		if !errors.Is(err, errNoListener) {
 			return nil, conn, err
 		}
-		if err := sleep(ctx, attachPoll); err != nil {
+		if err := pause(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -422,7 +434,7 @@ func (vm *VM) readyForQuit(ctx context.Context) (process, error) {
 			return p, nil
 		}
 		if errors.Is(err, errWait) {
-			err = sleep(ctx, attachPoll)
+			err = pause(ctx)
 		}
 		if err != nil {
 			p.close()

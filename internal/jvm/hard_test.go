@@ -562,7 +562,7 @@ func child(what string, args []string) int {
 		}
 		fmt.Println(f.Path)
 		if len(args) > 1 {
-			os.Stdin.Read(make([]byte, 1)) // until the test closes it
+			_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it
 		}
 		_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
 	}

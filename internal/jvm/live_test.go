@@ -40,6 +40,7 @@ var spin = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	spinDir = dir
 	source := filepath.Join(dir, "Spin.java")
 	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(source, []byte(spinSource), 0o644))
 	if err != nil {
@@ -60,17 +61,14 @@ func TestMain(m *testing.M) {
 		os.Exit(child(what, os.Args[1:]))
 	}
 	status := m.Run()
-	if testenvJava() == nil {
-		dir, _ := spin()
-		os.RemoveAll(dir)
+	if spinDir != "" {
+		os.RemoveAll(spinDir)
 	}
 	os.Exit(status)
 }
 
-func testenvJava() error {
-	_, err := exec.LookPath("javac")
-	return err
-}
+// spinDir is what spin made, for TestMain to remove.
+var spinDir string
 
 // target is a JVM under test.
 type target struct {
@@ -150,7 +148,7 @@ func (s setup) start(t *testing.T) *target {
 	}
 	tg.pid = tg.cmd.Process.Pid
 	t.Cleanup(func() {
-		tg.cmd.Process.Signal(syscall.SIGCONT)
+		_ = tg.cmd.Process.Signal(syscall.SIGCONT)
 		tg.cmd.Process.Kill()
 		tg.cmd.Wait()
 		if t.Failed() {

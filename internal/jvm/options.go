@@ -177,46 +177,58 @@ const maxArguments = 100_000
 // which all is the program's own. end says that the main class was found. It returns what it had when an argument
 // file could not be read. An argument file does not name others (args.c in libjli).
 func expandArguments(argv []string, read func(string) (string, error)) (options []string, end bool, err error) {
-	expand, value := true, false
-	// take handles one argument that is not @file and says whether the options are over.
-	take := func(arg string) bool {
-		switch {
-		case value:
-			value = false
-			return false
-		case arg == "-m" || arg == "--module" || !strings.HasPrefix(arg, "-"):
-			return true
-		}
-		value = slices.Contains(withValue, arg)
-		options = append(options, arg)
-		return len(options) > maxArguments
-	}
+	var l launcher
 	for _, arg := range argv {
-		file, isFile := strings.CutPrefix(arg, "@")
-		switch {
-		case arg == "--disable-@files":
-			expand = false
-		case !isFile || !expand || value || file == "" || file[0] == '@':
-			if take(arg) {
-				return options, true, nil
-			}
-		default:
+		if arg == "--disable-@files" {
+			l.literal = true
+			continue
+		}
+		args := []string{arg}
+		if file, ok := l.argFile(arg); ok {
 			text, err := read(file)
 			if err != nil {
-				return options, false, fmt.Errorf("argument file %s: %w", file, err)
+				return l.options, false, fmt.Errorf("argument file %s: %w", file, err)
 			}
-			if slices.ContainsFunc(splitArgFile(text), take) {
-				return options, true, nil
-			}
+			args = splitArgFile(text)
+		}
+		if slices.ContainsFunc(args, l.take) {
+			return l.options, true, nil
 		}
 	}
-	return options, false, nil
+	return l.options, false, nil
+}
+
+// launcher is the state of the java command while it goes through its arguments.
+type launcher struct {
+	options []string
+	value   bool // the next argument belongs to the option before it
+	literal bool // @file means nothing
+}
+
+// argFile says whether the argument names an argument file; @@ is a literal @.
+func (l *launcher) argFile(arg string) (string, bool) {
+	file, ok := strings.CutPrefix(arg, "@")
+	return file, ok && !l.literal && !l.value && file != "" && file[0] != '@'
+}
+
+// take takes one argument and says whether the options are over.
+func (l *launcher) take(arg string) bool {
+	switch {
+	case l.value:
+		l.value = false
+		return false
+	case arg == "-m" || arg == "--module" || !strings.HasPrefix(arg, "-"):
+		return true
+	}
+	l.value = slices.Contains(withValue, arg)
+	l.options = append(l.options, arg)
+	return len(l.options) > maxArguments
 }
 
 // splitArgFile splits an argument file as the launcher does (nextToken in src/java.base/share/native/libjli/args.c):
 // at white space outside of quotes; # begins a comment outside of quotes; a backslash escapes within quotes, and at
 // the end of a line joins it with the next without its leading white space.
-func splitArgFile(text string) []string {
+func splitArgFile(text string) []string { //nolint:cyclop // one state machine, as the original
 	var args []string
 	var word strings.Builder
 	inWord, quote := false, byte(0)

@@ -90,7 +90,8 @@ func TestRecognise(t *testing.T) {
 			"Alpine", line + "/opt/java/lib/server/libjvm.so\n" + line + "/lib/ld-musl-x86_64.so.1\n" +
 				line + "/tmp/.perfdoctor-0123456789abcdef0123456789abcdef-perfmap-fc2eb4f3.so (deleted)\n" +
 				line + "/opt/pyroscope/libasyncProfiler-linux-musl-x64-1a2b.so\n7f00 rw-p 0 0 0 [heap]\n",
-			HotSpot, Musl, []Agent{
+			HotSpot, Musl,
+			[]Agent{
 				{"perfmap-fc2eb4f3.so", "/tmp/.perfdoctor-0123456789abcdef0123456789abcdef-perfmap-fc2eb4f3.so", false, true},
 				{"async-profiler", "/opt/pyroscope/libasyncProfiler-linux-musl-x64-1a2b.so", true, false},
 			},
@@ -101,7 +102,8 @@ func TestRecognise(t *testing.T) {
 		},
 		{
 			"replaced", line + "/opt/with space/libjvm.so (deleted)\n" + line + "/lib/libc-2.28.so\n" + line + "/x/libjdwp.so\n",
-			HotSpot, Glibc, []Agent{{"debugger (JDWP)", "/x/libjdwp.so", false, false}},
+			HotSpot, Glibc,
+			[]Agent{{"debugger (JDWP)", "/x/libjdwp.so", false, false}},
 		},
 	} {
 		files, err := parseMaps(strings.NewReader(test.maps))
@@ -196,7 +198,7 @@ func TestSplitArgFile(t *testing.T) {
 }
 
 func TestExpandArguments(t *testing.T) {
-	files := map[string]string{"a": "-Xrs @b -cp", "run": "-Xint Main -Xrs"}
+	files := map[string]string{"a": "-Xrs @b -cp", "whole": "-Xint Main -Xrs"}
 	read := func(name string) (string, error) {
 		text, ok := files[name]
 		if !ok {
@@ -217,7 +219,7 @@ func TestExpandArguments(t *testing.T) {
 		// The file ends with an option whose value follows on the command line. It does not name others, so @b would
 		// be the main class.
 		{"@a @x", []string{"-Xrs"}, true, ""},
-		{"@run -Xrs", []string{"-Xint"}, true, ""},
+		{"@whole -Xrs", []string{"-Xint"}, true, ""},
 		{"--disable-@files @a", []string{}, true, ""},
 		{"@@a -Xrs", nil, true, ""},
 		{"-Xint @none -Xrs", []string{"-Xint"}, false, "argument file none: not there"},

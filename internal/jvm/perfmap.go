@@ -141,8 +141,23 @@ func (vm *VM) agentMap(ctx context.Context) (*perfmap.Map, error) {
 	return out.takeMap()
 }
 
-// loadAgent loads the agent, or calls the one that an earlier run loaded.
+// loadAgent loads the agent, or calls the one that an earlier run loaded. A JVM that is still starting listens before
+// it gives agents their interface (JVMTI_PHASE_LIVE): it is asked again.
 func (vm *VM) loadAgent(ctx context.Context, options string) error {
+	for {
+		err := vm.loadAgentOnce(ctx, options)
+		r, refused := errors.AsType[*Refusal](err)
+		if !refused || r.Code != noInterface || vm.age() > youngest {
+			return err
+		}
+		if pause(ctx) != nil {
+			r.Cause, r.Remedy = Starting, "try again when it has started"
+			return r
+		}
+	}
+}
+
+func (vm *VM) loadAgentOnce(ctx context.Context, options string) error {
 	name := "perfmap-" + perfmap.AgentID() + ".so"
 	if path, ok := vm.OwnLibrary(name); ok {
 		err := vm.Load(ctx, path, options)
@@ -154,7 +169,11 @@ func (vm *VM) loadAgent(ctx context.Context, options string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(explainAgent(vm.Load(ctx, library.Path, options)), library.Remove())
+	err = explainAgent(vm.Load(ctx, library.Path, options))
+	if removeErr := library.Remove(); removeErr != nil {
+		return errors.Join(err, removeErr)
+	}
+	return err
 }
 
 // OwnLibrary finds a library that an earlier run placed for this purpose, under the name given to [VM.Place], and that
@@ -169,14 +188,17 @@ func (vm *VM) OwnLibrary(name string) (path string, ok bool) {
 	return "", false
 }
 
+// noInterface is NO_JVMTI of perfmap/agent/agent.c.
+const noInterface = 1
+
 // agentReasons are what the results of Agent_OnAttach in perfmap/agent/agent.c mean.
 var agentReasons = map[int]string{
-	1: "the JVM has no JVMTI interface of version 1.1",
-	2: "the JVM does not tell agents about compiled methods",
-	3: "it could not open its output file",
-	4: "the JVM did not generate the events",
-	5: "it could not write all of its output: is the file system full?",
-	6: "another run is asking the JVM for its map at this moment",
+	noInterface: "the JVM does not give it an interface (JVMTI 1.1)",
+	2:           "the JVM does not tell agents about compiled methods",
+	3:           "it could not open its output file",
+	4:           "the JVM did not generate the events",
+	5:           "it could not write all of its output: is the file system full?",
+	6:           "another run is asking the JVM for its map at this moment",
 }
 
 func explainAgent(err error) error {

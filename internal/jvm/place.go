@@ -123,7 +123,7 @@ func createIn(dir int, name string, content []byte, mode fs.FileMode) (*File, er
 		}
 	}
 	var random [16]byte
-	rand.Read(random[:]) //nolint:errcheck // it never fails (crypto/rand)
+	rand.Read(random[:]) // it never fails (crypto/rand)
 	return createNamed(dir, ownPrefix+hex.EncodeToString(random[:])+"-"+name, content, mode)
 }
 
@@ -372,7 +372,7 @@ func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
 func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.Stat_t) bool) (bool, error) {
 	f, err := openRegular(dir, name, uid)
 	if err != nil {
-		return false, nil //nolint:nilerr // a link, a directory, or a stranger's file by our name is not ours
+		return false, nil // a link, a directory, or a stranger's file by our name is not ours
 	}
 	defer f.Close()
 	var opened, named unix.Stat_t
@@ -390,7 +390,7 @@ func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.St
 	}
 	err = unix.Fstatat(dir, name, &named, unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil || named.Ino != opened.Ino || named.Dev != opened.Dev {
-		return false, nil //nolint:nilerr // removed or replaced meanwhile: no longer the one that was looked at
+		return false, nil // removed or replaced meanwhile: no longer the one that was looked at
 	}
 	if err := unix.Unlinkat(dir, name, 0); err != nil {
 		return false, fmt.Errorf("remove %s: %w", name, err)

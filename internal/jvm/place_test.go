@@ -44,7 +44,7 @@ func TestCleanLeftovers(t *testing.T) {
 	link, strange, directory := filepath.Join(tg.cwd, random+"link"), "/tmp/"+random+"strange", filepath.Join(tg.cwd, random+"dir")
 	defer os.Remove(strange)
 	err = errors.Join(os.WriteFile(outside, nil, 0o666), os.Symlink(outside, link), os.Lchown(link, nobody, nobody),
-		os.WriteFile(strange, nil, 0o666), os.Mkdir(directory, 0o777), os.Chown(directory, nobody, nobody))
+		os.WriteFile(strange, nil, 0o666), os.Chown(strange, 12345, 12345), os.Mkdir(directory, 0o777), os.Chown(directory, nobody, nobody))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,12 @@ func hostile(t *testing.T, dir string) *VM {
 
 // Links inside a target do not lead out of it: neither absolute ones, nor .., nor magic ones.
 func TestLinksDoNotLeadOut(t *testing.T) {
-	outside := t.TempDir()
+	// Not below /tmp, whose name is taken by the link.
+	outside, err := os.MkdirTemp("/var/tmp", "perfdoctor-jvm-test-") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(outside) })
 	for _, test := range []struct {
 		name, link string
 		prepare    string // a directory to make inside
@@ -187,14 +192,10 @@ func TestLinksDoNotLeadOut(t *testing.T) {
 			}
 			defer tree.close()
 			f, err := tree.places()[0].create("x", []byte("x"), 0o600)
-			if test.want == "" {
-				if err == nil {
-					t.Errorf("placed at %s", f.Path)
-				}
-			} else {
-				if err != nil {
-					t.Fatal(err)
-				}
+			if (err == nil) != (test.want != "") {
+				t.Errorf("placed: %+v, %v", f, err)
+			}
+			if err == nil {
 				if _, err := os.Stat(root + test.want + "/" + f.name); err != nil {
 					t.Errorf("not where it should be: %v", err)
 				}
@@ -293,12 +294,12 @@ func TestOpenDistrusts(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	for _, make := range []func() error{
+	for _, replace := range []func() error{
 		func() error { return os.Symlink("/etc/passwd", path) },
 		func() error { return unix.Mkfifo(path, 0o600) },
 		func() error { return os.Mkdir(path, 0o700) },
 	} {
-		if err := errors.Join(os.Remove(path), make()); err != nil {
+		if err := errors.Join(os.Remove(path), replace()); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := f.Open(); err == nil {

@@ -251,7 +251,7 @@ func nativeImageSign(exe string) (string, error) {
 	}
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
-		return "", nil //nolint:nilerr // a static program has none, so it has not these either
+		return "", nil // a static program has none, so it has not these either
 	}
 	for _, name := range []string{"graal_create_isolate", "__svm_version_info"} {
 		if slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == name }) {

@@ -32,12 +32,11 @@ func All() []Metric {
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectionSegments,
 		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds, SoftirqRuns, SoftirqSeconds,
 		HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, CPUWaitDurations,
-		CgroupDir, CgroupPressure,
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMSafepoints, JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
 		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
 		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
-		JVMDeadlock, JVMDumpSeconds,
+		JVMDeadlock, JVMDumpSeconds, TypeCheckSlowPathShare,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples,
 	}

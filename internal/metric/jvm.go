@@ -58,4 +58,7 @@ var (
 	JVMDeadlock    = info("jvm_deadlock_info", "jcmd Thread.print -e", "Threads that wait for each other for ever: one series a thread of each cycle.", "pid", "cycle", "thread", "class", "holder", "at")
 	JVMDumpSeconds = gauge("jvm_thread_dump_seconds", q.Seconds, "jcmd Thread.print -e, hsperfdata sun.rt.safepointTime",
 		"What the one thread dump cost the JVM: how long its threads stood still, after the window.", "pid")
+
+	TypeCheckSlowPathShare = gauge("jvm_type_check_slow_path_ratio", q.Ratio, "program counters of the CPU profile, /proc/PID/mem",
+		"Share of the target's CPU samples whose program counter is next to repne scasq, the search of a type check that the class's one-element cache missed (x86-64; src/hotspot/cpu/x86/macroAssembler_x86.cpp).")
 )

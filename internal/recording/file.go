@@ -433,7 +433,8 @@ func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) er
 	return err
 }
 
-// Cut gives the recording with only these metrics, the profiles among them, and of what is said about the collection only what concerns them.
+// Cut gives the recording with only these metrics, the profiles among them, and of what is said about the collection only what
+// concerns them.
 func (r *Recording) Cut(ms []metric.Metric) *Recording {
 	out := &Recording{Meta: r.Meta, series: map[string]*family{}, profiles: map[stacks.Event]*stacks.Profile{}}
 	out.Meta.Collectors, out.Meta.Unsupported = nil, nil

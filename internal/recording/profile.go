@@ -77,7 +77,8 @@ func (a *Appender) commitProfiles() {
 	for _, p := range a.profiles {
 		total := p.Total()
 		if first := a.b.rec.profiles[p.Event]; first != nil {
-			a.Lost(int(max(total.Count, 1)), fmt.Sprintf("samples of %s by %q: the recording has those by %q", p.Event, p.Engine, first.Engine))
+			a.Lost(int(max(total.Count, 1)),
+				fmt.Sprintf("samples of %s by %q: the recording has those by %q", p.Event, p.Engine, first.Engine))
 			continue
 		}
 		if a.b.rec.profiles == nil {

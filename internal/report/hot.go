@@ -97,7 +97,8 @@ func (t *text) cpuTime() {
 	if c.Kernel > 0 {
 		head += fmt.Sprintf("; the kernel counted %s, %s of it in sy", secondsText(c.Kernel), secondsText(c.System))
 	}
-	t.line(bold, "WHERE THE CPU TIME GOES  ", "  ", head+fmt.Sprintf("; %s (%s)", plural(int(c.Samples), "sample"), c.Engine))
+	t.line(bold, "WHERE THE CPU TIME GOES", "", "")
+	t.line(plain, "  ", "  ", head+fmt.Sprintf("; %s (%s)", plural(int(c.Samples), "sample"), c.Engine))
 	var sum []string
 	for _, p := range c.Parts {
 		sum = append(sum, fmt.Sprintf("%s %s", p.Part, secondsText(p.Seconds)))
@@ -128,7 +129,8 @@ func (t *text) waits() {
 		return
 	}
 	t.blank()
-	t.line(bold, "WHERE THREADS WAIT  ", "  ", "threads on average, without those that have no work")
+	t.line(bold, "WHERE THREADS WAIT", "", "")
+	t.line(plain, "  ", "  ", "threads on average, without those that have no work")
 	for i, w := range t.d.Waits {
 		if i == shownWaits && !t.verbose {
 			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(t.d.Waits)-i))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -114,13 +115,14 @@ func load(t *testing.T, name string) *Data {
 	return build(t, txtar.Parse(data), suites()[name])
 }
 
-// TestWidth: every line fits, but for commands, which must stay whole to be copied.
+// TestWidth: every line fits, but for commands and code, which must stay whole to be copied.
 func TestWidth(t *testing.T) {
 	for name := range suites() {
 		for _, width := range []int{40, 60, 80, 120} {
 			for _, verbose := range []bool{false, true} {
 				for _, l := range strings.Split(textOf(t, load(t, name), TextOptions{Width: width, Verbose: verbose}), "\n") {
-					if utf8.RuneCountInString(l) > width && !strings.HasPrefix(strings.TrimSpace(l), "$ ") {
+					code := regexp.MustCompile(`^ +(\$|before:|after:) `).MatchString(l) // whole, to be copied
+					if utf8.RuneCountInString(l) > width && !code {
 						t.Errorf("%s at %d columns: %q", name, width, l)
 					}
 				}
@@ -183,7 +185,7 @@ func TestColor(t *testing.T) {
 }
 
 func TestExitCode(t *testing.T) {
-	for name, want := range map[string]int{"critical": 3, "healthy": 0, "not-assessed": 0, "nothing": 0, "hostile": 3, "ended-early": 3} {
+	for name, want := range map[string]int{"critical": 3, "healthy": 0, "not-assessed": 0, "nothing": 0, "hostile": 3, "ended-early": 3, "profile": 3} {
 		d := load(t, name)
 		if d.ExitCode() != want || d.ExitStatus != want {
 			t.Errorf("%s: exit code %d (%d in JSON), want %d", name, d.ExitCode(), d.ExitStatus, want)
@@ -338,8 +340,28 @@ func suites() map[string][]*check.Check {
 		"not-assessed": append(append([]*check.Check{note()}, healthy[:2]...), gaps...),
 		"nothing":      gaps,
 		"hostile":      {hostile(), fine("fd-limit", q.Of("open files of \x1b]0;title\a", 1, q.Files))},
+		"profile":      profiled(),
 		"ended-early":  {finding("close-wait-leak", check.Connections, nil, closeWait("4021 (java)"))},
 	}
+}
+
+// profiled is a finding about code, and one of an earlier stage that distorts it.
+func profiled() []*check.Check {
+	throttled := finding("cpu-throttled", check.Limits, nil, check.Finding{
+		Subject: check.Subject{Kind: "cgroup", ID: "/app.slice"}, Severity: check.Critical, Summary: "stopped in 60 % of its periods.",
+		Evidence: []q.Value{q.Of("throttled", 60, q.Periods).Per(q.Of("periods", 100, q.Periods))}, Disproof: "cpu.stat stands still.",
+	})
+	code := finding("exception-storm", check.Code, nil, check.Finding{
+		Subject: check.Subject{Kind: "pid", ID: "4021 (java)"}, Severity: check.Warning,
+		Summary:  "40 % of the CPU time goes into throwing exceptions, for com.example.shop.Tickets.find:42",
+		Evidence: []q.Value{q.Of("", 4, q.Seconds).Per(q.Of("CPU time", 10, q.Seconds)).Named("share of the process's CPU time")},
+		Remedies: []check.Remedy{{
+			Action: "Return a value.", Risk: "callers change", Effect: "the share to below 1 %",
+			Before: "throw new NotFoundException(id);", After: "return Optional.empty();",
+		}},
+		Disproof: "few exceptions are counted.",
+	})
+	return []*check.Check{throttled, code}
 }
 
 func note() *check.Check {

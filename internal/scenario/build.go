@@ -29,6 +29,7 @@ const (
 type built struct {
 	lab       *lab.Lab
 	dir       string // of the run; each external program has one below
+	workloads string // of Options
 	site      *Site
 	hosts     map[string]*lab.Host
 	devices   map[string]string // by link or bridge and host
@@ -61,9 +62,9 @@ func (p *process) done() <-chan struct{} {
 }
 
 // build makes everything of the site in l and starts its processes, in order.
-func build(ctx context.Context, l *lab.Lab, dir string, s *Site) (*built, error) {
+func build(ctx context.Context, l *lab.Lab, dir, workloads string, s *Site) (*built, error) {
 	b := &built{
-		lab: l, dir: dir, site: s,
+		lab: l, dir: dir, workloads: workloads, site: s,
 		hosts: map[string]*lab.Host{}, devices: map[string]string{}, groups: map[string]*lab.Cgroup{},
 		engines: map[string]*lab.Engine{}, processes: map[string]*process{},
 	}
@@ -236,8 +237,13 @@ func (b *built) startEngines() error {
 func (b *built) start(ctx context.Context, s *Process) error {
 	p := &process{Process: s, host: b.hosts[s.Host], dir: filepath.Join(b.dir, s.Name)}
 	var err error
+	if s.Java != nil {
+		if p.Process, err = s.onJVM(b.workloads, s.Name == b.site.Measure); err != nil {
+			return err
+		}
+	}
 	switch {
-	case s.Run != nil:
+	case p.Run != nil:
 		p.other, err = b.run(p)
 	case s.Container != nil:
 		p.child, err = b.engines[s.Host].StartChild(containerOf(s), childOptions(s))

@@ -48,6 +48,8 @@ type Options struct {
 	Keep     string                           // directory for the recordings; empty: none
 	Only     []string                         // cures and placebos to run after the first phase; nil: all
 	Say      func(format string, args ...any) // progress
+	// Workloads is the directory that `make workloads` filled: the JVMs and Java programs.
+	Workloads string
 }
 
 // Result is one run of a scenario.
@@ -108,8 +110,8 @@ type Prediction struct {
 // ErrLeft says that something of a phase could not be removed.
 var ErrLeft = errors.New("something was left behind: run `perfdoctor scenario clean`")
 
-// Lacks says why the scenario cannot run on this machine, or nothing.
-func (s *Scenario) Lacks() string {
+// Lacks says why the scenario cannot run on this machine, or nothing. workloads is that of [Options].
+func (s *Scenario) Lacks(workloads string) string {
 	switch inside := guest.Inside(); {
 	case s.VM.Mode == VMRequired && !inside:
 		return "it runs in a virtual machine only, with --vm: " + s.VM.Reason
@@ -133,7 +135,7 @@ func (s *Scenario) Lacks() string {
 	if len(missing) > 0 {
 		return "not installed: " + strings.Join(missing, ", ")
 	}
-	return ""
+	return s.lacksJava(workloads)
 }
 
 const notInGuest = "it does not run in a virtual machine: "
@@ -145,6 +147,9 @@ func (s *Scenario) LacksInGuest() string {
 	}
 	if len(s.Needs.Tools) > 0 {
 		return "a virtual machine has perfdoctor in it, and not " + strings.Join(s.Needs.Tools, ", ")
+	}
+	if s.NeedsJava() {
+		return "a virtual machine has perfdoctor in it, and no JVM"
 	}
 	return ""
 }
@@ -164,7 +169,7 @@ func (s *Scenario) PhaseNames() []string {
 // Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is only
 // that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
 func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
-	if lacks := s.Lacks(); lacks != "" {
+	if lacks := s.Lacks(o.Workloads); lacks != "" {
 		return s.NotRun(Skipped, lacks), nil
 	}
 	res := s.NotRun(Held, "")
@@ -261,7 +266,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
 		}
 	}()
-	b, err := build(ctx, l, dir, spec.site)
+	b, err := build(ctx, l, dir, o.Workloads, spec.site)
 	if err != nil {
 		return nil, err
 	}
@@ -313,6 +318,9 @@ func (d *Diagnose) interval() time.Duration {
 func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	d := &b.site.Diagnose
 	if err := sleep(ctx, d.Warmup); err != nil {
+		return err
+	}
+	if err := b.alive(); err != nil { // with its last words, which a diagnosis would not have
 		return err
 	}
 	pid := 0

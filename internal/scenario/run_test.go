@@ -22,7 +22,7 @@ func TestLacks(t *testing.T) {
 		{"a guest", Scenario{VM: Guest{Mode: VMRequired, Reason: "it is global"}}, "in a virtual machine only, with --vm: it is global"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := tt.s.Lacks()
+			got := tt.s.Lacks(t.TempDir())
 			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -140,6 +140,7 @@ type Process struct {
 	Flood     *Flood           `yaml:"udp_flood"`
 	Sleep     *struct{}        `yaml:"sleep"`
 	Run       *Run             `yaml:"run"`
+	Java      *Java            `yaml:"java"`
 }
 
 // Container is one of a host's engine, with this program as its image.
@@ -222,6 +223,15 @@ type Run struct {
 	// program itself measured: units a second, and a time with its unit.
 	Throughput string `yaml:"throughput"`
 	P99        string `yaml:"p99"`
+}
+
+// Java is one of the programs of workloads/java, on one of the JVMs that `make workloads` provides.
+type Java struct {
+	JDK     string   `yaml:"jdk"`     // one of jdks
+	Flags   []string `yaml:"flags"`   // of the JVM; ${dir} stands for the process's directory
+	Path    []string `yaml:"path"`    // sets of libraries that come before those of all programs in the class path
+	Program string   `yaml:"program"` // the class with main
+	Args    []string `yaml:"args"`
 }
 
 // File is a file to write before the program starts.

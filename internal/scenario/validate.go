@@ -203,9 +203,6 @@ func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 			v.fail(path+".moves", "%s: because is missing: show the arithmetic", m.Metric)
 		}
 	}
-	if cure && t.Site.Measure != "" && len(t.Moves)+len(t.Foretold) == 0 {
-		v.fail(path, "give moves or foretold: a cure is worth what it moves")
-	}
 	v.foretold(path+".foretold", t.Foretold)
 }
 
@@ -306,7 +303,7 @@ func (v *validator) links(s *Site, hosts []string) {
 
 func (v *validator) process(path string, p *Process) {
 	if modes := p.modes(); len(modes) != 1 {
-		v.fail(path, "does %d things (%s): want exactly one of serve, connect, answer, load, spin, open_files, udp_flood, sleep and run",
+		v.fail(path, "does %d things (%s): want exactly one of serve, connect, answer, load, spin, open_files, udp_flood, sleep, run and java",
 			len(modes), strings.Join(modes, ", "))
 	}
 	switch {
@@ -322,6 +319,8 @@ func (v *validator) process(path string, p *Process) {
 		v.address(path+".udp_flood.to", p.Flood.To)
 	case p.Run != nil:
 		v.run(path, p)
+	case p.Java != nil:
+		v.java(path+".java", p)
 	}
 }
 
@@ -378,9 +377,7 @@ func (v *validator) run(path string, p *Process) {
 	if len(p.Run.Command) == 0 {
 		v.fail(path+".run.command", "missing")
 	}
-	if p.Await.Connections+p.Await.Units+p.Await.Errors > 0 {
-		v.fail(path+".await", "another program counts no connections, units or errors: use listen or end")
-	}
+	v.otherAwait(path, p)
 	for _, f := range p.Run.Files {
 		if strings.Contains(f.Name, "/") || f.Name == "" || f.Name[0] == '.' {
 			v.fail(path+".run.files", "%q: want the name of a file, without a directory", f.Name)
@@ -392,6 +389,13 @@ func (v *validator) run(path string, p *Process) {
 		} else if pattern != "" && re.NumSubexp() != 1 {
 			v.fail(path+".run", "the pattern %q needs one group, around the number", pattern)
 		}
+	}
+}
+
+// otherAwait reports what only the lab's own modes can be waited for.
+func (v *validator) otherAwait(path string, p *Process) {
+	if p.Await.Connections+p.Await.Units+p.Await.Errors > 0 {
+		v.fail(path+".await", "another program counts no connections, units or errors: use listen or end")
 	}
 }
 
@@ -411,6 +415,7 @@ func (p *Process) modes() []string {
 		{"udp_flood", p.Flood != nil},
 		{"sleep", p.Sleep != nil},
 		{"run", p.Run != nil},
+		{"java", p.Java != nil},
 	} {
 		if m.set {
 			out = append(out, m.name)

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -19,24 +21,28 @@ const (
 
 // A Builder makes a Profile of samples that come in any order: equal frames, threads and samples become one.
 type Builder struct {
-	event   Event
-	frames  table[Frame]
-	threads table[Thread]
-	stacks  [][]int
-	byStack map[string]int
-	samples []Sample
-	total   Weight
-	byKey   map[sampleKey]int
-	lost    int64
-	key     []byte // reused
+	event    Event
+	frames   table[Frame]
+	threads  table[Thread]
+	contexts table[context]
+	stacks   [][]int
+	byHash   map[uint64]int // a stack by the hash of it, or the next free number behind
+	seed     maphash.Seed   // random: nobody can make stacks that collide
+	samples  []Sample
+	total    Weight
+	byKey    map[sampleKey]int
+	lost     int64
+	key      []byte // reused
 }
 
-// sampleKey is what makes two samples equal.
-type sampleKey struct {
-	stack, thread int
-	class         string
-	state         State
-	at            int64
+// sampleKey is what makes two samples equal. It is small because a profile has many samples and few contexts.
+type sampleKey struct{ stack, context int32 }
+
+type context struct {
+	thread int
+	class  string
+	state  State
+	at     time.Duration
 }
 
 // A table numbers distinct values in the order in which they come.
@@ -59,7 +65,7 @@ func (t *table[T]) add(v T) int {
 
 // NewBuilder starts a profile of an event.
 func NewBuilder(event Event) *Builder {
-	return &Builder{event: event, byStack: map[string]int{}, byKey: map[sampleKey]int{}}
+	return &Builder{event: event, byHash: map[uint64]int{}, seed: maphash.MakeSeed(), byKey: map[sampleKey]int{}}
 }
 
 // Frame gives the index of a frame for [Sample].Stack. Its names are brought to what a profile may hold: valid UTF-8
@@ -85,37 +91,50 @@ func (b *Builder) Thread(t Thread) int {
 // profile is full, or its sums would overflow, the sample is counted as lost.
 func (b *Builder) Add(s Sample) {
 	s.Class = clean(s.Class)
-	stack := b.stack(s.Stack)
-	key := sampleKey{stack, s.Thread, s.Class, s.State, int64(s.At)}
-	i, ok := b.byKey[key]
-	if stack < 0 || !ok && len(b.samples) >= maxSamples || !b.total.fits(s) {
+	full := len(b.samples) >= maxSamples
+	stack := b.stack(s.Stack, full)
+	c := context{s.Thread, s.Class, s.State, s.At}
+	if _, known := b.contexts.index[c]; stack < 0 || full && !known || !b.total.fits(s) {
 		b.lost += s.Count
 		return
 	}
-	b.total.add(s)
-	if !ok {
+	key := sampleKey{int32(stack), int32(b.contexts.add(c))}
+	i, ok := b.byKey[key]
+	switch {
+	case ok:
+		b.samples[i].Count += s.Count
+		b.samples[i].Value += s.Value
+	case full:
+		b.lost += s.Count
+		return
+	default:
 		s.Stack = b.stacks[stack]
 		b.byKey[key] = len(b.samples)
 		b.samples = append(b.samples, s)
-		return
 	}
-	b.samples[i].Count += s.Count
-	b.samples[i].Value += s.Value
+	b.total.add(s)
 }
 
 // stack gives the number of an equal stack, -1 for a new one when the profile is full.
-func (b *Builder) stack(stack []int) int {
+func (b *Builder) stack(stack []int, full bool) int {
 	b.key = b.key[:0]
 	for _, f := range stack {
 		b.key = binary.AppendUvarint(b.key, uint64(f))
 	}
-	if i, ok := b.byStack[string(b.key)]; ok {
-		return i
+	hash := maphash.Bytes(b.seed, b.key)
+	for ; ; hash++ {
+		i, ok := b.byHash[hash]
+		if !ok {
+			break
+		}
+		if slices.Equal(b.stacks[i], stack) {
+			return i
+		}
 	}
-	if len(b.samples) >= maxSamples {
+	if full {
 		return -1
 	}
-	b.byStack[string(b.key)] = len(b.stacks)
+	b.byHash[hash] = len(b.stacks)
 	b.stacks = append(b.stacks, slices.Clone(stack))
 	return len(b.stacks) - 1
 }
@@ -248,7 +267,8 @@ func (p *Profile) Validate() error {
 		return fmt.Errorf("profile: there is no event %.40q", p.Event)
 	}
 	if p.Interval < 0 || p.Duration < 0 || p.Lost < 0 {
-		return fmt.Errorf("profile of %s: interval %d, duration %d or lost samples %d are negative", p.Event, p.Interval, p.Duration, p.Lost)
+		return fmt.Errorf("profile of %s: interval %d, duration %d or lost samples %d are negative",
+			p.Event, p.Interval, p.Duration, p.Lost)
 	}
 	if len(p.Samples) > maxSamples {
 		return fmt.Errorf("profile of %s: %d samples are more than %d", p.Event, len(p.Samples), maxSamples)
@@ -256,6 +276,13 @@ func (p *Profile) Validate() error {
 	if !valid(p.Engine) {
 		return fmt.Errorf("profile of %s: engine %.40q is too long or not UTF-8", p.Event, p.Engine)
 	}
+	if err := p.validateTables(); err != nil {
+		return err
+	}
+	return p.validateSamples()
+}
+
+func (p *Profile) validateTables() error {
 	for i, f := range p.Frames {
 		if f.Name == "" || !valid(f.Name) || !valid(f.Module) || f.Line < 0 || f.Kind > Kernel {
 			return fmt.Errorf("profile of %s: frame %d (%.40q) has a bad name, module, line or kind", p.Event, i, f.Name)
@@ -266,7 +293,7 @@ func (p *Profile) Validate() error {
 			return fmt.Errorf("profile of %s: thread %d (%.40q) has a bad name or id", p.Event, i, t.Name)
 		}
 	}
-	return p.validateSamples()
+	return nil
 }
 
 func (p *Profile) validateSamples() error {

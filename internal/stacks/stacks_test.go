@@ -146,7 +146,7 @@ func TestParseTextRefuses(t *testing.T) {
 		{header + "[a tid=1];f_[x] 1 1\n", "does not end in its kind"},
 		{header + "[a tid=1];f_[j 1 1\n", "does not end in its kind"},
 		{header + "[a tid=1];_[j] 1 1\n", "has no name"},
-		{header + "[a tid=1];a!b!c_[j] 1 1\n", "more than one !"},
+		{header + "[a tid=1];a!b!c_[j] 1 1\n", "more than one ! in it"},
 		{header + "[a tid=1];f:99999999999_[j] 1 1\n", "too large"},
 		{header + "[a tid=1];f\\q_[j] 1 1\n", `has \q`},
 		{header + "[a tid=1];f\\xzz_[j] 1 1\n", "without two hexadecimal digits"},

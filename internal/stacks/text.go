@@ -43,16 +43,24 @@ func (p *Profile) WriteText(w io.Writer) error {
 	values := [...]string{
 		string(p.Event), escape(p.Engine, ""), strconv.FormatInt(p.Interval, 10), p.Duration.String(), strconv.FormatInt(p.Lost, 10),
 	}
+	var b strings.Builder
 	for i, name := range headers {
-		bw.WriteString(name + ": " + values[i] + "\n") // a bufio.Writer keeps its first error for Flush
+		b.WriteString(name + ": " + values[i] + "\n")
 	}
-	bw.WriteByte('\n')
+	b.WriteByte('\n')
 	for _, s := range p.Samples {
-		bw.WriteString(p.context(s))
+		b.WriteString(p.context(s))
 		for i := len(s.Stack) - 1; i >= 0; i-- {
-			bw.WriteString(";" + frameText(p.Frames[s.Stack[i]]))
+			b.WriteString(";" + frameText(p.Frames[s.Stack[i]]))
 		}
-		fmt.Fprintf(bw, " %d %d\n", s.Count, s.Value)
+		fmt.Fprintf(&b, " %d %d\n", s.Count, s.Value)
+		if _, err := bw.WriteString(b.String()); err != nil {
+			return err
+		}
+		b.Reset()
+	}
+	if _, err := bw.WriteString(b.String()); err != nil { // the header, of a profile without samples
+		return err
 	}
 	return bw.Flush()
 }
@@ -339,7 +347,7 @@ func parseFrame(text string) (Frame, error) {
 	}
 	parts := split(body, '!')
 	if len(parts) > 2 {
-		return Frame{}, fmt.Errorf("frame %.80q has more than one !", text)
+		return Frame{}, fmt.Errorf("frame %.80q has more than one ! in it", text)
 	}
 	var err error
 	if f.Name, err = name(parts[len(parts)-1]); err != nil {

@@ -47,15 +47,14 @@ func answered() []metric.Metric {
 type answerSource struct {
 	proc string
 	list []*machine
-	more int
 }
 
 func openAnswers(ctx context.Context, env collect.Env) (collect.Source, error) {
-	list, more, err := find(ctx, env)
+	list, _, err := find(ctx, env) // what is beyond the bound, the other collector says
 	if err != nil {
 		return nil, err
 	}
-	return &answerSource{proc: env.Host.Proc, list: list, more: more}, nil
+	return &answerSource{proc: env.Host.Proc, list: list}, nil
 }
 
 // Close closes the counters' files.
@@ -63,7 +62,6 @@ func (s *answerSource) Close() error { return (&counterSource{list: s.list}).Clo
 
 // Sample asks each JVM.
 func (s *answerSource) Sample(ctx context.Context, a *recording.Appender) error {
-	describe(a, s.list, s.more)
 	for _, m := range s.list {
 		if r := m.Attachable(); r != nil {
 			missing(a, answered(), r)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -195,18 +197,21 @@ func appendSafepoints(a *recording.Appender, pid string, c hsperf.Snapshot, rele
 	a.Counter(metric.JVMSafepointSync, reaching, pid)
 }
 
-// major gives the feature release of a version such as 17.0.15+6-Debian-1deb12u1; HotSpot 25.392-b08 is that of JDK 8.
+// version8 is how HotSpot of JDK 8 and older names itself: 25.392-b08.
+var version8 = regexp.MustCompile(`^[0-9]+\.[0-9]+-b[0-9]+$`)
+
+// major gives the feature release of a version such as 17.0.15+6-Debian-1deb12u1, 0 for what has none.
 func major(version string) int {
-	n := 0
-	for i, r := range version {
-		switch {
-		case r >= '0' && r <= '9' && n < 1000:
-			n = n*10 + int(r-'0')
-		case strings.HasPrefix(version[i:], "-b"), strings.Contains(version, "-b"):
-			return 8
-		default:
-			return n
-		}
+	if version8.MatchString(version) {
+		return 8
+	}
+	end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(version)
+	}
+	n, err := strconv.Atoi(version[:end])
+	if err != nil {
+		return 0
 	}
 	return n
 }

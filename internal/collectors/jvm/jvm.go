@@ -42,7 +42,7 @@ func Collectors() []collect.Collector {
 		Doc: "What HotSpot JVMs answer after the window: their view of CPUs and limits, flags, code cache, agents, and one thread " +
 			"dump.",
 		Overhead: "10 to 100 ms, after the window; the dump stops the JVM's threads for 1 to 10 ms (jvm_thread_dump_seconds)",
-		Provides: append([]metric.Metric{metric.JVMInfo}, answered()...),
+		Provides: answered(),
 		Pace:     collect.AtEnd,
 		Grace:    answerTime,
 		Open:     openAnswers,

@@ -1,0 +1,299 @@
+// Package asprof runs async-profiler in a JVM for a bounded time and takes everything back.
+//
+// A session is safe to be killed: the profiler is started with a timeout of its own, its files are locked as long as their owner
+// lives, and a later session removes those that no one holds (see [jvm.VM.CleanLeftovers]). The library stays mapped in the JVM,
+// because HotSpot never unloads an agent; a later session uses the one that is there.
+package asprof
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+)
+
+// ErrBusy says that the profiler in the target already runs for someone else.
+var ErrBusy = errors.New("a profiler already runs in the JVM: another perfdoctor profiles it; wait until it has ended")
+
+// A Session is a profiler that runs in a JVM. It must be ended with Stop or Close.
+type Session struct {
+	// Warnings are what async-profiler said when it was started, a line each: such as that there are no kernel symbols.
+	Warnings []string
+
+	vm           *jvm.VM
+	library      string // as the target sees it
+	lib, jfr, lg *jvm.File
+	running      bool
+}
+
+// The purposes of the placed files, which end their names. The recording's must end in .jfr.
+const (
+	recordingName = "profile.jfr"
+	logName       = "asprof.log"
+)
+
+// libraryName tells one release of the library from another, so that what is mapped is used again only if it is the same.
+func libraryName(library []byte) string {
+	sum := sha256.Sum256(library)
+	return "libasyncProfiler-" + hex.EncodeToString(sum[:6]) + ".so"
+}
+
+// Limits of what is done after the context of a start has ended: an answer of a JVM that works takes 50 ms.
+const undoLimit = time.Second
+
+// Start places the library into the target, has it loaded and the profiler started. Its errors are a [jvm.Refusal] for what lies at
+// the target, [ErrBusy], or async-profiler's own words. After an error nothing is left in the target but the library's mapping.
+func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := Possible(vm); err != nil {
+		return nil, err
+	}
+	orphaned, err := clean(vm)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{vm: vm}
+	err = s.place(o.Library)
+	if err == nil {
+		err = s.start(ctx, o, orphaned)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.undo(ctx))
+	}
+	return s, nil
+}
+
+// Possible says why no session can be started in a JVM, as far as that shows without touching it, or nil: what [jvm.VM.Loadable]
+// says, and another profiler that is loaded, since signals and perf events are for one at a time.
+func Possible(vm *jvm.VM) error {
+	if r := vm.Loadable(); r != nil {
+		return r
+	}
+	for _, a := range vm.Profilers() {
+		return &jvm.Refusal{
+			Cause: jvm.Failed,
+			Reason: fmt.Sprintf("pid %d: another profiler is loaded, %s (%s), which a second one beside it would disturb",
+				vm.PID, a.Name, a.Path),
+			Remedy: "use that one, or start the program without it",
+		}
+	}
+	return nil
+}
+
+// clean removes what a killed perfdoctor left, and tells whether a profile was among it: its profiler may still run.
+func clean(vm *jvm.VM) (orphaned bool, err error) {
+	removed, err := vm.CleanLeftovers()
+	for _, name := range removed {
+		orphaned = orphaned || strings.HasSuffix(name, recordingName)
+	}
+	return orphaned, err
+}
+
+// place puts down the file for the recording, that for the log, and the library unless this very one is mapped already.
+func (s *Session) place(library []byte) (err error) {
+	if s.jfr, err = s.vm.Place(recordingName, nil, 0o600); err != nil {
+		return err
+	}
+	if s.lg, err = s.vm.Place(logName, nil, 0o600); err != nil {
+		return err
+	}
+	for _, a := range s.vm.Agents {
+		if a.Own && a.Name == libraryName(library) {
+			s.library = a.Path
+			return nil
+		}
+	}
+	return s.placeLibrary(library)
+}
+
+func (s *Session) placeLibrary(library []byte) (err error) {
+	if s.lib, err = s.vm.Place(libraryName(library), library, 0o500); err != nil {
+		return err
+	}
+	s.library = s.lib.Path
+	return nil
+}
+
+func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
+	if orphaned {
+		if err := s.stopOrphan(ctx); err != nil {
+			return err
+		}
+	}
+	err := s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
+	if s.lib == nil && notLoaded(err) {
+		// The loader knows a mapped library by the name it was loaded with (_dl_map_object in glibc's elf/dl-load.c), though the file
+		// is gone. Not so in musl, and not when it was loaded by another name.
+		if err = s.placeLibrary(o.Library); err == nil {
+			err = s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
+		}
+	}
+	if err != nil && strings.Contains(s.said(), "Perf events") {
+		// Perf events work for the process, but not for all its threads: they need a right, and a descriptor each. Timers of the
+		// CPU time of a thread need neither.
+		err = s.command(ctx, o.start("ctimer", s.jfr.Path, s.lg.Path))
+	}
+	s.Warnings = lines(s.said())
+	var r *jvm.Refusal
+	switch {
+	case err == nil:
+		s.running = true
+		return nil
+	case !errors.As(err, &r) || r.Cause != jvm.Failed:
+		s.running = true // perhaps: it did not answer in time, and may still do what it was told
+		return err
+	case strings.Contains(s.said(), "already started"):
+		return ErrBusy
+	}
+	return fmt.Errorf("async-profiler could not start: %s: %w", strings.Join(s.Warnings, "; "), err)
+}
+
+// stopOrphan stops the profiler of a perfdoctor that was killed. One that has stopped by itself says so, which is as good.
+func (s *Session) stopOrphan(ctx context.Context) error {
+	if s.lib != nil { // what is mapped is another release, or was loaded by an older perfdoctor: it cannot be told to stop
+		return nil
+	}
+	err := s.command(ctx, stop)
+	var r *jvm.Refusal
+	if errors.As(err, &r) && r.Cause == jvm.Failed && r.Code > 0 {
+		return nil
+	}
+	if notLoaded(err) {
+		return &jvm.Refusal{
+			Cause:  jvm.Failed,
+			Reason: fmt.Sprintf("pid %d: the profiler of a perfdoctor that was killed may still run, and cannot be told to stop", s.vm.PID),
+			Remedy: "wait until it stops by itself: a few seconds after the end of the window that was asked for",
+		}
+	}
+	return err
+}
+
+// notLoaded says that the JVM could not load the library, so that no command of it was run.
+func notLoaded(err error) bool {
+	var r *jvm.Refusal
+	return errors.As(err, &r) && r.Code == -1
+}
+
+// command runs one command of async-profiler in the target.
+func (s *Session) command(ctx context.Context, options string) error {
+	return s.vm.Load(ctx, s.library, options)
+}
+
+// maxLog bounds what is read of async-profiler's log, which has a few lines.
+const maxLog = 16 << 10
+
+// said gives what async-profiler wrote into its log since it was last started.
+func (s *Session) said() string {
+	f, err := s.lg.Open()
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxLog))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// lines gives the lines of the log, each once, without the mark of their level. Each thread may say the same.
+func lines(text string) []string {
+	var out []string
+	seen := map[string]bool{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if _, rest, ok := strings.Cut(line, "] "); ok && strings.HasPrefix(line, "[") {
+			line = rest
+		}
+		if line != "" && !seen[line] {
+			seen[line] = true
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// maxRecording bounds the recording that is read: 10,000 samples a second with all their stacks for an hour are less.
+const maxRecording = 1 << 30
+
+// Stop ends the profiler and gives its recording, a JFR file that is complete. It is the caller's to close; its name in the target
+// is gone. A profiler that has stopped by itself, at its timeout or because the JVM has ended, has completed its file before.
+func (s *Session) Stop(ctx context.Context) (recording *os.File, err error) {
+	stopped := s.end(ctx)
+	f, err := s.jfr.Open()
+	if err == nil {
+		err = bounded(f)
+	}
+	err = errors.Join(err, s.remove())
+	if err != nil {
+		if f != nil {
+			_ = f.Close() // only read
+		}
+		return nil, errors.Join(stopped, err)
+	}
+	if stopped != nil {
+		_ = f.Close() // only read; it is still being written
+		return nil, stopped
+	}
+	return f, nil
+}
+
+func bounded(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	switch {
+	case info.Size() > maxRecording:
+		return fmt.Errorf("the recording has %d bytes, more than %d: profile for a shorter time or with longer intervals",
+			info.Size(), maxRecording)
+	case info.Size() == 0:
+		return errors.New("the recording is empty: the JVM ended before anything was written")
+	}
+	return nil
+}
+
+// end stops the profiler. An agent that says that it does not run, and a JVM that is gone, have ended it before.
+func (s *Session) end(ctx context.Context) error {
+	if !s.running {
+		return nil
+	}
+	s.running = false
+	err := s.command(ctx, stop)
+	var r *jvm.Refusal
+	if errors.As(err, &r) && (r.Cause == jvm.Gone || r.Cause == jvm.Failed && r.Code > 0) {
+		return nil
+	}
+	return err
+}
+
+// Close ends the session without its recording. After Stop it does nothing.
+func (s *Session) Close() error { return s.undo(context.Background()) }
+
+// undo takes back what was done, also when the context has ended.
+func (s *Session) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	return errors.Join(s.end(ctx), s.remove())
+}
+
+// remove removes the files from the target.
+func (s *Session) remove() error {
+	var failed []error
+	for _, f := range []**jvm.File{&s.lib, &s.jfr, &s.lg} {
+		if *f != nil {
+			failed = append(failed, (*f).Remove())
+			*f = nil
+		}
+	}
+	return errors.Join(failed...)
+}

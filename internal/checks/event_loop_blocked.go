@@ -1,0 +1,199 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+var loopBlocked = &check.Param{
+	Name: "blocked", Default: 0.05, Unit: quantity.Ratio,
+	Why: "an event loop serves hundreds of connections in turn: while it stands still none of them is served, and of its time " +
+		"a twentieth is already tens of milliseconds at a time",
+}
+
+var eventLoopBlocked = &check.Check{
+	Name:  "event-loop-blocked",
+	Stage: check.Runtime,
+	Doc: `An event loop waits for something other than its selector
+
+A thread of Netty, Vert.x, Undertow or Reactor serves many connections in turn.
+It may wait in its selector only: when it parks, sleeps, reads a socket or
+file to the end, waits for a lock, a pooled connection or another thread's
+result, or writes a log line, all of its connections wait with it.
+
+Measured: in a wall-clock profile, the share of the time of the loop's threads
+in such waits. Loops are found by their threads' names and by their run loop's
+frames.
+
+Cure: move the call to a pool for blocking calls (publishOn, executeBlocking,
+worker threads), or use the asynchronous one. Risk: order and thread-locals
+change with the thread. Placebo: more event loops; each still stands still.
+Disproof: the named call returns at once (a lock that is free, a cached value).`,
+	URL:    "https://projectreactor.io/docs/core/release/reference/faq.html",
+	Needs:  []metric.Metric{metric.WallProfileSamples},
+	Uses:   []metric.Metric{metric.TargetInfo},
+	Only:   onlyJava,
+	Params: []*check.Param{loopBlocked},
+	Run:    runEventLoopBlocked,
+}
+
+// Event loops by the names of their threads and by their run loops.
+var (
+	loopThreads = patternsOf([]string{
+		"nioEventLoopGroup-*", "epollEventLoopGroup-*", "kqueueEventLoopGroup-*", "multiThreadIoEventLoopGroup-*", "reactor-http-*",
+		"reactor-tcp-*", "lettuce-*EventLoop*", "vert.x-eventloop-thread-*", "XNIO-*I/O-*", "ktor-*", "*-eventloop-*",
+	})
+	loopFrames = patternsOf([]string{
+		"io.netty.channel.nio.NioEventLoop.run", "io.netty.channel.epoll.EpollEventLoop.run", "io.netty.channel.kqueue.KQueueEventLoop.run",
+		"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run", "org.glassfish.grizzly.nio.SelectorRunner.run",
+	})
+)
+
+// loopWaits are the waits that an event loop must not have. A sleep without a known frame may be its own selector's.
+var loopWaits = []hotcode.Wait{
+	hotcode.ForPool, hotcode.ForQueue, hotcode.ForNetwork, hotcode.ForLock, hotcode.ForFuture, hotcode.ForSleep, hotcode.ForFile,
+	hotcode.ForWakeUp,
+}
+
+// A loop is the event loops of one pool.
+type loop struct {
+	pool         string
+	all, blocked stacks.Weight
+	hits         []hit
+	waits        map[string]int64 // nanoseconds by what is waited for
+	threads      map[int]bool
+}
+
+func runEventLoopBlocked(p *check.Pass) error {
+	w, err := waitingOf(p)
+	if err != nil {
+		return err
+	}
+	loops := loopsOf(w)
+	if len(loops) == 0 {
+		p.Read(quantity.Of("threads of event loops", 0, quantity.Threads))
+		return nil
+	}
+	for _, l := range loops {
+		share := l.share()
+		p.Read(share)
+		if share.AtLeast(p.Param(loopBlocked)) {
+			p.Report(l.finding(p, w, share))
+		}
+	}
+	return nil
+}
+
+// loopsOf adds up the samples of event loops by pool, in order of name.
+func loopsOf(w *waiting) []*loop {
+	run, _ := hotcode.Frames(w.Profile, loopFrames)
+	inLoop := map[int]bool{}
+	for _, s := range w.Samples {
+		name := w.ThreadOf(s).Name
+		if s.Innermost(run) >= 0 || slices.ContainsFunc(loopThreads, func(t hotcode.Pattern) bool { return t.Text(name) }) {
+			inLoop[s.Thread] = true
+		}
+	}
+	appenders := logAppenders(w.Profile)
+	byPool := map[string]*loop{}
+	for _, s := range w.Samples {
+		if !inLoop[s.Thread] || s.Thread < 0 {
+			continue
+		}
+		name := w.pool(s)
+		if byPool[name] == nil {
+			byPool[name] = &loop{pool: name, waits: map[string]int64{}, threads: map[int]bool{}}
+		}
+		byPool[name].add(w, s, appenders)
+	}
+	var out []*loop
+	for _, l := range byPool {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b *loop) int { return strings.Compare(a.pool, b.pool) })
+	return out
+}
+
+// logAppenders finds the stacks that write log lines, as the signature of that name does.
+func logAppenders(prof *stacks.Profile) *matcher {
+	for _, s := range builtIn() {
+		if s.Name == "logging-on-request-path" {
+			c := s.Where[0]
+			return matcherOf(prof, clause{Event: eventName(stacks.Wall), Frames: c.Frames, Without: c.Without}, nil)
+		}
+	}
+	return matcherOf(prof, clause{Frames: []frameRule{{}}}, nil) // matches nothing
+}
+
+func (l *loop) add(w *waiting, s stacks.Sample, appenders *matcher) {
+	l.all.Count += s.Count
+	l.all.Value += s.Value
+	l.threads[s.Thread] = true
+	wait := w.waits.Of(s)
+	what, at := string(wait), w.waits.At(s, wait)
+	if i, ok := appenders.at(s); ok {
+		what, at = "a log appender", i
+	} else if !slices.Contains(loopWaits, wait) {
+		return
+	}
+	l.blocked.Count += s.Count
+	l.blocked.Value += s.Value
+	l.waits[what] += s.Value
+	l.hits = append(l.hits, hit{s, at})
+}
+
+func (l *loop) share() quantity.Value {
+	return quantity.Of("blocked", float64(l.blocked.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("time of its threads", float64(l.all.Value)/1e9, quantity.Seconds)).Named("blocked, share of the time of event loop %q", l.pool)
+}
+
+func (l *loop) finding(p *check.Pass, w *waiting, share quantity.Value) check.Finding {
+	list := culprits(w.Profile, w.owners, l.hits, nil)
+	note, doubts := interval(l.blocked.Count, l.all.Count, p.Param(loopBlocked))
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: l.pool},
+		Severity:   check.Warning,
+		Confidence: sampledConfidence(l.blocked.Count, doubts),
+		Weight:     share.Number(),
+		Summary:    fmt.Sprintf("event loop %q stands still %s of its time, at %s", l.pool, share.Text(), list[0].name()),
+		Evidence:   []quantity.Value{share, quantity.Of("threads of the event loop", float64(len(l.threads)), quantity.Threads)},
+		Remedies: []check.Remedy{{
+			Action: "Move the call to a pool for blocking calls, or use an asynchronous one.",
+			Risk:   "order and thread-locals change with the thread; that pool must be bounded",
+			Effect: fmt.Sprintf("blocked time from %s to below %s", share.Text(), p.Param(loopBlocked).Text()),
+			Before: "mono.map(x -> restTemplate.getForObject(url, Price.class))",
+			After:  "mono.flatMap(x -> webClient.get().uri(url).retrieve().bodyToMono(Price.class))",
+		}},
+		Placebos: []string{"More event loops: each still stands still for as long."},
+		Disproof: "the named call returns at once: a lock that is free, a value that is there.",
+		Doubts:   doubts,
+	}
+	f.Notes = append(f.Notes, "it waits for "+l.waitList())
+	for _, c := range list[:min(len(list), namedCulprits)] {
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", quantity.Of("", float64(c.value)/float64(l.blocked.Value), quantity.Ratio).Text(),
+			c.name(), strings.Join(c.path, " ← ")))
+	}
+	f.Notes = append(f.Notes, note)
+	return f
+}
+
+func (l *loop) waitList() string {
+	var names []string
+	for n := range l.waits {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(l.waits[b], l.waits[a]), strings.Compare(a, b)) })
+	var parts []string
+	for _, n := range names {
+		parts = append(parts, fmt.Sprintf("%s (%s)", n, quantity.Of("", float64(l.waits[n])/float64(l.blocked.Value), quantity.Ratio).Text()))
+	}
+	return strings.Join(parts, ", ")
+}

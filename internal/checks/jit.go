@@ -1,0 +1,185 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	paramCompileShare = &check.Param{
+		Name: "share", Default: 0.2, Unit: quantity.Ratio,
+		Why: "a warm server spends less than 1 % of its CPU time on compilation; a fifth is what takes it from the requests",
+	}
+	paramWarmUp = &check.Param{
+		Name: "warm-up", Default: 600, Unit: quantity.Seconds,
+		Why: "a server under load has compiled what matters after one to five minutes; ten leave room for a small CPU limit",
+	}
+	paramCPUTaken = &check.Param{
+		Name: "cpu-used", Default: 0.8, Unit: quantity.Ratio,
+		Why: "with a fifth of the CPUs idle compilation takes nothing from the requests",
+	}
+	paramCodeShare = &check.Param{
+		Name: "share", Default: 0.9, Unit: quantity.Ratio,
+		Why: "from there the JVM throws out compiled methods to make room (StartAggressiveSweepingAt is 10 % free)",
+	}
+)
+
+var jitWarmUp = &check.Check{
+	Name:  "jit-warm-up",
+	Stage: check.Runtime,
+	Only:  onlyJVM,
+	Doc: `The JIT compilers take the CPU from the program
+
+A young JVM interprets its code and compiles what runs often. With all CPUs in
+use, or a small CPU limit, the compilers compete with the requests, and both are
+slow for minutes.
+
+Measured: CPU time of the compiler threads against that of the process. It is a
+warning when the process uses nearly all the CPUs it may use, or when the JVM is
+old and still compiles; else it is worth knowing only: measure again when warm.
+
+Cure: calls that warm it up before it is ready for traffic, fewer restarts, more
+CPU while it starts, CDS or CRaC. Risk: a later start.
+Placebo: -Xint, -XX:TieredStopAtLevel=1 (less compilation, slower code for ever).
+Disproof: top -H shows the C1 and C2 threads idle.`,
+	URL:    "https://docs.oracle.com/en/java/javase/17/vm/java-hotspot-virtual-machine-performance-enhancements.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},
+	Uses:   []metric.Metric{metric.JVMCompileSeconds, metric.JVMFlag, metric.CPUsOnline, metric.CgroupQuota, metric.CgroupCpuset},
+	Params: []*check.Param{paramCompileShare, paramWarmUp, paramCPUTaken},
+	Run: func(p *check.Pass) error {
+		return eachJVM(p, func(pid string) bool { return runJITWarmUp(p, pid) })
+	},
+}
+
+func runJITWarmUp(p *check.Pass, pid string) bool {
+	compile, ok := threadCPU(p, pid, "CPU of the compiler threads", compilerThreads)
+	all, ok2 := processCPU(p, pid)
+	age, ok3 := uptime(p, pid)
+	if !ok || !ok3 {
+		return false
+	}
+	if !ok2 {
+		p.Read(compile)
+		return true // the process is idle
+	}
+	share := compile.Per(all).Named("compilers' share of the CPU time")
+	p.Read(share)
+	if share.Below(p.Param(paramCompileShare)) || compile.Number() < 0.1 { // a tenth of a CPU holds nobody up
+		return true
+	}
+	f := check.Finding{
+		Subject: jvmSubject(p, pid), Severity: check.Info,
+		Summary:  fmt.Sprintf("The JIT compilers use %s of the process's CPU time; the JVM is %s old.", share.Text(), age.Text()),
+		Evidence: []quantity.Value{share, compile, age},
+		Remedies: []check.Remedy{{
+			Action: "Send it warm-up calls before it is ready for traffic, and measure again when it is warm.",
+			Risk:   "it is ready later",
+			Effect: share.Text() + " -> below 1 %",
+		}},
+		Placebos: []string{"-XX:TieredStopAtLevel=1: the compilers rest sooner, and the code stays slow."},
+		Disproof: "top -H -p " + pid + " shows the C1 and C2 threads idle.",
+	}
+	if n, span, ok := rose(p, metric.JVMCompileSeconds, "pid", pid); ok {
+		f.Evidence = append(f.Evidence, shareOfWall("compilers at work, of wall time (a sum over threads)", n, span))
+	}
+	if cpus, ok := effectiveCPUs(p); ok {
+		taken := all.Per(cpus).Named("CPUs in use, of those it may use")
+		f.Evidence = append(f.Evidence, taken)
+		if taken.AtLeast(p.Param(paramCPUTaken)) {
+			f.Severity = check.Warning
+		}
+	}
+	if age.Above(p.Param(paramWarmUp)) {
+		f.Severity = check.Warning
+		f.Summary += " It should have warmed up: code is thrown away or generated again and again."
+		f.Remedies[0] = check.Remedy{
+			Action:  "See whether the code cache is full and which methods are compiled again and again.",
+			Command: "jcmd " + pid + " Compiler.codecache; jcmd " + pid + " VM.log what=jit+compilation=debug output=jit.log",
+			Risk:    "the log grows by some lines a compilation, in the JVM's working directory",
+			Effect:  share.Text() + " -> below 1 %",
+		}
+	}
+	p.Report(f)
+	return true
+}
+
+var codeCacheFull = &check.Check{
+	Name:  "code-cache-full",
+	Stage: check.Runtime,
+	Only:  onlyJVM,
+	Doc: `The code cache is full: methods are thrown out, or no longer compiled
+
+Compiled code lives in a reserve of fixed size. When it is full HotSpot stops the
+compilers or throws out methods that will be compiled again: the program falls
+back to the interpreter, ten to fifty times slower, without any error.
+
+Measured: used / size of each code heap after the window, whether the compilers
+are enabled, and how often a heap was full since the JVM's start. A full heap is
+a warning; a level of 90 % alone is information.
+
+Cure: -XX:ReservedCodeCacheSize. Risk: reserves address space; memory only as it
+is used. Placebo: more compiler threads.
+Disproof: jcmd PID Compiler.codecache: full_count=0 and compilation enabled.`,
+	URL:    "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMCode, metric.JVMCodeFull},
+	Params: []*check.Param{paramCodeShare},
+	Run: func(p *check.Pass) error {
+		return eachJVM(p, func(pid string) bool { return runCodeCacheFull(p, pid) })
+	},
+}
+
+func runCodeCacheFull(p *check.Pass, pid string) bool {
+	fullest, total, ok := fullestCodeHeap(p, pid)
+	if !ok {
+		return false
+	}
+	p.Read(fullest)
+	off, full := false, 0.0
+	for _, s := range p.Gauge(metric.JVMCodeFull, "pid", pid) {
+		off, full = s.Label("compiler") == "disabled", s.Last()
+	}
+	if fullest.Below(p.Param(paramCodeShare)) && !off {
+		return true // it may have been full once, during start-up
+	}
+	f := check.Finding{
+		Subject: jvmSubject(p, pid), Severity: check.Info,
+		Summary:  fmt.Sprintf("The code cache is %s full.", fullest.Text()),
+		Evidence: []quantity.Value{fullest, quantity.Of("times it was full since the start", full, quantity.Events), quantity.Of("code cache", total, quantity.Bytes)},
+		Remedies: []check.Remedy{{
+			Action:  "Enlarge the code cache: twice its size is enough in nearly every case.",
+			Command: fmt.Sprintf("-XX:ReservedCodeCacheSize=%.0fm", 2*total/(1<<20)),
+			Risk:    "a restart; memory grows with the code that is kept",
+			Effect:  fullest.Text() + " -> about half",
+		}},
+		Placebos: []string{"More compiler threads: they have nowhere to put their code."},
+		Disproof: "jcmd " + pid + " Compiler.codecache shows full_count=0 and compilation enabled.",
+	}
+	switch {
+	case off:
+		f.Severity = check.Critical
+		f.Summary = fmt.Sprintf("The code cache is %s full and the JIT compilers are off: new code is interpreted.", fullest.Text())
+	case full > 0:
+		f.Severity = check.Warning
+		f.Summary = fmt.Sprintf("The code cache is %s full, and has overflowed: compiled methods are thrown out.", fullest.Text())
+	}
+	p.Report(f)
+	return true
+}
+
+func fullestCodeHeap(p *check.Pass, pid string) (share quantity.Value, total float64, ok bool) {
+	for _, s := range p.Gauge(metric.JVMCode, "pid", pid, "kind", "size") {
+		used, known := lastOf(p.Gauge(metric.JVMCode, "pid", pid, "kind", "used", "heap", s.Label("heap")))
+		total += s.Last()
+		if !known || s.Last() <= 0 {
+			continue
+		}
+		v := quantity.Of("used", used, quantity.Bytes).Per(quantity.Of("size", s.Last(), quantity.Bytes)).Named("code heap %q, used", s.Label("heap"))
+		if !ok || v.Above(share) {
+			share, ok = v, true
+		}
+	}
+	return share, total, ok
+}

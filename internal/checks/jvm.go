@@ -1,0 +1,172 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// onlyJVM is the scope of the checks of stage 5.
+var onlyJVM = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
+
+// hotspots gives the pids of the target's HotSpot JVMs.
+func hotspots(p *check.Pass) (pids []string) {
+	for _, s := range p.Info(metric.JVMInfo, "kind", "HotSpot") {
+		pids = append(pids, s.Label("pid"))
+	}
+	return pids
+}
+
+// eachJVM runs a rule for each JVM. The rule tells whether it had what it reads; where it never had, nothing is known.
+func eachJVM(p *check.Pass, rule func(pid string) (assessed bool)) error {
+	any := false
+	for _, pid := range hotspots(p) {
+		any = rule(pid) || any
+	}
+	if !any {
+		return check.NotAssessed("", "no HotSpot JVM of the target has the numbers for it, or they were read only once")
+	}
+	return nil
+}
+
+func jvmSubject(p *check.Pass, pid string) check.Subject {
+	for _, s := range p.Info(metric.JVMInfo, "pid", pid) {
+		return pidSubject(pid, s.Label("comm"))
+	}
+	return pidSubject(pid, "java")
+}
+
+// rose gives what a counter of one JVM rose by, and the time over which.
+func rose(p *check.Pass, c *metric.Counter, match ...string) (increase, span float64, ok bool) {
+	for _, s := range p.Counter(c, match...) {
+		n, known := s.Increase()
+		if known && s.Span() > 0 {
+			increase, span, ok = increase+n, max(span, s.Span().Seconds()), true
+		}
+	}
+	return increase, span, ok
+}
+
+// shareOfWall is a counter of seconds over the time it was watched.
+func shareOfWall(label string, seconds, span float64) quantity.Value {
+	return quantity.Of(label, seconds, quantity.Seconds).Per(quantity.Of("window", span, quantity.Seconds)).Named("%s", label)
+}
+
+// gcPauses gives the time a JVM stood still for collections. Shenandoah counts its concurrent work with them, so its pauses
+// are not known.
+func gcPauses(p *check.Pass, pid string) (seconds, span float64, ok bool) {
+	for _, kind := range []string{"young", "full", "concurrent"} {
+		n, d, known := rose(p, metric.JVMGCSeconds, "pid", pid, "kind", kind)
+		if known {
+			seconds, span, ok = seconds+n, max(span, d), true
+		}
+	}
+	return seconds, span, ok
+}
+
+// gcShare is the share of wall time in collections; of Shenandoah and JDK 11's Z that of all safepoints, which are
+// mostly theirs.
+func gcShare(p *check.Pass, pid string) (quantity.Value, bool) {
+	if n, span, ok := gcPauses(p, pid); ok {
+		return shareOfWall("time in collections", n, span), true
+	}
+	if n, span, ok := rose(p, metric.JVMSafepointSeconds, "pid", pid); ok {
+		return shareOfWall("time in safepoints, most of them for collections", n, span), true
+	}
+	return quantity.Value{}, false
+}
+
+// gcThreads and compilerThreads are HotSpot's names in the kernel, cut at 15 bytes.
+var (
+	gcThreads       = []string{"GC Thread", "ParGC Thread", "G1 ", "ZWorker", "XWorker", "ZDriver", "XDriver", "Shenandoah"}
+	compilerThreads = []string{"C1 CompilerThre", "C2 CompilerThre"}
+)
+
+// threadCPU gives the CPUs that the threads with these names used, of a process.
+func threadCPU(p *check.Pass, pid, label string, prefixes []string) (cpus quantity.Value, ok bool) {
+	total := 0.0
+	for _, s := range p.Counter(metric.ThreadCPU, "pid", pid) {
+		r, known := s.Rate()
+		if !known {
+			continue
+		}
+		ok = true
+		if slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
+			total += r
+		}
+	}
+	return quantity.Of(label, total, quantity.CPUs), ok
+}
+
+// processCPU gives the CPUs that a process used.
+func processCPU(p *check.Pass, pid string) (quantity.Value, bool) {
+	total, found := 0.0, false
+	for _, s := range p.Counter(metric.ProcessCPU, "pid", pid) {
+		if r, ok := s.Rate(); ok {
+			total, found = total+r, true
+		}
+	}
+	return quantity.Of("CPU of the process", total, quantity.CPUs), found && total > 0
+}
+
+// jvmFlag gives the value of a flag and where it is from, empty when it was not recorded.
+func jvmFlag(p *check.Pass, pid, name string) (value, origin string) {
+	for _, s := range p.Info(metric.JVMFlag, "pid", pid, "name", name) {
+		return s.Label("value"), s.Label("origin")
+	}
+	return "", ""
+}
+
+func numericFlag(p *check.Pass, pid, name string, unit quantity.Unit) (quantity.Value, bool) {
+	value, _ := jvmFlag(p, pid, name)
+	var n float64
+	if _, err := fmt.Sscanf(value, "%g", &n); err != nil || n <= 0 {
+		return quantity.Value{}, false
+	}
+	return quantity.Of("-XX:"+name, n, unit), true
+}
+
+// gcOf names the collector: Serial, Parallel, G1, Z, Shenandoah.
+func gcOf(p *check.Pass, pid string) string {
+	for _, s := range p.Info(metric.JVMVersion, "pid", pid) {
+		return s.Label("collector")
+	}
+	return ""
+}
+
+// uptime gives the age of a JVM at the end of the window.
+func uptime(p *check.Pass, pid string) (quantity.Value, bool) {
+	v, ok := lastOf(p.Gauge(metric.JVMUptime, "pid", pid))
+	return quantity.Of("age of the JVM", v, quantity.Seconds), ok
+}
+
+// sawCause reports whether one of the causes was that of a collection in the window: the last before it is not counted
+// unless it was seen again after a collection.
+func sawCause(p *check.Pass, pid string, causes ...string) bool {
+	for _, s := range p.Info(metric.JVMGCCause, "pid", pid) {
+		if slices.Contains(causes, s.Label("cause")) && (len(s.Points) > 1 || s.Points[0].At > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyRises tells a steady rise from coming and going: no fall by more than a twentieth, and some rise in both halves.
+func onlyRises(s recording.GaugeSeries) bool {
+	n := len(s.Points)
+	if n < 4 {
+		return false
+	}
+	for i := 1; i < n; i++ {
+		if s.Points[i].Value < s.Points[i-1].Value*0.95 {
+			return false
+		}
+	}
+	middle := s.Points[n/2].Value
+	return middle > s.First() && s.Last() > middle
+}

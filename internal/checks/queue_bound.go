@@ -1,0 +1,100 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+var (
+	queueProducers = &check.Param{
+		Name: "producers", Default: 0.5, Unit: quantity.Threads,
+		Why: "half a thread that stands still at any moment is more than a queue that is full for moments",
+	}
+	queueShare = &check.Param{
+		Name: "share", Default: 0.1, Unit: quantity.Ratio,
+		Why: "of the time of the threads that put: below a tenth their own work is what takes long",
+	}
+)
+
+var queueBound = &check.Check{
+	Name:  "queue-bound",
+	Stage: check.Runtime,
+	Doc: `Threads wait for room in a queue
+
+A bounded queue that is full makes those wait who put something in: the
+consumers behind it are too slow or too few, and the producers now go at their
+pace. That is what a bound is for; it is a bottleneck where the producers are
+the threads that answer requests. Asynchronous loggers have such a queue.
+
+Measured: in a wall-clock profile, threads that are parked in put, offer or
+transfer of a queue, by the method of the application; as a share of these
+threads' time. The threads that run most meanwhile are named: a consumer that
+is busy all the time is among them.
+
+Cure: make the consumer faster (batches, no flush for each item), or have more
+of them. Risk: more consumers lose the order. Placebo: a longer queue; it fills
+too, later, and adds its length to the delay.
+Disproof: the queue's length is far below its bound.`,
+	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/BlockingQueue.html",
+	Needs:  []metric.Metric{metric.WallProfileSamples},
+	Uses:   []metric.Metric{metric.TargetInfo},
+	Only:   onlyJava,
+	Params: []*check.Param{queueProducers, queueShare},
+	Run:    runQueueBound,
+}
+
+func runQueueBound(p *check.Pass) error {
+	w, err := waitingOf(p)
+	if err != nil {
+		return err
+	}
+	sites := w.sites(hotcode.ForQueue)
+	if len(sites) == 0 {
+		p.Read(quantity.Of("threads that wait for room in a queue", 0, quantity.Threads))
+		return nil
+	}
+	for i, s := range sites {
+		producers := w.threads("threads that wait for room in the queue", s.value)
+		if i == 0 {
+			p.Read(producers)
+		}
+		share := w.producerShare(s)
+		if producers.AtLeast(p.Param(queueProducers)) && share.AtLeast(p.Param(queueShare)) {
+			p.Report(s.queueFinding(w, producers, share))
+		}
+	}
+	return nil
+}
+
+// producerShare gives the part of the time of the site's pool of threads that is spent waiting there.
+func (w *waiting) producerShare(s *waitSite) quantity.Value {
+	all := w.Profile.Filter(func(x stacks.Sample) bool { return w.pool(x) == s.pool }).Total()
+	return quantity.Of("", float64(s.value)/1e9, quantity.Seconds).Per(quantity.Of("", float64(all.Value)/1e9, quantity.Seconds)).
+		Named("waiting for room, share of the time of pool %q", s.pool)
+}
+
+func (s *waitSite) queueFinding(w *waiting, producers, share quantity.Value) check.Finding {
+	return check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: s.pool},
+		Severity:   check.Warning,
+		Confidence: sampledConfidence(s.count, nil),
+		Weight:     share.Number(),
+		Summary:    fmt.Sprintf("%s wait for room in a queue (%s), at %s", producers.Text(), s.frame, s.name()),
+		Evidence:   []quantity.Value{producers, share},
+		Notes: append([]string{strings.Join(s.path, " ← "), fmt.Sprintf("%d samples of threads that wait", s.count)},
+			w.busiestThreads()...),
+		Remedies: []check.Remedy{{
+			Action: "Make the consumer faster (batches, no flush for each item), or have more of them.",
+			Risk:   "more consumers lose the order of the items",
+			Effect: fmt.Sprintf("waiting producers from %s to none", producers.Text()),
+		}},
+		Placebos: []string{"A longer queue: it fills too, only later, and adds its length to the delay."},
+		Disproof: "the queue's length is far below its bound.",
+	}
+}

@@ -1,0 +1,213 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+var (
+	backendShare = &check.Param{
+		Name: "share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time in which a pool's threads have work: from a half on, nothing in this process matters more",
+	}
+	backendWaiters = &check.Param{
+		Name: "waiters", Default: 1, Unit: quantity.Threads,
+		Why: "less than one thread in a client at any moment takes no pool's capacity",
+	}
+	backendFull = &check.Param{
+		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
+		Why: "waiting for a database is what many healthy services do; it is a fault when hardly a thread is left for the next request",
+	}
+	backendRuns = &check.Param{
+		Name: "running", Default: 0.5, Unit: quantity.Ratio,
+		Why: "threads that run in half of the time in which they seem to wait do not wait for the network",
+	}
+)
+
+var waitingOnBackend = &check.Check{
+	Name:  "waiting-on-backend",
+	Stage: check.Kernel,
+	Doc: `Threads wait for an answer over the network
+
+Threads of a pool that are in a client (HTTP, JDBC, Redis) wait for what is
+behind it. No profile of the CPU shows that, and no tuning of this process
+changes it.
+
+Measured: in a wall-clock profile of a JVM, for each pool the share of the time
+with work in which its threads sleep in a socket read or write below a known
+client. Waiting alone is a fact; it is a warning when hardly a thread of the
+pool is idle, so that the next request has none.
+
+A thread that is in a client and runs does not wait: a JSON reader at work was
+once taken for a slow network for weeks, because each thread dump had read() in
+it. The check says so where threads of a client run most of the time.
+
+Cure: find why the destination is slow; set timeouts, ask it less often or at
+the same time, bound what waits (bulkhead). Placebo: more threads; they wait
+there, too, and load it more. Disproof: the destination answers in less time
+than the threads wait (tcpdump, its own logs).`,
+	URL:    "https://www.brendangregg.com/tsamethod.html",
+	Needs:  []metric.Metric{metric.WallProfileSamples},
+	Uses:   []metric.Metric{metric.TargetInfo, metric.ProcessCPU},
+	Only:   onlyJava,
+	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
+	Run:    runWaitingOnBackend,
+}
+
+// clientFrames are the calls of clients. A server that reads its own clients' requests has none of them.
+var clientFrames = patternsOf([]string{
+	"sun.net.www.protocol.http.*", "sun.net.www.http.HttpClient.*", "jdk.internal.net.http.*", "java.net.http.*",
+	"org.apache.http.impl.client.*", "org.apache.http.impl.execchain.*", "org.apache.hc.client5.*", "okhttp3.*", "retrofit2.*", "feign.*",
+	"org.glassfish.jersey.client.*", "org.springframework.web.client.*", "org.jboss.resteasy.client.*", "org.eclipse.jetty.client.*",
+	"org.postgresql.*", "com.mysql.*", "org.mariadb.*", "oracle.jdbc.*", "oracle.net.*", "com.microsoft.sqlserver.*", "org.h2.*",
+	"com.ibm.db2.*", "redis.clients.*", "io.lettuce.*", "org.redisson.*", "net.spy.memcached.*", "com.mongodb.*", "com.datastax.*",
+	"org.elasticsearch.client.*", "co.elastic.clients.*", "software.amazon.awssdk.*", "com.amazonaws.*", "io.grpc.stub.ClientCalls.*",
+	"com.sun.jndi.ldap.*", "com.sun.mail.*", "javax.naming.*", "java.rmi.*", "sun.rmi.transport.*",
+})
+
+// A clientPool is what the threads of one pool do, in nanoseconds and samples.
+type clientPool struct {
+	name            string
+	all, work       stacks.Weight // work: not idle
+	waits, runs     stacks.Weight // in a client
+	waitsAt, runsAt []hit
+}
+
+func runWaitingOnBackend(p *check.Pass) error {
+	w, err := waitingOf(p)
+	if err != nil {
+		return err
+	}
+	pools := clientPools(w)
+	if len(pools) == 0 {
+		p.Read(quantity.Of("threads in a client", 0, quantity.Threads))
+		return nil
+	}
+	for i, c := range pools {
+		in := stacks.Weight{Count: c.waits.Count + c.runs.Count, Value: c.waits.Value + c.runs.Value}
+		threads := w.threads(fmt.Sprintf("threads of pool %q in a client", c.name), in.Value)
+		share := quantity.Of("", float64(in.Value)/1e9, quantity.Seconds).Per(quantity.Of("", float64(c.work.Value)/1e9, quantity.Seconds)).
+			Named("in a client, share of the time with work of pool %q", c.name)
+		if i == 0 {
+			p.Read(share)
+		}
+		if threads.Below(p.Param(backendWaiters)) || share.Below(p.Param(backendShare)) {
+			continue
+		}
+		p.Report(c.finding(p, w, threads, share, in))
+	}
+	return nil
+}
+
+// clientPools gives the pools whose threads are in a client, those that are so most first.
+func clientPools(w *waiting) []*clientPool {
+	client, _ := hotcode.Frames(w.Profile, clientFrames)
+	byPool := map[string]*clientPool{}
+	for _, s := range w.Samples {
+		name := w.pool(s)
+		if byPool[name] == nil {
+			byPool[name] = &clientPool{name: name}
+		}
+		byPool[name].add(w, s, client)
+	}
+	var out []*clientPool
+	for _, c := range byPool {
+		if c.waits.Count+c.runs.Count > 0 {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b *clientPool) int {
+		return cmp.Or(cmp.Compare(b.waits.Value+b.runs.Value, a.waits.Value+a.runs.Value), strings.Compare(a.name, b.name))
+	})
+	return out
+}
+
+func (c *clientPool) add(w *waiting, s stacks.Sample, client stacks.Set) {
+	sum := func(to *stacks.Weight) { to.Count, to.Value = to.Count+s.Count, to.Value+s.Value }
+	sum(&c.all)
+	wait := w.waits.Of(s)
+	if wait == hotcode.Idle {
+		return
+	}
+	sum(&c.work)
+	at := s.Innermost(client)
+	switch {
+	case at < 0:
+	case wait == hotcode.NotWaiting:
+		sum(&c.runs)
+		c.runsAt = append(c.runsAt, hit{s, at})
+	case wait == hotcode.ForNetwork:
+		sum(&c.waits)
+		c.waitsAt = append(c.waitsAt, hit{s, w.waits.At(s, wait)})
+	}
+}
+
+func (c *clientPool) finding(p *check.Pass, w *waiting, threads, share quantity.Value, in stacks.Weight) check.Finding {
+	runs := quantity.Of("running", float64(c.runs.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("in a client", float64(in.Value)/1e9, quantity.Seconds)).Named("running, share of the time in a client")
+	if runs.AtLeast(p.Param(backendRuns)) {
+		return c.contradiction(p, w, runs, share)
+	}
+	list := culprits(w.Profile, w.owners, c.waitsAt, nil)
+	occupied := quantity.Of("with work", float64(c.work.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("time of its threads", float64(c.all.Value)/1e9, quantity.Seconds)).Named("pool %q occupied", c.name)
+	note, doubts := interval(c.waits.Count, c.work.Count, p.Param(backendShare))
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: c.name},
+		Severity:   check.Info,
+		Confidence: sampledConfidence(c.waits.Count, doubts),
+		Weight:     share.Number(),
+		Summary:    fmt.Sprintf("threads of pool %q wait for the network in %s of their time with work, at %s", c.name, share.Text(), list[0].name()),
+		Evidence:   []quantity.Value{share, threads, occupied, runs},
+		Remedies: []check.Remedy{{
+			Action: "Find out why the destination answers late; ask it less often, at the same time, or with a timeout, and bound who waits for it.",
+			Risk:   "a timeout turns a slow answer into none",
+			Effect: fmt.Sprintf("time in the client from %s to below %s of the work", share.Text(), p.Param(backendShare).Text()),
+		}},
+		Placebos: []string{"More threads: they wait there, too, and load the destination more."},
+		Disproof: "the destination answers in less time than the threads wait (its own log, tcpdump).",
+		Doubts:   doubts,
+	}
+	for _, x := range list[:min(len(list), namedCulprits)] {
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", quantity.Of("", float64(x.value)/float64(c.waits.Value), quantity.Ratio).Text(),
+			x.name(), strings.Join(x.path, " ← ")))
+	}
+	f.Notes = append(f.Notes, note)
+	if occupied.AtLeast(p.Param(backendFull)) {
+		f.Severity = check.Warning
+	}
+	return f
+}
+
+// contradiction says that what looks like waiting is work.
+func (c *clientPool) contradiction(p *check.Pass, w *waiting, runs, share quantity.Value) check.Finding {
+	list := culprits(w.Profile, w.owners, c.runsAt, nil)
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "pool", ID: c.name},
+		Severity: check.Info,
+		Weight:   share.Number(),
+		Summary: fmt.Sprintf("threads of pool %q seem to wait for the network, at %s, but they run in %s of that time", c.name,
+			list[0].name(), runs.Text()),
+		Evidence: []quantity.Value{share, runs},
+		Remedies: []check.Remedy{{
+			Action: "Do not look at the network: look at the findings about the code, and at where the CPU time goes.",
+			Risk:   "none",
+			Effect: "none by itself",
+		}},
+		Placebos: []string{"A longer or shorter read timeout: no read is waited for."},
+		Disproof: "top -H shows these threads idle.",
+	}
+	if used, ok := hotcode.CPUOf(p.Recording); ok && used.Window > 0 {
+		f.Evidence = append(f.Evidence, quantity.Of("CPU time", used.Total(), quantity.Seconds).
+			Per(quantity.Of("window", used.Window, quantity.Seconds)).As(quantity.CPUs).Named("CPUs used by the process"))
+	}
+	return f
+}

@@ -1,0 +1,267 @@
+// Package asprof collects profiles of a JVM: what its threads run on, wait for, allocate and contend for, sampled by async-profiler
+// for the window of the recording.
+package asprof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/asprof"
+	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// Options are what the user asks for. The zero value profiles with all defaults.
+type Options struct {
+	Off      bool           // leave a JVM alone
+	Probe    bool           // only find out whether it could be profiled, and load nothing
+	Events   []stacks.Event // none for all
+	Interval time.Duration  // between CPU samples, 0 for the default; the wall clock is sampled a twentieth as often
+	Library  string         // path of a libasyncProfiler.so to use instead of the bundled one; "" for that
+}
+
+// Collectors lists this package's collectors.
+func Collectors(o Options) []collect.Collector {
+	return []collect.Collector{{
+		Name:     "jvm-profile",
+		Doc:      "Profiles of one JVM by async-profiler: CPU, wall clock, allocations and locks.",
+		Overhead: "below 2 % of the throughput of a JVM that keeps all CPUs busy; once 0.2 to 1 s of one CPU to load the library into it",
+		Provides: provided(),
+		Pace:     collect.AtEnd,
+		Grace:    grace,
+		Open:     func(ctx context.Context, env collect.Env) (collect.Source, error) { return open(ctx, env, o) },
+	}}
+}
+
+// DefaultInterval is that of Options.Interval.
+const DefaultInterval = asprof.DefaultCPU
+
+// Events lists what Options.Events may hold.
+func Events() []stacks.Event { return asprof.DefaultEvents() }
+
+// grace is what the end of a profile may take: stopping it 30 ms in a JVM that answers, reading 100 MB two seconds. A JVM that is
+// stopped or throttled to a standstill is given up then; its profiler stops by itself.
+const grace = 5 * time.Second
+
+// slack is how much longer than the window the profiler would run by itself: no less than the end of the window may be late.
+const slack = 5 * time.Second
+
+// measured is an event with the metric that tells of its profile.
+type measured struct {
+	event  stacks.Event
+	metric *metric.Gauge
+}
+
+var events = []measured{
+	{stacks.CPU, metric.CPUProfileSamples},
+	{stacks.Wall, metric.WallProfileSamples},
+	{stacks.Alloc, metric.AllocProfileSamples},
+	{stacks.Lock, metric.LockProfileSamples},
+}
+
+func provided() []metric.Metric {
+	var out []metric.Metric
+	for _, e := range events {
+		out = append(out, e.metric)
+	}
+	return out
+}
+
+// missing is a source that says why there is no profile, where that is not a failure: there is no JVM to profile, or the user
+// wants none.
+func missing(remedy, reason string, args ...any) (collect.Source, error) {
+	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+		for _, e := range events {
+			a.Missing(e.metric, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
+		}
+		return nil
+	}), nil
+}
+
+func open(ctx context.Context, env collect.Env, o Options) (collect.Source, error) {
+	if o.Off {
+		return missing("run it without --no-jvm", "--no-jvm leaves a JVM alone: no profile is taken of it")
+	}
+	if env.Target.Kind == host.KindHost {
+		return missing("name the JVM with --pid, --comm, --cgroup or --container",
+			"a profile is taken of one JVM, and the whole host was diagnosed")
+	}
+	vms, err := find(ctx, env)
+	switch {
+	case err != nil:
+		return nil, unavailable(err)
+	case len(vms) == 0:
+		return missing("", "no process of the target is a JVM")
+	case len(vms) > 1:
+		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one", len(vms))
+	}
+	return begin(ctx, env, o, vms[0])
+}
+
+func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect.Source, error) {
+	lib, err := readLibrary(o.Library)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	settings := settings(o, env.Duration, lib)
+	if o.Probe {
+		return probe(vm, settings)
+	}
+	began := time.Now()
+	session, err := asprof.Start(ctx, vm, settings)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return &source{vm: vm, session: session, asked: settings.Events, began: began}, nil
+}
+
+// probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that lives.
+func probe(vm *jvm.VM, o asprof.Options) (collect.Source, error) {
+	if err := asprof.Possible(vm); err != nil {
+		return nil, unavailable(err)
+	}
+	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+		for _, e := range events {
+			if slices.Contains(o.Events, e.event) {
+				a.None(e.metric)
+			}
+		}
+		return nil
+	}), nil
+}
+
+func settings(o Options, window time.Duration, lib []byte) asprof.Options {
+	s := asprof.Options{
+		Library: lib, Events: o.Events,
+		CPU: asprof.DefaultCPU, Wall: asprof.DefaultWall, Alloc: asprof.DefaultAlloc, Lock: asprof.DefaultLock,
+		Timeout: window + slack,
+	}
+	if len(s.Events) == 0 {
+		s.Events = asprof.DefaultEvents()
+	}
+	if o.Interval > 0 {
+		s.CPU, s.Wall = o.Interval, o.Interval*(asprof.DefaultWall/asprof.DefaultCPU)
+	}
+	return s
+}
+
+// maxMembers bounds in how many of the target's processes a JVM is looked for: each costs a read of its mappings, about 0.3 ms.
+const maxMembers = 200
+
+// find gives the target's JVMs: its first process alone if that is one, since the target is named after it.
+func find(ctx context.Context, env collect.Env) ([]*jvm.VM, error) {
+	if env.Target.Kind == host.KindProcess && mayBeJVM(env.Target.Runtime) {
+		vm, err := jvm.Inspect(env.Target.PIDs[0])
+		if err == nil {
+			return []*jvm.VM{vm}, nil
+		}
+		if !isCause(err, jvm.NotJVM) {
+			return nil, err
+		}
+	}
+	members, err := env.Host.Members(ctx, env.Target)
+	if err != nil {
+		return nil, fmt.Errorf("look for JVMs among the target's processes: %w", err)
+	}
+	var found []*jvm.VM
+	for _, p := range members[:min(len(members), maxMembers)] {
+		vm, err := jvm.Inspect(p.PID)
+		switch {
+		case err == nil:
+			found = append(found, vm)
+		case p.Comm == "java" && !isCause(err, jvm.NotJVM): // of another program it need not be known
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// mayBeJVM says that the target's runtime was not found to be another. A program that loads a JVM, as a database does, may show as
+// native.
+func mayBeJVM(r host.Runtime) bool {
+	return r == host.RuntimeJVM || r == host.RuntimeUnknown || r == host.RuntimeNative
+}
+
+func isCause(err error, cause jvm.Cause) bool {
+	var r *jvm.Refusal
+	return errors.As(err, &r) && r.Cause == cause
+}
+
+// maxLibrary bounds what is read for --async-profiler: with debug symbols the library has 10 MB.
+const maxLibrary = 64 << 20
+
+// readLibrary gives the library that is to be loaded into the target.
+func readLibrary(path string) ([]byte, error) {
+	if path == "" {
+		content, err := library.Bundled()
+		if err != nil {
+			return nil, collect.Unavailable(recording.StatusUnsupported,
+				"build with `make build` where Maven and a network are, or give --async-profiler PATH, "+
+					"a libasyncProfiler.so from https://github.com/async-profiler/async-profiler", "%v", err)
+		}
+		return content, nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--async-profiler: %w", err)
+	case !info.Mode().IsRegular() || info.Size() > maxLibrary:
+		return nil, fmt.Errorf("--async-profiler %s: not a file of at most %d MiB", path, maxLibrary>>20)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--async-profiler: %w", err)
+	}
+	return content, nil
+}
+
+// unavailable gives an error the status, the reason and the way out that a report shows.
+func unavailable(err error) error {
+	var r *jvm.Refusal
+	switch {
+	case errors.Is(err, asprof.ErrBusy):
+		return collect.Unavailable(recording.StatusFailed, "run it again when the other has ended", "%v", err)
+	case !errors.As(err, &r):
+		return err
+	}
+	status := recording.StatusFailed
+	switch r.Cause {
+	case jvm.Denied:
+		status = recording.StatusDenied
+	case jvm.UnsupportedVM, jvm.AttachDisabled, jvm.LoadDisabled, jvm.NoPlace, jvm.NoSignal:
+		status = recording.StatusUnsupported
+	case jvm.NoAnswer:
+		status = recording.StatusTimeout
+	}
+	return collect.Unavailable(status, r.Remedy, "%s", r.Reason)
+}
+
+// source is a running profiler.
+type source struct {
+	vm      *jvm.VM
+	session *asprof.Session
+	asked   []stacks.Event
+	began   time.Time
+}
+
+// Sample ends the profile and appends it.
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
+	f, err := s.session.Stop(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer f.Close()
+	return s.read(f, a)
+}
+
+// Close stops a profiler that was not sampled.
+func (s *source) Close() error { return s.session.Close() }

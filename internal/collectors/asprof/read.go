@@ -1,0 +1,126 @@
+package asprof
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/jfr"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// rawName is the file below profiles/ of a recording that holds what async-profiler wrote.
+const rawName = "jvm.jfr"
+
+// maxRaw is the size up to which that is kept: what a recording takes (see docs/recording-format.md).
+const maxRaw = 32 << 20
+
+// read appends the profiles of a recording of async-profiler's, and that itself for other tools.
+func (s *source) read(f *os.File, a *recording.Appender) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	profiles, err := jfr.Read(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
+	if err != nil {
+		return fmt.Errorf("async-profiler's recording: %w", err)
+	}
+	for _, e := range events {
+		switch p := profileOf(profiles, e.event); {
+		case p != nil:
+			if e.event == stacks.CPU && blind(p, s.session.Warnings) {
+				p.Engine += " without kernel frames"
+			}
+			a.Profile(p)
+		case slices.Contains(s.asked, e.event):
+			a.Missing(e.metric, recording.StatusFailed, "async-profiler gave no profile of it", "")
+		default:
+			a.Missing(e.metric, recording.StatusUnsupported, "--jvm-events left it out", "add "+string(e.event)+" to --jvm-events")
+		}
+	}
+	return keep(f, info.Size(), a)
+}
+
+// blind tells that the profiler could not see what the kernel does for a thread: its time is then that of the caller. Timers never see
+// it; perf events do if the target may read the kernel's symbols (PerfEvents::start in src/perfEvents_linux.cpp of async-profiler).
+func blind(p *stacks.Profile, warnings []string) bool {
+	denied := slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, "Kernel symbols are unavailable") })
+	return denied || strings.HasSuffix(p.Engine, "timer") // ctimer, itimer
+}
+
+func profileOf(list []*stacks.Profile, e stacks.Event) *stacks.Profile {
+	for _, p := range list {
+		if p.Event == e {
+			return p
+		}
+	}
+	return nil
+}
+
+// keep puts the file itself into the recording.
+func keep(f *os.File, size int64, a *recording.Appender) error {
+	if size > maxRaw {
+		a.Lost(int(size), fmt.Sprintf("bytes of %s, which is larger than a recording keeps (%d MiB); its profiles are there",
+			rawName, maxRaw>>20))
+		return nil
+	}
+	content := make([]byte, size)
+	if _, err := f.ReadAt(content, 0); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("async-profiler's recording: %w", err)
+	}
+	a.File(rawName, content)
+	return nil
+}
+
+// hostThreads gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM in
+// perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
+func hostThreads(vm *jvm.VM) func(nstid int) int {
+	if !vm.OtherPID {
+		return nil
+	}
+	threads := map[int]int{}
+	files, err := filepath.Glob("/proc/" + strconv.Itoa(vm.PID) + "/task/*/status")
+	if err != nil { // of the pattern, which is right
+		return nil
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		outer, inner := parsePids(string(text))
+		if inner > 0 {
+			threads[inner] = outer
+		}
+	}
+	return func(nstid int) int { return threads[nstid] }
+}
+
+// parsePids reads the line NSpid of /proc/PID/task/TID/status (fs/proc/array.c, since Linux 4.1): the id in the namespace of the reader's
+// procfs first, in the innermost last. 0 for a text without it.
+func parsePids(status string) (outer, inner int) {
+	_, rest, ok := strings.Cut(status, "\nNSpid:")
+	if !ok {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return 0, 0
+	}
+	outer, err := strconv.Atoi(words[0])
+	if err != nil {
+		return 0, 0
+	}
+	if inner, err = strconv.Atoi(words[len(words)-1]); err != nil {
+		return 0, 0
+	}
+	return outer, inner
+}

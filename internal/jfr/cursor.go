@@ -1,0 +1,167 @@
+package jfr
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// window is how much of the file is in memory, and so the bound of one string. async-profiler cuts its strings at 8 KiB
+// (MAX_STRING_LENGTH, src/flightRecorder.cpp).
+const window = 256 << 10
+
+// errShort is a number, string or event that goes on behind the end of what holds it.
+var errShort = errors.New("the file is truncated or damaged")
+
+// A cursor reads the part of a file up to end through a window. Its first error stays, and every number after it is 0.
+type cursor struct {
+	r    io.ReaderAt
+	buf  []byte // what is in memory, and not yet read from pos on
+	pos  int
+	base int64 // offset of buf[0] in the file
+	end  int64
+	err  error
+}
+
+func newCursor(r io.ReaderAt, from, end int64) *cursor {
+	return &cursor{r: r, buf: make([]byte, 0, window), base: from, end: end}
+}
+
+func (c *cursor) offset() int64 { return c.base + int64(c.pos) }
+
+func (c *cursor) fail(err error) {
+	if c.err == nil {
+		c.err = fmt.Errorf("at byte %d: %w", c.offset(), err)
+	}
+	c.buf, c.pos = c.buf[:0], 0
+}
+
+// fill brings n bytes into memory, at most window, or all that there are before the end.
+func (c *cursor) fill(n int) {
+	if len(c.buf)-c.pos >= n || c.err != nil || c.base+int64(len(c.buf)) >= c.end {
+		return
+	}
+	have := copy(c.buf[:cap(c.buf)], c.buf[c.pos:])
+	c.base += int64(c.pos)
+	c.pos = 0
+	want := min(int64(cap(c.buf)), c.end-c.base)
+	got, err := c.r.ReadAt(c.buf[have:want], c.base+int64(have))
+	c.buf = c.buf[:have+got]
+	if int64(have+got) < want {
+		c.fail(errors.Join(errShort, err))
+	}
+}
+
+// seek goes on at an offset that is not before this one.
+func (c *cursor) seek(to int64) {
+	switch {
+	case to < c.offset() || to > c.end:
+		c.fail(errShort)
+	case to <= c.base+int64(len(c.buf)):
+		c.pos = int(to - c.base)
+	default:
+		c.buf, c.pos, c.base = c.buf[:0], 0, to
+	}
+}
+
+// number reads a variable-length integer: 7 bits a byte, the lowest first, and 8 in the ninth.
+func (c *cursor) number() uint64 {
+	const most = 9
+	c.fill(most)
+	var v uint64
+	for i, b := range c.buf[c.pos:min(c.pos+most, len(c.buf))] {
+		if i == most-1 || b < 0x80 {
+			c.pos += i + 1
+			return v | uint64(b)<<(7*i)
+		}
+		v |= uint64(b&0x7f) << (7 * i)
+	}
+	c.fail(errShort)
+	return 0
+}
+
+// count reads the number of things of at least a byte each that follow.
+func (c *cursor) count() int {
+	n := c.number()
+	if n > uint64(c.end-c.offset()) {
+		c.fail(errShort)
+		return 0
+	}
+	return int(n)
+}
+
+// bytes gives the next n bytes, good until the next read.
+func (c *cursor) bytes(n int) []byte {
+	c.fill(n)
+	if n > len(c.buf)-c.pos {
+		c.fail(errShort)
+		return nil
+	}
+	c.pos += n
+	return c.buf[c.pos-n : c.pos]
+}
+
+func (c *cursor) byte() byte {
+	if b := c.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (c *cursor) big64() uint64 {
+	if b := c.bytes(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// The encodings of a string (jdk.jfr.internal.consumer.StringParser).
+const (
+	stringNull = iota
+	stringEmpty
+	stringPooled
+	stringUTF8
+	stringChars
+	stringLatin1
+)
+
+// text reads a string when keep is set, and else passes over it. async-profiler writes every string where it is used: one in the
+// string pool is left empty.
+func (c *cursor) text(keep bool) string {
+	switch encoding := c.byte(); encoding {
+	case stringNull, stringEmpty:
+	case stringPooled:
+		c.number()
+	case stringUTF8, stringLatin1:
+		return c.plain(keep, encoding == stringLatin1)
+	case stringChars:
+		var chars []rune
+		for n := c.count(); n > 0 && c.err == nil; n-- {
+			if char := c.number(); keep && len(chars) < window {
+				chars = append(chars, rune(char))
+			}
+		}
+		return string(chars)
+	default:
+		c.fail(fmt.Errorf("there is no string encoding %d", encoding))
+	}
+	return ""
+}
+
+func (c *cursor) plain(keep, latin1 bool) string {
+	n := c.count()
+	if !keep {
+		c.seek(c.offset() + int64(n))
+		return ""
+	}
+	b := c.bytes(n)
+	if !latin1 {
+		return string(b)
+	}
+	chars := make([]rune, len(b))
+	for i, x := range b {
+		chars[i] = rune(x)
+	}
+	return string(chars)
+}

@@ -1,0 +1,105 @@
+package scenario
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// jdks are the JVMs that workloads/jdks provides: the releases with long-term support that are in use.
+func jdks() []string { return []string{"11", "17", "21", "25"} }
+
+// javaThroughput is what shop.Load prints at the end (workloads/java/app).
+const javaThroughput = `operations/s: ([0-9.]+)`
+
+// javaApp has the programs and the libraries of all, below the directory java of the workloads.
+const javaApp = "app"
+
+// Names in a class path and of a class, which become part of a path or an argument.
+var (
+	javaSet   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
+	javaClass = regexp.MustCompile(`^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*\.[A-Z][A-Za-z0-9]*$`)
+)
+
+func (v *validator) java(path string, p *Process) {
+	v.name(path+".jdk", "JDK", p.Java.JDK, jdks())
+	if !javaClass.MatchString(p.Java.Program) {
+		v.fail(path+".program", "%q: want a class of workloads/java with its package, such as shop.orders.Exceptions", p.Java.Program)
+	}
+	for _, set := range p.Java.Path {
+		if !javaSet.MatchString(set) || set == javaApp {
+			v.fail(path+".path", "%q: want a module of workloads/java beside app", set)
+		}
+	}
+	v.otherAwait(path, p)
+}
+
+func (j *Java) runtime(workloads string) string {
+	return filepath.Join(workloads, "jdk", j.JDK, "bin", "java")
+}
+
+// libraries are the directories of the class path, in order.
+func (j *Java) libraries(workloads string) []string {
+	var dirs []string
+	for _, set := range append(slices.Clone(j.Path), javaApp) {
+		dirs = append(dirs, filepath.Join(workloads, "java", set))
+	}
+	return dirs
+}
+
+// onJVM gives the process as one that runs another program. One whose throughput counts prints it at the end.
+func (p *Process) onJVM(workloads string, measured bool) (*Process, error) {
+	workloads, err := filepath.Abs(workloads) // the program has a working directory of its own
+	if err != nil {
+		return nil, err
+	}
+	var path []string
+	for _, dir := range p.Java.libraries(workloads) {
+		path = append(path, filepath.Join(dir, "*"))
+	}
+	command := append([]string{p.Java.runtime(workloads)}, p.Java.Flags...)
+	command = append(command, "-cp", strings.Join(path, string(filepath.ListSeparator)), p.Java.Program)
+	out := *p
+	out.Run = &Run{Command: append(command, p.Java.Args...)}
+	if measured {
+		out.Run.Throughput = javaThroughput
+	}
+	return &out, nil
+}
+
+// NeedsJava reports whether any phase runs a program of workloads/java.
+func (s *Scenario) NeedsJava() bool { return len(s.java()) > 0 }
+
+// java are the Java programs of all phases.
+func (s *Scenario) java() []*Java {
+	sites := []*Site{&s.Site}
+	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
+		for i := range trials {
+			sites = append(sites, &trials[i].Site)
+		}
+	}
+	var all []*Java
+	for _, site := range sites {
+		for i := range site.Processes {
+			if j := site.Processes[i].Java; j != nil {
+				all = append(all, j)
+			}
+		}
+	}
+	return all
+}
+
+// lacksJava says which of its JVMs and libraries are not there, or nothing.
+func (s *Scenario) lacksJava(workloads string) string {
+	for _, j := range s.java() {
+		for _, path := range append(j.libraries(workloads), j.runtime(workloads)) {
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Sprintf("there is no %s: run `make workloads` in the source tree, or say with --workloads where that was run", path)
+			}
+		}
+	}
+	return ""
+}
