@@ -93,7 +93,6 @@ func TestDebianKernels(t *testing.T) {
 			t.Run("preflight", func(t *testing.T) { testPreflight(t, o) })
 			t.Run("quota", func(t *testing.T) { testQuota(t, o, release) })
 			t.Run("lab", func(t *testing.T) { testLab(t, o) })
-			t.Run("bpf", func(t *testing.T) { testBPF(t, o) })
 		})
 	}
 }
@@ -168,20 +167,6 @@ func testLab(t *testing.T, o Options) {
 	}
 	if !bytes.Equal(progress.Bytes(), r.Stderr) {
 		t.Errorf("what came while it ran is not what came: %q, %q", progress.Bytes(), r.Stderr)
-	}
-}
-
-// testBPF counts known events with the BPF programs on an older kernel, whose verifier and types are others.
-func testBPF(t *testing.T, o Options) {
-	tests := []string{"TestShortConnections", "TestProcesses", "TestFailures", "TestSoftirqs", "TestSleeps", "TestCPUWaits"}
-	o.Files = map[string]string{"/bin/bpf.test": build(t, "amd64", "../collectors/ebpf", true), "/bin/true": o.Binary}
-	o.Command, o.Args = "/bin/bpf.test", []string{"-test.v", "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
-	o.Env = []string{testenv.RequireVar + "=root,bpf"}
-	r := run(t, o)
-	for _, name := range tests {
-		if !bytes.Contains(r.Stdout, []byte("--- PASS: "+name)) {
-			t.Errorf("%s did not pass: exit code %d\n%s%s", name, r.ExitCode, r.Stdout, r.Stderr)
-		}
 	}
 }
 
