@@ -46,7 +46,7 @@ func runDeadlock(p *check.Pass, pid string) bool {
 			cycle[0].Label("thread"), cycle[0].Label("holder")),
 		Evidence: []quantity.Value{n},
 		Remedies: []check.Remedy{{
-			Action:  "Save a thread dump for the developers, then restart the process; in the code, take these locks in one order everywhere.",
+			Action:  "Save a thread dump for the developers, then restart; in the code, take these locks in one order everywhere.",
 			Command: "jcmd " + pid + " Thread.print -l > deadlock.txt",
 			Risk:    "the restart loses what the threads were doing",
 			Effect:  n.Text() + " -> 0",

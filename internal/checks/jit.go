@@ -147,8 +147,10 @@ func runCodeCacheFull(p *check.Pass, pid string) bool {
 	f := check.Finding{
 		Subject: jvmSubject(p, pid), Severity: check.Info,
 		Summary: fmt.Sprintf("The code cache is %s full.", fullest.Text()),
-		Evidence: []quantity.Value{fullest, quantity.Of("times it was full since the start", full, quantity.Events),
-			quantity.Of("code cache", total, quantity.Bytes)},
+		Evidence: []quantity.Value{
+			fullest, quantity.Of("times it was full since the start", full, quantity.Events),
+			quantity.Of("code cache", total, quantity.Bytes),
+		},
 		Remedies: []check.Remedy{{
 			Action:  "Enlarge the code cache: twice its size is enough in nearly every case.",
 			Command: fmt.Sprintf("-XX:ReservedCodeCacheSize=%.0fm", 2*total/(1<<20)),

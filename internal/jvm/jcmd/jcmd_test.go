@@ -146,8 +146,10 @@ func TestOwnableSynchronizer(t *testing.T) {
 }
 
 func TestAgentsOf(t *testing.T) {
-	got := AgentsOf([]string{"-Xmx1g", "-agentlib:jdwp=transport=dt_socket", "-agentpath:/opt/p/libprof.so=key=1",
-		"-javaagent:/a/dd.jar=x", "-javaagent:"})
+	got := AgentsOf([]string{
+		"-Xmx1g", "-agentlib:jdwp=transport=dt_socket", "-agentpath:/opt/p/libprof.so=key=1",
+		"-javaagent:/a/dd.jar=x", "-javaagent:",
+	})
 	want := []Agent{{Name: "jdwp"}, {Name: "libprof.so", Path: "/opt/p/libprof.so"}, {Name: "/a/dd.jar", Java: true}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
