@@ -150,7 +150,7 @@ func FuzzPlace(f *testing.F) {
 	f.Add([]byte("\x74\x00\xf2\x48\xaf"), uint64(0))
 	f.Add([]byte("\x0f\x85\x00\x00\x00\x80"), ^uint64(0)-8)
 	f.Fuzz(func(t *testing.T, b []byte, at uint64) {
-		at = min(at, 1<<62) // what lies above is the kernel's
+		at, b = min(at, 1<<62), b[:min(len(b), 1024)] // what lies above is the kernel's; each byte is looked at
 		c := &Code{Memory: memory{int64(at), b}, Regions: []Region{{at, at + uint64(len(b))}}}
 		if len(b) == 0 {
 			c.Regions = nil
