@@ -8,9 +8,6 @@ LICENSE("Dual BSD/GPL");
 // The target's processes. All others cost one comparison if there is one process, else a lookup.
 const volatile u32 only_tgid = 0;
 
-// Whether to take the stack of every wait. Otherwise it is taken of one in so many that a CPU takes about 1000 a second.
-const volatile bool all_stacks = 0;
-
 // Whether sched_switch tells the state that prev was switched out with (Linux 5.18). The state in the task may have changed since: a
 // thread is woken at times before the CPU has switched.
 const volatile bool has_prev_state = 0;
@@ -185,13 +182,13 @@ int wakeup_new(u64 *ctx)
 #define PERIOD_NS 100000000ULL
 #define STACKS_A_PERIOD 100
 
-// weight_now says how many waits the one that begins stands for, 0 if its stack is not to be taken.
+// weight_now chooses so many waits that a CPU takes about 1000 stacks a second. It says how many waits the one that begins stands for, 0 if its stack is not to be taken.
 static inline u32 weight_now(u64 now)
 {
 	u32 zero = 0;
 	struct sampling *s = map_lookup(&sampling, &zero);
 
-	if (all_stacks || !s)
+	if (!s)
 		return 1;
 	if (!s->every)
 		s->every = 1;

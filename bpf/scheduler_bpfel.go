@@ -70,7 +70,6 @@ const (
 	SchedulerProgSchedSwitch = "sched_switch"
 	SchedulerProgWakeup      = "wakeup"
 	SchedulerProgWakeupNew   = "wakeup_new"
-	SchedulerVarAllStacks    = "all_stacks"
 	SchedulerVarHasPrevState = "has_prev_state"
 	SchedulerVarOnlyTgid     = "only_tgid"
 )
@@ -138,7 +137,6 @@ type SchedulerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerVariableSpecs struct {
-	AllStacks    *ebpf.VariableSpec `ebpf:"all_stacks"`
 	HasPrevState *ebpf.VariableSpec `ebpf:"has_prev_state"`
 	OnlyTgid     *ebpf.VariableSpec `ebpf:"only_tgid"`
 }
@@ -186,7 +184,6 @@ func (m *SchedulerMaps) Close() error {
 //
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerVariables struct {
-	AllStacks    *ebpf.Variable `ebpf:"all_stacks"`
 	HasPrevState *ebpf.Variable `ebpf:"has_prev_state"`
 	OnlyTgid     *ebpf.Variable `ebpf:"only_tgid"`
 }

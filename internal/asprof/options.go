@@ -19,14 +19,14 @@ type Options struct {
 	Timeout time.Duration  // after which the profiler stops by itself, in whole seconds, at least one
 }
 
-// The defaults cost a JVM that keeps all CPUs busy no more than 2 % of its throughput, all four events together, which
+// The defaults are to cost a JVM that keeps all CPUs busy some 2 % of its throughput, all four events together, as
 // BenchmarkProfiledThroughput measures: the CPU samples are half of it.
 const (
 	// DefaultCPU is async-profiler's own default: 1000 samples in ten seconds of one busy CPU, so that a share of 10 % is measured
 	// within 2 % (twice the standard error of a binomial share).
 	DefaultCPU = 10 * time.Millisecond
-	// DefaultWall is fifty samples of each thread in ten seconds; a pool of threads has as many more. Each sample of a thread that runs is a signal to it; one that
-	// sleeps costs its first sample only.
+	// DefaultWall is fifty samples of each thread in ten seconds; a pool of threads has as many more. Each sample of a thread
+	// that runs is a signal to it; one that sleeps costs its first sample only.
 	DefaultWall = 200 * time.Millisecond
 	// DefaultAlloc is eight times async-profiler's own default: 120 samples a second from a program that allocates 500 MB/s, where
 	// that default's 1000 cost as much as all CPU samples.

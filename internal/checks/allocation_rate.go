@@ -45,7 +45,8 @@ func runAllocationRate(p *check.Pass, pid string) bool {
 		return false
 	}
 	bytes := edenFilled(young[0], size, used)
-	rate := quantity.Of("allocated", bytes, quantity.Bytes).Per(quantity.Of("window", young[0].Span().Seconds(), quantity.Seconds)).Named("allocated a second, estimated")
+	rate := quantity.Of("allocated", bytes, quantity.Bytes).Per(quantity.Of("window", young[0].Span().Seconds(), quantity.Seconds)).
+		Named("allocated a second, estimated")
 	p.Read(rate)
 	if share.Below(p.Param(paramGCShare)) || rate.Number() <= 0 {
 		return true

@@ -60,6 +60,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
 	Uses: []metric.Metric{
 		metric.CPUSeconds, metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottledTime,
+		metric.ThreadCPUWait, metric.OffCPUProfileSamples, // with --deep
 	},
 	Params: []*check.Param{
 		saturatedLevel, saturatedWarn, saturatedTarget, saturatedBusy, saturatedPressure, saturatedWait, saturatedThrottled,
@@ -141,6 +142,13 @@ func targetWaitsForCPU(p *check.Pass, f *check.Finding) bool {
 		return false
 	}
 	stopped, _, limited := rise("stopped by a CPU quota", p.Counter(metric.CgroupThrottledTime))
+	if waits := p.Gauge(metric.ThreadCPUWait); len(waits) > 0 { // with the waits of a quota told apart
+		sum := 0.0
+		for _, s := range waits {
+			sum += s.Last()
+		}
+		waited, limited = quantity.Of("waited", sum, quantity.Seconds), false
+	}
 	if limited && stopped.AtLeast(p.Param(saturatedThrottled)) {
 		f.Notes = append(f.Notes, "a CPU quota stopped the target for "+stopped.Text()+
 			" (summed over CPUs): its own wait is not counted here, see cpu-throttled")

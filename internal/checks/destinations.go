@@ -206,9 +206,10 @@ func peak(row []float64) (at int, v float64) {
 // ownersShown is how many processes a finding names: more would not fit a line, and the largest is the one to look at.
 const ownersShown = 3
 
-// ownersOf says whose the sockets to a destination are: the processes seen connecting, with their rates; else those seen holding one; else the namespace they are in,
-// because a socket in TIME_WAIT belongs to nobody. It gives no numbers: the collector looks for the owners of a few sockets of
-// each destination, which names the offender and does not count its sockets.
+// ownersOf says whose the sockets to a destination are: the processes that BPF programs saw connecting, with their rates; else
+// those seen holding one; else the namespace they are in, because a socket in TIME_WAIT belongs to nobody. Of holders it gives
+// no numbers: the collector looks for the owners of a few sockets of each destination, which names the offender and does not
+// count its sockets.
 func ownersOf(p *check.Pass, destination string) string {
 	if names := openersOf(p, destination); names != "" {
 		return names

@@ -152,7 +152,8 @@ func (l *loop) add(w *waiting, s stacks.Sample, appenders *matcher) {
 
 func (l *loop) share() quantity.Value {
 	return quantity.Of("blocked", float64(l.blocked.Value)/1e9, quantity.Seconds).
-		Per(quantity.Of("time of its threads", float64(l.all.Value)/1e9, quantity.Seconds)).Named("blocked, share of the time of event loop %q", l.pool)
+		Per(quantity.Of("time of its threads", float64(l.all.Value)/1e9, quantity.Seconds)).
+		Named("blocked, share of the time of event loop %q", l.pool)
 }
 
 func (l *loop) finding(p *check.Pass, w *waiting, share quantity.Value) check.Finding {
@@ -178,8 +179,8 @@ func (l *loop) finding(p *check.Pass, w *waiting, share quantity.Value) check.Fi
 	}
 	f.Notes = append(f.Notes, "it waits for "+l.waitList())
 	for _, c := range list[:min(len(list), namedCulprits)] {
-		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", quantity.Of("", float64(c.value)/float64(l.blocked.Value), quantity.Ratio).Text(),
-			c.name(), strings.Join(c.path, " ← ")))
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", partText(c.value, l.blocked.Value), c.name(),
+			strings.Join(c.path, " ← ")))
 	}
 	f.Notes = append(f.Notes, note)
 	return f
@@ -193,7 +194,7 @@ func (l *loop) waitList() string {
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(l.waits[b], l.waits[a]), strings.Compare(a, b)) })
 	var parts []string
 	for _, n := range names {
-		parts = append(parts, fmt.Sprintf("%s (%s)", n, quantity.Of("", float64(l.waits[n])/float64(l.blocked.Value), quantity.Ratio).Text()))
+		parts = append(parts, fmt.Sprintf("%s (%s)", n, partText(l.waits[n], l.blocked.Value)))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -14,7 +14,10 @@ var paramExplicitShare = &check.Param{
 }
 
 // explicitCauses are asked for from within or without (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
-var explicitCauses = []string{"System.gc()", "JvmtiEnv ForceGarbageCollection", "Heap Inspection Initiated GC", "Heap Dump Initiated GC", "Diagnostic Command"}
+var explicitCauses = []string{
+	"System.gc()", "JvmtiEnv ForceGarbageCollection", "Heap Inspection Initiated GC",
+	"Heap Dump Initiated GC", "Diagnostic Command",
+}
 
 var explicitGC = &check.Check{
 	Name:  "explicit-gc",
@@ -65,11 +68,14 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 		Summary: fmt.Sprintf("%.0f full collections in %s; the JVM gives %s as the cause.", n,
 			quantity.Of("", span, quantity.Seconds).Text(), cause),
 		Evidence: []quantity.Value{
-			share, quantity.Of("full collections", spent, quantity.Seconds).Per(quantity.Of("", n, quantity.Events)).As(quantity.Seconds).Named("mean full collection"),
-			quantity.Of("samples with that cause", seen, "samples").Per(quantity.Of("", samples, "samples")).Named("samples with that cause"),
+			share, quantity.Of("full collections", spent, quantity.Seconds).Per(quantity.Of("", n, quantity.Events)).As(quantity.Seconds).
+				Named("mean full collection"),
+			quantity.Of("samples with that cause", seen, "samples").Per(quantity.Of("", samples, "samples")).
+				Named("samples with that cause"),
 		},
 		Remedies: []check.Remedy{{
-			Action: "Remove the call: grep the program and its libraries for System.gc; a profile of CPU or wall time names the caller of java.lang.System.gc.",
+			Action: "Remove the call: grep the program and its libraries for System.gc; a profile of CPU or wall time names the " +
+				"caller of java.lang.System.gc.",
 			Risk:   "none, unless direct buffers are freed by it",
 			Effect: share.Text() + " -> 0",
 		}, {

@@ -18,7 +18,8 @@ var paramAgentCPU = &check.Param{
 // agentThreads are the starts of the full names of threads that agents start.
 var agentThreads = []string{
 	"dd-", "datadog", "BatchSpanProcessor", "OpenTelemetry", "otel", "PeriodicMetricReader", "OkHttp https://otlp", "elastic-apm", "apm-",
-	"New Relic", "ruxit", "OneAgent", "Dynatrace", "AppDynamics", "AD Thread", "SkywalkingAgent", "Pinpoint", "glowroot", "Glowroot", "jmx_prometheus",
+	"New Relic", "ruxit", "OneAgent", "Dynatrace", "AppDynamics", "AD " +
+		"Thread", "SkywalkingAgent", "Pinpoint", "glowroot", "Glowroot", "jmx_prometheus",
 	"YJPAgent", "YourKit", "_jprofiler", "JProfiler", "JDWP", "async-profiler", "pyroscope", "contrast", "sealights",
 }
 

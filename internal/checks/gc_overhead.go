@@ -19,11 +19,13 @@ var (
 	}
 	paramGCCPUShare = &check.Param{
 		Name: "cpu-share", Default: 0.25, Unit: quantity.Ratio,
-		Why: "a concurrent collector takes its time beside the program: a quarter of the CPU is what ZGC and Shenandoah are sized for at most (ConcGCThreads)",
+		Why: "a concurrent collector takes its time beside the program: a quarter of the CPU is what ZGC and Shenandoah are sized for " +
+			"at most (ConcGCThreads)",
 	}
 	paramHeapFull = &check.Param{
 		Name: "heap-full", Default: 0.5, Unit: quantity.Ratio,
-		Why: "HotSpot sizes a heap to be half free after collections (MaxHeapFreeRatio 70, MinHeapFreeRatio 40): with less the heap is too small, rather than the allocation too fast",
+		Why: "HotSpot sizes a heap to be half free after collections (MaxHeapFreeRatio 70, MinHeapFreeRatio 40): with less the heap is " +
+			"too small, rather than the allocation too fast",
 	}
 )
 
@@ -105,7 +107,8 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 		if ok && ok2 && n > 0 {
 			times += n
 			count := quantity.Of(kind+" collections", n, quantity.Events)
-			f.Evidence = append(f.Evidence, quantity.Of("", spent, quantity.Seconds).Per(count).As(quantity.Seconds).Named("mean %s collection", kind),
+			f.Evidence = append(f.Evidence, quantity.Of("", spent, quantity.Seconds).Per(count).As(quantity.Seconds).
+				Named("mean %s collection", kind),
 				count.Per(quantity.Of("window", span, quantity.Seconds)).Named("%s collections a second", kind))
 		}
 	}
@@ -131,7 +134,8 @@ func stoppedByLimit(p *check.Pass) (share quantity.Value, ok bool) {
 		n, _, known := rose(p, metric.CgroupThrottled, "cgroup", s.Label("cgroup"), "level", s.Label("level"))
 		all, _, known2 := rose(p, metric.CgroupPeriods, "cgroup", s.Label("cgroup"), "level", s.Label("level"))
 		if known && known2 && all > 0 && n/all > paramThrottledShare.Default && (!ok || n/all > share.Number()) {
-			share, ok = quantity.Of("throttled", n, quantity.Periods).Per(quantity.Of("", all, quantity.Periods)).Named("throttled periods"), true
+			share, ok = quantity.Of("throttled", n, quantity.Periods).Per(quantity.Of("", all, quantity.Periods)).
+				Named("throttled periods"), true
 		}
 	}
 	return share, ok
@@ -157,7 +161,8 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 	}
 	f.Evidence = append(f.Evidence, most.Named("largest heap (-Xmx)"))
 	heap := check.Remedy{
-		Action:  fmt.Sprintf("Give it a larger heap: twice is %s. With the same live data each collection then frees more.", quantity.Of("", 2*most.Number(), quantity.Bytes).Text()),
+		Action: fmt.Sprintf("Give it a larger heap: twice is %s. With the same live data each collection then frees more.",
+			quantity.Of("", 2*most.Number(), quantity.Bytes).Text()),
 		Command: fmt.Sprintf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
 		Risk:    "needs that much memory inside the container's limit and the host, about a quarter more outside the heap; a restart",
 		Effect:  fmt.Sprintf("%s in collections -> less than %s", share.Text(), halved(share)),

@@ -42,10 +42,11 @@ func runDeadlock(p *check.Pass, pid string) bool {
 	}
 	f := check.Finding{
 		Subject: jvmSubject(p, pid), Severity: check.Critical,
-		Summary:  fmt.Sprintf("%s are in a deadlock: %q waits for a lock of %q, which waits in turn for it.", n.Text(), cycle[0].Label("thread"), cycle[0].Label("holder")),
+		Summary: fmt.Sprintf("%s are in a deadlock: %q waits for a lock of %q, which waits in turn for it.", n.Text(),
+			cycle[0].Label("thread"), cycle[0].Label("holder")),
 		Evidence: []quantity.Value{n},
 		Remedies: []check.Remedy{{
-			Action:  "Save a thread dump for the developers, then restart the process; in the code, take these locks in one order everywhere.",
+			Action:  "Save a thread dump for the developers, then restart; in the code, take these locks in one order everywhere.",
 			Command: "jcmd " + pid + " Thread.print -l > deadlock.txt",
 			Risk:    "the restart loses what the threads were doing",
 			Effect:  n.Text() + " -> 0",
@@ -53,7 +54,8 @@ func runDeadlock(p *check.Pass, pid string) bool {
 		Disproof: "A second dump does not show the cycle: then it was not one, which the JVM does not report.",
 	}
 	for _, s := range cycle {
-		f.Notes = append(f.Notes, fmt.Sprintf("%q waits at %s for a %s that %q holds", s.Label("thread"), s.Label("at"), s.Label("class"), s.Label("holder")))
+		f.Notes = append(f.Notes, fmt.Sprintf("%q waits at %s for a %s that %q holds", s.Label("thread"), s.Label("at"),
+			s.Label("class"), s.Label("holder")))
 	}
 	if v, ok := lastOf(p.Gauge(metric.JVMStates, "pid", pid, "state", "BLOCKED")); ok {
 		f.Evidence = append(f.Evidence, quantity.Of("threads blocked in all", v, quantity.Threads))

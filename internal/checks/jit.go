@@ -146,8 +146,11 @@ func runCodeCacheFull(p *check.Pass, pid string) bool {
 	}
 	f := check.Finding{
 		Subject: jvmSubject(p, pid), Severity: check.Info,
-		Summary:  fmt.Sprintf("The code cache is %s full.", fullest.Text()),
-		Evidence: []quantity.Value{fullest, quantity.Of("times it was full since the start", full, quantity.Events), quantity.Of("code cache", total, quantity.Bytes)},
+		Summary: fmt.Sprintf("The code cache is %s full.", fullest.Text()),
+		Evidence: []quantity.Value{
+			fullest, quantity.Of("times it was full since the start", full, quantity.Events),
+			quantity.Of("code cache", total, quantity.Bytes),
+		},
 		Remedies: []check.Remedy{{
 			Action:  "Enlarge the code cache: twice its size is enough in nearly every case.",
 			Command: fmt.Sprintf("-XX:ReservedCodeCacheSize=%.0fm", 2*total/(1<<20)),
@@ -176,7 +179,8 @@ func fullestCodeHeap(p *check.Pass, pid string) (share quantity.Value, total flo
 		if !known || s.Last() <= 0 {
 			continue
 		}
-		v := quantity.Of("used", used, quantity.Bytes).Per(quantity.Of("size", s.Last(), quantity.Bytes)).Named("code heap %q, used", s.Label("heap"))
+		v := quantity.Of("used", used, quantity.Bytes).Per(quantity.Of("size", s.Last(), quantity.Bytes)).Named("code heap %q, used",
+			s.Label("heap"))
 		if !ok || v.Above(share) {
 			share, ok = v, true
 		}

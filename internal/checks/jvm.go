@@ -24,11 +24,11 @@ func hotspots(p *check.Pass) (pids []string) {
 
 // eachJVM runs a rule for each JVM. The rule tells whether it had what it reads; where it never had, nothing is known.
 func eachJVM(p *check.Pass, rule func(pid string) (assessed bool)) error {
-	any := false
+	assessed := false
 	for _, pid := range hotspots(p) {
-		any = rule(pid) || any
+		assessed = rule(pid) || assessed
 	}
-	if !any {
+	if !assessed {
 		return check.NotAssessed("", "no HotSpot JVM of the target has the numbers for it, or they were read only once")
 	}
 	return nil

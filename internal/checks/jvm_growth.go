@@ -129,15 +129,18 @@ func reportHeapRise(p *check.Pass, pid string, old recording.GaugeSeries, most q
 	if !onlyRises(old) {
 		return
 	}
-	rate := quantity.Of("rise of the old generation", old.Last()-old.First(), quantity.Bytes).Per(quantity.Of("", old.Span().Seconds(), quantity.Seconds)).Named("rise of the old generation")
-	left := most.Minus(quantity.Of("", old.Last(), quantity.Bytes)).Per(rate).As(quantity.Seconds).Named("until the heap is full, at this rate")
+	rate := quantity.Of("rise of the old generation", old.Last()-old.First(), quantity.Bytes).Per(quantity.Of("", old.Span().
+		Seconds(), quantity.Seconds)).Named("rise of the old generation")
+	left := most.Minus(quantity.Of("", old.Last(), quantity.Bytes)).Per(rate).As(quantity.Seconds).
+		Named("until the heap is full, at this rate")
 	p.Read(left)
 	if left.Above(p.Param(paramGrowthSoon)) {
 		return
 	}
 	p.Report(check.Finding{
 		Subject: jvmSubject(p, pid), Severity: check.Info, Confidence: check.Low,
-		Summary:  fmt.Sprintf("The old generation grows by %s without a fall: at this rate the heap is full in %s.", rate.Text(), left.Text()),
+		Summary: fmt.Sprintf("The old generation grows by %s without a fall: at this rate the heap is full in %s.", rate.Text(),
+			left.Text()),
 		Evidence: []quantity.Value{rate, left, most},
 		Remedies: []check.Remedy{heapDump(pid)},
 		Doubts:   []string{"no old collection ran in the window: what it would free is not known"},
@@ -234,7 +237,8 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 func memoryLeft(p *check.Pass) (least quantity.Value, ok bool) {
 	for _, s := range p.Gauge(metric.CgroupMemoryLimit) {
 		used, known := lastOf(p.Gauge(metric.CgroupMemory, "cgroup", s.Label("cgroup"), "level", s.Label("level")))
-		v := quantity.Of("limit", s.Last(), quantity.Bytes).Minus(quantity.Of("used", used, quantity.Bytes)).Named("free below the memory limit")
+		v := quantity.Of("limit", s.Last(), quantity.Bytes).Minus(quantity.Of("used", used, quantity.Bytes)).
+			Named("free below the memory limit")
 		if known && v.Number() > 0 && (!ok || v.Below(least)) {
 			least, ok = v, true
 		}
@@ -313,7 +317,8 @@ func threadForecast(p *check.Pass, f *check.Finding, rate quantity.Value) {
 		if !ok || s.Last() <= used {
 			continue
 		}
-		left := quantity.Of("pids.max", s.Last(), quantity.Threads).Minus(quantity.Of("in use", used, quantity.Threads)).Per(rate).As(quantity.Seconds).
+		left := quantity.Of("pids.max", s.Last(), quantity.Threads).Minus(quantity.Of("in use", used, quantity.Threads)).Per(rate).
+			As(quantity.Seconds).
 			Named("until the limit of %s, at this rate", s.Label("cgroup"))
 		if left.Below(p.Param(paramGrowthSoon)) {
 			f.Severity = check.Warning

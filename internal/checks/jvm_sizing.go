@@ -77,14 +77,15 @@ func runGCThreadsOversized(p *check.Pass, pid string) bool {
 
 // jvmView gives the CPUs that a JVM reckons with.
 func jvmView(p *check.Pass, pid string) (quantity.Value, bool) {
-	for _, s := range p.Gauge(metric.JVMCPUs, "pid", pid) {
-		label := "CPUs that the JVM reckons with"
-		if s.Label("from") == "ActiveProcessorCount" {
-			label += ", set by -XX:ActiveProcessorCount"
-		}
-		return quantity.Of(label, s.Last(), quantity.CPUs), true
+	s, ok := first(p.Gauge(metric.JVMCPUs, "pid", pid))
+	if !ok {
+		return quantity.Value{}, false
 	}
-	return quantity.Value{}, false
+	label := "CPUs that the JVM reckons with"
+	if s.Label("from") == "ActiveProcessorCount" {
+		label += ", set by -XX:ActiveProcessorCount"
+	}
+	return quantity.Of(label, s.Last(), quantity.CPUs), true
 }
 
 // tellJVM says why the JVM counts more CPUs than it has, and how to put that right.

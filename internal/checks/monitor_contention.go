@@ -71,7 +71,7 @@ func runMonitorContention(p *check.Pass) error {
 		return check.NotAssessed("", "the lock profile covers no time")
 	}
 	owners := hotcode.OwnersOf(p.Recording)
-	list := contentions(prof, owners, p)
+	list := contentions(prof, owners)
 	if len(list) == 0 {
 		p.Read(quantity.Of("waits for locks that no other check knows", 0, quantity.Events))
 		return nil
@@ -92,7 +92,7 @@ var commonLocks = patternsOf([]string{"java.lang.Object", "java.lang.Class", "ja
 var permits = hotcode.ParsePattern("java.util.concurrent.Semaphore*")
 
 // contentions gives the waits that no signature of a lock claims, the longest share first.
-func contentions(prof *stacks.Profile, owners hotcode.Owners, p *check.Pass) []*contended {
+func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
 	var known []*matcher
 	for _, s := range builtIn() {
 		for _, w := range s.Where {
@@ -103,7 +103,7 @@ func contentions(prof *stacks.Profile, owners hotcode.Owners, p *check.Pass) []*
 	}
 	byName := map[string]*contended{}
 	for _, s := range prof.Samples {
-		if len(s.Stack) == 0 || permits.Text(s.Class) || slices.ContainsFunc(known, func(m *matcher) bool { _, theirs := m.at(s); return theirs }) {
+		if len(s.Stack) == 0 || permits.Text(s.Class) || claimed(known, s) {
 			continue
 		}
 		at := ""
@@ -125,9 +125,18 @@ func contentions(prof *stacks.Profile, owners hotcode.Owners, p *check.Pass) []*
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b *contended) int {
-		return cmp.Or(cmp.Compare(b.share(prof).Number(), a.share(prof).Number()), strings.Compare(a.class, b.class), strings.Compare(a.at, b.at))
+		return cmp.Or(cmp.Compare(b.share(prof).Number(), a.share(prof).Number()),
+			strings.Compare(a.class, b.class), strings.Compare(a.at, b.at))
 	})
 	return out
+}
+
+// claimed reports whether any of the matchers takes the sample for its own.
+func claimed(known []*matcher, s stacks.Sample) bool {
+	return slices.ContainsFunc(known, func(m *matcher) bool {
+		_, theirs := m.at(s)
+		return theirs
+	})
 }
 
 func (c *contended) share(prof *stacks.Profile) quantity.Value {
@@ -146,14 +155,15 @@ func (c *contended) name() string {
 
 func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owners, c *contended, share quantity.Value) check.Finding {
 	list := culprits(prof, owners, c.hits, nil)
+	waiters := quantity.Of("", float64(c.value)/1e9, quantity.Seconds).
+		Per(quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)).As(quantity.Threads).Named("threads that wait at any moment")
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "lock", ID: c.name()},
 		Severity: check.Info,
 		Weight:   share.Number(),
 		Summary: fmt.Sprintf("%d threads wait %s of their time for a lock of class %s, at %s",
 			len(c.threads), share.Text(), cmp.Or(c.class, "unknown"), list[0].name()),
-		Evidence: []quantity.Value{share, quantity.Of("", float64(c.value)/1e9, quantity.Seconds).
-			Per(quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)).As(quantity.Threads).Named("threads that wait at any moment")},
+		Evidence: []quantity.Value{share, waiters},
 		Remedies: []check.Remedy{{
 			Action: "Hold the lock for less: no I/O, logging or remote call under it; split it, or use a concurrent collection.",
 			Risk:   "what the lock kept together may come apart",
@@ -165,8 +175,8 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 		Disproof: "jcmd PID Thread.print, several times: no threads are BLOCKED or parked there.",
 	}
 	for _, w := range list[:min(len(list), namedCulprits)] {
-		f.Notes = append(f.Notes, fmt.Sprintf("waits at %s: %s of the time; %s", w.name(),
-			quantity.Of("", float64(w.value)/float64(c.value), quantity.Ratio).Text(), strings.Join(w.path, " ← ")))
+		f.Notes = append(f.Notes, fmt.Sprintf("waits at %s: %s of the time; %s", w.name(), partText(w.value, c.value),
+			strings.Join(w.path, " ← ")))
 	}
 	f.Notes = append(f.Notes, holderNotes(p, c, list[0].method)...)
 	spread := 1.96 / math.Sqrt(float64(c.count))
@@ -184,7 +194,8 @@ func holderNotes(p *check.Pass, c *contended, method string) []string {
 	var out []string
 	for _, s := range p.Gauge(metric.JVMMonitorWaiters, "class", c.class) {
 		if holder := s.Label("holder"); holder != "" && len(out) < namedCulprits {
-			out = append(out, fmt.Sprintf("held by %s since %s, which is in %s (thread dump)", holder, s.Label("holder_at"), s.Label("holder_in")))
+			out = append(out, fmt.Sprintf("held by %s since %s, which is in %s (thread dump)",
+				holder, s.Label("holder_at"), s.Label("holder_in")))
 		}
 	}
 	if w, err := waitingOf(p); err == nil {

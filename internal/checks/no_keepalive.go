@@ -128,7 +128,8 @@ func accuse(p *check.Pass) {
 		sum := sums[f.destination]
 		sum.attempts, sum.closed, sum.turns = sum.attempts+f.attempts, sum.closed+f.closed, sum.turns+f.turns
 		rate := quantity.Of("", f.attempts, quantity.Connections).Per(window)
-		named[f.destination] = append(named[f.destination], fmt.Sprintf("%s: %s, %.1f requests each", f.name(), rate.Text(), f.turns/f.closed))
+		named[f.destination] = append(named[f.destination],
+			fmt.Sprintf("%s: %s, %.1f requests each", f.name(), rate.Text(), f.turns/f.closed))
 	}
 	for _, d := range order {
 		opened := quantity.Of("connections opened", sums[d].attempts, quantity.Connections)

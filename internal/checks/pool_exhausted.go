@@ -66,7 +66,7 @@ func runPoolExhausted(p *check.Pass) error {
 			p.Read(waiters)
 		}
 		if waiters.AtLeast(p.Param(leaseWaiters)) && share.AtLeast(p.Param(leaseShare)) {
-			p.Report(s.leaseFinding(p, w, waiters, share))
+			p.Report(s.leaseFinding(w, waiters, share))
 		}
 	}
 	return nil
@@ -78,7 +78,7 @@ func (s *waitSite) share() quantity.Value {
 		Per(quantity.Of("", float64(s.value+s.inside)/1e9, quantity.Seconds)).Named("waiting, share of the time of threads in %s", s.method)
 }
 
-func (s *waitSite) leaseFinding(p *check.Pass, w *waiting, waiters, share quantity.Value) check.Finding {
+func (s *waitSite) leaseFinding(w *waiting, waiters, share quantity.Value) check.Finding {
 	holders := w.threads("threads that have one", s.inside)
 	f := check.Finding{
 		Subject:    check.Subject{Kind: "pool", ID: s.frame + " at " + s.method},

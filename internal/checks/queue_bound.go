@@ -74,7 +74,7 @@ func runQueueBound(p *check.Pass) error {
 
 // producerShare gives the part of the time of the site's pool of threads that is spent waiting there.
 func (w *waiting) producerShare(s *waitSite) quantity.Value {
-	all := w.Profile.Filter(func(x stacks.Sample) bool { return w.pool(x) == s.pool }).Total()
+	all := w.Filter(func(x stacks.Sample) bool { return w.pool(x) == s.pool }).Total()
 	return quantity.Of("", float64(s.value)/1e9, quantity.Seconds).Per(quantity.Of("", float64(all.Value)/1e9, quantity.Seconds)).
 		Named("waiting for room, share of the time of pool %q", s.pool)
 }

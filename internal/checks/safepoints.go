@@ -19,7 +19,8 @@ var (
 	}
 	paramReachMean = &check.Param{
 		Name: "mean", Default: 0.02, Unit: quantity.Seconds,
-		Why: "20 ms is more than a thread needs to come to its next poll, and as long as several scheduler slices: one is in a loop without polls, or has no CPU",
+		Why: "20 ms is more than a thread needs to come to its next poll, and as long as several scheduler slices: one is in a loop " +
+			"without polls, or has no CPU",
 	}
 )
 
@@ -58,7 +59,8 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 	if !ok || !ok2 {
 		return false
 	}
-	other := quantity.Of("in safepoints", stopped, quantity.Seconds).Minus(quantity.Of("in collections", min(gc, stopped), quantity.Seconds))
+	other := quantity.Of("in safepoints", stopped, quantity.Seconds).Minus(quantity.Of("in collections", min(gc, stopped),
+		quantity.Seconds))
 	share := other.Per(quantity.Of("window", span, quantity.Seconds)).Named("time stopped, not for collections")
 	p.Read(share)
 	if share.Below(p.Param(paramSafepointShare)) || mostlyGC(p, pid) {
@@ -77,7 +79,8 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 		Disproof: "-Xlog:safepoint shows collections only.",
 	}
 	if n, _, ok := rose(p, metric.JVMSafepoints, "pid", pid); ok && n > 0 {
-		f.Evidence = append(f.Evidence, quantity.Of("safepoints", n, quantity.Events).Per(quantity.Of("window", span, quantity.Seconds)).Named("safepoints a second"))
+		f.Evidence = append(f.Evidence, quantity.Of("safepoints", n, quantity.Events).Per(quantity.Of("window", span,
+			quantity.Seconds)).Named("safepoints a second"))
 	}
 	p.Report(f)
 	return true
@@ -132,14 +135,16 @@ func runTimeToSafepoint(p *check.Pass, pid string) bool {
 	if n == 0 || share.Below(p.Param(paramReachShare)) {
 		return true
 	}
-	mean := quantity.Of("reaching safepoints", reach, quantity.Seconds).Per(quantity.Of("", n, "safepoints")).As(quantity.Seconds).Named("mean time to reach a safepoint")
+	mean := quantity.Of("reaching safepoints", reach, quantity.Seconds).Per(quantity.Of("", n, "safepoints")).As(quantity.Seconds).
+		Named("mean time to reach a safepoint")
 	p.Read(mean)
 	if mean.Below(p.Param(paramReachMean)) {
 		return true
 	}
 	p.Report(check.Finding{
 		Subject: jvmSubject(p, pid), Severity: check.Warning,
-		Summary:  fmt.Sprintf("It takes %s on average to stop all threads; the first ones wait for the last, %s of the time.", mean.Text(), share.Text()),
+		Summary: fmt.Sprintf("It takes %s on average to stop all threads; the first ones wait for the last, %s of the time.",
+			mean.Text(), share.Text()),
 		Evidence: []quantity.Value{mean, share},
 		Remedies: []check.Remedy{{
 			Action:  "If the CPUs are saturated or throttled, mend that first; else find the late thread, and let its loops poll.",

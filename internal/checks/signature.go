@@ -209,7 +209,8 @@ func (s *signature) mistakes() []string {
 	for i, c := range s.Where {
 		bad(len(c.Frames)+len(c.Classes) == 0, "where[%d] has no frames and no classes: it would match everything", i)
 		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
-		bad(slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event }), "where[%d]: there is one of event %s already", i, c.Event)
+		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
+		bad(twice, "where[%d]: there is one of event %s already", i, c.Event)
 		for j, f := range c.Frames {
 			bad(strings.Trim(f.Frame, "*!") == "", "where[%d].frames[%d] matches everything", i, j)
 			bad(f.Times < 0, "where[%d].frames[%d]: times is negative", i, j)

@@ -328,14 +328,16 @@ func (m *measure) summary(list []*culprit) string {
 	return text
 }
 
+// partText gives a part of a whole as a reader sees it: "40 %".
+func partText(part, whole int64) string {
+	return quantity.Of("", float64(part)/float64(max(1, whole)), quantity.Ratio).Text()
+}
+
 // notes name the culprits and how the bottleneck is reached from the first, and state the sampling error.
 func (m *measure) notes(list []*culprit) []string {
 	var out []string
-	percentOf := func(v int64) string {
-		return quantity.Of("", float64(v)/float64(max(1, m.matched.Value)), quantity.Ratio).Text()
-	}
 	for i, c := range list[:min(len(list), namedCulprits)] {
-		text := fmt.Sprintf("%s of it for %s", percentOf(c.value), c.name())
+		text := fmt.Sprintf("%s of it for %s", partText(c.value, m.matched.Value), c.name())
 		if c.owner != hotcode.Application {
 			text += fmt.Sprintf(" (%s: no frame of the application is in these stacks)", c.owner)
 		}
@@ -377,5 +379,6 @@ func kernelFirst(p *check.Pass, c *hotcode.CPU) []string {
 	if system.Below(p.Param(codeKernel)) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s of the process's CPU time is the kernel's (sy): mend that first, shares of code change with it", system.Text())}
+	return []string{fmt.Sprintf("%s of the process's CPU time is the kernel's (sy): mend that first, shares of code change with it",
+		system.Text())}
 }

@@ -37,7 +37,8 @@ func topVector(p *check.Pass, cpu string) (vector string, load, share quantity.V
 	}
 	spent := quantity.Of(vector, by[vector], quantity.Seconds)
 	load = spent.Per(window).Named("%s on %s, timed at its begin and end", vector, who)
-	return vector, load, spent.Per(quantity.Of("softirq", all, quantity.Seconds)).Named("%s, share of the softirq time of %s", vector, who), true
+	share = spent.Per(quantity.Of("softirq", all, quantity.Seconds)).Named("%s, share of the softirq time of %s", vector, who)
+	return vector, load, share, true
 }
 
 // packets says whether a vector is the network's.

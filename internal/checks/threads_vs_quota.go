@@ -34,9 +34,12 @@ parallel work when the limit is raised later and the number is not.
 Placebo: a smaller heap.
 Disproof: the pools are asleep when the group is throttled (top -H during a
 burst).`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
-	Needs:    []metric.Metric{metric.ThreadPools, metric.CgroupQuota},
-	Uses:     []metric.Metric{metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMInfo, metric.JVMCPUs, metric.JVMFlag},
+	URL:   "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
+	Needs: []metric.Metric{metric.ThreadPools, metric.CgroupQuota},
+	Uses: []metric.Metric{
+		metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMInfo,
+		metric.JVMCPUs, metric.JVMFlag,
+	},
 	Params:   []*check.Param{paramPoolTimesCPUs, paramPoolFloor, paramThrottledShare, paramThrottledPeriods},
 	Explains: []*check.Check{gcThreadsOversized},
 	Run:      runThreadsVsQuota,

@@ -61,7 +61,8 @@ Disproof: the agent counts few checks, or the same program is as slow on JDK 25.
 	URL:   "https://bugs.openjdk.org/browse/JDK-8180450",
 	Needs: []metric.Metric{metric.TypeCheckSamples},
 	Uses: []metric.Metric{
-		metric.CPUProfileSamples, metric.ProcessCPU, metric.JVMVersion, metric.JVMFlag, metric.JVMSuperHash, metric.JVMInfo, metric.TargetInfo,
+		metric.CPUProfileSamples, metric.ProcessCPU, metric.JVMVersion, metric.JVMFlag, metric.JVMSuperHash, metric.JVMInfo,
+		metric.TargetInfo,
 	},
 	Only:   onlyJava,
 	Params: []*check.Param{typeCheckInfo, typeCheckWarn, searchFloor, typeCheckWrites, typeCheckSamples, codeIdle, codeBusy},
@@ -77,7 +78,8 @@ type typeChecks struct {
 func (t *typeChecks) all() float64 { return t.search + t.write + t.compare + t.others }
 
 func (t *typeChecks) share(label string, n float64) quantity.Value {
-	return quantity.Of("samples", n, quantity.Events).Per(quantity.Of("samples of the JVM", t.all(), quantity.Events)).Named("%s", label)
+	all := quantity.Of("samples of the JVM", t.all(), quantity.Events)
+	return quantity.Of("samples", n, quantity.Events).Per(all).Named("%s", label)
 }
 
 // searching is the share in searches, the write of what they found included.
@@ -203,7 +205,7 @@ func pollutionFinding(p *check.Pass, t *typeChecks, warn bool) check.Finding {
 	} else {
 		f.Doubts = append(f.Doubts, "the JVM's version is not known: it may have the fix")
 	}
-	if cpu, ok := hotcode.CPUOf(p.Recording); ok && strconv.Itoa(p.Recording.Meta.Target.PID) == t.pid {
+	if cpu, ok := hotcode.CPUOf(p.Recording); ok && strconv.Itoa(p.Meta.Target.PID) == t.pid {
 		for _, m := range cpu.Methods(namedCulprits) {
 			f.Notes = append(f.Notes, fmt.Sprintf("a candidate by its own CPU time: %s:%d, %s", m.Name, m.Line,
 				quantity.Of("", m.Own/cpu.Total(), quantity.Ratio).Text()))

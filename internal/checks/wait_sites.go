@@ -114,7 +114,7 @@ func (w *waiting) inside(method string, except hotcode.Wait) (total int64, parts
 
 // busiestThreads names the threads that run most, as a share of the window: what others wait for is often one of them.
 func (w *waiting) busiestThreads() []string {
-	sums := stacks.Group(w.Profile.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }),
+	sums := stacks.Group(w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }),
 		func(s stacks.Sample) string { return w.ThreadOf(s).Name })
 	var parts []string
 	for _, g := range sums[:min(len(sums), namedCulprits)] {

@@ -165,10 +165,11 @@ func (c *clientPool) finding(p *check.Pass, w *waiting, threads, share quantity.
 		Severity:   check.Info,
 		Confidence: sampledConfidence(c.waits.Count, doubts),
 		Weight:     share.Number(),
-		Summary:    fmt.Sprintf("threads of pool %q wait for the network in %s of their time with work, at %s", c.name, share.Text(), list[0].name()),
-		Evidence:   []quantity.Value{share, threads, occupied, runs},
+		Summary: fmt.Sprintf("threads of pool %q wait for the network in %s of their time with work, at %s",
+			c.name, share.Text(), list[0].name()),
+		Evidence: []quantity.Value{share, threads, occupied, runs},
 		Remedies: []check.Remedy{{
-			Action: "Find out why the destination answers late; ask it less often, at the same time, or with a timeout, and bound who waits for it.",
+			Action: "Find out why the destination answers late; ask it less often or with a timeout, and bound who waits for it.",
 			Risk:   "a timeout turns a slow answer into none",
 			Effect: fmt.Sprintf("time in the client from %s to below %s of the work", share.Text(), p.Param(backendShare).Text()),
 		}},
@@ -177,8 +178,8 @@ func (c *clientPool) finding(p *check.Pass, w *waiting, threads, share quantity.
 		Doubts:   doubts,
 	}
 	for _, x := range list[:min(len(list), namedCulprits)] {
-		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", quantity.Of("", float64(x.value)/float64(c.waits.Value), quantity.Ratio).Text(),
-			x.name(), strings.Join(x.path, " ← ")))
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", partText(x.value, c.waits.Value), x.name(),
+			strings.Join(x.path, " ← ")))
 	}
 	f.Notes = append(f.Notes, note)
 	if occupied.AtLeast(p.Param(backendFull)) {

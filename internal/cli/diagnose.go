@@ -81,7 +81,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
-	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, stacks of all waits")
+	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")

@@ -70,7 +70,8 @@ usage, 3 an expectation failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those built in")
-	cmd.PersistentFlags().StringVar(&s.workloads, "workloads", defaultWorkloads, "the directory `PATH` that make workloads filled: JVMs and Java programs")
+	cmd.PersistentFlags().StringVar(&s.workloads, "workloads", defaultWorkloads,
+		"the directory `PATH` that make workloads filled: JVMs and Java programs")
 	cmd.AddCommand(s.listCommand(), s.explainCommand(), s.runCommand(), s.verifyCommand(), s.recordCommand(), s.cleanCommand())
 	return cmd
 }

@@ -172,7 +172,7 @@ func anyText(patterns []Pattern, name string) bool {
 type MethodTime struct {
 	Name      string  // com.example.Shop.cart
 	Line      int     // where most of its time is spent; 0 if unknown
-	Own       float64 // seconds in it and in what it calls of the JDK, of libraries and of the kernel, up to the next method of the application
+	Own       float64 // seconds in it and the JDK, libraries and kernel that it calls, up to the next method of the application
 	Inclusive float64 // seconds in it and all that it calls
 	Calls     string  // what it spends most of Own in; empty when that is itself
 }

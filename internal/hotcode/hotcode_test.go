@@ -84,8 +84,13 @@ func TestNearest(t *testing.T) {
 		want  Place
 	}{
 		{"own frame behind JDK and library", "", []string{jdk, lib, "com.acme.A.b", spring, "com.acme.C.d"}, 0, nil, Place{2, -1, Application}},
-		{"an exception's constructor is no culprit", "", []string{jdk, "com.acme.GoneException.<init>", "com.acme.A.b"}, 0,
-			[]string{"*Exception.<init>"}, Place{2, -1, Application}},
+		{
+			"an exception's constructor is no culprit", "",
+			[]string{jdk, "com.acme.GoneException.<init>", "com.acme.A.b"},
+			0,
+			[]string{"*Exception.<init>"},
+			Place{2, -1, Application},
+		},
 		{"a lambda is named by its method", "", []string{jdk, "com.acme.A$$Lambda.apply", "com.acme.A.lambda$b$0"}, 0, nil, Place{2, -1, Application}},
 		{"library when nothing is own", "", []string{jdk, lib, spring}, 0, nil, Place{1, -1, Library}},
 		{"JDK when there is nothing else", "", []string{jdk, "java.lang.Thread.run"}, 0, nil, Place{0, -1, JDK}},

@@ -152,7 +152,8 @@ func packageOf(class string) string {
 // launchers start somebody else's application.
 var launchers = []string{
 	"org.springframework.boot.loader.", "org.apache.catalina.startup.", "org.eclipse.jetty.start.", "org.jboss.modules.", "org.codehaus.",
-	"org.apache.maven.", "org.gradle.", "io.quarkus.bootstrap.", "com.intellij.", "org.openjdk.jmh.", "org.junit.", "io.vertx.core.Launcher",
+	"org.apache.maven.", "org.gradle.", "io.quarkus.bootstrap.", "com.intellij.", "org.openjdk.jmh.", "org.junit.",
+	"io.vertx.core.Launcher",
 }
 
 func launcher(class string) bool { return hasPrefix(class, launchers) }
@@ -190,7 +191,7 @@ func (o Owners) inMain(f stacks.Frame) bool { return o.main != "" && strings.Has
 // A Place is the frame of a stack that a reader can do something about.
 type Place struct {
 	At      int   // index into the stack: below from when it is called by the bottleneck, and not its caller
-	Through int   // a frame nearer the bottleneck that is neither JDK nor a known library, when the place is in the main class's package; else -1
+	Through int   // a frame of an unknown package nearer the bottleneck, when the place is in the main class's; else -1
 	Owner   Owner // Application, else whose it is where none of the stack is the application's
 }
 
@@ -222,7 +223,15 @@ func (o Owners) Nearest(p *stacks.Profile, stack []int, from int, skip []Pattern
 			}
 		}
 	}
-	for i := from - 1; i >= 0 && place.Owner != Application; i-- {
+	if place.Owner != Application {
+		return o.inwards(p, stack, from, skip, place)
+	}
+	return place
+}
+
+// inwards finds the application's frame that the bottleneck calls, next to it, and else gives what was found outwards.
+func (o Owners) inwards(p *stacks.Profile, stack []int, from int, skip []Pattern, place Place) Place {
+	for i := from - 1; i >= 0; i-- {
 		if f := p.Frames[stack[i]]; o.Of(f) == Application && !unnamed(f, skip) {
 			return Place{At: i, Through: -1, Owner: Application}
 		}

@@ -512,9 +512,11 @@ func asNobody(t *testing.T, what string, args ...string) string {
 	cmd.Env = append(os.Environ(), childVar+"="+what)
 	cmd.Dir = dir
 	testenv.Drop(cmd)
-	out, err := cmd.CombinedOutput()
+	var complaints strings.Builder // on which a binary built for coverage writes that it cannot write it
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("%v: %s%s", err, out, &complaints)
 	}
 	return string(out)
 }

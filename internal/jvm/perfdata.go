@@ -51,7 +51,8 @@ func (vm *VM) noPerfData() *Refusal {
 			"restart it without that option, with /tmp in memory (tmpfs) if its writes to disk were the reason")
 	}
 	if vm.age() < startTimeOfJVM {
-		return &Refusal{Cause: Starting, Reason: fmt.Sprintf("pid %d: the JVM is starting and has no counters yet", vm.PID), Remedy: "try again"}
+		reason := fmt.Sprintf("pid %d: the JVM is starting and has no counters yet", vm.PID)
+		return &Refusal{Cause: Starting, Reason: reason, Remedy: "try again"}
 	}
 	return vm.refuse(Failed, fmt.Sprintf("the JVM maps no file /tmp/hsperfdata_USER/PID: HotSpot makes none when its user (uid %d) has "+
 		"no entry in the /etc/passwd that it sees, or /tmp cannot be written", vm.UID),
@@ -84,8 +85,7 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 		err = fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size())
 	}
 	if err != nil {
-		file.Close()
-		return nil, err
+		return nil, errors.Join(err, file.Close())
 	}
 	return &PerfData{file: file, buf: make([]byte, info.Size())}, nil
 }

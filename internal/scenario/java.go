@@ -97,7 +97,7 @@ func (s *Scenario) lacksJava(workloads string) string {
 	for _, j := range s.java() {
 		for _, path := range append(j.libraries(workloads), j.runtime(workloads)) {
 			if _, err := os.Stat(path); err != nil {
-				return fmt.Sprintf("there is no %s: run `make workloads` in the source tree, or say with --workloads where that was run", path)
+				return fmt.Sprintf("there is no %s: run `make workloads`, or say with --workloads where it put them", path)
 			}
 		}
 	}

@@ -124,6 +124,9 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 	return &source{vm: vm, session: session, asked: settings.Events, began: began}, nil
 }
 
+// wallPerCPU keeps the ratio of the two default intervals when a user sets one of them.
+const wallPerCPU = int(asprof.DefaultWall / asprof.DefaultCPU)
+
 // probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that lives.
 func probe(vm *jvm.VM, o asprof.Options) (collect.Source, error) {
 	if err := asprof.Possible(vm); err != nil {
@@ -149,7 +152,7 @@ func settings(o Options, window time.Duration, lib []byte) asprof.Options {
 		s.Events = asprof.DefaultEvents()
 	}
 	if o.Interval > 0 {
-		s.CPU, s.Wall = o.Interval, o.Interval*(asprof.DefaultWall/asprof.DefaultCPU)
+		s.CPU, s.Wall = o.Interval, o.Interval*time.Duration(wallPerCPU)
 	}
 	return s
 }

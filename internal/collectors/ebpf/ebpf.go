@@ -69,10 +69,10 @@ type set struct {
 	stats      io.Closer            // the kernel counts the programs' run time while it is open; nil where it cannot (before Linux 5.8)
 }
 
-// open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel lacks are left out if they are
-// optional. The error says what is missing, and a remedy.
-func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error), change func(*cilium.CollectionSpec, *btf.Spec) error,
-	optional ...string,
+// open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel
+// lacks are left out if they are optional. The error says what is missing, and a remedy.
+func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error),
+	change func(*cilium.CollectionSpec, *btf.Spec) error, optional ...string,
 ) (*set, error) {
 	l.join()
 	defer l.leave()

@@ -53,13 +53,16 @@ type scheduler struct {
 	set   *set
 	proc  string
 	began time.Time
-	deep  bool
 }
 
 func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose a process, cgroup or container",
 			"each context switch of the whole host would be too much: it is done for a target")
+	}
+	if !env.Deep {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "add --deep",
+			"each context switch of the target would cost it about a microsecond: it is done with --deep only")
 	}
 	members, err := env.Host.Members(ctx, env.Target)
 	if err != nil {
@@ -68,7 +71,7 @@ func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Sou
 	if len(members) == 0 {
 		return nil, errors.New("the target has no process")
 	}
-	s := &scheduler{proc: env.Host.Proc, deep: env.Deep}
+	s := &scheduler{proc: env.Host.Proc}
 	s.set, err = l.open(ctx, bpf.LoadScheduler, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		if len(members) == 1 {
 			if err := spec.Variables[bpf.SchedulerVarOnlyTgid].Set(uint32(members[0].PID)); err != nil {
@@ -80,7 +83,7 @@ func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Sou
 				cilium.MapKV{Key: uint32(m.PID), Value: uint8(1)})
 		}
 		told, err := switchTellsState(kernel)
-		return errors.Join(err, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told), spec.Variables[bpf.SchedulerVarAllStacks].Set(env.Deep))
+		return errors.Join(err, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told))
 	})
 	if err != nil {
 		return nil, err
@@ -213,10 +216,7 @@ func (s *scheduler) appendProfile(a *recording.Appender, window time.Duration, l
 		return err
 	}
 	p := b.Profile()
-	p.Engine = "perfdoctor BPF sched_switch, until woken"
-	if !s.deep {
-		p.Engine += ", sampled above 1000 waits a second and CPU"
-	}
+	p.Engine = "perfdoctor BPF sched_switch, until woken; sampled above 1000 waits a second and CPU"
 	p.Duration, p.Lost = window.Truncate(time.Microsecond), p.Lost+lost
 	a.Profile(p)
 	return nil

@@ -32,33 +32,32 @@ func targetOf(t testing.TB, pid int) collect.Env {
 	return collect.Env{Host: host.Local(), Target: target, Deep: true}
 }
 
-// gauges adds up a gauge's last values that match.
-func gauges(rec *recording.Recording, g *metric.Gauge, match ...string) float64 {
+// gauges adds up a gauge's last values.
+func gauges(rec *recording.Recording, g *metric.Gauge) float64 {
 	n := 0.0
-	for _, s := range rec.Gauge(g, match...) {
+	for _, s := range rec.Gauge(g) {
 		n += s.Last()
 	}
 	return n
 }
 
-// TestSleeps: a thread sleeps a prime number of times. As many are in the profile, with the sleep's own stack, and the kernel's count
-// of the thread's voluntary switches agrees.
+// TestSleeps: a thread sleeps a prime number of times. As many are in the profile, with the sleep's own stack.
 func TestSleeps(t *testing.T) {
 	const n, each = 211, 2 * time.Millisecond
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
 	done := make(chan struct{})
 	var tid int
-	var switches uint64
+	var preempted uint64
 	naps := 0
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // and is not unlocked: the thread ends here, and nobody else sleeps on it
 		tid = unix.Gettid()
-		before := voluntary(t, tid)
+		before := preemptions(t, tid)
 		for range n {
 			naps += napFor(each)
 		}
-		switches = voluntary(t, tid) - before
+		preempted = preemptions(t, tid) - before
 	}()
 	<-done
 	rec := o.done()
@@ -69,10 +68,14 @@ func TestSleeps(t *testing.T) {
 	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
 		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "nanosleep") })).
 		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, ".napFor") }))
-	if got := slept.Total(); got.Count != int64(naps) || uint64(naps) > switches {
-		t.Errorf("%d sleeps in the profile, want exactly %d; the kernel has %d voluntary switches", got.Count, naps, switches)
+	// A thread that is preempted while it sets its timer may find it expired as it runs again, and does not sleep (do_nanosleep in
+	// kernel/time/hrtimer.c). On a quiet machine none is.
+	got := slept.Total().Count
+	t.Logf("%d of %d naps slept, preempted %d times", got, naps, preempted)
+	if got > int64(naps) || got < int64(naps)-int64(preempted) {
+		t.Errorf("%d sleeps in the profile, want exactly %d, less at most the %d preemptions", got, naps, preempted)
 	}
-	if got := time.Duration(slept.Total().Value); got < n*each || got > 3*n*each {
+	if got := time.Duration(slept.Total().Value); got < n*each-time.Duration(preempted)*each || got > 3*n*each {
 		t.Errorf("slept %v in all, want %v or a little more", got, n*each)
 	}
 }
@@ -87,7 +90,8 @@ func napFor(d time.Duration) (naps int) {
 	return naps
 }
 
-func voluntary(t *testing.T, tid int) uint64 {
+// preemptions is the second source: the kernel's count of a thread's involuntary switches.
+func preemptions(t *testing.T, tid int) uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", tid))
 	if err != nil {
 		t.Error(err)
@@ -97,7 +101,7 @@ func voluntary(t *testing.T, tid int) uint64 {
 	if err != nil {
 		t.Error(err)
 	}
-	return st.VoluntarySwitch
+	return st.InvoluntarySwitch
 }
 
 // TestThrottled: the time without quota is told apart from the time without a CPU, and agrees with the cgroup's own.

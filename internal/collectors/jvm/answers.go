@@ -62,6 +62,9 @@ func (s *answerSource) Close() error { return (&counterSource{list: s.list}).Clo
 
 // Sample asks each JVM.
 func (s *answerSource) Sample(ctx context.Context, a *recording.Appender) error {
+	if len(s.list) == 0 {
+		a.None(answered()...)
+	}
 	for _, m := range s.list {
 		if r := m.Attachable(); r != nil {
 			missing(a, answered(), r)

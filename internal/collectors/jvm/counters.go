@@ -55,6 +55,9 @@ func (s *counterSource) Close() error {
 // Sample reads the counters of each JVM.
 func (s *counterSource) Sample(ctx context.Context, a *recording.Appender) error {
 	describe(a, s.list, s.more)
+	if len(s.list) == 0 {
+		a.None(counted()...)
+	}
 	for _, m := range s.list {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -243,7 +243,10 @@ func TestInnerID(t *testing.T) {
 
 // TestHolder: a thread in Object.wait has given up the monitor that it is printed to have locked.
 func TestHolder(t *testing.T) {
-	waits := jcmd.Thread{Name: "waits", Locks: []jcmd.Lock{{Use: jcmd.WaitingOn, Address: "0x1"}, {Use: jcmd.Held, Address: "0x1", Frame: 1}}}
+	waits := jcmd.Thread{Name: "waits", Locks: []jcmd.Lock{{Use: jcmd.WaitingOn, Address: "0x1"}, {
+		Use: jcmd.Held, Address: "0x1",
+		Frame: 1,
+	}}}
 	holds := jcmd.Thread{
 		Name: "holds", Locks: []jcmd.Lock{{Use: jcmd.Held, Address: "0x1", Frame: 1}},
 		Frames: []jcmd.Frame{{Method: "in", Source: "A.java:1"}, {Method: "at", Source: "A.java:2"}},

@@ -102,20 +102,25 @@ func (s *Snapshot) entry(b []byte, order binary.ByteOrder) (int, error) {
 	if !ok || name == "" {
 		return 0, errors.New("it has no name")
 	}
+	return size, s.value(b, name, order)
+}
+
+// value adds the value of the entry that b is.
+func (s *Snapshot) value(b []byte, name string, order binary.ByteOrder) error {
 	data, length := int(int32(order.Uint32(b[entDataOffset:]))), int(int32(order.Uint32(b[entVector:])))
-	if data < 0 || data > size || length < 0 || length > size-data {
-		return 0, fmt.Errorf("the value of %.80q does not fit into it", name)
+	if data < 0 || data > len(b) || length < 0 || length > len(b)-data {
+		return fmt.Errorf("the value of %.80q does not fit into it", name)
 	}
 	switch kind := b[entType]; {
-	case kind == 'J' && length == 0 && size-data >= 8:
+	case kind == 'J' && length == 0 && len(b)-data >= 8:
 		s.Longs[name] = int64(order.Uint64(b[data:]))
 	case kind == 'B' && length > 0:
 		v, _, _ := bytes.Cut(b[data:data+length], []byte{0})
 		s.Texts[name] = string(v)
 	default:
-		return 0, fmt.Errorf("%.80q has the unknown type %q of length %d", name, kind, length)
+		return fmt.Errorf("%.80q has the unknown type %q of length %d", name, kind, length)
 	}
-	return size, nil
+	return nil
 }
 
 // text gives the string that ends with a zero.

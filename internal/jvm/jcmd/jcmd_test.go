@@ -65,7 +65,8 @@ func TestParseThreads(t *testing.T) {
 		d, err := ParseThreads(text)
 		var b strings.Builder
 		for _, th := range d.Threads {
-			fmt.Fprintf(&b, "  %q java=%v daemon=%v id=%d cpu=%v allocated=%d %s\n", th.Name, th.Java, th.Daemon, th.ID, th.CPU, th.Allocated, th.State)
+			fmt.Fprintf(&b, "  %q java=%v daemon=%v id=%d cpu=%v allocated=%d %s\n", th.Name, th.Java, th.Daemon, th.ID, th.CPU,
+				th.Allocated, th.State)
 			if len(th.Frames) > 0 {
 				fmt.Fprintf(&b, "    at %s, %d calls\n", th.Frames[0], len(th.Frames))
 			}
@@ -94,7 +95,8 @@ func TestParseFlags(t *testing.T) {
 func TestParseInfo(t *testing.T) {
 	golden(t, "info", 23, func(text string) (string, error) {
 		i, err := ParseInfo(text)
-		return fmt.Sprintf("  %s\n  up %v s, %d CPUs, %d active, limited %v: %v CPUs, %d B, from flag %v\n  args %q agents %+v known %v\n  code %+v\n",
+		return fmt.Sprintf("  %s\n  up %v s, %d CPUs, %d active, limited %v: %v CPUs, %d B, from flag %v\n  args %q agents %+v known "+
+			"%v\n  code %+v\n",
 			i.VM, i.Uptime, i.CPUs, i.Active, i.Container, i.Quota, i.Memory, i.FromFlag, i.Args, i.Agents, i.AgentsKnown, i.Code), err
 	})
 }
@@ -112,7 +114,8 @@ func TestBadNumbers(t *testing.T) {
 	}
 	const code = "CodeCache: size=1Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\n"
 	for _, text := range []string{
-		"", code, "CPU: total 2 (initial active 2)", code + "CPU: total 0 (initial active 2)", code + "CPU: total 2 (initial active 99999999999)",
+		"", code, "CPU: total 2 (initial active 2)", code + "CPU: total 0 (initial active 2)", code + "CPU: total 2 (initial active " +
+			"99999999999)",
 		"CodeCache: size=99999999999999999999Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\nCPU: total 2 (initial active 2)",
 		code + "CPU: total 2 (initial active 2)\nelapsed time: 1.2.3 seconds",
 		code + "CPU: total 2 (initial active 2)\ncontainer (cgroup) information:\ncpu_quota: 5x\n",
@@ -143,7 +146,10 @@ func TestOwnableSynchronizer(t *testing.T) {
 }
 
 func TestAgentsOf(t *testing.T) {
-	got := AgentsOf([]string{"-Xmx1g", "-agentlib:jdwp=transport=dt_socket", "-agentpath:/opt/p/libprof.so=key=1", "-javaagent:/a/dd.jar=x", "-javaagent:"})
+	got := AgentsOf([]string{
+		"-Xmx1g", "-agentlib:jdwp=transport=dt_socket", "-agentpath:/opt/p/libprof.so=key=1",
+		"-javaagent:/a/dd.jar=x", "-javaagent:",
+	})
 	want := []Agent{{Name: "jdwp"}, {Name: "libprof.so", Path: "/opt/p/libprof.so"}, {Name: "/a/dd.jar", Java: true}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

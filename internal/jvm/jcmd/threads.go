@@ -237,8 +237,7 @@ func parseDeadlock(text string) Deadlock {
 			continue
 		}
 		w := &d.Waits[len(d.Waits)-1]
-		if _, class, ok := strings.Cut(line, "a "); ok && strings.HasPrefix(line, "  waiting ") {
-			_, class, _ = strings.Cut(line, ", ")
+		if _, class, ok := strings.Cut(line, ", "); ok && strings.HasPrefix(line, "  waiting ") {
 			class = strings.TrimPrefix(strings.TrimPrefix(class, "("), "a ")
 			w.Class = strings.TrimRight(class, "),")
 		}
