@@ -174,13 +174,9 @@ func armModel(implementer, part string) string {
 
 // topology counts CPUs, cores and sockets from sysfs, which is exact where cpuinfo has no core ids (arm64).
 func (h *Host) topology(f *Facts) error {
-	text, err := h.readSys("devices/system/cpu/online")
+	online, err := h.OnlineCPUs()
 	if err != nil {
 		return err
-	}
-	online, err := parseCPUList(text)
-	if err != nil {
-		return fmt.Errorf("devices/system/cpu/online: %w", err)
 	}
 	f.CPUsOnline = len(online)
 	sockets, cores := map[string]bool{}, map[string]int{}
@@ -202,6 +198,19 @@ func (h *Host) topology(f *Facts) error {
 		f.ThreadsPerCore = max(f.ThreadsPerCore, n)
 	}
 	return nil
+}
+
+// OnlineCPUs gives the numbers of the CPUs that are online, in ascending order.
+func (h *Host) OnlineCPUs() ([]int, error) {
+	text, err := h.readSys("devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	online, err := parseCPUList(text)
+	if err != nil {
+		return nil, fmt.Errorf("devices/system/cpu/online: %w", err)
+	}
+	return online, nil
 }
 
 // maxCPU bounds a CPU list: the largest NR_CPUS of any architecture is 8192 (arch/x86/Kconfig).

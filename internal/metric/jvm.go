@@ -59,6 +59,7 @@ var (
 	JVMDumpSeconds = gauge("jvm_thread_dump_seconds", q.Seconds, "jcmd Thread.print -e, hsperfdata sun.rt.safepointTime",
 		"What the one thread dump cost the JVM: how long its threads stood still, after the window.", "pid")
 
-	TypeCheckSlowPathShare = gauge("jvm_type_check_slow_path_ratio", q.Ratio, "program counters of the CPU profile, /proc/PID/mem",
-		"Share of the target's CPU samples whose program counter is next to repne scasq, the search of a type check that the class's one-element cache missed (x86-64; src/hotspot/cpu/x86/macroAssembler_x86.cpp).")
+	TypeCheckSamples = counter("jvm_type_check_samples_total", q.Events, "perf_event_open cpu-clock, /proc/PID/mem",
+		"Samples of the CPUs while a thread of the JVM ran, by where in a type check the program counter was: search (next to repne scasq, of a check that the class's memory of one interface does not serve), write (of what the search found), compare (just before the jump to a search), or elsewhere (x86-64; src/hotspot/cpu/x86/macroAssembler_x86.cpp).",
+		"pid", "at")
 )

@@ -46,7 +46,7 @@ func Collectors() []collect.Collector {
 		Pace:     collect.AtEnd,
 		Grace:    answerTime,
 		Open:     openAnswers,
-	}}
+	}, typeChecks()}
 }
 
 // machine is one JVM of the target.

@@ -1,0 +1,212 @@
+package jvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/typecheck"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/perfevent"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+const (
+	// samplePeriod gives 1000 samples of each busy CPU in ten seconds. It is no multiple of a millisecond, so that it does not keep
+	// step with the kernel's tick or with a profiler, both of which run code of their own.
+	samplePeriod = 10007 * time.Microsecond
+	// maxCounters bounds the different program counters of a JVM that are looked up in one sample: each costs 1 to 3 reads of
+	// 2 µs. 50 busy CPUs have as many in a second if each sample is at another place.
+	maxCounters = 5000
+)
+
+func typeChecks() collect.Collector {
+	return collect.Collector{
+		Name: "jvm-type-checks",
+		Doc: "Samples of the CPUs' program counters that are in searches of HotSpot's type checks, found by the machine code there " +
+			"(x86-64).",
+		Overhead: "each CPU 100 samples a second of 1 to 2 µs; a sample 2 to 4 µs for each place in the JVM's code, mostly below 1 ms",
+		Provides: []metric.Metric{metric.TypeCheckSamples},
+		Open:     openTypeChecks,
+	}
+}
+
+// typeCheckSource samples all CPUs and looks only at what the target's JVMs ran.
+type typeCheckSource struct {
+	sampler *perfevent.Sampler
+	list    map[int]*checked
+}
+
+// checked is a JVM whose type checks are watched.
+type checked struct {
+	pid    string
+	memory *os.File
+	counts map[typecheck.Place]float64 // since the source was opened
+
+	kernel int            // samples since the last time in the kernel
+	user   map[uint64]int // and in user mode, by program counter
+	over   int            // and those beyond maxCounters
+}
+
+func openTypeChecks(ctx context.Context, env collect.Env) (collect.Source, error) {
+	switch {
+	case runtime.GOARCH != "amd64":
+		return nil, collect.Unavailable(recording.StatusUnsupported, "run the type pollution agent on a copy of the program",
+			"the search of a type check is only known for x86-64")
+	case env.Host.Proc != "/proc":
+		return nil, collect.Unavailable(recording.StatusUnsupported, "run perfdoctor in the host's pid namespace",
+			"pids in %s may not be those of perf_event_open, which knows perfdoctor's own pid namespace", env.Host.Proc)
+	}
+	machines, _, err := find(ctx, env) // what is beyond the bound, the collector of the counters says
+	if err != nil {
+		return nil, err
+	}
+	s := &typeCheckSource{list: map[int]*checked{}}
+	if err := s.open(env, machines); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *typeCheckSource) open(env collect.Env, machines []*machine) error {
+	for _, m := range machines {
+		if m.Kind != jvm.HotSpot {
+			continue
+		}
+		memory, err := os.Open(fmt.Sprintf("%s/%d/mem", env.Host.Proc, m.PID))
+		if err != nil {
+			return err
+		}
+		s.list[m.PID] = &checked{pid: m.pid, memory: memory, counts: map[typecheck.Place]float64{}, user: map[uint64]int{}}
+	}
+	if len(s.list) == 0 {
+		return collect.Unavailable(recording.StatusUnsupported, "", "no process of the target is a HotSpot JVM")
+	}
+	cpus, err := env.Host.OnlineCPUs()
+	if err != nil {
+		return err
+	}
+	s.sampler, err = perfevent.OpenSampler(cpus, samplePeriod)
+	return samplingError(err)
+}
+
+// samplingError gives a refusal of the kernel's the status that a report shows; its reason holds the way out.
+func samplingError(err error) error {
+	r, ok := errors.AsType[*perfevent.RefusedError](err)
+	if !ok {
+		return err
+	}
+	status := recording.StatusFailed
+	switch r.Status {
+	case perfevent.Denied:
+		status = recording.StatusDenied
+	case perfevent.NotSupported:
+		status = recording.StatusUnsupported
+	}
+	return collect.Unavailable(status, "", "%s", r.Reason)
+}
+
+// Close ends the sampling.
+func (s *typeCheckSource) Close() error {
+	if s.sampler != nil {
+		s.sampler.Close()
+	}
+	var errs []error
+	for _, c := range s.list {
+		errs = append(errs, c.memory.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Sample looks up where the JVMs were since the last sample. It is done each time, since code moves: a method that is compiled anew
+// leaves its old place.
+func (s *typeCheckSource) Sample(ctx context.Context, a *recording.Appender) error {
+	lost, err := s.sampler.Read(s.sort)
+	if err != nil {
+		return err
+	}
+	a.Lost(int(lost), "samples of program counters, since the buffers were full")
+	for pid, c := range s.list {
+		if err := c.lookUp(ctx, pid, a); err != nil {
+			return err
+		}
+		for _, p := range typecheck.Places() {
+			a.Counter(metric.TypeCheckSamples, c.counts[p], c.pid, string(p))
+		}
+	}
+	return nil
+}
+
+// sort adds one sample to those of its JVM; others are of no concern.
+func (s *typeCheckSource) sort(x perfevent.Sample) {
+	c, ours := s.list[x.PID]
+	switch {
+	case !ours:
+	case !x.User:
+		c.kernel++
+	case len(c.user) == maxCounters && c.user[x.IP] == 0:
+		c.over++
+	default:
+		c.user[x.IP]++
+	}
+}
+
+func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) error {
+	c.counts[typecheck.Elsewhere] += float64(c.kernel)
+	a.Lost(c.over, fmt.Sprintf("samples of program counters, which were at more than %d places in a JVM", maxCounters))
+	counters := c.user
+	c.kernel, c.over, c.user = 0, 0, map[uint64]int{}
+	if len(counters) == 0 {
+		return nil
+	}
+	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if errors.Is(err, fs.ErrNotExist) { // the JVM has ended
+		a.Lost(total(counters), unreadCode)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer maps.Close()
+	regions, err := typecheck.ParseRegions(maps)
+	if err != nil {
+		return fmt.Errorf("%s: %w", maps.Name(), err)
+	}
+	return c.count(ctx, counters, typecheck.Code{Memory: c.memory, Regions: regions}, a)
+}
+
+func (c *checked) count(ctx context.Context, counters map[uint64]int, code typecheck.Code, a *recording.Appender) error {
+	unread := 0
+	for pc, n := range counters {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		place, err := code.Place(pc)
+		switch {
+		case errors.Is(err, typecheck.ErrUnreadable):
+			unread += n
+		case err != nil:
+			return err
+		default:
+			c.counts[place] += float64(n)
+		}
+	}
+	a.Lost(unread, unreadCode)
+	return nil
+}
+
+const unreadCode = "samples of program counters whose code was gone before it was read"
+
+func total(counters map[uint64]int) int {
+	sum := 0
+	for _, n := range counters {
+		sum += n
+	}
+	return sum
+}
