@@ -59,7 +59,7 @@ jdks: ## the JVMs alone
 	mvn -q -B -C -ntp -f workloads/java/pom.xml package -Dout=$(CURDIR)/.cache/java
 	touch $@
 
-verify: build deps workloads ## run every scenario three times and count what was said right and wrong (root, half an hour)
+verify: build deps workloads ## run every scenario three times and count what was said right and wrong (root, two hours)
 	bin/perfdoctor scenario verify --all --runs 3
 
 demo: binary ## diagnose a real sick process

@@ -34,7 +34,7 @@ func Collectors(o Options) []collect.Collector {
 	return []collect.Collector{{
 		Name:     "jvm-profile",
 		Doc:      "Profiles of one JVM by async-profiler: CPU, wall clock, allocations and locks.",
-		Overhead: "below 2 % of the throughput of a JVM that keeps all CPUs busy; once 0.2 to 1 s of one CPU to load the library into it",
+		Overhead: "0.5 to 2 % of the throughput of a JVM that keeps all CPUs busy; once 0.2 to 1 s of one CPU to load the library into it",
 		Provides: provided(),
 		Pace:     collect.AtEnd,
 		Grace:    grace,
