@@ -41,7 +41,7 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 
 # -p 1: tests measure this host's CPUs, so nothing else may be compiled or run beside them. What can be compiled
 # beforehand is, on all CPUs.
-test: deps bundle ## all tests; needs of the machine are installed
+test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
 	go tool gotestsum --format pkgname-and-test-fails -- -p 1 -timeout 15m $(TESTFLAGS) ./...
 
