@@ -80,6 +80,11 @@ func (o Options) every(e stacks.Event) (n int64, ok bool) {
 	return 0, false
 }
 
+// samplesOnly leaves out of the recording what else the profiler would write into it: the machine and the JVM's arguments (1), system
+// properties (2), libraries (4), CPU load (8) and heap (16; JfrOption in src/arguments.h). Arguments and properties hold passwords, and
+// the recording is kept.
+const samplesOnly = "31"
+
 // start is the command that begins a session, as Arguments::parse reads it (src/arguments.cpp of async-profiler). quiet and log keep
 // its words out of the target's standard output. The clock is that of CLOCK_MONOTONIC, so that durations are nanoseconds.
 func (o Options) start(cpuEvent, file, log string) string {
@@ -94,7 +99,7 @@ func (o Options) start(cpuEvent, file, log string) string {
 		}
 	}
 	seconds := (o.Timeout + time.Second - 1) / time.Second
-	return strings.Join(append(words, "jfr", "clock=monotonic", "memlimit="+memLimit, fmt.Sprintf("timeout=%d", seconds),
+	return strings.Join(append(words, "jfr", "jfropts="+samplesOnly, "clock=monotonic", "memlimit="+memLimit, fmt.Sprintf("timeout=%d", seconds),
 		"file="+file, "log="+log), ",")
 }
 

@@ -405,7 +405,7 @@ func TestStartCommand(t *testing.T) {
 	o := Options{
 		Events: DefaultEvents(), CPU: DefaultCPU, Wall: DefaultWall, Alloc: DefaultAlloc, Lock: DefaultLock, Timeout: 15100 * time.Millisecond,
 	}
-	want := "start,quiet,event=cpu,interval=10000000,wall=200000000,alloc=4194304,lock=10000000,jfr,clock=monotonic,memlimit=64m," +
+	want := "start,quiet,event=cpu,interval=10000000,wall=200000000,alloc=4194304,lock=10000000,jfr,jfropts=31,clock=monotonic,memlimit=64m," +
 		"timeout=16,file=/tmp/f.jfr,log=/tmp/l"
 	if got := o.start("cpu", "/tmp/f.jfr", "/tmp/l"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -2,6 +2,7 @@ package asprof_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -41,6 +42,9 @@ func busyJVM(t *testing.T, sh bool) int {
 	})
 }
 
+// secret is among the arguments and the system properties of the JVM.
+const secret = "never-to-be-recorded"
+
 // startBusy starts the program by what how makes of its command.
 func startBusy(t *testing.T, how func(args []string) []string) int {
 	t.Helper()
@@ -53,7 +57,7 @@ func startBusy(t *testing.T, how func(args []string) []string) int {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	args := how([]string{"java", "-Xmx256m", "-cp", dir, "Busy", "2", "5"})
+	args := how([]string{"java", "-Xmx256m", "-Dshop.password=" + secret, "-cp", dir, "Busy", "2", "5"})
 	cmd := exec.Command(args[0], args[1:]...)
 	in, err := cmd.StdinPipe()
 	must(t, err)
@@ -124,6 +128,22 @@ func TestProfiles(t *testing.T) {
 			}
 			profile(t, rec, stacks.Lock)
 		})
+	}
+}
+
+// TestNoSecrets: neither the JVM's arguments nor its system properties are in what is kept of the profiler's own file.
+func TestNoSecrets(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "recording")
+	must(t, record(t, busyJVM(t, false), asprof.Options{}).Save(dir))
+	raw, err := os.ReadFile(filepath.Join(dir, "profiles/jvm.jfr"))
+	must(t, err)
+	for _, word := range []string{secret, "java.home", "shop.password"} {
+		if bytes.Contains(raw, []byte(word)) {
+			t.Errorf("%q is in the file", word)
+		}
+	}
+	if !bytes.Contains(raw, []byte("Busy")) {
+		t.Error("nothing of the program is in the file either")
 	}
 }
 
