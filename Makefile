@@ -13,7 +13,7 @@ BENCH ?= .
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks test verify demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks test verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ jdks: ## the JVMs alone
 
 verify: build deps workloads ## run every scenario three times and count what was said right and wrong (root, two hours)
 	bin/perfdoctor scenario verify --all --runs 3
+
+verify-ci: build ## the scenarios of the subset ci, once each (root, four minutes)
+	@.ci/deps ip nft
+	bin/perfdoctor scenario verify --subset ci --runs 1
 
 demo: binary ## diagnose a real sick process
 	@.ci/deps ip
