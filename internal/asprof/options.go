@@ -99,8 +99,8 @@ func (o Options) start(cpuEvent, file, log string) string {
 		}
 	}
 	seconds := (o.Timeout + time.Second - 1) / time.Second
-	return strings.Join(append(words, "jfr", "jfropts="+samplesOnly, "clock=monotonic", "memlimit="+memLimit, fmt.Sprintf("timeout=%d", seconds),
-		"file="+file, "log="+log), ",")
+	return strings.Join(append(words, "jfr", "jfropts="+samplesOnly, "clock=monotonic", "memlimit="+memLimit,
+		fmt.Sprintf("timeout=%d", seconds), "file="+file, "log="+log), ",")
 }
 
 // stop ends a session. Without a log the one that was opened is closed, so that no descriptor stays behind, and none of the words
