@@ -40,7 +40,7 @@ Disproof: the named call returns at once (a lock that is free, a cached value).`
 	URL:    "https://projectreactor.io/docs/core/release/reference/faq.html",
 	Needs:  []metric.Metric{metric.WallProfileSamples},
 	Uses:   []metric.Metric{metric.TargetInfo},
-	Only:   onlyJava,
+	Only:   onlyJVM,
 	Params: []*check.Param{loopBlocked},
 	Run:    runEventLoopBlocked,
 }

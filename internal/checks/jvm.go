@@ -11,7 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// onlyJVM is the scope of the checks of stage 5.
+// onlyJVM is the scope of the checks about a JVM and about Java code: another target has neither.
 var onlyJVM = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
 
 // hotspots gives the pids of the target's HotSpot JVMs.

@@ -48,7 +48,7 @@ Disproof: jcmd PID Thread.print, several times: no threads are BLOCKED there.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/locks/package-summary.html",
 	Needs:  []metric.Metric{metric.LockProfileSamples},
 	Uses:   []metric.Metric{metric.WallProfileSamples, metric.TargetInfo, metric.JVMMonitorWaiters},
-	Only:   onlyJava,
+	Only:   onlyJVM,
 	Params: []*check.Param{contentionLevel, contentionWarn},
 	Run:    runMonitorContention,
 }

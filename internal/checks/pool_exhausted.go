@@ -45,7 +45,7 @@ Disproof: the pool's own metrics show idle connections.`,
 	URL:    "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",
 	Needs:  []metric.Metric{metric.WallProfileSamples},
 	Uses:   []metric.Metric{metric.TargetInfo},
-	Only:   onlyJava,
+	Only:   onlyJVM,
 	Params: []*check.Param{leaseWaiters, leaseShare},
 	Run:    runPoolExhausted,
 }

@@ -44,7 +44,7 @@ Disproof: the queue's length is far below its bound.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/BlockingQueue.html",
 	Needs:  []metric.Metric{metric.WallProfileSamples},
 	Uses:   []metric.Metric{metric.TargetInfo},
-	Only:   onlyJava,
+	Only:   onlyJVM,
 	Params: []*check.Param{queueProducers, queueShare},
 	Run:    runQueueBound,
 }

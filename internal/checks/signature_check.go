@@ -62,7 +62,7 @@ func (s *signature) check(all []*signature) *check.Check {
 		c.Params = append(c.Params, codeIdle, codeBusy, codeKernel)
 	}
 	if s.Runs == "java" {
-		c.Only = onlyJava
+		c.Only = onlyJVM
 	}
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
 	return c

@@ -65,7 +65,7 @@ Disproof: the agent counts few checks, or the same program is as slow on JDK 25.
 		metric.CPUProfileSamples, metric.ProcessCPU, metric.JVMVersion, metric.JVMFlag, metric.JVMSuperHash, metric.JVMInfo,
 		metric.TargetInfo,
 	},
-	Only:   onlyJava,
+	Only:   onlyJVM,
 	Params: []*check.Param{typeCheckInfo, typeCheckWarn, searchFloor, compareShare, typeCheckSamples, codeIdle, codeBusy},
 	Run:    runTypePollution,
 }

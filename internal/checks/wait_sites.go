@@ -8,13 +8,9 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
-
-// onlyJava is for checks about Java code: another target has none.
-var onlyJava = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
 
 // waiting is a wall-clock profile, prepared to be asked what threads wait for.
 type waiting struct {

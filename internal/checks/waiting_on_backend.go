@@ -57,7 +57,7 @@ than the threads wait (tcpdump, its own logs).`,
 	URL:    "https://www.brendangregg.com/tsamethod.html",
 	Needs:  []metric.Metric{metric.WallProfileSamples},
 	Uses:   []metric.Metric{metric.TargetInfo, metric.ProcessCPU},
-	Only:   onlyJava,
+	Only:   onlyJVM,
 	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
 	Run:    runWaitingOnBackend,
 }
