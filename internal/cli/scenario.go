@@ -24,7 +24,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 
-// formatJUnit is an output format of scenario run alone.
+// formatJUnit is an output format of scenario run and verify alone.
 const formatJUnit = "junit"
 
 // subsetCI is the only named subset: what continuous integration has time for.
