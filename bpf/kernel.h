@@ -40,6 +40,8 @@ static u64 (*const ktime_ns)(void) = (void *)5;
 static u64 (*const pid_tgid)(void) = (void *)14;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
+// Bytes of the stack's addresses; the rest of buf is zeroed. Linux 4.18.
+static long (*const get_stack)(void *ctx, void *buf, u32 size, u64 flags) = (void *)67;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9
 
 #define add(counter, n) __sync_fetch_and_add(&(counter), (n))

@@ -27,7 +27,7 @@ type Options struct {
 func All(o Options) []collect.Collector {
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
-		ebpf.Collectors(),
+		ebpf.Collectors(ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(o.JVM.Off), asprof.Collectors(o.JVM),
 	)
 }

@@ -195,25 +195,41 @@ func (s *scheduler) appendLost(a *recording.Appender) (stackless int64, err erro
 // appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is woken, so that
 // neither waiting for a CPU nor throttling is in it.
 func (s *scheduler) appendProfile(a *recording.Appender, window time.Duration, lost int64) error {
-	names, err := newSymbolizer(s.proc)
+	type sleep struct {
+		at    bpf.SchedulerPlace
+		slept bpf.SchedulerSlept
+	}
+	var sleeps []sleep
+	ids := map[int32]bool{}
+	err := readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, slept *bpf.SchedulerSlept) {
+		sleeps = append(sleeps, sleep{at, *slept})
+		ids[at.KernelStack] = true
+	})
+	if err != nil {
+		return err
+	}
+	var kernel []uint64
+	for id := range ids {
+		ips, err := s.addresses(id)
+		if err != nil {
+			return err
+		}
+		kernel = append(kernel, ips...)
+	}
+	names, err := newSymbolizer(s.proc, callers(kernel))
 	if err != nil {
 		return fmt.Errorf("name the kernel's functions: %w", err)
 	}
 	b := stacks.NewBuilder(stacks.OffCPU)
-	var failed error
-	err = readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, slept *bpf.SchedulerSlept) {
-		stack, err := s.stack(b, names, at)
+	for _, sl := range sleeps {
+		stack, err := s.stack(b, names, sl.at)
 		if err != nil {
-			failed = err
-			return
+			return err
 		}
 		b.Add(stacks.Sample{
-			Stack: stack, Thread: b.Thread(stacks.Thread{ID: int(at.Tid), Name: s.threadName(at.Tgid, at.Tid)}),
-			State: stacks.Sleeping, Count: int64(slept.Count), Value: int64(slept.Ns),
+			Stack: stack, Thread: b.Thread(stacks.Thread{ID: int(sl.at.Tid), Name: s.threadName(sl.at.Tgid, sl.at.Tid)}),
+			State: stacks.Sleeping, Count: int64(sl.slept.Count), Value: int64(sl.slept.Ns),
 		})
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return err
 	}
 	p := b.Profile()
 	p.Engine = "perfdoctor BPF sched_switch, until woken; sampled above 1000 waits a second and CPU"
@@ -222,31 +238,23 @@ func (s *scheduler) appendProfile(a *recording.Appender, window time.Duration, l
 	return nil
 }
 
-// stack gives the frames of a wait, the innermost first: the kernel's, then the process's.
+// stack gives the frames of a wait, without what of the program itself is above the scheduler.
 func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.SchedulerPlace) ([]int, error) {
-	var out []int
 	kernel, err := s.addresses(at.KernelStack)
 	if err != nil {
 		return nil, err
 	}
-	for _, ip := range kernel {
-		f := names.kernelFrame(ip)
-		if f.Name == "__schedule" {
-			out = out[:0] // what is above it is the program itself
+	for i, ip := range kernel {
+		if names.kernelFrame(ip).Name == "__schedule" {
+			kernel = kernel[i:]
+			break
 		}
-		out = append(out, b.Frame(f))
 	}
 	user, err := s.addresses(at.UserStack)
 	if err != nil {
 		return nil, err
 	}
-	for i, ip := range user {
-		if i > 0 {
-			ip-- // a return address: the call is before it, and may be the last instruction of its function
-		}
-		out = append(out, b.Frame(names.userFrame(at.Tgid, ip)))
-	}
-	return out, nil
+	return names.stack(b, at.Tgid, kernel, user), nil
 }
 
 // addresses gives the stack of an id, nothing of one that the kernel could not take.
