@@ -73,6 +73,7 @@ func runCPUInSystem(p *check.Pass) error {
 		Disproof: "mpstat 1: %sys is low, or pidstat -u 1 shows the time elsewhere.",
 	}
 	if names, ok := systemNames(p); ok {
+		f.Summary += names.summary()
 		f.Evidence = append(f.Evidence, names.evidence...)
 		f.Notes = append(f.Notes, names.notes("system time")...)
 	}

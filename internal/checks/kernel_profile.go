@@ -23,6 +23,8 @@ const (
 	worthNamingShare = 0.05
 )
 
+const profileSamples = quantity.Unit("samples")
+
 // kernelNames says what the kernel's time is spent on.
 type kernelNames struct {
 	functions string           // "__inet_hash_connect 29 %, __inet_check_established 19 %"; the time of each alone
@@ -30,6 +32,19 @@ type kernelNames struct {
 	processes string           // "4021 (java) 88 %"
 	evidence  []quantity.Value // of the first call
 	samples   int64
+}
+
+// mostly is the share from which on a summary names one system call.
+const mostly = 0.5
+
+// summary is the end of a finding's one line; empty when no system call has most of the time.
+func (n kernelNames) summary() string {
+	if len(n.evidence) == 0 || n.evidence[0].Number() < mostly {
+		return ""
+	}
+	call, _, _ := strings.Cut(n.calls, " ")
+	process, _, _ := strings.Cut(n.processes, ")")
+	return fmt.Sprintf("; most of it is %s, most by %s)", call, process)
 }
 
 // systemNames says what the kernel does on behalf of processes; ok is false without a profile, or with too few samples in the
@@ -84,8 +99,8 @@ func namesOf(p *check.Pass, prof *stacks.Profile, what string) (n kernelNames, o
 
 // sampleShare is the share of the kernel's samples that something has.
 func sampleShare(of string, count, all int64, what string) quantity.Value {
-	return quantity.Of(of, float64(count), quantity.Events).
-		Per(quantity.Of(what+" samples", float64(all), quantity.Events)).Named("%s, share of the %s samples", of, what)
+	return quantity.Of(of, float64(count), profileSamples).
+		Per(quantity.Of(what+" samples", float64(all), profileSamples)).Named("%s, share of the %s samples", of, what)
 }
 
 // processNames gives "4021 (java)" for each process of a profile: the process's own name where it was recorded, else a thread's.
