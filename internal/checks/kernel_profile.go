@@ -32,6 +32,8 @@ type kernelNames struct {
 	processes string           // "4021 (java) 88 %"
 	evidence  []quantity.Value // of the first call
 	samples   int64
+
+	call, process string // with the most samples; "" if the stacks do not tell
 }
 
 // mostly is the share from which on a summary names one system call.
@@ -42,9 +44,7 @@ func (n kernelNames) summary() string {
 	if len(n.evidence) == 0 || n.evidence[0].Number() < mostly {
 		return ""
 	}
-	call, _, _ := strings.Cut(n.calls, " ")
-	process, _, _ := strings.Cut(n.processes, ")")
-	return fmt.Sprintf("; most of it is %s, most by %s)", call, process)
+	return fmt.Sprintf("; most of it is %s, most by %s", n.call, n.process)
 }
 
 // systemNames says what the kernel does on behalf of processes; ok is false without a profile, or with too few samples in the
@@ -85,15 +85,15 @@ func namesOf(p *check.Pass, prof *stacks.Profile, what string) (n kernelNames, o
 		}
 	}
 	n.calls = rankedShares(calls, n.samples, namedCalls)
-	if call := heaviest(calls); call != "" {
-		n.evidence = append(n.evidence, sampleShare(call, calls[call], n.samples, what))
+	if n.call = heaviest(calls); n.call != "" {
+		n.evidence = append(n.evidence, sampleShare(n.call, calls[n.call], n.samples, what))
 	}
 	names := processNames(p, prof)
 	processes := map[string]int64{}
 	for _, g := range stacks.Group(prof, func(s stacks.Sample) int { return prof.ThreadOf(s).ID }) {
 		processes[names[g.Key]] += g.Count
 	}
-	n.processes = rankedShares(processes, n.samples, namedProcesses)
+	n.processes, n.process = rankedShares(processes, n.samples, namedProcesses), heaviest(processes)
 	return n, true
 }
 
