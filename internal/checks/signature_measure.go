@@ -189,6 +189,8 @@ type culprit struct {
 	path            []string // of its heaviest sample, from the bottleneck outwards
 	heaviest        int64
 	lines           map[int]int64
+	class           string // of the heaviest sample: of a lock or of what was allocated
+	entry           string // of the heaviest sample: the application's method that others' code calls first, with its line
 }
 
 // name gives com.example.Shop.cart:42.
@@ -214,6 +216,8 @@ func culprits(prof *stacks.Profile, owners hotcode.Owners, hits []hit, skip []ho
 		c.lines[f.Line] += h.sample.Value
 		if h.sample.Value > c.heaviest || c.path == nil {
 			c.heaviest = h.sample.Value
+			c.class = h.sample.Class
+			c.entry = entryOf(prof, owners, h.sample.Stack)
 			c.path = pathOf(prof, h.sample.Stack[min(h.at, place.At):max(h.at, place.At)+1])
 			c.through = ""
 			if place.Through >= 0 {
@@ -230,6 +234,18 @@ func culprits(prof *stacks.Profile, owners hotcode.Owners, hits []hit, skip []ho
 		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.method, b.method))
 	})
 	return out
+}
+
+// entryOf names the outermost method of the application: the handler that a server calls. It is empty where there is none.
+func entryOf(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
+	for i := len(stack) - 1; i >= 0; i-- {
+		f := prof.Frames[stack[i]]
+		if !f.Managed() || owners.Of(f) != hotcode.Application || hotcode.Synthetic(f) {
+			continue
+		}
+		return (&culprit{method: f.Name, line: f.Line}).name()
+	}
+	return ""
 }
 
 func heaviestLine(lines map[int]int64) (line int) {
