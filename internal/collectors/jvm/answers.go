@@ -154,8 +154,9 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
+// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since.
 func (m *machine) own(library string) bool {
-	return slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
+	return jvm.IsOwnFile(path.Base(library)) || slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
 }
 
 func sameLibrary(mapped string, a jcmd.Agent) bool {
