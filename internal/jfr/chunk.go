@@ -396,7 +396,7 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 		if s.value > math.MaxInt64/scale {
 			return errors.New("the sum of its samples overflows")
 		}
-		if p.dropped[s.stack] {
+		if p.dropped[s.stack] || p.overflowed(s.stack) {
 			ck.lost[kind] += s.count
 			continue
 		}

@@ -38,7 +38,7 @@ func (vm *VM) perfMemory() (memory *os.File, at, size int64, ok bool, err error)
 	}
 	defer func() {
 		if err != nil || !ok {
-			memory.Close()
+			_ = memory.Close() // only read
 		}
 	}()
 	if err = vm.check(); err != nil {

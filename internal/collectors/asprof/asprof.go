@@ -227,6 +227,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		return unavailable(err)
 	}
 	defer f.Close()
+	a.Lost(int(s.session.Lost.Skipped), "samples that async-profiler could not take, of all events together")
 	return s.read(f, a)
 }
 
