@@ -66,6 +66,7 @@ type set struct {
 	collection *cilium.Collection
 	links      map[string]link.Link // by program; a link without a reference is collected as garbage, and detaches
 	absent     []string             // tracepoints that this kernel does not have
+	iterators  map[string]bool      // programs that are run once, by run
 	stats      io.Closer            // the kernel counts the programs' run time while it is open; nil where it cannot (before Linux 5.8)
 }
 
@@ -85,7 +86,10 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or raise ulimit -l",
 			"the kernel charges maps to RLIMIT_MEMLOCK, which could not be raised: %v", err)
 	}
-	s := &set{links: map[string]link.Link{}}
+	s := &set{links: map[string]link.Link{}, iterators: map[string]bool{}}
+	for name, p := range spec.Programs {
+		s.iterators[name] = p.AttachType == cilium.AttachTraceIter
+	}
 	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
 		return nil, unavailable(err)
 	}
@@ -134,7 +138,7 @@ func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change f
 
 func (s *set) attach() error {
 	for name, p := range s.collection.Programs {
-		if p.Type() != cilium.Tracing {
+		if p.Type() != cilium.Tracing || s.iterators[name] {
 			continue
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
@@ -142,6 +146,24 @@ func (s *set) attach() error {
 			return fmt.Errorf("attach program %s: %w", name, err)
 		}
 		s.links[name] = l
+	}
+	return nil
+}
+
+// run runs an iterator over all that it is about.
+func (s *set) run(name string) error {
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
+	if err != nil {
+		return fmt.Errorf("attach iterator %s: %w", name, err)
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return fmt.Errorf("open iterator %s: %w", name, err)
+	}
+	defer r.Close()
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("run iterator %s: %w", name, err)
 	}
 	return nil
 }
