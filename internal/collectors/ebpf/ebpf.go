@@ -66,7 +66,6 @@ type set struct {
 	collection *cilium.Collection
 	links      map[string]link.Link // by program; a link without a reference is collected as garbage, and detaches
 	absent     []string             // tracepoints that this kernel does not have
-	iterators  map[string]bool      // programs that are run once, by run
 	stats      io.Closer            // the kernel counts the programs' run time while it is open; nil where it cannot (before Linux 5.8)
 }
 
@@ -86,14 +85,11 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or raise ulimit -l",
 			"the kernel charges maps to RLIMIT_MEMLOCK, which could not be raised: %v", err)
 	}
-	s := &set{links: map[string]link.Link{}, iterators: map[string]bool{}}
-	for name, p := range spec.Programs {
-		s.iterators[name] = p.AttachType == cilium.AttachTraceIter
-	}
+	s := &set{links: map[string]link.Link{}}
 	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
 		return nil, unavailable(err)
 	}
-	if err := s.attach(); err != nil {
+	if err := s.attach(spec); err != nil {
 		return nil, unavailable(errors.Join(err, s.Close()))
 	}
 	s.stats, err = cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
@@ -136,9 +132,10 @@ func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change f
 	return c, absent, err
 }
 
-func (s *set) attach() error {
+// attach leaves iterators to those who start them.
+func (s *set) attach(spec *cilium.CollectionSpec) error {
 	for name, p := range s.collection.Programs {
-		if p.Type() != cilium.Tracing || s.iterators[name] {
+		if p.Type() != cilium.Tracing || spec.Programs[name].AttachType == cilium.AttachTraceIter {
 			continue
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
