@@ -634,6 +634,11 @@ int sched_switch(u64 *ctx)
 	return 0;
 }
 
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task; // 0 at the end
+};
+
 // asleep notes what those threads wait for that have slept since the programs were loaded: no switch told of them. They have no stack.
 SEC("iter/task")
 int asleep(struct bpf_iter__task *ctx)
