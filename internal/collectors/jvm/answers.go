@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -49,8 +50,8 @@ type answerSource struct {
 	list []*machine
 }
 
-func openAnswers(ctx context.Context, env collect.Env) (collect.Source, error) {
-	list, _, err := find(ctx, env) // what is beyond the bound, the other collector says
+func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
+	list, _, err := machines(ctx, env, look) // what is beyond the bound, the other collector says
 	if err != nil {
 		return nil, err
 	}
