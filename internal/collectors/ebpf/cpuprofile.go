@@ -241,7 +241,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	for _, at := range seen {
 		kernel = append(kernel, at.kernel...)
 	}
-	names, err := newSymbolizer(s.host.Proc, callers(kernel))
+	names, err := newSymbolizer(s.host.Proc, kernel)
 	if err != nil {
 		return nil, fmt.Errorf("name the kernel's functions: %w", err)
 	}
@@ -334,16 +334,6 @@ func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err er
 	return true, nil
 }
 
-// callers turns addresses as they stand in a stack into those that are in the function: a return address may be the first of the next.
-// They are both sought, because the innermost address of a stack is none.
-func callers(ips []uint64) []uint64 {
-	out := make([]uint64, 0, 2*len(ips))
-	for _, ip := range ips {
-		out = append(out, ip, ip-1)
-	}
-	return out
-}
-
 // madeAtRunTime tells whether an address lies in executable memory of no file.
 func (s *symbolizer) madeAtRunTime(pid uint32, ip uint64) bool {
 	m, ok := s.mappingOf(pid, ip)
@@ -359,18 +349,22 @@ func (s *symbolizer) stack(b *stacks.Builder, pid uint32, kernel, user []uint64)
 		}
 		out = append(out, b.Frame(s.kernelFrame(ip)))
 	}
-	var frames []stacks.Frame
-	for i, ip := range user {
+	for _, f := range s.userStack(pid, user) {
+		out = append(out, b.Frame(f))
+	}
+	return out
+}
+
+// userStack names the addresses of a program's stack.
+func (s *symbolizer) userStack(pid uint32, addresses []uint64) (frames []stacks.Frame) {
+	for i, ip := range addresses {
 		if i > 0 {
 			ip--
 		}
 		frames = append(frames, s.userFrames(pid, ip)...)
 	}
 	nameStart(frames)
-	for _, f := range frames {
-		out = append(out, b.Frame(f))
-	}
-	return out
+	return frames
 }
 
 // threadStart is where a thread or the program begins: start_thread and __libc_start_call_main of glibc are static, so a stripped libc

@@ -94,7 +94,7 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
 		return nil, unavailable(err)
 	}
-	if err := s.attach(); err != nil {
+	if err := s.attach(spec); err != nil {
 		return nil, unavailable(errors.Join(err, s.Close()))
 	}
 	s.stats, err = cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
@@ -137,9 +137,10 @@ func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change f
 	return c, absent, err
 }
 
-func (s *set) attach() error {
+// attach leaves iterators to those who start them.
+func (s *set) attach(spec *cilium.CollectionSpec) error {
 	for name, p := range s.collection.Programs {
-		if p.Type() != cilium.Tracing {
+		if p.Type() != cilium.Tracing || spec.Programs[name].AttachType == cilium.AttachTraceIter {
 			continue
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
@@ -147,6 +148,24 @@ func (s *set) attach() error {
 			return fmt.Errorf("attach program %s: %w", name, err)
 		}
 		s.links[name] = l
+	}
+	return nil
+}
+
+// run runs an iterator over all that it is about.
+func (s *set) run(name string) error {
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
+	if err != nil {
+		return fmt.Errorf("attach iterator %s: %w", name, err)
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return fmt.Errorf("open iterator %s: %w", name, err)
+	}
+	defer r.Close()
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("run iterator %s: %w", name, err)
 	}
 	return nil
 }

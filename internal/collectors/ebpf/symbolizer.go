@@ -53,7 +53,7 @@ type fileID struct{ device, inode uint64 }
 // stays without names. Those with the most samples come first.
 const readTime = time.Second
 
-// newSymbolizer prepares to name these addresses of the kernel, and any of processes.
+// newSymbolizer prepares to name these addresses of the kernel, as they stand in stacks, and any of processes.
 func newSymbolizer(proc string, kernel []uint64) (*symbolizer, error) {
 	s := &symbolizer{
 		proc: proc, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
@@ -67,7 +67,11 @@ func newSymbolizer(proc string, kernel []uint64) (*symbolizer, error) {
 		return nil, err
 	}
 	defer f.Close()
-	s.kernel, err = parseKallsyms(f, kernel)
+	wanted := make([]uint64, 0, 2*len(kernel))
+	for _, ip := range kernel {
+		wanted = append(wanted, ip, ip-1) // of a call it is the return address, which may be the first of the next function
+	}
+	s.kernel, err = parseKallsyms(f, wanted)
 	return s, err
 }
 
