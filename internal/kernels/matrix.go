@@ -226,7 +226,8 @@ func (m *machine) here(ctx context.Context, b batch, args, env []string) ([]byte
 func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (printed []byte, broken, err error) {
 	work := "/src/" + b.pkg
 	o := vm.Options{
-		Kernel: m.image, Binary: m.doctor(), Command: "/bin/tests", Args: args, Env: env, Dir: work, Timeout: testTime, InstructionTime: b.clock,
+		Kernel: m.image, Binary: m.doctor(), Command: "/bin/tests", Args: args, Env: env, Dir: work,
+		Timeout: testTime, InstructionTime: b.clock,
 		// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing will do.
 		Files: map[string]string{"/bin/tests": m.tests(b.pkg), "/bin/true": m.doctor()},
 	}
