@@ -147,9 +147,12 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 		addLoss(st, l)
 	}
 	for _, m := range missing {
-		if !slices.ContainsFunc(w.missing, func(x recording.Missing) bool { return x.Metric == m.Metric }) {
+		i := slices.IndexFunc(w.missing, func(x recording.Missing) bool { return x.Metric == m.Metric })
+		if i < 0 {
 			w.missing = append(w.missing, m)
+			continue
 		}
+		w.missing[i] = m // the latest reason: what only starts at first is no longer true at the end
 	}
 }
 

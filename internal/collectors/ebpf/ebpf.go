@@ -153,6 +153,24 @@ func (s *set) attach(spec *cilium.CollectionSpec) error {
 	return nil
 }
 
+// run runs an iterator over all that it is about.
+func (s *set) run(name string) error {
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
+	if err != nil {
+		return fmt.Errorf("attach iterator %s: %w", name, err)
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return fmt.Errorf("open iterator %s: %w", name, err)
+	}
+	defer r.Close()
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("run iterator %s: %w", name, err)
+	}
+	return nil
+}
+
 // Close detaches and unloads.
 func (s *set) Close() error {
 	var errs []error

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
@@ -92,7 +93,7 @@ func open(t *testing.T, pid int, n int) collect.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := Collectors()[n].Open(t.Context(), collect.Env{Host: h, Target: target})
+	src, err := Collectors(&find.Look{})[n].Open(t.Context(), collect.Env{Host: h, Target: target})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func TestNoJVM(t *testing.T) {
 	if rec := b.Done(recording.Meta{}); !rec.Recorded(metric.JVMInfo) || len(rec.Info(metric.JVMInfo)) > 0 {
 		t.Error("it is not said that there is no JVM")
 	}
-	_, err := openCounters(t.Context(), collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}})
+	_, err := openCounters(t.Context(), collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}}, &find.Look{})
 	if status, _, remedy := collect.Classify(err); status != recording.StatusUnsupported || remedy == "" {
 		t.Errorf("for the whole host: %v", err)
 	}
