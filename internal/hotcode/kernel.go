@@ -49,16 +49,22 @@ func (h *Host) Of(pid int) *stacks.Profile {
 // Entry says by what the thread of a sample came into the kernel: the name of a system call with parentheses, "page fault", or
 // "kernel thread"; "" where the stack does not tell. p is of the sample.
 func Entry(p *stacks.Profile, s stacks.Sample) string {
-	user := false
+	user, inside := false, false
 	for i := len(s.Stack) - 1; i >= 0; i-- {
 		f := p.Frames[s.Stack[i]]
 		if f.Kind != stacks.Kernel {
 			user = true
 			continue
 		}
-		if call := syscallOf(f.Name); call != "" {
-			return call + "()"
+		if inside {
+			switch call := syscallOf(f.Name); {
+			case call != "":
+				return call + "()"
+			case !syscallEntry(f.Name):
+				return "" // the way back to the program
+			}
 		}
+		inside = inside || syscallEntry(f.Name)
 		if pageFaults[f.Name] {
 			return "page fault"
 		}
@@ -69,14 +75,27 @@ func Entry(p *stacks.Profile, s stacks.Sample) string {
 	return ""
 }
 
-// syscallPrefixes begin the names of the functions of system calls (arch/x86/include/asm/syscall_wrapper.h, the same of arm64, and
-// include/linux/syscalls.h). They stand for the call itself, whatever the kernel inlined below.
-var syscallPrefixes = []string{"__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__ia32_compat_sys_", "__se_sys_", "__do_sys_"}
+// syscallEntry matches the functions through which system calls go (arch/x86/entry/common.c, syscall_64.c; arch/arm64/kernel/syscall.c).
+func syscallEntry(name string) bool {
+	name, _, _ = strings.Cut(name, ".") // of a copy that the compiler made
+	switch name {
+	case "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64_after_hwframe", "do_el0_svc", "el0_svc_common", "invoke_syscall", "__invoke_syscall":
+		return true
+	}
+	return false
+}
 
+// syscallPrefixes begin the names of the functions of system calls: arch/x86/include/asm/syscall_wrapper.h, the same of arm64, and
+// include/linux/syscalls.h. The call's own function is seldom on the stack: it ends by jumping to one of the latter.
+var syscallPrefixes = []string{
+	"__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_", "__sys_", "ksys_", "do_sys_", "do_compat_", "do_",
+}
+
+// syscallOf gives the call of the first function behind the entry; "" when it is none.
 func syscallOf(name string) string {
+	name, _, _ = strings.Cut(name, ".")
 	for _, prefix := range syscallPrefixes {
-		if call, ok := strings.CutPrefix(name, prefix); ok {
-			call, _, _ = strings.Cut(call, ".") // of a copy that the compiler made
+		if call, ok := strings.CutPrefix(name, prefix); ok && !syscallEntry(name) {
 			return strings.TrimPrefix(call, "new")
 		}
 	}

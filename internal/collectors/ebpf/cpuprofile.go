@@ -43,6 +43,7 @@ func cpuProfileCollector(l *loader, o Options) collect.Collector {
 			"at the end 0.05 to 0.2 s to name the functions; a JVM writes where its compiled methods lie, 10 to 50 ms",
 		Provides: append(costs(), metric.HostCPUProfileSamples),
 		Requires: requires(),
+		Since:    collect.Floor{Release: "5.4", Brought: "loops in BPF programs (5.3), and the kernel's types, which the loader reads"},
 		Pace:     collect.AtEnd,
 		Grace:    profileGrace,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {

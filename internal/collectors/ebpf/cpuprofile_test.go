@@ -112,7 +112,7 @@ func cpuTime(t testing.TB, pid int) (sum time.Duration) {
 func named(suffixes ...string) func(stacks.Frame) bool {
 	return func(f stacks.Frame) bool {
 		for _, s := range suffixes {
-			if f.Name == s || strings.HasSuffix(f.Name, "."+s) {
+			if f.Name == s || strings.HasSuffix(f.Name, "."+s) || strings.HasSuffix(f.Name, "/"+s) {
 				return true
 			}
 		}
@@ -244,6 +244,63 @@ func TestJVM(t *testing.T) {
 				t.Errorf("%.2f of the Java stacks are one frame deep, without frame pointers", deep)
 			}
 		})
+	}
+}
+
+// TestOwnCPU: this program computes, and has the kernel zero memory. It needs no compiler and no JVM, so it runs in guests too.
+func TestOwnCPU(t *testing.T) {
+	env := targetOf(t, os.Getpid())
+	env.Duration = 3 * time.Second
+	o := openNamed(t, cpuProfileName, env)
+	before, began := cpuTime(t, os.Getpid()), time.Now()
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zeros.Close()
+	var inCode, inKernel time.Duration
+	for time.Since(began) < env.Duration {
+		from := cpuTime(t, os.Getpid())
+		compute()
+		middle := cpuTime(t, os.Getpid())
+		readZeros(t, zeros)
+		inCode, inKernel = inCode+middle-from, inKernel+cpuTime(t, os.Getpid())-middle
+	}
+	used := cpuTime(t, os.Getpid()) - before
+	rec := o.done()
+	all, ok := rec.Profile(stacks.HostCPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	own := all.Filter(func(s stacks.Sample) bool { return all.ThreadOf(s).ID == os.Getpid() })
+	checkSum(t, own, used)
+	checkShare(t, own, "ebpf.compute", inCode.Seconds()/used.Seconds())
+	checkShare(t, own, "ebpf.readZeros", inKernel.Seconds()/used.Seconds())
+	// From Go's function to the system call, in one stack.
+	entered := own.Containing(own.Set(named("ebpf.readZeros"))).Containing(own.Set(func(f stacks.Frame) bool {
+		return f.Kind == stacks.Kernel && strings.HasSuffix(f.Name, "sys_read")
+	}))
+	if got := share(own, "ebpf.readZeros"); float64(entered.Total().Value) < 0.8*got*float64(own.Total().Value) {
+		t.Errorf("%v of the samples of readZeros have the system call", entered.Total())
+	}
+}
+
+var sink uint64
+
+//go:noinline
+func compute() {
+	for i := range uint64(20_000_000) {
+		sink = sink*6364136223846793005 + i
+	}
+}
+
+//go:noinline
+func readZeros(t *testing.T, zeros *os.File) {
+	var buf [1 << 20]byte
+	for range 200 {
+		if _, err := zeros.Read(buf[:]); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
