@@ -34,6 +34,7 @@ func schedulerCollector(l *loader) collect.Collector {
 			"the target's, and 3 µs a stack, of a thread about 640 a second at most, of a CPU 10,000; at the end 0.1 s to name them",
 		Provides: append(costs(), schedulerMetrics()...),
 		Requires: requires(),
+		Since:    tracepointsWithTypes(),
 		Pace:     collect.AtEnd,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openScheduler(ctx, l, env)
