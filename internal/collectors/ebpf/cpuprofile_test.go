@@ -227,7 +227,14 @@ func TestJVM(t *testing.T) {
 			checkSum(t, own, used)
 			pic := stacks.PictureOf(own)
 			t.Logf("%+v", pic)
-			if named := 1 - float64(pic.Unnamed)/float64(pic.Frames); tc.whole && named < 0.99 {
+			// Of a stripped C library the copying functions have no names: they are static, chosen by the CPU as it is loaded.
+			libc := own.Self(own.Set(func(f stacks.Frame) bool {
+				return f.Name == unknownFrame && strings.HasPrefix(f.Module, "libc.so")
+			})).Count
+			if tc.whole && float64(pic.Unnamed-libc) > 0.01*float64(pic.Frames) {
+				t.Errorf("%d of %d frames have no name, %d of them in libc", pic.Unnamed, pic.Frames, libc)
+			}
+			if named := 1 - float64(pic.Unnamed)/float64(pic.Frames); tc.whole && named < 0.98 {
 				t.Errorf("%.2f %% of %d frames have names", 100*named, pic.Frames)
 			}
 			// From main's thread to the copy in the kernel.
