@@ -132,12 +132,22 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 }
 
 // Read takes the counters as they are now.
-func (p *PerfData) Read() (hsperf.Snapshot, error) {
-	n, err := p.file.ReadAt(p.buf, p.at)
+func (p *PerfData) Read() (hsperf.Snapshot, error) { return p.read(p.buf, hsperf.Parse) }
+
+// Picker gives a function that takes only these counters as they are now, which may run beside [PerfData.Read].
+func (p *PerfData) Picker(names map[string]bool) func() (hsperf.Snapshot, error) {
+	buf := make([]byte, len(p.buf))
+	return func() (hsperf.Snapshot, error) {
+		return p.read(buf, func(b []byte) (hsperf.Snapshot, error) { return hsperf.Pick(b, names) })
+	}
+}
+
+func (p *PerfData) read(buf []byte, parse func([]byte) (hsperf.Snapshot, error)) (hsperf.Snapshot, error) {
+	n, err := p.file.ReadAt(buf, p.at)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
 	}
-	s, err := hsperf.Parse(p.buf[:n])
+	s, err := parse(buf[:n])
 	if err != nil {
 		return s, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
 	}

@@ -45,6 +45,15 @@ const (
 
 // Parse reads a whole file. An entry that does not fit into the file, or a number of a type that HotSpot does not write, is an error.
 func Parse(b []byte) (Snapshot, error) {
+	return parse(b, func(string) bool { return true })
+}
+
+// Pick reads only the counters with these names, as [Parse] does, for who looks often.
+func Pick(b []byte, names map[string]bool) (Snapshot, error) {
+	return parse(b, func(name string) bool { return names[name] })
+}
+
+func parse(b []byte, wanted func(name string) bool) (Snapshot, error) {
 	order, err := prologue(b)
 	if err != nil {
 		return Snapshot{}, err
@@ -55,9 +64,9 @@ func Parse(b []byte) (Snapshot, error) {
 	if at < prologueSize || at > len(b) || n < 0 || n > (len(b)-at)/entryHead {
 		return Snapshot{}, fmt.Errorf("%d counters from byte %d on do not fit into %d bytes", n, at, len(b))
 	}
-	s := Snapshot{Longs: make(map[string]int64, n), Texts: map[string]string{}}
+	s := Snapshot{Longs: map[string]int64{}, Texts: map[string]string{}}
 	for i := range n {
-		size, err := s.entry(b[at:], order)
+		size, err := s.entry(b[at:], order, wanted)
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("counter %d of %d, at byte %d: %w", i+1, n, at, err)
 		}
@@ -88,8 +97,8 @@ func prologue(b []byte) (binary.ByteOrder, error) {
 	return nil, fmt.Errorf("byte order %d is not known", b[offByteOrder])
 }
 
-// entry adds the counter that b begins with and gives the entry's size.
-func (s *Snapshot) entry(b []byte, order binary.ByteOrder) (int, error) {
+// entry adds the counter that b begins with, if it is wanted, and gives the entry's size.
+func (s *Snapshot) entry(b []byte, order binary.ByteOrder, wanted func(string) bool) (int, error) {
 	if len(b) < entryHead {
 		return 0, errors.New("it is cut short")
 	}
@@ -101,6 +110,9 @@ func (s *Snapshot) entry(b []byte, order binary.ByteOrder) (int, error) {
 	name, ok := text(b, int(int32(order.Uint32(b[entName:]))))
 	if !ok || name == "" {
 		return 0, errors.New("it has no name")
+	}
+	if !wanted(name) {
+		return size, nil
 	}
 	return size, s.value(b, name, order)
 }

@@ -168,6 +168,22 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestPick: what is picked is what is read.
+func TestPick(t *testing.T) {
+	names := map[string]bool{"sun.gc.lastCause": true, "sun.os.hrt.frequency": true, "no.such": true}
+	for file, b := range recorded(t) {
+		all, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Pick(b, names)
+		if err != nil || len(got.Longs) != 1 || len(got.Texts) != 1 || got.Texts["sun.gc.lastCause"] != all.Texts["sun.gc.lastCause"] ||
+			got.Longs["sun.os.hrt.frequency"] != all.Longs["sun.os.hrt.frequency"] {
+			t.Errorf("%s: %+v, %v", file, got, err)
+		}
+	}
+}
+
 // BenchmarkParse is where the overhead that the collector declares comes from.
 func BenchmarkParse(b *testing.B) {
 	data := recorded(b)["jdk17-g1"]
