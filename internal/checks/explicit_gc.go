@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -31,7 +32,8 @@ with all threads stopped, however empty it is.
 
 Measured: the time in full collections over the window's wall time, and how
 many of them have such a cause: HotSpot keeps that of the last one only, which is
-looked at every 20 ms, so that collections which came closer have no known one.
+looked at every 5 ms, so that collections which came closer have no known one.
+Where all came so close, HotSpot's log of the last ten operations tells.
 Where some have another cause, the time is shared by their numbers. With G1 and
 -XX:+ExplicitGCInvokesConcurrent, Z and Shenandoah such a call is no full
 collection.
@@ -43,7 +45,7 @@ direct memory.
 Disproof: -Xlog:gc names another cause than System.gc().`,
 	URL:      "https://docs.oracle.com/en/java/javase/17/gctuning/other-considerations.html",
 	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMGCCause},
-	Uses:     []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause},
+	Uses:     []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause, metric.JVMOperations},
 	Params:   []*check.Param{paramExplicitShare},
 	Explains: []*check.Check{gcOverhead, allocationRate},
 	Run: func(p *check.Pass) error {
@@ -96,6 +98,9 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 	case unit != counted && asked.Number() < 0.5:
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "other causes were seen as well: some of the full collections may be theirs")
+	case unit == logged:
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "HotSpot keeps a log of the last ten operations only: the full collections before may have another cause")
 	case unit == counted && all < n/2:
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, fmt.Sprintf("of %.0f of the %.0f full collections the cause is not known: they came too close", n-all, n))
@@ -108,8 +113,35 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 	return true
 }
 
-// counted is the unit of causes that were counted, and not sampled.
-const counted quantity.Unit = "full collections"
+// The units of causes that were counted, all or the last of them, and not sampled.
+const (
+	counted quantity.Unit = "full collections"
+	logged  quantity.Unit = "logged collections"
+)
+
+// explicitOperations are those of collections that were asked for, where the log names no cause (before JDK 21; vmGCOperations.hpp,
+// g1VMOperations.hpp, psVMOperations.hpp).
+var explicitOperations = []string{"GenCollectFull", "G1CollectFull", "ParallelGCSystemGC", "GC_HeapInspection"}
+
+// loggedCause gives what the log of operations tells of the last collections, of any kind.
+func loggedCause(p *check.Pass, pid string) (cause string, seen, all float64) {
+	for _, s := range p.Gauge(metric.JVMOperations, "pid", pid) {
+		name, by, n := s.Label("operation"), s.Label("cause"), s.Last()
+		switch explicit := slices.Contains(explicitOperations, name); {
+		case by == "" && explicit:
+			by = "a request (" + name + ")"
+		case !explicit && !slices.Contains(explicitCauses, by):
+			if strings.Contains(name, "Collect") || strings.Contains(name, "GC") {
+				all += n
+			}
+			continue
+		}
+		if all += n; n > seen {
+			cause, seen = by, n
+		}
+	}
+	return cause, seen, all
+}
 
 // explicitCause gives the cause of that kind that most full collections have, how many, of how many whose cause is known; or where a
 // recording has not counted that, at how many of the samples it was the cause of the last collection of any kind.
@@ -125,6 +157,9 @@ func explicitCause(p *check.Pass, pid string) (cause string, seen, all float64, 
 	}
 	if all > 0 {
 		return cause, seen, all, counted
+	}
+	if cause, seen, all = loggedCause(p, pid); seen > 0 {
+		return cause, seen, all, logged
 	}
 	for _, s := range p.Info(metric.JVMGCCause, "pid", pid) {
 		n := float64(len(s.Points))

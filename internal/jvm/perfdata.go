@@ -132,26 +132,40 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 }
 
 // Read takes the counters as they are now.
-func (p *PerfData) Read() (hsperf.Snapshot, error) { return p.read(p.buf, hsperf.Parse) }
-
-// Picker gives a function that takes only these counters as they are now, which may run beside [PerfData.Read].
-func (p *PerfData) Picker(names map[string]bool) func() (hsperf.Snapshot, error) {
-	buf := make([]byte, len(p.buf))
-	return func() (hsperf.Snapshot, error) {
-		return p.read(buf, func(b []byte) (hsperf.Snapshot, error) { return hsperf.Pick(b, names) })
-	}
-}
-
-func (p *PerfData) read(buf []byte, parse func([]byte) (hsperf.Snapshot, error)) (hsperf.Snapshot, error) {
-	n, err := p.file.ReadAt(buf, p.at)
+func (p *PerfData) Read() (hsperf.Snapshot, error) {
+	n, err := p.file.ReadAt(p.buf, p.at)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
 	}
-	s, err := parse(buf[:n])
+	s, err := hsperf.Parse(p.buf[:n])
 	if err != nil {
 		return s, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
 	}
 	return s, nil
+}
+
+// Part gives a function that takes only these counters as they are now, 2 us instead of 30. It may run beside [PerfData.Read].
+// Those that the JVM has not are left out; that it lacks all is an error.
+func (p *PerfData) Part(names map[string]bool) (read func() (hsperf.Snapshot, error), err error) {
+	buf := make([]byte, len(p.buf))
+	n, err := p.file.ReadAt(buf, p.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("the JVM's counters: %w", err)
+	}
+	part, err := hsperf.Locate(buf[:n], names)
+	if err == nil && part.Size == 0 {
+		err = errors.New("it has none of those that are asked for")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
+	}
+	buf = buf[:part.Size]
+	return func() (hsperf.Snapshot, error) {
+		if _, err := p.file.ReadAt(buf, p.at+int64(part.At)); err != nil {
+			return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
+		}
+		return part.Parse(buf)
+	}, nil
 }
 
 // Close ends the reading.

@@ -23,8 +23,12 @@ var (
 	JVMGCCause = info("jvm_gc_cause_info", hsperf+"sun.gc.cause, sun.gc.lastCause",
 		"Cause of the collection that ran, or had run last, at each sample.", "pid", "cause")
 	JVMGCsByCause = counter("jvm_gcs_by_cause_total", q.Events, hsperf+"sun.gc.cause, sun.gc.lastCause, sun.gc.collector.N.invocations",
-		"Collections since perfdoctor looks, by the cause that HotSpot gives, looked at every 20 ms; cause is unknown for those that came closer.",
+		"Collections since perfdoctor looks, by the cause that HotSpot gives, looked at every 5 ms; cause is unknown for those that came closer.",
 		"pid", "kind", "cause")
+
+	JVMOperations = gauge("jvm_recent_operations", q.Events, "jcmd VM.info, VM Operations",
+		"Operations of the VM thread in the window, of the last 10 to 20 of which HotSpot keeps a log: collections by their exact cause (since JDK 21; before, the operation tells).",
+		"pid", "operation", "cause")
 
 	JVMSafepoints       = counter("jvm_safepoints_total", q.Events, hsperf+"sun.rt.safepoints", "Times all threads were stopped.", "pid")
 	JVMSafepointSeconds = counter("jvm_safepoint_seconds_total", q.Seconds, hsperf+"sun.rt.safepointTime, sun.rt.safepointSyncTime",

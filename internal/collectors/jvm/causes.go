@@ -2,6 +2,7 @@ package jvm
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +12,15 @@ import (
 )
 
 // lookPeriod is how often the cause of the last collection is looked at. HotSpot keeps only one: of two collections within this time the
-// first's is mostly not known. A look takes 20 us, a thousandth of a CPU.
-const lookPeriod = 20 * time.Millisecond
+// first's is mostly not known. A look takes 5 us with its wakeup, all of them a thousandth of a CPU; a full collection of a small heap
+// takes as long as that between two.
+const lookPeriod = 5 * time.Millisecond
+
+// asked are the causes of collections that somebody asked for, which are of the whole heap (GCCause::is_user_requested_gc and
+// is_serviceability_requested_gc in src/hotspot/share/gc/shared/gcCause.hpp, JvmtiEnv).
+var asked = []string{
+	"System.gc()", "JvmtiEnv ForceGarbageCollection", "Heap Inspection Initiated GC", "Heap Dump Initiated GC", "Diagnostic Command",
+}
 
 // causes counts the collections of a JVM by kind and cause, while it runs.
 type causes struct {
@@ -28,18 +36,30 @@ type causes struct {
 type moment struct {
 	kinds       map[string]int64 // collections so far, by kind
 	cause, last string           // of the collection that runs, "" for none; and of the one before
-	parallel    bool             // the collector is Parallel
 }
 
 // noGC is GCCause::to_string(_no_gc) in src/hotspot/share/gc/shared/gcCause.cpp.
 const noGC = "No GC"
 
 func causeNames() map[string]bool {
-	names := map[string]bool{"sun.gc.cause": true, "sun.gc.lastCause": true, "sun.gc.collector.1.name": true, "sun.gc.policy.name": true}
+	names := map[string]bool{"sun.gc.cause": true, "sun.gc.lastCause": true, "sun.gc.collector.1.name": true}
 	for n := range 3 {
 		names[fmt.Sprintf("sun.gc.collector.%d.invocations", n)] = true
 	}
 	return names
+}
+
+// appendCauses begins to count, and later appends what was counted.
+func (m *machine) appendCauses(a *recording.Appender) error {
+	if m.causes == nil {
+		read, err := m.counters.Part(causeNames())
+		if err != nil {
+			return err
+		}
+		m.causes = countCauses(read)
+	}
+	m.causes.append(a, m.pid)
+	return nil
 }
 
 // countCauses begins to count. What it reads must not be closed before [causes.close].
@@ -71,9 +91,7 @@ func (c *causes) run(read func() (hsperf.Snapshot, error)) {
 }
 
 func momentOf(s hsperf.Snapshot) moment {
-	m := moment{
-		kinds: map[string]int64{}, cause: s.Texts["sun.gc.cause"], last: s.Texts["sun.gc.lastCause"], parallel: gcName(s) == "Parallel",
-	}
+	m := moment{kinds: map[string]int64{}, cause: s.Texts["sun.gc.cause"], last: s.Texts["sun.gc.lastCause"]}
 	if m.cause == noGC {
 		m.cause = ""
 	}
@@ -106,21 +124,30 @@ func (c *causes) look(m moment) {
 	if all == 0 {
 		return
 	}
-	cause := causeOf(before, m, all, rose["young"] == 1 && rose["full"] == 1)
 	for kind, n := range rose {
+		cause := causeOf(before, m, kind, n, all)
 		c.counts[[2]string{kind, cause}] += float64(n)
 	}
 }
 
-// causeOf gives the cause of what was collected between two looks, "" where it is not known. It is that of the operation which was the
-// last to end, or of one that ran at both looks: the count rises at the end of a collection, before its cause becomes the last one. An
-// operation is one collection, or in Parallel a young and a full one (ScavengeBeforeFullGC).
-func causeOf(before, now moment, collections int64, pair bool) string {
+// causeOf gives the cause of n collections of a kind, of all that were between two looks, "" where it is not known. That of a single
+// one is of the operation which was the last to end, or of one that ran at both looks: the count rises at the end of a collection,
+// before its cause becomes the last one. A full one among others is that which was asked for, if one was seen that was, before or after
+// the others; in Parallel a young one may belong to it (ScavengeBeforeFullGC).
+func causeOf(before, now moment, kind string, n, all int64) string {
+	ended := now.last
+	if now.cause != "" || ended == noGC {
+		ended = ""
+	}
 	switch {
-	case collections > 1 && !(pair && now.parallel):
+	case n == 1 && kind == "full" && slices.Contains(asked, ended):
+		return ended
+	case n == 1 && kind == "full" && slices.Contains(asked, before.cause):
+		return before.cause
+	case all > 1:
 		return ""
-	case now.cause == "" && now.last != noGC:
-		return now.last
+	case ended != "":
+		return ended
 	case now.cause == before.cause:
 		return now.cause
 	}

@@ -10,25 +10,52 @@ import (
 )
 
 func TestCauseOf(t *testing.T) {
+	const gc = "System.gc()"
 	for i, tc := range []struct {
 		before, now moment
-		n           int64
-		pair        bool
+		kind        string
+		n, all      int64
 		want        string
 	}{
-		{now: moment{last: "System.gc()"}, n: 1, want: "System.gc()"},
-		{now: moment{last: noGC}, n: 1},
-		{now: moment{last: "A"}, n: 2},
-		{now: moment{last: "A"}, n: 2, pair: true},
-		{now: moment{last: "A", parallel: true}, n: 2, pair: true, want: "A"},
-		{before: moment{cause: "A"}, now: moment{cause: "A", last: noGC}, n: 1, want: "A"}, // a concurrent cycle, at its pauses
-		{before: moment{cause: "A"}, now: moment{cause: "B", last: noGC}, n: 1},
-		{before: moment{cause: "A"}, now: moment{last: "B"}, n: 1, want: "B"},
-		{now: moment{cause: "A", last: noGC}, n: 1},
+		{moment{}, moment{last: gc}, "full", 1, 1, gc},
+		{moment{}, moment{last: noGC}, "young", 1, 1, ""},
+		{moment{}, moment{last: "A"}, "young", 2, 2, ""},
+		{moment{}, moment{last: "A"}, "full", 1, 2, ""},
+		{moment{}, moment{last: gc}, "full", 1, 3, gc},           // the last of them
+		{moment{cause: gc}, moment{last: "A"}, "full", 1, 3, gc}, // the first of them
+		{moment{cause: gc}, moment{last: "A"}, "young", 2, 3, ""},
+		{moment{cause: gc}, moment{last: gc}, "full", 2, 2, ""},
+		{moment{cause: "A"}, moment{cause: "A", last: noGC}, "concurrent", 1, 1, "A"}, // a cycle, at one of its pauses
+		{moment{cause: "A"}, moment{cause: "B", last: noGC}, "young", 1, 1, ""},
+		{moment{cause: "A"}, moment{last: "B"}, "young", 1, 1, "B"},
+		{moment{}, moment{cause: "A", last: gc}, "young", 1, 1, ""},
 	} {
-		if got := causeOf(tc.before, tc.now, tc.n, tc.pair); got != tc.want {
+		if got := causeOf(tc.before, tc.now, tc.kind, tc.n, tc.all); got != tc.want {
 			t.Errorf("%d: %q, want %q", i, got, tc.want)
 		}
+	}
+}
+
+// TestOperations: the last collections are in the JVM's own log, with what they were for.
+func TestOperations(t *testing.T) {
+	for gc, want := range map[string]string{"Serial": "GenCollectFull", "Parallel": "ParallelGCSystemGC", "G1": "G1CollectFull"} {
+		t.Run(gc, func(t *testing.T) {
+			c := startJava(t, "-XX:+Use"+gc+"GC", "-Xmx64m")
+			fmt.Fprint(c.in, "c")
+			c.expect(t, "done")
+			src, b := open(t, c.pid, 1), recording.NewBuilder()
+			src.(*answerSource).window = time.Hour
+			sample(t, src, b)
+			asked := 0.0
+			for _, s := range b.Done(recording.Meta{}).Gauge(metric.JVMOperations) {
+				if s.Label("operation") == want || s.Label("cause") == "System.gc()" {
+					asked += s.Last()
+				}
+			}
+			if asked != 7 {
+				t.Errorf("%v of 7 collections are in the log", asked)
+			}
+		})
 	}
 }
 
@@ -41,13 +68,13 @@ func TestCauses(t *testing.T) {
 			sample(t, src, b)
 			const calls = 6
 			for range calls {
-				time.Sleep(2 * lookPeriod)
+				time.Sleep(4 * lookPeriod)
 				fmt.Fprint(c.in, "c") // seven collections, closer than they can be told apart
 				c.expect(t, "done")
 			}
 			fmt.Fprint(c.in, "1") // and one
 			c.expect(t, "done")
-			time.Sleep(5 * lookPeriod)
+			time.Sleep(20 * lookPeriod)
 			sample(t, src, b)
 			got := map[string]float64{}
 			rec := b.Done(recording.Meta{})

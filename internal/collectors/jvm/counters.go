@@ -71,11 +71,10 @@ func (s *counterSource) Sample(ctx context.Context, a *recording.Appender) error
 			missing(a, counted(), err)
 			continue
 		}
-		if m.causes == nil {
-			m.causes = countCauses(m.counters.Picker(causeNames()))
-		}
 		s.append(a, m, c)
-		m.causes.append(a, m.pid)
+		if err := m.appendCauses(a); err != nil {
+			missing(a, []metric.Metric{metric.JVMGCsByCause}, err)
+		}
 	}
 	return nil
 }
