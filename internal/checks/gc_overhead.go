@@ -53,7 +53,7 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/gctuning/ergonomics.html",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds},
 	Uses: []metric.Metric{
-		metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMVersion, metric.JVMFlag, metric.JVMSpace, metric.ThreadCPU,
+		metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMGCsByCause, metric.JVMVersion, metric.JVMFlag, metric.JVMSpace, metric.ThreadCPU,
 		metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods,
 	},
 	Params:   []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
