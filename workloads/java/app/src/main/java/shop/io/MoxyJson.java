@@ -36,7 +36,7 @@ public final class MoxyJson {
         for (int i = 0; i < documents.length; i++) {
             documents[i] = document(Integer.parseInt(args[i + 1]));
         }
-        Load.run("gateway", 1, n -> Load.sink += gateway.translate(documents[(int) (n % documents.length)]));
+        Load.run("gateway", 1, Load.timed(n -> Load.sink += gateway.translate(documents[(int) (n % documents.length)])));
     }
 
     private static String document(int length) {

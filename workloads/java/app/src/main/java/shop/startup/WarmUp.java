@@ -8,17 +8,17 @@ import org.springframework.asm.Opcodes;
 import shop.Load;
 
 /**
- * A service of 3000 handlers that has just started: its requests find them interpreted, and the compilers at work. They
+ * A service of 1500 handlers that has just started: its requests find them interpreted, and the compilers at work. They
  * come tenant by tenant, 2000 for the handler of each, so that there is new code for a while. Cured: it calls each until it is
  * compiled before it says that it is ready. The handlers are written as bytecode here, each with constants of its own.
  */
 public final class WarmUp {
-    private static final int HANDLERS = 3000;
+    private static final int HANDLERS = 1500;
     private static final int TENANT = 2000;
     /** More than C2 waits for, with the loop of a handler: Tier4CompileThreshold, 15000 calls and turns (compiler_globals.hpp). */
-    private static final int WARM_CALLS = 2_000;
+    private static final int WARM_CALLS = 1_500;
     /** C2 raises that threshold while its queue is long (Tier4LoadFeedback), so that once is not enough. */
-    private static final int WARM_ROUNDS = 3;
+    private static final int WARM_ROUNDS = 2;
 
     private static final class Loader extends ClassLoader {
         LongUnaryOperator define(String name, byte[] code) throws ReflectiveOperationException {
@@ -66,8 +66,8 @@ public final class WarmUp {
         }
     }
 
-    /** Steps of a handler: its code has some 500 bytes, as much as an ordinary long method. */
-    private static final int STEPS = 40;
+    /** Steps of a handler: its code has some 2000 bytes, as much as a long method with what is inlined into it. */
+    private static final int STEPS = 150;
 
     /** A class with the method applyAsLong(x): a loop of 10 turns around steps with constants of their own. */
     private static byte[] handler(String name, int seed) {
