@@ -233,7 +233,7 @@ func allocationStalls(p *check.Pass, pid string) (share quantity.Value, sites []
 	}
 	all := prof.Filter(func(s stacks.Sample) bool { return waited[s.Thread] }).Total()
 	share = quantity.Of("", float64(stalled.Value)/1e9, quantity.Seconds).Per(quantity.Of("", float64(all.Value)/1e9, quantity.Seconds)).
-		Named("waiting for memory, share of the time of %d threads", len(waited))
+		Named("waiting for memory, share of the time of the threads that do")
 	return share, culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil)
 }
 
