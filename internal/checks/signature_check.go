@@ -33,6 +33,10 @@ var (
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
 		Why: "allocation costs through the collector: below a twentieth of the CPU time in it objects are cheap",
 	}
+	allocCost = &check.Param{
+		Name: "cost", Default: 0.1, Unit: quantity.Ratio,
+		Why: "what is allocated costs also what is done to fill it: a tenth of the CPU time repays the work",
+	}
 )
 
 // profileMetric is the metric that says whether there is a profile of an event.
@@ -57,9 +61,11 @@ func (s *signature) check(all []*signature) *check.Check {
 		if m := profileMetric(stacks.Event(w.Event)); i > 0 {
 			c.Uses = append(c.Uses, m)
 		}
-		if stacks.Event(w.Event) == stacks.Alloc && !slices.Contains(c.Needs, metric.Metric(metric.CPUProfileSamples)) {
-			c.Uses = append(c.Uses, metric.CPUProfileSamples)
+		if stacks.Event(w.Event) == stacks.Alloc {
 			c.Params = append(c.Params, allocGC)
+			if len(w.Costs) > 0 {
+				c.Params = append(c.Params, allocCost)
+			}
 		}
 	}
 	if slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.CPU }) {
@@ -70,7 +76,11 @@ func (s *signature) check(all []*signature) *check.Check {
 	}
 	if s.mayBeGarbage() {
 		c.Params = append(c.Params, codeGarbage)
-		c.Uses = append(c.Uses, metric.AllocProfileSamples)
+		for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples} {
+			if !slices.Contains(c.Needs, m) && !slices.Contains(c.Uses, m) {
+				c.Uses = append(c.Uses, m)
+			}
+		}
 	}
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
 	return c
@@ -155,6 +165,9 @@ func (c *clause) list(b *strings.Builder) {
 	if len(c.Threads) > 0 {
 		b.WriteString("\n- in threads named " + quoted(c.Threads))
 	}
+	if len(c.Costs) > 0 {
+		b.WriteString("\n- which costs CPU time in the collector, or in " + quoted(c.Costs))
+	}
 	if len(c.Without) > 0 {
 		b.WriteString("\n- but not in stacks with " + quoted(c.Without))
 	}
@@ -188,19 +201,18 @@ func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*sign
 	}
 	f := worst.finding(p, s)
 	f.Evidence = append(f.Evidence, rest...)
-	if s.mayBeGarbage() && worst.cpu != nil {
+	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
 		s.garbage(p, worst.clause, all, &f)
 	}
 	p.Report(f)
 	return nil
 }
 
-// mayBeGarbage tells signatures of Java code that a CPU profile shows, and an allocation profile may show as well.
+// mayBeGarbage tells signatures of Java code that an allocation profile shows, or may show as well as a CPU profile.
 func (s *signature) mayBeGarbage() bool {
-	on := func(e stacks.Event) bool {
-		return slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == e })
-	}
-	return s.Runs == "java" && on(stacks.CPU) && !on(stacks.Alloc)
+	return s.Runs == "java" && slices.ContainsFunc(s.Where, func(w clause) bool {
+		return stacks.Event(w.Event) == stacks.CPU || stacks.Event(w.Event) == stacks.Alloc
+	})
 }
 
 // garbage adds how much of what is allocated comes from the same code. Where that is the most, collections are a consequence.
@@ -215,7 +227,9 @@ func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.
 	if made.Count < fewSamples || share.Below(p.Param(codeGarbage)) {
 		return
 	}
-	f.Evidence = append(f.Evidence, share)
+	if stacks.Event(w.Event) != stacks.Alloc { // there it is the finding's own number
+		f.Evidence = append(f.Evidence, share)
+	}
 	f.Explains = append(f.Explains, gcOverhead)
 }
 
@@ -259,11 +273,13 @@ func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure
 	return m, nil
 }
 
-// claims gives matchers of the signatures that this one yields to.
+// claims gives matchers of the signatures that this one yields to. What those find in a CPU profile is theirs among the
+// allocations too.
 func (s *signature) claims(prof *stacks.Profile, w clause, all []*signature) (out []*matcher) {
 	for _, o := range all {
 		for _, ow := range o.Where {
-			if slices.Contains(s.YieldsTo, o.Name) && ow.Event == w.Event {
+			same := ow.Event == w.Event || stacks.Event(w.Event) == stacks.Alloc && stacks.Event(ow.Event) == stacks.CPU
+			if slices.Contains(s.YieldsTo, o.Name) && same {
 				out = append(out, matcherOf(prof, ow, nil))
 			}
 		}

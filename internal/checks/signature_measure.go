@@ -38,7 +38,8 @@ type measure struct {
 	of       int64 // samples that the share is of
 	severity check.Severity
 	doubts   []string
-	limit    quantity.Value // the threshold it passed
+	limit    quantity.Value   // the threshold it passed
+	beside   []quantity.Value // what else was measured of it
 }
 
 // weigh computes the share; ok is false when there is nothing that it could be of.
@@ -164,9 +165,28 @@ func (m *measure) harms(p *check.Pass) bool {
 		return m.cpus.AtLeast(p.Param(codeBusy))
 	case stacks.Alloc:
 		gc, ok := partShare(p, hotcode.PartGC)
-		return ok && gc.AtLeast(p.Param(allocGC))
+		return ok && gc.AtLeast(p.Param(allocGC)) || m.fills(p)
 	}
 	return true
+}
+
+// fills reports whether filling what is allocated takes enough CPU time to be worth a change.
+func (m *measure) fills(p *check.Pass) bool {
+	c, ok := hotcode.CPUOf(p.Recording)
+	if !ok || len(m.clause.Costs) == 0 || c.Total() <= 0 {
+		return false
+	}
+	filling, _ := hotcode.Frames(c.Profile, patternsOf(m.clause.Costs))
+	var t stacks.Weight
+	for _, s := range c.Samples {
+		if s.Innermost(filling) >= 0 {
+			t.Value += s.Value
+		}
+	}
+	share := quantity.Of("", float64(t.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("CPU time", c.Total(), quantity.Seconds)).Named("share of the process's CPU time in %s", strings.Join(m.clause.Costs, ", "))
+	m.beside = append(m.beside, share)
+	return share.AtLeast(p.Param(allocCost))
 }
 
 // partShare gives the share of the process's CPU time that goes into one part of it, such as the collector or the compiler;
@@ -295,7 +315,7 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		Confidence: m.confidence(),
 		Weight:     m.share.Number(),
 		Summary:    m.summary(list),
-		Evidence:   []quantity.Value{m.share},
+		Evidence:   append([]quantity.Value{m.share}, m.beside...),
 		Notes:      m.notes(list),
 		Remedies: []check.Remedy{{
 			Action: s.Cure, Command: s.Command, Risk: s.Risk, Effect: m.effect(s), Before: s.Before, After: s.After,
