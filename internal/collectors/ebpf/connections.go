@@ -36,6 +36,7 @@ func connectionsCollector(l *loader) collect.Collector {
 			"1 µs for each end of a connection",
 		Provides: append(costs(), flowMetrics()...),
 		Requires: requires(),
+		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openConnections(ctx, l, env)
 		},

@@ -24,15 +24,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
+// Options are what the user asks for.
+type Options struct {
+	LeaveJVMs bool // do not ask a JVM where its compiled methods lie
+}
+
 // Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
-func Collectors() []collect.Collector {
+func Collectors(o Options) []collect.Collector {
 	l := &loader{}
-	return []collect.Collector{connectionsCollector(l), softirqCollector(l), schedulerCollector(l)}
+	return []collect.Collector{connectionsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l)}
 }
 
 // requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.
 func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
+}
+
+// tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux 5.10 and later
+// (internal/kernels).
+func tracepointsWithTypes() collect.Floor {
+	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }
 
 // costs are provided by every collector of this package, each for its own programs.
@@ -186,13 +197,13 @@ func unavailable(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.As(err, &verifier):
-		return collect.Unavailable(recording.StatusUnsupported, "Linux 5.11 or newer; if this one is, report it with the kernel's version",
+		return collect.Unavailable(recording.StatusUnsupported, "report it with the kernel's version",
 			"this kernel's verifier refuses a program: %v", verifier)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return collect.Unavailable(recording.StatusDenied,
 			"in a container, allow bpf() in the seccomp profile; look for a security module that forbids it", "%v", err)
 	case errors.Is(err, cilium.ErrNotSupported), errors.Is(err, btf.ErrNotFound), errors.Is(err, unix.ENOENT):
-		return collect.Unavailable(recording.StatusUnsupported, "Linux 5.11 or newer with CONFIG_DEBUG_INFO_BTF", "%v", err)
+		return collect.Unavailable(recording.StatusUnsupported, "a newer Linux, with CONFIG_DEBUG_INFO_BTF", "%v", err)
 	}
 	return err
 }

@@ -22,6 +22,7 @@ func softirqCollector(l *loader) collect.Collector {
 			"interrupt; 0.1 % of a CPU idle, 4 % at 170,000 softirqs a second",
 		Provides: append(costs(), interruptMetrics()...),
 		Requires: requires(),
+		Since:    tracepointsWithTypes(),
 		Open: func(ctx context.Context, _ collect.Env) (collect.Source, error) {
 			return openSoftirq(ctx, l)
 		},
