@@ -50,6 +50,7 @@ func kernelChecks() []*check.Check {
 		governor,
 		clocksource,
 		pageFaultStorm,
+		fsyncBound,
 		waitingOnBackend,
 	}
 }
@@ -87,6 +88,7 @@ func runtimeChecks() []*check.Check {
 		offHeapGrowth,
 		foreignAgents,
 		monitorContention,
+		lockContention,
 		eventLoopBlocked,
 		poolExhausted,
 		queueBound,
