@@ -25,9 +25,10 @@ type Options struct {
 
 // All lists them in the order in which they are opened and reported.
 func All(o Options) []collect.Collector {
+	programs := &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
-		ebpf.Collectors(),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs), perf.Collectors(),
+		ebpf.Collectors(programs),
 		jvmCollectors(o.JVM.Off), asprof.Collectors(o.JVM),
 	)
 }

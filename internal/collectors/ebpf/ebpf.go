@@ -24,9 +24,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
-func Collectors() []collect.Collector {
-	l := &loader{}
+// Collectors lists this package's collectors.
+func Collectors(l *Loader) []collect.Collector {
 	return []collect.Collector{connectionsCollector(l), softirqCollector(l), schedulerCollector(l)}
 }
 
@@ -35,16 +34,33 @@ func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
 }
 
-// costs are provided by every collector of this package, each for its own programs.
+// allowed says what is missing for those who load programs beside the work of a collector that can do without.
+func allowed(h *host.Host) error {
+	for _, c := range requires() {
+		switch p := h.Probe(c); p.Status {
+		case host.Unsupported:
+			return collect.Unavailable(recording.StatusUnsupported, p.Remedy, "%s", p.Reason)
+		case host.Denied:
+			return collect.Unavailable(recording.StatusDenied, p.Remedy, "%s", p.Reason)
+		}
+	}
+	return nil
+}
+
+// Costs are provided by every collector with programs, each for its own.
+func Costs() []metric.Metric { return costs() }
+
 func costs() []metric.Metric { return []metric.Metric{metric.BPFRuns, metric.BPFSeconds} }
 
-// loader holds the kernel's types while collectors are opened: to read them takes 30 to 80 ms of CPU and 7 MB, which are
-// given back after the last one.
-type loader struct {
+// Loader holds the kernel's types while programs are loaded: to read them takes 30 to 80 ms of CPU and 7 MB, which are
+// given back after the last one. The zero value is ready, and may be used by many at once.
+type Loader struct {
 	mu    sync.Mutex
 	users int
 	cache *btf.Cache
 }
+
+type loader = Loader
 
 // join and leave frame the opening of one collector.
 func (l *loader) join() {

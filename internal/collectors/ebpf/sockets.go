@@ -42,8 +42,11 @@ type Holder struct {
 }
 
 // OpenSockets loads the programs for the namespace of the environment's target, perfdoctor's own for a host. pid is a process in the
-// namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open: the kernel's types are read for it.
-func OpenSockets(ctx context.Context, env collect.Env, pid int) (*Sockets, error) {
+// namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open.
+func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Sockets, error) {
+	if err := allowed(env.Host); err != nil {
+		return nil, err
+	}
 	netns := env.Target.Namespaces.Net
 	if netns.Inode == 0 {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
@@ -57,7 +60,6 @@ func OpenSockets(ctx context.Context, env collect.Env, pid int) (*Sockets, error
 	if pid != 0 {
 		s.enter = func(fn func() error) error { return env.Host.InNetNS(pid, fn) }
 	}
-	l := &loader{}
 	s.set, err = l.open(ctx, bpf.LoadSockets, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
 		return spec.Variables[bpf.SocketsVarOnlyNetns].Set(uint32(netns.Inode))
 	})

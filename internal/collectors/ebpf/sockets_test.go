@@ -36,16 +36,21 @@ func alone(t testing.TB) (*Sockets, *sockdiag.Conn) {
 	} {
 		check(t, os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0))
 	}
-	var st unix.Stat_t
-	check(t, unix.Stat("/proc/thread-self/ns/net", &st))
-	env := collect.Env{Host: host.Local(), Target: host.Target{Namespaces: host.Namespaces{Net: host.Namespace{Inode: st.Ino}}}}
-	s, err := OpenSockets(t.Context(), env, 0)
+	s, err := OpenSockets(t.Context(), &Loader{}, ownEnv(t), 0)
 	check(t, err)
 	t.Cleanup(func() { check(t, s.Close()) })
 	c, err := sockdiag.Open(10 * time.Second)
 	check(t, err)
 	t.Cleanup(func() { check(t, c.Close()) })
 	return s, c
+}
+
+// ownEnv is the environment of the test's thread.
+func ownEnv(t testing.TB) collect.Env {
+	t.Helper()
+	var st unix.Stat_t
+	check(t, unix.Stat("/proc/thread-self/ns/net", &st))
+	return collect.Env{Host: host.Local(), Target: host.Target{Namespaces: host.Namespaces{Net: host.Namespace{Inode: st.Ino}}}}
 }
 
 func check(t testing.TB, err error) {
