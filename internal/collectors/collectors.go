@@ -27,8 +27,8 @@ type Options struct {
 func All(o Options) []collect.Collector {
 	programs := &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs), perf.Collectors(),
-		ebpf.Collectors(programs),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
+		perf.Collectors(), ebpf.Collectors(programs),
 		jvmCollectors(o.JVM.Off), asprof.Collectors(o.JVM),
 	)
 }

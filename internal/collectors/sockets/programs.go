@@ -53,7 +53,7 @@ func (p *programs) append(a *recording.Appender) error {
 	case <-p.loaded:
 		st, reason, remedy := collect.Classify(p.err)
 		for _, m := range ebpf.Costs() {
-			a.Missing(m, st, reason, remedy)
+			a.Missing(m, st, reason+"; so whose the sockets are is told of a sample of them, by /proc/PID/fd", remedy)
 		}
 	default:
 	}

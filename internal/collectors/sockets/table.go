@@ -104,16 +104,6 @@ func (t *table) reset() {
 	t.overflow, t.unowned = 0, 0
 }
 
-// live is the number of sockets that are more than a TIME_WAIT.
-func (t *table) live() (n int) {
-	for st, of := range t.states {
-		if sockdiag.State(st) != sockdiag.TimeWait {
-			n += of
-		}
-	}
-	return n
-}
-
 // add counts one socket.
 func (t *table) add(s *sockdiag.Socket) error {
 	if s.State > sockdiag.Closing {
