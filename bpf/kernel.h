@@ -26,6 +26,7 @@ enum map_type {
 	PERCPU_HASH = 5,
 	PERCPU_ARRAY = 6,
 	STACK_TRACE = 7,
+	STACK = 23,
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
@@ -40,6 +41,9 @@ static u64 (*const ktime_ns)(void) = (void *)5;
 static u64 (*const pid_tgid)(void) = (void *)14;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
+static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;
+static long (*const map_pop)(void *map, void *value) = (void *)88;
+static u64 (*const jiffies64)(void) = (void *)118;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9
 
 #define add(counter, n) __sync_fetch_and_add(&(counter), (n))
@@ -47,6 +51,12 @@ static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0
 
 // Whether the running kernel's type has the field (BPF_FIELD_EXISTS in tools/lib/bpf/bpf_core_read.h).
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
+
+// The value of an unsigned field of at most 8 bits that has no address of its own (BPF_CORE_READ_BITFIELD in
+// tools/lib/bpf/bpf_core_read.h): its offset is that of the byte it is in, after it is shifted to the top of 64 bits and back.
+#define BITFIELD(p, field)                                                                                             \
+	((u64)*(const u8 *)((const char *)(p) + __builtin_preserve_field_info((p)->field, 0))                         \
+		 << __builtin_preserve_field_info((p)->field, 4) >> __builtin_preserve_field_info((p)->field, 5))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -85,6 +95,7 @@ struct sock {
 	struct sock_common __sk_common;
 	int sk_err;
 	u16 sk_protocol;
+	u8 sk_userlocks; // a bit field before Linux 6.0
 };
 
 struct inet_sock {
@@ -105,6 +116,7 @@ struct tcp_sock {
 	u64 bytes_retrans;
 	u64 bytes_received;
 	u64 tcp_wstamp_ns;
+	u64 tcp_clock_cache;
 };
 
 struct cfs_rq {
