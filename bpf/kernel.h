@@ -26,6 +26,7 @@ enum map_type {
 	PERCPU_HASH = 5,
 	PERCPU_ARRAY = 6,
 	STACK_TRACE = 7,
+	LRU_HASH = 9,
 	STACK = 23,
 };
 
@@ -41,6 +42,8 @@ static u64 (*const ktime_ns)(void) = (void *)5;
 static u64 (*const pid_tgid)(void) = (void *)14;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
+static u64 (*const current_task)(void) = (void *)35;
+static long (*const probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
 static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;
 static long (*const map_pop)(void *map, void *value) = (void *)88;
 static u64 (*const jiffies64)(void) = (void *)118;
@@ -99,7 +102,9 @@ struct sock {
 };
 
 struct inet_sock {
+	struct sock sk;
 	u16 inet_sport;
+	unsigned long inet_flags; // Linux 6.6
 };
 
 struct inet_connection_sock {
@@ -135,6 +140,11 @@ struct task_struct {
 };
 
 #pragma clang attribute pop
+
+// Before Linux 6.6.
+struct inet_sock___old {
+	u8 bind_address_no_port : 1;
+} __attribute__((preserve_access_index));
 
 // Before Linux 5.14.
 struct task_struct___old {

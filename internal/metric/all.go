@@ -30,7 +30,7 @@ func All() []Metric {
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectsBound,
-		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds, BPFMeasured, SoftirqRuns, SoftirqSeconds,
+		ConnectionTurns, FlowRetransmits, FlowResets, BindsAsked, BindsFound, BindSearchSeconds, BPFRuns, BPFSeconds, BPFMeasured, SoftirqRuns, SoftirqSeconds,
 		HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, CPUWaitDurations,
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMSafepoints, JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,

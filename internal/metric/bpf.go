@@ -39,6 +39,17 @@ func flow(more ...string) []string {
 	return append([]string{"netns", "side", "endpoint", "pid", "comm"}, more...)
 }
 
+// Sockets that have bind() choose their local port: it comes from one pool of each source address, whatever the destination.
+//
+// source is the address asked for, the unspecified one if the program had no wish. pid and comm are of who called bind().
+var (
+	BindsAsked        = counter("tcp_binds_any_port_total", q.Sockets, cgBind, "Calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT.", "netns", "source", "pid", "comm")
+	BindsFound        = counter("tcp_binds_any_port_found_total", q.Sockets, cgBind, "Those of them that got a port. The others failed: with EADDRINUSE if no port was left.", "netns", "source", "pid", "comm")
+	BindSearchSeconds = counter("tcp_bind_search_seconds_total", q.Seconds, cgBind, "Time that those that got a port took to find it.", "netns", "source", "pid", "comm")
+)
+
+const cgBind = "BPF_CGROUP_INET4_BIND, BPF_CGROUP_INET4_POST_BIND and those of INET6"
+
 // What BPF programs themselves cost.
 var (
 	BPFRuns    = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt", "Runs of perfdoctor's own BPF programs while they were measured.", "program")

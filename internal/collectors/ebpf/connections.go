@@ -1,15 +1,11 @@
 package ebpf
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -55,8 +51,7 @@ func flowMetrics() []metric.Metric {
 // connections is the source of bpf-connections.
 type connections struct {
 	set    *set
-	proc   string // the procfs in which processes are named
-	names  map[uint32]string
+	names  names
 	netns  uint32 // the target's network namespace
 	kept   map[bpf.ConnectionsFlow]bool
 	totals map[bpf.ConnectionsFlow]bpf.ConnectionsTotals
@@ -69,7 +64,7 @@ func openConnections(ctx context.Context, l *loader, env collect.Env) (collect.S
 			"the target's network namespace is not known: %s", netns.Reason)
 	}
 	c := &connections{
-		proc: env.Host.Proc, names: map[uint32]string{}, netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
+		names: newNames(env.Host.Proc), netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
 		totals: map[bpf.ConnectionsFlow]bpf.ConnectionsTotals{},
 	}
 	var err error
@@ -229,12 +224,9 @@ func addTotals(to, from *bpf.ConnectionsTotals) {
 
 // labels are those of a flow's metrics: netns, side, endpoint, pid, comm.
 func (c *connections) labels(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) []string {
-	netns, endpoint, pid, comm := metric.NetNSTarget, endpointOf(f), "", ""
-	if f.Netns != c.netns {
-		netns = fmt.Sprintf("net:[%d]", f.Netns)
-	}
+	netns, endpoint, pid, comm := netnsLabel(f.Netns, c.netns), endpointOf(f), "", ""
 	if f.Pid != 0 {
-		pid, comm = strconv.FormatUint(uint64(f.Pid), 10), c.name(f.Pid, t.Comm[:])
+		pid, comm = strconv.FormatUint(uint64(f.Pid), 10), c.names.of(f.Pid, t.Comm[:])
 	}
 	side := "unknown"
 	switch f.Side {
@@ -248,32 +240,15 @@ func (c *connections) labels(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) []
 	return []string{netns, side, endpoint, pid, comm}
 }
 
-// name is the process's own; of one that has ended, that of the thread that called connect().
-func (c *connections) name(pid uint32, comm []byte) string {
-	if name, ok := c.names[pid]; ok {
-		return name
-	}
-	if b, err := os.ReadFile(filepath.Join(c.proc, strconv.FormatUint(uint64(pid), 10), "comm")); err == nil {
-		comm = bytes.TrimRight(b, "\n")
-	}
-	name, _, _ := bytes.Cut(comm, []byte{0})
-	c.names[pid] = string(name)
-	return string(name)
-}
-
 // The sides of a connection in connections.bpf.c.
 const (
 	sideClient = 1
 	sideServer = 2
 )
 
-// endpointOf gives ip:port. The words of the address are in network order.
+// endpointOf gives ip:port.
 func endpointOf(f bpf.ConnectionsFlow) string {
-	var b [16]byte
-	for i, w := range f.Addr {
-		binary.NativeEndian.PutUint32(b[4*i:], w)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom16(b).Unmap(), f.Port).String()
+	return netip.AddrPortFrom(addressOf(f.Addr), f.Port).String()
 }
 
 // boundOf is the upper bound of bucket i of a flow's times, "+Inf" of the last (bucket() in connections.bpf.c).

@@ -28,10 +28,10 @@ import (
 // Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
 func Collectors() []collect.Collector {
 	l := &loader{}
-	return []collect.Collector{connectionsCollector(l), softirqCollector(l), schedulerCollector(l)}
+	return []collect.Collector{connectionsCollector(l), bindsCollector(l), softirqCollector(l), schedulerCollector(l)}
 }
 
-// requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.
+// requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: only bpf-binds needs that.
 func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
 }
