@@ -80,7 +80,7 @@ static inline bool port_later(const struct tcp_sock *tp)
 
 	if (field_exists(inet->inet_flags))
 		return inet->inet_flags >> BIND_ADDRESS_NO_PORT & 1;
-	return BITFIELD(old, bind_address_no_port);
+	return bits(old->bind_address_no_port, old);
 }
 
 static inline struct asked *totals_of(struct asker *a)
@@ -105,7 +105,7 @@ static inline u32 current_pid(u64 task)
 	u32 pid = 0;
 
 	// bpf_get_current_pid_tgid is not for this type of program before Linux 6.10.
-	probe_read_kernel(&pid, sizeof(pid), &((struct task_struct *)task)->tgid);
+	read_kernel(&pid, sizeof(pid), &((struct task_struct *)task)->tgid);
 	return pid;
 }
 

@@ -240,7 +240,7 @@ enum { SOCK_BINDADDR_LOCK = 4, SOCK_BINDPORT_LOCK = 8 };
 // bound_to_any tells of a socket that connects whether bind() has chosen its port: it has one already, which nobody named.
 static inline bool bound_to_any(const struct sock *sk)
 {
-	return sk->__sk_common.skc_num && !(BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK);
+	return sk->__sk_common.skc_num && !(bits(sk->sk_userlocks, sk) & SOCK_BINDPORT_LOCK);
 }
 
 static inline void begin(const struct sock *sk, u64 id, u32 netns)

@@ -34,6 +34,8 @@ enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_USER_STACK = 1 << 8, BPF_F_FAST_STACK_CMP = 1 << 9, BPF_F_REUSE_STACKID = 1 << 10 };
 
 struct tcp_sock;
+struct tcp_timewait_sock;
+struct seq_file;
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
@@ -43,10 +45,12 @@ static u64 (*const pid_tgid)(void) = (void *)14;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
 static u64 (*const current_task)(void) = (void *)35;
-static long (*const probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
 static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;
 static long (*const map_pop)(void *map, void *value) = (void *)88;
-static u64 (*const jiffies64)(void) = (void *)118;
+static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static u64 (*const jiffies)(void) = (void *)118;
+static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
+static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9
 
 #define add(counter, n) __sync_fetch_and_add(&(counter), (n))
@@ -55,11 +59,16 @@ static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0
 // Whether the running kernel's type has the field (BPF_FIELD_EXISTS in tools/lib/bpf/bpf_core_read.h).
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 
-// The value of an unsigned field of at most 8 bits that has no address of its own (BPF_CORE_READ_BITFIELD in
-// tools/lib/bpf/bpf_core_read.h): its offset is that of the byte it is in, after it is shifted to the top of 64 bits and back.
-#define BITFIELD(p, field)                                                                                             \
-	((u64)*(const u8 *)((const char *)(p) + __builtin_preserve_field_info((p)->field, 0))                         \
-		 << __builtin_preserve_field_info((p)->field, 4) >> __builtin_preserve_field_info((p)->field, 5))
+// The running kernel's value of an enumerator, and where its structure has the field (enum bpf_enum_value_kind and bpf_field_info_kind
+// in tools/lib/bpf/bpf_core_read.h).
+#define enum_value(type, name) __builtin_preserve_enum_value(*(type *)name, 1)
+#define byte_offset(type, field) __builtin_preserve_field_info(((type *)0)->field, 0)
+
+// A bit field of one byte, of a structure that may be read directly (BPF_CORE_READ_BITFIELD in the same file).
+#define bits(field, of)                                                                                                \
+	((u64)(*(u8 *)((void *)(of) + __builtin_preserve_field_info(field, 0)))                                        \
+		 << __builtin_preserve_field_info(field, 4) >>                                                         \
+	 __builtin_preserve_field_info(field, 5))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -88,10 +97,26 @@ struct sock_common {
 	u16 skc_num;
 	u16 skc_family;
 	volatile u8 skc_state;
+	unsigned char skc_ipv6only : 1;
 	unsigned long skc_flags;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct inode {
+	u16 i_mode;
+	unsigned long i_ino;
+};
+
+struct file {
+	struct inode *f_inode;
+	void *private_data;
+};
+
+struct socket {
+	struct file *file;
+	struct sock *sk;
 };
 
 struct sock {
@@ -99,6 +124,9 @@ struct sock {
 	int sk_err;
 	u16 sk_protocol;
 	u8 sk_userlocks; // a bit field before Linux 6.0
+	struct socket *sk_socket;
+	u32 sk_ack_backlog;
+	u32 sk_max_ack_backlog;
 };
 
 struct inet_sock {
@@ -109,6 +137,15 @@ struct inet_sock {
 
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	u8 icsk_retransmits;
+};
+
+struct minmax_sample {
+	u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
 };
 
 struct tcp_sock {
@@ -120,8 +157,28 @@ struct tcp_sock {
 	u64 bytes_sent;
 	u64 bytes_retrans;
 	u64 bytes_received;
+	u64 bytes_acked;
 	u64 tcp_wstamp_ns;
 	u64 tcp_clock_cache;
+	u32 srtt_us;
+	struct minmax rtt_min;
+};
+
+struct timer_list {
+	unsigned long expires;
+};
+
+struct inet_timewait_sock {
+	volatile unsigned char tw_substate;
+	struct timer_list tw_timer;
+};
+
+struct tcp_timewait_sock {
+	struct inet_timewait_sock tw_sk;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
 };
 
 struct cfs_rq {
@@ -137,6 +194,40 @@ struct task_struct {
 	unsigned int __state; // Linux 5.14
 	int pid;
 	int tgid;
+	struct task_struct *group_leader;
+	struct files_struct *files;
+	char comm[16];
+};
+
+enum cgroup_subsys_id { cpu_cgrp_id };
+
+struct cgroup_subsys_state;
+
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[1];
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct cfs_bandwidth {
+	s64 period;
+	u64 quota;
+	u64 burst;
+	int nr_periods;
+	int nr_throttled;
+	u64 throttled_time;
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	struct cfs_bandwidth cfs_bandwidth;
 };
 
 #pragma clang attribute pop

@@ -80,7 +80,7 @@ static inline void spend(struct spent *s, u64 ns)
 
 static inline u32 weight_of(struct now *n)
 {
-	u64 tick = jiffies64();
+	u64 tick = jiffies();
 
 	if (n->tick != tick) {
 		n->tick = tick;

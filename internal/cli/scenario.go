@@ -93,14 +93,7 @@ func (s *scenarioRun) names() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := fs.Glob(files, "*/"+scenario.FileName)
-	if err != nil {
-		return nil, err
-	}
-	for i := range found {
-		found[i] = filepath.Dir(found[i])
-	}
-	return found, nil
+	return scenario.Names(files)
 }
 
 // read reads the scenarios named, or all.

@@ -29,10 +29,10 @@ func TestScenariosAreValid(t *testing.T) {
 			t.Errorf("%s: a fault without a cure", s.Name)
 		}
 		for _, heading := range []string{
-			"# " + s.Name + ": ", "## Story", "## Truth", "## Cure", "## A doctor must\n", "## A doctor must not\n",
+			"# " + s.Dir + ": ", "## Story", "## Truth", "## Cure", "## A doctor must\n", "## A doctor must not\n",
 		} {
 			if !strings.Contains(s.Readme, heading) {
-				t.Errorf("%s/README.md has no %q", s.Name, heading)
+				t.Errorf("%s/README.md has no %q", s.Dir, heading)
 			}
 		}
 	}

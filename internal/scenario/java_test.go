@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +44,65 @@ func TestReadJava(t *testing.T) {
 	want.JDK, want.Args = "21", []string{"cured"}
 	if diff := cmp.Diff(want, s.Cures[0].Site.Processes[0].Java); diff != "" {
 		t.Errorf("cured java (-want +got):\n%s", diff)
+	}
+}
+
+// TestJDKs: a scenario on other JVMs is one of its own for each, with what differs there laid over it.
+func TestJDKs(t *testing.T) {
+	text := strings.Replace(javaBase, "vm: ", "ci: true\njdks: {11: , 25: {expect: {verdict: none}, cures: null}}\nvm: ", 1)
+	names, err := Names(files(text))
+	if diff := cmp.Diff([]string{"leak", "leak-jdk11", "leak-jdk25"}, names); diff != "" || err != nil {
+		t.Errorf("names (-want +got):\n%s%v", diff, err)
+	}
+	all, err := All(files(text), checkNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range all {
+		programs := s.java()
+		cured := ""
+		if len(programs) > 1 {
+			cured = programs[1].JDK
+		}
+		got = append(got, fmt.Sprintf("%s, %s, %s/, ci %v, JDK %s and %q, %s", s.Name, s.Title, s.Dir, s.CI, programs[0].JDK, cured, s.Expect.Verdict))
+	}
+	want := []string{
+		`leak, A leak, leak/, ci true, JDK 17 and "21", fd-limit`,
+		`leak-jdk11, A leak (on JDK 11), leak/, ci false, JDK 11 and "21", fd-limit`,
+		`leak-jdk25, A leak (on JDK 25), leak/, ci false, JDK 25 and "", none`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("scenarios (-want +got):\n%s", diff)
+	}
+	for i, name := range names {
+		one, err := Read(files(text), name, checkNames)
+		if err != nil || one.Name != all[i].Name {
+			t.Errorf("%s read alone: %v, error %v", name, one, err)
+		}
+	}
+	if _, err := Read(files(text), "leak-jdk21", checkNames); err == nil || !strings.Contains(err.Error(), "no leak-jdk21 in its jdks") {
+		t.Errorf("one that is not there: error %v", err)
+	}
+}
+
+func TestJDKMistakes(t *testing.T) {
+	for _, tt := range []struct{ jdks, want string }{
+		{"{12: }", `leak/scenario.yaml:4: jdks: there is no JDK "12"`},
+		{"{17: }", "jdks.17: that is the scenario's own"},
+		{"{25: yes}", "jdks.25: want nothing, or the fields that differ"},
+		{"{25: {titel: x}}", `leak/scenario.yaml:4: unknown field "titel": did you mean title?`},
+		{"{25: {expect: {verdict: fd-limt}}}", `leak/scenario.yaml:4: jdks.25: expect.verdict: there is no check or verdict "fd-limt"`},
+		{"[25]", "jdks: want names with a colon each"},
+	} {
+		_, err := All(files(strings.Replace(javaBase, "hosts: ", "jdks: "+tt.jdks+"\nhosts: ", 1)), checkNames)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: error %v, want %s", tt.jdks, err, tt.want)
+		}
+	}
+	_, err := All(files(base+"jdks: {25: }\n"), checkNames)
+	if err == nil || !strings.Contains(err.Error(), "jdks: no process has java") {
+		t.Errorf("without Java: error %v", err)
 	}
 }
 

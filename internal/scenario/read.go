@@ -27,34 +27,88 @@ type invalid struct{ error }
 func (e invalid) Is(target error) bool { return target == ErrInvalid }
 func (e invalid) Unwrap() error        { return e.error }
 
-// All reads the scenarios in the directories of fsys, in the order of their names. checks are the names of the checks there
-// are.
+// Names lists the scenarios in the directories of fsys, whether valid or not, with those on other JVMs.
+func Names(fsys fs.FS) ([]string, error) {
+	dirs, err := directories(fsys)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, dir := range dirs {
+		names = append(names, dir)
+		data, err := fs.ReadFile(fsys, path.Join(dir, FileName))
+		if err != nil {
+			return nil, err
+		}
+		root, err := strictyaml.Parse(FileName, data)
+		if err != nil {
+			continue // Read says what is wrong with it
+		}
+		for _, v := range variants(root) {
+			names = append(names, onJDKName(dir, v.JDK))
+		}
+	}
+	return names, nil
+}
+
+func directories(fsys fs.FS) ([]string, error) {
+	found, err := fs.Glob(fsys, "*/"+FileName)
+	for i := range found {
+		found[i] = path.Dir(found[i])
+	}
+	return found, err
+}
+
+// All reads the scenarios in the directories of fsys, in the order of their names, each followed by those that are the same
+// on other JVMs. checks are the names of the checks there are.
 func All(fsys fs.FS, checks []string) ([]*Scenario, error) {
-	names, err := fs.Glob(fsys, "*/"+FileName)
+	dirs, err := directories(fsys)
 	if err != nil {
 		return nil, err
 	}
 	var all []*Scenario
 	var errs []error
-	for _, name := range names {
-		s, err := Read(fsys, path.Dir(name), checks)
+	for _, dir := range dirs {
+		list, err := readDir(fsys, dir, checks)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		all = append(all, s)
+		all = append(all, list...)
 	}
 	return all, errors.Join(errs...)
 }
 
-// Read reads the scenario in the directory dir of fsys, strictly: all mistakes in it are one error, which is [ErrInvalid].
-func Read(fsys fs.FS, dir string, checks []string) (*Scenario, error) {
+// Read reads the scenario of that name, strictly: all mistakes in its file are one error, which is [ErrInvalid].
+func Read(fsys fs.FS, name string, checks []string) (*Scenario, error) {
+	dir := name
+	if _, err := fs.Stat(fsys, path.Join(dir, FileName)); err != nil {
+		dir = withoutJDK(name)
+	}
+	list, err := readDir(fsys, dir, checks)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return nil, invalid{fmt.Errorf("%s: there is no %s in its jdks", path.Join(dir, FileName), name)}
+}
+
+// readDir reads the scenario in the directory dir, and behind it the same on other JVMs.
+func readDir(fsys fs.FS, dir string, checks []string) ([]*Scenario, error) {
 	file := path.Join(dir, FileName)
 	data, err := fs.ReadFile(fsys, file)
 	if err != nil {
 		return nil, err
 	}
-	s, root, err := parse(file, data)
+	root, err := strictyaml.Parse(file, data)
+	if err != nil {
+		return nil, invalid{err}
+	}
+	s, err := fromYAML(validator{file: file, root: root, checks: checks}, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -62,26 +116,33 @@ func Read(fsys fs.FS, dir string, checks []string) (*Scenario, error) {
 	if err != nil {
 		return nil, invalid{fmt.Errorf("%s: a scenario has a story beside it: %w", dir, err)}
 	}
-	s.Readme = string(readme)
-	v := validator{file: file, root: root, checks: checks}
-	v.scenario(s, path.Base(dir))
+	list := []*Scenario{s}
+	for _, other := range s.JDKs {
+		v := validator{file: file, root: onJDK(root, dir, other), prefix: "jdks." + other.JDK + ": ", checks: checks}
+		s, err := fromYAML(v, onJDKName(dir, other.JDK))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	for _, s := range list {
+		s.Dir, s.Readme = dir, string(readme)
+	}
+	return list, nil
+}
+
+// fromYAML decodes and validates what has the name.
+func fromYAML(v validator, name string) (*Scenario, error) {
+	d := &strictyaml.Decoder{File: v.file}
+	s := decode(d, v.root)
+	if err := d.Err(); err != nil {
+		return nil, invalid{err}
+	}
+	v.scenario(s, name)
 	if len(v.errs) > 0 {
 		return nil, invalid{errors.Join(v.errs...)}
 	}
 	return s, nil
-}
-
-func parse(file string, data []byte) (*Scenario, *yaml.Node, error) {
-	root, err := strictyaml.Parse(file, data)
-	if err != nil {
-		return nil, nil, invalid{err}
-	}
-	d := &strictyaml.Decoder{File: file}
-	s := decode(d, root)
-	if err := d.Err(); err != nil {
-		return nil, nil, invalid{err}
-	}
-	return s, root, nil
 }
 
 // decode reads a scenario and the changed sites of its trials.

@@ -29,7 +29,10 @@ type Scenario struct {
 	Foretold []Foretold `yaml:"foretold"` // of the sick phase
 	Cures    []Trial    `yaml:"cures"`
 	Placebos []Trial    `yaml:"placebos"`
+	JDKs     []OnJDK    `yaml:"jdks"` // the same on other JVMs, each a scenario of its own: NAME-jdk25
 
+	// Dir is the directory it was read from: its name, without -jdk25.
+	Dir string
 	// Readme is the README.md beside the scenario: the story, the truth, the cure, what a doctor must and must not say.
 	Readme string
 }
@@ -232,6 +235,12 @@ type Java struct {
 	Path    []string `yaml:"path"`    // sets of libraries that come before those of all programs in the class path
 	Program string   `yaml:"program"` // the class with main
 	Args    []string `yaml:"args"`
+}
+
+// OnJDK is a scenario once more, with all its Java programs on another JVM than the one they name.
+type OnJDK struct {
+	JDK    string     `yaml:",key"`
+	Change *yaml.Node `yaml:",value"` // laid over the scenario's fields, where that JVM differs; may be empty
 }
 
 // File is a file to write before the program starts.

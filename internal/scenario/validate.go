@@ -109,6 +109,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		v.fail("vm.reason", "missing: say why %s", s.VM.Mode)
 	}
 	v.site(&s.Site)
+	v.jdks(s)
 	v.machine(s.VM.Mode, &s.Site)
 	v.engineTools(s)
 	v.expect(&s.Expect)

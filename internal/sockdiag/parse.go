@@ -67,6 +67,9 @@ const (
 	infoSndbufLimited = 184
 )
 
+// InfoToMinRTT is the [Info.Len] of a tcp_info that ends with MinRTT.
+const InfoToMinRTT = infoMinRTT + 4
+
 var errTruncated = errors.New("truncated netlink message")
 
 // A parser takes netlink datagrams apart and hands their sockets to fn.
@@ -172,20 +175,25 @@ func (s *Socket) decode(b []byte) error {
 	s.HasBacklog = s.State == Listen
 	s.V6Only = false
 	sport, dport := binary.BigEndian.Uint16(m[msgSport:]), binary.BigEndian.Uint16(m[msgDport:])
-	switch s.Family {
-	case unix.AF_INET:
-		s.DualStack = false
-		s.Local = netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[msgSrc:])), sport)
-		s.Remote = netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[msgDst:])), dport)
-	case unix.AF_INET6:
-		s.setAddrs6([16]byte(m[msgSrc:]), [16]byte(m[msgDst:]), sport, dport)
-	default:
+	if s.Family != unix.AF_INET && s.Family != unix.AF_INET6 {
 		return fmt.Errorf("inet_diag_msg of address family %d", s.Family)
 	}
+	s.SetAddrs([16]byte(m[msgSrc:]), [16]byte(m[msgDst:]), sport, dport)
 	if len(b) == msgLen { // TIME_WAIT has no attributes
 		return nil
 	}
 	return s.attributes(b[msgLen:])
+}
+
+// SetAddrs sets the addresses of a socket of the family that is set, from the kernel's bytes: for AF_INET the first four.
+func (s *Socket) SetAddrs(src, dst [16]byte, sport, dport uint16) {
+	if s.Family == unix.AF_INET6 {
+		s.setAddrs6(src, dst, sport, dport)
+		return
+	}
+	s.DualStack = false
+	s.Local = netip.AddrPortFrom(netip.AddrFrom4([4]byte(src[:])), sport)
+	s.Remote = netip.AddrPortFrom(netip.AddrFrom4([4]byte(dst[:])), dport)
 }
 
 // setAddrs6 sets the addresses of an AF_INET6 socket, IPv4-mapped ones as IPv4.

@@ -92,7 +92,7 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
 		return nil, unavailable(err)
 	}
-	if err := s.attach(); err != nil {
+	if err := s.attach(spec); err != nil {
 		return nil, unavailable(errors.Join(err, s.Close()))
 	}
 	if err := s.measure(); err != nil {
@@ -134,9 +134,10 @@ func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change f
 	return c, absent, err
 }
 
-func (s *set) attach() error {
+// attach leaves iterators to those who start them.
+func (s *set) attach(spec *cilium.CollectionSpec) error {
 	for name, p := range s.collection.Programs {
-		if p.Type() != cilium.Tracing {
+		if p.Type() != cilium.Tracing || spec.Programs[name].AttachType == cilium.AttachTraceIter {
 			continue
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})

@@ -1,0 +1,182 @@
+//go:build ignore
+
+// The TCP sockets of the network namespace in which the iterator is created, and the descriptors that hold TCP sockets, of all
+// processes: what sock_diag and the links in /proc/PID/fd tell, without a message or a link for each.
+#include "kernel.h"
+
+LICENSE("Dual BSD/GPL");
+
+enum { AF_INET = 2, AF_INET6 = 10, S_IFMT = 0170000, S_IFSOCK = 0140000, IPPROTO_TCP = 6 };
+
+// include/net/tcp_states.h
+enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_LISTEN = 10, TCP_NEW_SYN_RECV = 12 };
+
+struct endpoints {
+	u8 family;
+	u8 state; // NEW_SYN_RECV as it is, unlike sock_diag
+	u16 local_port;
+	u16 remote_port; // in network order
+	u16 pad;
+	u32 local[4]; // IPv4 has the first word
+	u32 remote[4];
+};
+
+// What a socket's state has of it; the rest is zero.
+struct tcp_socket {
+	struct endpoints ends;
+	u32 retransmits;  // of SYN_SENT
+	s32 expires;	  // of TIME_WAIT: jiffies to its end
+	u32 accept_queue; // of LISTEN
+	u32 backlog;
+	u32 v6_only;
+	u32 segs_out; // of ESTABLISHED, as tcp_info has them
+	u32 srtt_us;  // times 8
+	u32 min_rtt_us;
+	u32 total_retrans;
+	u32 pad;
+	u64 bytes_acked;
+	u64 bytes_received;
+	u64 inode; // 0: no file
+};
+
+struct held_socket {
+	struct endpoints ends;
+	u32 pid;
+	u32 fd;
+	u64 inode;
+	char comm[16];
+};
+
+// What no map holds is in the object's types only if a variable has the type.
+struct tcp_socket *tcp_socket_type __attribute__((unused));
+struct held_socket *held_socket_type __attribute__((unused));
+
+// Only those of this network namespace are told; 0: of all. An iterator of sockets knows its own, one of descriptors does not.
+const volatile u32 only_netns = 0;
+
+static inline void addresses(struct endpoints *e, const struct sock_common *sk)
+{
+	e->family = sk->skc_family;
+	e->local_port = sk->skc_num;
+	e->remote_port = sk->skc_dport;
+	if (e->family == AF_INET6) {
+		e->local[0] = sk->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+		e->local[1] = sk->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+		e->local[2] = sk->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+		e->local[3] = sk->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+		e->remote[0] = sk->skc_v6_daddr.in6_u.u6_addr32[0];
+		e->remote[1] = sk->skc_v6_daddr.in6_u.u6_addr32[1];
+		e->remote[2] = sk->skc_v6_daddr.in6_u.u6_addr32[2];
+		e->remote[3] = sk->skc_v6_daddr.in6_u.u6_addr32[3];
+		return;
+	}
+	e->local[0] = sk->skc_rcv_saddr;
+	e->remote[0] = sk->skc_daddr;
+}
+
+// As tcp_get_info and inet_csk_diag_fill (net/ipv4/tcp.c, inet_diag.c) say it.
+static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
+{
+	struct inet_connection_sock *icsk = &tp->inet_conn;
+	struct sock *sk = (struct sock *)tp;
+
+	out->inode = sk->sk_socket->file->f_inode->i_ino;
+	switch (out->ends.state) {
+	case TCP_LISTEN:
+		out->accept_queue = sk->sk_ack_backlog;
+		out->backlog = sk->sk_max_ack_backlog;
+		out->v6_only = bits(sk->__sk_common.skc_ipv6only, sk);
+		break;
+	case TCP_SYN_SENT:
+		out->retransmits = icsk->icsk_retransmits;
+		break;
+	case TCP_ESTABLISHED:
+		out->segs_out = tp->segs_out;
+		out->srtt_us = tp->srtt_us;
+		out->min_rtt_us = tp->rtt_min.s[0].v;
+		out->total_retrans = tp->total_retrans;
+		out->bytes_acked = tp->bytes_acked;
+		out->bytes_received = tp->bytes_received;
+	}
+}
+
+SEC("iter/tcp")
+int sockets(u64 *ctx)
+{
+	struct sock_common *sk = (void *)ctx[1];
+	struct tcp_socket out = {};
+	struct tcp_timewait_sock *tw;
+	struct tcp_sock *tp;
+
+	if (!sk)
+		return 0; // the end
+	out.ends.state = sk->skc_state;
+	addresses(&out.ends, sk);
+	if (out.ends.state == TCP_TIME_WAIT) {
+		tw = tcp_timewait_of(sk);
+		if (!tw)
+			return 0;
+		out.ends.state = tw->tw_sk.tw_substate; // FIN_WAIT2 waits as such a socket, too
+		out.expires = (s32)(tw->tw_sk.tw_timer.expires - jiffies());
+	} else if (out.ends.state != TCP_NEW_SYN_RECV) {
+		tp = tcp_sock_of(sk);
+		if (!tp)
+			return 0;
+		full_socket(&out, tp);
+	}
+	seq_write(((struct bpf_iter_meta *)ctx[0])->seq, &out, sizeof(out));
+	return 0;
+}
+
+SEC("iter/task_file")
+int descriptors(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[1], *leader;
+	struct file *file = (void *)ctx[3];
+	struct held_socket out = {};
+	struct socket *socket;
+	struct sock *sk;
+	struct file *back;
+	struct net *net;
+	u32 netns;
+	u16 protocol;
+
+	if (!task || !file || (file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
+		return 0;
+	leader = task->group_leader;
+	if (task != leader && task->files == leader->files)
+		return 0; // Linux before 5.11 shows the descriptors of each thread
+	// bpf_sock_from_file is of Linux 5.11. A socket's inode is never opened by its path but for O_PATH, which leaves nothing here.
+	socket = file->private_data;
+	if (!socket || read_kernel(&back, sizeof(back), &socket->file) || back != file)
+		return 0;
+	if (read_kernel(&sk, sizeof(sk), &socket->sk) || !sk || read_kernel(&protocol, sizeof(protocol), &sk->sk_protocol))
+		return 0;
+	if (protocol != IPPROTO_TCP)
+		return 0;
+	read_kernel(&out.ends.family, 1, &sk->__sk_common.skc_family);
+	if (out.ends.family != AF_INET && out.ends.family != AF_INET6)
+		return 0;
+	if (only_netns) {
+		read_kernel(&net, sizeof(net), &sk->__sk_common.skc_net.net);
+		read_kernel(&netns, sizeof(netns), &net->ns.inum);
+		if (netns != only_netns)
+			return 0;
+	}
+	read_kernel(&out.ends.state, 1, (void *)&sk->__sk_common.skc_state);
+	read_kernel(&out.ends.local_port, 2, &sk->__sk_common.skc_num);
+	read_kernel(&out.ends.remote_port, 2, &sk->__sk_common.skc_dport);
+	if (out.ends.family == AF_INET6) {
+		read_kernel(&out.ends.local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+		read_kernel(&out.ends.remote, 16, &sk->__sk_common.skc_v6_daddr);
+	} else {
+		read_kernel(&out.ends.local, 4, &sk->__sk_common.skc_rcv_saddr);
+		read_kernel(&out.ends.remote, 4, &sk->__sk_common.skc_daddr);
+	}
+	out.inode = file->f_inode->i_ino;
+	out.pid = task->tgid;
+	out.fd = ctx[2];
+	read_kernel(&out.comm, sizeof(out.comm), &leader->comm);
+	seq_write(((struct bpf_iter_meta *)ctx[0])->seq, &out, sizeof(out));
+	return 0;
+}
