@@ -28,7 +28,7 @@ func pathChecks() []*check.Check {
 
 func connectionChecks() []*check.Check {
 	return []*check.Check{
-		shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
+		bindWithoutNoPort, shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
 		acceptQueueOverflow, synBacklogDrops, synSentPileup, synRetransmits,
 		noKeepalive, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
 		tcpMemoryPressure, tcpOrphans, rcvbufPrune,
