@@ -177,6 +177,9 @@ func (l *loop) finding(p *check.Pass, w *waiting, share quantity.Value) check.Fi
 		Disproof: "the named call returns at once: a lock that is free, a value that is there.",
 		Doubts:   doubts,
 	}
+	if e := list[0].entry; e != "" && e != list[0].name() {
+		f.Summary += ", called from " + e
+	}
 	f.Notes = append(f.Notes, "it waits for "+l.waitList())
 	for _, c := range list[:min(len(list), namedCulprits)] {
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", partText(c.value, l.blocked.Value), c.name(),

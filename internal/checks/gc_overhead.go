@@ -54,7 +54,7 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds},
 	Uses: []metric.Metric{
 		metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMVersion, metric.JVMFlag, metric.JVMSpace, metric.ThreadCPU,
-		metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods,
+		metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods, metric.AllocProfileSamples,
 	},
 	Params:   []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
 	Explains: []*check.Check{safepointTime, timeToSafepoint, allocationRate},
@@ -154,6 +154,10 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 		Action: "Find and reduce the allocations: an allocation profile (async-profiler, event alloc) names class and line.",
 		Risk:   "none from looking; the change is one of code",
 		Effect: fmt.Sprintf("time in collections falls with the rate: half the bytes, about %s", halved(share)),
+	}
+	if sites := allocationSites(p, pid); len(sites) > 0 {
+		alloc.Action = "Reduce the allocations: reuse what is made there, or make less of it."
+		f.Notes = append(f.Notes, sites...)
 	}
 	most, ok := numericFlag(p, pid, "MaxHeapSize", quantity.Bytes)
 	if !ok {

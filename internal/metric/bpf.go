@@ -67,12 +67,17 @@ var (
 	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
 )
 
+var waitLabels = []string{"pid", "tid", "comm", "syscall", "for", "on"}
+
 // What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there as it began. They
 // are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
 var (
 	ThreadCPUWait       = gauge("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of schedstat it has no time of throttling in it.", "pid", "tid", "comm")
 	ThreadCPUWaits      = gauge("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU in the window.", "pid", "tid", "comm")
 	ThreadThrottledTime = gauge("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up.", "pid", "tid", "comm")
-	ThreadSleepTime     = gauge("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken; waits that have not ended are not in it.", "pid", "tid", "comm")
+	ThreadSleepTime     = gauge("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken or the window ended.", "pid", "tid", "comm")
+	ThreadWaitTime      = gauge("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs", "Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of the destination, which was sent something last), message (of a destination that was not), connect, room (the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
+	ThreadWaits         = gauge("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs", "Waits of that time.", waitLabels...)
+	FutexWakes          = gauge("futex_wakes", q.Events, "tp_btf/sched_waking", "Waits for a futex that a thread ended by its own call of futex(2); at is where it was then, the innermost function first.", "pid", "on", "waker_pid", "waker", "waker_comm", "at")
 	CPUWaitDurations    = gauge("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next smaller bound.", "at_most")
 )

@@ -33,6 +33,7 @@ func connectionsCollector(l *loader) collect.Collector {
 			"both of its ends on this host, of which 0.5 µs are the kernel's for calling programs ten times",
 		Provides: append(costs(), flowMetrics()...),
 		Requires: requires(),
+		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openConnections(ctx, l, env)
 		},

@@ -36,6 +36,12 @@ func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
 }
 
+// tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux 5.10 and later
+// (internal/kernels).
+func tracepointsWithTypes() collect.Floor {
+	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
+}
+
 // costs are provided by every collector of this package, each for its own programs.
 func costs() []metric.Metric {
 	return []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured}
@@ -149,6 +155,24 @@ func (s *set) attach(spec *cilium.CollectionSpec) error {
 	return nil
 }
 
+// run runs an iterator over all that it is about.
+func (s *set) run(name string) error {
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
+	if err != nil {
+		return fmt.Errorf("attach iterator %s: %w", name, err)
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return fmt.Errorf("open iterator %s: %w", name, err)
+	}
+	defer r.Close()
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("run iterator %s: %w", name, err)
+	}
+	return nil
+}
+
 // Close detaches and unloads.
 func (s *set) Close() error {
 	var errs []error
@@ -170,13 +194,13 @@ func unavailable(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.As(err, &verifier):
-		return collect.Unavailable(recording.StatusUnsupported, "Linux 5.11 or newer; if this one is, report it with the kernel's version",
+		return collect.Unavailable(recording.StatusUnsupported, "report it with the kernel's version",
 			"this kernel's verifier refuses a program: %v", verifier)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return collect.Unavailable(recording.StatusDenied,
 			"in a container, allow bpf() in the seccomp profile; look for a security module that forbids it", "%v", err)
 	case errors.Is(err, cilium.ErrNotSupported), errors.Is(err, btf.ErrNotFound), errors.Is(err, unix.ENOENT):
-		return collect.Unavailable(recording.StatusUnsupported, "Linux 5.11 or newer with CONFIG_DEBUG_INFO_BTF", "%v", err)
+		return collect.Unavailable(recording.StatusUnsupported, "a newer Linux, with CONFIG_DEBUG_INFO_BTF", "%v", err)
 	}
 	return err
 }

@@ -22,6 +22,7 @@ func softirqCollector(l *loader) collect.Collector {
 			"it, 0.1 µs more for those that are timed: all of up to 2,000 a second and CPU, one in eight of the rest",
 		Provides: append(costs(), interruptMetrics()...),
 		Requires: requires(),
+		Since:    tracepointsWithTypes(),
 		Open: func(ctx context.Context, _ collect.Env) (collect.Source, error) {
 			return openSoftirq(ctx, l)
 		},

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -49,8 +50,8 @@ type answerSource struct {
 	list []*machine
 }
 
-func openAnswers(ctx context.Context, env collect.Env) (collect.Source, error) {
-	list, _, err := find(ctx, env) // what is beyond the bound, the other collector says
+func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
+	list, _, err := machines(ctx, env, look) // what is beyond the bound, the other collector says
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +155,9 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
+// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since.
 func (m *machine) own(library string) bool {
-	return slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
+	return jvm.IsOwnFile(path.Base(library)) || slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
 }
 
 func sameLibrary(mapped string, a jcmd.Agent) bool {
