@@ -19,6 +19,30 @@ struct {
 	TYPE(value, u8);
 } targets SEC(".maps");
 
+// What a system call may wait for: of the number of each on this machine, told by the loader.
+enum { CALL_OTHER, CALL_READS, CALL_WRITES, CALL_POLL, CALL_FUTEX };
+#define CALLS 512
+const volatile u8 calls[CALLS] = {};
+
+// Where the number and arguments of a thread's system call are in its saved registers, which differ by machine, and how to find these:
+// by a helper from Linux 5.15 on, before at the end of its stack.
+const volatile u32 regs_call = 0;
+const volatile u32 regs_arguments[3] = {};
+const volatile bool regs_by_helper = 0;
+const volatile u32 regs_from_stack = 0;
+
+// When the programs were loaded, by the clock of ktime_ns.
+const volatile u64 began = 0;
+
+// The ports that somebody in the target's network namespace listened on as the programs were loaded: a connection with one of them is
+// of a client of that server.
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 4096);
+	TYPE(key, u16);
+	TYPE(value, u8);
+} listeners SEC(".maps");
+
 // Buckets of run-queue waits: the first is below 16 µs, each next one four times as wide, the last has the rest (from 1 s).
 #define BUCKETS 10
 
@@ -30,13 +54,43 @@ struct sampling {
 	u32 left;  // until the next
 };
 
+// What a thread waits for.
+enum reason {
+	FOR_OTHER,   // see call
+	FOR_FUTEX,   // object
+	FOR_MUTEX,   // object: a futex whose value says that it is a lock that is held and waited for
+	FOR_ANSWER,  // of the peer of a TCP connection, to which it has sent since it last received
+	FOR_MESSAGE, // of such a peer, to which it has not
+	FOR_REQUEST, // of a client, port: the server's own
+	FOR_CONNECT, // the peer to accept
+	FOR_ROOM,    // the peer to take what was sent
+	FOR_CLIENT,  // a new connection to port
+	FOR_SOCKET,  // any other socket
+	FOR_PIPE,    //
+	FOR_FILE,    //
+};
+
+struct place {
+	u32 tid;
+	u32 tgid;
+	s32 kernel_stack;
+	s32 user_stack;
+	s32 call; // number of the system call, -1: none
+	enum reason reason;
+	u32 family;
+	u32 port; // of the peer; of this side where the reason says so
+	u32 peer[4];
+	u64 object; // address of the futex
+};
+
 struct thread {
 	u64 runnable; // since when it waits for a CPU; 0: it does not
 	u64 asleep;   // since when it waits for something else
-	s32 kernel_stack;
-	s32 user_stack;
+	struct place at; // while it is asleep, if weight is not 0
 	u32 weight; // how many waits this one stands for; 0: no stack was taken
-	u32 tgid;
+	u32 waker; // thread that ends the wait for a futex; 0: none known
+	u32 waker_tgid;
+	s32 waker_stack;
 	bool throttled; // its cgroup had no quota left as it became runnable
 	u64 waits;
 	u64 wait_ns;
@@ -58,13 +112,6 @@ struct {
 	TYPE(value, struct thread);
 } threads SEC(".maps");
 
-struct place {
-	u32 tid;
-	u32 tgid;
-	s32 kernel_stack;
-	s32 user_stack;
-};
-
 struct slept {
 	u64 count;
 	u64 ns;
@@ -76,6 +123,30 @@ struct {
 	TYPE(key, struct place);
 	TYPE(value, struct slept);
 } sleeps SEC(".maps");
+
+// Who ends the waits for a futex, and where in its program.
+struct wake {
+	u64 object;
+	u32 tgid; // of those that wait
+	u32 waker;
+	u32 waker_tgid;
+	s32 waker_stack;
+};
+
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 8192);
+	TYPE(key, struct wake);
+	TYPE(value, struct slept);
+} wakes SEC(".maps");
+
+// A thread that is new, and time that is none: nobody writes them. The stack of a program has no room for them.
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct thread);
+} blank SEC(".maps");
 
 #define DEPTH 127 // PERF_MAX_STACK_DEPTH, the kernel's own bound
 
@@ -99,7 +170,7 @@ struct {
 	TYPE(value, struct budget);
 } budgets SEC(".maps");
 
-enum { LOST_THREADS, LOST_PLACES, LOST_STACKS, LOST_KINDS };
+enum { LOST_THREADS, LOST_PLACES, LOST_STACKS, LOST_WAKES, LOST_KINDS };
 
 struct {
 	NUMBER(type, ARRAY);
@@ -127,17 +198,21 @@ static inline bool is_target(struct task_struct *p)
 
 static inline struct thread *thread_of(struct task_struct *p)
 {
-	u32 tid = p->pid;
-	struct thread *t = map_lookup(&threads, &tid);
-	struct thread fresh = {};
+	u32 tid = p->pid, zero = 0;
+	struct thread *t = map_lookup(&threads, &tid), *fresh;
 
 	if (t)
 		return t;
-	fresh.tgid = p->tgid;
-	map_update(&threads, &tid, &fresh, BPF_NOEXIST);
+	fresh = map_lookup(&blank, &zero);
+	if (fresh)
+		map_update(&threads, &tid, fresh, BPF_NOEXIST);
 	t = map_lookup(&threads, &tid);
-	if (!t)
+	if (!t) {
 		lose(LOST_THREADS, 1);
+		return 0;
+	}
+	t->at.tid = tid;
+	t->at.tgid = p->tgid;
 	return t;
 }
 
@@ -230,7 +305,208 @@ static inline u32 weight_now(struct sampling *s, u64 now)
 	return s->every;
 }
 
-static inline void fall_asleep(void *ctx, struct thread *t, bool woken_already, u64 now)
+#define PF_IO_WORKER 0x10 // include/linux/sched.h: a thread of io_uring, whose registers say nothing
+
+// call_of gives the number of the system call that a thread is in, -1 if it is in none, and where its registers are.
+static inline s32 call_of(struct task_struct *p, void *regs)
+{
+	s32 call = -1;
+
+	if (!regs || p->flags & PF_IO_WORKER)
+		return -1;
+	read_kernel(&call, sizeof(call), regs + regs_call);
+	return call;
+}
+
+static inline void *regs_of(struct task_struct *p)
+{
+	if (regs_by_helper)
+		return task_pt_regs(p);
+	return p->stack + regs_from_stack;
+}
+
+static inline u64 argument(void *regs, u32 i)
+{
+	u64 value = 0;
+
+	read_kernel(&value, sizeof(value), regs + regs_arguments[i]);
+	return value;
+}
+
+static inline u8 kind_of(s32 call)
+{
+	u32 n = call;
+
+	return n < CALLS ? calls[n] : CALL_OTHER;
+}
+
+enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_LISTEN = 10 };
+enum { AF_INET = 2, AF_INET6 = 10 };
+#define IPPROTO_TCP 6
+
+// A peer that was sent something after, or in the tick in which, it last sent something is to answer.
+static inline bool is_asked(struct sock *sk)
+{
+	struct tcp_sock *tp = (void *)sk;
+
+	return (s32)(read(tp->lsndtime) - read(tp->inet_conn.icsk_ack.lrcvtime)) >= 0;
+}
+
+static inline enum reason reason_of(struct sock *sk, u8 state, bool writes)
+{
+	if (state == TCP_SYN_SENT)
+		return FOR_CONNECT;
+	if (writes)
+		return FOR_ROOM;
+	return is_asked(sk) ? FOR_ANSWER : FOR_MESSAGE;
+}
+
+static inline void note_socket(struct place *at, struct sock *sk, bool writes)
+{
+	u16 local = read(sk->__sk_common.skc_num);
+	u8 state = read(sk->__sk_common.skc_state);
+
+	at->reason = FOR_SOCKET;
+	at->family = read(sk->__sk_common.skc_family);
+	if (at->family != AF_INET && at->family != AF_INET6)
+		return;
+	if (state == TCP_LISTEN || map_lookup(&listeners, &local)) {
+		at->reason = state == TCP_LISTEN ? FOR_CLIENT : writes ? FOR_ROOM : FOR_REQUEST;
+		at->port = local;
+		return;
+	}
+	at->port = be16(read(sk->__sk_common.skc_dport));
+	if (at->family == AF_INET)
+		at->peer[0] = read(sk->__sk_common.skc_daddr);
+	else
+		read_kernel(at->peer, sizeof(at->peer), &sk->__sk_common.skc_v6_daddr);
+	if (read(sk->sk_protocol) == IPPROTO_TCP)
+		at->reason = reason_of(sk, state, writes);
+}
+
+// Types of files (include/uapi/linux/stat.h).
+enum { S_IFMT = 0170000, S_IFSOCK = 0140000, S_IFREG = 0100000, S_IFBLK = 0060000, S_IFIFO = 0010000 };
+
+// note_file tells what is behind a descriptor of the thread. Nothing here is locked: a file that another thread closes at this moment
+// reads as something else, and never as an error.
+static inline void note_file(struct task_struct *p, struct place *at, u32 fd, bool writes)
+{
+	struct fdtable *fdt = p->files ? p->files->fdt : 0;
+	struct file *file = 0, **table;
+	struct socket *socket;
+	struct inode *inode;
+	struct sock *sk;
+	u16 type;
+
+	if (!fdt || fd >= fdt->max_fds)
+		return;
+	table = fdt->fd;
+	read_kernel(&file, sizeof(file), table + fd);
+	inode = read(file->f_inode);
+	type = read(inode->i_mode) & S_IFMT;
+	if (type == S_IFREG || type == S_IFBLK)
+		at->reason = FOR_FILE;
+	else if (type == S_IFIFO)
+		at->reason = FOR_PIPE;
+	else if (type == S_IFSOCK) {
+		socket = read(file->private_data);
+		sk = read(socket->sk);
+		if (sk)
+			note_socket(at, sk, writes);
+	}
+}
+
+struct pollfd {
+	s32 fd;
+	u16 events;
+	u16 revents;
+};
+
+#define POLLIN 1
+
+static inline void note_poll(struct task_struct *p, struct place *at, void *regs)
+{
+	struct pollfd one = {};
+
+	if (argument(regs, 1) != 1) // of several it may be any
+		return;
+	if (read_user(&one, sizeof(one), (void *)argument(regs, 0)) || one.fd < 0)
+		return;
+	note_file(p, at, one.fd, !(one.events & POLLIN));
+}
+
+// Operations of futex(2), without its flags (include/uapi/linux/futex.h).
+enum { FUTEX_WAIT = 0, FUTEX_LOCK_PI = 6, FUTEX_WAIT_BITSET = 9, FUTEX_LOCK_PI2 = 13 };
+#define FUTEX_CMD_MASK 0x7f
+
+// A lock's value is 2 while it is held and waited for, in glibc, Go and Rust (Drepper, Futexes Are Tricky), and has its highest bit set
+// in musl and in robust ones. The value of a condition variable or semaphore is a count, and no such constant.
+static inline enum reason futex_reason(void *regs)
+{
+	u32 operation = argument(regs, 1) & FUTEX_CMD_MASK, value = argument(regs, 2);
+
+	if (operation == FUTEX_LOCK_PI || operation == FUTEX_LOCK_PI2)
+		return FOR_MUTEX;
+	if (operation != FUTEX_WAIT && operation != FUTEX_WAIT_BITSET)
+		return FOR_FUTEX;
+	return value == 2 || value >> 31 ? FOR_MUTEX : FOR_FUTEX;
+}
+
+static inline void note_reason(struct task_struct *p, struct place *at)
+{
+	void *regs = regs_of(p);
+	u8 kind;
+
+	at->call = call_of(p, regs);
+	at->reason = FOR_OTHER;
+	at->family = 0;
+	at->port = 0;
+	at->object = 0;
+	__builtin_memset(at->peer, 0, sizeof(at->peer));
+	kind = kind_of(at->call);
+	if (kind == CALL_FUTEX) {
+		at->object = argument(regs, 0);
+		at->reason = futex_reason(regs);
+	} else if (kind == CALL_POLL) {
+		note_poll(p, at, regs);
+	} else if (kind == CALL_READS || kind == CALL_WRITES) {
+		note_file(p, at, argument(regs, 0), kind == CALL_WRITES);
+	}
+}
+
+// The waker of a wait for a futex is the thread that calls futex itself. In other cases the current thread was interrupted by what
+// ends the wait, such as a timer.
+SEC("tp_btf/sched_waking")
+int waking(u64 *ctx)
+{
+	struct task_struct *p = (void *)ctx[0], *self;
+	struct thread *t;
+	void *regs;
+	s32 call = -1;
+	u32 tid;
+
+	if (!is_target(p))
+		return 0;
+	tid = p->pid;
+	t = map_lookup(&threads, &tid);
+	if (!t || !t->asleep || !t->weight || !t->at.object || t->waker)
+		return 0;
+	if (regs_by_helper) {
+		regs = task_pt_regs(current_task_btf());
+	} else {
+		self = (void *)current_task();
+		regs = read(self->stack) + regs_from_stack;
+	}
+	read_kernel(&call, sizeof(call), regs + regs_call);
+	if (kind_of(call) != CALL_FUTEX)
+		return 0;
+	t->waker = pid_tgid();
+	t->waker_tgid = pid_tgid() >> 32;
+	t->waker_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
+	return 0;
+}
+
+static inline void fall_asleep(void *ctx, struct thread *t, struct task_struct *p, bool woken_already, u64 now)
 {
 	t->asleep = now;
 	if (!woken_already)
@@ -243,8 +519,10 @@ static inline void fall_asleep(void *ctx, struct thread *t, bool woken_already, 
 		t->weight = 0;
 		return;
 	}
-	t->kernel_stack = get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
-	t->user_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
+	t->waker = 0;
+	t->at.kernel_stack = get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
+	t->at.user_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
+	note_reason(p, &t->at);
 }
 
 static inline u32 bucket(u64 ns)
@@ -262,30 +540,44 @@ static inline u32 bucket(u64 ns)
 	return b;
 }
 
-static inline void end_sleep(struct thread *t, u32 tid, u64 until)
+static inline void end_sleep(struct thread *t, u64 until)
 {
 	u64 ns = until > t->asleep ? until - t->asleep : 0;
-	struct place at = {};
 	struct slept *s, none = {};
+	struct wake by = {};
 
 	t->asleep = 0;
 	t->sleeps++;
 	t->sleep_ns += ns;
 	if (!t->weight)
 		return;
-	at.tid = tid;
-	at.tgid = t->tgid;
-	at.kernel_stack = t->kernel_stack;
-	at.user_stack = t->user_stack;
-	if (at.kernel_stack < 0 && at.user_stack < 0)
+	if (t->at.kernel_stack < 0 && t->at.user_stack < 0)
 		lose(LOST_STACKS, t->weight);
-	s = map_lookup(&sleeps, &at);
+	s = map_lookup(&sleeps, &t->at);
 	if (!s) {
-		map_update(&sleeps, &at, &none, BPF_NOEXIST);
-		s = map_lookup(&sleeps, &at);
+		map_update(&sleeps, &t->at, &none, BPF_NOEXIST);
+		s = map_lookup(&sleeps, &t->at);
 	}
 	if (!s) {
 		lose(LOST_PLACES, t->weight);
+	} else {
+		add(s->count, t->weight);
+		add(s->ns, ns * t->weight);
+	}
+	if (!t->waker)
+		return;
+	by.object = t->at.object;
+	by.tgid = t->at.tgid;
+	by.waker = t->waker;
+	by.waker_tgid = t->waker_tgid;
+	by.waker_stack = t->waker_stack;
+	s = map_lookup(&wakes, &by);
+	if (!s) {
+		map_update(&wakes, &by, &none, BPF_NOEXIST);
+		s = map_lookup(&wakes, &by);
+	}
+	if (!s) {
+		lose(LOST_WAKES, t->weight);
 		return;
 	}
 	add(s->count, t->weight);
@@ -330,14 +622,42 @@ int sched_switch(u64 *ctx)
 			t->preemptions++;
 			queue(t, prev, now);
 		} else {
-			fall_asleep(ctx, t, !state, now);
+			fall_asleep(ctx, t, prev, !state, now);
 		}
 	}
 	if (in && (t = thread_of(next))) {
 		if (t->asleep)
-			end_sleep(t, next->pid, t->runnable ? t->runnable : now);
+			end_sleep(t, t->runnable ? t->runnable : now);
 		if (t->runnable)
 			end_wait(t, now);
 	}
+	return 0;
+}
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task; // 0 at the end
+};
+
+// asleep notes what those threads wait for that have slept since the programs were loaded: no switch told of them. They have no stack.
+SEC("iter/task")
+int asleep(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct thread *t;
+	u32 tid;
+
+	if (!p || !is_target(p) || !state_of(p))
+		return 0;
+	tid = p->pid;
+	if (map_lookup(&threads, &tid))
+		return 0;
+	t = thread_of(p);
+	if (!t)
+		return 0;
+	note_reason(p, &t->at);
+	t->at.kernel_stack = t->at.user_stack = -1;
+	t->weight = 1;
+	t->asleep = began;
 	return 0;
 }

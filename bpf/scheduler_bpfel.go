@@ -26,7 +26,30 @@ type SchedulerPlace struct {
 	Tgid        uint32
 	KernelStack int32
 	UserStack   int32
+	Call        int32
+	Reason      SchedulerReason
+	Family      uint32
+	Port        uint32
+	Peer        [4]uint32
+	Object      uint64
 }
+
+type SchedulerReason uint32
+
+const (
+	SchedulerReasonFOR_OTHER   SchedulerReason = 0
+	SchedulerReasonFOR_FUTEX   SchedulerReason = 1
+	SchedulerReasonFOR_MUTEX   SchedulerReason = 2
+	SchedulerReasonFOR_ANSWER  SchedulerReason = 3
+	SchedulerReasonFOR_MESSAGE SchedulerReason = 4
+	SchedulerReasonFOR_REQUEST SchedulerReason = 5
+	SchedulerReasonFOR_CONNECT SchedulerReason = 6
+	SchedulerReasonFOR_ROOM    SchedulerReason = 7
+	SchedulerReasonFOR_CLIENT  SchedulerReason = 8
+	SchedulerReasonFOR_SOCKET  SchedulerReason = 9
+	SchedulerReasonFOR_PIPE    SchedulerReason = 10
+	SchedulerReasonFOR_FILE    SchedulerReason = 11
+)
 
 type SchedulerSlept struct {
 	_     structs.HostLayout
@@ -38,10 +61,11 @@ type SchedulerThread struct {
 	_           structs.HostLayout
 	Runnable    uint64
 	Asleep      uint64
-	KernelStack int32
-	UserStack   int32
+	At          SchedulerPlace
 	Weight      uint32
-	Tgid        uint32
+	Waker       uint32
+	WakerTgid   uint32
+	WakerStack  int32
 	Throttled   bool
 	_           [7]byte
 	Waits       uint64
@@ -63,21 +87,41 @@ type SchedulerThread struct {
 	}
 }
 
+type SchedulerWake struct {
+	_          structs.HostLayout
+	Object     uint64
+	Tgid       uint32
+	Waker      uint32
+	WakerTgid  uint32
+	WakerStack int32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	SchedulerMapBudgets      = "budgets"
-	SchedulerMapLost         = "lost"
-	SchedulerMapSleeps       = "sleeps"
-	SchedulerMapStacks       = "stacks"
-	SchedulerMapTargets      = "targets"
-	SchedulerMapThreads      = "threads"
-	SchedulerProgSchedSwitch = "sched_switch"
-	SchedulerProgWakeup      = "wakeup"
-	SchedulerProgWakeupNew   = "wakeup_new"
-	SchedulerVarHasPrevState = "has_prev_state"
-	SchedulerVarOnlyTgid     = "only_tgid"
+	SchedulerMapBlank         = "blank"
+	SchedulerMapBudgets       = "budgets"
+	SchedulerMapListeners     = "listeners"
+	SchedulerMapLost          = "lost"
+	SchedulerMapSleeps        = "sleeps"
+	SchedulerMapStacks        = "stacks"
+	SchedulerMapTargets       = "targets"
+	SchedulerMapThreads       = "threads"
+	SchedulerMapWakes         = "wakes"
+	SchedulerProgAsleep       = "asleep"
+	SchedulerProgSchedSwitch  = "sched_switch"
+	SchedulerProgWakeup       = "wakeup"
+	SchedulerProgWakeupNew    = "wakeup_new"
+	SchedulerProgWaking       = "waking"
+	SchedulerVarBegan         = "began"
+	SchedulerVarCalls         = "calls"
+	SchedulerVarHasPrevState  = "has_prev_state"
+	SchedulerVarOnlyTgid      = "only_tgid"
+	SchedulerVarRegsArguments = "regs_arguments"
+	SchedulerVarRegsByHelper  = "regs_by_helper"
+	SchedulerVarRegsCall      = "regs_call"
+	SchedulerVarRegsFromStack = "regs_from_stack"
 )
 
 // LoadScheduler returns the embedded CollectionSpec for Scheduler.
@@ -122,29 +166,40 @@ type SchedulerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerProgramSpecs struct {
+	Asleep      *ebpf.ProgramSpec `ebpf:"asleep"`
 	SchedSwitch *ebpf.ProgramSpec `ebpf:"sched_switch"`
 	Wakeup      *ebpf.ProgramSpec `ebpf:"wakeup"`
 	WakeupNew   *ebpf.ProgramSpec `ebpf:"wakeup_new"`
+	Waking      *ebpf.ProgramSpec `ebpf:"waking"`
 }
 
 // SchedulerMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerMapSpecs struct {
-	Budgets *ebpf.MapSpec `ebpf:"budgets"`
-	Lost    *ebpf.MapSpec `ebpf:"lost"`
-	Sleeps  *ebpf.MapSpec `ebpf:"sleeps"`
-	Stacks  *ebpf.MapSpec `ebpf:"stacks"`
-	Targets *ebpf.MapSpec `ebpf:"targets"`
-	Threads *ebpf.MapSpec `ebpf:"threads"`
+	Blank     *ebpf.MapSpec `ebpf:"blank"`
+	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
+	Listeners *ebpf.MapSpec `ebpf:"listeners"`
+	Lost      *ebpf.MapSpec `ebpf:"lost"`
+	Sleeps    *ebpf.MapSpec `ebpf:"sleeps"`
+	Stacks    *ebpf.MapSpec `ebpf:"stacks"`
+	Targets   *ebpf.MapSpec `ebpf:"targets"`
+	Threads   *ebpf.MapSpec `ebpf:"threads"`
+	Wakes     *ebpf.MapSpec `ebpf:"wakes"`
 }
 
 // SchedulerVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerVariableSpecs struct {
-	HasPrevState *ebpf.VariableSpec `ebpf:"has_prev_state"`
-	OnlyTgid     *ebpf.VariableSpec `ebpf:"only_tgid"`
+	Began         *ebpf.VariableSpec `ebpf:"began"`
+	Calls         *ebpf.VariableSpec `ebpf:"calls"`
+	HasPrevState  *ebpf.VariableSpec `ebpf:"has_prev_state"`
+	OnlyTgid      *ebpf.VariableSpec `ebpf:"only_tgid"`
+	RegsArguments *ebpf.VariableSpec `ebpf:"regs_arguments"`
+	RegsByHelper  *ebpf.VariableSpec `ebpf:"regs_by_helper"`
+	RegsCall      *ebpf.VariableSpec `ebpf:"regs_call"`
+	RegsFromStack *ebpf.VariableSpec `ebpf:"regs_from_stack"`
 }
 
 // SchedulerObjects contains all objects after they have been loaded into the kernel.
@@ -167,22 +222,28 @@ func (o *SchedulerObjects) Close() error {
 //
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerMaps struct {
-	Budgets *ebpf.Map `ebpf:"budgets"`
-	Lost    *ebpf.Map `ebpf:"lost"`
-	Sleeps  *ebpf.Map `ebpf:"sleeps"`
-	Stacks  *ebpf.Map `ebpf:"stacks"`
-	Targets *ebpf.Map `ebpf:"targets"`
-	Threads *ebpf.Map `ebpf:"threads"`
+	Blank     *ebpf.Map `ebpf:"blank"`
+	Budgets   *ebpf.Map `ebpf:"budgets"`
+	Listeners *ebpf.Map `ebpf:"listeners"`
+	Lost      *ebpf.Map `ebpf:"lost"`
+	Sleeps    *ebpf.Map `ebpf:"sleeps"`
+	Stacks    *ebpf.Map `ebpf:"stacks"`
+	Targets   *ebpf.Map `ebpf:"targets"`
+	Threads   *ebpf.Map `ebpf:"threads"`
+	Wakes     *ebpf.Map `ebpf:"wakes"`
 }
 
 func (m *SchedulerMaps) Close() error {
 	return _SchedulerClose(
+		m.Blank,
 		m.Budgets,
+		m.Listeners,
 		m.Lost,
 		m.Sleeps,
 		m.Stacks,
 		m.Targets,
 		m.Threads,
+		m.Wakes,
 	)
 }
 
@@ -190,24 +251,34 @@ func (m *SchedulerMaps) Close() error {
 //
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerVariables struct {
-	HasPrevState *ebpf.Variable `ebpf:"has_prev_state"`
-	OnlyTgid     *ebpf.Variable `ebpf:"only_tgid"`
+	Began         *ebpf.Variable `ebpf:"began"`
+	Calls         *ebpf.Variable `ebpf:"calls"`
+	HasPrevState  *ebpf.Variable `ebpf:"has_prev_state"`
+	OnlyTgid      *ebpf.Variable `ebpf:"only_tgid"`
+	RegsArguments *ebpf.Variable `ebpf:"regs_arguments"`
+	RegsByHelper  *ebpf.Variable `ebpf:"regs_by_helper"`
+	RegsCall      *ebpf.Variable `ebpf:"regs_call"`
+	RegsFromStack *ebpf.Variable `ebpf:"regs_from_stack"`
 }
 
 // SchedulerPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerPrograms struct {
+	Asleep      *ebpf.Program `ebpf:"asleep"`
 	SchedSwitch *ebpf.Program `ebpf:"sched_switch"`
 	Wakeup      *ebpf.Program `ebpf:"wakeup"`
 	WakeupNew   *ebpf.Program `ebpf:"wakeup_new"`
+	Waking      *ebpf.Program `ebpf:"waking"`
 }
 
 func (p *SchedulerPrograms) Close() error {
 	return _SchedulerClose(
+		p.Asleep,
 		p.SchedSwitch,
 		p.Wakeup,
 		p.WakeupNew,
+		p.Waking,
 	)
 }
 

@@ -34,6 +34,7 @@ func schedulerCollector(l *loader) collect.Collector {
 			"the target's, and 3 µs a stack, of a thread about 640 a second at most, of a CPU 10,000; at the end 0.1 s to name them",
 		Provides: append(costs(), schedulerMetrics()...),
 		Requires: requires(),
+		Since:    tracepointsWithTypes(),
 		Pace:     collect.AtEnd,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openScheduler(ctx, l, env)
@@ -44,7 +45,7 @@ func schedulerCollector(l *loader) collect.Collector {
 func schedulerMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime, metric.ThreadSleepTime, metric.CPUWaitDurations,
-		metric.OffCPUProfileSamples,
+		metric.OffCPUProfileSamples, metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes,
 	}
 }
 
@@ -83,7 +84,9 @@ func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Sou
 				cilium.MapKV{Key: uint32(m.PID), Value: uint8(1)})
 		}
 		told, err := switchTellsState(kernel)
-		return errors.Join(err, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told))
+		now, err2 := monotonic()
+		return errors.Join(err, err2, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told),
+			spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec), setRegisters(spec, kernel), setListeners(spec, env, members[0].PID))
 	})
 	if err != nil {
 		return nil, err
@@ -119,17 +122,49 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}
-	threads := map[uint32]bpf.SchedulerThread{}
-	err := readHash(s.set.collection.Maps[bpf.SchedulerMapThreads], func(tid uint32, t *bpf.SchedulerThread) { threads[tid] = *t })
-	if err != nil {
+	if err := s.set.run(bpf.SchedulerProgAsleep); err != nil {
+		return err
+	}
+	threads, sleeps := map[uint32]bpf.SchedulerThread{}, map[bpf.SchedulerPlace]bpf.SchedulerSlept{}
+	err := errors.Join(
+		readHash(s.set.collection.Maps[bpf.SchedulerMapThreads], func(tid uint32, t *bpf.SchedulerThread) { threads[tid] = *t }),
+		readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, t *bpf.SchedulerSlept) { sleeps[at] = *t }),
+	)
+	if err = errors.Join(err, endWaits(threads, sleeps)); err != nil {
 		return err
 	}
 	s.appendThreads(a, threads)
+	s.appendWaits(a, sleeps)
 	lost, err := s.appendLost(a)
 	if err != nil {
 		return err
 	}
-	return s.appendProfile(a, window, lost)
+	names, err := s.symbolizer(sleeps)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.appendProfile(a, names, sleeps, window, lost), s.appendWakes(a, names))
+}
+
+// symbolizer is one for the waits' kernel stacks, and any addresses of processes.
+func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) (*symbolizer, error) {
+	ids := map[int32]bool{}
+	for at := range sleeps {
+		ids[at.KernelStack] = true
+	}
+	var kernel []uint64
+	for id := range ids {
+		ips, err := s.addresses(id)
+		if err != nil {
+			return nil, err
+		}
+		kernel = append(kernel, ips...)
+	}
+	names, err := newSymbolizer(s.proc, kernel)
+	if err != nil {
+		return nil, fmt.Errorf("name the kernel's functions: %w", err)
+	}
+	return names, nil
 }
 
 func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.SchedulerThread) {
@@ -148,7 +183,7 @@ func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.
 	a.Lost(len(order)-maxThreads, "threads beyond the "+strconv.Itoa(maxThreads)+" that waited longest for a CPU")
 	for _, tid := range order[:min(len(order), maxThreads)] {
 		t := threads[tid]
-		labels := []string{strconv.FormatUint(uint64(t.Tgid), 10), strconv.FormatUint(uint64(tid), 10), s.threadName(t.Tgid, tid)}
+		labels := []string{strconv.FormatUint(uint64(t.At.Tgid), 10), strconv.FormatUint(uint64(tid), 10), s.threadName(t.At.Tgid, tid)}
 		a.Gauge(metric.ThreadCPUWait, float64(t.WaitNs)*1e-9, labels...)
 		a.Gauge(metric.ThreadCPUWaits, float64(t.Waits), labels...)
 		a.Gauge(metric.ThreadSleepTime, float64(t.SleepNs)*1e-9, labels...)
@@ -179,13 +214,14 @@ func (s *scheduler) appendLost(a *recording.Appender) (stackless int64, err erro
 		"events of threads past the kernel's table",
 		"waits of stacks past the kernel's table",
 		"waits whose stacks the kernel could not keep",
+		"wakes past the kernel's table",
 	} {
 		var n uint64
 		if err := s.set.collection.Maps[bpf.SchedulerMapLost].Lookup(uint32(kind), &n); err != nil {
 			return 0, fmt.Errorf("read the number of lost events: %w", err)
 		}
 		a.Lost(int(n), what)
-		if kind > 0 {
+		if kind == 1 || kind == 2 {
 			stackless += int64(n)
 		}
 	}
@@ -194,26 +230,20 @@ func (s *scheduler) appendLost(a *recording.Appender) (stackless int64, err erro
 
 // appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is woken, so that
 // neither waiting for a CPU nor throttling is in it.
-func (s *scheduler) appendProfile(a *recording.Appender, window time.Duration, lost int64) error {
-	names, err := newSymbolizer(s.proc)
-	if err != nil {
-		return fmt.Errorf("name the kernel's functions: %w", err)
-	}
+func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
+	window time.Duration, lost int64,
+) error {
 	b := stacks.NewBuilder(stacks.OffCPU)
-	var failed error
-	err = readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, slept *bpf.SchedulerSlept) {
+	for at, slept := range sleeps {
 		stack, err := s.stack(b, names, at)
 		if err != nil {
-			failed = err
-			return
+			return err
 		}
 		b.Add(stacks.Sample{
 			Stack: stack, Thread: b.Thread(stacks.Thread{ID: int(at.Tid), Name: s.threadName(at.Tgid, at.Tid)}),
+			Class: waitedFor(&at),
 			State: stacks.Sleeping, Count: int64(slept.Count), Value: int64(slept.Ns),
 		})
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return err
 	}
 	p := b.Profile()
 	p.Engine = "perfdoctor BPF sched_switch, until woken; sampled above 1000 waits a second and CPU"
@@ -222,31 +252,24 @@ func (s *scheduler) appendProfile(a *recording.Appender, window time.Duration, l
 	return nil
 }
 
-// stack gives the frames of a wait, the innermost first: the kernel's, then the process's.
+// stack gives the frames of a wait, the innermost first: the kernel's without the program itself above the scheduler, then the
+// process's.
 func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.SchedulerPlace) ([]int, error) {
-	var out []int
 	kernel, err := s.addresses(at.KernelStack)
 	if err != nil {
 		return nil, err
 	}
-	for _, ip := range kernel {
-		f := names.kernelFrame(ip)
-		if f.Name == "__schedule" {
-			out = out[:0] // what is above it is the program itself
+	for i, ip := range kernel {
+		if names.kernelFrame(ip).Name == "__schedule" {
+			kernel = kernel[i:]
+			break
 		}
-		out = append(out, b.Frame(f))
 	}
 	user, err := s.addresses(at.UserStack)
 	if err != nil {
 		return nil, err
 	}
-	for i, ip := range user {
-		if i > 0 {
-			ip-- // a return address: the call is before it, and may be the last instruction of its function
-		}
-		out = append(out, b.Frame(names.userFrame(at.Tgid, ip)))
-	}
-	return out, nil
+	return names.stack(b, at.Tgid, kernel, user), nil
 }
 
 // addresses gives the stack of an id, nothing of one that the kernel could not take.

@@ -27,8 +27,8 @@ const dumpTimeout = 450 * time.Millisecond
 // Collectors lists this package's collector, which loads its programs with those of others.
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
-		Name:     "sockets",
-		Doc:      "TCP sockets of the target's network namespace by state, per destination, per listener, and their owners.",
+		Name: "sockets",
+		Doc:  "TCP sockets of the target's network namespace by state, per destination, per listener, and their owners.",
 		Overhead: "0.3 ms a sample, and 0.3 µs per TIME_WAIT or 0.8 µs per other socket; for their owners 0.75 µs a descriptor in the " +
 			"kernel, at most 2 % of the time, or 4 µs in /proc, at most 50 ms a sample",
 		Provides: append(ebpf.Costs(),

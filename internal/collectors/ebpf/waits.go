@@ -1,0 +1,314 @@
+package ebpf
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
+)
+
+// maxWaits bounds the series of waits recorded, and those of wakes: the longest and the most.
+const maxWaits = 500
+
+// callKinds says what a system call may wait for, by its name: CALL_READS and those after it in scheduler.bpf.c.
+var callKinds = [...][]string{
+	1: {
+		"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4", "connect",
+		"fsync", "fdatasync", "sync_file_range", "ftruncate", "fallocate", "flock", "fcntl",
+	},
+	2: {"write", "writev", "pwrite64", "pwritev", "pwritev2", "sendto", "sendmsg", "sendmmsg", "sendfile"},
+	3: {"poll", "ppoll"},
+	4: {"futex"},
+}
+
+// setCalls tells the programs this machine's numbers of system calls.
+func setCalls(spec *cilium.CollectionSpec) error {
+	var kinds [512]uint8 // CALLS in scheduler.bpf.c
+	for number, name := range systemCalls[:min(len(systemCalls), len(kinds))] {
+		for kind, names := range callKinds {
+			if slices.Contains(names, name) {
+				kinds[number] = uint8(kind)
+			}
+		}
+	}
+	return spec.Variables[bpf.SchedulerVarCalls].Set(kinds)
+}
+
+// registers is where a thread's saved registers are, and in them the number and the arguments of its system call.
+type registers struct {
+	call      uint32
+	arguments [3]uint32
+	byHelper  bool
+	fromStack uint32
+}
+
+// registersOf looks them up in the kernel's types: struct pt_regs of arch/x86/include/asm/ptrace.h and
+// arch/arm64/include/asm/ptrace.h. The latter begins with the registers by number; the first argument is kept beside.
+func registersOf(kernel *btf.Spec) (registers, error) {
+	var r registers
+	var regs *btf.Struct
+	var helpers *btf.Enum
+	if err := errors.Join(kernel.TypeByName("pt_regs", &regs), kernel.TypeByName("bpf_func_id", &helpers)); err != nil {
+		return r, err
+	}
+	r.byHelper = slices.ContainsFunc(helpers.Values, func(v btf.EnumValue) bool { return v.Name == "BPF_FUNC_task_pt_regs" })
+	r.fromStack = uint32(max(16<<10, os.Getpagesize())) - regs.Size // THREAD_SIZE of both, before Linux 5.15
+	names := []string{"orig_ax", "di", "si", "dx"}
+	if runtime.GOARCH == "arm64" {
+		names = []string{"syscallno", "orig_x0"}
+		r.arguments = [3]uint32{0, 8, 16}
+	}
+	for i, name := range names {
+		at := slices.IndexFunc(regs.Members, func(m btf.Member) bool { return m.Name == name })
+		if at < 0 {
+			return r, fmt.Errorf("struct pt_regs of this kernel has no %s", name)
+		}
+		offset := regs.Members[at].Offset.Bytes()
+		if i == 0 {
+			r.call = offset
+		} else {
+			r.arguments[i-1] = offset
+		}
+	}
+	return r, nil
+}
+
+func setRegisters(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
+	r, err := registersOf(kernel)
+	return errors.Join(err,
+		spec.Variables[bpf.SchedulerVarRegsCall].Set(r.call), spec.Variables[bpf.SchedulerVarRegsArguments].Set(r.arguments),
+		spec.Variables[bpf.SchedulerVarRegsByHelper].Set(r.byHelper), spec.Variables[bpf.SchedulerVarRegsFromStack].Set(r.fromStack))
+}
+
+// listenTimeout bounds the search for listeners. They are in a table of their own in the kernel, and few.
+const listenTimeout = 2 * time.Second
+
+// setListeners tells the programs the ports on which somebody listens in the namespace of the process. Without them a server's
+// clients look like destinations, so an error is one.
+func setListeners(spec *cilium.CollectionSpec, env collect.Env, pid int) error {
+	var conn *sockdiag.Conn
+	err := env.Host.InNetNS(pid, func() (err error) {
+		conn, err = sockdiag.Open(listenTimeout)
+		return err
+	})
+	ports := map[uint16]bool{}
+	note := func(s *sockdiag.Socket) error {
+		if s.State == sockdiag.Listen {
+			ports[s.Local.Port()] = true
+		}
+		return nil
+	}
+	switch {
+	case errors.Is(err, sockdiag.ErrUnsupported), errors.Is(err, sockdiag.ErrPermission):
+		err = listenersFromProc(env, pid, note)
+	case err == nil:
+		err = errors.Join(conn.Dump(unix.AF_UNSPEC, sockdiag.StatesOf(sockdiag.Listen), false, note), conn.Close())
+	}
+	if err != nil && !errors.Is(err, sockdiag.ErrInterrupted) {
+		return fmt.Errorf("list the ports that the target's host listens on: %w", err)
+	}
+	m := spec.Maps[bpf.SchedulerMapListeners]
+	m.MaxEntries = max(m.MaxEntries, uint32(len(ports)))
+	for port := range ports {
+		m.Contents = append(m.Contents, cilium.MapKV{Key: port, Value: uint8(1)})
+	}
+	return nil
+}
+
+func listenersFromProc(env collect.Env, pid int, note func(*sockdiag.Socket) error) error {
+	dir := env.Host.Proc + "/" + strconv.Itoa(pid) + "/net/"
+	v4, err := os.Open(dir + "tcp")
+	if err != nil {
+		return err
+	}
+	defer v4.Close()
+	v6, err := os.Open(dir + "tcp6")
+	if errors.Is(err, os.ErrNotExist) { // ipv6.disable=1
+		return sockdiag.DumpProc(v4, strings.NewReader(""), note)
+	}
+	if err != nil {
+		return err
+	}
+	defer v6.Close()
+	return sockdiag.DumpProc(v4, v6, note)
+}
+
+// reasons are the values of the label "for".
+var reasons = map[bpf.SchedulerReason]string{
+	bpf.SchedulerReasonFOR_OTHER: "other", bpf.SchedulerReasonFOR_FUTEX: "futex", bpf.SchedulerReasonFOR_MUTEX: "mutex",
+	bpf.SchedulerReasonFOR_ANSWER: "answer", bpf.SchedulerReasonFOR_MESSAGE: "message", bpf.SchedulerReasonFOR_REQUEST: "request",
+	bpf.SchedulerReasonFOR_CONNECT: "connect", bpf.SchedulerReasonFOR_ROOM: "room", bpf.SchedulerReasonFOR_CLIENT: "client",
+	bpf.SchedulerReasonFOR_SOCKET: "socket", bpf.SchedulerReasonFOR_PIPE: "pipe", bpf.SchedulerReasonFOR_FILE: "file",
+}
+
+// callName gives the name of a system call, a number for one that is newer than this program, and nothing for none.
+func callName(number int32) string {
+	switch {
+	case number < 0:
+		return ""
+	case int(number) < len(systemCalls) && systemCalls[number] != "":
+		return systemCalls[number]
+	}
+	return strconv.Itoa(int(number))
+}
+
+// waitedOn gives the address of what is waited for: 10.0.0.5:443, :8080 for an own port, 0x7f… for a futex.
+func waitedOn(at *bpf.SchedulerPlace) string {
+	switch {
+	case at.Object != 0:
+		return fmt.Sprintf("%#x", at.Object)
+	case at.Port == 0:
+		return ""
+	}
+	var bytes [16]byte
+	for i, word := range at.Peer {
+		binary.LittleEndian.PutUint32(bytes[4*i:], word) // back to the network's order
+	}
+	if bytes == [16]byte{} {
+		return ":" + strconv.FormatUint(uint64(at.Port), 10)
+	}
+	addr := netip.AddrFrom16(bytes).Unmap()
+	if at.Family == unix.AF_INET {
+		addr = netip.AddrFrom4([4]byte(bytes[:4]))
+	}
+	return netip.AddrPortFrom(addr, uint16(at.Port)).String()
+}
+
+// waitedFor is the class of a wait in the profile.
+func waitedFor(at *bpf.SchedulerPlace) string {
+	what := reasons[at.Reason]
+	if at.Reason == bpf.SchedulerReasonFOR_OTHER {
+		what = callName(at.Call)
+	}
+	return strings.TrimSpace(what + " " + waitedOn(at))
+}
+
+// endWaits ends the waits that last, in the tables that were read: their time until now belongs to the window.
+func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) error {
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	for tid, t := range threads {
+		if t.Asleep == 0 || t.Runnable != 0 || now < t.Asleep {
+			continue
+		}
+		ns := now - t.Asleep
+		t.SleepNs += ns
+		threads[tid] = t
+		if t.Weight > 0 {
+			s := sleeps[t.At]
+			s.Count += uint64(t.Weight)
+			s.Ns += ns * uint64(t.Weight)
+			sleeps[t.At] = s
+		}
+	}
+	return nil
+}
+
+// monotonic gives the time of the clock that programs of the kernel have.
+func monotonic() (uint64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("read the monotonic clock: %w", err)
+	}
+	return uint64(now.Nano()), nil
+}
+
+// appendWaits adds up the waits by thread, system call and what they were for.
+func (s *scheduler) appendWaits(a *recording.Appender, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) {
+	sums := map[[6]string]bpf.SchedulerSlept{}
+	for at, slept := range sleeps {
+		key := [6]string{
+			strconv.FormatUint(uint64(at.Tgid), 10), strconv.FormatUint(uint64(at.Tid), 10), s.threadName(at.Tgid, at.Tid),
+			callName(at.Call), reasons[at.Reason], waitedOn(&at),
+		}
+		sum := sums[key]
+		sum.Count += slept.Count
+		sum.Ns += slept.Ns
+		sums[key] = sum
+	}
+	for _, key := range largest(a, sums, "waits of threads beyond the "+strconv.Itoa(maxWaits)+" that took longest") {
+		a.Gauge(metric.ThreadWaitTime, float64(sums[key].Ns)*1e-9, key[:]...)
+		a.Gauge(metric.ThreadWaits, float64(sums[key].Count), key[:]...)
+	}
+	a.None(metric.ThreadWaitTime, metric.ThreadWaits)
+}
+
+// largest orders sums by their time, the longest first, and counts those past the bound as lost.
+func largest(a *recording.Appender, sums map[[6]string]bpf.SchedulerSlept, what string) [][6]string {
+	var keys [][6]string
+	for key := range sums {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(x, y [6]string) int {
+		return cmp.Or(cmp.Compare(sums[y].Ns, sums[x].Ns), slices.Compare(x[:], y[:]))
+	})
+	for _, key := range keys[min(len(keys), maxWaits):] {
+		a.Lost(int(sums[key].Count), what)
+	}
+	return keys[:min(len(keys), maxWaits)]
+}
+
+// wakerFrames bounds what is said of a waker's place: its innermost functions.
+const wakerFrames = 6
+
+func (s *scheduler) appendWakes(a *recording.Appender, names *symbolizer) error {
+	sums := map[[6]string]bpf.SchedulerSlept{}
+	var failed error
+	err := readHash(s.set.collection.Maps[bpf.SchedulerMapWakes], func(w bpf.SchedulerWake, slept *bpf.SchedulerSlept) {
+		at, err := s.wakerAt(w, names)
+		if err != nil {
+			failed = err
+			return
+		}
+		key := [6]string{
+			strconv.FormatUint(uint64(w.Tgid), 10), fmt.Sprintf("%#x", w.Object), strconv.FormatUint(uint64(w.WakerTgid), 10),
+			strconv.FormatUint(uint64(w.Waker), 10), s.threadName(w.WakerTgid, w.Waker), at,
+		}
+		sum := sums[key]
+		sum.Count += slept.Count
+		sum.Ns += slept.Ns
+		sums[key] = sum
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	for _, key := range largest(a, sums, "wakes beyond the "+strconv.Itoa(maxWaits)+" of the longest waits") {
+		a.Gauge(metric.FutexWakes, float64(sums[key].Count), key[:]...)
+	}
+	a.None(metric.FutexWakes)
+	return nil
+}
+
+// wakerAt gives the innermost functions of a waker's program.
+func (s *scheduler) wakerAt(w bpf.SchedulerWake, names *symbolizer) (string, error) {
+	addresses, err := s.addresses(w.WakerStack)
+	if err != nil {
+		return "", err
+	}
+	var out []string
+	for _, f := range names.userStack(w.WakerTgid, addresses) {
+		if len(out) < wakerFrames {
+			out = append(out, f.Name)
+		}
+	}
+	return strings.Join(out, " ← "), nil
+}
