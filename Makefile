@@ -13,7 +13,7 @@ BENCH ?= .
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks test verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,16 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
 	go tool gotestsum --format pkgname-and-test-fails -- -p 1 -timeout 15m $(TESTFLAGS) ./...
+
+# KERNELS names some of this machine, 5.10, 6.1, 6.12 and '6.12 arm64' (each in quotes of its own); none is all of them.
+# The table goes to KERNELS_DOC, too; KERNELS_DOC=docs/kernels.md is how that page is made.
+KERNELS ?=
+KERNELS_DOC ?= bin/kernels.md
+
+test-kernels: ## what depends on the kernel, on Debian's 5.10, 6.1 and 6.12 in guests, with a table (root, four minutes)
+	@.ci/deps qemu-system-x86_64 qemu-system-aarch64
+	@mkdir -p bin
+	go run ./internal/kernels -doc $(KERNELS_DOC) $(KERNELS)
 
 # What the Java scenarios run, of which nothing is fetched again: .cache/java and .cache/jdk/11, 17, 21 and 25.
 workloads: jdks .cache/java/built ## the JVMs and Java programs of the scenarios (Maven, pip; 150 MB to download, once)

@@ -26,6 +26,8 @@ var ErrBusy = errors.New("a profiler already runs in the JVM: another perfdoctor
 type Session struct {
 	// Warnings are what async-profiler said when it was started, a line each: such as that there are no kernel symbols.
 	Warnings []string
+	// Lost is what the profiler lost, after Stop.
+	Lost Lost
 
 	vm           *jvm.VM
 	library      string // as the target sees it
@@ -229,6 +231,9 @@ const maxRecording = 1 << 30
 // is gone. A profiler that has stopped by itself, at its timeout or because the JVM has ended, has completed its file before.
 func (s *Session) Stop(ctx context.Context) (recording *os.File, err error) {
 	stopped := s.end(ctx)
+	if stopped == nil {
+		s.Lost = s.lost(ctx)
+	}
 	f, err := s.jfr.Open()
 	if err == nil {
 		err = bounded(f)

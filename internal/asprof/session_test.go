@@ -204,6 +204,9 @@ func TestSessions(t *testing.T) {
 		if first == "" {
 			first = s.library
 		}
+		if !s.Lost.Known || s.Lost.Overflows != 0 {
+			t.Errorf("lost: %+v", s.Lost)
+		}
 		if s.library != first {
 			t.Errorf("library %s was loaded, though %s is there", s.library, first)
 		}
@@ -474,4 +477,19 @@ func safepoints(t testing.TB, file string) []string {
 		operations = append(operations, m[1]+m[2])
 	}
 	return operations
+}
+
+func TestParseLost(t *testing.T) {
+	for text, want := range map[string]Lost{
+		"samples_total 9\nsamples_skipped_total 7\nstackwalk_ns_avg x\ncalltracestorage_overflows_total 2\n": {true, 7, 2},
+		"samples_skipped_total 7\n":                                      {},
+		"samples_skipped_total x\ncalltracestorage_overflows_total 2\n":  {},
+		"samples_skipped_total -1\ncalltracestorage_overflows_total 2\n": {},
+		"[ERROR] Unknown argument: metrics\n":                            {},
+		"":                                                               {},
+	} {
+		if got := parseLost(text); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
 }

@@ -154,6 +154,10 @@ type Finding struct {
 	// be given. 0 stands behind every share.
 	Weight float64 `json:"-"`
 
+	// Explains are checks whose findings are consequences of this one by its numbers, beside those that its check always explains:
+	// collections are a consequence of the code that most of the garbage comes from.
+	Explains []*Check `json:"-"`
+
 	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code looks
 	// different once they are mended. Set by Run for the runtime's and the code's stage.
 	MendFirst []string `json:"mend_first,omitempty"`

@@ -155,8 +155,14 @@ func explain(checks []*Check, findings []Finding) {
 }
 
 func explains(checks []*Check, cause, effect *Finding) bool {
-	return cause.Severity >= Warning && related(cause.Subject, effect.Subject) &&
-		reaches(byName(checks, cause.Check), effect.Check, map[string]bool{})
+	if cause.Severity < Warning || !related(cause.Subject, effect.Subject) {
+		return false
+	}
+	all := []*Check{{Explains: cause.Explains}}
+	if c := byName(checks, cause.Check); c != nil {
+		all = append(all, c)
+	}
+	return slices.ContainsFunc(all, func(c *Check) bool { return reaches(c, effect.Check, map[string]bool{}) })
 }
 
 // mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program that waits

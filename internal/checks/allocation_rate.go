@@ -3,11 +3,14 @@ package checks
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 var allocationRate = &check.Check{
@@ -55,11 +58,43 @@ func runAllocationRate(p *check.Pass, pid string) bool {
 		Subject: jvmSubject(p, pid), Severity: check.Info, Confidence: check.Medium,
 		Summary:  fmt.Sprintf("The program allocates about %s; collecting that takes %s of the time.", rate.Text(), share.Text()),
 		Evidence: []quantity.Value{rate, share},
-		Notes:    allocatingPools(p, pid),
+		Notes:    append(allocationSites(p, pid), allocatingPools(p, pid)...),
 		Doubts:   []string{"the rate is estimated from the size of eden and the number of its collections"},
 		Disproof: "jstat -gc " + pid + " 1000: the rise of EU, and of YGC times EC, is much less.",
 	})
 	return true
+}
+
+// siteShare is the share of the bytes from which a method is named: less is not worth a change.
+const siteShare = 0.05
+
+// shownSites is how many methods are named: past the third they rarely change what to do.
+const shownSites = 3
+
+// allocationSites names the application's methods that most bytes are allocated for, each with the class of most of them. It
+// is empty without an allocation profile of this process.
+func allocationSites(p *check.Pass, pid string) (out []string) {
+	prof, ok := p.Ranked(stacks.Alloc)
+	if !ok || strconv.Itoa(p.Meta.Target.PID) != pid || prof.Total().Count < fewSamples {
+		return nil
+	}
+	var hits []hit
+	for _, s := range prof.Samples {
+		if len(s.Stack) > 0 {
+			hits = append(hits, hit{sample: s})
+		}
+	}
+	for _, c := range culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil) {
+		if len(out) == shownSites || float64(c.value) < siteShare*float64(prof.Total().Value) {
+			break
+		}
+		text := fmt.Sprintf("%s of the allocated bytes are for %s", partText(c.value, prof.Total().Value), c.name())
+		if c.class != "" {
+			text += ", most of them " + c.class
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // edenFilled adds up what went through eden between the samples.

@@ -147,7 +147,7 @@ func (l *loop) add(w *waiting, s stacks.Sample, appenders *matcher) {
 	l.blocked.Count += s.Count
 	l.blocked.Value += s.Value
 	l.waits[what] += s.Value
-	l.hits = append(l.hits, hit{s, at})
+	l.hits = append(l.hits, hit{sample: s, at: at})
 }
 
 func (l *loop) share() quantity.Value {
@@ -176,6 +176,9 @@ func (l *loop) finding(p *check.Pass, w *waiting, share quantity.Value) check.Fi
 		Placebos: []string{"More event loops: each still stands still for as long."},
 		Disproof: "the named call returns at once: a lock that is free, a value that is there.",
 		Doubts:   doubts,
+	}
+	if e := list[0].entry; e != "" && e != list[0].name() {
+		f.Summary += ", called from " + e
 	}
 	f.Notes = append(f.Notes, "it waits for "+l.waitList())
 	for _, c := range list[:min(len(list), namedCulprits)] {

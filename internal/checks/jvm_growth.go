@@ -24,6 +24,10 @@ var (
 		Name: "soon", Default: 600, Unit: quantity.Seconds,
 		Why: "ten minutes are what is left to save a heap dump before the process is gone",
 	}
+	paramLiveGrowth = &check.Param{
+		Name: "growth", Default: 0.05, Unit: quantity.Ratio,
+		Why: "what is live goes up and down by some per cent from collection to collection: a twentieth of the heap is more than that",
+	}
 	paramOffHeapGrowth = &check.Param{
 		Name: "growth", Default: 16 << 20, Unit: quantity.Bytes,
 		Why: "less is code cache, thread stacks and malloc's arenas, which grow for minutes in every young JVM",
@@ -48,10 +52,11 @@ What is still there after full collections lives. When that comes near the
 largest heap, each collection frees less and comes sooner, until the JVM does
 nothing else or ends with an OutOfMemoryError.
 
-Measured: the least in the old generation after full collections of the window,
-against the largest heap: near it, that is a warning. Without a full collection
-a steady rise of the old generation is shown with its forecast, as information:
-the next collection may free it.
+Measured: the least in the old generation between its collections (full ones, and
+G1's concurrent cycles), against the largest heap. Near it, that is a warning. So
+is a rise from each collection to the next that fills the heap soon, with the
+arithmetic of the forecast. Without two such collections a steady rise is
+information: the next one may free it.
 
 Cure: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
@@ -59,8 +64,8 @@ Placebo: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
 	URL:      "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
 	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
-	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMUptime},
-	Params:   []*check.Param{paramHeapLeft, paramGrowthSoon},
+	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
+	Params:   []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon},
 	Explains: []*check.Check{gcOverhead, allocationRate},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runHeapGrowth(p, pid) })
@@ -70,7 +75,7 @@ Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
 func runHeapGrowth(p *check.Pass, pid string) bool {
 	most, ok := numericFlag(p, pid, "MaxHeapSize", quantity.Bytes)
 	old, ok2 := first(p.Gauge(metric.JVMSpace, "pid", pid, "generation", "old", "kind", "used"))
-	if !ok || !ok2 {
+	if !ok || !ok2 || slices.Contains(wholeHeapOld, gcOf(p, pid)) {
 		return false
 	}
 	used := quantity.Of("old generation", old.Last(), quantity.Bytes).Per(most).Named("old generation's share of the largest heap")
@@ -80,11 +85,95 @@ func runHeapGrowth(p *check.Pass, pid string) bool {
 		p.Read(live)
 		if live.AtLeast(p.Param(paramHeapLeft)) {
 			reportHeapFull(p, pid, live, most)
+			return true
 		}
+	}
+	if lows := oldLows(p, pid, old); len(lows) > 1 {
+		reportLiveGrowth(p, pid, lows, most)
 		return true
 	}
 	reportHeapRise(p, pid, old, most)
 	return true
+}
+
+// wholeHeapOld are collectors without generations, or with young ones that are collected beside the program: what is in use is
+// mostly garbage that the next cycle, many a second at times, will free.
+var wholeHeapOld = []string{"Z", "Shenandoah"}
+
+// A low is the least that was in the old generation from one of its collections to the next.
+type low struct {
+	at    time.Duration
+	bytes float64
+}
+
+// oldLows gives the lows of the window. G1 frees what a concurrent cycle found in the collections after it, so what follows the
+// last cycle counts only when a full collection is among the window's; before the first collection nothing is known.
+func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
+	collections := make([]float64, len(old.Points))
+	full := false
+	for _, s := range p.Counter(metric.JVMGCs, "pid", pid) {
+		if kind := s.Label("kind"); kind != "full" && kind != "concurrent" {
+			continue
+		}
+		for i := range min(len(s.Points), len(collections)) {
+			collections[i] += s.Points[i].Value
+		}
+		n, _ := s.Increase()
+		full = full || s.Label("kind") == "full" && n > 0
+	}
+	for i := 1; i < len(collections); i++ {
+		point := old.Points[i]
+		switch {
+		case collections[i] > collections[i-1]:
+			out = append(out, low{point.At, point.Value})
+		case len(out) > 0 && point.Value < out[len(out)-1].bytes:
+			out[len(out)-1] = low{point.At, point.Value}
+		}
+	}
+	if !full && len(out) > 0 {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
+func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value) {
+	first, last := lows[0], lows[len(lows)-1]
+	grown := quantity.Of("live, more", last.bytes-first.bytes, quantity.Bytes)
+	p.Read(grown.Per(most).Named("growth of what is live, of the largest heap"))
+	rises := slices.IsSortedFunc(lows, func(a, b low) int { return cmp.Compare(a.bytes, b.bytes) })
+	if !rises || grown.Per(most).Below(p.Param(paramLiveGrowth)) {
+		return
+	}
+	rate := grown.Per(quantity.Of("", (last.at - first.at).Seconds(), quantity.Seconds)).Named("growth of what is live after collections")
+	left := most.Minus(quantity.Of("live", last.bytes, quantity.Bytes)).Per(rate).As(quantity.Seconds).
+		Named("until the heap is full, at this rate")
+	p.Read(left)
+	if left.Above(p.Param(paramGrowthSoon)) {
+		return
+	}
+	f := check.Finding{
+		Subject: jvmSubject(p, pid), Severity: check.Warning, Confidence: check.Medium,
+		Summary: fmt.Sprintf("What lives in the heap grows by %s from collection to collection: at this rate it is full in %s.",
+			rate.Text(), left.Text()),
+		Evidence: []quantity.Value{
+			left, rate, quantity.Of("live at the end", last.bytes, quantity.Bytes).Per(most).Named("of the largest heap, live at the end"),
+			quantity.Of("collections of the old generation after which it was more", float64(len(lows)), quantity.Events),
+		},
+		Notes:    keptSites(p, pid),
+		Remedies: []check.Remedy{heapDump(pid)},
+		Placebos: []string{"A larger heap: a leak fills it, too, and each full collection takes longer."},
+		Doubts:   []string{"a cache that fills up and then stays looks the same: a longer --duration tells"},
+		Disproof: "After some more old collections it stays: jstat -gc " + pid + " 1000, the lows of OU.",
+	}
+	p.Report(f)
+}
+
+// keptSites names where most is allocated, which is where what is kept comes from, or garbage beside it.
+func keptSites(p *check.Pass, pid string) (out []string) {
+	for _, s := range allocationSites(p, pid) {
+		out = append(out, s+": kept there, or garbage")
+	}
+	return out
 }
 
 // leastAfterFull gives the least that was in the old generation at samples since a full collection of the window.

@@ -51,8 +51,12 @@ type clause struct {
 	Without []string    `yaml:"without"` // and none of these
 	Classes []string    `yaml:"classes"` // of the lock or of what was allocated: any
 	Threads []string    `yaml:"threads"` // names: any
-	Info    percent     `yaml:"info"`
-	Warn    percent     `yaml:"warn"`
+	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied, the copying.
+	// The machine code of compiled methods names the caller of its copying stubs wrongly, so that an allocation's stack is
+	// what says who, and the time in them how much.
+	Costs []string `yaml:"costs"`
+	Info  percent  `yaml:"info"`
+	Warn  percent  `yaml:"warn"`
 }
 
 // A frameRule is a pattern of frames with its surroundings. See hotcode.Pattern for the stars and the exclamation mark.
@@ -62,6 +66,7 @@ type frameRule struct {
 	Over  []string `yaml:"over"`  // it calls any of these
 	Self  bool     `yaml:"self"`  // it is the innermost frame
 	Times int      `yaml:"times"` // it is in the stack so often: recursion
+	Says  string   `yaml:"says"`  // what is known of this frame alone: "copies all of the text for each character"
 }
 
 // signatureFile is what signatures.yaml and a user's file hold.
@@ -208,6 +213,7 @@ func (s *signature) mistakes() []string {
 	bad(len(s.Where) == 0, "where is missing: a list of event and frames")
 	for i, c := range s.Where {
 		bad(len(c.Frames)+len(c.Classes) == 0, "where[%d] has no frames and no classes: it would match everything", i)
+		bad(len(c.Costs) > 0 && stacks.Event(c.Event) != stacks.Alloc, "where[%d]: costs are those of allocations", i)
 		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
 		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
 		bad(twice, "where[%d]: there is one of event %s already", i, c.Event)

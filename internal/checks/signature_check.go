@@ -25,9 +25,17 @@ var (
 		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
 		Why: "when half of the process's CPU time is the kernel's, that is mended first, and all shares of code change with it",
 	}
+	codeGarbage = &check.Param{
+		Name: "garbage", Default: 0.5, Unit: quantity.Ratio,
+		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: mend it first",
+	}
 	allocGC = &check.Param{
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
 		Why: "allocation costs through the collector: below a twentieth of the CPU time in it objects are cheap",
+	}
+	allocCost = &check.Param{
+		Name: "cost", Default: 0.1, Unit: quantity.Ratio,
+		Why: "what is allocated costs also what is done to fill it: a tenth of the CPU time repays the work",
 	}
 )
 
@@ -53,9 +61,11 @@ func (s *signature) check(all []*signature) *check.Check {
 		if m := profileMetric(stacks.Event(w.Event)); i > 0 {
 			c.Uses = append(c.Uses, m)
 		}
-		if stacks.Event(w.Event) == stacks.Alloc && !slices.Contains(c.Needs, metric.Metric(metric.CPUProfileSamples)) {
-			c.Uses = append(c.Uses, metric.CPUProfileSamples)
+		if stacks.Event(w.Event) == stacks.Alloc {
 			c.Params = append(c.Params, allocGC)
+			if len(w.Costs) > 0 {
+				c.Params = append(c.Params, allocCost)
+			}
 		}
 	}
 	if slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.CPU }) {
@@ -63,6 +73,14 @@ func (s *signature) check(all []*signature) *check.Check {
 	}
 	if s.Runs == "java" {
 		c.Only = onlyJVM
+	}
+	if s.mayBeGarbage() {
+		c.Params = append(c.Params, codeGarbage)
+		for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples} {
+			if !slices.Contains(c.Needs, m) && !slices.Contains(c.Uses, m) {
+				c.Uses = append(c.Uses, m)
+			}
+		}
 	}
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
 	return c
@@ -147,6 +165,9 @@ func (c *clause) list(b *strings.Builder) {
 	if len(c.Threads) > 0 {
 		b.WriteString("\n- in threads named " + quoted(c.Threads))
 	}
+	if len(c.Costs) > 0 {
+		b.WriteString("\n- which costs CPU time in the collector, or in " + quoted(c.Costs))
+	}
 	if len(c.Without) > 0 {
 		b.WriteString("\n- but not in stacks with " + quoted(c.Without))
 	}
@@ -180,8 +201,40 @@ func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*sign
 	}
 	f := worst.finding(p, s)
 	f.Evidence = append(f.Evidence, rest...)
+	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
+		s.garbage(p, worst.clause, all, &f)
+	}
 	p.Report(f)
 	return nil
+}
+
+// mayBeGarbage tells signatures of Java code that an allocation profile shows, or may show as well as a CPU profile.
+func (s *signature) mayBeGarbage() bool {
+	return s.Runs == "java" && slices.ContainsFunc(s.Where, func(w clause) bool {
+		return stacks.Event(w.Event) == stacks.CPU || stacks.Event(w.Event) == stacks.Alloc
+	})
+}
+
+// garbage adds how much of what is allocated comes from the code of a clause, or is of the kind that the signature's own clause
+// of allocations tells. Where that is the most, collections are a consequence.
+func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.Finding) {
+	prof, ok := p.Ranked(stacks.Alloc)
+	if !ok || prof.Total().Value <= 0 {
+		return
+	}
+	if own := slices.IndexFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.Alloc }); own >= 0 {
+		w = s.Where[own]
+	}
+	made := weigh(matcherOf(prof, w, s.claims(prof, w, all)).hits())
+	share := quantity.Of("", float64(made.Value), quantity.Bytes).
+		Per(quantity.Of("", float64(prof.Total().Value), quantity.Bytes)).Named("share of the allocated bytes, from the same code")
+	if made.Count < fewSamples || share.Below(p.Param(codeGarbage)) {
+		return
+	}
+	if stacks.Event(w.Event) != stacks.Alloc { // that share is there already
+		f.Evidence = append(f.Evidence, share)
+	}
+	f.Explains = append(f.Explains, gcOverhead)
 }
 
 // profileOf gives the profile of an event with something in it, or why there is none.
@@ -216,20 +269,26 @@ func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure
 	if s.Runs == "java" && !slices.ContainsFunc(prof.Frames, stacks.Frame.Managed) && len(prof.Samples) > 0 {
 		return nil, check.NotAssessed("", "no Java code is in the %s profile", event)
 	}
-	var claimed []*matcher
-	for _, o := range all {
-		for _, ow := range o.Where {
-			if slices.Contains(s.YieldsTo, o.Name) && ow.Event == w.Event {
-				claimed = append(claimed, matcherOf(prof, ow, nil))
-			}
-		}
-	}
-	m.hits = matcherOf(prof, w, claimed).hits()
+	m.hits = matcherOf(prof, w, s.claims(prof, w, all)).hits()
 	m.matched = weigh(m.hits)
 	if !m.weigh() {
 		return nil, nil //nolint:nilnil // nothing was allocated or nobody waited: there is no share to judge
 	}
 	return m, nil
+}
+
+// claims gives matchers of the signatures that this one yields to. What those find in a CPU profile is theirs among the
+// allocations too.
+func (s *signature) claims(prof *stacks.Profile, w clause, all []*signature) (out []*matcher) {
+	for _, o := range all {
+		for _, ow := range o.Where {
+			same := ow.Event == w.Event || stacks.Event(w.Event) == stacks.Alloc && stacks.Event(ow.Event) == stacks.CPU
+			if slices.Contains(s.YieldsTo, o.Name) && same {
+				out = append(out, matcherOf(prof, ow, nil))
+			}
+		}
+	}
+	return out
 }
 
 // idle reports whether the process used too little CPU time for shares of it.

@@ -38,7 +38,8 @@ type measure struct {
 	of       int64 // samples that the share is of
 	severity check.Severity
 	doubts   []string
-	limit    quantity.Value // the threshold it passed
+	limit    quantity.Value   // the threshold it passed
+	beside   []quantity.Value // what else was measured of it
 }
 
 // weigh computes the share; ok is false when there is nothing that it could be of.
@@ -164,9 +165,28 @@ func (m *measure) harms(p *check.Pass) bool {
 		return m.cpus.AtLeast(p.Param(codeBusy))
 	case stacks.Alloc:
 		gc, ok := partShare(p, hotcode.PartGC)
-		return ok && gc.AtLeast(p.Param(allocGC))
+		return ok && gc.AtLeast(p.Param(allocGC)) || m.fills(p)
 	}
 	return true
+}
+
+// fills reports whether filling what is allocated takes enough CPU time to be worth a change.
+func (m *measure) fills(p *check.Pass) bool {
+	c, ok := hotcode.CPUOf(p.Recording)
+	if !ok || len(m.clause.Costs) == 0 || c.Total() <= 0 {
+		return false
+	}
+	filling, _ := hotcode.Frames(c.Profile, patternsOf(m.clause.Costs))
+	var t stacks.Weight
+	for _, s := range c.Samples {
+		if s.Innermost(filling) >= 0 {
+			t.Value += s.Value
+		}
+	}
+	share := quantity.Of("", float64(t.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("CPU time", c.Total(), quantity.Seconds)).Named("share of the process's CPU time in %s", strings.Join(m.clause.Costs, ", "))
+	m.beside = append(m.beside, share)
+	return share.AtLeast(p.Param(allocCost))
 }
 
 // partShare gives the share of the process's CPU time that goes into one part of it, such as the collector or the compiler;
@@ -189,6 +209,8 @@ type culprit struct {
 	path            []string // of its heaviest sample, from the bottleneck outwards
 	heaviest        int64
 	lines           map[int]int64
+	class           string // of the heaviest sample: of a lock or of what was allocated
+	entry           string // of the heaviest sample: the application's method that others' code calls first, with its line
 }
 
 // name gives com.example.Shop.cart:42.
@@ -214,6 +236,8 @@ func culprits(prof *stacks.Profile, owners hotcode.Owners, hits []hit, skip []ho
 		c.lines[f.Line] += h.sample.Value
 		if h.sample.Value > c.heaviest || c.path == nil {
 			c.heaviest = h.sample.Value
+			c.class = h.sample.Class
+			c.entry = entryOf(prof, owners, h.sample.Stack)
 			c.path = pathOf(prof, h.sample.Stack[min(h.at, place.At):max(h.at, place.At)+1])
 			c.through = ""
 			if place.Through >= 0 {
@@ -230,6 +254,18 @@ func culprits(prof *stacks.Profile, owners hotcode.Owners, hits []hit, skip []ho
 		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.method, b.method))
 	})
 	return out
+}
+
+// entryOf names the outermost method of the application: the handler that a server calls. It is empty where there is none.
+func entryOf(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
+	for i := len(stack) - 1; i >= 0; i-- {
+		f := prof.Frames[stack[i]]
+		if !f.Managed() || owners.Of(f) != hotcode.Application || hotcode.Synthetic(f) {
+			continue
+		}
+		return (&culprit{method: f.Name, line: f.Line}).name()
+	}
+	return ""
 }
 
 func heaviestLine(lines map[int]int64) (line int) {
@@ -279,7 +315,7 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		Confidence: m.confidence(),
 		Weight:     m.share.Number(),
 		Summary:    m.summary(list),
-		Evidence:   []quantity.Value{m.share},
+		Evidence:   append([]quantity.Value{m.share}, m.beside...),
 		Notes:      m.notes(list),
 		Remedies: []check.Remedy{{
 			Action: s.Cure, Command: s.Command, Risk: s.Risk, Effect: m.effect(s), Before: s.Before, After: s.After,
@@ -288,11 +324,35 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		Disproof: s.WrongIf,
 		Doubts:   m.doubts,
 	}
+	if known := m.known(); known != "" {
+		f.Summary += "; " + known
+	}
 	if m.cpu != nil {
 		f.Evidence = append(f.Evidence, m.cpus)
 		f.Notes = append(f.Notes, kernelFirst(p, m.cpu)...)
 	}
 	return f
+}
+
+// known says what is known of the frame that most of it is in, with the line; empty when nothing is.
+func (m *measure) known() string {
+	type frame struct{ name, says string }
+	sums, lines := map[frame]int64{}, map[frame]map[int]int64{}
+	for _, h := range m.hits {
+		f := m.profile.Frames[h.sample.Stack[h.at]]
+		key := frame{shortName(f), h.says}
+		if lines[key] == nil {
+			lines[key] = map[int]int64{}
+		}
+		sums[key] += h.sample.Value
+		lines[key][f.Line] += h.sample.Value
+	}
+	for key, sum := range sums {
+		if key.says != "" && 2*sum > m.matched.Value { // more than half: it is one at most
+			return fmt.Sprintf("%s %s", (&culprit{method: key.name, line: heaviestLine(lines[key])}).name(), key.says)
+		}
+	}
+	return ""
 }
 
 func (m *measure) confidence() check.Confidence {

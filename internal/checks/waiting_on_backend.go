@@ -167,10 +167,10 @@ func (c *clientPool) add(w *waiting, s stacks.Sample, client stacks.Set) {
 	case at < 0:
 	case wait == hotcode.NotWaiting:
 		sum(&c.runs)
-		c.runsAt = append(c.runsAt, hit{s, at})
+		c.runsAt = append(c.runsAt, hit{sample: s, at: at})
 	case wait == hotcode.ForNetwork:
 		sum(&c.waits)
-		c.waitsAt = append(c.waitsAt, hit{s, w.waits.At(s, wait)})
+		c.waitsAt = append(c.waitsAt, hit{sample: s, at: w.waits.At(s, wait)})
 	}
 }
 

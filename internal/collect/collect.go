@@ -26,12 +26,36 @@ type Collector struct {
 	Overhead string            // what one sample costs, measured
 	Provides []metric.Metric   //
 	Requires []host.Capability // what it cannot do without; what is merely better with one is reported by Sample
+	Since    Floor             // the oldest kernel it works on, if there are older ones
 	Pace     Pace              //
 	// Grace is how much later than the window the collector may end: for its last sample, or to undo an Open that the end of the
 	// window has overtaken. It is for a collector that leaves something in the target which it must take back; the others end as
 	// soon as ever, and what was measured covers the same time. 0 gives a collector what all have.
 	Grace time.Duration
 	Open  func(context.Context, Env) (Source, error)
+}
+
+// A Floor is the oldest Linux that has what a collector needs. It forbids nothing, since vendors bring features to older kernels; but
+// what does not work on an older kernel is explained by it, and nothing else is.
+type Floor struct {
+	Release string // "5.9"; "" for every Linux that perfdoctor runs on
+	Brought string // what came with it: "the BPF helper bpf_skc_to_tcp_sock"
+}
+
+// explain puts the kernel's age in front of the error of a collector that could not be opened, if it is older than the floor.
+func (f Floor) explain(h *host.Host, err error) error {
+	if err == nil || f.Release == "" {
+		return err
+	}
+	running, readErr := h.KernelRelease()
+	if readErr != nil {
+		return err
+	}
+	if old, parseErr := host.ReleaseBefore(running, f.Release); parseErr != nil || !old {
+		return err
+	}
+	return Unavailable(recording.StatusUnsupported, "Linux "+f.Release+" or newer",
+		"Linux %s is older than %s, which brought %s: %v", running, f.Release, f.Brought, err)
 }
 
 // Env is what a collector is opened for. It is not changed while collectors run.

@@ -523,6 +523,33 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// TestFloor: an old kernel explains why a collector does not open, and forbids nothing.
+func TestFloor(t *testing.T) {
+	env := Env{Host: host.Local()}
+	broken := errors.New("no such helper")
+	for release, want := range map[string]string{
+		"":     "no such helper",
+		"2.6":  "no such helper",
+		"99.0": "is older than 99.0, which brought helpers: no such helper",
+	} {
+		c := Collector{
+			Name: "x", Since: Floor{Release: release, Brought: "helpers"},
+			Open: func(context.Context, Env) (Source, error) { return nil, broken },
+		}
+		_, err := Open(t.Context(), c, env)
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("since %q: %v, want %q", release, err, want)
+		}
+		if st, _, remedy := Classify(err); release == "99.0" && (st != recording.StatusUnsupported || remedy != "Linux 99.0 or newer") {
+			t.Errorf("since %q: %s, %q", release, st, remedy)
+		}
+		c.Open = func(context.Context, Env) (Source, error) { return SourceFunc(nil), nil }
+		if _, err := Open(t.Context(), c, env); err != nil {
+			t.Errorf("since %q, and it works: %v", release, err)
+		}
+	}
+}
+
 func TestWanted(t *testing.T) {
 	a, _ := collector("a", Once, nil)
 	b := Collector{Name: "b", Provides: []metric.Metric{metric.SwapFree, metric.SwapTotal}}

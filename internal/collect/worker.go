@@ -32,7 +32,7 @@ type worker struct {
 
 func (w *worker) open(ctx context.Context, env Env) {
 	defer close(w.opened)
-	src, err := openChecked(ctx, w.c, env)
+	src, err := Open(ctx, w.c, env)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over && src != nil {
@@ -40,6 +40,13 @@ func (w *worker) open(ctx context.Context, env Env) {
 		return
 	}
 	w.src, w.err = src, err
+}
+
+// Open opens a collector as [Run] does: if all it requires is there. An error that an old kernel explains is an [UnavailableError] that
+// says so.
+func Open(ctx context.Context, c Collector, env Env) (Source, error) {
+	src, err := openChecked(ctx, c, env)
+	return src, c.Since.explain(env.Host, err)
 }
 
 func openChecked(ctx context.Context, c Collector, env Env) (src Source, err error) {
@@ -140,9 +147,12 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 		addLoss(st, l)
 	}
 	for _, m := range missing {
-		if !slices.ContainsFunc(w.missing, func(x recording.Missing) bool { return x.Metric == m.Metric }) {
+		i := slices.IndexFunc(w.missing, func(x recording.Missing) bool { return x.Metric == m.Metric })
+		if i < 0 {
 			w.missing = append(w.missing, m)
+			continue
 		}
+		w.missing[i] = m // the latest reason: what only starts at first is no longer true at the end
 	}
 }
 

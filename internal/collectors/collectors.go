@@ -9,6 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
@@ -25,16 +26,17 @@ type Options struct {
 
 // All lists them in the order in which they are opened and reported.
 func All(o Options) []collect.Collector {
+	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
-		ebpf.Collectors(),
-		jvmCollectors(o.JVM.Off), asprof.Collectors(o.JVM),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
+		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
+		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),
 	)
 }
 
 // jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left alone.
-func jvmCollectors(off bool) []collect.Collector {
-	list := jvm.Collectors()
+func jvmCollectors(look *find.Look, off bool) []collect.Collector {
+	list := jvm.Collectors(look)
 	for i := range list {
 		if off && list[i].Pace == collect.AtEnd { // what a JVM answers is asked when the window is over
 			list[i].Open = func(context.Context, collect.Env) (collect.Source, error) {

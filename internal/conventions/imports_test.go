@@ -128,6 +128,10 @@ var table = []row{
 		pkg: "internal/vm", may: []string{"internal/vm/guest"},
 		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
 	},
+	{
+		pkg: "internal/kernels", may: []string{"internal/vm", "internal/collectors"},
+		why: "runs tests under other kernels, and knows from the collectors which kernel each declares to need",
+	},
 	{pkg: "internal/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{

@@ -65,6 +65,9 @@ func TestDockerJVM(t *testing.T) {
 			t.Errorf("the report does not say %q: %s", part, d.text)
 		}
 	}
+	if strings.Contains(d.text, "no counters") || strings.Contains(d.text, "hsperfdata") {
+		t.Errorf("the JVM's counters were not read: %s", d.text)
+	}
 	if diff := cmp.Diff(before, changed()); diff != "" {
 		t.Errorf("the diagnosis changed files of the container (-before +after):\n%s", diff)
 	}

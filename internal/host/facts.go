@@ -105,6 +105,22 @@ func (h *Host) kernelRelease() (release, error) {
 	return parseRelease(text)
 }
 
+// KernelRelease is what uname -r says, such as "6.1.0-18-amd64".
+func (h *Host) KernelRelease() (string, error) {
+	r, err := h.kernelRelease()
+	return r.text, err
+}
+
+// ReleaseBefore tells whether a kernel release is older than another, by the two numbers both begin with.
+func ReleaseBefore(text, than string) (bool, error) {
+	r, err := parseRelease(text)
+	if err != nil {
+		return false, err
+	}
+	limit, err := parseRelease(than)
+	return r.before(limit.major, limit.minor), err
+}
+
 // parseRelease reads the two numbers that every release begins with: "6.1.0-18-amd64", "5.10-rc3", "4.18.0-553.el8".
 func parseRelease(text string) (release, error) {
 	major, rest, ok := strings.Cut(text, ".")

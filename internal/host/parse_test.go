@@ -199,6 +199,19 @@ func TestParseRelease(t *testing.T) {
 	if got, err := parseRelease("unknown"); err == nil {
 		t.Errorf("accepted %+v", got)
 	}
+	for _, c := range []struct {
+		release, than string
+		want          bool
+	}{{"5.10.0-46-cloud-amd64", "5.9", false}, {"5.10.0", "5.10", false}, {"5.10.0", "6.1", true}, {"4.18.0-553.el8", "5.5", true}} {
+		if got, err := ReleaseBefore(c.release, c.than); err != nil || got != c.want {
+			t.Errorf("%s before %s: %v, %v", c.release, c.than, got, err)
+		}
+	}
+	for _, c := range [][2]string{{"unknown", "5.9"}, {"5.9", "unknown"}} {
+		if _, err := ReleaseBefore(c[0], c[1]); err == nil {
+			t.Errorf("%v: no error", c)
+		}
+	}
 }
 
 func TestParseAuxv(t *testing.T) {

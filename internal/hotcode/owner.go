@@ -6,6 +6,7 @@
 package hotcode
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -239,11 +240,14 @@ func (o Owners) inwards(p *stacks.Profile, stack []int, from int, skip []Pattern
 	return place
 }
 
+// Synthetic tells classes and methods that a compiler or framework made around somebody's code, such as lambdas and proxies.
+func Synthetic(f stacks.Frame) bool {
+	return slices.ContainsFunc(syntheticParts, func(part string) bool { return strings.Contains(f.Name, part) })
+}
+
 func unnamed(f stacks.Frame, skip []Pattern) bool {
-	for _, part := range syntheticParts {
-		if strings.Contains(f.Name, part) {
-			return true
-		}
+	if Synthetic(f) {
+		return true
 	}
 	for _, p := range skip {
 		if p.Frame(f) {

@@ -88,22 +88,17 @@ type chunk struct {
 	setOps  []op
 	pools   []int64 // where the events with constants begin
 	samples []rawSample
-	index   map[sampleKey]int32 // nil when all events are read
+	index   index // empty when all events are read
 
-	contexts   []context
-	contextIDs map[context]int32
-	keys       [len(eventKinds)]int
+	keys    [len(eventKinds)]int // samples of each kind
+	waiting []waiting
+	loaded  int64
 }
 
-// sampleKey is a sample by the id of its stack and the number of its context. It is small: there are many.
+// sampleKey is what makes two samples of a chunk equal.
 type sampleKey struct {
-	stack   uint64
-	context int32
-}
-
-type context struct {
-	thread, class, state uint64
-	bucket, kind         int32
+	stack, thread, class, state uint64
+	bucket, kind                int32
 }
 
 type rawSample struct {
@@ -150,7 +145,7 @@ func (ck *chunk) events(c *cursor) error {
 		}
 		var err error
 		if s := ck.sources[kind]; s != nil {
-			v = values{}
+			v.number = [slots]uint64{} // no event that is a sample has a wanted text
 			c.read(s.ops, &v)
 			err = ck.add(s, &v)
 		} else if kind == ck.setting && ck.setOps != nil {
@@ -168,6 +163,7 @@ func (ck *chunk) events(c *cursor) error {
 		}
 		c.seek(start + int64(size))
 	}
+	ck.flush()
 	return c.err
 }
 
@@ -187,13 +183,13 @@ func (ck *chunk) add(s *source, v *values) error {
 	if n[slotLength] > math.MaxInt64 || n[slotValue] > maxValue || n[slotSize] > maxValue {
 		return errors.New("a number is out of range")
 	}
-	in, stack := context{thread: n[slotThread], class: n[slotClass], state: n[slotState], kind: int32(s.kind)}, n[slotStack]
+	in := sampleKey{stack: n[slotStack], thread: n[slotThread], class: n[slotClass], state: n[slotState], kind: int32(s.kind)}
 	switch s.kind {
 	case kindCPU:
 		in.state = 0 // what perf_events or a timer sampled was running
-		ck.count(stack, in, n[slotTime], 1, 1)
+		ck.count(in, n[slotTime], 1, 1)
 	case kindWall:
-		ck.batch(stack, in, n[slotTime], n[slotLength], int64(n[slotValue]))
+		ck.batch(in, n[slotTime], n[slotLength], int64(n[slotValue]))
 	case kindLock:
 		ns, ok := ck.header.nanoseconds(n[slotLength])
 		if !ok || ns > maxValue {
@@ -203,21 +199,21 @@ func (ck *chunk) add(s *source, v *values) error {
 		if err != nil {
 			return err
 		}
-		ck.count(stack, in, n[slotTime], 1, max(ns, least))
+		ck.count(in, n[slotTime], 1, max(ns, least))
 	case kindAlloc:
 		value := n[slotSize] // what the sample stands for: at least the interval (src/objectSampler.cpp)
 		if value == 0 {
 			value = n[slotValue]
 		}
-		ck.count(stack, in, n[slotTime], 1, int64(value))
+		ck.count(in, n[slotTime], 1, int64(value))
 	}
 	return nil
 }
 
 // batch counts the samples of a wall-clock event, which may stand for many of one idle thread, in the time buckets it covers.
-func (ck *chunk) batch(stack uint64, in context, from, span uint64, samples int64) {
+func (ck *chunk) batch(in sampleKey, from, span uint64, samples int64) {
 	if samples < 2 || samples > maxBatch || from > math.MaxUint64-span {
-		ck.count(stack, in, from, samples, samples)
+		ck.count(in, from, samples, samples)
 		return
 	}
 	last := ck.bucket(from)
@@ -225,42 +221,67 @@ func (ck *chunk) batch(stack uint64, in context, from, span uint64, samples int6
 	for i := range samples {
 		at := ck.bucket(from + span/uint64(samples-1)*uint64(i))
 		if at != last {
-			ck.countIn(stack, in, last, pending, pending)
+			ck.countIn(in, last, pending, pending)
 			last, pending = at, 0
 		}
 		pending++
 	}
-	ck.countIn(stack, in, last, pending, pending)
+	ck.countIn(in, last, pending, pending)
 }
 
-func (ck *chunk) count(stack uint64, in context, ticks uint64, count, value int64) {
-	ck.countIn(stack, in, ck.bucket(ticks), count, value)
+func (ck *chunk) count(in sampleKey, ticks uint64, count, value int64) {
+	ck.countIn(in, ck.bucket(ticks), count, value)
 }
 
-func (ck *chunk) countIn(stack uint64, in context, bucket int32, count, value int64) {
+// countIn counts in a time bucket. Samples wait until there is a batch of them, see [chunk.flush].
+func (ck *chunk) countIn(in sampleKey, bucket int32, count, value int64) {
 	in.bucket = bucket
-	full := ck.keys[in.kind] >= maxKeys
-	id, known := ck.contextIDs[in]
-	if !known && !full {
-		id = int32(len(ck.contexts))
-		ck.contextIDs[in] = id
-		ck.contexts = append(ck.contexts, in)
+	ck.waiting = append(ck.waiting, waiting{rawSample: rawSample{in, count, value}, hash: ck.index.hash(&in)})
+	if len(ck.waiting) == batch {
+		ck.flush()
 	}
-	key := sampleKey{stack, id}
-	i, ok := ck.index[key]
-	ok = ok && (known || !full)
+}
+
+// batch is the number of samples that are counted together.
+const batch = 256
+
+type waiting struct {
+	rawSample
+	hash  uint64
+	guess int32
+}
+
+// flush counts what waits. Of a large file each sample is at another place in memory, which takes the CPU longer to load than all the
+// rest; so it is made to load those of a batch at once, before they are needed one after the other.
+func (ck *chunk) flush() {
+	for i := range ck.waiting {
+		ck.waiting[i].guess = ck.index.guess(ck.waiting[i].hash)
+	}
+	for i := range ck.waiting {
+		if at := int(ck.waiting[i].guess); at < len(ck.samples) {
+			ck.loaded += ck.samples[at].count // which nobody reads: it is there so that the load is made
+		}
+	}
+	for i := range ck.waiting {
+		ck.keep(&ck.waiting[i])
+	}
+	ck.waiting = ck.waiting[:0]
+}
+
+func (ck *chunk) keep(w *waiting) {
+	i := ck.index.find(ck.samples, &w.sampleKey, w.hash)
 	switch {
-	case !ok && full:
-		ck.lost[in.kind] += count
-	case !ok:
-		ck.keys[in.kind]++
-		ck.index[key] = int32(len(ck.samples))
-		ck.samples = append(ck.samples, rawSample{key, count, value})
-	case ck.samples[i].value > math.MaxInt64-value:
-		ck.lost[in.kind] += count
+	case i < 0 && ck.keys[w.kind] >= maxKeys:
+		ck.lost[w.kind] += w.count
+	case i < 0:
+		ck.keys[w.kind]++
+		ck.samples = append(ck.samples, w.rawSample)
+		ck.index.add(w.hash, ck.samples)
+	case ck.samples[i].value > math.MaxInt64-w.value:
+		ck.lost[w.kind] += w.count
 	default:
-		ck.samples[i].count += count
-		ck.samples[i].value += value
+		ck.samples[i].count += w.count
+		ck.samples[i].value += w.value
 	}
 }
 
@@ -369,14 +390,13 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 	}
 	var stack []int
 	for _, s := range ck.samples {
-		in := ck.contexts[s.context]
-		if in.kind != int32(kind) {
+		if s.kind != int32(kind) {
 			continue
 		}
 		if s.value > math.MaxInt64/scale {
 			return errors.New("the sum of its samples overflows")
 		}
-		if p.dropped[s.stack] {
+		if p.dropped[s.stack] || p.overflowed(s.stack) {
 			ck.lost[kind] += s.count
 			continue
 		}
@@ -388,8 +408,8 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 			stack = append(stack, frames[f])
 		}
 		b.Add(stacks.Sample{
-			Stack: stack, Thread: b.Thread(ck.thread(p.threads[in.thread])), Class: p.className(in.class), State: p.states[in.state],
-			At: time.Duration(in.bucket) * ck.options.Bucket, Count: s.count, Value: s.value * scale,
+			Stack: stack, Thread: b.Thread(ck.thread(p.threads[s.thread])), Class: p.className(s.class), State: p.states[s.state],
+			At: time.Duration(s.bucket) * ck.options.Bucket, Count: s.count, Value: s.value * scale,
 		})
 	}
 	return nil

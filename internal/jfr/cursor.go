@@ -68,7 +68,13 @@ func (c *cursor) seek(to int64) {
 // number reads a variable-length integer: 7 bits a byte, the lowest first, and 8 in the ninth.
 func (c *cursor) number() uint64 {
 	const most = 9
-	c.fill(most)
+	if c.pos < len(c.buf) && c.buf[c.pos] < 0x80 { // as most are
+		c.pos++
+		return uint64(c.buf[c.pos-1])
+	}
+	if len(c.buf)-c.pos < most {
+		c.fill(most)
+	}
 	var v uint64
 	for i, b := range c.buf[c.pos:min(c.pos+most, len(c.buf))] {
 		if i == most-1 || b < 0x80 {

@@ -140,14 +140,14 @@ func (rd *reader) chunk(r io.ReaderAt, at, size int64) (next int64, err error) {
 	if rd.began == 0 {
 		rd.began = int64(h.began)
 	}
-	ck := &chunk{reader: rd, header: h, types: types, index: map[sampleKey]int32{}, contextIDs: map[context]int32{}}
+	ck := &chunk{reader: rd, header: h, types: types, index: newIndex()}
 	if err := ck.plan(); err != nil {
 		return 0, err
 	}
 	if err := ck.events(newCursor(r, at+headerSize, end)); err != nil {
 		return 0, err
 	}
-	ck.index, ck.contextIDs = nil, nil // a third of the memory, and not needed for what follows
+	ck.index = index{} // not needed for what follows
 	pool, err := ck.readPools(r, end)
 	if err != nil {
 		return 0, err

@@ -322,6 +322,27 @@ func (e errorReader) ReadAt(p []byte, at int64) (int, error) {
 	return e.ReaderAt.ReadAt(p[:min(len(p), 1000)], at)
 }
 
+// TestStacksPastTheLimitAreLost: samples whose stack the profiler had no memory for are lost, and not a method of that name.
+func TestStacksPastTheLimitAreLost(t *testing.T) {
+	data := synthFile{settings: settings, events: func(s *synth) {
+		for _, stack := range []uint64{5, 6, 6} {
+			s.event(102, func(s *synth) { s.num(ticks, 1, stack, 2, 1, 0) })
+		}
+	}, pool: func(s *synth) {
+		s.num(3)
+		s.num(27, 2, 5, 0, 2, 1, 42, 1, 2, 0, 3, 6, 0, 1, 3, 0, 3)
+		s.num(25, 3, 1, 0, 1, 0, 2, 0, 1, 0, 3, 0, 3, 0)
+		s.num(22, 2, 1)
+		s.text("run")
+		s.num(3)
+		s.text("storage_overflow")
+	}}.bytes()
+	wall := readFile(t, data, Options{})[stacks.Wall]
+	if got := wall.Total().Count; got != 1 || wall.Lost != 2 {
+		t.Errorf("%d samples, %d lost", got, wall.Lost)
+	}
+}
+
 func TestReadErrorIsTold(t *testing.T) {
 	data := sampleData(t)
 	if _, err := Read(errorReader{bytes.NewReader(data)}, int64(len(data)), Options{}); !errors.Is(err, ErrFormat) {

@@ -231,6 +231,13 @@ func (p *pools) frameID(f rawFrame) uint32 {
 	return id
 }
 
+// overflowed tells the stack that async-profiler gives to samples whose own is beyond its memory limit (CallTraceStorage::clear in
+// src/callTraceStorage.cpp).
+func (p *pools) overflowed(id uint64) bool {
+	stack := p.stacks[id]
+	return len(stack) == 1 && p.symbols[p.methods[p.rawFrames[stack[0]].method].name] == "storage_overflow"
+}
+
 // frame gives a frame its names. The class of a native frame is its library.
 func (p *pools) frame(raw rawFrame) stacks.Frame {
 	m := p.methods[raw.method]

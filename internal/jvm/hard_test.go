@@ -539,6 +539,14 @@ func child(what string, args []string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	switch what {
+	case "counters":
+		c, err := vm.OpenPerfData()
+		if err != nil {
+			fmt.Println(err)
+			return 0
+		}
+		counters, err := c.Read()
+		fmt.Println("counters:", len(counters.Longs), err)
 	case "map":
 		m, err := vm.PerfMap(ctx, true)
 		if err != nil {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,9 +15,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
-// PerfData are HotSpot's counters in shared memory, open for reading. The JVM does nothing for a reading.
+// PerfData are HotSpot's counters, in shared memory or else in its own, open for reading. The JVM does nothing for a reading.
 type PerfData struct {
 	file *os.File
+	at   int64 // where they begin in it
 	buf  []byte
 }
 
@@ -23,7 +26,8 @@ type PerfData struct {
 // of mappings, so that neither the user's name nor the pid in the target's namespaces has to be guessed.
 var perfDataFile = regexp.MustCompile(`^/tmp/hsperfdata_[^/]*/[0-9]+$`)
 
-// OpenPerfData opens the counters. Its error is a *Refusal, mostly that there are none.
+// OpenPerfData opens the counters: the file that HotSpot makes of them, or where it could not make one, or another removed it,
+// the JVM's own memory. Its error is a *Refusal, mostly that there are none.
 func (vm *VM) OpenPerfData() (*PerfData, error) {
 	if vm.Kind != HotSpot {
 		return nil, vm.Attachable()
@@ -37,30 +41,67 @@ func (vm *VM) OpenPerfData() (*PerfData, error) {
 			return vm.openPerfData(name)
 		}
 	}
-	return nil, vm.noPerfData()
-}
-
-// noPerfData says why a JVM has no file of counters, as perfMemory_posix.cpp has it.
-func (vm *VM) noPerfData() *Refusal {
 	if v, ok := vm.Options.lookup("UsePerfData"); ok && v.Value == "false" {
-		return vm.refuse(Failed, "the JVM was started with -XX:-UsePerfData ("+v.Source+"), which turns its counters off",
+		return nil, vm.refuse(Failed, "the JVM was started with -XX:-UsePerfData ("+v.Source+"), which turns its counters off",
 			"restart it without that option: the counters cost nothing that can be measured")
 	}
-	if v, ok := vm.Options.lookup("PerfDisableSharedMem"); ok && v.Value == "true" {
-		return vm.refuse(Failed, "the JVM was started with -XX:+PerfDisableSharedMem ("+v.Source+"), which hides its counters",
-			"restart it without that option, with /tmp in memory (tmpfs) if its writes to disk were the reason")
+	memory, at, size, ok, err := vm.perfMemory()
+	switch {
+	case err != nil:
+		return nil, vm.noPerfFile(files, err)
+	case !ok:
+		return nil, vm.noPerfData()
 	}
-	if vm.age() < startTimeOfJVM {
-		reason := fmt.Sprintf("pid %d: the JVM is starting and has no counters yet", vm.PID)
-		return &Refusal{Cause: Starting, Reason: reason, Remedy: "try again"}
-	}
-	return vm.refuse(Failed, fmt.Sprintf("the JVM maps no file /tmp/hsperfdata_USER/PID: HotSpot makes none when its user (uid %d) has "+
-		"no entry in the /etc/passwd that it sees, or /tmp cannot be written", vm.UID),
-		"give the user an entry in the container's /etc/passwd, and a writable /tmp; then restart the JVM")
+	return &PerfData{file: memory, at: at, buf: make([]byte, size)}, nil
 }
 
-// startTimeOfJVM is how long a JVM may take until it has its counters; it makes them among the first things.
-const startTimeOfJVM = 2 * time.Second
+// noPerfData explains a JVM without any counters.
+func (vm *VM) noPerfData() *Refusal {
+	if age := vm.age(); age < startTimeOfJVM {
+		reason := fmt.Sprintf("pid %d: the JVM is starting and has no counters yet, %.1f s after its start", vm.PID, age.Seconds())
+		return &Refusal{Cause: Starting, Reason: reason, Remedy: "try again"}
+	}
+	return vm.refuse(Failed, fmt.Sprintf("the JVM keeps no counters %.0f s after its start: they are turned off where that does not "+
+		"show, or it hangs in its start", vm.age().Seconds()),
+		"start it with -XX:+UsePerfData: the counters cost nothing that can be measured")
+}
+
+// noPerfFile explains a JVM whose counters are only in its own memory, which could not be read.
+func (vm *VM) noPerfFile(files []string, err error) error {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r
+	}
+	why, remedy := vm.whyNoPerfFile(files)
+	remedy += "; or run perfdoctor as root, which may read the counters in the JVM's memory"
+	cause := Failed
+	if errors.Is(err, fs.ErrPermission) {
+		cause = Denied
+	}
+	r := vm.refuse(cause, fmt.Sprintf("%s, and its counters cannot be read from its memory: %v", why, err), remedy)
+	r.Err = err
+	return r
+}
+
+// whyNoPerfFile says why there is no file of the counters, as perfMemory_posix.cpp has it, and what would change that.
+func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
+	if v, ok := vm.Options.lookup("PerfDisableSharedMem"); ok && v.Value == "true" {
+		return "the JVM was started with -XX:+PerfDisableSharedMem (" + v.Source + ")", "restart it without that option, with /tmp in " +
+			"memory (tmpfs) if its writes to disk were the reason"
+	}
+	for _, name := range files {
+		if perfDataFile.MatchString(strings.TrimSuffix(name, deletedMark)) {
+			return "the JVM's file of counters was removed (" + name + ")",
+				"keep what cleans /tmp away from hsperfdata_*, and restart the JVM"
+		}
+	}
+	return fmt.Sprintf("the JVM made no file /tmp/hsperfdata_USER/PID: its user (uid %d) has no entry in the /etc/passwd that it sees, "+
+			"or /tmp could not be written", vm.UID),
+		"give the user an entry in the container's /etc/passwd, and a writable /tmp; then restart the JVM"
+}
+
+// startTimeOfJVM is how long a JVM may take until it has its counters: it makes them among the first things, but under a tenth of a
+// CPU that comes late.
+const startTimeOfJVM = 3 * time.Second
 
 func (vm *VM) openPerfData(name string) (*PerfData, error) {
 	t, err := vm.enter()
@@ -92,7 +133,7 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 
 // Read takes the counters as they are now.
 func (p *PerfData) Read() (hsperf.Snapshot, error) {
-	n, err := p.file.ReadAt(p.buf, 0)
+	n, err := p.file.ReadAt(p.buf, p.at)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
 	}

@@ -29,6 +29,12 @@ func ownFile(name string) (purpose string, ok bool) {
 	return m[1], true
 }
 
+// IsOwnFile tells from its name whether perfdoctor placed a file, in whichever run.
+func IsOwnFile(name string) bool {
+	_, ok := ownFile(name)
+	return ok
+}
+
 // File is a file of perfdoctor's inside a target. It belongs to the target's user. As long as it is open here it is
 // locked (flock(2)): a file of that kind without a lock is one whose perfdoctor was killed.
 type File struct {

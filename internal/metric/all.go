@@ -29,17 +29,17 @@ func All() []Metric {
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
-		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectionSegments,
-		ConnectionTurns, FlowRetransmits, FlowResets, BPFRuns, BPFSeconds, SoftirqRuns, SoftirqSeconds,
-		HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, ThreadWaitTime, ThreadWaits, FutexWakes,
-		CPUWaitDurations,
+		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectsBound,
+		ConnectionTurns, FlowRetransmits, FlowResets, BindsAsked, BindsFound, BindSearchSeconds, BPFRuns, BPFSeconds, BPFMeasured,
+		SoftirqRuns, SoftirqSeconds, HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime,
+		ThreadWaitTime, ThreadWaits, FutexWakes, CPUWaitDurations,
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMSafepoints, JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
 		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
 		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
-		OffCPUProfileSamples,
+		OffCPUProfileSamples, HostCPUProfileSamples,
 	}
 }
 

@@ -82,7 +82,7 @@ func parseDiagnosis(t *testing.T, r Result) diagnosis {
 }
 
 func TestDebianKernels(t *testing.T) {
-	for _, release := range []string{"6.1", "6.12"} {
+	for _, release := range []string{"5.10", "6.1", "6.12"} {
 		t.Run(release, func(t *testing.T) {
 			k := debian(t, release, "amd64")
 			o := Options{

@@ -15,9 +15,10 @@ import (
 )
 
 // FetchKernel gives Debian's newest kernel of a release such as "6.1" or "6.12", for a GOARCH (amd64 or arm64), of those
-// in the package sources of this machine: Debian 12 has both. It is the cloud flavour, 30 MB to download, which has all
-// that guests need. It is fetched once into the user's cache (XDG_CACHE_HOME/perfdoctor/kernels, about 100 MB a kernel; delete
-// a folder there to fetch anew), needs no root and installs nothing. For others than Debian use [KernelAt].
+// in the package sources of this machine: Debian 12 has both. "5.10" comes from the same mirrors' Debian 11. It is the
+// cloud flavour, 30 MB to download, which has all that guests need. It is fetched once into the user's cache
+// (XDG_CACHE_HOME/perfdoctor/kernels, about 100 MB a kernel; delete a folder there to fetch anew), needs no root and
+// installs nothing. For others than Debian use [KernelAt].
 func FetchKernel(ctx context.Context, release, arch string) (Kernel, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -73,6 +74,11 @@ func download(ctx context.Context, work, release, arch string) error {
 	if _, err := a.run(ctx, "apt-get", "-q", "update"); err != nil {
 		return err
 	}
+	if suite, ok := debianOf(release); ok {
+		if err := a.switchTo(ctx, suite); err != nil {
+			return err
+		}
+	}
 	names, err := a.run(ctx, "apt-cache", "search", "--names-only", fmt.Sprintf(`^linux-image-%s\.[0-9]`, regexp.QuoteMeta(release)))
 	if err != nil {
 		return err
@@ -92,6 +98,12 @@ func download(ctx context.Context, work, release, arch string) error {
 		return err
 	}
 	return foldUsr(filepath.Join(work, "root"))
+}
+
+// debianOf is the Debian whose kernel a release was, of those older than Debian 12: no later one carries such a kernel.
+func debianOf(release string) (suite string, ok bool) {
+	suite, ok = map[string]string{"5.10": "bullseye"}[release]
+	return suite, ok
 }
 
 // foldUsr moves /usr/lib/modules to where releases before Debian 13 have it.
@@ -125,6 +137,58 @@ Dir::Cache %q;
 		return err
 	}
 	return os.WriteFile(filepath.Join(a.dir, "apt.conf"), []byte(config), 0o600)
+}
+
+// debianKeys is where package debian-archive-keyring, a part of every Debian, has the keys of its releases, past ones too.
+const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// switchTo takes the lists of another Debian, on the mirrors that this machine has its own from. It needs those lists:
+// they say which of the sources are Debian's.
+func (a apt) switchTo(ctx context.Context, suite string) error {
+	targets, err := a.run(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)",
+		"Created-By: Packages", "Origin: Debian", "Component: main")
+	if err != nil {
+		return err
+	}
+	sources, err := sourcesOf(targets, suite)
+	if err != nil {
+		return err
+	}
+	list := filepath.Join(a.dir, "sources.list")
+	if err := os.WriteFile(list, []byte(sources), 0o600); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(a.dir, "apt.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	// The lists of a Debian that is not maintained any more have expired.
+	_, err = fmt.Fprintf(f, "Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nAcquire::Check-Valid-Until \"false\";\n", list)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	_, err = a.run(ctx, "apt-get", "-q", "update")
+	return err
+}
+
+// sourcesOf turns lines of a mirror and a suite, such as bookworm-security, into a list of the same for another Debian.
+func sourcesOf(targets, suite string) (string, error) {
+	var list []string
+	for line := range strings.Lines(targets) {
+		mirror, own, ok := strings.Cut(strings.TrimSpace(line), " ")
+		_, part, _ := strings.Cut(own, "-")
+		if !ok || part != "" && part != "security" && part != "updates" {
+			continue // others, such as backports, need not be there
+		}
+		source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", debianKeys, mirror, strings.TrimSuffix(suite+"-"+part, "-"))
+		if !slices.Contains(list, source) {
+			list = append(list, source)
+		}
+	}
+	if len(list) == 0 {
+		return "", errors.New("none of the package sources of this machine is Debian's: give the kernel's file")
+	}
+	return strings.Join(list, ""), nil
 }
 
 func (a apt) run(ctx context.Context, name string, args ...string) (string, error) {

@@ -237,6 +237,20 @@ func TestModules(t *testing.T) {
 	}
 }
 
+func TestSourcesOf(t *testing.T) {
+	got, err := sourcesOf("http://a/debian/ bookworm\nhttp://a/debian/ bookworm-updates\nhttp://a/debian/ bookworm\n"+
+		"http://b/security/ bookworm-security\nhttp://a/debian/ bookworm-backports\n", "bullseye")
+	want := "deb [signed-by=" + debianKeys + "] http://a/debian/ bullseye main\n" +
+		"deb [signed-by=" + debianKeys + "] http://a/debian/ bullseye-updates main\n" +
+		"deb [signed-by=" + debianKeys + "] http://b/security/ bullseye-security main\n"
+	if err != nil || got != want {
+		t.Errorf("sources: %v\n%s", err, got)
+	}
+	if got, err := sourcesOf("", "bullseye"); err == nil {
+		t.Errorf("no sources: %q, want an error", got)
+	}
+}
+
 func TestNewestKernel(t *testing.T) {
 	const found = `linux-image-6.12.113+deb12-cloud-amd64 - Linux 6.12 for x86-64 cloud (signed)
 linux-image-6.12.99+deb12-cloud-amd64 - Linux 6.12 for x86-64 cloud (signed)

@@ -13,6 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -30,7 +31,7 @@ type Options struct {
 }
 
 // Collectors lists this package's collectors.
-func Collectors(o Options) []collect.Collector {
+func Collectors(look *find.Look, o Options) []collect.Collector {
 	return []collect.Collector{{
 		Name:     "jvm-profile",
 		Doc:      "Profiles of one JVM by async-profiler: CPU, wall clock, allocations and locks.",
@@ -38,7 +39,7 @@ func Collectors(o Options) []collect.Collector {
 		Provides: provided(),
 		Pace:     collect.AtEnd,
 		Grace:    grace,
-		Open:     func(ctx context.Context, env collect.Env) (collect.Source, error) { return open(ctx, env, o) },
+		Open:     func(ctx context.Context, env collect.Env) (collect.Source, error) { return open(ctx, env, look, o) },
 	}}
 }
 
@@ -87,7 +88,7 @@ func missing(remedy, reason string, args ...any) (collect.Source, error) {
 	}), nil
 }
 
-func open(ctx context.Context, env collect.Env, o Options) (collect.Source, error) {
+func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (collect.Source, error) {
 	if o.Off {
 		return missing("run it without --no-jvm", "--no-jvm leaves a JVM alone: no profile is taken of it")
 	}
@@ -95,26 +96,34 @@ func open(ctx context.Context, env collect.Env, o Options) (collect.Source, erro
 		return missing("name the JVM with --pid, --comm, --cgroup or --container",
 			"a profile is taken of one JVM, and the whole host was diagnosed")
 	}
-	vms, err := find(ctx, env)
+	found, err := look.JVMs(ctx, env.Host, env.Target)
 	switch {
 	case err != nil:
 		return nil, unavailable(err)
-	case len(vms) == 0:
+	case len(found.List) == 0:
 		return missing("", "no process of the target is a JVM")
-	case len(vms) > 1:
-		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one", len(vms))
+	case len(found.List) > 1 && !isNamed(env.Target, found.List[0].VM):
+		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one", len(found.List)+found.More)
 	}
-	return begin(ctx, env, o, vms[0])
+	return begin(ctx, env, o, found.List[0].VM)
+}
+
+// isNamed tells whether the user named this very process, and not a shell or a group above it.
+func isNamed(t host.Target, vm *jvm.VM) bool {
+	return t.Kind == host.KindProcess && t.PIDs[0] == vm.PID
 }
 
 func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect.Source, error) {
+	if err := asprof.Possible(vm); err != nil { // which is the reason, also where there is no library to load
+		return nil, unavailable(err)
+	}
 	lib, err := readLibrary(o.Library)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	settings := settings(o, env.Duration, lib)
 	if o.Probe {
-		return probe(vm, settings)
+		return probe(settings)
 	}
 	began := time.Now()
 	session, err := asprof.Start(ctx, vm, settings)
@@ -128,10 +137,7 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 const wallPerCPU = int(asprof.DefaultWall / asprof.DefaultCPU)
 
 // probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that lives.
-func probe(vm *jvm.VM, o asprof.Options) (collect.Source, error) {
-	if err := asprof.Possible(vm); err != nil {
-		return nil, unavailable(err)
-	}
+func probe(o asprof.Options) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 		for _, e := range events {
 			if slices.Contains(o.Events, e.event) {
@@ -155,48 +161,6 @@ func settings(o Options, window time.Duration, lib []byte) asprof.Options {
 		s.CPU, s.Wall = o.Interval, o.Interval*time.Duration(wallPerCPU)
 	}
 	return s
-}
-
-// maxMembers bounds in how many of the target's processes a JVM is looked for: each costs a read of its mappings, about 0.3 ms.
-const maxMembers = 200
-
-// find gives the target's JVMs: its first process alone if that is one, since the target is named after it.
-func find(ctx context.Context, env collect.Env) ([]*jvm.VM, error) {
-	if env.Target.Kind == host.KindProcess && mayBeJVM(env.Target.Runtime) {
-		vm, err := jvm.Inspect(env.Target.PIDs[0])
-		if err == nil {
-			return []*jvm.VM{vm}, nil
-		}
-		if !isCause(err, jvm.NotJVM) {
-			return nil, err
-		}
-	}
-	members, err := env.Host.Members(ctx, env.Target)
-	if err != nil {
-		return nil, fmt.Errorf("look for JVMs among the target's processes: %w", err)
-	}
-	var found []*jvm.VM
-	for _, p := range members[:min(len(members), maxMembers)] {
-		vm, err := jvm.Inspect(p.PID)
-		switch {
-		case err == nil:
-			found = append(found, vm)
-		case p.Comm == "java" && !isCause(err, jvm.NotJVM): // of another program it need not be known
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
-// mayBeJVM says that the target's runtime was not found to be another. A program that loads a JVM, as a database does, may show as
-// native.
-func mayBeJVM(r host.Runtime) bool {
-	return r == host.RuntimeJVM || r == host.RuntimeUnknown || r == host.RuntimeNative
-}
-
-func isCause(err error, cause jvm.Cause) bool {
-	var r *jvm.Refusal
-	return errors.As(err, &r) && r.Cause == cause
 }
 
 // maxLibrary bounds what is read for --async-profiler: with debug symbols the library has 10 MB.
@@ -263,6 +227,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		return unavailable(err)
 	}
 	defer f.Close()
+	a.Lost(int(s.session.Lost.Skipped), "samples that async-profiler could not take, of all events together")
 	return s.read(f, a)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -85,7 +86,7 @@ func record(t *testing.T, pid int, o asprof.Options) *recording.Recording {
 		},
 	}
 	rec, err := collect.Run(t.Context(), collect.Options{
-		Env: collect.Env{Host: h, Target: target}, Collectors: append(asprof.Collectors(o), clock),
+		Env: collect.Env{Host: h, Target: target}, Collectors: append(asprof.Collectors(&find.Look{}, o), clock),
 		Interval: 500 * time.Millisecond, Duration: 2 * time.Second,
 	})
 	must(t, err)
@@ -242,7 +243,7 @@ func TestNotProfiled(t *testing.T) {
 	}
 	t.Run("host", func(t *testing.T) {
 		h := host.Local()
-		src, err := asprof.Collectors(asprof.Options{})[0].Open(t.Context(), collect.Env{Host: h, Target: host.Target{Kind: host.KindHost}})
+		src, err := asprof.Collectors(&find.Look{}, asprof.Options{})[0].Open(t.Context(), collect.Env{Host: h, Target: host.Target{Kind: host.KindHost}})
 		must(t, err)
 		a := recording.NewBuilder().Appender()
 		must(t, src.Sample(t.Context(), a))

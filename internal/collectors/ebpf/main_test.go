@@ -37,15 +37,18 @@ func (o *opened) close() {
 	o.src = nil
 }
 
-// openNamed opens a collector, past the probes that a run makes first.
+// openNamed opens a collector. Only a kernel that is older than the collector declares may not be able to.
 func openNamed(t testing.TB, name string, env collect.Env) *opened {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
-	for _, c := range Collectors() {
+	for _, c := range Collectors(&Loader{}, Options{}) {
 		if c.Name != name {
 			continue
 		}
-		src, err := c.Open(t.Context(), env)
+		src, err := collect.Open(t.Context(), c, env)
+		if err != nil && tooOld(t, c) {
+			t.Skip(err)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +58,22 @@ func openNamed(t testing.TB, name string, env collect.Env) *opened {
 	}
 	t.Fatalf("no collector %s", name)
 	return nil
+}
+
+func tooOld(t testing.TB, c collect.Collector) bool {
+	t.Helper()
+	running, err := host.Local().KernelRelease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Since.Release == "" {
+		return false
+	}
+	old, err := host.ReleaseBefore(running, c.Since.Release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return old
 }
 
 func (o *opened) sample() {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -49,8 +50,8 @@ type answerSource struct {
 	list []*machine
 }
 
-func openAnswers(ctx context.Context, env collect.Env) (collect.Source, error) {
-	list, _, err := find(ctx, env) // what is beyond the bound, the other collector says
+func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
+	list, _, err := machines(ctx, env, look) // what is beyond the bound, the other collector says
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 			add(path.Base(agent.Name), "java")
 			continue
 		}
-		if !m.own(agent.Path) && !slices.ContainsFunc(mapped, func(x jvm.Agent) bool { return sameLibrary(x.Path, agent) }) {
+		if !m.own(agent) && !slices.ContainsFunc(mapped, func(x jvm.Agent) bool { return sameLibrary(x.Path, agent) }) {
 			add(agent.Name, "library")
 		}
 	}
@@ -154,8 +155,11 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
-func (m *machine) own(library string) bool {
-	return slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
+// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since, and
+// the JVM lists it by that, without a path.
+func (m *machine) own(a jcmd.Agent) bool {
+	return jvm.IsOwnFile(path.Base(a.Name)) || jvm.IsOwnFile(path.Base(a.Path)) ||
+		slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == a.Path })
 }
 
 func sameLibrary(mapped string, a jcmd.Agent) bool {

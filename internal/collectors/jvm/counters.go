@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -33,8 +34,8 @@ type counterSource struct {
 	now  func() time.Time
 }
 
-func openCounters(ctx context.Context, env collect.Env) (collect.Source, error) {
-	list, more, err := find(ctx, env)
+func openCounters(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
+	list, more, err := machines(ctx, env, look)
 	if err != nil {
 		return nil, err
 	}

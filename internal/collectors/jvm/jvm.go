@@ -3,40 +3,33 @@
 package jvm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-const (
-	// maxVMs bounds the JVMs that are looked into: a target is mostly one, and a build a few.
-	maxVMs = 4
-	// maxInspected bounds the processes that may be one: each costs 1 ms.
-	maxInspected = 50
-	// answerTime is how long the JVMs may take to answer, after the window. One that has half a CPU or a thousand threads takes
-	// a tenth of it.
-	answerTime = 3 * time.Second
-)
+// answerTime is how long the JVMs may take to answer, after the window. One that has half a CPU or a thousand threads takes a tenth
+// of it.
+const answerTime = 3 * time.Second
 
-// Collectors lists this package's collectors.
-func Collectors() []collect.Collector {
+// Collectors lists this package's collectors, which share one look for the target's JVMs.
+func Collectors(look *find.Look) []collect.Collector {
 	return []collect.Collector{{
 		Name: "jvm",
 		Doc:  "Counters of HotSpot JVMs among the target's processes: collections, safepoints, compilation, threads, heap.",
 		Overhead: "0.1 ms a sample and JVM, without the JVM doing anything for it; 1 ms at the start for each process of the target " +
 			"that may be one",
 		Provides: append([]metric.Metric{metric.JVMInfo}, counted()...),
-		Open:     openCounters,
+		Open:     opener(look, openCounters),
 	}, {
 		Name: "jvm-answers",
 		Doc: "What HotSpot JVMs answer after the window: their view of CPUs and limits, flags, code cache, agents, and one thread " +
@@ -45,8 +38,15 @@ func Collectors() []collect.Collector {
 		Provides: answered(),
 		Pace:     collect.AtEnd,
 		Grace:    answerTime,
-		Open:     openAnswers,
-	}, typeChecks()}
+		Open:     opener(look, openAnswers),
+	}, typeChecks(look)}
+}
+
+// opener gives the look to a function that opens a source.
+func opener(look *find.Look, open func(context.Context, collect.Env, *find.Look) (collect.Source, error)) func(
+	context.Context, collect.Env,
+) (collect.Source, error) {
+	return func(ctx context.Context, env collect.Env) (collect.Source, error) { return open(ctx, env, look) }
 }
 
 // machine is one JVM of the target.
@@ -57,37 +57,20 @@ type machine struct {
 	counters *jvm.PerfData // nil where there are none, or not yet
 }
 
-// find looks for the target's JVMs, those with the most CPU time first. Whatever is no JVM is passed over.
-func find(ctx context.Context, env collect.Env) (list []*machine, more int, err error) {
+// machines gives the target's JVMs, and how many there are beyond them.
+func machines(ctx context.Context, env collect.Env, look *find.Look) (list []*machine, more int, err error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, 0, collect.Unavailable(recording.StatusUnsupported, "name the JVM: --pid, --comm or --container",
 			"JVMs are looked into only as the target of the diagnosis")
 	}
-	members, err := env.Host.Members(ctx, env.Target)
+	found, err := look.JVMs(ctx, env.Host, env.Target)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, unavailable(err)
 	}
-	slices.SortStableFunc(members, func(x, y host.Process) int { return cmp.Compare(y.UTime+y.STime, x.UTime+x.STime) })
-	var denied error
-	for _, p := range members[:min(len(members), maxInspected)] {
-		vm, err := jvm.Inspect(p.PID)
-		switch {
-		case refused(err, jvm.Denied):
-			denied = err
-		case err == nil:
-			list = append(list, &machine{VM: vm, pid: strconv.Itoa(p.PID), comm: p.Comm})
-		}
+	for _, f := range found.List {
+		list = append(list, &machine{VM: f.VM, pid: strconv.Itoa(f.VM.PID), comm: f.Comm})
 	}
-	if len(list) == 0 && denied != nil {
-		return nil, 0, unavailable(denied)
-	}
-	more = max(0, len(list)-maxVMs)
-	return list[:len(list)-more], more, nil
-}
-
-func refused(err error, cause jvm.Cause) bool {
-	var r *jvm.Refusal
-	return errors.As(err, &r) && r.Cause == cause
+	return list, found.More, nil
 }
 
 // unavailable says in the collection's words why a JVM cannot be looked into.
@@ -125,7 +108,7 @@ func missing(a *recording.Appender, list []metric.Metric, err error) {
 // describe appends which JVMs there are; that there is none is a fact, too.
 func describe(a *recording.Appender, list []*machine, more int) {
 	a.None(metric.JVMInfo)
-	a.Lost(more, fmt.Sprintf("JVMs of the target beyond the %d with the most CPU time", maxVMs))
+	a.Lost(more, fmt.Sprintf("JVMs of the target beyond the %d with the most CPU time", find.MaxVMs))
 	for _, m := range list {
 		a.Info(metric.JVMInfo, m.pid, m.comm, string(m.Kind))
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -92,7 +94,7 @@ func open(t *testing.T, pid int, n int) collect.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := Collectors()[n].Open(t.Context(), collect.Env{Host: h, Target: target})
+	src, err := Collectors(&find.Look{})[n].Open(t.Context(), collect.Env{Host: h, Target: target})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +216,7 @@ func TestNoJVM(t *testing.T) {
 	if rec := b.Done(recording.Meta{}); !rec.Recorded(metric.JVMInfo) || len(rec.Info(metric.JVMInfo)) > 0 {
 		t.Error("it is not said that there is no JVM")
 	}
-	_, err := openCounters(t.Context(), collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}})
+	_, err := openCounters(t.Context(), collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}}, &find.Look{})
 	if status, _, remedy := collect.Classify(err); status != recording.StatusUnsupported || remedy == "" {
 		t.Errorf("for the whole host: %v", err)
 	}
@@ -269,5 +271,18 @@ func TestGCName(t *testing.T) {
 		if got := gcName(hsperf.Snapshot{Texts: texts}); got != want {
 			t.Errorf("%v: %s", texts, got)
 		}
+	}
+}
+
+// TestAgents: neither a library that was mapped when the JVM was opened is told twice, nor the profiler that perfdoctor loaded
+// since then told at all: a JVM from 21 on lists it.
+func TestAgents(t *testing.T) {
+	m := &machine{VM: &jvm.VM{Agents: []jvm.Agent{{Name: "YourKit", Path: "/opt/libyjpagent.so", Profiler: true}}}}
+	own := "/tmp/.perfdoctor-d8cd9c15aebdb93e535f9c032a59cf2d-libasyncProfiler-1aa55af4645f.so"
+	got := m.agents(jcmd.Info{AgentsKnown: true, Agents: []jcmd.Agent{
+		{Name: own}, {Name: own, Path: own}, {Name: "yjpagent", Path: "/opt/libyjpagent.so"}, {Name: "/opt/apm.jar", Java: true},
+	}})
+	if d := cmp.Diff([][2]string{{"apm.jar", "java"}, {"YourKit", "profiler"}}, got); d != "" {
+		t.Errorf("agents (-want +got):\n%s", d)
 	}
 }

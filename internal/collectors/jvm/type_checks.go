@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/typecheck"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -26,14 +27,14 @@ const (
 	maxCounters = 5000
 )
 
-func typeChecks() collect.Collector {
+func typeChecks(look *find.Look) collect.Collector {
 	return collect.Collector{
 		Name: "jvm-type-checks",
 		Doc: "Samples of the CPUs' program counters that are in searches of HotSpot's type checks, found by the machine code there " +
 			"(x86-64).",
 		Overhead: "each CPU 100 samples a second of 1 to 2 µs; a sample 2 to 4 µs for each place in the JVM's code, mostly below 1 ms",
 		Provides: []metric.Metric{metric.TypeCheckSamples},
-		Open:     openTypeChecks,
+		Open:     opener(look, openTypeChecks),
 	}
 }
 
@@ -54,7 +55,7 @@ type checked struct {
 	over   int            // and those beyond maxCounters
 }
 
-func openTypeChecks(ctx context.Context, env collect.Env) (collect.Source, error) {
+func openTypeChecks(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
 	switch {
 	case runtime.GOARCH != "amd64":
 		return nil, collect.Unavailable(recording.StatusUnsupported, "run the type pollution agent on a copy of the program",
@@ -63,12 +64,12 @@ func openTypeChecks(ctx context.Context, env collect.Env) (collect.Source, error
 		return nil, collect.Unavailable(recording.StatusUnsupported, "run perfdoctor in the host's pid namespace",
 			"pids in %s may not be those of perf_event_open, which knows perfdoctor's own pid namespace", env.Host.Proc)
 	}
-	machines, _, err := find(ctx, env) // what is beyond the bound, the collector of the counters says
+	list, _, err := machines(ctx, env, look) // what is beyond the bound, the collector of the counters says
 	if err != nil {
 		return nil, err
 	}
 	s := &typeCheckSource{list: map[int]*checked{}}
-	if err := s.open(env, machines); err != nil {
+	if err := s.open(env, list); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

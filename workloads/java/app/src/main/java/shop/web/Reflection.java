@@ -14,6 +14,7 @@ public final class Reflection {
         this.sick = sick;
     }
 
+    /** As many properties as an item of a shop has: they are searched one after the other. */
     public static final class Item {
         public String getName() {
             return "kettle";
@@ -29,6 +30,102 @@ public final class Reflection {
 
         public String getUnit() {
             return "piece";
+        }
+
+        public String getVendor() {
+            return "vendor";
+        }
+
+        public String getBrand() {
+            return "brand";
+        }
+
+        public String getModel() {
+            return "model";
+        }
+
+        public String getColor() {
+            return "color";
+        }
+
+        public String getSize() {
+            return "size";
+        }
+
+        public String getWeight() {
+            return "weight";
+        }
+
+        public String getWidth() {
+            return "width";
+        }
+
+        public String getHeight() {
+            return "height";
+        }
+
+        public String getDepth() {
+            return "depth";
+        }
+
+        public String getMaterial() {
+            return "material";
+        }
+
+        public String getCountry() {
+            return "country";
+        }
+
+        public String getCurrency() {
+            return "currency";
+        }
+
+        public String getTax() {
+            return "tax";
+        }
+
+        public String getDiscount() {
+            return "discount";
+        }
+
+        public String getRating() {
+            return "rating";
+        }
+
+        public String getReviews() {
+            return "reviews";
+        }
+
+        public String getImage() {
+            return "image";
+        }
+
+        public String getVideo() {
+            return "video";
+        }
+
+        public String getManual() {
+            return "manual";
+        }
+
+        public String getWarranty() {
+            return "warranty";
+        }
+
+        public String getCategory() {
+            return "category";
+        }
+
+        public String getTags() {
+            return "tags";
+        }
+
+        public String getShelf() {
+            return "shelf";
+        }
+
+        public String getSupplier() {
+            return "supplier";
         }
     }
 

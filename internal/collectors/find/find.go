@@ -1,0 +1,105 @@
+// Package find looks for the Java virtual machines among the processes of a target.
+package find
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+)
+
+const (
+	// MaxVMs bounds the JVMs that are looked into: a target is mostly one, and a build a few.
+	MaxVMs = 4
+	// maxInspected bounds the processes that may be one: each costs 1 ms, most of it for the list of its mappings.
+	maxInspected = 100
+)
+
+// Found is one JVM of the target.
+type Found struct {
+	VM   *jvm.VM
+	Comm string
+}
+
+// JVMs are those of a target: the process that the target is named after first, then those with the most CPU time.
+type JVMs struct {
+	List []Found // at most MaxVMs
+	More int     // that there are beyond
+}
+
+// A Look finds the JVMs of one target once, for all that want to know. The zero value is ready, and safe for use by several at once.
+type Look struct {
+	mu    sync.Mutex
+	done  bool
+	found JVMs
+	err   error
+}
+
+// JVMs looks, or gives what was found when it was first asked; each caller has copies of its own. That there is none is no error,
+// unless a process that may be one could not be looked into, or only starts: that is a *[jvm.Refusal]. Other errors are those of
+// [host.Host.Members].
+func (l *Look) JVMs(ctx context.Context, h *host.Host, t host.Target) (JVMs, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.done {
+		l.found, l.err = look(ctx, h, t)
+		l.done = ctx.Err() == nil // of one that was given up nothing is known
+	}
+	out := JVMs{List: slices.Clone(l.found.List), More: l.found.More}
+	for i := range out.List {
+		own := *out.List[i].VM
+		out.List[i].VM = &own
+	}
+	return out, l.err
+}
+
+func look(ctx context.Context, h *host.Host, t host.Target) (JVMs, error) {
+	members, err := h.Members(ctx, t)
+	if err != nil {
+		return JVMs{}, err
+	}
+	named := 0
+	if t.Kind == host.KindProcess && len(t.PIDs) > 0 {
+		named = t.PIDs[0]
+	}
+	slices.SortStableFunc(members, func(x, y host.Process) int {
+		if x.PID == named || y.PID == named {
+			return cmp.Compare(rank(x.PID == named), rank(y.PID == named))
+		}
+		return cmp.Compare(y.UTime+y.STime, x.UTime+x.STime)
+	})
+	var found JVMs
+	var refusal *jvm.Refusal
+	for _, p := range members[:min(len(members), maxInspected)] {
+		if err := ctx.Err(); err != nil {
+			return JVMs{}, err
+		}
+		vm, err := jvm.Inspect(p.PID)
+		var r *jvm.Refusal
+		switch {
+		case err == nil:
+			found.List = append(found.List, Found{vm, p.Comm})
+		case errors.As(err, &r) && refusal == nil && (r.Cause == jvm.Denied || r.Cause == jvm.Starting):
+			refusal = r
+		case r == nil && (p.PID == named || p.Comm == "java"): // of another program it need not be known
+			return JVMs{}, err
+		}
+	}
+	if len(found.List) == 0 && refusal != nil {
+		return JVMs{}, refusal
+	}
+	found.More = max(0, len(found.List)-MaxVMs)
+	found.List = found.List[:len(found.List)-found.More]
+	return found, nil
+}
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}

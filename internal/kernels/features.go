@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors"
+)
+
+// A kernel is a column of the table.
+type kernel struct {
+	name    string
+	release string // of Debian's kernel, as vm.FetchKernel takes it; "" for the kernel of this machine
+	arch    string // as GOARCH
+}
+
+// The kernels of the matrix, from the oldest that BPF programs are to run on.
+var (
+	thisHost = kernel{name: "this machine"}
+	linux510 = kernel{"5.10", "5.10", "amd64"}
+	linux61  = kernel{"6.1", "6.1", "amd64"}
+	linux612 = kernel{"6.12", "6.12", "amd64"}
+	arm612   = kernel{"6.12 arm64", "6.12", "arm64"}
+)
+
+func kernels() []kernel { return []kernel{thisHost, linux510, linux61, linux612, arm612} }
+
+// A feature is a row of the table: tests of this repository that must pass on every kernel that has what the feature needs.
+type feature struct {
+	name string
+	// collector has the floor of the feature: the oldest kernel it must work on. On an older one, and nowhere else, may the tests be
+	// skipped. A feature without a collector works on all kernels.
+	collector string
+	pkg       string   // below internal
+	tests     []string // each must be there, and none of it be skipped
+	env       []string
+	// only are the kernels with what the tests are about, and because says why the others lack it; empty for all kernels.
+	only    []kernel
+	because string
+	// clock makes time a count of instructions in the guest; see vm.Options.
+	clock time.Duration
+}
+
+// features is the one list. A collector that declares a floor must have a row.
+func features() []feature {
+	return []feature{
+		{
+			name: "connections: each end of 1009, by process", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests: []string{"TestShortConnections", "TestProcesses", "TestOtherNamespace"},
+		},
+		{
+			name: "connections: each way to fail", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests: []string{"TestFailures"},
+		},
+		{
+			name: "connections: search for a port", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests: []string{"TestPortSearch"},
+		},
+		{
+			name: "TCP sockets and who holds them, against sock_diag", pkg: "collectors/ebpf",
+			tests: []string{"TestSocketIterator", "TestHolders"},
+		},
+		{
+			name: "CPU limits of all control groups, against cpu.stat", pkg: "collectors/ebpf",
+			tests: []string{"TestBandwidth", "TestAllLimitsOfTheHost"},
+			only:  []kernel{thisHost, linux61, linux612, arm612}, because: "Linux 6.1 brought the iterator over control groups",
+		},
+		{
+			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
+			tests: []string{"TestSoftirqs"},
+		},
+		{
+			name: "CPU profile, against schedstat", collector: "bpf-cpu-profile", pkg: "collectors/ebpf",
+			tests: []string{"TestOwnCPU", "TestWholeHost"},
+		},
+		{
+			name: "sleeps with their stacks", collector: "bpf-scheduler", pkg: "collectors/ebpf",
+			tests: []string{"TestSleeps"},
+		},
+		{
+			name: "waits for a CPU, against schedstat", collector: "bpf-scheduler", pkg: "collectors/ebpf",
+			tests: []string{"TestCPUWaits"},
+		},
+		{
+			name: "throttled threads, against cpu.stat", collector: "bpf-scheduler", pkg: "collectors/ebpf",
+			tests: []string{"TestThrottled"},
+		},
+	}
+}
+
+// on tells whether the feature can be on the kernel.
+func (f feature) on(k kernel) bool { return len(f.only) == 0 || slices.Contains(f.only, k) }
+
+// floors are what the collectors declare, by their name.
+func floors() map[string]collect.Floor {
+	all := map[string]collect.Floor{}
+	for _, c := range collectors.All(collectors.Options{}) {
+		if c.Since.Release != "" {
+			all[c.Name] = c.Since
+		}
+	}
+	return all
+}
+
+// checkList refuses a list that leaves something untested.
+func checkList(list []feature, floors map[string]collect.Floor) error {
+	seen := map[string]bool{}
+	for _, f := range list {
+		if _, ok := floors[f.collector]; f.collector != "" && !ok {
+			return fmt.Errorf("feature %q: no collector %s declares the kernel it needs", f.name, f.collector)
+		}
+		if (len(f.only) > 0) != (f.because != "") {
+			return fmt.Errorf("feature %q: the kernels it is for and the reason belong together", f.name)
+		}
+		seen[f.collector] = true
+	}
+	for name := range floors {
+		if !seen[name] {
+			return fmt.Errorf("collector %s declares the kernel it needs, but no feature of the list tests it", name)
+		}
+	}
+	return nil
+}
