@@ -45,6 +45,17 @@ type feature struct {
 	clock time.Duration
 }
 
+// knownPMU is what package perfevent's tests are told of the machine.
+const knownPMU = "PERFDOCTOR_TEST_PMU="
+
+// instructionClock is a row about hardware counters, whose right values are known only in a guest whose time is a count of instructions.
+func instructionClock(name string, each time.Duration, tests ...string) feature {
+	return feature{
+		name: name, pkg: "perfevent", tests: tests, clock: each, env: []string{knownPMU + each.String()},
+		only: []kernel{arm612}, because: "only an emulated arm64 machine with a clock of instructions has counters whose values are known",
+	}
+}
+
 // features is the one list. A collector that declares a floor must have a row.
 func features() []feature {
 	return []feature{
@@ -87,6 +98,15 @@ func features() []feature {
 		{
 			name: "descriptors of sockets, against fstat", since: ebpf.SocketsFloor(), pkg: "collectors/ebpf",
 			tests: []string{"TestHolders"},
+		},
+		instructionClock("instructions per cycle: 1.0000", time.Nanosecond, "TestKnownIPC"),
+		instructionClock("instructions per cycle: 0.5000", 2*time.Nanosecond, "TestKnownIPC", "TestInstructionsOfALoop"),
+		instructionClock("instructions per cycle: 0.2500", 4*time.Nanosecond, "TestKnownIPC"),
+		instructionClock("counters shared by 12 events, scaled", 2*time.Nanosecond, "TestMultiplexed"),
+		instructionClock("events without a counter stay missing", 2*time.Nanosecond, "TestMissingEvents"),
+		{
+			name: "a PMU with cycles and no instructions", pkg: "perfevent", tests: []string{"TestPartialPMU"},
+			env: []string{knownPMU + "partial"}, only: []kernel{arm612}, because: "only an emulated arm64 machine has such counters",
 		},
 	}
 }
