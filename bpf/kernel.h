@@ -43,6 +43,8 @@ static u64 (*const pid_tgid)(void) = (void *)14;
 static u64 (*const current_task)(void) = (void *)35;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
+// Bytes of the stack's addresses; the rest of buf is zeroed. Linux 4.18.
+static long (*const get_stack)(void *ctx, void *buf, u32 size, u64 flags) = (void *)67;
 static long (*const read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static u64 (*const jiffies)(void) = (void *)118;

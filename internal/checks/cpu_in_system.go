@@ -39,12 +39,13 @@ The level alone is a fact: a web server on loopback has 50 to 65 % of its busy t
 all busy time is sy, the CPUs are busy, and others wait for them (PSI cpu, or more runnable threads than CPUs where
 the kernel has no PSI).
 
-The cure follows from what the kernel does: perf top -a -g or perf trace -s -p PID names the functions and system
-calls. Earlier findings usually explain it already. Disproof: mpstat 1 shows %sys low, or the named processes are
+The cure follows from what the kernel does. Where BPF programs may run, all CPUs are sampled 99 times a second, and the
+check names the kernel's functions, the system calls that led there and the processes that made them; else perf top -a -g
+or perf trace -s -p PID do. Earlier findings usually explain it already. Disproof: mpstat 1 shows %sys low, or the named processes are
 idle.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},
-	Uses:   []metric.Metric{metric.ProcessCPU, metric.Pressure, metric.ProcsRunning},
+	Uses:   []metric.Metric{metric.ProcessCPU, metric.Pressure, metric.ProcsRunning, metric.HostCPUProfileSamples},
 	Params: []*check.Param{systemLevel, systemMost, systemHostBusy, systemWaiting, busyEnough},
 	Run:    runCPUInSystem,
 }
@@ -70,6 +71,11 @@ func runCPUInSystem(p *check.Pass) error {
 			Effect:  fmt.Sprintf("sy from %s towards below %s of the busy time", share.Text(), p.Param(systemLevel).Text()),
 		}},
 		Disproof: "mpstat 1: %sys is low, or pidstat -u 1 shows the time elsewhere.",
+	}
+	if names, ok := systemNames(p); ok {
+		f.Summary += names.summary()
+		f.Evidence = append(f.Evidence, names.evidence...)
+		f.Notes = append(f.Notes, names.notes("system time")...)
 	}
 	if share.AtLeast(p.Param(systemMost)) && all.load().AtLeast(p.Param(systemHostBusy)) && othersWait(p, &f, len(each)) {
 		f.Severity = check.Warning

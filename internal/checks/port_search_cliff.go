@@ -5,8 +5,10 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 var (
@@ -31,6 +33,10 @@ var (
 		Name: "searching", Default: 0.05, Unit: quantity.Threads,
 		Why: "below a twentieth of one thread's time the searches slow each connect, but hold nothing back",
 	}
+	paramCliffKernel = &check.Param{
+		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "measured beyond half of the range: 48 % of the kernel's time; below it the search is not what the kernel works at",
+	}
 	paramCliffOpens = &check.Param{
 		Name: "connects", Default: 10, Unit: "connections/s",
 		Why: "at 10 connects per second of 300 µs the search costs 0.3 % of a CPU: nobody would notice",
@@ -48,6 +54,9 @@ rate of connections that falls by a factor of ten or more.
 Where BPF programs may run, the search itself is timed, connect by connect, and shows before any connect fails: from SYN_SENT to the
 moment the SYN was sent. A search that is not slow is no finding, whatever the share of the range.
 
+The profile of all CPUs names the kernel's functions and gives the search's CPU time per connect, which has no waiting in it. A profile
+without those functions disproves the cliff.
+
 Measured otherwise: ports in use (TIME_WAIT that tcp_tw_reuse may take not counted) to one destination over the usable ports, with connects
 going on and system time as the effect, of the host or of a process that connects there. Without the effect it is info.
 
@@ -55,9 +64,9 @@ Cure: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range 
 Wrong if a kernel profile shows neither of the two functions.`,
 	URL:   "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
 	Needs: append(portNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
-	Uses:  append(portUses(), metric.ProcessCPU),
+	Uses:  append(portUses(), metric.ProcessCPU, metric.HostCPUProfileSamples),
 	Params: []*check.Param{
-		paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramCliffSearch, paramCliffLoad, paramPortsFull,
+		paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramCliffSearch, paramCliffLoad, paramPortsFull, paramCliffKernel,
 	},
 	Explains: []*check.Check{cpuInSystem},
 	Run:      runPortSearchCliff,
@@ -97,14 +106,36 @@ func runPortSearchCliff(p *check.Pass) error {
 	return nil
 }
 
-// reportCliff reports what was timed; where nothing was, what can be inferred.
+// reportCliff reports what was timed or sampled; where nothing was, what can be inferred.
 func reportCliff(p *check.Pass, r portRange, l portLoad, opens growth) {
 	f := cliffFinding(p, r, l, opens)
+	share, functions, profiled := kernelShare(p, "search for a local port", nil, searchFunctions...)
 	mean, threads, timed := portSearch(p, l.path.destination)
-	if !timed {
-		p.Report(f)
-		return
+	if profiled {
+		p.Read(share)
+		f.Doubts = slices.Clone(r.doubts)
+		f.Evidence = append(f.Evidence, share)
+		if cpu, ok := searchCPU(p); ok {
+			f.Evidence = append(f.Evidence, cpu)
+			f.Summary += fmt.Sprintf("; it costs %s of CPU time a connect", cpu.Text())
+		}
+		if functions != "" {
+			f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+		}
 	}
+	switch {
+	case timed:
+		timedCliff(p, f, r, l, mean, threads)
+	case !profiled:
+		p.Report(f)
+	case share.AtLeast(p.Param(paramCliffKernel)):
+		f.Confidence = check.High
+		p.Report(f)
+	}
+}
+
+// timedCliff reports a search by how long it takes.
+func timedCliff(p *check.Pass, f check.Finding, r portRange, l portLoad, mean, threads quantity.Value) {
 	p.Read(mean)
 	if mean.Below(p.Param(paramCliffSearch)) {
 		return
@@ -121,6 +152,33 @@ func reportCliff(p *check.Pass, r portRange, l portLoad, opens growth) {
 		f.Summary += "; no connect has failed yet"
 	}
 	p.Report(f)
+}
+
+// searchFunctions are the search for a local port (net/ipv4/inet_hashtables.c, net/ipv6/inet6_hashtables.c).
+var searchFunctions = []string{"__inet_hash_connect", "__inet_check_established", "__inet6_check_established"}
+
+// searchCPU gives the CPU time that a connect spends in the search, of all connects of the host whose search was seen to begin and
+// end; ok is false when either is not measured.
+func searchCPU(p *check.Pass) (cpu quantity.Value, ok bool) {
+	h, ok := hotcode.HostOf(p.Recording)
+	began, window := flowSpan(p)
+	if !ok || window.Number() <= 0 || h.Duration <= 0 {
+		return cpu, false
+	}
+	connects := 0.0
+	for _, s := range p.Counter(metric.PortSearches) {
+		connects += riseSince(s, began)
+	}
+	spent := h.Inclusive(h.Set(func(f stacks.Frame) bool {
+		return f.Kind == stacks.Kernel && slices.Contains(searchFunctions, f.Name)
+	}))
+	if connects == 0 || spent.Count < enoughKernel {
+		return cpu, false
+	}
+	seconds := float64(spent.Value) / 1e9 * window.Number() / h.Duration.Seconds()
+	return quantity.Of("CPU time sampled in the search", seconds, quantity.Seconds).
+		Per(quantity.Of("connects", connects, quantity.Connections)).As(quantity.Seconds).
+		Named("CPU time of the search per connect"), true
 }
 
 func cliffFinding(p *check.Pass, r portRange, l portLoad, opens growth) check.Finding {

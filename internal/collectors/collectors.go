@@ -29,7 +29,7 @@ func All(o Options) []collect.Collector {
 	look := &find.Look{}
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
-		ebpf.Collectors(),
+		ebpf.Collectors(ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),
 	)
 }

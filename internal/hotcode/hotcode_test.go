@@ -240,3 +240,40 @@ func TestWaitTimes(t *testing.T) {
 		t.Errorf("duration %v", p.Duration)
 	}
 }
+
+// TestEntry: stacks as Linux 6.18 on x86 and 6.12 on arm64 have them, the outermost call first.
+func TestEntry(t *testing.T) {
+	kernel := func(names ...string) (*stacks.Profile, stacks.Sample) {
+		p, s := &stacks.Profile{}, stacks.Sample{}
+		for i, n := range names {
+			kind := stacks.Kernel
+			if n == "main" {
+				kind = stacks.Native
+			}
+			p.Frames = append(p.Frames, stacks.Frame{Name: n, Kind: kind})
+			s.Stack = append([]int{i}, s.Stack...)
+		}
+		return p, s
+	}
+	for _, tc := range []struct {
+		want  string
+		stack []string
+	}{
+		{"connect()", []string{"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_connect", "__sys_connect", "inet_stream_connect"}},
+		{"read()", []string{"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read"}},
+		{"epoll_wait()", []string{"main", "do_syscall_64", "x64_sys_call", "do_epoll_wait", "schedule_hrtimeout_range"}},
+		{"connect()", []string{"main", "el0t_64_sync", "el0_svc", "do_el0_svc", "el0_svc_common.constprop.0", "invoke_syscall", "__arm64_sys_connect"}},
+		{"stat()", []string{"main", "do_syscall_64", "__do_sys_newstat", "vfs_statx"}},
+		{"", []string{"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64"}},
+		{"", []string{"main", "do_syscall_64", "syscall_exit_to_user_mode", "do_signal"}},
+		{"page fault", []string{"main", "asm_exc_page_fault", "exc_page_fault", "clear_page_erms"}},
+		{"page fault", []string{"asm_exc_page_fault", "exc_page_fault"}},
+		{"kernel thread", []string{"ret_from_fork_asm", "ret_from_fork", "kthread", "kswapd"}},
+		{"", []string{"main"}},
+	} {
+		p, s := kernel(tc.stack...)
+		if got := Entry(p, s); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.stack, got, tc.want)
+		}
+	}
+}

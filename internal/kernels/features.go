@@ -76,6 +76,10 @@ func features() []feature {
 			tests: []string{"TestSoftirqs"},
 		},
 		{
+			name: "CPU profile, against schedstat", collector: "bpf-cpu-profile", pkg: "collectors/ebpf",
+			tests: []string{"TestOwnCPU", "TestWholeHost"},
+		},
+		{
 			name: "sleeps with their stacks", collector: "bpf-scheduler", pkg: "collectors/ebpf",
 			tests: []string{"TestSleeps"},
 		},

@@ -39,7 +39,7 @@ func All() []Metric {
 		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
-		OffCPUProfileSamples,
+		OffCPUProfileSamples, HostCPUProfileSamples,
 	}
 }
 

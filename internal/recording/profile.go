@@ -33,7 +33,7 @@ const (
 // profileMetric gives the metric that says a profile of the event is there.
 func profileMetric(e stacks.Event) *metric.Gauge {
 	return map[stacks.Event]*metric.Gauge{
-		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples, stacks.Alloc: metric.AllocProfileSamples,
+		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples, stacks.Wall: metric.WallProfileSamples, stacks.Alloc: metric.AllocProfileSamples,
 		stacks.Lock: metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }

@@ -9,7 +9,7 @@ import (
 // Clean gives the profile as it should be ranked: without what interrupts did on top of the interrupted code, and with generated
 // classes under one name each. The time of a stripped tail stays with the code that was interrupted.
 func (p *Profile) Clean() *Profile {
-	entry, softirq, own := p.Set(isInterrupt), p.Set(isSoftirq), p.Set(isBottomHalf)
+	entry, softirq, own := p.Set(IsInterrupt), p.Set(IsSoftirq), p.Set(isBottomHalf)
 	b := NewBuilder(p.Event)
 	frames := make([]int, len(p.Frames))
 	for i, f := range p.Frames {
@@ -45,10 +45,10 @@ func interruptEnd(s Sample, entry, softirq, own Set) int {
 	return at + 1
 }
 
-// isInterrupt matches the kernel's entries from a device or timer interrupt: what runs inside is of whoever the interrupt
+// IsInterrupt matches the kernel's entries from a device or timer interrupt: what runs inside is of whoever the interrupt
 // is for, mostly another process's packets (arch/x86/include/asm/idtentry.h, arch/x86/kernel/irq.c, kernel/softirq.c;
 // arch/arm64/kernel/entry.S and entry-common.c). Exceptions, such as asm_exc_page_fault, are the thread's own doing.
-func isInterrupt(f Frame) bool {
+func IsInterrupt(f Frame) bool {
 	return f.Kind == Kernel && (strings.HasPrefix(f.Name, "asm_sysvec_") || strings.HasPrefix(f.Name, "sysvec_") ||
 		strings.HasPrefix(f.Name, "asm_common_interrupt") || slices.Contains(interruptEntries, f.Name))
 }
@@ -59,8 +59,8 @@ var interruptEntries = []string{
 	"el0_interrupt", "el1_interrupt", "el0_irq", "el1_irq", "el0t_64_irq", "el1h_64_irq", "gic_handle_irq", // arm64
 }
 
-// isSoftirq matches the loop over pending softirqs (kernel/softirq.c): handle_softirqs since 6.10, __do_softirq before.
-func isSoftirq(f Frame) bool {
+// IsSoftirq matches the loop over pending softirqs (kernel/softirq.c): handle_softirqs since 6.10, __do_softirq before.
+func IsSoftirq(f Frame) bool {
 	return f.Kind == Kernel && (f.Name == "handle_softirqs" || f.Name == "__do_softirq")
 }
 

@@ -19,11 +19,12 @@ const maxPprof = 64 << 20
 // units are the names and units of the values, as pprof's own profiles have them: `go tool pprof -sample_index=samples`
 // shows counts instead.
 var units = map[Event]profile.ValueType{
-	CPU:    {Type: "cpu", Unit: "nanoseconds"},
-	Wall:   {Type: "wall", Unit: "nanoseconds"},
-	OffCPU: {Type: "off-cpu", Unit: "nanoseconds"},
-	Lock:   {Type: "lock", Unit: "nanoseconds"},
-	Alloc:  {Type: "alloc_space", Unit: "bytes"},
+	CPU:     {Type: "cpu", Unit: "nanoseconds"},
+	HostCPU: {Type: "host-cpu", Unit: "nanoseconds"},
+	Wall:    {Type: "wall", Unit: "nanoseconds"},
+	OffCPU:  {Type: "off-cpu", Unit: "nanoseconds"},
+	Lock:    {Type: "lock", Unit: "nanoseconds"},
+	Alloc:   {Type: "alloc_space", Unit: "bytes"},
 }
 
 // What has no field of its own in pprof's profile.proto: labels of samples, and the beginnings of comments.

@@ -24,10 +24,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
+// Options are what the user asks for.
+type Options struct {
+	LeaveJVMs bool // do not ask a JVM where its compiled methods lie
+}
+
 // Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
-func Collectors() []collect.Collector {
+func Collectors(o Options) []collect.Collector {
 	l := &loader{}
-	return []collect.Collector{connectionsCollector(l), softirqCollector(l), schedulerCollector(l)}
+	return []collect.Collector{connectionsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l)}
 }
 
 // requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.

@@ -139,11 +139,32 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	names, err := newSymbolizer(s.proc)
+	names, err := s.symbolizer(sleeps)
 	if err != nil {
-		return fmt.Errorf("name the kernel's functions: %w", err)
+		return err
 	}
 	return errors.Join(s.appendProfile(a, names, sleeps, window, lost), s.appendWakes(a, names))
+}
+
+// symbolizer is one for the waits' kernel stacks, and any addresses of processes.
+func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) (*symbolizer, error) {
+	ids := map[int32]bool{}
+	for at := range sleeps {
+		ids[at.KernelStack] = true
+	}
+	var kernel []uint64
+	for id := range ids {
+		ips, err := s.addresses(id)
+		if err != nil {
+			return nil, err
+		}
+		kernel = append(kernel, ips...)
+	}
+	names, err := newSymbolizer(s.proc, kernel)
+	if err != nil {
+		return nil, fmt.Errorf("name the kernel's functions: %w", err)
+	}
+	return names, nil
 }
 
 func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.SchedulerThread) {
@@ -231,28 +252,24 @@ func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer, slee
 	return nil
 }
 
-// stack gives the frames of a wait, the innermost first: the kernel's, then the process's.
+// stack gives the frames of a wait, the innermost first: the kernel's without the program itself above the scheduler, then the
+// process's.
 func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.SchedulerPlace) ([]int, error) {
-	var out []int
 	kernel, err := s.addresses(at.KernelStack)
 	if err != nil {
 		return nil, err
 	}
-	for _, ip := range kernel {
-		f := names.kernelFrame(ip)
-		if f.Name == "__schedule" {
-			out = out[:0] // what is above it is the program itself
+	for i, ip := range kernel {
+		if names.kernelFrame(ip).Name == "__schedule" {
+			kernel = kernel[i:]
+			break
 		}
-		out = append(out, b.Frame(f))
 	}
 	user, err := s.addresses(at.UserStack)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range userFrames(names, at.Tgid, user) {
-		out = append(out, b.Frame(f))
-	}
-	return out, nil
+	return names.stack(b, at.Tgid, kernel, user), nil
 }
 
 // addresses gives the stack of an id, nothing of one that the kernel could not take.

@@ -9,13 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // A symbol is a function's name at its address.
@@ -23,6 +19,8 @@ type symbol struct {
 	at   uint64
 	end  uint64 // 0: unknown
 	name string
+
+	module string // of the kernel; empty of its core
 }
 
 // find gives the symbol that an address is in.
@@ -37,70 +35,139 @@ func find(list []symbol, at uint64) (symbol, bool) {
 	return list[i], true
 }
 
-// parseKallsyms reads /proc/kallsyms (kernel/kallsyms.c): address, type, name and module of each symbol; it keeps functions only.
-func parseKallsyms(r io.Reader) ([]symbol, error) {
-	list := make([]symbol, 0, 1<<16) // about half of the 120,000 lines of a distribution's kernel
+// parseKallsyms reads /proc/kallsyms (kernel/kallsyms.c): address, type, name and module of each symbol, and gives the function that
+// each of the addresses is in. It keeps nothing else: of 120,000 lines a profile needs some hundred.
+func parseKallsyms(r io.Reader, wanted []uint64) (map[uint64]symbol, error) {
+	wanted = slices.Compact(slices.Sorted(slices.Values(wanted)))
+	nearest := make([]kernelSymbol, len(wanted)) // among those above the next lower address
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		address, rest, ok := bytes.Cut(sc.Bytes(), []byte{' '})
-		kind, rest, ok2 := bytes.Cut(rest, []byte{' '})
-		if !ok || !ok2 || len(kind) != 1 {
-			return nil, fmt.Errorf("kallsyms: bad line %.80q", sc.Text())
-		}
-		if !bytes.ContainsAny(kind, "tTwW") {
-			continue
-		}
-		at, err := strconv.ParseUint(string(address), 16, 64)
+		at, name, err := parseKallsymsLine(sc.Bytes())
 		if err != nil {
-			return nil, fmt.Errorf("kallsyms: %w", err)
+			return nil, err
 		}
-		if at == 0 {
-			continue // hidden from this user (kernel.kptr_restrict)
+		i, _ := slices.BinarySearch(wanted, at)
+		// An address of 0 is hidden from this user (kernel.kptr_restrict).
+		if at != 0 && name != nil && i < len(wanted) && at >= nearest[i].at {
+			if at > nearest[i].at || preferred(name, nearest[i].text) {
+				nearest[i] = kernelSymbol{at, append(nearest[i].text[:0], name...)}
+			}
 		}
-		name, _, _ := bytes.Cut(rest, []byte{'\t'})
-		list = append(list, symbol{at: at, name: string(name)})
 	}
 	if err := sc.Err(); err != nil {
 		return nil, fmt.Errorf("kallsyms: %w", err)
 	}
-	slices.SortStableFunc(list, func(a, b symbol) int { return cmp.Compare(a.at, b.at) })
-	return list, nil
+	out := map[uint64]symbol{}
+	var last kernelSymbol
+	for i, at := range wanted {
+		if nearest[i].at != 0 {
+			last = nearest[i]
+		}
+		if last.at != 0 {
+			name, module, _ := strings.Cut(string(last.text), "\t")
+			out[at] = symbol{at: last.at, name: name, module: strings.Trim(module, "[]")}
+		}
+	}
+	return out, nil
 }
 
-// A mapping is a part of a file in a process's memory, from /proc/PID/maps (fs/proc/task_mmu.c).
+// kernelSymbol has the name and, behind a tab, the module.
+type kernelSymbol struct {
+	at   uint64
+	text []byte
+}
+
+// preferred chooses among names of one address as a reader would: the first without the compiler's prefixes.
+func preferred(name, over []byte) bool { return len(over) == 0 || over[0] == '_' && name[0] != '_' }
+
+// parseKallsymsLine gives no name of what is no function.
+func parseKallsymsLine(line []byte) (at uint64, name []byte, err error) {
+	address, rest, ok := bytes.Cut(line, []byte{' '})
+	kind, rest, ok2 := bytes.Cut(rest, []byte{' '})
+	if !ok || !ok2 || len(kind) != 1 || len(rest) == 0 {
+		return 0, nil, fmt.Errorf("kallsyms: bad line %.80q", line)
+	}
+	if !bytes.ContainsAny(kind, "tTwW") {
+		return 0, nil, nil
+	}
+	if at, err = parseHex(address); err != nil {
+		return 0, nil, fmt.Errorf("kallsyms: bad line %.80q: %w", line, err)
+	}
+	return at, rest, nil
+}
+
+// parseHex is strconv.ParseUint without a string: kallsyms has 120,000 lines.
+func parseHex(b []byte) (n uint64, err error) {
+	if len(b) == 0 || len(b) > 16 {
+		return 0, errors.New("no address")
+	}
+	for _, c := range b {
+		var digit byte
+		switch {
+		case c >= '0' && c <= '9':
+			digit = c - '0'
+		case c >= 'a' && c <= 'f':
+			digit = c - 'a' + 10
+		default:
+			return 0, errors.New("no hexadecimal digit")
+		}
+		n = n<<4 | uint64(digit)
+	}
+	return n, nil
+}
+
+// A mapping is executable memory of a process, from /proc/PID/maps (fs/proc/task_mmu.c).
 type mapping struct {
 	from, to, offset uint64
-	path             string
+	path             string // of the file; "" of memory that no file is mapped to, where code is made at run time; or such as [vdso]
+	deleted          bool   // the path has no file any more, or another
 }
 
-// parseMaps keeps what is executable and of a file.
+// parseMaps keeps what is executable.
 func parseMaps(r io.Reader) ([]mapping, error) {
 	var list []mapping
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
-		fields := strings.Fields(sc.Text())
-		if len(fields) < 5 {
-			return nil, fmt.Errorf("maps: bad line %.80q", sc.Text())
+		m, executable, err := parseMapping(sc.Text())
+		if err != nil {
+			return nil, err
 		}
-		if len(fields) < 6 || !strings.Contains(fields[1], "x") || !strings.HasPrefix(fields[5], "/") {
-			continue
+		if executable {
+			list = append(list, m)
 		}
-		from, to, _ := strings.Cut(fields[0], "-")
-		m := mapping{path: fields[5]}
-		var errs [3]error
-		m.from, errs[0] = strconv.ParseUint(from, 16, 64)
-		m.to, errs[1] = strconv.ParseUint(to, 16, 64)
-		m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
-		if err := errors.Join(errs[:]...); err != nil {
-			return nil, fmt.Errorf("maps: %w", err)
-		}
-		list = append(list, m)
 	}
 	if err := sc.Err(); err != nil {
 		return nil, fmt.Errorf("maps: %w", err)
 	}
 	return list, nil
+}
+
+func parseMapping(line string) (m mapping, executable bool, err error) {
+	rest := line
+	var fields [5]string // addresses, rights, offset, device, inode
+	for i := range fields {
+		fields[i], rest, _ = strings.Cut(strings.TrimLeft(rest, " "), " ")
+	}
+	if fields[4] == "" {
+		return m, false, fmt.Errorf("maps: bad line %.80q", line)
+	}
+	if !strings.Contains(fields[1], "x") {
+		return m, false, nil
+	}
+	from, to, _ := strings.Cut(fields[0], "-")
+	var errs [3]error
+	m.from, errs[0] = strconv.ParseUint(from, 16, 64)
+	m.to, errs[1] = strconv.ParseUint(to, 16, 64)
+	m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return m, false, fmt.Errorf("maps: bad line %.80q: %w", line, err)
+	}
+	m.path, m.deleted = strings.CutSuffix(strings.TrimLeft(rest, " "), " (deleted)")
+	if strings.HasPrefix(m.path, "[anon:") || strings.HasPrefix(m.path, "//anon") || strings.HasPrefix(m.path, "/memfd:") {
+		m.path = "" // memory with a label
+	}
+	return m, true, nil
 }
 
 // An objectFile is the functions of an ELF file, and where its parts are loaded.
@@ -181,85 +248,4 @@ func (b *objectFile) function(offset uint64) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// symbolizer names addresses. What it cannot name it says so.
-type symbolizer struct {
-	proc     string
-	kernel   []symbol
-	maps     map[uint32][]mapping
-	binaries map[string]*objectFile
-}
-
-func newSymbolizer(proc string) (*symbolizer, error) {
-	f, err := os.Open(filepath.Join(proc, "kallsyms"))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	s := &symbolizer{proc: proc, maps: map[uint32][]mapping{}, binaries: map[string]*objectFile{}}
-	s.kernel, err = parseKallsyms(f)
-	return s, err
-}
-
-func (s *symbolizer) kernelFrame(at uint64) stacks.Frame {
-	if sym, ok := find(s.kernel, at); ok {
-		return stacks.Frame{Name: sym.name, Kind: stacks.Kernel}
-	}
-	return stacks.Frame{Name: "[unknown kernel function]", Kind: stacks.Kernel}
-}
-
-// userFrame names an address of a process by the file it is mapped from, through the process's own root.
-func (s *symbolizer) userFrame(pid uint32, at uint64) stacks.Frame {
-	for _, m := range s.mapsOf(pid) {
-		if at < m.from || at >= m.to {
-			continue
-		}
-		f := stacks.Frame{Name: "[unknown]", Module: filepath.Base(m.path), Kind: stacks.Native}
-		if b := s.binaryOf(pid, m.path); b != nil {
-			if name, ok := b.function(at - m.from + m.offset); ok {
-				f.Name = name
-			}
-		}
-		return f
-	}
-	return stacks.Frame{Name: "[unknown]", Kind: stacks.Unknown}
-}
-
-func (s *symbolizer) mapsOf(pid uint32) []mapping {
-	if list, ok := s.maps[pid]; ok {
-		return list
-	}
-	s.maps[pid] = nil // also when it has ended: its addresses stay unknown
-	f, err := os.Open(s.pidPath(pid, "maps"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	list, err := parseMaps(f)
-	if err == nil {
-		s.maps[pid] = list
-	}
-	return s.maps[pid]
-}
-
-func (s *symbolizer) binaryOf(pid uint32, path string) *objectFile {
-	file := s.pidPath(pid, "root") + path
-	if b, ok := s.binaries[file]; ok {
-		return b
-	}
-	s.binaries[file] = nil // what cannot be read, or is no ELF file, has no names
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	if b, err := readBinary(f); err == nil {
-		s.binaries[file] = b
-	}
-	return s.binaries[file]
-}
-
-func (s *symbolizer) pidPath(pid uint32, name string) string {
-	return filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), name)
 }

@@ -3,13 +3,17 @@ package ebpf
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // TestParseKallsyms reads lines of Linux 6.18.
@@ -20,26 +24,20 @@ ffffffff81000040 t __startup_64
 ffffffff82a00000 D init_task
 ffffffffc0a01000 t nf_conntrack_in	[nf_conntrack]
 `
-	list, err := parseKallsyms(strings.NewReader(text))
+	const startup, conntrack, below = 0xffffffff81000047, 0xffffffffc0a01fff, 0xffffffff80ffffff
+	got, err := parseKallsyms(strings.NewReader(text), []uint64{conntrack, startup, below, startup})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []symbol{
-		{at: 0xffffffff81000000, name: "_text"},
-		{at: 0xffffffff81000040, name: "__startup_64"},
-		{at: 0xffffffffc0a01000, name: "nf_conntrack_in"},
+	want := map[uint64]symbol{
+		startup:   {at: 0xffffffff81000040, name: "__startup_64"},
+		conntrack: {at: 0xffffffffc0a01000, name: "nf_conntrack_in", module: "nf_conntrack"},
 	}
-	if diff := cmp.Diff(want, list, cmp.AllowUnexported(symbol{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(symbol{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if s, ok := find(list, 0xffffffff81000047); !ok || s.name != "__startup_64" {
-		t.Errorf("found %+v, %v", s, ok)
-	}
-	if s, ok := find(list, 0xffffffff80ffffff); ok {
-		t.Errorf("below all symbols: found %+v", s)
-	}
 	for _, bad := range []string{"zz T _text\n", "ffffffff81000000\n"} {
-		if _, err := parseKallsyms(strings.NewReader(bad)); err == nil {
+		if _, err := parseKallsyms(strings.NewReader(bad), []uint64{1}); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
 	}
@@ -50,12 +48,18 @@ func TestParseMaps(t *testing.T) {
 55d0a1a20000-55d0a1b00000 r-xp 00020000 fe:00 131 /usr/bin/sleep
 7ffd0b5e5000-7ffd0b5e7000 r-xp 00000000 00:00 0 [vdso]
 7f0000000000-7f0000001000 rwxp 00000000 00:00 0
+7f0000002000-7f0000003000 r-xp 00001000 fe:00 99                         /opt/my app/lib.so (deleted)
 `
 	list, err := parseMaps(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []mapping{{from: 0x55d0a1a20000, to: 0x55d0a1b00000, offset: 0x20000, path: "/usr/bin/sleep"}}
+	want := []mapping{
+		{from: 0x55d0a1a20000, to: 0x55d0a1b00000, offset: 0x20000, path: "/usr/bin/sleep"},
+		{from: 0x7ffd0b5e5000, to: 0x7ffd0b5e7000, path: "[vdso]"},
+		{from: 0x7f0000000000, to: 0x7f0000001000},
+		{from: 0x7f0000002000, to: 0x7f0000003000, offset: 0x1000, path: "/opt/my app/lib.so", deleted: true},
+	}
 	if diff := cmp.Diff(want, list, cmp.AllowUnexported(mapping{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -66,24 +70,82 @@ func TestParseMaps(t *testing.T) {
 
 // TestUserFrame names a function of this program by an address in it.
 func TestUserFrame(t *testing.T) {
-	s := &symbolizer{proc: "/proc", maps: map[uint32][]mapping{}, binaries: map[string]*objectFile{}}
+	s, err := newSymbolizer("/proc", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pc, _, _, _ := runtime.Caller(0)
-	got := s.userFrame(uint32(os.Getpid()), uint64(pc))
+	got := s.userFrames(uint32(os.Getpid()), uint64(pc))[0]
 	if !strings.HasSuffix(got.Name, "TestUserFrame") || got.Kind != stacks.Native || got.Module == "" {
 		t.Errorf("got %+v", got)
 	}
-	if got := s.userFrame(uint32(os.Getpid()), 1); got.Kind != stacks.Unknown {
+	if got := s.userFrames(uint32(os.Getpid()), 1)[0]; got.Kind != stacks.Unknown {
 		t.Errorf("address 1: %+v", got)
+	}
+}
+
+// TestReadable undoes the names of C++ and both manglings of Rust, and leaves C and Go alone.
+func TestReadable(t *testing.T) {
+	for mangled, want := range map[string]string{
+		"_ZN13ObjectMonitor5enterEP10JavaThread": "ObjectMonitor::enter",
+		"_ZN4core3fmt5write17h0123456789abcdefE": "core::fmt::write",
+		"_RNvCs1234_7mycrate3foo":                "mycrate::foo",
+		"__inet_hash_connect":                    "__inet_hash_connect",
+		"main.(*server).handle":                  "main.(*server).handle",
+		"_Z" + strings.Repeat("N", maxMangled):   "_Z" + strings.Repeat("N", maxMangled),
+	} {
+		if got := readable(mangled); got != want {
+			t.Errorf("%s: %s, want %s", mangled, got, want)
+		}
+	}
+}
+
+// TestOpenInRoot follows no link out of a process's root, and does not wait for a FIFO.
+func TestOpenInRoot(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("host"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(root, "inside"), []byte("own"), 0o600), os.Symlink("/inside", filepath.Join(root, "link")),
+		os.Symlink(outside, filepath.Join(root, "escape")), unix.Mkfifo(filepath.Join(root, "fifo"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	proc := t.TempDir() // a procfs of one process, whose root is a directory
+	if err := os.MkdirAll(filepath.Join(proc, "7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root, filepath.Join(proc, "7", "root")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSymbolizer(proc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/inside": true, "/link": true, "/escape": false, "/fifo": false} {
+		f, err := s.openInRoot(7, path)
+		if err == nil {
+			_, err = identify(f)
+			_ = f.Close()
+		}
+		if got := err == nil; got != want {
+			t.Errorf("%s: opened %v, want %v: %v", path, got, want, err)
+		}
 	}
 }
 
 func FuzzParseKallsyms(f *testing.F) {
 	f.Add([]byte("ffffffff81000000 T _text\nffffffffc0a01000 t nf_conntrack_in\t[nf_conntrack]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := parseKallsyms(bytes.NewReader(data))
-		for i := 1; err == nil && i < len(list); i++ {
-			if list[i-1].at > list[i].at {
-				t.Fatal("not in order")
+		wanted := []uint64{0xffffffff81000010, 0xffffffffc0a01010}
+		got, err := parseKallsyms(bytes.NewReader(data), wanted)
+		for at, s := range got {
+			if err == nil && (s.at > at || !slices.Contains(wanted, at)) {
+				t.Fatalf("%#x is in %+v", at, s)
 			}
 		}
 	})
@@ -94,7 +156,7 @@ func FuzzParseMaps(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := parseMaps(bytes.NewReader(data))
 		for _, m := range list {
-			if err == nil && !strings.HasPrefix(m.path, "/") {
+			if err == nil && strings.HasPrefix(m.path, " ") {
 				t.Fatalf("%+v", m)
 			}
 		}

@@ -22,7 +22,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // maxWaits bounds the series of waits recorded, and those of wakes: the longest and the most.
@@ -306,22 +305,10 @@ func (s *scheduler) wakerAt(w bpf.SchedulerWake, names *symbolizer) (string, err
 		return "", err
 	}
 	var out []string
-	for _, f := range userFrames(names, w.WakerTgid, addresses) {
+	for _, f := range names.userStack(w.WakerTgid, addresses) {
 		if len(out) < wakerFrames {
 			out = append(out, f.Name)
 		}
 	}
 	return strings.Join(out, " ← "), nil
-}
-
-// userFrames names the addresses of a process's stack.
-func userFrames(names *symbolizer, pid uint32, addresses []uint64) []stacks.Frame {
-	var out []stacks.Frame
-	for i, ip := range addresses {
-		if i > 0 {
-			ip-- // a return address: the call is before it, and may be the last instruction of its function
-		}
-		out = append(out, names.userFrame(pid, ip))
-	}
-	return out
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -270,5 +271,18 @@ func TestGCName(t *testing.T) {
 		if got := gcName(hsperf.Snapshot{Texts: texts}); got != want {
 			t.Errorf("%v: %s", texts, got)
 		}
+	}
+}
+
+// TestAgents: neither a library that was mapped when the JVM was opened is told twice, nor the profiler that perfdoctor loaded
+// since then told at all: a JVM from 21 on lists it.
+func TestAgents(t *testing.T) {
+	m := &machine{VM: &jvm.VM{Agents: []jvm.Agent{{Name: "YourKit", Path: "/opt/libyjpagent.so", Profiler: true}}}}
+	own := "/tmp/.perfdoctor-d8cd9c15aebdb93e535f9c032a59cf2d-libasyncProfiler-1aa55af4645f.so"
+	got := m.agents(jcmd.Info{AgentsKnown: true, Agents: []jcmd.Agent{
+		{Name: own, Path: own}, {Name: "yjpagent", Path: "/opt/libyjpagent.so"}, {Name: "/opt/apm.jar", Java: true},
+	}})
+	if d := cmp.Diff([][2]string{{"apm.jar", "java"}, {"YourKit", "profiler"}}, got); d != "" {
+		t.Errorf("agents (-want +got):\n%s", d)
 	}
 }

@@ -1,0 +1,385 @@
+package ebpf
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// sampleRate is how often a second each CPU is sampled: 14 µs a sample are 0.14 % of it. It is prime to the rates of timers, 100, 250
+// and 1000 Hz, so that what they wake is neither always hit nor always missed.
+const sampleRate = 99
+
+// sampleInterval is the time that a sample stands for.
+const sampleInterval = time.Second / sampleRate
+
+// profileGrace is what naming the frames may take after the window: 0.1 s as a rule, readTime for files, and an answer of the JVM.
+const profileGrace = 3 * time.Second
+
+func cpuProfileCollector(l *loader, o Options) collect.Collector {
+	return collect.Collector{
+		Name: "bpf-cpu-profile",
+		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each busy CPU; " +
+			"at the end 0.05 to 0.2 s to name the functions; a JVM writes where its compiled methods lie, 10 to 50 ms",
+		Provides: append(costs(), metric.HostCPUProfileSamples),
+		Requires: requires(),
+		Since:    collect.Floor{Release: "5.4", Brought: "loops in BPF programs (5.3), and the kernel's types, which the loader reads"},
+		Pace:     collect.AtEnd,
+		Grace:    profileGrace,
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return openCPUProfile(ctx, l, env, o)
+		},
+	}
+}
+
+// cpuProfile is the source of bpf-cpu-profile.
+type cpuProfile struct {
+	set     *set
+	host    *host.Host
+	target  host.Target
+	options Options
+	events  []int // descriptors of the CPUs' sampling clocks
+	began   time.Time
+}
+
+func openCPUProfile(ctx context.Context, l *loader, env collect.Env, o Options) (collect.Source, error) {
+	cpus, err := env.Host.OnlineCPUs()
+	if err != nil {
+		return nil, fmt.Errorf("list the CPUs: %w", err)
+	}
+	size := tableSize(len(cpus), env.Duration)
+	s := &cpuProfile{host: env.Host, target: env.Target, options: o}
+	s.set, err = l.open(ctx, bpf.LoadCPUProfile, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
+		spec.Maps[bpf.CPUProfileMapSamples].MaxEntries = size
+		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = size
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.attach(cpus); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.began = time.Now()
+	return s, nil
+}
+
+// The least and the most entries of a table. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB.
+const (
+	minTable = 1024
+	maxTable = 16384
+)
+
+// tableSize has room for two stacks of each sample that the window can bring, up to a bound: most stacks come again.
+func tableSize(cpus int, window time.Duration) uint32 {
+	n := 2 * sampleRate * cpus * int(max(window, time.Second)/time.Second)
+	return uint32(min(max(1<<bits.Len(uint(n)), minTable), maxTable))
+}
+
+// attach has the program run at each tick of a clock per CPU, which does not tick for the idle task. The program is attached as before
+// bpf_link, which for these events is there since Linux 5.15.
+func (s *cpuProfile) attach(cpus []int) error {
+	program := s.set.collection.Programs[bpf.CPUProfileProgSample].FD()
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Sample: uint64(sampleInterval), Bits: unix.PerfBitExcludeIdle | unix.PerfBitDisabled,
+	}
+	attr.Size = uint32(unsafe.Sizeof(attr))
+	for _, cpu := range cpus {
+		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if errors.Is(err, unix.ENODEV) {
+			continue // it went offline meanwhile
+		}
+		if err != nil {
+			return perfUnavailable(cpu, err)
+		}
+		s.events = append(s.events, fd)
+		err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program)
+		if err == nil {
+			err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0)
+		}
+		if err != nil {
+			return fmt.Errorf("attach the program to the clock of CPU %d: %w", cpu, err)
+		}
+	}
+	return nil
+}
+
+func perfUnavailable(cpu int, err error) error {
+	switch {
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return collect.Unavailable(recording.StatusDenied, "run perfdoctor as root; in a container, allow perf_event_open in the seccomp profile",
+			"perf_event_open of CPU %d: %v", cpu, err)
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+		return collect.Unavailable(recording.StatusUnsupported, "a kernel with CONFIG_PERF_EVENTS", "perf_event_open of CPU %d: %v", cpu, err)
+	case errors.Is(err, unix.EMFILE):
+		return collect.Unavailable(recording.StatusDenied, "raise ulimit -n", "perf_event_open of CPU %d: %v", cpu, err)
+	}
+	return fmt.Errorf("perf_event_open of CPU %d: %w", cpu, err)
+}
+
+// Close stops the clocks and unloads the program.
+func (s *cpuProfile) Close() error {
+	var errs []error
+	for _, fd := range s.events {
+		errs = append(errs, unix.Close(fd))
+	}
+	s.events = nil
+	return errors.Join(append(errs, s.set.Close())...)
+}
+
+// Sample ends the profile, names what was seen, and appends it.
+func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
+	window := time.Since(s.began)
+	for _, fd := range s.events {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+			return fmt.Errorf("stop the sampling clock: %w", err)
+		}
+	}
+	if err := s.set.appendCost(a); err != nil {
+		return err
+	}
+	seen, err := s.read()
+	if err != nil {
+		return err
+	}
+	p, err := s.profile(ctx, a, seen)
+	if err != nil {
+		return err
+	}
+	lost, err := s.appendLost(a)
+	if err != nil {
+		return err
+	}
+	p.Engine = fmt.Sprintf("perfdoctor BPF cpu-clock %d Hz", sampleRate)
+	p.Interval, p.Duration, p.Lost = int64(sampleInterval), window.Truncate(time.Microsecond), p.Lost+lost
+	a.Profile(p)
+	return nil
+}
+
+// A sampled stack of one process, and how often it was seen.
+type sampled struct {
+	pid          uint32
+	thread       string
+	kernel, user []uint64 // addresses, the innermost first
+	count        uint64
+}
+
+// read gives what was sampled: the target's processes first, then those with the most samples, so that their names are sought first.
+func (s *cpuProfile) read() ([]sampled, error) {
+	kept := map[uint64][]uint64{}
+	err := readHash(s.set.collection.Maps[bpf.CPUProfileMapStacks], func(key uint64, st *bpf.CPUProfileStack) {
+		end := slices.Index(st.Ips[:], 0)
+		if end < 0 {
+			end = len(st.Ips)
+		}
+		kept[key] = slices.Clone(st.Ips[:end])
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []sampled
+	total := map[uint32]uint64{}
+	err = readHash(s.set.collection.Maps[bpf.CPUProfileMapSamples], func(at bpf.CPUProfileWhere, count *uint64) {
+		list = append(list, sampled{at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], *count})
+		total[at.Tgid] += *count
+	})
+	slices.SortFunc(list, func(x, y sampled) int {
+		return cmp.Or(cmp.Compare(total[y.pid], total[x.pid]), cmp.Compare(x.pid, y.pid), cmp.Compare(y.count, x.count))
+	})
+	return list, err
+}
+
+// threadComm is a thread's name, as the kernel has it: 15 bytes and a zero.
+func threadComm(name [16]int8) string {
+	var b []byte
+	for _, c := range name {
+		b = append(b, byte(c))
+	}
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b)
+}
+
+func (s *cpuProfile) appendLost(a *recording.Appender) (n int64, err error) {
+	for kind, what := range []string{"samples past the kernel's table", "stacks past the kernel's table"} {
+		var lost uint64
+		if err := s.set.collection.Maps[bpf.CPUProfileMapLost].Lookup(uint32(kind), &lost); err != nil {
+			return 0, fmt.Errorf("read the number of lost samples: %w", err)
+		}
+		a.Lost(int(lost), what)
+		n += int64(lost)
+	}
+	return n, nil
+}
+
+func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []sampled) (*stacks.Profile, error) {
+	members, err := s.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(seen, func(x, y sampled) int { return -compareBool(members[x.pid], members[y.pid]) })
+	var kernel []uint64
+	for _, at := range seen {
+		kernel = append(kernel, at.kernel...)
+	}
+	names, err := newSymbolizer(s.host.Proc, kernel)
+	if err != nil {
+		return nil, fmt.Errorf("name the kernel's functions: %w", err)
+	}
+	s.readMaps(ctx, a, names, seen, members)
+	b := stacks.NewBuilder(stacks.HostCPU)
+	for _, at := range seen {
+		b.Add(stacks.Sample{
+			Stack: names.stack(b, at.pid, at.kernel, at.user), Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
+			Count: int64(at.count), Value: int64(at.count) * int64(sampleInterval),
+		})
+	}
+	return b.Profile(), nil
+}
+
+func compareBool(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return 1
+	}
+	return -1
+}
+
+// members are the target's processes; none of a whole host.
+func (s *cpuProfile) members(ctx context.Context) (map[uint32]bool, error) {
+	out := map[uint32]bool{}
+	if s.target.Kind == host.KindHost {
+		return out, nil
+	}
+	list, err := s.host.Members(ctx, s.target)
+	if err != nil {
+		return nil, fmt.Errorf("list the target's processes: %w", err)
+	}
+	for _, m := range list {
+		out[uint32(m.PID)] = true
+	}
+	return out, nil
+}
+
+// worthMap is the share of a process's samples in code made at run time from which on a JVM is asked for its map: a program
+// that runs little else than a library has no use for it.
+const worthMap = 0.01
+
+// readMaps gets the maps of the code that runtimes compiled, for processes that were seen in such code: of a JVM of the target by asking
+// it, of others what they wrote by themselves. Without one the frames stay unknown, and are counted so.
+func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names *symbolizer, seen []sampled, members map[uint32]bool) {
+	all, made := map[uint32]uint64{}, map[uint32]uint64{}
+	var order []uint32
+	for _, at := range seen {
+		if all[at.pid] == 0 {
+			order = append(order, at.pid)
+		}
+		all[at.pid] += at.count
+		if slices.ContainsFunc(at.user, func(ip uint64) bool { return names.madeAtRunTime(at.pid, ip) }) {
+			made[at.pid] += at.count
+		}
+	}
+	for _, pid := range order {
+		if float64(made[pid]) < worthMap*float64(all[pid]) || made[pid] == 0 {
+			continue
+		}
+		asked, err := false, error(nil)
+		if members[pid] && !s.options.LeaveJVMs {
+			asked, err = names.askJVM(ctx, pid)
+		}
+		if !asked {
+			err = names.readMap(ctx, pid)
+		}
+		if err != nil {
+			a.Lost(int(made[pid]), fmt.Sprintf("names of compiled methods in samples of process %d: %v", pid, err))
+		}
+	}
+}
+
+// askJVM gets the map of a JVM. asked is false of another program.
+func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err error) {
+	vm, err := jvm.Inspect(int(pid))
+	if err != nil {
+		if r, refused := errors.AsType[*jvm.Refusal](err); refused && r.Cause == jvm.NotJVM {
+			return false, nil
+		}
+		return true, err
+	}
+	m, err := vm.PerfMap(ctx, false)
+	if err != nil {
+		return true, err
+	}
+	s.compiled[pid] = m
+	return true, nil
+}
+
+// madeAtRunTime tells whether an address lies in executable memory of no file.
+func (s *symbolizer) madeAtRunTime(pid uint32, ip uint64) bool {
+	m, ok := s.mappingOf(pid, ip)
+	return ok && m.path == ""
+}
+
+// stack gives the frames of addresses, the innermost first: the kernel's, then the program's.
+func (s *symbolizer) stack(b *stacks.Builder, pid uint32, kernel, user []uint64) []int {
+	var out []int
+	for i, ip := range kernel {
+		if i > 0 {
+			ip-- // a return address: the call is before it, and may be the last instruction of its function
+		}
+		out = append(out, b.Frame(s.kernelFrame(ip)))
+	}
+	for _, f := range s.userStack(pid, user) {
+		out = append(out, b.Frame(f))
+	}
+	return out
+}
+
+// userStack names the addresses of a program's stack.
+func (s *symbolizer) userStack(pid uint32, addresses []uint64) (frames []stacks.Frame) {
+	for i, ip := range addresses {
+		if i > 0 {
+			ip--
+		}
+		frames = append(frames, s.userFrames(pid, ip)...)
+	}
+	nameStart(frames)
+	return frames
+}
+
+// threadStart is where a thread or the program begins: start_thread and __libc_start_call_main of glibc are static, so a stripped libc
+// has no names for them, and they are at the bottom of nearly every stack.
+const threadStart = "[thread start]"
+
+// nameStart names the outermost frame if it is of the C library and has no name.
+func nameStart(frames []stacks.Frame) {
+	if len(frames) < 2 {
+		return
+	}
+	f := &frames[len(frames)-1]
+	if f.Name == unknownFrame && (strings.HasPrefix(f.Module, "libc.so") || strings.HasPrefix(f.Module, "libc-") ||
+		strings.HasPrefix(f.Module, "libpthread") || strings.HasPrefix(f.Module, "ld-musl")) {
+		f.Name = threadStart
+	}
+}

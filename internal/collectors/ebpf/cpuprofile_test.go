@@ -1,0 +1,337 @@
+package ebpf
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
+)
+
+const cpuProfileName = "bpf-cpu-profile"
+
+// A program is a child that says "ready", and ends with its standard input.
+type program struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	in  io.Closer
+	out *bufio.Reader
+}
+
+func start(t testing.TB, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(args[0], args[1:]...)}
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in, p.out, p.cmd.Stderr = in, bufio.NewReader(out), os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // after an error only: else it has ended
+	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%s said %q, %v", args[0], line, err)
+	}
+	return p
+}
+
+// end gives what else the program said.
+func (p *program) end() string {
+	p.t.Helper()
+	if err := p.in.Close(); err != nil {
+		p.t.Fatal(err)
+	}
+	text, err := io.ReadAll(p.out)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// profiled gives the profile of a while, with the CPU time that the kernel says the process used in it.
+func (p *program) profiled(d time.Duration) (rec *recording.Recording, own *stacks.Profile, used time.Duration) {
+	p.t.Helper()
+	env := targetOf(p.t, p.cmd.Process.Pid)
+	env.Duration = d
+	o := openNamed(p.t, cpuProfileName, env)
+	before := cpuTime(p.t, p.cmd.Process.Pid)
+	time.Sleep(d)
+	used = cpuTime(p.t, p.cmd.Process.Pid) - before
+	rec = o.done()
+	all, ok := rec.Profile(stacks.HostCPU)
+	if !ok {
+		p.t.Fatal("no profile")
+	}
+	own = all.Filter(func(s stacks.Sample) bool { return all.ThreadOf(s).ID == p.cmd.Process.Pid })
+	return rec, own, used
+}
+
+// cpuTime is the second source: the scheduler's sum over a process's threads, to the nanosecond.
+func cpuTime(t testing.TB, pid int) (sum time.Duration) {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("no threads of %d: %v", pid, err)
+	}
+	for _, task := range tasks {
+		b, err := os.ReadFile(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ns int64
+		if _, err := fmt.Sscan(string(b), &ns); err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+func named(suffixes ...string) func(stacks.Frame) bool {
+	return func(f stacks.Frame) bool {
+		for _, s := range suffixes {
+			if f.Name == s || strings.HasSuffix(f.Name, "."+s) || strings.HasSuffix(f.Name, "/"+s) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// share is how much of the profile has a frame.
+func share(p *stacks.Profile, name string) float64 {
+	return float64(p.Inclusive(p.Set(named(name))).Value) / float64(p.Total().Value)
+}
+
+// checkSum compares the samples with the CPU time: each CPU's clock and the scheduler's share nothing.
+func checkSum(t *testing.T, p *stacks.Profile, used time.Duration) {
+	t.Helper()
+	sampled := time.Duration(p.Total().Value)
+	t.Logf("%d samples stand for %v, the kernel counted %v", p.Total().Count, sampled, used)
+	// A program that keeps a CPU busy is sampled at each tick; one that shares it is a matter of chance, 3 sigma of n samples.
+	if tolerance := 0.05 + 3/math.Sqrt(float64(p.Total().Count)); math.Abs(sampled.Seconds()/used.Seconds()-1) > tolerance {
+		t.Errorf("sampled %v of %v, more than %.0f %% off", sampled, used, 100*tolerance)
+	}
+}
+
+// checkShare wants the share that another source tells, within three standard deviations.
+func checkShare(t *testing.T, p *stacks.Profile, name string, want float64) {
+	t.Helper()
+	got, n := share(p, name), float64(p.Total().Count)
+	tolerance := 0.02 + 3*math.Sqrt(want*(1-want)/n)
+	t.Logf("%s has %.3f of %.0f samples, want %.3f ± %.3f", name, got, n, want, tolerance)
+	if math.Abs(got-want) > tolerance {
+		t.Errorf("%s has %.3f, want %.3f ± %.3f", name, got, want, tolerance)
+	}
+}
+
+// TestSharesOfC: a program that knows how long each of two functions ran.
+func TestSharesOfC(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"))
+	bin := filepath.Join(t.TempDir(), "shares")
+	if out, err := exec.Command("gcc", "-O1", "-fno-omit-frame-pointer", "-o", bin,
+		"testdata/c/shares.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p := start(t, bin)
+	_, own, used := p.profiled(3 * time.Second)
+	var a, b float64
+	if _, err := fmt.Sscan(p.end(), &a, &b); err != nil {
+		t.Fatal(err)
+	}
+	checkSum(t, own, used)
+	checkShare(t, own, "seventy", a/(a+b))
+	checkShare(t, own, "thirty", b/(a+b))
+}
+
+// TestSharesOfGo: a stripped Go program, beside its own profiler.
+func TestSharesOfGo(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	dir := t.TempDir()
+	bin, out := filepath.Join(dir, "shares"), filepath.Join(dir, "cpu.pprof")
+	if text, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./testdata/go").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	p := start(t, bin, out)
+	_, own, used := p.profiled(3 * time.Second)
+	p.end()
+	checkSum(t, own, used)
+	want := goShare(t, out, "main.seventy")
+	checkShare(t, own, "seventy", want)
+	if want < 0.6 || want > 0.8 {
+		t.Errorf("Go's profiler saw %.2f of it", want)
+	}
+}
+
+// goShare is what Go's profiler saw of a function.
+func goShare(t *testing.T, file, name string) float64 {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := profile.Parse(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of, all float64
+	for _, s := range p.Sample {
+		all += float64(s.Value[1])
+		for _, l := range s.Location {
+			if l.Line[0].Function.Name == name {
+				of += float64(s.Value[1])
+				break
+			}
+		}
+	}
+	return of / all
+}
+
+// TestJVM: kernel and Java in one stack, with names; and without frame pointers what is left of it.
+func TestJVM(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java, testenv.Tool("javac"))
+	dir := t.TempDir()
+	if out, err := exec.Command("javac", "-d", dir, "testdata/java/Mixed.java").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, tc := range []struct {
+		flag  string
+		whole bool
+	}{{"-XX:+PreserveFramePointer", true}, {"-XX:-PreserveFramePointer", false}} {
+		t.Run(tc.flag, func(t *testing.T) {
+			p := start(t, "java", "-Xmx64m", tc.flag, "-cp", dir, "Mixed")
+			time.Sleep(1500 * time.Millisecond) // until it is compiled
+			_, own, used := p.profiled(4 * time.Second)
+			p.end()
+			checkSum(t, own, used)
+			pic := stacks.PictureOf(own)
+			t.Logf("%+v", pic)
+			if named := 1 - float64(pic.Unnamed)/float64(pic.Frames); tc.whole && named < 0.99 {
+				t.Errorf("%.2f %% of %d frames have names", 100*named, pic.Frames)
+			}
+			// From main's thread to the copy in the kernel.
+			mixed := own.Containing(own.Set(named("Mixed.work"))).Containing(own.Set(named("Mixed.kernel"))).
+				Containing(own.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "read_zero") }))
+			deep := float64(pic.Shallow) / float64(max(pic.Managed, 1))
+			if tc.whole && (mixed.Total().Count == 0 || deep > 0.05) {
+				t.Errorf("%d samples from Java to the kernel; %.2f of the Java stacks are one frame deep", mixed.Total().Count, deep)
+			}
+			// What is left of a stack by chance depends on the code: of a program that recurses more than of one that calls libraries.
+			if !tc.whole && deep < 0.1 {
+				t.Errorf("%.2f of the Java stacks are one frame deep, without frame pointers", deep)
+			}
+		})
+	}
+}
+
+// TestOwnCPU: this program computes, and has the kernel zero memory. It needs no compiler and no JVM, so it runs in guests too.
+func TestOwnCPU(t *testing.T) {
+	env := targetOf(t, os.Getpid())
+	env.Duration = 3 * time.Second
+	o := openNamed(t, cpuProfileName, env)
+	before, began := cpuTime(t, os.Getpid()), time.Now()
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zeros.Close()
+	var inCode, inKernel time.Duration
+	for time.Since(began) < env.Duration {
+		from := cpuTime(t, os.Getpid())
+		compute()
+		middle := cpuTime(t, os.Getpid())
+		readZeros(t, zeros)
+		inCode, inKernel = inCode+middle-from, inKernel+cpuTime(t, os.Getpid())-middle
+	}
+	used := cpuTime(t, os.Getpid()) - before
+	rec := o.done()
+	all, ok := rec.Profile(stacks.HostCPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	own := all.Filter(func(s stacks.Sample) bool { return all.ThreadOf(s).ID == os.Getpid() })
+	checkSum(t, own, used)
+	checkShare(t, own, "ebpf.compute", inCode.Seconds()/used.Seconds())
+	checkShare(t, own, "ebpf.readZeros", inKernel.Seconds()/used.Seconds())
+	// From Go's function to the system call, in one stack.
+	entered := own.Containing(own.Set(named("ebpf.readZeros"))).Containing(own.Set(func(f stacks.Frame) bool {
+		return f.Kind == stacks.Kernel && strings.HasSuffix(f.Name, "sys_read")
+	}))
+	if got := share(own, "ebpf.readZeros"); float64(entered.Total().Value) < 0.8*got*float64(own.Total().Value) {
+		t.Errorf("%v of the samples of readZeros have the system call", entered.Total())
+	}
+}
+
+var sink uint64
+
+//go:noinline
+func compute() {
+	for i := range uint64(20_000_000) {
+		sink = sink*6364136223846793005 + i
+	}
+}
+
+//go:noinline
+func readZeros(t *testing.T, zeros *os.File) {
+	var buf [1 << 20]byte
+	for range 200 {
+		if _, err := zeros.Read(buf[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWholeHost: a host has no target, and its idle task no samples.
+func TestWholeHost(t *testing.T) {
+	o := openNamed(t, cpuProfileName, collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}, Duration: time.Second})
+	time.Sleep(time.Second)
+	rec := o.done()
+	p, ok := rec.Profile(stacks.HostCPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	for _, s := range p.Samples {
+		if th := p.ThreadOf(s); th.ID == 0 {
+			t.Errorf("a sample of %+v", th)
+		}
+	}
+	if runs := total(rec, metric.BPFRuns); int64(runs) != p.Total().Count {
+		t.Errorf("%v runs, %d samples", runs, p.Total().Count)
+	}
+}
+
+// TestTableSize: a stack for the kernel and one for the program of each sample, between the bounds.
+func TestTableSize(t *testing.T) {
+	for _, tc := range []struct {
+		cpus   int
+		window time.Duration
+		want   uint32
+	}{{1, time.Second, 1024}, {2, 10 * time.Second, 4096}, {64, time.Minute, 16384}, {1, 0, 1024}} {
+		if got := tableSize(tc.cpus, tc.window); got != tc.want {
+			t.Errorf("%d CPUs for %v: %d entries, want %d", tc.cpus, tc.window, got, tc.want)
+		}
+	}
+}

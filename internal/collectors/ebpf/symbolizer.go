@@ -1,0 +1,285 @@
+package ebpf
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ianlancetaylor/demangle"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// The names of frames without a symbol. The module tells code that was made at run time from the rest.
+const (
+	unknownFrame  = "[unknown]"
+	unknownKernel = "[unknown kernel function]"
+	noFile        = "[no file]"
+)
+
+// A symbolizer names addresses: the kernel's from /proc/kallsyms, those of a process from the files that are mapped into it, read
+// through its own root, and from the map of a runtime that compiles. What it cannot name it says so.
+type symbolizer struct {
+	proc     string
+	kernel   map[uint64]symbol
+	maps     map[uint32][]mapping
+	compiled map[uint32]*perfmap.Map
+	binaries map[mappedFile]*objectFile
+	files    map[fileID]*objectFile
+	until    time.Time // when no further file is read
+}
+
+// mappedFile is a file as one process has it. Processes share most files, which are read once.
+type mappedFile struct {
+	pid     uint32
+	path    string
+	deleted bool
+}
+
+type fileID struct{ device, inode uint64 }
+
+// readTime bounds the time in which files are read, 10 to 100 ms each for the largest: on a host with hundreds of programs the rest
+// stays without names. Those with the most samples come first.
+const readTime = time.Second
+
+// newSymbolizer prepares to name these addresses of the kernel, as they stand in stacks, and any of processes.
+func newSymbolizer(proc string, kernel []uint64) (*symbolizer, error) {
+	s := &symbolizer{
+		proc: proc, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
+		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, until: time.Now().Add(readTime),
+	}
+	if len(kernel) == 0 {
+		return s, nil // the kernel takes 40 ms to write its list
+	}
+	f, err := os.Open(filepath.Join(proc, "kallsyms"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	wanted := make([]uint64, 0, 2*len(kernel))
+	for _, ip := range kernel {
+		wanted = append(wanted, ip, ip-1) // of a call it is the return address, which may be the first of the next function
+	}
+	s.kernel, err = parseKallsyms(f, wanted)
+	return s, err
+}
+
+func (s *symbolizer) kernelFrame(at uint64) stacks.Frame {
+	if sym, ok := s.kernel[at]; ok {
+		return stacks.Frame{Name: sym.name, Module: sym.module, Kind: stacks.Kernel}
+	}
+	return stacks.Frame{Name: unknownKernel, Kind: stacks.Kernel}
+}
+
+// userFrames names an address of a process: the function, or the methods that were compiled into one, the innermost first.
+func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
+	if m := s.compiled[pid]; m != nil {
+		if e, ok := m.Find(at); ok {
+			return compiledFrames(e)
+		}
+	}
+	m, ok := s.mappingOf(pid, at)
+	switch {
+	case !ok:
+		return []stacks.Frame{{Name: unknownFrame, Kind: stacks.Unknown}}
+	case m.path == "":
+		return []stacks.Frame{{Name: unknownFrame, Module: noFile, Kind: stacks.Unknown}}
+	case !strings.HasPrefix(m.path, "/"):
+		return []stacks.Frame{{Name: m.path, Kind: stacks.Native}} // [vdso]: the kernel's own code for programs
+	}
+	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.path), Kind: stacks.Native}
+	if b := s.binaryOf(pid, m); b != nil {
+		if name, ok := b.function(at - m.from + m.offset); ok {
+			f.Name = readable(name)
+		}
+	}
+	return []stacks.Frame{f}
+}
+
+// compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a class before it.
+func compiledFrames(e perfmap.Entry) []stacks.Frame {
+	var out []stacks.Frame
+	names := e.Frames()
+	for i, name := range names {
+		f := stacks.Frame{Name: name, Kind: stacks.Native}
+		if strings.Contains(name, ".") && !strings.Contains(name, " ") {
+			f.Kind = stacks.Inlined
+			if i == len(names)-1 {
+				f.Kind = stacks.Compiled
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// maxMangled bounds the names that are taken apart: those of C++ can be made to unfold without an end.
+const maxMangled = 2000
+
+// readable undoes the mangling of C++ and Rust (Itanium C++ ABI, Rust RFC 2603), and leaves other names alone.
+func readable(name string) string {
+	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") {
+		return name
+	}
+	return demangle.Filter(name, demangle.NoParams, demangle.MaxLength(12)) // 4096 bytes, as long as a frame's name may be
+}
+
+func (s *symbolizer) mappingOf(pid uint32, at uint64) (mapping, bool) {
+	list := s.mapsOf(pid)
+	i, exact := slices.BinarySearchFunc(list, at, func(m mapping, at uint64) int { return cmp.Compare(m.from, at) })
+	if !exact {
+		i--
+	}
+	if i < 0 || at >= list[i].to {
+		return mapping{}, false
+	}
+	return list[i], true
+}
+
+func (s *symbolizer) mapsOf(pid uint32) []mapping {
+	if list, ok := s.maps[pid]; ok {
+		return list
+	}
+	s.maps[pid] = nil // also when it has ended: its addresses stay unknown
+	f, err := os.Open(s.pidPath(pid, "maps"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	list, err := parseMaps(f)
+	if err == nil {
+		slices.SortFunc(list, func(a, b mapping) int { return cmp.Compare(a.from, b.from) })
+		s.maps[pid] = list
+	}
+	return s.maps[pid]
+}
+
+// binaryOf gives the functions of a mapped file; nil of what cannot be read, or is no ELF file.
+func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
+	key := mappedFile{pid, m.path, m.deleted}
+	b, known := s.binaries[key]
+	if known || time.Now().After(s.until) {
+		return b
+	}
+	s.binaries[key] = nil
+	f, err := s.openMapped(pid, m)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	id, err := identify(f)
+	if err != nil {
+		return nil
+	}
+	if b, known = s.files[id]; !known {
+		if b, err = readBinary(f); err != nil {
+			b = nil
+		}
+		s.files[id] = b
+	}
+	s.binaries[key] = b
+	return b
+}
+
+func identify(f *os.File) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fileID{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fileID{}, fmt.Errorf("%s is no regular file", f.Name())
+	}
+	return fileID{uint64(st.Dev), st.Ino}, nil
+}
+
+// openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for which the
+// kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
+func (s *symbolizer) openMapped(pid uint32, m mapping) (*os.File, error) {
+	if m.deleted {
+		return os.Open(filepath.Join(s.pidPath(pid, "map_files"), fmt.Sprintf("%x-%x", m.from, m.to)))
+	}
+	return s.openInRoot(pid, m.path)
+}
+
+// openInRoot opens a file by its path in the process's root, and follows no link out of that: a link that a container made must not
+// lead to a file of the host. Before Linux 5.6, which brought openat2, it follows none at all. A FIFO does not make it wait.
+func (s *symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
+	root, err := unix.Open(s.pidPath(pid, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(root) }() // nothing was written
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // a seccomp filter older than the call answers EPERM
+		real := s.pidPath(pid, "root") + path
+		if resolved, linkErr := filepath.EvalSymlinks(real); linkErr != nil || resolved != real {
+			return nil, err
+		}
+		fd, err = unix.Open(real, flags|unix.O_NOFOLLOW, 0)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func (s *symbolizer) pidPath(pid uint32, name string) string {
+	return filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), name)
+}
+
+// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
+const maxMapFile = 64 << 20
+
+// readMap takes the map that a runtime keeps by itself where perf looks for it, as node --perf-basic-prof does
+// (tools/perf/Documentation/jit-interface.txt). Without one it does nothing.
+func (s *symbolizer) readMap(ctx context.Context, pid uint32) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	inner, err := s.innermostPID(pid)
+	if err != nil {
+		return nil // it has ended
+	}
+	f, err := s.openInRoot(pid, fmt.Sprintf("/tmp/perf-%d.map", inner))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if _, err := identify(f); err != nil {
+		return err
+	}
+	m, err := perfmap.Parse(io.LimitReader(f, maxMapFile))
+	if err != nil {
+		return err
+	}
+	s.compiled[pid] = m
+	return nil
+}
+
+// innermostPID is how the process knows itself.
+func (s *symbolizer) innermostPID(pid uint32) (int, error) {
+	b, err := os.ReadFile(s.pidPath(pid, "status"))
+	if err != nil {
+		return 0, err
+	}
+	st, err := host.ParseStatus(b)
+	if err != nil {
+		return 0, err
+	}
+	if n := len(st.NStgid); n > 0 {
+		return st.NStgid[n-1], nil
+	}
+	return int(pid), nil
+}

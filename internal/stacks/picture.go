@@ -1,0 +1,39 @@
+package stacks
+
+import "strings"
+
+// A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
+type Picture struct {
+	Samples int64
+	Managed int64 // that have frames of a managed runtime, or of code made at run time
+	Shallow int64 // of those, with one frame of the program only: the code keeps no frame pointer, so its callers are not known
+	Frames  int64 // in all samples
+	Unnamed int64 // of those, without a symbol
+}
+
+// PictureOf looks at a profile by a sampler that follows frame pointers.
+func PictureOf(p *Profile) Picture {
+	var out Picture
+	for _, s := range p.Samples {
+		managed, user := false, 0
+		for _, i := range s.Stack {
+			f := p.Frames[i]
+			if f.Kind != Kernel {
+				user++
+			}
+			managed = managed || f.Managed() || f.Kind == Unknown && f.Module != ""
+			if strings.HasPrefix(f.Name, "[unknown") {
+				out.Unnamed += s.Count
+			}
+		}
+		out.Samples += s.Count
+		out.Frames += int64(len(s.Stack)) * s.Count
+		if managed {
+			out.Managed += s.Count
+		}
+		if managed && user == 1 {
+			out.Shallow += s.Count
+		}
+	}
+	return out
+}
