@@ -105,18 +105,18 @@ func TestKnownIPC(t *testing.T) {
 	}
 }
 
-// TestMultiplexed: twelve events share the seven counters of a Cortex-A57, and are scaled to what they would have counted.
+// TestMultiplexed: twelve events share the seven counters of a Cortex-A57, so that three of the six groups are counted at a time, and are
+// scaled to what they would have counted.
 func TestMultiplexed(t *testing.T) {
 	each := instructionTime(t)
 	sets := make([]*Set, 6) // of cycles and instructions
 	first := make([][]Count, len(sets))
 	for i := range sets {
-		sets[i] = thisThread(t)
+		sets[i] = thisThread(t, Core)
 		first[i] = read(t, sets[i])
 	}
-	used := work(t, 100_000_000)
+	used := work(t, 40_000_000)
 	want := float64(used) / float64(each)
-	shared := 0
 	for i, s := range sets {
 		counts := read(t, s)
 		ratio, ok := RatioOf(first[i], counts, Instructions, Cycles)
@@ -125,15 +125,12 @@ func TestMultiplexed(t *testing.T) {
 		}
 		off := ratio.Numerator/want - 1
 		t.Logf("set %d: %s: %.1f %% of the time on a counter, %.2f %% off %.0f instructions", i, ratio.Group, 100*ratio.RunningShare, 100*off, want)
-		if math.Abs(off) > 0.03 {
+		if math.Abs(off) > 0.02 {
 			t.Errorf("set %d: scaled to %.0f instructions, the CPU time has %.0f", i, ratio.Numerator, want)
 		}
-		if ratio.RunningShare < 0.99 {
-			shared++
+		if ratio.RunningShare < 0.45 || ratio.RunningShare > 0.55 {
+			t.Errorf("set %d: on a counter for %.1f %% of the time, want half", i, 100*ratio.RunningShare)
 		}
-	}
-	if shared == 0 {
-		t.Error("no event had to share its counter")
 	}
 }
 
