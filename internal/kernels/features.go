@@ -72,6 +72,15 @@ func features() []feature {
 			tests: []string{"TestPortSearch"},
 		},
 		{
+			name: "TCP sockets and who holds them, against sock_diag", pkg: "collectors/ebpf",
+			tests: []string{"TestSocketIterator", "TestHolders"},
+		},
+		{
+			name: "CPU limits of all control groups, against cpu.stat", pkg: "collectors/ebpf",
+			tests: []string{"TestBandwidth", "TestAllLimitsOfTheHost"},
+			only:  []kernel{thisHost, linux61, linux612, arm612}, because: "Linux 6.1 brought the iterator over control groups",
+		},
+		{
 			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
 			tests: []string{"TestSoftirqs"},
 		},

@@ -42,8 +42,10 @@ func BandwidthFloor() collect.Floor {
 }
 
 // OpenBandwidth loads the program for the group whose directory is given, of v2 or of the cpu controller's tree of v1.
-func OpenBandwidth(ctx context.Context, dir string) (*Bandwidth, error) {
-	l := &loader{}
+func OpenBandwidth(ctx context.Context, l *Loader, h *host.Host, dir string) (*Bandwidth, error) {
+	if err := allowed(h); err != nil {
+		return nil, err
+	}
 	set, err := l.open(ctx, bpf.LoadBandwidth, func(_ *cilium.CollectionSpec, kernel *btf.Spec) error {
 		var iterator *btf.Func // its arguments' types are what the kernel attaches by (DEFINE_BPF_ITER_FUNC)
 		if err := kernel.TypeByName("bpf_iter_cgroup", &iterator); err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -137,7 +138,7 @@ func micros(t testing.TB, s string) time.Duration {
 func openBandwidth(t testing.TB, dir string) *Bandwidth {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
-	b, err := OpenBandwidth(t.Context(), dir)
+	b, err := OpenBandwidth(t.Context(), &Loader{}, host.Local(), dir)
 	var why *collect.UnavailableError
 	if errors.As(err, &why) && why.Status == recording.StatusUnsupported && older(t, BandwidthFloor()) {
 		t.Skip(why.Reason)

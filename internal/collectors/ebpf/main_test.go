@@ -55,7 +55,7 @@ func (o *opened) close() {
 func openNamed(t testing.TB, name string, env collect.Env) *opened {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
-	for _, c := range Collectors(Options{}) {
+	for _, c := range Collectors(&Loader{}, Options{}) {
 		if c.Name != name {
 			continue
 		}
