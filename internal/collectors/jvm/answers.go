@@ -139,7 +139,7 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 			add(path.Base(agent.Name), "java")
 			continue
 		}
-		if !m.own(agent.Path) && !slices.ContainsFunc(mapped, func(x jvm.Agent) bool { return sameLibrary(x.Path, agent) }) {
+		if !m.own(agent) && !slices.ContainsFunc(mapped, func(x jvm.Agent) bool { return sameLibrary(x.Path, agent) }) {
 			add(agent.Name, "library")
 		}
 	}
@@ -155,9 +155,11 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
-// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since.
-func (m *machine) own(library string) bool {
-	return jvm.IsOwnFile(path.Base(library)) || slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
+// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since, and
+// the JVM lists it by that, without a path.
+func (m *machine) own(a jcmd.Agent) bool {
+	return jvm.IsOwnFile(path.Base(a.Name)) || jvm.IsOwnFile(path.Base(a.Path)) ||
+		slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == a.Path })
 }
 
 func sameLibrary(mapped string, a jcmd.Agent) bool {
