@@ -30,7 +30,7 @@ func connectionChecks() []*check.Check {
 	return []*check.Check{
 		bindWithoutNoPort, shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
 		acceptQueueOverflow, synBacklogDrops, synSentPileup, synRetransmits,
-		noKeepalive, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
+		noKeepalive, tlsNoResumption, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
 		tcpMemoryPressure, tcpOrphans, rcvbufPrune,
 	}
 }

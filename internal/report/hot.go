@@ -30,7 +30,8 @@ type CPUTime struct {
 	Samples int64     `json:"samples"`                //
 	Lost    int64     `json:"lost_samples,omitempty"` //
 	Parts   []CPUPart `json:"parts"`
-	Methods []Method  `json:"methods"` // the application's, by what they use themselves
+	Methods []Method  `json:"methods"`         // the application's, by what they use themselves
+	Notes   []string  `json:"notes,omitempty"` // what the samples cannot show
 }
 
 // CPUPart is one kind of work; each sample is of one.
@@ -75,7 +76,7 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 	total := c.Total()
 	out := &CPUTime{
 		Seconds: total, Kernel: c.Kernel, System: c.System, Window: c.Window, Engine: c.Engine,
-		Samples: c.Profile.Total().Count, Lost: c.Lost, Parts: []CPUPart{}, Methods: []Method{},
+		Samples: c.Profile.Total().Count, Lost: c.Lost, Parts: []CPUPart{}, Methods: []Method{}, Notes: hotcode.Notes(rec),
 	}
 	for _, p := range c.Parts() {
 		out.Parts = append(out.Parts, CPUPart{p.Part, p.Seconds, p.Seconds / total})
@@ -144,6 +145,9 @@ func (t *text) cpuTime() {
 			break
 		}
 		t.method(m)
+	}
+	for _, n := range c.Notes {
+		t.line(faint, "  ", "  ", n)
 	}
 }
 

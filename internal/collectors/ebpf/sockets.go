@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
 )
 
-// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel (Linux 5.10).
+// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel; see [SocketsFloor].
 // It is not safe for concurrent use.
 type Sockets struct {
 	set         *set
@@ -39,6 +39,11 @@ type Holder struct {
 	Inode         uint64
 	State         sockdiag.State
 	Local, Remote netip.AddrPort
+}
+
+// SocketsFloor is the oldest kernel that [OpenSockets] works on.
+func SocketsFloor() collect.Floor {
+	return collect.Floor{Release: "5.9", Brought: "BPF iterators over TCP sockets"}
 }
 
 // OpenSockets loads the programs for the namespace of the environment's target, perfdoctor's own for a host. pid is a process in the
