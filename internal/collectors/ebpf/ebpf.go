@@ -32,7 +32,10 @@ type Options struct {
 
 // Collectors lists this package's collectors.
 func Collectors(l *Loader, o Options) []collect.Collector {
-	return []collect.Collector{connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l)}
+	return []collect.Collector{
+		connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l),
+		syscallsCollector(l),
+	}
 }
 
 // requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: only bpf-binds needs that.

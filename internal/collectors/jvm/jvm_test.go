@@ -33,8 +33,8 @@ public class Program {
         start("first-x-and-then-y", x, y, both);
         start("first-y-and-then-x", y, x, both);
         System.out.println("ready");
-        while (System.in.read() >= 0) {
-            for (int i = 0; i < 7; i++) System.gc();
+        for (int c; (c = System.in.read()) >= 0; ) {
+            for (int i = 0; i < (c == '1' ? 1 : 7); i++) System.gc();
             System.out.println("done");
         }
     }
