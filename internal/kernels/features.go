@@ -89,6 +89,10 @@ func features() []feature {
 			tests: []string{"TestOwnCPU", "TestWholeHost"},
 		},
 		{
+			name: "system calls by name, with errors and bytes", collector: "bpf-syscalls", pkg: "collectors/ebpf",
+			tests: []string{"TestSyscalls"},
+		},
+		{
 			name: "sleeps with their stacks", collector: "bpf-scheduler", pkg: "collectors/ebpf",
 			tests: []string{"TestSleeps"},
 		},
