@@ -59,6 +59,14 @@ func features() []feature {
 			tests: []string{"TestPortSearch"},
 		},
 		{
+			name: "bind() for any port, found and not", collector: "bpf-binds", pkg: "collectors/ebpf",
+			tests: []string{"TestBinds"},
+		},
+		{
+			name: "connections: whose port bind() took", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests: []string{"TestConnectsBound"},
+		},
+		{
 			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
 			tests: []string{"TestSoftirqs"},
 		},
