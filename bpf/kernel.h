@@ -33,6 +33,8 @@ enum map_type {
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_USER_STACK = 1 << 8, BPF_F_FAST_STACK_CMP = 1 << 9, BPF_F_REUSE_STACKID = 1 << 10 };
 
+struct file;
+struct socket;
 struct tcp_sock;
 struct tcp_timewait_sock;
 struct seq_file;
@@ -53,6 +55,7 @@ static long (*const read_user)(void *to, u32 size, const void *from) = (void *)1
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static u64 (*const jiffies)(void) = (void *)118;
 static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
+static struct socket *(*const sock_from_file)(struct file *file) = (void *)162; // Linux 5.11
 static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9
 static struct task_struct *(*const current_task_btf)(void) = (void *)158;     // Linux 5.11

@@ -15,11 +15,22 @@ var (
 		Name: "system", Default: 0.2, Unit: quantity.Ratio,
 		Why: "slow clock reads are system calls: without system time nobody reads the clock often",
 	}
+	clockKernel = &check.Param{
+		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "a program that reads a slow clock in a loop spends half of the kernel's time in it; below a twentieth nobody would gain",
+	}
 	clockBusy = &check.Param{
 		Name: "busy", Default: 0.25, Unit: quantity.Ratio,
 		Why: "on a mostly idle host the cost of clock reads is nobody's loss",
 	}
 )
+
+// clockFunctions read the time in the kernel (kernel/time, arch/x86/kernel/hpet.c, drivers/clocksource/acpi_pm.c).
+var clockFunctions = []string{
+	"ktime_get_ts64", "ktime_get_real_ts64", "ktime_get_coarse_ts64", "ktime_get", "getnstimeofday64", "do_gettimeofday", "read_hpet",
+	"acpi_pm_read", "xen_clocksource_read", "xen_clocksource_get_cycles", "posix_get_realtime_timespec", "posix_get_monotonic_timespec",
+	"__x64_sys_clock_gettime", "__x64_sys_gettimeofday", "__do_sys_clock_gettime",
+}
 
 // slowClocks need a system call and a device access for each read: none has a vDSO mode, or on older kernels only (arch/x86/entry/vdso,
 // drivers/clocksource).
@@ -35,13 +46,15 @@ user space in 20 to 30 ns. With hpet, acpi_pm or xen each read enters the kernel
 a lock for hpet. Programs that log, trace or time out read it hundreds of thousands of times a second.
 
 The check looks at the clock source in use; a slow one is a warning when the CPUs are busy with a good part of system
-time, else a fact. Counters cannot prove that the system time is clock reads, so the confidence is medium.
+time, else a fact. Counters cannot prove that the system time is clock reads, so the confidence is medium; where BPF programs may run, samples of the
+kernel show it, and what they do not show is no warning.
 
 Cure: tsc, if the kernel offers it. The kernel gives tsc up when it sees it unstable; see dmesg for why before forcing
 it. Disproof: strace -c -f -e clock_gettime,gettimeofday -p PID counts few calls.`,
 	URL:      "https://docs.kernel.org/virt/kvm/x86/timekeeping.html",
 	Needs:    []metric.Metric{metric.Clocksource, metric.CPUSeconds},
-	Params:   []*check.Param{clockSystem, clockBusy},
+	Uses:     []metric.Metric{metric.HostCPUProfileSamples},
+	Params:   []*check.Param{clockSystem, clockBusy, clockKernel},
 	Explains: []*check.Check{cpuInSystem},
 	Run:      runClocksource,
 }
@@ -79,8 +92,23 @@ func runClocksource(p *check.Pass) error {
 			f.Summary += fmt.Sprintf("; the kernel takes %s of the busy time", system.Text())
 		}
 	}
+	if share, functions, ok := kernelShare(p, "reading the clock", nil, clockFunctions...); ok {
+		p.Read(share)
+		sampledClock(p, &f, share, functions)
+	}
 	p.Report(f)
 	return nil
+}
+
+// sampledClock says by a profile whether the system time is clock reads.
+func sampledClock(p *check.Pass, f *check.Finding, share quantity.Value, functions string) {
+	f.Evidence = append(f.Evidence, share)
+	f.Confidence, f.Doubts = check.High, nil
+	if share.Below(p.Param(clockKernel)) {
+		f.Severity = check.Info
+		return
+	}
+	f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
 }
 
 func fasterClock(offered []string) check.Remedy {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -184,4 +185,21 @@ func kernelShare(p *check.Pass, what string, pids []int, functions ...string) (s
 		own[hit.Frames[s.Stack[0]].Name] += s.Count
 	}
 	return sampleShare(what, hit.Total().Count, all, "kernel"), rankedShares(own, all, namedFunctions), true
+}
+
+// entryShare gives the share of a process's CPU samples that came into the kernel by an entry as [hotcode.Entry] names it; ok is false
+// without a profile or with too few samples.
+func entryShare(p *check.Pass, pid, entry string) (share quantity.Value, ok bool) {
+	h, ok := hotcode.HostOf(p.Recording)
+	n, err := strconv.Atoi(pid)
+	if !ok || err != nil {
+		return share, false
+	}
+	own := h.Of(n)
+	all := own.Total().Count
+	if all < enoughKernel {
+		return share, false
+	}
+	hit := own.Filter(func(s stacks.Sample) bool { return hotcode.Entry(own, s) == entry })
+	return sampleShare(entry, hit.Total().Count, all, "process's CPU"), true
 }

@@ -42,13 +42,13 @@ and free (mmap and munmap above the allocator's threshold), a heap that shrinks 
 The check takes the minor faults of each of the target's processes per second of CPU time it used. A warning needs the
 rate in nearly all intervals and the process's own system time as effect. A process that lives for a part of the
 window only, as those of a compile, gives no warning. The system time per fault is an upper bound: other system calls
-are in it.
+are in it; where BPF programs may run, the share of the process's CPU samples that are in a fault is measured.
 
 Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
 	URL:      "https://man7.org/linux/man-pages/man3/mallopt.3.html",
 	Needs:    []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},
-	Uses:     []metric.Metric{metric.THPSplits},
+	Uses:     []metric.Metric{metric.THPSplits, metric.HostCPUProfileSamples},
 	Params:   []*check.Param{faultRate, faultSystem, faultCPU, faultLasting},
 	Explains: []*check.Check{cpuInSystem},
 	Run:      runPageFaultStorm,
@@ -102,6 +102,9 @@ func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quan
 				p.Param(faultRate).Text(), system.Text()),
 		}},
 		Disproof: "perf stat -e minor-faults -p " + s.Label("pid") + " counts few, or perf trace -F min shows them only at start.",
+	}
+	if sampled, ok := entryShare(p, s.Label("pid"), "page fault"); ok {
+		f.Evidence = append(f.Evidence, sampled)
 	}
 	if splits, ok := rising("huge pages split on the host", p.Counter(metric.THPSplits)); ok && splits.Number() > 0 {
 		f.Evidence = append(f.Evidence, splits)

@@ -30,7 +30,7 @@ func connectionChecks() []*check.Check {
 	return []*check.Check{
 		bindWithoutNoPort, shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
 		acceptQueueOverflow, synBacklogDrops, synSentPileup, synRetransmits,
-		noKeepalive, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
+		noKeepalive, tlsNoResumption, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
 		tcpMemoryPressure, tcpOrphans, rcvbufPrune,
 	}
 }
@@ -50,6 +50,7 @@ func kernelChecks() []*check.Check {
 		governor,
 		clocksource,
 		pageFaultStorm,
+		fsyncBound,
 		waitingOnBackend,
 	}
 }
@@ -87,6 +88,7 @@ func runtimeChecks() []*check.Check {
 		offHeapGrowth,
 		foreignAgents,
 		monitorContention,
+		lockContention,
 		eventLoopBlocked,
 		poolExhausted,
 		queueBound,

@@ -2,6 +2,7 @@ package hotcode
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -20,10 +21,16 @@ type CPU struct {
 	Window float64 // seconds the profile covers
 }
 
-// CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A profile of a whole host is set
-// against its own samples only: the kernel's counters of single processes do not add up to it.
+// CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A runtime's own profiler knows more of its
+// frames than the samples of all CPUs, which serve where there is none. A profile of a whole host is set against its own
+// samples only: the kernel's counters of single processes do not add up to it.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	p, ok := rec.Ranked(stacks.CPU)
+	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
+	if !ok {
+		pids = targetPIDs(rec)
+		p, ok = ofTarget(rec, pids)
+	}
 	if !ok {
 		return nil, false
 	}
@@ -31,14 +38,66 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	if c.Window <= 0 {
 		c.Window = rec.Meta.Duration
 	}
-	for _, s := range rec.Counter(metric.ProcessCPU, "pid", strconv.Itoa(rec.Meta.Target.PID)) {
-		rate, _ := s.Rate()
+	for _, s := range rec.Counter(metric.ProcessCPU) {
+		rate, counted := s.Rate()
+		if !counted || !pids[s.Label("pid")] {
+			continue
+		}
 		c.Kernel += rate * c.Window
 		if s.Label("mode") == "system" {
 			c.System += rate * c.Window
 		}
 	}
 	return c, true
+}
+
+// targetPIDs are the target's processes; none of a whole host.
+func targetPIDs(rec *recording.Recording) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range rec.Counter(metric.ProcessCPU, "member", "target") {
+		out[s.Label("pid")] = true
+	}
+	return out
+}
+
+// ofTarget gives the samples of all CPUs that are the target's, all of them of a whole host.
+func ofTarget(rec *recording.Recording, pids map[string]bool) (p *stacks.Profile, ok bool) {
+	if p, ok = rec.Ranked(stacks.HostCPU); !ok {
+		return nil, false
+	}
+	if len(pids) == 0 {
+		return p, rec.Meta.Target.PID == 0
+	}
+	return p.Filter(func(s stacks.Sample) bool { return pids[strconv.Itoa(p.ThreadOf(s).ID)] }), true
+}
+
+// The least samples of compiled code that a share of is told, and the shares from which on it is: a tenth of the stacks misleads, a
+// fiftieth does not.
+const (
+	enoughCompiled = 20
+	worthTelling   = 0.1
+)
+
+// Notes say what the samples of all CPUs cannot show of the target: callers of code that keeps no frame pointers, and code without
+// symbols.
+func Notes(rec *recording.Recording) []string {
+	p, ok := ofTarget(rec, targetPIDs(rec))
+	if !ok {
+		return nil
+	}
+	var out []string
+	pic := stacks.PictureOf(p)
+	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
+	if s := share(pic.Shallow, pic.Managed); pic.Managed >= enoughCompiled && s >= worthTelling {
+		out = append(out, fmt.Sprintf("%.0f %% of the stacks of code compiled at run time are one frame deep in the kernel's samples (%d of %d): it "+
+			"keeps no frame pointers, and its callers are not known. A JVM keeps them with -XX:+PreserveFramePointer, for a register.",
+			100*s, pic.Shallow, pic.Managed))
+	}
+	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the kernel's samples have no name (%d of %d): their files are stripped, or gone",
+			100*s, pic.Unnamed, pic.Frames))
+	}
+	return out
 }
 
 // Sampled gives the seconds that the samples stand for.
@@ -178,9 +237,9 @@ type MethodTime struct {
 }
 
 // Methods gives the application's methods with the most time of their own, at most n. Times of their own are disjoint. Where
-// nothing is the application's it gives functions, by the time in each alone.
+// nothing is the application's, or the program is machine code, it gives functions, the kernel's too, by the time in each alone.
 func (c *CPU) Methods(n int) []MethodTime {
-	if !slices.ContainsFunc(c.Frames, func(f stacks.Frame) bool { return c.Owners.Of(f) == Application }) {
+	if !slices.ContainsFunc(c.Frames, func(f stacks.Frame) bool { return f.Managed() && c.Owners.Of(f) == Application }) {
 		return c.functions(n)
 	}
 	own, total := map[string]*methodSum{}, map[string]float64{}

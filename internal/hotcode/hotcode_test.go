@@ -30,6 +30,8 @@ func TestPattern(t *testing.T) {
 		{"libz.so*!*", stacks.Frame{Name: "deflate", Module: "libz.so.1.2.13", Kind: stacks.Native}, true},
 		{"libz.so*!*", stacks.Frame{Name: "deflate", Module: "libzip.so", Kind: stacks.Native}, false},
 		{"ObjectMonitor::enter", stacks.Frame{Name: "ObjectMonitor::enter(JavaThread*)", Kind: stacks.Native}, true},
+		{"crypto/tls.(*Conn).Handshake", stacks.Frame{Name: "crypto/tls.(*Conn).Handshake", Kind: stacks.Native}, true},
+		{"crypto/tls.(*Conn).Read", stacks.Frame{Name: "crypto/tls.(*Conn).Handshake", Kind: stacks.Native}, false},
 	} {
 		if got := ParsePattern(tc.pattern).Frame(tc.frame); got != tc.want {
 			t.Errorf("%s matches %s: %t, want %t", tc.pattern, tc.frame.Name, got, tc.want)

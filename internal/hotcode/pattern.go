@@ -31,13 +31,13 @@ func ParsePatterns(texts ...string) []Pattern {
 }
 
 // Frame reports whether the pattern matches a frame. Parameters of a C++ function are no part of its name: some profilers
-// write them.
+// write them. The parenthesis of a Go method's receiver, behind a dot, is.
 func (p Pattern) Frame(f stacks.Frame) bool {
 	if p.ofModule && !p.module.match(f.Module) {
 		return false
 	}
 	name := f.Name
-	if i := strings.IndexByte(name, '('); i > 0 && !f.Managed() {
+	if i := strings.IndexByte(name, '('); i > 0 && name[i-1] != '.' && !f.Managed() {
 		name = name[:i]
 	}
 	return p.name.match(name)

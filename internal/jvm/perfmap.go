@@ -28,6 +28,15 @@ func (vm *VM) PerfMap(ctx context.Context, inlined bool) (*perfmap.Map, error) {
 	return vm.agentMap(ctx)
 }
 
+// CommandMap is [VM.PerfMap] for whoever must not leave an agent in the JVM: ok is false where that would take one.
+func (vm *VM) CommandMap(ctx context.Context) (m *perfmap.Map, ok bool, err error) {
+	m, err = vm.commandMap(ctx)
+	if errors.Is(err, errNoCommand) {
+		return nil, false, nil
+	}
+	return m, true, err
+}
+
 // errNoCommand says that the JVM lacks Compiler.perfmap, or that it cannot be used.
 var errNoCommand = errors.New("no Compiler.perfmap")
 

@@ -69,6 +69,15 @@ var (
 
 var waitLabels = []string{"pid", "tid", "comm", "syscall", "for", "on"}
 
+// The system calls of the target's processes that began and ended in the window.
+var (
+	SyscallCalls     = gauge("target_syscalls", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by name.", "syscall")
+	SyscallErrors    = gauge("target_syscall_errors", q.Events, "tp_btf/sys_exit", "Those that failed, by errno; ERESTART is a signal, after which the kernel or the program begins anew.", "syscall", "error")
+	SyscallSeconds   = gauge("target_syscall_seconds", q.Seconds, "tp_btf/sys_enter, sys_exit", "Time in them, over all threads, whether they ran or waited.", "syscall")
+	SyscallBytes     = gauge("target_syscall_bytes", q.Bytes, "tp_btf/sys_exit", "Bytes that calls of the read, write, send and receive families moved.", "syscall")
+	SyscallDurations = gauge("target_syscall_durations", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by how long they took: at most so many seconds, and more than the next smaller bound.", "syscall", "at_most")
+)
+
 // What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there as it began. They
 // are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
 var (

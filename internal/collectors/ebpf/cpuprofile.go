@@ -318,7 +318,8 @@ func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names 
 	}
 }
 
-// askJVM gets the map of a JVM. asked is false of another program.
+// askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the command (before JDK
+// 17): no agent is loaded for a profile that async-profiler takes better.
 func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err error) {
 	vm, err := jvm.Inspect(int(pid))
 	if err != nil {
@@ -327,12 +328,11 @@ func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err er
 		}
 		return true, err
 	}
-	m, err := vm.PerfMap(ctx, false)
-	if err != nil {
-		return true, err
+	m, asked, err := vm.CommandMap(ctx)
+	if m != nil {
+		s.compiled[pid] = m
 	}
-	s.compiled[pid] = m
-	return true, nil
+	return asked, err
 }
 
 // madeAtRunTime tells whether an address lies in executable memory of no file.

@@ -30,15 +30,30 @@ type Options struct {
 	LeaveJVMs bool // do not ask a JVM where its compiled methods lie
 }
 
-// Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
-func Collectors(o Options) []collect.Collector {
-	l := &loader{}
-	return []collect.Collector{connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l)}
+// Collectors lists this package's collectors.
+func Collectors(l *Loader, o Options) []collect.Collector {
+	return []collect.Collector{
+		connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l),
+		syscallsCollector(l),
+	}
 }
 
 // requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: only bpf-binds needs that.
 func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
+}
+
+// allowed says what is missing for those who load programs beside the work of a collector that can do without.
+func allowed(h *host.Host) error {
+	for _, c := range requires() {
+		switch p := h.Probe(c); p.Status {
+		case host.Unsupported:
+			return collect.Unavailable(recording.StatusUnsupported, p.Remedy, "%s", p.Reason)
+		case host.Denied:
+			return collect.Unavailable(recording.StatusDenied, p.Remedy, "%s", p.Reason)
+		}
+	}
+	return nil
 }
 
 // tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux 5.10 and later
@@ -47,18 +62,22 @@ func tracepointsWithTypes() collect.Floor {
 	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }
 
-// costs are provided by every collector of this package, each for its own programs.
+// Costs are provided by every collector with programs, each for its own.
+func Costs() []metric.Metric { return costs() }
+
 func costs() []metric.Metric {
 	return []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured}
 }
 
-// loader holds the kernel's types while collectors are opened: to read them takes 30 to 80 ms of CPU and 7 MB, which are
-// given back after the last one.
-type loader struct {
+// Loader holds the kernel's types while programs are loaded: to read them takes 30 to 80 ms of CPU and 7 MB, which are
+// given back after the last one. The zero value is ready, and may be used by many at once.
+type Loader struct {
 	mu    sync.Mutex
 	users int
 	cache *btf.Cache
 }
+
+type loader = Loader
 
 // join and leave frame the opening of one collector.
 func (l *loader) join() {

@@ -8,17 +8,14 @@ import org.springframework.asm.Opcodes;
 import shop.Load;
 
 /**
- * A service of 1500 handlers that has just started: its requests find them interpreted, and the compilers at work. They
- * come tenant by tenant, 2000 for the handler of each, so that there is new code for a while. Cured: it calls each until it is
- * compiled before it says that it is ready. The handlers are written as bytecode here, each with constants of its own.
+ * A service of 3000 handlers that has just started: its requests find them interpreted, and the compilers at work.
+ * Cured: it calls each until it is compiled before it says that it is ready. The handlers are written as bytecode here,
+ * each with constants of its own.
  */
 public final class WarmUp {
-    private static final int HANDLERS = 1500;
-    private static final int TENANT = 2000;
-    /** More than C2 waits for, with the loop of a handler: Tier4CompileThreshold, 15000 calls and turns (compiler_globals.hpp). */
-    private static final int WARM_CALLS = 1_500;
-    /** C2 raises that threshold while its queue is long (Tier4LoadFeedback), so that once is not enough. */
-    private static final int WARM_ROUNDS = 2;
+    private static final int HANDLERS = 3000;
+    /** More than C2 waits for: Tier4InvocationThreshold, 5000 (compiler_globals.hpp). */
+    private static final int WARM_CALLS = 10_000;
 
     private static final class Loader extends ClassLoader {
         LongUnaryOperator define(String name, byte[] code) throws ReflectiveOperationException {
@@ -35,10 +32,12 @@ public final class WarmUp {
             handlers[i] = loader.define("shop/startup/Handler" + i, handler("shop/startup/Handler" + i, i));
         }
         if (!sick) {
-            for (int round = 0; round < WARM_ROUNDS; round++) {
-                warmUp(handlers);
-                waitForCompilers();
+            for (LongUnaryOperator handler : handlers) {
+                for (int call = 0; call < WARM_CALLS; call++) {
+                    Load.sink += handler.applyAsLong(call);
+                }
             }
+            waitForCompilers();
         }
         try (java.net.ServerSocket ready = new java.net.ServerSocket(8080)) {
             Load.run("web", 1, n -> Load.sink += handle(handlers, n));
@@ -46,16 +45,8 @@ public final class WarmUp {
         }
     }
 
-    private static void warmUp(LongUnaryOperator[] handlers) {
-        for (LongUnaryOperator handler : handlers) {
-            for (int call = 0; call < WARM_CALLS; call++) {
-                Load.sink += handler.applyAsLong(call);
-            }
-        }
-    }
-
     private static long handle(LongUnaryOperator[] handlers, long n) {
-        return handlers[(int) (n / TENANT % HANDLERS)].applyAsLong(n);
+        return handlers[(int) (n % HANDLERS)].applyAsLong(n);
     }
 
     private static void waitForCompilers() throws InterruptedException {
@@ -66,10 +57,7 @@ public final class WarmUp {
         }
     }
 
-    /** Steps of a handler: its code has some 2000 bytes, as much as a long method with what is inlined into it. */
-    private static final int STEPS = 150;
-
-    /** A class with the method applyAsLong(x): a loop of 10 turns around steps with constants of their own. */
+    /** A class with the method applyAsLong(x): a loop of 10 turns around a dozen operations with constants of its own. */
     private static byte[] handler(String name, int seed) {
         ClassWriter c = new ClassWriter(ClassWriter.COMPUTE_MAXS);
         // Java 5, which needs no stack maps.
@@ -88,7 +76,7 @@ public final class WarmUp {
         m.visitVarInsn(Opcodes.ISTORE, 3);
         Label top = new Label();
         m.visitLabel(top);
-        for (int i = 0; i < STEPS; i++) {
+        for (int i = 0; i < 12; i++) {
             m.visitVarInsn(Opcodes.LLOAD, 1);
             m.visitLdcInsn((seed * 31L + i) | 1);
             m.visitInsn(i % 3 == 0 ? Opcodes.LMUL : i % 3 == 1 ? Opcodes.LXOR : Opcodes.LADD);
