@@ -115,7 +115,7 @@ func (l *benchLoad) measured(b *testing.B, srcs []collect.Source) float64 {
 func openAll(b *testing.B, env collect.Env, names []string) []collect.Source {
 	b.Helper()
 	var srcs []collect.Source
-	for _, c := range Collectors(Options{LeaveJVMs: true}) {
+	for _, c := range Collectors(&Loader{}, Options{LeaveJVMs: true}) {
 		if names != nil && !slices.Contains(names, c.Name) {
 			continue
 		}
