@@ -50,7 +50,8 @@ that is resumed, and a connection that is kept, make none.
 
 The check takes the share of the process's CPU samples in functions that only a full handshake calls: of Go's crypto/tls, of OpenSSL and
 of the JDK. It is a warning with at least 50 connections a second and a quarter of a CPU in use; of a JVM it is a fact beside
-crypto-handshake, which names the caller. Functions of stripped libraries without frame pointers can be missed, so silence about such a program is no proof.
+crypto-handshake, which names the caller. Functions of stripped libraries without frame pointers can be missed, so silence
+about such a program is no proof.
 
 Cure: keep connections; let sessions be resumed, which takes both ends: tickets or a session cache on the server, shared by its
 instances, and a client that keeps its sessions. Tickets alone are a placebo with a client that throws them away.
@@ -90,7 +91,7 @@ func runTLSNoResumption(p *check.Pass) error {
 
 func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened growth) {
 	set, _ := hotcode.Frames(c.Profile, fullHandshake)
-	hit := c.Profile.Containing(set)
+	hit := c.Containing(set)
 	all := c.Profile.Total()
 	share := sampleShare("full TLS handshakes", hit.Total().Count, all.Count, "process's CPU")
 	p.Read(share)
@@ -112,11 +113,13 @@ func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened growth) {
 		Remedies: []check.Remedy{
 			{
 				Action: "Keep connections open and use them again.",
-				Risk:   "a pooled connection that the peer closed meanwhile fails its next request: set the pool's idle time below the peer's",
+				Risk: "a pooled connection that the peer closed meanwhile fails its next request: set the pool's idle time " +
+					"below the peer's",
 				Effect: "one handshake for all requests of a connection",
 			},
 			{
-				Action:  "Let sessions be resumed, on both ends: tickets or a session cache on the server, and a client that keeps its sessions.",
+				Action: "Let sessions be resumed, on both ends: tickets or a session cache on the server, and a client " +
+					"that keeps its sessions.",
 				Command: "openssl s_client -connect HOST:PORT -reconnect </dev/null | grep -c Reused",
 				Risk:    "ticket keys must be shared by the server's instances and changed every day",
 				Effect:  fmt.Sprintf("at most %s of CPU time less a connection", cost.Text()),

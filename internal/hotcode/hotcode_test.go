@@ -2,6 +2,7 @@ package hotcode
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -277,5 +278,29 @@ func TestEntry(t *testing.T) {
 		if got := Entry(p, s); got != tc.want {
 			t.Errorf("%v: %q, want %q", tc.stack, got, tc.want)
 		}
+	}
+}
+
+// TestCPUOfAllCPUs: where no runtime's profiler measured the target, its part of the samples of all CPUs serves, kernel and all, and
+// what those cannot show is said.
+func TestCPUOfAllCPUs(t *testing.T) {
+	r := rec(t, map[string]string{"host-cpu": `[worker tid=7];app!main_[n];app!work_[n] 500 5000000000
+[worker tid=7];app!main_[n];do_syscall_64_[k];__x64_sys_connect_[k];__inet_hash_connect_[k] 200 2000000000
+[worker tid=7];[no file]![unknown]_[?] 100 1000000000
+[other tid=8];other!main_[n] 900 9000000000
+`})
+	c, ok := CPUOf(r)
+	if !ok {
+		t.Fatal("no CPU time")
+	}
+	want := []PartTime{{PartApplication, 5}, {PartNative, 1}, {PartKernel, 2}, {PartUnsampled, 2}}
+	if diff := cmp.Diff(want, c.Parts(), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if m := c.Methods(2); len(m) != 2 || m[0].Name != "work" || m[1].Name != "__inet_hash_connect" {
+		t.Errorf("functions %+v", m)
+	}
+	if notes := Notes(r); len(notes) != 1 || !strings.HasPrefix(notes[0], "100 % of the stacks of code compiled at run time are one frame deep") {
+		t.Errorf("notes %q", notes)
 	}
 }

@@ -79,7 +79,8 @@ func Entry(p *stacks.Profile, s stacks.Sample) string {
 func syscallEntry(name string) bool {
 	name, _, _ = strings.Cut(name, ".") // of a copy that the compiler made
 	switch name {
-	case "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64_after_hwframe", "do_el0_svc", "el0_svc_common", "invoke_syscall", "__invoke_syscall":
+	case "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64_after_hwframe", "do_el0_svc", "el0_svc_common", "invoke_syscall",
+		"__invoke_syscall":
 		return true
 	}
 	return false
@@ -103,7 +104,9 @@ func syscallOf(name string) string {
 }
 
 // pageFaults are the entries of faults: arch/x86/mm/fault.c, arch/arm64/mm/fault.c.
-var pageFaults = map[string]bool{"asm_exc_page_fault": true, "exc_page_fault": true, "do_user_addr_fault": true, "do_mem_abort": true, "do_page_fault": true}
+var pageFaults = map[string]bool{
+	"asm_exc_page_fault": true, "exc_page_fault": true, "do_user_addr_fault": true, "do_mem_abort": true, "do_page_fault": true,
+}
 
 // threadEntries are what a kernel thread begins with (arch/x86/entry/entry_64.S, kernel/fork.c, arch/arm64/kernel/entry.S).
 var threadEntries = map[string]bool{"ret_from_fork_asm": true, "ret_from_fork": true, "kthread": true}

@@ -17,7 +17,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -71,7 +70,7 @@ func (p *program) end() string {
 }
 
 // profiled gives the profile of a while, with the CPU time that the kernel says the process used in it.
-func (p *program) profiled(d time.Duration) (rec *recording.Recording, own *stacks.Profile, used time.Duration) {
+func (p *program) profiled(d time.Duration) (own *stacks.Profile, used time.Duration) {
 	p.t.Helper()
 	env := targetOf(p.t, p.cmd.Process.Pid)
 	env.Duration = d
@@ -79,13 +78,12 @@ func (p *program) profiled(d time.Duration) (rec *recording.Recording, own *stac
 	before := cpuTime(p.t, p.cmd.Process.Pid)
 	time.Sleep(d)
 	used = cpuTime(p.t, p.cmd.Process.Pid) - before
-	rec = o.done()
-	all, ok := rec.Profile(stacks.HostCPU)
+	all, ok := o.done().Profile(stacks.HostCPU)
 	if !ok {
 		p.t.Fatal("no profile")
 	}
 	own = all.Filter(func(s stacks.Sample) bool { return all.ThreadOf(s).ID == p.cmd.Process.Pid })
-	return rec, own, used
+	return own, used
 }
 
 // cpuTime is the second source: the scheduler's sum over a process's threads, to the nanosecond.
@@ -156,7 +154,7 @@ func TestSharesOfC(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := start(t, bin)
-	_, own, used := p.profiled(3 * time.Second)
+	own, used := p.profiled(3 * time.Second)
 	var a, b float64
 	if _, err := fmt.Sscan(p.end(), &a, &b); err != nil {
 		t.Fatal(err)
@@ -175,7 +173,7 @@ func TestSharesOfGo(t *testing.T) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	p := start(t, bin, out)
-	_, own, used := p.profiled(3 * time.Second)
+	own, used := p.profiled(3 * time.Second)
 	p.end()
 	checkSum(t, own, used)
 	want := goShare(t, out, "main.seventy")
@@ -224,7 +222,7 @@ func TestJVM(t *testing.T) {
 		t.Run(tc.flag, func(t *testing.T) {
 			p := start(t, "java", "-Xmx64m", tc.flag, "-cp", dir, "Mixed")
 			time.Sleep(1500 * time.Millisecond) // until it is compiled
-			_, own, used := p.profiled(4 * time.Second)
+			own, used := p.profiled(4 * time.Second)
 			p.end()
 			checkSum(t, own, used)
 			pic := stacks.PictureOf(own)

@@ -200,7 +200,7 @@ func identify(f *os.File) (fileID, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fileID{}, fmt.Errorf("%s is no regular file", f.Name())
 	}
-	return fileID{uint64(st.Dev), st.Ino}, nil
+	return fileID{st.Dev, st.Ino}, nil
 }
 
 // openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for which the
@@ -223,11 +223,11 @@ func (s *symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // a seccomp filter older than the call answers EPERM
-		real := s.pidPath(pid, "root") + path
-		if resolved, linkErr := filepath.EvalSymlinks(real); linkErr != nil || resolved != real {
+		full := s.pidPath(pid, "root") + path
+		if resolved, linkErr := filepath.EvalSymlinks(full); linkErr != nil || resolved != full {
 			return nil, err
 		}
-		fd, err = unix.Open(real, flags|unix.O_NOFOLLOW, 0)
+		fd, err = unix.Open(full, flags|unix.O_NOFOLLOW, 0)
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}

@@ -64,7 +64,7 @@ func (o *owners) find(ctx context.Context, t *table) {
 		o.findByIterator(ctx, it, t)
 		return
 	}
-	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1
+	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1 || o.cut // on a busy host the last search may not have come far
 	wanted := o.wanted(t, everywhere)
 	o.cut = false
 	if len(wanted) > 0 {
