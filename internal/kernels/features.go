@@ -72,6 +72,14 @@ func features() []feature {
 			tests: []string{"TestPortSearch"},
 		},
 		{
+			name: "bind() for any port, found and not", collector: "bpf-binds", pkg: "collectors/ebpf",
+			tests: []string{"TestBinds"},
+		},
+		{
+			name: "connections: whose port bind() took", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests: []string{"TestConnectsBound"},
+		},
+		{
 			name: "TCP sockets and who holds them, against sock_diag", pkg: "collectors/ebpf",
 			tests: []string{"TestSocketIterator", "TestHolders"},
 		},

@@ -28,6 +28,7 @@ func bindsCollector(l *loader) collect.Collector {
 		Overhead: "1 µs a bind(); nothing else calls the programs, which are attached to the root of the v2 cgroups",
 		Provides: append(costs(), bindMetrics()...),
 		Requires: append(requires(), host.NetAdmin),
+		Since:    collect.Floor{Release: "5.10", Brought: "reading the current task in BPF programs of control groups"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openBinds(ctx, l, env)
 		},

@@ -236,7 +236,7 @@ const measuredEvery = 8
 // A meter is what the programs of a set cost in the intervals in which the kernel measured them.
 type meter struct {
 	stats   io.Closer // the kernel measures while it is open; nil: not now
-	unknown bool      // the kernel cannot (before Linux 5.8)
+	refused error     // why the kernel does not measure: before Linux 5.8, or without CAP_SYS_ADMIN
 	since   time.Time
 	samples int
 	before  map[string]cost // as the interval began: others may have had the kernel measure before
@@ -253,7 +253,7 @@ type cost struct {
 func (s *set) measure() error {
 	stats, err := cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
-		s.meter.unknown = true // which appendCost says
+		s.meter.refused = err // which appendCost says
 		return nil
 	}
 	s.meter.stats, s.meter.since = stats, time.Now()
@@ -285,10 +285,8 @@ func (s *set) appendCost(a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	if s.meter.unknown {
-		for _, m := range costs() {
-			a.Missing(m, recording.StatusUnsupported, "the kernel does not count what BPF programs cost", "Linux 5.8 or newer")
-		}
+	if s.meter.refused != nil {
+		s.meter.appendMissing(a)
 		return nil
 	}
 	sums := s.meter.until(now)
@@ -307,6 +305,16 @@ func (s *set) appendCost(a *recording.Appender) error {
 		err = s.measure()
 	}
 	return err
+}
+
+func (m *meter) appendMissing(a *recording.Appender) {
+	status, remedy := recording.StatusUnsupported, "Linux 5.8 or newer"
+	if errors.Is(m.refused, unix.EPERM) {
+		status, remedy = recording.StatusDenied, "run as root or with CAP_SYS_ADMIN"
+	}
+	for _, c := range costs() {
+		a.Missing(c, status, fmt.Sprintf("the kernel does not measure what BPF programs cost: %v", m.refused), remedy)
+	}
 }
 
 // measuredAtLeast passes over the first sample, which comes at once.
