@@ -32,20 +32,21 @@ struct flow {
 	u32 pid; // 0: of a server, or of processes past the bound of the table
 	u16 port;
 	u8 side;
-	u8 pad;
-};
+	u8 pad[5];
+} __attribute__((aligned(8))); // it is compared by words
 
 // Buckets of times: the first is below 16 µs, each next one four times as wide, the last has the rest (from 67 s).
 #define BUCKETS 13
 
+// What can be had by adding up others is not counted: established connections are those of the buckets.
 struct totals {
 	u64 attempts;
-	u64 established;
 	u64 unavailable; // failed before anything was sent: no local port (EADDRNOTAVAIL)
 	u64 refused;
 	u64 timed_out;
 	u64 unreachable;
 	u64 failed; // in other ways: the program gave up
+	u64 bound;  // attempts whose local port bind() had taken: it was asked for port 0, without IP_BIND_ADDRESS_NO_PORT
 	u64 connect_ns;
 	u64 searches; // for a local port: connects, successful or not, of which the time until the SYN was sent is known
 	u64 search_ns;
@@ -57,8 +58,6 @@ struct totals {
 	u64 life_ns;
 	u64 bytes_sent; // by connections that have ended, as are those below
 	u64 bytes_received;
-	u64 data_sent; // segments with data
-	u64 data_received;
 	u64 turns;	 // requests at most: the lesser of a connection's data segments sent and received
 	u64 syn_retransmits; // of all connections, as are those below
 	u64 retransmits;
@@ -70,17 +69,48 @@ struct totals {
 };
 
 struct connection {
-	struct flow flow;
 	u64 began;
 	u64 established; // 0: not yet
+	u32 row;
+	u32 pad;
+};
+
+#define FLOWS 4096
+
+// The row of a flow's totals. They are looked up once a connection, which has the row from then on.
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, FLOWS);
+	TYPE(key, struct flow);
+	TYPE(value, u32);
+} flows SEC(".maps");
+
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, FLOWS);
+	TYPE(key, u32);
+	TYPE(value, struct totals);
+} rows SEC(".maps");
+
+// The rows that are not taken yet, filled before the programs are attached. Linux before 5.12 has no atomic that gives a number.
+struct {
+	NUMBER(type, STACK);
+	NUMBER(max_entries, FLOWS);
+	TYPE(value, u32);
+} free_rows SEC(".maps");
+
+// The flow that a CPU had last, which mostly comes again.
+struct last {
+	struct flow flow;
+	u32 row;
 };
 
 struct {
-	NUMBER(type, HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, struct flow);
-	TYPE(value, struct totals);
-} flows SEC(".maps");
+	NUMBER(type, PERCPU_ARRAY);
+	NUMBER(max_entries, 2); // by side
+	TYPE(key, u32);
+	TYPE(value, struct last);
+} last_flow SEC(".maps");
 
 // By the address of the socket.
 struct {
@@ -99,13 +129,7 @@ struct {
 	TYPE(value, u64);
 } lost SEC(".maps");
 
-// A new flow's totals are copied from here: they are too large for the stack to be cleared at each event.
-struct {
-	NUMBER(type, PERCPU_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, struct totals);
-} blank SEC(".maps");
+#define NO_ROW (~0U)
 
 static inline void lose(u32 kind)
 {
@@ -115,50 +139,67 @@ static inline void lose(u32 kind)
 		add(*n, 1);
 }
 
-static inline struct totals *create(const struct flow *f)
+static inline u32 create(const struct flow *f)
 {
-	u32 zero = 0;
-	struct totals *t = map_lookup(&blank, &zero);
+	struct totals *t;
+	u32 row, *taken;
 
-	if (!t)
-		return 0;
-	if (f->pid)
+	if (map_pop(&free_rows, &row))
+		return NO_ROW;
+	t = map_lookup(&rows, &row);
+	if (t && f->pid)
 		current_comm(t->comm, sizeof(t->comm));
-	else
-		t->comm[0] = 0;
-	map_update(&flows, f, t, BPF_NOEXIST); // fails if another CPU was faster, or when the table is full
-	return map_lookup(&flows, f);
+	if (map_update(&flows, f, &row, BPF_NOEXIST))
+		map_push(&free_rows, &row, 0); // another CPU was faster
+	taken = map_lookup(&flows, f);
+	return taken ? *taken : NO_ROW;
 }
 
-// known gives the totals of a flow that was seen connecting, in whatever context.
-static inline struct totals *known(const struct flow *f)
+// find finds or creates the row of a flow. In a full table processes share one row per destination, and then none.
+static inline u32 find(const struct flow *f)
 {
-	struct totals *t = map_lookup(&flows, f);
+	u32 *row = map_lookup(&flows, f), got;
 	struct flow others;
 
-	if (t || !f->pid)
-		return t;
+	if (row)
+		return *row;
 	others = *f;
 	others.pid = 0;
-	return map_lookup(&flows, &others);
-}
-
-// totals_of finds or creates totals. In a full table processes share one row per destination, and then none.
-static inline struct totals *totals_of(const struct flow *f)
-{
-	struct totals *t = known(f);
-	struct flow others;
-
-	if (t)
-		return t;
-	t = create(f);
-	if (t)
-		return t;
-	others = *f;
-	others.pid = 0;
-	t = create(&others);
+	if (f->pid && (row = map_lookup(&flows, &others)))
+		return *row;
+	got = create(f);
+	if (got != NO_ROW || !f->pid)
+		return got;
 	lose(LOST_FLOWS);
-	return t;
+	return create(&others);
+}
+
+static inline bool same(const struct flow *a, const struct flow *b)
+{
+	const u64 *x = (const void *)a, *y = (const void *)b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+}
+
+static inline u32 row_of(const struct flow *f)
+{
+	u32 slot = f->side == SERVER;
+	struct last *last = map_lookup(&last_flow, &slot);
+	u32 row;
+
+	if (last && same(&last->flow, f))
+		return last->row;
+	row = find(f);
+	if (last && row != NO_ROW) {
+		last->flow = *f;
+		last->row = row;
+	}
+	return row;
+}
+
+static inline struct totals *totals_of(u32 row)
+{
+	return map_lookup(&rows, &row);
 }
 
 static inline u32 bucket(u64 ns)
@@ -193,19 +234,33 @@ static inline void set_address(struct flow *f, const struct sock *sk, bool local
 	f->addr[3] = local ? c->skc_rcv_saddr : c->skc_daddr;
 }
 
+// The locks of a socket's address and port, sk_userlocks (include/net/sock.h).
+enum { SOCK_BINDADDR_LOCK = 4, SOCK_BINDPORT_LOCK = 8 };
+
+// bound_to_any tells of a socket that connects whether bind() has chosen its port: it has one already, which nobody named.
+static inline bool bound_to_any(const struct sock *sk)
+{
+	return sk->__sk_common.skc_num && !(bits(sk->sk_userlocks, sk) & SOCK_BINDPORT_LOCK);
+}
+
 static inline void begin(const struct sock *sk, u64 id, u32 netns)
 {
 	struct connection c = {};
+	struct flow f = {};
 	struct totals *t;
 
-	c.flow.netns = netns;
-	c.flow.side = CLIENT;
-	c.flow.pid = pid_tgid() >> 32;
-	c.flow.port = be16(sk->__sk_common.skc_dport);
-	set_address(&c.flow, sk, 0);
-	t = totals_of(&c.flow);
-	if (t)
-		add(t->attempts, 1);
+	f.netns = netns;
+	f.side = CLIENT;
+	f.pid = pid_tgid() >> 32;
+	f.port = be16(sk->__sk_common.skc_dport);
+	set_address(&f, sk, 0);
+	c.row = row_of(&f);
+	t = totals_of(c.row);
+	if (!t)
+		return;
+	add(t->attempts, 1);
+	if (bound_to_any(sk))
+		add(t->bound, 1);
 	c.began = ktime_ns(); // last, so that the search for a port has not our own time in it
 	if (map_update(&connections, &id, &c, BPF_ANY))
 		lose(LOST_CONNECTIONS);
@@ -219,19 +274,21 @@ static inline void searched(struct totals *t, u64 ns)
 		t->search_max_ns = ns; // two CPUs at once may lose one of two maxima, which does not matter
 }
 
-// answered ends SYN_SENT with a connection. The time at which the SYN was sent is in the socket: tcp_wstamp_ns, of the last
-// segment sent (tcp_update_skb_after_send in net/ipv4/tcp_output.c), on the clock of ktime_ns. What passed until then
-// since SYN_SENT is the search for a local port, unless the SYN was repeated.
+// answered ends SYN_SENT with a connection. Both times are in the socket, on the clock of ktime_ns (tcp_clock_ns in
+// include/net/tcp.h), which spares reading it: tcp_clock_cache, of the segment that came (tcp_mstamp_refresh in
+// net/ipv4/tcp_output.c), and tcp_wstamp_ns, of the last segment sent (tcp_update_skb_after_send there). What passed until the
+// SYN was sent, since SYN_SENT, is the search for a local port, unless the SYN was repeated.
 static inline void answered(const struct tcp_sock *tp, struct connection *c)
 {
-	struct totals *t = known(&c->flow);
-	u64 now = ktime_ns();
+	struct totals *t = totals_of(c->row);
+	u64 now = tp->tcp_clock_cache;
 	u64 sent = tp->tcp_wstamp_ns;
 
+	if (now < c->began)
+		now = ktime_ns(); // nothing came: a Fast Open connects before
 	c->established = now;
 	if (!t)
 		return;
-	add(t->established, 1);
 	add(t->connect_ns, now - c->began);
 	add(t->connect_buckets[bucket(now - c->began)], 1);
 	if (!tp->total_retrans && sent > c->began && sent < now)
@@ -241,7 +298,7 @@ static inline void answered(const struct tcp_sock *tp, struct connection *c)
 // unanswered ends SYN_SENT without one.
 static inline void unanswered(const struct sock *sk, const struct tcp_sock *tp, struct connection *c)
 {
-	struct totals *t = known(&c->flow);
+	struct totals *t = totals_of(c->row);
 	int err = sk->sk_err;
 
 	if (!t)
@@ -263,17 +320,18 @@ static inline void unanswered(const struct sock *sk, const struct tcp_sock *tp, 
 static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u64 id, u32 netns)
 {
 	struct connection c = {};
+	struct flow f = {};
 	struct totals *t;
 
-	c.flow.netns = netns;
-	c.flow.side = SERVER;
-	c.flow.port = be16(tp->inet_conn.icsk_inet.inet_sport);
-	set_address(&c.flow, sk, 1);
-	t = totals_of(&c.flow);
-	if (t) {
-		add(t->attempts, 1);
-		add(t->established, 1);
-	}
+	f.netns = netns;
+	f.side = SERVER;
+	f.port = be16(tp->inet_conn.icsk_inet.inet_sport);
+	set_address(&f, sk, 1);
+	c.row = row_of(&f);
+	t = totals_of(c.row);
+	if (!t)
+		return;
+	add(t->attempts, 1);
 	if (!server_ends)
 		return;
 	c.began = c.established = ktime_ns();
@@ -284,7 +342,7 @@ static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u6
 // ended adds up a connection. Its last state tells who closed first: FIN_WAIT is of the side that did.
 static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struct connection *c, int last)
 {
-	struct totals *t = known(&c->flow);
+	struct totals *t = totals_of(c->row);
 	u64 life = ktime_ns() - c->established;
 	u32 out, in;
 
@@ -308,8 +366,6 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 	in = tp->data_segs_in;
 	add(t->bytes_sent, tp->bytes_sent - tp->bytes_retrans);
 	add(t->bytes_received, tp->bytes_received - (sk->__sk_common.skc_flags >> SOCK_DONE & 1)); // the peer's FIN counts as a byte
-	add(t->data_sent, out);
-	add(t->data_received, in);
 	add(t->turns, out < in ? out : in);
 }
 
@@ -323,17 +379,18 @@ int set_state(u64 *ctx)
 	struct connection *c;
 	u32 netns;
 
+	// The other changes of state, half of all, tell nothing.
 	if (to != CLOSE && to != ESTABLISHED && to != SYN_SENT)
 		return 0;
 	if (from == LISTEN)
 		return 0;
-	tp = tcp_sock_of(sk);
-	if (!tp)
-		return 0; // SCTP, MPTCP and others change their state here, too
 	if (to == CLOSE || from == SYN_SENT) {
 		c = map_lookup(&connections, &id);
 		if (!c)
-			return 0; // older than the program, or of another namespace
+			return 0; // older than the program, of another namespace, or a server's
+		tp = tcp_sock_of(sk);
+		if (!tp)
+			return 0;
 		if (from == SYN_SENT && to == ESTABLISHED) {
 			answered(tp, c);
 			return 0;
@@ -350,6 +407,9 @@ int set_state(u64 *ctx)
 	netns = sk->__sk_common.skc_net.net->ns.inum;
 	if (only_netns && netns != only_netns)
 		return 0;
+	tp = tcp_sock_of(sk);
+	if (!tp)
+		return 0; // SCTP, MPTCP and others change their state here, too
 	if (to == SYN_SENT)
 		begin(sk, id, netns);
 	else
@@ -365,12 +425,12 @@ static inline struct totals *totals_of_socket(const struct sock *sk)
 	struct flow f = {};
 
 	if (c)
-		return known(&c->flow);
+		return totals_of(c->row);
 	f.netns = sk->__sk_common.skc_net.net->ns.inum;
 	if (only_netns && f.netns != only_netns)
 		return 0;
 	f.side = UNKNOWN;
-	return totals_of(&f);
+	return totals_of(find(&f));
 }
 
 SEC("tp_btf/tcp_retransmit_skb")

@@ -15,10 +15,10 @@ import (
 
 type ConnectionsConnection struct {
 	_           structs.HostLayout
-	Flow        ConnectionsFlow
-	_           [4]byte
 	Began       uint64
 	Established uint64
+	Row         uint32
+	Pad         uint32
 }
 
 type ConnectionsFlow struct {
@@ -28,18 +28,25 @@ type ConnectionsFlow struct {
 	Pid   uint32
 	Port  uint16
 	Side  uint8
-	Pad   uint8
+	Pad   [5]uint8
+}
+
+type ConnectionsLast struct {
+	_    structs.HostLayout
+	Flow ConnectionsFlow
+	Row  uint32
+	_    [4]byte
 }
 
 type ConnectionsTotals struct {
 	_              structs.HostLayout
 	Attempts       uint64
-	Established    uint64
 	Unavailable    uint64
 	Refused        uint64
 	TimedOut       uint64
 	Unreachable    uint64
 	Failed         uint64
+	Bound          uint64
 	ConnectNs      uint64
 	Searches       uint64
 	SearchNs       uint64
@@ -51,8 +58,6 @@ type ConnectionsTotals struct {
 	LifeNs         uint64
 	BytesSent      uint64
 	BytesReceived  uint64
-	DataSent       uint64
-	DataReceived   uint64
 	Turns          uint64
 	SynRetransmits uint64
 	Retransmits    uint64
@@ -67,10 +72,12 @@ type ConnectionsTotals struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ConnectionsMapBlank         = "blank"
 	ConnectionsMapConnections   = "connections"
 	ConnectionsMapFlows         = "flows"
+	ConnectionsMapFreeRows      = "free_rows"
+	ConnectionsMapLastFlow      = "last_flow"
 	ConnectionsMapLost          = "lost"
+	ConnectionsMapRows          = "rows"
 	ConnectionsProgReceiveReset = "receive_reset"
 	ConnectionsProgRetransmit   = "retransmit"
 	ConnectionsProgSendReset    = "send_reset"
@@ -131,10 +138,12 @@ type ConnectionsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ConnectionsMapSpecs struct {
-	Blank       *ebpf.MapSpec `ebpf:"blank"`
 	Connections *ebpf.MapSpec `ebpf:"connections"`
 	Flows       *ebpf.MapSpec `ebpf:"flows"`
+	FreeRows    *ebpf.MapSpec `ebpf:"free_rows"`
+	LastFlow    *ebpf.MapSpec `ebpf:"last_flow"`
 	Lost        *ebpf.MapSpec `ebpf:"lost"`
+	Rows        *ebpf.MapSpec `ebpf:"rows"`
 }
 
 // ConnectionsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -165,18 +174,22 @@ func (o *ConnectionsObjects) Close() error {
 //
 // It can be passed to LoadConnectionsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ConnectionsMaps struct {
-	Blank       *ebpf.Map `ebpf:"blank"`
 	Connections *ebpf.Map `ebpf:"connections"`
 	Flows       *ebpf.Map `ebpf:"flows"`
+	FreeRows    *ebpf.Map `ebpf:"free_rows"`
+	LastFlow    *ebpf.Map `ebpf:"last_flow"`
 	Lost        *ebpf.Map `ebpf:"lost"`
+	Rows        *ebpf.Map `ebpf:"rows"`
 }
 
 func (m *ConnectionsMaps) Close() error {
 	return _ConnectionsClose(
-		m.Blank,
 		m.Connections,
 		m.Flows,
+		m.FreeRows,
+		m.LastFlow,
 		m.Lost,
+		m.Rows,
 	)
 }
 

@@ -26,11 +26,15 @@ enum map_type {
 	PERCPU_HASH = 5,
 	PERCPU_ARRAY = 6,
 	STACK_TRACE = 7,
+	LRU_HASH = 9,
+	STACK = 23,
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_USER_STACK = 1 << 8, BPF_F_FAST_STACK_CMP = 1 << 9, BPF_F_REUSE_STACKID = 1 << 10 };
 
+struct file;
+struct socket;
 struct tcp_sock;
 struct tcp_timewait_sock;
 struct seq_file;
@@ -45,10 +49,13 @@ static long (*const current_comm)(void *buf, u32 size) = (void *)16;
 static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
 // Bytes of the stack's addresses; the rest of buf is zeroed. Linux 4.18.
 static long (*const get_stack)(void *ctx, void *buf, u32 size, u64 flags) = (void *)67;
+static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;
+static long (*const map_pop)(void *map, void *value) = (void *)88;
 static long (*const read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static u64 (*const jiffies)(void) = (void *)118;
 static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
+static struct socket *(*const sock_from_file)(struct file *file) = (void *)162; // Linux 5.11
 static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9
 static struct task_struct *(*const current_task_btf)(void) = (void *)158;     // Linux 5.11
@@ -132,13 +139,16 @@ struct sock {
 	struct sock_common __sk_common;
 	int sk_err;
 	u16 sk_protocol;
+	u8 sk_userlocks; // a bit field before Linux 6.0
 	struct socket *sk_socket;
 	u32 sk_ack_backlog;
 	u32 sk_max_ack_backlog;
 };
 
 struct inet_sock {
+	struct sock sk;
 	u16 inet_sport;
+	unsigned long inet_flags; // Linux 6.6
 };
 
 struct inet_connection_sock {
@@ -168,6 +178,7 @@ struct tcp_sock {
 	u64 bytes_received;
 	u64 bytes_acked;
 	u64 tcp_wstamp_ns;
+	u64 tcp_clock_cache;
 	u32 lsndtime;
 	u32 srtt_us;
 	struct minmax rtt_min;
@@ -251,6 +262,11 @@ struct task_group {
 };
 
 #pragma clang attribute pop
+
+// Before Linux 6.6.
+struct inet_sock___old {
+	u8 bind_address_no_port : 1;
+} __attribute__((preserve_access_index));
 
 // Before Linux 5.14.
 struct task_struct___old {

@@ -9,7 +9,7 @@ LICENSE("Dual BSD/GPL");
 enum { AF_INET = 2, AF_INET6 = 10, S_IFMT = 0170000, S_IFSOCK = 0140000, IPPROTO_TCP = 6 };
 
 // include/net/tcp_states.h
-enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_LISTEN = 10, TCP_NEW_SYN_RECV = 12 };
+enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LISTEN = 10, TCP_NEW_SYN_RECV = 12 };
 
 struct endpoints {
 	u8 family;
@@ -36,7 +36,7 @@ struct tcp_socket {
 	u32 pad;
 	u64 bytes_acked;
 	u64 bytes_received;
-	u64 inode; // 0: no file
+	u64 inode; // of LISTEN and CLOSE_WAIT; 0: no file
 };
 
 struct held_socket {
@@ -53,6 +53,9 @@ struct held_socket *held_socket_type __attribute__((unused));
 
 // Only those of this network namespace are told; 0: of all. An iterator of sockets knows its own, one of descriptors does not.
 const volatile u32 only_netns = 0;
+
+// Linux 5.11.
+const volatile bool has_sock_from_file = 0;
 
 static inline void addresses(struct endpoints *e, const struct sock_common *sk)
 {
@@ -80,9 +83,13 @@ static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
 	struct inet_connection_sock *icsk = &tp->inet_conn;
 	struct sock *sk = (struct sock *)tp;
 
-	out->inode = sk->sk_socket->file->f_inode->i_ino;
+	// The inode is three more places in memory: of the many sockets the other iterator tells whose they are.
 	switch (out->ends.state) {
+	case TCP_CLOSE_WAIT:
+		out->inode = sk->sk_socket->file->f_inode->i_ino;
+		break;
 	case TCP_LISTEN:
+		out->inode = sk->sk_socket->file->f_inode->i_ino;
 		out->accept_queue = sk->sk_ack_backlog;
 		out->backlog = sk->sk_max_ack_backlog;
 		out->v6_only = bits(sk->__sk_common.skc_ipv6only, sk);
@@ -128,55 +135,85 @@ int sockets(u64 *ctx)
 	return 0;
 }
 
-SEC("iter/task_file")
-int descriptors(u64 *ctx)
+// The types of the kernel's own pointers are known, and what is behind them is read directly; what comes of a void pointer is read by a
+// call for each field, which takes four times as long.
+#define GET(to, from)                                                                                                  \
+	do {                                                                                                           \
+		if (typed)                                                                                             \
+			to = from;                                                                                     \
+		else                                                                                                   \
+			read_kernel(&to, sizeof(to), (const void *)&(from));                                           \
+	} while (0)
+
+static inline int held(u64 *ctx, struct sock *sk, bool typed)
 {
 	struct task_struct *task = (void *)ctx[1], *leader;
 	struct file *file = (void *)ctx[3];
 	struct held_socket out = {};
-	struct socket *socket;
-	struct sock *sk;
-	struct file *back;
 	struct net *net;
-	u32 netns;
 	u16 protocol;
+	u32 netns;
 
-	if (!task || !file || (file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
+	if (!task || !file)
 		return 0;
-	leader = task->group_leader;
-	if (task != leader && task->files == leader->files)
-		return 0; // Linux before 5.11 shows the descriptors of each thread
-	// bpf_sock_from_file is of Linux 5.11. A socket's inode is never opened by its path but for O_PATH, which leaves nothing here.
-	socket = file->private_data;
-	if (!socket || read_kernel(&back, sizeof(back), &socket->file) || back != file)
+	GET(protocol, sk->sk_protocol);
+	GET(out.ends.family, sk->__sk_common.skc_family);
+	if (protocol != IPPROTO_TCP || (out.ends.family != AF_INET && out.ends.family != AF_INET6))
 		return 0;
-	if (read_kernel(&sk, sizeof(sk), &socket->sk) || !sk || read_kernel(&protocol, sizeof(protocol), &sk->sk_protocol))
+	GET(net, sk->__sk_common.skc_net.net);
+	GET(netns, net->ns.inum);
+	if (only_netns && netns != only_netns)
 		return 0;
-	if (protocol != IPPROTO_TCP)
-		return 0;
-	read_kernel(&out.ends.family, 1, &sk->__sk_common.skc_family);
-	if (out.ends.family != AF_INET && out.ends.family != AF_INET6)
-		return 0;
-	if (only_netns) {
-		read_kernel(&net, sizeof(net), &sk->__sk_common.skc_net.net);
-		read_kernel(&netns, sizeof(netns), &net->ns.inum);
-		if (netns != only_netns)
-			return 0;
-	}
-	read_kernel(&out.ends.state, 1, (void *)&sk->__sk_common.skc_state);
-	read_kernel(&out.ends.local_port, 2, &sk->__sk_common.skc_num);
-	read_kernel(&out.ends.remote_port, 2, &sk->__sk_common.skc_dport);
+	GET(out.ends.state, sk->__sk_common.skc_state);
+	GET(out.ends.local_port, sk->__sk_common.skc_num);
+	GET(out.ends.remote_port, sk->__sk_common.skc_dport);
 	if (out.ends.family == AF_INET6) {
-		read_kernel(&out.ends.local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
-		read_kernel(&out.ends.remote, 16, &sk->__sk_common.skc_v6_daddr);
+		GET(out.ends.local[0], sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[0]);
+		GET(out.ends.local[1], sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[1]);
+		GET(out.ends.local[2], sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[2]);
+		GET(out.ends.local[3], sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[3]);
+		GET(out.ends.remote[0], sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[0]);
+		GET(out.ends.remote[1], sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[1]);
+		GET(out.ends.remote[2], sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[2]);
+		GET(out.ends.remote[3], sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3]);
 	} else {
-		read_kernel(&out.ends.local, 4, &sk->__sk_common.skc_rcv_saddr);
-		read_kernel(&out.ends.remote, 4, &sk->__sk_common.skc_daddr);
+		GET(out.ends.local[0], sk->__sk_common.skc_rcv_saddr);
+		GET(out.ends.remote[0], sk->__sk_common.skc_daddr);
 	}
+	leader = task->group_leader;
 	out.inode = file->f_inode->i_ino;
 	out.pid = task->tgid;
 	out.fd = ctx[2];
 	read_kernel(&out.comm, sizeof(out.comm), &leader->comm);
 	seq_write(((struct bpf_iter_meta *)ctx[0])->seq, &out, sizeof(out));
 	return 0;
+}
+
+SEC("iter/task_file")
+int descriptors(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[1], *leader;
+	struct file *file = (void *)ctx[3], *back;
+	struct socket *socket;
+	struct sock *sk;
+
+	if (!task || !file || (file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
+		return 0;
+	if (has_sock_from_file) {
+		socket = sock_from_file(file);
+		if (!socket)
+			return 0;
+		sk = socket->sk;
+		return sk ? held(ctx, sk, 1) : 0;
+	}
+	leader = task->group_leader;
+	if (task != leader && task->files == leader->files)
+		return 0; // kernels that old show the descriptors of each thread (commit 67b6b863e6ab)
+	// A socket's inode is never opened by its path but for O_PATH, which leaves nothing here.
+	socket = file->private_data;
+	if (!socket || read_kernel(&back, sizeof(back), &socket->file) || back != file)
+		return 0;
+	if (read_kernel(&sk, sizeof(sk), &socket->sk) || !sk)
+		return 0;
+	return held(ctx, sk, 0);
 }

@@ -62,11 +62,12 @@ type SocketsTcpSocket struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	SocketsProgDescriptors   = "descriptors"
-	SocketsProgSockets       = "sockets"
-	SocketsVarHeldSocketType = "held_socket_type"
-	SocketsVarOnlyNetns      = "only_netns"
-	SocketsVarTcpSocketType  = "tcp_socket_type"
+	SocketsProgDescriptors    = "descriptors"
+	SocketsProgSockets        = "sockets"
+	SocketsVarHasSockFromFile = "has_sock_from_file"
+	SocketsVarHeldSocketType  = "held_socket_type"
+	SocketsVarOnlyNetns       = "only_netns"
+	SocketsVarTcpSocketType   = "tcp_socket_type"
 )
 
 // LoadSockets returns the embedded CollectionSpec for Sockets.
@@ -125,9 +126,10 @@ type SocketsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SocketsVariableSpecs struct {
-	HeldSocketType *ebpf.VariableSpec `ebpf:"held_socket_type"`
-	OnlyNetns      *ebpf.VariableSpec `ebpf:"only_netns"`
-	TcpSocketType  *ebpf.VariableSpec `ebpf:"tcp_socket_type"`
+	HasSockFromFile *ebpf.VariableSpec `ebpf:"has_sock_from_file"`
+	HeldSocketType  *ebpf.VariableSpec `ebpf:"held_socket_type"`
+	OnlyNetns       *ebpf.VariableSpec `ebpf:"only_netns"`
+	TcpSocketType   *ebpf.VariableSpec `ebpf:"tcp_socket_type"`
 }
 
 // SocketsObjects contains all objects after they have been loaded into the kernel.
@@ -160,9 +162,10 @@ func (m *SocketsMaps) Close() error {
 //
 // It can be passed to LoadSocketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SocketsVariables struct {
-	HeldSocketType *ebpf.Variable `ebpf:"held_socket_type"`
-	OnlyNetns      *ebpf.Variable `ebpf:"only_netns"`
-	TcpSocketType  *ebpf.Variable `ebpf:"tcp_socket_type"`
+	HasSockFromFile *ebpf.Variable `ebpf:"has_sock_from_file"`
+	HeldSocketType  *ebpf.Variable `ebpf:"held_socket_type"`
+	OnlyNetns       *ebpf.Variable `ebpf:"only_netns"`
+	TcpSocketType   *ebpf.Variable `ebpf:"tcp_socket_type"`
 }
 
 // SocketsPrograms contains all programs after they have been loaded into the kernel.

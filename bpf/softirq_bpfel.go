@@ -18,6 +18,12 @@ type SoftirqNow struct {
 	Soft   uint64
 	Hard   uint64
 	Stolen uint64
+	Tick   uint64
+	Timed  uint32
+	Random uint32
+	Weight uint32
+	Seen   bool
+	_      [3]byte
 }
 
 type SoftirqSpent struct {

@@ -115,6 +115,10 @@ func TestExplain(t *testing.T) {
 	silent := rule("silent", Connections, func(*Pass) error { return nil }, c)
 	far := rule("far", Path, reports(Warning, pid("2")), silent)
 	info := rule("info", Path, reports(Info, Host), c)
+	byNumbers := rule("numbers", Code, func(p *Pass) error {
+		p.Report(Finding{Subject: pid("1"), Severity: Warning, Explains: []*Check{c}})
+		return nil
+	})
 	for _, tc := range []struct {
 		name   string
 		checks []*Check
@@ -124,6 +128,7 @@ func TestExplain(t *testing.T) {
 		{"the earliest cause explains all", []*Check{c, b, a}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
 		{"in any order", []*Check{a, b, c}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
 		{"through a check that found nothing", []*Check{far, silent, c}, []string{"c pid 1", "far pid 2", "c pid 2 <- far pid 2"}},
+		{"by its own numbers, and of a later stage", []*Check{c, byNumbers}, []string{"c pid 2", "numbers pid 1", "c pid 1 <- numbers pid 1"}},
 		{"info explains nothing", []*Check{info, c}, []string{"c pid 1", "c pid 2", "info host"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -27,9 +27,10 @@ their backlog (Send-Q) at each sample, which names the one. When none was full a
 Cure: accept faster first (a blocked or single accept loop, too little CPU or quota), then a larger backlog, and somaxconn with it
 when that is the limit in force. Placebo: tcp_max_syn_backlog, which is the queue before the handshake is done.
 Wrong if ListenOverflows stands still under the same load.`,
-	URL:      "https://man7.org/linux/man-pages/man2/listen.2.html",
-	Needs:    []metric.Metric{metric.ListenOverflows},
-	Uses:     []metric.Metric{metric.ListenerQueue, metric.ListenerBacklog, metric.Somaxconn, metric.AbortOnOverflow},
+	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
+	Needs: []metric.Metric{metric.ListenOverflows},
+	Uses: append([]metric.Metric{metric.ListenerQueue, metric.ListenerBacklog, metric.Somaxconn, metric.AbortOnOverflow},
+		flowUses()...),
 	Params:   []*check.Param{paramAcceptOverflows},
 	Explains: []*check.Check{synSentPileup, synRetransmits, synBacklogDrops},
 	Run:      runAcceptQueueOverflow,
@@ -81,6 +82,9 @@ func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 		f.Notes = append(f.Notes, "whose it is could not be read: run as root to name the process")
 	}
 	f.Evidence = append(f.Evidence, l.queue, l.backlog)
+	if v, ok := handshakes(p, l); ok {
+		f.Evidence = append(f.Evidence, v)
+	}
 	if limit, ok := setting(p, metric.Somaxconn); ok {
 		v := quantity.Of("somaxconn, not the limit here", limit, quantity.Connections)
 		if l.backlog.Number() >= limit {
@@ -102,4 +106,16 @@ func nameListener(p *check.Pass, f *check.Finding, over growth, l listener) {
 	if full > 1 {
 		f.Notes = append(f.Notes, fmt.Sprintf("%d listeners had a full queue; the counter is the namespace's, for all of them", full))
 	}
+}
+
+// handshakes gives the connections that reached the listener's queue per second, where BPF programs counted them.
+func handshakes(p *check.Pass, l listener) (quantity.Value, bool) {
+	n := 0.0
+	for _, x := range flowsBy(p, metric.ConnectAttempts, "side", "server") {
+		if portOf(x.endpoint) == portOf(l.address) {
+			n += x.n
+		}
+	}
+	_, window := flowSpan(p)
+	return quantity.Of("handshakes done", n, quantity.Connections).Per(window).Named("connections that entered the queue"), n > 0
 }

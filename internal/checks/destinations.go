@@ -207,36 +207,68 @@ func peak(row []float64) (at int, v float64) {
 const ownersShown = 3
 
 // ownersOf says whose the sockets to a destination are: the processes that BPF programs saw connecting, with their rates; else
-// those seen holding one; else the namespace they are in, because a socket in TIME_WAIT belongs to nobody. Of holders it gives
-// no numbers: the collector looks for the owners of a few sockets of each destination, which names the offender and does not
-// count its sockets.
+// those seen holding one; else the namespace they are in, because a socket in TIME_WAIT belongs to nobody.
 func ownersOf(p *check.Pass, destination string) string {
 	if names := openersOf(p, destination); names != "" {
 		return names
 	}
-	type owner struct {
-		name string
-		n    float64
-	}
-	var list []owner
-	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
-		if s.Max() > 0 {
-			list = append(list, owner{pidName(s.Label("pid"), s.Label("comm")), s.Max()})
-		}
-	}
+	list := holdersOf(p, destination)
 	if len(list) == 0 {
 		return unseenOwner(p)
 	}
-	slices.SortStableFunc(list, func(a, b owner) int { return cmp.Compare(b.n, a.n) })
 	var names []string
-	for i, o := range list {
+	for i, h := range list {
 		if i == ownersShown {
 			names = append(names, fmt.Sprintf("and %d more", len(list)-i))
 			break
 		}
-		names = append(names, "pid "+o.name)
+		names = append(names, "pid "+h.name)
 	}
 	return "opened by " + strings.Join(names, ", ")
+}
+
+// A holder is a process that holds sockets to a destination.
+type holder struct {
+	name    string
+	sockets float64 // the most at once, of those that were looked at
+}
+
+// holdersOf gives them, the largest first.
+func holdersOf(p *check.Pass, destination string) []holder {
+	var list []holder
+	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
+		if s.Max() > 0 {
+			list = append(list, holder{pidName(s.Label("pid"), s.Label("comm")), s.Max()})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b holder) int { return cmp.Compare(b.sockets, a.sockets) })
+	return list
+}
+
+// heldBy says who holds the sockets of a path that are more than a TIME_WAIT, and how many: who connects in the window may be a
+// victim of who has connected before. Empty when nobody was seen to.
+func heldBy(p *check.Pass, c *clientPath, live float64) string {
+	list := holdersOf(p, c.destination)
+	known := 0.0
+	for _, h := range list {
+		known += h.sockets
+	}
+	of := fmt.Sprintf("of the %.0f looked at", known)
+	if 2*known > live { // most were, so that it is a count and not a sample; one that connects all the time is seen with some more or fewer
+		of = "sockets"
+	}
+	var names []string
+	for i, h := range list {
+		if i == ownersShown {
+			names = append(names, fmt.Sprintf("and %d more", len(list)-i))
+			break
+		}
+		names = append(names, fmt.Sprintf("pid %s: %.0f %s", h.name, h.sockets, of))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "held by " + strings.Join(names, "; ")
 }
 
 func unseenOwner(p *check.Pass) string {

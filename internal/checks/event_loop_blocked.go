@@ -147,7 +147,7 @@ func (l *loop) add(w *waiting, s stacks.Sample, appenders *matcher) {
 	l.blocked.Count += s.Count
 	l.blocked.Value += s.Value
 	l.waits[what] += s.Value
-	l.hits = append(l.hits, hit{s, at})
+	l.hits = append(l.hits, hit{sample: s, at: at})
 }
 
 func (l *loop) share() quantity.Value {

@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -28,8 +30,11 @@ var explicitGC = &check.Check{
 System.gc(), a heap histogram or an agent makes the JVM collect the whole heap,
 with all threads stopped, however empty it is.
 
-Measured: the time in full collections over the window's wall time, and the
-cause that the JVM gives for the last collection at each sample. With G1 and
+Measured: the time in full collections over the window's wall time, and how
+many of them have such a cause: HotSpot keeps that of the last one only, which is
+looked at every 5 ms, so that collections which came closer have no known one.
+Where all came so close, HotSpot's log of the last ten operations tells.
+Where some have another cause, the time is shared by their numbers. With G1 and
 -XX:+ExplicitGCInvokesConcurrent, Z and Shenandoah such a call is no full
 collection.
 
@@ -40,7 +45,7 @@ direct memory.
 Disproof: -Xlog:gc names another cause than System.gc().`,
 	URL:      "https://docs.oracle.com/en/java/javase/17/gctuning/other-considerations.html",
 	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMGCCause},
-	Uses:     []metric.Metric{metric.JVMThreads},
+	Uses:     []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause, metric.JVMOperations},
 	Params:   []*check.Param{paramExplicitShare},
 	Explains: []*check.Check{gcOverhead, allocationRate},
 	Run: func(p *check.Pass) error {
@@ -54,13 +59,14 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 	if !ok || !ok2 { // Z and Shenandoah do not stop for it
 		return len(p.Counter(metric.JVMGCs, "pid", pid)) > 0
 	}
+	cause, seen, all, unit := explicitCause(p, pid)
+	asked := quantity.Of("", seen, unit).Per(quantity.Of("", max(all, 1), unit)).Named("%s with that cause", unit)
 	share := shareOfWall("time in full collections", spent, span)
-	p.Read(share)
-	if n == 0 {
-		return true
+	if unit == counted && asked.Number() < 1 {
+		share = shareOfWall("time in full collections asked for", spent*asked.Number(), span)
 	}
-	cause, seen, samples := explicitCause(p, pid)
-	if seen == 0 {
+	p.Read(share)
+	if n == 0 || seen == 0 {
 		return true
 	}
 	f := check.Finding{
@@ -70,8 +76,7 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 		Evidence: []quantity.Value{
 			share, quantity.Of("full collections", spent, quantity.Seconds).Per(quantity.Of("", n, quantity.Events)).As(quantity.Seconds).
 				Named("mean full collection"),
-			quantity.Of("samples with that cause", seen, "samples").Per(quantity.Of("", samples, "samples")).
-				Named("samples with that cause"),
+			asked,
 		},
 		Remedies: []check.Remedy{{
 			Action: "Remove the call: grep the program and its libraries for System.gc; a profile of CPU or wall time names the " +
@@ -89,24 +94,79 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 	if share.AtLeast(p.Param(paramExplicitShare)) {
 		f.Severity = check.Warning
 	}
-	if seen < samples/2 {
+	switch {
+	case unit != counted && asked.Number() < 0.5:
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "other causes were seen as well: some of the full collections may be theirs")
+	case unit == logged:
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "HotSpot keeps a log of the last ten operations only: the full collections before may have another cause")
+	case unit == counted && all < n/2:
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, fmt.Sprintf("of %.0f of the %.0f full collections the cause is not known: they came too close", n-all, n))
+	}
+	if unit == counted {
+		f.Summary = fmt.Sprintf("%.0f full collections in %s; of %.0f whose cause is known, %.0f are by %s.", n,
+			quantity.Of("", span, quantity.Seconds).Text(), all, seen, cause)
 	}
 	p.Report(f)
 	return true
 }
 
-// explicitCause gives the cause of that kind that was seen most, at how many samples, of how many.
-func explicitCause(p *check.Pass, pid string) (cause string, seen, samples float64) {
-	for _, s := range p.Info(metric.JVMGCCause, "pid", pid) {
-		n := float64(len(s.Points))
-		samples += n
-		for _, c := range explicitCauses {
-			if s.Label("cause") == c && n > seen {
-				cause, seen = c, n
+// The units of causes that were counted, all or the last of them, and not sampled.
+const (
+	counted quantity.Unit = "full collections"
+	logged  quantity.Unit = "logged collections"
+)
+
+// explicitOperations are those of collections that were asked for, where the log names no cause (before JDK 21; vmGCOperations.hpp,
+// g1VMOperations.hpp, psVMOperations.hpp).
+var explicitOperations = []string{"GenCollectFull", "G1CollectFull", "ParallelGCSystemGC", "GC_HeapInspection"}
+
+// loggedCause gives what the log of operations tells of the last collections, of any kind.
+func loggedCause(p *check.Pass, pid string) (cause string, seen, all float64) {
+	for _, s := range p.Gauge(metric.JVMOperations, "pid", pid) {
+		name, by, n := s.Label("operation"), s.Label("cause"), s.Last()
+		switch explicit := slices.Contains(explicitOperations, name); {
+		case by == "" && explicit:
+			by = "a request (" + name + ")"
+		case !explicit && !slices.Contains(explicitCauses, by):
+			if strings.Contains(name, "Collect") || strings.Contains(name, "GC") {
+				all += n
 			}
+			continue
+		}
+		if all += n; n > seen {
+			cause, seen = by, n
 		}
 	}
-	return cause, seen, samples
+	return cause, seen, all
+}
+
+// explicitCause gives the cause of that kind that most full collections have, how many, of how many whose cause is known; or where a
+// recording has not counted that, at how many of the samples it was the cause of the last collection of any kind.
+func explicitCause(p *check.Pass, pid string) (cause string, seen, all float64, unit quantity.Unit) {
+	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid, "kind", "full") {
+		n := s.Points[len(s.Points)-1].Value // counted from the window's beginning on
+		if s.Label("cause") != metric.UnknownCause {
+			all += n
+		}
+		if slices.Contains(explicitCauses, s.Label("cause")) && n > seen {
+			cause, seen = s.Label("cause"), n
+		}
+	}
+	if all > 0 {
+		return cause, seen, all, counted
+	}
+	if cause, seen, all = loggedCause(p, pid); seen > 0 {
+		return cause, seen, all, logged
+	}
+	for _, s := range p.Info(metric.JVMGCCause, "pid", pid) {
+		n := float64(len(s.Points))
+		all += n
+		if slices.Contains(explicitCauses, s.Label("cause")) && n > seen {
+			cause, seen = s.Label("cause"), n
+		}
+	}
+	return cause, seen, all, "samples"
 }

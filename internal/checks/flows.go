@@ -136,6 +136,50 @@ func openersOf(p *check.Pass, destination string) string {
 	return "opened by " + strings.Join(names, "; ")
 }
 
+// An endpointFlow is what a counter of one endpoint's connections, of one side, rose by in the target's namespace.
+type endpointFlow struct {
+	side, endpoint, pid, comm string
+	n                         float64
+}
+
+// flowsBy gives the flows of which a counter rose, the largest first; with pairs of label and value, of those that match. Connections that
+// were there before have neither endpoint nor process, and are left out.
+func flowsBy(p *check.Pass, c *metric.Counter, match ...string) []endpointFlow {
+	if !flowsSeen(p) {
+		return nil
+	}
+	began, _ := flowSpan(p)
+	by := map[endpointFlow]float64{}
+	for _, s := range p.Counter(c, append([]string{"netns", metric.NetNSTarget}, match...)...) {
+		f := endpointFlow{side: s.Label("side"), endpoint: s.Label("endpoint"), pid: s.Label("pid"), comm: s.Label("comm")}
+		if f.endpoint != "" {
+			by[f] += riseSince(s, began)
+		}
+	}
+	var out []endpointFlow
+	for f, n := range by {
+		if f.n = n; n > 0 {
+			out = append(out, f)
+		}
+	}
+	slices.SortFunc(out, func(a, b endpointFlow) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.endpoint, b.endpoint), strings.Compare(a.pid, b.pid),
+			strings.Compare(a.side, b.side))
+	})
+	return out
+}
+
+// text says whose connections they are.
+func (f endpointFlow) text() string {
+	switch {
+	case f.side == "server":
+		return "connections accepted at " + f.endpoint
+	case f.pid == "":
+		return "connections to " + f.endpoint
+	}
+	return "connections of pid " + pidName(f.pid, f.comm) + " to " + f.endpoint
+}
+
 // unavailable gives the connects per second to a destination that found no local port; ok is false when none was counted.
 func unavailable(p *check.Pass, destination string) (rate quantity.Value, ok bool) {
 	if !flowsSeen(p) {

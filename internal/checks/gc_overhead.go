@@ -2,10 +2,13 @@ package checks
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 var (
@@ -43,7 +46,7 @@ Measured: HotSpot's own counters of the time in pauses over the window's wall
 time (of Shenandoah, and of Z in JDK 11: the time in safepoints), and the CPU
 time of the collector's threads. A concurrent collector is judged by its CPU
 share, as a warning only when threads had to wait for memory (allocation stall,
-degenerated collection).
+degenerated collection, or stacks of threads in the wall-clock profile).
 
 Cure: a larger heap when little is free after a collection; else fewer
 allocations (an allocation profile names the lines). Risk: a larger heap needs
@@ -53,8 +56,9 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/gctuning/ergonomics.html",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds},
 	Uses: []metric.Metric{
-		metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMVersion, metric.JVMFlag, metric.JVMSpace, metric.ThreadCPU,
-		metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods, metric.AllocProfileSamples,
+		metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMGCsByCause, metric.JVMVersion, metric.JVMFlag, metric.JVMSpace,
+		metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods, metric.AllocProfileSamples,
+		metric.WallProfileSamples,
 	},
 	Params:   []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
 	Explains: []*check.Check{safepointTime, timeToSafepoint, allocationRate},
@@ -70,9 +74,12 @@ func runGCOverhead(p *check.Pass, pid string) bool {
 	}
 	p.Read(share)
 	cpu, burning := gcCPUShare(p, pid)
+	stalled, sites := allocationStalls(p, pid)
 	switch {
 	case share.AtLeast(p.Param(paramGCShare)):
 		reportPauses(p, pid, share, cpu)
+	case len(sites) > 0 && stalled.AtLeast(p.Param(paramGCShare)):
+		reportStalls(p, pid, stalled, share, cpu, sites)
 	case burning && cpu.AtLeast(p.Param(paramGCCPUShare)):
 		reportConcurrent(p, pid, share, cpu)
 	}
@@ -81,7 +88,11 @@ func runGCOverhead(p *check.Pass, pid string) bool {
 
 // gcCPUShare is the collector threads' part of the process's CPU time; ok is false where that is too little to matter.
 func gcCPUShare(p *check.Pass, pid string) (quantity.Value, bool) {
-	gc, ok := threadCPU(p, pid, "CPU of the collector's threads", gcThreads)
+	names := gcThreads
+	if gcOf(p, pid) == "Serial" { // it has no threads of its own
+		names = []string{"VM Thread"}
+	}
+	gc, ok := threadCPU(p, pid, "CPU of the collector's threads", names)
 	all, ok2 := processCPU(p, pid)
 	if !ok || !ok2 {
 		return quantity.Value{}, false
@@ -153,7 +164,7 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 	alloc := check.Remedy{
 		Action: "Find and reduce the allocations: an allocation profile (async-profiler, event alloc) names class and line.",
 		Risk:   "none from looking; the change is one of code",
-		Effect: fmt.Sprintf("time in collections falls with the rate: half the bytes, about %s", halved(share)),
+		Effect: fmt.Sprintf("%s falls with the rate: half the bytes, about %s", share.Label(), halved(share)),
 	}
 	if sites := allocationSites(p, pid); len(sites) > 0 {
 		alloc.Action = "Reduce the allocations: reuse what is made there, or make less of it."
@@ -169,7 +180,7 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 			quantity.Of("", 2*most.Number(), quantity.Bytes).Text()),
 		Command: fmt.Sprintf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
 		Risk:    "needs that much memory inside the container's limit and the host, about a quarter more outside the heap; a restart",
-		Effect:  fmt.Sprintf("%s in collections -> less than %s", share.Text(), halved(share)),
+		Effect:  fmt.Sprintf("%s: %s -> less than %s", share.Label(), share.Text(), halved(share)),
 	}
 	old, known := oldUsed(p, pid)
 	if known {
@@ -194,6 +205,55 @@ func oldUsed(p *check.Pass, pid string) (bytes float64, ok bool) {
 		}
 	}
 	return bytes, ok
+}
+
+// stallFrames are where a thread waits for a concurrent collector to free memory, or is slowed down until it has
+// (src/hotspot/share/gc/z/zPageAllocator.cpp, gc/x in 21; gc/shenandoah/shenandoahPacer.cpp, shenandoahControlThread.cpp).
+var stallFrames = hotcode.ParsePatterns("ZPageAllocator::*stall*", "XPageAllocator::*stall*", "ShenandoahPacer::*",
+	"Shenandoah*::handle_alloc_failure*")
+
+// allocationStalls gives the share of their time for which threads wait for memory, of those that do, and their sites.
+func allocationStalls(p *check.Pass, pid string) (share quantity.Value, sites []*culprit) {
+	prof, ok := p.Ranked(stacks.Wall)
+	if !ok || strconv.Itoa(p.Meta.Target.PID) != pid {
+		return share, nil
+	}
+	stall, _ := hotcode.Frames(prof, stallFrames)
+	var hits []hit
+	waited := map[int]bool{}
+	for _, s := range prof.Samples {
+		if at := s.Innermost(stall); at >= 0 && s.Thread >= 0 {
+			hits = append(hits, hit{sample: s, at: at})
+			waited[s.Thread] = true
+		}
+	}
+	stalled := weigh(hits)
+	if stalled.Count < fewSamples {
+		return share, nil
+	}
+	all := prof.Filter(func(s stacks.Sample) bool { return waited[s.Thread] }).Total()
+	share = quantity.Of("", float64(stalled.Value)/1e9, quantity.Seconds).Per(quantity.Of("", float64(all.Value)/1e9, quantity.Seconds)).
+		Named("waiting for memory, share of the time of the threads that do")
+	return share, culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil)
+}
+
+func reportStalls(p *check.Pass, pid string, stalled, pauses, cpu quantity.Value, sites []*culprit) {
+	f := check.Finding{
+		Subject: jvmSubject(p, pid), Severity: check.Warning,
+		Summary: fmt.Sprintf("Threads wait for memory %s of their time, at %s: the collector does not keep up%s.", stalled.Text(),
+			sites[0].name(), ofCollector(p, pid)),
+		Evidence: []quantity.Value{stalled, pauses},
+		Placebos: []string{"More threads: they wait for the same memory."},
+		Disproof: "-Xlog:gc shows no \"Allocation Stall\" (Z), \"Pacer\" time or \"Degenerated\" (Shenandoah) under the same load.",
+	}
+	if stalled.AtLeast(p.Param(paramGCShareHigh)) {
+		f.Severity = check.Critical
+	}
+	if cpu.Label() != "" {
+		f.Evidence = append(f.Evidence, cpu)
+	}
+	f.Remedies = gcCures(p, pid, stalled, &f)
+	p.Report(f)
 }
 
 func reportConcurrent(p *check.Pass, pid string, share, cpu quantity.Value) {

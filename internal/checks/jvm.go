@@ -148,6 +148,11 @@ func uptime(p *check.Pass, pid string) (quantity.Value, bool) {
 // sawCause reports whether one of the causes was that of a collection in the window: the last before it is not counted
 // unless it was seen again after a collection.
 func sawCause(p *check.Pass, pid string, causes ...string) bool {
+	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid) {
+		if slices.Contains(causes, s.Label("cause")) && s.Points[len(s.Points)-1].Value > 0 {
+			return true
+		}
+	}
 	for _, s := range p.Info(metric.JVMGCCause, "pid", pid) {
 		if slices.Contains(causes, s.Label("cause")) && (len(s.Points) > 1 || s.Points[0].At > 0) {
 			return true

@@ -64,7 +64,7 @@ Placebo: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
 	URL:      "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
 	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
-	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMUptime, metric.AllocProfileSamples},
+	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
 	Params:   []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon},
 	Explains: []*check.Check{gcOverhead, allocationRate},
 	Run: func(p *check.Pass) error {
@@ -75,7 +75,7 @@ Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
 func runHeapGrowth(p *check.Pass, pid string) bool {
 	most, ok := numericFlag(p, pid, "MaxHeapSize", quantity.Bytes)
 	old, ok2 := first(p.Gauge(metric.JVMSpace, "pid", pid, "generation", "old", "kind", "used"))
-	if !ok || !ok2 {
+	if !ok || !ok2 || slices.Contains(wholeHeapOld, gcOf(p, pid)) {
 		return false
 	}
 	used := quantity.Of("old generation", old.Last(), quantity.Bytes).Per(most).Named("old generation's share of the largest heap")
@@ -95,6 +95,10 @@ func runHeapGrowth(p *check.Pass, pid string) bool {
 	reportHeapRise(p, pid, old, most)
 	return true
 }
+
+// wholeHeapOld are collectors without generations, or with young ones that are collected beside the program: what is in use is
+// mostly garbage that the next cycle, many a second at times, will free.
+var wholeHeapOld = []string{"Z", "Shenandoah"}
 
 // A low is the least that was in the old generation from one of its collections to the next.
 type low struct {

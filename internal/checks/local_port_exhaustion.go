@@ -87,7 +87,7 @@ func exhaustionFinding(p *check.Pass, r portRange, l portLoad) check.Finding {
 		Summary: fmt.Sprintf("%.0f of %s in use from %s (%s), most in %s", l.used.Number(), r.usable.Text(), l.path.source,
 			l.share.Text(), l.dominant()),
 		Evidence: append([]quantity.Value{r.usable, l.share}, l.states()...),
-		Notes:    []string{ownersOf(p, l.path.destination)},
+		Notes:    l.owners(p),
 		Remedies: exhaustionRemedies(p, r, l),
 		Disproof: "connect() to it never fails with EADDRNOTAVAIL (strace -f -e connect)",
 		Doubts:   r.doubts,
@@ -117,6 +117,18 @@ func exhaustionFinding(p *check.Pass, r portRange, l portLoad) check.Finding {
 		f.Confidence = check.Medium
 	}
 	return f
+}
+
+// owners names who holds the ports, where sockets that have an owner do, and who opens them.
+func (l portLoad) owners(p *check.Pass) []string {
+	live := l.path.live(l.at)
+	if held := heldBy(p, l.path, live); held != "" && 2*live > l.used.Number() {
+		if opened := openersOf(p, l.path.destination); opened != "" {
+			return []string{held, opened}
+		}
+		return []string{held}
+	}
+	return []string{ownersOf(p, l.path.destination)}
 }
 
 // dominant is the state most of the ports are held in.

@@ -35,7 +35,7 @@ func portNeeds() []metric.Metric {
 func portUses() []metric.Metric {
 	return append([]metric.Metric{
 		metric.DestinationYoungTW, metric.ReservedPorts, metric.TWReuseDelay, metric.DestinationOwner,
-		metric.TCPActiveOpens, metric.Sockets,
+		metric.TCPActiveOpens, metric.Sockets, metric.ConnectsBound, metric.BindsAsked, metric.BindsFound, metric.BindSearchSeconds,
 	}, flowUses()...)
 }
 
@@ -49,6 +49,7 @@ type portRange struct {
 	delay               float64 // seconds, of tcp_tw_reuse_delay
 	delaySetting        bool    // the kernel has that setting
 	doubts              []string
+	inBind              map[string]bool // source addresses whose ports bind() chooses, which does not look at tcp_tw_reuse
 }
 
 func readPortRange(p *check.Pass) (portRange, error) {
@@ -76,6 +77,12 @@ func readPortRange(p *check.Pass) (portRange, error) {
 	if v, ok := setting(p, metric.TWReuseDelay); ok {
 		r.delay, r.delaySetting = v, true
 	}
+	for _, b := range bindPools(p) {
+		if r.inBind == nil {
+			r.inBind = map[string]bool{}
+		}
+		r.inBind[b.source] = b.asked > 0
+	}
 	n := r.high - r.low + 1 - r.reserved
 	if n <= 0 {
 		return r, check.NotAssessed("set net.ipv4.ip_local_port_range to a range with free ports",
@@ -86,9 +93,10 @@ func readPortRange(p *check.Pass) (portRange, error) {
 }
 
 // reuses reports whether connect() may take a port whose socket is in TIME_WAIT on this path: tcp_twsk_unique in
-// net/ipv4/tcp_ipv4.c asks for timestamps, and with mode 2 for a loopback address.
+// net/ipv4/tcp_ipv4.c asks for timestamps, and with mode 2 for a loopback address. A port that bind() chooses is never one in
+// TIME_WAIT.
 func (r portRange) reuses(c *clientPath) bool {
-	return r.timestamps && (r.reuse == 1 || r.reuse == 2 && c.loopback())
+	return !r.inBind[c.source] && r.timestamps && (r.reuse == 1 || r.reuse == 2 && c.loopback())
 }
 
 // hold is how long a closed connection keeps its port from a new one on this path.
@@ -250,6 +258,8 @@ func morePairsRemedy(each quantity.Value) check.Remedy {
 
 func reuseRemedy(p *check.Pass, r portRange, c *clientPath) (check.Remedy, bool) {
 	switch {
+	case r.inBind[c.source]:
+		return check.Remedy{}, false
 	case !r.reuses(c):
 		m := check.Remedy{
 			Action:  "let connect() take ports from TIME_WAIT",

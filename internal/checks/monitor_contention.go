@@ -115,7 +115,7 @@ func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
 			c = &contended{class: s.Class, at: at, threads: map[int]bool{}}
 			byName[s.Class+" "+at] = c
 		}
-		c.hits = append(c.hits, hit{s, 0})
+		c.hits = append(c.hits, hit{sample: s})
 		c.value += s.Value
 		c.count += s.Count
 		c.threads[s.Thread] = true

@@ -40,7 +40,7 @@ Cure: read to the end before close(); idle timeout of the pool below the peer's.
 Wrong if neither side logs a failed request.`,
 	URL:    "https://www.rfc-editor.org/rfc/rfc9293#section-3.5.2",
 	Needs:  []metric.Metric{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens},
-	Uses:   []metric.Metric{metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory},
+	Uses:   append([]metric.Metric{metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory, metric.FlowResets}, flowUses()...),
 	Params: []*check.Param{paramResetShare, paramResetRate, paramResetConnections},
 	Run:    runResetStorm,
 }
@@ -89,8 +89,26 @@ func runResetStorm(p *check.Pass) error {
 	if cut.AtLeast(limit) && resets.n.Per(resets.span).AtLeast(p.Param(paramResetRate)) {
 		f.Severity = check.Warning
 	}
+	nameResets(p, &f, resets.n)
 	p.Report(f)
 	return nil
+}
+
+// resetsShown is how many flows are named: those of the two ends of one connection on the same host, and one more.
+const resetsShown = 3
+
+// nameResets names whose connections were reset and which side did it, where BPF programs saw that. A destination with at least half
+// of the resets is the subject.
+func nameResets(p *check.Pass, f *check.Finding, resets quantity.Value) {
+	for _, way := range []struct{ direction, verb string }{{"sent", "reset by this side"}, {"received", "reset by the peer"}} {
+		flows := flowsBy(p, metric.FlowResets, "direction", way.direction)
+		for _, x := range flows[:min(len(flows), resetsShown)] {
+			f.Evidence = append(f.Evidence, quantity.Of(way.verb+": "+x.text(), x.n, quantity.Connections))
+		}
+		if len(flows) > 0 && 2*flows[0].n >= resets.Number() && flows[0].side == "client" && f.Subject.Kind == "netns" {
+			f.Subject = check.Subject{Kind: "destination", ID: flows[0].endpoint}
+		}
+	}
 }
 
 // abortNotes adds the kernel's own reasons to abort, where there were any.

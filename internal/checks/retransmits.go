@@ -38,7 +38,7 @@ black hole. Placebos: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
 Wrong if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
 	URL:    "https://www.rfc-editor.org/rfc/rfc5348#section-3.1",
 	Needs:  []metric.Metric{metric.TCPRetransSegs, metric.TCPOutSegs, metric.TCPSynRetrans},
-	Uses:   []metric.Metric{metric.DestinationLost, metric.DestinationSegs},
+	Uses:   append([]metric.Metric{metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner}, flowUses()...),
 	Params: []*check.Param{paramRetransWarn, paramRetransCritical, paramRetransSegments},
 	Run:    runRetransmits,
 }
@@ -88,9 +88,18 @@ func runRetransmits(p *check.Pass) error {
 	return nil
 }
 
-// nameLossyDestination makes a destination the subject if its connections account for at least half; connections that ended
-// in the window are not in its number.
+// nameLossyDestination makes a destination the subject if its connections account for at least half. Where no BPF program counted
+// them, connections that ended in the window are not in its number.
 func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) {
+	if flows := flowsBy(p, metric.FlowRetransmits, "kind", "data"); len(flows) > 0 {
+		top := flows[0]
+		f.Evidence = append(f.Evidence, quantity.Of("sent again by "+top.text(), top.n, quantity.Segments))
+		if 2*top.n >= data.Number() && top.side == "client" {
+			f.Subject = check.Subject{Kind: "destination", ID: top.endpoint}
+			f.Notes = append(f.Notes, ownersOf(p, top.endpoint))
+		}
+		return
+	}
 	top, where := 0.0, ""
 	for _, s := range p.Gauge(metric.DestinationLost) {
 		if n := gaugeRise(s); n > top {

@@ -66,6 +66,7 @@ type frameRule struct {
 	Over  []string `yaml:"over"`  // it calls any of these
 	Self  bool     `yaml:"self"`  // it is the innermost frame
 	Times int      `yaml:"times"` // it is in the stack so often: recursion
+	Says  string   `yaml:"says"`  // what is known of this frame alone: "copies all of the text for each character"
 }
 
 // signatureFile is what signatures.yaml and a user's file hold.

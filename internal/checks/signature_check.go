@@ -215,11 +215,15 @@ func (s *signature) mayBeGarbage() bool {
 	})
 }
 
-// garbage adds how much of what is allocated comes from the same code. Where that is the most, collections are a consequence.
+// garbage adds how much of what is allocated comes from the code of a clause, or is of the kind that the signature's own clause
+// of allocations tells. Where that is the most, collections are a consequence.
 func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.Finding) {
 	prof, ok := p.Ranked(stacks.Alloc)
 	if !ok || prof.Total().Value <= 0 {
 		return
+	}
+	if own := slices.IndexFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.Alloc }); own >= 0 {
+		w = s.Where[own]
 	}
 	made := weigh(matcherOf(prof, w, s.claims(prof, w, all)).hits())
 	share := quantity.Of("", float64(made.Value), quantity.Bytes).
@@ -227,7 +231,7 @@ func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.
 	if made.Count < fewSamples || share.Below(p.Param(codeGarbage)) {
 		return
 	}
-	if stacks.Event(w.Event) != stacks.Alloc { // there it is the finding's own number
+	if stacks.Event(w.Event) != stacks.Alloc { // that share is there already
 		f.Evidence = append(f.Evidence, share)
 	}
 	f.Explains = append(f.Explains, gcOverhead)

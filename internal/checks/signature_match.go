@@ -97,6 +97,16 @@ func (r ruleMatcher) at(stack []int) int {
 	return best
 }
 
+// says gives what is known of the frame that shows the bottleneck in a stack, from the first rule that it matches.
+func (m *matcher) says(stack []int, at int) string {
+	for _, r := range m.rules {
+		if r.at(stack) == at {
+			return r.rule.Says
+		}
+	}
+	return ""
+}
+
 func hasAny(stack []int, set stacks.Set) bool {
 	return slices.ContainsFunc(stack, func(f int) bool { return set[f] })
 }
@@ -105,6 +115,7 @@ func hasAny(stack []int, set stacks.Set) bool {
 type hit struct {
 	sample stacks.Sample
 	at     int
+	says   string // of the rule that it matches
 }
 
 // hits gives all samples that match.
@@ -115,7 +126,7 @@ func (m *matcher) hits() []hit {
 	var out []hit
 	for _, s := range m.profile.Samples {
 		if at, ok := m.at(s); ok {
-			out = append(out, hit{s, at})
+			out = append(out, hit{s, at, m.says(s.Stack, at)})
 		}
 	}
 	return out

@@ -324,11 +324,35 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		Disproof: s.WrongIf,
 		Doubts:   m.doubts,
 	}
+	if known := m.known(); known != "" {
+		f.Summary += "; " + known
+	}
 	if m.cpu != nil {
 		f.Evidence = append(f.Evidence, m.cpus)
 		f.Notes = append(f.Notes, kernelFirst(p, m.cpu)...)
 	}
 	return f
+}
+
+// known says what is known of the frame that most of it is in, with the line; empty when nothing is.
+func (m *measure) known() string {
+	type frame struct{ name, says string }
+	sums, lines := map[frame]int64{}, map[frame]map[int]int64{}
+	for _, h := range m.hits {
+		f := m.profile.Frames[h.sample.Stack[h.at]]
+		key := frame{shortName(f), h.says}
+		if lines[key] == nil {
+			lines[key] = map[int]int64{}
+		}
+		sums[key] += h.sample.Value
+		lines[key][f.Line] += h.sample.Value
+	}
+	for key, sum := range sums {
+		if key.says != "" && 2*sum > m.matched.Value { // more than half: it is one at most
+			return fmt.Sprintf("%s %s", (&culprit{method: key.name, line: heaviestLine(lines[key])}).name(), key.says)
+		}
+	}
+	return ""
 }
 
 func (m *measure) confidence() check.Confidence {

@@ -28,7 +28,7 @@ func pathChecks() []*check.Check {
 
 func connectionChecks() []*check.Check {
 	return []*check.Check{
-		shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
+		bindWithoutNoPort, shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
 		acceptQueueOverflow, synBacklogDrops, synSentPileup, synRetransmits,
 		noKeepalive, tlsNoResumption, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
 		tcpMemoryPressure, tcpOrphans, rcvbufPrune,
@@ -50,6 +50,7 @@ func kernelChecks() []*check.Check {
 		governor,
 		clocksource,
 		pageFaultStorm,
+		fsyncBound,
 		waitingOnBackend,
 	}
 }
@@ -87,6 +88,7 @@ func runtimeChecks() []*check.Check {
 		offHeapGrowth,
 		foreignAgents,
 		monitorContention,
+		lockContention,
 		eventLoopBlocked,
 		poolExhausted,
 		queueBound,
@@ -104,7 +106,7 @@ var fromTable = sync.OnceValue(func() []*check.Check {
 	for _, s := range builtIn() {
 		out = append(out, s.check(builtIn()))
 	}
-	linkSignatures(builtIn(), out)
+	linkSignatures(builtIn(), append(slices.Clone(out), jitWarmUp)) // with what else a row explains
 	return out
 })
 

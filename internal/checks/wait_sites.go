@@ -57,7 +57,7 @@ func (w *waiting) sites(wait hotcode.Wait) []*waitSite {
 		if w.waits.Of(s) != wait {
 			continue
 		}
-		h := hit{s, w.waits.At(s, wait)}
+		h := hit{sample: s, at: w.waits.At(s, wait)}
 		hits = append(hits, h)
 		place := w.owners.Nearest(w.Profile, s.Stack, h.at, nil)
 		name := w.Frames[s.Stack[place.At]].Name

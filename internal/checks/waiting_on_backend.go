@@ -43,8 +43,14 @@ changes it.
 
 Measured: in a wall-clock profile of a JVM, for each pool the share of the time
 with work in which its threads sleep in a socket read or write below a known
-client. Waiting alone is a fact; it is a warning when hardly a thread of the
-pool is idle, so that the next request has none.
+client. Of other programs, with --deep: the time their threads are blocked in
+connect, read, recv, poll of one socket or write on a TCP connection whose peer
+they have sent to since it last answered, by destination; who waits for a
+client's request or a pushed message has no work. Go's and other event loops
+wait for all connections at once: their threads say nothing here.
+
+Waiting alone is a fact; it is a warning when hardly a thread of the pool is
+idle, so that the next request has none.
 
 A thread that is in a client and runs does not wait: a JSON reader at work was
 once taken for a slow network for weeks, because each thread dump had read() in
@@ -54,10 +60,12 @@ Cure: find why the destination is slow; set timeouts, ask it less often or at
 the same time, bound what waits (bulkhead). Placebo: more threads; they wait
 there, too, and load it more. Disproof: the destination answers in less time
 than the threads wait (tcpdump, its own logs).`,
-	URL:    "https://www.brendangregg.com/tsamethod.html",
-	Needs:  []metric.Metric{metric.WallProfileSamples},
-	Uses:   []metric.Metric{metric.TargetInfo, metric.ProcessCPU},
-	Only:   onlyJVM,
+	URL:   "https://www.brendangregg.com/tsamethod.html",
+	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Uses: []metric.Metric{
+		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples, metric.ThreadCPUWait, metric.ThreadCPU,
+	},
 	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
 	Run:    runWaitingOnBackend,
 }
@@ -81,7 +89,23 @@ type clientPool struct {
 	waitsAt, runsAt []hit
 }
 
+// runWaitingOnBackend reads the profile of a JVM, which knows its clients, else what BPF saw of any program's threads.
 func runWaitingOnBackend(p *check.Pass) error {
+	if _, ok := p.Ranked(stacks.Wall); ok {
+		return runJavaBackend(p)
+	}
+	if p.Recorded(metric.ThreadWaitTime) {
+		return runNativeBackend(p)
+	}
+	because := metric.Metric(metric.WallProfileSamples)
+	if p.Recorded(metric.JVMInfo) && len(p.Info(metric.JVMInfo)) == 0 {
+		because = metric.ThreadWaitTime
+	}
+	reason, remedy := p.Why(because)
+	return check.NotAssessed(remedy, "%s", reason)
+}
+
+func runJavaBackend(p *check.Pass) error {
 	w, err := waitingOf(p)
 	if err != nil {
 		return err
@@ -143,10 +167,10 @@ func (c *clientPool) add(w *waiting, s stacks.Sample, client stacks.Set) {
 	case at < 0:
 	case wait == hotcode.NotWaiting:
 		sum(&c.runs)
-		c.runsAt = append(c.runsAt, hit{s, at})
+		c.runsAt = append(c.runsAt, hit{sample: s, at: at})
 	case wait == hotcode.ForNetwork:
 		sum(&c.waits)
-		c.waitsAt = append(c.waitsAt, hit{s, w.waits.At(s, wait)})
+		c.waitsAt = append(c.waitsAt, hit{sample: s, at: w.waits.At(s, wait)})
 	}
 }
 
@@ -181,7 +205,7 @@ func (c *clientPool) finding(p *check.Pass, w *waiting, threads, share quantity.
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", partText(x.value, c.waits.Value), x.name(),
 			strings.Join(x.path, " ← ")))
 	}
-	f.Notes = append(f.Notes, note)
+	f.Notes = append(append(f.Notes, destinationNotes(p, w, c.waitsAt)...), note)
 	if occupied.AtLeast(p.Param(backendFull)) {
 		f.Severity = check.Warning
 	}

@@ -372,8 +372,8 @@ func (s *scenarioRun) options(keep string) scenario.Options {
 }
 
 // observe is what diagnose does between its flags and its checks.
-func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration) (*recording.Recording, error) {
-	d := &diagnosis{app: s.app, selector: host.Selector{PID: pid}, duration: duration, interval: interval}
+func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording, error) {
+	d := &diagnosis{app: s.app, selector: host.Selector{PID: pid}, duration: duration, interval: interval, deep: deep}
 	return d.recording(ctx, checks.Suite())
 }
 

@@ -42,8 +42,8 @@ type Floor struct {
 	Brought string // what came with it: "the BPF helper bpf_skc_to_tcp_sock"
 }
 
-// explain puts the kernel's age in front of the error of a collector that could not be opened, if it is older than the floor.
-func (f Floor) explain(h *host.Host, err error) error {
+// Explain puts the kernel's age in front of the error of what could not be opened, if it is older than the floor.
+func (f Floor) Explain(h *host.Host, err error) error {
 	if err == nil || f.Release == "" {
 		return err
 	}

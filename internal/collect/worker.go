@@ -46,7 +46,7 @@ func (w *worker) open(ctx context.Context, env Env) {
 // says so.
 func Open(ctx context.Context, c Collector, env Env) (Source, error) {
 	src, err := openChecked(ctx, c, env)
-	return src, c.Since.explain(env.Host, err)
+	return src, c.Since.Explain(env.Host, err)
 }
 
 func openChecked(ctx context.Context, c Collector, env Env) (src Source, err error) {

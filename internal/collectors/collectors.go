@@ -26,10 +26,10 @@ type Options struct {
 
 // All lists them in the order in which they are opened and reported.
 func All(o Options) []collect.Collector {
-	look := &find.Look{}
+	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), cgroup.Collectors(), network.Collectors(), sockets.Collectors(), perf.Collectors(),
-		ebpf.Collectors(ebpf.Options{LeaveJVMs: o.JVM.Off}),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
+		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),
 	)
 }

@@ -54,7 +54,7 @@ var (
 	SysPtrace     = Capability{"cap-sys-ptrace", "namespaces, executables and maps of other users' processes"}
 	DACReadSearch = Capability{"cap-dac-read-search", "read files whatever their mode"}
 	Perfmon       = Capability{"cap-perfmon", "perf events of the whole host, tracing programs (Linux 5.8)"}
-	BPF           = Capability{"cap-bpf", "load BPF programs (Linux 5.8)"}
+	BPF           = Capability{"cap-bpf", "load BPF programs: connections, interrupts, scheduling, owners of all sockets (Linux 5.8)"}
 	// PressureStall is PSI, Documentation/accounting/psi.rst.
 	PressureStall = Capability{"psi", "share of time that tasks wait for CPU, memory or I/O"}
 	SockDiag      = Capability{"sock-diag", "socket tables over netlink instead of /proc/net/tcp"}

@@ -312,6 +312,24 @@ func (h *Host) ownCgroupNS() bool {
 	return err == nil && ino != initCgroupNS
 }
 
+// UnifiedRoot gives the directory of the root of the v2 cgroups, of which every process of the host is a member or descendant. It fails
+// where no v2 tree is mounted, or only a part of it can be seen, as from within a container.
+func (h *Host) UnifiedRoot() (string, error) {
+	if h.ownCgroupNS() {
+		return "", errors.New("perfdoctor is in a cgroup namespace of its own")
+	}
+	trees, err := h.hierarchies()
+	if err != nil {
+		return "", err
+	}
+	for _, t := range trees {
+		if t.version == 2 && t.root == "/" {
+			return t.dir, nil
+		}
+	}
+	return "", errors.New("no whole v2 cgroup tree is mounted")
+}
+
 // group is a cgroup as named by the user, in one tree.
 type group struct {
 	tree *hierarchy

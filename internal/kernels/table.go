@@ -12,8 +12,8 @@ func (c cell) mark() string {
 	return map[status]string{ok: "ok", tooOld: "not here", notThere: "-", failed: "FAILED"}[c.status]
 }
 
-// since is what the feature's collector declares.
-func (m *matrix) since(f feature) string { return m.floors[f.collector].Release }
+// since is what the feature declares.
+func (m *matrix) since(f feature) string { return f.floor(m.floors).Release }
 
 // text is the table for a terminal, with the reasons below it.
 func (m *matrix) text(columns []kernel) string {

@@ -29,6 +29,7 @@ const (
 	ModeClient    Mode = "client"    // Addr, Client
 	ModeCloseWait Mode = "closewait" // Addr, Client: a client that holds every connection, also when the peer closed
 	ModeSpin      Mode = "spin"      // Spin
+	ModePool      Mode = "pool"      // Pool
 	ModeOpenFDs   Mode = "openfds"   // FDs
 	ModeUDPFlood  Mode = "udpflood"  // Addr, Flood
 	ModeSleep     Mode = "sleep"     // nothing
@@ -45,6 +46,7 @@ type ChildOptions struct {
 	Server   ServeOptions
 	Client   ClientOptions
 	Spin     SpinOptions
+	Pool     PoolOptions
 	FDs      FDOptions
 	Flood    FloodOptions
 	// Load's Result is in the last Stats; its Live line is written by the parent. Its duration bounds the child, Duration
@@ -348,6 +350,8 @@ func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
 		return c.run, nil
 	case ModeSpin:
 		return newSpin(o.Spin, rec)
+	case ModePool:
+		return newPool(o.Pool, rec)
 	case ModeOpenFDs:
 		return newOpener(o.FDs, rec)
 	case ModeUDPFlood:

@@ -14,22 +14,22 @@ import q "github.com/perfdoctor/perfdoctor/internal/quantity"
 //
 // They count from the moment the programs were loaded: a series that begins later in the recording began at zero.
 var (
-	ConnectAttempts    = counter("tcp_connect_attempts_total", q.Connections, tpState, "Connections begun: connect() of clients, accepted ones of servers.", flow()...)
-	Connects           = counter("tcp_connects_total", q.Connections, tpState, "Connections established.", flow()...)
-	ConnectFailures    = counter("tcp_connect_failures_total", q.Connections, tpState+", sk_err", "Connects that failed. error is EADDRNOTAVAIL (no local port: nothing was sent), ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or other (the program gave up before there was an answer).", flow("error")...)
-	ConnectSeconds     = counter("tcp_connect_seconds_total", q.Seconds, tpState, "Time that established connections took to connect: from SYN_SENT to ESTABLISHED, search for a local port included.", flow()...)
-	ConnectDurations   = counter("tcp_connect_durations_total", q.Connections, tpState, "Connections by the time they took to connect: at most so many seconds, and more than the next smaller bound.", flow("at_most")...)
-	PortSearches       = counter("tcp_port_searches_total", q.Connections, tpState+", tcp_wstamp_ns", "Connects of which it is known how long the kernel searched for a local port.", flow()...)
-	PortSearchSeconds  = counter("tcp_port_search_seconds_total", q.Seconds, tpState+", tcp_wstamp_ns", "Time of these from SYN_SENT until the first SYN was sent, or until no port was found.", flow()...)
-	PortSearchLongest  = gauge("tcp_port_search_longest_seconds", q.Seconds, tpState+", tcp_wstamp_ns", "The longest of them.", flow()...)
-	ConnectionsClosed  = counter("tcp_connections_closed_total", q.Connections, tpState, "Connections that ended. first is who closed first: local (this side, which then holds the TIME_WAIT), peer, both, or reset.", flow("first")...)
-	ConnectionSeconds  = counter("tcp_connection_seconds_total", q.Seconds, tpState, "How long connections that ended were established.", flow()...)
-	ConnectionLives    = counter("tcp_connection_lives_total", q.Connections, tpState, "Connections that ended by how long they were established: at most so many seconds, and more than the next smaller bound.", flow("at_most")...)
-	ConnectionBytes    = counter("tcp_connection_bytes_total", q.Bytes, "tcp_sock bytes_sent, bytes_retrans, bytes_received", "Bytes of connections that ended; direction is sent or received.", flow("direction")...)
-	ConnectionSegments = counter("tcp_connection_data_segments_total", q.Segments, "tcp_sock data_segs_out, data_segs_in", "Segments with data of connections that ended; direction is sent or received.", flow("direction")...)
-	ConnectionTurns    = counter("tcp_connection_turns_total", q.Events, "tcp_sock data_segs_out, data_segs_in", "Requests with an answer that connections that ended can have had at most: the lesser of the data segments sent and received, connection by connection.", flow()...)
-	FlowRetransmits    = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb", "Segments sent again; kind is syn (connecting) or data.", flow("kind")...)
-	FlowResets         = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset", "Resets; direction is sent or received.", flow("direction")...)
+	ConnectAttempts   = counter("tcp_connect_attempts_total", q.Connections, tpState, "Connections begun: connect() of clients, accepted ones of servers.", flow()...)
+	Connects          = counter("tcp_connects_total", q.Connections, tpState, "Connections established.", flow()...)
+	ConnectFailures   = counter("tcp_connect_failures_total", q.Connections, tpState+", sk_err", "Connects that failed. error is EADDRNOTAVAIL (no local port: nothing was sent), ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or other (the program gave up before there was an answer).", flow("error")...)
+	ConnectsBound     = counter("tcp_connects_bound_total", q.Connections, tpState+", sk_userlocks", "Connects whose local port bind() had taken: to port 0, without IP_BIND_ADDRESS_NO_PORT.", flow()...)
+	ConnectSeconds    = counter("tcp_connect_seconds_total", q.Seconds, tpState, "Time that established connections took to connect: from SYN_SENT to ESTABLISHED, search for a local port included.", flow()...)
+	ConnectDurations  = counter("tcp_connect_durations_total", q.Connections, tpState, "Connections by the time they took to connect: at most so many seconds, and more than the next smaller bound.", flow("at_most")...)
+	PortSearches      = counter("tcp_port_searches_total", q.Connections, tpState+", tcp_wstamp_ns", "Connects of which it is known how long the kernel searched for a local port.", flow()...)
+	PortSearchSeconds = counter("tcp_port_search_seconds_total", q.Seconds, tpState+", tcp_wstamp_ns", "Time of these from SYN_SENT until the first SYN was sent, or until no port was found.", flow()...)
+	PortSearchLongest = gauge("tcp_port_search_longest_seconds", q.Seconds, tpState+", tcp_wstamp_ns", "The longest of them.", flow()...)
+	ConnectionsClosed = counter("tcp_connections_closed_total", q.Connections, tpState, "Connections that ended. first is who closed first: local (this side, which then holds the TIME_WAIT), peer, both, or reset.", flow("first")...)
+	ConnectionSeconds = counter("tcp_connection_seconds_total", q.Seconds, tpState, "How long connections that ended were established.", flow()...)
+	ConnectionLives   = counter("tcp_connection_lives_total", q.Connections, tpState, "Connections that ended by how long they were established: at most so many seconds, and more than the next smaller bound.", flow("at_most")...)
+	ConnectionBytes   = counter("tcp_connection_bytes_total", q.Bytes, "tcp_sock bytes_sent, bytes_retrans, bytes_received", "Bytes of connections that ended; direction is sent or received.", flow("direction")...)
+	ConnectionTurns   = counter("tcp_connection_turns_total", q.Events, "tcp_sock data_segs_out, data_segs_in", "Requests with an answer that connections that ended can have had at most: the lesser of the data segments sent and received, connection by connection.", flow()...)
+	FlowRetransmits   = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb", "Segments sent again; kind is syn (connecting) or data.", flow("kind")...)
+	FlowResets        = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset", "Resets; direction is sent or received.", flow("direction")...)
 )
 
 const tpState = "tp_btf/inet_sock_set_state"
@@ -39,22 +39,44 @@ func flow(more ...string) []string {
 	return append([]string{"netns", "side", "endpoint", "pid", "comm"}, more...)
 }
 
+// Sockets that have bind() choose their local port: it comes from one pool of each source address, whatever the destination.
+//
+// source is the address asked for, the unspecified one if the program had no wish. pid and comm are of who called bind().
+var (
+	BindsAsked        = counter("tcp_binds_any_port_total", q.Sockets, cgBind, "Calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT.", "netns", "source", "pid", "comm")
+	BindsFound        = counter("tcp_binds_any_port_found_total", q.Sockets, cgBind, "Those of them that got a port. The others failed: with EADDRINUSE if no port was left.", "netns", "source", "pid", "comm")
+	BindSearchSeconds = counter("tcp_bind_search_seconds_total", q.Seconds, cgBind, "Time that those that got a port took to find it.", "netns", "source", "pid", "comm")
+)
+
+const cgBind = "BPF_CGROUP_INET4_BIND, BPF_CGROUP_INET4_POST_BIND and those of INET6"
+
 // What BPF programs themselves cost.
 var (
-	BPFRuns    = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt", "Runs of perfdoctor's own BPF programs.", "program")
-	BPFSeconds = counter("bpf_program_seconds_total", q.Seconds, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_time_ns", "CPU time of perfdoctor's own BPF programs, over all CPUs; it is in the time of what they interrupt.", "program")
+	BPFRuns    = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt", "Runs of perfdoctor's own BPF programs while they were measured.", "program")
+	BPFSeconds = counter("bpf_program_seconds_total", q.Seconds, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_time_ns", "CPU time of perfdoctor's own BPF programs, over all CPUs, while they were measured; it is in the time of what they interrupt.", "program")
+	// BPFMeasured is there because the kernel's measuring costs more than most of the programs, 0.1 µs a run.
+	BPFMeasured = counter("bpf_program_measured_seconds_total", q.Seconds, "bpf(2) BPF_ENABLE_STATS", "Time for which the kernel measured perfdoctor's own BPF programs: a part of the recording, as it costs 0.1 µs a run.", "program")
 )
 
 // Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within another's time is not
 // counted there.
 var (
 	SoftirqRuns    = counter("softirq_runs_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs run per CPU and vector since the recording began.", "cpu", "vector")
-	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between.", "cpu", "vector")
+	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between. Of more than eight in a tick of a CPU one in eight is timed, by chance, and counts for eight.", "cpu", "vector")
 	HardirqRuns    = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
 	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
 )
 
 var waitLabels = []string{"pid", "tid", "comm", "syscall", "for", "on"}
+
+// The system calls of the target's processes that began and ended in the window.
+var (
+	SyscallCalls     = gauge("target_syscalls", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by name.", "syscall")
+	SyscallErrors    = gauge("target_syscall_errors", q.Events, "tp_btf/sys_exit", "Those that failed, by errno; ERESTART is a signal, after which the kernel or the program begins anew.", "syscall", "error")
+	SyscallSeconds   = gauge("target_syscall_seconds", q.Seconds, "tp_btf/sys_enter, sys_exit", "Time in them, over all threads, whether they ran or waited.", "syscall")
+	SyscallBytes     = gauge("target_syscall_bytes", q.Bytes, "tp_btf/sys_exit", "Bytes that calls of the read, write, send and receive families moved.", "syscall")
+	SyscallDurations = gauge("target_syscall_durations", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by how long they took: at most so many seconds, and more than the next smaller bound.", "syscall", "at_most")
+)
 
 // What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there as it began. They
 // are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.

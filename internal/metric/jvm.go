@@ -5,6 +5,9 @@ import q "github.com/perfdoctor/perfdoctor/internal/quantity"
 // hsperf is where HotSpot's counters are. They cost the JVM nothing to read: it keeps them in shared memory anyway.
 const hsperf = "hsperfdata "
 
+// UnknownCause is the cause of collections of which it could not be told.
+const UnknownCause = "unknown"
+
 // Java virtual machines among the target's processes. pid is that of perfdoctor's pid namespace. What a HotSpot JVM of this
 // release or collector does not count has no series.
 var (
@@ -19,6 +22,13 @@ var (
 	JVMGCs     = counter("jvm_gcs_total", q.Events, hsperf+"sun.gc.collector.N.invocations", "Collections, of the same kinds.", "pid", "kind")
 	JVMGCCause = info("jvm_gc_cause_info", hsperf+"sun.gc.cause, sun.gc.lastCause",
 		"Cause of the collection that ran, or had run last, at each sample.", "pid", "cause")
+	JVMGCsByCause = counter("jvm_gcs_by_cause_total", q.Events, hsperf+"sun.gc.cause, sun.gc.lastCause, sun.gc.collector.N.invocations",
+		"Collections since perfdoctor looks, by the cause that HotSpot gives, looked at every 5 ms; cause is unknown for those that came closer.",
+		"pid", "kind", "cause")
+
+	JVMOperations = gauge("jvm_recent_operations", q.Events, "jcmd VM.info, VM Operations",
+		"Operations of the VM thread in the window, of the last 10 to 20 of which HotSpot keeps a log: collections by their exact cause (since JDK 21; before, the operation tells).",
+		"pid", "operation", "cause")
 
 	JVMSafepoints       = counter("jvm_safepoints_total", q.Events, hsperf+"sun.rt.safepoints", "Times all threads were stopped.", "pid")
 	JVMSafepointSeconds = counter("jvm_safepoint_seconds_total", q.Seconds, hsperf+"sun.rt.safepointTime, sun.rt.safepointSyncTime",

@@ -36,11 +36,11 @@ func value(t testing.TB, counts []Count, event Event) float64 {
 }
 
 // thisThread counts the calling thread only, and locks it until the test ends.
-func thisThread(t testing.TB) *Set {
+func thisThread(t testing.TB, only ...Group) *Set {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	s, err := openThreads(os.Getpid(), nil, func() ([]int, error) { return []int{unix.Gettid()}, nil })
+	s, err := openThreads(os.Getpid(), only, func() ([]int, error) { return []int{unix.Gettid()}, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,14 @@
 package perfevent
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // loop has the same few instructions for each turn, whatever the compiler made of them.
@@ -45,4 +51,124 @@ func TestInstructionsOfALoop(t *testing.T) {
 		t.Errorf("%.4f instructions a turn, want a whole number of two or more", each)
 	}
 	t.Logf("%.5f instructions a turn", each)
+}
+
+// pmuVar says which PMU the tests below know this machine to have: the time of one instruction, such as 2ns, of a guest whose clock
+// counts instructions and whose cycles are nanoseconds, or "partial" where it counts cycles and no instructions. Command kernels sets it.
+const pmuVar = "PERFDOCTOR_TEST_PMU"
+
+// instructionTime skips the test unless the time of one instruction is known.
+func instructionTime(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(os.Getenv(pmuVar))
+	if err != nil {
+		t.Skip("needs a guest whose clock counts instructions: make test-kernels runs this in one")
+	}
+	return d
+}
+
+// work runs a loop and gives the CPU time that the calling thread had.
+func work(t *testing.T, turns int) time.Duration {
+	t.Helper()
+	var before, after unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &before); err != nil {
+		t.Fatal(err)
+	}
+	if loop(turns) == 0 {
+		t.Fatal("the loop was not run")
+	}
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &after); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(after.Nano() - before.Nano())
+}
+
+// TestKnownIPC: a cycle is a nanosecond, so instructions per cycle are known to all digits, and the thread's CPU time tells how many
+// instructions there were.
+func TestKnownIPC(t *testing.T) {
+	each := instructionTime(t)
+	s := thisThread(t)
+	before := read(t, s)
+	used := work(t, 20_000_000)
+	after := read(t, s)
+	ratio, ok := RatioOf(before, after, Instructions, Cycles)
+	if !ok {
+		t.Fatal("no instructions per cycle")
+	}
+	if got, want := fmt.Sprintf("%.4f", ratio.Value()), fmt.Sprintf("%.4f", 1/float64(each)); got != want {
+		t.Errorf("%s instructions per cycle, want %s", got, want)
+	}
+	grown, want := value(t, after, Instructions)-value(t, before, Instructions), float64(used)/float64(each)
+	t.Logf("%.0f instructions, by the CPU time %.0f; %.6f per cycle", grown, want, ratio.Value())
+	if math.Abs(grown-want) > 0.01*want { // the two readings of the counters are in one and not in the other
+		t.Errorf("%.0f instructions, the CPU time has %.0f", grown, want)
+	}
+}
+
+// TestMultiplexed: twelve events share the seven counters of a Cortex-A57, so that three of the six groups are counted at a time, and are
+// scaled to what they would have counted.
+func TestMultiplexed(t *testing.T) {
+	each := instructionTime(t)
+	sets := make([]*Set, 6) // of cycles and instructions
+	first := make([][]Count, len(sets))
+	for i := range sets {
+		sets[i] = thisThread(t, Core)
+		first[i] = read(t, sets[i])
+	}
+	used := work(t, 40_000_000)
+	want := float64(used) / float64(each)
+	for i, s := range sets {
+		counts := read(t, s)
+		ratio, ok := RatioOf(first[i], counts, Instructions, Cycles)
+		if !ok {
+			t.Fatalf("set %d: no instructions per cycle", i)
+		}
+		off := ratio.Numerator/want - 1
+		t.Logf("set %d: %s: %.1f %% of the time on a counter, %.2f %% off %.0f instructions", i, ratio.Group, 100*ratio.RunningShare, 100*off, want)
+		if math.Abs(off) > 0.02 {
+			t.Errorf("set %d: scaled to %.0f instructions, the CPU time has %.0f", i, ratio.Numerator, want)
+		}
+		if ratio.RunningShare < 0.45 || ratio.RunningShare > 0.55 {
+			t.Errorf("set %d: on a counter for %.1f %% of the time, want half", i, 100*ratio.RunningShare)
+		}
+	}
+}
+
+// TestMissingEvents: what this PMU does not count is said to be missing, and has no number and no ratio.
+func TestMissingEvents(t *testing.T) {
+	instructionTime(t)
+	s := thisThread(t)
+	before := read(t, s)
+	work(t, 1_000_000)
+	after := read(t, s)
+	for _, e := range []Event{BranchMisses, CacheReferences, CacheMisses, StalledCyclesFront, DTLBLoadMisses} {
+		c, ok := Find(after, e)
+		if !ok || c.Status != NotSupported || c.Value != 0 || !strings.Contains(c.Reason, "no such counter") {
+			t.Errorf("%s: %+v, want it not supported, with the reason", e, c)
+		}
+		if r, ok := RatioOf(before, after, e, Instructions); ok {
+			t.Errorf("%s per instruction: %v", e, r.Value())
+		}
+	}
+}
+
+// TestPartialPMU: one event that is missing takes none of its group along.
+func TestPartialPMU(t *testing.T) {
+	if os.Getenv(pmuVar) != "partial" {
+		t.Skip("needs a PMU that counts cycles and no instructions: make test-kernels runs this in a guest")
+	}
+	s := thisThread(t)
+	before := read(t, s)
+	work(t, 5_000_000)
+	after := read(t, s)
+	if grown := value(t, after, Cycles) - value(t, before, Cycles); grown <= 0 {
+		t.Errorf("%v cycles", grown)
+	}
+	c, ok := Find(after, Instructions)
+	if !ok || c.Status != NotSupported || c.Value != 0 {
+		t.Errorf("instructions: %+v, want them not supported", c)
+	}
+	if r, ok := RatioOf(before, after, Instructions, Cycles); ok {
+		t.Errorf("%v instructions per cycle without instructions", r.Value())
+	}
 }

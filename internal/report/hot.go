@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/hotcode"
@@ -52,9 +53,19 @@ type Method struct {
 // Wait is what threads with work wait for at one place of the code.
 type Wait struct {
 	For     hotcode.Wait `json:"for"`
-	Method  string       `json:"method"`
+	Method  string       `json:"method"` // of a native program: the function; empty where its stacks do not show it
 	Line    int          `json:"line,omitempty"`
-	Threads float64      `json:"threads"` // on average
+	Threads float64      `json:"threads"`           // on average
+	On      string       `json:"on,omitempty"`      // a destination (ip:port), or the address of a lock
+	Callers []string     `json:"callers,omitempty"` // of the method, the nearest first
+	Wakers  []Waker      `json:"wakers,omitempty"`  // of a lock
+}
+
+// Waker is who ends waits for a lock.
+type Waker struct {
+	Thread string  `json:"thread"` // name and id of the one that does so most there
+	At     string  `json:"at"`     // its functions, the innermost first
+	Share  float64 `json:"share"`  // of the waits
 }
 
 func cpuTimeOf(rec *recording.Recording) *CPUTime {
@@ -79,11 +90,34 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 func waitsOf(rec *recording.Recording) []Wait {
 	p, ok := rec.Ranked(stacks.Wall)
 	if !ok {
-		return nil
+		return blockedOf(rec)
 	}
 	var out []Wait
 	for _, w := range hotcode.WaitTimes(p, hotcode.OwnersOf(rec), hotWaits) {
-		out = append(out, Wait{w.For, w.Method, w.Line, w.Threads})
+		out = append(out, Wait{For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads})
+	}
+	return out
+}
+
+// leastThreads is below what a report would round to nothing.
+const leastThreads = 0.005
+
+// blockedOf is what waitsOf gives for a program without a profiler of its own, from the off-CPU profile.
+func blockedOf(rec *recording.Recording) []Wait {
+	var out []Wait
+	for _, b := range hotcode.BlockedTimes(rec, hotWaits) {
+		if b.Threads < leastThreads {
+			continue
+		}
+		w := Wait{For: b.For, Threads: b.Threads, On: b.On}
+		if len(b.Path) > 0 {
+			w.Method = hotcode.PlaceOf(b.Path)
+			w.Callers = b.Path[slices.Index(b.Path, w.Method)+1:]
+		}
+		for _, k := range b.Wakers {
+			w.Wakers = append(w.Wakers, Waker{k.Thread, k.At, k.Share})
+		}
+		out = append(out, w)
 	}
 	return out
 }
@@ -141,8 +175,31 @@ func (t *text) waits() {
 			break
 		}
 		threads := quantity.Of("", w.Threads, quantity.None).Text()
-		t.line(plain, fmt.Sprintf("  %6s  ", threads), "          ", fmt.Sprintf("for %s at %s", w.For, at(w.Method, w.Line)))
+		t.line(plain, fmt.Sprintf("  %6s  ", threads), "          ", w.text())
+		for _, k := range w.Wakers {
+			t.line(plain, "          ", "            ", fmt.Sprintf("%s ended at %s, most by thread %s", shareText(k.Share), orNowhere(k.At), k.Thread))
+		}
 	}
+}
+
+func (w *Wait) text() string {
+	s := "for " + string(w.For)
+	if w.On != "" {
+		s += " (" + w.On + ")"
+	}
+	s += " at " + orNowhere(at(w.Method, w.Line))
+	for _, c := range w.Callers {
+		s += " ← " + c
+	}
+	return s
+}
+
+// orNowhere stands for a program whose stacks cannot be walked.
+func orNowhere(at string) string {
+	if at == "" {
+		return "a place that the stacks do not show"
+	}
+	return at
 }
 
 func at(method string, line int) string {

@@ -142,11 +142,17 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	return d
 }
 
-// bpfSeconds adds up what the kernel counted of perfdoctor's own programs since they were loaded.
+// bpfSeconds adds up what perfdoctor's own programs took: what the kernel measured of each, in a part of the window, for all of it.
 func bpfSeconds(rec *recording.Recording) float64 {
 	n := 0.0
 	for _, s := range rec.Counter(metric.BPFSeconds) {
-		n += s.Points[len(s.Points)-1].Value
+		spent := s.Points[len(s.Points)-1].Value
+		for _, m := range rec.Counter(metric.BPFMeasured, "program", s.Label("program")) {
+			if measured := m.Points[len(m.Points)-1].Value; measured > 0 {
+				spent *= max(1, rec.Meta.Duration/measured)
+			}
+		}
+		n += spent
 	}
 	return n
 }

@@ -286,6 +286,9 @@ func childOptions(s *Process) lab.ChildOptions {
 		o.Mode, o.Load = lab.ModeLoad, &plan
 	case s.Spin != nil:
 		o.Mode, o.Spin = lab.ModeSpin, lab.SpinOptions{Threads: s.Spin.Threads, Burst: s.Spin.Burst, Every: s.Spin.Every}
+	case s.Pool != nil:
+		o.Mode = lab.ModePool
+		o.Pool = lab.PoolOptions{Threads: s.Pool.Threads, To: s.Pool.To, Hold: s.Pool.Hold, Every: s.Pool.Every}
 	case s.OpenFiles != nil:
 		o.Mode = lab.ModeOpenFDs
 		o.FDs = lab.FDOptions{Count: s.OpenFiles.Count, PerSecond: s.OpenFiles.PerSecond, Limit: s.OpenFiles.Limit}

@@ -43,7 +43,7 @@ const (
 // Options are what a run needs from outside.
 type Options struct {
 	// Diagnose observes the process pid, or the whole machine when pid is 0, as `perfdoctor diagnose` does.
-	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration) (*recording.Recording, error)
+	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording, error)
 	Checks   []*check.Check
 	Keep     string                           // directory for the recordings; empty: none
 	Only     []string                         // cures and placebos to run after the first phase; nil: all
@@ -336,7 +336,7 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		return err
 	}
 	began := time.Now()
-	if p.Recording, err = o.Diagnose(ctx, pid, d.duration(), d.interval()); err != nil {
+	if p.Recording, err = o.Diagnose(ctx, pid, d.duration(), d.interval(), d.Deep); err != nil {
 		return fmt.Errorf("diagnose %s: %w", d.Target, err)
 	}
 	if ctx.Err() != nil {

@@ -139,6 +139,7 @@ type Process struct {
 	Answer    *load.ServerPlan `yaml:"answer"`
 	Load      *load.Plan       `yaml:"load"`
 	Spin      *Spin            `yaml:"spin"`
+	Pool      *Pool            `yaml:"pool"`
 	OpenFiles *OpenFiles       `yaml:"open_files"`
 	Flood     *Flood           `yaml:"udp_flood"`
 	Sleep     *struct{}        `yaml:"sleep"`
@@ -203,6 +204,14 @@ type Spin struct {
 	Every   time.Duration `yaml:"every"`
 }
 
+// Pool is threads that wait for a server of Serve or for a lock that they share.
+type Pool struct {
+	Threads int           `yaml:"threads"`
+	To      string        `yaml:"to"`    // ip:port each thread asks over a connection of its own
+	Hold    time.Duration `yaml:"hold"`  // of the lock, asleep
+	Every   time.Duration `yaml:"every"` // from the start of a thread's turn to that of the next
+}
+
 // OpenFiles opens files and keeps them.
 type OpenFiles struct {
 	Count     int     `yaml:"count"`
@@ -255,6 +264,7 @@ type Diagnose struct {
 	Warmup   time.Duration `yaml:"warmup"`   // from the start of the last process
 	Duration time.Duration `yaml:"duration"` // 0: 6s
 	Interval time.Duration `yaml:"interval"` // 0: 1s
+	Deep     bool          `yaml:"deep"`     // with the probes that cost more, as --deep
 }
 
 // TargetHost is the [Diagnose] target that is the whole machine.

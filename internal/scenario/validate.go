@@ -304,7 +304,7 @@ func (v *validator) links(s *Site, hosts []string) {
 
 func (v *validator) process(path string, p *Process) {
 	if modes := p.modes(); len(modes) != 1 {
-		v.fail(path, "does %d things (%s): want one of serve, connect, answer, load, spin, open_files, udp_flood, sleep, run and java",
+		v.fail(path, "does %d things (%s): want one of serve, connect, answer, load, spin, pool, open_files, udp_flood, sleep, run and java",
 			len(modes), strings.Join(modes, ", "))
 	}
 	switch {
@@ -318,6 +318,8 @@ func (v *validator) process(path string, p *Process) {
 		v.plan(path+".load", p.loadPlan().Check())
 	case p.Flood != nil:
 		v.address(path+".udp_flood.to", p.Flood.To)
+	case p.Pool != nil && p.Pool.To != "":
+		v.address(path+".pool.to", p.Pool.To)
 	case p.Run != nil:
 		v.run(path, p)
 	case p.Java != nil:
@@ -412,6 +414,7 @@ func (p *Process) modes() []string {
 		{"answer", p.Answer != nil},
 		{"load", p.Load != nil},
 		{"spin", p.Spin != nil},
+		{"pool", p.Pool != nil},
 		{"open_files", p.OpenFiles != nil},
 		{"udp_flood", p.Flood != nil},
 		{"sleep", p.Sleep != nil},

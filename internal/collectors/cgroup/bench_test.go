@@ -34,11 +34,11 @@ func BenchmarkSample(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	src, err := openHost(b.Context(), h)
+	s, err := openHost(b.Context(), h)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := src.(*hostSource)
+
 	b.Run("host-100-groups", func(b *testing.B) {
 		rec := recording.NewBuilder()
 		for b.Loop() {

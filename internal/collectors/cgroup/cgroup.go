@@ -14,21 +14,24 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Collectors lists this package's collectors.
-func Collectors() []collect.Collector {
+// Collectors lists this package's collector, which loads its program with those of others.
+func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "cgroup",
 		Doc: "Limits, throttling, use and pressure of the target's control groups at every level; of the host, the groups " +
 			"with a CPU quota.",
-		Overhead: "0.6 ms a sample four levels deep; for the whole host 60 µs a group with a quota, and 20 µs a group every " +
-			"10 s to find those",
-		Provides: provides(),
-		Open:     open,
+		Overhead: "0.6 ms a sample four levels deep; for the whole host 20 µs a group with a quota, where BPF programs may not run " +
+			"60 µs, and 20 µs a group every 10 s to find those",
+		Provides: append(ebpf.Costs(), provides()...),
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return open(ctx, l, env)
+		},
 	}}
 }
 
@@ -49,9 +52,14 @@ func otherMetrics() []metric.Metric {
 	}
 }
 
-func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+func open(ctx context.Context, l *ebpf.Loader, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
-		return openHost(ctx, env.Host)
+		s, err := openHost(ctx, env.Host)
+		if err != nil {
+			return nil, err
+		}
+		s.program = load(l, env.Host, s.cpu.dir)
+		return s, nil
 	}
 	if len(env.Target.Cgroups) == 0 {
 		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the cgroup file systems where perfdoctor runs",
@@ -122,7 +130,7 @@ type controller struct {
 func controllers() []controller {
 	return []controller{
 		{
-			name: "cpu", v1: (*reader).bandwidthV1, v2: (*reader).bandwidthV2,
+			name: "cpu", v1: (*reader).cpuV1, v2: (*reader).cpuV2,
 			metrics: append(bandwidthMetrics(), metric.CgroupShares),
 		},
 		{name: "cpuacct", joined: "cpu", v1: (*reader).usageV1, v2: (*reader).usageV2, metrics: []metric.Metric{metric.CgroupCPU}},

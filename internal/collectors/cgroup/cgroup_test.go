@@ -20,6 +20,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -200,6 +201,8 @@ func asNobody(t *testing.T, f func()) {
 		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep)
 		if errno == 0 {
 			f()
+			// It may be the main thread, which is kept, and whose rights /proc/self tells.
+			_, _, errno = syscall.RawSyscall(syscall.SYS_SETRESUID, keep, 0, keep)
 		}
 		done <- errno
 	}()
@@ -288,7 +291,7 @@ func nested(t testing.TB) (pid int, top string) {
 func record(t *testing.T, env collect.Env, d time.Duration) *recording.Recording {
 	t.Helper()
 	rec, err := collect.Run(t.Context(), collect.Options{
-		Env: env, Collectors: Collectors(), Interval: 200 * time.Millisecond, Duration: d,
+		Env: env, Collectors: Collectors(&ebpf.Loader{}), Interval: 200 * time.Millisecond, Duration: d,
 	})
 	if err != nil {
 		t.Fatal(err)

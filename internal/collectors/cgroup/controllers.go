@@ -23,12 +23,33 @@ func bandwidthMetrics() []metric.Metric {
 	}
 }
 
-// bandwidthV1 reads the cpu controller (kernel/sched/core.c, cpu_legacy_files).
-func (r *reader) bandwidthV1(g group) {
+// cpuV1 and cpuV2 read the cpu controller.
+func (r *reader) cpuV1(g group) {
+	r.requestV1(g)
+	r.bandwidthV1(g)
+}
+
+func (r *reader) cpuV2(g group) {
+	r.requestV2(g)
+	r.bandwidthV2(g)
+}
+
+func (r *reader) requestV1(g group) {
 	if b := r.read(g, "cpu.shares", metric.CgroupShares); b != nil {
 		cpus, err := parseShares(b)
 		r.request(g, "cpu.shares", cpus, err)
 	}
+}
+
+func (r *reader) requestV2(g group) {
+	if b := r.readLimit(g, "cpu.weight", metric.CgroupShares); b != nil {
+		cpus, err := parseWeight(b)
+		r.request(g, "cpu.weight", cpus, err)
+	}
+}
+
+// bandwidthV1 reads a limit and what came of it (kernel/sched/core.c, cpu_legacy_files).
+func (r *reader) bandwidthV1(g group) {
 	quota := bytes.Clone(r.read(g, "cpu.cfs_quota_us", bandwidthMetrics()...))
 	if quota == nil {
 		return
@@ -44,13 +65,9 @@ func (r *reader) bandwidthV1(g group) {
 	r.bandwidth(g, limit, "cpu.cfs_burst_us", "throttled_time", perNano)
 }
 
-// bandwidthV2 reads the cpu controller (kernel/sched/core.c, cpu_files). cpu.max is in neither the root nor a group that the
+// bandwidthV2 does the same in v2 (kernel/sched/core.c, cpu_files). cpu.max is in neither the root nor a group that the
 // controller is off for; both are without a limit.
 func (r *reader) bandwidthV2(g group) {
-	if b := r.readLimit(g, "cpu.weight", metric.CgroupShares); b != nil {
-		cpus, err := parseWeight(b)
-		r.request(g, "cpu.weight", cpus, err)
-	}
 	b := r.readLimit(g, "cpu.max", bandwidthMetrics()...)
 	if b == nil {
 		return

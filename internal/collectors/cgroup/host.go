@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -34,6 +35,9 @@ type hostSource struct {
 	walked  time.Time
 	beyond  int // groups past maxLimited
 	unseen  bool
+
+	program *program // nil: not to be used
+	paths   map[uint64]string
 }
 
 // root is the top of one tree.
@@ -43,7 +47,7 @@ type root struct {
 }
 
 // openHost finds the trees through perfdoctor's own groups: all levels end at the root.
-func openHost(ctx context.Context, h *host.Host) (collect.Source, error) {
+func openHost(ctx context.Context, h *host.Host) (*hostSource, error) {
 	link, err := os.Readlink(filepath.Join(h.Proc, "self"))
 	if err != nil {
 		return nil, err
@@ -74,16 +78,17 @@ func rootOf(levels []host.CgroupLevel, c controller) root {
 	return root{groups[len(groups)-1].dir, version}
 }
 
-// Close has nothing to do.
-func (s *hostSource) Close() error { return nil }
+// Close unloads the program.
+func (s *hostSource) Close() error { return s.program.close() }
 
 // Sample appends one sample.
 func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
-	if s.walked.IsZero() || time.Since(s.walked) >= walkEvery {
-		if err := s.walk(ctx); err != nil {
-			return err
-		}
-		s.walked = time.Now()
+	limits, err := s.find(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.program.append(a); err != nil {
+		return err
 	}
 	a.Lost(s.beyond, fmt.Sprintf("groups with a CPU quota beyond the first %d", maxLimited))
 	if s.unseen {
@@ -99,21 +104,50 @@ func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.readGroup(path)
+		s.readGroup(path, limits[path])
 	}
 	s.reader.report(cpuMetrics())
 	return nil
 }
 
-func (s *hostSource) readGroup(path string) {
+// find gives the limits by path where a program tells them; else it looks for groups with a limit now and then, whose files tell it.
+func (s *hostSource) find(ctx context.Context) (map[string]*ebpf.CPULimit, error) {
+	byID, err := s.readPass(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if byID != nil {
+		s.walked = time.Time{}
+		return s.locate(ctx, byID)
+	}
+	if s.walked.IsZero() || time.Since(s.walked) >= walkEvery {
+		if err := s.walk(ctx); err != nil {
+			return nil, err
+		}
+		s.walked = time.Now()
+	}
+	return nil, nil
+}
+
+// readGroup reads a group's files, but for its limit where that is known.
+func (s *hostSource) readGroup(path string, l *ebpf.CPULimit) {
 	g := group{path: path, dir: s.cpu.dir + path}
 	s.reader.place(g, "cpu", s.cpu.version)
+	if l != nil {
+		s.reader.limitOf(g, l)
+	}
 	if s.cpu.version == 2 {
-		s.reader.bandwidthV2(g)
+		s.reader.requestV2(g)
+		if l == nil {
+			s.reader.bandwidthV2(g)
+		}
 		s.reader.usageV2(g)
 		return
 	}
-	s.reader.bandwidthV1(g)
+	s.reader.requestV1(g)
+	if l == nil {
+		s.reader.bandwidthV1(g)
+	}
 	if g.dir = s.usage.dir + path; s.usage.version == 1 {
 		s.reader.usageV1(g)
 	}
@@ -139,15 +173,7 @@ func (s *hostSource) walk(ctx context.Context) error {
 				s.beyond++
 			}
 		}
-		entries, err := os.ReadDir(s.cpu.dir + path)
-		if err != nil {
-			continue // removed meanwhile, or delegated and closed to this user
-		}
-		for _, e := range entries {
-			if e.IsDir() {
-				queue = append(queue, path+"/"+e.Name())
-			}
-		}
+		queue = append(queue, s.below(path)...)
 	}
 	slices.Sort(s.limited)
 	return nil

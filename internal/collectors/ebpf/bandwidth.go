@@ -12,6 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -35,13 +36,21 @@ type CPULimit struct {
 // ErrTooManyLimits says that there are more groups with a limit than the kernel tells in one pass; those that came are right.
 var ErrTooManyLimits = errors.New("more control groups with a CPU limit than one pass of the kernel tells")
 
+// BandwidthFloor is the oldest kernel that [OpenBandwidth] works on.
+func BandwidthFloor() collect.Floor {
+	return collect.Floor{Release: "6.1", Brought: "BPF iterators over control groups"}
+}
+
 // OpenBandwidth loads the program for the group whose directory is given, of v2 or of the cpu controller's tree of v1.
-func OpenBandwidth(ctx context.Context, dir string) (*Bandwidth, error) {
-	l := &loader{}
+func OpenBandwidth(ctx context.Context, l *Loader, h *host.Host, dir string) (*Bandwidth, error) {
+	if err := allowed(h); err != nil {
+		return nil, err
+	}
 	set, err := l.open(ctx, bpf.LoadBandwidth, func(_ *cilium.CollectionSpec, kernel *btf.Spec) error {
 		var iterator *btf.Func // its arguments' types are what the kernel attaches by (DEFINE_BPF_ITER_FUNC)
 		if err := kernel.TypeByName("bpf_iter_cgroup", &iterator); err != nil {
-			return collect.Unavailable(recording.StatusUnsupported, "Linux 6.1 or newer", "the kernel has no iterator over control groups")
+			return BandwidthFloor().Explain(host.Local(), collect.Unavailable(recording.StatusUnsupported,
+				"Linux 6.1 or newer, with control groups", "bpf_iter_cgroup is not among the kernel's types"))
 		}
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -137,9 +138,9 @@ func micros(t testing.TB, s string) time.Duration {
 func openBandwidth(t testing.TB, dir string) *Bandwidth {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
-	b, err := OpenBandwidth(t.Context(), dir)
+	b, err := OpenBandwidth(t.Context(), &Loader{}, host.Local(), dir)
 	var why *collect.UnavailableError
-	if errors.As(err, &why) && why.Status == recording.StatusUnsupported && kernelBefore(t, 6, 1) {
+	if errors.As(err, &why) && why.Status == recording.StatusUnsupported && older(t, BandwidthFloor()) {
 		t.Skip(why.Reason)
 	}
 	check(t, err)
@@ -147,20 +148,11 @@ func openBandwidth(t testing.TB, dir string) *Bandwidth {
 	return b
 }
 
-func kernelBefore(t testing.TB, major, minor int) bool {
-	t.Helper()
-	var u unix.Utsname
-	check(t, unix.Uname(&u))
-	var a, b int
-	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b)
-	check(t, err)
-	return a < major || a == major && b < minor
-}
-
 // burnIn keeps a CPU busy in a group until the function it gives is called.
 func burnIn(t testing.TB, dir string) (stop func()) {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	cmd := exec.Command("/proc/self/exe") // a guest has no shell
+	cmd.Env = append(os.Environ(), burnVar+"=1")
 	check(t, cmd.Start())
 	stop = func() {
 		_ = cmd.Process.Kill() // it may have ended already

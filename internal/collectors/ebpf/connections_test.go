@@ -53,7 +53,7 @@ func connect(t testing.TB, h *lab.Host, addr string, o lab.ClientOptions) lab.St
 func settled() { time.Sleep(100 * time.Millisecond) }
 
 // netCounter is the second source: what the namespace's own counter says.
-func netCounter(t *testing.T, file, group, name string) float64 {
+func netCounter(t testing.TB, file, group, name string) float64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + file)
 	if err != nil {

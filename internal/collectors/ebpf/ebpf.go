@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -29,15 +30,30 @@ type Options struct {
 	LeaveJVMs bool // do not ask a JVM where its compiled methods lie
 }
 
-// Collectors lists this package's collectors. Those of one list share the kernel's types while they are opened.
-func Collectors(o Options) []collect.Collector {
-	l := &loader{}
-	return []collect.Collector{connectionsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l)}
+// Collectors lists this package's collectors.
+func Collectors(l *Loader, o Options) []collect.Collector {
+	return []collect.Collector{
+		connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l),
+		syscallsCollector(l),
+	}
 }
 
-// requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: no program here handles packets.
+// requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: only bpf-binds needs that.
 func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
+}
+
+// allowed says what is missing for those who load programs beside the work of a collector that can do without.
+func allowed(h *host.Host) error {
+	for _, c := range requires() {
+		switch p := h.Probe(c); p.Status {
+		case host.Unsupported:
+			return collect.Unavailable(recording.StatusUnsupported, p.Remedy, "%s", p.Reason)
+		case host.Denied:
+			return collect.Unavailable(recording.StatusDenied, p.Remedy, "%s", p.Reason)
+		}
+	}
+	return nil
 }
 
 // tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux 5.10 and later
@@ -46,16 +62,22 @@ func tracepointsWithTypes() collect.Floor {
 	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }
 
-// costs are provided by every collector of this package, each for its own programs.
-func costs() []metric.Metric { return []metric.Metric{metric.BPFRuns, metric.BPFSeconds} }
+// Costs are provided by every collector with programs, each for its own.
+func Costs() []metric.Metric { return costs() }
 
-// loader holds the kernel's types while collectors are opened: to read them takes 30 to 80 ms of CPU and 7 MB, which are
-// given back after the last one.
-type loader struct {
+func costs() []metric.Metric {
+	return []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured}
+}
+
+// Loader holds the kernel's types while programs are loaded: to read them takes 30 to 80 ms of CPU and 7 MB, which are
+// given back after the last one. The zero value is ready, and may be used by many at once.
+type Loader struct {
 	mu    sync.Mutex
 	users int
 	cache *btf.Cache
 }
+
+type loader = Loader
 
 // join and leave frame the opening of one collector.
 func (l *loader) join() {
@@ -77,7 +99,7 @@ type set struct {
 	collection *cilium.Collection
 	links      map[string]link.Link // by program; a link without a reference is collected as garbage, and detaches
 	absent     []string             // tracepoints that this kernel does not have
-	stats      io.Closer            // the kernel counts the programs' run time while it is open; nil where it cannot (before Linux 5.8)
+	meter      meter
 }
 
 // open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel
@@ -103,9 +125,8 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if err := s.attach(spec); err != nil {
 		return nil, unavailable(errors.Join(err, s.Close()))
 	}
-	s.stats, err = cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
-	if err != nil {
-		s.stats = nil // without them the cost is said to be unknown
+	if err := s.measure(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -182,8 +203,8 @@ func (s *set) Close() error {
 	for _, l := range s.links {
 		errs = append(errs, l.Close())
 	}
-	if s.stats != nil {
-		errs = append(errs, s.stats.Close())
+	if s.meter.stats != nil {
+		errs = append(errs, s.meter.stats.Close())
 	}
 	s.collection.Close()
 	return errors.Join(errs...)
@@ -208,25 +229,110 @@ func unavailable(err error) error {
 	return err
 }
 
-// appendCost records what the programs cost until now, and events they missed because they were running already on that CPU.
-func (s *set) appendCost(a *recording.Appender) error {
+// measuredEvery is how many intervals between samples there are to one in which the kernel measures the programs: it reads the clock
+// twice for each run, which on most CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54).
+const measuredEvery = 8
+
+// A meter is what the programs of a set cost in the intervals in which the kernel measured them.
+type meter struct {
+	stats   io.Closer // the kernel measures while it is open; nil: not now
+	refused error     // why the kernel does not measure: before Linux 5.8, or without CAP_SYS_ADMIN
+	since   time.Time
+	samples int
+	before  map[string]cost // as the interval began: others may have had the kernel measure before
+	costs   map[string]cost // of the intervals that are over
+}
+
+// A cost is of one program.
+type cost struct {
+	runs          uint64
+	run, measured time.Duration
+}
+
+// measure has the kernel measure from now on.
+func (s *set) measure() error {
+	stats, err := cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		s.meter.refused = err // which appendCost says
+		return nil
+	}
+	s.meter.stats, s.meter.since = stats, time.Now()
+	s.meter.before, err = s.runs(nil)
+	return err
+}
+
+// runs reads what the kernel measured of each program until now, and appends the events that it missed because it ran already on
+// that CPU.
+func (s *set) runs(a *recording.Appender) (map[string]cost, error) {
+	out := map[string]cost{}
 	for name, p := range s.collection.Programs {
 		st, err := p.Stats()
 		if err != nil {
-			return fmt.Errorf("statistics of program %s: %w", name, err)
+			return nil, fmt.Errorf("statistics of program %s: %w", name, err)
 		}
-		a.Lost(int(st.RecursionMisses), "events missed while program "+name+" ran on the same CPU")
-		if s.stats != nil {
-			a.Counter(metric.BPFRuns, float64(st.RunCount), name)
-			a.Counter(metric.BPFSeconds, st.Runtime.Seconds(), name)
+		if a != nil {
+			a.Lost(int(st.RecursionMisses), "events missed while program "+name+" ran on the same CPU")
 		}
+		out[name] = cost{runs: st.RunCount, run: st.Runtime}
 	}
-	if s.stats == nil {
-		for _, m := range costs() {
-			a.Missing(m, recording.StatusUnsupported, "the kernel does not count what BPF programs cost", "Linux 5.8 or newer")
-		}
+	return out, nil
+}
+
+// appendCost records what the programs cost in the intervals that were measured. The first one is, until the first sample that comes
+// measuredAtLeast after the programs were loaded, and then every measuredEvery-th.
+func (s *set) appendCost(a *recording.Appender) error {
+	now, err := s.runs(a)
+	if err != nil {
+		return err
 	}
-	return nil
+	if s.meter.refused != nil {
+		s.meter.appendMissing(a)
+		return nil
+	}
+	sums := s.meter.until(now)
+	for name, c := range sums {
+		a.Counter(metric.BPFRuns, float64(c.runs), name)
+		a.Counter(metric.BPFSeconds, c.run.Seconds(), name)
+		a.Counter(metric.BPFMeasured, c.measured.Seconds(), name)
+	}
+	s.meter.samples++
+	switch {
+	case s.meter.stats != nil && time.Since(s.meter.since) >= measuredAtLeast:
+		s.meter.costs = sums
+		err = s.meter.stats.Close()
+		s.meter.stats = nil
+	case s.meter.stats == nil && s.meter.samples%measuredEvery == 0:
+		err = s.measure()
+	}
+	return err
+}
+
+func (m *meter) appendMissing(a *recording.Appender) {
+	status, remedy := recording.StatusUnsupported, "Linux 5.8 or newer"
+	if errors.Is(m.refused, unix.EPERM) {
+		status, remedy = recording.StatusDenied, "run as root or with CAP_SYS_ADMIN"
+	}
+	for _, c := range costs() {
+		a.Missing(c, status, fmt.Sprintf("the kernel does not measure what BPF programs cost: %v", m.refused), remedy)
+	}
+}
+
+// measuredAtLeast passes over the first sample, which comes at once.
+const measuredAtLeast = 400 * time.Millisecond
+
+// until adds up the intervals that are over and the one under way.
+func (m *meter) until(now map[string]cost) map[string]cost {
+	sums := map[string]cost{}
+	for name, c := range now {
+		sum := m.costs[name]
+		if m.stats != nil {
+			sum.runs += c.runs - m.before[name].runs
+			sum.run += c.run - m.before[name].run
+			sum.measured += time.Since(m.since)
+		}
+		sums[name] = sum
+	}
+	return sums
 }
 
 // readHash reads a whole hash map, in batches where the kernel has them (Linux 5.6).

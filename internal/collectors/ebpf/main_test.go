@@ -3,6 +3,7 @@ package ebpf
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -12,7 +13,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
+// burnVar makes the test's program a child that does nothing but keep a CPU busy.
+const burnVar = "PERFDOCTOR_TEST_BURN"
+
+func burn() {
+	for start := time.Now(); time.Since(start) < time.Minute; {
+		continue // a child whose parent was killed ends by itself
+	}
+}
+
 func TestMain(m *testing.M) {
+	if os.Getenv(burnVar) != "" {
+		burn()
+		os.Exit(0)
+	}
 	if code, child := lab.RunIfChild(); child {
 		os.Exit(code)
 	}
@@ -41,12 +55,12 @@ func (o *opened) close() {
 func openNamed(t testing.TB, name string, env collect.Env) *opened {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
-	for _, c := range Collectors(Options{}) {
+	for _, c := range Collectors(&Loader{}, Options{}) {
 		if c.Name != name {
 			continue
 		}
 		src, err := collect.Open(t.Context(), c, env)
-		if err != nil && tooOld(t, c) {
+		if err != nil && older(t, c.Since) {
 			t.Skip(err)
 		}
 		if err != nil {
@@ -60,16 +74,17 @@ func openNamed(t testing.TB, name string, env collect.Env) *opened {
 	return nil
 }
 
-func tooOld(t testing.TB, c collect.Collector) bool {
+// older tells whether this kernel is older than the floor.
+func older(t testing.TB, f collect.Floor) bool {
 	t.Helper()
 	running, err := host.Local().KernelRelease()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Since.Release == "" {
+	if f.Release == "" {
 		return false
 	}
-	old, err := host.ReleaseBefore(running, c.Since.Release)
+	old, err := host.ReleaseBefore(running, f.Release)
 	if err != nil {
 		t.Fatal(err)
 	}

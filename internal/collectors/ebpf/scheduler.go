@@ -57,31 +57,14 @@ type scheduler struct {
 }
 
 func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
-	if env.Target.Kind == host.KindHost {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose a process, cgroup or container",
-			"each context switch of the whole host would be too much: it is done for a target")
-	}
-	if !env.Deep {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "add --deep",
-			"each context switch of the target would cost it about a microsecond: it is done with --deep only")
-	}
-	members, err := env.Host.Members(ctx, env.Target)
+	members, err := deepMembers(ctx, env, "each context switch")
 	if err != nil {
-		return nil, fmt.Errorf("list the target's processes: %w", err)
-	}
-	if len(members) == 0 {
-		return nil, errors.New("the target has no process")
+		return nil, err
 	}
 	s := &scheduler{proc: env.Host.Proc}
 	s.set, err = l.open(ctx, bpf.LoadScheduler, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
-		if len(members) == 1 {
-			if err := spec.Variables[bpf.SchedulerVarOnlyTgid].Set(uint32(members[0].PID)); err != nil {
-				return err
-			}
-		}
-		for _, m := range members {
-			spec.Maps[bpf.SchedulerMapTargets].Contents = append(spec.Maps[bpf.SchedulerMapTargets].Contents,
-				cilium.MapKV{Key: uint32(m.PID), Value: uint8(1)})
+		if err := setTargets(spec, members); err != nil {
+			return err
 		}
 		told, err := switchTellsState(kernel)
 		now, err2 := monotonic()
@@ -93,6 +76,40 @@ func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Sou
 	}
 	s.began = time.Now()
 	return s, nil
+}
+
+// deepMembers gives the target's processes, for programs that run at what is too frequent for a whole host, or without --deep.
+func deepMembers(ctx context.Context, env collect.Env, what string) ([]host.Process, error) {
+	if env.Target.Kind == host.KindHost {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose a process, cgroup or container",
+			"%s of the whole host would be too much: it is done for a target", what)
+	}
+	if !env.Deep {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "add --deep",
+			"%s of the target would cost it about a microsecond: it is done with --deep only", what)
+	}
+	members, err := env.Host.Members(ctx, env.Target)
+	if err != nil {
+		return nil, fmt.Errorf("list the target's processes: %w", err)
+	}
+	if len(members) == 0 {
+		return nil, errors.New("the target has no process")
+	}
+	return members, nil
+}
+
+// setTargets tells programs the processes they are about.
+func setTargets(spec *cilium.CollectionSpec, members []host.Process) error {
+	if len(members) == 1 {
+		if err := spec.Variables[bpf.SchedulerVarOnlyTgid].Set(uint32(members[0].PID)); err != nil {
+			return err
+		}
+	}
+	targets := spec.Maps[bpf.SchedulerMapTargets]
+	for _, m := range members {
+		targets.Contents = append(targets.Contents, cilium.MapKV{Key: uint32(m.PID), Value: uint8(1)})
+	}
+	return nil
 }
 
 // switchTellsState looks for prev_state in the arguments of sched_switch, after its own data, preempt, prev and next (Linux 5.18,

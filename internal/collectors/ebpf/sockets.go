@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
 )
 
-// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel (Linux 5.10).
+// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel; see [SocketsFloor].
 // It is not safe for concurrent use.
 type Sockets struct {
 	set         *set
@@ -41,9 +41,17 @@ type Holder struct {
 	Local, Remote netip.AddrPort
 }
 
+// SocketsFloor is the oldest kernel that [OpenSockets] works on.
+func SocketsFloor() collect.Floor {
+	return collect.Floor{Release: "5.9", Brought: "BPF iterators over TCP sockets"}
+}
+
 // OpenSockets loads the programs for the namespace of the environment's target, perfdoctor's own for a host. pid is a process in the
-// namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open: the kernel's types are read for it.
-func OpenSockets(ctx context.Context, env collect.Env, pid int) (*Sockets, error) {
+// namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open.
+func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Sockets, error) {
+	if err := allowed(env.Host); err != nil {
+		return nil, err
+	}
 	netns := env.Target.Namespaces.Net
 	if netns.Inode == 0 {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
@@ -57,9 +65,10 @@ func OpenSockets(ctx context.Context, env collect.Env, pid int) (*Sockets, error
 	if pid != 0 {
 		s.enter = func(fn func() error) error { return env.Host.InNetNS(pid, fn) }
 	}
-	l := &loader{}
-	s.set, err = l.open(ctx, bpf.LoadSockets, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
-		return spec.Variables[bpf.SocketsVarOnlyNetns].Set(uint32(netns.Inode))
+	s.set, err = l.open(ctx, bpf.LoadSockets, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
+		_, err := kernel.AnyTypeByName("bpf_sock_from_file")
+		return errors.Join(spec.Variables[bpf.SocketsVarHasSockFromFile].Set(err == nil),
+			spec.Variables[bpf.SocketsVarOnlyNetns].Set(uint32(netns.Inode)))
 	})
 	if err != nil {
 		return nil, err
@@ -89,9 +98,9 @@ func ticks() (int64, error) {
 	return int64(math.Round(1e9 / float64(res.Nsec))), nil
 }
 
-// Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does: what that says with tcp_info, but
-// of timers only the time left in TIME_WAIT and the retransmissions of SYN_SENT, of tcp_info only that of ESTABLISHED up to MinRTT, no
-// cookie, interface or user, and of queues only a listener's. fn's socket is used again.
+// Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less than that: of inodes
+// those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of SYN_SENT, of queues a listener's, of
+// tcp_info that of ESTABLISHED up to MinRTT; no cookie, interface or user. fn's socket is used again.
 func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) error {
 	var r io.ReadCloser
 	// An iterator is of the namespace in which it is created (bpf_iter_init_seq_net in net/core or fs/proc/proc_net.c).

@@ -91,7 +91,7 @@ func socketPair(t *testing.T) (client, server int, to string) {
 // TestWaitsForAnswer: a thread asks a prime number of times, by read and by poll, and is answered late. The waits are for the
 // destination it asked; those of the other side are for a request of a client, as somebody listens on its port.
 func TestWaitsForAnswer(t *testing.T) {
-	const n, late = 101, 2 * time.Millisecond
+	const n, late = 101, 5 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	client, server, to := socketPair(t)
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
 	var preempted uint64
@@ -196,7 +196,7 @@ func futex(at *atomic.Int32, operation, value int) unix.Errno {
 // TestHandOffs: a thread takes a lock a prime number of times from another that holds it. So many waits are for that lock, and so many
 // were ended by the other, at its unlock.
 func TestHandOffs(t *testing.T) {
-	const n = 97
+	const n, hold = 97, 10 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
 	d := &drepper{}
 	waits, turns := make(chan struct{}), make(chan struct{})
@@ -225,7 +225,7 @@ func TestHandOffs(t *testing.T) {
 			for d.state.Load() != 2 { // until the other waits, or is about to
 				time.Sleep(100 * time.Microsecond)
 			}
-			time.Sleep(3 * time.Millisecond)
+			time.Sleep(hold)
 			letGo(d)
 			<-waits
 		}
@@ -236,8 +236,8 @@ func TestHandOffs(t *testing.T) {
 	on := fmt.Sprintf("%p", &d.state)
 	got, seconds := waitsOf(rec, waiter, "syscall", "futex", "for", "mutex", "on", on)
 	wantWaits(t, got, int(d.waits.Load()), preempted, "mutex")
-	if seconds < 0.9*n*3e-3 {
-		t.Errorf("waited %v s for the lock, want %v or more", seconds, n*3e-3)
+	if seconds < 0.9*n*hold.Seconds() {
+		t.Errorf("waited %v s for the lock, want %v or more", seconds, n*hold.Seconds())
 	}
 	wakes := 0.0
 	for _, s := range rec.Gauge(metric.FutexWakes, "on", on, "waker", strconv.Itoa(holder)) {

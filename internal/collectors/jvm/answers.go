@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
@@ -30,7 +31,7 @@ const (
 )
 
 func fromInfo() []metric.Metric {
-	return []metric.Metric{metric.JVMCPUs, metric.JVMLimit, metric.JVMMemoryLimit, metric.JVMCode, metric.JVMCodeFull, metric.JVMAgent}
+	return []metric.Metric{metric.JVMCPUs, metric.JVMLimit, metric.JVMMemoryLimit, metric.JVMCode, metric.JVMCodeFull, metric.JVMAgent, metric.JVMOperations}
 }
 
 func fromDump() []metric.Metric {
@@ -46,8 +47,9 @@ func answered() []metric.Metric {
 
 // answerSource asks the target's JVMs when the window is over, so that what that costs them is not in what was measured.
 type answerSource struct {
-	proc string
-	list []*machine
+	proc   string
+	window time.Duration
+	list   []*machine
 }
 
 func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
@@ -55,7 +57,7 @@ func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect
 	if err != nil {
 		return nil, err
 	}
-	return &answerSource{proc: env.Host.Proc, list: list}, nil
+	return &answerSource{proc: env.Host.Proc, window: env.Duration, list: list}, nil
 }
 
 // Close closes the counters' files.
@@ -71,14 +73,14 @@ func (s *answerSource) Sample(ctx context.Context, a *recording.Appender) error 
 			missing(a, answered(), r)
 			continue
 		}
-		m.appendInfo(ctx, a)
+		m.appendInfo(ctx, a, s.window)
 		m.appendFlags(ctx, a)
 		m.appendDump(ctx, a, s.proc)
 	}
 	return nil
 }
 
-func (m *machine) appendInfo(ctx context.Context, a *recording.Appender) {
+func (m *machine) appendInfo(ctx context.Context, a *recording.Appender, window time.Duration) {
 	text, err := m.Jcmd(ctx, "VM.info")
 	if err != nil {
 		missing(a, fromInfo(), err)
@@ -90,6 +92,7 @@ func (m *machine) appendInfo(ctx context.Context, a *recording.Appender) {
 		return
 	}
 	a.None(metric.JVMLimit, metric.JVMMemoryLimit, metric.JVMAgent)
+	appendOperations(a, m.pid, info, window)
 	from := "detected"
 	if m.Options.Flags["ActiveProcessorCount"].Value != "" || info.FromFlag {
 		from = "ActiveProcessorCount"
@@ -104,6 +107,19 @@ func (m *machine) appendInfo(ctx context.Context, a *recording.Appender) {
 	m.appendCode(a, info.Code)
 	for _, agent := range m.agents(info) {
 		a.Info(metric.JVMAgent, m.pid, agent[0], agent[1])
+	}
+}
+
+func appendOperations(a *recording.Appender, pid string, info jcmd.Info, window time.Duration) {
+	a.None(metric.JVMOperations)
+	counts := map[jcmd.Operation]int{}
+	for _, o := range info.Operations {
+		if o.At >= info.Uptime-window.Seconds() {
+			counts[jcmd.Operation{Name: o.Name, Cause: o.Cause}]++
+		}
+	}
+	for o, n := range counts {
+		a.Gauge(metric.JVMOperations, float64(n), pid, o.Name, o.Cause)
 	}
 }
 
@@ -139,7 +155,7 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 			add(path.Base(agent.Name), "java")
 			continue
 		}
-		if !m.own(agent.Path) && !slices.ContainsFunc(mapped, func(x jvm.Agent) bool { return sameLibrary(x.Path, agent) }) {
+		if !m.own(agent) && !slices.ContainsFunc(mapped, func(x jvm.Agent) bool { return sameLibrary(x.Path, agent) }) {
 			add(agent.Name, "library")
 		}
 	}
@@ -155,9 +171,11 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
-// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since.
-func (m *machine) own(library string) bool {
-	return jvm.IsOwnFile(path.Base(library)) || slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == library })
+// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since, and
+// the JVM lists it by that, without a path.
+func (m *machine) own(a jcmd.Agent) bool {
+	return jvm.IsOwnFile(path.Base(a.Name)) || jvm.IsOwnFile(path.Base(a.Path)) ||
+		slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == a.Path })
 }
 
 func sameLibrary(mapped string, a jcmd.Agent) bool {

@@ -20,7 +20,7 @@ import (
 // counted are the metrics that come from the counters.
 func counted() []metric.Metric {
 	return []metric.Metric{
-		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMSafepoints,
+		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMGCsByCause, metric.JVMSafepoints,
 		metric.JVMSafepointSeconds, metric.JVMSafepointSync, metric.JVMApplication, metric.JVMCompileSeconds, metric.JVMThreads,
 		metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds, metric.JVMSuperHash, metric.JVMGCCPU,
 		metric.JVMSpace, metric.JVMMetaspace,
@@ -46,6 +46,9 @@ func openCounters(ctx context.Context, env collect.Env, look *find.Look) (collec
 func (s *counterSource) Close() error {
 	var errs []error
 	for _, m := range s.list {
+		if m.causes != nil {
+			m.causes.close()
+		}
 		if m.counters != nil {
 			errs = append(errs, m.counters.Close())
 		}
@@ -69,6 +72,9 @@ func (s *counterSource) Sample(ctx context.Context, a *recording.Appender) error
 			continue
 		}
 		s.append(a, m, c)
+		if err := m.appendCauses(a); err != nil {
+			missing(a, []metric.Metric{metric.JVMGCsByCause}, err)
+		}
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ public class Program {
         start("first-x-and-then-y", x, y, both);
         start("first-y-and-then-x", y, x, both);
         System.out.println("ready");
-        while (System.in.read() >= 0) {
-            for (int i = 0; i < 7; i++) System.gc();
+        for (int c; (c = System.in.read()) >= 0; ) {
+            for (int i = 0; i < (c == '1' ? 1 : 7); i++) System.gc();
             System.out.println("done");
         }
     }
@@ -280,7 +280,7 @@ func TestAgents(t *testing.T) {
 	m := &machine{VM: &jvm.VM{Agents: []jvm.Agent{{Name: "YourKit", Path: "/opt/libyjpagent.so", Profiler: true}}}}
 	own := "/tmp/.perfdoctor-d8cd9c15aebdb93e535f9c032a59cf2d-libasyncProfiler-1aa55af4645f.so"
 	got := m.agents(jcmd.Info{AgentsKnown: true, Agents: []jcmd.Agent{
-		{Name: own, Path: own}, {Name: "yjpagent", Path: "/opt/libyjpagent.so"}, {Name: "/opt/apm.jar", Java: true},
+		{Name: own}, {Name: own, Path: own}, {Name: "yjpagent", Path: "/opt/libyjpagent.so"}, {Name: "/opt/apm.jar", Java: true},
 	}})
 	if d := cmp.Diff([][2]string{{"apm.jar", "java"}, {"YourKit", "profiler"}}, got); d != "" {
 		t.Errorf("agents (-want +got):\n%s", d)

@@ -30,23 +30,27 @@ type owner struct {
 
 // owners finds and remembers which process holds a socket.
 type owners struct {
-	env     collect.Env
-	known   map[uint64]owner
-	tried   map[uint64]int           // sockets looked for in vain in all processes, and how often
-	others  map[uint64]bool          // sockets that the target does not hold
-	flows   map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
-	waits   map[owner]int
-	samples int
-	denied  int // the most processes of one search whose descriptors may not be read
-	asked   int // the processes of that search
-	found   int
-	cut     bool // the last search ended at its bounds
+	env      collect.Env
+	programs *programs
+	next     time.Time // the iterator over descriptors is not started before
+	known    map[uint64]owner
+	tried    map[uint64]int           // sockets looked for in vain in all processes, and how often
+	others   map[uint64]bool          // sockets that the target does not hold
+	flows    map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
+
+	searched map[string]bool // destinations whose sockets were looked for in all processes
+	waits    map[owner]int
+	samples  int
+	denied   int // the most processes of one search whose descriptors may not be read
+	asked    int // the processes of that search
+	found    int
+	cut      bool // the last search ended at its bounds
 }
 
 func newOwners(env collect.Env) *owners {
 	return &owners{
 		env: env, known: map[uint64]owner{}, tried: map[uint64]int{}, others: map[uint64]bool{},
-		flows: map[string]map[owner]int{},
+		flows: map[string]map[owner]int{}, searched: map[string]bool{},
 	}
 }
 
@@ -55,17 +59,12 @@ func (o *owners) of(inode uint64) owner { return o.known[inode] }
 // find looks for the owners of the sockets in the table that are not known yet, and sums up per destination and process.
 func (o *owners) find(ctx context.Context, t *table) {
 	o.samples++
-	if len(o.known) > maxRemember {
-		clear(o.known)
+	o.forget()
+	if it := o.programs.ready(); it != nil && o.env.Host.FirstPIDNamespace() {
+		o.findByIterator(ctx, it, t)
+		return
 	}
-	if len(o.tried) > maxRemember || len(o.others) > maxRemember {
-		clear(o.tried)
-		clear(o.others)
-	}
-	if len(o.flows) > maxRemember {
-		clear(o.flows)
-	}
-	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1
+	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1 || o.cut // on a busy host the last search may not have come far
 	wanted := o.wanted(t, everywhere)
 	o.cut = false
 	if len(wanted) > 0 {
@@ -80,7 +79,27 @@ func (o *owners) find(ctx context.Context, t *table) {
 			o.others[inode] = true
 		}
 	}
+	if everywhere && !o.cut {
+		for _, f := range t.list {
+			o.searched[f.key.destination.String()] = true
+		}
+	}
 	o.sum(t)
+}
+
+// forget bounds what is remembered.
+func (o *owners) forget() {
+	if len(o.known) > maxRemember {
+		clear(o.known)
+	}
+	if len(o.tried) > maxRemember || len(o.others) > maxRemember {
+		clear(o.tried)
+		clear(o.others)
+	}
+	if len(o.flows) > maxRemember || len(o.searched) > maxRemember {
+		clear(o.flows)
+		clear(o.searched)
+	}
 }
 
 // wanted gives the sockets to look for. Those that the target does not hold wait for the next search of all processes.
@@ -95,10 +114,11 @@ func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 		want(l.inode)
 	}
 	for _, f := range t.list {
+		if o.searched[f.key.destination.String()] && len(o.flows[f.key.destination.String()]) > 0 {
+			continue // who holds its sockets is known
+		}
 		for _, inode := range f.inodes {
-			if len(o.flows[f.key.destination.String()]) == 0 { // one owner is enough to name the offender
-				want(inode)
-			}
+			want(inode)
 		}
 	}
 	for _, inode := range t.closeWaits {
@@ -158,13 +178,22 @@ func (o *owners) searchIn(
 
 func (o *owners) sum(t *table) {
 	for d, now := range o.flowsNow(t) {
-		if o.flows[d] == nil {
-			o.flows[d] = map[owner]int{}
-		}
 		for p, n := range now {
-			o.flows[d][p] = max(o.flows[d][p], n)
+			o.most(d, p, n)
 		}
 	}
+	o.sumWaits(t)
+}
+
+// most notes that a process was seen to hold a number of sockets to a destination.
+func (o *owners) most(destination string, p owner, n int) {
+	if o.flows[destination] == nil {
+		o.flows[destination] = map[owner]int{}
+	}
+	o.flows[destination][p] = max(o.flows[destination][p], n)
+}
+
+func (o *owners) sumWaits(t *table) {
 	o.waits = map[owner]int{}
 	for _, inode := range t.closeWaits {
 		if p := o.known[inode]; p.pid != "" {
@@ -195,8 +224,8 @@ func (o *owners) flowsNow(t *table) map[string]map[owner]int {
 // note records the owners found so far.
 func (o *owners) note(a *recording.Appender) {
 	if o.cut {
-		a.Lost(1, "search for the owners of sockets that ended at its bound of "+searchTime.String()+" or "+strconv.Itoa(searchFDs)+
-			" descriptors")
+		a.Lost(1, "search for the owners of sockets that ended at its bound: of "+searchTime.String()+" or "+strconv.Itoa(searchFDs)+
+			" descriptors in /proc, or of "+passTime.String()+" in the kernel")
 	}
 	for d, byOwner := range o.flows {
 		for p, n := range byOwner {

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -148,7 +150,7 @@ func TestSidesAndOwners(t *testing.T) {
 	want(t, r, metric.DestinationSockets, 0, "destination", serverAddr, "state", "TIME_WAIT")
 	want(t, r, metric.Sockets, n, "state", "ESTABLISHED")
 	want(t, r, metric.Sockets, 0, "state", "LISTEN")
-	want(t, r, metric.DestinationOwner, flowInodes, "destination", serverAddr, "pid", pid, "comm", "cli")
+	want(t, r, metric.DestinationOwner, n, "destination", serverAddr, "pid", pid, "comm", "cli")
 	want(t, r, metric.DestinationBytes, n*(64+64+1), "destination", serverAddr) // bytes_acked counts the SYN (net/ipv4/tcp_input.c)
 	if rtt := r.Gauge(metric.DestinationRTT); len(rtt) != 1 || rtt[0].Last() <= 0 || rtt[0].Last() > 1 {
 		t.Errorf("RTT: %v", rtt)
@@ -475,6 +477,106 @@ func BenchmarkSocketsSample(b *testing.B) {
 	for b.Loop() {
 		if err := src.Sample(b.Context(), rec.Appender()); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// openPrograms is openFor with the programs loaded before the first sample.
+func openPrograms(t testing.TB, pid int) *source {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	src, err := open(t.Context(), envOf(t, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := src.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	src.load(&ebpf.Loader{})
+	<-src.programs.loaded
+	if src.programs.err != nil {
+		t.Fatal(src.programs.err)
+	}
+	return src
+}
+
+// TestOwnersAreCounted: of two processes that connect to one destination, the iterator counts the sockets of each, and /proc names
+// both by a sample of them.
+func TestOwnersAreCounted(t *testing.T) {
+	p := newPair(t)
+	server := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Name: "srv", Addr: serverAddr})
+	hold := func(name string, n int) *lab.Child {
+		c := child(t, p.client, lab.ChildOptions{
+			Mode: lab.ModeClient, Name: name, Addr: serverAddr, Client: lab.ClientOptions{Count: n, HoldOpen: true, Requests: 1},
+		})
+		until(t, name, func() bool { return c.Stats().Units == uint64(n) })
+		return c
+	}
+	few, many := hold("few", 3), hold("many", 409)
+	label := func(c *lab.Child) []string { return []string{"destination", serverAddr, "pid", strconv.Itoa(c.Pid)} }
+
+	r := record(t, openPrograms(t, few.Pid), 2)
+	want(t, r, metric.DestinationOwner, 3, label(few)...)
+	want(t, r, metric.DestinationOwner, 409, label(many)...)
+	if !r.Recorded(metric.BPFRuns) {
+		t.Error("the programs' cost is not recorded")
+	}
+	r = record(t, openFor(t, few.Pid), 2)
+	s := r.Gauge(metric.DestinationOwner, label(many)...)
+	if len(s) != 1 || s[0].Last() < flowInodes/2 {
+		t.Errorf("by /proc the large owner has %v of %d sockets looked at", s, flowInodes)
+	}
+
+	r = record(t, openPrograms(t, server.Pid), 2)
+	want(t, r, metric.ListenerQueue, 0, "listener", serverAddr, "pid", strconv.Itoa(server.Pid), "comm", "srv")
+	if got := r.Info(metric.TargetListenPorts, "listener", serverAddr, "pid", strconv.Itoa(server.Pid)); len(got) != 1 {
+		t.Errorf("listen ports of the target: %v", r.Info(metric.TargetListenPorts))
+	}
+	if got := r.Gauge(metric.DestinationOwner); got != nil {
+		t.Errorf("server-side sockets count as client-side: %v", got)
+	}
+}
+
+// TestReadByIterator forces the choice that many sockets make, and compares both ways of reading.
+func TestReadByIterator(t *testing.T) {
+	p := newPair(t)
+	if _, err := p.server.Listen(serverAddr, lab.ServeOptions{CloseFirst: true}); err != nil {
+		t.Fatal(err)
+	}
+	leak := child(t, p.client, lab.ChildOptions{Mode: lab.ModeCloseWait, Name: "leak", Addr: serverAddr, Client: lab.ClientOptions{Count: 37}})
+	src := openPrograms(t, leak.Pid)
+	until(t, "37 sockets in CLOSE_WAIT", func() bool {
+		s := record(t, src, 1).Gauge(metric.Sockets, "state", "CLOSE_WAIT")
+		return len(s) == 1 && s[0].Last() == 37
+	})
+	src.table.states[sockdiag.Established] = 1_000_000 // of the sample before
+	src.owners = newOwners(src.env)
+	src.owners.programs = src.programs
+	r := record(t, src, 1)
+	if !src.iterated {
+		t.Fatal("a million connections are not read by the iterator")
+	}
+	want(t, r, metric.Sockets, 37, "state", "CLOSE_WAIT")
+	want(t, r, metric.DestinationSockets, 37, "destination", serverAddr, "state", "CLOSE_WAIT")
+	want(t, r, metric.DestinationOwner, 37, "destination", serverAddr, "pid", strconv.Itoa(leak.Pid), "comm", "leak")
+	want(t, r, metric.ProcessSockets, 37, "pid", strconv.Itoa(leak.Pid), "comm", "leak", "state", "CLOSE_WAIT")
+	record(t, src, 1)
+	if src.iterated {
+		t.Error("37 sockets are read by the iterator, which is dearer")
+	}
+}
+
+func TestIteratorPays(t *testing.T) {
+	for _, c := range []struct {
+		established, timeWait int
+		want                  bool
+	}{{0, 0, false}, {6000, 0, false}, {7000, 0, true}, {7000, 10_000, false}, {0, 100_000, false}, {100_000, 100_000, true}} {
+		tb := newTable()
+		tb.states[sockdiag.Established], tb.states[sockdiag.TimeWait] = c.established, c.timeWait
+		if got := tb.iteratorPays(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }

@@ -17,7 +17,7 @@ const (
 	keptFlows      = 64     // pairs recorded, the largest
 	keptPeers      = 32     // peers recorded, over all listeners
 	rttSamples     = 64     // round-trip times of a destination that its median is taken from
-	flowInodes     = 4      // sockets of a destination by which its owner is looked for
+	flowInodes     = 32     // sockets of a pair by which owners are looked for, a chance sample: the kernel's table is in order of a hash
 	maxCloseWaits  = 4096   // sockets in CLOSE_WAIT whose owner is looked for
 	youngMillis    = 1000   // age up to which a TIME_WAIT socket is young: the unit of a rate per second
 	timeWaitMillis = 60_000 // TCP_TIMEWAIT_LEN (include/net/tcp.h), not tunable

@@ -45,25 +45,79 @@ const (
 
 // Parse reads a whole file. An entry that does not fit into the file, or a number of a type that HotSpot does not write, is an error.
 func Parse(b []byte) (Snapshot, error) {
+	s := Snapshot{Longs: map[string]int64{}, Texts: map[string]string{}}
+	if err := each(b, func(_ int, name string, entry []byte, order binary.ByteOrder) error {
+		return s.value(entry, name, order)
+	}); err != nil {
+		return Snapshot{}, err
+	}
+	return s, nil
+}
+
+// Part is where some counters are in the file, which HotSpot never moves: who looks at them often need not read the others.
+type Part struct {
+	At, Size int // the part of the file that holds them
+	entries  map[string]place
+	order    binary.ByteOrder
+}
+
+type place struct{ at, size int }
+
+// Locate finds the counters with these names. One that is not there is left out of the part.
+func Locate(b []byte, names map[string]bool) (Part, error) {
+	p := Part{At: len(b), entries: map[string]place{}}
+	end := 0
+	err := each(b, func(at int, name string, entry []byte, order binary.ByteOrder) error {
+		if names[name] {
+			p.entries[name] = place{at, len(entry)}
+			p.At, end, p.order = min(p.At, at), max(end, at+len(entry)), order
+		}
+		return nil
+	})
+	p.Size = max(end-p.At, 0)
+	return p, err
+}
+
+// Has tells whether the part has a counter.
+func (p Part) Has(name string) bool { return p.entries[name].size > 0 }
+
+// Parse reads the counters of the part, of which b is the content now.
+func (p Part) Parse(b []byte) (Snapshot, error) {
+	s := Snapshot{Longs: map[string]int64{}, Texts: map[string]string{}}
+	if len(b) != p.Size {
+		return s, fmt.Errorf("%d bytes of %d", len(b), p.Size)
+	}
+	for name, e := range p.entries {
+		if err := s.value(b[e.at-p.At:][:e.size], name, p.order); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// each goes through the entries, which begin at at.
+func each(b []byte, visit func(at int, name string, entry []byte, order binary.ByteOrder) error) error {
 	order, err := prologue(b)
 	if err != nil {
-		return Snapshot{}, err
+		return err
 	}
 	at := int(int32(order.Uint32(b[offEntryOffset:])))
 	n := int(int32(order.Uint32(b[offNumEntries:])))
 	// Each entry takes at least its head and the end of its name.
 	if at < prologueSize || at > len(b) || n < 0 || n > (len(b)-at)/entryHead {
-		return Snapshot{}, fmt.Errorf("%d counters from byte %d on do not fit into %d bytes", n, at, len(b))
+		return fmt.Errorf("%d counters from byte %d on do not fit into %d bytes", n, at, len(b))
 	}
-	s := Snapshot{Longs: make(map[string]int64, n), Texts: map[string]string{}}
 	for i := range n {
-		size, err := s.entry(b[at:], order)
-		if err != nil {
-			return Snapshot{}, fmt.Errorf("counter %d of %d, at byte %d: %w", i+1, n, at, err)
+		entry, name, err := first(b[at:], order)
+		if err == nil {
+			err = visit(at, name, entry, order)
 		}
-		at += size
+		if err != nil {
+			return fmt.Errorf("counter %d of %d, at byte %d: %w", i+1, n, at, err)
+		}
+		at += len(entry)
 	}
-	return s, nil
+	return nil
 }
 
 func prologue(b []byte) (binary.ByteOrder, error) {
@@ -88,21 +142,21 @@ func prologue(b []byte) (binary.ByteOrder, error) {
 	return nil, fmt.Errorf("byte order %d is not known", b[offByteOrder])
 }
 
-// entry adds the counter that b begins with and gives the entry's size.
-func (s *Snapshot) entry(b []byte, order binary.ByteOrder) (int, error) {
+// first gives the entry that b begins with, and its name.
+func first(b []byte, order binary.ByteOrder) (entry []byte, name string, err error) {
 	if len(b) < entryHead {
-		return 0, errors.New("it is cut short")
+		return nil, "", errors.New("it is cut short")
 	}
 	size := int(int32(order.Uint32(b)))
 	if size < entryHead || size > len(b) {
-		return 0, fmt.Errorf("its size of %d bytes does not fit into the %d that are left", size, len(b))
+		return nil, "", fmt.Errorf("its size of %d bytes does not fit into the %d that are left", size, len(b))
 	}
 	b = b[:size]
 	name, ok := text(b, int(int32(order.Uint32(b[entName:]))))
 	if !ok || name == "" {
-		return 0, errors.New("it has no name")
+		return nil, "", errors.New("it has no name")
 	}
-	return size, s.value(b, name, order)
+	return b, name, nil
 }
 
 // value adds the value of the entry that b is.

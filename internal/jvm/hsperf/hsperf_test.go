@@ -168,6 +168,33 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestLocate: the part has what the whole has.
+func TestLocate(t *testing.T) {
+	names := map[string]bool{"sun.gc.lastCause": true, "sun.os.hrt.frequency": true, "no.such": true}
+	for file, b := range recorded(t) {
+		all, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part, err := Locate(b, names)
+		if err != nil || !part.Has("sun.gc.lastCause") || part.Has("no.such") || part.Size >= len(b)/2 {
+			t.Fatalf("%s: %+v, %v", file, part, err)
+		}
+		got, err := part.Parse(b[part.At:][:part.Size])
+		if err != nil || len(got.Longs) != 1 || len(got.Texts) != 1 || got.Texts["sun.gc.lastCause"] != all.Texts["sun.gc.lastCause"] ||
+			got.Longs["sun.os.hrt.frequency"] != all.Longs["sun.os.hrt.frequency"] {
+			t.Errorf("%s: %+v, %v", file, got, err)
+		}
+		if _, err := part.Parse(b[part.At:][:part.Size-1]); err == nil {
+			t.Errorf("%s: a part that is cut is read", file)
+		}
+		clear(b[part.At:][:part.Size])
+		if _, err := part.Parse(b[part.At:][:part.Size]); err == nil {
+			t.Errorf("%s: zeros are read", file)
+		}
+	}
+}
+
 // BenchmarkParse is where the overhead that the collector declares comes from.
 func BenchmarkParse(b *testing.B) {
 	data := recorded(b)["jdk17-g1"]

@@ -25,6 +25,14 @@ type Info struct {
 	// AgentsKnown says that the JVM listed its agents; older ones are known by their options only ([AgentsOf]).
 	AgentsKnown bool
 	Code        CodeCache
+	Operations  []Operation // the last ones, ten to twenty, the newest last
+}
+
+// Operation is one of the VM thread, mostly with all others stopped (VM_Operation in src/hotspot/share/runtime/vmOperation.hpp).
+type Operation struct {
+	At    float64 // seconds since the JVM started
+	Name  string  // GenCollectFull, G1CollectForAllocation
+	Cause string  // of a collection: System.gc(); "" before JDK 21
 }
 
 // Agent is a library or jar that watches the JVM. Its options are not kept: they may hold keys.
@@ -56,6 +64,7 @@ var (
 	infoQuota   = regexp.MustCompile(`(?m)^cpu_quota: (\S.*)$`)
 	infoPeriod  = regexp.MustCompile(`(?m)^cpu_period: (\S.*)$`)
 	infoMemory  = regexp.MustCompile(`(?m)^memory_limit_in_bytes: (\S.*)$`)
+	operation   = regexp.MustCompile(`(?m)^Event: ([0-9.]{1,20}) Executing (?:(?:non-)?safepoint )?VM operation: (\w+)(?: \((.*)\))?$`)
 	codeHeap    = regexp.MustCompile(`(?m)^(?:CodeHeap '([^']*)'|CodeCache): size=(\d+)Kb,? used=(\d+)Kb,? max_used=(\d+)Kb`)
 	codeFull    = regexp.MustCompile(`full_count=(\d+)`)
 	codeOn      = regexp.MustCompile(`(?mi)^ ?compilation: (enabled|disabled)`)
@@ -84,10 +93,20 @@ func ParseInfo(text string) (Info, error) {
 			return Info{}, fmt.Errorf("bad elapsed time %.40q", s)
 		}
 	}
+	for _, m := range operation.FindAllStringSubmatch(text, maxOperations) { // those that are done end otherwise
+		at, err := strconv.ParseFloat(m[1], 64)
+		if err != nil || at > maxUptime {
+			return Info{}, fmt.Errorf("bad time of an operation %.40q", m[1])
+		}
+		i.Operations = append(i.Operations, Operation{at, m[2], m[3]})
+	}
 	i.Args = strings.Fields(submatch(infoArgs, text))
 	i.Agents, i.AgentsKnown = parseAgents(text)
 	return i, i.container(text)
 }
+
+// maxOperations bounds what is read of the log: it has LogEventsBufferEntries lines, 20 unless set.
+const maxOperations = 1000
 
 // maxUptime is a thousand years of seconds; more is no uptime.
 const maxUptime = 1000 * 365 * 86400

@@ -96,8 +96,8 @@ func TestParseInfo(t *testing.T) {
 	golden(t, "info", 23, func(text string) (string, error) {
 		i, err := ParseInfo(text)
 		return fmt.Sprintf("  %s\n  up %v s, %d CPUs, %d active, limited %v: %v CPUs, %d B, from flag %v\n  args %q agents %+v known "+
-			"%v\n  code %+v\n",
-			i.VM, i.Uptime, i.CPUs, i.Active, i.Container, i.Quota, i.Memory, i.FromFlag, i.Args, i.Agents, i.AgentsKnown, i.Code), err
+			"%v\n  code %+v\n  operations %v\n",
+			i.VM, i.Uptime, i.CPUs, i.Active, i.Container, i.Quota, i.Memory, i.FromFlag, i.Args, i.Agents, i.AgentsKnown, i.Code, i.Operations), err
 	})
 }
 
@@ -190,4 +190,20 @@ func FuzzParseFlags(f *testing.F) {
 			t.Error("no flags and no error")
 		}
 	})
+}
+
+// TestOperations: as JDK 11 and 17, 21 and 25 write them.
+func TestOperations(t *testing.T) {
+	const text = "CodeCache: size=1Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\nCPU: total 2 (initial active 2)\n" +
+		"VM Operations (20 events):\nEvent: 1.806 Executing VM operation: G1CollectFull\nEvent: 1.812 Executing VM operation: G1CollectFull done\n" +
+		"Event: 2.100 Executing VM operation: GenCollectFull (System.gc())\nEvent: 2.110 Executing VM operation: GenCollectFull (System.gc()) done\n" +
+		"Event: 3 Executing safepoint VM operation: SerialGCCollect (System.gc())\nEvent: 4 Executing non-safepoint VM operation: X\n"
+	i, err := ParseInfo(text)
+	want := []Operation{{1.806, "G1CollectFull", ""}, {2.1, "GenCollectFull", "System.gc()"}, {3, "SerialGCCollect", "System.gc()"}, {4, "X", ""}}
+	if err != nil || !slices.Equal(i.Operations, want) {
+		t.Errorf("%+v, %v", i.Operations, err)
+	}
+	if _, err := ParseInfo(text + "Event: 1.2.3 Executing VM operation: X\n"); err == nil {
+		t.Error("a bad time is read")
+	}
 }

@@ -87,12 +87,35 @@ public final class Load {
         meter.start();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             synchronized (samples) {
-                long[] from = samples.getFirst();
-                double seconds = (System.nanoTime() - from[0]) / 1e9;
-                System.out.printf("operations/s: %.1f%n", (total() - from[1]) / seconds);
+                System.out.printf("operations/s: %.3f%n", rate(samples.getFirst()));
                 System.out.flush();
             }
         }));
+    }
+
+    /** Fewer operations than these in the window are too few to count: they are timed from the end of one to that of another. */
+    private static final long FEW = 20;
+    private static volatile long firstEnd;
+    private static volatile long lastEnd;
+
+    /** An operation of which there are but some in the window, such as one that takes seconds: each one's end is timed. */
+    public static Operation timed(Operation operation) {
+        return n -> {
+            operation.run(n);
+            lastEnd = System.nanoTime();
+            if (n == 0) {
+                firstEnd = lastEnd;
+            }
+        };
+    }
+
+    /** The throughput since a sample of time and operations. */
+    private static double rate(long[] from) {
+        long since = total() - from[1];
+        if (since < FEW && lastEnd > firstEnd) {
+            return (total() - 1) / ((lastEnd - firstEnd) / 1e9);
+        }
+        return since / ((System.nanoTime() - from[0]) / 1e9);
     }
 
     private static long total() {

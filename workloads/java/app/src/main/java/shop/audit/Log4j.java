@@ -32,7 +32,7 @@ public final class Log4j {
         boolean sick = Load.sick(args);
         boolean location = args[1].equals("location");
         configure(sick && location ? LOCATED : PLAIN, sick || location ? Level.INFO : Level.WARN);
-        Log4j orders = new Log4j(LogManager.getLogger("shop.orders"), location ? 6000 : 300);
+        Log4j orders = new Log4j(LogManager.getLogger("shop.orders"), location ? 3000 : 300);
         Load.run("orders", location ? 1 : 3, n -> Load.sink += orders.place(n));
     }
 

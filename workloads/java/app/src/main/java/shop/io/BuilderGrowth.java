@@ -14,7 +14,7 @@ public final class BuilderGrowth {
 
     private static long render(long n, boolean sick) {
         StringBuilder page = sick ? new StringBuilder() : new StringBuilder(PAGE + PART.length());
-        return Load.price(n, 1000) + fill(page);
+        return Load.price(n, 5000) + fill(page);
     }
 
     private static long fill(StringBuilder page) {

@@ -1,6 +1,7 @@
 package shop.io;
 
 import java.io.StringReader;
+import java.util.List;
 import javax.xml.bind.JAXBContext;
 import javax.xml.bind.JAXBException;
 import javax.xml.bind.Unmarshaller;
@@ -8,9 +9,8 @@ import javax.xml.bind.annotation.XmlRootElement;
 import shop.Load;
 
 /**
- * Every message makes its own JAXBContext, which examines the classes anew. Arguments: sick or cured, then ri or moxy.
- * Cured: one context for all, and a reader for
- * each thread.
+ * Every message makes its own JAXBContext, which examines the dozen classes of an order anew. Arguments: sick or cured, then ri
+ * or moxy. Cured: one context for all, and a reader for each thread.
  */
 public final class JaxbContexts {
     @XmlRootElement
@@ -18,11 +18,75 @@ public final class JaxbContexts {
         public String item;
         public int pieces;
         public Address to;
+        public Customer customer;
+        public Payment payment;
+        public Delivery delivery;
+        public List<Line> lines;
     }
 
     public static final class Address {
         public String street;
         public String town;
+        public Country country;
+    }
+
+    public enum Country { DE, FR, GB, JP }
+
+    public static final class Customer {
+        public long number;
+        public String name;
+        public Address home;
+        public List<Phone> phones;
+    }
+
+    public static final class Phone {
+        public String kind;
+        public String number;
+    }
+
+    public static final class Payment {
+        public Money sum;
+        public Card card;
+        public Voucher voucher;
+    }
+
+    public static final class Money {
+        public long cents;
+        public String currency;
+    }
+
+    public static final class Card {
+        public String holder;
+        public int month;
+        public int year;
+    }
+
+    public static final class Voucher {
+        public String code;
+        public Money worth;
+    }
+
+    public static final class Delivery {
+        public String carrier;
+        public Address depot;
+        public List<Parcel> parcels;
+    }
+
+    public static final class Parcel {
+        public double kilograms;
+        public String track;
+    }
+
+    public static final class Line {
+        public String item;
+        public int pieces;
+        public Money price;
+        public Discount discount;
+    }
+
+    public static final class Discount {
+        public double percent;
+        public String reason;
     }
 
     private final Unmarshaller kept;

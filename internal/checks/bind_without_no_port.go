@@ -1,0 +1,257 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+var (
+	paramBindFull = &check.Param{
+		Name: "full-share", Default: 0.9, Unit: quantity.Ratio,
+		Why: "a bind() that fails while more than a tenth of the pool is free failed for another reason, such as an address that is not here",
+	}
+	paramBindShare = &check.Param{
+		Name: "range-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "bind() tries one half of the range first, as connect() does (inet_csk_find_open_port): beyond it each call searches long",
+	}
+	paramBindCeiling = &check.Param{
+		Name: "ceiling-share", Default: 0.6, Unit: quantity.Ratio,
+		Why: "one more burst of two thirds reaches what the pool allows if each port is held for TIME_WAIT",
+	}
+)
+
+var bindWithoutNoPort = &check.Check{
+	Name:  "bind-without-no-port",
+	Stage: check.Connections,
+	Doc: `bind(address, 0) before connect() takes ports from one pool for all destinations
+A client that binds its source address to port 0 has its port chosen in bind(), before the destination is known. So it must be one
+that no connection of that address uses, to whatever destination (inet_csk_get_port in net/ipv4/inet_connection_sock.c), nor one in
+TIME_WAIT. When none is left bind() fails with EADDRINUSE, "Address already in use", not EADDRNOTAVAIL; no kernel counter moves.
+
+Measured: calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT, and those of them that found a port, by process and source
+address, against the ports in use from that address to all destinations. Failing while the pool is full is critical. A pool that is
+half used and used up faster than TIME_WAIT gives back warns; where only connects whose port bind() chose were seen, a full pool warns.
+
+Cure: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has a pool of its
+own. Or do not bind where the routing table chooses the same address. Placebo: tcp_tw_reuse, which bind() does not look at.
+Wrong if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
+	URL:      "https://man7.org/linux/man-pages/man7/ip.7.html",
+	Needs:    append(portNeeds(), metric.ConnectsBound),
+	Uses:     portUses(),
+	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling},
+	Explains: []*check.Check{shortConnectionCeiling, localPortExhaustion, portSearchCliff},
+	Run:      runBindWithoutNoPort,
+}
+
+// A bindPool is the ports of one source address, and who takes them with bind().
+type bindPool struct {
+	source       string
+	asked, found float64 // calls of bind() for any port in the window
+	searched     float64 // seconds, of those that found one
+	pid, comm    string  // who asked most
+	most         float64
+}
+
+// failed is how many found none. A call that is under way at the last sample is not yet found.
+func (b bindPool) failed() float64 { return max(0, b.asked-b.found) }
+
+func runBindWithoutNoPort(p *check.Pass) error {
+	r, err := readPortRange(p)
+	if err != nil {
+		return err
+	}
+	pools := bindPools(p)
+	asked := 0.0
+	for _, b := range pools {
+		asked += b.asked
+	}
+	p.Read(quantity.Of("sockets that had bind() choose their port", asked, quantity.Sockets))
+	for _, b := range pools {
+		assessBindPool(p, r, b)
+	}
+	return nil
+}
+
+// bindPools gives the source addresses of the target's namespace, in order.
+func bindPools(p *check.Pass) []bindPool {
+	by := map[string]*bindPool{}
+	if !p.Recorded(metric.BindsAsked) {
+		return boundPools(p)
+	}
+	began, _ := flowSpan(p)
+	for _, s := range p.Counter(metric.BindsAsked, "netns", metric.NetNSTarget) {
+		source := s.Label("source")
+		if by[source] == nil {
+			by[source] = &bindPool{source: source}
+		}
+		b, n := by[source], riseSince(s, began)
+		b.asked += n
+		if n > b.most {
+			b.most, b.pid, b.comm = n, s.Label("pid"), s.Label("comm")
+		}
+	}
+	for _, s := range p.Counter(metric.BindsFound, "netns", metric.NetNSTarget) {
+		by[s.Label("source")].found += riseSince(s, began)
+	}
+	for _, s := range p.Counter(metric.BindSearchSeconds, "netns", metric.NetNSTarget) {
+		by[s.Label("source")].searched += riseSince(s, began)
+	}
+	return sortedPools(by)
+}
+
+// boundPools is what connects tell where bind() itself is not seen: those that failed never connect. Their source is that of the
+// sockets to the same destination.
+func boundPools(p *check.Pass) []bindPool {
+	began, _ := flowSpan(p)
+	by := map[string]*bindPool{}
+	for _, s := range p.Counter(metric.ConnectsBound, "netns", metric.NetNSTarget, "side", "client") {
+		n := riseSince(s, began)
+		for _, c := range clientPaths(p) {
+			if c.destination != s.Label("endpoint") || n == 0 {
+				continue
+			}
+			if by[c.source] == nil {
+				by[c.source] = &bindPool{source: c.source}
+			}
+			b := by[c.source]
+			b.asked, b.found = b.asked+n, b.found+n
+			if n > b.most {
+				b.most, b.pid, b.comm = n, s.Label("pid"), s.Label("comm")
+			}
+		}
+	}
+	return sortedPools(by)
+}
+
+func sortedPools(by map[string]*bindPool) []bindPool {
+	var out []bindPool
+	for _, b := range by {
+		out = append(out, *b)
+	}
+	slices.SortFunc(out, func(x, y bindPool) int { return cmp.Compare(x.source, y.source) })
+	return out
+}
+
+// uses says whether a path's ports are of the pool: of the same source address, or of any if none was asked for.
+func (b bindPool) uses(c *clientPath) bool {
+	a, err := netip.ParseAddr(b.source)
+	return c.source == b.source || err == nil && a.IsUnspecified()
+}
+
+// used is the ports in use from the address at the sample with most, to how many destinations, and of them in TIME_WAIT.
+func (b bindPool) used(p *check.Pass) (ports, waiting float64, destinations []string) {
+	var all, tw []float64
+	for _, c := range clientPaths(p) {
+		if !b.uses(c) {
+			continue
+		}
+		all, tw = addRows(all, c.each(c.total)), addRows(tw, c.count(timeWait))
+		destinations = append(destinations, c.destination)
+	}
+	slices.Sort(destinations)
+	destinations = slices.Compact(destinations)
+	at, ports := peak(all)
+	if ports == 0 {
+		return 0, 0, destinations
+	}
+	return ports, tw[at], destinations
+}
+
+func addRows(sum, row []float64) []float64 {
+	if sum == nil {
+		return slices.Clone(row)
+	}
+	for i := range sum {
+		sum[i] += row[i]
+	}
+	return sum
+}
+
+func assessBindPool(p *check.Pass, r portRange, b bindPool) {
+	ports, waiting, destinations := b.used(p)
+	share := quantity.Of("in use to all destinations", ports, quantity.Ports).Per(r.usable).
+		Named("ports in use from %s, to all destinations together", b.source)
+	_, window := flowSpan(p)
+	if b.asked == 0 || window.Number() <= 0 || share.Below(p.Param(paramBindShare)) {
+		return
+	}
+	failing := quantity.Of("found no port", b.failed(), quantity.Sockets).Per(window).As("binds/s").Named("bind() that found no port")
+	taken := quantity.Of("found a port", b.found, quantity.Sockets).Per(window).As("ports/s").Named("ports that bind() takes")
+	f := check.Finding{
+		Subject:    pidSubject(b.pid, b.comm),
+		Severity:   check.Info,
+		Confidence: check.High,
+		Evidence:   []quantity.Value{r.usable, share, taken},
+		Notes:      []string{"from " + b.source + " to " + few(destinations)},
+		Remedies:   bindRemedies(r),
+		Placebos:   []string{"tcp_tw_reuse: connect() looks at it, bind() does not", finTimeoutPlacebo},
+		Disproof:   "strace -f -e trace=bind shows no bind() with sin_port=htons(0) that fails with EADDRINUSE",
+		Doubts:     slices.Clone(r.doubts),
+	}
+	if p.Recorded(metric.BindsAsked) {
+		f.Evidence = append(f.Evidence, failing)
+	}
+	if b.found > 0 && b.searched > 0 {
+		f.Evidence = append(f.Evidence, quantity.Of("searched", b.searched, quantity.Seconds).
+			Per(quantity.Of("binds", b.found, quantity.Sockets)).As(quantity.Seconds).Named("search for a port per bind()"))
+	}
+	judgePool(p, r, &f, b, poolNumbers{share, failing, taken, waiting})
+	p.Report(f)
+}
+
+type poolNumbers struct {
+	share, failing, taken quantity.Value
+	waiting               float64 // ports in TIME_WAIT
+}
+
+// judgePool sets severity and summary.
+func judgePool(p *check.Pass, r portRange, f *check.Finding, b bindPool, n poolNumbers) {
+	// Failures are what was asked for less what was found: one that was under way at the end is no failure.
+	const underWay = 2
+	full := n.share.AtLeast(p.Param(paramBindFull))
+	ceiling := r.usable.Per(quantity.Of("TIME_WAIT", timeWaitSeconds, quantity.Seconds)).As("ports/s").Named("ports that TIME_WAIT gives back")
+	f.Summary = fmt.Sprintf("bind(%s, 0) takes ports from one pool for all destinations: %s of them in use", b.source, n.share.Text())
+	switch {
+	case full && b.failed() > underWay:
+		f.Severity = check.Critical
+		f.Summary = fmt.Sprintf("bind(%s, 0) fails with EADDRINUSE %.1f times a second: %s of %.0f ports in use, in one pool for all destinations",
+			b.source, n.failing.Number(), n.share.Text(), r.usable.Number())
+	case full && !p.Recorded(metric.BindsAsked):
+		f.Severity, f.Confidence = check.Warning, check.Medium
+		f.Doubts = append(f.Doubts, "bind() itself was not seen: whether it fails is inferred from the ports in use")
+	case n.waiting > 0 && n.taken.Per(ceiling).AtLeast(p.Param(paramBindCeiling)):
+		f.Severity = check.Warning
+		f.Evidence = append(f.Evidence, ceiling)
+		f.Summary += fmt.Sprintf("; it takes %s, TIME_WAIT gives back %s at most", n.taken.Text(), ceiling.Text())
+	}
+}
+
+func bindRemedies(r portRange) []check.Remedy {
+	return []check.Remedy{{
+		Action: "set IP_BIND_ADDRESS_NO_PORT on the socket before bind(): setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one); " +
+			"it serves IPv6 sockets, too",
+		Risk:   "until connect() the socket has no port: getsockname() says 0",
+		Effect: "connect() chooses the port: each destination has " + r.usable.Text() + " of its own, and tcp_tw_reuse counts",
+	}, {
+		Action: "do not bind where the routing table chooses the same source address",
+		Risk:   "a route that changes then changes the address",
+		Effect: "as above",
+	}}
+}
+
+// destinationsShown is how many destinations a note lists.
+const destinationsShown = 3
+
+func few(destinations []string) string {
+	if n := len(destinations); n > destinationsShown {
+		return fmt.Sprintf("%s and %d more", strings.Join(destinations[:destinationsShown], ", "), n-destinationsShown)
+	}
+	return strings.Join(destinations, ", ")
+}

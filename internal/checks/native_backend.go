@@ -1,0 +1,181 @@
+package checks
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// A nativePool is what the threads of one pool of a process do in the window, in seconds.
+type nativePool struct {
+	pid, name string
+	threads   map[string]float64 // work by thread
+	work      float64            // ran, waited for a CPU, or was blocked for something that is no new work
+	answers   float64            // blocked in connect, for an answer, or for room to send
+	count     float64            // of these waits
+	peers     map[string]float64 // answers by destination
+}
+
+// runNativeBackend is the check for programs without a runtime that tells what its threads wait for.
+func runNativeBackend(p *check.Pass) error {
+	window, err := offCPUWindow(p)
+	if err != nil {
+		return err
+	}
+	read := false
+	for _, c := range nativePools(p) {
+		if c.answers == 0 {
+			continue
+		}
+		share := quantity.Of("blocked for answers", c.answers, quantity.Seconds).Per(quantity.Of("with work", c.work, quantity.Seconds)).
+			Named("waiting for answers, share of the time with work of pool %q", c.name)
+		threads := quantity.Of("blocked for answers", c.answers, quantity.Seconds).Per(window).As(quantity.Threads).
+			Named("threads of pool %q that wait for an answer", c.name)
+		if !read {
+			p.Read(share)
+			read = true
+		}
+		if threads.AtLeast(p.Param(backendWaiters)) && share.AtLeast(p.Param(backendShare)) {
+			p.Report(c.finding(p, window, share, threads))
+		}
+	}
+	if !read {
+		p.Read(quantity.Of("waits for answers of a destination", 0, quantity.Events))
+	}
+	return nil
+}
+
+// nativePools gives the pools whose threads wait for answers most first.
+func nativePools(p *check.Pass) []*nativePool {
+	byPool := map[string]*nativePool{}
+	of := func(pid, tid, comm string, work float64) *nativePool {
+		name := poolOf(comm)
+		c := byPool[pid+" "+name]
+		if c == nil {
+			c = &nativePool{pid: pid, name: name, threads: map[string]float64{}, peers: map[string]float64{}}
+			byPool[pid+" "+name] = c
+		}
+		c.threads[tid] += work
+		c.work += work
+		return c
+	}
+	for _, w := range threadWaits(p) {
+		wait := w.wait()
+		work := w.seconds
+		if wait == hotcode.Idle {
+			work = 0
+		}
+		c := of(w.pid, w.tid, w.comm, work)
+		if wait == hotcode.ForNetwork {
+			c.answers += w.seconds
+			c.count += w.count
+			c.peers[w.on] += w.seconds
+		}
+	}
+	for _, s := range p.Gauge(metric.ThreadCPUWait) {
+		of(s.Label("pid"), s.Label("tid"), s.Label("comm"), s.Last())
+	}
+	for _, s := range p.Counter(metric.ThreadCPU) {
+		n, _ := s.Increase()
+		of(s.Label("pid"), s.Label("tid"), s.Label("comm"), n)
+	}
+	return sortedBy(byPool, func(c *nativePool) float64 { return c.answers })
+}
+
+// mainIdle is the share of its time below which a process's first thread is none of its workers: it waits for them to end.
+const mainIdle = 0.01
+
+// workers is how many threads the pool has for work.
+func (c *nativePool) workers(window quantity.Value) int {
+	n := len(c.threads)
+	if work, ok := c.threads[c.pid]; ok && n > 1 && work < mainIdle*window.Number() {
+		n--
+	}
+	return n
+}
+
+// largestPeer gives the destination that most is waited for.
+func (c *nativePool) largestPeer() string {
+	best := ""
+	for on, n := range c.peers {
+		if n > c.peers[best] || n == c.peers[best] && on < best {
+			best = on
+		}
+	}
+	return best
+}
+
+func (c *nativePool) finding(p *check.Pass, window, share, threads quantity.Value) check.Finding {
+	peer := c.largestPeer()
+	of := quantity.Of("blocked for it", c.peers[peer], quantity.Seconds).Per(quantity.Of("blocked for answers", c.answers, quantity.Seconds)).
+		Named("of this for %s", peer)
+	occupied := quantity.Of("with work", c.work, quantity.Seconds).
+		Per(window.Times(quantity.Of("", float64(c.workers(window)), quantity.None))).Named("pool %q occupied", c.name)
+	each := quantity.Of("blocked for answers", c.answers, quantity.Seconds).Per(quantity.Of("waits", max(1, c.count), quantity.Events)).
+		As(quantity.Seconds).Named("a wait, mean")
+	here := func(s stacks.Sample) bool {
+		return hotcode.OffCPUWait(s.Class) == hotcode.ForNetwork && endsWith(s.Class, peer)
+	}
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: c.name},
+		Severity:   check.Info,
+		Confidence: sampledConfidence(int64(c.count), nil),
+		Weight:     share.Number(),
+		Summary: fmt.Sprintf("threads of pool %q (pid %s) wait for answers of %s in %s of their time with work", c.name, c.pid, peer,
+			share.Text()),
+		Evidence: []quantity.Value{share, of, threads, occupied, each},
+		Notes:    offCPUPaths(p, here),
+		Remedies: []check.Remedy{{
+			Action: "Find out why " + peer + " answers late; ask it less often or with a timeout, and bound who waits for it.",
+			Risk:   "a timeout turns a slow answer into none",
+			Effect: fmt.Sprintf("time waited from %s to below %s of the work", share.Text(), p.Param(backendShare).Text()),
+		}},
+		Placebos: []string{"More threads: they wait there, too, and load the destination more."},
+		Disproof: "the destination answers in less time than the threads wait (its own log, tcpdump).",
+	}
+	if at := firstPath(p, here); at != "" {
+		f.Summary += ", at " + at
+	}
+	if occupied.AtLeast(p.Param(backendFull)) {
+		f.Severity = check.Warning
+	}
+	return f
+}
+
+// endsWith tells whether the class of a wait is for a destination.
+func endsWith(class, peer string) bool {
+	return len(class) > len(peer) && class[len(class)-len(peer):] == peer && class[len(class)-len(peer)-1] == ' '
+}
+
+// destinationNotes says for which destinations threads of a JVM waited, where BPF saw it: their names are Java's, the ids are the same.
+func destinationNotes(p *check.Pass, w *waiting, hits []hit) []string {
+	ids := map[string]bool{}
+	for _, h := range hits {
+		ids[strconv.Itoa(w.ThreadOf(h.sample).ID)] = true
+	}
+	sums := map[string]*threadWait{}
+	total := 0.0
+	for _, t := range threadWaits(p) {
+		if !ids[t.tid] || t.on == "" || t.wait() != hotcode.ForNetwork {
+			continue
+		}
+		if sums[t.on] == nil {
+			sums[t.on] = &threadWait{on: t.on}
+		}
+		sums[t.on].seconds += t.seconds
+		sums[t.on].count += t.count
+		total += t.seconds
+	}
+	var out []string
+	list := sortedBy(sums, func(t *threadWait) float64 { return t.seconds })
+	for _, t := range list[:min(len(list), namedCulprits)] {
+		out = append(out, fmt.Sprintf("destination %s: %s of the time that these threads are blocked for answers, %s each time", t.on,
+			quantity.Of("", t.seconds/total, quantity.Ratio).Text(), quantity.Of("", t.seconds/max(1, t.count), quantity.Seconds).Text()))
+	}
+	return out
+}

@@ -1,0 +1,144 @@
+package ebpf
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+func bindsCollector(l *loader) collect.Collector {
+	return collect.Collector{
+		Name:     "bpf-binds",
+		Doc:      "TCP sockets that have bind() choose their local port, by process and source address, and whether there was one.",
+		Overhead: "1 µs a bind(); nothing else calls the programs, which are attached to the root of the v2 cgroups",
+		Provides: append(costs(), bindMetrics()...),
+		Requires: append(requires(), host.NetAdmin),
+		Since:    collect.Floor{Release: "5.10", Brought: "reading the current task in BPF programs of control groups"},
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return openBinds(ctx, l, env)
+		},
+	}
+}
+
+func bindMetrics() []metric.Metric {
+	return []metric.Metric{metric.BindsAsked, metric.BindsFound, metric.BindSearchSeconds}
+}
+
+// binds is the source of bpf-binds.
+type binds struct {
+	set   *set
+	names names
+	netns uint32 // the target's network namespace
+}
+
+func openBinds(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
+	netns := env.Target.Namespaces.Net
+	if netns.Inode == 0 {
+		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
+			"the target's network namespace is not known: %s", netns.Reason)
+	}
+	root, err := env.Host.UnifiedRoot()
+	if err != nil {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the v2 cgroups, and run perfdoctor outside of containers",
+			"the programs are attached to the root of the v2 cgroups: %v", err)
+	}
+	b := &binds{names: newNames(env.Host.Proc), netns: uint32(netns.Inode)}
+	b.set, err = l.open(ctx, bpf.LoadBinds, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
+		if env.Target.Kind == host.KindHost {
+			return nil
+		}
+		return spec.Variables[bpf.BindsVarOnlyNetns].Set(b.netns)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := b.set.attachCgroup(root); err != nil {
+		return nil, unavailable(errors.Join(err, b.set.Close()))
+	}
+	return b, nil
+}
+
+// attachCgroup attaches the programs of cgroups, beside those of others. Each is attached by a link, which ends with the process; the
+// older way, which would outlive it, is not tried (link.AttachCgroup would).
+func (s *set) attachCgroup(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open the root of the cgroups: %w", err)
+	}
+	defer f.Close() // the kernel keeps what the links need
+	types := map[string]cilium.AttachType{
+		bpf.BindsProgBind4: cilium.AttachCGroupInet4Bind, bpf.BindsProgBind6: cilium.AttachCGroupInet6Bind,
+		bpf.BindsProgFound4: cilium.AttachCGroupInet4PostBind, bpf.BindsProgFound6: cilium.AttachCGroupInet6PostBind,
+	}
+	// Those that tell of success first: a bind() between two is then counted by neither.
+	for _, name := range []string{bpf.BindsProgFound4, bpf.BindsProgFound6, bpf.BindsProgBind4, bpf.BindsProgBind6} {
+		l, err := link.AttachRawLink(link.RawLinkOptions{Target: int(f.Fd()), Program: s.collection.Programs[name], Attach: types[name]})
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("attach program %s to %s: %w: it holds a program that suffers no other", name, dir, err)
+		}
+		if err != nil {
+			return fmt.Errorf("attach program %s to %s: %w", name, dir, err)
+		}
+		s.links[name] = l
+	}
+	return nil
+}
+
+// Close unloads the programs.
+func (b *binds) Close() error { return b.set.Close() }
+
+// Sample appends the totals since the programs were loaded.
+func (b *binds) Sample(_ context.Context, a *recording.Appender) error {
+	if err := b.set.appendCost(a); err != nil {
+		return err
+	}
+	err := readHash(b.set.collection.Maps[bpf.BindsMapAskers], func(by bpf.BindsAsker, t *bpf.BindsAsked) {
+		labels := []string{netnsLabel(by.Netns, b.netns), addressOf(by.Addr).String(), strconv.FormatUint(uint64(by.Pid), 10),
+			b.names.of(by.Pid, t.Comm[:])}
+		a.Counter(metric.BindsAsked, float64(t.Asked), labels...)
+		a.Counter(metric.BindsFound, float64(t.Found), labels...)
+		a.Counter(metric.BindSearchSeconds, float64(t.SearchNs)*1e-9, labels...)
+	})
+	if err != nil {
+		return err
+	}
+	a.None(bindMetrics()...)
+	var n uint64
+	if err := b.set.collection.Maps[bpf.BindsMapLost].Lookup(uint32(0), &n); err != nil {
+		return fmt.Errorf("read the number of lost binds: %w", err)
+	}
+	a.Lost(int(n), "binds of processes past the kernel's table")
+	return nil
+}
+
+// addressOf gives an address of a program's key, whose words are in network order.
+func addressOf(words [4]uint32) netip.Addr {
+	var b [16]byte
+	for i, w := range words {
+		binary.NativeEndian.PutUint32(b[4*i:], w)
+	}
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// netnsLabel names a network namespace as the metrics do.
+func netnsLabel(inode, target uint32) string {
+	if inode == target {
+		return metric.NetNSTarget
+	}
+	return fmt.Sprintf("net:[%d]", inode)
+}
