@@ -25,6 +25,10 @@ var (
 		Name: "ceiling-share", Default: 0.6, Unit: quantity.Ratio,
 		Why: "one more burst of two thirds reaches what the pool allows if each port is held for TIME_WAIT",
 	}
+	paramBindKernel = &check.Param{
+		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "as for the search of connect(): with less the search is not what the kernel works at",
+	}
 )
 
 var bindWithoutNoPort = &check.Check{
@@ -39,13 +43,16 @@ Measured: calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT, and those 
 address, against the ports in use from that address to all destinations. Failing while the pool is full is critical. A pool that is
 half used and used up faster than TIME_WAIT gives back warns; where only connects whose port bind() chose were seen, a full pool warns.
 
+Where BPF programs may run, samples of all CPUs show the search itself (inet_csk_get_port): a pool more than half used whose search has a
+twentieth of the kernel's samples of the host warns, too.
+
 Cure: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has a pool of its
 own. Or do not bind where the routing table chooses the same address. Placebo: tcp_tw_reuse, which bind() does not look at.
 Wrong if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
 	URL:      "https://man7.org/linux/man-pages/man7/ip.7.html",
 	Needs:    append(portNeeds(), metric.ConnectsBound),
-	Uses:     portUses(),
-	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling},
+	Uses:     append(portUses(), metric.HostCPUProfileSamples),
+	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling, paramBindKernel},
 	Explains: []*check.Check{shortConnectionCeiling, localPortExhaustion, portSearchCliff},
 	Run:      runBindWithoutNoPort,
 }
@@ -203,7 +210,27 @@ func assessBindPool(p *check.Pass, r portRange, b bindPool) {
 			Per(quantity.Of("binds", b.found, quantity.Sockets)).As(quantity.Seconds).Named("search for a port per bind()"))
 	}
 	judgePool(p, r, &f, b, poolNumbers{share, failing, taken, waiting})
+	addBindSearch(p, &f)
 	p.Report(f)
+}
+
+// bindSearch is where bind() looks for a port (net/ipv4/inet_connection_sock.c). connect() does not come here, and listen() seldom.
+const bindSearch = "inet_csk_get_port"
+
+// addBindSearch adds what samples of the CPUs say of the search.
+func addBindSearch(p *check.Pass, f *check.Finding) {
+	share, functions, ok := kernelShare(p, "search of bind() for a local port", nil, bindSearch)
+	if !ok {
+		return
+	}
+	f.Evidence = append(f.Evidence, share)
+	if functions != "" {
+		f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+	}
+	if share.AtLeast(p.Param(paramBindKernel)) && f.Severity < check.Warning {
+		f.Severity = check.Warning
+		f.Summary += fmt.Sprintf("; the search for a free one has %s of the kernel's samples", share.Text())
+	}
 }
 
 type poolNumbers struct {
