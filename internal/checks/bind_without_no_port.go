@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 var (
@@ -29,6 +31,10 @@ var (
 		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
 		Why: "as for the search of connect(): with less the search is not what the kernel works at",
 	}
+	paramBindCost = &check.Param{
+		Name: "search-cost", Default: 0.05, Unit: "CPUs",
+		Why: "on an idle host a few searches are a good share of what the kernel does: below a twentieth of a CPU they hold nothing back",
+	}
 )
 
 var bindWithoutNoPort = &check.Check{
@@ -44,7 +50,7 @@ address, against the ports in use from that address to all destinations. Failing
 half used and used up faster than TIME_WAIT gives back warns; where only connects whose port bind() chose were seen, a full pool warns.
 
 Where BPF programs may run, samples of all CPUs show the search itself (inet_csk_get_port): a pool more than half used whose search has a
-twentieth of the kernel's samples of the host warns, too.
+twentieth of the kernel's samples of the host, and of a CPU, warns, too.
 
 Cure: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has a pool of its
 own. Or do not bind where the routing table chooses the same address. Placebo: tcp_tw_reuse, which bind() does not look at.
@@ -52,7 +58,7 @@ Wrong if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
 	URL:      "https://man7.org/linux/man-pages/man7/ip.7.html",
 	Needs:    append(portNeeds(), metric.ConnectsBound),
 	Uses:     append(portUses(), metric.HostCPUProfileSamples),
-	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling, paramBindKernel},
+	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling, paramBindKernel, paramBindCost},
 	Explains: []*check.Check{shortConnectionCeiling, localPortExhaustion, portSearchCliff},
 	Run:      runBindWithoutNoPort,
 }
@@ -220,14 +226,18 @@ const bindSearch = "inet_csk_get_port"
 // addBindSearch adds what samples of the CPUs say of the search.
 func addBindSearch(p *check.Pass, f *check.Finding) {
 	share, functions, ok := kernelShare(p, "search of bind() for a local port", nil, bindSearch)
-	if !ok {
+	h, profiled := hotcode.HostOf(p.Recording)
+	if !ok || !profiled || h.Duration <= 0 {
 		return
 	}
-	f.Evidence = append(f.Evidence, share)
+	spent := h.Inclusive(h.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && f.Name == bindSearch }))
+	cost := quantity.Of("CPU time", float64(spent.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("window", h.Duration.Seconds(), quantity.Seconds)).As("CPUs").Named("CPU time in the search of bind()")
+	f.Evidence = append(f.Evidence, share, cost)
 	if functions != "" {
 		f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
 	}
-	if share.AtLeast(p.Param(paramBindKernel)) && f.Severity < check.Warning {
+	if share.AtLeast(p.Param(paramBindKernel)) && cost.AtLeast(p.Param(paramBindCost)) && f.Severity < check.Warning {
 		f.Severity = check.Warning
 		f.Summary += fmt.Sprintf("; the search for a free one has %s of the kernel's samples", share.Text())
 	}
