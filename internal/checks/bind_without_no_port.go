@@ -17,7 +17,8 @@ import (
 var (
 	paramBindFull = &check.Param{
 		Name: "full-share", Default: 0.9, Unit: quantity.Ratio,
-		Why: "a bind() that fails while more than a tenth of the pool is free failed for another reason, such as an address that is not here",
+		Why: "a bind() that fails while more than a tenth of the pool is free failed for another reason, such as an address that is " +
+			"not here",
 	}
 	paramBindShare = &check.Param{
 		Name: "range-share", Default: 0.5, Unit: quantity.Ratio,
@@ -253,12 +254,14 @@ func judgePool(p *check.Pass, r portRange, f *check.Finding, b bindPool, n poolN
 	// Failures are what was asked for less what was found: one that was under way at the end is no failure.
 	const underWay = 2
 	full := n.share.AtLeast(p.Param(paramBindFull))
-	ceiling := r.usable.Per(quantity.Of("TIME_WAIT", timeWaitSeconds, quantity.Seconds)).As("ports/s").Named("ports that TIME_WAIT gives back")
+	ceiling := r.usable.Per(quantity.Of("TIME_WAIT", timeWaitSeconds,
+		quantity.Seconds)).As("ports/s").Named("ports that TIME_WAIT gives back")
 	f.Summary = fmt.Sprintf("bind(%s, 0) takes ports from one pool for all destinations: %s of them in use", b.source, n.share.Text())
 	switch {
 	case full && b.failed() > underWay:
 		f.Severity = check.Critical
-		f.Summary = fmt.Sprintf("bind(%s, 0) fails with EADDRINUSE %.1f times a second: %s of %.0f ports in use, in one pool for all destinations",
+		f.Summary = fmt.Sprintf("bind(%s, 0) fails with EADDRINUSE %.1f times a second: %s of %.0f ports in use, in one pool for all "+
+			"destinations",
 			b.source, n.failing.Number(), n.share.Text(), r.usable.Number())
 	case full && !p.Recorded(metric.BindsAsked):
 		f.Severity, f.Confidence = check.Warning, check.Medium
@@ -272,7 +275,8 @@ func judgePool(p *check.Pass, r portRange, f *check.Finding, b bindPool, n poolN
 
 func bindRemedies(r portRange) []check.Remedy {
 	return []check.Remedy{{
-		Action: "set IP_BIND_ADDRESS_NO_PORT on the socket before bind(): setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one); " +
+		Action: "set IP_BIND_ADDRESS_NO_PORT on the socket before bind(): setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, " +
+			"sizeof one); " +
 			"it serves IPv6 sockets, too",
 		Risk:   "until connect() the socket has no port: getsockname() says 0",
 		Effect: "connect() chooses the port: each destination has " + r.usable.Text() + " of its own, and tcp_tw_reuse counts",
