@@ -84,7 +84,7 @@ func awaitStop(t testing.TB, pid int, within time.Duration) {
 // next session works and leaves nothing.
 func TestKilled(t *testing.T) {
 	const kills = 10 // internal/e2e kills the whole program more often
-	b := startJVM(t, nil)
+	b := startJVM(t, ownTmp)
 	bundled(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

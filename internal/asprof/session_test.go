@@ -68,6 +68,16 @@ func startJVM(t testing.TB, how func(*exec.Cmd), options ...string) *busyJVM {
 	return startThreads(t, 2, how, options...)
 }
 
+// ownTmp gives the JVM a /tmp and a /dev/shm that no other test's session writes to, so that a test can tell what its own has left.
+func ownTmp(cmd *exec.Cmd) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	const script = `mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; exec "$@"`
+	java := cmd.Args
+	*cmd = *exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh"}, java...)...)
+}
+
 func startThreads(t testing.TB, busy int, how func(*exec.Cmd), options ...string) *busyJVM {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
@@ -197,7 +207,7 @@ func (b *busyJVM) untouched(t testing.TB) {
 
 // TestSessions: the library is loaded once; later sessions use what is mapped.
 func TestSessions(t *testing.T) {
-	b := startJVM(t, nil)
+	b := startJVM(t, ownTmp)
 	var first string
 	for range 3 {
 		_, s := sample(t, b.inspect(t), defaults(t))
@@ -222,7 +232,7 @@ func TestSessions(t *testing.T) {
 
 // TestClosed: a session that is closed or whose start was given up leaves nothing.
 func TestClosed(t *testing.T) {
-	b := startJVM(t, nil)
+	b := startJVM(t, ownTmp)
 	s, err := Start(t.Context(), b.inspect(t), defaults(t))
 	must(t, err)
 	must(t, s.Close())
@@ -241,7 +251,7 @@ func TestClosed(t *testing.T) {
 
 // TestStopsByItself: at the timeout, when nobody stops it, the recording is whole.
 func TestStopsByItself(t *testing.T) {
-	b := startJVM(t, nil)
+	b := startJVM(t, ownTmp)
 	o := defaults(t)
 	o.Timeout = time.Second
 	s, err := Start(t.Context(), b.inspect(t), o)
@@ -276,7 +286,7 @@ func TestTargetEnds(t *testing.T) {
 }
 
 func TestTwoAtOnce(t *testing.T) {
-	b := startJVM(t, nil)
+	b := startJVM(t, ownTmp)
 	s, err := Start(t.Context(), b.inspect(t), defaults(t))
 	must(t, err)
 	if _, err := Start(t.Context(), b.inspect(t), defaults(t)); !errors.Is(err, ErrBusy) {
@@ -359,7 +369,7 @@ func TestRefused(t *testing.T) {
 		{"loading disabled", "EnableDynamicAgentLoading", func(*testing.T) string { return "-XX:-EnableDynamicAgentLoading" }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b := startJVM(t, nil, tc.option(t))
+			b := startJVM(t, ownTmp, tc.option(t))
 			_, err := Start(t.Context(), b.inspect(t), defaults(t))
 			var r *jvm.Refusal
 			if !errors.As(err, &r) || !strings.Contains(err.Error(), tc.want) || r.Remedy == "" {

@@ -198,7 +198,7 @@ func shares(text string, percent, name int) map[string]float64 {
 			continue
 		}
 		if share, err := strconv.ParseFloat(strings.TrimSuffix(words[percent], "%"), 64); err == nil {
-			list[words[name]] = share
+			list[strings.TrimSuffix(words[name], "_[k]")] = share // async-profiler's mark of a kernel function
 		}
 	}
 	return list

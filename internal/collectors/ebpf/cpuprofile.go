@@ -130,7 +130,8 @@ func perfUnavailable(cpu int, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return collect.Unavailable(recording.StatusDenied,
-			"run perfdoctor as root; in a container, allow perf_event_open in the seccomp profile", "perf_event_open of CPU %d: %v", cpu, err)
+			"run perfdoctor as root; in a container, allow perf_event_open in the seccomp profile", "perf_event_open of CPU %d: %v", cpu,
+			err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 		return collect.Unavailable(recording.StatusUnsupported, "a kernel with CONFIG_PERF_EVENTS",
 			"perf_event_open of CPU %d: %v", cpu, err)

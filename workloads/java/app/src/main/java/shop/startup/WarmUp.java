@@ -8,12 +8,23 @@ import org.springframework.asm.Opcodes;
 import shop.Load;
 
 /**
- * A service of 3000 handlers that has just started: its requests find them interpreted, and the compilers at work.
- * Cured: it calls each until it is compiled before it says that it is ready. The handlers are written as bytecode here,
- * each with constants of its own.
+ * A service that has just started, with a rule for each of 1500 tenants: the first orders of each find its rule
+ * interpreted, and the compilers at work, for an order runs a small part of a rule, while the compilers take all of it.
+ * Cured: it calls each rule until it is compiled before it says that it is ready. The rules are written as bytecode
+ * here, each with constants of its own.
  */
 public final class WarmUp {
-    private static final int HANDLERS = 3000;
+    private static final int RULES = 1500;
+    /** Orders in a request. */
+    private static final long ORDERS = 60;
+    /** Requests of a tenant in a row: 12,000 orders, after which C2 compiles the rule (it waits for 5000, and takes 8 ms). */
+    private static final long REQUESTS = 200;
+    /** Kinds of order that a rule knows, with code of its own for each. */
+    private static final int KINDS = 60;
+    /** Operations of the code for one kind; with 60 kinds a method stays below HugeMethodLimit, 8000 bytes (globals.hpp). */
+    private static final int OPERATIONS = 10;
+    /** Milliseconds of compilation in a round of calls that are worth another round: a hundredth of what all rules take. */
+    private static final long COMPILED = 100;
     /** More than C2 waits for: Tier4InvocationThreshold, 5000 (compiler_globals.hpp). */
     private static final int WARM_CALLS = 10_000;
 
@@ -26,39 +37,55 @@ public final class WarmUp {
 
     public static void main(String[] args) throws Exception {
         boolean sick = Load.sick(args);
-        LongUnaryOperator[] handlers = new LongUnaryOperator[HANDLERS];
+        LongUnaryOperator[] rules = new LongUnaryOperator[RULES];
         Loader loader = new Loader();
-        for (int i = 0; i < HANDLERS; i++) {
-            handlers[i] = loader.define("shop/startup/Handler" + i, handler("shop/startup/Handler" + i, i));
+        for (int i = 0; i < RULES; i++) {
+            rules[i] = loader.define("shop/startup/Rule" + i, rule("shop/startup/Rule" + i, i));
         }
         if (!sick) {
-            for (LongUnaryOperator handler : handlers) {
-                for (int call = 0; call < WARM_CALLS; call++) {
-                    Load.sink += handler.applyAsLong(call);
-                }
-            }
-            waitForCompilers();
+            warm(rules);
         }
         try (java.net.ServerSocket ready = new java.net.ServerSocket(8080)) {
-            Load.run("web", 1, n -> Load.sink += handle(handlers, n));
+            Load.run("web", 2, n -> Load.sink += handle(rules, n));
             Thread.currentThread().join();
         }
     }
 
-    private static long handle(LongUnaryOperator[] handlers, long n) {
-        return handlers[(int) (n % HANDLERS)].applyAsLong(n);
+    private static long handle(LongUnaryOperator[] rules, long n) {
+        LongUnaryOperator rule = rules[(int) (n / REQUESTS % RULES)];
+        long sum = 0;
+        for (long order = n * ORDERS; order < (n + 1) * ORDERS; order++) {
+            sum += rule.applyAsLong(order);
+        }
+        return sum;
+    }
+
+    /** Calls until nothing is left to compile: with a long queue HotSpot postpones, so once is not enough. */
+    private static void warm(LongUnaryOperator[] rules) throws InterruptedException {
+        for (long before = -COMPILED; compileMillis() - before >= COMPILED; ) {
+            before = compileMillis();
+            for (LongUnaryOperator rule : rules) {
+                for (int call = 0; call < WARM_CALLS; call++) {
+                    Load.sink += rule.applyAsLong(call);
+                }
+            }
+            waitForCompilers();
+        }
     }
 
     private static void waitForCompilers() throws InterruptedException {
-        java.lang.management.CompilationMXBean jit = java.lang.management.ManagementFactory.getCompilationMXBean();
-        for (long before = -1; jit.getTotalCompilationTime() != before; ) {
-            before = jit.getTotalCompilationTime();
+        for (long before = -1; compileMillis() != before; ) {
+            before = compileMillis();
             Thread.sleep(500);
         }
     }
 
-    /** A class with the method applyAsLong(x): a loop of 10 turns around a dozen operations with constants of its own. */
-    private static byte[] handler(String name, int seed) {
+    private static long compileMillis() {
+        return java.lang.management.ManagementFactory.getCompilationMXBean().getTotalCompilationTime();
+    }
+
+    /** A class with the method applyAsLong(x): a switch over the kinds, each with a dozen operations on constants of its own. */
+    private static byte[] rule(String name, int seed) {
         ClassWriter c = new ClassWriter(ClassWriter.COMPUTE_MAXS);
         // Java 5, which needs no stack maps.
         String[] interfaces = {"java/util/function/LongUnaryOperator"};
@@ -72,13 +99,32 @@ public final class WarmUp {
         m.visitEnd();
         m = c.visitMethod(Opcodes.ACC_PUBLIC, "applyAsLong", "(J)J", null, null);
         m.visitCode();
-        m.visitInsn(Opcodes.ICONST_0);
-        m.visitVarInsn(Opcodes.ISTORE, 3);
-        Label top = new Label();
-        m.visitLabel(top);
-        for (int i = 0; i < 12; i++) {
+        Label end = new Label();
+        Label[] kinds = new Label[KINDS];
+        java.util.Arrays.setAll(kinds, k -> new Label());
+        m.visitVarInsn(Opcodes.LLOAD, 1);
+        m.visitLdcInsn((long) KINDS);
+        m.visitInsn(Opcodes.LREM);
+        m.visitInsn(Opcodes.L2I);
+        m.visitTableSwitchInsn(0, KINDS - 1, end, kinds);
+        for (int k = 0; k < KINDS; k++) {
+            m.visitLabel(kinds[k]);
+            operations(m, seed * 31L + k * 7L);
+            m.visitJumpInsn(Opcodes.GOTO, end);
+        }
+        m.visitLabel(end);
+        m.visitVarInsn(Opcodes.LLOAD, 1);
+        m.visitInsn(Opcodes.LRETURN);
+        m.visitMaxs(0, 0);
+        m.visitEnd();
+        c.visitEnd();
+        return c.toByteArray();
+    }
+
+    private static void operations(MethodVisitor m, long constant) {
+        for (int i = 0; i < OPERATIONS; i++) {
             m.visitVarInsn(Opcodes.LLOAD, 1);
-            m.visitLdcInsn((seed * 31L + i) | 1);
+            m.visitLdcInsn((constant + i) | 1);
             m.visitInsn(i % 3 == 0 ? Opcodes.LMUL : i % 3 == 1 ? Opcodes.LXOR : Opcodes.LADD);
             m.visitInsn(Opcodes.DUP2);
             m.visitIntInsn(Opcodes.BIPUSH, 7 + i);
@@ -86,15 +132,5 @@ public final class WarmUp {
             m.visitInsn(Opcodes.LXOR);
             m.visitVarInsn(Opcodes.LSTORE, 1);
         }
-        m.visitIincInsn(3, 1);
-        m.visitVarInsn(Opcodes.ILOAD, 3);
-        m.visitIntInsn(Opcodes.BIPUSH, 10);
-        m.visitJumpInsn(Opcodes.IF_ICMPLT, top);
-        m.visitVarInsn(Opcodes.LLOAD, 1);
-        m.visitInsn(Opcodes.LRETURN);
-        m.visitMaxs(0, 0);
-        m.visitEnd();
-        c.visitEnd();
-        return c.toByteArray();
     }
 }
