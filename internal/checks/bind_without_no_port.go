@@ -8,14 +8,17 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 var (
 	paramBindFull = &check.Param{
 		Name: "full-share", Default: 0.9, Unit: quantity.Ratio,
-		Why: "a bind() that fails while more than a tenth of the pool is free failed for another reason, such as an address that is not here",
+		Why: "a bind() that fails while more than a tenth of the pool is free failed for another reason, such as an address that is " +
+			"not here",
 	}
 	paramBindShare = &check.Param{
 		Name: "range-share", Default: 0.5, Unit: quantity.Ratio,
@@ -24,6 +27,14 @@ var (
 	paramBindCeiling = &check.Param{
 		Name: "ceiling-share", Default: 0.6, Unit: quantity.Ratio,
 		Why: "one more burst of two thirds reaches what the pool allows if each port is held for TIME_WAIT",
+	}
+	paramBindKernel = &check.Param{
+		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "as for the search of connect(): with less the search is not what the kernel works at",
+	}
+	paramBindCost = &check.Param{
+		Name: "search-cost", Default: 0.05, Unit: "CPUs",
+		Why: "on an idle host a few searches are a good share of what the kernel does: below a twentieth of a CPU they hold nothing back",
 	}
 )
 
@@ -39,13 +50,16 @@ Measured: calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT, and those 
 address, against the ports in use from that address to all destinations. Failing while the pool is full is critical. A pool that is
 half used and used up faster than TIME_WAIT gives back warns; where only connects whose port bind() chose were seen, a full pool warns.
 
+Where BPF programs may run, samples of all CPUs show the search itself (inet_csk_get_port): a pool more than half used whose search has a
+twentieth of the kernel's samples of the host, and of a CPU, warns, too.
+
 Cure: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has a pool of its
 own. Or do not bind where the routing table chooses the same address. Placebo: tcp_tw_reuse, which bind() does not look at.
 Wrong if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
 	URL:      "https://man7.org/linux/man-pages/man7/ip.7.html",
 	Needs:    append(portNeeds(), metric.ConnectsBound),
-	Uses:     portUses(),
-	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling},
+	Uses:     append(portUses(), metric.HostCPUProfileSamples),
+	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling, paramBindKernel, paramBindCost},
 	Explains: []*check.Check{shortConnectionCeiling, localPortExhaustion, portSearchCliff},
 	Run:      runBindWithoutNoPort,
 }
@@ -203,7 +217,31 @@ func assessBindPool(p *check.Pass, r portRange, b bindPool) {
 			Per(quantity.Of("binds", b.found, quantity.Sockets)).As(quantity.Seconds).Named("search for a port per bind()"))
 	}
 	judgePool(p, r, &f, b, poolNumbers{share, failing, taken, waiting})
+	addBindSearch(p, &f)
 	p.Report(f)
+}
+
+// bindSearch is where bind() looks for a port (net/ipv4/inet_connection_sock.c). connect() does not come here, and listen() seldom.
+const bindSearch = "inet_csk_get_port"
+
+// addBindSearch adds what samples of the CPUs say of the search.
+func addBindSearch(p *check.Pass, f *check.Finding) {
+	share, functions, ok := kernelShare(p, "search of bind() for a local port", nil, bindSearch)
+	h, profiled := hotcode.HostOf(p.Recording)
+	if !ok || !profiled || h.Duration <= 0 {
+		return
+	}
+	spent := h.Inclusive(h.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && f.Name == bindSearch }))
+	cost := quantity.Of("CPU time", float64(spent.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("window", h.Duration.Seconds(), quantity.Seconds)).As("CPUs").Named("CPU time in the search of bind()")
+	f.Evidence = append(f.Evidence, share, cost)
+	if functions != "" {
+		f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+	}
+	if share.AtLeast(p.Param(paramBindKernel)) && cost.AtLeast(p.Param(paramBindCost)) && f.Severity < check.Warning {
+		f.Severity = check.Warning
+		f.Summary += fmt.Sprintf("; the search for a free one has %s of the kernel's samples", share.Text())
+	}
 }
 
 type poolNumbers struct {
@@ -216,12 +254,14 @@ func judgePool(p *check.Pass, r portRange, f *check.Finding, b bindPool, n poolN
 	// Failures are what was asked for less what was found: one that was under way at the end is no failure.
 	const underWay = 2
 	full := n.share.AtLeast(p.Param(paramBindFull))
-	ceiling := r.usable.Per(quantity.Of("TIME_WAIT", timeWaitSeconds, quantity.Seconds)).As("ports/s").Named("ports that TIME_WAIT gives back")
+	ceiling := r.usable.Per(quantity.Of("TIME_WAIT", timeWaitSeconds,
+		quantity.Seconds)).As("ports/s").Named("ports that TIME_WAIT gives back")
 	f.Summary = fmt.Sprintf("bind(%s, 0) takes ports from one pool for all destinations: %s of them in use", b.source, n.share.Text())
 	switch {
 	case full && b.failed() > underWay:
 		f.Severity = check.Critical
-		f.Summary = fmt.Sprintf("bind(%s, 0) fails with EADDRINUSE %.1f times a second: %s of %.0f ports in use, in one pool for all destinations",
+		f.Summary = fmt.Sprintf("bind(%s, 0) fails with EADDRINUSE %.1f times a second: %s of %.0f ports in use, in one pool for all "+
+			"destinations",
 			b.source, n.failing.Number(), n.share.Text(), r.usable.Number())
 	case full && !p.Recorded(metric.BindsAsked):
 		f.Severity, f.Confidence = check.Warning, check.Medium
@@ -235,7 +275,8 @@ func judgePool(p *check.Pass, r portRange, f *check.Finding, b bindPool, n poolN
 
 func bindRemedies(r portRange) []check.Remedy {
 	return []check.Remedy{{
-		Action: "set IP_BIND_ADDRESS_NO_PORT on the socket before bind(): setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one); " +
+		Action: "set IP_BIND_ADDRESS_NO_PORT on the socket before bind(): setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, " +
+			"sizeof one); " +
 			"it serves IPv6 sockets, too",
 		Risk:   "until connect() the socket has no port: getsockname() says 0",
 		Effect: "connect() chooses the port: each destination has " + r.usable.Text() + " of its own, and tcp_tw_reuse counts",

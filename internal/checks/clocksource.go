@@ -46,8 +46,8 @@ user space in 20 to 30 ns. With hpet, acpi_pm or xen each read enters the kernel
 a lock for hpet. Programs that log, trace or time out read it hundreds of thousands of times a second.
 
 The check looks at the clock source in use; a slow one is a warning when the CPUs are busy with a good part of system
-time, else a fact. Counters cannot prove that the system time is clock reads, so the confidence is medium; where BPF programs may run, samples of the
-kernel show it, and what they do not show is no warning.
+time, else a fact. Counters cannot prove that the system time is clock reads, so the confidence is medium;
+where BPF programs may run, samples of the kernel show it, and what they do not show is no warning.
 
 Cure: tsc, if the kernel offers it. The kernel gives tsc up when it sees it unstable; see dmesg for why before forcing
 it. Disproof: strace -c -f -e clock_gettime,gettimeofday -p PID counts few calls.`,

@@ -39,8 +39,8 @@ The check takes si as a share of the busy time. A busy, healthy server on loopba
 fact. It is a warning when most of the busy time is si while the host has little left, or when one CPU is full of it.
 
 Cures are those of the path and the connections: fewer packets (keep-alive, batching, larger segments), cheaper
-packets (fewer rules, no bridge), more CPUs for them. Where BPF programs may run, the check names the kernel's functions. Placebo: priorities of programs; softirq comes before any of
-them. Disproof: mpstat -P ALL 1 shows %soft low.`,
+packets (fewer rules, no bridge), more CPUs for them. Where BPF programs may run, the check names the
+kernel's functions. Placebo: priorities of programs; softirq comes before any of them. Disproof: mpstat -P ALL 1 shows %soft low.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},
 	Uses:   append(vectorUses(), metric.SoftnetProcessed, metric.HostCPUProfileSamples),

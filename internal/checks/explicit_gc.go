@@ -100,10 +100,12 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 		f.Doubts = append(f.Doubts, "other causes were seen as well: some of the full collections may be theirs")
 	case unit == logged:
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "HotSpot keeps a log of the last ten operations only: the full collections before may have another cause")
+		f.Doubts = append(f.Doubts, "HotSpot keeps a log of the last ten operations only: the full collections before may have "+
+			"another cause")
 	case unit == counted && all < n/2:
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, fmt.Sprintf("of %.0f of the %.0f full collections the cause is not known: they came too close", n-all, n))
+		f.Doubts = append(f.Doubts, fmt.Sprintf("of %.0f of the %.0f full collections the cause is not known: they came too close", n-all,
+			n))
 	}
 	if unit == counted {
 		f.Summary = fmt.Sprintf("%.0f full collections in %s; of %.0f whose cause is known, %.0f are by %s.", n,

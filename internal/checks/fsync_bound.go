@@ -92,7 +92,8 @@ func runFsyncBound(p *check.Pass) error {
 }
 
 func (s *syncer) share(window quantity.Value) quantity.Value {
-	return quantity.Of("blocked", s.seconds, quantity.Seconds).Per(window).Named("thread %s (%s) in %s, share of its time", s.tid, s.comm, s.call)
+	return quantity.Of("blocked", s.seconds, quantity.Seconds).Per(window).Named("thread %s (%s) in %s, share of its time", s.tid,
+		s.comm, s.call)
 }
 
 // peersOf counts the threads of a syncer's pool.

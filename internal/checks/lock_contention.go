@@ -26,7 +26,8 @@ var (
 	}
 	lockLeader = &check.Param{
 		Name: "leader", Default: 0.8, Unit: quantity.Threads,
-		Why: "when one of them waits for a client or an event nearly all the time, the others may wait for their turn to do so, without work",
+		Why: "when one of them waits for a client or an event nearly all the time, the others may wait for their turn to do so, " +
+			"without work",
 	}
 )
 
@@ -128,7 +129,8 @@ func (l *nativeLock) handOffs(p *check.Pass) (share quantity.Value, known bool) 
 	if all == 0 {
 		return quantity.Value{}, false
 	}
-	return quantity.Of("waits ended by one that waits too", own, quantity.Events).Per(quantity.Of("waits ended by a thread", all, quantity.Events)).
+	return quantity.Of("waits ended by one that waits too", own, quantity.Events).Per(quantity.Of("waits ended by a thread", all,
+		quantity.Events)).
 		Named("waits ended by a thread that waits for the lock at other times"), true
 }
 
@@ -178,7 +180,8 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 		Evidence: []quantity.Value{share, waiters},
 		Notes:    offCPUPaths(p, here),
 		Remedies: []check.Remedy{{
-			Action: "Hold the lock for less: no I/O, sleep, logging or remote call under it; split it, or copy what is needed and let it go.",
+			Action: "Hold the lock for less: no I/O, sleep, logging or remote call under it; split it, or copy what is needed and let it " +
+				"go.",
 			Risk:   "what the lock kept together may come apart",
 			Effect: fmt.Sprintf("%s: from %s to below %s", share.Label(), share.Text(), p.Param(lockLevel).Text()),
 		}},
@@ -192,7 +195,8 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 		f.Evidence = append(f.Evidence, handedOn)
 	}
 	for _, w := range hotcode.WakersOf(p.Recording, l.on, namedCulprits) {
-		f.Notes = append(f.Notes, fmt.Sprintf("%s of the waits were ended at %s, most by thread %s", quantity.Of("", w.Share, quantity.Ratio).Text(),
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of the waits were ended at %s, most by thread %s", quantity.Of("", w.Share,
+			quantity.Ratio).Text(),
 			orUnknown(w.At), w.Thread))
 	}
 	if l.harms(p, window, share, &f) {
@@ -205,7 +209,8 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 // harms tells whether work waits for the lock, and adds what speaks against it.
 func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check.Finding) bool {
 	if !l.sure {
-		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads signal each other looks the same")
+		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads signal each other "+
+			"looks the same")
 		return false
 	}
 	leaders := l.leaders(p, window)

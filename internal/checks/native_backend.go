@@ -112,7 +112,8 @@ func (c *nativePool) largestPeer() string {
 
 func (c *nativePool) finding(p *check.Pass, window, share, threads quantity.Value) check.Finding {
 	peer := c.largestPeer()
-	of := quantity.Of("blocked for it", c.peers[peer], quantity.Seconds).Per(quantity.Of("blocked for answers", c.answers, quantity.Seconds)).
+	of := quantity.Of("blocked for it", c.peers[peer], quantity.Seconds).Per(quantity.Of("blocked for answers", c.answers,
+		quantity.Seconds)).
 		Named("of this for %s", peer)
 	occupied := quantity.Of("with work", c.work, quantity.Seconds).
 		Per(window.Times(quantity.Of("", float64(c.workers(window)), quantity.None))).Named("pool %q occupied", c.name)

@@ -184,7 +184,8 @@ func (m *measure) fills(p *check.Pass) bool {
 		}
 	}
 	share := quantity.Of("", float64(t.Value)/1e9, quantity.Seconds).
-		Per(quantity.Of("CPU time", c.Total(), quantity.Seconds)).Named("share of the process's CPU time in %s", strings.Join(m.clause.Costs, ", "))
+		Per(quantity.Of("CPU time", c.Total(), quantity.Seconds)).Named("share of the process's CPU time in %s",
+		strings.Join(m.clause.Costs, ", "))
 	m.beside = append(m.beside, share)
 	return share.AtLeast(p.Param(allocCost))
 }

@@ -50,6 +50,7 @@ func kernelChecks() []*check.Check {
 		governor,
 		clocksource,
 		pageFaultStorm,
+		syscallStorm,
 		fsyncBound,
 		waitingOnBackend,
 	}

@@ -170,7 +170,8 @@ func shortFunction(name string) string {
 var (
 	systemModules   = []string{"libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"}
 	systemFunctions = []string{
-		"syscall.", "golang.org/x/sys/unix.", "internal/runtime/", "runtime.", "internal/poll.", "pthread_", "__pthread", "__lll", "__GI_", "[unknown]", "sem_wait", "futex",
+		"syscall.", "golang.org/x/sys/unix.", "internal/runtime/", "runtime.", "internal/poll.", "pthread_", "__pthread", "__lll",
+		"__GI_", "[unknown]", "sem_wait", "futex",
 	}
 	startFunctions = []string{"runtime.goexit", "start_thread", "clone3", "_start", "__libc_start"}
 )

@@ -33,8 +33,9 @@ const (
 // profileMetric gives the metric that says a profile of the event is there.
 func profileMetric(e stacks.Event) *metric.Gauge {
 	return map[stacks.Event]*metric.Gauge{
-		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples, stacks.Wall: metric.WallProfileSamples, stacks.Alloc: metric.AllocProfileSamples,
-		stacks.Lock: metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
+		stacks.Alloc: metric.AllocProfileSamples,
+		stacks.Lock:  metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

@@ -177,7 +177,8 @@ func (t *text) waits() {
 		threads := quantity.Of("", w.Threads, quantity.None).Text()
 		t.line(plain, fmt.Sprintf("  %6s  ", threads), "          ", w.text())
 		for _, k := range w.Wakers {
-			t.line(plain, "          ", "            ", fmt.Sprintf("%s ended at %s, most by thread %s", shareText(k.Share), orNowhere(k.At), k.Thread))
+			text := fmt.Sprintf("%s ended at %s, most by thread %s", shareText(k.Share), orNowhere(k.At), k.Thread)
+			t.line(plain, "          ", "            ", text)
 		}
 	}
 }

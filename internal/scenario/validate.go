@@ -304,7 +304,8 @@ func (v *validator) links(s *Site, hosts []string) {
 
 func (v *validator) process(path string, p *Process) {
 	if modes := p.modes(); len(modes) != 1 {
-		v.fail(path, "does %d things (%s): want one of serve, connect, answer, load, spin, pool, open_files, udp_flood, sleep, run and java",
+		v.fail(path, "does %d things (%s): want one of serve, connect, answer, load, spin, pool, open_files, udp_flood, sleep, run "+
+			"and java",
 			len(modes), strings.Join(modes, ", "))
 	}
 	switch {

@@ -72,12 +72,14 @@ func (b *Bandwidth) Each(ctx context.Context, fn func(*CPULimit) error) error {
 	}
 	defer r.Close()
 	var l CPULimit
-	err = readRecords(ctx, r, func(rec *bpf.BandwidthLimit) error {
-		l = CPULimit{
-			ID: rec.Id, Quota: time.Duration(rec.Quota), Period: time.Duration(rec.Period), Burst: time.Duration(rec.Burst),
-			ThrottledTime: time.Duration(rec.ThrottledNs), Periods: uint64(rec.Periods), Throttled: uint64(rec.Throttled),
-		}
-		return fn(&l)
+	err = b.set.measured(func() error {
+		return readRecords(ctx, r, func(rec *bpf.BandwidthLimit) error {
+			l = CPULimit{
+				ID: rec.Id, Quota: time.Duration(rec.Quota), Period: time.Duration(rec.Period), Burst: time.Duration(rec.Burst),
+				ThrottledTime: time.Duration(rec.ThrottledNs), Periods: uint64(rec.Periods), Throttled: uint64(rec.Throttled),
+			}
+			return fn(&l)
+		})
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) { // what does not fit in one read ends the pass (cgroup_iter_seq_start in kernel/bpf/cgroup_iter.c)
 		return fmt.Errorf("%w: %w", ErrTooManyLimits, err)

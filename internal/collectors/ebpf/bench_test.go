@@ -2,8 +2,11 @@ package ebpf
 
 import (
 	"errors"
+	"math"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,16 +21,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
-// The windows of a benchmark, with the programs and without in turns. A window has thousands of connections; the median of the pairs
-// leaves out those that something else on the machine disturbed.
+// The windows of a benchmark, with the programs and without in turns. A window has thousands of connections. What the machine does
+// besides changes from one window to the next by more than the programs cost, so there are many pairs, each window with the programs
+// beside two without, and what is given is the median of the pairs and the interval in which it lies (19 times of 20).
 const (
-	benchPairs  = 12
-	benchWindow = 300 * time.Millisecond
+	benchPairs  = 24
+	benchWindow = 500 * time.Millisecond
 )
 
 // BenchmarkOverhead is where the Overhead of the collectors comes from: the throughput of a load with the programs over that without,
-// and the CPU time that perfdoctor itself takes for a sample, of which there is one a second. The default set is every collector of
-// this package that needs no --deep.
+// and the CPU time that perfdoctor itself takes: for a sample, of which there is one a second, and once, to begin and at the end. The
+// default set is every collector of this package that needs no --deep.
 func BenchmarkOverhead(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.BPF)
 	for _, load := range []struct {
@@ -35,10 +39,11 @@ func BenchmarkOverhead(b *testing.B) {
 		start func(testing.TB) *benchLoad
 	}{
 		{"connections", shortConnections},
-		{"switches", contextSwitches},
+		{"switches", func(t testing.TB) *benchLoad { return contextSwitches(t, 0, 0) }},
+		{"wakeups", func(t testing.TB) *benchLoad { return contextSwitches(t, 0, 1) }},
 		{"idle", idleHost},
 	} {
-		for _, names := range [][]string{{connectionsName}, {bindsName}, {softirqName}, nil} {
+		for _, names := range [][]string{{connectionsName}, {bindsName}, {softirqName}, {cpuProfileName}, nil} {
 			name := "default"
 			if names != nil {
 				name = names[0]
@@ -63,45 +68,64 @@ type benchLoad struct {
 // compare runs the windows and reports medians.
 func (l *benchLoad) compare(b *testing.B, names []string) {
 	b.Helper()
-	var ratios, rates, samples, programs []float64
+	rows := map[string][]float64{}
+	note := func(what string, v float64) { rows[what] = append(rows[what], v) }
+	without := l.rate(benchWindow)
 	for range benchPairs {
-		without := l.rate()
-		srcs := openAll(b, l.env, names)
-		programs = append(programs, l.measured(b, srcs))
-		with := l.rate()
-		cpu := ownCPU(b, func() { sampleAll(b, srcs) })
-		for _, s := range srcs {
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
-		}
-		without = (without + l.rate()) / 2
-		ratios, rates, samples = append(ratios, with/without), append(rates, without), append(samples, cpu.Seconds())
+		var srcs openSet
+		note("ms-to-open", 1e3*ownCPU(b, func() { srcs = openAll(b, l.env, names) }).Seconds())
+		measured := l.rate(measuredFor) // most of the time the kernel does not measure: the next window
+		note("%-cpu-programs", 100*srcs.used(b))
+		with := l.rate(benchWindow)
+		note("%-cpu-sampling", 100*ownCPU(b, func() { sampleAll(b, srcs.ticking) }).Seconds())
+		note("ms-at-end", 1e3*ownCPU(b, func() { sampleAll(b, srcs.atEnd) }).Seconds())
+		srcs.close(b)
+		after := l.rate(benchWindow)
+		note("ratio", 2*with/(without+after))
+		note("measured", 2*measured/(without+after))
+		note("units/s", without)
+		without = after
 	}
 	if l.units != nil {
-		b.ReportMetric(median(ratios), "throughput-ratio")
-		b.ReportMetric(median(rates), "units/s")
+		low, middle, high := interval(rows["ratio"])
+		b.ReportMetric(low, "throughput-low")
+		b.ReportMetric(middle, "throughput-ratio")
+		b.ReportMetric(high, "throughput-high")
+		b.ReportMetric(median(rows["measured"]), "throughput-measured")
+		b.ReportMetric(median(rows["units/s"]), "units/s")
 	}
-	b.ReportMetric(100*median(samples), "%-cpu-sampling")
-	b.ReportMetric(100*median(programs), "%-cpu-programs")
+	for _, what := range []string{"%-cpu-programs", "%-cpu-sampling", "ms-to-open", "ms-at-end"} {
+		b.ReportMetric(median(rows[what]), what)
+	}
 }
 
 // rate gives the units a second in a window.
-func (l *benchLoad) rate() float64 {
+func (l *benchLoad) rate(window time.Duration) float64 {
 	if l.units == nil {
+		time.Sleep(window)
 		return 1
 	}
 	began, before := time.Now(), l.units()
-	time.Sleep(benchWindow)
+	time.Sleep(window)
 	return (l.units() - before) / time.Since(began).Seconds()
 }
 
-// measured waits for the interval in which the kernel measures the programs, and gives the CPUs that they took. The next interval is
-// not measured, as most are not.
-func (l *benchLoad) measured(b *testing.B, srcs []collect.Source) float64 {
+// openSet are collectors at work, by pace.
+type openSet struct{ ticking, atEnd []collect.Source }
+
+func (o openSet) close(b *testing.B) {
 	b.Helper()
-	time.Sleep(measuredAtLeast + 50*time.Millisecond)
-	rec := sampleAll(b, srcs)
+	for _, s := range slices.Concat(o.ticking, o.atEnd) {
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// used gives the CPUs that the programs took in the interval in which the kernel measured them.
+func (o openSet) used(b *testing.B) float64 {
+	b.Helper()
+	rec := sampleAll(b, o.ticking)
 	used := 0.0
 	for _, s := range rec.Counter(metric.BPFSeconds) {
 		if m := total(rec, metric.BPFMeasured, "program", s.Label("program")); m > 0 {
@@ -112,9 +136,8 @@ func (l *benchLoad) measured(b *testing.B, srcs []collect.Source) float64 {
 }
 
 // openAll opens the named collectors, or all that can be opened without --deep.
-func openAll(b *testing.B, env collect.Env, names []string) []collect.Source {
+func openAll(b *testing.B, env collect.Env, names []string) (out openSet) {
 	b.Helper()
-	var srcs []collect.Source
 	for _, c := range Collectors(&Loader{}, Options{LeaveJVMs: true}) {
 		if names != nil && !slices.Contains(names, c.Name) {
 			continue
@@ -127,9 +150,13 @@ func openAll(b *testing.B, env collect.Env, names []string) []collect.Source {
 		if err != nil {
 			b.Fatal(err)
 		}
-		srcs = append(srcs, src)
+		if c.Pace == collect.AtEnd {
+			out.atEnd = append(out.atEnd, src)
+		} else {
+			out.ticking = append(out.ticking, src)
+		}
 	}
-	return srcs
+	return out
 }
 
 func sampleAll(b *testing.B, srcs []collect.Source) *recording.Recording {
@@ -164,6 +191,15 @@ func median(row []float64) float64 {
 	return s[len(s)/2]
 }
 
+// interval gives the median and where it lies with a certainty of 95 %: between the values whose rank, of n tosses of a coin, is 1.96
+// standard deviations from the middle.
+func interval(row []float64) (low, middle, high float64) {
+	s := slices.Sorted(slices.Values(row))
+	n := len(s)
+	rank := max(int((float64(n)-1.96*math.Sqrt(float64(n)))/2), 1)
+	return s[rank-1], median(s), s[n-rank]
+}
+
 // shortConnections are both ends of connections of one request each, on loopback, as fast as one child process goes.
 func shortConnections(t testing.TB) *benchLoad {
 	h := newHost(t)
@@ -175,13 +211,16 @@ func shortConnections(t testing.TB) *benchLoad {
 		t.Fatal(err)
 	}
 	const addr = "127.0.0.1:9000"
-	if _, err := h.StartServer(addr, lab.ServeOptions{Duration: 5 * time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := h.StartClient(addr, lab.ClientOptions{Concurrency: 4, Requests: 1, CloseFirst: true, Duration: 5 * time.Minute})
+	server, err := h.StartServer(addr, lab.ServeOptions{Duration: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
+	client, err := h.StartClient(addr, lab.ClientOptions{Concurrency: 4, Requests: 1, CloseFirst: true, Duration: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin(t, server.LoadPid(), 0)
+	pin(t, client.LoadPid(), 1)
 	time.Sleep(benchWindow) // until it is at its rate
 	return &benchLoad{env: inHost(t, h), units: func() float64 {
 		var n float64
@@ -192,16 +231,43 @@ func shortConnections(t testing.TB) *benchLoad {
 	}}
 }
 
-// contextSwitches are two threads that wake each other: two switches a round.
-func contextSwitches(t testing.TB) *benchLoad {
+// pin keeps the threads of a process on a CPU, also those that they will start: where the kernel puts them changes what they do in a
+// second by more than any program does.
+func pin(t testing.TB, pid, cpu int) {
+	t.Helper()
+	threads, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		tid, err := strconv.Atoi(thread.Name())
+		if err = errors.Join(err, pinThread(tid, cpu)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pinThread keeps one thread on a CPU, modulo those there are.
+func pinThread(tid, cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu % runtime.NumCPU())
+	return unix.SchedSetaffinity(tid, &set)
+}
+
+// contextSwitches are two threads that wake each other, each on a CPU: two switches a round. Between CPUs each wakes the other's CPU by
+// an interrupt.
+func contextSwitches(t testing.TB, cpu, other int) *benchLoad {
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
 		t.Fatal(err)
 	}
 	var rounds atomic.Int64
 	done := make(chan struct{}, 2)
-	pass := func(from, to int, count *atomic.Int64) {
-		runtime.LockOSThread() // so that it is the kernel that switches
+	pass := func(from, to, cpu int, count *atomic.Int64) {
+		runtime.LockOSThread() // so that it is the kernel that switches; the thread ends with the function, as it is pinned
+		if err := pinThread(0, cpu); err != nil {
+			t.Error(err)
+		}
 		defer func() { done <- struct{}{} }()
 		var b [1]byte
 		for {
@@ -216,8 +282,8 @@ func contextSwitches(t testing.TB) *benchLoad {
 			}
 		}
 	}
-	go pass(there[0], back[1], nil)
-	go pass(back[0], there[1], &rounds)
+	go pass(there[0], back[1], cpu, nil)
+	go pass(back[0], there[1], other, &rounds)
 	if _, err := unix.Write(there[1], []byte{0}); err != nil {
 		t.Fatal(err)
 	}

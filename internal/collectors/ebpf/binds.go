@@ -108,8 +108,10 @@ func (b *binds) Sample(_ context.Context, a *recording.Appender) error {
 		return err
 	}
 	err := readHash(b.set.collection.Maps[bpf.BindsMapAskers], func(by bpf.BindsAsker, t *bpf.BindsAsked) {
-		labels := []string{netnsLabel(by.Netns, b.netns), addressOf(by.Addr).String(), strconv.FormatUint(uint64(by.Pid), 10),
-			b.names.of(by.Pid, t.Comm[:])}
+		labels := []string{
+			netnsLabel(by.Netns, b.netns), addressOf(by.Addr).String(), strconv.FormatUint(uint64(by.Pid), 10),
+			b.names.of(by.Pid, t.Comm[:]),
+		}
 		a.Counter(metric.BindsAsked, float64(t.Asked), labels...)
 		a.Counter(metric.BindsFound, float64(t.Found), labels...)
 		a.Counter(metric.BindSearchSeconds, float64(t.SearchNs)*1e-9, labels...)

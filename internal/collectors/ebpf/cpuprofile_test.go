@@ -239,15 +239,9 @@ func TestJVM(t *testing.T) {
 			checkSum(t, own, used)
 			pic := stacks.PictureOf(own)
 			t.Logf("%+v", pic)
-			// Of a stripped C library the copying functions have no names: they are static, chosen by the CPU as it is loaded.
-			libc := own.Self(own.Set(func(f stacks.Frame) bool {
-				return f.Name == unknownFrame && strings.HasPrefix(f.Module, "libc.so")
-			})).Count
-			if tc.whole && float64(pic.Unnamed-libc) > 0.01*float64(pic.Frames) {
-				t.Errorf("%d of %d frames have no name, %d of them in libc", pic.Unnamed, pic.Frames, libc)
-			}
-			if named := 1 - float64(pic.Unnamed)/float64(pic.Frames); tc.whole && named < 0.98 {
-				t.Errorf("%.2f %% of %d frames have names", 100*named, pic.Frames)
+			t.Logf("%.2f %% of %d frames have names", 100-100*float64(pic.Unnamed)/float64(max(pic.Frames, 1)), pic.Frames)
+			if tc.whole && (pic.Frames == 0 || float64(pic.Unnamed) > 0.01*float64(pic.Frames)) {
+				t.Errorf("%d of %d frames have no name, more than 1 %%", pic.Unnamed, pic.Frames)
 			}
 			// From main's thread to the copy in the kernel.
 			mixed := own.Containing(own.Set(named("Mixed.work"))).Containing(own.Set(named("Mixed.kernel"))).

@@ -11,7 +11,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"time"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -125,7 +124,7 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if err := s.attach(spec); err != nil {
 		return nil, unavailable(errors.Join(err, s.Close()))
 	}
-	if err := s.measure(); err != nil {
+	if err := s.startMeter(spec); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -203,9 +202,7 @@ func (s *set) Close() error {
 	for _, l := range s.links {
 		errs = append(errs, l.Close())
 	}
-	if s.meter.stats != nil {
-		errs = append(errs, s.meter.stats.Close())
-	}
+	errs = append(errs, s.meter.close())
 	s.collection.Close()
 	return errors.Join(errs...)
 }
@@ -227,112 +224,6 @@ func unavailable(err error) error {
 		return collect.Unavailable(recording.StatusUnsupported, "a newer Linux, with CONFIG_DEBUG_INFO_BTF", "%v", err)
 	}
 	return err
-}
-
-// measuredEvery is how many intervals between samples there are to one in which the kernel measures the programs: it reads the clock
-// twice for each run, which on most CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54).
-const measuredEvery = 8
-
-// A meter is what the programs of a set cost in the intervals in which the kernel measured them.
-type meter struct {
-	stats   io.Closer // the kernel measures while it is open; nil: not now
-	refused error     // why the kernel does not measure: before Linux 5.8, or without CAP_SYS_ADMIN
-	since   time.Time
-	samples int
-	before  map[string]cost // as the interval began: others may have had the kernel measure before
-	costs   map[string]cost // of the intervals that are over
-}
-
-// A cost is of one program.
-type cost struct {
-	runs          uint64
-	run, measured time.Duration
-}
-
-// measure has the kernel measure from now on.
-func (s *set) measure() error {
-	stats, err := cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
-	if err != nil {
-		s.meter.refused = err // which appendCost says
-		return nil
-	}
-	s.meter.stats, s.meter.since = stats, time.Now()
-	s.meter.before, err = s.runs(nil)
-	return err
-}
-
-// runs reads what the kernel measured of each program until now, and appends the events that it missed because it ran already on
-// that CPU.
-func (s *set) runs(a *recording.Appender) (map[string]cost, error) {
-	out := map[string]cost{}
-	for name, p := range s.collection.Programs {
-		st, err := p.Stats()
-		if err != nil {
-			return nil, fmt.Errorf("statistics of program %s: %w", name, err)
-		}
-		if a != nil {
-			a.Lost(int(st.RecursionMisses), "events missed while program "+name+" ran on the same CPU")
-		}
-		out[name] = cost{runs: st.RunCount, run: st.Runtime}
-	}
-	return out, nil
-}
-
-// appendCost records what the programs cost in the intervals that were measured. The first one is, until the first sample that comes
-// measuredAtLeast after the programs were loaded, and then every measuredEvery-th.
-func (s *set) appendCost(a *recording.Appender) error {
-	now, err := s.runs(a)
-	if err != nil {
-		return err
-	}
-	if s.meter.refused != nil {
-		s.meter.appendMissing(a)
-		return nil
-	}
-	sums := s.meter.until(now)
-	for name, c := range sums {
-		a.Counter(metric.BPFRuns, float64(c.runs), name)
-		a.Counter(metric.BPFSeconds, c.run.Seconds(), name)
-		a.Counter(metric.BPFMeasured, c.measured.Seconds(), name)
-	}
-	s.meter.samples++
-	switch {
-	case s.meter.stats != nil && time.Since(s.meter.since) >= measuredAtLeast:
-		s.meter.costs = sums
-		err = s.meter.stats.Close()
-		s.meter.stats = nil
-	case s.meter.stats == nil && s.meter.samples%measuredEvery == 0:
-		err = s.measure()
-	}
-	return err
-}
-
-func (m *meter) appendMissing(a *recording.Appender) {
-	status, remedy := recording.StatusUnsupported, "Linux 5.8 or newer"
-	if errors.Is(m.refused, unix.EPERM) {
-		status, remedy = recording.StatusDenied, "run as root or with CAP_SYS_ADMIN"
-	}
-	for _, c := range costs() {
-		a.Missing(c, status, fmt.Sprintf("the kernel does not measure what BPF programs cost: %v", m.refused), remedy)
-	}
-}
-
-// measuredAtLeast passes over the first sample, which comes at once.
-const measuredAtLeast = 400 * time.Millisecond
-
-// until adds up the intervals that are over and the one under way.
-func (m *meter) until(now map[string]cost) map[string]cost {
-	sums := map[string]cost{}
-	for name, c := range now {
-		sum := m.costs[name]
-		if m.stats != nil {
-			sum.runs += c.runs - m.before[name].runs
-			sum.run += c.run - m.before[name].run
-			sum.measured += time.Since(m.since)
-		}
-		sums[name] = sum
-	}
-	return sums
 }
 
 // readHash reads a whole hash map, in batches where the kernel has them (Linux 5.6).

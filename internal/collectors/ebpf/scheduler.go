@@ -69,7 +69,8 @@ func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Sou
 		told, err := switchTellsState(kernel)
 		now, err2 := monotonic()
 		return errors.Join(err, err2, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told),
-			spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec), setRegisters(spec, kernel), setListeners(spec, env, members[0].PID))
+			spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec), setRegisters(spec, kernel), setListeners(spec, env,
+				members[0].PID))
 	})
 	if err != nil {
 		return nil, err

@@ -113,9 +113,11 @@ func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) err
 	}
 	defer r.Close()
 	var sk sockdiag.Socket
-	return readRecords(ctx, r, func(rec *bpf.SocketsTcpSocket) error {
-		s.convert(&sk, rec)
-		return fn(&sk)
+	return s.set.measured(func() error {
+		return readRecords(ctx, r, func(rec *bpf.SocketsTcpSocket) error {
+			s.convert(&sk, rec)
+			return fn(&sk)
+		})
 	})
 }
 
@@ -173,15 +175,17 @@ func (s *Sockets) Holders(ctx context.Context, fn func(*Holder) error) error {
 	var h Holder
 	var sk sockdiag.Socket
 	var last uint32
-	return readRecords(ctx, r, func(rec *bpf.SocketsHeldSocket) error {
-		sk.Family = rec.Ends.Family
-		sk.SetAddrs(addr(rec.Ends.Local), addr(rec.Ends.Remote), rec.Ends.LocalPort, ntohs(rec.Ends.RemotePort))
-		if rec.Pid != last || h.Comm == "" { // a process's descriptors come one after the other
-			last, h.Comm = rec.Pid, comm(&rec.Comm)
-		}
-		h.PID, h.FD, h.Inode, h.State = int(rec.Pid), int(rec.Fd), rec.Inode, sockdiag.State(rec.Ends.State)
-		h.Local, h.Remote = sk.Local, sk.Remote
-		return fn(&h)
+	return s.set.measured(func() error {
+		return readRecords(ctx, r, func(rec *bpf.SocketsHeldSocket) error {
+			sk.Family = rec.Ends.Family
+			sk.SetAddrs(addr(rec.Ends.Local), addr(rec.Ends.Remote), rec.Ends.LocalPort, ntohs(rec.Ends.RemotePort))
+			if rec.Pid != last || h.Comm == "" { // a process's descriptors come one after the other
+				last, h.Comm = rec.Pid, comm(&rec.Comm)
+			}
+			h.PID, h.FD, h.Inode, h.State = int(rec.Pid), int(rec.Fd), rec.Inode, sockdiag.State(rec.Ends.State)
+			h.Local, h.Remote = sk.Local, sk.Remote
+			return fn(&h)
+		})
 	})
 }
 

@@ -101,7 +101,12 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	}
 	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.path), Kind: stacks.Native}
 	if b := s.binaryOf(pid, m); b != nil {
-		if name, ok := b.function(at - m.from + m.offset); ok {
+		name, ok := b.function(at - m.from + m.offset)
+		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
+			s.nameLocals(pid, m, b)
+			name, ok = b.function(at - m.from + m.offset)
+		}
+		if ok {
 			f.Name = readable(name)
 		}
 	}

@@ -72,9 +72,12 @@ func look(ctx context.Context, h *host.Host, t host.Target) (JVMs, error) {
 		}
 		return cmp.Compare(y.UTime+y.STime, x.UTime+x.STime)
 	})
-	var found JVMs
+	return inspect(ctx, members[:min(len(members), maxInspected)], named)
+}
+
+func inspect(ctx context.Context, processes []host.Process, named int) (found JVMs, err error) {
 	var refusal *jvm.Refusal
-	for _, p := range members[:min(len(members), maxInspected)] {
+	for _, p := range processes {
 		if err := ctx.Err(); err != nil {
 			return JVMs{}, err
 		}

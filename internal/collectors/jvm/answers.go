@@ -31,7 +31,10 @@ const (
 )
 
 func fromInfo() []metric.Metric {
-	return []metric.Metric{metric.JVMCPUs, metric.JVMLimit, metric.JVMMemoryLimit, metric.JVMCode, metric.JVMCodeFull, metric.JVMAgent, metric.JVMOperations}
+	return []metric.Metric{
+		metric.JVMCPUs, metric.JVMLimit, metric.JVMMemoryLimit, metric.JVMCode, metric.JVMCodeFull, metric.JVMAgent,
+		metric.JVMOperations,
+	}
 }
 
 func fromDump() []metric.Metric {

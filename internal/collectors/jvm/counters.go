@@ -20,7 +20,8 @@ import (
 // counted are the metrics that come from the counters.
 func counted() []metric.Metric {
 	return []metric.Metric{
-		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMGCsByCause, metric.JVMSafepoints,
+		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMGCsByCause,
+		metric.JVMSafepoints,
 		metric.JVMSafepointSeconds, metric.JVMSafepointSync, metric.JVMApplication, metric.JVMCompileSeconds, metric.JVMThreads,
 		metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds, metric.JVMSuperHash, metric.JVMGCCPU,
 		metric.JVMSpace, metric.JVMMetaspace,

@@ -26,7 +26,8 @@ func Collectors(look *find.Look) []collect.Collector {
 	return []collect.Collector{{
 		Name: "jvm",
 		Doc:  "Counters of HotSpot JVMs among the target's processes: collections, safepoints, compilation, threads, heap.",
-		Overhead: "0.1 ms a sample and JVM, and 1 ms a second, without the JVM doing anything for it; 1 ms at the start for each process of the target " +
+		Overhead: "0.1 ms a sample and JVM, and 1 ms a second, without the JVM doing anything for it; 1 ms at the start for each " +
+			"process of the target " +
 			"that may be one",
 		Provides: append([]metric.Metric{metric.JVMInfo}, counted()...),
 		Open:     opener(look, openCounters),

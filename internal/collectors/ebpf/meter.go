@@ -1,0 +1,190 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	cilium "github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// The kernel measures programs for measuredFor of each measuredEvery: it reads the clock twice for each run of any program, which on most
+// CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54). An interval as long as that between samples has as
+// many runs of what samples cause as any other. The first one begins as the programs are loaded.
+const (
+	measuredFor   = time.Second
+	measuredEvery = 8 * time.Second
+)
+
+// A meter is what the programs of a set cost in the intervals in which the kernel measured them. It has a clock of its own: a set that is
+// sampled once, at the end, would otherwise have all programs measured for all of the window.
+type meter struct {
+	mu        sync.Mutex
+	stats     io.Closer // the kernel measures while it is open; nil: not now
+	since     time.Time
+	before    map[string]cost // as the interval began: others may have had the kernel measure before
+	costs     map[string]cost // of the intervals that are over
+	refused   error           // why the kernel does not measure: before Linux 5.8, or without CAP_SYS_ADMIN
+	failed    error           // of a turn
+	turn      *time.Timer     // begins or ends an interval; nil: the set has iterators only
+	iterators bool            // they are measured as they run, and not at all in between
+	closed    bool
+}
+
+// A cost is of one program.
+type cost struct {
+	runs          uint64
+	run, measured time.Duration
+}
+
+// startMeter has the kernel measure from now on, in turns, or where there are only iterators while they run.
+func (s *set) startMeter(spec *cilium.CollectionSpec) error {
+	m := &s.meter
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := s.begin()
+	if err != nil || m.refused != nil {
+		return err
+	}
+	m.iterators = true
+	for _, p := range spec.Programs {
+		m.iterators = m.iterators && p.AttachType == cilium.AttachTraceIter
+	}
+	if m.iterators {
+		err = m.stats.Close()
+		m.stats = nil
+		return err
+	}
+	m.turn = time.AfterFunc(measuredFor, s.takeTurn)
+	return nil
+}
+
+// begin begins an interval.
+func (s *set) begin() error {
+	stats, err := cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		s.meter.refused = err // which appendCost says
+		return nil
+	}
+	s.meter.stats, s.meter.since = stats, time.Now()
+	s.meter.before, err = s.runs(nil)
+	return err
+}
+
+// takeTurn ends the interval or begins the next.
+func (s *set) takeTurn() {
+	m := &s.meter
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	if m.stats == nil {
+		m.failed = errors.Join(m.failed, s.begin())
+		m.turn.Reset(measuredFor)
+		return
+	}
+	now, err := s.runs(nil)
+	if err == nil {
+		m.costs = m.until(now)
+	}
+	m.failed = errors.Join(m.failed, err, m.stats.Close())
+	m.stats = nil
+	m.turn.Reset(measuredEvery - measuredFor)
+}
+
+// measured calls fn, in which iterators run, and has them measured.
+func (s *set) measured(fn func() error) error {
+	if !s.meter.iterators {
+		return fn() // in turn, or not to be had
+	}
+	stats, err := cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return fmt.Errorf("measure an iterator: %w", err)
+	}
+	return errors.Join(fn(), stats.Close())
+}
+
+// close ends the measuring.
+func (m *meter) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	if m.turn != nil {
+		m.turn.Stop()
+	}
+	if m.stats == nil {
+		return nil
+	}
+	err := m.stats.Close()
+	m.stats = nil
+	return err
+}
+
+// runs reads what the kernel measured of each program until now, and appends the events that it missed because it ran already on
+// that CPU.
+func (s *set) runs(a *recording.Appender) (map[string]cost, error) {
+	out := map[string]cost{}
+	for name, p := range s.collection.Programs {
+		st, err := p.Stats()
+		if err != nil {
+			return nil, fmt.Errorf("statistics of program %s: %w", name, err)
+		}
+		if a != nil {
+			a.Lost(int(st.RecursionMisses), "events missed while program "+name+" ran on the same CPU")
+		}
+		out[name] = cost{runs: st.RunCount, run: st.Runtime}
+	}
+	return out, nil
+}
+
+// appendCost records what the programs cost in the intervals that were measured.
+func (s *set) appendCost(a *recording.Appender) error {
+	s.meter.mu.Lock()
+	defer s.meter.mu.Unlock()
+	now, err := s.runs(a)
+	if err = errors.Join(err, s.meter.failed); err != nil {
+		return err
+	}
+	if s.meter.refused != nil {
+		s.meter.appendMissing(a)
+		return nil
+	}
+	for name, c := range s.meter.until(now) {
+		a.Counter(metric.BPFRuns, float64(c.runs), name)
+		a.Counter(metric.BPFSeconds, c.run.Seconds(), name)
+		a.Counter(metric.BPFMeasured, c.measured.Seconds(), name)
+	}
+	return nil
+}
+
+func (m *meter) appendMissing(a *recording.Appender) {
+	status, remedy := recording.StatusUnsupported, "Linux 5.8 or newer"
+	if errors.Is(m.refused, unix.EPERM) {
+		status, remedy = recording.StatusDenied, "run as root or with CAP_SYS_ADMIN"
+	}
+	for _, c := range costs() {
+		a.Missing(c, status, fmt.Sprintf("the kernel does not measure what BPF programs cost: %v", m.refused), remedy)
+	}
+}
+
+// until adds up the intervals that are over and the one under way.
+func (m *meter) until(now map[string]cost) map[string]cost {
+	sums := map[string]cost{}
+	for name, c := range now {
+		sum := m.costs[name]
+		if m.stats != nil || m.iterators {
+			sum.runs += c.runs - m.before[name].runs
+			sum.run += c.run - m.before[name].run
+			sum.measured += time.Since(m.since)
+		}
+		sums[name] = sum
+	}
+	return sums
+}
