@@ -2,6 +2,10 @@ package stacks
 
 import "strings"
 
+// ThreadStart labels the outermost frame of a thread in a C library without symbols. It goes by the place only, so a [Picture] counts it
+// as a frame without a name.
+const ThreadStart = "[thread start]"
+
 // A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
 type Picture struct {
 	Samples int64
@@ -22,7 +26,7 @@ func PictureOf(p *Profile) Picture {
 				user++
 			}
 			managed = managed || f.Managed() || f.Kind == Unknown && f.Module != ""
-			if strings.HasPrefix(f.Name, "[unknown") {
+			if f.Name == ThreadStart || strings.HasPrefix(f.Name, "[unknown") {
 				out.Unnamed += s.Count
 			}
 		}

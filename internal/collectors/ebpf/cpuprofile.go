@@ -40,7 +40,8 @@ func cpuProfileCollector(l *loader, o Options) collect.Collector {
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each busy CPU; " +
-			"at the end 0.05 to 0.2 s to name the functions; a JVM writes where its compiled methods lie, 10 to 50 ms",
+			"at the end 0.05 to 0.2 s to name the functions, for which the pointers to those of the C library that were chosen for " +
+			"the CPU are read from a program's memory; a JVM writes where its compiled methods lie, 10 to 50 ms",
 		Provides: append(costs(), metric.HostCPUProfileSamples),
 		Requires: requires(),
 		Since:    collect.Floor{Release: "5.4", Brought: "loops in BPF programs (5.3), and the kernel's types, which the loader reads"},
@@ -370,11 +371,9 @@ func (s *symbolizer) userStack(pid uint32, addresses []uint64) (frames []stacks.
 	return frames
 }
 
-// threadStart is where a thread or the program begins: start_thread and __libc_start_call_main of glibc are static, so a stripped libc
-// has no names for them, and they are at the bottom of nearly every stack.
-const threadStart = "[thread start]"
-
-// nameStart names the outermost frame if it is of the C library and has no name.
+// nameStart labels the outermost frame if it is of the C library and has no name: start_thread and __libc_start_call_main of glibc are
+// static, and where a library is not of those in which they are found (library.starts), as musl and glibc before 2.34, its place at
+// the bottom of nearly every stack is all that is known.
 func nameStart(frames []stacks.Frame) {
 	if len(frames) < 2 {
 		return
@@ -382,6 +381,6 @@ func nameStart(frames []stacks.Frame) {
 	f := &frames[len(frames)-1]
 	if f.Name == unknownFrame && (strings.HasPrefix(f.Module, "libc.so") || strings.HasPrefix(f.Module, "libc-") ||
 		strings.HasPrefix(f.Module, "libpthread") || strings.HasPrefix(f.Module, "ld-musl")) {
-		f.Name = threadStart
+		f.Name = stacks.ThreadStart
 	}
 }

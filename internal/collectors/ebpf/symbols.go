@@ -174,6 +174,8 @@ func parseMapping(line string) (m mapping, executable bool, err error) {
 type objectFile struct {
 	functions []symbol
 	loads     []elf.ProgHeader
+	chooses   bool // it has functions that are chosen as it is loaded, and have no symbol of their own
+	asked     bool // about those
 }
 
 // maxSymbols bounds what is read of one file: libjvm.so has 120,000.
@@ -185,12 +187,7 @@ func readBinary(r io.ReaderAt) (*objectFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &objectFile{}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			b.loads = append(b.loads, p.ProgHeader)
-		}
-	}
+	b := &objectFile{loads: loadsOf(f)}
 	for _, read := range []func() ([]elf.Symbol, error){f.Symbols, f.DynamicSymbols} {
 		list, err := read()
 		if errors.Is(err, elf.ErrNoSymbols) {
@@ -200,6 +197,7 @@ func readBinary(r io.ReaderAt) (*objectFile, error) {
 			return nil, err
 		}
 		for _, s := range list {
+			b.chooses = b.chooses || elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC && s.Section != elf.SHN_UNDEF
 			if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Value != 0 && s.Name != "" && len(b.functions) < maxSymbols {
 				b.functions = append(b.functions, symbol{at: s.Value, end: s.Value + max(s.Size, 1), name: s.Name})
 			}
