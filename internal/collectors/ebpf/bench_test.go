@@ -4,9 +4,12 @@ import (
 	"errors"
 	"math"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,6 +41,7 @@ func BenchmarkOverhead(b *testing.B) {
 		name  string
 		start func(testing.TB) *benchLoad
 	}{
+		{"nginx", shortConnectionsOfNginx},
 		{"connections", shortConnections},
 		{"switches", func(t testing.TB) *benchLoad { return contextSwitches(t, 0, 0) }},
 		{"wakeups", func(t testing.TB) *benchLoad { return contextSwitches(t, 0, 1) }},
@@ -177,13 +181,13 @@ func ownCPU(b *testing.B, f func()) time.Duration {
 	b.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var before, after unix.Rusage
-	err := unix.Getrusage(unix.RUSAGE_THREAD, &before)
+	var before, after unix.Timespec // not Rusage, which a thread that does not sleep has only at the next tick
+	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &before)
 	f()
-	if err = errors.Join(err, unix.Getrusage(unix.RUSAGE_THREAD, &after)); err != nil {
+	if err = errors.Join(err, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &after)); err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	return time.Duration(after.Nano() - before.Nano())
 }
 
 func median(row []float64) float64 {
@@ -200,16 +204,40 @@ func interval(row []float64) (low, middle, high float64) {
 	return s[rank-1], median(s), s[n-rank]
 }
 
-// shortConnections are both ends of connections of one request each, on loopback, as fast as one child process goes.
+// nginxConf is of a server in one process, for a command that ends with its lab.
+const nginxConf = `daemon off; master_process off; pid DIR/pid; error_log DIR/error.log;
+events { worker_connections 512; }
+http {
+	access_log off;
+	client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
+	server { listen 127.0.0.1:9000; location / { return 200 "a small answer\n"; } }
+}`
+
+// shortConnectionsOfNginx is what the programs cost a service as it is: nginx, with a connection for each request of wrk.
+func shortConnectionsOfNginx(t testing.TB) *benchLoad {
+	testenv.Need(t, testenv.Tool("nginx"), testenv.Tool("wrk"))
+	h, dir := timeWaitlessHost(t), t.TempDir()
+	conf := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(conf, []byte(strings.ReplaceAll(nginxConf, "DIR", dir)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	server, err := h.Start(exec.Command("nginx", "-p", dir, "-c", conf, "-e", filepath.Join(dir, "error.log")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(benchWindow) // until it listens
+	client, err := h.Start(exec.Command("wrk", "-t1", "-c32", "-d600s", "-H", "Connection: close", "http://127.0.0.1:9000/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin(t, server.Pid, 0)
+	pin(t, client.Pid, 1)
+	return loadOfConnections(t, h)
+}
+
+// shortConnections are both ends of connections of one request each, on loopback, by programs that do nothing else.
 func shortConnections(t testing.TB) *benchLoad {
-	h := newHost(t)
-	if err := h.Sysctl("net.ipv4.tcp_tw_reuse", "1"); err != nil {
-		t.Fatal(err)
-	}
-	// What is in TIME_WAIT is forgotten at once: no port is searched for long, however many connections there were.
-	if err := h.Sysctl("net.ipv4.tcp_max_tw_buckets", "1"); err != nil {
-		t.Fatal(err)
-	}
+	h := timeWaitlessHost(t)
 	const addr = "127.0.0.1:9000"
 	server, err := h.StartServer(addr, lab.ServeOptions{Duration: 5 * time.Minute})
 	if err != nil {
@@ -221,7 +249,23 @@ func shortConnections(t testing.TB) *benchLoad {
 	}
 	pin(t, server.LoadPid(), 0)
 	pin(t, client.LoadPid(), 1)
-	time.Sleep(benchWindow) // until it is at its rate
+	return loadOfConnections(t, h)
+}
+
+// timeWaitlessHost forgets what is in TIME_WAIT at once: no port is searched for long, however many connections there were.
+func timeWaitlessHost(t testing.TB) *lab.Host {
+	t.Helper()
+	h := newHost(t)
+	if err := errors.Join(h.Sysctl("net.ipv4.tcp_tw_reuse", "1"), h.Sysctl("net.ipv4.tcp_max_tw_buckets", "1")); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// loadOfConnections is what h does, counted in connections, as soon as it is at its rate.
+func loadOfConnections(t testing.TB, h *lab.Host) *benchLoad {
+	t.Helper()
+	time.Sleep(benchWindow)
 	return &benchLoad{env: inHost(t, h), units: func() float64 {
 		var n float64
 		if err := h.Do(func() error { n = netCounter(t, "thread-self/net/snmp", "Tcp:", "ActiveOpens"); return nil }); err != nil {
