@@ -55,8 +55,8 @@ time and the call costs a good part of a CPU. With --deep the target's calls are
 few bytes each, or nearly all of them fail. Calls on sockets and eventfds are no warning for their size: an answer needs a send of its own,
 however short it is. What the counting itself costs is left out of the shares, but slows the calls down meanwhile.
 
-Cure: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many pieces (writev, sendmmsg),
-or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost when the process is killed, and is seen
+Cure: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many pieces
+(writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost when the process is killed, and is seen
 later by readers. Placebo: a faster disk, or a file in memory.
 Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or perf trace -s -p PID.`,
 	URL:   "https://man7.org/linux/man-pages/man3/setvbuf.3.html",
@@ -154,13 +154,15 @@ func stormOf(p *check.Pass, h *hotcode.Host, pid, comm string) (s storm, ok bool
 	s.samples = kernel.Filter(func(x stacks.Sample) bool { return hotcode.Entry(kernel, x) == call })
 	s.share = sampleShare(call, calls[call], kernel.Total().Count, "system")
 	s.system = quantity.Of("in the kernel", float64(kernel.Total().Count), profileSamples).
-		Per(quantity.Of("all", float64(all.Total().Count), profileSamples)).Named("system time, share of the CPU time of %s", pidName(pid, comm))
+		Per(quantity.Of("all", float64(all.Total().Count), profileSamples)).
+		Named("system time, share of the CPU time of %s", pidName(pid, comm))
 	s.cost = quantity.Of("CPU time", float64(s.samples.Total().Value)/1e9, quantity.Seconds).
 		Per(quantity.Of("window", h.Duration.Seconds(), quantity.Seconds)).As("CPUs").Named("CPU time in %s", call)
 	return s, true
 }
 
-// tracing are the functions by which the kernel calls the programs that count system calls (kernel/entry/common.c; arch/arm64/kernel/ptrace.c).
+// tracing are the functions by which the kernel calls the programs that count system calls (kernel/entry/common.c;
+// arch/arm64/kernel/ptrace.c).
 var tracing = []string{"syscall_trace_enter", "syscall_trace_exit", "syscall_exit_work", "trace_syscall_enter", "trace_syscall_exit"}
 
 // ownTracing tells whether a sample is of perfdoctor's own counting of system calls.
@@ -176,8 +178,8 @@ func hasFunction(prof *stacks.Profile, s stacks.Sample, names []string) bool {
 
 // messages are the functions of what carries messages, each with a call of its own: sockets (net/socket.c) and eventfds (fs/eventfd.c).
 var messages = []string{
-	"sock_write_iter", "sock_read_iter", "sock_sendmsg", "__sock_sendmsg", "sock_recvmsg", "__sys_sendto", "__sys_recvfrom", "__sys_sendmsg",
-	"__sys_recvmsg", "___sys_sendmsg", "___sys_recvmsg", "eventfd_write", "eventfd_read",
+	"sock_write_iter", "sock_read_iter", "sock_sendmsg", "__sock_sendmsg", "sock_recvmsg", "__sys_sendto", "__sys_recvfrom",
+	"__sys_sendmsg", "__sys_recvmsg", "___sys_sendmsg", "___sys_recvmsg", "eventfd_write", "eventfd_read",
 }
 
 // messageShare is the share of a call's samples from which on it is one on sockets or eventfds.
@@ -202,8 +204,9 @@ func (s *storm) report(p *check.Pass) {
 			Action: "Make fewer calls: buffer what is written or read, hand over many pieces with one call (writev, sendmmsg), " +
 				"or wait with poll or epoll instead of asking again.",
 			Command: "strace -f -p " + s.pid + " -e trace=" + s.name() + " shows the file and the sizes",
-			Risk:    "What is in a buffer is lost if the process is killed, and readers see it later. strace slows the program while it runs.",
-			Effect:  s.cost.Text() + " less at most",
+			Risk: "What is in a buffer is lost if the process is killed, and readers see it later. " +
+				"strace slows the program while it runs.",
+			Effect: s.cost.Text() + " less at most",
 		}},
 		Placebos: []string{"A faster disk, or a file in memory: the cost is that of the calls, not of where the bytes go."},
 		Disproof: "perf trace -s -p " + s.pid + " counts few calls of " + s.name(),
@@ -222,7 +225,8 @@ func (s *storm) name() string { return strings.TrimSuffix(s.call, "()") }
 // assessCalls adds what --deep counted, and judges it.
 func (s *storm) assessCalls(p *check.Pass, f *check.Finding) {
 	if !p.Recorded(metric.SyscallCalls) {
-		f.Notes = append(f.Notes, "--deep adds the calls a second, the bytes of each and how many fail: whether they are too many is not known without")
+		f.Notes = append(f.Notes, "--deep adds the calls a second, the bytes of each and how many fail: "+
+			"whether they are too many is not known without")
 		return
 	}
 	calls := gaugeSum("calls of all processes of the target", p.Gauge(metric.SyscallCalls, "syscall", s.name()))

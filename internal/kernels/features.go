@@ -80,15 +80,6 @@ func features() []feature {
 			tests: []string{"TestConnectsBound"},
 		},
 		{
-			name: "TCP sockets and who holds them, against sock_diag", pkg: "collectors/ebpf",
-			tests: []string{"TestSocketIterator", "TestHolders"},
-		},
-		{
-			name: "CPU limits of all control groups, against cpu.stat", pkg: "collectors/ebpf",
-			tests: []string{"TestBandwidth", "TestAllLimitsOfTheHost"},
-			only:  []kernel{thisHost, linux61, linux612, arm612}, because: "Linux 6.1 brought the iterator over control groups",
-		},
-		{
 			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
 			tests: []string{"TestSoftirqs"},
 		},

@@ -37,7 +37,7 @@ type symbolizer struct {
 	compiled map[uint32]*perfmap.Map
 	binaries map[mappedFile]*objectFile
 	files    map[fileID]*objectFile
-	until    time.Time // when no further file is read
+	until    time.Time // when no further file is read; zero before the first
 }
 
 // mappedFile is a file as one process has it. Processes share most files, which are read once.
@@ -50,14 +50,15 @@ type mappedFile struct {
 type fileID struct{ device, inode uint64 }
 
 // readTime bounds the time in which files are read, 10 to 100 ms each for the largest: on a host with hundreds of programs the rest
-// stays without names. Those with the most samples come first.
+// stays without names. Those with the most samples come first. It begins with the first file: on a slow machine the kernel's list and a
+// JVM's answer take longer than this, and no function of any program would get a name.
 const readTime = time.Second
 
 // newSymbolizer prepares to name these addresses of the kernel, as they stand in stacks, and any of processes.
 func newSymbolizer(proc string, kernel []uint64) (*symbolizer, error) {
 	s := &symbolizer{
 		proc: proc, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
-		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, until: time.Now().Add(readTime),
+		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{},
 	}
 	if len(kernel) == 0 {
 		return s, nil // the kernel takes 40 ms to write its list
@@ -174,8 +175,14 @@ func (s *symbolizer) mapsOf(pid uint32) []mapping {
 func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 	key := mappedFile{pid, m.path, m.deleted}
 	b, known := s.binaries[key]
-	if known || time.Now().After(s.until) {
+	if known {
 		return b
+	}
+	if s.until.IsZero() {
+		s.until = time.Now().Add(readTime)
+	}
+	if time.Now().After(s.until) {
+		return nil
 	}
 	s.binaries[key] = nil
 	f, err := s.openMapped(pid, m)
