@@ -219,10 +219,10 @@ func importSlots(r io.ReaderAt, m mapping, wanted map[string]string) (out []slot
 }
 
 func eachRelocation(f *elf.File, do func(at uint64, kind, symbol uint32, addend uint64)) {
-	const size = 24 // Elf64_Rela: where, symbol and kind, addend
+	const size = 24 // of a relocation with an addend: where, symbol and kind, addend
 	left := uint64(maxTableBytes)
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 || s.Size > left {
+		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 || s.Size > left { //nolint:misspell // the name in the standard
 			continue
 		}
 		left -= s.Size
