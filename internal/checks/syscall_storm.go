@@ -56,8 +56,8 @@ few bytes each, or nearly all of them fail. Calls on sockets and eventfds are no
 however short it is. What the counting itself costs is left out of the shares, but slows the calls down meanwhile.
 
 Cure: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many pieces
-(writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost when the process is killed, and is seen
-later by readers. Placebo: a faster disk, or a file in memory.
+(writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost when the process is killed, and
+is seen later by readers. Placebo: a faster disk, or a file in memory.
 Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or perf trace -s -p PID.`,
 	URL:   "https://man7.org/linux/man-pages/man3/setvbuf.3.html",
 	Needs: []metric.Metric{metric.HostCPUProfileSamples, metric.ProcessCPU},
