@@ -164,7 +164,7 @@ func (s *hostSource) below(path string) (out []string) {
 
 // limitOf appends a limit that a pass told.
 func (r *reader) limitOf(g group, l *ebpf.CPULimit) {
-	r.gauge(metric.CgroupQuota, l.Quota.Seconds()/l.Period.Seconds(), g)
+	r.gauge(metric.CgroupQuota, float64(l.Quota)/float64(l.Period), g)
 	r.gauge(metric.CgroupPeriod, l.Period.Seconds(), g)
 	r.gauge(metric.CgroupBurst, l.Burst.Seconds(), g)
 	r.counter(metric.CgroupPeriods, float64(l.Periods), g)

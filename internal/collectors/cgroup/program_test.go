@@ -85,5 +85,4 @@ func TestProgramOnHost(t *testing.T) {
 	if gone, _ := sampled(byProgram); len(gone) != 0 {
 		t.Errorf("a group that was removed: %v", gone)
 	}
-	cpuGroup(t, dir) // for the cleanup
 }

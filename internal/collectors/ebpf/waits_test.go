@@ -141,6 +141,7 @@ func TestWaitsForAnswer(t *testing.T) {
 func ask(t *testing.T, fd, n int) {
 	one := []byte{1}
 	for i := range 2 * n {
+		time.Sleep(time.Millisecond) // until the other end waits for it: on one CPU an answer makes this end run before the other can
 		if _, err := unix.Write(fd, one); err != nil {
 			t.Error(err)
 			return
