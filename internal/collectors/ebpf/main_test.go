@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -21,6 +22,10 @@ func burn() {
 		continue // a child whose parent was killed ends by itself
 	}
 }
+
+// The main goroutine stays on the main thread: a test that moves its thread into another network namespace (alone) has another one, as
+// the main thread does not end with a goroutine, and /proc/PID/ns/net of the whole process is that of its main thread.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only here does a lock hold main on the main thread
 
 func TestMain(m *testing.M) {
 	if os.Getenv(burnVar) != "" {
