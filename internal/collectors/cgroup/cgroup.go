@@ -58,7 +58,9 @@ func open(ctx context.Context, l *ebpf.Loader, env collect.Env) (collect.Source,
 		if err != nil {
 			return nil, err
 		}
-		s.program = load(l, env.Host, s.cpu.dir)
+		s.program = ebpf.Load(func(ctx context.Context) (*ebpf.Bandwidth, error) {
+			return ebpf.OpenBandwidth(ctx, l, env.Host, s.cpu.dir)
+		})
 		return s, nil
 	}
 	if len(env.Target.Cgroups) == 0 {

@@ -36,7 +36,7 @@ type hostSource struct {
 	beyond  int // groups past maxLimited
 	unseen  bool
 
-	program *program // nil: not to be used
+	program *ebpf.Background[*ebpf.Bandwidth] // reads the limits of all groups in one pass of the kernel; nil: not to be used
 	paths   map[uint64]string
 }
 
@@ -79,7 +79,7 @@ func rootOf(levels []host.CgroupLevel, c controller) root {
 }
 
 // Close unloads the program.
-func (s *hostSource) Close() error { return s.program.close() }
+func (s *hostSource) Close() error { return s.program.Close() }
 
 // Sample appends one sample.
 func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
@@ -87,7 +87,7 @@ func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	if err := s.program.append(a); err != nil {
+	if err := s.program.Append(a, "limits are read from the files of each control group"); err != nil {
 		return err
 	}
 	a.Lost(s.beyond, fmt.Sprintf("groups with a CPU quota beyond the first %d", maxLimited))

@@ -8,83 +8,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
-	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
-
-// A program reads the limits of all groups in one pass of the kernel. It is loaded beside the first samples, since that takes longer
-// than an interval may be; until then, and where it may not be loaded, the files tell the same.
-type program struct {
-	loaded chan struct{}
-	limits *ebpf.Bandwidth // nil: err says why
-	err    error
-	cancel context.CancelFunc
-}
-
-func load(l *ebpf.Loader, h *host.Host, dir string) *program {
-	ctx, cancel := context.WithCancel(context.Background()) // not that of the first sample, which ends sooner
-	p := &program{loaded: make(chan struct{}), cancel: cancel}
-	go func() {
-		defer close(p.loaded)
-		p.limits, p.err = ebpf.OpenBandwidth(ctx, l, h, dir)
-	}()
-	return p
-}
-
-func (p *program) ready() bool {
-	if p == nil {
-		return false
-	}
-	select {
-	case <-p.loaded:
-		return p.limits != nil
-	default:
-		return false
-	}
-}
-
-// append records what the program costs, or why there is none.
-func (p *program) append(a *recording.Appender) error {
-	if p == nil {
-		return nil
-	}
-	if p.ready() {
-		return p.limits.AppendCost(a)
-	}
-	select {
-	case <-p.loaded:
-		st, reason, remedy := collect.Classify(p.err)
-		for _, m := range ebpf.Costs() {
-			a.Missing(m, st, reason+"; so limits are read from the files of each control group", remedy)
-		}
-	default:
-	}
-	return nil
-}
-
-// close ends a load that is under way, and unloads.
-func (p *program) close() error {
-	if p == nil {
-		return nil
-	}
-	p.cancel()
-	<-p.loaded
-	if p.limits == nil {
-		return nil
-	}
-	return p.limits.Close()
-}
 
 // readPass gives the groups with a limit by id, or none where there is no program or there are too many for one pass.
 func (s *hostSource) readPass(ctx context.Context) (map[uint64]ebpf.CPULimit, error) {
-	if !s.program.ready() {
+	limits, ok := s.program.Ready()
+	if !ok {
 		return nil, nil
 	}
 	byID := map[uint64]ebpf.CPULimit{}
-	err := s.program.limits.Each(ctx, func(l *ebpf.CPULimit) error {
+	err := limits.Each(ctx, func(l *ebpf.CPULimit) error {
 		byID[l.ID] = *l
 		return nil
 	})

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -30,15 +31,16 @@ func TestProgramOnHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byProgram.program = load(&ebpf.Loader{}, host.Local(), byProgram.cpu.dir)
+	byProgram.program = ebpf.Load(func(ctx context.Context) (*ebpf.Bandwidth, error) {
+		return ebpf.OpenBandwidth(ctx, &ebpf.Loader{}, host.Local(), byProgram.cpu.dir)
+	})
 	t.Cleanup(func() {
 		if err := byProgram.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	<-byProgram.program.loaded
-	if byProgram.program.err != nil {
-		t.Fatal(byProgram.program.err)
+	if err := byProgram.program.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	const quiet = "/perfdoctor-test-quiet"
 	sampled := func(s *hostSource) (quota []string, periods float64) {

@@ -21,12 +21,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-func bindsCollector(l *loader) collect.Collector {
+func bindsCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name:     "bpf-binds",
 		Doc:      "TCP sockets that have bind() choose their local port, by process and source address, and whether there was one.",
 		Overhead: "1 µs a bind(); nothing else calls the programs, which are attached to the root of the v2 cgroups",
-		Provides: append(costs(), bindMetrics()...),
+		Provides: append(Costs(), bindMetrics()...),
 		Requires: append(requires(), host.NetAdmin),
 		Since:    collect.Floor{Release: "5.10", Brought: "reading the current task in BPF programs of control groups"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -46,7 +46,7 @@ type binds struct {
 	netns uint32 // the target's network namespace
 }
 
-func openBinds(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
+func openBinds(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
 	netns := env.Target.Namespaces.Net
 	if netns.Inode == 0 {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",

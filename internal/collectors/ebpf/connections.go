@@ -24,14 +24,14 @@ import (
 // recorded stays.
 const maxFlows = 100
 
-func connectionsCollector(l *loader) collect.Collector {
+func connectionsCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-connections",
 		Doc: "Every TCP connection that begins or ends: where to, by which process, how long it took and lived, how it failed, " +
 			"who closed it.",
 		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 1.3 µs a connection with " +
 			"both of its ends on this host, of which 0.5 µs are the kernel's for calling programs ten times",
-		Provides: append(costs(), flowMetrics()...),
+		Provides: append(Costs(), flowMetrics()...),
 		Requires: requires(),
 		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -58,7 +58,7 @@ type connections struct {
 	totals map[bpf.ConnectionsFlow]bpf.ConnectionsTotals
 }
 
-func openConnections(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
+func openConnections(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
 	netns := env.Target.Namespaces.Net
 	if netns.Inode == 0 {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",

@@ -35,14 +35,14 @@ const sampleInterval = time.Second / sampleRate
 // profileGrace is what naming the frames may take after the window: 0.1 s as a rule, readTime for files, and an answer of the JVM.
 const profileGrace = 3 * time.Second
 
-func cpuProfileCollector(l *loader, o Options) collect.Collector {
+func cpuProfileCollector(l *Loader, o Options) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each busy CPU; " +
 			"at the end 0.05 to 0.2 s to name the functions, for which the pointers to those of the C library that were chosen for " +
 			"the CPU are read from a program's memory; a JVM writes where its compiled methods lie, 10 to 50 ms",
-		Provides: append(costs(), metric.HostCPUProfileSamples),
+		Provides: append(Costs(), metric.HostCPUProfileSamples),
 		Requires: requires(),
 		Since:    collect.Floor{Release: "5.4", Brought: "loops in BPF programs (5.3), and the kernel's types, which the loader reads"},
 		Pace:     collect.AtEnd,
@@ -63,7 +63,7 @@ type cpuProfile struct {
 	began   time.Time
 }
 
-func openCPUProfile(ctx context.Context, l *loader, env collect.Env, o Options) (collect.Source, error) {
+func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) (collect.Source, error) {
 	cpus, err := env.Host.OnlineCPUs()
 	if err != nil {
 		return nil, fmt.Errorf("list the CPUs: %w", err)

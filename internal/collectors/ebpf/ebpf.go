@@ -62,9 +62,7 @@ func tracepointsWithTypes() collect.Floor {
 }
 
 // Costs are provided by every collector with programs, each for its own.
-func Costs() []metric.Metric { return costs() }
-
-func costs() []metric.Metric {
+func Costs() []metric.Metric {
 	return []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured}
 }
 
@@ -76,16 +74,14 @@ type Loader struct {
 	cache *btf.Cache
 }
 
-type loader = Loader
-
 // join and leave frame the opening of one collector.
-func (l *loader) join() {
+func (l *Loader) join() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users++
 }
 
-func (l *loader) leave() {
+func (l *Loader) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users--; l.users == 0 {
@@ -103,7 +99,7 @@ type set struct {
 
 // open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel
 // lacks are left out if they are optional. The error says what is missing, and a remedy.
-func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error),
+func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error),
 	change func(*cilium.CollectionSpec, *btf.Spec) error, optional ...string,
 ) (*set, error) {
 	l.join()
@@ -131,7 +127,7 @@ func (l *loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 }
 
 // load does the part that needs the kernel's types, one collector at a time.
-func (l *loader) load(ctx context.Context, spec *cilium.CollectionSpec, change func(*cilium.CollectionSpec, *btf.Spec) error,
+func (l *Loader) load(ctx context.Context, spec *cilium.CollectionSpec, change func(*cilium.CollectionSpec, *btf.Spec) error,
 	optional []string,
 ) (*cilium.Collection, []string, error) {
 	l.mu.Lock()

@@ -169,7 +169,7 @@ func (m *meter) appendMissing(a *recording.Appender) {
 	if errors.Is(m.refused, unix.EPERM) {
 		status, remedy = recording.StatusDenied, "run as root or with CAP_SYS_ADMIN"
 	}
-	for _, c := range costs() {
+	for _, c := range Costs() {
 		a.Missing(c, status, fmt.Sprintf("the kernel does not measure what BPF programs cost: %v", m.refused), remedy)
 	}
 }

@@ -26,13 +26,13 @@ import (
 // maxThreads bounds the threads recorded: those that waited longest for a CPU.
 const maxThreads = 200
 
-func schedulerCollector(l *loader) collect.Collector {
+func schedulerCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-scheduler",
 		Doc:  "What the target's threads wait for: a CPU, their cgroup's quota, or something else, with the stacks that led there.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.1 µs a context switch of others, 0.5 µs of " +
 			"the target's, and 3 µs a stack, of a thread about 640 a second at most, of a CPU 10,000; at the end 0.1 s to name them",
-		Provides: append(costs(), schedulerMetrics()...),
+		Provides: append(Costs(), schedulerMetrics()...),
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
 		Pace:     collect.AtEnd,
@@ -56,7 +56,7 @@ type scheduler struct {
 	began time.Time
 }
 
-func openScheduler(ctx context.Context, l *loader, env collect.Env) (collect.Source, error) {
+func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
 	members, err := deepMembers(ctx, env, "each context switch")
 	if err != nil {
 		return nil, err

@@ -14,13 +14,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-func softirqCollector(l *loader) collect.Collector {
+func softirqCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-softirq",
 		Doc:  "Time of each CPU in softirqs by vector, and in hardware interrupts by line.",
 		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 0.1 µs a softirq to count " +
 			"it, 0.1 µs more for those that are timed: all of up to 2,000 a second and CPU, one in eight of the rest",
-		Provides: append(costs(), interruptMetrics()...),
+		Provides: append(Costs(), interruptMetrics()...),
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
 		Open: func(ctx context.Context, _ collect.Env) (collect.Source, error) {
@@ -46,7 +46,7 @@ var x86Vectors = [...]struct {
 // softirq is the source of bpf-softirq.
 type softirq struct{ set *set }
 
-func openSoftirq(ctx context.Context, l *loader) (collect.Source, error) {
+func openSoftirq(ctx context.Context, l *Loader) (collect.Source, error) {
 	unchanged := func(*cilium.CollectionSpec, *btf.Spec) error { return nil }
 	s, err := l.open(ctx, bpf.LoadSoftirq, unchanged,
 		bpf.SoftirqProgLocalTimerIn, bpf.SoftirqProgLocalTimerOut, bpf.SoftirqProgRescheduleIn, bpf.SoftirqProgRescheduleOut,

@@ -17,13 +17,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-func syscallsCollector(l *loader) collect.Collector {
+func syscallsCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-syscalls",
 		Doc:  "The target's system calls by name: how many, how long, how many bytes, and how they failed.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 0.46 µs a system call of the target's, of which " +
 			"one that makes 500,000 a second loses a fifth; those of other processes take the kernel's slower path meanwhile",
-		Provides: append(costs(), syscallMetrics()...),
+		Provides: append(Costs(), syscallMetrics()...),
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
 		Pace:     collect.AtEnd,

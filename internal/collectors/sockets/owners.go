@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -31,7 +32,7 @@ type owner struct {
 // owners finds and remembers which process holds a socket.
 type owners struct {
 	env      collect.Env
-	programs *programs
+	programs *ebpf.Background[*ebpf.Sockets]
 	next     time.Time // the iterator over descriptors is not started before
 	known    map[uint64]owner
 	tried    map[uint64]int           // sockets looked for in vain in all processes, and how often
@@ -60,7 +61,7 @@ func (o *owners) of(inode uint64) owner { return o.known[inode] }
 func (o *owners) find(ctx context.Context, t *table) {
 	o.samples++
 	o.forget()
-	if it := o.programs.ready(); it != nil && o.env.Host.FirstPIDNamespace() {
+	if it, ok := o.programs.Ready(); ok && o.env.Host.FirstPIDNamespace() {
 		o.findByIterator(ctx, it, t)
 		return
 	}

@@ -55,8 +55,8 @@ type source struct {
 	table  *table
 	owners *owners
 
-	programs *programs // nil: not to be used
-	iterated bool      // the last sample was read by the iterator
+	programs *ebpf.Background[*ebpf.Sockets] // nil: not to be used
+	iterated bool                            // the last sample was read by the iterator
 }
 
 func open(_ context.Context, env collect.Env) (*source, error) {
@@ -80,7 +80,9 @@ func open(_ context.Context, env collect.Env) (*source, error) {
 
 // load makes the source use programs in the kernel once they are loaded.
 func (s *source) load(l *ebpf.Loader) {
-	s.programs = load(l, s.env, namespacePID(s.env.Target))
+	s.programs = ebpf.Load(func(ctx context.Context) (*ebpf.Sockets, error) {
+		return ebpf.OpenSockets(ctx, l, s.env, namespacePID(s.env.Target))
+	})
 	s.owners.programs = s.programs
 }
 
@@ -102,7 +104,7 @@ func (s *source) procFile(name string) string {
 
 // Sample appends one sample.
 func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
-	if err := s.programs.append(a); err != nil {
+	if err := s.programs.Append(a, "whose the sockets are is told of a sample of them, by /proc/PID/fd"); err != nil {
 		return err
 	}
 	if err := s.read(ctx, a); err != nil {
@@ -130,7 +132,7 @@ func diagOnly() []metric.Metric {
 
 // Close closes the netlink socket and unloads the programs.
 func (s *source) Close() error {
-	err := s.programs.close()
+	err := s.programs.Close()
 	if s.conn == nil {
 		return err
 	}
@@ -157,11 +159,11 @@ func (t *table) iteratorPays() bool {
 
 // read fills the table by what is cheaper: by the iterator where most sockets are of the dear kind, by sock_diag else.
 func (s *source) read(ctx context.Context, a *recording.Appender) error {
-	it := s.programs.ready()
+	it, ok := s.programs.Ready()
 	pays := s.table.iteratorPays()
 	s.table.reset()
 	// Whose a connection is it leaves to the other iterator.
-	if it != nil && (pays || s.conn == nil) && s.env.Host.FirstPIDNamespace() {
+	if ok && (pays || s.conn == nil) && s.env.Host.FirstPIDNamespace() {
 		err := it.Each(ctx, s.adder(ctx))
 		if err == nil || ctx.Err() != nil {
 			s.iterated = true

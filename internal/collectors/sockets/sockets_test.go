@@ -495,9 +495,8 @@ func openPrograms(t testing.TB, pid int) *source {
 		}
 	})
 	src.load(&ebpf.Loader{})
-	<-src.programs.loaded
-	if src.programs.err != nil {
-		t.Fatal(src.programs.err)
+	if err := src.programs.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	return src
 }
