@@ -41,9 +41,9 @@ var callKinds = [...][]string{
 // setCalls tells the programs this machine's numbers of system calls.
 func setCalls(spec *cilium.CollectionSpec) error {
 	var kinds [512]uint8 // CALLS in scheduler.bpf.c
-	for number, name := range systemCalls[:min(len(systemCalls), len(kinds))] {
+	for number := range kinds {
 		for kind, names := range callKinds {
-			if slices.Contains(names, name) {
+			if slices.Contains(names, systemCall(number)) {
 				kinds[number] = uint8(kind)
 			}
 		}
@@ -160,13 +160,10 @@ var reasons = map[bpf.SchedulerReason]string{
 
 // callName gives the name of a system call, a number for one that is newer than this program, and nothing for none.
 func callName(number int32) string {
-	switch {
-	case number < 0:
+	if number < 0 {
 		return ""
-	case int(number) < len(systemCalls) && systemCalls[number] != "":
-		return systemCalls[number]
 	}
-	return strconv.Itoa(int(number))
+	return cmp.Or(systemCall(int(number)), strconv.Itoa(int(number)))
 }
 
 // waitedOn gives the address of what is waited for: 10.0.0.5:443, :8080 for an own port, 0x7f… for a futex.
