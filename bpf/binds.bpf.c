@@ -48,12 +48,7 @@ struct {
 	TYPE(value, struct search);
 } searches SEC(".maps");
 
-struct {
-	NUMBER(type, ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} lost SEC(".maps");
+LOST(1)
 
 // The context of the programs, include/uapi/linux/bpf.h: it has this layout on every kernel.
 struct bpf_sock_addr {
@@ -86,17 +81,14 @@ static inline bool port_later(const struct tcp_sock *tp)
 static inline struct asked *totals_of(struct asker *a)
 {
 	struct asked *t = map_lookup(&askers, a), fresh = {};
-	u32 zero = 0;
-	u64 *n;
 
 	if (t)
 		return t;
 	current_comm(fresh.comm, sizeof(fresh.comm));
 	map_update(&askers, a, &fresh, BPF_NOEXIST);
 	t = map_lookup(&askers, a);
-	n = map_lookup(&lost, &zero);
-	if (!t && n)
-		add(*n, 1);
+	if (!t)
+		lose(0, 1);
 	return t;
 }
 

@@ -38,43 +38,45 @@ struct flow {
 // Buckets of times: the first is below 16 µs, each next one four times as wide, the last has the rest (from 67 s).
 #define BUCKETS 13
 
-// What can be had by adding up others is not counted: established connections are those of the buckets.
+// What can be had by adding up others is not counted: established connections are those of the buckets. Those that every connection changes
+// are side by side, in few lines of the cache.
 struct totals {
 	u64 attempts;
-	u64 unavailable; // failed before anything was sent: no local port (EADDRNOTAVAIL)
-	u64 refused;
-	u64 timed_out;
-	u64 unreachable;
-	u64 failed; // in other ways: the program gave up
-	u64 bound;  // attempts whose local port bind() had taken: it was asked for port 0, without IP_BIND_ADDRESS_NO_PORT
 	u64 connect_ns;
 	u64 searches; // for a local port: connects, successful or not, of which the time until the SYN was sent is known
 	u64 search_ns;
 	u64 search_max_ns;
 	u64 closed_local; // this side closed first
 	u64 closed_peer;
+	u64 life_ns;
+	u64 bytes_sent; // by connections that have ended, as are the next two
+	u64 bytes_received;
+	u64 turns; // requests at most: the lesser of a connection's data segments sent and received
+	u64 connect_buckets[BUCKETS];
+	u64 life_buckets[BUCKETS];
 	u64 closed_both;
 	u64 closed_reset; // neither: reset or aborted
-	u64 life_ns;
-	u64 bytes_sent; // by connections that have ended, as are those below
-	u64 bytes_received;
-	u64 turns;	 // requests at most: the lesser of a connection's data segments sent and received
+	u64 unavailable; // failed before anything was sent: no local port (EADDRNOTAVAIL)
+	u64 refused;
+	u64 timed_out;
+	u64 unreachable;
+	u64 failed; // in other ways: the program gave up
+	u64 bound;  // attempts whose local port bind() had taken: it was asked for port 0, without IP_BIND_ADDRESS_NO_PORT
 	u64 syn_retransmits; // of all connections, as are those below
 	u64 retransmits;
 	u64 resets_received;
 	u64 resets_sent;
-	u64 connect_buckets[BUCKETS];
-	u64 life_buckets[BUCKETS];
 	u8 comm[16];
 };
 
 struct connection {
 	u64 began;
 	u64 established; // 0: not yet
-	u32 row;
+	u32 row; // NO_ROW: this socket has none under way
 	u32 pad;
 };
 
+#define NO_ROW (~0U)
 #define FLOWS 4096
 
 // The row of a flow's totals. They are looked up once a connection, which has the row from then on.
@@ -112,7 +114,8 @@ struct {
 	TYPE(value, struct last);
 } last_flow SEC(".maps");
 
-// By the address of the socket.
+// By the address of the socket. An entry is left for the next socket that the kernel puts there, which it does at once: to insert one and
+// delete it would cost as much as all the rest.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 65536);
@@ -120,24 +123,13 @@ struct {
 	TYPE(value, struct connection);
 } connections SEC(".maps");
 
+// Of entries beyond this number none is left, so that the table has room for connections.
+#define LEFT 8192
+u64 entries = 0;
+
 enum { LOST_FLOWS, LOST_CONNECTIONS, LOST_KINDS };
 
-struct {
-	NUMBER(type, ARRAY);
-	NUMBER(max_entries, LOST_KINDS);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} lost SEC(".maps");
-
-#define NO_ROW (~0U)
-
-static inline void lose(u32 kind)
-{
-	u64 *n = map_lookup(&lost, &kind);
-
-	if (n)
-		add(*n, 1);
-}
+LOST(LOST_KINDS)
 
 static inline u32 create(const struct flow *f)
 {
@@ -170,7 +162,7 @@ static inline u32 find(const struct flow *f)
 	got = create(f);
 	if (got != NO_ROW || !f->pid)
 		return got;
-	lose(LOST_FLOWS);
+	lose(LOST_FLOWS, 1);
 	return create(&others);
 }
 
@@ -204,16 +196,11 @@ static inline struct totals *totals_of(u32 row)
 
 static inline u32 bucket(u64 ns)
 {
-	u64 us = ns >> 14; // 16,384 ns: nearly 16 µs
 	u32 b = 0;
 
-#pragma unroll
-	for (int i = 0; i < BUCKETS - 1; i++) {
-		if (us) {
-			b++;
-			us >>= 2;
-		}
-	}
+#pragma nounroll
+	for (u64 rest = ns >> 14; rest && b < BUCKETS - 1; rest >>= 2) // 16,384 ns: nearly 16 µs
+		b++;
 	return b;
 }
 
@@ -243,9 +230,36 @@ static inline bool bound_to_any(const struct sock *sk)
 	return sk->__sk_common.skc_num && !(bits(sk->sk_userlocks, sk) & SOCK_BINDPORT_LOCK);
 }
 
+// follow gives the entry of a socket that begins a connection, 0 if there is no room.
+static inline struct connection *follow(u64 id, u32 row)
+{
+	struct connection *c = map_lookup(&connections, &id), new = {.row = row};
+
+	if (c) {
+		c->established = 0;
+		c->row = row;
+		return c;
+	}
+	if (map_update(&connections, &id, &new, BPF_NOEXIST)) {
+		lose(LOST_CONNECTIONS, 1);
+		return 0;
+	}
+	add(entries, 1);
+	return map_lookup(&connections, &id);
+}
+
+// forget is the end of a connection.
+static inline void forget(u64 id, struct connection *c)
+{
+	c->row = NO_ROW;
+	if (entries > LEFT && !map_delete(&connections, &id))
+		add(entries, -1);
+}
+
 static inline void begin(const struct sock *sk, u64 id, u32 netns)
 {
-	struct connection c = {};
+	struct connection *c;
+	u32 row;
 	struct flow f = {};
 	struct totals *t;
 
@@ -254,16 +268,16 @@ static inline void begin(const struct sock *sk, u64 id, u32 netns)
 	f.pid = pid_tgid() >> 32;
 	f.port = be16(sk->__sk_common.skc_dport);
 	set_address(&f, sk, 0);
-	c.row = row_of(&f);
-	t = totals_of(c.row);
+	row = row_of(&f);
+	t = totals_of(row);
 	if (!t)
 		return;
 	add(t->attempts, 1);
 	if (bound_to_any(sk))
 		add(t->bound, 1);
-	c.began = ktime_ns(); // last, so that the search for a port has not our own time in it
-	if (map_update(&connections, &id, &c, BPF_ANY))
-		lose(LOST_CONNECTIONS);
+	c = follow(id, row);
+	if (c)
+		c->began = ktime_ns(); // last, so that the search for a port has not our own time in it
 }
 
 static inline void searched(struct totals *t, u64 ns)
@@ -319,31 +333,44 @@ static inline void unanswered(const struct sock *sk, const struct tcp_sock *tp, 
 
 static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u64 id, u32 netns)
 {
-	struct connection c = {};
+	struct connection *c;
 	struct flow f = {};
 	struct totals *t;
+	u32 row;
 
 	f.netns = netns;
 	f.side = SERVER;
 	f.port = be16(tp->inet_conn.icsk_inet.inet_sport);
 	set_address(&f, sk, 1);
-	c.row = row_of(&f);
-	t = totals_of(c.row);
+	row = row_of(&f);
+	t = totals_of(row);
 	if (!t)
 		return;
 	add(t->attempts, 1);
 	if (!server_ends)
 		return;
-	c.began = c.established = ktime_ns();
-	if (map_update(&connections, &id, &c, BPF_ANY))
-		lose(LOST_CONNECTIONS);
+	c = follow(id, row);
+	if (c)
+		c->began = c->established = ktime_ns();
+}
+
+// end_of gives the time of a connection's end. If what the peer sent ended it, the socket has that time (see answered): the last of its
+// acknowledgements, or its FIN.
+static inline u64 end_of(const struct sock *sk, const struct tcp_sock *tp, int last)
+{
+	bool fin = sk->__sk_common.skc_flags >> SOCK_DONE & 1;
+
+	if (!sk->sk_err && (last == LAST_ACK || (last == FIN_WAIT2 && fin)))
+		return tp->tcp_clock_cache;
+	return ktime_ns();
 }
 
 // ended adds up a connection. Its last state tells who closed first: FIN_WAIT is of the side that did.
 static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struct connection *c, int last)
 {
 	struct totals *t = totals_of(c->row);
-	u64 life = ktime_ns() - c->established;
+	u64 end = end_of(sk, tp, last);
+	u64 life = end > c->established ? end - c->established : 0;
 	u32 out, in;
 
 	if (!t)
@@ -386,7 +413,7 @@ int set_state(u64 *ctx)
 		return 0;
 	if (to == CLOSE || from == SYN_SENT) {
 		c = map_lookup(&connections, &id);
-		if (!c)
+		if (!c || c->row == NO_ROW)
 			return 0; // older than the program, of another namespace, or a server's
 		tp = tcp_sock_of(sk);
 		if (!tp)
@@ -401,7 +428,7 @@ int set_state(u64 *ctx)
 			ended(sk, tp, c, from);
 		else
 			unanswered(sk, tp, c);
-		map_delete(&connections, &id);
+		forget(id, c);
 		return 0;
 	}
 	netns = sk->__sk_common.skc_net.net->ns.inum;
@@ -424,7 +451,7 @@ static inline struct totals *totals_of_socket(const struct sock *sk)
 	struct connection *c = map_lookup(&connections, &id);
 	struct flow f = {};
 
-	if (c)
+	if (c && c->row != NO_ROW)
 		return totals_of(c->row);
 	f.netns = sk->__sk_common.skc_net.net->ns.inum;
 	if (only_netns && f.netns != only_netns)

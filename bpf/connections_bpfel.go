@@ -41,30 +41,30 @@ type ConnectionsLast struct {
 type ConnectionsTotals struct {
 	_              structs.HostLayout
 	Attempts       uint64
-	Unavailable    uint64
-	Refused        uint64
-	TimedOut       uint64
-	Unreachable    uint64
-	Failed         uint64
-	Bound          uint64
 	ConnectNs      uint64
 	Searches       uint64
 	SearchNs       uint64
 	SearchMaxNs    uint64
 	ClosedLocal    uint64
 	ClosedPeer     uint64
-	ClosedBoth     uint64
-	ClosedReset    uint64
 	LifeNs         uint64
 	BytesSent      uint64
 	BytesReceived  uint64
 	Turns          uint64
+	ConnectBuckets [13]uint64
+	LifeBuckets    [13]uint64
+	ClosedBoth     uint64
+	ClosedReset    uint64
+	Unavailable    uint64
+	Refused        uint64
+	TimedOut       uint64
+	Unreachable    uint64
+	Failed         uint64
+	Bound          uint64
 	SynRetransmits uint64
 	Retransmits    uint64
 	ResetsReceived uint64
 	ResetsSent     uint64
-	ConnectBuckets [13]uint64
-	LifeBuckets    [13]uint64
 	Comm           [16]uint8
 }
 
@@ -82,6 +82,7 @@ const (
 	ConnectionsProgRetransmit   = "retransmit"
 	ConnectionsProgSendReset    = "send_reset"
 	ConnectionsProgSetState     = "set_state"
+	ConnectionsVarEntries       = "entries"
 	ConnectionsVarOnlyNetns     = "only_netns"
 	ConnectionsVarServerEnds    = "server_ends"
 )
@@ -150,6 +151,7 @@ type ConnectionsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ConnectionsVariableSpecs struct {
+	Entries    *ebpf.VariableSpec `ebpf:"entries"`
 	OnlyNetns  *ebpf.VariableSpec `ebpf:"only_netns"`
 	ServerEnds *ebpf.VariableSpec `ebpf:"server_ends"`
 }
@@ -197,6 +199,7 @@ func (m *ConnectionsMaps) Close() error {
 //
 // It can be passed to LoadConnectionsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ConnectionsVariables struct {
+	Entries    *ebpf.Variable `ebpf:"entries"`
 	OnlyNetns  *ebpf.Variable `ebpf:"only_netns"`
 	ServerEnds *ebpf.Variable `ebpf:"server_ends"`
 }

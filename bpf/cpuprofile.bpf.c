@@ -5,6 +5,13 @@
 
 LICENSE("Dual BSD/GPL");
 
+// Where in a thread's saved registers of the program its stack pointer is, or on machines whose calls leave the return address in a
+// register that, and where they are; see scheduler.bpf.c.
+const volatile u32 regs_caller = 0;
+const volatile bool caller_on_stack = 0;
+const volatile bool regs_by_helper = 0;
+const volatile u32 regs_from_stack = 0;
+
 #define DEPTH 127 // PERF_MAX_STACK_DEPTH, the kernel's own bound
 
 struct stack {
@@ -14,6 +21,7 @@ struct stack {
 struct where {
 	u64 kernel_stack; // keys of the map stacks; 0: none
 	u64 user_stack;
+	u64 caller; // what a function without a frame of its own returns to: a walk by frame pointers leaves its caller out
 	u32 tgid;
 	char comm[16];
 	u32 pad;
@@ -45,20 +53,7 @@ struct {
 
 enum { LOST_SAMPLES, LOST_STACKS, LOST_KINDS };
 
-struct {
-	NUMBER(type, ARRAY);
-	NUMBER(max_entries, LOST_KINDS);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} lost SEC(".maps");
-
-static inline void lose(u32 kind)
-{
-	u64 *count = map_lookup(&lost, &kind);
-
-	if (count)
-		add(*count, 1);
-}
+LOST(LOST_KINDS)
 
 // hash mixes each address by a multiplication (the constant is 2^64 over the golden ratio) and folds the high bits, which it changes
 // most, into the low ones.
@@ -84,10 +79,31 @@ static inline u64 keep(void *ctx, struct stack *s, u64 flags)
 	key = hash(s);
 	// Most stacks are known already, and a look takes no lock.
 	if (!map_lookup(&stacks, &key) && map_update(&stacks, &key, s, BPF_NOEXIST) && !map_lookup(&stacks, &key)) {
-		lose(LOST_STACKS);
+		lose(LOST_STACKS, 1);
 		return 0;
 	}
 	return key;
+}
+
+#define PF_KTHREAD 0x00200000 // include/linux/sched.h
+
+static inline u64 caller(void)
+{
+	struct task_struct *p = (void *)current_task();
+	void *regs;
+	u64 at = 0, word = 0;
+
+	if (read(p->flags) & PF_KTHREAD)
+		return 0;
+	if (regs_by_helper)
+		regs = task_pt_regs(current_task_btf());
+	else
+		regs = read(p->stack) + regs_from_stack;
+	if (read_kernel(&at, sizeof(at), regs + regs_caller))
+		return 0;
+	if (!caller_on_stack)
+		return at;
+	return read_user(&word, sizeof(word), (void *)at) ? 0 : word;
 }
 
 SEC("perf_event")
@@ -104,6 +120,8 @@ int sample(void *ctx)
 	current_comm(at.comm, sizeof(at.comm));
 	at.kernel_stack = keep(ctx, s, 0);
 	at.user_stack = keep(ctx, s, BPF_F_USER_STACK);
+	if (at.user_stack)
+		at.caller = caller();
 	count = map_lookup(&samples, &at);
 	if (count) {
 		add(*count, 1);
@@ -115,6 +133,6 @@ int sample(void *ctx)
 	if (count)
 		add(*count, 1);
 	else
-		lose(LOST_SAMPLES);
+		lose(LOST_SAMPLES, 1);
 	return 0;
 }

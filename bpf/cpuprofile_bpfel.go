@@ -22,6 +22,7 @@ type CPUProfileWhere struct {
 	_           structs.HostLayout
 	KernelStack uint64
 	UserStack   uint64
+	Caller      uint64
 	Tgid        uint32
 	Comm        [16]int8
 	Pad         uint32
@@ -31,11 +32,15 @@ type CPUProfileWhere struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CPUProfileMapLost    = "lost"
-	CPUProfileMapSamples = "samples"
-	CPUProfileMapScratch = "scratch"
-	CPUProfileMapStacks  = "stacks"
-	CPUProfileProgSample = "sample"
+	CPUProfileMapLost          = "lost"
+	CPUProfileMapSamples       = "samples"
+	CPUProfileMapScratch       = "scratch"
+	CPUProfileMapStacks        = "stacks"
+	CPUProfileProgSample       = "sample"
+	CPUProfileVarCallerOnStack = "caller_on_stack"
+	CPUProfileVarRegsByHelper  = "regs_by_helper"
+	CPUProfileVarRegsCaller    = "regs_caller"
+	CPUProfileVarRegsFromStack = "regs_from_stack"
 )
 
 // LoadCPUProfile returns the embedded CollectionSpec for CPUProfile.
@@ -97,6 +102,10 @@ type CPUProfileMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CPUProfileVariableSpecs struct {
+	CallerOnStack *ebpf.VariableSpec `ebpf:"caller_on_stack"`
+	RegsByHelper  *ebpf.VariableSpec `ebpf:"regs_by_helper"`
+	RegsCaller    *ebpf.VariableSpec `ebpf:"regs_caller"`
+	RegsFromStack *ebpf.VariableSpec `ebpf:"regs_from_stack"`
 }
 
 // CPUProfileObjects contains all objects after they have been loaded into the kernel.
@@ -138,6 +147,10 @@ func (m *CPUProfileMaps) Close() error {
 //
 // It can be passed to LoadCPUProfileObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CPUProfileVariables struct {
+	CallerOnStack *ebpf.Variable `ebpf:"caller_on_stack"`
+	RegsByHelper  *ebpf.Variable `ebpf:"regs_by_helper"`
+	RegsCaller    *ebpf.Variable `ebpf:"regs_caller"`
+	RegsFromStack *ebpf.Variable `ebpf:"regs_from_stack"`
 }
 
 // CPUProfilePrograms contains all programs after they have been loaded into the kernel.

@@ -64,6 +64,23 @@ static void *(*const task_pt_regs)(struct task_struct *p) = (void *)175;      //
 #define add(counter, n) __sync_fetch_and_add(&(counter), (n))
 #define be16(x) __builtin_bswap16(x)
 
+// LOST declares the map of what the programs of a file could not keep, by kind, and lose, which counts there.
+#define LOST(kinds)                                                                                                    \
+	struct {                                                                                                       \
+		NUMBER(type, ARRAY);                                                                                   \
+		NUMBER(max_entries, kinds);                                                                            \
+		TYPE(key, u32);                                                                                        \
+		TYPE(value, u64);                                                                                      \
+	} lost SEC(".maps");                                                                                           \
+                                                                                                                       \
+	static inline void lose(u32 kind, u64 n)                                                                       \
+	{                                                                                                              \
+		u64 *count = map_lookup(&lost, &kind);                                                                 \
+                                                                                                                       \
+		if (count)                                                                                             \
+			add(*count, n);                                                                                \
+	}
+
 // read gives a field behind a pointer that the verifier knows nothing of; 0 where it cannot be read.
 #define read(field) \
 	({ \
@@ -210,8 +227,11 @@ struct bpf_iter_meta {
 	struct seq_file *seq;
 };
 
+// With CONFIG_CFS_BANDWIDTH, of this group and those above it.
 struct cfs_rq {
-	int throttle_count; // of this group and those above it; with CONFIG_CFS_BANDWIDTH
+	int throttle_count;
+	u64 throttled_clock_pelt_time; // Linux 5.19
+	u64 throttled_clock_self_time; // Linux 6.6
 };
 
 struct sched_entity {
@@ -223,10 +243,12 @@ struct task_struct {
 	unsigned int __state; // Linux 5.14
 	void *stack;
 	unsigned int flags;
+	int on_cpu;
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
 	struct files_struct *files;
+	struct task_group *sched_task_group; // with CONFIG_CGROUP_SCHED
 	char comm[16];
 };
 
@@ -272,5 +294,48 @@ struct inet_sock___old {
 struct task_struct___old {
 	volatile long state;
 } __attribute__((preserve_access_index));
+
+// Before Linux 5.19.
+struct cfs_rq___old {
+	u64 throttled_clock_task_time;
+} __attribute__((preserve_access_index));
+
+static inline u64 state_of(struct task_struct *p)
+{
+	struct task_struct___old *old = (void *)p;
+
+	return field_exists(p->__state) ? p->__state : old->state;
+}
+
+// is_throttled tells whether a group of the queue, its own or one above it, has no quota left.
+static inline bool is_throttled(struct cfs_rq *queue)
+{
+	return field_exists(queue->throttle_count) && queue && queue->throttle_count > 0;
+}
+
+// throttled_sum is how long a queue was stopped until now, of the times that are over (tg_unthrottle_up in kernel/sched/fair.c). Before
+// Linux 6.6 by a clock that is slower where the CPU is. The queue may be gone: then it is any number.
+static inline u64 throttled_sum(struct cfs_rq *queue)
+{
+	struct cfs_rq___old *old = (void *)queue;
+
+	if (field_exists(queue->throttled_clock_self_time))
+		return read(queue->throttled_clock_self_time);
+	if (field_exists(queue->throttled_clock_pelt_time))
+		return read(queue->throttled_clock_pelt_time);
+	return field_exists(old->throttled_clock_task_time) ? read(old->throttled_clock_task_time) : 0;
+}
+
+// stopped_of is for how much of ns a quota stopped a thread that has waited in the queue: for all of it, if it was stopped as that began and
+// the queue's clock cannot tell. From Linux 6.18 on a thread is stopped on its way out of the kernel, and may run until then.
+static inline u64 stopped_of(u64 ns, struct cfs_rq *queue, u64 sum_then, bool throttled_then)
+{
+	u64 sum = throttled_sum(queue);
+	u64 stopped = sum > sum_then ? sum - sum_then : 0;
+
+	if (throttled_then && !field_exists(queue->throttled_clock_self_time))
+		return ns;
+	return stopped < ns ? stopped : ns;
+}
 
 #endif

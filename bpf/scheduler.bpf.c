@@ -28,6 +28,8 @@ const volatile u8 calls[CALLS] = {};
 // by a helper from Linux 5.15 on, before at the end of its stack.
 const volatile u32 regs_call = 0;
 const volatile u32 regs_arguments[3] = {};
+const volatile u32 regs_caller = 0; // of the stack pointer, or where calls leave the return address in a register of that
+const volatile bool caller_on_stack = 0;
 const volatile bool regs_by_helper = 0;
 const volatile u32 regs_from_stack = 0;
 
@@ -81,6 +83,7 @@ struct place {
 	u32 port; // of the peer; of this side where the reason says so
 	u32 peer[4];
 	u64 object; // address of the futex
+	u64 caller; // see cpuprofile.bpf.c
 };
 
 struct thread {
@@ -92,6 +95,8 @@ struct thread {
 	u32 waker_tgid;
 	s32 waker_stack;
 	bool throttled; // its cgroup had no quota left as it became runnable
+	u64 queue; // its cfs_rq then, and throttled_sum of that
+	u64 stopped_until;
 	u64 waits;
 	u64 wait_ns;
 	u64 wait_max_ns;
@@ -172,20 +177,7 @@ struct {
 
 enum { LOST_THREADS, LOST_PLACES, LOST_STACKS, LOST_WAKES, LOST_KINDS };
 
-struct {
-	NUMBER(type, ARRAY);
-	NUMBER(max_entries, LOST_KINDS);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} lost SEC(".maps");
-
-static inline void lose(u32 kind, u64 n)
-{
-	u64 *count = map_lookup(&lost, &kind);
-
-	if (count)
-		add(*count, n);
-}
+LOST(LOST_KINDS)
 
 static inline bool is_target(struct task_struct *p)
 {
@@ -216,24 +208,14 @@ static inline struct thread *thread_of(struct task_struct *p)
 	return t;
 }
 
-static inline bool is_throttled(struct task_struct *p)
+static inline void queue(struct thread *t, struct task_struct *p, u64 now)
 {
 	struct cfs_rq *queue = p->se.cfs_rq;
 
-	return field_exists(queue->throttle_count) && queue && queue->throttle_count > 0;
-}
-
-static inline u64 state_of(struct task_struct *p)
-{
-	struct task_struct___old *old = (void *)p;
-
-	return field_exists(p->__state) ? p->__state : old->state;
-}
-
-static inline void queue(struct thread *t, struct task_struct *p, u64 now)
-{
 	t->runnable = now;
-	t->throttled = is_throttled(p);
+	t->throttled = is_throttled(queue);
+	t->queue = (u64)queue;
+	t->stopped_until = throttled_sum(queue);
 }
 
 static inline int woken(struct task_struct *p)
@@ -452,6 +434,18 @@ static inline enum reason futex_reason(void *regs)
 	return value == 2 || value >> 31 ? FOR_MUTEX : FOR_FUTEX;
 }
 
+// note_caller is for the thread that runs: its memory is that of the moment.
+static inline void note_caller(struct task_struct *p, struct place *at)
+{
+	u64 value = 0, word = 0;
+
+	read_kernel(&value, sizeof(value), regs_of(p) + regs_caller);
+	if (caller_on_stack)
+		at->caller = read_user(&word, sizeof(word), (void *)value) ? 0 : word;
+	else
+		at->caller = value;
+}
+
 static inline void note_reason(struct task_struct *p, struct place *at)
 {
 	void *regs = regs_of(p);
@@ -523,6 +517,7 @@ static inline void fall_asleep(void *ctx, struct thread *t, struct task_struct *
 	t->at.kernel_stack = get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
 	t->at.user_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
 	note_reason(p, &t->at);
+	note_caller(p, &t->at);
 }
 
 static inline u32 bucket(u64 ns)
@@ -586,13 +581,16 @@ static inline void end_sleep(struct thread *t, u64 until)
 
 static inline void end_wait(struct thread *t, u64 now)
 {
-	u64 ns = now - t->runnable;
+	u64 ns = now - t->runnable, stopped;
 
 	t->runnable = 0;
-	if (t->throttled) {
+	stopped = stopped_of(ns, (void *)t->queue, t->stopped_until, t->throttled);
+	if (stopped) {
 		t->throttles++;
-		t->throttled_ns += ns;
-		return;
+		t->throttled_ns += stopped;
+		if (stopped == ns)
+			return;
+		ns -= stopped;
 	}
 	t->waits++;
 	t->wait_ns += ns;
@@ -657,6 +655,7 @@ int asleep(struct bpf_iter__task *ctx)
 		return 0;
 	note_reason(p, &t->at);
 	t->at.kernel_stack = t->at.user_stack = -1;
+	t->at.caller = 0;
 	t->weight = 1;
 	t->asleep = began;
 	return 0;

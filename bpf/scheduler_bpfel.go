@@ -32,6 +32,7 @@ type SchedulerPlace struct {
 	Port        uint32
 	Peer        [4]uint32
 	Object      uint64
+	Caller      uint64
 }
 
 type SchedulerReason uint32
@@ -58,26 +59,28 @@ type SchedulerSlept struct {
 }
 
 type SchedulerThread struct {
-	_           structs.HostLayout
-	Runnable    uint64
-	Asleep      uint64
-	At          SchedulerPlace
-	Weight      uint32
-	Waker       uint32
-	WakerTgid   uint32
-	WakerStack  int32
-	Throttled   bool
-	_           [7]byte
-	Waits       uint64
-	WaitNs      uint64
-	WaitMaxNs   uint64
-	Throttles   uint64
-	ThrottledNs uint64
-	Sleeps      uint64
-	SleepNs     uint64
-	Preemptions uint64
-	WaitBuckets [10]uint64
-	Sampling    struct {
+	_            structs.HostLayout
+	Runnable     uint64
+	Asleep       uint64
+	At           SchedulerPlace
+	Weight       uint32
+	Waker        uint32
+	WakerTgid    uint32
+	WakerStack   int32
+	Throttled    bool
+	_            [7]byte
+	Queue        uint64
+	StoppedUntil uint64
+	Waits        uint64
+	WaitNs       uint64
+	WaitMaxNs    uint64
+	Throttles    uint64
+	ThrottledNs  uint64
+	Sleeps       uint64
+	SleepNs      uint64
+	Preemptions  uint64
+	WaitBuckets  [10]uint64
+	Sampling     struct {
 		_     structs.HostLayout
 		Since uint64
 		Taken uint32
@@ -115,12 +118,14 @@ const (
 	SchedulerProgWakeupNew    = "wakeup_new"
 	SchedulerProgWaking       = "waking"
 	SchedulerVarBegan         = "began"
+	SchedulerVarCallerOnStack = "caller_on_stack"
 	SchedulerVarCalls         = "calls"
 	SchedulerVarHasPrevState  = "has_prev_state"
 	SchedulerVarOnlyTgid      = "only_tgid"
 	SchedulerVarRegsArguments = "regs_arguments"
 	SchedulerVarRegsByHelper  = "regs_by_helper"
 	SchedulerVarRegsCall      = "regs_call"
+	SchedulerVarRegsCaller    = "regs_caller"
 	SchedulerVarRegsFromStack = "regs_from_stack"
 )
 
@@ -193,12 +198,14 @@ type SchedulerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerVariableSpecs struct {
 	Began         *ebpf.VariableSpec `ebpf:"began"`
+	CallerOnStack *ebpf.VariableSpec `ebpf:"caller_on_stack"`
 	Calls         *ebpf.VariableSpec `ebpf:"calls"`
 	HasPrevState  *ebpf.VariableSpec `ebpf:"has_prev_state"`
 	OnlyTgid      *ebpf.VariableSpec `ebpf:"only_tgid"`
 	RegsArguments *ebpf.VariableSpec `ebpf:"regs_arguments"`
 	RegsByHelper  *ebpf.VariableSpec `ebpf:"regs_by_helper"`
 	RegsCall      *ebpf.VariableSpec `ebpf:"regs_call"`
+	RegsCaller    *ebpf.VariableSpec `ebpf:"regs_caller"`
 	RegsFromStack *ebpf.VariableSpec `ebpf:"regs_from_stack"`
 }
 
@@ -252,12 +259,14 @@ func (m *SchedulerMaps) Close() error {
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerVariables struct {
 	Began         *ebpf.Variable `ebpf:"began"`
+	CallerOnStack *ebpf.Variable `ebpf:"caller_on_stack"`
 	Calls         *ebpf.Variable `ebpf:"calls"`
 	HasPrevState  *ebpf.Variable `ebpf:"has_prev_state"`
 	OnlyTgid      *ebpf.Variable `ebpf:"only_tgid"`
 	RegsArguments *ebpf.Variable `ebpf:"regs_arguments"`
 	RegsByHelper  *ebpf.Variable `ebpf:"regs_by_helper"`
 	RegsCall      *ebpf.Variable `ebpf:"regs_call"`
+	RegsCaller    *ebpf.Variable `ebpf:"regs_caller"`
 	RegsFromStack *ebpf.Variable `ebpf:"regs_from_stack"`
 }
 

@@ -32,15 +32,15 @@ struct {
 
 // What is under way on a CPU. Softirqs do not nest, and hardware interrupts neither (they run with interrupts off).
 struct now {
-	u64 soft; // since when, 0: not at all, or it is not timed
+	u64 soft; // since when, 0: not at all, or its begin was not seen
 	u64 hard;
 	u64 stolen; // by hardware interrupts from the softirq
-	u64 tick;
-	u32 timed;  // in this tick
-	u32 random;
-	u32 weight; // how many softirqs the time of this one stands for, 0: it is not timed
-	bool seen;  // its begin
+	u64 turn; // in which the softirq began
 };
+
+// The programs of softirqs are attached in turns where there are many softirqs. This is the turn's number: what began in one and ended
+// while they were detached is not of the next.
+volatile u64 turn = 0;
 
 struct {
 	NUMBER(type, PERCPU_ARRAY);
@@ -49,12 +49,7 @@ struct {
 	TYPE(value, struct now);
 } under_way SEC(".maps");
 
-struct {
-	NUMBER(type, ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} lost SEC(".maps");
+LOST(1)
 
 static inline struct now *here(void)
 {
@@ -72,28 +67,6 @@ static inline void spend(struct spent *s, u64 ns)
 	s->ns += ns;
 }
 
-// To read the clock twice is nearly all that a softirq costs here. All are timed up to this number a tick of each CPU (a tick is 1 to
-// 10 ms), and of those beyond it one in WEIGHT by chance, which then stands for so many: of 25,000 a second on a CPU some 5,000, which
-// gives the time of ten seconds within 1 %. All are counted.
-#define TIMED_A_TICK 8
-#define WEIGHT 8 // a power of two
-
-static inline u32 weight_of(struct now *n)
-{
-	u64 tick = jiffies();
-
-	if (n->tick != tick) {
-		n->tick = tick;
-		n->timed = 0;
-	}
-	if (n->timed < TIMED_A_TICK) {
-		n->timed++;
-		return 1;
-	}
-	n->random = n->random * 1664525 + 1013904223; // Numerical Recipes; its upper bits are random enough
-	return n->random < ~0U / WEIGHT ? WEIGHT : 0;
-}
-
 SEC("tp_btf/softirq_entry")
 int softirq_in(u64 *ctx)
 {
@@ -101,11 +74,9 @@ int softirq_in(u64 *ctx)
 
 	if (!n)
 		return 0;
-	n->seen = 1;
 	n->stolen = 0;
-	n->weight = weight_of(n);
-	if (n->weight)
-		n->soft = ktime_ns();
+	n->turn = turn;
+	n->soft = ktime_ns();
 	return 0;
 }
 
@@ -114,22 +85,14 @@ int softirq_out(u64 *ctx)
 {
 	struct now *n = here();
 	u32 vector = ctx[0];
-	struct spent *s;
-	u64 ns = 0;
+	u64 ns;
 
-	if (!n || !n->seen || vector >= SOFTIRQS)
+	if (!n || !n->soft || vector >= SOFTIRQS)
 		return 0; // it began before the program
-	n->seen = 0;
-	if (n->soft) {
-		ns = ktime_ns() - n->soft;
-		ns = ns > n->stolen ? ns - n->stolen : 0;
-		n->soft = 0;
-	}
-	s = map_lookup(&vectors, &vector);
-	if (!s)
-		return 0;
-	s->count++;
-	s->ns += ns * n->weight;
+	ns = ktime_ns() - n->soft;
+	n->soft = 0;
+	if (n->turn == turn)
+		spend(map_lookup(&vectors, &vector), ns > n->stolen ? ns - n->stolen : 0);
 	return 0;
 }
 
@@ -176,10 +139,10 @@ int line_in(u64 *ctx)
 SEC("tp_btf/irq_handler_exit")
 int line_out(u64 *ctx)
 {
-	u32 irq = ctx[0], zero = 0;
+	u32 irq = ctx[0];
 	struct spent none = {}, *s;
 	bool measured;
-	u64 ns = leave(&measured), *n;
+	u64 ns = leave(&measured);
 
 	if (!measured)
 		return 0;
@@ -188,9 +151,8 @@ int line_out(u64 *ctx)
 		map_update(&lines, &irq, &none, BPF_NOEXIST);
 		s = map_lookup(&lines, &irq);
 	}
-	n = map_lookup(&lost, &zero);
-	if (!s && n)
-		add(*n, 1);
+	if (!s)
+		lose(0, 1);
 	spend(s, ns);
 	return 0;
 }

@@ -18,12 +18,7 @@ type SoftirqNow struct {
 	Soft   uint64
 	Hard   uint64
 	Stolen uint64
-	Tick   uint64
-	Timed  uint32
-	Random uint32
-	Weight uint32
-	Seen   bool
-	_      [3]byte
+	Turn   uint64
 }
 
 type SoftirqSpent struct {
@@ -54,6 +49,7 @@ const (
 	SoftirqProgRescheduleOut         = "reschedule_out"
 	SoftirqProgSoftirqIn             = "softirq_in"
 	SoftirqProgSoftirqOut            = "softirq_out"
+	SoftirqVarTurn                   = "turn"
 )
 
 // LoadSoftirq returns the embedded CollectionSpec for Softirq.
@@ -128,6 +124,7 @@ type SoftirqMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SoftirqVariableSpecs struct {
+	Turn *ebpf.VariableSpec `ebpf:"turn"`
 }
 
 // SoftirqObjects contains all objects after they have been loaded into the kernel.
@@ -169,6 +166,7 @@ func (m *SoftirqMaps) Close() error {
 //
 // It can be passed to LoadSoftirqObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SoftirqVariables struct {
+	Turn *ebpf.Variable `ebpf:"turn"`
 }
 
 // SoftirqPrograms contains all programs after they have been loaded into the kernel.

@@ -61,20 +61,7 @@ struct {
 
 enum { LOST_ENTRIES, LOST_FAILURES, LOST_CALLS, LOST_KINDS };
 
-struct {
-	NUMBER(type, ARRAY);
-	NUMBER(max_entries, LOST_KINDS);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} lost SEC(".maps");
-
-static inline void lose(u32 kind)
-{
-	u64 *count = map_lookup(&lost, &kind);
-
-	if (count)
-		add(*count, 1);
-}
+LOST(LOST_KINDS)
 
 static inline bool is_target(u32 tgid)
 {
@@ -101,7 +88,7 @@ int enter(u64 *ctx)
 	now.call = ctx[1];
 	now.since = ktime_ns();
 	if (map_update(&inside, &tid, &now, BPF_ANY))
-		lose(LOST_ENTRIES);
+		lose(LOST_ENTRIES, 1);
 	return 0;
 }
 
@@ -117,7 +104,7 @@ static inline void fail(u32 call, s32 error)
 	if (count)
 		add(*count, 1);
 	else
-		lose(LOST_FAILURES);
+		lose(LOST_FAILURES, 1);
 }
 
 #define MAX_ERRNO 4095 // include/linux/err.h
@@ -143,7 +130,7 @@ int leave(u64 *ctx)
 	call = e->call;
 	t = map_lookup(&totals, &call);
 	if (!t) {
-		lose(LOST_CALLS);
+		lose(LOST_CALLS, 1);
 		return 0;
 	}
 	t->calls++;

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -500,4 +501,43 @@ func parsePIDs(b []byte) ([]int, error) {
 			pids = append(pids, int(pid))
 		}
 	}
+}
+
+// CgroupPaths finds control groups below the directory of one by their ids, which are the inodes of their directories (kernfs_ino in
+// include/linux/kernfs.h). Paths are relative to it, without a slash in front; a group that is not there any more has none. all is false
+// if the search was given up after most groups.
+func CgroupPaths(ctx context.Context, dir string, ids map[uint64]bool, most int) (paths map[uint64]string, all bool, err error) {
+	paths = map[uint64]string{}
+	queue := []string{""}
+	for n := 0; n < len(queue) && len(paths) < len(ids); n++ {
+		if err := ctx.Err(); err != nil {
+			return nil, false, err
+		}
+		if n >= most {
+			return paths, false, nil
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(dir, queue[n]), &st); err == nil && ids[st.Ino] {
+			paths[st.Ino] = queue[n]
+		}
+		for _, name := range CgroupsBelow(filepath.Join(dir, queue[n])) {
+			queue = append(queue, path.Join(queue[n], name))
+		}
+	}
+	return paths, true, nil
+}
+
+// CgroupsBelow gives the names of the groups directly below the directory of one; none of a group that was removed meanwhile, or is
+// delegated and closed to this user.
+func CgroupsBelow(dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }

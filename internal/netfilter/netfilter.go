@@ -41,7 +41,8 @@ const (
 
 // Read summarises the rules of the calling thread's network namespace; a caller that has entered another one must have
 // locked its goroutine to the thread. Legacy tables are read as well where there are any. When nf_tables cannot be read
-// (ErrPermission, ErrUnsupported, ctx) the summary still holds the legacy tables, and Notes what is missing.
+// (ErrPermission, ErrUnsupported, ctx) the summary still holds the legacy tables, and Notes what is missing. A deadline of ctx that
+// passes among the rules is no error: the summary is Truncated.
 func Read(ctx context.Context) (Summary, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -54,7 +55,8 @@ func Read(ctx context.Context) (Summary, error) {
 	return s, err
 }
 
-// readTables repeats the dump when the rules changed meanwhile, and then takes the last one with Changed set.
+// readTables repeats the dump when the rules changed meanwhile, and then takes the last one with Changed set. One that had no time
+// for all rules is not repeated.
 func readTables(ctx context.Context) (*ruleset, error) {
 	present, err := hasTables()
 	if err != nil || !present {
@@ -67,7 +69,7 @@ func readTables(ctx context.Context) (*ruleset, error) {
 		if err := r.dumpAll(ctx, maxRules); err != nil {
 			return r, err
 		}
-		if !r.summary.Changed {
+		if !r.summary.Changed || r.summary.Truncated {
 			break
 		}
 	}
@@ -167,7 +169,10 @@ func (d *dumper) dump(ctx context.Context, request byte, take func(message) erro
 		return fmt.Errorf("send: %w", err)
 	}
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) && d.r.summary.Rules > 0 {
+			d.r.summary.Truncated = true // what was read so far is a bound, and on a busy host better than nothing
+			return nil
+		} else if err != nil {
 			return err
 		}
 		n, _, flags, _, err := unix.Recvmsg(d.fd, d.buf, nil, 0)

@@ -282,6 +282,43 @@ func TestReadingStopsAtTheLimit(t *testing.T) {
 	})
 }
 
+// passing is a context whose deadline passes after it was asked for so many times.
+type passing struct {
+	context.Context
+	left int
+}
+
+func (p *passing) Err() error {
+	if p.left--; p.left < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestReadingStopsAtTheDeadline: what was read in time is kept, as a bound; before the first rule there is nothing to keep.
+func TestReadingStopsAtTheDeadline(t *testing.T) {
+	inNamespace(t, func() error {
+		if err := build(); err != nil {
+			return err
+		}
+		found := false
+		for left := range 40 { // dumps of tables, chains and sets take some of them
+			s, err := Read(&passing{t.Context(), left})
+			switch {
+			case err != nil && (!errors.Is(err, context.DeadlineExceeded) || s.Rules > 0):
+				t.Errorf("after %d datagrams: error %v with %d rules", left, err, s.Rules)
+			case err == nil && !s.Truncated && s.Rules < 523:
+				t.Errorf("after %d datagrams: truncated %v with %d rules", left, s.Truncated, s.Rules)
+			}
+			found = found || s.Truncated && s.Rules > 0
+		}
+		if !found {
+			t.Error("no reading stopped among the rules")
+		}
+		return nil
+	})
+}
+
 func TestHasSymbol(t *testing.T) {
 	const symbols = "0 T nf_tables_abort\t[nf_tables]\n0 t nf_tables_getrule_single\t[nf_tables]\n"
 	for prefix, want := range map[string]bool{"nf_tables_getrule": true, "nft_do_chain": false} {

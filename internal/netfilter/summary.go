@@ -63,7 +63,7 @@ type Summary struct {
 	// Longest is the chain with the most rules; its Rules are 0 when there are none.
 	Longest Chain
 	Legacy  []LegacyTable
-	// Truncated is set when the reading stopped at its limit of rules: all numbers are then lower bounds.
+	// Truncated is set when the reading stopped at its limit of rules or of time: all numbers are then lower bounds.
 	Truncated bool
 	// Changed is set when the rules changed while they were read, so that sums may be off by the change.
 	Changed bool

@@ -173,7 +173,9 @@ func (s *hostSource) walk(ctx context.Context) error {
 				s.beyond++
 			}
 		}
-		queue = append(queue, s.below(path)...)
+		for _, name := range host.CgroupsBelow(s.cpu.dir + path) {
+			queue = append(queue, path+"/"+name)
+		}
 	}
 	slices.Sort(s.limited)
 	return nil

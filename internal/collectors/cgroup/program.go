@@ -3,12 +3,10 @@ package cgroup
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -58,43 +56,21 @@ func (s *hostSource) locate(ctx context.Context, byID map[uint64]ebpf.CPULimit) 
 	return out, nil
 }
 
-// index learns the paths of all groups that have a limit. A group's id is the inode of its directory (kernfs_ino in
-// include/linux/kernfs.h).
-func (s *hostSource) index(ctx context.Context, wanted map[uint64]ebpf.CPULimit) error {
-	s.paths = map[uint64]string{}
-	queue := []string{""}
-	for n := 0; n < len(queue) && len(s.paths) < len(wanted); n++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if n >= maxGroups {
-			s.unseen = true
-			return nil
-		}
-		path := queue[n]
-		var st unix.Stat_t
-		if err := unix.Stat(s.cpu.dir+path, &st); err == nil {
-			if _, ok := wanted[st.Ino]; ok {
-				s.paths[st.Ino] = path
-			}
-		}
-		queue = append(queue, s.below(path)...)
+// index learns the paths of all groups that have a limit.
+func (s *hostSource) index(ctx context.Context, limits map[uint64]ebpf.CPULimit) error {
+	wanted := map[uint64]bool{}
+	for id := range limits {
+		wanted[id] = true
 	}
-	return nil
-}
-
-// below gives the groups directly below one.
-func (s *hostSource) below(path string) (out []string) {
-	entries, err := os.ReadDir(s.cpu.dir + path)
-	if err != nil {
-		return nil // removed meanwhile, or delegated and closed to this user
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			out = append(out, path+"/"+e.Name())
+	paths, all, err := host.CgroupPaths(ctx, s.cpu.dir, wanted, maxGroups)
+	s.paths, s.unseen = map[uint64]string{}, !all
+	for id, path := range paths {
+		if path != "" {
+			path = "/" + path
 		}
+		s.paths[id] = path
 	}
-	return out
+	return err
 }
 
 // limitOf appends a limit that a pass told.

@@ -80,7 +80,7 @@ func (l *benchLoad) compare(b *testing.B, names []string) {
 		note("ms-to-open", 1e3*ownCPU(b, func() { srcs = openAll(b, l.env, names) }).Seconds())
 		measured := l.rate(measuredFor) // most of the time the kernel does not measure: the next window
 		note("%-cpu-programs", 100*srcs.used(b))
-		with := l.rate(benchWindow)
+		with := l.rate(turnEvery) // as long as what is attached in turns has one
 		note("%-cpu-sampling", 100*ownCPU(b, func() { sampleAll(b, srcs.ticking) }).Seconds())
 		note("ms-at-end", 1e3*ownCPU(b, func() { sampleAll(b, srcs.atEnd) }).Seconds())
 		srcs.close(b)
@@ -142,7 +142,10 @@ func (o openSet) used(b *testing.B) float64 {
 // openAll opens the named collectors, or all that can be opened without --deep.
 func openAll(b *testing.B, env collect.Env, names []string) (out openSet) {
 	b.Helper()
-	for _, c := range Collectors(&Loader{}, Options{LeaveJVMs: true}) {
+	l := &Loader{}
+	l.join() // as in a diagnosis, which opens them side by side, so that the kernel's types are read once
+	defer l.leave()
+	for _, c := range Collectors(l, Options{LeaveJVMs: true}) {
 		if names != nil && !slices.Contains(names, c.Name) {
 			continue
 		}

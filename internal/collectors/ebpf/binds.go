@@ -120,12 +120,8 @@ func (b *binds) Sample(_ context.Context, a *recording.Appender) error {
 		return err
 	}
 	a.None(bindMetrics()...)
-	var n uint64
-	if err := b.set.collection.Maps[bpf.BindsMapLost].Lookup(uint32(0), &n); err != nil {
-		return fmt.Errorf("read the number of lost binds: %w", err)
-	}
-	a.Lost(int(n), "binds of processes past the kernel's table")
-	return nil
+	_, err = b.set.appendLost(a, "binds of processes past the kernel's table")
+	return err
 }
 
 // addressOf gives an address of a program's key, whose words are in network order.

@@ -325,6 +325,36 @@ func TestPortSearch(t *testing.T) {
 	want(t, o.done(), 0, metric.ConnectFailures)
 }
 
+// TestLeftEntries: entries of sockets that have ended stay for the next ones, but not when there are many.
+func TestLeftEntries(t *testing.T) {
+	const n = 211
+	for _, c := range []struct {
+		name  string
+		there uint64 // entries, as the program counts them
+		left  bool
+	}{{"few", 0, true}, {"many", 1 << 14, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
+			o := openNamed(t, connectionsName, inHost(t, h))
+			maps := o.src.(*connections).set.collection.Maps
+			check(t, maps[".bss"].Put(uint32(0), c.there))
+			connect(t, h, addr, lab.ClientOptions{Count: n, Concurrency: 3, Requests: 1, CloseFirst: true})
+			settled()
+			left := uint64(0)
+			check(t, readHash(maps[bpf.ConnectionsMapConnections], func(uint64, *bpf.ConnectionsConnection) { left++ }))
+			var counted uint64
+			check(t, maps[".bss"].Lookup(uint32(0), &counted))
+			if (left > 0) != c.left || left >= n || counted != c.there+left {
+				t.Errorf("%d entries left of %d connections, %d counted, %d before", left, n, counted, c.there)
+			}
+			rec := o.done()
+			want(t, rec, n, metric.Connects, "side", "client")
+			want(t, rec, n, metric.ConnectionLives, "side", "client")
+		})
+	}
+}
+
 type search struct{ searches, seconds float64 }
 
 func searchTime(o *opened) search {

@@ -70,10 +70,13 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	}
 	size := tableSize(len(cpus), env.Duration)
 	s := &cpuProfile{host: env.Host, target: env.Target, options: o}
-	s.set, err = l.open(ctx, bpf.LoadCPUProfile, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
+	s.set, err = l.open(ctx, bpf.LoadCPUProfile, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		spec.Maps[bpf.CPUProfileMapSamples].MaxEntries = size
 		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = size
-		return nil
+		r, err := registersOf(kernel)
+		return errors.Join(err,
+			spec.Variables[bpf.CPUProfileVarRegsCaller].Set(r.caller), spec.Variables[bpf.CPUProfileVarCallerOnStack].Set(r.onStack),
+			spec.Variables[bpf.CPUProfileVarRegsByHelper].Set(r.byHelper), spec.Variables[bpf.CPUProfileVarRegsFromStack].Set(r.fromStack))
 	})
 	if err != nil {
 		return nil, err
@@ -170,12 +173,12 @@ func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	lost, err := s.appendLost(a)
+	lost, err := s.set.appendLost(a, "samples past the kernel's table", "stacks past the kernel's table")
 	if err != nil {
 		return err
 	}
 	p.Engine = fmt.Sprintf("perfdoctor BPF cpu-clock %d Hz", sampleRate)
-	p.Interval, p.Duration, p.Lost = int64(sampleInterval), window.Truncate(time.Microsecond), p.Lost+lost
+	p.Interval, p.Duration, p.Lost = int64(sampleInterval), window.Truncate(time.Microsecond), p.Lost+lost[0]+lost[1]
 	a.Profile(p)
 	return nil
 }
@@ -185,6 +188,7 @@ type sampled struct {
 	pid          uint32
 	thread       string
 	kernel, user []uint64 // addresses, the innermost first
+	caller       uint64   // of the innermost function, if that has no frame
 	count        uint64
 }
 
@@ -204,7 +208,7 @@ func (s *cpuProfile) read() ([]sampled, error) {
 	var list []sampled
 	total := map[uint32]uint64{}
 	err = readHash(s.set.collection.Maps[bpf.CPUProfileMapSamples], func(at bpf.CPUProfileWhere, count *uint64) {
-		list = append(list, sampled{at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], *count})
+		list = append(list, sampled{at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], at.Caller, *count})
 		total[at.Tgid] += *count
 	})
 	slices.SortFunc(list, func(x, y sampled) int {
@@ -221,18 +225,6 @@ func threadComm(name [16]int8) string {
 	}
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return string(b)
-}
-
-func (s *cpuProfile) appendLost(a *recording.Appender) (n int64, err error) {
-	for kind, what := range []string{"samples past the kernel's table", "stacks past the kernel's table"} {
-		var lost uint64
-		if err := s.set.collection.Maps[bpf.CPUProfileMapLost].Lookup(uint32(kind), &lost); err != nil {
-			return 0, fmt.Errorf("read the number of lost samples: %w", err)
-		}
-		a.Lost(int(lost), what)
-		n += int64(lost)
-	}
-	return n, nil
 }
 
 func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []sampled) (*stacks.Profile, error) {
@@ -253,8 +245,9 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	b := stacks.NewBuilder(stacks.HostCPU)
 	for _, at := range seen {
 		b.Add(stacks.Sample{
-			Stack: names.stack(b, at.pid, at.kernel, at.user), Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
-			Count: int64(at.count), Value: int64(at.count) * int64(sampleInterval),
+			Stack:  names.stack(b, at.pid, at.kernel, names.withCaller(at.pid, at.user, at.caller)),
+			Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
+			Count:  int64(at.count), Value: int64(at.count) * int64(sampleInterval),
 		})
 	}
 	return b.Profile(), nil

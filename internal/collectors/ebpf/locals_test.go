@@ -43,7 +43,7 @@ func TestLocals(t *testing.T) {
 			at-- // a return address
 		}
 		got := s.userFrames(uint32(p.cmd.Process.Pid), at)[0].Name
-		if !slices.Contains(strings.Split(got, " or "), name) {
+		if !slices.Contains(strings.Split(got, " or "), name) && !implements(got, name) {
 			t.Errorf("%#x is %s, want %s", at, got, name)
 		}
 	}
@@ -51,6 +51,15 @@ func TestLocals(t *testing.T) {
 	if told != 5 {
 		t.Errorf("the program told %d addresses", told)
 	}
+}
+
+// implements reports whether a name is that of one of the C library's implementations of a function, such as __memmove_avx512_unaligned_erms
+// of memcpy: it has these where the library's debug file is installed (libc6-dbg).
+func implements(got, function string) bool {
+	if function == "memcpy" {
+		function = "memmove" // one implementation for both (sysdeps/x86_64/multiarch/memmove-vec-unaligned-erms.S)
+	}
+	return strings.HasPrefix(got, "__"+function+"_")
 }
 
 // TestStartsOnARM finds the functions in which threads begin in a library of the other architecture.

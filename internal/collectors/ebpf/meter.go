@@ -35,6 +35,9 @@ type meter struct {
 	turn      *time.Timer     // begins or ends an interval; nil: the set has iterators only
 	iterators bool            // they are measured as they run, and not at all in between
 	closed    bool
+
+	opened  time.Time
+	counted map[string]cost // of all runs, of programs that count these themselves (countRuns)
 }
 
 // A cost is of one program.
@@ -48,6 +51,7 @@ func (s *set) startMeter(spec *cilium.CollectionSpec) error {
 	m := &s.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.opened, m.counted = time.Now(), map[string]cost{}
 	err := s.begin()
 	if err != nil || m.refused != nil {
 		return err
@@ -157,9 +161,33 @@ func (s *set) appendCost(a *recording.Appender) error {
 		return nil
 	}
 	for name, c := range s.meter.until(now) {
+		if all, own := s.meter.counted[name]; own {
+			c = all
+		}
 		a.Counter(metric.BPFRuns, float64(c.runs), name)
 		a.Counter(metric.BPFSeconds, c.run.Seconds(), name)
 		a.Counter(metric.BPFMeasured, c.measured.Seconds(), name)
+	}
+	return nil
+}
+
+// countRuns tells how often programs ran by now that are not attached all the time: what the kernel measured of some is what all took.
+func (s *set) countRuns(runs uint64, programs ...string) error {
+	s.meter.mu.Lock()
+	defer s.meter.mu.Unlock()
+	now, err := s.runs(nil)
+	if err != nil {
+		return err
+	}
+	measured := s.meter.until(now)
+	for _, name := range programs {
+		all, m := s.meter.counted[name], measured[name]
+		if m.runs > 0 {
+			all.run += time.Duration(float64(runs-all.runs) * float64(m.run) / float64(m.runs))
+			all.runs = runs
+		}
+		all.measured = time.Since(s.meter.opened)
+		s.meter.counted[name] = all
 	}
 	return nil
 }

@@ -153,7 +153,8 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	}
 	s.appendThreads(a, threads)
 	s.appendWaits(a, sleeps)
-	lost, err := s.appendLost(a)
+	lost, err := s.set.appendLost(a, "events of threads past the kernel's table", "waits of stacks past the kernel's table",
+		"waits whose stacks the kernel could not keep", "wakes past the kernel's table")
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.appendProfile(a, names, sleeps, window, lost), s.appendWakes(a, names))
+	return errors.Join(s.appendProfile(a, names, sleeps, window, lost[1]+lost[2]), s.appendWakes(a, names))
 }
 
 // symbolizer is one for the waits' kernel stacks, and any addresses of processes.
@@ -226,26 +227,6 @@ func (s *scheduler) threadName(pid, tid uint32) string {
 	return string(bytes.TrimRight(b, "\n"))
 }
 
-// appendLost gives the waits without a stack.
-func (s *scheduler) appendLost(a *recording.Appender) (stackless int64, err error) {
-	for kind, what := range []string{
-		"events of threads past the kernel's table",
-		"waits of stacks past the kernel's table",
-		"waits whose stacks the kernel could not keep",
-		"wakes past the kernel's table",
-	} {
-		var n uint64
-		if err := s.set.collection.Maps[bpf.SchedulerMapLost].Lookup(uint32(kind), &n); err != nil {
-			return 0, fmt.Errorf("read the number of lost events: %w", err)
-		}
-		a.Lost(int(n), what)
-		if kind == 1 || kind == 2 {
-			stackless += int64(n)
-		}
-	}
-	return stackless, nil
-}
-
 // appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is woken, so that
 // neither waiting for a CPU nor throttling is in it.
 func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
@@ -287,7 +268,7 @@ func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.Scheduler
 	if err != nil {
 		return nil, err
 	}
-	return names.stack(b, at.Tgid, kernel, user), nil
+	return names.stack(b, at.Tgid, kernel, names.withCaller(at.Tgid, user, at.Caller)), nil
 }
 
 // addresses gives the stack of an id, nothing of one that the kernel could not take.

@@ -2,11 +2,13 @@ package ebpf
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"github.com/prometheus/procfs"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -18,19 +20,19 @@ func softirqCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-softirq",
 		Doc:  "Time of each CPU in softirqs by vector, and in hardware interrupts by line.",
-		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 0.1 µs a softirq to count " +
-			"it, 0.1 µs more for those that are timed: all of up to 2,000 a second and CPU, one in eight of the rest",
+		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 0.2 µs a softirq; where a " +
+			"CPU has more than 2,000 a second they are timed for an eighth of the time",
 		Provides: append(Costs(), interruptMetrics()...),
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
-		Open: func(ctx context.Context, _ collect.Env) (collect.Source, error) {
-			return openSoftirq(ctx, l)
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return openSoftirq(ctx, l, env)
 		},
 	}
 }
 
 func interruptMetrics() []metric.Metric {
-	return []metric.Metric{metric.SoftirqRuns, metric.SoftirqSeconds, metric.HardirqRuns, metric.HardirqSeconds}
+	return []metric.Metric{metric.SoftirqsTimed, metric.SoftirqSeconds, metric.HardirqRuns, metric.HardirqSeconds}
 }
 
 // vectorNames are the softirqs as in /proc/softirqs (kernel/softirq.c), at the index of softirq.bpf.c.
@@ -44,46 +46,56 @@ var x86Vectors = [...]struct {
 }{{"LOC", []uint32{16}}, {"RES", []uint32{17}}, {"CAL", []uint32{18, 19}}, {"IWI", []uint32{20}}}
 
 // softirq is the source of bpf-softirq.
-type softirq struct{ set *set }
+type softirq struct {
+	set   *set
+	proc  procfs.FS
+	turns turns
+}
 
-func openSoftirq(ctx context.Context, l *Loader) (collect.Source, error) {
+func openSoftirq(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
 	unchanged := func(*cilium.CollectionSpec, *btf.Spec) error { return nil }
-	s, err := l.open(ctx, bpf.LoadSoftirq, unchanged,
+	proc, err := procfs.NewFS(env.Host.Proc)
+	if err != nil {
+		return nil, err
+	}
+	s := &softirq{proc: proc}
+	s.set, err = l.open(ctx, bpf.LoadSoftirq, unchanged,
 		bpf.SoftirqProgLocalTimerIn, bpf.SoftirqProgLocalTimerOut, bpf.SoftirqProgRescheduleIn, bpf.SoftirqProgRescheduleOut,
 		bpf.SoftirqProgCallFunctionIn, bpf.SoftirqProgCallFunctionOut, bpf.SoftirqProgCallFunctionSingleIn,
 		bpf.SoftirqProgCallFunctionSingleOut, bpf.SoftirqProgIrqWorkIn, bpf.SoftirqProgIrqWorkOut)
 	if err != nil {
 		return nil, err
 	}
-	return &softirq{s}, nil
+	if err := s.startTurns(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // Close unloads the programs.
-func (s *softirq) Close() error { return s.set.Close() }
+func (s *softirq) Close() error {
+	s.turns.close()
+	return s.set.Close()
+}
 
 // Sample appends the times since the programs were loaded.
 func (s *softirq) Sample(_ context.Context, a *recording.Appender) error {
-	if err := s.set.appendCost(a); err != nil {
+	if err := s.appendSoftirqs(a); err != nil {
 		return err
 	}
-	vectors := s.set.collection.Maps[bpf.SoftirqMapVectors]
-	for i, name := range vectorNames {
-		spent, err := perCPU(vectors, uint32(i))
-		if err != nil {
-			return err
-		}
-		appendSpent(a, metric.SoftirqRuns, metric.SoftirqSeconds, name, spent)
+	if err := s.set.appendCost(a); err != nil {
+		return err
 	}
 	for _, v := range x86Vectors {
 		var sum []bpf.SoftirqSpent
 		for _, i := range v.indices {
-			spent, err := perCPU(vectors, i)
+			spent, err := perCPU(s.set.collection.Maps[bpf.SoftirqMapVectors], i)
 			if err != nil {
 				return err
 			}
 			sum = addSpent(sum, spent)
 		}
-		appendSpent(a, metric.HardirqRuns, metric.HardirqSeconds, v.name, sum)
+		appendSpent(a, v.name, sum)
 	}
 	a.None(interruptMetrics()...)
 	return s.sampleLines(a)
@@ -94,17 +106,13 @@ func (s *softirq) sampleLines(a *recording.Appender) error {
 	var spent []bpf.SoftirqSpent
 	it := s.set.collection.Maps[bpf.SoftirqMapLines].Iterate()
 	for it.Next(&irq, &spent) {
-		appendSpent(a, metric.HardirqRuns, metric.HardirqSeconds, strconv.FormatUint(uint64(irq), 10), spent)
+		appendSpent(a, strconv.FormatUint(uint64(irq), 10), spent)
 	}
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("read the interrupt lines: %w", err)
 	}
-	var n uint64
-	if err := s.set.collection.Maps[bpf.SoftirqMapLost].Lookup(uint32(0), &n); err != nil {
-		return fmt.Errorf("read the number of lost interrupts: %w", err)
-	}
-	a.Lost(int(n), "interrupts of lines past the kernel's table")
-	return nil
+	_, err := s.set.appendLost(a, "interrupts of lines past the kernel's table")
+	return err
 }
 
 func perCPU(m *cilium.Map, key uint32) (spent []bpf.SoftirqSpent, err error) {
@@ -125,12 +133,12 @@ func addSpent(sum, more []bpf.SoftirqSpent) []bpf.SoftirqSpent {
 	return sum
 }
 
-func appendSpent(a *recording.Appender, runs, seconds *metric.Counter, what string, spent []bpf.SoftirqSpent) {
+func appendSpent(a *recording.Appender, irq string, spent []bpf.SoftirqSpent) {
 	for cpu, n := range spent {
 		if n.Count == 0 {
 			continue // also of CPUs that could be, but are not there
 		}
-		a.Counter(runs, float64(n.Count), strconv.Itoa(cpu), what)
-		a.Counter(seconds, float64(n.Ns)*1e-9, strconv.Itoa(cpu), what)
+		a.Counter(metric.HardirqRuns, float64(n.Count), strconv.Itoa(cpu), irq)
+		a.Counter(metric.HardirqSeconds, float64(n.Ns)*1e-9, strconv.Itoa(cpu), irq)
 	}
 }

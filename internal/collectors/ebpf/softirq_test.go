@@ -1,12 +1,15 @@
 package ebpf
 
 import (
+	"context"
+	"math"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
@@ -42,9 +45,119 @@ func softirqCount(t *testing.T, vector string) float64 {
 	return 0
 }
 
+// openSoftirqs opens the collector with a limit of its own for what is busy.
+func openSoftirqs(t *testing.T, limit float64) *opened {
+	t.Helper()
+	o := openNamed(t, softirqName, collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}})
+	turns := &o.src.(*softirq).turns
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	turns.limit = limit
+	if !turns.attached {
+		t.Fatal("the first turn has ended before it could be kept")
+	}
+	return o
+}
+
+// TestSoftirqsInTurns: attached for a part of the time, the programs tell the same time as those that are attached for all of it. Not in
+// a guest, where what was attached is slow at first: its CPU translates the kernel anew when that changes its own code.
+func TestSoftirqsInTurns(t *testing.T) {
+	always, turns := openSoftirqs(t, math.Inf(1)), openSoftirqs(t, 0)
+	h := newHost(t)
+	addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
+	window := 4*turnEvery + turnEvery/2
+	ctx, stop := context.WithTimeout(t.Context(), window)
+	defer stop()
+	for ctx.Err() == nil {
+		connect(t, h, addr, lab.ClientOptions{Count: 997, Concurrency: 2, KeepAlive: true, CloseFirst: true})
+		turns.sample()
+	}
+	all, part := always.done(), turns.done()
+	timed := func(rec *recording.Recording) (count, seconds float64) {
+		return total(rec, metric.SoftirqsTimed, "vector", "NET_RX"), total(rec, metric.SoftirqSeconds, "vector", "NET_RX")
+	}
+	count, want := timed(all)
+	some, got := timed(part)
+	t.Logf("%v of %v softirqs NET_RX timed: %.4f s, truly %.4f s", some, count, got, want)
+	// Five turns, and in each of them what it takes to attach and detach.
+	if share := some / count; share < 0.1 || share > 0.35 {
+		t.Errorf("%.0f %% of the softirqs were timed", 100*share)
+	}
+	// A turn's mean differs from that of the next by a few percent, as the load does.
+	if got < 0.85*want || got > 1.15*want {
+		t.Errorf("%.4f s in NET_RX, truly %.4f s", got, want)
+	}
+}
+
+// TestSoftirqTurns: the programs are attached again and again, and what they cost is given of all their runs.
+func TestSoftirqTurns(t *testing.T) {
+	began := time.Now()
+	o := openSoftirqs(t, 0)
+	h := newHost(t)
+	addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
+	turns := &o.src.(*softirq).turns
+	timed, seen := uint64(0), uint64(0) // until the turn that was seen last
+	for deadline := began.Add(20 * turnEvery); seen < 3 && time.Now().Before(deadline); {
+		connect(t, h, addr, lab.ClientOptions{Count: 211, Concurrency: 2, KeepAlive: true, CloseFirst: true})
+		o.sample()
+		turns.mu.Lock()
+		sum := uint64(0)
+		for _, n := range turns.timedByCPU() {
+			sum += n
+		}
+		if turns.number > seen && sum > timed {
+			seen, timed = turns.number, sum
+		}
+		turns.mu.Unlock()
+	}
+	if seen < 3 {
+		t.Fatalf("softirqs were timed in %d turns after the first", seen)
+	}
+	rec := o.done()
+	for _, program := range []string{bpf.SoftirqProgSoftirqIn, bpf.SoftirqProgSoftirqOut} {
+		runs, spent := total(rec, metric.BPFRuns, "program", program), total(rec, metric.BPFSeconds, "program", program)
+		if sum := total(rec, metric.SoftirqsTimed); runs != sum {
+			t.Errorf("%s: its cost is given of %v runs, of %v", program, runs, sum)
+		}
+		if of := total(rec, metric.BPFMeasured, "program", program); spent <= 0 || of < 2*turnEvery.Seconds() || of > time.Since(began).Seconds() {
+			t.Errorf("%s: %v s of %v s", program, spent, of)
+		}
+	}
+}
+
+// TestSoftirqTime: what was not timed counts as long as what was, and nothing is counted twice.
+func TestSoftirqTime(t *testing.T) {
+	var v softirqTime
+	v.add(bpf.SoftirqSpent{Count: 10, Ns: 1000}, 5000, false) // the kernel's count is since it booted
+	for _, step := range []struct {
+		count, ns, ran uint64
+		missed         bool
+		want           float64
+	}{
+		{110, 21_000, 5101, false, 21_000},                     // one more has begun: it is not missing
+		{110, 21_000, 6101, true, 21_000 + 1000*200},           // none was timed: as long as the last
+		{210, 61_000, 7101, true, 61_000 + 1000*200 + 900*400}, // of the last hundred
+	} {
+		v.add(bpf.SoftirqSpent{Count: step.count, Ns: step.ns}, step.ran, step.missed)
+		if math.Abs(v.ns-step.want) > 1 {
+			t.Errorf("%v ns, want %v", v.ns, step.want)
+		}
+	}
+	var unknown softirqTime
+	unknown.add(bpf.SoftirqSpent{}, 100, false)
+	unknown.add(bpf.SoftirqSpent{}, 103, true)
+	if unknown.ns != 0 || unknown.untimed != 3 {
+		t.Errorf("no softirq was timed, and three took %v ns", unknown.ns)
+	}
+	unknown.add(bpf.SoftirqSpent{Count: 2, Ns: 20}, 105, false)
+	if unknown.ns != 50 || unknown.untimed != 0 {
+		t.Errorf("%v ns, want 50", unknown.ns)
+	}
+}
+
 // TestSoftirqs compares counts with the kernel's own, and time with that of the ticks.
 func TestSoftirqs(t *testing.T) {
-	o := openNamed(t, softirqName, collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}})
+	o := openSoftirqs(t, math.Inf(1))
 	h := newHost(t)
 	addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
 	read := func() (outer, inner, outer2 float64) {
@@ -55,7 +168,7 @@ func TestSoftirqs(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Commit()
-		return outer, total(b.Done(recording.Meta{}), metric.SoftirqRuns, "vector", "NET_RX"), softirqCount(t, "NET_RX")
+		return outer, total(b.Done(recording.Meta{}), metric.SoftirqsTimed, "vector", "NET_RX"), softirqCount(t, "NET_RX")
 	}
 	lo1, n1, hi1 := read()
 	began := time.Now()

@@ -37,6 +37,7 @@ type symbolizer struct {
 	compiled map[uint32]*perfmap.Map
 	binaries map[mappedFile]*objectFile
 	files    map[fileID]*objectFile
+	called   map[returned]bool
 	until    time.Time // when no further file is read; zero before the first
 }
 
@@ -58,7 +59,7 @@ const readTime = time.Second
 func newSymbolizer(proc string, kernel []uint64) (*symbolizer, error) {
 	s := &symbolizer{
 		proc: proc, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
-		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{},
+		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
 	}
 	if len(kernel) == 0 {
 		return s, nil // the kernel takes 40 ms to write its list
@@ -101,13 +102,13 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	}
 	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.path), Kind: stacks.Native}
 	if b := s.binaryOf(pid, m); b != nil {
-		name, ok := b.function(at - m.from + m.offset)
+		sym, _, ok := b.function(at - m.from + m.offset)
 		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
 			s.nameLocals(pid, m, b)
-			name, ok = b.function(at - m.from + m.offset)
+			sym, _, ok = b.function(at - m.from + m.offset)
 		}
 		if ok {
-			f.Name = readable(name)
+			f.Name = readable(sym.name)
 		}
 	}
 	return []stacks.Frame{f}
@@ -197,6 +198,8 @@ func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 	if b, known = s.files[id]; !known {
 		if b, err = readBinary(f); err != nil {
 			b = nil
+		} else {
+			s.addDebugSymbols(pid, b)
 		}
 		s.files[id] = b
 	}

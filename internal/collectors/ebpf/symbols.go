@@ -174,8 +174,9 @@ func parseMapping(line string) (m mapping, executable bool, err error) {
 type objectFile struct {
 	functions []symbol
 	loads     []elf.ProgHeader
-	chooses   bool // it has functions that are chosen as it is loaded, and have no symbol of their own
-	asked     bool // about those
+	buildID   string // of a stripped one, in hexadecimal digits
+	chooses   bool   // it has functions that are chosen as it is loaded, and have no symbol of their own
+	asked     bool   // about those
 }
 
 // maxSymbols bounds what is read of one file: libjvm.so has 120,000.
@@ -188,6 +189,9 @@ func readBinary(r io.ReaderAt) (*objectFile, error) {
 		return nil, err
 	}
 	b := &objectFile{loads: loadsOf(f)}
+	if f.Section(".symtab") == nil {
+		b.buildID = buildID(f)
+	}
 	for _, read := range []func() ([]elf.Symbol, error){f.Symbols, f.DynamicSymbols} {
 		list, err := read()
 		if errors.Is(err, elf.ErrNoSymbols) {
@@ -237,13 +241,14 @@ func goFunctions(f *elf.File) ([]symbol, error) {
 	return list, nil
 }
 
-// function names the function at an offset of the file.
-func (b *objectFile) function(offset uint64) (string, bool) {
+// function gives the function at an offset of the file, and how far into it that is.
+func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 	for _, p := range b.loads {
 		if offset >= p.Off && offset-p.Off < p.Filesz {
-			s, ok := find(b.functions, offset-p.Off+p.Vaddr)
-			return s.name, ok
+			at := offset - p.Off + p.Vaddr
+			s, ok = find(b.functions, at)
+			return s, at - s.at, ok
 		}
 	}
-	return "", false
+	return symbol{}, 0, false
 }

@@ -60,15 +60,9 @@ func (s *syscalls) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}
-	for kind, what := range []string{
-		"system calls of threads past the kernel's table", "failed system calls past the kernel's table",
-		"system calls of an unknown number",
-	} {
-		var n uint64
-		if err := s.set.collection.Maps[bpf.SyscallsMapLost].Lookup(uint32(kind), &n); err != nil {
-			return fmt.Errorf("read the number of lost events: %w", err)
-		}
-		a.Lost(int(n), what)
+	if _, err := s.set.appendLost(a, "system calls of threads past the kernel's table", "failed system calls past the kernel's table",
+		"system calls of an unknown number"); err != nil {
+		return err
 	}
 	totals := s.set.collection.Maps[bpf.SyscallsMapTotals]
 	for number := range totals.MaxEntries() {

@@ -55,6 +55,8 @@ func setCalls(spec *cilium.CollectionSpec) error {
 type registers struct {
 	call      uint32
 	arguments [3]uint32
+	caller    uint32 // the stack pointer, or the register that a call leaves the return address in
+	onStack   bool   // the former
 	byHelper  bool
 	fromStack uint32
 }
@@ -71,29 +73,44 @@ func registersOf(kernel *btf.Spec) (registers, error) {
 	r.byHelper = slices.ContainsFunc(helpers.Values, func(v btf.EnumValue) bool { return v.Name == "BPF_FUNC_task_pt_regs" })
 	r.fromStack = uint32(max(16<<10, os.Getpagesize())) - regs.Size // THREAD_SIZE of both, before Linux 5.15
 	names := []string{"orig_ax", "di", "si", "dx"}
-	if runtime.GOARCH == "arm64" {
+	if r.onStack = runtime.GOARCH != "arm64"; !r.onStack {
 		names = []string{"syscallno", "orig_x0"}
 		r.arguments = [3]uint32{0, 8, 16}
+		r.caller = 30 * 8
 	}
 	for i, name := range names {
-		at := slices.IndexFunc(regs.Members, func(m btf.Member) bool { return m.Name == name })
-		if at < 0 {
-			return r, fmt.Errorf("struct pt_regs of this kernel has no %s", name)
+		offset, err := memberOffset(regs, name)
+		if err != nil {
+			return r, err
 		}
-		offset := regs.Members[at].Offset.Bytes()
 		if i == 0 {
 			r.call = offset
 		} else {
 			r.arguments[i-1] = offset
 		}
 	}
+	if r.onStack {
+		var err error
+		if r.caller, err = memberOffset(regs, "sp"); err != nil {
+			return r, err
+		}
+	}
 	return r, nil
+}
+
+func memberOffset(of *btf.Struct, name string) (uint32, error) {
+	at := slices.IndexFunc(of.Members, func(m btf.Member) bool { return m.Name == name })
+	if at < 0 {
+		return 0, fmt.Errorf("struct %s of this kernel has no %s", of.Name, name)
+	}
+	return of.Members[at].Offset.Bytes(), nil
 }
 
 func setRegisters(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 	r, err := registersOf(kernel)
 	return errors.Join(err,
 		spec.Variables[bpf.SchedulerVarRegsCall].Set(r.call), spec.Variables[bpf.SchedulerVarRegsArguments].Set(r.arguments),
+		spec.Variables[bpf.SchedulerVarRegsCaller].Set(r.caller), spec.Variables[bpf.SchedulerVarCallerOnStack].Set(r.onStack),
 		spec.Variables[bpf.SchedulerVarRegsByHelper].Set(r.byHelper), spec.Variables[bpf.SchedulerVarRegsFromStack].Set(r.fromStack))
 }
 
@@ -204,6 +221,11 @@ func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPl
 		return err
 	}
 	for tid, t := range threads {
+		// Of a thread that is stopped the time is long, up to a period of the quota; one that waits for a CPU may as well run by now.
+		if t.Runnable != 0 && t.Throttled && now > t.Runnable {
+			t.ThrottledNs += now - t.Runnable
+			threads[tid] = t
+		}
 		if t.Asleep == 0 || t.Runnable != 0 || now < t.Asleep {
 			continue
 		}

@@ -66,12 +66,17 @@ func appendRules(a *recording.Appender, n namespace, s netfilter.Summary) {
 			walked[hook] += entries
 		}
 	}
-	a.Gauge(metric.NATRules, float64(s.NATRules), n.label)
+	if s.Truncated && s.NATRules == 0 { // the one that translates may be among those that were not read
+		a.Missing(metric.NATRules, recording.StatusTimeout, "the rules that were read in time translate no address, and there are more",
+			"a longer --interval leaves more time")
+	} else {
+		a.Gauge(metric.NATRules, float64(s.NATRules), n.label)
+	}
 	a.None(metric.NetfilterRules)
 	for hook, rules := range walked {
 		a.Gauge(metric.NetfilterRules, float64(rules), n.label, hook)
 	}
 	if s.Truncated {
-		a.Lost(1, "rule set larger than is read: the numbers of rules are too low")
+		a.Lost(1, "rule set larger than is read, or than there was time for: the numbers of rules are too low")
 	}
 }

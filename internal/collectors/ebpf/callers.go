@@ -1,0 +1,141 @@
+package ebpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+)
+
+// A function without a frame of its own, as memcpy, a spin lock or what makes a system call is in every C library, is followed in a
+// stack by its caller's caller: the walk goes by frame pointers, and the register has that of its caller. The caller is where the
+// function returns to, at the top of the stack (x86) or in a register (arm64). Whether what is there is that, or anything else, the
+// program itself tells: the instruction before calls the very function.
+
+// returned is an address that a function, by where it begins, may return to.
+type returned struct {
+	pid    uint32
+	to     uint64
+	callee uint64
+}
+
+// withCaller puts the caller of the innermost function into a stack, if it is missing and can be proven.
+func (s *symbolizer) withCaller(pid uint32, user []uint64, caller uint64) []uint64 {
+	if len(user) == 0 || caller == 0 || len(user) > 1 && user[1] == caller {
+		return user
+	}
+	begin, ok := s.functionAt(pid, user[0])
+	if !ok || !s.isCall(returned{pid, caller, begin}) {
+		return user
+	}
+	if len(user) > 1 && s.isCall(returned{pid, user[1], begin}) { // it has a frame, and the caller's is the next
+		return user
+	}
+	return slices.Insert(slices.Clone(user), 1, caller)
+}
+
+// functionAt gives the address in the process at which the function begins that an address is in.
+func (s *symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
+	s.userFrames(pid, at) // finds names that a file lacks
+	m, ok := s.mappingOf(pid, at)
+	if !ok {
+		return 0, false
+	}
+	b := s.binaries[mappedFile{pid, m.path, m.deleted}]
+	if b == nil {
+		return 0, false
+	}
+	_, into, ok := b.function(at - m.from + m.offset)
+	return at - into, ok
+}
+
+// isCall tells whether the instruction before an address calls the function. It reads the program's code, if the kernel allows it
+// (PTRACE_MODE_ATTACH).
+func (s *symbolizer) isCall(r returned) bool {
+	if known, ok := s.called[r]; ok {
+		return known
+	}
+	s.called[r] = false
+	if _, ok := s.mappingOf(r.pid, r.to-1); !ok {
+		return false
+	}
+	memory, err := os.Open(s.pidPath(r.pid, "mem"))
+	if err != nil {
+		return false
+	}
+	defer memory.Close()
+	callee := calleeOfX86
+	if runtime.GOARCH == "arm64" {
+		callee = calleeOfARM
+	}
+	s.called[r] = callee(memory, r.to, r.callee)
+	return s.called[r]
+}
+
+// calleeOfX86 tells whether a call before the address leads to the function: directly, through a pointer to it, or through a stub of the
+// linkage table, which jumps by such a pointer (Intel SDM, volume 2, CALL and JMP; System V ABI for x86-64, 5.2).
+func calleeOfX86(memory io.ReaderAt, to, function uint64) bool {
+	var code [6]byte
+	if _, err := memory.ReadAt(code[:], int64(to)-6); err != nil {
+		return false
+	}
+	next := to + signed(code[2:])
+	if code[0] == 0xff && code[1] == 0x15 && pointsTo(memory, next, function) { // call *distance(%rip)
+		return true
+	}
+	if code[1] != 0xe8 { // call distance
+		return false
+	}
+	if next == function {
+		return true
+	}
+	var stub [16]byte
+	if _, err := memory.ReadAt(stub[:], int64(next)); err != nil {
+		return false
+	}
+	rest := bytes.TrimPrefix(stub[:], []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
+	rest = bytes.TrimPrefix(rest, []byte{0xf2})                       // bnd
+	if !bytes.HasPrefix(rest, []byte{0xff, 0x25}) {                   // jmp *distance(%rip)
+		return false
+	}
+	after := next + uint64(len(stub)-len(rest)) + 6
+	return pointsTo(memory, after+signed(rest[2:]), function)
+}
+
+func pointsTo(memory io.ReaderAt, at, function uint64) bool {
+	var word [8]byte
+	_, err := memory.ReadAt(word[:], int64(at))
+	return err == nil && binary.LittleEndian.Uint64(word[:]) == function
+}
+
+// calleeOfARM is the same for arm64: BL, and a stub of ADRP, LDR, ADD and BR, maybe after a BTI (Arm ARM, C6.2; ELF for the Arm 64-bit
+// Architecture, 5.8). What an indirect call leads to cannot be told.
+func calleeOfARM(memory io.ReaderAt, to, function uint64) bool {
+	var code [4]byte
+	if _, err := memory.ReadAt(code[:], int64(to)-4); err != nil {
+		return false
+	}
+	next, found := uint64(0), false
+	callsOfARM(code[:], to-4, func(c call) { next, found = c.to, true })
+	if !found || next == function {
+		return found
+	}
+	var stub [16]byte
+	if _, err := memory.ReadAt(stub[:], int64(next)); err != nil {
+		return false
+	}
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(stub[4*i:]) }
+	i := 0
+	if word(0) == 0xd503245f { // BTI c
+		i = 1
+	}
+	page, load := word(i), word(i+1)
+	if page&0x9f000000 != 0x90000000 || load&0xffc00000 != 0xf9400000 {
+		return false
+	}
+	pages := int64(int32((page>>5&0x7ffff)<<13))>>11 | int64(page>>29&3) // 21 bits with a sign, in two parts
+	at := ((next + uint64(4*i)) &^ 0xfff) + uint64(pages<<12) + uint64(load>>10&0xfff)*8
+	return pointsTo(memory, at, function)
+}

@@ -1,0 +1,86 @@
+package ebpf
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+)
+
+// What distributions strip from programs and libraries they keep in files of their own (packages named -dbg, -dbgsym or -debuginfo),
+// which debuggers find by the build id that the linker gave both (Debugging with GDB, Separate Debug Files).
+const debugDirectory = "/usr/lib/debug/.build-id/"
+
+// noteBuildID is the type of the note with it, whose owner is GNU (gABI of GNU).
+const noteBuildID = 3
+
+// buildID gives the id of a file, in hexadecimal digits; nothing of one without.
+func buildID(f *elf.File) string {
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NOTE {
+			continue
+		}
+		data, err := sectionData(s)
+		if err != nil {
+			continue
+		}
+		if id := noteOf(data, f.ByteOrder); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// noteOf finds the id among notes: lengths of owner and content, type, owner and content, the last two filled up to 4 bytes.
+func noteOf(data []byte, order binary.ByteOrder) string {
+	padded := func(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
+	for len(data) >= 12 {
+		owner, content, kind := order.Uint32(data), order.Uint32(data[4:]), order.Uint32(data[8:])
+		begin := 12 + padded(owner)
+		end := begin + padded(content)
+		if end > uint64(len(data)) {
+			return ""
+		}
+		if kind == noteBuildID && bytes.Equal(data[12:12+owner], []byte("GNU\x00")) {
+			return hex.EncodeToString(data[begin : begin+uint64(content)])
+		}
+		data = data[end:]
+	}
+	return ""
+}
+
+// addDebugSymbols adds the functions that a stripped file had, from the file that was stripped off, in the process's root. One with
+// another id is of another build, and is not read.
+func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
+	if len(b.buildID) < 3 {
+		return
+	}
+	f, err := s.openInRoot(pid, debugDirectory+b.buildID[:2]+"/"+b.buildID[2:]+".debug")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if _, err := identify(f); err != nil {
+		return
+	}
+	e, err := elf.NewFile(f)
+	if err != nil || buildID(e) != b.buildID {
+		return
+	}
+	list, err := e.Symbols()
+	if err != nil {
+		return
+	}
+	known := map[uint64]bool{}
+	for _, fn := range b.functions {
+		known[fn.at] = true // as the dynamic symbols name it, which is how programs call it
+	}
+	for _, sym := range list {
+		if elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Value != 0 && sym.Name != "" && !known[sym.Value] && len(b.functions) < maxSymbols {
+			b.functions = append(b.functions, symbol{at: sym.Value, end: sym.Value + max(sym.Size, 1), name: sym.Name})
+		}
+	}
+	slices.SortStableFunc(b.functions, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
+}
