@@ -24,9 +24,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 
-// formatJUnit is an output format of scenario run and verify alone.
-const formatJUnit = "junit"
-
 // subsetCI is the only named subset: what continuous integration has time for.
 const subsetCI = "ci"
 
@@ -41,6 +38,10 @@ type scenarioRun struct {
 	all               bool
 	subset            string
 	only              []string
+	climb             scenario.Climb // the way through stories
+	seed              uint64         // of climb, when the flag is given
+	seeded            bool
+	page              string
 	runs              int
 	check, phase      string
 	comment           string
@@ -149,13 +150,21 @@ func (s *scenarioRun) listCommand() *cobra.Command {
 				return err
 			}
 			for _, sc := range list {
-				if _, err := fmt.Fprintf(s.streams.Out, "%-34s %-26s %s%s\n", sc.Name, sc.Expect.Verdict, sc.Title, needs(sc)); err != nil {
+				if _, err := fmt.Fprintf(s.streams.Out, "%-34s %-26s %s%s\n", sc.Name, says(sc), sc.Title, needs(sc)); err != nil {
 					return outputError(err)
 				}
 			}
 			return nil
 		},
 	}
+}
+
+// says is the verdict that a scenario must get, or how many a story has.
+func says(sc *scenario.Scenario) string {
+	if sc.Story() {
+		return fmt.Sprintf("story of %d rungs", len(sc.Rungs))
+	}
+	return sc.Expect.Verdict
 }
 
 // needs says in short what a scenario needs beside root, which all do.
@@ -202,35 +211,40 @@ func (s *scenarioRun) runCommand() *cobra.Command {
 Prints the verdict and its arithmetic for each, and the numbers before and after
 beside those that arithmetic foretold.
 
+A story has several faults at once, its rungs. They are cured one after the
+other, in the order of the file if --order or --seed do not say otherwise, and
+the verdict must be about the first one left each time. It ends with a table.
+
 Exit codes: 0 every expectation held, 1 a scenario could not be run, 2 wrong
 usage, 3 an expectation failed.`,
 		Example: `  perfdoctor scenario run ports-exhausted --keep recordings
   perfdoctor scenario run --all -o junit > scenarios.xml
-  perfdoctor scenario run conntrack-full --vm --kernel 6.12`,
+  perfdoctor scenario run conntrack-full --vm --kernel 6.12
+  perfdoctor scenario run patents --keep recordings --page patents.md`,
 		ValidArgsFunction: s.complete,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.seeded = cmd.Flags().Changed("seed")
+			return s.run(cmd.Context(), args)
+		},
 	}
 	s.addChoice(cmd)
 	s.addOutput(cmd)
 	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
 	s.addGuest(cmd)
 	cmd.Flags().StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas between")
+	s.addClimb(cmd)
+	cmd.Flags().StringVar(&s.page, "page", "", "write the run of a story as Markdown to `FILE`, over what is there")
 	return cmd
 }
 
-func (s *scenarioRun) addOutput(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&s.output, "output", "o", string(formatText), "output `format`: text, json or junit")
-	completeFlag(cmd, "output", string(formatText), string(formatJSON), formatJUnit)
-}
+// scenarioFormats are what scenario run and verify write.
+var scenarioFormats = []format{formatText, formatJSON, formatJUnit}
+
+func (s *scenarioRun) addOutput(cmd *cobra.Command) { addOutputFlag(cmd, &s.output, scenarioFormats) }
 
 func (s *scenarioRun) checkOutput() error {
-	if s.output == formatJUnit {
-		return nil
-	}
-	if _, err := parseFormat(s.output); err != nil {
-		return usageErrorf("unknown output format %q: use text, json or junit", s.output)
-	}
-	return nil
+	_, err := parseFormat(s.output, scenarioFormats)
+	return err
 }
 
 // addChoice adds the ways to name several scenarios.
@@ -273,6 +287,9 @@ func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
 			return nil, usageErrorf("scenario %s cannot run here: %s", sc.Name, lacks)
 		}
 	}
+	if err := s.checkClimb(list); err != nil {
+		return nil, err
+	}
 	return list, s.checkOnly(list)
 }
 
@@ -280,7 +297,11 @@ func (s *scenarioRun) checkOnly(list []*scenario.Scenario) error {
 	for _, name := range s.only {
 		var there []string
 		for _, sc := range list {
-			there = append(there, sc.PhaseNames()...)
+			names, err := sc.PhaseNames(scenario.Climb{})
+			if err != nil {
+				return err
+			}
+			there = append(there, names...)
 		}
 		if !slices.Contains(there, name) {
 			return usageErrorf("--only %s: there is no such cure or placebo: there is %s", name, strings.Join(there, ", "))
@@ -302,7 +323,7 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 	}
 	results := []*scenario.Result{}
 	for _, sc := range list {
-		r, err := s.one(ctx, sc, s.keep)
+		r, err := s.one(ctx, sc, s.keep, 0)
 		if err != nil {
 			return interrupted(err)
 		}
@@ -313,14 +334,17 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 		}
 	}
 	switch s.output {
-	case formatJUnit:
+	case string(formatJUnit):
 		err = scenario.JUnit(s.streams.Out, results)
 	case string(formatJSON):
 		err = scenario.JSON(s.streams.Out, results)
 	default:
 		err = scenario.Text(s.streams.Out, results)
 	}
-	return outputError(err)
+	if err != nil {
+		return outputError(err)
+	}
+	return s.writePage(results)
 }
 
 // interrupted says in the words of this program that the user ended the run.
@@ -364,9 +388,10 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-func (s *scenarioRun) options(keep string) scenario.Options {
+func (s *scenarioRun) options(keep string, run int) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Checks: checks.Suite(), Keep: keep, Only: s.only, Workloads: s.workloads,
+		Diagnose: s.observe, Ping: pingFrom, Checks: checks.Suite(), Keep: keep, Only: s.only, Climb: s.way(run),
+		Workloads: s.workloads, Words: words, Compare: compared,
 		Say: func(format string, args ...any) { s.streams.say(format+"\n", args...) },
 	}
 }
@@ -389,8 +414,12 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 2 wrong usage, 3 something was not right.`,
 		Example:           `  perfdoctor scenario verify --all --runs 3`,
 		ValidArgsFunction: s.complete,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.verify(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.seeded = cmd.Flags().Changed("seed")
+			return s.verify(cmd.Context(), args)
+		},
 	}
+	s.addClimb(cmd)
 	s.addChoice(cmd)
 	s.addGuest(cmd)
 	s.addOutput(cmd)
@@ -428,7 +457,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	}
 	var printed error
 	switch s.output {
-	case formatJUnit:
+	case string(formatJUnit):
 		printed = scenario.JUnit(s.streams.Out, all)
 	case string(formatJSON):
 		printed = scenario.JSON(s.streams.Out, v)
@@ -448,7 +477,7 @@ func (s *scenarioRun) repeat(ctx context.Context, sc *scenario.Scenario) (runs [
 				return runs, fmt.Errorf("keep the recordings: %w", err)
 			}
 		}
-		r, err := s.one(ctx, sc, keep)
+		r, err := s.one(ctx, sc, keep, n)
 		if err != nil {
 			return runs, interrupted(err)
 		}
@@ -475,7 +504,8 @@ hold its expectations gives no case.`,
 	s.addGuest(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.check, "check", "", "the rule that the case is for")
-	f.StringVar(&s.phase, "phase", scenario.PhaseSick, "the phase: `NAME` of a cure or placebo, or "+scenario.PhaseSick)
+	f.StringVar(&s.phase, "phase", scenario.PhaseSick,
+		"the phase: `NAME` of a cure or placebo, or of a story's rung, or "+scenario.PhaseSick)
 	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
 	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 	return cmd
@@ -489,11 +519,7 @@ func (s *scenarioRun) record(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	s.only = []string{}
-	if s.phase != scenario.PhaseSick {
-		s.only = []string{s.phase}
-	}
-	list, err := s.choose(args)
+	list, err := s.toRecord(args)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,16 +73,16 @@ func (s *scenarioRun) lacks(sc *scenario.Scenario) string {
 	return sc.Lacks(s.workloads)
 }
 
-// one runs a scenario here or in a guest. The error is that of ctx.
-func (s *scenarioRun) one(ctx context.Context, sc *scenario.Scenario, keep string) (*scenario.Result, error) {
+// one runs a scenario here or in a guest, for the run-th time after the first. The error is that of ctx.
+func (s *scenarioRun) one(ctx context.Context, sc *scenario.Scenario, keep string, run int) (*scenario.Result, error) {
 	if !s.vm {
-		return sc.Run(ctx, s.options(keep))
+		return sc.Run(ctx, s.options(keep, run))
 	}
 	if lacks := sc.LacksInGuest(); lacks != "" {
 		return sc.NotRun(scenario.Skipped, lacks), nil
 	}
 	began := time.Now()
-	r, err := s.inGuest(ctx, sc, keep)
+	r, err := s.inGuest(ctx, sc, keep, run)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -93,22 +94,31 @@ func (s *scenarioRun) one(ctx context.Context, sc *scenario.Scenario, keep strin
 }
 
 // inGuest boots a guest that runs the scenario as this program would here, and brings back the result and the recordings.
-func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep string) (*scenario.Result, error) {
+func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep string, run int) (*scenario.Result, error) {
 	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	phases, err := s.phasesOf(sc, run)
 	if err != nil {
 		return nil, err
 	}
 	o := vm.Options{
 		Kernel: s.boots, Binary: program, CPUs: sc.Needs.CPUs, Stderr: s.streams.Err,
-		Args:    []string{"scenario", "run", sc.Name, "-o", "json", "--only", strings.Join(s.onlyOf(sc), ",")},
-		Timeout: time.Duration(len(s.onlyOf(sc)))*guestPhase + guestBoot,
+		Args:    []string{"scenario", "run", sc.Name, "-o", "json"},
+		Timeout: time.Duration(len(phases))*guestPhase + guestBoot,
+	}
+	if sc.Story() {
+		o.Args = append(o.Args, climbArgs(s.way(run))...)
+	} else {
+		o.Args = append(o.Args, "--only", strings.Join(phases, ","))
 	}
 	if s.dir != "" {
 		o.Files = map[string]string{path.Join(guestScenarios, sc.Name): filepath.Join(s.dir, sc.Name)}
 		o.Args = append(o.Args, "--dir", guestScenarios)
 	}
 	if keep != "" {
-		if err := s.mayKeep(sc, keep); err != nil {
+		if err := mayKeep(sc, phases, keep); err != nil {
 			return nil, err
 		}
 		o.Outputs = []string{guestKeep}
@@ -125,11 +135,29 @@ func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep s
 	return r, keepFiles(out.Files, keep)
 }
 
-// onlyOf are the phases of a scenario to run, the first among them.
-func (s *scenarioRun) onlyOf(sc *scenario.Scenario) []string {
-	names := sc.PhaseNames()
-	if s.only == nil {
-		return names
+// climbArgs are the flags that say the way through a story.
+func climbArgs(c scenario.Climb) []string {
+	var args []string
+	if c.Order != nil {
+		args = append(args, "--order", strings.Join(c.Order, ","))
+	}
+	if c.Seed != nil {
+		args = append(args, "--seed", strconv.FormatUint(*c.Seed, 10))
+	}
+	if c.Rung != "" {
+		args = append(args, "--rung", c.Rung)
+	}
+	if c.Healthy {
+		args = append(args, "--healthy")
+	}
+	return args
+}
+
+// phasesOf are the phases of a scenario to run, the first among them.
+func (s *scenarioRun) phasesOf(sc *scenario.Scenario, run int) ([]string, error) {
+	names, err := sc.PhaseNames(s.way(run))
+	if err != nil || s.only == nil {
+		return names, err
 	}
 	only := names[:1:1]
 	for _, name := range names[1:] {
@@ -137,7 +165,7 @@ func (s *scenarioRun) onlyOf(sc *scenario.Scenario) []string {
 			only = append(only, name)
 		}
 	}
-	return only
+	return only, nil
 }
 
 // guestResult reads what the guest printed: one result, or what went wrong.
@@ -151,8 +179,8 @@ func guestResult(out vm.Result) (*scenario.Result, error) {
 }
 
 // mayKeep finds recordings of an earlier run, which are not overwritten, before minutes are spent.
-func (s *scenarioRun) mayKeep(sc *scenario.Scenario, keep string) error {
-	for _, phase := range s.onlyOf(sc) {
+func mayKeep(sc *scenario.Scenario, phases []string, keep string) error {
+	for _, phase := range phases {
 		at := filepath.Join(keep, scenario.RecordingName(sc.Name, phase))
 		if _, err := os.Lstat(at); err == nil {
 			return fmt.Errorf("keep the recording: %s exists: choose another directory", at)
@@ -179,14 +207,14 @@ func keepFiles(files map[string][]byte, keep string) error {
 // recorded runs a scenario and gives its last phase's recording, which comes out of a guest as a file.
 func (s *scenarioRun) recorded(ctx context.Context, sc *scenario.Scenario) (*scenario.Result, error) {
 	if !s.vm {
-		return s.one(ctx, sc, "")
+		return s.one(ctx, sc, "", 0)
 	}
 	dir, err := os.MkdirTemp("", "perfdoctor-record-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r, err := s.one(ctx, sc, dir)
+	r, err := s.one(ctx, sc, dir, 0)
 	if err != nil || len(r.Phases) == 0 {
 		return r, err
 	}

@@ -1,13 +1,22 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/scenario"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 
@@ -25,7 +34,7 @@ func TestScenariosAreValid(t *testing.T) {
 	for _, s := range all {
 		if s.Expect.Verdict == scenario.VerdictNone {
 			healthy++
-		} else if len(s.Cures) == 0 {
+		} else if len(s.Cures) == 0 && !s.Story() {
 			t.Errorf("%s: a fault without a cure", s.Name)
 		}
 		for _, heading := range []string{
@@ -73,6 +82,14 @@ func TestScenarioUsageErrors(t *testing.T) {
 		{"scenario run nginx-keepalive-light --vm", "a virtual machine has perfdoctor in it, and not nginx, wrk"},
 		{"scenario run ports-exhausted --kernel 6.12", "--kernel is that of a virtual machine: add --vm"},
 		{"scenario run ports-exhausted --vm --kernel /no/such/vmlinuz", "--kernel /no/such/vmlinuz: there is no such file"},
+		{"scenario run two-queues --dir testdata/stories --rung leek", `two-queues has no rung "leek": did you mean leak?`},
+		{"scenario run two-queues --dir testdata/stories --order leak", "the order: queue is missing: name each fault once"},
+		{"scenario run two-queues --dir testdata/stories --rung leak --seed 1", "--rung and --seed: give one of them"},
+		{"scenario run two-queues --dir testdata/stories --only leak", "--only: two-queues is a story: use --rung"},
+		{"scenario run ports-exhausted --healthy", "--healthy: ports-exhausted has no rungs"},
+		{"scenario run ports-exhausted --page x.md", "--page: ports-exhausted has no rungs"},
+		{"scenario run --all --dir testdata/stories --seed x", `--seed "x" is not a whole number`},
+		{"scenario record two-queues --dir testdata/stories --check fd-limit --phase leek", "did you mean leak?"},
 		{"scenario verify", "give the name of a scenario, or --all"},
 		{"scenario verify --all --runs 0", "--runs 0: give a number from 1 to 1000"},
 		{"scenario verify --all --runs many", `--runs "many" is not a whole number`},
@@ -92,9 +109,94 @@ func TestScenarioAnswers(t *testing.T) {
 		"scenario list":                    "ports-exhausted",
 		"scenario explain ports-exhausted": "## A doctor must not",
 		"scenario run --help":              "--keep",
+
+		"scenario list --dir testdata/stories":               "story of 3 rungs",
+		"scenario explain two-queues --dir testdata/stories": "a story for the tests",
 	} {
 		if code, stdout, stderr := run(t, strings.Fields(args)...); code != 0 || !strings.Contains(stdout, want) || stderr != "" {
 			t.Errorf("%s: exit code %d, stderr %q, want %q in:\n%s", args, code, stderr, want, stdout)
 		}
+	}
+}
+
+// climbedWay runs the story of the tests in a way, and gives what -o json says of it, and the page.
+func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
+	t.Helper()
+	testenv.Need(t, testenv.Root)
+	dir := t.TempDir()
+	stories, err := filepath.Abs("testdata/stories")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(dir, "page.md")
+	args := append([]string{"scenario", "run", "two-queues", "--dir", stories, "--keep", dir, "--page", page, "-o", "json"}, way...)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // four phases, on a machine that is busy before each
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v\n%s%s", err, errs.String(), out.String())
+	}
+	var results []*scenario.Result
+	if err := json.Unmarshal(out.Bytes(), &results); err != nil || len(results) != 1 {
+		t.Fatalf("%v: %s%s", err, out.String(), errs.String())
+	}
+	for _, p := range results[0].Phases {
+		if _, err := os.Stat(filepath.Join(dir, scenario.RecordingName("two-queues", p.Name))); err != nil {
+			t.Errorf("the recording of %s: %v", p.Name, err)
+		}
+		if !strings.Contains(errs.String(), p.Name) {
+			t.Errorf("%s is not in what is said meanwhile: %s", p.Name, errs.String())
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results[0], string(text)
+}
+
+// TestStory climbs a real system with two faults: each is the verdict in its turn, its cure moves what it must, the placebo
+// does not help, and nothing is wrong in the end.
+func TestStory(t *testing.T) {
+	r, page := climbedWay(t)
+	var got []string
+	for _, st := range r.Steps {
+		got = append(got, fmt.Sprintf("%s: %s, held %v", st.Rung, st.Verdict, st.Held))
+	}
+	want := []string{
+		"somaxconn: accept-queue-overflow, held true", "queue: accept-queue-overflow, held true", "leak: close-wait-leak, held true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"| queue | accept-queue-overflow |", "did not help", "CRITICAL  accept-queue-overflow", "NO BOTTLENECK FOUND"} {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page has no %q:\n%s", part, page)
+		}
+	}
+	if strings.Contains(page, name) {
+		t.Errorf("the page names the host %q:\n%s", name, page)
+	}
+}
+
+// TestStoryOutOfTurn: the second fault is cured first, and the verdict stays the first one's.
+func TestStoryOutOfTurn(t *testing.T) {
+	r, _ := climbedWay(t, "--order", "leak,queue")
+	var got []string
+	for _, p := range r.Phases {
+		got = append(got, p.Name+" "+p.Verdict)
+	}
+	want := []string{"1-queue accept-queue-overflow", "2-queue accept-queue-overflow", "3-healthy none"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("phases (-want +got):\n%s", diff)
+	}
+	if len(r.Steps) != 2 || r.Steps[0].Asserted || !r.Steps[1].Asserted {
+		t.Errorf("steps %+v, want the first one not asserted", r.Steps)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/load"
 )
@@ -76,6 +77,9 @@ func (p *planned) fill(s *Stats, runner *load.Runner) {
 	s.Latency = Latency{
 		P50: now.Latency.Quantile(0.5), P90: now.Latency.Quantile(0.9), P99: now.Latency.Quantile(0.99), Max: now.Latency.Max(),
 	}
+	var times histogram
+	now.Latency.Each(func(atMost time.Duration, n uint64) { times[bucketOf(atMost)] += n })
+	s.Times = times.times()
 }
 
 // newAnswer runs a load.ServerPlan; it listens when the call returns.

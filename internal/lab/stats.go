@@ -23,6 +23,7 @@ type Stats struct {
 	Errors    map[string]uint64 // by errno name, such as EADDRNOTAVAIL; "EOF" when the peer closed too early
 	PerSecond []uint64          // units done in each second since the start
 	Latency   Latency
+	Times     map[int]uint64 `json:",omitempty"` // units by the bucket of their time, for [Stats.LatencySince]
 	Elapsed   time.Duration
 	Ready     bool // the load has begun: a server listens
 	Done      bool // the load has ended: the other fields are final
@@ -40,15 +41,28 @@ func (s Stats) ErrorCount() uint64 {
 	return sum
 }
 
+// LatencySince describes the units that were done since an earlier report; ok is false when there were none.
+func (s Stats) LatencySince(before Stats) (l Latency, ok bool) {
+	var h histogram
+	var count uint64
+	for bucket, n := range s.Times {
+		if n -= min(n, before.Times[bucket]); n > 0 && bucket >= 0 && bucket < len(h) {
+			h[bucket], count = n, count+n
+		}
+	}
+	return Latency{P50: h.quantile(0.5, count), P90: h.quantile(0.9, count), P99: h.quantile(0.99, count), Max: h.quantile(1, count)},
+		count > 0
+}
+
 // Latency describes the time of a unit, from the moment it was due, not from when a late generator began it.
-// Percentiles are the upper bounds of histogram buckets, at most 1/16 too high.
+// Percentiles are the upper bounds of histogram buckets, at most 1/64 too high.
 type Latency struct {
 	P50, P90, P99, Max time.Duration
 }
 
-// subBuckets divides each power of two of nanoseconds: 16 give an error of 6 %, well below what two runs differ by.
+// subBuckets divides each power of two of nanoseconds: 64 give an error of 1.6 %, well below what two runs differ by.
 const (
-	subBits    = 4
+	subBits    = 6
 	subBuckets = 1 << subBits
 )
 
@@ -71,6 +85,17 @@ func upperBound(bucket int) time.Duration {
 	}
 	shift := bucket/subBuckets - 1
 	return time.Duration((uint64(bucket%subBuckets+subBuckets)+1)<<shift - 1)
+}
+
+// times are the buckets that are not empty.
+func (h *histogram) times() map[int]uint64 {
+	out := map[int]uint64{}
+	for bucket, n := range h {
+		if n > 0 {
+			out[bucket] = n
+		}
+	}
+	return out
 }
 
 func (h *histogram) quantile(q float64, count uint64) time.Duration {
@@ -165,6 +190,7 @@ func (r *recorder) snapshot() Stats {
 	s.Latency.P50 = min(r.hist.quantile(0.50, s.Units), s.Latency.Max)
 	s.Latency.P90 = min(r.hist.quantile(0.90, s.Units), s.Latency.Max)
 	s.Latency.P99 = min(r.hist.quantile(0.99, s.Units), s.Latency.Max)
+	s.Times = r.hist.times()
 	return s
 }
 

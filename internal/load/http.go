@@ -148,7 +148,7 @@ func skipTrailer(in *bufio.Reader) error {
 
 // httpRequest is the text of a request, keeping the connection or asking the server to close it.
 func httpRequest(p Plan, last bool) []byte {
-	text := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: perfdoctor-load\r\n", p.Path, p.Host)
+	text := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\n", p.Path, p.Host, p.UserAgent)
 	if last {
 		text += "Connection: close\r\n"
 	}

@@ -101,6 +101,8 @@ type Plan struct {
 	// Path and Host are of HTTP; Host is also the name for TLS. "": / and the target.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 	Host string `json:"host,omitempty" yaml:"host,omitempty"`
+	// UserAgent is what HTTP requests say they come from; "": perfdoctor-load.
+	UserAgent string `json:"user_agent,omitempty" yaml:"user_agent,omitempty"`
 	// RequestBytes and ResponseBytes are of TCP; 0: 64, and as many as the request's.
 	RequestBytes  int `json:"request_bytes,omitempty" yaml:"request_bytes,omitempty"`
 	ResponseBytes int `json:"response_bytes,omitempty" yaml:"response_bytes,omitempty"`
@@ -128,6 +130,7 @@ func (p Plan) normal() (Plan, error) {
 	p.Close = cmp.Or(p.Close, ClientCloses)
 	p.Path = cmp.Or(p.Path, "/")
 	p.Host = cmp.Or(p.Host, p.Target)
+	p.UserAgent = cmp.Or(p.UserAgent, "perfdoctor-load")
 	if p.Protocol == Connect {
 		p.RequestsPerConn = 1
 	}
@@ -180,6 +183,9 @@ func (p Plan) checkAddresses() error {
 	}
 	if strings.ContainsAny(p.Path+p.Host, " \r\n") || p.Path != "" && p.Path[0] != '/' {
 		errs = append(errs, fmt.Errorf("path %q, host %q: want a path that begins with /, and no blanks", p.Path, p.Host))
+	}
+	if strings.ContainsAny(p.UserAgent, "\r\n") {
+		errs = append(errs, fmt.Errorf("user_agent %q: want one line", p.UserAgent))
 	}
 	return errors.Join(errs...)
 }

@@ -40,6 +40,7 @@ func TestPlanCheck(t *testing.T) {
 		{"no bind", Plan{Target: "127.0.0.1:80", Count: 1, BindNoPort: true}, "bind_no_port"},
 		{"bind", Plan{Target: "127.0.0.1:80", Count: 1, BindIP: "eth0"}, "bind_ip"},
 		{"smuggled", Plan{Target: "127.0.0.1:80", Count: 1, Path: "/\r\nX: y"}, "path"},
+		{"smuggled by the name", Plan{Target: "127.0.0.1:80", Count: 1, UserAgent: "a\r\nX: y"}, "user_agent"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestPlanIsData(t *testing.T) {
 	want := Plan{
 		Target: "10.0.0.2:443", Protocol: TCP, TLS: ResumeTLS, Steps: []Step{{100, 1500 * time.Millisecond}, {0.5, time.Second}},
 		Connections: 8, RequestsPerConn: 3, Close: ServerCloses, Count: 9, Timeout: time.Second, BindIP: "10.0.0.1",
-		BindNoPort: true, Path: "/x", Host: "h", RequestBytes: 10, ResponseBytes: 20,
+		BindNoPort: true, Path: "/x", Host: "h", UserAgent: "u", RequestBytes: 10, ResponseBytes: 20,
 	}
 	for name, codec := range map[string]struct {
 		write func(any) ([]byte, error)

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,9 +19,10 @@ const javaThroughput = `operations/s: ([0-9.]+)`
 // javaApp has the programs and the libraries of all, below the directory java of the workloads.
 const javaApp = "app"
 
-// Names in a class path and of a class, which become part of a path or an argument.
+// Names in a class path, of a system property and of a class, which become part of a path or an argument.
 var (
 	javaSet   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
+	javaKey   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]*$`)
 	javaClass = regexp.MustCompile(`^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*\.[A-Z][A-Za-z0-9]*$`)
 )
 
@@ -32,6 +34,11 @@ func (v *validator) java(path string, p *Process) {
 	for _, set := range p.Java.Path {
 		if !javaSet.MatchString(set) || set == javaApp {
 			v.fail(path+".path", "%q: want a module of workloads/java beside app", set)
+		}
+	}
+	for key := range p.Java.Properties {
+		if !javaKey.MatchString(key) {
+			v.fail(path+".properties", "%q: want the name of a system property, such as orders.cache", key)
 		}
 	}
 	v.otherAwait(path, p)
@@ -61,6 +68,9 @@ func (p *Process) onJVM(workloads string, measured bool) (*Process, error) {
 		path = append(path, filepath.Join(dir, "*"))
 	}
 	command := append([]string{p.Java.runtime(workloads)}, p.Java.Flags...)
+	for _, key := range slices.Sorted(maps.Keys(p.Java.Properties)) {
+		command = append(command, "-D"+key+"="+p.Java.Properties[key])
+	}
 	command = append(command, "-cp", strings.Join(path, string(filepath.ListSeparator)), p.Java.Program)
 	out := *p
 	out.Run = &Run{Command: append(command, p.Java.Args...)}
@@ -75,14 +85,8 @@ func (s *Scenario) NeedsJava() bool { return len(s.java()) > 0 }
 
 // java are the Java programs of all phases.
 func (s *Scenario) java() []*Java {
-	sites := []*Site{&s.Site}
-	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
-		for i := range trials {
-			sites = append(sites, &trials[i].Site)
-		}
-	}
 	var all []*Java
-	for _, site := range sites {
+	for _, site := range s.sites() {
 		for i := range site.Processes {
 			if j := site.Processes[i].Java; j != nil {
 				all = append(all, j)

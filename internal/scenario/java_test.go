@@ -19,14 +19,14 @@ hosts: {one: }
 processes:
   shop:
     host: one
-    java: {jdk: 17, flags: [-Xmx64m], path: [moxy-2.5], program: shop.orders.Exceptions, args: [sick]}
+    java: {jdk: 17, flags: [-Xmx64m], properties: {orders.cache: off, a: 1}, path: [moxy-2.5], program: shop.orders.Exceptions, args: [sick]}
 measure: shop
 diagnose: {target: shop}
 expect: {verdict: fd-limit}
 cures:
   newer:
     title: a newer one
-    change: {processes: {shop: {java: {jdk: 21, args: [cured]}}}}
+    change: {processes: {shop: {java: {jdk: 21, properties: {a: null, orders.cache: on}, args: [cured]}}}}
     moves: [{metric: throughput, factor_at_least: 2, because: half the time}]
 `
 
@@ -36,12 +36,13 @@ func TestReadJava(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Java{
-		JDK: "17", Flags: []string{"-Xmx64m"}, Path: []string{"moxy-2.5"}, Program: "shop.orders.Exceptions", Args: []string{"sick"},
+		JDK: "17", Flags: []string{"-Xmx64m"}, Properties: map[string]string{"a": "1", "orders.cache": "off"}, Path: []string{"moxy-2.5"}, Program: "shop.orders.Exceptions", Args: []string{"sick"},
 	}
 	if diff := cmp.Diff(want, s.Site.Processes[0].Java); diff != "" {
 		t.Errorf("java (-want +got):\n%s", diff)
 	}
 	want.JDK, want.Args = "21", []string{"cured"}
+	want.Properties = map[string]string{"orders.cache": "on"}
 	if diff := cmp.Diff(want, s.Cures[0].Site.Processes[0].Java); diff != "" {
 		t.Errorf("cured java (-want +got):\n%s", diff)
 	}
@@ -113,6 +114,7 @@ func TestJavaMistakes(t *testing.T) {
 		{"program", "progam", `leak/scenario.yaml:8: unknown field "progam" in processes.shop.java: did you mean program?`},
 		{"shop.orders.Exceptions", "Exceptions.java", `processes.shop.java.program: "Exceptions.java": want a class`},
 		{"moxy-2.5", "../moxy", `processes.shop.java.path: "../moxy": want a module`},
+		{"orders.cache", "orders cache", `leak/scenario.yaml:8: processes.shop.java.properties: "orders cache": want the name of`},
 		{"moxy-2.5", "app", `processes.shop.java.path: "app": want a module`},
 		{"    host: one\n", "    host: one\n    await: {units: 3}\n", "another program counts no connections, units or errors"},
 		{"    host: one\n", "    host: one\n    sleep: {}\n", "does 2 things (sleep, java)"},
@@ -157,7 +159,10 @@ func TestOnJVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Run{
-		Command:    []string{"/w/jdk/17/bin/java", "-Xmx64m", "-cp", "/w/java/moxy-2.5/*:/w/java/app/*", "shop.orders.Exceptions", "sick"},
+		Command: []string{
+			"/w/jdk/17/bin/java", "-Xmx64m", "-Da=1", "-Dorders.cache=off", "-cp", "/w/java/moxy-2.5/*:/w/java/app/*",
+			"shop.orders.Exceptions", "sick",
+		},
 		Throughput: javaThroughput,
 	}
 	if diff := cmp.Diff(want, p.Run); diff != "" {

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -124,15 +125,29 @@ func (j *judge) text() string {
 	return strings.Join(append(lines, f.Placebos...), "\n")
 }
 
-func (j *judge) trial(s *Scenario, spec phaseSpec, sick *Phase) {
-	t := spec.trial
-	gone, still := t.Gone, t.Still
-	isCheck := s.Expect.Verdict != VerdictNone && s.Expect.Verdict != VerdictOpen
-	if isCheck && spec.kind == KindCure && len(gone)+len(still) == 0 && t.Verdict == "" {
-		gone = append([]string{s.Expect.Verdict}, s.Expect.Required...)
+// phaseOf judges a phase by what its spec expects, and by those before it. sick is what is expected without a cure.
+func (j *judge) phaseOf(sick *Expect, spec phaseSpec, before []Phase) {
+	if spec.expect != nil {
+		j.expect(spec.expect)
 	}
-	if isCheck && spec.kind == KindPlacebo && len(gone)+len(still) == 0 && t.Verdict == "" {
-		still = []string{s.Expect.Verdict}
+	if spec.trial != nil {
+		j.trial(sick, spec.kind, spec.trial)
+	}
+	if len(before) > 0 {
+		j.phase.Before = before[spec.from].Name
+		j.moves(spec, &before[spec.from])
+	}
+	j.foretold(spec.foretold)
+}
+
+func (j *judge) trial(sick *Expect, kind string, t *Trial) {
+	gone, still := t.Gone, t.Still
+	isCheck := sick.Verdict != VerdictNone && sick.Verdict != VerdictOpen
+	if isCheck && kind == KindCure && len(gone)+len(still) == 0 && t.Verdict == "" {
+		gone = append([]string{sick.Verdict}, sick.Required...)
+	}
+	if isCheck && kind == KindPlacebo && len(gone)+len(still) == 0 && t.Verdict == "" {
+		still = []string{sick.Verdict}
 	}
 	j.verdict(t.Verdict)
 	for _, name := range gone {
@@ -141,14 +156,38 @@ func (j *judge) trial(s *Scenario, spec phaseSpec, sick *Phase) {
 	for _, name := range still {
 		j.assert("still", j.finds(name), j.findings(), "%s is still found", name)
 	}
-	for i := range t.Moves {
-		j.move(&t.Moves[i], sick)
-		j.predict(Prediction{Metric: t.Moves[i].Metric, Because: t.Moves[i].Because, Bounds: t.Moves[i].bounds()})
-	}
-	j.foretold(t.Foretold)
 }
 
-func (j *judge) move(m *Move, sick *Phase) {
+// regression compares the state after a regression's cure, as the version before, with the one before it.
+func (j *judge) regression(spec phaseSpec, phases []Phase, o Options) {
+	if spec.rung == nil || len(spec.rung.Regression) == 0 || o.Compare == nil {
+		return
+	}
+	with := &phases[spec.from]
+	worse, words := o.Compare(j.phase.Recording, with.Recording, [2]float64{j.phase.Measured[Throughput], with.Measured[Throughput]})
+	j.phase.Compared = &Compared{Worse: worse, Words: words}
+	if spec.loose {
+		return
+	}
+	said := strings.Join(worse, "; ")
+	for _, part := range spec.rung.Regression {
+		j.assert("regression", strings.Contains(said, part), cmp.Or(said, "nothing got worse"), "the comparison says %q", part)
+	}
+}
+
+// moves asserts what a change moved, unless it was of a fault that was not the first: then nothing is foretold of it.
+func (j *judge) moves(spec phaseSpec, before *Phase) {
+	if spec.loose {
+		return
+	}
+	for i := range spec.moves {
+		m := &spec.moves[i]
+		j.move(m, before)
+		j.predict(Prediction{Metric: m.Metric, Because: m.Because, Bounds: m.bounds()})
+	}
+}
+
+func (j *judge) move(m *Move, from *Phase) {
 	after, ok := j.phase.Measured[m.Metric]
 	if !ok {
 		j.assert("moves", false, "not measured", "%s is measured", m.Metric)
@@ -164,7 +203,7 @@ func (j *judge) move(m *Move, sick *Phase) {
 	if m.FactorAtLeast == nil && m.FactorAtMost == nil {
 		return
 	}
-	before, ok := sick.Measured[m.Metric]
+	before, ok := from.Measured[m.Metric]
 	if !ok {
 		j.assert("moves", false, "not measured before", "%s is measured before", m.Metric)
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 )
 
-// sick is a result with a verdict, its consequence, and something merely worth knowing.
-func sick() *check.Result {
+// sickResult is a result with a verdict, its consequence, and something merely worth knowing.
+func sickResult() *check.Result {
 	ports := check.Finding{
 		Check: "short-connection-ceiling", Subject: check.Subject{Kind: "destination", ID: "10.0.0.2:9000"}, Severity: check.Critical,
 		Summary: "ports run out", Evidence: []quantity.Value{
@@ -51,7 +51,7 @@ func TestExpect(t *testing.T) {
 		{"what is merely worth knowing is forbidden", Expect{Forbidden: []string{"cpu-in-system"}}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			j := judge{phase: &Phase{}, result: sick(), replace: strings.NewReplacer("${pid client}", "42")}
+			j := judge{phase: &Phase{}, result: sickResult(), replace: strings.NewReplacer("${pid client}", "42")}
 			j.describe()
 			j.expect(&tt.expect)
 			if diff := cmp.Diff(tt.wrong, wrong(j.phase)); diff != "" {
@@ -73,25 +73,25 @@ func wrong(p *Phase) []string {
 
 // TestTrialDefaults: a cure makes what was expected go, and a placebo leaves it.
 func TestTrialDefaults(t *testing.T) {
-	s := &Scenario{Expect: Expect{Verdict: "short-connection-ceiling", Required: []string{"cpu-saturated"}}}
+	sick := Expect{Verdict: "short-connection-ceiling", Required: []string{"cpu-saturated"}}
 	for _, tt := range []struct {
 		kind   string
 		trial  Trial
 		result *check.Result
 		wrong  []string
 	}{
-		{KindCure, Trial{}, sick(), []string{"gone", "gone"}},
+		{KindCure, Trial{}, sickResult(), []string{"gone", "gone"}},
 		{KindCure, Trial{}, &check.Result{}, nil},
-		{KindCure, Trial{Gone: []string{"fd-limit"}}, sick(), nil},
-		{KindCure, Trial{Still: []string{"short-connection-ceiling"}}, sick(), nil},
-		{KindCure, Trial{Verdict: VerdictNone}, sick(), []string{"verdict"}},
-		{KindPlacebo, Trial{}, sick(), nil},
+		{KindCure, Trial{Gone: []string{"fd-limit"}}, sickResult(), nil},
+		{KindCure, Trial{Still: []string{"short-connection-ceiling"}}, sickResult(), nil},
+		{KindCure, Trial{Verdict: VerdictNone}, sickResult(), []string{"verdict"}},
+		{KindPlacebo, Trial{}, sickResult(), nil},
 		{KindPlacebo, Trial{}, &check.Result{}, []string{"still"}},
-		{KindPlacebo, Trial{Gone: []string{"short-connection-ceiling"}}, sick(), []string{"gone"}},
+		{KindPlacebo, Trial{Gone: []string{"short-connection-ceiling"}}, sickResult(), []string{"gone"}},
 	} {
 		j := judge{phase: &Phase{}, result: tt.result, replace: strings.NewReplacer()}
 		j.describe()
-		j.trial(s, phaseSpec{kind: tt.kind, trial: &tt.trial}, &Phase{})
+		j.phaseOf(&sick, phaseSpec{kind: tt.kind, trial: &tt.trial}, []Phase{{}})
 		if diff := cmp.Diff(tt.wrong, wrong(j.phase)); diff != "" || len(j.phase.Assertions) == 0 {
 			t.Errorf("%s %+v: %d assertions, those that do not hold (-want +got):\n%s", tt.kind, tt.trial, len(j.phase.Assertions), diff)
 		}

@@ -14,19 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// The metrics of a phase, over the time of the diagnosis, except the percentiles: those cover the load since its start.
+// The metrics of a phase, over the time of the diagnosis. The percentiles of a load that ended no request in that time, and of an
+// external program, are since its start.
 const (
-	Throughput = "throughput"          // units a second
-	P50        = "p50"                 // seconds
-	P90        = "p90"                 // seconds
-	P99        = "p99"                 // seconds
-	Errors     = "errors"              // a second
-	CPUPerUnit = "cpu_per_request"     // seconds of all CPUs of the machine, everything that ran included
-	SoftirqPer = "softirq_per_request" // of these, the ones in softirq
-	PacketsPer = "packets_per_request" // processed by softnet on the machine: a packet counts once for each device that receives it
+	Throughput = "throughput"             // units a second
+	P50        = "p50"                    // seconds
+	P90        = "p90"                    // seconds
+	P99        = "p99"                    // seconds
+	Errors     = "errors"                 // a second
+	CPUPerUnit = "cpu_per_request"        // seconds of all CPUs of the machine, everything that ran included
+	TargetCPU  = "target_cpu_per_request" // seconds of the process that is diagnosed, and of nothing else
+	SoftirqPer = "softirq_per_request"    // of these, the ones in softirq
+	PacketsPer = "packets_per_request"    // processed by softnet on the machine: a packet counts once for each device that receives it
+	CPU        = "cpu"                    // CPUs that this process used: its CPU seconds a second
+	Memory     = "memory"                 // bytes of it that were resident, at most since its start
 )
 
 const (
@@ -54,8 +60,11 @@ func metricUnits() []struct {
 		{P99, quantity.Seconds},
 		{Errors, errorsPerSec},
 		{CPUPerUnit, quantity.Seconds},
+		{TargetCPU, quantity.Seconds},
 		{SoftirqPer, quantity.Seconds},
 		{PacketsPer, packetsEach},
+		{CPU, quantity.CPUs},
+		{Memory, quantity.Bytes},
 	}
 }
 
@@ -82,7 +91,35 @@ func metricText(name string, n float64) string {
 type reading struct {
 	stats   lab.Stats
 	cpu     cpuTime
-	packets uint32 // processed by softnet since boot; it wraps around
+	packets uint32  // processed by softnet since boot; it wraps around
+	peak    float64 // bytes of the diagnosed process that were resident at most; 0 when the whole machine is diagnosed
+}
+
+// peakOf reads how much memory of a process was resident at most, in bytes.
+func peakOf(pid int) (float64, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
+	status, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	peak, err := parseStatus(status)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return peak, nil
+}
+
+// parseStatus finds VmHWM, the peak of the resident set, which has the unit kB and means KiB (fs/proc/task_mmu.c).
+func parseStatus(status []byte) (bytes float64, err error) {
+	for line := range strings.Lines(string(status)) {
+		value, ok := strings.CutPrefix(line, "VmHWM:")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+		return float64(n) * 1024, err
+	}
+	return 0, fmt.Errorf("no line VmHWM")
 }
 
 // cpuTime is CPU time of the machine since boot, in seconds.
@@ -128,7 +165,8 @@ func readCPU() (cpuTime, error) {
 	return t, nil
 }
 
-func (p *process) read() (reading, error) {
+// read reads the load p, the machine and the process target, if it is not 0.
+func (p *process) read(target int) (reading, error) {
 	cpu, err := readCPU()
 	if err != nil {
 		return reading{}, err
@@ -138,6 +176,11 @@ func (p *process) read() (reading, error) {
 		return reading{}, err
 	}
 	r := reading{cpu: cpu, packets: packets}
+	if target != 0 {
+		if r.peak, err = peakOf(target); err != nil {
+			return reading{}, err
+		}
+	}
 	if p.child != nil {
 		r.stats = p.child.Stats()
 	}
@@ -210,9 +253,15 @@ func measure(before, after reading, window float64) measures {
 		m[Throughput] = float64(after.stats.Units-before.stats.Units) / elapsed
 		m[Errors] = float64(after.stats.ErrorCount()-before.stats.ErrorCount()) / elapsed
 		if after.stats.Latency.Max > 0 { // a server of package load does not measure it
-			latency := after.stats.Latency
+			latency, some := after.stats.LatencySince(before.stats)
+			if !some {
+				latency = after.stats.Latency
+			}
 			m[P50], m[P90], m[P99] = latency.P50.Seconds(), latency.P90.Seconds(), latency.P99.Seconds()
 		}
+	}
+	if after.peak > 0 {
+		m[Memory] = after.peak
 	}
 	m.perUnit(before, after, window)
 	return m
@@ -227,6 +276,23 @@ func (m measures) perUnit(before, after reading, window float64) {
 	m[CPUPerUnit] = (after.cpu.busy - before.cpu.busy) / units
 	m[SoftirqPer] = (after.cpu.softirq - before.cpu.softirq) / units
 	m[PacketsPer] = float64(after.packets-before.packets) / units
+}
+
+// ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that what else the
+// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit.
+func (m measures) ofTarget(rec *recording.Recording) {
+	used := 0.0 // CPUs
+	for _, s := range rec.Counter(metric.ProcessCPU, "member", "target") {
+		if n, ok := s.Increase(); ok && s.Span() > 0 {
+			used += n / s.Span().Seconds()
+		}
+	}
+	if used > 0 {
+		m[CPU] = used
+	}
+	if used > 0 && m[Throughput] > 0 {
+		m[TargetCPU] = used / m[Throughput]
+	}
 }
 
 // summary ends an external program with SIGINT, on which load generators print their own measurements, and reads them.

@@ -2,11 +2,13 @@ package scenario
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/perfdoctor/perfdoctor/internal/junit"
 )
 
 // Text writes the results as tables.
@@ -29,6 +31,23 @@ func (r *Result) text(b *strings.Builder) {
 		r.verdicts(b)
 		r.numbers(b)
 	}
+	r.remarks(b)
+	if len(r.Steps) > 0 {
+		r.climbed(b)
+	}
+	held, all := r.count()
+	fmt.Fprintf(b, "\n%s", r.Status)
+	if r.Reason != "" {
+		fmt.Fprintf(b, ": %s", r.Reason)
+	}
+	if all > 0 && r.Status != Broken {
+		fmt.Fprintf(b, ": %d of %d expectations, %.0f s", held, all, r.Seconds)
+	}
+	b.WriteString("\n")
+}
+
+// remarks prints what did not hold, and what to think of when reading the rest.
+func (r *Result) remarks(b *strings.Builder) {
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		p.failures(b)
@@ -40,15 +59,6 @@ func (r *Result) text(b *strings.Builder) {
 	for _, gap := range r.Gaps {
 		fmt.Fprintf(b, "\nnot yet assessed: %s: %s\n", gap.Finding, gap.Reason)
 	}
-	held, all := r.count()
-	fmt.Fprintf(b, "\n%s", r.Status)
-	if r.Reason != "" {
-		fmt.Fprintf(b, ": %s", r.Reason)
-	}
-	if all > 0 && r.Status != Broken {
-		fmt.Fprintf(b, ": %d of %d expectations, %.0f s", held, all, r.Seconds)
-	}
-	b.WriteString("\n")
 }
 
 // inGuest says where it ran, if not on this machine: its times are not this machine's then.
@@ -110,14 +120,28 @@ func (r *Result) numbers(b *strings.Builder) {
 		row(w, "PHASE", "METRIC", "FORETOLD", "BEFORE", "AFTER", "FACTOR")
 		for i := range r.Phases {
 			for _, m := range metricUnits() {
-				r.number(w, i, m.Name)
+				if r.speaksOf(m.Name) {
+					r.number(w, i, m.Name)
+				}
 			}
 		}
 	})
 }
 
+// speaksOf reports whether the metric is worth a line for each phase. Of a story, which has many, it is when a rung speaks of it;
+// what the diagnosed process used is when anything is foretold of it.
+func (r *Result) speaksOf(metric string) bool {
+	if len(r.Steps) == 0 {
+		foretold := slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.foretoldText(metric) != "" })
+		return foretold || metric != CPU && metric != Memory
+	}
+	return slices.ContainsFunc(r.Steps, func(st Step) bool {
+		return slices.ContainsFunc(st.Moved, func(m Moved) bool { return m.Metric == metric })
+	})
+}
+
 func (r *Result) number(w io.Writer, i int, metric string) {
-	p, sick := &r.Phases[i], &r.Phases[0]
+	p := &r.Phases[i]
 	after, measured := p.Measured[metric]
 	foretold := p.foretoldText(metric)
 	if !measured && foretold == "" {
@@ -127,7 +151,7 @@ func (r *Result) number(w io.Writer, i int, metric string) {
 	if measured {
 		cells[4] = metricText(metric, after)
 	}
-	if before, ok := sick.Measured[metric]; ok && measured && i > 0 {
+	if before, ok := r.phase(p.Before).Measured[metric]; ok && measured && p.Before != "" {
 		cells[3] = metricText(metric, before)
 		if before > 0 {
 			cells[5] = fmt.Sprintf("x %.3g", after/before)
@@ -171,73 +195,32 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// The shape of JUnit's XML as continuous integration servers read it: one suite a scenario, one case an expectation.
-type (
-	junitSuites struct {
-		XMLName xml.Name     `xml:"testsuites"`
-		Suites  []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name      string      `xml:"name,attr"`
-		Tests     int         `xml:"tests,attr"`
-		Failures  int         `xml:"failures,attr"`
-		Errors    int         `xml:"errors,attr"`
-		Skipped   int         `xml:"skipped,attr"`
-		Time      string      `xml:"time,attr"`
-		Timestamp string      `xml:"timestamp,attr"`
-		Cases     []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		Failure *junitMessage `xml:"failure,omitempty"`
-		Error   *junitMessage `xml:"error,omitempty"`
-		Skipped *junitMessage `xml:"skipped,omitempty"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-	}
-)
-
-// JUnit writes the results as JUnit's XML.
+// JUnit writes the results as JUnit's XML: one suite a scenario, one case an expectation.
 func JUnit(w io.Writer, results []*Result) error {
-	var doc junitSuites
+	var suites []junit.Suite
 	for _, r := range results {
-		doc.Suites = append(doc.Suites, r.junit())
+		suites = append(suites, r.junit())
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(doc); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return junit.Write(w, suites)
 }
 
-func (r *Result) junit() junitSuite {
-	s := junitSuite{Name: r.Scenario, Time: fmt.Sprintf("%.1f", r.Seconds), Timestamp: r.Started.Format("2006-01-02T15:04:05")}
+func (r *Result) junit() junit.Suite {
+	s := junit.Suite{Name: r.Scenario, Seconds: r.Seconds, Started: r.Started}
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		for _, a := range p.Assertions {
-			c := junitCase{Class: r.Scenario + "." + p.Name, Name: a.What}
+			c := junit.Case{Class: r.Scenario + "." + p.Name, Name: a.What}
 			if !a.Held {
-				s.Failures++
-				c.Failure = &junitMessage{a.Got}
+				c.Failure = &junit.Message{Text: a.Got}
 			}
 			s.Cases = append(s.Cases, c)
 		}
 	}
 	switch r.Status {
 	case Broken:
-		s.Errors++
-		s.Cases = append(s.Cases, junitCase{Class: r.Scenario, Name: "runs", Error: &junitMessage{r.Reason}})
+		s.Cases = append(s.Cases, junit.Case{Class: r.Scenario, Name: "runs", Error: &junit.Message{Text: r.Reason}})
 	case Skipped:
-		s.Skipped++
-		s.Cases = append(s.Cases, junitCase{Class: r.Scenario, Name: "runs", Skipped: &junitMessage{r.Reason}})
+		s.Cases = append(s.Cases, junit.Case{Class: r.Scenario, Name: "runs", Skipped: &junit.Message{Text: r.Reason}})
 	}
-	s.Tests = len(s.Cases)
 	return s
 }

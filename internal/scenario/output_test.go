@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func runs() []*Result {
 					},
 				},
 				{
-					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{},
+					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{}, Before: PhaseSick,
 					Measured: measures{Throughput: measured, P99: 0.001, Errors: 0}, BusyBefore: 0.35,
 					Foretold: []Prediction{
 						{Metric: Errors, Because: "a port is free", Bounds: "0 errors/s or less", Measured: &none},
@@ -56,6 +57,46 @@ func runs() []*Result {
 	}
 }
 
+// climbed is a run of a story with a placebo, a cure out of turn, and a move that was not as foretold.
+func climbed() *Result {
+	phase := func(name, kind, verdict string, measured measures, a ...Assertion) Phase {
+		p := Phase{
+			Name: name, Kind: kind, Title: "title of " + name, Verdict: verdict, Findings: []string{}, Measured: measured, Assertions: a,
+			Words: "WORDS of box17.example about " + verdict + "\n",
+		}
+		if verdict != VerdictNone {
+			p.Subject, p.Severity, p.Arithmetic = "pid 7 (java)", "warning", "3 | 4 s = 0.75/s"
+		}
+		return p
+	}
+	right := Assertion{What: "the verdict is right", Kind: "verdict", Held: true}
+	phases := []Phase{
+		phase("1-rules", KindRung, "bridge-nat-cost", measures{Throughput: 500, P99: 0.5}, right),
+		phase("2-buckets", KindPlacebo, "bridge-nat-cost", measures{Throughput: 505, P99: 0.5}, right,
+			Assertion{What: "throughput x 1.1 or less", Kind: "moves", Held: true}),
+		phase("3-rules", KindRung, "bridge-nat-cost", measures{Throughput: 510, P99: 0.4}, right),
+		phase("4-healthy", KindHealthy, VerdictNone, measures{Throughput: 1000, P99: 0.01, Errors: 2}, right,
+			Assertion{What: "throughput x 3 or more", Kind: "moves", Got: "510 -> 1000"}),
+	}
+	for i, before := range []string{"", "1-rules", "1-rules", "3-rules"} {
+		phases[i].Before = before
+	}
+	phases[3].Foretold = []Prediction{{Metric: Throughput, Because: "half the packets", Bounds: "x 3 or more"}}
+	moves := []Move{{Metric: Throughput}, {Metric: Throughput}, {Metric: P99}}
+	r := &Result{
+		Scenario: "way", Title: "a way up", Started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), Seconds: 61, Status: Failed,
+		LeftOut: []string{"ports"}, Phases: phases,
+		Machine: &Machine{Version: "v1.2.3", Kernel: "6.18.44-mine", CPUs: 2, CPUModel: "a CPU", Memory: 8 << 30, JVMs: []string{"17.0.9"}},
+	}
+	r.Steps = steps([]phaseSpec{
+		{name: "1-rules", kind: KindRung},
+		{name: "2-buckets", kind: KindPlacebo, rung: &Rung{Name: "buckets", Placebo: true, Cure: Cure{Title: "fewer buckets"}}, moves: moves[:1]},
+		{name: "3-rules", kind: KindRung, rung: &Rung{Name: "parser", Cure: Cure{Title: "no parsing"}}, moves: moves, loose: true},
+		{name: "4-healthy", kind: KindHealthy, rung: &Rung{Name: "rules", Cure: Cure{Title: "off the bridge"}}, moves: moves, from: 2},
+	}, phases)
+	return r
+}
+
 func TestOutput(t *testing.T) {
 	v := NewVerification("v1.2.3", 2, time.Date(2026, 11, 20, 23, 59, 0, 0, time.UTC))
 	for _, r := range runs() {
@@ -65,6 +106,9 @@ func TestOutput(t *testing.T) {
 		"run.txt":     func(b *bytes.Buffer) error { return Text(b, runs()) },
 		"run.json":    func(b *bytes.Buffer) error { return JSON(b, runs()) },
 		"run.xml":     func(b *bytes.Buffer) error { return JUnit(b, runs()) },
+		"story.txt":   func(b *bytes.Buffer) error { return Text(b, []*Result{climbed()}) },
+		"story.json":  func(b *bytes.Buffer) error { return JSON(b, []*Result{climbed()}) },
+		"story.md":    func(b *bytes.Buffer) error { return climbed().Page(b, "box17.example", "") },
 		"verify.txt":  func(b *bytes.Buffer) error { return v.Text(b) },
 		"verify.json": func(b *bytes.Buffer) error { return JSON(b, v) },
 	} {
@@ -106,6 +150,16 @@ func TestConfusion(t *testing.T) {
 	}
 }
 
+// TestConfusionOfStory: each state counts as a scenario as it is, and each change that was foretold as a cure or placebo.
+func TestConfusionOfStory(t *testing.T) {
+	v := NewVerification("", 1, time.Now())
+	v.Add([]*Result{climbed()})
+	c := v.Total
+	if got, want := []int{c.Verdict, c.VerdictAsked, c.Trials, c.TrialsAsked}, []int{3, 3, 1, 2}; !slices.Equal(got, want) {
+		t.Errorf("verdicts right and asked, changes right and asked: %v, want %v", got, want)
+	}
+}
+
 func TestParseCPU(t *testing.T) {
 	got, err := parseCPU([]byte("cpu  100 10 200 5000 300 7 50 900 40 0\ncpu0 1 2 3\n"))
 	if want := (cpuTime{busy: 3.67, softirq: 0.5, idle: 53}); err != nil || cmp.Diff(want, got, cmp.AllowUnexported(cpuTime{})) != "" {
@@ -115,6 +169,21 @@ func TestParseCPU(t *testing.T) {
 		if _, err := parseCPU([]byte(bad)); err == nil {
 			t.Errorf("parseCPU(%q) gives no error", bad)
 		}
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	memory, err := parseStatus([]byte("Name:\tjava\nVmPeak:\t  9 kB\nVmHWM:\t    2048 kB\n"))
+	if err != nil || memory != 2<<20 {
+		t.Errorf("memory %v, %v, want 2 MiB", memory, err)
+	}
+	for _, bad := range []string{"", "VmHWM:\tmuch\n", "VmRSS:\t 1 kB\n"} {
+		if _, err := parseStatus([]byte(bad)); err == nil {
+			t.Errorf("parseStatus(%q) gives no error", bad)
+		}
+	}
+	if peak, err := peakOf(os.Getpid()); err != nil || peak <= 0 {
+		t.Errorf("of this process: %v, %v", peak, err)
 	}
 }
 

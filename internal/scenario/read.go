@@ -153,6 +153,7 @@ func decode(d *strictyaml.Decoder, root *yaml.Node) *Scenario {
 		return s
 	}
 	site := only(root, strictyaml.FieldNames[Site]())
+	s.site = site
 	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
 		for i := range trials {
 			t := &trials[i]

@@ -199,6 +199,18 @@ func TestMistakes(t *testing.T) {
 			`:19: diagnose.target: there is no process "leek": did you mean leak?`,
 		},
 		{
+			"a ping from nowhere", "diagnose: {target: leak, warmup: 1s}", `diagnose: {target: leak, ping: "10.91.0.2:9000"}`,
+			":19: diagnose: ping and vantages go together",
+		},
+		{
+			"unknown vantage", "diagnose: {target: leak, warmup: 1s}", `diagnose: {target: leak, ping: "10.91.0.2:9000", vantages: {outsied: leak}}`,
+			`there is no vantage "outsied": did you mean outside?`,
+		},
+		{
+			"a vantage without its process", "diagnose: {target: leak, warmup: 1s}",
+			`diagnose: {target: leak, ping: "10.91.0.2:9000", vantages: {outside: leek}}`, `there is no process "leek": did you mean leak?`,
+		},
+		{
 			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: thruput, at_most: 1}]",
 			`there is no metric "thruput": did you mean throughput?`,
 		},
@@ -346,6 +358,7 @@ func TestAllReportsEveryFile(t *testing.T) {
 // FuzzRead: whatever the bytes are, the answer is a scenario or an ErrInvalid.
 func FuzzRead(f *testing.F) {
 	f.Add(base)
+	f.Add(storyBase)
 	f.Add("a: &a [*a]")
 	f.Add("")
 	f.Add("cures: {x: {change: [1]}}")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 )
 
@@ -27,6 +29,8 @@ const (
 	KindSick    = "as-is"
 	KindCure    = "cure"
 	KindPlacebo = "placebo"
+	KindRung    = "rung"    // a story's state with a fault
+	KindHealthy = "healthy" // its state without any
 )
 
 // Status is what a run came to.
@@ -44,10 +48,18 @@ const (
 type Options struct {
 	// Diagnose observes the process pid, or the whole machine when pid is 0, as `perfdoctor diagnose` does.
 	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording, error)
-	Checks   []*check.Check
-	Keep     string                           // directory for the recordings; empty: none
-	Only     []string                         // cures and placebos to run after the first phase; nil: all
-	Say      func(format string, args ...any) // progress
+	// Ping measures round trips from the host of the process pid, as `perfdoctor ping` does.
+	Ping   func(ctx context.Context, pid int, plan vantage.Plan) (*recording.Recording, error)
+	Checks []*check.Check
+	Keep   string                           // directory for the recordings; empty: none
+	Only   []string                         // cures and placebos to run after the first phase; nil: all
+	Climb  Climb                            // the way through a story
+	Say    func(format string, args ...any) // progress
+	// Words gives what the report says of the verdict, for whoever reads the result; nil: nothing is noted.
+	Words func(*recording.Recording, *check.Result) string
+	// Compare says what got worse from one recording to another, given the requests of each a second, as `perfdoctor compare` does, and
+	// how a reader is told. It is needed for a story with a regression.
+	Compare func(before, after *recording.Recording, requests [2]float64) (worse []string, words string)
 	// Workloads is the directory that `make workloads` filled: the JVMs and Java programs.
 	Workloads string
 }
@@ -63,6 +75,10 @@ type Result struct {
 	Phases   []Phase   `json:"phases"`
 	Gaps     []GapNote `json:"not_assessed,omitempty"`
 	Guest    string    `json:"guest,omitempty"` // "kernel 6.12.94, tcg" of the virtual machine it ran in; empty: on this machine
+	Machine  *Machine  `json:"machine,omitempty"`
+	// Of a story: the faults that were cured from the start, and what each change came to.
+	LeftOut []string `json:"left_out,omitempty"`
+	Steps   []Step   `json:"steps,omitempty"`
 }
 
 // GapNote is a finding that should be there and cannot be yet.
@@ -86,14 +102,24 @@ type Phase struct {
 	Assertions []Assertion        `json:"assertions"`
 	BusyBefore float64            `json:"busy_before"` // share of the machine's CPU time in use before the phase was built
 	Foretold   []Prediction       `json:"foretold,omitempty"`
+	Before     string             `json:"compared_with,omitempty"` // the phase that its numbers are compared with
+	Words      string             `json:"words,omitempty"`         // what the report says of the verdict
+	Compared   *Compared          `json:"compared,omitempty"`      // of the state after a regression's cure
 
 	Recording *recording.Recording `json:"-"`
+}
+
+// Compared is what a comparison said of a regression: from the state after its cure, which stands for the version before, to the one
+// with it.
+type Compared struct {
+	Worse []string `json:"worse"`
+	Words string   `json:"words,omitempty"`
 }
 
 // Assertion is one expectation and what came of it.
 type Assertion struct {
 	What string `json:"what"`
-	Kind string `json:"kind"` // verdict, severity, subject, evidence, required, forbidden, gone, still, moves, foretold
+	Kind string `json:"kind"` // verdict, severity, subject, evidence, required, forbidden, gone, still, moves, foretold, regression
 	Held bool   `json:"held"`
 	Got  string `json:"got,omitempty"`
 }
@@ -154,16 +180,14 @@ func (s *Scenario) LacksInGuest() string {
 	return ""
 }
 
-// PhaseNames are those of the scenario's phases, the first one first.
-func (s *Scenario) PhaseNames() []string {
-	names := []string{PhaseSick}
-	for i := range s.Cures {
-		names = append(names, s.Cures[i].Name)
+// PhaseNames are those of the scenario's phases on the way c, the first one first. The error says what is wrong with the way.
+func (s *Scenario) PhaseNames(c Climb) ([]string, error) {
+	list, err := s.phases(Options{Climb: c})
+	var names []string
+	for i := range list {
+		names = append(names, list[i].name)
 	}
-	for i := range s.Placebos {
-		names = append(names, s.Placebos[i].Name)
-	}
-	return names
+	return names, err
 }
 
 // Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is only
@@ -172,27 +196,52 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	if lacks := s.Lacks(o.Workloads); lacks != "" {
 		return s.NotRun(Skipped, lacks), nil
 	}
+	list, err := s.phases(o)
+	if err != nil {
+		return s.NotRun(Broken, err.Error()), nil
+	}
 	res := s.NotRun(Held, "")
 	defer func(began time.Time) { res.Seconds = time.Since(began).Seconds() }(time.Now())
-	for _, p := range s.phases(o.Only) {
-		o.say("%s: %s: %s", s.Name, p.name, p.title)
-		done, err := s.phase(ctx, p, o, res.Phases)
-		if ctx.Err() != nil && !errors.Is(err, ErrLeft) {
-			return res, ctx.Err()
-		}
-		if ctx.Err() != nil {
+	if s.Story() {
+		res.LeftOut = s.leftOut(o.Climb.Seed)
+	}
+	for i := range list {
+		o.say("%s: %d of %d: %s: %s", s.Name, i+1, len(list), list[i].name, list[i].title)
+		if err := s.next(ctx, res, list[i], o); err != nil {
 			return res, err
 		}
-		if err != nil {
-			res.Status, res.Reason = Broken, fmt.Sprintf("%s: %v", p.name, err)
-			return res, nil
+		if res.Status == Broken {
+			break
 		}
-		if !done.held() && res.Status == Held {
-			res.Status = Failed
-		}
-		res.Phases = append(res.Phases, *done)
+		o.say("%s: %s", s.Name, res.Phases[i].said())
+	}
+	if s.Story() {
+		res.Steps = steps(list, res.Phases)
 	}
 	return res, nil
+}
+
+// next runs one more phase. What goes wrong is in res; the error is that of ctx.
+func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, o Options) error {
+	done, err := s.phase(ctx, spec, o, res.Phases)
+	if ctx.Err() != nil && !errors.Is(err, ErrLeft) {
+		return ctx.Err()
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		res.Status, res.Reason = Broken, fmt.Sprintf("%s: %v", spec.name, err)
+		return nil
+	}
+	if !done.held() && res.Status == Held {
+		res.Status = Failed
+	}
+	if res.Machine == nil {
+		res.Machine = machineOf(done.Recording, s.jvms(o.Workloads))
+	}
+	res.Phases = append(res.Phases, *done)
+	return nil
 }
 
 // NotRun is the result of a scenario of which no phase was run, for a reason.
@@ -217,26 +266,53 @@ func (p *Phase) held() bool {
 	return !slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return !a.Held })
 }
 
+// said is a phase's verdict in a line.
+func (p *Phase) said() string {
+	line := "the verdict is " + p.Verdict
+	if p.Arithmetic != "" {
+		line += ": " + p.Arithmetic
+	}
+	if !p.held() {
+		line += " (not as expected)"
+	}
+	return line
+}
+
 // phaseSpec is a phase before it is run.
 type phaseSpec struct {
 	name, kind, title string
 	site              *Site
-	trial             *Trial // nil for the first phase
+	expect            *Expect // of the diagnosis; nil: see trial
+	trial             *Trial  // what a cure or placebo makes go or leaves; nil: see expect
+	foretold          []Foretold
+	from              int // index of the phase that moves are from
+	moves             []Move
+
+	// Of a story.
+	cured []string // the faults that are
+	rung  *Rung    // whose change led here; nil: the first state
+	loose bool     // moves are reported, not asserted: another fault than this was the first
 }
 
-func (s *Scenario) phases(only []string) []phaseSpec {
-	list := []phaseSpec{{name: PhaseSick, kind: KindSick, title: s.Title, site: &s.Site}}
+// phases gives what is to be run.
+func (s *Scenario) phases(o Options) ([]phaseSpec, error) {
+	if s.Story() {
+		return s.climb(o.Climb)
+	}
+	list := []phaseSpec{{name: PhaseSick, kind: KindSick, title: s.Title, site: &s.Site, expect: &s.Expect, foretold: s.Foretold}}
 	add := func(kind string, trials []Trial) {
 		for i := range trials {
 			t := &trials[i]
-			if only == nil || slices.Contains(only, t.Name) {
-				list = append(list, phaseSpec{name: t.Name, kind: kind, title: t.Title, site: &t.Site, trial: t})
+			if o.Only == nil || slices.Contains(o.Only, t.Name) {
+				list = append(list, phaseSpec{
+					name: t.Name, kind: kind, title: t.Title, site: &t.Site, trial: t, moves: t.Moves, foretold: t.Foretold,
+				})
 			}
 		}
 	}
 	add(KindCure, s.Cures)
 	add(KindPlacebo, s.Placebos)
-	return list
+	return list, nil
 }
 
 // labName is the scenario's name as package lab wants it: at most 32 of a-z, 0-9 and _.
@@ -276,12 +352,11 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	}
 	j := judge{phase: p, result: check.Run(p.Recording, o.Checks, check.Options{}), replace: b.pids()}
 	j.describe()
-	if spec.trial == nil {
-		j.expect(&s.Expect)
-		j.foretold(s.Foretold)
-	} else {
-		j.trial(s, spec, &before[0])
+	if o.Words != nil {
+		p.Words = o.Words(p.Recording, j.result)
 	}
+	j.phaseOf(&s.Expect, spec, before)
+	j.regression(spec, before, o)
 	return p, o.keep(s.Name, p)
 }
 
@@ -331,11 +406,12 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	if load == nil {
 		load = &process{Process: &Process{}}
 	}
-	before, err := load.read()
+	before, err := load.read(pid)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
+	views := b.pings(ctx, o)
 	if p.Recording, err = o.Diagnose(ctx, pid, d.duration(), d.interval(), d.Deep); err != nil {
 		return fmt.Errorf("diagnose %s: %w", d.Target, err)
 	}
@@ -346,8 +422,11 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		return fmt.Errorf("diagnose %s: %s", d.Target, early)
 	}
 	window := time.Since(began).Seconds()
-	after, err := load.read()
+	after, err := load.read(pid)
 	if err != nil {
+		return err
+	}
+	if p.Recording, err = views(p.Recording); err != nil {
 		return err
 	}
 	m := measure(before, after, window)
@@ -357,9 +436,44 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		}
 		m.perUnit(before, after, window)
 	}
+	m.ofTarget(p.Recording)
 	p.Measured = m
 	return b.alive()
 }
+
+// pings measures the round trips from the vantages while the diagnosis lasts. What it gives waits for them, and adds them to that.
+func (b *built) pings(ctx context.Context, o Options) func(*recording.Recording) (*recording.Recording, error) {
+	d := &b.site.Diagnose
+	type view struct {
+		rec *recording.Recording
+		err error
+	}
+	views := make(chan view, len(d.Vantages))
+	for name, process := range d.Vantages {
+		plan := vantage.Plan{Name: name, Duration: d.duration(), Interval: pingInterval}
+		plan.Destination, _ = netip.ParseAddrPort(d.Ping) // checked when the file was read
+		go func() {
+			rec, err := o.Ping(ctx, b.processes[process].pid(), plan)
+			views <- view{rec, err}
+		}()
+	}
+	return func(rec *recording.Recording) (*recording.Recording, error) {
+		for range d.Vantages {
+			v := <-views
+			if v.err != nil {
+				return nil, v.err
+			}
+			var err error
+			if rec, err = vantage.Add(rec, v.rec); err != nil {
+				return nil, err
+			}
+		}
+		return rec, nil
+	}
+}
+
+// pingInterval gives thirty round trips in the usual six seconds.
+const pingInterval = 200 * time.Millisecond
 
 // alive finds processes that ended when they should not have: a dead load would look like a cure.
 func (b *built) alive() error {

@@ -59,15 +59,20 @@ func TestPhases(t *testing.T) {
 		{[]string{"c", "a"}, []string{PhaseSick, "a", "c"}},
 	} {
 		var got []string
-		for _, p := range s.phases(tt.only) {
+		list, err := s.phases(Options{Only: tt.only})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list {
 			got = append(got, p.name)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("only %v (-want +got):\n%s", tt.only, diff)
 		}
 	}
-	if diff := cmp.Diff([]string{PhaseSick, "a", "b", "c"}, s.PhaseNames()); diff != "" {
-		t.Errorf("names (-want +got):\n%s", diff)
+	names, err := s.PhaseNames(Climb{})
+	if diff := cmp.Diff([]string{PhaseSick, "a", "b", "c"}, names); diff != "" || err != nil {
+		t.Errorf("names (-want +got):\n%s%v", diff, err)
 	}
 }
 

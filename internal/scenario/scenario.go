@@ -29,12 +29,16 @@ type Scenario struct {
 	Foretold []Foretold `yaml:"foretold"` // of the sick phase
 	Cures    []Trial    `yaml:"cures"`
 	Placebos []Trial    `yaml:"placebos"`
-	JDKs     []OnJDK    `yaml:"jdks"` // the same on other JVMs, each a scenario of its own: NAME-jdk25
+	Rungs    []Rung     `yaml:"rungs"` // of a story, in the order in which the doctor must name them
+	JDKs     []OnJDK    `yaml:"jdks"`  // the same on other JVMs, each a scenario of its own: NAME-jdk25
 
 	// Dir is the directory it was read from: its name, without -jdk25.
 	Dir string
 	// Readme is the README.md beside the scenario: the story, the truth, the cure, what a doctor must and must not say.
 	Readme string
+
+	site   *yaml.Node // what Site was read from
+	states []*Site    // of a story, those that were looked at when it was read
 }
 
 // Guest says whether the scenario runs in a virtual machine.
@@ -239,11 +243,13 @@ type Run struct {
 
 // Java is one of the programs of workloads/java, on one of the JVMs that `make workloads` provides.
 type Java struct {
-	JDK     string   `yaml:"jdk"`     // one of jdks
-	Flags   []string `yaml:"flags"`   // of the JVM; ${dir} stands for the process's directory
-	Path    []string `yaml:"path"`    // sets of libraries that come before those of all programs in the class path
-	Program string   `yaml:"program"` // the class with main
-	Args    []string `yaml:"args"`
+	JDK   string   `yaml:"jdk"`   // one of jdks
+	Flags []string `yaml:"flags"` // of the JVM; ${dir} stands for the process's directory
+	// Properties become -DKEY=value. Other than in a list of flags, a change can set or remove one and leave the others.
+	Properties map[string]string `yaml:"properties"`
+	Path       []string          `yaml:"path"`    // sets of libraries that come before those of all programs in the class path
+	Program    string            `yaml:"program"` // the class with main
+	Args       []string          `yaml:"args"`
 }
 
 // OnJDK is a scenario once more, with all its Java programs on another JVM than the one they name.
@@ -265,6 +271,9 @@ type Diagnose struct {
 	Duration time.Duration `yaml:"duration"` // 0: 6s
 	Interval time.Duration `yaml:"interval"` // 0: 1s
 	Deep     bool          `yaml:"deep"`     // with the probes that cost more, as --deep
+	// Ping is a destination, ip:port, whose round trip is measured meanwhile from the hosts of processes: here, neighbour, outside.
+	Ping     string            `yaml:"ping"`
+	Vantages map[string]string `yaml:"vantages"` // process by name of the vantage
 }
 
 // TargetHost is the [Diagnose] target that is the whole machine.
@@ -273,7 +282,9 @@ const TargetHost = "host"
 // The verdicts that are no check.
 const (
 	VerdictNone = "none" // nothing at warning or above
-	VerdictOpen = "open" // not asserted: the check that would say it is not there yet, see Expect.NotAssessed
+	// VerdictRegression is what a step of a story's table has for what a comparison said, and no file can ask for.
+	VerdictRegression = "regression"
+	VerdictOpen       = "open" // not asserted: the check that would say it is not there yet, see Expect.NotAssessed
 )
 
 // Expect is what the diagnosis of the sick phase must come to.

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/perfdoctor/perfdoctor/internal/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/vantage"
 )
 
 // validator finds what the decoder cannot: names that lead nowhere, and combinations that mean nothing.
@@ -111,9 +112,17 @@ func (v *validator) scenario(s *Scenario, dir string) {
 	v.site(&s.Site)
 	v.jdks(s)
 	v.machine(s.VM.Mode, &s.Site)
-	v.engineTools(s)
-	v.expect(&s.Expect)
 	v.foretold("foretold", s.Foretold)
+	if s.Story() {
+		v.rungs(s)
+	} else {
+		v.expect("expect", &s.Expect)
+	}
+	v.engineTools(s)
+	v.trials(s)
+}
+
+func (v *validator) trials(s *Scenario) {
 	seen := map[string]bool{PhaseSick: true}
 	for _, list := range []struct {
 		kind   string
@@ -132,15 +141,15 @@ func (v *validator) scenario(s *Scenario, dir string) {
 	}
 }
 
-func (v *validator) expect(e *Expect) {
-	v.name("expect.verdict", "check or verdict", e.Verdict, append([]string{VerdictNone, VerdictOpen}, v.checks...))
+func (v *validator) expect(at string, e *Expect) {
+	v.name(at+".verdict", "check or verdict", e.Verdict, append([]string{VerdictNone, VerdictOpen}, v.checks...))
 	if e.Severity != "" {
-		v.name("expect.severity", "severity", e.Severity, []string{"warning", "critical"})
+		v.name(at+".severity", "severity", e.Severity, []string{"warning", "critical"})
 	}
-	v.known("expect.required", e.Required)
-	v.known("expect.forbidden", e.Forbidden)
+	v.known(at+".required", e.Required)
+	v.known(at+".forbidden", e.Forbidden)
 	for _, gap := range e.NotAssessed {
-		path := "expect.not_assessed." + gap.Name
+		path := at + ".not_assessed." + gap.Name
 		if slices.Contains(v.checks, gap.Name) {
 			v.fail(path, "the check is there: require it")
 		}
@@ -150,13 +159,13 @@ func (v *validator) expect(e *Expect) {
 	}
 	switch {
 	case e.Verdict == VerdictOpen && len(e.NotAssessed) == 0:
-		v.fail("expect.verdict", "open: say in not_assessed which finding is missing, and why")
+		v.fail(at+".verdict", "open: say in not_assessed which finding is missing, and why")
 	case (e.Verdict == VerdictOpen || e.Verdict == VerdictNone) && (e.Severity != "" || e.Subject != "" || len(e.Evidence) > 0):
-		v.fail("expect", "severity, subject and evidence are those of a verdict, which is %s", e.Verdict)
+		v.fail(at, "severity, subject and evidence are those of a verdict, which is %s", e.Verdict)
 	}
 	for _, name := range e.Required {
 		if slices.Contains(e.Forbidden, name) {
-			v.fail("expect.forbidden", "%s is both required and forbidden", name)
+			v.fail(at+".forbidden", "%s is both required and forbidden", name)
 		}
 	}
 }
@@ -194,17 +203,22 @@ func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 	if !isCheck && len(t.Gone)+len(t.Still)+len(t.Moves) == 0 && t.Verdict == "" {
 		v.fail(path, "give gone, still, verdict or moves: without any of them nothing is asserted")
 	}
-	for i := range t.Moves {
-		m := &t.Moves[i]
-		v.name(path+".moves", "metric", m.Metric, MetricNames())
+	v.moves(path+".moves", cure, t.Moves)
+	v.foretold(path+".foretold", t.Foretold)
+}
+
+// moves reports those without a bound, and those without a reason where there must be one.
+func (v *validator) moves(path string, reasons bool, moves []Move) {
+	for i := range moves {
+		m := &moves[i]
+		v.name(path, "metric", m.Metric, MetricNames())
 		if m.FactorAtLeast == nil && m.FactorAtMost == nil && m.AtLeast == nil && m.AtMost == nil {
-			v.fail(path+".moves", "%s has no bound: give factor_at_least, factor_at_most, at_least or at_most", m.Metric)
+			v.fail(path, "%s has no bound: give factor_at_least, factor_at_most, at_least or at_most", m.Metric)
 		}
-		if cure && m.Because == "" {
-			v.fail(path+".moves", "%s: because is missing: show the arithmetic", m.Metric)
+		if reasons && m.Because == "" {
+			v.fail(path, "%s: because is missing: show the arithmetic", m.Metric)
 		}
 	}
-	v.foretold(path+".foretold", t.Foretold)
 }
 
 func (v *validator) foretold(path string, list []Foretold) {
@@ -262,6 +276,7 @@ func (v *validator) site(s *Site) {
 	if s.Measure != "" {
 		v.name("measure", "process", s.Measure, processes)
 	}
+	v.vantages(&s.Diagnose, processes)
 	if s.Diagnose.duration() < s.Diagnose.interval() {
 		v.fail("diagnose", "the duration %v is shorter than the interval %v", s.Diagnose.duration(), s.Diagnose.interval())
 	}
@@ -269,6 +284,19 @@ func (v *validator) site(s *Site) {
 
 // longestDevice is IFNAMSIZ less the closing zero (include/uapi/linux/if.h).
 const longestDevice = 15
+
+func (v *validator) vantages(d *Diagnose, processes []string) {
+	if (d.Ping == "") != (len(d.Vantages) == 0) {
+		v.fail("diagnose", "ping and vantages go together: a destination, and the processes from whose hosts it is pinged")
+	}
+	if d.Ping != "" {
+		v.address("diagnose.ping", d.Ping)
+	}
+	for name, process := range d.Vantages {
+		v.name("diagnose.vantages", "vantage", name, vantage.Names())
+		v.name("diagnose.vantages."+name, "process", process, processes)
+	}
+}
 
 func (v *validator) links(s *Site, hosts []string) {
 	for _, l := range s.Links {
@@ -352,15 +380,20 @@ func (v *validator) container(path string, p *Process, s *Site) {
 	}
 }
 
-// engineTools reports the commands of an engine that the file does not say it needs.
-func (v *validator) engineTools(s *Scenario) {
-	sites := []*Site{&s.Site}
+// sites are those of all phases; of a story's, those that were looked at when it was read.
+func (s *Scenario) sites() []*Site {
+	sites := append([]*Site{&s.Site}, s.states...)
 	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
 		for i := range trials {
 			sites = append(sites, &trials[i].Site)
 		}
 	}
-	engine := slices.ContainsFunc(sites, func(site *Site) bool {
+	return sites
+}
+
+// engineTools reports the commands of an engine that the file does not say it needs.
+func (v *validator) engineTools(s *Scenario) {
+	engine := slices.ContainsFunc(s.sites(), func(site *Site) bool {
 		return slices.ContainsFunc(site.Hosts, func(h Host) bool { return h.Engine != "" })
 	})
 	for _, tool := range []string{"dockerd", "docker"} {

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -85,10 +86,14 @@ func (c *Confusion) add(n int, r *Result) {
 
 func (c *Confusion) phase(p *Phase) {
 	c.Noisy += one(p.noisy())
-	if p.Kind != KindSick {
+	if p.Kind == KindCure || p.Kind == KindPlacebo {
 		c.TrialsAsked++
 		c.Trials += one(p.held())
 		return
+	}
+	if slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return a.Kind == "moves" }) { // of the cure before a story's state
+		c.TrialsAsked++
+		c.Trials += one(p.heldOnly("moves"))
 	}
 	for _, a := range p.Assertions {
 		switch {

@@ -188,13 +188,19 @@ func TestInstructionsPerCycle(t *testing.T) {
 	o.Files = map[string]string{"/bin/patient": build(t, "arm64", "./testdata/patient", false)}
 	o.Command = "/bin/patient"
 	o.Args = strings.Fields("/bin/perfdoctor diagnose --pid PID --duration 3s -o json --check ipc-low")
-	d := parseDiagnosis(t, run(t, o))
-	if len(d.Findings) != 1 || !strings.Contains(d.Findings[0].Summary, "0.50 instructions per cycle") {
-		t.Errorf("findings at 2 ns an instruction: %+v", d.Findings)
-	}
-	o.InstructionTime = time.Nanosecond
-	if d := parseDiagnosis(t, run(t, o)); len(d.Findings) != 0 {
-		t.Errorf("findings at 1 ns an instruction: %+v", d.Findings)
+	for each, said := range map[time.Duration]string{
+		time.Nanosecond:     "", // 1.00: nothing to say
+		2 * time.Nanosecond: "0.50 instructions per cycle",
+		4 * time.Nanosecond: "0.25 instructions per cycle",
+	} {
+		o.InstructionTime = each
+		d := parseDiagnosis(t, run(t, o))
+		switch {
+		case said == "" && len(d.Findings) != 0:
+			t.Errorf("findings at %v an instruction: %+v", each, d.Findings)
+		case said != "" && (len(d.Findings) != 1 || d.Findings[0].Check != "ipc-low" || !strings.Contains(d.Findings[0].Summary, said)):
+			t.Errorf("findings at %v an instruction: %+v, want ipc-low with %s", each, d.Findings, said)
+		}
 	}
 }
 

@@ -1,0 +1,36 @@
+package scenario
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// TestCPUOfTarget: user and system time of the target count, and without throughput there is no CPU time per request.
+func TestCPUOfTarget(t *testing.T) {
+	rec, err := recording.Read(fstest.MapFS{
+		"meta.json": {Data: []byte(`{"schema": 1, "perfdoctor": "test", "started": "2026-11-20T10:00:00Z", "duration_seconds": 10,
+			"interval_seconds": 1, "asked_seconds": 10, "target": {"kind": "process", "pid": 7, "name": "java"},
+			"collectors": [{"name": "composed", "status": "ok", "metrics": ["process_cpu_seconds_total"]}], "cost": {}}`)},
+		"samples.jsonl": {Data: []byte(`{"t":1.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",50.0],["7","java","system","target",5.0]]}}
+{"t":9.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",55.0],["7","java","system","target",8.0]]}}
+`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := measures{Throughput: 1000}
+	m.ofTarget(rec)
+	if got, want := m[TargetCPU], 0.001; got != want { // 8 s in 8 s, for 1000 a second
+		t.Errorf("%v s a request, want %v", got, want)
+	}
+	if m[CPU] != 1 {
+		t.Errorf("%v CPUs, want 1", m[CPU])
+	}
+	idle := measures{}
+	idle.ofTarget(rec)
+	if _, ok := idle[TargetCPU]; ok {
+		t.Errorf("%v s a request without requests", idle[TargetCPU])
+	}
+}

@@ -1,0 +1,6 @@
+package shop.routes;
+
+/** What has a price. */
+interface Priced {
+    long price();
+}

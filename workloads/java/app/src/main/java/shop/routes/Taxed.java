@@ -1,0 +1,6 @@
+package shop.routes;
+
+/** What is taxed. */
+interface Taxed {
+    long tax();
+}

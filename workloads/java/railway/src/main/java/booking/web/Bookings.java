@@ -1,0 +1,27 @@
+package booking.web;
+
+import booking.fares.Fares;
+import booking.upstream.Reservations;
+import booking.upstream.Seats;
+import java.io.IOException;
+import java.util.concurrent.atomic.AtomicLong;
+
+/** What is done for a booking. */
+public final class Bookings {
+    private final Seats seats;
+    private final Reservations reservations;
+    private final Fares fares;
+    private final AtomicLong searches = new AtomicLong();
+
+    public Bookings(Seats seats, Reservations reservations, Fares fares) {
+        this.seats = seats;
+        this.reservations = reservations;
+        this.fares = fares;
+    }
+
+    public byte[] book() throws IOException, InterruptedException {
+        long free = seats.free() + seats.free(); // there and back
+        long reserved = reservations.reserve();
+        return fares.offers(searches.incrementAndGet() + free + reserved);
+    }
+}
