@@ -28,12 +28,26 @@ binary: ## bin/perfdoctor without fetching anything
 
 # Neither is committed. Without them the program builds and works, and says what it lacks. What is there already and
 # right is not fetched again, so that a later build needs no network.
-bundle: ## what the binary carries: async-profiler, fetched by Maven, and the licences of the Go modules
+bundle: ## what the binary carries: async-profiler (Maven), the HTML report's program (npm), and the licences of the Go modules
 	@go run ./internal/licenses/gather internal/licenses/texts/licenses.txtar.zst
 	@go run ./internal/asprof/fetch --have internal/asprof/library 2>/dev/null || { \
 		if [ "$$(id -u)" = 0 ]; then .ci/deps mvn; fi; \
 		go run ./internal/asprof/fetch internal/asprof/library; } || \
 		echo 'bundle: building without async-profiler: a JVM is profiled with --async-profiler PATH only'
+	@$(MAKE) --no-print-directory $(WEB)/page.js || \
+		echo 'bundle: building without the program of the HTML report: its charts and flame graphs will be missing'
+
+# The program of the HTML report, from web/ with the modules of its package-lock.json, which lie in .cache: tests read all of web/.
+WEB := internal/report/html/bundle/built
+NODE_PATH := $(CURDIR)/.cache/web/node_modules
+
+$(WEB)/page.js: $(NODE_PATH)/.package-lock.json $(wildcard web/src/*) web/build.mjs web/tsconfig.json
+	@cd web && '$(NODE_PATH)/.bin/tsc' -p . && NODE_PATH='$(NODE_PATH)' node build.mjs ../$(WEB)
+
+$(NODE_PATH)/.package-lock.json: web/package.json web/package-lock.json
+	@if [ "$$(id -u)" = 0 ]; then .ci/deps node npm; fi
+	@mkdir -p .cache/web && cp web/package.json web/package-lock.json .cache/web/
+	@cd .cache/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null && touch '$@'
 
 cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 only
 	GOARCH=arm64 $(GOBUILD) -o bin/perfdoctor-linux-arm64 ./cmd/perfdoctor
@@ -117,4 +131,4 @@ deps: ## install the commands that tests need (apt)
 	@.ci/deps
 
 clean: ## remove what was built
-	rm -rf bin dist .cache internal/licenses/texts/*.zst internal/asprof/library/*/*.zst
+	rm -rf bin dist .cache internal/licenses/texts/*.zst internal/asprof/library/*/*.zst $(WEB)/*

@@ -10,6 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen later.
@@ -150,6 +151,9 @@ type Finding struct {
 	Doubts     []string         `json:"doubts,omitempty"`   // why the confidence is not high
 	Notes      []string         `json:"notes,omitempty"`    // further facts, such as the offenders' list
 
+	// Marks are the places in profiles that show the finding, for reports that draw them.
+	Marks []Mark `json:"-"`
+
 	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about, where one can
 	// be given. 0 stands behind every share.
 	Weight float64 `json:"-"`
@@ -158,12 +162,23 @@ type Finding struct {
 	// collections are a consequence of the code that most of the garbage comes from.
 	Explains []*Check `json:"-"`
 
+	// ClearedOf names checks whose findings this one is no consequence of by its numbers, though they always explain its check. Names,
+	// because a check's Run cannot refer to one that refers to it.
+	ClearedOf []string `json:"-"`
+
 	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code looks
 	// different once they are mended. Set by Run for the runtime's and the code's stage.
 	MendFirst []string `json:"mend_first,omitempty"`
 
 	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
 	ExplainedBy string `json:"explained_by,omitempty"`
+}
+
+// A Mark is a call in a stack of a profile, as [recording.Recording.Ranked] gives it.
+type Mark struct {
+	Event stacks.Event
+	Stack []int // as [stacks.Sample].Stack
+	At    int   // index into Stack
 }
 
 // ID gives what tells one finding of a run from another: check and subject.

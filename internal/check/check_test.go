@@ -119,11 +119,17 @@ func TestExplain(t *testing.T) {
 		p.Report(Finding{Subject: pid("1"), Severity: Warning, Explains: []*Check{c}})
 		return nil
 	})
+	cleared := rule("cleared", Kernel, func(p *Pass) error {
+		p.Report(Finding{Subject: pid("1"), Severity: Warning, ClearedOf: []string{"d"}})
+		return nil
+	})
+	d := rule("d", Path, reports(Warning, Host), cleared, c)
 	for _, tc := range []struct {
 		name   string
 		checks []*Check
 		want   []string
 	}{
+		{"not where its numbers clear it", []*Check{c, d, cleared}, []string{"d host", "cleared pid 1", "c pid 1 <- d host", "c pid 2 <- d host"}},
 		{"a different subject of the kind is not related", []*Check{b, c}, []string{"c pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
 		{"the earliest cause explains all", []*Check{c, b, a}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
 		{"in any order", []*Check{a, b, c}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},

@@ -158,6 +158,9 @@ func explains(checks []*Check, cause, effect *Finding) bool {
 	if cause.Severity < Warning || !related(cause.Subject, effect.Subject) {
 		return false
 	}
+	if slices.Contains(effect.ClearedOf, cause.Check) {
+		return false
+	}
 	all := []*Check{{Explains: cause.Explains}}
 	if c := byName(checks, cause.Check); c != nil {
 		all = append(all, c)

@@ -60,7 +60,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
 	Uses: []metric.Metric{
 		metric.CPUSeconds, metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottledTime,
-		metric.ThreadCPUWait, metric.OffCPUProfileSamples, // with --deep
+		metric.ThreadCPUWait, metric.OffCPUProfileSamples, metric.CgroupCPUWait, metric.CgroupCPURun, // with --deep
 	},
 	Params: []*check.Param{
 		saturatedLevel, saturatedWarn, saturatedTarget, saturatedBusy, saturatedPressure, saturatedWait, saturatedThrottled,
@@ -100,6 +100,7 @@ func runCPUSaturated(p *check.Pass) error {
 	if perCPU.AtLeast(p.Param(saturatedWarn)) || targetWaits && perCPU.AtLeast(p.Param(saturatedTarget)) {
 		f.Severity = check.Warning
 	}
+	queueByGroup(p, &f)
 	p.Report(f)
 	return nil
 }

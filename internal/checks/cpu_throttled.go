@@ -33,9 +33,12 @@ threads make the quota last longer.
 Placebo: a higher weight (cpu.weight, cpu.shares, requests.cpu) does not lift a
 limit.
 Disproof: nr_throttled in cpu.stat of the named group does not rise under load.`,
-	URL:      "https://docs.kernel.org/scheduler/sched-bwc.html",
-	Needs:    []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled},
-	Uses:     []metric.Metric{metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline, metric.CgroupDir},
+	URL:   "https://docs.kernel.org/scheduler/sched-bwc.html",
+	Needs: []metric.Metric{metric.CgroupQuota, metric.CgroupPeriods, metric.CgroupThrottled},
+	Uses: []metric.Metric{
+		metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline, metric.CgroupDir,
+		metric.CgroupThrottledWait, metric.CgroupCPUWait, // with --deep
+	},
 	Params:   throttlingParams(),
 	Explains: throttlingExplains(),
 	Run:      runCPUThrottled,
@@ -62,6 +65,7 @@ func runCPUThrottled(p *check.Pass) error {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "the group's CPU use was not recorded, so a burst cannot be told from steady load")
 	}
+	t.waits(p, &f)
 	p.Report(f)
 	return nil
 }

@@ -27,11 +27,13 @@ var eventLoopBlocked = &check.Check{
 A thread of Netty, Vert.x, Undertow or Reactor serves many connections in turn.
 It may wait in its selector only: when it parks, sleeps, reads a socket or
 file to the end, waits for a lock, a pooled connection or another thread's
-result, or writes a log line, all of its connections wait with it.
+result, or for a log line to be written, all of its connections wait with it.
 
 Measured: in a wall-clock profile, the share of the time of the loop's threads
 in such waits. Loops are found by their threads' names and by their run loop's
-frames.
+frames. A loop that runs does not stand still, whatever it runs: what takes its
+CPU time is the business of other checks. So are locks that another check knows,
+of loggers and of SecureRandom, where waits for locks were recorded.
 
 Cure: move the call to a pool for blocking calls (publishOn, executeBlocking,
 worker threads), or use the asynchronous one. Risk: order and thread-locals
@@ -77,7 +79,7 @@ func runEventLoopBlocked(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	loops := loopsOf(w)
+	loops := loopsOf(p, w)
 	if len(loops) == 0 {
 		p.Read(quantity.Of("threads of event loops", 0, quantity.Threads))
 		return nil
@@ -93,7 +95,7 @@ func runEventLoopBlocked(p *check.Pass) error {
 }
 
 // loopsOf adds up the samples of event loops by pool, in order of name.
-func loopsOf(w *waiting) []*loop {
+func loopsOf(p *check.Pass, w *waiting) []*loop {
 	run, _ := hotcode.Frames(w.Profile, loopFrames)
 	inLoop := map[int]bool{}
 	for _, s := range w.Samples {
@@ -102,7 +104,7 @@ func loopsOf(w *waiting) []*loop {
 			inLoop[s.Thread] = true
 		}
 	}
-	appenders := logAppenders(w.Profile)
+	apart := setApart(p, w.Profile)
 	byPool := map[string]*loop{}
 	for _, s := range w.Samples {
 		if !inLoop[s.Thread] || s.Thread < 0 {
@@ -112,13 +114,27 @@ func loopsOf(w *waiting) []*loop {
 		if byPool[name] == nil {
 			byPool[name] = &loop{pool: name, waits: map[string]int64{}, threads: map[int]bool{}}
 		}
-		byPool[name].add(w, s, appenders)
+		byPool[name].add(w, s, apart)
 	}
 	var out []*loop
 	for _, l := range byPool {
 		out = append(out, l)
 	}
 	slices.SortFunc(out, func(a, b *loop) int { return strings.Compare(a.pool, b.pool) })
+	return out
+}
+
+// apart are stacks of a wall-clock profile that are told from others that wait likewise.
+type apart struct {
+	appenders *matcher
+	locks     []*matcher // that other checks know; none where no waits for locks were recorded, which those checks need
+}
+
+func setApart(p *check.Pass, prof *stacks.Profile) apart {
+	out := apart{appenders: logAppenders(prof)}
+	if _, ok := p.Ranked(stacks.Lock); ok {
+		out.locks = knownLocks(prof)
+	}
 	return out
 }
 
@@ -133,15 +149,18 @@ func logAppenders(prof *stacks.Profile) *matcher {
 	return matcherOf(prof, clause{Frames: []frameRule{{}}}, nil) // matches nothing
 }
 
-func (l *loop) add(w *waiting, s stacks.Sample, appenders *matcher) {
+func (l *loop) add(w *waiting, s stacks.Sample, apart apart) {
 	l.all.Count += s.Count
 	l.all.Value += s.Value
 	l.threads[s.Thread] = true
 	wait := w.waits.Of(s)
+	if !slices.Contains(loopWaits, wait) && wait != hotcode.ForNative || wait == hotcode.ForLock && claimed(apart.locks, s) {
+		return
+	}
 	what, at := string(wait), w.waits.At(s, wait)
-	if i, ok := appenders.at(s); ok {
+	if i, ok := apart.appenders.at(s); ok {
 		what, at = "a log appender", i
-	} else if !slices.Contains(loopWaits, wait) {
+	} else if wait == hotcode.ForNative {
 		return
 	}
 	l.blocked.Count += s.Count
@@ -177,6 +196,7 @@ func (l *loop) finding(p *check.Pass, w *waiting, share quantity.Value) check.Fi
 		Disproof: "the named call returns at once: a lock that is free, a value that is there.",
 		Doubts:   doubts,
 	}
+	f.Marks = marksOf(stacks.Wall, l.hits)
 	if e := list[0].entry; e != "" && e != list[0].name() {
 		f.Summary += ", called from " + e
 	}

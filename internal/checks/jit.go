@@ -21,6 +21,14 @@ var (
 		Name: "cpu-used", Default: 0.8, Unit: quantity.Ratio,
 		Why: "with a fifth of the CPUs idle compilation takes nothing from the requests",
 	}
+	paramHostTaken = &check.Param{
+		Name: "host-busy", Default: 0.9, Unit: quantity.Ratio,
+		Why: "with hardly an idle CPU on the whole host whoever compiles takes the CPU from somebody, though others fill it, too",
+	}
+	paramCompileHost = &check.Param{
+		Name: "host-share", Default: 0.1, Unit: quantity.Ratio,
+		Why: "on a busy host, a tenth of all CPUs for compilation is what the requests miss; less is lost among the neighbours' use",
+	}
 	paramCodeShare = &check.Param{
 		Name: "share", Default: 0.9, Unit: quantity.Ratio,
 		Why: "from there the JVM throws out compiled methods to make room (StartAggressiveSweepingAt is 10 % free)",
@@ -38,17 +46,20 @@ use, or a small CPU limit, the compilers compete with the requests, and both are
 slow for minutes.
 
 Measured: CPU time of the compiler threads against that of the process. It is a
-warning when the process uses nearly all the CPUs it may use, or when the JVM is
-old and still compiles; else it is worth knowing only: measure again when warm.
+warning when the process uses nearly all the CPUs it may use, when no CPU of the
+host is idle and the compilers have a tenth of them, or when the JVM is old and
+still compiles; else it is worth knowing only: measure again when warm.
 
 Cure: calls that warm it up before it is ready for traffic, fewer restarts, more
 CPU while it starts, CDS or CRaC. Risk: a later start.
 Placebo: -Xint, -XX:TieredStopAtLevel=1 (less compilation, slower code for ever).
 Disproof: top -H shows the C1 and C2 threads idle.`,
-	URL:    "https://docs.oracle.com/en/java/javase/17/vm/java-hotspot-virtual-machine-performance-enhancements.html",
-	Needs:  []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},
-	Uses:   []metric.Metric{metric.JVMCompileSeconds, metric.JVMFlag, metric.CPUsOnline, metric.CgroupQuota, metric.CgroupCpuset},
-	Params: []*check.Param{paramCompileShare, paramWarmUp, paramCPUTaken},
+	URL:   "https://docs.oracle.com/en/java/javase/17/vm/java-hotspot-virtual-machine-performance-enhancements.html",
+	Needs: []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},
+	Uses: []metric.Metric{
+		metric.JVMCompileSeconds, metric.JVMFlag, metric.CPUsOnline, metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds,
+	},
+	Params: []*check.Param{paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runJITWarmUp(p, pid) })
 	},
@@ -92,6 +103,10 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 			f.Severity = check.Warning
 		}
 	}
+	if busy, part, ok := compilesOnBusyHost(p, compile); ok {
+		f.Severity = check.Warning
+		f.Evidence = append(f.Evidence, busy, part)
+	}
 	if age.Above(p.Param(paramWarmUp)) {
 		f.Severity = check.Warning
 		f.Summary += " It should have warmed up: code is thrown away or generated again and again."
@@ -104,6 +119,19 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	}
 	p.Report(f)
 	return true
+}
+
+// compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own use says
+// nothing then, as the load and what is behind the process take the rest.
+func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quantity.Value, ok bool) {
+	_, all, err := cpuTimes(p)
+	host, known := onlineCPUs(p)
+	if err != nil || !known {
+		return busy, part, false
+	}
+	busy = all.load()
+	part = compile.Per(host).Named("compilers, of the host's CPUs")
+	return busy, part, busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
 }
 
 var codeCacheFull = &check.Check{

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -13,6 +14,17 @@ var paramGCThreadsPerCPU = &check.Param{
 	Name: "threads-per-cpu", Default: 2, Unit: "threads/CPUs",
 	Why: "HotSpot starts one a CPU up to eight and 5/8 of one beyond: more than two show that it counted other CPUs",
 }
+
+var (
+	paramGCWaits = &check.Param{
+		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
+		Why: "collector threads that wait for a CPU for as long as they run make a pause at least twice as long as its work takes",
+	}
+	paramGCWaitsShare = &check.Param{
+		Name: "pause-share", Default: 0.02, Unit: quantity.Ratio,
+		Why: "of the time in pauses: a healthy JVM under full load has 1 to 3 %; when that is half wasted, every fiftieth request meets it",
+	}
+)
 
 var gcThreadsOversized = &check.Check{
 	Name:  "gc-threads-oversized",
@@ -26,17 +38,25 @@ at the beginning of the pause, and the pause lasts until the next one.
 
 Measured: -XX:ParallelGCThreads as the JVM runs with it, and the CPUs that the
 JVM reckons with, against the least of host, cpusets and CPU limits. It is a
-warning where the limit throttles, else information.
+warning where the limit throttles; and without a throttling limit where pauses
+take 2 % of the time and the collector's threads wait for a CPU for longer than
+they run: then they stand in each other's way. Else it is information.
 
 Cure: let the JVM see its limit (remove -XX:ActiveProcessorCount, or
 -XX:-UseContainerSupport), or set ActiveProcessorCount to it. Risk: other pools
 are sized by it too.
 Placebo: a smaller heap.
 Disproof: the pauses do not change with -XX:ParallelGCThreads=CPUs.`,
-	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/vm_version.cpp",
-	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMFlag, metric.JVMCPUs, metric.CgroupQuota},
-	Uses:   []metric.Metric{metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMLimit},
-	Params: []*check.Param{paramGCThreadsPerCPU, paramPoolFloor, paramThrottledShare, paramThrottledPeriods},
+	URL:   "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/vm_version.cpp",
+	Needs: []metric.Metric{metric.JVMInfo, metric.JVMFlag, metric.JVMCPUs, metric.CgroupQuota},
+	Uses: []metric.Metric{
+		metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMLimit,
+		metric.ThreadRunDelay, metric.ThreadCPU, metric.JVMGCSeconds, metric.JVMSafepointSeconds,
+	},
+	Params: []*check.Param{
+		paramGCThreadsPerCPU, paramPoolFloor, paramThrottledShare, paramThrottledPeriods, paramGCWaits, paramGCWaitsShare,
+	},
+	Explains: []*check.Check{gcOverhead, safepointTime, timeToSafepoint},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runGCThreadsOversized(p, pid) })
 	},
@@ -70,9 +90,36 @@ func runGCThreadsOversized(p *check.Pass, pid string) bool {
 	if err == nil && t != nil && t.share.Above(p.Param(paramThrottledShare)) {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, t.share)
+	} else if waits, pauses, ok := collectorsCrowd(p, pid); ok {
+		f.Severity = check.Warning
+		f.Evidence = append(f.Evidence, waits, pauses)
+		f.Summary = fmt.Sprintf("The collector runs %s in a pause, on %s: they wait for a CPU %s × as long as they run, and pauses take "+
+			"%s of the time.", threads.Text(), cpus.Text(), waits.As(quantity.None).Text(), pauses.Text())
 	}
 	p.Report(f)
 	return true
+}
+
+// parallelCollectors are the threads that work together in a pause.
+var parallelCollectors = []string{"GC Thread", "ParGC Thread"}
+
+// collectorsCrowd tells that the threads of a pause wait for each other's CPUs, and that pauses are a part of the time that counts.
+func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, ok bool) {
+	ran, ok := threadCPU(p, pid, "CPU of the collector's threads", parallelCollectors)
+	waited := 0.0
+	for _, s := range p.Counter(metric.ThreadRunDelay, "pid", pid) {
+		r, known := s.Rate()
+		if known && slices.ContainsFunc(parallelCollectors, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
+			waited += r
+		}
+	}
+	pauses, known := gcShare(p, pid)
+	if !ok || !known || ran.Number() == 0 {
+		return waits, pauses, false
+	}
+	waits = quantity.Of("waited for a CPU", waited, quantity.CPUs).Per(ran).Named("the collector's threads: time waited over time run")
+	p.Read(waits)
+	return waits, pauses, waits.AtLeast(p.Param(paramGCWaits)) && pauses.AtLeast(p.Param(paramGCWaitsShare))
 }
 
 // jvmView gives the CPUs that a JVM reckons with.

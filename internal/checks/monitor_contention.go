@@ -93,14 +93,7 @@ var permits = hotcode.ParsePattern("java.util.concurrent.Semaphore*")
 
 // contentions gives the waits that no signature of a lock claims, the longest share first.
 func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
-	var known []*matcher
-	for _, s := range builtIn() {
-		for _, w := range s.Where {
-			if stacks.Event(w.Event) == stacks.Lock {
-				known = append(known, matcherOf(prof, w, nil))
-			}
-		}
-	}
+	known := knownLocks(prof)
 	byName := map[string]*contended{}
 	for _, s := range prof.Samples {
 		if len(s.Stack) == 0 || permits.Text(s.Class) || claimed(known, s) {
@@ -129,6 +122,18 @@ func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
 			strings.Compare(a.class, b.class), strings.Compare(a.at, b.at))
 	})
 	return out
+}
+
+// knownLocks are matchers of the locks that have a signature, for a profile of any event.
+func knownLocks(prof *stacks.Profile) (known []*matcher) {
+	for _, s := range builtIn() {
+		for _, w := range s.Where {
+			if stacks.Event(w.Event) == stacks.Lock {
+				known = append(known, matcherOf(prof, w, nil))
+			}
+		}
+	}
+	return known
 }
 
 // claimed reports whether any of the matchers takes the sample for its own.
@@ -178,6 +183,7 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 		f.Notes = append(f.Notes, fmt.Sprintf("waits at %s: %s of the time; %s", w.name(), partText(w.value, c.value),
 			strings.Join(w.path, " ← ")))
 	}
+	f.Marks = marksOf(stacks.Lock, c.hits)
 	f.Notes = append(f.Notes, holderNotes(p, c, list[0].method)...)
 	spread := 1.96 / math.Sqrt(float64(c.count))
 	f.Notes = append(f.Notes, fmt.Sprintf("%d waits were seen: the share is known to ±%s of itself", c.count,

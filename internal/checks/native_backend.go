@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -45,10 +46,35 @@ func runNativeBackend(p *check.Pass) error {
 		}
 	}
 	if !read {
+		if many := waitsForMany(p); many.AtLeast(p.Param(backendWaiters)) {
+			return check.NotAssessed("the program's own metrics of its calls, or ss -tinp for the connections it has sent something on",
+				"%s wait in epoll, poll or select for any of several sockets at once: which of them keeps work waiting only the "+
+					"program knows",
+				many.Text())
+		}
 		p.Read(quantity.Of("waits for answers of a destination", 0, quantity.Events))
 	}
 	return nil
 }
+
+// waitsForMany gives the threads that wait for several sockets together, as event loops do. The kernel knows which sockets those are and
+// which of them ended a wait, but for most of them, such as clients' idle connections, nobody waits.
+func waitsForMany(p *check.Pass) quantity.Value {
+	total := 0.0
+	for _, w := range threadWaits(p) {
+		if w.reason == "other" && slices.Contains(waitCalls, w.syscall) {
+			total += w.seconds
+		}
+	}
+	window, err := offCPUWindow(p)
+	if err != nil {
+		return quantity.Of("threads that wait for any of several sockets", 0, quantity.Threads)
+	}
+	return quantity.Of("waiting for any of several sockets", total, quantity.Seconds).Per(window).As(quantity.Threads)
+}
+
+// waitCalls are the system calls that wait for several descriptors.
+var waitCalls = []string{"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"}
 
 // nativePools gives the pools whose threads wait for answers most first.
 func nativePools(p *check.Pass) []*nativePool {

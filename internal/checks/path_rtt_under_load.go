@@ -44,16 +44,20 @@ host's own bulk traffic (bufferbloat).
 The check takes, per destination, the mean of the smoothed time against the minimum; loopback is left out. A warning
 needs several times the minimum and an excess above the 40 ms for which a peer may delay an ACK, in several samples.
 
-One host cannot tell where on the path the queue is. Three vantages can: ping the destination from here, from an idle
-host behind the same egress, and from outside. Loaded ≈ idle, both far above outside: the shared egress is the
-bottleneck. Only loaded is slow: this host is.
+One host cannot tell where on the path the queue is. Three places can: here, an unloaded host behind the same egress
+(the neighbour), and one outside of it. Run perfdoctor ping on the last two during the diagnosis and give their files to
+diagnose with --vantage. Here ≈ neighbour, both far above outside: the egress they share is the bottleneck, neither this
+service nor its peer. Only here is slow: this host is. All are: the destination is.
+
+Short connections under steady load never see the path empty, so that their minimum says nothing. The outside's round
+trip then stands for it, and is a warning where the neighbour's varies as a queue does, and a distance does not.
 
 Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger
 buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,
 	URL:      "https://man7.org/linux/man-pages/man7/tcp.7.html",
 	Needs:    []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
-	Uses:     []metric.Metric{metric.DestinationBytes},
-	Params:   []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples},
+	Uses:     []metric.Metric{metric.DestinationBytes, metric.VantageRTT, metric.VantagePings, metric.VantageUnanswered},
+	Params:   []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples, rttAlike},
 	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
 	Run:      runPathRTTUnderLoad,
 }
@@ -61,6 +65,8 @@ buffers anywhere. Disproof: ping to the destination is short while the applicati
 type slowPath struct {
 	destination              string
 	rtt, least, excess, over quantity.Value
+	sight                    sight
+	own                      bool // far above what its own connections saw at least
 }
 
 func runPathRTTUnderLoad(p *check.Pass) error {
@@ -82,7 +88,10 @@ func runPathRTTUnderLoad(p *check.Pass) error {
 		path.excess = path.rtt.Minus(path.least).Named("time in queues")
 		path.over = path.rtt.Per(path.least).Named("over the minimum").As(rttFactor.Unit)
 		p.Read(path.rtt.Named("round trip to %s", d))
-		if path.over.AtLeast(p.Param(rttFactor)) && path.excess.AtLeast(p.Param(rttExcess)) {
+		path.own = path.over.AtLeast(p.Param(rttFactor)) && path.excess.AtLeast(p.Param(rttExcess))
+		path.sight = sightOf(p, d, path.rtt.Named("round trip from here, of its own connections"))
+		path.sight.read(p)
+		if path.own || path.sight.egress(p) {
 			slow = append(slow, path)
 		}
 	}
@@ -109,8 +118,10 @@ func reportSlowPath(p *check.Pass, path slowPath, slow, seen int) {
 		Remedies: []check.Remedy{{
 			Action: fmt.Sprintf("Ping %s at the same moment from here, from an idle host behind the same egress, and from outside: "+
 				"slow from the first two only means the shared egress, slow from here only means this host.", host),
-			Command: "ping -c 20 -i 0.2 " + host,
-			Risk:    "None.",
+			Command: fmt.Sprintf("perfdoctor ping %[1]s --as neighbour --save neighbour.zip; on another host "+
+				"perfdoctor ping %[1]s --as outside --save outside.zip; "+
+				"here perfdoctor diagnose --vantage neighbour.zip --vantage outside.zip", path.destination),
+			Risk: "None.",
 			Effect: fmt.Sprintf("names the box that adds %s; mended, the round trip returns to about %s",
 				path.excess.Text(), path.least.Text()),
 		}},
@@ -126,6 +137,7 @@ func reportSlowPath(p *check.Pass, path slowPath, slow, seen int) {
 	} else {
 		f.Doubts = append(f.Doubts, "an excess below "+p.Param(rttWarn).Text()+" can be the peer's delayed ACKs")
 	}
+	locate(p, &f, path)
 	if s := p.Gauge(metric.DestinationBytes, "destination", path.destination); len(s) > 0 && s[0].Last() > s[0].First() {
 		carried := quantity.Of("", s[0].Last()-s[0].First(), quantity.Bytes)
 		f.Evidence = append(f.Evidence, carried.Per(span(s[0].Series)).Named("traffic to it, at least"))

@@ -74,6 +74,10 @@ func (s *signature) check(all []*signature) *check.Check {
 	if s.Runs == "java" {
 		c.Only = onlyJVM
 	}
+	if s.sampled() { // where no runtime has a profiler of its own, the kernel's samples serve
+		c.Needs = []metric.Metric{metric.ProcessCPU}
+		c.Uses = append(c.Uses[1:], metric.CPUProfileSamples, metric.HostCPUProfileSamples)
+	}
 	if s.mayBeGarbage() {
 		c.Params = append(c.Params, codeGarbage)
 		for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples} {
@@ -84,6 +88,11 @@ func (s *signature) check(all []*signature) *check.Check {
 	}
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
 	return c
+}
+
+// sampled tells signatures of machine code that a CPU profile shows.
+func (s *signature) sampled() bool {
+	return s.Runs == "native" && stacks.Event(s.Where[0].Event) == stacks.CPU
 }
 
 func (s *signature) stage() check.Stage {
@@ -176,6 +185,7 @@ func (c *clause) list(b *strings.Builder) {
 func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*signature) error {
 	var worst *measure
 	var rest []quantity.Value
+	var marks []check.Mark
 	for i, w := range s.Where {
 		m, err := s.measure(p, w, all)
 		if err != nil && i == 0 {
@@ -186,6 +196,7 @@ func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*sign
 		}
 		p.Read(m.share)
 		m.judge(p, thresholds[i])
+		marks = append(marks, marksOf(stacks.Event(w.Event), m.hits)...)
 		switch {
 		case worst == nil || m.severity > worst.severity:
 			if worst != nil {
@@ -201,6 +212,7 @@ func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*sign
 	}
 	f := worst.finding(p, s)
 	f.Evidence = append(f.Evidence, rest...)
+	f.Marks = marks
 	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
 		s.garbage(p, worst.clause, all, &f)
 	}
@@ -251,10 +263,30 @@ func profileOf(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 	return prof, nil
 }
 
+// sampledProfile gives the CPU profile of the target: its runtime's own, or its part of the samples of all CPUs.
+func sampledProfile(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
+	c, ok := hotcode.CPUOf(p.Recording)
+	switch {
+	case p.Meta.Target.Kind == "host":
+		return nil, check.NotAssessed("name a target with --pid, --comm, --cgroup or --container",
+			"it is a share of one program's CPU time, and the whole host was diagnosed")
+	case ok:
+		return c.Profile, nil
+	}
+	if reason, fix := p.Why(metric.HostCPUProfileSamples); fix != "" {
+		return nil, check.NotAssessed(fix, "%s", reason)
+	}
+	return profileOf(p, e)
+}
+
 // measure gives how much of an event a clause holds for, nil when the process did too little for a share.
 func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure, error) {
 	event := stacks.Event(w.Event)
-	prof, err := profileOf(p, event)
+	find := profileOf
+	if s.Runs == "native" && event == stacks.CPU {
+		find = sampledProfile
+	}
+	prof, err := find(p, event)
 	if err != nil {
 		return nil, err
 	}

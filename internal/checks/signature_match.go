@@ -3,6 +3,7 @@ package checks
 import (
 	"slices"
 
+	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
@@ -127,6 +128,17 @@ func (m *matcher) hits() []hit {
 	for _, s := range m.profile.Samples {
 		if at, ok := m.at(s); ok {
 			out = append(out, hit{s, at, m.says(s.Stack, at)})
+		}
+	}
+	return out
+}
+
+// marksOf gives the places of hits for a report that draws the profile.
+func marksOf(e stacks.Event, hits []hit) []check.Mark {
+	out := make([]check.Mark, 0, len(hits))
+	for _, h := range hits {
+		if h.at < len(h.sample.Stack) {
+			out = append(out, check.Mark{Event: e, Stack: h.sample.Stack, At: h.at})
 		}
 	}
 	return out

@@ -330,7 +330,9 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 	}
 	if m.cpu != nil {
 		f.Evidence = append(f.Evidence, m.cpus)
-		f.Notes = append(f.Notes, kernelFirst(p, m.cpu)...)
+		if !slices.Contains(s.Explains, cpuInSystem.Name) { // else the kernel's share is a part of it
+			f.Notes = append(f.Notes, kernelFirst(p, m.cpu)...)
+		}
 	}
 	return f
 }

@@ -30,7 +30,7 @@ func connectionChecks() []*check.Check {
 	return []*check.Check{
 		bindWithoutNoPort, shortConnectionCeiling, localPortExhaustion, portSearchCliff, timeWaitOverflow,
 		acceptQueueOverflow, synBacklogDrops, synSentPileup, synRetransmits,
-		noKeepalive, tlsNoResumption, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
+		noKeepalive, slowStart, tlsNoResumption, connectionSkew, closeWaitLeak, retransmits, resetStorm, pawsBehindNAT,
 		tcpMemoryPressure, tcpOrphans, rcvbufPrune,
 	}
 }
@@ -107,7 +107,8 @@ var fromTable = sync.OnceValue(func() []*check.Check {
 	for _, s := range builtIn() {
 		out = append(out, s.check(builtIn()))
 	}
-	linkSignatures(builtIn(), append(slices.Clone(out), jitWarmUp)) // with what else a row explains
+	elsewhere := []*check.Check{jitWarmUp, cpuInSystem, syscallStorm, contextSwitchStorm, lockContention} // what else a row explains
+	linkSignatures(builtIn(), slices.Concat(out, elsewhere))
 	return out
 })
 

@@ -185,6 +185,20 @@ func (t *throttling) evidence() []quantity.Value {
 	return out
 }
 
+// waits adds what the limit cost the group's threads, and what they waited for a CPU beside it: where that is more, a higher limit alone
+// moves them from one queue into another.
+func (t *throttling) waits(p *check.Pass, f *check.Finding) {
+	stopped, waited, ok := waitsOf(p, t.cgroup)
+	if !ok {
+		return
+	}
+	f.Evidence = append(f.Evidence, stopped, waited)
+	if waited.Above(stopped) {
+		f.Notes = append(f.Notes, "its threads waited longer for a CPU than for their quota: a higher limit alone moves them from one "+
+			"queue into the other")
+	}
+}
+
 // useShare shows the mean use of the limit in CPU time, whose digits say more than those of small numbers of CPUs.
 func (t *throttling) useShare() quantity.Value {
 	return quantity.Of("CPU time", t.use.Number()*t.window.Number(), quantity.Seconds).

@@ -48,9 +48,12 @@ leaves CPUs idle while its threads wait for I/O.
 Placebo: more threads; a higher priority.
 Disproof: the run-queue wait stays with fewer threads: then other processes take
 the CPUs.`,
-	URL:      "https://docs.kernel.org/scheduler/sched-stats.html",
-	Needs:    []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
-	Uses:     []metric.Metric{metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo},
+	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",
+	Needs: []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
+	Uses: []metric.Metric{
+		metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo,
+		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
+	},
 	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
 	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
 	Run:      runTooManyThreads,
@@ -127,7 +130,7 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 }
 
 // runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where
-// threads have no schedstat.
+// threads have no schedstat. Of that of schedstat the part is taken off in which a quota stopped them, where it was measured.
 func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
 	total, n := 0.0, 0
 	for _, s := range p.Counter(metric.ThreadRunDelay) {
@@ -136,8 +139,11 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 		}
 	}
 	if n > 0 {
-		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
-			Named("time spent waiting for a CPU")
+		label := "time spent waiting for a CPU"
+		if stopped := stoppedShare(p); stopped > 0 {
+			total, label = total*(1-stopped), label+", without the stops of a quota"
+		}
+		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).Named("%s", label)
 		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
 	}
 	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {
@@ -147,6 +153,21 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 		}
 	}
 	return quantity.Value{}, false, false
+}
+
+// stoppedShare gives how much of what schedstat counts as waiting for a CPU was a quota's, 0 where there is none or it was not measured.
+func stoppedShare(p *check.Pass) float64 {
+	waited, stopped := 0.0, 0.0
+	for _, s := range p.Gauge(metric.ThreadCPUWait) {
+		waited += s.Last()
+	}
+	for _, s := range p.Gauge(metric.ThreadThrottledTime) {
+		stopped += s.Last()
+	}
+	if stopped == 0 {
+		return 0
+	}
+	return stopped / (waited + stopped)
 }
 
 func reportBlocked(p *check.Pass, blocked quantity.Value) {

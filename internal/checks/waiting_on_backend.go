@@ -201,6 +201,12 @@ func (c *clientPool) finding(p *check.Pass, w *waiting, threads, share quantity.
 		Disproof: "the destination answers in less time than the threads wait (its own log, tcpdump).",
 		Doubts:   doubts,
 	}
+	f.Remedies = append(f.Remedies, check.Remedy{
+		Action: "If the destination is as fast as it can be, and can do more at once: hold no thread while a call is under way. " +
+			"Virtual threads (JDK 21) or an asynchronous client, with a bound of calls for each destination.",
+		Risk:   "without that bound an overloaded destination gets all that would have waited here",
+		Effect: fmt.Sprintf("calls at once from %s to the bound", threads.Text()),
+	})
 	for _, x := range list[:min(len(list), namedCulprits)] {
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", partText(x.value, c.waits.Value), x.name(),
 			strings.Join(x.path, " ← ")))

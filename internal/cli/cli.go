@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/scenario"
+	"github.com/perfdoctor/perfdoctor/internal/vantage"
 )
 
 // The exit codes, in every output format.
@@ -88,8 +90,9 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	root.SetUsageTemplate(wrappedFlags(root.UsageTemplate()))
 	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
 	root.SetHelpCommand(a.helpCommand())
-	root.AddCommand(a.diagnoseCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.scenarioCommand(),
-		a.perfmapCommand(), a.licensesCommand(), a.versionCommand(), a.completionCommand())
+	root.AddCommand(a.diagnoseCommand(), a.pingCommand(), a.reportCommand(), a.compareCommand(), a.trendCommand(), a.preflightCommand(),
+		a.checksCommand(), a.metricsCommand(), a.scenarioCommand(), a.perfmapCommand(), a.licensesCommand(), a.versionCommand(),
+		a.completionCommand())
 	return root
 }
 
@@ -111,7 +114,8 @@ func exitCode(err error) int {
 	case errors.As(err, &usage),
 		errors.Is(err, recording.ErrFormat), errors.Is(err, host.ErrNoSuchProcess), errors.Is(err, host.ErrNoSuchCgroup),
 		errors.Is(err, host.ErrNoSuchContainer), errors.Is(err, host.ErrAmbiguous), errors.Is(err, host.ErrSelector),
-		errors.Is(err, host.ErrPermission), errors.Is(err, scenario.ErrInvalid):
+		errors.Is(err, host.ErrPermission), errors.Is(err, scenario.ErrInvalid), errors.Is(err, vantage.ErrPlan),
+		errors.Is(err, vantage.ErrApart):
 		return exitUsage
 	}
 	if r, ok := errors.AsType[*jvm.Refusal](err); ok && (r.Cause == jvm.NotJVM || r.Cause == jvm.Gone || r.Cause == jvm.Denied) {
@@ -138,22 +142,43 @@ func outputError(err error) error {
 type format string
 
 const (
-	formatText format = "text"
-	formatJSON format = "json"
+	formatText     format = "text"
+	formatJSON     format = "json"
+	formatMarkdown format = "markdown"
+	formatJUnit    format = "junit"
+	formatHTML     format = "html"
 )
 
-func parseFormat(s string) (format, error) {
-	switch f := format(s); f {
-	case formatText, formatJSON:
+// Every command writes these two; those that judge write further ones.
+var (
+	plainFormats  = []format{formatText, formatJSON}
+	reportFormats = []format{formatText, formatJSON, formatMarkdown, formatJUnit}
+)
+
+func parseFormat(s string, known []format) (format, error) {
+	if f := format(s); slices.Contains(known, f) {
 		return f, nil
 	}
-	return "", usageErrorf("unknown output format %q: use text or json", s)
+	return "", usageErrorf("unknown output format %q: use %s", s, alternatives(known))
+}
+
+// alternatives gives "text, json or markdown".
+func alternatives(known []format) string {
+	s := string(known[0])
+	for _, f := range known[1 : len(known)-1] {
+		s += ", " + string(f)
+	}
+	return s + " or " + string(known[len(known)-1])
 }
 
 // addOutputFlag adds -o.
-func addOutputFlag(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", string(formatText), "output `format`: text or json")
-	completeFlag(cmd, "output", string(formatText), string(formatJSON))
+func addOutputFlag(cmd *cobra.Command, output *string, known []format) {
+	cmd.Flags().StringVarP(output, "output", "o", string(formatText), "output `format`: "+alternatives(known))
+	var names []string
+	for _, f := range known {
+		names = append(names, string(f))
+	}
+	completeFlag(cmd, "output", names...)
 }
 
 // isTerminal reports whether w is a terminal.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,12 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --container 0123456789abcdef", "no process is in a container whose id begins with 0123456789abcdef"},
 		{"diagnose --container ''", "--container is empty"},
 		{"diagnose --pid 1 --comm init", "give one of --pid, --comm, --cgroup and --container"},
+		{"ping", "give the address and port of the destination"},
+		{"ping 192.0.2.1", `"192.0.2.1": want ADDRESS:PORT`},
+		{"ping 192.0.2.1:80 --as there", `as "there": want here, neighbour, outside`},
+		{"ping 192.0.2.1:80 --interval 1ms", "an interval of 1ms: give at least 50ms"},
+		{"ping 192.0.2.1:80 --duration 2h", "a duration of 2h0m0s: give at least the interval"},
+		{"ping 192.0.2.1:80 --save /no/such/place.zip", "there is no directory /no/such"},
 		{"diagnose --duration 10", "a time with its unit, such as 10s"},
 		{"diagnose --duration 0", "--duration 0s: give a positive time"},
 		{"diagnose --duration -5s", "--duration -5s: give a positive time"},
@@ -90,7 +97,23 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --set retransmits.warn-share=Inf", `"Inf" is not a number`},
 		{"diagnose --set retransmits.warn-share=-1", `"-1" is not a number of zero or more`},
 		{"diagnose --check reset-storm --set retransmits.warn-share=1", "retransmits is not among the checks of --check"},
-		{"diagnose -o xml", `unknown output format "xml": use text or json`},
+		{"diagnose -o xml", `unknown output format "xml": use text, json, markdown or junit`},
+		{"compare a.zip", "give two recordings, that of before and that of after"},
+		{"compare a.zip b.zip c.zip", "give two recordings"},
+		{"compare -o xml a.zip b.zip", `unknown output format "xml": use text, json, markdown or html`},
+		{"compare --fail-on gain a.zip b.zip", `--fail-on "gain": use regression`},
+		{"compare --requests 5 a.zip b.zip", `--requests "5": give two numbers`},
+		{"compare --requests 5,0 a.zip b.zip", `"0" is no positive number`},
+		{"compare --requests 5,NaN a.zip b.zip", `"NaN" is no positive number`},
+		{"compare --color sometimes a.zip b.zip", `--color "sometimes": use auto, always or never`},
+		{"compare " + dir + "/none.zip b.zip", "no such file or directory"},
+		{"trend", "give a directory of recordings"},
+		{"trend " + dir + "/none", "no such file or directory"},
+		{"trend " + dir, "a trend needs 4"},
+		{"diagnose --watch", "--watch needs a terminal"},
+		{"diagnose --watch --save x.zip", "it goes with no --save"},
+		{"diagnose --watch -o json", "it goes with no --output"},
+		{"diagnose --watch -- true", "--watch looks at what runs"},
 		{"preflight -o xml", `unknown output format "xml": use text or json`},
 		{"metrics -o xml", `unknown output format "xml": use text or json`},
 		{"diagnose --color sometimes", `--color "sometimes": use auto, always or never`},
@@ -250,6 +273,38 @@ func TestSaveAndFrom(t *testing.T) {
 				t.Errorf("left behind: %v %v", left, err)
 			}
 		})
+	}
+}
+
+// TestPing: the round trips that were measured while a host was diagnosed are part of its recording, and of no other's.
+func TestPing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir, pinged := t.TempDir(), make(chan string, 1)
+	go func() {
+		_, stdout, stderr := run(t, "ping", l.Addr().String(), "--as", "outside", "--duration", "2s", "--save", dir+"/outside.zip")
+		pinged <- stdout + stderr
+	}()
+	if code, _, stderr := run(t, "diagnose", "--duration", "1s", "--check", "governor", "--save", dir+"/host.zip"); code == 1 {
+		t.Fatal(stderr)
+	}
+	if out := <-pinged; !strings.Contains(out, "as outside: ") || !strings.Contains(out, "; 0 unanswered\n") {
+		t.Errorf("ping says %q", out)
+	}
+	code, _, stderr := run(t, "diagnose", "--from", dir+"/host.zip", "--vantage", dir+"/outside.zip")
+	if code == 1 || code == 2 || stderr != "" {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/testdata/path-rtt-under-load/quiet.txtar", "--vantage", dir+"/outside.zip")
+	if code != 2 || stdout == "" || !strings.Contains(stderr, "not recorded at the same time") {
+		t.Errorf("another day: exit code %d: %s", code, stderr)
+	}
+	code, stdout, stderr = run(t, "diagnose", "--from", dir+"/host.zip", "--vantage", dir+"/gone.zip")
+	if code != 2 || stdout == "" || !strings.Contains(stderr, "--vantage: open recording") {
+		t.Errorf("no file: exit code %d: %s", code, stderr)
 	}
 }
 

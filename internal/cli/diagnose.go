@@ -21,6 +21,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
 // Bounds of what can be asked for. Below 100 ms the kernel's own ticks (4 ms at HZ=250) make the shares of CPU time luck; an hour
@@ -38,10 +39,12 @@ type diagnosis struct {
 	duration, interval time.Duration
 	delay              time.Duration
 	output             string
-	save, from         string
+	save, from, html   string
 	checks, settings   []string
+	vantages           []string
 	signatures         string
 	verbose, deep      bool
+	wide, watch        bool
 	color              string
 	jvm                jvmFlags
 	command            []string
@@ -61,13 +64,17 @@ and diagnosed. What it prints goes to the standard error. If it still runs when
 the diagnosis is over, it is ended (SIGTERM, after 5 s SIGKILL); its exit status
 is in the report.
 
-Ctrl-C ends the observation and prints the report of what was seen so far.
+Ctrl-C ends the observation and prints the report of what was seen so far. On a
+terminal a report that is longer than it goes through $PAGER (less; cat or
+nothing turns it off).
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings.`,
 		Example: `  perfdoctor diagnose --pid 4021
   perfdoctor diagnose --container 3f2a --duration 30s
   perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json
+  perfdoctor diagnose --from incident.zip -o markdown  # for a ticket; -o junit for CI
+  perfdoctor diagnose --pid 4021 --html report.html
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
 	}
@@ -76,19 +83,29 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.DurationVar(&d.duration, "duration", 10*time.Second, "observe for this `time`")
 	f.DurationVar(&d.interval, "interval", time.Second, "`time` between samples")
 	f.DurationVar(&d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
-	addOutputFlag(cmd, &d.output)
+	addOutputFlag(cmd, &d.output, reportFormats)
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
+	d.addReadingFlags(cmd)
+	f.StringArrayVar(&d.vantages, "vantage", nil,
+		"add the round trips that `perfdoctor ping` kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
+	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
+	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")
+	d.jvm.add(cmd)
+	return cmd
+}
+
+// addReadingFlags adds the flags about what is made of a recording.
+func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to the new `FILE` for a browser too")
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
-	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
-	f.StringVar(&d.color, "color", "auto", "`when` to colour: auto, always or never")
-	d.jvm.add(cmd)
+	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
+	addColorFlag(cmd, &d.color)
 	completeFlag(cmd, "check", checkNames(checks.Suite())...)
-	completeFlag(cmd, "color", "auto", "always", "never")
-	return cmd
 }
 
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
@@ -103,41 +120,63 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if d.watch {
+		return d.runWatch(cmd.Context(), list, opts)
+	}
 	rec, err := d.recording(cmd.Context(), list)
 	if err != nil {
 		return err
 	}
-	data := report.Build(rec, check.Run(rec, list, opts))
-	d.exit = data.ExitCode()
-	err = d.print(data, f)
+	rec, unseen := d.withVantages(rec) // before the report and the file, neither of which it may cost
+	err = errors.Join(d.report(rec, list, opts, f), unseen)
 	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
 		err = errors.Join(err, rec.Save(d.save))
 	}
 	return err
 }
 
+// report checks a recording and writes what was found in every form that was asked for.
+func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts check.Options, f format) error {
+	data := report.Build(rec, check.Run(rec, list, opts))
+	d.exit = data.ExitCode()
+	err := d.print(data, f)
+	if d.html != "" {
+		err = errors.Join(err, d.writePage(html.Input{Report: data, Recording: rec, Checks: list}))
+	}
+	return err
+}
+
 func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
-	f, err := parseFormat(d.output)
+	f, err := parseFormat(d.output, reportFormats)
 	if err == nil {
-		err = cmp.Or(d.validateTimes(), checkTargetFlags(cmd, d.selector), d.validateColor(), d.jvm.validate(cmd), d.validateSource(cmd),
-			d.validateSave(cmd))
+		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), checkTargetFlags(cmd, d.selector), d.jvm.validate(cmd), d.validateSource(cmd),
+			validateSave(cmd, &d.save))
 	}
 	if err != nil {
 		return "", nil, check.Options{}, err
 	}
+	list, opts, err := d.validateReading(cmd)
+	return f, list, opts, err
+}
+
+// validateReading checks the flags of addReadingFlags and gives the checks to run.
+func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.Options, error) {
+	if err := cmp.Or(validateColor(d.color), d.validatePage(cmd)); err != nil {
+		return nil, check.Options{}, err
+	}
 	if cmd.Flags().Changed("signatures") && d.signatures == "" {
-		return "", nil, check.Options{}, usageErrorf("--signatures is empty: give the path of a file")
+		return nil, check.Options{}, usageErrorf("--signatures is empty: give the path of a file")
 	}
 	suite, err := suiteWith(d.signatures)
 	if err != nil {
-		return "", nil, check.Options{}, err
+		return nil, check.Options{}, err
 	}
 	list, err := chosen(suite, d.checks)
 	if err != nil {
-		return "", nil, check.Options{}, err
+		return nil, check.Options{}, err
 	}
 	params, err := parseParams(d.settings, suite, list)
-	return f, list, check.Options{Params: params}, err
+	return list, check.Options{Params: params}, err
 }
 
 func (d *diagnosis) validateTimes() error {
@@ -157,14 +196,6 @@ func (d *diagnosis) validateTimes() error {
 		return usageErrorf("--delay %v: give a time between 0 and %v", d.delay, maxDuration)
 	}
 	return nil
-}
-
-func (d *diagnosis) validateColor() error {
-	switch d.color {
-	case "auto", "always", "never":
-		return nil
-	}
-	return usageErrorf("--color %q: use auto, always or never", d.color)
 }
 
 // validateSource finds sources and selections that are empty or contradict each other.
@@ -200,23 +231,28 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 }
 
 // validateSave finds a --save that cannot work, before ten seconds are spent.
-func (d *diagnosis) validateSave(cmd *cobra.Command) error {
+func validateSave(cmd *cobra.Command, path *string) error {
 	if !cmd.Flags().Changed("save") {
 		return nil
 	}
-	if d.save == "" {
+	if *path == "" {
 		return usageErrorf("--save is empty: give the path of a new directory or .zip file")
 	}
-	d.save = filepath.Clean(d.save) // a shell completes a directory with a slash, behind which no temporary name would fit
-	if _, err := os.Lstat(d.save); err == nil {
-		return usageErrorf("--save %s exists: choose another name", d.save)
+	*path = filepath.Clean(*path) // a shell completes a directory with a slash, behind which no temporary name would fit
+	return validateNew("--save", *path)
+}
+
+// validateNew finds out whether a file or directory can be made at path.
+func validateNew(flag, path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return usageErrorf("%s %s exists: choose another name", flag, path)
 	}
-	dir := filepath.Dir(d.save)
+	dir := filepath.Dir(path)
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return usageErrorf("--save %s: there is no directory %s: make it, or choose another name", d.save, dir)
+		return usageErrorf("%s %s: there is no directory %s: make it, or choose another name", flag, path, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return usageErrorf("--save %s: cannot write to the directory %s: %v: choose another one", d.save, dir, err)
+		return usageErrorf("%s %s: cannot write to the directory %s: %v: choose another one", flag, path, dir, err)
 	}
 	return nil
 }
@@ -300,10 +336,13 @@ func (d *diagnosis) progress() (tick func(done, total time.Duration), wipe func(
 }
 
 func (d *diagnosis) print(data *report.Data, f format) error {
-	if f == formatJSON {
+	switch f {
+	case formatJSON:
 		return outputError(data.JSON(d.streams.Out))
+	case formatMarkdown:
+		return outputError(data.Markdown(d.streams.Out))
+	case formatJUnit:
+		return outputError(data.JUnit(d.streams.Out))
 	}
-	wanted := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	color := d.color == "always" || d.color == "auto" && wanted && isTerminal(d.streams.Out)
-	return outputError(data.Text(d.streams.Out, report.TextOptions{Color: color, Verbose: d.verbose}))
+	return d.shown(data)
 }

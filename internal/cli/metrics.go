@@ -17,7 +17,7 @@ func (a *app) metricsCommand() *cobra.Command {
 		Short: "List everything that can be measured, with its unit and source",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			f, err := parseFormat(output)
+			f, err := parseFormat(output, plainFormats)
 			if err != nil {
 				return err
 			}
@@ -27,7 +27,7 @@ func (a *app) metricsCommand() *cobra.Command {
 			return outputError(a.metricsText())
 		},
 	}
-	addOutputFlag(cmd, &output)
+	addOutputFlag(cmd, &output, plainFormats)
 	return cmd
 }
 

@@ -49,7 +49,7 @@ a second, and lists the checks that could be assessed and those that could not.
 With a target flag it answers for that target; no profiler is loaded into a JVM.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := parseFormat(d.output)
+			f, err := parseFormat(d.output, plainFormats)
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ With a target flag it answers for that target; no profiler is loaded into a JVM.
 		},
 	}
 	addTargetFlags(cmd, &d.selector)
-	addOutputFlag(cmd, &d.output)
+	addOutputFlag(cmd, &d.output, plainFormats)
 	d.jvm.addLibrary(cmd)
 	return cmd
 }

@@ -27,7 +27,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // valueOf says what a flag wants.
 func valueOf(f *pflag.Flag) string {
 	switch f.Value.Type() {
-	case "int":
+	case "int", "uint64":
 		return "a whole number"
 	case "duration":
 		return "a time with its unit, such as 10s, 500ms or 2m"

@@ -28,9 +28,10 @@ var table = []row{
 	{
 		pkg: "internal/cli",
 		may: []string{
-			"internal/collectors", "internal/checks", "internal/report", "internal/exporter", "internal/scenario",
+			"internal/collectors", "internal/checks", "internal/report", "internal/report/html", "internal/exporter", "internal/scenario",
+			"internal/compare",
 			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm",
-			"internal/licenses", "scenarios",
+			"internal/licenses", "internal/vantage", "scenarios",
 		},
 		why: "the only place that knows every other part",
 	},
@@ -45,6 +46,7 @@ var table = []row{
 		pkg: "internal/jfr", may: []string{"internal/stacks"}, pure: true,
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
 	},
+	{pkg: "internal/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
 		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact"},
@@ -82,8 +84,8 @@ var table = []row{
 		why: "brings the pinned file before a build; only what pins and packs it may be known to it",
 	},
 	{
-		pkg: "internal/licenses", may: []string{"internal/asprof/library"},
-		why: "says what is in the binary, and the bundled profiler may be in it or not",
+		pkg: "internal/licenses", may: []string{"internal/asprof/library", "internal/report/html/bundle"},
+		why: "says what is in the binary, and the bundled profiler and page program may be in it or not",
 	},
 	{
 		pkg: "internal/collect", may: []string{"internal/host", "internal/recording"},
@@ -99,16 +101,33 @@ var table = []row{
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode"},
+		pkg: "internal/vantage", may: []string{"internal/recording"},
+		why: "measures from another place than the diagnosed host, for its recording: no collector, and for scenarios too",
+	},
+	{
+		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode", "internal/junit", "internal/compare"},
 		why: "renders results, which may come from another machine",
 	},
+	{
+		pkg: "internal/compare", may: []string{"internal/check", "internal/stacks", "internal/hotcode"}, pure: true,
+		why: "tells two recordings apart, wherever they were made",
+	},
+	{
+		pkg: "internal/report/html", may: []string{"internal/report", "internal/report/html/bundle", "internal/compare"}, pure: true,
+		why: "writes a page of a report and its recording; it knows no rule, only what each was read from",
+	},
+	{pkg: "internal/report/html/bundle", why: "files for the binary: leaf"},
 	{
 		pkg: "internal/exporter", may: []string{"internal/collect", "internal/check"},
 		why: "the same samples and the same checks, for ever",
 	},
 	{
 		pkg: "internal/scenario",
-		may: []string{"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/strictyaml", "internal/vm/guest"},
+		may: []string{
+			"internal/check", "internal/lab", "internal/load", "internal/spelling", "internal/strictyaml", "internal/vm/guest",
+			"internal/vantage",
+			"internal/junit",
+		},
 		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},

@@ -336,3 +336,28 @@ func Interval(k, n int64) (low, high float64) {
 	half := z / (1 + z*z/m) * math.Sqrt(share*(1-share)/m+z*z/(4*m*m))
 	return max(0, middle-half), min(1, middle+half)
 }
+
+// Attributed gives for each sample whose time it is: the application's method nearest to what ran, with the JDK, libraries and kernel that
+// it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for the collector's and the compilers' work; and the innermost
+// function where no caller is the application's. Unlike the times of [CPU.Methods] those of machine code are attributed to callers too.
+func (c *CPU) Attributed() []string {
+	gc, _ := Frames(c.Profile, gcFrames)
+	jit, _ := Frames(c.Profile, jitFrames)
+	out := make([]string, len(c.Samples))
+	for i, s := range c.Samples {
+		part := c.partOf(s, gc, jit)
+		switch {
+		case part == PartGC || part == PartJIT:
+			out[i] = "[" + string(part) + "]"
+		case len(s.Stack) == 0:
+			out[i] = "[unknown]"
+		default:
+			place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions)
+			if place.Owner != Application {
+				place.At = 0
+			}
+			out[i] = c.Frames[s.Stack[place.At]].Name
+		}
+	}
+	return out
+}

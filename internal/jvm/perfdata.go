@@ -104,29 +104,12 @@ func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
 const startTimeOfJVM = 3 * time.Second
 
 func (vm *VM) openPerfData(name string) (*PerfData, error) {
-	t, err := vm.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer t.close()
-	var file *os.File
-	err = t.as.do(func() error {
-		fd, err := t.resolve(t.root, name, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS)
-		if err != nil {
-			return &os.PathError{Op: "open", Path: name + " in the target", Err: err}
-		}
-		file = os.NewFile(uintptr(fd), name)
-		return nil
-	})
+	file, info, err := vm.openInTarget(name, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		return nil, vm.unreadable(err)
 	}
-	info, err := file.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > hsperf.MaxSize) {
-		err = fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size())
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+	if !info.Mode().IsRegular() || info.Size() > hsperf.MaxSize {
+		return nil, errors.Join(fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size()), file.Close())
 	}
 	return &PerfData{file: file, buf: make([]byte, info.Size())}, nil
 }

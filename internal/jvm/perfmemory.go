@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
@@ -230,29 +228,12 @@ func (vm *VM) libraryBase() (uint64, error) {
 
 // openLibrary opens the library as the target has it.
 func (vm *VM) openLibrary() (*os.File, error) {
-	t, err := vm.enter()
+	file, info, err := vm.openInTarget(vm.Library, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer t.close()
-	var file *os.File
-	err = t.as.do(func() error {
-		fd, err := t.resolve(t.root, vm.Library, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_IN_ROOT)
-		if err != nil {
-			return &os.PathError{Op: "open", Path: vm.Library + " in the target", Err: err}
-		}
-		file = os.NewFile(uintptr(fd), vm.Library)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s in the target is not a regular file", vm.Library)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+	if !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("%s in the target is not a regular file", vm.Library), file.Close())
 	}
 	return file, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -67,6 +68,31 @@ func retry(open func() (int, error)) (int, error) {
 // directory opens a directory, by its path in the target.
 func (t *tree) directory(name string) (int, error) {
 	return t.resolve(t.root, name, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_IN_ROOT)
+}
+
+// openInTarget opens a file for reading, at a path as the target has it and with the target's rights. how adds to what the path may not
+// lead through (openat2(2)). It waits for nobody, should the file be a pipe: what it is the caller has to look at.
+func (vm *VM) openInTarget(name string, how uint64) (file *os.File, info fs.FileInfo, err error) {
+	t, err := vm.enter()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer t.close()
+	err = t.as.do(func() error {
+		fd, err := t.resolve(t.root, name, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_IN_ROOT|how)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: name + " in the target", Err: err}
+		}
+		file = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = file.Stat(); err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, info, nil
 }
 
 // resolve opens a path below dir, through the target's own links but never out, nor through a magic link such as

@@ -57,7 +57,10 @@ func instructionClock(name string, each time.Duration, tests ...string) feature 
 }
 
 // features is the one list. A collector that declares a floor must have a row.
-func features() []feature {
+func features() []feature { return append(programFeatures(), counterFeatures()...) }
+
+// programFeatures are the rows of BPF programs.
+func programFeatures() []feature {
 	return []feature{
 		{
 			name: "connections: each end of 1009, by process", collector: "bpf-connections", pkg: "collectors/ebpf",
@@ -72,6 +75,12 @@ func features() []feature {
 			tests: []string{"TestPortSearch"},
 		},
 		{
+			name: "search for a port, against fentry and fexit", collector: "bpf-connections", pkg: "collectors/ebpf",
+			tests:   []string{"TestPortSearchOfTheFunction"},
+			only:    []kernel{linux510, linux61, linux612},
+			because: "programs at functions may not load here, or are not there (arm64 before Linux 6.0)",
+		},
+		{
 			name: "bind() for any port, found and not", collector: "bpf-binds", pkg: "collectors/ebpf",
 			tests: []string{"TestBinds"},
 		},
@@ -81,7 +90,7 @@ func features() []feature {
 		},
 		{
 			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
-			tests: []string{"TestSoftirqs"},
+			tests: []string{"TestSoftirqs", "TestSoftirqTurns"},
 		},
 		{
 			name: "CPU profile, against schedstat", collector: "bpf-cpu-profile", pkg: "collectors/ebpf",
@@ -104,6 +113,14 @@ func features() []feature {
 			tests: []string{"TestThrottled"},
 		},
 		{
+			name: "waits for a CPU by control group, against schedstat", collector: "bpf-run-queue", pkg: "collectors/ebpf",
+			tests: []string{"TestGroupWaits"},
+		},
+		{
+			name: "throttled while waiting, against cpu.stat", collector: "bpf-run-queue", pkg: "collectors/ebpf",
+			tests: []string{"TestGroupThrottled"},
+		},
+		{
 			name: "CPU limits of all groups, against cpu.stat", since: ebpf.BandwidthFloor(), pkg: "collectors/ebpf",
 			tests: []string{"TestBandwidth", "TestAllLimitsOfTheHost", "TestTooManyLimits"},
 		},
@@ -115,6 +132,12 @@ func features() []feature {
 			name: "descriptors of sockets, against fstat", since: ebpf.SocketsFloor(), pkg: "collectors/ebpf",
 			tests: []string{"TestHolders"},
 		},
+	}
+}
+
+// counterFeatures are the rows of perf_event counters.
+func counterFeatures() []feature {
+	return []feature{
 		instructionClock("instructions per cycle: 1.0000", time.Nanosecond, "TestKnownIPC"),
 		instructionClock("instructions per cycle: 0.5000", 2*time.Nanosecond, "TestKnownIPC", "TestInstructionsOfALoop"),
 		instructionClock("instructions per cycle: 0.2500", 4*time.Nanosecond, "TestKnownIPC"),

@@ -66,6 +66,8 @@ const events = `{"Action":"start"}
 {"Action":"run","Test":"TestGood"}
 {"Action":"output","Test":"TestGood","Output":"=== RUN   TestGood\n"}
 {"Action":"pass","Test":"TestGood","Elapsed":0.1}
+{"Action":"output","Test":"TestTimed","Output":"    x_test.go:5: measured: 7 µs\n"}
+{"Action":"pass","Test":"TestTimed","Elapsed":0.1}
 {"Action":"run","Test":"TestSkipped"}
 {"Action":"output","Test":"TestSkipped","Output":"    x_test.go:7: Linux 5.4 is older than 5.9: no helper\n"}
 {"Action":"output","Test":"TestSkipped","Output":"--- SKIP: TestSkipped (0.00s)\n"}
@@ -92,6 +94,7 @@ func TestJudge(t *testing.T) {
 		want  cell
 	}{
 		{"TestGood", false, cell{status: ok}},
+		{"TestGood TestTimed", false, cell{ok, "7 µs"}},
 		{"TestGood", true, cell{failed, "works on a kernel that is older than the feature declares: the declared one is wrong"}},
 		{"TestSkipped", true, cell{tooOld, "Linux 5.4 is older than 5.9: no helper"}},
 		{"TestSkipped", false, cell{failed, "skipped on a kernel that is not older than the feature declares: " +

@@ -52,7 +52,7 @@ func parseEvents(data []byte) (map[string]*outcome, error) {
 // A cell is what became of a feature on a kernel.
 type cell struct {
 	status status
-	why    string // unless it is ok
+	why    string // if it is ok: what was measured, if anything
 }
 
 type status int
@@ -66,7 +66,7 @@ const (
 
 // judge puts a feature's tests together. old says that the kernel is older than the feature's floor.
 func judge(tests []string, outcomes map[string]*outcome, old bool) cell {
-	var skips, failures []string
+	var skips, failures, measured []string
 	for _, name := range slices.Sorted(maps.Keys(outcomes)) {
 		top, _, _ := strings.Cut(name, "/")
 		if !slices.Contains(tests, top) {
@@ -75,6 +75,7 @@ func judge(tests []string, outcomes map[string]*outcome, old bool) cell {
 		o := outcomes[name]
 		switch o.action {
 		case "pass":
+			measured = append(measured, o.measured()...)
 		case "skip":
 			skips = append(skips, o.reason())
 		case "fail":
@@ -98,7 +99,17 @@ func judge(tests []string, outcomes map[string]*outcome, old bool) cell {
 	case old:
 		return cell{failed, "works on a kernel that is older than the feature declares: the declared one is wrong"}
 	}
-	return cell{status: ok}
+	return cell{ok, strings.Join(measured, "; ")}
+}
+
+// measured are the numbers that a test wants in the table.
+func (o *outcome) measured() (out []string) {
+	for _, line := range o.output {
+		if _, text, found := strings.Cut(line, ": measured: "); found {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // reason is the last thing a test said before it was skipped, without its place in the source.

@@ -44,14 +44,14 @@ func (m *matrix) text(columns []kernel) string {
 
 func columnWidth(k kernel) int { return max(len(k.name), len("not here")) }
 
-// reasons are those of all cells that are not ok, the same only once.
+// reasons are those of all cells that are not ok, the same only once, and what was measured.
 func (m *matrix) reasons(columns []kernel) []string {
 	var out []string
 	for _, f := range m.features {
 		where, order := map[cell][]string{}, []cell{}
 		for _, k := range columns {
 			c := m.cells[place{f.name, k.name}]
-			if c.status == ok {
+			if c == (cell{status: ok}) {
 				continue
 			}
 			if where[c] == nil {

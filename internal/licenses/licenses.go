@@ -19,6 +19,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
+	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
 )
 
 // A License is one part of the program with all that its licence asks to be shown.
@@ -54,8 +55,8 @@ Exception, which allows that: https://www.gnu.org/licenses/gcc-exception-3.1
 // own is perfdoctor's name among the licences.
 const own = "perfdoctor"
 
-// All lists perfdoctor, async-profiler when it is bundled, the Go runtime, and every module that the build information of this program
-// names, in this order.
+// All lists perfdoctor, async-profiler and the libraries of the HTML report when they are bundled, the Go runtime, and every module
+// that the build information of this program names, in this order.
 func All() ([]License, error) {
 	texts, err := gatheredTexts()
 	if err != nil {
@@ -64,6 +65,13 @@ func All() ([]License, error) {
 	list := []License{{Name: own, Text: apache}}
 	if _, err := library.Bundled(); err == nil {
 		list = append(list, License{"async-profiler", library.Version, notice + "\n" + apache})
+	}
+	page, err := bundle.Licenses()
+	if err != nil {
+		return nil, err
+	}
+	if page != "" {
+		list = append(list, License{"libraries of the HTML report", "", page})
 	}
 	list = append(list, License{GoName, runtime.Version(), texts[GoName]})
 	info, _ := debug.ReadBuildInfo() // without it there are no modules to list

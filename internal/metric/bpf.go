@@ -61,8 +61,8 @@ var (
 // Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within another's time is not
 // counted there.
 var (
-	SoftirqRuns    = counter("softirq_runs_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs run per CPU and vector since the recording began.", "cpu", "vector")
-	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between. Of more than eight in a tick of a CPU one in eight is timed, by chance, and counts for eight.", "cpu", "vector")
+	SoftirqsTimed  = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of an eighth of each second. softirqs_total has all.", "cpu", "vector")
+	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as long as the last 100 or more that were.", "cpu", "vector")
 	HardirqRuns    = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
 	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
 )
@@ -83,10 +83,20 @@ var (
 var (
 	ThreadCPUWait       = gauge("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of schedstat it has no time of throttling in it.", "pid", "tid", "comm")
 	ThreadCPUWaits      = gauge("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU in the window.", "pid", "tid", "comm")
-	ThreadThrottledTime = gauge("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up.", "pid", "tid", "comm")
+	ThreadThrottledTime = gauge("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up, and of other waits the part in which it was.", "pid", "tid", "comm")
 	ThreadSleepTime     = gauge("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken or the window ended.", "pid", "tid", "comm")
 	ThreadWaitTime      = gauge("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs", "Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of the destination, which was sent something last), message (of a destination that was not), connect, room (the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
 	ThreadWaits         = gauge("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs", "Waits of that time.", waitLabels...)
 	FutexWakes          = gauge("futex_wakes", q.Events, "tp_btf/sched_waking", "Waits for a futex that a thread ended by its own call of futex(2); at is where it was then, the innermost function first.", "pid", "on", "waker_pid", "waker", "waker_comm", "at")
 	CPUWaitDurations    = gauge("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next smaller bound.", "at_most")
+)
+
+// The time of the threads of each control group of the host over the window: of those in it, not of those in groups below it. The group is
+// that of the cpu controller, of v1 or v2; unseen are those that were removed before the window ended, or that the file system perfdoctor
+// sees does not have, together.
+var (
+	CgroupCPURun        = gauge("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch", "Time in the window that the group's threads ran.", "cgroup")
+	CgroupCPUWait       = gauge("cgroup_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that the group's threads waited for a CPU while they had quota left, summed over threads.", "cgroup")
+	CgroupCPUWaits      = gauge("cgroup_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of the group's threads for a CPU that ended in the window.", "cgroup")
+	CgroupThrottledWait = gauge("cgroup_throttled_wait_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window that the group's runnable threads were stopped by a quota of its own or above it, summed over threads.", "cgroup")
 )

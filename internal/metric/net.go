@@ -51,6 +51,20 @@ var (
 	ProcessSockets  = gauge("tcp_process_sockets", q.Sockets, "NETLINK_SOCK_DIAG, /proc/PID/fd", "TCP sockets per owning process and state, of processes whose fds could be read.", "pid", "comm", "state")
 )
 
+// Round trips from other places, which `perfdoctor ping` measures: no collector does.
+var (
+	VantageRTT        = gauge("vantage_rtt_seconds", q.Seconds, "tcp_info tcpi_rtt", "Round trip of one TCP handshake with a destination, from here, from a neighbour (an unloaded host behind the same egress) or from outside of that.", "vantage", "destination")
+	VantagePings      = counter("vantage_pings_total", q.Connections, "connect(2)", "Handshakes begun from there.", "vantage", "destination")
+	VantageUnanswered = counter("vantage_unanswered_pings_total", q.Connections, "connect(2)", "Those without an answer within 1 s.", "vantage", "destination")
+)
+
+// The values of the "vantage" label.
+const (
+	VantageHere      = "here"
+	VantageNeighbour = "neighbour"
+	VantageOutside   = "outside"
+)
+
 // Totals of a namespace that are cheaper than counting sockets.
 var (
 	TCPOrphans  = gauge("tcp_orphans", q.Sockets, "/proc/PID/net/sockstat", "Sockets no process holds any more; one count for the host.", "netns")

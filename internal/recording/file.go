@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -463,4 +464,50 @@ func (r *Recording) Cut(ms []metric.Metric) *Recording {
 		}
 	}
 	return out
+}
+
+// With gives the recording with what another one, made meanwhile on another host, has of these metrics. Times are moved by the difference
+// of the two wall clocks at the start; what is outside of this recording's window is left out, and so is what this one has already.
+// Points is how many numbers were added.
+func (r *Recording) With(other *Recording, ms ...metric.Metric) (out *Recording, points int) {
+	out = &Recording{Meta: r.Meta, series: maps.Clone(r.series), profiles: r.profiles, raws: r.raws}
+	later := other.Meta.Started.Sub(r.Meta.Started)
+	for _, m := range ms {
+		name := m.Describe().Name
+		theirs := other.series[name]
+		if theirs == nil {
+			continue
+		}
+		b := Builder{rec: &Recording{series: map[string]*family{}}}
+		for _, source := range []struct {
+			from *family
+			move time.Duration
+		}{{r.series[name], 0}, {theirs, later}} {
+			n := b.copyWithin(source.from, source.move, r.Meta.Duration)
+			if source.from == theirs {
+				points += n
+			}
+		}
+		if f := b.rec.series[name]; f != nil {
+			f.sort()
+			out.series[name] = f
+		}
+	}
+	return out, points
+}
+
+// copyWithin adds a family's points, moved in time, that are between 0 and the end, and gives how many.
+func (b *Builder) copyWithin(f *family, move time.Duration, end float64) int {
+	if f == nil {
+		return 0
+	}
+	n := 0
+	for _, s := range f.list {
+		for _, p := range s.Points {
+			if at := (p.At + move).Truncate(time.Microsecond); at >= 0 && at.Seconds() <= end {
+				n += b.put(row{s.Metric, s.Labels, p.Value}, at)
+			}
+		}
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
@@ -159,8 +160,20 @@ func (t *text) method(m Method) {
 	if t.verbose {
 		text += fmt.Sprintf(" (%s with all that it calls)", shareText(m.Inclusive))
 	}
-	t.line(plain, fmt.Sprintf("  %6s  ", shareText(m.Own)), "          ", text)
+	cells := bar(m.Own, barCells)
+	cells += strings.Repeat(" ", barCells-utf8.RuneCountInString(cells)+1)
+	if t.width < leastForBars {
+		cells = ""
+	}
+	head := fmt.Sprintf("  %6s  %s", shareText(m.Own), cells)
+	t.line(plain, head, strings.Repeat(" ", utf8.RuneCountInString(head)), text)
 }
+
+// barCells are the cells of a bar that stands for all CPU time: a fifth each.
+const barCells = 5
+
+// leastForBars is the width in which a name still has room beside a bar.
+const leastForBars = 60
 
 func (t *text) waits() {
 	if len(t.d.Waits) == 0 {

@@ -10,12 +10,15 @@ import (
 )
 
 // JSON writes the report as one indented JSON object (docs/report-schema.md) with a final newline.
-func (d *Data) JSON(w io.Writer) error {
+func (d *Data) JSON(w io.Writer) error { return writeJSON(w, d) }
+
+// writeJSON escapes what a terminal could act on.
+func writeJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // it is not put into a page as it stands, and "->" should stay readable
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(d); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write the JSON report: %w", err)
 	}
 	if _, err := w.Write(escapeUnprintable(b.Bytes())); err != nil {

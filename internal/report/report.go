@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -43,6 +44,7 @@ type Data struct {
 	NotAssessed []Gap            `json:"not_assessed"`
 	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
 	Cost        Cost             `json:"cost"`
+	Numbers     []compare.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
 }
 
 // Host is what is known of the machine; a fact that was not recorded is empty or zero.
@@ -132,7 +134,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Window:   Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly},
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
-		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
+		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: compare.Key(rec),
 	}
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)

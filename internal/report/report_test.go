@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,6 +41,8 @@ func TestGolden(t *testing.T) {
 				"want.txt":         textOf(t, d, TextOptions{}),
 				"want-verbose.txt": textOf(t, d, TextOptions{Verbose: true}),
 				"want.json":        jsonOf(t, d),
+				"want.md":          rendered(t, d.Markdown),
+				"want.xml":         rendered(t, d.JUnit),
 			}
 			if *update {
 				rewrite(t, path, ar, got)
@@ -82,8 +85,13 @@ func textOf(t *testing.T, d *Data, opts TextOptions) string {
 
 func jsonOf(t *testing.T, d *Data) string {
 	t.Helper()
+	return rendered(t, d.JSON)
+}
+
+func rendered(t *testing.T, render func(io.Writer) error) string {
+	t.Helper()
 	var b bytes.Buffer
-	if err := d.JSON(&b); err != nil {
+	if err := render(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -97,7 +105,7 @@ func rewrite(t *testing.T, path string, ar *txtar.Archive, got map[string]string
 			files = append(files, f)
 		}
 	}
-	for _, n := range []string{"want.txt", "want-verbose.txt", "want.json"} {
+	for _, n := range []string{"want.txt", "want-verbose.txt", "want.json", "want.md", "want.xml"} {
 		files = append(files, txtar.File{Name: n, Data: []byte(got[n])})
 	}
 	ar.Files = files
@@ -144,7 +152,10 @@ func TestVerdictFitsAScreen(t *testing.T) {
 // TestHostile: nothing that a terminal acts on reaches it, in any format, whatever a process calls itself.
 func TestHostile(t *testing.T) {
 	d := load(t, "hostile")
-	for name, s := range map[string]string{"text": textOf(t, d, TextOptions{Verbose: true}), "json": jsonOf(t, d)} {
+	for name, s := range map[string]string{
+		"text": textOf(t, d, TextOptions{Verbose: true}), "json": jsonOf(t, d),
+		"markdown": rendered(t, d.Markdown), "junit": rendered(t, d.JUnit),
+	} {
 		for _, r := range s {
 			if r != '\n' && !unicode.IsPrint(r) {
 				t.Errorf("%s holds %U", name, r)

@@ -33,6 +33,7 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t.verdict()
 	t.further()
 	t.infos()
+	t.overTime()
 	t.cpuTime()
 	t.waits()
 	t.fine()
@@ -41,6 +42,16 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t.cost()
 	if _, err := io.WriteString(w, t.b.String()); err != nil {
 		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+// VerdictText writes the part of the report about the verdict: the finding to act on first, in full, with its consequences.
+func (d *Data) VerdictText(w io.Writer, opts TextOptions) error {
+	t := &text{page: newPage(opts), d: d}
+	t.verdict()
+	if _, err := io.WriteString(w, t.b.String()); err != nil {
+		return fmt.Errorf("write the verdict: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/html"
+)
+
+// comparison holds the flags of compare.
+type comparison struct {
+	*app
+	output, failOn, requests string
+	folded                   string
+	settings                 []string
+	verbose                  bool
+	color                    string
+}
+
+// failRegression is the one value of --fail-on.
+const failRegression = "regression"
+
+// What compare and trend write.
+var (
+	compareFormats = []format{formatText, formatJSON, formatMarkdown, formatHTML}
+	trendFormats   = []format{formatText, formatJSON, formatMarkdown}
+)
+
+func (a *app) compareCommand() *cobra.Command {
+	c := &comparison{app: a}
+	cmd := &cobra.Command{
+		Use:   "compare BEFORE AFTER",
+		Short: "Say whether a program got better or worse between two recordings",
+		Long: `Compares two recordings (diagnose --save) of a program: findings that are new,
+gone, more or less severe; CPU time per request, instructions per cycle,
+throttling and further numbers, each with the bounds its samples leave; and the
+methods whose share of the CPU time grew or shrank. What samples of one and the
+same program differ by is no news: the verdict may be "no difference", and says
+how small a difference these samples could have shown.
+
+Requests are taken from --requests, if a load generator counted them; else the
+segments with data that the target's network namespace sent stand for them.
+
+Exit codes: 0 compared, 1 perfdoctor failed, 2 wrong usage; with --fail-on
+regression 3 when something got worse.`,
+		Example: `  perfdoctor diagnose --pid 4021 --duration 60s --save before.zip
+  perfdoctor diagnose --pid 4187 --duration 60s --save after.zip
+  perfdoctor compare before.zip after.zip
+  perfdoctor compare before.zip after.zip --fail-on regression -o markdown
+  perfdoctor compare before.zip after.zip -o html > comparison.html`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usageErrorf("give two recordings, that of before and that of after: see `%s --help`", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0], args[1]) },
+	}
+	f := cmd.Flags()
+	addOutputFlag(cmd, &c.output, compareFormats)
+	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
+	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
+	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for flamegraph.pl")
+	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
+	f.BoolVarP(&c.verbose, "verbose", "v", false, "show infos and all metrics that moved")
+	addColorFlag(cmd, &c.color)
+	completeFlag(cmd, "fail-on", failRegression)
+	return cmd
+}
+
+func (c *comparison) run(before, after string) error {
+	f, opts, err := c.validate(compareFormats)
+	if err == nil && c.folded != "" {
+		err = validateNew("--folded", c.folded)
+	}
+	if err != nil {
+		return err
+	}
+	var recs [2]*recording.Recording
+	for i, path := range []string{before, after} {
+		if recs[i], err = recording.Open(path); err != nil {
+			return fromError(err)
+		}
+	}
+	data := compare.Compare(recs[0], recs[1], opts)
+	if c.failOn == failRegression && data.Regressed() {
+		c.exit = exitFindings
+	}
+	err = c.print(report.Comparison{Data: data}, f)
+	if c.folded != "" {
+		err = errors.Join(err, writeFolded(c.folded, data))
+	}
+	return err
+}
+
+// writeFolded writes the stacks of both for flamegraph.pl.
+func writeFolded(path string, data *compare.Data) error {
+	if data.Stacks == nil {
+		return usageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--folded: %w", err)
+	}
+	if err := errors.Join(data.Stacks.Root.WriteFolded(f), f.Close()); err != nil {
+		return fmt.Errorf("--folded %s: %w", path, err)
+	}
+	return nil
+}
+
+func (c *comparison) validate(formats []format) (format, compare.Options, error) {
+	var opts compare.Options
+	f, err := parseFormat(c.output, formats)
+	if err != nil {
+		return "", opts, err
+	}
+	if c.failOn != "" && c.failOn != failRegression {
+		return "", opts, usageErrorf("--fail-on %q: use %s", c.failOn, failRegression)
+	}
+	if err := validateColor(c.color); err != nil {
+		return "", opts, err
+	}
+	if opts.Requests, err = parseRequests(c.requests); err != nil {
+		return "", opts, err
+	}
+	suite, err := suiteWith("")
+	if err != nil {
+		return "", opts, err
+	}
+	params, err := parseParams(c.settings, suite, suite)
+	opts.Checks, opts.Check = suite, check.Options{Params: params}
+	return f, opts, err
+}
+
+// parseRequests reads two positive numbers with a comma between.
+func parseRequests(s string) (out [2]float64, err error) {
+	if s == "" {
+		return out, nil
+	}
+	parts := strings.Split(s, ",")
+	if len(parts) != len(out) {
+		return out, usageErrorf("--requests %q: give two numbers, requests per second before and after, such as 4100,3900", s)
+	}
+	for i, p := range parts {
+		n, err := strconv.ParseFloat(strings.TrimSpace(p), 64)
+		if err != nil || !(n > 0) || n > 1e12 {
+			return out, usageErrorf("--requests %q: %q is no positive number of requests per second", s, p)
+		}
+		out[i] = n
+	}
+	return out, nil
+}
+
+func (c *comparison) print(data report.Comparison, f format) error {
+	switch f {
+	case formatJSON:
+		return outputError(data.JSON(c.streams.Out))
+	case formatMarkdown:
+		return outputError(data.Markdown(c.streams.Out))
+	case formatHTML:
+		return outputError(html.WriteComparison(c.streams.Out, data))
+	}
+	return outputError(data.Text(c.streams.Out, report.TextOptions{Color: c.wantsColor(c.color), Verbose: c.verbose}))
+}
+
+// addColorFlag adds --color.
+func addColorFlag(cmd *cobra.Command, when *string) {
+	cmd.Flags().StringVar(when, "color", "auto", "`when` to colour: auto, always or never")
+	completeFlag(cmd, "color", "auto", "always", "never")
+}
+
+func validateColor(when string) error {
+	switch when {
+	case "auto", "always", "never":
+		return nil
+	}
+	return usageErrorf("--color %q: use auto, always or never", when)
+}
+
+// wantsColor decides for the standard output.
+func (a *app) wantsColor(when string) bool {
+	wanted := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return when == "always" || when == "auto" && wanted && isTerminal(a.streams.Out)
+}

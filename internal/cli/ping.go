@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/vantage"
+)
+
+// ping holds the flags of ping.
+type ping struct {
+	*app
+	plan vantage.Plan
+	pid  int
+	save string
+}
+
+func (a *app) pingCommand() *cobra.Command {
+	p := &ping{app: a}
+	cmd := &cobra.Command{
+		Use:   "ping ADDRESS:PORT",
+		Short: "Measure round trips to a destination from another place",
+		Long: `Opens and closes a TCP connection to the destination again and again and prints
+the round trips, which the kernel measured. One host cannot tell where on a path
+packets wait. Run it at the same moment on an unloaded host behind the same
+egress (--as neighbour) and on one outside of that (--as outside), and give the
+files to the diagnosis of the loaded host with --vantage.`,
+		Example: `  perfdoctor ping api.example.com:443 --as neighbour --save neighbour.zip
+  perfdoctor ping api.example.com:443 --as outside --save outside.zip
+  perfdoctor diagnose --pid 4021 --vantage neighbour.zip --vantage outside.zip`,
+		Args: oneArg("the address and port of the destination"),
+		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&p.plan.Name, "as", metric.VantageHere, "`where` this is, seen from the loaded host: here, neighbour or outside")
+	f.DurationVar(&p.plan.Duration, "duration", 10*time.Second, "ping for this `time`")
+	f.DurationVar(&p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
+	f.IntVar(&p.pid, "pid", 0, "ping from the network namespace of process `N`, such as one in a container")
+	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends in .zip")
+	completeFlag(cmd, "as", vantage.Names()...)
+	return cmd
+}
+
+func (p *ping) run(cmd *cobra.Command, destination string) error {
+	if err := validateSave(cmd, &p.save); err != nil {
+		return err
+	}
+	address, err := net.ResolveTCPAddr("tcp", destination)
+	if err != nil {
+		return usageErrorf("%q: want ADDRESS:PORT: %v", destination, err)
+	}
+	p.plan.Destination, p.plan.Version = address.AddrPort(), p.version
+	rec, err := pingFrom(cmd.Context(), p.pid, p.plan)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(p.streams.Out, pingSummary(rec, p.plan)); err != nil {
+		return outputError(err)
+	}
+	if p.save == "" {
+		return nil
+	}
+	return rec.Save(p.save)
+}
+
+// pingFrom pings from the network namespace of a process, or with 0 from the program's own.
+func pingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
+	if pid == 0 {
+		return plan.Ping(ctx)
+	}
+	err = host.Local().InNetNS(pid, func() (err error) {
+		rec, err = plan.Ping(ctx)
+		return err
+	})
+	return rec, err
+}
+
+func pingSummary(rec *recording.Recording, plan vantage.Plan) string {
+	unanswered := 0.0
+	for _, s := range rec.Counter(metric.VantageUnanswered) {
+		unanswered = s.Points[len(s.Points)-1].Value
+	}
+	var row []float64
+	for _, s := range rec.Gauge(metric.VantageRTT) {
+		for _, pt := range s.Points {
+			row = append(row, pt.Value)
+		}
+	}
+	if len(row) == 0 {
+		return fmt.Sprintf("%s, as %s: no answer to %.0f pings within 1 s", plan.Destination, plan.Name, unanswered)
+	}
+	slices.Sort(row)
+	text := func(v float64) string { return quantity.Of("", v, quantity.Seconds).Text() }
+	return fmt.Sprintf("%s, as %s: %d round trips, least %s, median %s, most %s; %.0f unanswered", plan.Destination, plan.Name, len(row),
+		text(row[0]), text(row[len(row)/2]), text(row[len(row)-1]), unanswered)
+}
+
+// withVantages adds what was measured elsewhere. Without it the recording is as good as it was.
+func (d *diagnosis) withVantages(rec *recording.Recording) (*recording.Recording, error) {
+	var others []*recording.Recording
+	for _, path := range d.vantages {
+		other, err := recording.Open(path)
+		if err != nil {
+			return rec, fromError(fmt.Errorf("--vantage: %w", err))
+		}
+		others = append(others, other)
+	}
+	with, err := vantage.Add(rec, others...)
+	if err != nil {
+		return rec, fmt.Errorf("--vantage: %w", err)
+	}
+	return with, nil
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report/html"
+)
+
+func (a *app) reportCommand() *cobra.Command {
+	d := &diagnosis{app: a}
+	cmd := &cobra.Command{
+		Use:   "report [flags] RECORDING",
+		Short: "Show what a recording says, as text or as a web page",
+		Long: `Applies the checks to what diagnose --save kept, on any machine and without
+rights, and prints the same report. With --html it writes a page too: one file
+that opens in any browser and loads nothing, with charts over the window, flame
+graphs, the facts, and each finding linked to what proves it.
+
+Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
+3 findings.`,
+		Example: `  perfdoctor report incident.zip
+  perfdoctor report incident.zip --html report.html`,
+		Args: oneArg("the path of a recording"),
+		RunE: func(cmd *cobra.Command, args []string) error { return d.runReport(cmd, args[0]) },
+	}
+	addOutputFlag(cmd, &d.output, reportFormats)
+	d.addReadingFlags(cmd)
+	return cmd
+}
+
+func (d *diagnosis) runReport(cmd *cobra.Command, path string) error {
+	f, err := parseFormat(d.output, reportFormats)
+	if err != nil {
+		return err
+	}
+	list, opts, err := d.validateReading(cmd)
+	if err != nil {
+		return err
+	}
+	rec, err := recording.Open(path)
+	if err != nil {
+		return fromError(err)
+	}
+	return d.report(rec, list, opts, f)
+}
+
+// validatePage finds an --html that cannot work, before ten seconds are spent.
+func (d *diagnosis) validatePage(cmd *cobra.Command) error {
+	if !cmd.Flags().Changed("html") {
+		return nil
+	}
+	if d.html == "" {
+		return usageErrorf("--html is empty: give the path of a new file")
+	}
+	return validateNew("--html", d.html)
+}
+
+// writePage writes the HTML report. A report may show what its owner would not, so that the file is its writer's alone.
+func (d *diagnosis) writePage(in html.Input) error {
+	f, err := os.OpenFile(d.html, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	if err := errors.Join(html.Write(f, in), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("--html %s: %w", d.html, err), os.Remove(d.html)) // half a page is none
+	}
+	return nil
+}

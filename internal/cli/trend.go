@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+)
+
+// maxTrend bounds the recordings of a trend: each may hold a hundred megabytes in memory.
+const maxTrend = 500
+
+// leastTrend is where a lasting change begins to be possible: two recordings before it and two after.
+const leastTrend = 4
+
+func (a *app) trendCommand() *cobra.Command {
+	c := &comparison{app: a}
+	cmd := &cobra.Command{
+		Use:   "trend DIR",
+		Short: "Say where in many recordings of a program a lasting change began",
+		Long: `Reads all recordings (diagnose --save) in the directory DIR, orders them by the
+time they were made, and shows their numbers and findings over time. Where a
+number changed for good, by more than such recordings differ from each other by
+chance, it names the recording from which on that is so, and the methods that
+grew; one recording alone is not lasting.
+
+Exit codes: 0 done, 1 perfdoctor failed, 2 wrong usage; with --fail-on
+regression 3 when the last lasting change was for the worse.`,
+		Example: `  perfdoctor diagnose --pid 4021 --save nightly/$(date +%F).zip
+  perfdoctor trend nightly`,
+		Args: oneArg("a directory of recordings"),
+		RunE: func(_ *cobra.Command, args []string) error { return c.trend(args[0]) },
+	}
+	f := cmd.Flags()
+	addOutputFlag(cmd, &c.output, trendFormats)
+	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
+	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
+	addColorFlag(cmd, &c.color)
+	completeFlag(cmd, "fail-on", failRegression)
+	return cmd
+}
+
+func (c *comparison) trend(dir string) error {
+	f, opts, err := c.validate(trendFormats)
+	if err != nil {
+		return err
+	}
+	list, err := readTrend(dir)
+	if err != nil {
+		return err
+	}
+	t := report.Trend{Trend: compare.MakeTrend(list, opts.Checks, check.Options{Params: opts.Check.Params})}
+	if c.failOn == failRegression && t.Regressed() {
+		c.exit = exitFindings
+	}
+	switch f {
+	case formatJSON:
+		return outputError(t.JSON(c.streams.Out))
+	case formatMarkdown:
+		return outputError(t.Markdown(c.streams.Out))
+	}
+	return outputError(t.Text(c.streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
+}
+
+// readTrend reads the recordings of a directory. A file of another kind is left alone; a damaged recording is an error, as it would be a
+// hole in the trend that nobody sees.
+func readTrend(dir string) ([]compare.Source, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fromError(fmt.Errorf("trend: %w", err))
+	}
+	var list []compare.Source
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !isRecording(path, e) {
+			continue
+		}
+		if len(list) == maxTrend {
+			return nil, usageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend, dir)
+		}
+		rec, err := recording.Open(path)
+		if err != nil {
+			return nil, fromError(err)
+		}
+		list = append(list, compare.Source{Name: e.Name(), Recording: rec})
+	}
+	if len(list) < leastTrend {
+		return nil, usageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, and a trend "+
+			"needs %d: compare two with `perfdoctor compare`", len(list), dir, leastTrend)
+	}
+	return list, nil
+}
+
+func isRecording(path string, e os.DirEntry) bool {
+	if strings.HasSuffix(e.Name(), ".zip") || strings.HasSuffix(e.Name(), ".txtar") {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(path, "meta.json"))
+	return err == nil || !errors.Is(err, fs.ErrNotExist) && e.IsDir()
+}

@@ -1,0 +1,319 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Schema is the version of the comparison's JSON form (docs/report-schema.md).
+const Schema = 1
+
+// Data is a whole comparison, ready to print.
+type Data struct {
+	Schema   int       `json:"schema"`
+	Before   Side      `json:"before"`
+	After    Side      `json:"after"`
+	Verdict  Verdict   `json:"verdict"`
+	Findings []Finding `json:"findings"` // what counts first
+	Numbers  []Number  `json:"numbers"`
+	Methods  *Methods  `json:"methods,omitempty"` // with a CPU profile
+	Others   []Other   `json:"others"`            // further metrics that moved, the most first
+	Doubts   []string  `json:"doubts,omitempty"`  // what else differs between the recordings, so that not only the program may be compared
+	Stacks   *Stacks   `json:"-"`                 // for differential flame graphs; nil without two profiles of one kind
+}
+
+// Side says what one recording is.
+type Side struct {
+	Version string           `json:"perfdoctor"`
+	Target  recording.Target `json:"target"`
+	Started time.Time        `json:"started"`
+	Seconds float64          `json:"seconds"`
+	Kernel  string           `json:"kernel,omitempty"`
+	Verdict string           `json:"principal,omitempty"` // id of the finding to act on first; empty if there is none
+}
+
+// Verdict is the one thing to know.
+type Verdict struct {
+	Result  Result   `json:"result"` // better, worse, same (no difference that these samples can show), or mixed
+	Summary string   `json:"summary"`
+	Better  []string `json:"better,omitempty"` // what speaks for it
+	Worse   []string `json:"worse,omitempty"`
+}
+
+// Mixed is the result where one thing got better and another worse.
+const Mixed Result = "mixed"
+
+// Options adjust a comparison.
+type Options struct {
+	Checks   []*check.Check
+	Check    check.Options
+	Requests [2]float64 // per second, before and after, as a load generator counted; 0 if not known
+}
+
+// Compare compares two recordings.
+func Compare(before, after *recording.Recording, opts Options) *Data {
+	b, a := &side{rec: before, requests: opts.Requests[0]}, &side{rec: after, requests: opts.Requests[1]}
+	tails(b, a)
+	db, da := diagnose(before, opts.Checks, opts.Check), diagnose(after, opts.Checks, opts.Check)
+	d := &Data{
+		Schema: Schema, Before: sideOf(before, db.whole), After: sideOf(after, da.whole),
+		Findings: findings(db, da), Numbers: numbers(b, a), Methods: methods(b, a), Others: others(before, after),
+	}
+	d.disturbed(b, a)
+	d.Stacks = d.stacks(before, after)
+	d.doubts(b, a)
+	d.unmask(db.whole.Principal())
+	d.decide()
+	return d
+}
+
+// Regressed tells whether something got worse.
+func (d *Data) Regressed() bool { return d.Verdict.Result == Worse || d.Verdict.Result == Mixed }
+
+func sideOf(rec *recording.Recording, res *check.Result) Side {
+	m := rec.Meta
+	s := Side{Version: m.Version, Target: m.Target, Started: m.Started.UTC(), Seconds: m.Duration}
+	for _, h := range rec.Info(metric.HostInfo) {
+		s.Kernel = h.Label("kernel")
+	}
+	if p := res.Principal(); p != nil {
+		s.Verdict = p.ID()
+	}
+	return s
+}
+
+// unmask takes new findings out of account that a bottleneck of before may have hidden: who cures one sees the next, and that is no
+// regression. That it was cured, or held back less, must show; and what is worse than it was counts all the same.
+func (d *Data) unmask(principal *check.Finding) {
+	if principal == nil || !d.relieved() {
+		return
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Fate == New && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
+			f.Doubt = "before, " + principal.Check + " held the system back and may have hidden it"
+		}
+	}
+}
+
+// relieved tells whether a finding is gone, a number better, or more done.
+func (d *Data) relieved() bool {
+	for i := range d.Findings {
+		if f := &d.Findings[i]; f.counts() && (f.Fate == Gone || f.Fate == Fallen) {
+			return true
+		}
+	}
+	for i := range d.Numbers {
+		if n := &d.Numbers[i]; n.Result == Improved || n.Name == "requests" && n.Result == Changed && n.Change.Absolute > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// decide weighs what was found. Numbers and findings count alike: either may be the one that shows it.
+func (d *Data) decide() {
+	v := &d.Verdict
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if !f.counts() || d.follows(f) {
+			continue
+		}
+		text := fmt.Sprintf("%s %s: %s", f.Either().Check, f.Fate, f.Either().Summary)
+		if f.Fate == New || f.Fate == Risen {
+			v.Worse = append(v.Worse, text)
+		} else {
+			v.Better = append(v.Better, text)
+		}
+	}
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		switch n.Result {
+		case Worse:
+			v.Worse = append(v.Worse, n.Text())
+		case Improved:
+			v.Better = append(v.Better, n.Text())
+		}
+	}
+	if m := d.Methods; m != nil && m.Against != AgainstShares {
+		for _, x := range m.Grown {
+			v.Worse = append(v.Worse, x.Text())
+		}
+		for _, x := range m.Shrunk {
+			v.Better = append(v.Better, x.Text())
+		}
+	}
+	v.conclude(d)
+}
+
+// follows tells whether a finding is the consequence of another one that has the same fate: the cause is enough for a verdict.
+func (d *Data) follows(f *Finding) bool {
+	for i := range d.Findings {
+		cause := &d.Findings[i]
+		if cause.counts() && cause.Fate == f.Fate && cause.Either().ID() == f.Either().ExplainedBy {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *Verdict) conclude(d *Data) {
+	switch {
+	case len(v.Worse) == 0 && len(v.Better) == 0:
+		v.Result = Same
+		v.Summary = "no difference that these samples can show"
+		if least := d.least(); least != "" {
+			v.Summary += ": " + least
+		}
+	case len(v.Better) == 0:
+		v.Result, v.Summary = Worse, "worse: "+v.Worse[0]
+	case len(v.Worse) == 0:
+		v.Result, v.Summary = Improved, "better: "+v.Better[0]
+	default:
+		v.Result, v.Summary = Mixed, "worse: "+v.Worse[0]+"; better: "+v.Better[0]
+	}
+}
+
+// least says what a difference would have to be to show.
+func (d *Data) least() string {
+	for i := range d.Numbers {
+		if n := &d.Numbers[i]; n.Change != nil && n.Name == "cpu_per_request" && n.Before.Mean > 0 {
+			return fmt.Sprintf("a change of the %s by less than %s would not be seen", n.Label, ratio(n.Change.Detectable/n.Before.Mean))
+		}
+	}
+	return ""
+}
+
+// Text says how a number changed: "CPU time per request: 87 µs -> 93 µs (+6.9 %)".
+func (n *Number) Text() string {
+	if n.Change == nil {
+		return n.Label + ": " + n.Reason
+	}
+	of := func(x float64) string { return quantity.Of("", x, n.Unit).Text() }
+	s := fmt.Sprintf("%s: %s -> %s", n.Label, of(n.Before.Mean), of(n.After.Mean))
+	if n.Change.Relative != nil {
+		s += fmt.Sprintf(" (%s)", signed(*n.Change.Relative))
+	}
+	return s
+}
+
+// Text says how a method changed: "main.tax grew to 1.5 times (1.3 to 1.8): 10 % -> 14 % of the CPU time".
+func (m *Method) Text() string {
+	verb := "grew"
+	if m.Factor < 1 {
+		verb = "shrank"
+	}
+	s := fmt.Sprintf("%s %s: %s -> %s of the CPU time, %s of all", m.Name, verb, ratio(m.Before), ratio(m.After), signed(m.Extra))
+	if m.Samples[0] == 0 || m.Samples[1] == 0 {
+		return s
+	}
+	return s + fmt.Sprintf(" (%.3g times as much, %.3g to %.3g)", m.Factor, m.Low, m.High)
+}
+
+func ratio(x float64) string { return quantity.Of("", x, quantity.Ratio).Text() }
+
+func signed(x float64) string {
+	if x > 0 {
+		return "+" + ratio(x)
+	}
+	return strings.Replace(ratio(x), "-", "−", 1)
+}
+
+// doubts says what else differs, so that a difference may not be the program's.
+func (d *Data) doubts(b, a *side) {
+	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
+	x, y := d.Before, d.After
+	if x.Kernel != y.Kernel {
+		add("the kernels differ: %s and %s", x.Kernel, y.Kernel)
+	}
+	if cb, ca := cpuModel(b.rec), cpuModel(a.rec); cb != ca {
+		add("the CPUs differ: %s and %s", cb, ca)
+	}
+	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
+		add("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
+	}
+	if x.Version != y.Version {
+		add("they were recorded by different versions of perfdoctor: %s and %s", x.Version, y.Version)
+	}
+	if x.Seconds > 2*y.Seconds || y.Seconds > 2*x.Seconds {
+		add("one covers %s, the other %s", seconds(x.Seconds), seconds(y.Seconds))
+	}
+	for _, n := range d.Numbers {
+		if n.Name == "requests" && n.Result == Changed {
+			add("the load or what the program made of it differs: %s", n.Text())
+		}
+	}
+	if (b.known() || a.known()) && (b.requests == 0 || a.requests == 0) {
+		add("requests are not known: the segments with data that the target's network namespace sent stand for them " +
+			"(--requests BEFORE,AFTER gives what a load generator counted)")
+	}
+}
+
+// What else runs on a host makes the same work dearer: it shares caches, memory and, with two threads to a core, the core itself.
+// Measured: half a CPU of others made a request half as dear again (docs/decisions/0012). The bounds are what differed between
+// quiet runs, and what did not.
+const (
+	othersMatter = 0.05 // CPUs
+	othersFactor = 1.5  // of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
+)
+
+// disturbed takes the numbers that depend on it out of account when what else ran on the host differs.
+func (d *Data) disturbed(b, a *side) {
+	ob, okB := b.others()
+	oa, okA := a.others()
+	wb, knownB := b.work()
+	wa, knownA := a.work()
+	if !okB || !okA || !knownB || !knownA || math.Abs(oa-ob) < othersMatter {
+		return
+	}
+	factor := (oa / wa.perSecondTotal()) / max(ob/wb.perSecondTotal(), math.SmallestNonzeroFloat64)
+	if factor < othersFactor && factor > 1/othersFactor {
+		return
+	}
+	d.Doubts = append(d.Doubts, fmt.Sprintf("what else ran on the host differs: %s and %s; the same work is dearer beside others, so that "+
+		"the CPU time per request and the wait for a CPU do not count", cpus(ob), cpus(oa)))
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		affected := n.Name == "cpu_per_request" || n.Name == "ipc" || n.Name == "cpu_wait" || n.Name == "slow_cpu_waits"
+		if affected && (n.Result == Worse || n.Result == Improved) {
+			n.Result, n.Reason = Changed, "what else ran on the host differs"
+		}
+	}
+}
+
+func cpus(x float64) string { return quantity.Of("", x, quantity.CPUs).Text() }
+
+// others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target is the host.
+func (s *side) others() (n float64, ok bool) {
+	busy, own := s.busy(), s.cpu()
+	if s.rec.Meta.Target.Kind == "host" || len(busy.at) < 2 || len(own.at) < 2 {
+		return 0, false
+	}
+	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
+}
+
+// known tells whether there is something that stands for requests.
+func (s *side) known() bool {
+	_, ok := s.work()
+	return ok
+}
+
+func seconds(x float64) string { return quantity.Of("", x, quantity.Seconds).Text() }
+
+func cpuModel(rec *recording.Recording) string {
+	out := ""
+	for _, h := range rec.Info(metric.HostInfo) {
+		out = h.Label("cpu_model")
+	}
+	for _, g := range rec.Gauge(metric.CPUsOnline) {
+		out += fmt.Sprintf(" x %d", int(math.Round(g.Last())))
+	}
+	return out
+}

@@ -1,0 +1,384 @@
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A program is what the recordings of these tests are of.
+type program struct {
+	seconds   int
+	requests  float64 // per second
+	cpu       float64 // seconds per request
+	scatter   float64 // of each second, as a share
+	throttled float64 // share of the periods; no quota if negative
+	timeWait  float64 // sockets
+	methods   map[string]float64
+	seed      uint64
+	engine    string
+	started   time.Time
+	others    float64 // CPUs busy with something else; not recorded if 0
+}
+
+func shop(seed uint64) program {
+	return program{
+		seconds: 20, requests: 1000, cpu: 500e-6, scatter: 0.01, throttled: -1, seed: seed, engine: "a sampler", started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		methods: map[string]float64{"main.parse": 0.2, "main.price": 0.3, "main.discount": 0.15, "main.tax": 0.1, "main.render": 0.25},
+	}
+}
+
+// record plays the program and gives what would have been recorded of it.
+func (p program) record(t *testing.T) *recording.Recording {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(p.seed, 7))
+	pid := 4000 + p.seed
+	var lines []string
+	requests, cpu, throttled := 0.0, 0.0, 0.0
+	for i := range p.seconds + 1 {
+		row := fmt.Sprintf(`{"t": %d, "m": {"tcp_data_segments_sent_total": [["target", %.0f]], "tcp_time_wait_sockets": [["target", %v]], `+
+			`"process_cpu_seconds_total": [["%d", "shop", "user", "target", %v]]`, i, requests, p.timeWait, pid, cpu)
+		if p.throttled >= 0 {
+			row += fmt.Sprintf(`, "cgroup_cpu_periods_total": [["/app-%[1]d", "0", %[2]v]], "cgroup_cpu_throttled_periods_total": [["/app-%[1]d", "0", %.0[3]f]]`,
+				pid, 10*i, throttled)
+		}
+		if p.others > 0 {
+			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", 5]]`, cpu+p.others*float64(i))
+		}
+		lines = append(lines, row+"}}")
+		n := p.requests * (1 + p.scatter*rng.NormFloat64())
+		requests, cpu = requests+n, cpu+n*p.cpu*(1+p.scatter*rng.NormFloat64())
+		throttled += 10 * p.throttled
+	}
+	files := fstest.MapFS{
+		"meta.json": {Data: fmt.Appendf(nil, `{"schema": 1, "perfdoctor": "v1", "started": %q, "duration_seconds": %d, `+
+			`"interval_seconds": 1, "asked_seconds": %[2]d, "target": {"kind": "process", "pid": %d, "name": "shop"}}`,
+			p.started.Format(time.RFC3339), p.seconds, pid)},
+	}
+	if samples := p.samples(rng, cpu); len(p.methods) > 0 {
+		files["profiles/cpu.txt"] = &fstest.MapFile{Data: []byte(samples)}
+		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"cpu_profile_samples": [[%d]]}}`, p.seconds, p.seconds))
+	}
+	files["samples.jsonl"] = &fstest.MapFile{Data: []byte(strings.Join(lines, "\n"))}
+	rec, err := recording.Read(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// samples draws a profile at 99 Hz; shares may add up to more than one, when a method is dearer than in the program it is compared with.
+func (p program) samples(rng *rand.Rand, cpu float64) string {
+	out := fmt.Sprintf("event: cpu\nengine: %s\ninterval: 10101010\nduration: %ds\nlost: 0\n\n", p.engine, p.seconds)
+	names := slices.Sorted(maps.Keys(p.methods))
+	for range int(cpu * 99) {
+		at, sum := 0.0, 0.0
+		for _, n := range names {
+			sum += p.methods[n]
+		}
+		x := rng.Float64() * sum
+		for _, n := range names {
+			if at += p.methods[n]; x < at {
+				out += fmt.Sprintf("[];shop!%s_[n] 1 10101010\n", n)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// backlog is a check of these tests: TIME_WAIT sockets, and no quota's business.
+func backlog() *check.Check {
+	return &check.Check{
+		Name: "time-wait", Stage: check.Connections, Needs: []metric.Metric{metric.TCPTimeWait},
+		Run: func(p *check.Pass) error {
+			for _, s := range p.Gauge(metric.TCPTimeWait) {
+				severity := check.Warning
+				if s.Max() > 1000 {
+					severity = check.Critical
+				}
+				if s.Max() > 100 {
+					p.Report(check.Finding{Subject: check.Subject{Kind: "pid", ID: fmt.Sprint(p.Meta.Target.PID)}, Severity: severity, Summary: "many"})
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func compared(t *testing.T, before, after program, requests ...float64) *Data {
+	t.Helper()
+	o := Options{Checks: []*check.Check{backlog()}}
+	copy(o.Requests[:], requests)
+	return Compare(before.record(t), after.record(t), o)
+}
+
+func number(t *testing.T, d *Data, name string) Number {
+	t.Helper()
+	for _, n := range d.Numbers {
+		if n.Name == name {
+			return n
+		}
+	}
+	t.Fatalf("there is no %s among %d numbers", name, len(d.Numbers))
+	return Number{}
+}
+
+// TestTheSameProgram: pairs of runs without a difference, twenty of twenty.
+func TestTheSameProgram(t *testing.T) {
+	for seed := range uint64(20) {
+		if d := compared(t, shop(2*seed), shop(2*seed+1)); d.Verdict.Result != Same || d.Regressed() {
+			t.Errorf("pair %d: %s", seed, d.Verdict.Summary)
+		}
+	}
+}
+
+// TestDearerMethod plants a regression of five percent of the program's CPU time in one method.
+func TestDearerMethod(t *testing.T) {
+	for seed := range uint64(10) {
+		b, a := shop(100+seed), shop(200+seed)
+		b.seconds, a.seconds = 60, 60
+		a.methods["main.tax"] += 0.05
+		a.cpu *= 1.05
+		d := compared(t, b, a)
+		if d.Verdict.Result != Worse || !d.Regressed() || len(d.Methods.Grown) != 1 || len(d.Methods.Shrunk) != 0 {
+			t.Errorf("seed %d: %s, %+v", seed, d.Verdict.Summary, d.Methods)
+			continue
+		}
+		if m := d.Methods.Grown[0]; m.Name != "main.tax" || m.Low > 1.5 || m.High < 1.5 || m.Extra < 0.02 || m.Extra > 0.08 {
+			t.Errorf("seed %d: %s", seed, m.Text())
+		}
+	}
+}
+
+// TestMethodThatIsGone must not make all others grow.
+func TestMethodThatIsGone(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.seconds, a.seconds = 60, 60
+	delete(a.methods, "main.parse")
+	a.cpu *= 0.8
+	d := compared(t, b, a)
+	if len(d.Methods.Grown) != 0 || len(d.Methods.Shrunk) != 1 || d.Methods.Shrunk[0].Name != "main.parse" {
+		t.Errorf("%+v", d.Methods)
+	}
+	if d.Verdict.Result != Improved || number(t, d, "cpu_per_request").Result != Improved {
+		t.Error(d.Verdict.Summary)
+	}
+}
+
+func TestHeavierLoadIsNoRegression(t *testing.T) {
+	b, a := shop(1), shop(2)
+	a.requests *= 1.7
+	d := compared(t, b, a)
+	if d.Verdict.Result != Same || number(t, d, "requests").Result != Changed || len(d.Methods.Grown) != 0 {
+		t.Errorf("%s; %+v", d.Verdict.Summary, d.Methods)
+	}
+	if !strings.Contains(strings.Join(d.Doubts, "\n"), "the load or what the program made of it differs") {
+		t.Errorf("doubts: %q", d.Doubts)
+	}
+}
+
+func TestThrottling(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.throttled, a.throttled = 0, 0.4
+	if d := compared(t, b, a); number(t, d, "throttled_share").Result != Worse || d.Verdict.Result != Worse {
+		t.Error(d.Verdict.Summary)
+	}
+	b.throttled = -1
+	a.throttled = -1
+	d := compared(t, b, a)
+	if slices.ContainsFunc(d.Numbers, func(n Number) bool { return n.Name == "throttled_share" }) {
+		t.Error("throttling that was not recorded has a number")
+	}
+}
+
+// TestRequestsThatAreKnown: half the requests for the same CPU time are twice the CPU time per request, whatever the network shows.
+func TestRequestsThatAreKnown(t *testing.T) {
+	d := compared(t, shop(1), shop(2), 2000, 1000)
+	n := number(t, d, "cpu_per_request")
+	if n.Result != Worse || math.Abs(n.Before.Mean-250e-6) > 5e-6 || math.Abs(n.After.Mean-500e-6) > 10e-6 {
+		t.Errorf("%s: %+v", n.Text(), n.Change)
+	}
+	for _, x := range d.Doubts {
+		if strings.Contains(x, "not known") {
+			t.Errorf("doubt: %s", x)
+		}
+	}
+}
+
+func TestFindings(t *testing.T) {
+	at := func(sockets float64) program {
+		p := shop(uint64(sockets) + 1)
+		p.timeWait = sockets
+		return p
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after program
+		fate          Fate
+		verdict       Result
+	}{
+		{"new", at(0), at(500), New, Worse},
+		{"gone", at(500), at(0), Gone, Improved},
+		{"more severe, of another process id", at(500), at(5000), Risen, Worse},
+		{"less severe", at(5000), at(500), Fallen, Improved},
+		{"stayed", at(500), at(600), Stayed, Same},
+	} {
+		d := compared(t, tt.before, tt.after)
+		if len(d.Findings) != 1 || d.Findings[0].Fate != tt.fate || d.Verdict.Result != tt.verdict {
+			t.Errorf("%s: %+v, %s", tt.name, d.Findings, d.Verdict.Summary)
+		}
+	}
+}
+
+// TestAtTheThreshold: what one half of a window says and the other does not is no difference between two windows.
+func TestAtTheThreshold(t *testing.T) {
+	wavering := &check.Check{
+		Name: "wavering", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPOrigDataSent},
+		Run: func(p *check.Pass) error {
+			first := p.Counter(metric.TCPOrigDataSent)[0].Points[0].Value
+			if p.Meta.Target.PID == 4002 && first == 0 { // after, the whole and the first half
+				p.Report(check.Finding{Subject: check.Host, Severity: check.Warning, Summary: "just so"})
+			}
+			return nil
+		},
+	}
+	d := Compare(shop(1).record(t), shop(2).record(t), Options{Checks: []*check.Check{wavering}})
+	if len(d.Findings) != 1 || d.Findings[0].Fate != New || d.Findings[0].Doubt == "" || d.Verdict.Result != Same {
+		t.Errorf("%+v, %s", d.Findings, d.Verdict.Summary)
+	}
+}
+
+// TestMasked: who cures one bottleneck sees the next, which is no regression; one that is worse than what was cured is.
+func TestMasked(t *testing.T) {
+	next := func(s check.Severity) *check.Check {
+		return &check.Check{
+			Name: "next", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPTimeWait},
+			Run: func(p *check.Pass) error {
+				if p.Gauge(metric.TCPTimeWait)[0].Last() == 0 {
+					p.Report(check.Finding{Subject: check.Host, Severity: s, Summary: "now seen"})
+				}
+				return nil
+			},
+		}
+	}
+	b, a := shop(1), shop(2)
+	b.timeWait = 500
+	for severity, want := range map[check.Severity]Result{check.Warning: Improved, check.Critical: Mixed} {
+		d := Compare(b.record(t), a.record(t), Options{Checks: []*check.Check{backlog(), next(severity)}})
+		if d.Verdict.Result != want {
+			t.Errorf("%s: %s", severity, d.Verdict.Summary)
+		}
+	}
+}
+
+// TestDisturbed: the same work is dearer beside others, which is not the program's doing; clients that do more when more is asked for are none.
+func TestDisturbed(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.others, a.others = 0.2, 0.6
+	a.cpu *= 1.4
+	d := compared(t, b, a)
+	if d.Verdict.Result != Same || number(t, d, "cpu_per_request").Result != Changed || !strings.Contains(strings.Join(d.Doubts, "\n"), "what else ran") {
+		t.Errorf("%s, %q", d.Verdict.Summary, d.Doubts)
+	}
+	a.others, a.requests = 0.4, 2*b.requests
+	if d := compared(t, b, a); d.Verdict.Result != Worse {
+		t.Errorf("with twice the clients: %s, %q", d.Verdict.Summary, d.Doubts)
+	}
+}
+
+// TestKernelsShare: what the kernel does for a method differs from run to run more than samples do.
+func TestKernelsShare(t *testing.T) {
+	list := func(kernel float64) (b, a *tally) {
+		of := func(n float64) *tally {
+			return &tally{
+				counts: map[string]float64{"x": 300, "y": 300, "z": 300, "write": n}, kernel: map[string]float64{"write": n * kernel}, total: 900 + n, seconds: 10,
+			}
+		}
+		return of(220), of(320)
+	}
+	for _, tt := range []struct {
+		kernel float64
+		grown  int
+	}{{0, 1}, {1, 0}} {
+		m := Methods{Clustering: 1}
+		b, a := list(tt.kernel)
+		m.Seconds = [2]float64{10, 10}
+		m.test(b, a, 0, 1)
+		if len(m.Grown) != tt.grown {
+			t.Errorf("with %v of it in the kernel: %+v", tt.kernel, m.Grown)
+		}
+	}
+}
+
+func TestNotAssessedIsNotNew(t *testing.T) {
+	c := backlog()
+	c.Needs = append(c.Needs, metric.CgroupPeriods)
+	b, a := shop(1), shop(2)
+	a.timeWait, a.throttled = 500, 0
+	d := Compare(b.record(t), a.record(t), Options{Checks: []*check.Check{c}})
+	if len(d.Findings) != 1 || d.Findings[0].Fate != NotSeen || d.Verdict.Result != Same {
+		t.Errorf("%+v, %s", d.Findings, d.Verdict.Summary)
+	}
+}
+
+func TestProfilesOfTwoKinds(t *testing.T) {
+	b, a := shop(1), shop(2)
+	a.engine = "another sampler"
+	if d := compared(t, b, a); d.Methods == nil || d.Methods.Reason == "" || len(d.Methods.Grown) > 0 {
+		t.Errorf("%+v", d.Methods)
+	}
+	a.methods = nil
+	if d := compared(t, b, a); d.Methods == nil || d.Methods.Reason == "" {
+		t.Errorf("%+v", d.Methods)
+	}
+	b.methods = nil
+	if d := compared(t, b, a); d.Methods != nil {
+		t.Errorf("%+v", d.Methods)
+	}
+}
+
+func TestDeterministic(t *testing.T) {
+	b, a := shop(1).record(t), shop(2).record(t)
+	o := Options{Checks: []*check.Check{backlog()}}
+	var said [2]string
+	for i := range said {
+		data, err := json.Marshal(Compare(b, a, o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[i] = string(data)
+	}
+	if diff := cmp.Diff(said[0], said[1]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNature(t *testing.T) {
+	for _, tt := range []struct{ x, y check.Subject }{
+		{check.Subject{Kind: "pid", ID: "4021 (java)"}, check.Subject{Kind: "pid", ID: "77 (java)"}},
+		{check.Subject{Kind: "cgroup", ID: "/docker/3f2a9c1d77e0b4a5"}, check.Subject{Kind: "cgroup", ID: "/docker/aaaaaaaaaaaa"}},
+		{check.Subject{Kind: "lock", ID: "futex 0x7f00aa10"}, check.Subject{Kind: "lock", ID: "futex 0x7fffbb20"}},
+	} {
+		if nature(tt.x) != nature(tt.y) {
+			t.Errorf("%q and %q are taken for two", nature(tt.x), nature(tt.y))
+		}
+	}
+	x, y := check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, check.Subject{Kind: "destination", ID: "10.0.0.6:443"}
+	if nature(x) == nature(y) {
+		t.Error("two destinations are taken for one")
+	}
+}

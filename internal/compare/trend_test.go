@@ -1,0 +1,110 @@
+package compare
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+)
+
+// history records a program once a day; change makes of the program of a day what it was then.
+func history(t *testing.T, days int, change func(day int, p *program)) []Source {
+	t.Helper()
+	var out []Source
+	for day := range days {
+		p := shop(uint64(1000 + day))
+		change(day, &p)
+		p.started = time.Date(2026, 11, 1+day, 2, 0, 0, 0, time.UTC)
+		out = append([]Source{{fmt.Sprintf("day%d.zip", day), p.record(t)}}, out...) // in disorder
+	}
+	return out
+}
+
+func TestTrend(t *testing.T) {
+	steady := func(int, *program) {}
+	dearer := func(day int, p *program) {
+		if day >= 5 {
+			p.cpu *= 1.12
+		}
+	}
+	planted := func(day int, p *program) {
+		if day >= 5 {
+			p.cpu *= 1.05
+			p.methods["main.tax"] += 0.05
+		}
+	}
+	leaking := func(day int, p *program) {
+		if day >= 3 {
+			p.timeWait = 500
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(int, *program)
+		at     int
+		step   string
+		result Result
+	}{
+		{"steady", steady, 0, "", Same},
+		{"dearer", dearer, 5, "cpu_per_request", Worse},
+		{"planted", planted, 5, "cpu_per_request", Worse},
+		{"a finding", leaking, 3, "time-wait", Worse},
+	} {
+		tr := MakeTrend(history(t, 10, tt.change), []*check.Check{backlog()}, check.Options{})
+		if tr.Verdict != tt.result || len(tr.Runs) != 10 || tr.Runs[0].Name != "day0.zip" {
+			t.Errorf("%s: %s, %d recordings from %s", tt.name, tr.Verdict, len(tr.Runs), tr.Runs[0].Name)
+		}
+		if tt.step == "" {
+			if len(tr.Steps) > 0 {
+				t.Errorf("%s: %+v", tt.name, tr.Steps)
+			}
+			continue
+		}
+		if len(tr.Steps) != 1 || tr.Steps[0].Name != tt.step || tr.Steps[0].At != tt.at || tr.Regressed() != (tt.result == Worse) {
+			t.Errorf("%s: %+v", tt.name, tr.Steps)
+			continue
+		}
+		if m := tr.Steps[0].Methods; tt.name == "planted" && (m == nil || len(m.Grown) != 1 || m.Grown[0].Name != "main.tax") {
+			t.Errorf("%s: %+v", tt.name, m)
+		}
+	}
+}
+
+// TestOneRunIsNotLasting: one bad night is no step.
+func TestOneRunIsNotLasting(t *testing.T) {
+	tr := MakeTrend(history(t, 9, func(day int, p *program) {
+		if day == 4 {
+			p.cpu *= 1.5
+			p.timeWait = 500
+		}
+	}), []*check.Check{backlog()}, check.Options{})
+	if len(tr.Steps) > 0 || len(tr.Marks) != 1 {
+		t.Errorf("%+v, %+v", tr.Steps, tr.Marks)
+	}
+}
+
+// TestMended: a step for the worse that was taken back is history.
+func TestMended(t *testing.T) {
+	tr := MakeTrend(history(t, 12, func(day int, p *program) {
+		if day >= 4 && day < 8 {
+			p.cpu *= 1.3
+		}
+	}), []*check.Check{backlog()}, check.Options{})
+	if len(tr.Steps) != 2 || tr.Steps[0].Result != Worse || tr.Steps[0].At != 4 || tr.Steps[1].Result != Improved || tr.Steps[1].At != 8 || tr.Regressed() {
+		t.Errorf("%s, %+v", tr.Verdict, tr.Steps)
+	}
+}
+
+// TestHiddenStep: what no number shows, all profiles together do.
+func TestHiddenStep(t *testing.T) {
+	tr := MakeTrend(history(t, 12, func(day int, p *program) {
+		if day >= 7 {
+			p.cpu *= 1.03
+			p.methods["main.tax"] += 0.03
+		}
+	}), []*check.Check{backlog()}, check.Options{})
+	if len(tr.Steps) != 1 || tr.Steps[0].Name != "methods" || tr.Steps[0].At < 6 || tr.Steps[0].At > 8 || tr.Steps[0].Methods.Grown[0].Name != "main.tax" {
+		t.Errorf("%+v", tr.Steps)
+	}
+}

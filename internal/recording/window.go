@@ -1,0 +1,78 @@
+package recording
+
+import (
+	"time"
+)
+
+// Between gives what the recording would be had it begun and ended at these times: a part of the window, as if it were all. Facts that were
+// read once at the beginning stay. What was read once at the end, of the whole window, is not in it, and neither are profiles: both
+// could be divided only by guessing.
+func (r *Recording) Between(from, to time.Duration) *Recording {
+	out := &Recording{Meta: r.Meta, series: map[string]*family{}}
+	out.Meta.Duration = (min(to, r.length()) - from).Seconds()
+	for name, f := range r.series {
+		if cut := f.between(from, to, r.length()/2); cut != nil {
+			out.series[name] = cut
+		}
+	}
+	return out
+}
+
+func (r *Recording) length() time.Duration {
+	return time.Duration(r.Meta.Duration * float64(time.Second))
+}
+
+// between gives nil for a family without any reading in that time.
+func (f *family) between(from, to, middle time.Duration) *family {
+	if at, once := f.once(); once {
+		if at > middle {
+			return nil
+		}
+		return f
+	}
+	out := &family{metric: f.metric}
+	for _, s := range f.list {
+		cut := &Series{Metric: s.Metric, Labels: s.Labels}
+		for _, p := range s.Points {
+			if p.At >= from && p.At <= to {
+				cut.Points = append(cut.Points, Point{p.At - from, p.Value})
+			}
+		}
+		if len(cut.Points) > 0 {
+			out.list = append(out.list, cut)
+		}
+	}
+	for _, at := range f.marks {
+		if at >= from && at <= to {
+			out.marks = append(out.marks, at-from)
+		}
+	}
+	if len(out.list) == 0 && len(out.marks) == 0 {
+		return nil
+	}
+	return out
+}
+
+// once tells whether all of a family was read at one time, and at which.
+func (f *family) once() (at time.Duration, once bool) {
+	at = -1
+	same := func(t time.Duration) bool {
+		if at < 0 {
+			at = t
+		}
+		return at == t
+	}
+	for _, s := range f.list {
+		for _, p := range s.Points {
+			if !same(p.At) {
+				return 0, false
+			}
+		}
+	}
+	for _, t := range f.marks {
+		if !same(t) {
+			return 0, false
+		}
+	}
+	return at, at >= 0
+}

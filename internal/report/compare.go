@@ -1,0 +1,335 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// Comparison renders what two recordings say of each other.
+type Comparison struct{ *compare.Data }
+
+// JSON writes the comparison as one indented JSON object (docs/report-schema.md).
+func (c Comparison) JSON(w io.Writer) error { return writeJSON(w, c.Data) }
+
+// Title says what a comparison comes to, in a few words.
+func (c Comparison) Title() string { return verdictWords(c.Verdict.Result) }
+
+// A ComparisonRow is one number, as text.
+type ComparisonRow struct{ Label, Before, After, Change, Result string }
+
+// Rows gives the numbers as text.
+func (c Comparison) Rows() []ComparisonRow {
+	var out []ComparisonRow
+	for i := range c.Numbers {
+		n := &c.Numbers[i]
+		r := ComparisonRow{Label: n.Label, Change: changeText(n), Result: string(n.Result)}
+		if n.Change != nil {
+			r.Before, r.After = estimateText(n.Before, n.Unit), estimateText(n.After, n.Unit)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// Text writes the comparison for a person.
+func (c Comparison) Text(w io.Writer, opts TextOptions) error {
+	t := &compareText{page: newPage(opts), d: c.Data, verbose: opts.Verbose}
+	t.header()
+	t.verdict()
+	t.findings()
+	t.numbers()
+	t.methods()
+	t.others()
+	if _, err := io.WriteString(w, t.b.String()); err != nil {
+		return fmt.Errorf("write the comparison: %w", err)
+	}
+	return nil
+}
+
+type compareText struct {
+	*page
+	d       *compare.Data
+	verbose bool
+}
+
+func sideText(s *compare.Side) string {
+	target := "the whole host"
+	if s.Target.Kind != "host" && s.Target.Kind != "" {
+		target = targetName(s.Target)
+	}
+	return fmt.Sprintf("%s, %s from %s", target, secondsText(s.Seconds), s.Started.Format("2006-01-02 15:04:05 UTC"))
+}
+
+func (t *compareText) header() {
+	t.line(bold, "before  ", "        ", sideText(&t.d.Before))
+	t.line(bold, "after   ", "        ", sideText(&t.d.After))
+	t.blank()
+}
+
+// verdictWords are how a result is said above everything else.
+func verdictWords(r compare.Result) string {
+	switch r {
+	case compare.Same:
+		return "no difference"
+	case compare.Mixed:
+		return "better and worse"
+	}
+	return string(r)
+}
+
+func (t *compareText) verdict() {
+	v := t.d.Verdict
+	st := map[compare.Result]style{compare.Same: green, compare.Improved: green, compare.Worse: red, compare.Mixed: yellow}[v.Result]
+	t.line(st, strings.ToUpper(verdictWords(v.Result)), "", "")
+	if v.Result == compare.Same {
+		t.line(plain, "  ", "  ", v.Summary)
+	}
+	for _, s := range v.Worse {
+		t.line(red, "  worse   ", "          ", s)
+	}
+	for _, s := range v.Better {
+		t.line(green, "  better  ", "          ", s)
+	}
+	for _, s := range t.d.Doubts {
+		t.line(faint, "  but     ", "          ", s)
+	}
+}
+
+func (t *compareText) findings() {
+	if len(t.d.Findings) == 0 {
+		t.blank()
+		t.line(bold, "FINDINGS  ", "", "none in either")
+		return
+	}
+	t.blank()
+	t.line(bold, "FINDINGS", "", "")
+	infos := 0
+	for i := range t.d.Findings {
+		f := &t.d.Findings[i]
+		if !t.verbose && f.Loudest() < check.Warning {
+			infos++
+			continue
+		}
+		t.line(fateStyle(f), "  "+fateText(f)+"  ", "    ", f.Either().Check+": "+f.Either().Subject.String()+": "+f.Either().Summary)
+		if f.Doubt != "" {
+			t.line(faint, "    ", "    ", "not counted: "+f.Doubt)
+		}
+	}
+	if infos > 0 {
+		t.line(faint, "  ", "  ", plural(infos, "info")+" of either (-v shows them)")
+	}
+}
+
+func fateStyle(f *compare.Finding) style {
+	switch {
+	case f.Doubt != "":
+		return faint
+	case f.Fate == compare.New || f.Fate == compare.Risen:
+		return severityStyle(f.Either().Severity)
+	case f.Fate == compare.Gone || f.Fate == compare.Fallen:
+		return green
+	}
+	return plain
+}
+
+// fateText gives "new warning", "warning -> critical", "gone warning" or "stayed critical".
+func fateText(f *compare.Finding) string {
+	if f.Before != nil && f.After != nil && f.Before.Severity != f.After.Severity {
+		return f.Before.Severity.String() + " -> " + f.After.Severity.String()
+	}
+	return string(f.Fate) + " " + f.Either().Severity.String()
+}
+
+func (t *compareText) numbers() {
+	var rows [][]string
+	var list []*compare.Number
+	for i := range t.d.Numbers {
+		n := &t.d.Numbers[i]
+		nothing := n.Change != nil && n.Before.Mean == 0 && n.After.Mean == 0
+		if nothing && !t.verbose {
+			continue
+		}
+		row := []string{n.Label, "", ""}
+		if n.Change != nil {
+			row = []string{n.Label, estimateText(n.Before, n.Unit), estimateText(n.After, n.Unit)}
+		}
+		rows, list = append(rows, row), append(list, n)
+	}
+	if len(list) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "NUMBERS  ", "  ", "before and after, with the 95 % that the samples' scatter leaves")
+	rows = padded(rows)
+	for i, n := range list {
+		head := "  " + strings.Join(rows[i], "  ") + "  "
+		if utf8.RuneCountInString(head)+utf8.RuneCountInString(changeText(n)) > t.width {
+			t.brokenRow(n, rows[i][1:])
+			continue
+		}
+		t.line(resultStyle(n.Result), head, "    ", changeText(n))
+	}
+}
+
+// brokenRow writes a number that has no room on one line.
+func (t *compareText) brokenRow(n *compare.Number, cells []string) {
+	head, text := "  "+n.Label+"  ", changeText(n)
+	if n.Change != nil {
+		text = strings.TrimSpace(cells[0]) + " → " + strings.TrimSpace(cells[1]) + ": " + text
+	}
+	if utf8.RuneCountInString(head) > t.width/2 {
+		head, text = "  ", n.Label+"  "+text
+	}
+	t.line(resultStyle(n.Result), head, "    ", text)
+}
+
+// padded brings the cells of each column to one width.
+func padded(rows [][]string) [][]string {
+	if len(rows) == 0 {
+		return nil
+	}
+	out := make([][]string, len(rows))
+	for col := range rows[0] {
+		width := 0
+		for _, r := range rows {
+			width = max(width, utf8.RuneCountInString(r[col]))
+		}
+		for i, r := range rows {
+			out[i] = append(out[i], r[col]+strings.Repeat(" ", width-utf8.RuneCountInString(r[col])))
+		}
+	}
+	return out
+}
+
+func resultStyle(r compare.Result) style {
+	switch r {
+	case compare.Worse:
+		return red
+	case compare.Improved:
+		return green
+	case compare.Changed:
+		return cyan
+	}
+	return plain
+}
+
+// changeText gives "+6.9 % (+3 % to +11 %), worse", or what would have been seen.
+func changeText(n *compare.Number) string {
+	c := n.Change
+	switch {
+	case c == nil:
+		return "not compared: " + n.Reason
+	case n.Result == compare.Same && n.Before.Mean > 0 && c.Detectable > n.Before.Mean:
+		return "too restless to tell"
+	case n.Result == compare.Same && n.Before.Mean > 0:
+		return "same to within " + shareText(c.Detectable/n.Before.Mean)
+	case n.Result == compare.Same:
+		return "same"
+	case c.Relative != nil:
+		low, high := signedShare(c.Low/n.Before.Mean), signedShare(c.High/n.Before.Mean)
+		return fmt.Sprintf("%s (%s to %s) %s", signedShare(*c.Relative), low, high, n.Result)
+	}
+	return string(n.Result)
+}
+
+func estimateText(e *compare.Estimate, unit quantity.Unit) string {
+	s := quantity.Of("", e.Mean, unit).Text()
+	if half := (e.High - e.Low) / 2; e.Mean > 0 && half > 0 {
+		s += " ±" + shareText(half/e.Mean)
+	}
+	return s
+}
+
+func signedShare(x float64) string {
+	if x >= 0 {
+		return "+" + shareText(x)
+	}
+	return "−" + shareText(math.Abs(x))
+}
+
+func (t *compareText) methods() {
+	m := t.d.Methods
+	if m == nil {
+		return
+	}
+	t.blank()
+	t.line(bold, "METHODS, by CPU time", "", "")
+	if m.Reason != "" {
+		t.line(plain, "  ", "  ", "not compared: "+m.Reason)
+		return
+	}
+	for _, x := range m.Grown {
+		t.line(red, "  grew    ", "          ", x.Text())
+	}
+	for _, x := range m.Shrunk {
+		t.line(green, "  shrank  ", "          ", x.Text())
+	}
+	switch {
+	case len(m.Grown)+len(m.Shrunk) == 0:
+		t.line(plain, "  ", "  ", fmt.Sprintf("none of %d changed by more than chance", m.Tested))
+	case m.Against == compare.AgainstShares:
+		t.line(plain, "  ", "  ", sharesOnly)
+	}
+	t.line(faint, "  ", "  ", detectableText(m))
+}
+
+// sharesOnly says why methods that changed are no verdict.
+const sharesOnly = "not counted: too much of the program changed to tell what grew from what the rest shrank, and requests are not " +
+	"known (--requests)"
+
+// detectableText says what the samples could have shown, and how long a profile would have to be to show more.
+func detectableText(m *compare.Methods) string {
+	s := fmt.Sprintf("%d and %d samples, %s and %s of CPU time, could show", m.Samples[0], m.Samples[1],
+		secondsText(m.Seconds[0]), secondsText(m.Seconds[1]))
+	longest := 0.0
+	for i, d := range m.Detectable {
+		if i > 0 {
+			s += ","
+		}
+		s += fmt.Sprintf(" a method of %s that grows by %s of all CPU time", shareText(d.Share), shareText(d.Extra))
+		if i < 2 { // for most methods, not for those that are a third of the program
+			longest = max(longest, d.Seconds)
+		}
+	}
+	if longest > 0 {
+		s += fmt.Sprintf(". To show 5 %% in a method of 10 %% record %s of CPU time each (--duration)", secondsText(math.Ceil(longest)))
+	}
+	return s
+}
+
+func (t *compareText) others() {
+	if len(t.d.Others) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "ALSO MOVED  ", "  ", "further metrics that changed by half or more; no verdict rests on them")
+	for i, o := range t.d.Others {
+		if i == shownOthers && !t.verbose {
+			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(t.d.Others)-i))
+			break
+		}
+		t.line(plain, "  ", "    ", otherText(&o))
+	}
+}
+
+// shownOthers is how many of them the text shows without -v.
+const shownOthers = 8
+
+func otherText(o *compare.Other) string {
+	name := o.Metric
+	if o.Labels != "" {
+		name += "{" + o.Labels + "}"
+	}
+	s := name + ": " + quantity.Of("", o.Before.Mean, o.Unit).Text() + " -> " + quantity.Of("", o.After.Mean, o.Unit).Text()
+	if o.Change.Relative != nil {
+		s += fmt.Sprintf(" (%s)", signedShare(*o.Change.Relative))
+	}
+	return s
+}

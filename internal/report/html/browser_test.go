@@ -1,0 +1,592 @@
+package html
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
+)
+
+// screenshots is the environment variable that names a directory for pictures of each page, for people to look at.
+const screenshots = "PERFDOCTOR_SCREENSHOTS"
+
+// A reported is a real recording with what its page must say first.
+type reported struct {
+	path    string // below internal/checks/testdata or testdata
+	verdict string // the principal check; empty when the system is well
+	timed   bool   // its profiles have times
+}
+
+// recordings are real, of sick and healthy systems; what they are is told in their first line.
+var recordings = map[string]reported{
+	"java-gc":          {"../../checks/testdata/gc-overhead/firing-stalls.txtar", "gc-overhead", true},
+	"java-finalizers":  {"testdata/java-finalizers.txtar", "finalizers", true},
+	"tls":              {"../../checks/testdata/tls-no-resumption/firing.txtar", "tls-no-resumption", false},
+	"ports":            {"../../checks/testdata/port-search-cliff/firing-profile.txtar", "short-connection-ceiling", false},
+	"native-backend":   {"../../checks/testdata/waiting-on-backend/firing-native.txtar", "waiting-on-backend", false},
+	"native-lock":      {"../../checks/testdata/lock-contention/firing.txtar", "lock-contention", false},
+	"throttled":        {"../../checks/testdata/cpu-throttled/firing-real.txtar", "cpu-throttled", false},
+	"gateway":          {"../../checks/testdata/snat-single-core/firing-recorded.txtar", "snat-single-core", false},
+	"healthy-nginx":    {"../../checks/testdata/healthy/nginx-wrk-recorded.txtar", "", false},
+	"healthy-redis":    {"../../checks/testdata/healthy/redis-recorded.txtar", "", false},
+	"healthy-idle-jvm": {"../../checks/testdata/gc-overhead/quiet-healthy.txtar", "", false},
+}
+
+// perfdoctor builds the program, once.
+var perfdoctor = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "perfdoctor-html-")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "perfdoctor")
+	out, err := exec.Command("go", "build", "-o", program, "../../../cmd/perfdoctor").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return program, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if program, err := perfdoctor(); code == 0 && err == nil {
+		_ = os.RemoveAll(filepath.Dir(program)) // best effort: it is a temporary directory
+	}
+	os.Exit(code)
+}
+
+// written by the program, as a user has it; what it says as JSON comes with it.
+func pageOf(t testing.TB, recording string) (path string, said jsonReport) {
+	t.Helper()
+	program, err := perfdoctor()
+	must(t, err)
+	path = filepath.Join(t.TempDir(), "report.html")
+	cmd := exec.CommandContext(t.Context(), program, "report", recording, "--html", path, "-o", "json")
+	out, err := cmd.Output()
+	if exit := cmd.ProcessState.ExitCode(); exit != 0 && exit != 3 {
+		t.Fatalf("%v: %v", cmd.Args, err)
+	}
+	must(t, json.Unmarshal(out, &said))
+	return path, said
+}
+
+type jsonReport struct {
+	Verdict  struct{ Principal, Result string }
+	Findings []struct{ ID, Check, Summary string }
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// browser starts Chromium, without a sandbox where root runs it, which its own refuses.
+func browser(t testing.TB) context.Context {
+	t.Helper()
+	testenv.Need(t, testenv.Tool("chromium"))
+	if _, err := bundle.Bundled(); err != nil {
+		testenv.Need(t, testenv.Tool("npm"))
+		t.Fatalf("there is npm, but no program in the page: run `make bundle`: %v", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(time.Minute))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	must(t, chromedp.Do(ctx))
+	return ctx
+}
+
+// A tab is a page in the browser that must neither fail nor load anything.
+type tab struct {
+	testing.TB
+	ctx context.Context
+	mu  sync.Mutex
+	bad []string // what the page must not do
+}
+
+func open(browser context.Context, t testing.TB, path string) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	t.Cleanup(cancel)
+	must(t, chromedp.Do(ctx)) // a limit on the first call would be the tab's
+	ctx, timeout := context.WithTimeout(ctx, 2*time.Minute)
+	t.Cleanup(timeout)
+	p := &tab{TB: t, ctx: ctx}
+	must(t, chromedp.Listen(ctx, p.watch))
+	call(p, network.Enable, network.EnableParams{})
+	call(p, log.Enable, cdp.Empty{})
+	p.run(chromedp.Navigate("file://" + path))
+	p.until(`"ready" in document.documentElement.dataset`)
+	p.js(`document.documentElement.style.scrollBehavior = "auto"`) // a place must not move while the mouse goes there
+	return p
+}
+
+func (p *tab) watch(event any) {
+	bad := ""
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if e.Type != network.ResourceTypeDocument || !strings.HasPrefix(e.Request.URL, "file://") {
+			bad = "a request: " + e.Request.URL
+		}
+	case *runtime.EventExceptionThrown:
+		bad = "an exception: " + e.ExceptionDetails.Text
+	case *runtime.EventConsoleAPICalled:
+		bad = fmt.Sprintf("on the console: %s", e.Type)
+	case *log.EventEntryAdded:
+		bad = "in the browser's log: " + e.Entry.Text
+	case *page.EventJavascriptDialogOpening:
+		bad = "a dialog: " + e.Message
+	}
+	if bad != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.bad = append(p.bad, bad)
+	}
+}
+
+// quiet fails the test for what the page did and must not.
+func (p *tab) quiet() {
+	p.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.bad {
+		p.Error(b)
+	}
+}
+
+func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	must(p.TB, chromedp.Do(p.ctx, actions...))
+}
+
+// js runs statements or expressions in the page.
+func (p *tab) js(program string) {
+	p.Helper()
+	_, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`(() => {`+program+`; return ""; })()`))
+	must(p.TB, err)
+}
+
+// ask gives what an expression of the page is.
+func ask[T any](p *tab, expression string) T {
+	p.Helper()
+	out, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	must(p.TB, err)
+	return out
+}
+
+// call gives a command of the DevTools protocol.
+func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
+	p.Helper()
+	out, err := chromedp.Call(p.ctx, command, params)
+	must(p.TB, err)
+	return out
+}
+
+// eval gives what an expression of the page is, as text.
+func (p *tab) eval(expression string) string {
+	p.Helper()
+	return ask[string](p, `String(`+expression+`)`)
+}
+
+func (p *tab) text(id string) string {
+	p.Helper()
+	return p.eval(`document.getElementById("` + id + `").textContent`)
+}
+
+// until waits for an expression to become true.
+func (p *tab) until(expression string) {
+	p.Helper()
+	for deadline := time.Now().Add(20 * time.Second); p.eval(expression) != "true"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.Fatalf("never true: %s", expression)
+		}
+	}
+}
+
+func (p *tab) click(id string) {
+	p.Helper()
+	p.js(`document.getElementById("` + id + `").click()`)
+}
+
+// picture saves what is seen, where a directory was asked for.
+func (p *tab) picture(name string) {
+	p.Helper()
+	dir := os.Getenv(screenshots)
+	if dir == "" {
+		return
+	}
+	p.run(chromedp.Sleep(300 * time.Millisecond))
+	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	must(p.TB, err)
+	must(p.TB, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+}
+
+// TestPages opens the page of each real recording and uses it as a person does.
+func TestPages(t *testing.T) {
+	ctx := browser(t)
+	for name, r := range recordings {
+		t.Run(name, func(t *testing.T) {
+			path, said := pageOf(t, r.path)
+			if st, err := os.Stat(path); err != nil || st.Size() > 1500<<10 {
+				t.Errorf("the page has %d bytes, more than 1.5 MB (%v)", st.Size(), err)
+			}
+			p := open(ctx, t, path)
+			p.verdict(r, said)
+			p.picture(name)
+			p.evidence(name)
+			p.charts()
+			if p.eval(`document.getElementById("flame") !== null`) == "true" {
+				p.flame(name)
+				if p.eval(`document.querySelectorAll("[data-chart]:has(.u-over)").length > 0`) == "true" {
+					p.selectRange(r.timed)
+				}
+			}
+			p.filter()
+			p.dark(name)
+			p.names()
+			p.quiet()
+		})
+	}
+}
+
+// verdict: it is the first thing seen, and the page has the findings of the JSON report.
+func (p *tab) verdict(r reported, said jsonReport) {
+	p.Helper()
+	text := p.text("verdict")
+	if r.verdict == "" && !strings.Contains(text, "no bottleneck found") || !strings.Contains(text, r.verdict) {
+		p.Errorf("the verdict is %.200q, want %q", text, r.verdict)
+	}
+	if p.eval(`document.querySelector("#verdict .summary").getBoundingClientRect().bottom < innerHeight`) != "true" {
+		p.Error("the verdict cannot be seen without scrolling")
+	}
+	if n := p.eval(`document.querySelectorAll(".finding[id]").length`); n != strconv.Itoa(len(said.Findings)) {
+		p.Errorf("%s findings in the page, %d in JSON", n, len(said.Findings))
+	}
+	for i, f := range said.Findings {
+		text := p.text(fmt.Sprintf("finding-%d", i+1))
+		if !strings.Contains(text, f.Check) || !strings.Contains(text, f.Summary) {
+			p.Errorf("finding %d is %.100q, want %s: %s", i+1, text, f.Check, f.Summary)
+		}
+	}
+}
+
+// evidence: every link of a finding leads to something that is marked and in view; a flame graph says which share the proof has.
+func (p *tab) evidence(name string) {
+	p.Helper()
+	links := ask[[]struct{ Href, Event string }](p,
+		`[...document.querySelectorAll(".evidence a")].map(a => ({Href: a.getAttribute("href"), Event: a.dataset.event || ""}))`)
+	for i, l := range links {
+		p.js(fmt.Sprintf(`document.querySelectorAll(".evidence a")[%d].click()`, i))
+		if l.Event != "" {
+			p.until(`/^(proof|nothing)/.test(document.getElementById("flame-found").textContent)`)
+			if found := p.text("flame-found"); !strings.HasPrefix(found, "proof: ") || strings.HasPrefix(found, "proof: 0 %") {
+				p.Errorf("the flame graph of %s: %q", l.Event, found)
+			}
+			if p.eval(`document.getElementById("tab-`+l.Event+`").getAttribute("aria-selected")`) != "true" {
+				p.Errorf("the link to %s opens another flame graph", l.Event)
+			}
+			p.picture(name + "-proof-" + l.Event)
+			continue
+		}
+		at := `document.querySelector("` + l.Href + `")`
+		p.until(at + `.getBoundingClientRect().height > 0 && ` + at + `.getBoundingClientRect().top < innerHeight && ` +
+			at + `.getBoundingClientRect().bottom > 0`)
+		if p.eval(at+`.classList.contains("marked")`) != "true" || p.eval(at+`.textContent.includes("proof of")`) != "true" {
+			p.Errorf("%s is not marked as a proof", l.Href)
+		}
+	}
+	if len(links) == 0 && p.eval(`document.querySelectorAll(".finding.warning, .finding.critical").length`) != "0" {
+		p.Error("no finding is linked to its proof")
+	}
+}
+
+// painted counts the colours of a canvas.
+const painted = `(c => { const g = new OffscreenCanvas(c.width, c.height).getContext("2d", {willReadFrequently: true});
+	g.drawImage(c, 0, 0);
+	const d = g.getImageData(0, 0, c.width, c.height).data; const s = new Set();
+	for (let i = 0; i < d.length; i += 4 * 7) s.add(d[i] << 16 | d[i+1] << 8 | d[i+2]); return s.size; })`
+
+func (p *tab) charts() {
+	p.Helper()
+	if p.eval(`document.querySelectorAll("[data-chart]").length`) == "0" {
+		return // a recording with the metrics of one check only
+	}
+	for _, what := range []string{
+		`[...document.querySelectorAll("[data-chart]")].every(e => e.querySelector("canvas"))`,
+		`[...document.querySelectorAll("[data-chart] canvas")].every(c => ` + painted + `(c) > 3)`,
+	} {
+		if p.eval(what) != "true" {
+			p.Errorf("false: %s", what)
+		}
+	}
+	p.js(`document.getElementById("chart-cpu")?.scrollIntoView()`)
+	if p.eval(`document.getElementById("chart-cpu") !== null`) == "true" {
+		x, y := p.place(`#chart-cpu .u-over`, 0.7, 0.5)
+		p.run(chromedp.MouseEvent("mouseMoved", x, y))
+		p.until(`(t => /at \d.*s/.test(t) && /%/.test(t))(document.querySelector("#chart-cpu .keys").textContent)`)
+	}
+}
+
+// place gives a point of an element, in shares of its width and height.
+func (p *tab) place(selector string, right, down float64) (x, y float64) {
+	p.Helper()
+	r := ask[struct{ Left, Top, Width, Height float64 }](p,
+		`(r => ({Left: r.left, Top: r.top, Width: r.width, Height: r.height}))(document.querySelector("`+selector+
+			`").getBoundingClientRect())`)
+	return r.Left + right*r.Width, r.Top + down*r.Height
+}
+
+// flame: search tells a share, a click zooms, Escape zooms out, arrow keys tell the frame, and the tables have the same.
+func (p *tab) flame(name string) {
+	p.Helper()
+	p.js(`document.getElementById("profiles").scrollIntoView()`)
+	if p.eval(`document.getElementById("flame-proof").hidden`) != "true" {
+		p.click("flame-proof")
+	}
+	p.click("form-flame")
+	if p.eval(painted+`(document.querySelector(".flame-canvas")) > 3`) != "true" {
+		p.Error("the flame graph is empty")
+	}
+	p.picture(name + "-flame")
+	x, y := p.place(".flame-canvas", 0.05, 0)
+	p.run(chromedp.MouseClickXY(x, y+2.5*19))
+	p.until(`document.querySelectorAll(".crumbs button").length >= 2`)
+	p.run(chromedp.KeyEvent(kb.ArrowDown))
+	zoomed := p.text("flame-now")
+	if !strings.Contains(zoomed, "samples") || !strings.Contains(zoomed, "%") {
+		p.Errorf("the frame with the keyboard's focus is told as %q", zoomed)
+	}
+	p.click("flame-reset")
+	p.until(`document.querySelectorAll(".crumbs button").length === 0`)
+
+	p.click("form-spots")
+	hot := p.eval(`document.querySelector("#hot-spots tbody button").textContent`)
+	p.js(`document.querySelector("#hot-spots tbody button").click()`)
+	if found := p.text("flame-found"); !regexp.MustCompile(`^found: [0-9.]+ %, .+ in [1-9][0-9]* places?$`).MatchString(found) {
+		p.Errorf("a search for %q: %q", hot, found)
+	}
+	p.click("form-tree")
+	p.until(`document.querySelectorAll("#call-tree tbody tr").length > 1`)
+	p.picture(name + "-tree")
+	p.search("no such frame anywhere")
+	p.until(`document.getElementById("flame-found").textContent === "nothing found"`)
+	p.search("")
+	p.click("form-flame")
+	all := p.total()
+	for _, box := range []string{"flame-reverse", "flame-collapse", "show-5"} {
+		p.click(box)
+		if got := p.total(); got != all {
+			p.Errorf("with %s the flame graph is of %s, not of %s", box, got, all)
+		}
+		p.click(box)
+	}
+	p.set("flame-group", "thread")
+	if got := p.total(); got != all {
+		p.Errorf("by thread the flame graph is of %s, not of %s", got, all)
+	}
+	p.picture(name + "-threads")
+	p.set("flame-group", "none")
+}
+
+func (p *tab) search(what string) {
+	p.Helper()
+	p.js(`(e => { e.value = ` + strconv.Quote(what) + `; e.dispatchEvent(new Event("input")); })(document.getElementById("flame-search"))`)
+}
+
+func (p *tab) set(id, value string) {
+	p.Helper()
+	p.js(`(e => { e.value = "` + value + `"; e.dispatchEvent(new Event("change")); })(document.getElementById("` + id + `"))`)
+}
+
+// total is what the flame graph is of, such as "6.44 s in 644 samples".
+func (p *tab) total() string {
+	p.Helper()
+	total, _, _ := strings.Cut(p.text("flame-is"), " of ")
+	return total
+}
+
+func samplesOf(t testing.TB, total string) int {
+	t.Helper()
+	m := regexp.MustCompile(`in (\d+) samples`).FindStringSubmatch(total)
+	if m == nil {
+		t.Fatalf("no number of samples in %q", total)
+	}
+	n, err := strconv.Atoi(m[1])
+	must(t, err)
+	return n
+}
+
+// selectRange drags over each half of a chart: the flame graphs show those samples, and both halves are the whole.
+func (p *tab) selectRange(timed bool) {
+	p.Helper()
+	chart := p.eval(`document.querySelector("[data-chart]").dataset.chart`)
+	over := `[data-chart='` + chart + `'] .u-over`
+	drag := func(from, to float64) int {
+		p.js(`document.querySelector("` + over + `").scrollIntoView({block: "center"})`)
+		x0, y := p.place(over, from, 0.5)
+		x1, _ := p.place(over, to, 0.5)
+		p.run(chromedp.MouseEvent("mousePressed", x0, y, chromedp.ButtonLeft, chromedp.ClickCount(1)),
+			chromedp.MouseEvent("mouseMoved", (x0+x1)/2, y, chromedp.ButtonLeft), chromedp.MouseEvent("mouseMoved", x1, y,
+				chromedp.ButtonLeft),
+			chromedp.MouseEvent("mouseReleased", x1, y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+		p.until(`document.getElementById("range-is").textContent.startsWith("Selected")`)
+		n := samplesOf(p.TB, p.total())
+		if untold := !strings.Contains(p.text("flame-is"), "have no times"); untold != timed {
+			p.Errorf("with a range the flame graph says %q", p.text("flame-is"))
+		}
+		p.js(`document.querySelector("#range button[type=reset]").click()`)
+		return n
+	}
+	whole := samplesOf(p.TB, p.total())
+	first, second := drag(0.001, 0.5), drag(0.5, 0.999)
+	if timed && (first == 0 || first >= whole || second == 0 || second >= whole) {
+		p.Errorf("%d samples in the first half, %d in the second, %d in all", first, second, whole)
+	}
+	if !timed && (first != whole || second != whole) {
+		p.Errorf("a profile without times is re-weighted: %d and %d samples of %d", first, second, whole)
+	}
+	if again := samplesOf(p.TB, p.total()); again != whole {
+		p.Errorf("after the range is cleared there are %d samples, before %d", again, whole)
+	}
+}
+
+func (p *tab) filter() {
+	p.Helper()
+	if p.eval(`document.getElementById("filter") !== null`) != "true" {
+		return
+	}
+	filter := func(words string) string {
+		p.js(`(e => { e.value = "` + words + `"; e.dispatchEvent(new Event("input")); })(document.getElementById("filter"))`)
+		return p.text("filter-is")
+	}
+	first := ask[string](p, `document.querySelector("#facts tbody td").textContent`)
+	if is := filter(first); is == "0 rows" || is == "" {
+		p.Errorf("the filter shows %q for %q, which is there", is, first)
+	}
+	if is := filter("nothing has this name"); is != "0 rows" {
+		p.Errorf("the filter shows %q for nothing", is)
+	}
+	filter("")
+}
+
+// dark: the page follows the system, and its button.
+func (p *tab) dark(name string) {
+	p.Helper()
+	light := `getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number).reduce((a, b) => a + b) > 382`
+	if p.eval(light) != "true" {
+		p.Error("the page is dark where the system is light")
+	}
+	system := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: system})
+	p.js(`scrollTo(0, 0)`)
+	p.until(`!(` + light + `)`)
+	p.picture(name + "-dark")
+	p.js(`document.getElementById("charts")?.scrollIntoView()`)
+	p.picture(name + "-dark-charts")
+	p.js(`(document.getElementById("profiles") || document.body).scrollIntoView()`)
+	p.picture(name + "-dark-flame")
+	p.click("theme")
+	p.until(light)
+	p.js(`document.getElementById("charts")?.scrollIntoView()`)
+	p.picture(name + "-charts")
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
+}
+
+// names: what a screen reader reads of each control.
+func (p *tab) names() {
+	p.Helper()
+	nodes := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
+	value := func(v *accessibility.Value) string {
+		if v == nil {
+			return ""
+		}
+		return strings.Trim(string(v.Value), `"`)
+	}
+	controls := map[string]int{}
+	for _, n := range nodes {
+		role := value(n.Role)
+		switch role {
+		case "button", "link", "checkbox", "combobox", "searchbox", "textbox", "spinbutton", "tab", "application", "table", "grid",
+			"region":
+			controls[role]++
+			if !n.Ignored && value(n.Name) == "" && role != "table" {
+				p.Errorf("a %s has no name", role)
+			}
+		}
+	}
+	if controls["link"] == 0 || controls["button"] == 0 {
+		p.Errorf("few controls were seen: %v", controls)
+	}
+}
+
+// TestHostilePage: names that are markup stay text in all that the program makes of them.
+func TestHostilePage(t *testing.T) {
+	ctx := browser(t)
+	path := filepath.Join(t.TempDir(), "hostile.html")
+	f, err := os.Create(path)
+	must(t, err)
+	must(t, Write(f, input(t, hostile)))
+	must(t, f.Close())
+	p := open(ctx, t, path)
+	p.flame("hostile")
+	p.js(`document.querySelector(".evidence a[data-event]").click()`)
+	p.until(`document.getElementById("flame-found").textContent.startsWith("proof")`)
+	x, y := p.place(".flame-canvas", 0.05, 0)
+	p.run(chromedp.MouseEvent("mouseMoved", x, y+2.5*19))
+	p.until(`document.querySelector(".hover").textContent.includes("<img src=x")`)
+	p.picture("hostile")
+	for _, form := range []string{"form-tree", "form-spots"} {
+		p.click(form)
+		p.until(`document.getElementById("flame").textContent.includes("<img src=x")`)
+	}
+	if n := p.eval(`document.querySelectorAll("img, iframe, [onerror]").length`); n != "0" {
+		t.Errorf("%s elements were made of names", n)
+	}
+	p.quiet()
+}
+
+// TestWithoutScript: the page is complete without its program.
+func TestWithoutScript(t *testing.T) {
+	ctx := browser(t)
+	path, said := pageOf(t, recordings["java-gc"].path)
+	tabContext, cancel := chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	p := &tab{TB: t, ctx: tabContext}
+	p.run(chromedp.Navigate("about:blank"))
+	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	p.run(chromedp.Navigate("file://" + path))
+	text := ask[string](p, `document.body.innerText`)
+	for _, want := range []string{said.Findings[0].Summary, "need JavaScript", "NOT ASSESSED", "perfdoctor itself"} {
+		if !strings.Contains(strings.ToLower(text), strings.ToLower(want)) {
+			t.Errorf("without its program the page lacks %q", want)
+		}
+	}
+	pdf := call(p, page.PrintToPDF, page.PrintToPDFParams{}).Data
+	if len(pdf) < 10_000 {
+		t.Errorf("on paper the page is %d bytes", len(pdf))
+	}
+}

@@ -1,0 +1,251 @@
+package html
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// A link leads from a finding to what proves it, and back.
+type link struct {
+	Href, Text string
+	Finding    int    // index of the finding that it is about
+	Event      string // of a flame graph
+}
+
+// What a finding is shown of each kind: what is linked to should be what decides, not all that was looked at.
+const (
+	maxCharts = 3
+	maxRows   = 12
+)
+
+// A proof is what one finding points at.
+type proof struct {
+	finding *report.Finding
+	needs   []metric.Metric // what its check cannot do without
+	uses    []metric.Metric
+}
+
+func proofsOf(data *report.Data, checks []*check.Check) []proof {
+	by := map[string]*check.Check{}
+	for _, c := range checks {
+		by[c.Name] = c
+	}
+	out := make([]proof, len(data.Findings))
+	for i := range data.Findings {
+		out[i].finding = &data.Findings[i]
+		if c := by[data.Findings[i].Check]; c != nil {
+			out[i].needs, out[i].uses = c.Needs, c.Uses
+		}
+	}
+	return out
+}
+
+// charts gives the charts of the metrics that a finding's check read: of what it needs before of what it uses, and among them those with
+// most of it.
+func (p *proof) charts(list []chart) []int {
+	for _, read := range [][]metric.Metric{p.needs, p.uses} {
+		var found []int
+		for i, c := range list {
+			if common(c.Metrics, read) > 0 {
+				found = append(found, i)
+			}
+		}
+		slices.SortStableFunc(found, func(a, b int) int {
+			return cmp.Compare(common(list[b].Metrics, read), common(list[a].Metrics, read))
+		})
+		if len(found) > 0 {
+			return found[:min(len(found), maxCharts)]
+		}
+	}
+	return nil
+}
+
+func common(a, b []metric.Metric) int {
+	n := 0
+	for _, m := range a {
+		if slices.Contains(b, m) {
+			n++
+		}
+	}
+	return n
+}
+
+// about tells whether labels are of the finding's subject.
+func (p *proof) about(labels []string) bool {
+	id := p.finding.Subject.ID
+	return id != "" && slices.ContainsFunc(labels, func(l string) bool {
+		return l != "" && (l == id || strings.HasPrefix(id, l+" ") || l == "CPU "+id || len(l) >= leastName && strings.Contains(id, l))
+	})
+}
+
+// line tells whether a line of a chart is of the finding's subject.
+func (p *proof) line(l line) bool {
+	name, _, _ := strings.Cut(l.Label, ", ")
+	return p.about([]string{l.Label, name, strings.TrimPrefix(l.Label, "quota of ")})
+}
+
+// row tells whether a row is what a finding's check read: of the subject, or a setting or fact of the whole system that it needs.
+func (p *proof) row(r row) bool {
+	need := common(r.metric, p.needs) > 0
+	if need || common(r.metric, p.uses) > 0 {
+		if p.about(r.labels) {
+			return true
+		}
+	}
+	single := len(r.labels) == 0 || len(r.labels) == 1 && r.labels[0] == metric.NetNSTarget
+	return need && single
+}
+
+// profiles gives what a finding points at in profiles: the places that its check found, else the functions that its text names.
+func (p *proof) profiles(rec *recording.Recording, index int) []profileMark {
+	var out []profileMark
+	for _, e := range stacks.Events() {
+		m := profileMark{finding: index, event: e, frames: map[string]bool{}}
+		for _, mark := range p.finding.Marks {
+			if mark.Event == e {
+				m.places = append(m.places, place{mark.Stack, mark.At})
+			}
+		}
+		if len(p.finding.Marks) == 0 && p.reads(e) {
+			m.frames = p.named(rec, e)
+		}
+		if len(m.places)+len(m.frames) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// reads tells whether the finding's check reads the profile of an event.
+func (p *proof) reads(e stacks.Event) bool {
+	name := strings.ReplaceAll(string(e), "-", "_") + "_profile_samples"
+	is := func(m metric.Metric) bool { return m.Describe().Name == name }
+	return slices.ContainsFunc(p.needs, is) || slices.ContainsFunc(p.uses, is)
+}
+
+// functionName finds words of a text that may be names of functions; a line number may follow.
+var functionName = regexp.MustCompile(`[^\s,;←"“”]+`)
+
+// leastName is below how many letters a word that names a function would be chance.
+const leastName = 6
+
+// named gives the functions of a profile that the finding's own words name: its summary and subject before its notes, whose chains of
+// calls have many.
+func (p *proof) named(rec *recording.Recording, e stacks.Event) map[string]bool {
+	prof, ok := rec.Ranked(e)
+	if !ok {
+		return nil
+	}
+	known := map[string][]string{}
+	for _, f := range prof.Frames {
+		known[f.Name] = append(known[f.Name], f.Name)
+		if short := shortName(f); short != f.Name {
+			known[short] = append(known[short], f.Name)
+		}
+	}
+	first := []string{p.finding.Summary, p.finding.Subject.ID}
+	for _, v := range p.finding.Evidence {
+		first = append(first, v.Label())
+	}
+	for _, texts := range [][]string{first, p.finding.Notes} {
+		out := map[string]bool{}
+		for _, t := range texts {
+			for _, word := range functionName.FindAllString(t, -1) {
+				for _, name := range known[functionIn(word, known)] {
+					out[name] = true
+				}
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// functionIn takes what a sentence adds off a function's name.
+func functionIn(word string, known map[string][]string) string {
+	for _, w := range []string{word, strings.TrimRight(word, ".:)"), strings.Trim(word, "().:")} {
+		if i := strings.LastIndexByte(w, ':'); i > 0 && known[w] == nil {
+			w = w[:i]
+		}
+		if len(w) >= leastName && known[w] != nil {
+			return w
+		}
+	}
+	return ""
+}
+
+// shortName is how findings write a function: without the path of a Go package, and of Java with its class only.
+func shortName(f stacks.Frame) string {
+	if f.Managed() {
+		parts := strings.Split(f.Name, ".")
+		return strings.Join(parts[max(0, len(parts)-2):], ".")
+	}
+	return f.Name[strings.LastIndexByte(f.Name, '/')+1:]
+}
+
+// link connects findings with charts, rows and profiles, in both directions.
+func (v *view) link(proofs []proof, rec *recording.Recording) {
+	for i := range proofs {
+		p := &proofs[i]
+		f := v.Findings[i]
+		back := link{Href: "#" + f.Anchor, Text: p.finding.Check, Finding: i}
+		for _, c := range p.charts(v.charts) {
+			v.Charts[c].Shows = append(v.Charts[c].Shows, back)
+			f.Evidence = append(f.Evidence, link{Href: "#chart-" + v.charts[c].ID, Text: "chart: " + v.charts[c].Title, Finding: i})
+			for n, l := range v.charts[c].Lines {
+				if p.line(l) {
+					v.Charts[c].Marked = append(v.Charts[c].Marked, n)
+				}
+			}
+		}
+		for _, m := range p.profiles(rec, i) {
+			v.marks = append(v.marks, m)
+			f.Evidence = append(f.Evidence, link{
+				Href: "#profiles", Text: "flame graph: " + eventTitles[m.event], Finding: i, Event: string(m.event),
+			})
+		}
+		f.Evidence = append(f.Evidence, v.linkRows(p, back)...)
+	}
+}
+
+// linkRows marks the rows of tables that a finding's check read, and gives a link for each table.
+func (v *view) linkRows(p *proof, back link) []link {
+	var out []link
+	left := maxRows
+	for _, tables := range [][]table{v.Monitors, v.Tables} {
+		for t := range tables {
+			first := ""
+			for r := range tables[t].Rows {
+				rw := &tables[t].Rows[r]
+				if left == 0 || !p.row(*rw) {
+					continue
+				}
+				left--
+				rw.Shows = append(rw.Shows, back)
+				rw.ID = cmp.Or(rw.ID, fmt.Sprintf("row-%s-%d", tables[t].ID, r))
+				first = cmp.Or(first, rw.ID)
+			}
+			if first != "" {
+				out = append(out, link{Href: "#" + first, Text: "table: " + tables[t].Title, Finding: back.Finding})
+			}
+		}
+	}
+	return out
+}
+
+// eventTitles name the profiles for a reader.
+var eventTitles = map[stacks.Event]string{
+	stacks.CPU: "CPU", stacks.HostCPU: "CPU, all processes", stacks.Wall: "wall clock", stacks.OffCPU: "off-CPU",
+	stacks.Lock: "locks", stacks.Alloc: "allocations",
+}

@@ -1,0 +1,173 @@
+// Package html writes the report as one file that opens from disk in any browser and loads nothing.
+//
+// All text and tables are in the page as they stand, so that it can be read, printed and searched without its program. Charts and flame
+// graphs are drawn by that program (web/, package bundle) of data that lies in the page compressed.
+//
+// Names on a host are hostile: whoever can name a thread or a process would like to run a script in an operator's browser. They are
+// escaped for their place by html/template, shown with their unprintable characters as escapes, never become markup in the program, and
+// the page's content security policy allows this program and this style sheet, by their hashes, and nothing else.
+package html
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+var (
+	//go:embed page.html
+	pageTemplate string
+	//go:embed page.css
+	pageStyle string
+)
+
+// Input is what a page is made of.
+type Input struct {
+	Report    *report.Data
+	Recording *recording.Recording
+	Checks    []*check.Check // that made the report: they know what each finding was read from
+}
+
+// Write writes the page. One input gives the same bytes everywhere, with the same build of perfdoctor.
+func Write(w io.Writer, in Input) error {
+	program, err := bundle.Bundled()
+	v := newView(in)
+	if err != nil {
+		v.Missing = err.Error()
+	}
+	page, err := v.page(in.Recording, program)
+	if err != nil {
+		return fmt.Errorf("write the HTML report: %w", err)
+	}
+	if _, err := w.Write(page); err != nil {
+		return fmt.Errorf("write the HTML report: %w", err)
+	}
+	return nil
+}
+
+// page puts the parts together: what the template writes of names, and what is trusted or harmless by its alphabet, which no template
+// need escape: our style and program, and base64.
+func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, error) {
+	style := pageStyle + program.Style
+	v.Policy = policy(style, program.Script)
+	var out bytes.Buffer
+	t := template.Must(template.New("page").Funcs(functions).Parse(pageTemplate))
+	head, err := text(t, "head", v)
+	if err != nil {
+		return nil, err
+	}
+	body, err := text(t, "body", v)
+	if err != nil {
+		return nil, err
+	}
+	out.WriteString(head)
+	out.WriteString("<style>" + style + "</style>\n</head>\n")
+	out.WriteString(body)
+	if program.Script != "" {
+		if err := v.data(&out, rec); err != nil {
+			return nil, err
+		}
+		out.WriteString("<script>" + program.Script + "</script>\n")
+	}
+	out.WriteString("</body>\n</html>\n")
+	return out.Bytes(), nil
+}
+
+func text(t *template.Template, name string, v *view) (string, error) {
+	var b bytes.Buffer
+	if err := t.ExecuteTemplate(&b, name, v); err != nil {
+		return "", err
+	}
+	return visible(b.String()), nil
+}
+
+// policy allows the page's own style and program, and nothing to be loaded, sent or turned into markup.
+func policy(style, script string) string {
+	p := "default-src 'none'; style-src " + hash(style) + "; base-uri 'none'; form-action 'none'"
+	if script != "" {
+		p += "; script-src " + hash(script) + "; require-trusted-types-for 'script'; trusted-types 'none'"
+	}
+	return p
+}
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// data writes what the program draws: the charts, and each profile by itself, so that only those looked at are unpacked.
+func (v *view) data(out *bytes.Buffer, rec *recording.Recording) error {
+	charts, err := json.Marshal(v.chartData())
+	if err != nil {
+		return err
+	}
+	if err := block(out, "charts", charts); err != nil {
+		return err
+	}
+	for _, e := range stacks.Events() {
+		p, ok := rec.Ranked(e)
+		if !ok || len(p.Samples) == 0 {
+			continue
+		}
+		var marks []profileMark
+		for _, m := range v.marks {
+			if m.event == e {
+				marks = append(marks, m)
+			}
+		}
+		packed, err := pack(rec, p, marks)
+		if err != nil {
+			return err
+		}
+		if err := block(out, "profile-"+string(e), packed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func block(out *bytes.Buffer, id string, data []byte) error {
+	packed, err := compressed(data)
+	if err != nil {
+		return err
+	}
+	out.WriteString(`<script type="application/octet-stream" id="data-` + id + `">`)
+	out.WriteString(base64.StdEncoding.EncodeToString(packed))
+	out.WriteString("</script>\n")
+	return nil
+}
+
+// visible makes a string harmless to look at: control characters, marks that turn the direction of text and bytes that are not UTF-8 are
+// shown as escapes. Line ends and tabs are the page's own.
+func visible(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for i, r := range s {
+		_, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsPrint(r) || r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case r < utf8.RuneSelf:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,368 @@
+package html
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// packVersion is in the header of a packed profile; web/src/unpack.ts reads this one.
+const packVersion = 1
+
+// A header is what a packed profile says of itself; columns of numbers follow it, see [pack].
+type header struct {
+	Version  int          `json:"version"`
+	Event    stacks.Event `json:"event"`
+	Unit     string       `json:"unit"` // ns or B
+	Engine   string       `json:"engine"`
+	Interval int64        `json:"interval"`
+	Duration float64      `json:"duration"` // seconds
+	Lost     int64        `json:"lost"`
+	Bucket   float64      `json:"bucket"` // seconds that a time bucket lasts; 0 when the samples have no times
+	Scale    int64        `json:"scale"`  // of the values
+	Names    []string     `json:"names"`
+	Modules  []string     `json:"modules"`
+	Classes  []string     `json:"classes"`
+	Frames   frameTable   `json:"frames"`
+	Threads  []threadRow  `json:"threads"`
+	Marks    []markRow    `json:"marks"`
+	Stacks   int          `json:"stacks"`
+	Samples  int          `json:"samples"`
+}
+
+// frameTable holds one entry a frame in each list.
+type frameTable struct {
+	Name   []int `json:"name"`
+	Module []int `json:"module"`
+	Line   []int `json:"line"`
+	Kind   []int `json:"kind"`  // stacks.Kind
+	Owner  []int `json:"owner"` // hotcode.Owner
+}
+
+type threadRow struct {
+	Name   string `json:"name"`
+	ID     int    `json:"id"`
+	Pool   string `json:"pool"`
+	Target bool   `json:"target"`
+}
+
+// A markRow is what of the profile shows a finding: frames wherever they are, or places, which are a stack and a depth in it. Stacks
+// are all that have such a place: a frame's other callees are not the finding's.
+type markRow struct {
+	Finding int      `json:"finding"`
+	Frames  []int    `json:"frames"`
+	Places  [][2]int `json:"places"`
+	Stacks  []int    `json:"stacks"`
+}
+
+// pack writes a profile so that 50,000 stacks stay small and unpack fast: a length of four bytes (little endian), the header as
+// JSON, and columns of varints. Stacks are from the outermost call in, in order, so that each begins as the one before it: the number
+// of equal frames, that of new ones, and the new ones. Samples are in the order of stacks: how many stacks further, thread + 1, bucket,
+// state, class, count, and value / scale where that is not count.
+func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]byte, error) {
+	t := newStackTable(p)
+	h := t.header(rec, p)
+	h.Marks = t.marks(marks)
+	frameMarks(&h, marks)
+	var columns [10][]byte
+	put := func(column int, n int64) { columns[column] = binary.AppendUvarint(columns[column], uint64(n)) }
+	var before []int
+	for _, s := range t.stacks {
+		same := shared(before, s)
+		put(0, int64(same))
+		put(1, int64(len(s)-same))
+		for _, f := range s[same:] {
+			put(2, int64(f))
+		}
+		before = s
+	}
+	last := 0
+	for _, s := range t.samples {
+		put(3, int64(s.stack-last))
+		last = s.stack
+		put(4, int64(s.sample.Thread+1))
+		put(5, bucketOf(s.sample.At, h.Bucket))
+		put(6, int64(s.sample.State))
+		put(7, int64(t.class[s.sample.Class]))
+		put(8, s.sample.Count)
+		if h.Scale > 0 {
+			put(9, s.sample.Value/h.Scale)
+		}
+	}
+	head, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	out := binary.LittleEndian.AppendUint32(nil, uint32(len(head)))
+	out = append(out, head...)
+	return append(out, bytes.Join(columns[:], nil)...), nil
+}
+
+func shared(a, b []int) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// A stackTable numbers the frames, stacks and classes of a profile.
+type stackTable struct {
+	frame   []int // new number of each frame of the profile, or -1
+	frames  []int // the frame of the profile by its new number
+	stacks  [][]int
+	index   map[string]int // by key
+	samples []packedSample
+	class   map[string]int
+	classes []string
+}
+
+type packedSample struct {
+	stack  int
+	sample stacks.Sample
+}
+
+func newStackTable(p *stacks.Profile) *stackTable {
+	t := &stackTable{frame: make([]int, len(p.Frames)), index: map[string]int{}, class: map[string]int{}}
+	t.number(p)
+	distinct := map[string][]int{}
+	keys := make([]string, len(p.Samples))
+	for i, s := range p.Samples {
+		stack := t.outermostFirst(s.Stack)
+		keys[i] = key(stack)
+		distinct[keys[i]] = stack
+		if _, known := t.class[s.Class]; !known {
+			t.class[s.Class] = len(t.classes)
+			t.classes = append(t.classes, s.Class)
+		}
+	}
+	for _, s := range distinct {
+		t.stacks = append(t.stacks, s)
+	}
+	slices.SortFunc(t.stacks, slices.Compare)
+	for i, s := range t.stacks {
+		t.index[key(s)] = i
+	}
+	for i, s := range p.Samples {
+		t.samples = append(t.samples, packedSample{t.index[keys[i]], s})
+	}
+	slices.SortStableFunc(t.samples, func(a, b packedSample) int { return cmp.Compare(a.stack, b.stack) })
+	return t
+}
+
+// number gives frequent frames small numbers, which take one byte.
+func (t *stackTable) number(p *stacks.Profile) {
+	uses := make([]int, len(p.Frames))
+	for _, s := range p.Samples {
+		for _, f := range s.Stack {
+			uses[f]++
+		}
+	}
+	for f := range p.Frames {
+		t.frame[f] = -1
+		if uses[f] > 0 {
+			t.frames = append(t.frames, f)
+		}
+	}
+	slices.SortStableFunc(t.frames, func(a, b int) int { return cmp.Compare(uses[b], uses[a]) })
+	for i, f := range t.frames {
+		t.frame[f] = i
+	}
+}
+
+func (t *stackTable) outermostFirst(stack []int) []int {
+	out := make([]int, 0, len(stack))
+	for _, f := range slices.Backward(stack) {
+		out = append(out, t.frame[f])
+	}
+	return out
+}
+
+func key(stack []int) string {
+	b := make([]byte, 0, 2*len(stack))
+	for _, f := range stack {
+		b = binary.AppendUvarint(b, uint64(f))
+	}
+	return string(b)
+}
+
+func (t *stackTable) header(rec *recording.Recording, p *stacks.Profile) header {
+	h := header{
+		Version: packVersion, Event: p.Event, Unit: "ns", Engine: visible(p.Engine), Interval: p.Interval, Duration: p.Duration.Seconds(),
+		Lost: p.Lost, Bucket: bucketLength(p), Scale: scaleOf(p), Stacks: len(t.stacks), Samples: len(t.samples),
+		Names: []string{}, Modules: []string{}, Threads: []threadRow{}, Classes: []string{}, Marks: []markRow{},
+	}
+	if p.Event == stacks.Alloc {
+		h.Unit = "B"
+	}
+	owners := hotcode.OwnersOf(rec)
+	names, modules := map[string]int{}, map[string]int{}
+	number := func(list *[]string, index map[string]int, s string) int {
+		i, known := index[s]
+		if !known {
+			i = len(*list)
+			index[s] = i
+			*list = append(*list, visible(s))
+		}
+		return i
+	}
+	for _, f := range t.frames {
+		fr := p.Frames[f]
+		h.Frames.Name = append(h.Frames.Name, number(&h.Names, names, fr.Name))
+		h.Frames.Module = append(h.Frames.Module, number(&h.Modules, modules, fr.Module))
+		h.Frames.Line = append(h.Frames.Line, fr.Line)
+		h.Frames.Kind = append(h.Frames.Kind, int(fr.Kind))
+		h.Frames.Owner = append(h.Frames.Owner, int(owners.Of(fr)))
+	}
+	for _, c := range t.classes {
+		h.Classes = append(h.Classes, visible(c))
+	}
+	h.Threads = threadsOf(rec, p)
+	return h
+}
+
+// threadsOf gives each thread its pool: the one the runtime tells, else its name without the number. In a profile of the whole host
+// a thread's id is its process's, and it is the target's or not.
+func threadsOf(rec *recording.Recording, p *stacks.Profile) []threadRow {
+	pools := map[string]string{}
+	for _, s := range rec.Info(metric.JVMThread) {
+		pools[s.Label("tid")] = s.Label("pool")
+	}
+	target := map[string]bool{}
+	for _, s := range rec.Counter(metric.ProcessCPU, "member", "target") {
+		target[s.Label("pid")] = true
+	}
+	out := []threadRow{}
+	for _, t := range p.Threads {
+		id := strconv.Itoa(t.ID)
+		pool := pools[id]
+		if pool == "" || p.Event == stacks.HostCPU {
+			pool = cmp.Or(strings.TrimRight(t.Name, "0123456789 -_#.:/[]()"), t.Name, "unknown")
+		}
+		out = append(out, threadRow{visible(t.Name), t.ID, visible(pool), p.Event != stacks.HostCPU || target[id]})
+	}
+	return out
+}
+
+// bucketLength finds the length of the time buckets, which a profile does not say: the least distance between two. A profile whose samples
+// are all at its beginning has no times, unless it is over within a second, which is the length that profilers here use.
+func bucketLength(p *stacks.Profile) float64 {
+	var times []time.Duration
+	for _, s := range p.Samples {
+		times = append(times, s.At)
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	if len(times) == 0 || len(times) == 1 && times[0] == 0 {
+		return 0
+	}
+	least := times[len(times)-1]
+	for i := 1; i < len(times); i++ {
+		least = min(least, times[i]-times[i-1])
+	}
+	return least.Seconds()
+}
+
+func bucketOf(at time.Duration, length float64) int64 {
+	if length <= 0 {
+		return 0
+	}
+	return int64(at.Seconds()/length + 0.5)
+}
+
+// scaleOf gives what all values are multiples of, 0 where each is its count times the interval and need not be written.
+func scaleOf(p *stacks.Profile) int64 {
+	derived, multiples := p.Interval > 0, p.Interval > 0
+	for _, s := range p.Samples {
+		if p.Interval > 0 {
+			derived = derived && s.Value == s.Count*p.Interval
+			multiples = multiples && s.Value%p.Interval == 0
+		}
+	}
+	switch {
+	case derived:
+		return 0
+	case multiples:
+		return p.Interval
+	}
+	return 1
+}
+
+// A profileMark is what a finding points at in one profile.
+type profileMark struct {
+	finding int
+	frames  map[string]bool // by name
+	places  []place
+	event   stacks.Event
+}
+
+// A place is a frame in a stack, which is innermost first as in a profile.
+type place struct {
+	stack []int
+	at    int
+}
+
+// maxPlaces bounds the places of one finding in one profile: a reader looks at the widest, and the file stays small.
+const maxPlaces = 2000
+
+// marks turns what findings point at into numbers of the packed profile. Places with the same calls outside are one.
+func (t *stackTable) marks(list []profileMark) []markRow {
+	out := []markRow{}
+	for _, m := range list {
+		r := markRow{Finding: m.finding, Frames: []int{}, Places: [][2]int{}, Stacks: []int{}}
+		seen, counted := map[string]bool{}, map[int]bool{}
+		for _, p := range m.places {
+			stack := t.outermostFirst(p.stack)
+			depth := len(stack) - 1 - p.at
+			prefix := key(stack[:depth+1])
+			i, known := t.index[key(stack)]
+			if known && !counted[i] {
+				counted[i] = true
+				r.Stacks = append(r.Stacks, i)
+			}
+			if !known || seen[prefix] || len(r.Places) >= maxPlaces {
+				continue
+			}
+			seen[prefix] = true
+			r.Places = append(r.Places, [2]int{i, depth})
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// frameMarks adds the frames that are meant by their names.
+func frameMarks(h *header, list []profileMark) {
+	for i, m := range list {
+		for f, name := range h.Frames.Name {
+			if m.frames[h.Names[name]] {
+				h.Marks[i].Frames = append(h.Marks[i].Frames, f)
+			}
+		}
+	}
+}
+
+// compressed is gzip at its best: the browser's DecompressionStream reads it.
+func compressed(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return b.Bytes(), err
+}

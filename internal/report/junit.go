@@ -1,0 +1,103 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/junit"
+)
+
+// JUnit writes the report as one suite of JUnit's XML. Each finding is a case that failed when it is at warning or above, so the
+// document has failures exactly when [Data.ExitCode] is 3; each check that was fine is one that passed, and each that was not assessed
+// one that was skipped.
+func (d *Data) JUnit(w io.Writer) error {
+	s := junit.Suite{
+		Name: "perfdoctor: " + clean(targetName(d.Target)), Seconds: d.Window.Seconds, Started: d.Window.Started,
+		Facts: []junit.Fact{
+			{Name: "perfdoctor", Value: clean(d.Version)},
+			{Name: "exit_code", Value: strconv.Itoa(d.ExitStatus)},
+			{Name: "result", Value: string(d.Verdict.Result)},
+			{Name: "principal", Value: clean(d.Verdict.Principal)},
+			{Name: "summary", Value: clean(d.Verdict.Summary)},
+		},
+	}
+	for i := range d.Findings {
+		s.Cases = append(s.Cases, junitFinding(&d.Findings[i]))
+	}
+	for _, f := range d.Fine {
+		c := junit.Case{Class: junitClass(f.Stage.String()), Name: f.Check}
+		for _, v := range f.Read {
+			c.Out += clean(v.String()) + "\n"
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	s.Cases = append(s.Cases, junitGaps(d.NotAssessed, "not assessed")...)
+	s.Cases = append(s.Cases, junitGaps(d.NoConcern, "does not apply")...)
+	if err := junit.Write(w, []junit.Suite{s}); err != nil {
+		return fmt.Errorf("write the JUnit report: %w", err)
+	}
+	return nil
+}
+
+// junitClass groups the cases by stage; servers show the dot as a package.
+func junitClass(of string) string { return "perfdoctor." + of }
+
+func junitFinding(f *Finding) junit.Case {
+	c := junit.Case{Class: junitClass(f.Stage.String()), Name: clean(f.ID)}
+	if f.Severity < check.Warning {
+		c.Out = clean(f.Summary) + "\n" + junitBody(f)
+		return c
+	}
+	c.Failure = &junit.Message{Text: clean(f.Summary), Type: f.Severity.String(), Body: "\n" + junitBody(f)}
+	return c
+}
+
+// junitBody is what is needed to act on a finding and to doubt it, a line each.
+func junitBody(f *Finding) string {
+	lines := []string{fmt.Sprintf("%s, %s, %s", f.Role, f.Severity, sure(f))}
+	if f.Cause != "" {
+		lines = append(lines, "consequence of "+f.Cause)
+	}
+	for _, e := range f.Evidence {
+		lines = append(lines, e.String())
+	}
+	lines = append(lines, f.Notes...)
+	if len(f.MendFirst) > 0 {
+		lines = append(lines, "first mend "+strings.Join(f.MendFirst, ", "))
+	}
+	for _, r := range f.Remedies {
+		lines = append(lines, "cure: "+r.Action)
+		if r.Command != "" {
+			lines = append(lines, "$ "+r.Command)
+		}
+		lines = append(lines, "moves: "+r.Effect, "risk: "+r.Risk)
+	}
+	for _, p := range f.Placebos {
+		lines = append(lines, "no help: "+p)
+	}
+	if f.Disproof != "" {
+		lines = append(lines, "wrong if: "+f.Disproof)
+	}
+	lines = append(lines, "more: perfdoctor checks explain "+f.Check)
+	for i, l := range lines {
+		lines[i] = clean(l)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func junitGaps(gaps []Gap, why string) []junit.Case {
+	var out []junit.Case
+	for _, g := range gaps {
+		text := why + ": " + g.Reason
+		if g.Remedy != "" {
+			text += " -> " + g.Remedy
+		}
+		for _, name := range g.Checks {
+			out = append(out, junit.Case{Class: junitClass("unassessed"), Name: name, Skipped: &junit.Message{Text: clean(text)}})
+		}
+	}
+	return out
+}

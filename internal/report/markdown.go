@@ -1,0 +1,287 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+)
+
+// Markdown writes the report for a ticket or a pull request, in what GitHub, GitLab and Jira's importers have in common: headings,
+// lists, tables, fenced code, and <details> for what need not be read at once. Every string is text there, whatever it holds:
+// no name becomes a heading, a link, an image, a mention or HTML.
+func (d *Data) Markdown(w io.Writer) error {
+	m := &markdown{d: d}
+	m.verdict()
+	m.further()
+	m.infos()
+	m.cpuTime()
+	m.waits()
+	m.fine()
+	m.notAssessed()
+	m.cost()
+	if _, err := io.WriteString(w, m.b.String()); err != nil {
+		return fmt.Errorf("write the Markdown report: %w", err)
+	}
+	return nil
+}
+
+type markdown struct {
+	b strings.Builder
+	d *Data
+}
+
+// line writes a line of own markup; what comes from elsewhere must have passed through escape.
+func (m *markdown) line(format string, args ...any) { fmt.Fprintf(&m.b, format+"\n", args...) }
+
+func (m *markdown) blank() { m.b.WriteByte('\n') }
+
+// active are the characters that begin markup anywhere in a line. $ begins a formula at GitHub, ~ strikes out.
+var active = strings.NewReplacer(
+	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "~", `\~`, "$", `\$`, "!", `\!`,
+	"<", "&lt;", ">", "&gt;", "&", "&amp;",
+)
+
+// linked are what GitHub and GitLab make links and notifications of without any markup: addresses, mentions, numbers of issues and of
+// merge requests. An empty comment in them is shown by none and ends it.
+var linked = regexp.MustCompile(`(?i)://|www\.|mailto:|xmpp:|@[a-z0-9]|[#!]\d|\bGH-\d`)
+
+// lineStart is what makes a heading, a list, a quotation, a rule or a table of a line.
+var lineStart = regexp.MustCompile(`^(\s*)([-+#=:]|\d+[.)])`)
+
+// escape makes a string plain text in any place of a line, and of a table's cell.
+func escape(s string) string {
+	s = unlink(active.Replace(clean(strings.TrimSpace(s))))
+	return lineStart.ReplaceAllStringFunc(s, func(match string) string {
+		return match[:len(match)-1] + `\` + match[len(match)-1:]
+	})
+}
+
+// inHTML makes a string plain text between tags, where backslashes escape nothing.
+func inHTML(s string) string { return unlink(tags.Replace(clean(strings.TrimSpace(s)))) }
+
+// tags has no entity with a number in it, which would read as that of an issue.
+var tags = strings.NewReplacer("<", "&lt;", ">", "&gt;", "&", "&amp;")
+
+func unlink(s string) string {
+	return linked.ReplaceAllStringFunc(s, func(match string) string {
+		_, n := utf8.DecodeRuneInString(match)
+		return match[:n] + "<!-- -->" + match[n:]
+	})
+}
+
+// fence writes lines as code, between more backquotes than any of them has.
+func (m *markdown) fence(indent, kind string, lines ...string) {
+	ticks := "```"
+	for _, l := range lines {
+		for strings.Contains(l, ticks) {
+			ticks += "`"
+		}
+	}
+	m.line("%s%s%s", indent, ticks, kind)
+	for _, l := range lines {
+		m.line("%s%s", indent, clean(l))
+	}
+	m.line("%s%s", indent, ticks)
+}
+
+func (m *markdown) verdict() {
+	v := m.d.Verdict
+	t := &text{page: newPage(TextOptions{}), d: m.d}
+	if v.Result != Bottleneck {
+		m.line("## perfdoctor: %s\n\n%s\n", v.Result, escape(v.Summary))
+		m.line("<sub>%s; %s</sub>", escape(t.target()), escape(t.when()))
+		m.early()
+		return
+	}
+	f := &m.d.Findings[0]
+	m.line("## perfdoctor: %s: %s\n\n**%s**\n", f.Severity, escape(f.ID), escape(f.Summary))
+	m.line("<sub>%s; %s</sub>\n", escape(t.target()), escape(t.when()))
+	m.early()
+	m.full(f)
+	m.consequences(f)
+}
+
+func (m *markdown) early() {
+	if early := m.d.Window.EndedEarly; early != "" {
+		w := m.d.Window
+		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))
+	}
+}
+
+// full writes all of a finding but its first line.
+func (m *markdown) full(f *Finding) {
+	for _, e := range f.Evidence {
+		m.line("- %s", escape(e.String()))
+	}
+	for _, n := range f.Notes {
+		m.line("- %s", escape(n))
+	}
+	if len(f.MendFirst) > 0 {
+		m.line("\n**First** mend %s: what a profile shows changes with it", escape(strings.Join(f.MendFirst, ", ")))
+	}
+	for i, r := range f.Remedies {
+		m.remedy(i, r)
+	}
+	m.blank()
+	for _, p := range f.Placebos {
+		m.line("- **No help:** %s", escape(p))
+	}
+	if f.Disproof != "" {
+		m.line("- **Wrong if** %s", escape(f.Disproof))
+	}
+	m.line("- **Sure?** %s", escape(sure(f)))
+	m.line("- **More:** `perfdoctor checks explain %s`", f.Check)
+}
+
+func (m *markdown) remedy(i int, r check.Remedy) {
+	head := "Or"
+	if i == 0 {
+		head = "Cure"
+	}
+	m.line("\n**%s:** %s\n", head, escape(r.Action))
+	if r.Command != "" {
+		m.fence("", "sh", r.Command)
+	}
+	for _, part := range []struct{ what, code string }{{"before", r.Before}, {"after", r.After}} {
+		if part.code != "" {
+			m.line("%s:", part.what)
+			m.fence("", "", strings.Split(strings.TrimSpace(part.code), "\n")...)
+		}
+	}
+	if r.Effect != "" {
+		m.line("- moves: %s", escape(r.Effect))
+	}
+	if r.Risk != "" {
+		m.line("- risk: %s", escape(r.Risk))
+	}
+}
+
+func (m *markdown) each(r Role, cause string, show func(*Finding)) {
+	for i := range m.d.Findings {
+		if f := &m.d.Findings[i]; f.Role == r && f.Cause == cause {
+			show(f)
+		}
+	}
+}
+
+// has tells whether there is a finding of that place in the report.
+func (m *markdown) has(r Role, cause string) (found bool) {
+	m.each(r, cause, func(*Finding) { found = true })
+	return found
+}
+
+func (m *markdown) consequences(cause *Finding) {
+	if !m.has(Consequence, cause.ID) {
+		return
+	}
+	m.line("\n**Leads to** (consequences: look again after the cure)\n")
+	m.each(Consequence, cause.ID, func(f *Finding) { m.line("- %s **%s**: %s", f.Severity, escape(f.ID), escape(f.Summary)) })
+}
+
+func (m *markdown) further() {
+	if !m.has(Further, "") {
+		return
+	}
+	m.line("\n### Also found, in the order of the cure")
+	m.each(Further, "", func(f *Finding) {
+		m.line("\n<details><summary>%s <b>%s</b>: %s</summary>\n", f.Severity, inHTML(f.ID), inHTML(f.Summary))
+		m.full(f)
+		m.line("\n</details>")
+		m.consequences(f)
+	})
+}
+
+func (m *markdown) infos() {
+	if !m.has(Note, "") {
+		return
+	}
+	m.line("\n### Worth knowing, no fault by itself\n")
+	m.each(Note, "", func(f *Finding) {
+		m.line("- **%s**: %s", escape(f.ID), escape(f.Summary))
+		m.each(Consequence, f.ID, func(f *Finding) { m.line("  - %s **%s**: %s", f.Severity, escape(f.ID), escape(f.Summary)) })
+	})
+}
+
+func (m *markdown) cpuTime() {
+	c := m.d.CPUTime
+	if c == nil {
+		return
+	}
+	m.line("\n### Where the CPU time goes\n\n%s of CPU time in %s; %s (%s)\n", secondsText(c.Seconds), secondsText(c.Window),
+		plural(int(c.Samples), "sample"), escape(c.Engine))
+	m.line("| part | CPU time | share |\n|---|--:|--:|")
+	for _, p := range c.Parts {
+		m.line("| %s | %s | %s |", p.Part, secondsText(p.Seconds), shareText(p.Share))
+	}
+	if len(c.Methods) > 0 {
+		m.line("\n| own | with all that it calls | method | most in |\n|--:|--:|---|---|")
+	}
+	for _, x := range c.Methods {
+		m.line("| %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(at(x.Name, x.Line)), escape(x.Calls))
+	}
+	for _, n := range c.Notes {
+		m.line("\n%s", escape(n))
+	}
+}
+
+func (m *markdown) waits() {
+	if len(m.d.Waits) == 0 {
+		return
+	}
+	m.line("\n### Where threads wait\n\n| threads on average | wait |\n|--:|---|")
+	for i := range m.d.Waits {
+		w := &m.d.Waits[i]
+		text := w.text()
+		for _, k := range w.Wakers {
+			text += fmt.Sprintf("; %s ended at %s, most by thread %s", shareText(k.Share), orNowhere(k.At), k.Thread)
+		}
+		m.line("| %.2f | %s |", w.Threads, escape(text))
+	}
+}
+
+func (m *markdown) fine() {
+	if len(m.d.Fine) == 0 {
+		return
+	}
+	m.line("\n<details><summary>Fine: %s assessed, nothing found</summary>\n", plural(len(m.d.Fine), "check"))
+	for _, f := range m.d.Fine {
+		m.line("- %s", f.Check)
+		for _, v := range f.Read {
+			m.line("  - %s", escape(v.String()))
+		}
+	}
+	m.line("\n</details>")
+}
+
+func (m *markdown) notAssessed() {
+	if len(m.d.NotAssessed) > 0 {
+		m.line("\n<details><summary>Not assessed: %s, nothing is known about these</summary>\n", plural(m.d.Verdict.NotAssessed, "check"))
+		m.gaps(m.d.NotAssessed)
+		m.line("\n</details>")
+	}
+	if len(m.d.NoConcern) > 0 {
+		m.line("\n<details><summary>Does not apply: %s</summary>\n", plural(m.d.Verdict.NoConcern, "check"))
+		m.gaps(m.d.NoConcern)
+		m.line("\n</details>")
+	}
+}
+
+func (m *markdown) gaps(gaps []Gap) {
+	for _, g := range gaps {
+		text := escape(g.Reason)
+		if g.Remedy != "" {
+			text += " → " + escape(g.Remedy)
+		}
+		m.line("- %s: %s", strings.Join(g.Checks, ", "), text)
+	}
+}
+
+func (m *markdown) cost() {
+	c := m.d.Cost
+	m.line("\n<sub>perfdoctor %s, itself: %s wall, %s CPU; %s, %d late, %d lost. Exit code %d.</sub>", escape(m.d.Version),
+		secondsText(c.Wall), secondsText(c.CPU), plural(c.Samples, "sample"), c.Late, c.Lost, m.d.ExitStatus)
+}

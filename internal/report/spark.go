@@ -1,0 +1,68 @@
+package report
+
+import (
+	"math"
+	"strings"
+)
+
+// sparks are the eighths of a cell, from the bottom (Block Elements, U+2581 to U+2588).
+var sparks = []rune("▁▂▃▄▅▆▇█")
+
+// sparkline draws numbers as one cell each, from the least of them to the greatest; one that is none (NaN) is a gap, and numbers that
+// hardly differ are a flat line. Zero is the bottom when it is not far below the least.
+func sparkline(values []float64) string {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			low, high = min(low, v), max(high, v)
+		}
+	}
+	if low > 0 && low < high/2 {
+		low = 0
+	}
+	// A tenth of the greatest is the least range: else a line would make mountains of noise.
+	if high-low < math.Abs(high)/10 {
+		low = high - math.Abs(high)/10
+	}
+	var b strings.Builder
+	for _, v := range values {
+		switch {
+		case math.IsNaN(v) || math.IsInf(v, 0):
+			b.WriteByte(' ')
+		case high <= low:
+			b.WriteRune(sparks[0])
+		default:
+			b.WriteRune(sparks[min(int((v-low)/(high-low)*float64(len(sparks))), len(sparks)-1)])
+		}
+	}
+	return b.String()
+}
+
+// thin brings many numbers to at most n, each the mean of its neighbours.
+func thin(values []float64, n int) []float64 {
+	if len(values) <= n {
+		return values
+	}
+	out := make([]float64, n)
+	for i := range out {
+		from, to := i*len(values)/n, (i+1)*len(values)/n
+		for _, v := range values[from:to] {
+			out[i] += v / float64(to-from)
+		}
+	}
+	return out
+}
+
+// bar draws a share of one as so many cells, in eighths (U+2588 to U+258F).
+func bar(share float64, cells int) string {
+	share = min(max(share, 0), 1)
+	if math.IsNaN(share) {
+		return ""
+	}
+	eighths := int(math.Round(share * float64(cells) * 8))
+	s := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		s += string(rune('█' + 8 - rest))
+	}
+	return s
+}

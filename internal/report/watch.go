@@ -1,0 +1,172 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+)
+
+// Watch is a screen that shows the latest of many diagnoses of one target, and how its key numbers went.
+type Watch struct {
+	keep    int
+	windows int
+	data    *Data
+	numbers []compare.Number
+	history map[string][]float64 // by number, the oldest window first; NaN where it was not known
+	marks   string               // a mark for each window's verdict
+}
+
+// NewWatch makes an empty screen that remembers so many windows.
+func NewWatch(keep int) *Watch { return &Watch{keep: keep, history: map[string][]float64{}} }
+
+// Add takes a further diagnosis, with the key numbers of its window.
+func (w *Watch) Add(d *Data, numbers []compare.Number) {
+	w.data, w.numbers = d, numbers
+	w.windows++
+	known := map[string]float64{}
+	for i := range numbers {
+		if n := &numbers[i]; n.After != nil {
+			known[n.Name] = n.After.Mean
+			if len(w.history[n.Name]) == 0 { // seen for the first time: it was not known before
+				for range min(w.windows-1, w.keep) {
+					w.history[n.Name] = append(w.history[n.Name], math.NaN())
+				}
+			}
+		}
+	}
+	for name, list := range w.history {
+		v, ok := known[name]
+		if !ok {
+			v = math.NaN()
+		}
+		list = append(list, v)
+		w.history[name] = list[max(0, len(list)-w.keep):]
+	}
+	rs := append([]rune(w.marks), markOf(d))
+	w.marks = string(rs[max(0, len(rs)-w.keep):])
+}
+
+func markOf(d *Data) rune {
+	switch {
+	case d.Verdict.Result == NothingAssessed:
+		return '?'
+	case d.Verdict.Result == NoBottleneck:
+		return '·'
+	case d.Findings[0].Severity == check.Critical:
+		return '!'
+	}
+	return '+'
+}
+
+// Frame writes the screen, at most so many lines: it goes to the upper left corner, writes over what is there, and clears the rest, so that
+// nothing flickers (ECMA-48: CUP, EL, ED).
+func (w *Watch) Frame(out io.Writer, opts TextOptions, lines int) error {
+	t := &text{page: newPage(opts), d: w.data}
+	t.line(bold, "perfdoctor ", "  ", t.target())
+	t.line(plain, "", "  ", fmt.Sprintf("%s of %s, the last from %s; Ctrl-C ends", plural(w.windows, "window"), t.seconds(),
+		w.data.Window.Started.Format("15:04:05 UTC")))
+	t.blank()
+	w.verdict(t)
+	w.others(t)
+	t.blank()
+	w.keyNumbers(t)
+	shown := strings.Split(strings.TrimRight(t.b.String(), "\n"), "\n")
+	if len(shown) > lines && lines > 0 {
+		shown = append(shown[:lines-1], "…")
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for _, l := range shown {
+		b.WriteString(l + "\x1b[K\r\n")
+	}
+	b.WriteString("\x1b[J")
+	if _, err := io.WriteString(out, b.String()); err != nil {
+		return fmt.Errorf("write the screen: %w", err)
+	}
+	return nil
+}
+
+func (w *Watch) verdict(t *text) {
+	if w.data.Verdict.Result != Bottleneck {
+		t.verdict()
+		return
+	}
+	f := &w.data.Findings[0]
+	t.line(severityStyle(f.Severity), strings.ToUpper(f.Severity.String())+"  ", "  ", f.Check+": "+f.Subject.String())
+	t.line(plain, "  ", "  ", f.Summary)
+	for _, e := range f.Evidence[:min(len(f.Evidence), 2)] {
+		t.line(plain, "    ", "      ", e.String())
+	}
+	if len(f.Remedies) > 0 {
+		t.line(bold, "  Cure      ", "            ", f.Remedies[0].Action)
+	}
+	t.line(bold, "  More      ", "            ", "perfdoctor checks explain "+f.Check)
+}
+
+func (w *Watch) others(t *text) {
+	for i := range w.data.Findings {
+		f := &w.data.Findings[i]
+		if i > 0 && f.Severity >= check.Warning {
+			t.line(severityStyle(f.Severity), "  "+f.Severity.String()+"  ", "    ", f.Check+": "+f.Subject.String())
+		}
+	}
+}
+
+func (w *Watch) keyNumbers(t *text) {
+	rows := [][]string{{"verdicts (! critical, + warning, · none)", w.marks, ""}}
+	for i := range w.numbers {
+		n := &w.numbers[i]
+		if n.After == nil || !worthALine(n, w.history[n.Name]) {
+			continue
+		}
+		rows = append(rows, []string{n.Label, sparkline(w.history[n.Name]), quantity.Of("", n.After.Mean, n.Unit).Text()})
+	}
+	for _, r := range padded(rows) {
+		line := "  " + r[0] + "  " + r[1] + "  "
+		if over := utf8.RuneCountInString(line) + 14 - t.width; over > 0 { // the newest is at the right: what is old goes
+			rs := []rune(r[1])
+			line = "  " + r[0] + "  " + string(rs[min(over, len(rs)):]) + "  "
+		}
+		t.line(plain, line, "    ", strings.TrimSpace(r[2]))
+	}
+}
+
+// worthALine reports whether a number was ever more than as good as none: a curve of a thousandth of a per cent only draws the eye.
+func worthALine(n *compare.Number, list []float64) bool {
+	return slices.ContainsFunc(list, func(v float64) bool { return v > 0 && v >= n.Floor })
+}
+
+// overTime shows how the key numbers went during the window: a mean hides a stop of a second.
+func (t *text) overTime() {
+	var rows [][]string
+	for i := range t.d.Numbers {
+		n := &t.d.Numbers[i]
+		if n.After == nil || !worthALine(n, n.Series[1]) {
+			continue
+		}
+		rows = append(rows, []string{n.Label, sparkline(thin(n.Series[1], sparkCells)), quantity.Of("", n.After.Mean, n.Unit).Text()})
+	}
+	if len(rows) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "OVER TIME  ", "  ", "each from its least to its greatest, and the mean")
+	for _, r := range padded(rows) {
+		head := "  " + r[0] + "  " + r[1] + "  "
+		if utf8.RuneCountInString(head)+len(r[2]) > t.width {
+			t.line(plain, "  ", "    ", strings.TrimSpace(r[0])+": "+strings.TrimSpace(r[1])+" "+strings.TrimSpace(r[2]))
+			continue
+		}
+		t.line(plain, head, "    ", strings.TrimSpace(r[2]))
+	}
+}
+
+// sparkCells is the most cells of a sparkline beside a label and a number in 80 columns.
+const sparkCells = 24

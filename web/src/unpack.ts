@@ -1,0 +1,134 @@
+// Reads what pack in internal/report/html/profile.go writes: a profile in columns of numbers.
+
+const version = 1;
+
+export interface Thread {
+  name: string;
+  id: number;
+  pool: string;
+  target: boolean;
+}
+
+interface Mark {
+  finding: number;
+  frames: number[];
+  places: [number, number][];
+  stacks: number[];
+}
+
+interface Header {
+  version: number;
+  event: string;
+  unit: "ns" | "B";
+  engine: string;
+  interval: number;
+  duration: number;
+  lost: number;
+  bucket: number;
+  scale: number;
+  names: string[];
+  modules: string[];
+  classes: string[];
+  frames: { name: number[]; module: number[]; line: number[]; kind: number[]; owner: number[] };
+  threads: Thread[];
+  marks: Mark[];
+  stacks: number;
+  samples: number;
+}
+
+// A Profile is sampled stacks. Stack i is frames[start[i]] to frames[start[i+1]], the outermost call first. Samples are in the order of
+// stacks; thread is -1 where it is unknown.
+export interface Profile extends Header {
+  start: Int32Array;
+  calls: Int32Array;
+  stack: Int32Array;
+  thread: Int32Array;
+  at: Int32Array;
+  state: Uint8Array;
+  class: Int32Array;
+  count: Float64Array;
+  value: Float64Array;
+  marked: Map<number, [number, number][]>; // by stack: depth and finding
+  markedFrames: Map<number, number[]>; // by frame: findings
+}
+
+class Cursor {
+  private at = 0;
+  constructor(private readonly bytes: Uint8Array) {}
+
+  // next gives the next number. Beyond 2^53 it is not exact, which 104 days of nanoseconds are not.
+  next(): number {
+    const first = this.bytes[this.at];
+    if (first < 0x80) { // most are one byte
+      this.at++;
+      return first;
+    }
+    let n = 0;
+    let factor = 1;
+    for (;;) {
+      const b = this.bytes[this.at++];
+      if (b === undefined) throw new Error("the profile is cut off");
+      n += (b & 0x7f) * factor;
+      if (b < 0x80) return n;
+      factor *= 128;
+    }
+  }
+}
+
+// unpack reads a profile. It throws when the data is of another version or cut off.
+export function unpack(data: ArrayBuffer): Profile {
+  const length = new DataView(data).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as Header;
+  if (header.version !== version) throw new Error(`the profile is of version ${header.version}, this page reads ${version}`);
+  const c = new Cursor(new Uint8Array(data, 4 + length));
+  const { start, calls, same } = readStacks(c, header.stacks);
+  const n = header.samples;
+  const column = () => {
+    const out = new Float64Array(n);
+    for (let i = 0; i < n; i++) out[i] = c.next();
+    return out;
+  };
+  const stack = new Int32Array(n);
+  for (let i = 0, last = 0; i < n; i++) stack[i] = last += c.next();
+  const thread = Int32Array.from(column(), (x) => x - 1);
+  const at = Int32Array.from(column());
+  const state = Uint8Array.from(column());
+  const kind = Int32Array.from(column());
+  const count = column();
+  const value = header.scale > 0 ? column().map((x) => x * header.scale) : count.map((x) => x * header.interval);
+  const marks = readMarks(header.marks, same);
+  return { ...header, start, calls, stack, thread, at, state, class: kind, count, value, ...marks };
+}
+
+function readStacks(c: Cursor, n: number) {
+  const same = Int32Array.from({ length: n }, () => c.next());
+  const fresh = Int32Array.from({ length: n }, () => c.next());
+  const start = new Int32Array(n + 1);
+  for (let i = 0; i < n; i++) start[i + 1] = start[i] + same[i] + fresh[i];
+  const calls = new Int32Array(start[n]);
+  for (let i = 0; i < n; i++) {
+    if (same[i] > 0) calls.copyWithin(start[i], start[i - 1], start[i - 1] + same[i]);
+    for (let j = start[i] + same[i]; j < start[i + 1]; j++) calls[j] = c.next();
+  }
+  return { start, calls, same };
+}
+
+// readMarks gives each stack its marked calls: a place is of all stacks that are equal up to it, which lie side by side.
+function readMarks(marks: Mark[], same: Int32Array) {
+  const marked = new Map<number, [number, number][]>();
+  const markedFrames = new Map<number, number[]>();
+  const put = (stack: number, depth: number, finding: number) => {
+    const list = marked.get(stack);
+    if (list) list.push([depth, finding]);
+    else marked.set(stack, [[depth, finding]]);
+  };
+  for (const m of marks) {
+    for (const f of m.frames) markedFrames.set(f, [...(markedFrames.get(f) ?? []), m.finding]);
+    for (const [stack, depth] of m.places) {
+      put(stack, depth, m.finding);
+      for (let i = stack; i > 0 && same[i] > depth; i--) put(i - 1, depth, m.finding);
+      for (let i = stack + 1; i < same.length && same[i] > depth; i++) put(i, depth, m.finding);
+    }
+  }
+  return { marked, markedFrames };
+}

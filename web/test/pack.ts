@@ -1,0 +1,55 @@
+// Packs profiles for tests, as pack of internal/report/html/profile.go does.
+
+export interface Plain {
+  version?: number;
+  event?: string;
+  names: string[];
+  interval: number;
+  scale: number;
+  bucket: number;
+  stacks: number[][];
+  samples: { stack: number; thread: number; at: number; state?: number; class?: number; count: number; value?: number }[];
+  marks: { finding: number; frames: number[]; places: [number, number][]; stacks?: number[] }[];
+  threads?: { name: string; id: number; pool: string; target: boolean }[];
+}
+
+export function pack(p: Plain): ArrayBuffer {
+  const zeros = p.names.map(() => 0);
+  const header = {
+    version: p.version ?? 1, event: p.event ?? "cpu", unit: "ns", engine: "test", interval: p.interval, duration: 10, lost: 0, bucket: p.bucket, scale: p.scale,
+    names: p.names, modules: [""], classes: [""], marks: p.marks.map((m) => ({ stacks: [], ...m })), stacks: p.stacks.length, samples: p.samples.length,
+    frames: { name: p.names.map((_n, i) => i), module: zeros, line: zeros, kind: zeros, owner: p.names.map(() => 1) },
+    threads: p.threads ?? [{ name: "t", id: 1, pool: "t", target: true }],
+  };
+  const columns: number[][] = Array.from({ length: 10 }, () => []);
+  let before: number[] = [];
+  for (const s of p.stacks) {
+    let same = 0;
+    while (same < s.length && s[same] === before[same]) same++;
+    columns[0].push(same);
+    columns[1].push(s.length - same);
+    columns[2].push(...s.slice(same));
+    before = s;
+  }
+  let last = 0;
+  for (const s of p.samples) {
+    columns[3].push(s.stack - last);
+    last = s.stack;
+    columns[4].push(s.thread + 1);
+    columns[5].push(s.at);
+    columns[6].push(s.state ?? 0);
+    columns[7].push(s.class ?? 0);
+    columns[8].push(s.count);
+    if (p.scale > 0) columns[9].push(s.value ?? 0);
+  }
+  const head = new TextEncoder().encode(JSON.stringify(header));
+  const length = new Uint8Array(4);
+  new DataView(length.buffer).setUint32(0, head.length, true);
+  return Uint8Array.from([...length, ...head, ...columns.flat().flatMap(varint)]).buffer;
+}
+
+function varint(n: number): number[] {
+  const out: number[] = [];
+  for (; n >= 128; n = Math.floor(n / 128)) out.push((n % 128) | 128);
+  return [...out, n];
+}
