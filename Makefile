@@ -12,6 +12,8 @@ FUZZTIME ?= 200000x
 BENCH ?= .
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
+# Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
+GOTESTSUMFLAGS ?=
 
 .PHONY: help all build binary bundle cross workloads jdks test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
 
@@ -57,7 +59,7 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 # beforehand is, on all CPUs.
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
-	go tool gotestsum --format pkgname-and-test-fails -- -p 1 -timeout 15m $(TESTFLAGS) ./...
+	go tool gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -timeout 15m $(TESTFLAGS)
 
 # KERNELS names some of this machine, 5.10, 6.1, 6.12 and '6.12 arm64' (each in quotes of its own); none is all of them.
 # The table goes to KERNELS_DOC, too; KERNELS_DOC=docs/kernels.md is how that page is made.
