@@ -1,0 +1,126 @@
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/prometheus/exporter-toolkit/web"
+)
+
+// Times of the server. A scrape takes milliseconds; a peer that sends its request or takes its answer more slowly than this holds a
+// connection for nothing. A recording is megabytes, which a slow line takes a while for.
+const (
+	headerTime   = 10 * time.Second
+	answerTime   = 5 * time.Minute
+	idleTime     = 2 * time.Minute // Prometheus scrapes each minute at the latest, and keeps its connection
+	shutdownTime = 3 * time.Second
+)
+
+// WebOptions say where the exporter listens, with the meaning that exporter-toolkit gives to flags of these names.
+type WebOptions struct {
+	ListenAddresses []string
+	SystemdSocket   bool   // listen on what systemd hands over, instead of ListenAddresses
+	ConfigFile      string // TLS and passwords; "" for neither
+}
+
+// Validate finds a web configuration that cannot be used.
+func (o WebOptions) Validate() error {
+	if o.ConfigFile == "" {
+		return nil
+	}
+	if err := web.Validate(o.ConfigFile); err != nil {
+		return fmt.Errorf("%s: %w", o.ConfigFile, err)
+	}
+	return nil
+}
+
+// Serve serves the handler until the context is done. If a configuration asks for a password, all but health needs it.
+func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Logger) error {
+	listeners, err := o.listen(ctx)
+	if err != nil {
+		return err
+	}
+	servers := make([]*http.Server, len(listeners))
+	failed := make(chan error, len(listeners))
+	for i, l := range listeners {
+		s := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, WriteTimeout: answerTime, IdleTimeout: idleTime}
+		servers[i] = s
+		go func() {
+			flags := &web.FlagConfig{WebConfigFile: &o.ConfigFile}
+			failed <- web.Serve(&healthListener{Listener: l, server: s, inner: handler}, s, flags, log)
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-failed:
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	for _, s := range servers {
+		err = errors.Join(err, unlessLate(s.Shutdown(last)))
+	}
+	return err
+}
+
+// unlessLate drops the error of a peer that still had an answer to take: the process ends anyway.
+func unlessLate(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+func (o WebOptions) listen(ctx context.Context) ([]net.Listener, error) {
+	if o.SystemdSocket {
+		listeners, err := activation.Listeners()
+		if err == nil && len(listeners) == 0 {
+			err = errors.New("systemd handed over no socket: start it by a socket unit, or without --web.systemd-socket")
+		}
+		return listeners, err
+	}
+	var listeners []net.Listener
+	for _, address := range o.ListenAddresses {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err != nil {
+			for _, l := range listeners {
+				_ = l.Close() // the other error is the one to mend
+			}
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+	return listeners, nil
+}
+
+// healthListener lets health be asked for without a password. exporter-toolkit wraps the handler of the whole server when that begins
+// to serve, and has no exceptions; so the wrapped handler is wrapped once more as the server asks for its first connection, before
+// there is a request.
+type healthListener struct {
+	net.Listener
+	server *http.Server
+	inner  http.Handler
+	once   sync.Once
+}
+
+// Accept waits for a connection.
+func (l *healthListener) Accept() (net.Conn, error) {
+	l.once.Do(func() {
+		guarded := l.server.Handler
+		l.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == healthyPath || r.URL.Path == readyPath {
+				l.inner.ServeHTTP(w, r)
+				return
+			}
+			guarded.ServeHTTP(w, r)
+		})
+	})
+	return l.Listener.Accept()
+}
