@@ -39,6 +39,10 @@ var table = []row{
 		pkg: "internal/docgen", may: []string{"internal/cli"},
 		why: "writes the pages about commands, checks and metrics from what the command line shows",
 	},
+	{
+		pkg: "internal/fleetgen", may: []string{"internal/checks"},
+		why: "writes a fleet's alert rules and dashboard from the checks",
+	},
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
