@@ -69,7 +69,11 @@ func Compare(before, after *recording.Recording, opts Options) *Data {
 	d.disturbed(b, a)
 	d.Stacks = d.stacks(before, after)
 	d.doubts(b, a)
-	d.unmask(db.whole.Principal())
+	fewer := lessDone(b, a)
+	d.lessLoad(fewer)
+	if fewer >= 1 {
+		d.unmask(db.whole.Principal())
+	}
 	d.decide()
 	return d
 }
@@ -99,6 +103,42 @@ func (d *Data) unmask(principal *check.Finding) {
 		f := &d.Findings[i]
 		if f.Fate == New && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
 			f.Doubt = "before, " + principal.Check + " held the system back and may have hidden it"
+		}
+	}
+}
+
+// Bounds of how much less was done. Segments that stand for requests also fall where a handshake is saved, so that only a large
+// part of them counts.
+const (
+	lessMatters   = 0.5 // of the requests: a finding that is gone with half of the load is not cured
+	lessOfStandIn = 0.1
+	lessAtAll     = 0.95 // of the requests: what spreadOfLoad leaves room for
+)
+
+// lessDone gives the share of the work before that was done after, where that is certainly less; else 1.
+func lessDone(b, a *side) float64 {
+	wb, okB := b.work()
+	wa, okA := a.work()
+	if !okB || !okA && len(wa.at) < 2 {
+		return 1
+	}
+	share := wa.perSecondTotal() / wb.perSecondTotal()
+	counted := b.answered().total() > 0 && a.answered().total() > 0
+	if counted && share < lessAtAll || share < lessOfStandIn {
+		return share
+	}
+	return 1
+}
+
+// lessLoad takes findings that are gone out of account where much less was done.
+func (d *Data) lessLoad(share float64) {
+	if share > lessMatters {
+		return
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Doubt == "" && (f.Fate == Gone || f.Fate == Fallen) {
+			f.Doubt = fmt.Sprintf("only %s as much was done: it may be gone with the load", ratio(share))
 		}
 	}
 }
@@ -142,15 +182,39 @@ func (d *Data) decide() {
 			v.Better = append(v.Better, n.Text())
 		}
 	}
-	if m := d.Methods; m != nil && m.Against != AgainstShares {
-		for _, x := range m.Grown {
-			v.Worse = append(v.Worse, x.Text())
-		}
-		for _, x := range m.Shrunk {
-			v.Better = append(v.Better, x.Text())
-		}
+	if d.Methods != nil {
+		d.decideMethods()
 	}
 	v.conclude(d)
+}
+
+// decideMethods notes where some do not count, for the reader who sees them listed.
+func (d *Data) decideMethods() {
+	m := d.Methods
+	whole := Unknown
+	for i := range d.Numbers {
+		if n := &d.Numbers[i]; n.Name == "cpu_per_request" {
+			whole = n.Result
+		}
+	}
+	grown, shrunk := m.counting(whole)
+	for _, x := range grown {
+		d.Verdict.Worse = append(d.Verdict.Worse, x.Text())
+	}
+	for _, x := range shrunk {
+		d.Verdict.Better = append(d.Verdict.Better, x.Text())
+	}
+	if m.Against == AgainstShares || len(grown) == len(m.Grown) && len(shrunk) == len(m.Shrunk) {
+		return
+	}
+	m.Uncounted = "what shrank does not count: as a whole it got dearer, and work may have moved"
+	if len(grown) == 0 {
+		m.Uncounted = "what grew does not count: as a whole it got cheaper, and work may have moved"
+	}
+	if len(grown)+len(shrunk) == 0 {
+		m.Uncounted = fmt.Sprintf("not counted: what grew and what shrank make up for each other (%s of the CPU time), and work "+
+			"may have moved", signed(m.Net))
+	}
 }
 
 // follows tells whether a finding is the consequence of another one that has the same fate: the cause is enough for a verdict.
@@ -250,7 +314,7 @@ func (d *Data) doubts(b, a *side) {
 			add("the load or what the program made of it differs: %s", n.Text())
 		}
 	}
-	if (b.known() || a.known()) && (b.requests == 0 || a.requests == 0) {
+	if (b.known() || a.known()) && (b.answered().total() == 0 || a.answered().total() == 0) {
 		add("requests are not known: the segments with data that the target's network namespace sent stand for them " +
 			"(--requests BEFORE,AFTER gives what a load generator counted)")
 	}

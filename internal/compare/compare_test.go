@@ -32,6 +32,8 @@ type program struct {
 	engine    string
 	started   time.Time
 	others    float64 // CPUs busy with something else; not recorded if 0
+	latency   float64 // seconds that 98 of 100 requests take, and the rest three times as long; not recorded if 0
+	summary   float64 // the same, as a load generator prints it at its end
 }
 
 func shop(seed uint64) program {
@@ -48,6 +50,7 @@ func (p program) record(t *testing.T) *recording.Recording {
 	pid := 4000 + p.seed
 	var lines []string
 	requests, cpu, throttled := 0.0, 0.0, 0.0
+	tails := times{}
 	for i := range p.seconds + 1 {
 		row := fmt.Sprintf(`{"t": %d, "m": {"tcp_data_segments_sent_total": [["target", %.0f]], "tcp_time_wait_sockets": [["target", %v]], `+
 			`"process_cpu_seconds_total": [["%d", "shop", "user", "target", %v]]`, i, requests, p.timeWait, pid, cpu)
@@ -58,8 +61,12 @@ func (p program) record(t *testing.T) *recording.Recording {
 		if p.others > 0 {
 			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", 5]]`, cpu+p.others*float64(i))
 		}
+		if p.latency > 0 {
+			row += fmt.Sprintf(`, "load_requests_total": [["clients", %.0f]], "load_request_durations_total": [%s]`, requests, tails.row())
+		}
 		lines = append(lines, row+"}}")
 		n := p.requests * (1 + p.scatter*rng.NormFloat64())
+		tails.add(n, p.latency, rng)
 		requests, cpu = requests+n, cpu+n*p.cpu*(1+p.scatter*rng.NormFloat64())
 		throttled += 10 * p.throttled
 	}
@@ -67,6 +74,10 @@ func (p program) record(t *testing.T) *recording.Recording {
 		"meta.json": {Data: fmt.Appendf(nil, `{"schema": 1, "perfdoctor": "v1", "started": %q, "duration_seconds": %d, `+
 			`"interval_seconds": 1, "asked_seconds": %[2]d, "target": {"kind": "process", "pid": %d, "name": "shop"}}`,
 			p.started.Format(time.RFC3339), p.seconds, pid)},
+	}
+	if p.summary > 0 {
+		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"load_requests_per_second": [["wrk", %v]], "load_request_p99_seconds": [["wrk", %v]]}}`,
+			p.seconds, p.requests, p.summary))
 	}
 	if samples := p.samples(rng, cpu); len(p.methods) > 0 {
 		files["profiles/cpu.txt"] = &fstest.MapFile{Data: []byte(samples)}
@@ -78,6 +89,23 @@ func (p program) record(t *testing.T) *recording.Recording {
 		t.Fatal(err)
 	}
 	return rec
+}
+
+// times counts requests by the bound of their time.
+type times map[float64]float64
+
+// add has a second's requests, of which one in fifty takes three times as long, more or less.
+func (c times) add(n, latency float64, rng *rand.Rand) {
+	c[latency] += 0.98 * n
+	c[latency*(2.7+0.3*float64(rng.IntN(3)))] += 0.02 * n
+}
+
+func (c times) row() string {
+	var list []string
+	for _, bound := range slices.Sorted(maps.Keys(c)) {
+		list = append(list, fmt.Sprintf(`["clients", "%.4g", %.0f]`, bound, c[bound]))
+	}
+	return strings.Join(list, ", ")
 }
 
 // samples draws a profile at 99 Hz; shares may add up to more than one, when a method is dearer than in the program it is compared with.
@@ -179,6 +207,42 @@ func TestMethodThatIsGone(t *testing.T) {
 	}
 }
 
+// TestMethodOfAnotherName: work that moved is neither better nor worse, and what the whole certainly does outweighs its parts.
+func TestMethodOfAnotherName(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.seconds, a.seconds = 60, 60
+	a.methods["main.price2"] = a.methods["main.price"]
+	delete(a.methods, "main.price")
+	d := compared(t, b, a)
+	if d.Verdict.Result != Same || len(d.Methods.Grown) != 1 || len(d.Methods.Shrunk) != 1 || d.Methods.Uncounted == "" {
+		t.Errorf("as dear as before: %s, %+v", d.Verdict.Summary, d.Methods)
+	}
+	a.methods["main.price2"], a.cpu = 0.1, 0.8*b.cpu
+	if d := compared(t, b, a); d.Verdict.Result != Improved || len(d.Methods.Grown) != 1 || d.Methods.Uncounted == "" {
+		t.Errorf("cheaper: %s, %+v", d.Verdict.Summary, d.Methods)
+	}
+	a.methods["main.price2"], a.cpu = 0.5, 1.2*b.cpu
+	if d := compared(t, b, a); d.Verdict.Result != Worse || len(d.Methods.Shrunk) != 1 || d.Methods.Uncounted == "" {
+		t.Errorf("dearer: %s, %+v", d.Verdict.Summary, d.Methods)
+	}
+	b.requests, a.requests = 40, 40 // too few segments to stand for requests: the methods are all there is
+	b.cpu, a.cpu = 12e-3, 12e-3*1.2
+	if d := compared(t, b, a); d.Verdict.Result != Worse || d.Methods.Net < 0.1 || d.Methods.Net > 0.3 {
+		t.Errorf("dearer, without requests: %s, %+v", d.Verdict.Summary, d.Methods)
+	}
+}
+
+// TestLessLoad: what is gone where hardly anything was done is not cured, and what is new there was not hidden.
+func TestLessLoad(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.timeWait, b.latency, a.latency = 500, 0.01, 0.01
+	a.requests = b.requests / 4
+	d := compared(t, b, a)
+	if d.Verdict.Result != Same || d.Findings[0].Fate != Gone || !strings.Contains(d.Findings[0].Doubt, "only 25 % as much was done") {
+		t.Errorf("%s: %+v", d.Verdict.Summary, d.Findings)
+	}
+}
+
 func TestHeavierLoadIsNoRegression(t *testing.T) {
 	b, a := shop(1), shop(2)
 	a.requests *= 1.7
@@ -199,9 +263,8 @@ func TestThrottling(t *testing.T) {
 	}
 	b.throttled = -1
 	a.throttled = -1
-	d := compared(t, b, a)
-	if slices.ContainsFunc(d.Numbers, func(n Number) bool { return n.Name == "throttled_share" }) {
-		t.Error("throttling that was not recorded has a number")
+	if n := number(t, compared(t, b, a), "throttled_share"); n.Result != Unknown || n.Reason == "" {
+		t.Errorf("throttling that was not recorded: %+v", n)
 	}
 }
 
@@ -216,6 +279,47 @@ func TestRequestsThatAreKnown(t *testing.T) {
 		if strings.Contains(x, "not known") {
 			t.Errorf("doubt: %s", x)
 		}
+	}
+}
+
+// TestRecordedLoad: what a load generator counted stands in the recording, and needs no flag.
+func TestRecordedLoad(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.latency, a.latency = 0.01, 0.01
+	d := compared(t, b, a)
+	n := number(t, d, "request_p99")
+	if d.Verdict.Result != Same || n.Result != Same || n.Before.Mean < 0.026 || n.Before.Mean > 0.034 || n.Before.Samples < b.seconds-1 {
+		t.Errorf("the same twice: %s: %s %+v", d.Verdict.Summary, n.Text(), n.Before)
+	}
+	if text := strings.Join(d.Doubts, "\n"); strings.Contains(text, "requests are not known") {
+		t.Errorf("doubts: %s", text)
+	}
+	a.latency = 0.03
+	if d := compared(t, b, a); d.Verdict.Result != Worse || number(t, d, "request_p99").Result != Worse {
+		t.Errorf("three times as slow: %s", d.Verdict.Summary)
+	}
+	b.latency, a.latency = 50e-6, 200e-6
+	if d := compared(t, b, a); d.Verdict.Result != Same {
+		t.Errorf("both below a millisecond, where the wait for a CPU decides: %s", d.Verdict.Summary)
+	}
+	b.requests, b.seconds = 2, 60
+	if n := number(t, compared(t, b, a), "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "too few requests") {
+		t.Errorf("two requests a second: %+v", n)
+	}
+}
+
+// TestLoadsSummary: a load generator's own p99 is shown, and nothing rests on it; its rate counts.
+func TestLoadsSummary(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.summary, a.summary = 0.01, 0.08
+	b.requests, a.requests = 2000, 1000 // with the same segments, which count requests only where nobody does
+	a.cpu *= 2
+	d := compared(t, b, a)
+	if n := number(t, d, "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "10 ms") || !strings.Contains(n.Reason, "80 ms") {
+		t.Errorf("%+v", n)
+	}
+	if n := number(t, d, "cpu_per_request"); n.Result != Worse || math.Abs(n.After.Mean-1e-3) > 5e-5 {
+		t.Errorf("%s", n.Text())
 	}
 }
 
@@ -259,6 +363,45 @@ func TestAtTheThreshold(t *testing.T) {
 	d := Compare(shop(1).record(t), shop(2).record(t), Options{Checks: []*check.Check{wavering}})
 	if len(d.Findings) != 1 || d.Findings[0].Fate != New || d.Findings[0].Doubt == "" || d.Verdict.Result != Same {
 		t.Errorf("%+v, %s", d.Findings, d.Verdict.Summary)
+	}
+}
+
+// halfCheck is a check of these tests that says something of a window which begins or ends with such segments sent, in which the target is pid 4002:
+// those of the second recording.
+func halfCheck(severity check.Severity, says func(p *check.Pass) bool, uses ...metric.Metric) *check.Check {
+	return &check.Check{
+		Name: "half", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPOrigDataSent}, Uses: uses,
+		Run: func(p *check.Pass) error {
+			if p.Meta.Target.PID == 4002 && says(p) {
+				p.Report(check.Finding{Subject: check.Host, Severity: severity, Summary: "now"})
+			}
+			return nil
+		},
+	}
+}
+
+// TestHalves: what came up in the window, and was critical at its end, is past the threshold; a finding that rests on a profile is in
+// neither half, which says nothing against it.
+func TestHalves(t *testing.T) {
+	sent := func(p *check.Pass) []recording.Point { return p.Counter(metric.TCPOrigDataSent)[0].Points }
+	late := func(p *check.Pass) bool { return sent(p)[len(sent(p))-1].Value > 15_000 }
+	early := func(p *check.Pass) bool { return sent(p)[0].Value == 0 }
+	profiled := func(p *check.Pass) bool { return len(p.Gauge(metric.CPUProfileSamples)) > 0 }
+	for _, tt := range []struct {
+		name  string
+		check *check.Check
+		want  Result
+	}{
+		{"critical at the end", halfCheck(check.Critical, late), Worse},
+		{"a warning at the end", halfCheck(check.Warning, late), Same},
+		{"critical at the beginning", halfCheck(check.Critical, early), Same},
+		{"of the profile", halfCheck(check.Warning, profiled, metric.CPUProfileSamples), Worse},
+		{"of all but the profile", halfCheck(check.Warning, late, metric.CPUProfileSamples), Same},
+	} {
+		d := Compare(shop(1).record(t), shop(2).record(t), Options{Checks: []*check.Check{tt.check}})
+		if d.Verdict.Result != tt.want || len(d.Findings) != 1 || d.Findings[0].Fate != New {
+			t.Errorf("%s: %s: %+v", tt.name, d.Verdict.Summary, d.Findings)
+		}
 	}
 }
 

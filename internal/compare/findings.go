@@ -71,7 +71,13 @@ func nature(s check.Subject) string {
 // diagnosis is what the checks say of one recording, and of its two halves.
 type diagnosis struct {
 	whole  *check.Result
-	halves []*check.Result
+	halves []half
+}
+
+// half is what the checks say of a half of the window. Those that read a profile, or what was read once at the end, are blind there.
+type half struct {
+	*check.Result
+	blind map[string]bool
 }
 
 func diagnose(rec *recording.Recording, checks []*check.Check, opts check.Options) *diagnosis {
@@ -80,10 +86,23 @@ func diagnose(rec *recording.Recording, checks []*check.Check, opts check.Option
 	if length < 4*time.Second { // of less than two seconds no check says anything
 		return d
 	}
-	for _, half := range []*recording.Recording{rec.Between(0, length/2), rec.Between(length/2, length)} {
-		d.halves = append(d.halves, check.Run(half, checks, opts))
+	for _, part := range []*recording.Recording{rec.Between(0, length/2), rec.Between(length/2, length)} {
+		d.halves = append(d.halves, half{check.Run(part, checks, opts), blind(checks, rec, part)})
 	}
 	return d
+}
+
+// blind gives the checks that read something in the whole recording which is not in a part of it.
+func blind(checks []*check.Check, whole, part *recording.Recording) map[string]bool {
+	out := map[string]bool{}
+	for _, c := range checks {
+		for _, m := range slices.Concat(c.Needs, c.Uses) {
+			if whole.Recorded(m) && !part.Recorded(m) {
+				out[c.Name] = true
+			}
+		}
+	}
+	return out
 }
 
 // findings pairs those of both recordings: by check and subject, then by what does not change from run to run, then by the check alone,
@@ -179,22 +198,37 @@ func state(r *check.Result, name string) check.State {
 }
 
 // wavers tells whether a half of the window has the check speak as loudly as the other recording does, and not as the whole does. 0 is
-// silence. Halves that cannot be assessed say nothing.
+// silence. Halves that cannot be assessed say nothing. What came up within the window and was critical at its end has passed the
+// threshold, and is not at it.
 func (d *diagnosis) wavers(name string, whole, other check.Severity) bool {
+	var said []check.Severity
+	blind := true
 	for _, h := range d.halves {
-		st := state(h, name)
-		if st != check.Found && st != check.Fine {
-			continue
-		}
-		loudest := check.Severity(0)
-		for _, f := range h.Findings {
-			if f.Check == name {
-				loudest = max(loudest, f.Severity)
-			}
-		}
-		if other > whole && loudest >= other || other < whole && loudest <= other {
-			return true
+		if st := state(h.Result, name); st == check.Found || st == check.Fine {
+			said = append(said, loudest(h.Result, name))
+			blind = blind && h.blind[name]
 		}
 	}
-	return false
+	if len(said) == 0 {
+		return false
+	}
+	if other > whole {
+		return slices.Max(said) >= other
+	}
+	if blind && slices.Max(said) < whole { // what the whole rests on is in neither
+		return false
+	}
+	arose := other == 0 && whole == check.Critical && said[len(said)-1] == check.Critical
+	return slices.Min(said) <= other && !arose
+}
+
+// loudest gives the highest severity of a check's findings; 0 without any.
+func loudest(r *check.Result, name string) check.Severity {
+	out := check.Severity(0)
+	for _, f := range r.Findings {
+		if f.Check == name {
+			out = max(out, f.Severity)
+		}
+	}
+	return out
 }

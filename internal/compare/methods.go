@@ -44,7 +44,11 @@ type Methods struct {
 	// Detectable says what change these samples could have shown, for methods of some shares.
 	Detectable []Detectable `json:"detectable"`
 	Reason     string       `json:"reason,omitempty"` // why there is no comparison
-	scale      float64
+	// Net is what all that grew and all that shrank add up to, as a share of the CPU time before.
+	Net       float64 `json:"net"`
+	Uncounted string  `json:"uncounted,omitempty"` // why some or all of them do not count
+	netError  float64 // half the width of Net's bounds
+	scale     float64
 }
 
 // Detectable is the least change of a method that would have been seen four times out of five.
@@ -221,11 +225,53 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 			m.Shrunk = append(m.Shrunk, x)
 		}
 	}
+	m.balance(list, most, b.total, z)
 	byExtra := func(x, y Method) int { return cmp.Compare(math.Abs(y.Extra), math.Abs(x.Extra)) }
 	slices.SortStableFunc(m.Grown, byExtra)
 	slices.SortStableFunc(m.Shrunk, byExtra)
 	m.Grown, m.Shrunk = m.Grown[:min(len(m.Grown), shownMethods)], m.Shrunk[:min(len(m.Shrunk), shownMethods)]
 	m.detectable(b, a, z)
+}
+
+// balance adds up what grew and what shrank. Work that has moved from one method to another, or a method that has another name since, is
+// both.
+func (m *Methods) balance(list []pair, most reference, total, z float64) {
+	changed := map[string]bool{}
+	for _, x := range slices.Concat(m.Grown, m.Shrunk) {
+		changed[x.Name] = true
+	}
+	before, after, variance := 0.0, 0.0, 0.0
+	for _, p := range list {
+		if !changed[p.name] {
+			continue
+		}
+		a := p.after / most.scale
+		before, after = before+p.before, after+a
+		variance += p.before + a/most.scale + a*a*p.between
+	}
+	m.Net = (after - before) / total
+	m.netError = z * math.Sqrt(variance+after*after*most.variance) / total
+}
+
+// counting gives what of the methods speaks for worse and for better. What the CPU time of a request as a whole certainly did, or else what
+// grew and shrank together, outweighs its parts.
+func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
+	uncertain := math.Abs(m.Net) <= max(m.netError, leastExtra)
+	switch {
+	case m.Against == AgainstShares || len(m.Grown)+len(m.Shrunk) == 0:
+		return nil, nil
+	case whole == Worse:
+		return m.Grown, nil
+	case whole == Improved:
+		return nil, m.Shrunk
+	case len(m.Grown) == 0 || len(m.Shrunk) == 0:
+		return m.Grown, m.Shrunk
+	case uncertain:
+		return nil, nil
+	case m.Net > 0:
+		return m.Grown, nil
+	}
+	return nil, m.Shrunk
 }
 
 // leastExtra is the least growth worth a word: what changes less than a hundredth of the CPU time is no news for anybody.

@@ -3,6 +3,7 @@ package compare
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
@@ -64,11 +65,12 @@ func (m *measure) between() spread {
 
 // The spreads are those of docs/decisions/0012, rounded up.
 const (
-	spreadOfCPU    = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
-	spreadOfIPC    = 0.02
-	spreadOfLoad   = 0.03 // what a closed loop of clients gets done
-	spreadOfShares = 0.05
-	spreadOfWaits  = 0.25 // what depends on who else wants the CPUs
+	spreadOfCPU     = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
+	spreadOfIPC     = 0.02
+	spreadOfLoad    = 0.03 // what a closed loop of clients gets done
+	spreadOfShares  = 0.05
+	spreadOfWaits   = 0.25 // what depends on who else wants the CPUs
+	spreadOfLatency = 0.2  // of seconds' 99th percentiles, beside their own scatter
 )
 
 // measures lists the key numbers, in the order of the report.
@@ -76,6 +78,7 @@ func measures() []measure {
 	return []measure{
 		{"cpu_per_request", "CPU time per request", quantity.Seconds, Less, spreadOfCPU, 0.03, 0, (*side).cpuPerWork},
 		{"ipc", "instructions per cycle", quantity.None, More, spreadOfIPC, 0.03, 0, (*side).ipc},
+		{"request_p99", "request p99, second by second", quantity.Seconds, Less, spreadOfLatency, 0.25, 1e-3, (*side).requestP99},
 		{"throttled_share", "throttled periods of the quota", quantity.Ratio, Less, spreadOfShares, 0.1, 0.01, (*side).throttled},
 		{"slow_connects", "connects over the p99 before", quantity.Ratio, Less, spreadOfWaits, 0.5, 0.02, (*side).slowConnects},
 		{"slow_cpu_waits", "waits for a CPU over the p99 before", quantity.Ratio, Less, spreadOfWaits, 0.5, 0.02, (*side).slowWaits},
@@ -92,14 +95,17 @@ func measures() []measure {
 	}
 }
 
-// numbers compares the key numbers. Those that neither recording has are left out.
+// asked are the numbers that a reader looks for: where they are not known, the comparison says why.
+var asked = []string{"cpu_per_request", "ipc", "request_p99", "throttled_share"}
+
+// numbers compares the key numbers. Those that neither recording has are left out, unless they are asked for.
 func numbers(before, after *side) []Number {
 	var out []Number
 	var of []measure
 	tests := 0
 	for _, m := range measures() {
 		n, known := m.read(before, after)
-		if !known {
+		if !known && !slices.Contains(asked, m.name) {
 			continue
 		}
 		out, of = append(out, n), append(of, m)
@@ -131,7 +137,7 @@ func (m *measure) read(before, after *side) (n Number, known bool) {
 		list, why := m.of(s)
 		e, ok := estimate(list)
 		if !ok {
-			reasons[i] = cmp.Or(why, "too few samples of it")
+			reasons[i] = cmp.Or(why, "there are too few samples of it")
 			continue
 		}
 		n.Series[i] = values(list)
@@ -142,14 +148,16 @@ func (m *measure) read(before, after *side) (n Number, known bool) {
 		}
 	}
 	switch {
+	case n.Before == nil && n.After == nil && reasons[0] != reasons[1]:
+		n.Reason = "before, " + reasons[0] + "; after, " + reasons[1]
 	case n.Before == nil && n.After == nil:
-		return n, false
+		n.Reason = reasons[0]
 	case n.Before == nil:
-		n.Reason = "before: " + reasons[0]
+		n.Reason = "before, " + reasons[0]
 	case n.After == nil:
-		n.Reason = "after: " + reasons[1]
+		n.Reason = "after, " + reasons[1]
 	}
-	return n, true
+	return n, n.Before != nil || n.After != nil
 }
 
 func values(list []obs) []float64 {
@@ -215,21 +223,17 @@ func (s *side) busy() curve {
 // leastWork is the rate from which on segments stand for requests: below, what else a host sends is a part of them.
 const leastWork = 50
 
-// work is what the target did: requests, if the caller knows them, else the segments with data that its network namespace sent.
+// work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments with data that its
+// network namespace sent.
 func (s *side) work() (c curve, ok bool) {
-	if s.requests > 0 {
-		at := s.cpu().at
-		for i := range at {
-			c.sum = append(c.sum, s.requests*(at[i]-at[0]))
-		}
-		c.at = at
-		return c, len(at) > 1
+	if c = s.answered(); len(c.at) > 1 && c.total() > 0 {
+		return c, true
 	}
 	c = counters(s.rec, metric.TCPOrigDataSent, "netns", metric.NetNSTarget)
 	if len(c.at) < 2 {
 		return c, false
 	}
-	return c, c.total()/(c.at[len(c.at)-1]-c.at[0]) >= leastWork
+	return c, c.perSecondTotal() >= leastWork
 }
 
 func (s *side) cpuPerWork() ([]obs, string) {

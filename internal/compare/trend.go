@@ -206,7 +206,8 @@ func (t *Trend) hiddenStep(list []Source) {
 		if m == nil {
 			continue
 		}
-		for _, x := range m.Grown {
+		grown, _ := m.counting(Unknown)
+		for _, x := range grown {
 			// Certainty decides between the places: how far the bounds are from no change, per width.
 			if certainty := math.Log(x.Factor) / math.Log(x.High/x.Low); certainty > most {
 				best, at, most = m, i, certainty

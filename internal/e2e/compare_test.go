@@ -32,6 +32,7 @@ type comparisonJSON struct {
 		Summary string   `json:"summary"`
 		Worse   []string `json:"worse"`
 	} `json:"verdict"`
+	Numbers []numberJSON `json:"numbers"`
 	Methods struct {
 		Against string   `json:"against"`
 		Samples [2]int64 `json:"samples"`
@@ -40,6 +41,23 @@ type comparisonJSON struct {
 			Extra float64 `json:"extra"`
 		} `json:"grown"`
 	} `json:"methods"`
+}
+
+// numberJSON is one of its numbers.
+type numberJSON struct {
+	Name   string `json:"name"`
+	Before struct {
+		Mean float64 `json:"mean"`
+	} `json:"before"`
+}
+
+func (c *comparisonJSON) number(t *testing.T, name string) numberJSON {
+	t.Helper()
+	i := slices.IndexFunc(c.Numbers, func(n numberJSON) bool { return n.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no number %s among %d", name, len(c.Numbers))
+	}
+	return c.Numbers[i]
 }
 
 // shop builds testdata/shop.

@@ -91,6 +91,12 @@ func TestScenario(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	out, _ := output(t, "compare", filepath.Join(keep, "leak-as-is.zip"), filepath.Join(keep, "leak-close.zip"), "-o", "json")
+	var c comparisonJSON
+	must(t, json.Unmarshal(out, &c))
+	if n := c.number(t, "requests"); n.Before.Mean < 5 { // 30 are asked for
+		t.Errorf("the recording has not what the load counted: %+v", n)
+	}
 	wrong := scenarios(t, "leak", fmt.Sprintf(leak, "close-wait-leak"))
 	code, stdout = runScenario(t, "leak", "--dir", wrong, "-o", "junit", "--only", "close")
 	var doc struct {

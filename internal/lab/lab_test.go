@@ -736,6 +736,21 @@ func TestLatencySince(t *testing.T) {
 	if _, ok := before.LatencySince(before); ok {
 		t.Error("nothing was done since: want ok to be false")
 	}
+	some := times(0, 10, 10, 40, 90_000)
+	counted := uint64(0)
+	some.EachTime(func(atMost time.Duration, n uint64) {
+		exact := false
+		for _, d := range []time.Duration{0, 10 * time.Millisecond, 40 * time.Millisecond, 90 * time.Second} {
+			exact = exact || atMost >= d && atMost <= d+d/16+subBuckets
+		}
+		if !exact {
+			t.Errorf("%d took at most %v, which is none of their times", n, atMost)
+		}
+		counted += n
+	})
+	if counted != 5 {
+		t.Errorf("%d of 5 have a bound", counted)
+	}
 }
 
 func TestHierarchyIn(t *testing.T) {

@@ -54,6 +54,19 @@ func (s Stats) LatencySince(before Stats) (l Latency, ok bool) {
 		count > 0
 }
 
+// EachTime gives the units done so far by their time: so many of at most that long, with bounds of which 16 divide each power of two, so
+// that one is at most a sixteenth too high. They come in no order.
+func (s Stats) EachTime(take func(atMost time.Duration, units uint64)) {
+	const finer = subBuckets / 16
+	coarse := map[int]uint64{}
+	for bucket, n := range s.Times {
+		coarse[bucket/finer] += n
+	}
+	for bucket, n := range coarse {
+		take(upperBound(bucket*finer+finer-1), n)
+	}
+}
+
 // Latency describes the time of a unit, from the moment it was due, not from when a late generator began it.
 // Percentiles are the upper bounds of histogram buckets, at most 1/64 too high.
 type Latency struct {

@@ -42,6 +42,7 @@ func All() []Metric {
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples,
+		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}
 }
 

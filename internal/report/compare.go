@@ -225,7 +225,7 @@ func changeText(n *compare.Number) string {
 	c := n.Change
 	switch {
 	case c == nil:
-		return "not compared: " + n.Reason
+		return "not known, because " + n.Reason
 	case n.Result == compare.Same && n.Before.Mean > 0 && c.Detectable > n.Before.Mean:
 		return "too restless to tell"
 	case n.Result == compare.Same && n.Before.Mean > 0:
@@ -276,6 +276,8 @@ func (t *compareText) methods() {
 		t.line(plain, "  ", "  ", fmt.Sprintf("none of %d changed by more than chance", m.Tested))
 	case m.Against == compare.AgainstShares:
 		t.line(plain, "  ", "  ", sharesOnly)
+	case m.Uncounted != "":
+		t.line(plain, "  ", "  ", m.Uncounted)
 	}
 	t.line(faint, "  ", "  ", detectableText(m))
 }

@@ -99,6 +99,9 @@ func (m *compareMarkdown) methods() {
 	if len(x.Grown)+len(x.Shrunk) > 0 && x.Against == compare.AgainstShares {
 		m.line("\n%s", sharesOnly)
 	}
+	if x.Uncounted != "" {
+		m.line("\n%s", escape(x.Uncounted))
+	}
 	m.line("\n%s", escape(detectableText(x)))
 }
 

@@ -412,6 +412,8 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	}
 	began := time.Now()
 	views := b.pings(ctx, o)
+	follower := load.follow(d.interval())
+	defer follower.stop()
 	if p.Recording, err = o.Diagnose(ctx, pid, d.duration(), d.interval(), d.Deep); err != nil {
 		return fmt.Errorf("diagnose %s: %w", d.Target, err)
 	}
@@ -436,6 +438,7 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		}
 		m.perUnit(before, after, window)
 	}
+	p.Recording = follower.into(p.Recording, m)
 	m.ofTarget(p.Recording)
 	p.Measured = m
 	return b.alive()

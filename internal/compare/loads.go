@@ -1,0 +1,120 @@
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// answered is the requests that clients counted: what the caller says, what a load generator's process reported meanwhile, or the rate
+// that it printed at its end. It is empty where none did.
+func (s *side) answered() curve {
+	if s.requests > 0 {
+		return steady(s.requests, s.cpu().at)
+	}
+	if c := counters(s.rec, metric.LoadRequests); len(c.at) > 1 {
+		return c
+	}
+	rate := 0.0
+	for _, g := range s.rec.Gauge(metric.LoadRate) {
+		rate += g.Last()
+	}
+	if rate > 0 {
+		return steady(rate, s.cpu().at)
+	}
+	return curve{}
+}
+
+// steady is a curve that rises by so much in each second.
+func steady(rate float64, at []float64) (c curve) {
+	for i := range at {
+		c.sum = append(c.sum, rate*(at[i]-at[0]))
+	}
+	c.at = at
+	return c
+}
+
+// leastForP99 is how many requests have a 99th percentile: of a hundred, one is slower. Seconds with fewer are taken together.
+const leastForP99 = 100
+
+// requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number without any scatter.
+func (s *side) requestP99() ([]obs, string) {
+	series := s.rec.Counter(metric.LoadDurations)
+	if len(series) == 0 {
+		return nil, s.noLatency()
+	}
+	var out []obs
+	counts, all := map[float64]float64{}, 0.0
+	for _, second := range durations(series) {
+		for bound, n := range second {
+			counts[bound] += n
+			all += n
+		}
+		if all >= leastForP99 {
+			out = append(out, obs{quantile(counts, all) * all, all})
+			counts, all = map[float64]float64{}, 0
+		}
+	}
+	return out, fmt.Sprintf("there were too few requests for a p99 of each of %d seconds", leastSamples)
+}
+
+// noLatency says why there are no times of requests; a number that stands alone is shown, and not compared.
+func (s *side) noLatency() string {
+	longest := 0.0
+	for _, g := range s.rec.Gauge(metric.LoadP99) {
+		longest = max(longest, g.Last())
+	}
+	if longest > 0 {
+		return fmt.Sprintf("the load generator printed %s for all of its run, without the scatter that tells chance from change",
+			quantity.Of("", longest, quantity.Seconds).Text())
+	}
+	return "no load generator's times of requests are in the recording"
+}
+
+// durations gives, in the order of time, how many requests ended since the reading before, by the bound of their time in seconds. A series
+// that begins later than the others began at zero.
+func durations(series []recording.CounterSeries) []map[float64]float64 {
+	first := math.Inf(1)
+	for _, c := range series {
+		first = min(first, c.Points[0].At.Seconds())
+	}
+	rises := map[float64]map[float64]float64{}
+	for _, c := range series {
+		last, known := c.Points[0].Value, c.Points[0].At.Seconds() == first
+		for i, p := range c.Points {
+			at := p.At.Seconds()
+			if rises[at] == nil {
+				rises[at] = map[float64]float64{}
+			}
+			switch {
+			case i > 0:
+				rises[at][boundOf(c.Series)] += rise(last, p.Value)
+			case !known:
+				rises[at][boundOf(c.Series)] += p.Value
+			}
+			last = p.Value
+		}
+	}
+	var out []map[float64]float64
+	for _, at := range slices.Sorted(maps.Keys(rises)) {
+		out = append(out, rises[at])
+	}
+	return out
+}
+
+// quantile gives the bound that 99 % of all do not exceed.
+func quantile(counts map[float64]float64, all float64) float64 {
+	below := 0.0
+	bounds := slices.Sorted(maps.Keys(counts))
+	for _, b := range bounds {
+		if below += counts[b]; below >= percentile*all {
+			return b
+		}
+	}
+	return bounds[len(bounds)-1]
+}
