@@ -14,11 +14,11 @@ import (
 
 // worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil without one.
 type worker struct {
-	c      Collector
-	b      *recording.Builder
-	opened chan struct{} // closed when Open has returned
+	c Collector
+	b *recording.Builder
 
 	mu      sync.Mutex
+	opened  chan struct{} // closed when Open has returned
 	src     Source
 	err     error
 	over    bool // the run has ended: what opens or returns from now on is closed at once
@@ -28,13 +28,16 @@ type worker struct {
 	next    time.Time
 	status  recording.CollectorStatus
 	missing []recording.Missing
+
+	continues bool      // from one window to the next (Windows)
+	reopenAt  time.Time // when it is to be closed and opened anew
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
-	defer close(w.opened)
 	src, err := Open(ctx, w.c, env)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	close(w.opened)
 	if w.over && src != nil {
 		_ = src.Close() // nobody is left to be told
 		return
@@ -98,15 +101,14 @@ func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool 
 	}
 	w.started = true
 	w.busy = make(chan struct{})
-	go w.sample(ctx, w.src, limit)
+	go w.sample(ctx, w.src, w.b.Appender(), limit)
 	return true
 }
 
-func (w *worker) sample(ctx context.Context, src Source, limit time.Duration) {
+func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
-	a := w.b.Appender()
 	err := sampleSafely(ctx, w.c.Name, src, a)
 	took := time.Since(began)
 	var lost []recording.Loss
@@ -117,12 +119,21 @@ func (w *worker) sample(ctx context.Context, src Source, limit time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.note(err, took, lost, missing)
-	w.next = began.Add(time.Duration(float64(took) / dutyShare))
+	w.rest(began, took)
 	close(w.busy)
 	w.busy = nil
 	if w.over {
 		_ = src.Close() // nobody is left to be told
 	}
+}
+
+// rest keeps the collector to its share of the time.
+func (w *worker) rest(began time.Time, took time.Duration) {
+	share := dutyShare
+	if w.continues {
+		share = betweenShare
+	}
+	w.next = began.Add(time.Duration(float64(took) / share))
 }
 
 func sampleSafely(ctx context.Context, name string, src Source, a *recording.Appender) (err error) {
@@ -143,6 +154,9 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 		return
 	}
 	st.Samples++
+	if w.continues && w.c.Pace == Once {
+		w.missing = nil // what was missing before is told again, if it still is
+	}
 	for _, l := range lost {
 		addLoss(st, l)
 	}
@@ -183,8 +197,11 @@ func addLoss(st *recording.CollectorStatus, l recording.Loss) {
 // settle waits until no sample is in flight, and for one that has a grace until its Open has returned, which may have something to undo.
 func (w *worker) settle(timeout <-chan time.Time) {
 	if w.c.Grace > 0 {
+		w.mu.Lock()
+		opened := w.opened
+		w.mu.Unlock()
 		select {
-		case <-w.opened:
+		case <-opened:
 		case <-timeout:
 			return
 		}

@@ -1,0 +1,245 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// betweenShare is the share of wall time that one collector may spend on samples within a window, and on facts. All of them together are
+// to stay below half a percent of a CPU, of which the ends of windows take the larger part: these give a window its rates, and are taken
+// whatever they cost, up to [lastLimit].
+const betweenShare = 0.0005
+
+// reopenAfter is when a collector is closed and opened anew. What it keeps for what is long gone, in its own memory or in tables of the
+// kernel, goes with it. To open all of them takes 0.2 s of CPU, so this takes 0.03 % of one.
+const reopenAfter = 10 * time.Minute
+
+// Windows collects window after window of o.Duration, without a gap, until the context is done. Collectors stay open from one window to
+// the next, and the last sample of a window is the first of the next. Each finished window is given to each, in which nobody may dawdle:
+// meanwhile nothing is sampled. A collector at the pace [AtEnd] is opened anew for each window.
+//
+// It fails only when the interval or the duration is not positive. A window of which nothing could be collected says so in its Meta.
+func Windows(ctx context.Context, o Options, each func(*recording.Recording)) error {
+	if o.Interval <= 0 || o.Duration <= 0 {
+		return fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
+	}
+	s := &stream{o: o, b: recording.NewBuilder(), began: time.Now(), cpu: ownCPU()}
+	s.o.Env.Duration = o.Duration
+	openCtx, abandon := context.WithCancel(ctx)
+	s.workers = open(openCtx, s.b, s.o)
+	for i, w := range s.workers {
+		w.begin(s.began.Add(reopenAfter + staggered(i, len(s.workers))))
+	}
+	sampling := context.WithoutCancel(ctx)
+	sampleAll(sampling, s.workers, s.o, first)
+	for s.wait(ctx, sampling) {
+		each(s.end(openCtx, sampling))
+	}
+	abandon()
+	finish(s.workers)
+	for _, w := range s.workers {
+		w.report()
+	}
+	return nil
+}
+
+// staggered keeps collectors from being opened anew all at once.
+func staggered(i, n int) time.Duration { return reopenAfter * time.Duration(i) / time.Duration(n) }
+
+// stream is a run of windows.
+type stream struct {
+	o       Options
+	workers []*worker
+	b       *recording.Builder // of the window under way
+	began   time.Time          // of that window
+	cpu     time.Duration      // own, then
+}
+
+// wait samples until the window is over, and is false when the context is done before. A window that follows a late one is as long as
+// any: its time counts from its own beginning.
+func (s *stream) wait(ctx, sampling context.Context) bool {
+	deadline := time.NewTimer(s.o.Duration - s.b.Elapsed())
+	defer deadline.Stop()
+	tick := time.NewTicker(s.o.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-deadline.C:
+			return true
+		case <-tick.C:
+			if s.o.Duration-s.b.Elapsed() > s.o.Interval/4 { // the last sample is about to be taken anyway
+				sampleAll(sampling, s.workers, s.o, between)
+			}
+		}
+	}
+}
+
+// end takes the last samples of the window and begins the next with them.
+func (s *stream) end(openCtx, sampling context.Context) *recording.Recording {
+	from := s.b.Elapsed()
+	sampleAll(sampling, s.workers, s.o, last)
+	settleGraces(s.workers)
+	covered := s.b.Elapsed()
+	var facts, fresh []metric.Metric
+	var renewed, again []*worker
+	for _, w := range s.workers {
+		switch {
+		case w.renewable():
+			renewed, fresh = append(renewed, w), append(fresh, w.c.Provides...)
+		case w.c.Pace == Once && w.rested():
+			again, fresh = append(again, w), append(fresh, w.c.Provides...)
+		case w.c.Pace == Once:
+			facts = append(facts, w.c.Provides...)
+		}
+	}
+	next := s.b.Continue(from, facts, fresh)
+	meta := s.meta(covered)
+	for _, w := range s.workers {
+		st, missing := w.endWindow(next)
+		meta.add(st, missing)
+	}
+	rec := s.b.Done(meta.Meta)
+	s.b, s.began, s.cpu = next, s.began.Add(from), ownCPU()
+	for _, w := range renewed {
+		go w.renew(openCtx, sampling, s.o)
+	}
+	for _, w := range again {
+		w.readAgain(sampling, s.o)
+	}
+	return rec
+}
+
+// settleGraces waits for the collectors that may take longer for their last sample than others.
+func settleGraces(workers []*worker) {
+	began := time.Now()
+	for _, w := range workers {
+		if w.c.Grace > 0 {
+			timeout := time.NewTimer(w.c.Grace - time.Since(began))
+			w.settle(timeout.C)
+			timeout.Stop()
+		}
+	}
+}
+
+// windowMeta is the Meta of a window in the making.
+type windowMeta struct{ recording.Meta }
+
+func (s *stream) meta(covered time.Duration) *windowMeta {
+	m := &windowMeta{s.o.Meta}
+	m.Schema = recording.SchemaVersion
+	m.Started = s.began.UTC().Truncate(time.Millisecond)
+	m.Duration, m.Interval, m.Asked = covered.Seconds(), s.o.Interval.Seconds(), s.o.Duration.Seconds()
+	m.Collectors, m.Unsupported = nil, nil
+	m.Cost = recording.Cost{Wall: time.Since(s.began).Seconds(), CPU: (ownCPU() - s.cpu).Seconds(), MaxRSS: ownMaxRSS()}
+	return m
+}
+
+func (m *windowMeta) add(st recording.CollectorStatus, missing []recording.Missing) {
+	m.Collectors = append(m.Collectors, st)
+	m.Unsupported = append(m.Unsupported, missing...)
+	m.Cost.Samples += st.Samples
+	m.Cost.Late += st.Late
+	for _, l := range st.Lost {
+		m.Cost.Lost += l.Count
+	}
+}
+
+// renewable tells that the collector is to be opened anew: what it gathered is told at the end of a window only, it has been open for
+// long, or it could not be opened. One whose sample or Open hangs is left alone.
+func (w *worker) renewable() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.opened:
+	default:
+		return false
+	}
+	return w.busy == nil && (w.c.Pace == AtEnd && w.src != nil || !time.Now().Before(w.reopenAt))
+}
+
+// begin turns a worker that was just opened to windows.
+func (w *worker) begin(reopenAt time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.continues, w.reopenAt = true, reopenAt
+}
+
+// renew closes the collector, opens it again, and takes its first sample of the window.
+func (w *worker) renew(openCtx, sampling context.Context, o Options) {
+	w.mu.Lock()
+	src := w.src
+	w.src, w.err, w.started, w.opened = nil, nil, false, make(chan struct{})
+	w.reopenAt = time.Now().Add(reopenAfter)
+	w.mu.Unlock()
+	if src != nil {
+		_ = src.Close() // its last sample is taken, and what could not be undone now is undone at the end of the process
+	}
+	w.open(openCtx, o.Env)
+	if w.c.Pace != AtEnd {
+		w.start(sampling, o.limit(between), between)
+	}
+}
+
+// rested tells that the collector may read its facts again without exceeding its share of the time. They change with the cure of what they
+// say.
+func (w *worker) rested() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.src != nil && w.busy == nil && !time.Now().Before(w.next)
+}
+
+// readAgain reads facts for the window that begins.
+func (w *worker) readAgain(sampling context.Context, o Options) {
+	w.mu.Lock()
+	w.started = false
+	w.mu.Unlock()
+	w.start(sampling, o.limit(between), between)
+}
+
+// endWindow gives the collector's status of the window that ends, and turns it to the next.
+func (w *worker) endWindow(next *recording.Builder) (recording.CollectorStatus, []recording.Missing) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := w.status
+	st.Name, st.Status = w.c.Name, recording.StatusOK
+	for _, m := range w.c.Provides {
+		st.Metrics = append(st.Metrics, m.Describe().Name)
+	}
+	if err := w.windowOutcome(); err != nil {
+		st.Status, st.Reason, st.Remedy = Classify(err)
+	}
+	missing := slices.Clone(w.missing)
+	w.b, w.status, w.lateErr = next, recording.CollectorStatus{}, nil
+	if w.c.Pace != Once {
+		w.missing = nil
+	}
+	if w.src != nil {
+		w.err = nil // of a sample: the next may do better
+	}
+	return st, missing
+}
+
+// windowOutcome is [worker.outcome] of one window, after which the source stays open.
+func (w *worker) windowOutcome() error {
+	switch {
+	case w.busy != nil:
+		return fmt.Errorf("a sample did not return in time: %w", context.DeadlineExceeded)
+	case w.err != nil && !errors.Is(w.err, context.Canceled):
+		return w.err
+	case w.src == nil:
+		return fmt.Errorf("it did not open before the end of the window: %w", context.DeadlineExceeded)
+	case w.status.Samples > 0, w.c.Pace == Once && w.started && w.lateErr == nil:
+		return nil
+	case w.lateErr != nil:
+		return fmt.Errorf("no sample was in time: %w", w.lateErr)
+	}
+	return fmt.Errorf("it opened too late for a sample: %w", context.DeadlineExceeded)
+}

@@ -1,0 +1,54 @@
+package recording
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+)
+
+// Continue begins the recording that follows this one without a gap: what was read at `from` or later is the last reading of this
+// recording and the first of the next. Facts are metrics that are read rarely: their readings are carried over as if they had been made at
+// the beginning. Fresh are those of which nothing is carried over, because their counters begin anew. It must be called before
+// [Builder.Done].
+func (b *Builder) Continue(from time.Duration, facts, fresh []metric.Metric) *Builder {
+	next := &Builder{rec: &Recording{series: map[string]*family{}}, start: b.start.Add(from), now: b.now}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, f := range b.rec.series {
+		if slices.Contains(fresh, f.metric) {
+			continue
+		}
+		if cut := f.carried(from, slices.Contains(facts, f.metric)); cut != nil {
+			next.rec.series[name] = cut
+			next.count += len(cut.list)
+		}
+	}
+	return next
+}
+
+// carried gives nil for a family without a reading to carry over.
+func (f *family) carried(from time.Duration, fact bool) *family {
+	out := &family{metric: f.metric, index: map[string]*Series{}}
+	for _, s := range f.list {
+		last := s.Points[len(s.Points)-1]
+		switch {
+		case last.At >= from:
+			last.At -= from
+		case fact:
+			last.At = 0
+		default:
+			continue
+		}
+		c := &Series{Metric: s.Metric, Labels: s.Labels, Points: []Point{last}}
+		out.list = append(out.list, c)
+		out.index[seriesKey(s.Labels)] = c
+	}
+	if n := len(f.marks); n > 0 && (fact || f.marks[n-1] >= from) {
+		out.marks = []time.Duration{max(f.marks[n-1]-from, 0)}
+	}
+	if len(out.list) == 0 && len(out.marks) == 0 {
+		return nil
+	}
+	return out
+}
