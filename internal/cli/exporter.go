@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
-	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // exporterAddress is where Prometheus finds it. The port is in no list of exporters.
@@ -27,6 +27,11 @@ type exporting struct {
 	*app
 	web              exporter.WebOptions
 	window, interval time.Duration
+	deep             bool
+	targetCPU        float64
+	targets          int
+	findings, series int
+	containerLogs    string
 }
 
 func (a *app) exporterCommand() *cobra.Command {
@@ -52,7 +57,52 @@ asks for one.`,
 	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of exporter-toolkit")
 	f.DurationVar(&x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
 	f.DurationVar(&x.interval, "interval", 5*time.Second, "`time` between samples")
+	f.BoolVar(&x.deep, "deep", false, "allow probes that cost the host more: waits for a CPU of each control group, a profile of the CPUs")
+	f.Float64Var(&x.targetCPU, "target.cpu", 0.1, "observe a control group, container or pod that uses more than `N` CPUs by itself, too")
+	f.IntVar(&x.targets, "target.max", 20, "at most `N` of them; 0 for the host alone")
+	f.IntVar(&x.findings, "finding.max", 100, "export at most `N` findings, the gravest")
+	f.IntVar(&x.series, "series.max", 50,
+		"tell at most `N` destinations, programs, groups or devices apart, the largest, in each metric; the rest are \"other\"")
+	f.StringVar(&x.containerLogs, "kubelet.logs", "/var/log/containers",
+		"take the names of pods from the kubelet's links in `DIR`; empty for none")
 	return cmd
+}
+
+func (x *exporting) options(log *slog.Logger) exporter.Options {
+	return exporter.Options{
+		Host: host.Local(), Version: x.version, Log: log, Checks: checks.Suite(),
+		Collectors:       func() []collect.Collector { return collectors.Standing(x.deep) },
+		TargetCollectors: collectors.StandingTarget,
+		Left:             x.left(),
+		Deep:             x.deep, Window: x.window, Interval: x.interval,
+		TargetCPU: x.targetCPU, MaxTargets: x.targets, MaxFindings: x.findings, MaxSeries: x.series,
+		PodNames: exporter.PodNames{Logs: x.containerLogs},
+		Describe: describeTarget,
+	}
+}
+
+// left says of the collectors of a diagnosis that the exporter does not run why not, so that their checks can say it.
+func (x *exporting) left() []recording.CollectorStatus {
+	run := map[string]bool{}
+	for _, c := range collectors.Standing(x.deep) {
+		run[c.Name] = true
+	}
+	var out []recording.CollectorStatus
+	for _, c := range collectors.All(collectors.Options{}) {
+		if run[c.Name] {
+			continue
+		}
+		st := recording.CollectorStatus{
+			Name: c.Name, Status: recording.StatusUnsupported,
+			Reason: "the exporter does not run it: it would cost the host too much all the time",
+			Remedy: "run perfdoctor diagnose when it matters",
+		}
+		for _, m := range c.Provides {
+			st.Metrics = append(st.Metrics, m.Describe().Name)
+		}
+		out = append(out, st)
+	}
+	return out
 }
 
 func (x *exporting) run(ctx context.Context) error {
@@ -60,12 +110,8 @@ func (x *exporting) run(ctx context.Context) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(x.streams.Err, nil))
-	e := exporter.New(exporter.Options{
-		Host: host.Local(), Version: x.version, Window: x.window, Interval: x.interval, Log: log, Checks: checks.Suite(),
-		Collectors: collectors.All(collectors.Options{JVM: asprof.Options{Off: true}}),
-	})
-	registry := prometheus.NewRegistry()
-	handler, err := e.Handler(registry)
+	e := exporter.New(x.options(log))
+	handler, err := e.Handler()
 	if err != nil {
 		return err
 	}
@@ -78,6 +124,12 @@ func (x *exporting) run(ctx context.Context) error {
 func (x *exporting) validate() error {
 	if err := x.web.Validate(); err != nil {
 		return usageErrorf("--web.config.file %v", err)
+	}
+	switch {
+	case !(x.targetCPU > 0):
+		return usageErrorf("--target.cpu %v: give a number of CPUs above 0, such as 0.1", x.targetCPU)
+	case x.targets < 0 || x.findings < 1 || x.series < 1:
+		return usageErrorf("--target.max must be 0 or more, --finding.max and --series.max 1 or more")
 	}
 	return x.validateTimes()
 }

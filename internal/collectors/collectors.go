@@ -47,3 +47,21 @@ func jvmCollectors(look *find.Look, off bool) []collect.Collector {
 	}
 	return list
 }
+
+// Standing lists those that are cheap enough to observe a host all the time: none that is read at the end of a window only, which would
+// have to be opened for each, unless deep asks for those of programs.
+func Standing(deep bool) []collect.Collector {
+	programs := &ebpf.Loader{}
+	list := slices.Concat(
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
+		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: true}),
+	)
+	return slices.DeleteFunc(list, func(c collect.Collector) bool { return c.Pace == collect.AtEnd && !deep })
+}
+
+// StandingTarget lists those that are cheap enough to observe many targets at once beside the host.
+func StandingTarget() []collect.Collector {
+	facts := slices.DeleteFunc(proc.Collectors(), func(c collect.Collector) bool { return c.Pace != collect.Once })
+	own := slices.DeleteFunc(process.Collectors(), func(c collect.Collector) bool { return c.Pace == collect.FirstAndLast })
+	return slices.Concat(facts, own, cgroup.Collectors(&ebpf.Loader{}), []collect.Collector{jvm.Standing()})
+}

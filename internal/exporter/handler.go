@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
 )
@@ -13,29 +12,35 @@ const (
 	metricsPath = "/metrics"
 	healthyPath = "/-/healthy"
 	readyPath   = "/-/ready"
+
+	collectorsPath = "/collectors"
 )
 
 // A Page is something to be served beside the metrics.
 type Page struct {
 	Path        string // as http.ServeMux wants it, with a slash at the end for all below
-	Text        string // of its link
+	Text        string // of its link; "" for none
 	Description string // one sentence
 	Handler     http.Handler
 }
 
-// Handler serves the metrics of the registry, health, pages, and a page with links to them all. Ready is what it is once there was a window.
-func (e *Exporter) Handler(registry *prometheus.Registry, pages ...Page) (http.Handler, error) {
+// Handler serves the metrics, health, pages, and a page with links to them all. It is ready once there was a window of the host.
+func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET "+healthyPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, "healthy") })
 	mux.HandleFunc("GET "+readyPath, e.serveReady)
 	links := []web.LandingLinks{
 		{Address: metricsPath, Text: "Metrics", Description: "for Prometheus, of the last window"},
 		{Address: readyPath, Text: "Ready", Description: "whether there was a window"},
+		{Address: collectorsPath, Text: "Collectors", Description: "what cannot be measured here, why, and what would change that"},
 	}
+	mux.HandleFunc("GET "+collectorsPath, e.serveCollectors)
 	for _, p := range pages {
 		mux.Handle(p.Path, p.Handler)
-		links = append(links, web.LandingLinks{Address: p.Path, Text: p.Text, Description: p.Description})
+		if p.Text != "" {
+			links = append(links, web.LandingLinks{Address: p.Path, Text: p.Text, Description: p.Description})
+		}
 	}
 	landing, err := web.NewLandingPage(web.LandingConfig{
 		Name: "perfdoctor exporter", Description: "What holds this host back, for Prometheus", Version: e.o.Version, Links: links,
@@ -49,7 +54,7 @@ func (e *Exporter) Handler(registry *prometheus.Registry, pages ...Page) (http.H
 }
 
 func (e *Exporter) serveReady(w http.ResponseWriter, _ *http.Request) {
-	if e.windows.Load() == 0 {
+	if !e.ready.Load() {
 		http.Error(w, "the first window is not over", http.StatusServiceUnavailable)
 		return
 	}
@@ -58,3 +63,22 @@ func (e *Exporter) serveReady(w http.ResponseWriter, _ *http.Request) {
 
 // answer writes one line. A peer that is gone has no use for it.
 func answer(w http.ResponseWriter, line string) { _, _ = fmt.Fprintln(w, "perfdoctor is "+line+".") }
+
+// serveCollectors lists what does not work, as text: the landing page is written once, and this changes.
+func (e *Exporter) serveCollectors(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	hints := e.hints.Load()
+	switch {
+	case hints == nil:
+		_, _ = fmt.Fprintln(w, "The first window is not over.")
+		return
+	case len(*hints) == 0:
+		_, _ = fmt.Fprintln(w, "All collectors work.")
+	}
+	for _, c := range *hints {
+		_, _ = fmt.Fprintf(w, "%s: %s: %s\n", c.Name, c.Status, c.Reason)
+		if c.Remedy != "" {
+			_, _ = fmt.Fprintf(w, "  -> %s\n", c.Remedy)
+		}
+	}
+}

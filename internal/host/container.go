@@ -151,3 +151,12 @@ func normalContainerID(s string) string {
 	}
 	return id
 }
+
+// ContainerOf gives the id of the container whose own group a path of a control group is, "" if it is none's.
+func ContainerOf(path string) string {
+	all := containersIn(path)
+	if n := len(all); n > 0 && all[n-1].path == path {
+		return all[n-1].id
+	}
+	return ""
+}

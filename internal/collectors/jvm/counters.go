@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,9 +31,10 @@ func counted() []metric.Metric {
 
 // counterSource reads the counters of the target's JVMs.
 type counterSource struct {
-	list []*machine
-	more int
-	now  func() time.Time
+	list   []*machine
+	more   int
+	now    func() time.Time
+	causes bool // count collections by their causes
 }
 
 func openCounters(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
@@ -40,7 +42,22 @@ func openCounters(ctx context.Context, env collect.Env, look *find.Look) (collec
 	if err != nil {
 		return nil, err
 	}
-	return &counterSource{list: list, more: more, now: time.Now}, nil
+	return &counterSource{list: list, more: more, now: time.Now, causes: true}, nil
+}
+
+// Standing is the collector jvm for those who observe a target for hours: it looks for JVMs at each Open, since they come and go, and does
+// not count collections by their causes, which a thread would have to look at 200 times a second.
+func Standing() collect.Collector {
+	c := Collectors(&find.Look{})[0]
+	c.Provides = slices.DeleteFunc(c.Provides, func(m metric.Metric) bool { return m == metric.JVMGCsByCause })
+	c.Open = func(ctx context.Context, env collect.Env) (collect.Source, error) {
+		list, more, err := machines(ctx, env, &find.Look{})
+		if err != nil {
+			return nil, err
+		}
+		return &counterSource{list: list, more: more, now: time.Now}, nil
+	}
+	return c
 }
 
 // Close closes the counters' files.
@@ -73,6 +90,9 @@ func (s *counterSource) Sample(ctx context.Context, a *recording.Appender) error
 			continue
 		}
 		s.append(a, m, c)
+		if !s.causes {
+			continue
+		}
 		if err := m.appendCauses(a); err != nil {
 			missing(a, []metric.Metric{metric.JVMGCsByCause}, err)
 		}

@@ -1,0 +1,161 @@
+package exporter
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// snapshot is what the last window of each target says, ready to be served.
+type snapshot struct {
+	registry prometheus.Gatherer // own counters
+	ready    atomic.Pointer[[]*dto.MetricFamily]
+
+	mu      sync.Mutex
+	targets map[string]*told
+}
+
+// told is what is exported of one target.
+type told struct {
+	families []*dto.MetricFamily
+	findings []check.Finding
+}
+
+// Gather gives the own counters and the families of the last windows. It reads nothing else, so that a scrape waits for nothing.
+func (s *snapshot) Gather() ([]*dto.MetricFamily, error) {
+	out, err := s.registry.Gather()
+	if last := s.ready.Load(); last != nil {
+		out = append(out, *last...)
+	}
+	slices.SortFunc(out, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return out, err
+}
+
+// put replaces what is told of a target, nil takes it away, and gives how many findings were beyond the bound.
+func (s *snapshot) put(target string, t *told, mostFindings int) (dropped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t == nil {
+		delete(s.targets, target)
+	} else {
+		s.targets[target] = t
+	}
+	byName := map[string]*dto.MetricFamily{}
+	var findings []check.Finding
+	for _, name := range slices.Sorted(maps.Keys(s.targets)) {
+		findings = append(findings, s.targets[name].findings...)
+		for _, mf := range s.targets[name].families {
+			if sum := byName[mf.GetName()]; sum != nil {
+				sum.Metric = append(sum.Metric, mf.GetMetric()...)
+				continue
+			}
+			byName[mf.GetName()] = &dto.MetricFamily{
+				Name: mf.Name, Help: mf.Help, Type: mf.Type, Metric: slices.Clone(mf.GetMetric()),
+			}
+		}
+	}
+	all := slices.Collect(maps.Values(byName))
+	mf, dropped := findingFamily(findings, mostFindings)
+	if mf != nil {
+		all = append(all, mf)
+	}
+	s.ready.Store(&all)
+	return dropped
+}
+
+// findingFamily gives the findings, the gravest first while there is room, and how many there was no room for.
+func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) {
+	names := []string{"check", "severity", "stage", "subject"} // sorted
+	slices.SortStableFunc(findings, func(a, b check.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	seen := map[string]bool{} // by check and subject: what the host and a target both show is one
+	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, such as a pid or a "+
+		"destination, and stage its place in the order of the cure.")
+	dropped := 0
+	for i := range findings {
+		f := &findings[i]
+		if seen[f.ID()] {
+			continue
+		}
+		seen[f.ID()] = true
+		if len(mf.Metric) >= most {
+			dropped++
+			continue
+		}
+		addGauge(mf, 1, names, f.Check, f.Severity.String(), f.Stage.String(), f.Subject.String())
+	}
+	if len(mf.Metric) == 0 {
+		return nil, dropped
+	}
+	return mf, dropped
+}
+
+func gaugeFamily(name, help string) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: proto.String(namespace + name), Help: proto.String(help), Type: dto.MetricType_GAUGE.Enum()}
+}
+
+// addGauge adds a series; names must be sorted.
+func addGauge(mf *dto.MetricFamily, v float64, names []string, values ...string) {
+	mf.Metric = append(mf.Metric, &dto.Metric{Label: pairs(names, values), Gauge: &dto.Gauge{Value: &v}})
+}
+
+// windowFamilies tell how the checks and collectors of a window fared.
+func windowFamilies(w Window, left int) []*dto.MetricFamily {
+	target := []string{"target"}
+	length := gaugeFamily("window_seconds", "Time that the last window covers.")
+	addGauge(length, w.Recording.Meta.Duration, target, w.Name)
+	end := gaugeFamily("window_end_timestamp_seconds", "When the last window ended, in seconds since 1970.")
+	addGauge(end, float64(w.End.UnixMilli())/1000, target, w.Name)
+	return append([]*dto.MetricFamily{length, end, assessed(w)}, collectorFamilies(w, left)...)
+}
+
+func assessed(w Window) *dto.MetricFamily {
+	mf := gaugeFamily("check_assessed", "Whether the check could be assessed in the last window: 0 means that nothing is known about it.")
+	names := []string{"check", "target"}
+	for _, o := range w.Result.Outcomes {
+		switch o.State {
+		case check.Unassessed:
+			addGauge(mf, 0, names, o.Check, w.Name)
+		case check.Found, check.Fine:
+			addGauge(mf, 1, names, o.Check, w.Name)
+		case check.Inapplicable: // it is about a kind of target that this is not
+		}
+	}
+	return mf
+}
+
+// collectorFamilies passes over the last ones, which were left out.
+func collectorFamilies(w Window, left int) []*dto.MetricFamily {
+	success := gaugeFamily("collector_success", "Whether the collector worked in the last window: 0 means that it failed, was late, or may not "+
+		"do its work; what this host cannot do at all is perfdoctor_collector_unsupported.")
+	unsupported := gaugeFamily("collector_unsupported", "1 for a collector that this host's kernel or hardware does not support, or that "+
+		"is of no use for the target: no failure.")
+	names := []string{"collector", "target"}
+	list := w.Recording.Meta.Collectors
+	for _, c := range list[:len(list)-left] {
+		switch c.Status {
+		case recording.StatusUnsupported:
+			addGauge(unsupported, 1, names, c.Name, w.Name)
+		case recording.StatusOK:
+			addGauge(success, 1, names, c.Name, w.Name)
+		default:
+			addGauge(success, 0, names, c.Name, w.Name)
+		}
+	}
+	var out []*dto.MetricFamily
+	for _, mf := range []*dto.MetricFamily{success, unsupported} {
+		if len(mf.Metric) > 0 {
+			out = append(out, mf)
+		}
+	}
+	return out
+}
