@@ -130,7 +130,7 @@ func setGroups(set func(policy, ...metric.Metric)) {
 	set(by(sum), metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupThrottledTime, metric.CgroupCPU, metric.CgroupMemory,
 		metric.CgroupWorkingSet, metric.CgroupOOMKills, metric.CgroupMemoryMax, metric.CgroupPIDs)
 	set(by(sum, "resource", "kind"), metric.CgroupPressure)
-	set(by(sum), metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait)
+	set(policy{keep: group, each: group}, metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait)
 	set(policy{leave: placesOnly}, metric.CgroupDir)
 }
 
