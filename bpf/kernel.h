@@ -25,13 +25,12 @@ enum map_type {
 	ARRAY = 2,
 	PERCPU_HASH = 5,
 	PERCPU_ARRAY = 6,
-	STACK_TRACE = 7,
 	LRU_HASH = 9,
 	STACK = 23,
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
-enum { BPF_F_USER_STACK = 1 << 8, BPF_F_FAST_STACK_CMP = 1 << 9, BPF_F_REUSE_STACKID = 1 << 10 };
+enum { BPF_F_USER_STACK = 1 << 8 };
 
 struct file;
 struct socket;
@@ -46,7 +45,6 @@ static u64 (*const ktime_ns)(void) = (void *)5;
 static u64 (*const pid_tgid)(void) = (void *)14;
 static u64 (*const current_task)(void) = (void *)35;
 static long (*const current_comm)(void *buf, u32 size) = (void *)16;
-static long (*const get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
 // Bytes of the stack's addresses; the rest of buf is zeroed. Linux 4.18.
 static long (*const get_stack)(void *ctx, void *buf, u32 size, u64 flags) = (void *)67;
 static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;

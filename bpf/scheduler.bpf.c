@@ -1,16 +1,12 @@
 //go:build ignore
 
 // What the target's threads wait for: a CPU, their cgroup's quota, or, with the stack that led there, something else.
-#include "kernel.h"
+#include "stacks.h"
 
 LICENSE("Dual BSD/GPL");
 
 // The target's processes. All others cost one comparison if there is one process, else a lookup.
 const volatile u32 only_tgid = 0;
-
-// Whether sched_switch tells the state that prev was switched out with (Linux 5.18). The state in the task may have changed since: a
-// thread is woken at times before the CPU has switched.
-const volatile bool has_prev_state = 0;
 
 struct {
 	NUMBER(type, HASH);
@@ -75,8 +71,8 @@ enum reason {
 struct place {
 	u32 tid;
 	u32 tgid;
-	s32 kernel_stack;
-	s32 user_stack;
+	u64 kernel_stack; // keys of the map stacks
+	u64 user_stack;
 	s32 call; // number of the system call, -1: none
 	enum reason reason;
 	u32 family;
@@ -93,10 +89,10 @@ struct thread {
 	u32 weight; // how many waits this one stands for; 0: no stack was taken
 	u32 waker; // thread that ends the wait for a futex; 0: none known
 	u32 waker_tgid;
-	s32 waker_stack;
 	bool throttled; // its cgroup had no quota left as it became runnable
 	u64 queue; // its cfs_rq then, and throttled_sum of that
 	u64 stopped_until;
+	u64 waker_stack;
 	u64 waits;
 	u64 wait_ns;
 	u64 wait_max_ns;
@@ -132,10 +128,11 @@ struct {
 // Who ends the waits for a futex, and where in its program.
 struct wake {
 	u64 object;
+	u64 waker_stack;
 	u32 tgid; // of those that wait
 	u32 waker;
 	u32 waker_tgid;
-	s32 waker_stack;
+	u32 pad;
 };
 
 struct {
@@ -153,14 +150,7 @@ struct {
 	TYPE(value, struct thread);
 } blank SEC(".maps");
 
-#define DEPTH 127 // PERF_MAX_STACK_DEPTH, the kernel's own bound
-
-struct {
-	NUMBER(type, STACK_TRACE);
-	NUMBER(max_entries, 8192);
-	NUMBER(key_size, 4);
-	NUMBER(value_size, DEPTH * 8);
-} stacks SEC(".maps");
+KEPT_STACKS(8192)
 
 // Stacks that a CPU took in this period.
 struct budget {
@@ -496,15 +486,16 @@ int waking(u64 *ctx)
 		return 0;
 	t->waker = pid_tgid();
 	t->waker_tgid = pid_tgid() >> 32;
-	t->waker_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
+	t->waker_stack = keep(ctx, BPF_F_USER_STACK);
+	if (t->waker_stack == STACK_LOST)
+		lose(LOST_STACKS, t->weight);
 	return 0;
 }
 
-static inline void fall_asleep(void *ctx, struct thread *t, struct task_struct *p, bool woken_already, u64 now)
+static inline void fall_asleep(void *ctx, struct thread *t, struct task_struct *p, u64 now)
 {
 	t->asleep = now;
-	if (!woken_already)
-		t->runnable = 0; // of a wakeup while it ran
+	t->runnable = 0; // of a wakeup while it ran
 	t->weight = weight_now(&t->sampling, now);
 	if (!t->weight)
 		return;
@@ -514,8 +505,10 @@ static inline void fall_asleep(void *ctx, struct thread *t, struct task_struct *
 		return;
 	}
 	t->waker = 0;
-	t->at.kernel_stack = get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
-	t->at.user_stack = get_stackid(ctx, &stacks, BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);
+	t->at.kernel_stack = keep(ctx, 0);
+	t->at.user_stack = keep(ctx, BPF_F_USER_STACK);
+	if (t->at.kernel_stack == STACK_LOST || t->at.user_stack == STACK_LOST)
+		lose(LOST_STACKS, t->weight);
 	note_reason(p, &t->at);
 	note_caller(p, &t->at);
 }
@@ -546,8 +539,6 @@ static inline void end_sleep(struct thread *t, u64 until)
 	t->sleep_ns += ns;
 	if (!t->weight)
 		return;
-	if (t->at.kernel_stack < 0 && t->at.user_stack < 0)
-		lose(LOST_STACKS, t->weight);
 	s = map_lookup(&sleeps, &t->at);
 	if (!s) {
 		map_update(&sleeps, &t->at, &none, BPF_NOEXIST);
@@ -613,14 +604,13 @@ int sched_switch(u64 *ctx)
 		return 0;
 	now = ktime_ns();
 	if (out && (t = thread_of(prev))) {
-		u64 state = state_of(prev);
-		u64 switched_with = has_prev_state ? ctx[3] : state;
-
-		if (preempted || !switched_with) {
+		// Not prev_state of the tracepoint, which before Linux 6.16 also says of a thread that it sleeps if a signal kept it from that.
+		// One that is woken is TASK_WAKING until the CPU has switched, not TASK_RUNNING (try_to_wake_up in kernel/sched/core.c).
+		if (preempted || !state_of(prev)) {
 			t->preemptions++;
 			queue(t, prev, now);
 		} else {
-			fall_asleep(ctx, t, prev, !state, now);
+			fall_asleep(ctx, t, prev, now);
 		}
 	}
 	if (in && (t = thread_of(next))) {
@@ -654,7 +644,7 @@ int asleep(struct bpf_iter__task *ctx)
 	if (!t)
 		return 0;
 	note_reason(p, &t->at);
-	t->at.kernel_stack = t->at.user_stack = -1;
+	t->at.kernel_stack = t->at.user_stack = NO_STACK;
 	t->at.caller = 0;
 	t->weight = 1;
 	t->asleep = began;

@@ -24,8 +24,8 @@ type SchedulerPlace struct {
 	_           structs.HostLayout
 	Tid         uint32
 	Tgid        uint32
-	KernelStack int32
-	UserStack   int32
+	KernelStack uint64
+	UserStack   uint64
 	Call        int32
 	Reason      SchedulerReason
 	Family      uint32
@@ -58,6 +58,11 @@ type SchedulerSlept struct {
 	Ns    uint64
 }
 
+type SchedulerStack struct {
+	_   structs.HostLayout
+	Ips [127]uint64
+}
+
 type SchedulerThread struct {
 	_            structs.HostLayout
 	Runnable     uint64
@@ -66,11 +71,11 @@ type SchedulerThread struct {
 	Weight       uint32
 	Waker        uint32
 	WakerTgid    uint32
-	WakerStack   int32
 	Throttled    bool
-	_            [7]byte
+	_            [3]byte
 	Queue        uint64
 	StoppedUntil uint64
+	WakerStack   uint64
 	Waits        uint64
 	WaitNs       uint64
 	WaitMaxNs    uint64
@@ -93,10 +98,11 @@ type SchedulerThread struct {
 type SchedulerWake struct {
 	_          structs.HostLayout
 	Object     uint64
+	WakerStack uint64
 	Tgid       uint32
 	Waker      uint32
 	WakerTgid  uint32
-	WakerStack int32
+	Pad        uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -107,6 +113,7 @@ const (
 	SchedulerMapBudgets       = "budgets"
 	SchedulerMapListeners     = "listeners"
 	SchedulerMapLost          = "lost"
+	SchedulerMapScratch       = "scratch"
 	SchedulerMapSleeps        = "sleeps"
 	SchedulerMapStacks        = "stacks"
 	SchedulerMapTargets       = "targets"
@@ -120,7 +127,6 @@ const (
 	SchedulerVarBegan         = "began"
 	SchedulerVarCallerOnStack = "caller_on_stack"
 	SchedulerVarCalls         = "calls"
-	SchedulerVarHasPrevState  = "has_prev_state"
 	SchedulerVarOnlyTgid      = "only_tgid"
 	SchedulerVarRegsArguments = "regs_arguments"
 	SchedulerVarRegsByHelper  = "regs_by_helper"
@@ -186,6 +192,7 @@ type SchedulerMapSpecs struct {
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Listeners *ebpf.MapSpec `ebpf:"listeners"`
 	Lost      *ebpf.MapSpec `ebpf:"lost"`
+	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
 	Sleeps    *ebpf.MapSpec `ebpf:"sleeps"`
 	Stacks    *ebpf.MapSpec `ebpf:"stacks"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
@@ -200,7 +207,6 @@ type SchedulerVariableSpecs struct {
 	Began         *ebpf.VariableSpec `ebpf:"began"`
 	CallerOnStack *ebpf.VariableSpec `ebpf:"caller_on_stack"`
 	Calls         *ebpf.VariableSpec `ebpf:"calls"`
-	HasPrevState  *ebpf.VariableSpec `ebpf:"has_prev_state"`
 	OnlyTgid      *ebpf.VariableSpec `ebpf:"only_tgid"`
 	RegsArguments *ebpf.VariableSpec `ebpf:"regs_arguments"`
 	RegsByHelper  *ebpf.VariableSpec `ebpf:"regs_by_helper"`
@@ -233,6 +239,7 @@ type SchedulerMaps struct {
 	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Listeners *ebpf.Map `ebpf:"listeners"`
 	Lost      *ebpf.Map `ebpf:"lost"`
+	Scratch   *ebpf.Map `ebpf:"scratch"`
 	Sleeps    *ebpf.Map `ebpf:"sleeps"`
 	Stacks    *ebpf.Map `ebpf:"stacks"`
 	Targets   *ebpf.Map `ebpf:"targets"`
@@ -246,6 +253,7 @@ func (m *SchedulerMaps) Close() error {
 		m.Budgets,
 		m.Listeners,
 		m.Lost,
+		m.Scratch,
 		m.Sleeps,
 		m.Stacks,
 		m.Targets,
@@ -261,7 +269,6 @@ type SchedulerVariables struct {
 	Began         *ebpf.Variable `ebpf:"began"`
 	CallerOnStack *ebpf.Variable `ebpf:"caller_on_stack"`
 	Calls         *ebpf.Variable `ebpf:"calls"`
-	HasPrevState  *ebpf.Variable `ebpf:"has_prev_state"`
 	OnlyTgid      *ebpf.Variable `ebpf:"only_tgid"`
 	RegsArguments *ebpf.Variable `ebpf:"regs_arguments"`
 	RegsByHelper  *ebpf.Variable `ebpf:"regs_by_helper"`

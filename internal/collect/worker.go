@@ -183,15 +183,18 @@ func (w *worker) fail(err error) {
 	w.err = err
 }
 
-// addLoss keeps the worst sample's loss of each kind: the same destinations are past the bound in every sample.
+// addLoss adds up what each sample lost for itself. Of other kinds it keeps the worst sample's loss: the same destinations are past the
+// bound in every sample.
 func addLoss(st *recording.CollectorStatus, l recording.Loss) {
-	for i := range st.Lost {
-		if st.Lost[i].What == l.What {
-			st.Lost[i].Count = max(st.Lost[i].Count, l.Count)
-			return
-		}
+	i := slices.IndexFunc(st.Lost, func(old recording.Loss) bool { return old.What == l.What })
+	switch {
+	case i < 0:
+		st.Lost = append(st.Lost, l)
+	case l.PerSample:
+		st.Lost[i].Count += l.Count
+	default:
+		st.Lost[i].Count = max(st.Lost[i].Count, l.Count)
 	}
-	st.Lost = append(st.Lost, l)
 }
 
 // settle waits until no sample is in flight, and for one that has a grace until its Open has returned, which may have something to undo.

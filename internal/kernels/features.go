@@ -102,7 +102,7 @@ func programFeatures() []feature {
 		},
 		{
 			name: "sleeps with their stacks", collector: "bpf-scheduler", pkg: "collectors/ebpf",
-			tests: []string{"TestSleeps"},
+			tests: []string{"TestSleeps", "TestManyStacks"},
 		},
 		{
 			name: "waits for a CPU, against schedstat", collector: "bpf-scheduler", pkg: "collectors/ebpf",

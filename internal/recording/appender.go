@@ -117,16 +117,24 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 // None says that the metric was measured and there was nothing: no CLOSE_WAIT socket, no limit, no throttled group.
 func (a *Appender) None(ms ...metric.Metric) { a.none = append(a.none, ms...) }
 
-// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up.
-func (a *Appender) Lost(count int, what string) {
-	if count <= 0 {
+// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up; of several samples the largest stands, as
+// each has lost the same, such as destinations past a bound, or counts since the beginning.
+func (a *Appender) Lost(count int, what string) { a.lose(Loss{What: what, Count: count}) }
+
+// LostOfSample is Lost for what this sample alone has lost, such as events since the last one: the counts of samples add up.
+func (a *Appender) LostOfSample(count int, what string) {
+	a.lose(Loss{What: what, Count: count, PerSample: true})
+}
+
+func (a *Appender) lose(l Loss) {
+	if l.Count <= 0 {
 		return
 	}
-	if i := slices.IndexFunc(a.lost, func(l Loss) bool { return l.What == what }); i >= 0 {
-		a.lost[i].Count += count
+	if i := slices.IndexFunc(a.lost, func(old Loss) bool { return old.What == l.What }); i >= 0 {
+		a.lost[i].Count += l.Count
 		return
 	}
-	a.lost = append(a.lost, Loss{What: what, Count: count})
+	a.lost = append(a.lost, l)
 }
 
 // Missing says that a metric cannot be measured here, why, and what would change that.
@@ -147,7 +155,7 @@ func (a *Appender) Commit() (lost []Loss, missing []Missing) {
 	}
 	a.commitProfiles()
 	for _, r := range a.rows {
-		a.Lost(1-a.b.put(r, a.at), lostNumbers)
+		a.LostOfSample(1-a.b.put(r, a.at), lostNumbers)
 	}
 	return a.lost, a.missing
 }

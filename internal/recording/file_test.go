@@ -169,7 +169,7 @@ func TestRecordedAndWhy(t *testing.T) {
 	}
 	r.Meta.Unsupported = []Missing{{Metric: metric.SwapFree.Describe().Name, Reason: "no swap", Remedy: "buy some"}}
 	r.Meta.Collectors = []CollectorStatus{
-		{Name: "a", Status: StatusOK, Late: 2, Samples: 3, Lost: []Loss{{"things", 4}}, Metrics: []string{metric.SwapTotal.Describe().Name}},
+		{Name: "a", Status: StatusOK, Late: 2, Samples: 3, Lost: []Loss{{What: "things", Count: 4}}, Metrics: []string{metric.SwapTotal.Describe().Name}},
 		{Name: "b", Status: StatusDenied, Reason: "not root", Remedy: "be root", Metrics: []string{metric.Uptime.Describe().Name}},
 	}
 	for m, want := range map[metric.Metric][2]string{

@@ -86,9 +86,10 @@ func TestSecondProfileAndLargeFileAreLost(t *testing.T) {
 		a.File("a.jfr", []byte(engine))
 		a.File("large.jfr", make([]byte, maxRaw+1))
 		lost, _ := a.Commit()
-		want := []Loss{{"bytes of large.jfr, which is larger than a raw file may be (32 MiB)", maxRaw + 1}}
+		want := []Loss{{What: "bytes of large.jfr, which is larger than a raw file may be (32 MiB)", Count: maxRaw + 1}}
 		if engine == "two" {
-			want = append(want, Loss{`samples of cpu by "two": the recording has those by "one"`, 5}, Loss{"bytes of a second a.jfr, or of a raw file too many", 3})
+			want = append(want, Loss{What: `samples of cpu by "two": the recording has those by "one"`, Count: 5},
+				Loss{What: "bytes of a second a.jfr, or of a raw file too many", Count: 3})
 		}
 		if diff := cmp.Diff(want, lost); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", engine, diff)

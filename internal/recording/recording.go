@@ -79,6 +79,8 @@ type CollectorStatus struct {
 type Loss struct {
 	What  string `json:"what"`
 	Count int    `json:"count"`
+	// PerSample says that each sample has lost other data, so that the counts of samples add up.
+	PerSample bool `json:"-"`
 }
 
 // Missing is a metric that a collector provides in general but could not measure here.

@@ -66,11 +66,9 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 		if err := setTargets(spec, members); err != nil {
 			return err
 		}
-		told, err := switchTellsState(kernel)
-		now, err2 := monotonic()
-		return errors.Join(err, err2, spec.Variables[bpf.SchedulerVarHasPrevState].Set(told),
-			spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec), setRegisters(spec, kernel), setListeners(spec, env,
-				members[0].PID))
+		now, err := monotonic()
+		return errors.Join(err, spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec), setRegisters(spec, kernel),
+			setListeners(spec, env, members[0].PID))
 	})
 	if err != nil {
 		return nil, err
@@ -113,24 +111,6 @@ func setTargets(spec *cilium.CollectionSpec, members []host.Process) error {
 	return nil
 }
 
-// switchTellsState looks for prev_state in the arguments of sched_switch, after its own data, preempt, prev and next (Linux 5.18,
-// include/trace/events/sched.h).
-func switchTellsState(kernel *btf.Spec) (bool, error) {
-	var t *btf.Typedef
-	if err := kernel.TypeByName("btf_trace_sched_switch", &t); err != nil {
-		return false, err
-	}
-	p, ok := t.Type.(*btf.Pointer)
-	if !ok {
-		return false, fmt.Errorf("%s is no pointer", t.Name)
-	}
-	f, ok := p.Target.(*btf.FuncProto)
-	if !ok {
-		return false, fmt.Errorf("%s is no function", t.Name)
-	}
-	return len(f.Params) > 4, nil
-}
-
 // Close unloads the programs.
 func (s *scheduler) Close() error { return s.set.Close() }
 
@@ -167,13 +147,13 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 
 // symbolizer is one for the waits' kernel stacks, and any addresses of processes.
 func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) (*symbolizer, error) {
-	ids := map[int32]bool{}
+	keys := map[uint64]bool{}
 	for at := range sleeps {
-		ids[at.KernelStack] = true
+		keys[at.KernelStack] = true
 	}
 	var kernel []uint64
-	for id := range ids {
-		ips, err := s.addresses(id)
+	for key := range keys {
+		ips, err := s.addresses(key)
 		if err != nil {
 			return nil, err
 		}
@@ -271,18 +251,19 @@ func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.Scheduler
 	return names.stack(b, at.Tgid, kernel, names.withCaller(at.Tgid, user, at.Caller)), nil
 }
 
-// addresses gives the stack of an id, nothing of one that the kernel could not take.
-func (s *scheduler) addresses(id int32) ([]uint64, error) {
-	if id < 0 {
+// addresses gives the stack of a key, nothing where there was none or it could not be kept (bpf/stacks.h).
+func (s *scheduler) addresses(key uint64) ([]uint64, error) {
+	var st bpf.SchedulerStack
+	err := s.set.collection.Maps[bpf.SchedulerMapStacks].Lookup(key, &st)
+	if errors.Is(err, cilium.ErrKeyNotExist) {
 		return nil, nil
 	}
-	var ips [127]uint64 // DEPTH in scheduler.bpf.c
-	if err := s.set.collection.Maps[bpf.SchedulerMapStacks].Lookup(uint32(id), &ips); err != nil {
-		return nil, fmt.Errorf("read stack %d: %w", id, err)
+	if err != nil {
+		return nil, fmt.Errorf("read stack %#x: %w", key, err)
 	}
-	end := slices.Index(ips[:], 0)
+	end := slices.Index(st.Ips[:], 0)
 	if end < 0 {
-		end = len(ips)
+		end = len(st.Ips)
 	}
-	return ips[:end], nil
+	return st.Ips[:end], nil
 }

@@ -49,15 +49,17 @@ func TestSleeps(t *testing.T) {
 	done := make(chan struct{})
 	var tid int
 	var preempted uint64
+	var took time.Duration
 	naps := 0
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // and is not unlocked: the thread ends here, and nobody else sleeps on it
 		tid = unix.Gettid()
-		before := preemptions(t, tid)
+		before, began := preemptions(t, tid), time.Now()
 		for range n {
 			naps += napFor(each)
 		}
+		took = time.Since(began)
 		preempted = preemptions(t, tid) - before
 	}()
 	<-done
@@ -76,10 +78,78 @@ func TestSleeps(t *testing.T) {
 	if least := most - int64(preempted) - most/50; got > most || got < least {
 		t.Errorf("%d sleeps in the profile, want %d, and %d at least", got, most, least)
 	}
-	if got := time.Duration(slept.Total().Value); got < n*each-time.Duration(preempted)*each || got > 3*n*each {
-		t.Errorf("slept %v in all, want %v or a little more", got, n*each)
+	if got := time.Duration(slept.Total().Value); got < n*each-time.Duration(preempted)*each || got > took {
+		t.Errorf("slept %v in all, want %v or more, of %v", got, n*each, took)
 	}
 }
+
+// TestManyStacks: a thread sleeps once at each of a thousand stacks. None is lost to another, as one in twenty was in the kernel's own map
+// of stacks.
+func TestManyStacks(t *testing.T) {
+	const n, turns, each = 1009, 10, 2 * time.Millisecond // far from 640 waits a second, above which they are sampled
+	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
+	var preempted uint64
+	tid, done := onThread(func() {
+		self := unix.Gettid()
+		before := preemptions(t, self)
+		for way := range n {
+			napAt(way, turns, each)
+		}
+		preempted = preemptions(t, self) - before
+	})
+	<-done
+	rec := o.done()
+	p, ok := rec.Profile(stacks.OffCPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
+		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "nanosleep") }))
+	ways := map[string]bool{}
+	for _, s := range slept.Samples {
+		ways[wayOf(slept, s)] = true
+		if way := wayOf(slept, s); len(way) != turns {
+			t.Errorf("%d sleeps have the way %q, want one of %d turns", s.Count, way, turns)
+		}
+	}
+	t.Logf("%d ways of %d, preempted %d times", len(ways), n, preempted)
+	if least := n - int(preempted) - n/50; len(ways) > n || len(ways) < least { // see TestSleeps
+		t.Errorf("%d ways, want %d, and %d at least", len(ways), n, least)
+	}
+}
+
+// wayOf gives the turns of napAt that a stack has, the last first.
+func wayOf(p *stacks.Profile, s stacks.Sample) (way string) {
+	for _, i := range s.Stack {
+		switch name := p.Frames[i].Name; {
+		case strings.HasSuffix(name, ".napLeft"):
+			way += "l"
+		case strings.HasSuffix(name, ".napRight"):
+			way += "r"
+		}
+	}
+	return way
+}
+
+// napAt sleeps below so many turns, left or right by the bits of way.
+//
+//go:noinline
+func napAt(way, turns int, d time.Duration) {
+	switch {
+	case turns == 0:
+		napFor(d)
+	case way&1 == 0:
+		napLeft(way>>1, turns-1, d)
+	default:
+		napRight(way>>1, turns-1, d)
+	}
+}
+
+//go:noinline
+func napLeft(way, turns int, d time.Duration) { napAt(way, turns, d) }
+
+//go:noinline
+func napRight(way, turns int, d time.Duration) { napAt(way, turns, d) }
 
 // napFor gives how often it slept: Go's runtime interrupts threads.
 //
@@ -161,17 +231,28 @@ func runDelay(t *testing.T, pid int) time.Duration {
 	}
 	var sum time.Duration
 	for _, task := range tasks {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+		tid, err := strconv.Atoi(task.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
-		ns, err := strconv.ParseInt(string(bytes.Fields(b)[1]), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += time.Duration(ns)
+		sum += delayOf(t, tid)
 	}
 	return sum
+}
+
+// delayOf is that of one thread, which may end.
+func delayOf(t *testing.T, tid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", tid))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	ns, err := strconv.ParseInt(string(bytes.Fields(b)[1]), 10, 64)
+	if err != nil {
+		t.Error(err)
+	}
+	return time.Duration(ns)
 }
 
 // waitsNow is the sum of all waits until now.
@@ -186,36 +267,50 @@ func waitsNow(t *testing.T, o *opened) (sum time.Duration) {
 	return sum
 }
 
-// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long.
+// waitsAgree reads what the target's threads waited for a CPU in a window, and schedstat's count of the same. The programs are at work
+// before open returns: what they had by then is not in the second source. This thread waits for a CPU as well, also between its readings
+// of the two sources: the second is read before and after the first.
+func waitsAgree(t *testing.T, o *opened, pid int) (waited time.Duration, agree bool) {
+	t.Helper()
+	before := [2]time.Duration{runDelay(t, pid)}
+	waited = -waitsNow(t, o)
+	before[1] = runDelay(t, pid)
+	time.Sleep(time.Second)
+	after := [2]time.Duration{runDelay(t, pid)}
+	waited += waitsNow(t, o)
+	after[1] = runDelay(t, pid)
+	least, most := after[0]-before[1], after[1]-before[0]
+	t.Logf("waited %.3f s, schedstat %.3f s to %.3f s", waited.Seconds(), least.Seconds(), most.Seconds())
+	return waited, waited > 0 && waited >= least*9/10 && waited <= most*11/10+100*time.Millisecond
+}
+
+// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long. An emulated guest's clock may jump in one
+// window, when its host is busy; a count that is wrong is so in each.
 func TestCPUWaits(t *testing.T) {
 	h := newHost(t)
 	child, err := h.StartChild(nil, lab.ChildOptions{
-		Mode: lab.ModeSpin, Duration: 20 * time.Second, Spin: lab.SpinOptions{Threads: 2*runtime.NumCPU() + 1},
+		Mode: lab.ModeSpin, Duration: time.Minute, Spin: lab.SpinOptions{Threads: 2*runtime.NumCPU() + 1},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := openNamed(t, schedulerName, targetOf(t, child.Pid))
-	// The programs are at work before open returns: what they have by now is not in the second source. This thread waits for a CPU as
-	// well, also between its readings of the two sources: the second is read before and after the first.
-	before := [2]time.Duration{runDelay(t, child.Pid)}
-	waited := -waitsNow(t, o)
-	before[1] = runDelay(t, child.Pid)
-	time.Sleep(time.Second)
-	after := [2]time.Duration{runDelay(t, child.Pid)}
-	waited += waitsNow(t, o)
-	after[1] = runDelay(t, child.Pid)
+	var all time.Duration
+	agree := false
+	for windows := 0; windows < 3 && !agree; windows++ {
+		var waited time.Duration
+		waited, agree = waitsAgree(t, o, child.Pid)
+		all += waited
+	}
 	rec := o.done()
 	if _, err := child.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	least, most := after[0]-before[1], after[1]-before[0]
-	t.Logf("waited %.3f s, schedstat %.3f s to %.3f s", waited.Seconds(), least.Seconds(), most.Seconds())
-	if waited < least*9/10 || waited > most*11/10+100*time.Millisecond || waited <= 0 {
-		t.Errorf("waited %.3f s, schedstat has %.3f s to %.3f s", waited.Seconds(), least.Seconds(), most.Seconds())
+	if !agree {
+		t.Error("schedstat has other waits in each window")
 	}
-	if all := gauges(rec, metric.ThreadCPUWait); all < waited.Seconds() {
-		t.Errorf("%.3f s are recorded, %.3f s were waited", all, waited.Seconds())
+	if recorded := gauges(rec, metric.ThreadCPUWait); recorded < all.Seconds() {
+		t.Errorf("%.3f s are recorded, %.3f s were waited", recorded, all.Seconds())
 	}
 	if waits, buckets := gauges(rec, metric.ThreadCPUWaits), gauges(rec, metric.CPUWaitDurations); waits == 0 || waits != buckets {
 		t.Errorf("%v waits, %v by their length", waits, buckets)

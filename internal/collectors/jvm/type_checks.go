@@ -132,7 +132,7 @@ func (s *typeCheckSource) Sample(ctx context.Context, a *recording.Appender) err
 	if err != nil {
 		return err
 	}
-	a.Lost(int(lost), "samples of program counters, since the buffers were full")
+	a.LostOfSample(int(lost), "samples of program counters, since the buffers were full")
 	for pid, c := range s.list {
 		if err := c.lookUp(ctx, pid, a); err != nil {
 			return err
@@ -160,7 +160,7 @@ func (s *typeCheckSource) sort(x perfevent.Sample) {
 
 func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) error {
 	c.counts[typecheck.Elsewhere] += float64(c.kernel)
-	a.Lost(c.over, fmt.Sprintf("samples of program counters, which were at more than %d places in a JVM", maxCounters))
+	a.LostOfSample(c.over, fmt.Sprintf("samples of program counters, which were at more than %d places in a JVM", maxCounters))
 	counters := c.user
 	c.kernel, c.over, c.user = 0, 0, map[uint64]int{}
 	if len(counters) == 0 {
@@ -168,7 +168,7 @@ func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) er
 	}
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if errors.Is(err, fs.ErrNotExist) { // the JVM has ended
-		a.Lost(total(counters), unreadCode)
+		a.LostOfSample(total(counters), unreadCode)
 		return nil
 	}
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *checked) count(ctx context.Context, counters map[uint64]int, code typec
 			c.counts[place] += float64(n)
 		}
 	}
-	a.Lost(unread, unreadCode)
+	a.LostOfSample(unread, unreadCode)
 	return nil
 }
 

@@ -225,8 +225,8 @@ func (o *owners) flowsNow(t *table) map[string]map[owner]int {
 // note records the owners found so far.
 func (o *owners) note(a *recording.Appender) {
 	if o.cut {
-		a.Lost(1, "search for the owners of sockets that ended at its bound: of "+searchTime.String()+" or "+strconv.Itoa(searchFDs)+
-			" descriptors in /proc, or of "+passTime.String()+" in the kernel")
+		a.LostOfSample(1, "search for the owners of sockets that ended at its bound: of "+searchTime.String()+" or "+
+			strconv.Itoa(searchFDs)+" descriptors in /proc, or of "+passTime.String()+" in the kernel")
 	}
 	for d, byOwner := range o.flows {
 		for p, n := range byOwner {

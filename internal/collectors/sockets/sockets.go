@@ -184,7 +184,7 @@ func (s *source) dump(ctx context.Context, a *recording.Appender) error {
 	for _, states := range []sockdiag.States{sockdiag.StatesOf(sockdiag.Listen), sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.Listen)} {
 		err := s.conn.Dump(unix.AF_UNSPEC, states, true, add)
 		if errors.Is(err, sockdiag.ErrInterrupted) {
-			a.Lost(1, "socket dump with sockets missing or doubled because the table changed under it")
+			a.LostOfSample(1, "socket dump with sockets missing or doubled because the table changed under it")
 			continue
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"strconv"
@@ -447,6 +448,9 @@ func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	}
 }
 
+// TestAllocationsDoNotGrowWithSockets: a sample whose sockets need no search for an owner allocates as often for 11,000 as for 1,000. Of
+// several the least is compared: the server is slower to close its ends on a busy machine, and whose those are is looked for in the samples
+// that see them, as it is in each hostSearch-th sample. What other goroutines allocate meanwhile counts as well.
 func TestAllocationsDoNotGrowWithSockets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes 11,000 connections")
@@ -454,16 +458,22 @@ func TestAllocationsDoNotGrowWithSockets(t *testing.T) {
 	src, more := timeWaits(t, 1000, 10_000)
 	b := recording.NewBuilder()
 	allocs := func() float64 {
-		return testing.AllocsPerRun(5, func() {
-			if err := src.Sample(t.Context(), b.Appender()); err != nil {
-				t.Fatal(err)
-			}
-		})
+		least := math.Inf(1)
+		for range 4 * hostSearch {
+			least = min(least, testing.AllocsPerRun(1, func() {
+				if err := src.Sample(t.Context(), b.Appender()); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		}
+		return least
 	}
 	more()
 	few := allocs()
 	more()
-	if many := allocs(); many > few*1.2+20 {
+	many := allocs()
+	t.Logf("a sample of 1,000 sockets allocates %.0f times, one of 11,000 %.0f times", few, many)
+	if many > few*1.1 {
 		t.Errorf("a sample of 1,000 sockets allocates %.0f times, one of 11,000 %.0f times", few, many)
 	}
 	want(t, record(t, src, 1), metric.Sockets, 11_000, "state", "TIME_WAIT")
