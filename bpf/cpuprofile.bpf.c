@@ -18,8 +18,21 @@ struct where {
 	u64 caller; // what a function without a frame of its own returns to: a walk by frame pointers leaves its caller out
 	u32 tgid;
 	char comm[16];
-	u32 pad;
+	u32 bucket; // of time, from 0
 };
+
+// The time buckets, told once the programs are loaded, and by the clock of ktime_ns: loading takes part of the first one.
+struct times {
+	u64 began;
+	u64 bucket_ns;
+};
+
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct times);
+} clock SEC(".maps");
 
 struct {
 	NUMBER(type, HASH);
@@ -55,6 +68,16 @@ static inline u64 caller(void)
 	return read_user(&word, sizeof(word), (void *)at) ? 0 : word;
 }
 
+static inline u32 bucket(void)
+{
+	u32 zero = 0;
+	struct times *c = map_lookup(&clock, &zero);
+
+	if (!c || !c->bucket_ns)
+		return 0;
+	return (ktime_ns() - c->began) / c->bucket_ns;
+}
+
 SEC("perf_event")
 int sample(void *ctx)
 {
@@ -62,6 +85,7 @@ int sample(void *ctx)
 	struct where at = {};
 
 	at.tgid = pid_tgid() >> 32;
+	at.bucket = bucket();
 	current_comm(at.comm, sizeof(at.comm));
 	at.kernel_stack = keep(ctx, 0);
 	at.user_stack = keep(ctx, BPF_F_USER_STACK);

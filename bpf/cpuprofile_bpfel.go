@@ -18,6 +18,12 @@ type CPUProfileStack struct {
 	Ips [127]uint64
 }
 
+type CPUProfileTimes struct {
+	_        structs.HostLayout
+	Began    uint64
+	BucketNs uint64
+}
+
 type CPUProfileWhere struct {
 	_           structs.HostLayout
 	KernelStack uint64
@@ -25,13 +31,14 @@ type CPUProfileWhere struct {
 	Caller      uint64
 	Tgid        uint32
 	Comm        [16]int8
-	Pad         uint32
+	Bucket      uint32
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	CPUProfileMapClock         = "clock"
 	CPUProfileMapLost          = "lost"
 	CPUProfileMapSamples       = "samples"
 	CPUProfileMapScratch       = "scratch"
@@ -92,6 +99,7 @@ type CPUProfileProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CPUProfileMapSpecs struct {
+	Clock   *ebpf.MapSpec `ebpf:"clock"`
 	Lost    *ebpf.MapSpec `ebpf:"lost"`
 	Samples *ebpf.MapSpec `ebpf:"samples"`
 	Scratch *ebpf.MapSpec `ebpf:"scratch"`
@@ -128,6 +136,7 @@ func (o *CPUProfileObjects) Close() error {
 //
 // It can be passed to LoadCPUProfileObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CPUProfileMaps struct {
+	Clock   *ebpf.Map `ebpf:"clock"`
 	Lost    *ebpf.Map `ebpf:"lost"`
 	Samples *ebpf.Map `ebpf:"samples"`
 	Scratch *ebpf.Map `ebpf:"scratch"`
@@ -136,6 +145,7 @@ type CPUProfileMaps struct {
 
 func (m *CPUProfileMaps) Close() error {
 	return _CPUProfileClose(
+		m.Clock,
 		m.Lost,
 		m.Samples,
 		m.Scratch,

@@ -177,6 +177,7 @@ func (rd *reader) profiles() ([]*stacks.Profile, error) {
 		}
 		p := b.Profile()
 		p.Engine, p.Interval, p.Duration = "async-profiler "+version, interval, rd.length
+		p.Bucket = rd.options.Bucket
 		if e == stacks.CPU {
 			p.Engine += " " + engine
 		}

@@ -216,7 +216,7 @@ func Merge(profiles ...*Profile) (*Profile, error) {
 	}
 	first := profiles[0]
 	b := NewBuilder(first.Event)
-	out := Profile{Engine: strings.TrimSpace(clean(first.Engine)), Interval: first.Interval}
+	out := Profile{Engine: strings.TrimSpace(clean(first.Engine)), Interval: first.Interval, Bucket: first.Bucket}
 	for _, p := range profiles {
 		if err := p.Validate(); err != nil {
 			return nil, err
@@ -226,6 +226,9 @@ func Merge(profiles ...*Profile) (*Profile, error) {
 				first.Event, first.Engine, first.Interval, p.Event, p.Engine, p.Interval)
 		}
 		out.Duration = max(out.Duration, p.Duration)
+		if out.Bucket != p.Bucket {
+			out.Bucket = 0 // for findBucket
+		}
 		if out.Lost > math.MaxInt64-p.Lost {
 			return nil, fmt.Errorf("merge profiles: the lost samples overflow")
 		}
@@ -235,7 +238,24 @@ func Merge(profiles ...*Profile) (*Profile, error) {
 	sum := b.Profile()
 	sum.Engine, sum.Interval, sum.Duration = out.Engine, out.Interval, out.Duration
 	sum.Lost += out.Lost
+	sum.Bucket = out.Bucket
+	sum.findBucket()
 	return sum, nil
+}
+
+// findBucket gives a profile that does not say how long its time buckets last, as those of older recordings, the longest that all its
+// times are multiples of. Where all samples are of the beginning there are no times.
+func (p *Profile) findBucket() {
+	if p.Bucket > 0 {
+		return
+	}
+	for _, s := range p.Samples {
+		a, b := p.Bucket, s.At
+		for b > 0 {
+			a, b = b, a%b
+		}
+		p.Bucket = a
+	}
 }
 
 func (b *Builder) addAll(p *Profile) {
@@ -266,9 +286,9 @@ func (p *Profile) Validate() error {
 	if !slices.Contains(Events(), p.Event) {
 		return fmt.Errorf("profile: there is no event %.40q", p.Event)
 	}
-	if p.Interval < 0 || p.Duration < 0 || p.Lost < 0 {
-		return fmt.Errorf("profile of %s: interval %d, duration %d or lost samples %d are negative",
-			p.Event, p.Interval, p.Duration, p.Lost)
+	if p.Interval < 0 || p.Duration < 0 || p.Lost < 0 || p.Bucket < 0 {
+		return fmt.Errorf("profile of %s: interval %d, duration %d, time bucket %d or lost samples %d are negative",
+			p.Event, p.Interval, p.Duration, p.Bucket, p.Lost)
 	}
 	if len(p.Samples) > maxSamples {
 		return fmt.Errorf("profile of %s: %d samples are more than %d", p.Event, len(p.Samples), maxSamples)

@@ -28,7 +28,7 @@ func (p *Profile) Clean() *Profile {
 		b.Add(s)
 	}
 	out := b.Profile()
-	out.Engine, out.Interval, out.Duration = p.Engine, p.Interval, p.Duration
+	out.Engine, out.Interval, out.Duration, out.Bucket = p.Engine, p.Interval, p.Duration, p.Bucket
 	out.Lost += p.Lost
 	return out
 }

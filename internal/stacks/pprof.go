@@ -37,11 +37,13 @@ const (
 
 	commentEngine = "engine: "
 	commentLost   = "lost: "
+	commentBucket = "bucket: "
 )
 
 // WritePprof writes the profile as gzipped pprof, which [ParsePprof] reads back without a loss. A function's name is the frame's,
 // its system name has the kind behind it, as in [Profile.WriteText]; a mapping is a module. Thread, tid, state, class and
-// time bucket are labels, so `go tool pprof -tagfocus=thread=http -top FILE` works; engine and lost samples are comments.
+// time bucket are labels, so `go tool pprof -tagfocus=thread=http -top FILE` works; engine, lost samples and the length of the time
+// buckets are comments.
 func (p *Profile) WritePprof(w io.Writer) error {
 	value := units[p.Event]
 	out := &profile.Profile{
@@ -51,6 +53,9 @@ func (p *Profile) WritePprof(w io.Writer) error {
 		Period:            p.Interval,
 		DurationNanos:     int64(p.Duration),
 		Comments:          []string{commentEngine + p.Engine, commentLost + strconv.FormatInt(p.Lost, 10)},
+	}
+	if p.Bucket > 0 {
+		out.Comments = append(out.Comments, commentBucket+p.Bucket.String())
 	}
 	p.pprofLocations(out)
 	for _, s := range p.Samples {
@@ -165,6 +170,7 @@ func fromPprof(in *profile.Profile) (*Profile, error) {
 	if err := out.readComments(in.Comments); err != nil {
 		return nil, err
 	}
+	out.findBucket()
 	return out, out.Validate()
 }
 
@@ -234,6 +240,13 @@ func (p *Profile) readComments(comments []string) error {
 				return err
 			}
 			p.Lost = n
+		}
+		if bucket, ok := strings.CutPrefix(c, commentBucket); ok {
+			d, err := duration(bucket)
+			if err != nil {
+				return err
+			}
+			p.Bucket = d
 		}
 	}
 	return nil

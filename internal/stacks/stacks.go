@@ -79,6 +79,7 @@ type Profile struct {
 	Engine   string        // what took the samples, such as "async-profiler 4.6 perf_events"
 	Interval int64         // between samples, in the unit of the values; 0 if every event was counted
 	Duration time.Duration // of the window
+	Bucket   time.Duration // that each time bucket lasts; 0 if the samples have no times
 	Lost     int64         // samples that were taken and not kept
 	Frames   []Frame       // each at most once
 	Threads  []Thread      // each at most once

@@ -15,10 +15,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
-const header = "event: cpu\nengine: async-profiler 4.6 perf_events\ninterval: 10000000\nduration: 10.003s\nlost: 2\n\n"
+const (
+	preamble = "event: cpu\nengine: async-profiler 4.6 perf_events\ninterval: 10000000\nduration: 10.003s\nlost: 2\n"
+	header   = preamble + "\n"
+)
 
 // shop is a small program: half of its time goes to a pattern that is compiled per call.
-const shop = header + `[http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[j];java.util.regex.Pattern.compile:5_[i];java.util.regex.Pattern.expr_[i] 40 400
+const shop = preamble + "bucket: 1s\n\n" + `[http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[j];java.util.regex.Pattern.compile:5_[i];java.util.regex.Pattern.expr_[i] 40 400
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:43_[0];java.util.regex.Pattern.compile:5_[j] 10 100
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:43_[0];libc.so.6!memcpy_[n];asm_sysvec_apic_timer_interrupt_[k];handle_softirqs_[k];net_rx_action_[k] 20 200
 [http-2 tid=12|@1s];java.lang.Thread.run:829_[j];com.example.Shop.pay:7_[j];java.lang.String.split_[j];java.util.regex.Pattern.compile:9_[j];java.util.regex.Pattern.expr_[0];java.util.regex.Pattern.expr_[0] 10 100
@@ -71,7 +74,7 @@ func awkward() *Profile {
 	b.Add(Sample{Thread: b.Thread(Thread{Name: "x tid=7"}), Count: 0, Value: 1})
 	b.Add(Sample{Thread: b.Thread(Thread{ID: math.MaxInt32}), Stack: []int{b.Frame(Frame{})}, Count: 3, Value: 9})
 	p := b.Profile()
-	p.Engine, p.Interval, p.Duration, p.Lost = "e\n; x", 100_000_000, 10_003_000_001, 7
+	p.Engine, p.Interval, p.Duration, p.Bucket, p.Lost = "e\n; x", 100_000_000, 10_003_000_001, 333_333_333, 7
 	return p
 }
 
@@ -157,6 +160,23 @@ func TestParseTextRefuses(t *testing.T) {
 		p, err := ParseText([]byte(tc.text))
 		if p != nil && err == nil || err == nil || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 300 {
 			t.Errorf("%.200q: error %v, want %s", tc.text, err, tc.want)
+		}
+	}
+}
+
+// TestBucketOfOlderProfiles: a profile that does not say how long its time buckets last has the longest that its times allow.
+func TestBucketOfOlderProfiles(t *testing.T) {
+	const head = "event: cpu\nengine: e\ninterval: 1\nduration: 9s\nlost: 0\n"
+	for text, want := range map[string]time.Duration{
+		"[] 1 1\n":                           0,
+		"[] 1 1\n[|@2s] 1 1\n[|@5s] 1 1\n":   time.Second,
+		"[|@4s] 1 1\n[|@6s] 1 1\n":           2 * time.Second,
+		"bucket: 1s\n[] 1 1\n[|@4s] 1 1\n":   time.Second,
+		"bucket: 500ms\n[] 1 1\n# none else": 500 * time.Millisecond,
+	} {
+		p, err := ParseText([]byte(head + text))
+		if err != nil || p.Bucket != want {
+			t.Errorf("%q: buckets of %v, %v, want %v", text, p.Bucket, err, want)
 		}
 	}
 }
@@ -289,6 +309,7 @@ func TestValidateRefuses(t *testing.T) {
 		"event":       func(p *Profile) { p.Event = "x" },
 		"interval":    func(p *Profile) { p.Interval = -1 },
 		"duration":    func(p *Profile) { p.Duration = -1 },
+		"bucket":      func(p *Profile) { p.Bucket = -1 },
 		"lost":        func(p *Profile) { p.Lost = -1 },
 		"engine":      func(p *Profile) { p.Engine = "\xff" },
 		"frame name":  func(p *Profile) { p.Frames[1].Name = "" },

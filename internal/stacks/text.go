@@ -17,8 +17,10 @@ var marks = [...]string{Unknown: "?", Interpreted: "0", Compiled: "j", Inlined: 
 // stateNames are the states as text and pprof labels hold them.
 var stateNames = [...]string{StateUnknown: "", Running: "running", Sleeping: "sleeping"}
 
-// headers are the first lines of the text form, in this order.
+// headers are the first lines of the text form, in this order. The length of the time buckets may follow them: the form is older.
 var headers = [...]string{"event", "engine", "interval", "duration", "lost"}
+
+const headerBucket = "bucket: "
 
 // maxText bounds a line of the text form: 2,048 frames, the deepest stack async-profiler takes, of 4 KiB.
 const maxText = 8 << 20
@@ -31,6 +33,7 @@ const maxText = 8 << 20
 //	interval: 10000000
 //	duration: 10.003s
 //	lost: 0
+//	bucket: 1s
 //
 //	[http-8080-1 tid=4021|@2s];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[i];libc.so.6!memcpy_[n] 12 120000000
 //	[db-1 tid=4022|@2s|sleeping|class java.lang.Object];java.lang.Object.wait_[0] 3 300000000
@@ -46,6 +49,9 @@ func (p *Profile) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for i, name := range headers {
 		b.WriteString(name + ": " + values[i] + "\n")
+	}
+	if p.Bucket > 0 {
+		b.WriteString(headerBucket + p.Bucket.String() + "\n")
 	}
 	b.WriteByte('\n')
 	for _, s := range p.Samples {
@@ -190,7 +196,9 @@ func ParseText(text []byte) (*Profile, error) {
 	if out.Lost > 0 {
 		return nil, fmt.Errorf("line %d: more than %d samples, or their sum overflows", n, maxSamples)
 	}
-	out.Engine, out.Interval, out.Duration, out.Lost = p.meta.Engine, p.meta.Interval, p.meta.Duration, p.meta.Lost
+	out.Engine, out.Interval, out.Duration, out.Bucket = p.meta.Engine, p.meta.Interval, p.meta.Duration, p.meta.Bucket
+	out.Lost = p.meta.Lost
+	out.findBucket()
 	return out, out.Validate()
 }
 
@@ -202,6 +210,11 @@ type textParser struct {
 
 func (p *textParser) line(line string) error {
 	if p.header == len(headers) {
+		if text, ok := strings.CutPrefix(line, headerBucket); ok {
+			var err error
+			p.meta.Bucket, err = duration(strings.TrimSpace(text))
+			return err
+		}
 		return p.sample(line)
 	}
 	value, ok := strings.CutPrefix(line, headers[p.header]+":")

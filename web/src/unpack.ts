@@ -1,6 +1,6 @@
 // Reads what pack in internal/report/html/profile.go writes: a profile in columns of numbers.
 
-const version = 1;
+const version = 2;
 
 export interface Thread {
   name: string;
@@ -81,7 +81,7 @@ export function unpack(data: ArrayBuffer): Profile {
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as Header;
   if (header.version !== version) throw new Error(`the profile is of version ${header.version}, this page reads ${version}`);
   const c = new Cursor(new Uint8Array(data, 4 + length));
-  const { start, calls, same } = readStacks(c, header.stacks);
+  const { start, calls, same } = readStacks(c, header.stacks, header.frames.name.length);
   const n = header.samples;
   const column = () => {
     const out = new Float64Array(n);
@@ -100,15 +100,31 @@ export function unpack(data: ArrayBuffer): Profile {
   return { ...header, start, calls, stack, thread, at, state, class: kind, count, value, ...marks };
 }
 
-function readStacks(c: Cursor, n: number) {
+function readStacks(c: Cursor, n: number, frames: number) {
   const same = Int32Array.from({ length: n }, () => c.next());
   const fresh = Int32Array.from({ length: n }, () => c.next());
   const start = new Int32Array(n + 1);
-  for (let i = 0; i < n; i++) start[i + 1] = start[i] + same[i] + fresh[i];
+  let all = 0;
+  for (let i = 0; i < n; i++) {
+    start[i + 1] = start[i] + same[i] + fresh[i];
+    all += fresh[i];
+  }
+  const places = Int32Array.from({ length: all }, () => c.next());
   const calls = new Int32Array(start[n]);
+  const callees: number[][] = Array.from({ length: frames + 1 }, () => []); // by caller, the one called last first; at the end of no caller
+  let known = 0;
+  let p = 0;
   for (let i = 0; i < n; i++) {
     if (same[i] > 0) calls.copyWithin(start[i], start[i - 1], start[i - 1] + same[i]);
-    for (let j = start[i] + same[i]; j < start[i + 1]; j++) calls[j] = c.next();
+    for (let j = start[i] + same[i]; j < start[i + 1]; j++) {
+      const list = callees[j > start[i] ? calls[j - 1] : frames];
+      const place = places[p++];
+      if (place === 0) {
+        const frame = c.next();
+        list.unshift(frame === 0 ? known++ : frame - 1);
+      } else if (place > 1) list.unshift(...list.splice(place - 1, 1));
+      calls[j] = list[0];
+    }
   }
   return { start, calls, same };
 }

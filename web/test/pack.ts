@@ -16,31 +16,41 @@ export interface Plain {
 export function pack(p: Plain): ArrayBuffer {
   const zeros = p.names.map(() => 0);
   const header = {
-    version: p.version ?? 1, event: p.event ?? "cpu", unit: "ns", engine: "test", interval: p.interval, duration: 10, lost: 0, bucket: p.bucket, scale: p.scale,
+    version: p.version ?? 2, event: p.event ?? "cpu", unit: "ns", engine: "test", interval: p.interval, duration: 10, lost: 0, bucket: p.bucket, scale: p.scale,
     names: p.names, modules: [""], classes: [""], marks: p.marks.map((m) => ({ stacks: [], ...m })), stacks: p.stacks.length, samples: p.samples.length,
     frames: { name: p.names.map((_n, i) => i), module: zeros, line: zeros, kind: zeros, owner: p.names.map(() => 1) },
     threads: p.threads ?? [{ name: "t", id: 1, pool: "t", target: true }],
   };
-  const columns: number[][] = Array.from({ length: 10 }, () => []);
+  const columns: number[][] = Array.from({ length: 11 }, () => []);
+  const callees: number[][] = [...p.names, ""].map(() => []);
+  let known = 0;
   let before: number[] = [];
   for (const s of p.stacks) {
     let same = 0;
     while (same < s.length && s[same] === before[same]) same++;
     columns[0].push(same);
     columns[1].push(s.length - same);
-    columns[2].push(...s.slice(same));
+    for (let i = same; i < s.length; i++) {
+      const list = callees[i > 0 ? s[i - 1] : p.names.length];
+      const at = list.indexOf(s[i]);
+      columns[2].push(at + 1);
+      if (at >= 0) list.splice(at, 1);
+      else columns[3].push(s[i] === known ? 0 : s[i] + 1);
+      if (s[i] === known) known++;
+      list.unshift(s[i]);
+    }
     before = s;
   }
   let last = 0;
   for (const s of p.samples) {
-    columns[3].push(s.stack - last);
+    columns[4].push(s.stack - last);
     last = s.stack;
-    columns[4].push(s.thread + 1);
-    columns[5].push(s.at);
-    columns[6].push(s.state ?? 0);
-    columns[7].push(s.class ?? 0);
-    columns[8].push(s.count);
-    if (p.scale > 0) columns[9].push(s.value ?? 0);
+    columns[5].push(s.thread + 1);
+    columns[6].push(s.at);
+    columns[7].push(s.state ?? 0);
+    columns[8].push(s.class ?? 0);
+    columns[9].push(s.count);
+    if (p.scale > 0) columns[10].push(s.value ?? 0);
   }
   const head = new TextEncoder().encode(JSON.stringify(header));
   const length = new Uint8Array(4);

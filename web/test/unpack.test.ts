@@ -22,6 +22,14 @@ test("a profile is unpacked as it was packed", () => {
   assert.deepEqual([...p.value], [20, 3000]);
 });
 
+test("calls are found by their place among those of their caller", () => {
+  const stacks = [[0, 1, 2], [0, 2, 0], [0, 3, 1, 2], [0, 1, 3], [3, 3, 3, 1]];
+  const p = unpack(pack({
+    names: ["a", "b", "c", "d"], interval: 1, scale: 0, bucket: 0, stacks, samples: [], marks: [],
+  }));
+  assert.deepEqual(stacks.map((_s, i) => [...p.calls.slice(p.start[i], p.start[i + 1])]), stacks);
+});
+
 test("values are multiples of the scale where they are not the count's", () => {
   const p = unpack(pack({
     names: ["a"], interval: 10, scale: 10, bucket: 0, stacks: [[0]], samples: [{ stack: 0, thread: 0, at: 0, count: 1, value: 7 * 2 ** 40 }], marks: [],
@@ -37,5 +45,5 @@ test("a marked place is of all stacks that begin alike", () => {
 
 test("a profile that is cut off, or of another version, is an error", () => {
   assert.throws(() => unpack(small.slice(0, small.byteLength - 1)), /cut off/);
-  assert.throws(() => unpack(pack({ names: [], interval: 0, scale: 1, bucket: 0, stacks: [], samples: [], marks: [], version: 2 })), /version 2/);
+  assert.throws(() => unpack(pack({ names: [], interval: 0, scale: 1, bucket: 0, stacks: [], samples: [], marks: [], version: 3 })), /version 3/);
 });

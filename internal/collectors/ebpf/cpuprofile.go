@@ -61,6 +61,7 @@ type cpuProfile struct {
 	options Options
 	events  []int // descriptors of the CPUs' sampling clocks
 	began   time.Time
+	bucket  time.Duration // see bucketFor
 }
 
 func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) (collect.Source, error) {
@@ -68,11 +69,11 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	if err != nil {
 		return nil, fmt.Errorf("list the CPUs: %w", err)
 	}
-	size := tableSize(len(cpus), env.Duration)
-	s := &cpuProfile{host: env.Host, target: env.Target, options: o}
+	size := tableSize(len(cpus), env.Duration, maxSampleTable)
+	s := &cpuProfile{host: env.Host, target: env.Target, options: o, bucket: bucketFor(len(cpus), env.Duration)}
 	s.set, err = l.open(ctx, bpf.LoadCPUProfile, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		spec.Maps[bpf.CPUProfileMapSamples].MaxEntries = size
-		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = size
+		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = min(size, maxStackTable)
 		r, err := registersOf(kernel)
 		return errors.Join(err,
 			spec.Variables[bpf.CPUProfileVarRegsCaller].Set(r.caller), spec.Variables[bpf.CPUProfileVarCallerOnStack].Set(r.onStack),
@@ -81,23 +82,56 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.attach(cpus); err != nil {
+	if err := errors.Join(s.startClock(), s.attach(cpus)); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.began = time.Now()
 	return s, nil
 }
 
-// The least and the most entries of a table. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB.
+// The least and the most entries of the tables. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB; a sample 0.1 KB: 7 MB at
+// most.
 const (
-	minTable = 1024
-	maxTable = 16384
+	minTable       = 1024
+	maxStackTable  = 16384
+	maxSampleTable = 65536
 )
 
 // tableSize has room for two stacks of each sample that the window can bring, up to a bound: most stacks come again.
-func tableSize(cpus int, window time.Duration) uint32 {
-	n := 2 * sampleRate * cpus * int(max(window, time.Second)/time.Second)
-	return uint32(min(max(1<<bits.Len(uint(n)), minTable), maxTable))
+func tableSize(cpus int, window time.Duration, most uint32) uint32 {
+	n := min(2*mostSamples(cpus, window), int(most))
+	return uint32(min(max(1<<bits.Len(uint(n)), minTable), int(most)))
+}
+
+// mostSamples are those that a window can bring.
+func mostSamples(cpus int, window time.Duration) int {
+	return sampleRate * cpus * int(max(window, time.Second)/time.Second)
+}
+
+// bucketFor is how long the time buckets last in which samples are counted: a second, and of a long window a sixtieth of it, which can
+// still be selected in a chart. Equal stacks of two buckets are two entries of the table. Where it has room for each sample that cannot
+// fill it. On larger hosts there are as few buckets as the table of samples has entries for one of stacks, so that with times no
+// more is lost than without.
+func bucketFor(cpus int, window time.Duration) time.Duration {
+	const second, most = time.Second, 60
+	buckets := most
+	if mostSamples(cpus, window) > maxSampleTable {
+		buckets = maxSampleTable / maxStackTable
+	}
+	return max(second, (window/time.Duration(buckets) + second - 1).Truncate(second))
+}
+
+// startClock begins the window, from which the program counts the time buckets.
+func (s *cpuProfile) startClock() error {
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	s.began = time.Now()
+	if err := s.set.collection.Maps[bpf.CPUProfileMapClock].Put(uint32(0),
+		bpf.CPUProfileTimes{Began: now, BucketNs: uint64(s.bucket)}); err != nil {
+		return fmt.Errorf("tell the program when the window began: %w", err)
+	}
+	return nil
 }
 
 // attach has the program run at each tick of a clock per CPU, which does not tick for the idle task. The program is attached as before
@@ -178,6 +212,7 @@ func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
 		return err
 	}
 	p.Engine = fmt.Sprintf("perfdoctor BPF cpu-clock %d Hz", sampleRate)
+	p.Bucket = s.bucket
 	p.Interval, p.Duration, p.Lost = int64(sampleInterval), window.Truncate(time.Microsecond), p.Lost+lost[0]+lost[1]
 	a.Profile(p)
 	return nil
@@ -189,6 +224,7 @@ type sampled struct {
 	thread       string
 	kernel, user []uint64 // addresses, the innermost first
 	caller       uint64   // of the innermost function, if that has no frame
+	bucket       uint32
 	count        uint64
 }
 
@@ -208,7 +244,7 @@ func (s *cpuProfile) read() ([]sampled, error) {
 	var list []sampled
 	total := map[uint32]uint64{}
 	err = readHash(s.set.collection.Maps[bpf.CPUProfileMapSamples], func(at bpf.CPUProfileWhere, count *uint64) {
-		list = append(list, sampled{at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], at.Caller, *count})
+		list = append(list, sampled{at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], at.Caller, at.Bucket, *count})
 		total[at.Tgid] += *count
 	})
 	slices.SortFunc(list, func(x, y sampled) int {
@@ -247,7 +283,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 		b.Add(stacks.Sample{
 			Stack:  names.stack(b, at.pid, at.kernel, names.withCaller(at.pid, at.user, at.caller)),
 			Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
-			Count:  int64(at.count), Value: int64(at.count) * int64(sampleInterval),
+			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) * int64(sampleInterval),
 		})
 	}
 	return b.Profile(), nil

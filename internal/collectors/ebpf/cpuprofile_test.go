@@ -291,12 +291,33 @@ func TestOwnCPU(t *testing.T) {
 	checkSum(t, own, used)
 	checkShare(t, own, "ebpf.compute", inCode.Seconds()/used.Seconds())
 	checkShare(t, own, "ebpf.readZeros", inKernel.Seconds()/used.Seconds())
+	checkTimes(t, own, env.Duration)
 	// From Go's function to the system call, in one stack.
 	entered := own.Containing(own.Set(named("ebpf.readZeros"))).Containing(own.Set(func(f stacks.Frame) bool {
 		return f.Kind == stacks.Kernel && strings.HasSuffix(f.Name, "sys_read")
 	}))
 	if got := share(own, "ebpf.readZeros"); float64(entered.Total().Value) < 0.8*got*float64(own.Total().Value) {
 		t.Errorf("%v of the samples of readZeros have the system call", entered.Total())
+	}
+}
+
+// checkTimes wants samples in each time bucket of a window in which the program worked all the time, and none after it.
+func checkTimes(t *testing.T, p *stacks.Profile, window time.Duration) {
+	t.Helper()
+	seen := map[time.Duration]int64{}
+	for _, s := range p.Samples {
+		seen[s.At] += s.Count
+	}
+	t.Logf("samples by the beginning of their time bucket: %v", seen)
+	for at := time.Duration(0); at < window; at += p.Bucket {
+		if seen[at] == 0 {
+			t.Errorf("no sample from %v on for %v", at, p.Bucket)
+		}
+		delete(seen, at)
+	}
+	delete(seen, window) // what ran from the end of the window until the profile was read
+	if p.Bucket != time.Second || len(seen) > 0 {
+		t.Errorf("buckets of %v, samples at other times: %v", p.Bucket, seen)
 	}
 }
 
@@ -338,15 +359,28 @@ func TestWholeHost(t *testing.T) {
 	}
 }
 
-// TestTableSize: a stack for the kernel and one for the program of each sample, between the bounds.
-func TestTableSize(t *testing.T) {
+// TestTables: an entry for the kernel's and one for the program's stack of each sample, between the bounds; time buckets that can be
+// told apart, and that fit.
+func TestTables(t *testing.T) {
 	for _, tc := range []struct {
 		cpus   int
 		window time.Duration
 		want   uint32
-	}{{1, time.Second, 1024}, {2, 10 * time.Second, 4096}, {64, time.Minute, 16384}, {1, 0, 1024}} {
-		if got := tableSize(tc.cpus, tc.window); got != tc.want {
+		bucket time.Duration
+	}{
+		{1, time.Second, 1024, time.Second},
+		{2, 10 * time.Second, 4096, time.Second},
+		{2, 5 * time.Minute, 65536, 5 * time.Second},
+		{64, 10 * time.Second, 65536, time.Second},
+		{64, time.Minute, 65536, 15 * time.Second},
+		{1, 0, 1024, time.Second},
+		{2, 90 * time.Second, 65536, 2 * time.Second},
+	} {
+		if got := tableSize(tc.cpus, tc.window, maxSampleTable); got != tc.want {
 			t.Errorf("%d CPUs for %v: %d entries, want %d", tc.cpus, tc.window, got, tc.want)
+		}
+		if got := bucketFor(tc.cpus, tc.window); got != tc.bucket {
+			t.Errorf("%d CPUs for %v: buckets of %v, want %v", tc.cpus, tc.window, got, tc.bucket)
 		}
 	}
 }

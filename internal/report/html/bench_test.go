@@ -27,6 +27,7 @@ const (
 	manyStacks = 50_000
 	mostReady  = time.Second // from the start of loading until it answers
 	mostZoom   = 100 * time.Millisecond
+	mostBytes  = 1500 << 10
 )
 
 // large makes a profile of n distinct stacks of 20 to 60 calls in 4000 methods, ten seconds and 64 threads, as a large server's: some
@@ -232,4 +233,14 @@ func pprofs(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 		ready: `document.readyState === "complete" && document.querySelectorAll("#stack-chart .boxbg").length > 0`,
 		zoom:  `document.querySelectorAll("#stack-chart .boxbg")[3].click();`,
 	}}
+}
+
+// TestManyStacksSize holds the page with 50,000 stacks to the size of a typical one.
+func TestManyStacksSize(t *testing.T) {
+	var page bytes.Buffer
+	must(t, Write(&page, withProfile(t, large(manyStacks))))
+	t.Logf("%d bytes", page.Len())
+	if page.Len() > mostBytes {
+		t.Errorf("the page has %d bytes, more than %d", page.Len(), mostBytes)
+	}
 }

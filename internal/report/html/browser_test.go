@@ -251,7 +251,7 @@ func TestPages(t *testing.T) {
 	for name, r := range recordings {
 		t.Run(name, func(t *testing.T) {
 			path, said := pageOf(t, r.path)
-			if st, err := os.Stat(path); err != nil || st.Size() > 1500<<10 {
+			if st, err := os.Stat(path); err != nil || st.Size() > mostBytes {
 				t.Errorf("the page has %d bytes, more than 1.5 MB (%v)", st.Size(), err)
 			}
 			p := open(ctx, t, path)

@@ -18,7 +18,7 @@ import (
 )
 
 // packVersion is in the header of a packed profile; web/src/unpack.ts reads this one.
-const packVersion = 1
+const packVersion = 2
 
 // A header is what a packed profile says of itself; columns of numbers follow it, see [pack].
 type header struct {
@@ -68,36 +68,41 @@ type markRow struct {
 
 // pack writes a profile so that 50,000 stacks stay small and unpack fast: a length of four bytes (little endian), the header as
 // JSON, and columns of varints. Stacks are from the outermost call in, in order, so that each begins as the one before it: the number
-// of equal frames, that of new ones, and the new ones. Samples are in the order of stacks: how many stacks further, thread + 1, bucket,
-// state, class, count, and value / scale where that is not count.
+// of equal frames, that of new ones, and the new ones as [callCoder] has them. Samples are in the order of stacks: how many stacks
+// further, thread + 1, bucket, state, class, count, and value / scale where that is not count.
 func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]byte, error) {
 	t := newStackTable(p)
 	h := t.header(rec, p)
 	h.Marks = t.marks(marks)
 	frameMarks(&h, marks)
-	var columns [10][]byte
+	var columns [11][]byte
 	put := func(column int, n int64) { columns[column] = binary.AppendUvarint(columns[column], uint64(n)) }
 	var before []int
+	calls := callCoder{callees: make([][]int, len(t.frames)+1)}
 	for _, s := range t.stacks {
 		same := shared(before, s)
 		put(0, int64(same))
 		put(1, int64(len(s)-same))
-		for _, f := range s[same:] {
-			put(2, int64(f))
+		for i := same; i < len(s); i++ {
+			place, frame := calls.code(s, i)
+			put(2, int64(place))
+			if place == 0 {
+				put(3, int64(frame))
+			}
 		}
 		before = s
 	}
 	last := 0
 	for _, s := range t.samples {
-		put(3, int64(s.stack-last))
+		put(4, int64(s.stack-last))
 		last = s.stack
-		put(4, int64(s.sample.Thread+1))
-		put(5, bucketOf(s.sample.At, h.Bucket))
-		put(6, int64(s.sample.State))
-		put(7, int64(t.class[s.sample.Class]))
-		put(8, s.sample.Count)
+		put(5, int64(s.sample.Thread+1))
+		put(6, bucketOf(s.sample.At, h.Bucket))
+		put(7, int64(s.sample.State))
+		put(8, int64(t.class[s.sample.Class]))
+		put(9, s.sample.Count)
 		if h.Scale > 0 {
-			put(9, s.sample.Value/h.Scale)
+			put(10, s.sample.Value/h.Scale)
 		}
 	}
 	head, err := json.Marshal(h)
@@ -107,6 +112,35 @@ func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]b
 	out := binary.LittleEndian.AppendUint32(nil, uint32(len(head)))
 	out = append(out, head...)
 	return append(out, bytes.Join(columns[:], nil)...), nil
+}
+
+// A callCoder writes a call by its place among the callees of its caller, the one called last first: most functions call few others, so
+// that nearly all places are small, and compress to a bit or two. Frames are numbered in the order in which they come.
+type callCoder struct {
+	callees [][]int // by caller; the last for those that nobody calls
+	known   int     // frames that came
+}
+
+// code gives the place of a stack's i-th call among the callees of the one before, from 1. It is 0 for one that is new there: frame
+// then is its number + 1, or 0 for the next frame that never came before.
+func (c *callCoder) code(stack []int, i int) (place, frame int) {
+	caller, f := len(c.callees)-1, stack[i]
+	if i > 0 {
+		caller = stack[i-1]
+	}
+	list := c.callees[caller]
+	at := slices.Index(list, f)
+	if at >= 0 {
+		copy(list[1:at+1], list[:at])
+		list[0] = f
+		return at + 1, 0
+	}
+	c.callees[caller] = slices.Insert(list, 0, f)
+	if f == c.known {
+		c.known++
+		return 0, 0
+	}
+	return 0, f + 1
 }
 
 func shared(a, b []int) int {
@@ -135,7 +169,9 @@ type packedSample struct {
 
 func newStackTable(p *stacks.Profile) *stackTable {
 	t := &stackTable{frame: make([]int, len(p.Frames)), index: map[string]int{}, class: map[string]int{}}
-	t.number(p)
+	for f := range p.Frames {
+		t.frame[f] = f
+	}
 	distinct := map[string][]int{}
 	keys := make([]string, len(p.Samples))
 	for i, s := range p.Samples {
@@ -158,26 +194,25 @@ func newStackTable(p *stacks.Profile) *stackTable {
 		t.samples = append(t.samples, packedSample{t.index[keys[i]], s})
 	}
 	slices.SortStableFunc(t.samples, func(a, b packedSample) int { return cmp.Compare(a.stack, b.stack) })
+	t.number()
 	return t
 }
 
-// number gives frequent frames small numbers, which take one byte.
-func (t *stackTable) number(p *stacks.Profile) {
-	uses := make([]int, len(p.Frames))
-	for _, s := range p.Samples {
-		for _, f := range s.Stack {
-			uses[f]++
-		}
-	}
-	for f := range p.Frames {
+// number numbers the frames in the order in which the stacks bring them, for [callCoder].
+func (t *stackTable) number() {
+	for f := range t.frame {
 		t.frame[f] = -1
-		if uses[f] > 0 {
-			t.frames = append(t.frames, f)
-		}
 	}
-	slices.SortStableFunc(t.frames, func(a, b int) int { return cmp.Compare(uses[b], uses[a]) })
-	for i, f := range t.frames {
-		t.frame[f] = i
+	clear(t.index)
+	for i, s := range t.stacks {
+		for k, f := range s {
+			if t.frame[f] < 0 {
+				t.frame[f] = len(t.frames)
+				t.frames = append(t.frames, f)
+			}
+			s[k] = t.frame[f]
+		}
+		t.index[key(s)] = i
 	}
 }
 
@@ -200,7 +235,7 @@ func key(stack []int) string {
 func (t *stackTable) header(rec *recording.Recording, p *stacks.Profile) header {
 	h := header{
 		Version: packVersion, Event: p.Event, Unit: "ns", Engine: visible(p.Engine), Interval: p.Interval, Duration: p.Duration.Seconds(),
-		Lost: p.Lost, Bucket: bucketLength(p), Scale: scaleOf(p), Stacks: len(t.stacks), Samples: len(t.samples),
+		Lost: p.Lost, Bucket: bucketLength(p).Seconds(), Scale: scaleOf(p), Stacks: len(t.stacks), Samples: len(t.samples),
 		Names: []string{}, Modules: []string{}, Threads: []threadRow{}, Classes: []string{}, Marks: []markRow{},
 	}
 	if p.Event == stacks.Alloc {
@@ -255,25 +290,15 @@ func threadsOf(rec *recording.Recording, p *stacks.Profile) []threadRow {
 	return out
 }
 
-// bucketLength finds the length of the time buckets, which a profile does not say: the least distance between two. A profile whose samples
-// are all at its beginning has no times, unless it is over within a second, which is the length that profilers here use.
-func bucketLength(p *stacks.Profile) float64 {
-	var times []time.Duration
-	for _, s := range p.Samples {
-		times = append(times, s.At)
-	}
-	slices.Sort(times)
-	times = slices.Compact(times)
-	if len(times) == 0 || len(times) == 1 && times[0] == 0 {
+// bucketLength is of a millisecond at least: the page counts buckets in 32 bits.
+func bucketLength(p *stacks.Profile) time.Duration {
+	if p.Bucket == 0 {
 		return 0
 	}
-	least := times[len(times)-1]
-	for i := 1; i < len(times); i++ {
-		least = min(least, times[i]-times[i-1])
-	}
-	return least.Seconds()
+	return max(p.Bucket, time.Millisecond)
 }
 
+// bucketOf gives the number of the time bucket that begins at a time.
 func bucketOf(at time.Duration, length float64) int64 {
 	if length <= 0 {
 		return 0

@@ -105,7 +105,7 @@ func profileViewOf(p *stacks.Profile) profileView {
 	}
 	return profileView{
 		Event: string(p.Event), Title: eventTitles[p.Event], Engine: p.Engine, Total: value(n, unit), Samples: t.Count, Lost: p.Lost,
-		Timed: bucketLength(p) > 0,
+		Timed: p.Bucket > 0,
 	}
 }
 
