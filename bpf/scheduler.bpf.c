@@ -80,6 +80,8 @@ struct place {
 	u32 peer[4];
 	u64 object; // address of the futex
 	u64 caller; // see cpuprofile.bpf.c
+	u32 first; // time buckets in which the wait began and ended
+	u32 last;
 };
 
 struct thread {
@@ -113,14 +115,28 @@ struct {
 	TYPE(value, struct thread);
 } threads SEC(".maps");
 
+// The time buckets, told once the programs are loaded, by the clock of ktime_ns; see cpuprofile.bpf.c.
+struct times {
+	u64 began;
+	u64 bucket_ns; // 0: there are none
+};
+
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct times);
+} clock SEC(".maps");
+
 struct slept {
 	u64 count;
 	u64 ns;
+	u64 first_ns; // of it in the bucket in which the waits began
 };
 
 struct {
 	NUMBER(type, HASH);
-	NUMBER(max_entries, 16384);
+	NUMBER(max_entries, 65536);
 	TYPE(key, struct place);
 	TYPE(value, struct slept);
 } sleeps SEC(".maps");
@@ -528,9 +544,26 @@ static inline u32 bucket(u64 ns)
 	return b;
 }
 
+// note_times tells in which time buckets a wait was, and gives how much of it was in the first.
+static inline u64 note_times(struct place *at, u64 from, u64 until)
+{
+	u32 zero = 0;
+	struct times *c = map_lookup(&clock, &zero);
+	u64 end;
+
+	at->first = at->last = 0;
+	if (!c || !c->bucket_ns || until <= c->began)
+		return until - from;
+	if (from > c->began)
+		at->first = (from - c->began) / c->bucket_ns;
+	at->last = (until - c->began) / c->bucket_ns;
+	end = c->began + (at->first + 1ULL) * c->bucket_ns;
+	return until < end ? until - from : end - from;
+}
+
 static inline void end_sleep(struct thread *t, u64 until)
 {
-	u64 ns = until > t->asleep ? until - t->asleep : 0;
+	u64 from = t->asleep, ns = until > from ? until - from : 0, first_ns;
 	struct slept *s, none = {};
 	struct wake by = {};
 
@@ -539,6 +572,7 @@ static inline void end_sleep(struct thread *t, u64 until)
 	t->sleep_ns += ns;
 	if (!t->weight)
 		return;
+	first_ns = note_times(&t->at, from, from + ns);
 	s = map_lookup(&sleeps, &t->at);
 	if (!s) {
 		map_update(&sleeps, &t->at, &none, BPF_NOEXIST);
@@ -549,6 +583,7 @@ static inline void end_sleep(struct thread *t, u64 until)
 	} else {
 		add(s->count, t->weight);
 		add(s->ns, ns * t->weight);
+		add(s->first_ns, first_ns * t->weight);
 	}
 	if (!t->waker)
 		return;

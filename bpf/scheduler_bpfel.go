@@ -33,6 +33,8 @@ type SchedulerPlace struct {
 	Peer        [4]uint32
 	Object      uint64
 	Caller      uint64
+	First       uint32
+	Last        uint32
 }
 
 type SchedulerReason uint32
@@ -53,9 +55,10 @@ const (
 )
 
 type SchedulerSlept struct {
-	_     structs.HostLayout
-	Count uint64
-	Ns    uint64
+	_       structs.HostLayout
+	Count   uint64
+	Ns      uint64
+	FirstNs uint64
 }
 
 type SchedulerStack struct {
@@ -95,6 +98,12 @@ type SchedulerThread struct {
 	}
 }
 
+type SchedulerTimes struct {
+	_        structs.HostLayout
+	Began    uint64
+	BucketNs uint64
+}
+
 type SchedulerWake struct {
 	_          structs.HostLayout
 	Object     uint64
@@ -111,6 +120,7 @@ type SchedulerWake struct {
 const (
 	SchedulerMapBlank         = "blank"
 	SchedulerMapBudgets       = "budgets"
+	SchedulerMapClock         = "clock"
 	SchedulerMapListeners     = "listeners"
 	SchedulerMapLost          = "lost"
 	SchedulerMapScratch       = "scratch"
@@ -190,6 +200,7 @@ type SchedulerProgramSpecs struct {
 type SchedulerMapSpecs struct {
 	Blank     *ebpf.MapSpec `ebpf:"blank"`
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
+	Clock     *ebpf.MapSpec `ebpf:"clock"`
 	Listeners *ebpf.MapSpec `ebpf:"listeners"`
 	Lost      *ebpf.MapSpec `ebpf:"lost"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
@@ -237,6 +248,7 @@ func (o *SchedulerObjects) Close() error {
 type SchedulerMaps struct {
 	Blank     *ebpf.Map `ebpf:"blank"`
 	Budgets   *ebpf.Map `ebpf:"budgets"`
+	Clock     *ebpf.Map `ebpf:"clock"`
 	Listeners *ebpf.Map `ebpf:"listeners"`
 	Lost      *ebpf.Map `ebpf:"lost"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
@@ -251,6 +263,7 @@ func (m *SchedulerMaps) Close() error {
 	return _SchedulerClose(
 		m.Blank,
 		m.Budgets,
+		m.Clock,
 		m.Listeners,
 		m.Lost,
 		m.Scratch,

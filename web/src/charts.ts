@@ -12,15 +12,30 @@ const colors = 8; // --plot1 to --plot8
 
 type Column = (number | null)[];
 
-export function drawCharts(data: ChartData, range: Range): { redraw(): void } {
+const onPaper = { width: 312, height: 150 }; // pixels: two columns of charts on A4, within its margins
+
+export interface Charts {
+  redraw(): void;
+  print(on: boolean): void; // sizes the charts for paper, or back: no layout tells of it before it is printed
+}
+
+export function drawCharts(data: ChartData, range: Range): Charts {
   const plots: uPlot[] = [];
+  const places: HTMLElement[] = [];
+  const heights: number[] = [];
+  let printing = false;
+  const resize = (i: number) => plots[i].setSize(
+    printing ? { ...onPaper, height: Math.min(onPaper.height, heights[i]) } : { width: Math.max(places[i].clientWidth, 200), height: heights[i] },
+  );
   for (const c of data.charts) {
     const place = document.querySelector<HTMLElement>(`[data-chart="${c.id}"]`);
     if (!place || !c.times || c.times.length === 0) continue;
     const u = c.heat ? heatMap(c, place, data.duration) : lines(c, place, data.duration);
-    plots.push(u);
+    const i = plots.push(u) - 1;
+    places.push(place);
+    heights.push(u.height);
     selectable(u, range);
-    new ResizeObserver(() => u.setSize({ width: place.clientWidth, height: u.height })).observe(place);
+    new ResizeObserver(() => resize(i)).observe(place);
   }
   const showRange = () => {
     for (const u of plots) {
@@ -30,7 +45,13 @@ export function drawCharts(data: ChartData, range: Range): { redraw(): void } {
     }
   };
   range.listen(showRange);
-  return { redraw: () => plots.forEach((u) => u.redraw(false)) };
+  return {
+    redraw: () => plots.forEach((u) => u.redraw(false)),
+    print: (on) => {
+      printing = on;
+      plots.forEach((_u, i) => resize(i));
+    },
+  };
 }
 
 function selectable(u: uPlot, range: Range): void {
@@ -44,9 +65,15 @@ function axes(unit: string): uPlot.Axis[] {
   const look = { stroke: () => color("--quiet"), font: "12px system-ui, sans-serif", grid: { stroke: () => color("--grid"), width: 1 }, ticks: { show: false } };
   return [
     { ...look, values: (_u, ticks) => ticks.map((t) => `${t} s`), size: 26 },
-    { ...look, values: (_u, ticks) => ticks.map((t) => (t === null ? "" : quantity(t, unit))), size: axisSize },
+    {
+      ...look, values: (_u, ticks) => ticks.map((t) => (t === null ? "" : quantity(t, unit))), size: axisSize,
+      ...(unit === "B" ? { incrs: powersOfTwo } : {}),
+    },
   ];
 }
+
+// Bytes are told in KiB, MiB and GiB: so are the steps of their axis.
+const powersOfTwo = Array.from({ length: 50 }, (_x, i) => 2 ** i);
 
 // axisSize makes room for the longest number.
 function axisSize(_u: uPlot, values: string[] | null): number {

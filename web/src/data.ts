@@ -18,7 +18,7 @@ export interface Plot {
   lines: { label: string; limit: boolean; marked: boolean; values: (number | null)[] }[];
 }
 
-async function block(id: string): Promise<ArrayBuffer> {
+export async function block(id: string): Promise<ArrayBuffer> {
   const e = document.getElementById(`data-${id}`);
   const text = atob(e?.textContent ?? "");
   const bytes = new Uint8Array(text.length);

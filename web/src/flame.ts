@@ -1,12 +1,13 @@
 // Draws a call tree on a canvas: only what is wide enough to be seen, and of that only the rows in view.
 
 import { color, Hover, make } from "./dom.js";
-import { kinds, percent, quantity, shortName } from "./format.js";
+import { kinds, shortName } from "./format.js";
 import { children, type Tree } from "./tree.js";
-import type { Profile } from "./unpack.js";
+import type { Code } from "./unpack.js";
 
 const row = 19; // pixels: a line of 12 pixels' text
 const least = 0.6; // pixels below which a frame is not drawn
+const onPaper = 690; // pixels: the width of A4 within its margins
 const labelled = 24; // pixels from which on a frame has a label
 
 interface Box {
@@ -21,6 +22,14 @@ export interface Highlight {
   match: ((node: number) => boolean) | undefined; // frames to stand out; the others fade
 }
 
+// What a flame graph tells its page, and asks it.
+export interface Page {
+  changed(zoomed: number): void;
+  say(text: string): void;
+  about(node: number): string[]; // beside its name, a line each
+  color?(node: number): string; // a colour of the style sheet; that of the kind of code where it is not given
+}
+
 export class Flame {
   readonly element: HTMLElement;
   private readonly canvas = make("canvas", {
@@ -30,20 +39,17 @@ export class Flame {
   });
   private readonly spacer = make("div", {});
   private readonly hover = new Hover();
-  private profile: Profile | undefined;
+  private profile: Code | undefined;
   private tree: Tree | undefined;
   private highlight: Highlight = { match: undefined };
   private boxes: Box[] = [];
   private rows: Box[][] = []; // by depth, from left to right
   private pending = false;
+  private printing = false;
   zoomed = 0;
   current = 0;
 
-  constructor(
-    private readonly changed: (zoomed: number) => void,
-    private readonly say: (text: string) => void,
-    private readonly findings: (node: number) => string,
-  ) {
+  constructor(private readonly page: Page) {
     this.element = make("div", { class: "flame-box" }, this.spacer);
     this.spacer.append(this.canvas);
     this.canvas.style.position = "sticky";
@@ -57,7 +63,7 @@ export class Flame {
   }
 
   // show draws a tree; what was zoomed to is looked for in it.
-  show(profile: Profile, tree: Tree, highlight: Highlight): void {
+  show(profile: Code, tree: Tree, highlight: Highlight): void {
     const path = this.tree && this.profile === profile ? this.names(this.zoomed) : [];
     this.profile = profile;
     this.tree = tree;
@@ -65,7 +71,7 @@ export class Flame {
     this.zoomed = this.find(path);
     this.current = this.zoomed;
     this.layout();
-    this.changed(this.zoomed);
+    this.page.changed(this.zoomed);
   }
 
   mark(highlight: Highlight): void {
@@ -78,7 +84,7 @@ export class Flame {
     this.zoomed = node;
     this.current = node;
     this.layout();
-    this.changed(node);
+    this.page.changed(node);
     this.tell();
   }
 
@@ -101,6 +107,13 @@ export class Flame {
     const out: number[] = [];
     for (let i = node; i >= 0; i = (this.tree as Tree).parent[i]) out.unshift(i);
     return out;
+  }
+
+  // print shows all rows at the width of a sheet, or ends that.
+  print(on: boolean): void {
+    this.printing = on;
+    this.element.style.width = on ? `${onPaper}px` : "";
+    this.layout();
   }
 
   redraw(): void {
@@ -131,7 +144,11 @@ export class Flame {
   private layout(): void {
     const t = this.tree;
     const width = this.element.clientWidth;
-    if (!t || width === 0) return;
+    if (!t || width === 0) { // it is not in view: what was placed is of another tree
+      this.boxes = [];
+      this.rows = [];
+      return;
+    }
     const path = this.path(this.zoomed);
     this.boxes = path.map((node, depth) => ({ node, x: 0, width, depth }));
     const scale = t.total[this.zoomed] > 0 ? width / t.total[this.zoomed] : 0;
@@ -157,7 +174,8 @@ export class Flame {
     const { profile: p, tree: t } = this;
     if (!p || !t) return;
     const width = this.element.clientWidth;
-    const height = Math.min(this.rows.length * row, Math.max(row, Math.round(innerHeight * 0.7)));
+    const most = this.printing ? Infinity : Math.max(row, Math.round(innerHeight * 0.7));
+    const height = Math.min(this.rows.length * row, most);
     const ratio = devicePixelRatio || 1;
     this.canvas.style.height = `${height}px`;
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
@@ -175,15 +193,15 @@ export class Flame {
     for (const r of this.rows.slice(firstRow, lastRow + 1)) for (const b of r) this.drawBox(g, paint, b, p, t);
   }
 
-  private drawBox(g: CanvasRenderingContext2D, paint: Paint, b: Box, p: Profile, t: Tree): void {
+  private drawBox(g: CanvasRenderingContext2D, paint: Paint, b: Box, p: Code, t: Tree): void {
     const f = t.frame[b.node];
     const kind = f >= 0 ? kinds[p.frames.kind[f]] : undefined;
     const y = b.depth * row;
     const w = Math.max(b.width - (b.width > 3 ? 1 : 0), 0.5);
     const marked = t.marks.has(b.node);
     const faded = this.highlight.match !== undefined && !this.highlight.match(b.node);
-    g.globalAlpha = faded ? 0.3 : b.depth < this.path(this.zoomed).length - 1 ? 0.6 : 1;
-    g.fillStyle = paint.of(kind?.color ?? "--group");
+    g.globalAlpha = faded ? 0.35 : b.depth < this.path(this.zoomed).length - 1 ? 0.6 : 1;
+    g.fillStyle = paint.of(this.page.color?.(b.node) ?? kind?.color ?? "--group");
     g.fillRect(b.x, y, w, row - 1);
     if (marked || (this.highlight.match !== undefined && !faded)) {
       g.fillStyle = paint.of("--mark");
@@ -195,6 +213,7 @@ export class Flame {
       g.lineWidth = 2;
       g.strokeRect(b.x + 1, y + 1, Math.max(w - 2, 1), row - 3);
     }
+    if (faded) g.globalAlpha = 0.75; // what is around what stands out can be read
     if (w >= labelled) this.drawLabel(g, paint, b, (marked ? "◆ " : "") + (kind ? `${kind.letter} ` : ""), w, y);
     g.globalAlpha = 1;
   }
@@ -235,25 +254,22 @@ export class Flame {
 
   // about says all that is known of a frame.
   about(node: number): string {
-    const p = this.profile as Profile;
-    const t = this.tree as Tree;
-    const f = t.frame[node];
-    const lines = [this.label(node)];
-    if (f >= 0) {
-      const line = p.frames.line[f] > 0 ? `, line ${p.frames.line[f]}` : "";
-      const module = p.modules[p.frames.module[f]] ? ` of ${p.modules[p.frames.module[f]]}` : "";
-      lines.push(kinds[p.frames.kind[f]].words + module + line);
+    return [this.label(node), ...this.page.about(node)].join("\n");
+  }
+
+  // crumbs lists the calls that lead to a node, each to zoom to.
+  crumbs(into: HTMLElement, node: number): void {
+    into.replaceChildren();
+    const path = node === 0 ? [] : this.path(node);
+    for (const n of path.length > 8 ? [0, ...path.slice(-7)] : path) {
+      const b = make("button", { type: "button" }, this.label(n));
+      b.addEventListener("click", () => this.zoom(n));
+      into.append(b, " ");
     }
-    const of = this.zoomed !== 0 && t.total[this.zoomed] > 0 ? `, ${percent(t.total[node] / t.total[this.zoomed])} of the zoomed frame` : "";
-    lines.push(`${percent(t.total[0] > 0 ? t.total[node] / t.total[0] : 0)} (${quantity(t.total[node], p.unit)}, ${t.count[node]} samples)${of}`);
-    if (t.self[node] > 0) lines.push(`itself ${percent(t.self[node] / t.total[0])} (${quantity(t.self[node], p.unit)})`);
-    const findings = this.findings(node);
-    if (findings) lines.push(`◆ ${findings}`);
-    return lines.join("\n");
   }
 
   private tell(): void {
-    this.say(this.about(this.current).replaceAll("\n", ". "));
+    this.page.say(this.about(this.current).replaceAll("\n", ". "));
   }
 
   private onKey(e: KeyboardEvent): void {

@@ -40,10 +40,12 @@ export function percent(share: number): string {
   return `${p !== 0 && Math.abs(p) < 10 ? Number(p.toPrecision(2)) : Math.round(p * 10) / 10} %`;
 }
 
-// shortName takes the package off the name of a Java method, and the parameters off a C++ function.
+// shortName takes the package off the name of a Java method, the path off that of a Go function, and the parameters off a C++ function.
 export function shortName(name: string): string {
   const java = /^(?:[\w$]+[./])+([\w$]+\.[\w$<>]+)$/.exec(name);
   if (java) return java[1];
+  const path = /^[^\s(<[]*\//.exec(name)?.[0] ?? "";
+  if (path !== "" || /^[\w.]+\.\(\*?\w+\)\./.test(name)) return name.slice(path.length);
   const i = name.indexOf("(");
   return i > 0 ? name.slice(0, i) : name;
 }

@@ -2,12 +2,13 @@
 
 import { drawCharts } from "./charts.js";
 import { chartData } from "./data.js";
+import { startDiff } from "./diff.js";
 import { byId } from "./dom.js";
 import { filterFacts } from "./facts.js";
 import { Panel } from "./panel.js";
 import { Range } from "./range.js";
 
-function themes(redraw: () => void): void {
+function themes(redraw: () => void, print: (on: boolean) => void): void {
   const button = byId("theme", HTMLButtonElement);
   const system = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => {
@@ -30,10 +31,12 @@ function themes(redraw: () => void): void {
     before = document.documentElement.dataset["theme"];
     document.documentElement.dataset["theme"] = "light";
     themed();
+    print(true);
   });
   addEventListener("afterprint", () => {
     if (before) document.documentElement.dataset["theme"] = before;
     else delete document.documentElement.dataset["theme"];
+    print(false);
     themed();
   });
   themed();
@@ -81,6 +84,16 @@ function proofs(panel: Panel | undefined): void {
 
 async function start(): Promise<void> {
   document.documentElement.classList.add("running");
+  if (document.getElementById("data-charts")) await startReport();
+  else {
+    const diff = await startDiff();
+    themes(() => diff?.redraw(), (on) => diff?.print(on));
+  }
+  performance.mark("ready");
+  document.documentElement.dataset["ready"] = "";
+}
+
+async function startReport(): Promise<void> {
   const data = await chartData();
   const range = new Range(data.duration);
   const charts = drawCharts(data, range);
@@ -91,13 +104,14 @@ async function start(): Promise<void> {
   themes(() => {
     charts.redraw();
     panel?.redraw();
+  }, (on) => {
+    charts.print(on);
+    panel?.print(on);
   });
   proofs(panel);
   const first = document.querySelector<HTMLElement>("a[data-event]")?.dataset["event"] ??
     document.querySelector<HTMLElement>("#profiles [data-event]")?.dataset["event"];
   if (panel && first) await panel.open(first);
-  performance.mark("ready");
-  document.documentElement.dataset["ready"] = "";
 }
 
 start().catch((e: unknown) => {

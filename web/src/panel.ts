@@ -46,7 +46,9 @@ export class Panel {
   private readonly body = make("div", {});
 
   constructor(place: HTMLElement, private readonly charts: ChartData, private readonly range: Range) {
-    this.flame = new Flame((node) => this.onZoom(node), (text) => (this.now.textContent = text), (node) => this.findings(node));
+    this.flame = new Flame({
+      changed: (node) => this.flame.crumbs(this.crumbs, node), say: (text) => (this.now.textContent = text), about: (node) => this.about(node),
+    });
     const events = [...document.querySelectorAll<HTMLElement>("#profiles [data-event]")];
     place.append(this.tabRow(events), this.toolRow(), this.filterRow(), this.is, this.crumbs, this.body, this.legend(), this.now);
     for (const e of [this.group, this.only, this.state, this.scope, this.reverse, this.collapse, ...this.shown]) {
@@ -207,7 +209,9 @@ export class Panel {
         : "of the whole window: the samples of this profile have no times, so that the range does not change it";
     }
     const lost = p.lost > 0 ? `; ${p.lost} samples were lost` : "";
-    this.is.textContent = `${quantity(t.total[0], p.unit)} in ${t.count[0]} samples ${when}${lost} (${p.engine})`;
+    const bare = t.total[0] > 0 ? t.self[0] / t.total[0] : 0;
+    const without = bare >= 0.001 ? `; ${percent(bare)} of it is without a stack` : "";
+    this.is.textContent = `${quantity(t.total[0], p.unit)} in ${t.count[0]} samples ${when}${without}${lost} (${p.engine})`;
   }
 
   private setForm(form: Form): void {
@@ -232,14 +236,24 @@ export class Panel {
     this.crumbs.hidden = this.form !== "flame";
   }
 
-  private onZoom(node: number): void {
-    this.crumbs.replaceChildren();
-    const path = node === 0 ? [] : this.flame.path(node);
-    for (const n of path.length > 8 ? [0, ...path.slice(-7)] : path) {
-      const b = make("button", { type: "button" }, this.flame.label(n));
-      b.addEventListener("click", () => this.flame.zoom(n));
-      this.crumbs.append(b, " ");
+  // about is what the flame graph tells of a frame.
+  private about(node: number): string[] {
+    const p = this.profile as Profile;
+    const t = this.tree as Tree;
+    const f = t.frame[node];
+    const lines: string[] = [];
+    if (f >= 0) {
+      const line = p.frames.line[f] > 0 ? `, line ${p.frames.line[f]}` : "";
+      const module = p.modules[p.frames.module[f]] ? ` of ${p.modules[p.frames.module[f]]}` : "";
+      lines.push(kinds[p.frames.kind[f]].words + module + line);
     }
+    const zoomed = this.flame.zoomed;
+    const of = zoomed !== 0 && t.total[zoomed] > 0 ? `, ${percent(t.total[node] / t.total[zoomed])} of the zoomed frame` : "";
+    lines.push(`${percent(t.total[0] > 0 ? t.total[node] / t.total[0] : 0)} (${quantity(t.total[node], p.unit)}, ${t.count[node]} samples)${of}`);
+    if (t.self[node] > 0) lines.push(`itself ${percent(t.self[node] / t.total[0])} (${quantity(t.self[node], p.unit)})`);
+    const findings = [...(t.marks.get(node) ?? [])].map((i) => this.charts.findings[i]?.check ?? "").join(", ");
+    if (findings) lines.push(`◆ ${findings}`);
+    return lines;
   }
 
   // chosen gives what is to stand out: the search goes before the finding.
@@ -283,8 +297,8 @@ export class Panel {
     if (w.widest >= 0) this.flame.reveal(w.widest);
   }
 
-  private findings(node: number): string {
-    return [...(this.tree?.marks.get(node) ?? [])].map((f) => this.charts.findings[f]?.check ?? "").join(", ");
+  print(on: boolean): void {
+    this.flame.print(on);
   }
 
   redraw(): void {

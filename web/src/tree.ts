@@ -30,6 +30,7 @@ export interface Tree {
   count: Float64Array; // samples, with all below
   marks: Map<number, Set<number>>; // findings
   groups: string[];
+  order?: Float64Array; // what children are sorted by, where that is not total
   proof: Map<number, number>; // what the stacks of a finding's marks are together, by finding
 }
 
@@ -240,7 +241,8 @@ function finish(b: Builder, groups: string[], proof: Map<number, number>): Tree 
 export function children(t: Tree, node: number, least = 0): number[] {
   const out: number[] = [];
   for (let c = t.first[node]; c >= 0; c = t.next[c]) if (t.total[c] >= least) out.push(c);
-  return out.sort((x, y) => t.total[y] - t.total[x] || x - y);
+  const by = t.order ?? t.total;
+  return out.sort((x, y) => by[y] - by[x] || x - y);
 }
 
 // weight adds up the nodes that match, each with all below it once: those under another match are in it already.

@@ -16,20 +16,24 @@ interface Mark {
   stacks: number[];
 }
 
-interface Header {
+// Code is the functions that a graph shows, and what its values are.
+export interface Code {
+  unit: string; // ns, B or samples
+  names: string[];
+  modules: string[];
+  frames: { name: number[]; module: number[]; line: number[]; kind: number[]; owner: number[] };
+}
+
+interface Header extends Code {
   version: number;
   event: string;
-  unit: "ns" | "B";
   engine: string;
   interval: number;
   duration: number;
   lost: number;
   bucket: number;
   scale: number;
-  names: string[];
-  modules: string[];
   classes: string[];
-  frames: { name: number[]; module: number[]; line: number[]; kind: number[]; owner: number[] };
   threads: Thread[];
   marks: Mark[];
   stacks: number;
@@ -50,6 +54,13 @@ export interface Profile extends Header {
   value: Float64Array;
   marked: Map<number, [number, number][]>; // by stack: depth and finding
   markedFrames: Map<number, number[]>; // by frame: findings
+}
+
+// split gives the header and what follows it.
+export function split<H>(data: ArrayBuffer): [H, Cursor] {
+  const length = new DataView(data).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as H;
+  return [header, new Cursor(new Uint8Array(data, 4 + length))];
 }
 
 class Cursor {
@@ -77,10 +88,8 @@ class Cursor {
 
 // unpack reads a profile. It throws when the data is of another version or cut off.
 export function unpack(data: ArrayBuffer): Profile {
-  const length = new DataView(data).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, length))) as Header;
+  const [header, c] = split<Header>(data);
   if (header.version !== version) throw new Error(`the profile is of version ${header.version}, this page reads ${version}`);
-  const c = new Cursor(new Uint8Array(data, 4 + length));
   const { start, calls, same } = readStacks(c, header.stacks, header.frames.name.length);
   const n = header.samples;
   const column = () => {

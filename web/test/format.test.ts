@@ -17,6 +17,10 @@ test("short names keep class and method", () => {
   assert.equal(shortName("shop.io.Finalizers$Stream.<init>"), "Finalizers$Stream.<init>");
   assert.equal(shortName("G1ParScan::copy(oopDesc*, bool)"), "G1ParScan::copy");
   assert.equal(shortName("tcp_sendmsg"), "tcp_sendmsg");
+  assert.equal(shortName("crypto/tls.(*Conn).serverHandshake"), "tls.(*Conn).serverHandshake");
+  assert.equal(shortName("sync.(*WaitGroup).Go.func1"), "sync.(*WaitGroup).Go.func1");
+  assert.equal(shortName("github.com/a/b.Run"), "b.Run");
+  assert.equal(shortName("std::map<int, a/b>::find(int) const"), "std::map<int, a/b>::find");
 });
 
 test("a search is a part of the name, or an expression between slashes", () => {

@@ -52,6 +52,11 @@ export function pack(p: Plain): ArrayBuffer {
     columns[9].push(s.count);
     if (p.scale > 0) columns[10].push(s.value ?? 0);
   }
+  return packed(header, columns);
+}
+
+// packed puts a header before columns of numbers.
+export function packed(header: object, columns: number[][]): ArrayBuffer {
   const head = new TextEncoder().encode(JSON.stringify(header));
   const length = new Uint8Array(4);
   new DataView(length.buffer).setUint32(0, head.length, true);

@@ -54,6 +54,8 @@ type scheduler struct {
 	set   *set
 	proc  string
 	began time.Time
+	clock bpf.SchedulerTimes // as the programs have it
+	comms map[uint32]string  // of threads, as far as they were asked for
 }
 
 func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
@@ -61,7 +63,7 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{proc: env.Host.Proc}
+	s := &scheduler{proc: env.Host.Proc, comms: map[uint32]string{}}
 	s.set, err = l.open(ctx, bpf.LoadScheduler, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		if err := setTargets(spec, members); err != nil {
 			return err
@@ -73,8 +75,52 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	if err != nil {
 		return nil, err
 	}
-	s.began = time.Now()
+	if err := s.startClock(waitBucket(s.threadsOf(members), env.Duration)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+// maxSleeps is the table's size of scheduler.bpf.c. placesOfThread is at how many places a thread waits in a time bucket: of most at one
+// to three.
+const (
+	maxSleeps      = 65536
+	placesOfThread = 8
+)
+
+// waitBucket is how long the time buckets last in which waits are counted: a second, and of a long window a sixtieth of it, but longer
+// where the table has no room for that. Where it has room for one bucket only, it is 0: the waits have no times.
+func waitBucket(threads int, window time.Duration) time.Duration {
+	const most = 60
+	buckets := min(most, maxSleeps/(placesOfThread*max(threads, 1)))
+	if buckets < 2 {
+		return 0
+	}
+	return max(time.Second, (window/time.Duration(buckets) + time.Second - 1).Truncate(time.Second))
+}
+
+// threadsOf counts threads, as far as it can: those that end meanwhile wait nowhere.
+func (s *scheduler) threadsOf(members []host.Process) (n int) {
+	for _, m := range members {
+		tasks, err := os.ReadDir(filepath.Join(s.proc, strconv.Itoa(m.PID), "task"))
+		if err == nil {
+			n += len(tasks)
+		}
+	}
+	return n
+}
+
+// startClock begins the window, from which the programs count the time buckets.
+func (s *scheduler) startClock(bucket time.Duration) error {
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	s.began, s.clock = time.Now(), bpf.SchedulerTimes{Began: now, BucketNs: uint64(bucket)}
+	if err := s.set.collection.Maps[bpf.SchedulerMapClock].Put(uint32(0), s.clock); err != nil {
+		return fmt.Errorf("tell the programs when the window began: %w", err)
+	}
+	return nil
 }
 
 // deepMembers gives the target's processes, for programs that run at what is too frequent for a whole host, or without --deep.
@@ -128,7 +174,7 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 		readHash(s.set.collection.Maps[bpf.SchedulerMapThreads], func(tid uint32, t *bpf.SchedulerThread) { threads[tid] = *t }),
 		readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, t *bpf.SchedulerSlept) { sleeps[at] = *t }),
 	)
-	if err = errors.Join(err, endWaits(threads, sleeps)); err != nil {
+	if err = errors.Join(err, endWaits(threads, sleeps, s.clock)); err != nil {
 		return err
 	}
 	s.appendThreads(a, threads)
@@ -200,11 +246,16 @@ func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.
 
 // threadName is empty of a thread that has ended.
 func (s *scheduler) threadName(pid, tid uint32) string {
+	if name, known := s.comms[tid]; known {
+		return name
+	}
+	s.comms[tid] = ""
 	b, err := os.ReadFile(filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), "task", strconv.FormatUint(uint64(tid), 10), "comm"))
 	if err != nil {
 		return ""
 	}
-	return string(bytes.TrimRight(b, "\n"))
+	s.comms[tid] = string(bytes.TrimRight(b, "\n"))
+	return s.comms[tid]
 }
 
 // appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is woken, so that
@@ -213,18 +264,22 @@ func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer, slee
 	window time.Duration, lost int64,
 ) error {
 	b := stacks.NewBuilder(stacks.OffCPU)
-	for at, slept := range sleeps {
+	places, bucket := spread(sleeps, s.clock.BucketNs)
+	for at, parts := range places {
 		stack, err := s.stack(b, names, at)
 		if err != nil {
 			return err
 		}
-		b.Add(stacks.Sample{
-			Stack: stack, Thread: b.Thread(stacks.Thread{ID: int(at.Tid), Name: s.threadName(at.Tgid, at.Tid)}),
-			Class: waitedFor(&at),
-			State: stacks.Sleeping, Count: int64(slept.Count), Value: int64(slept.Ns),
-		})
+		for _, part := range parts {
+			b.Add(stacks.Sample{
+				Stack: stack, Thread: b.Thread(stacks.Thread{ID: int(at.Tid), Name: s.threadName(at.Tgid, at.Tid)}),
+				Class: waitedFor(&at), State: stacks.Sleeping,
+				At: time.Duration(part.bucket) * bucket, Count: int64(part.count), Value: int64(part.ns),
+			})
+		}
 	}
 	p := b.Profile()
+	p.Bucket = bucket
 	p.Engine = "perfdoctor BPF sched_switch, until woken; sampled above 1000 waits a second and CPU"
 	p.Duration, p.Lost = window.Truncate(time.Microsecond), p.Lost+lost
 	a.Profile(p)

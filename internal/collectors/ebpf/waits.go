@@ -215,7 +215,9 @@ func waitedFor(at *bpf.SchedulerPlace) string {
 }
 
 // endWaits ends the waits that last, in the tables that were read: their time until now belongs to the window.
-func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) error {
+func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
+	clock bpf.SchedulerTimes,
+) error {
 	now, err := monotonic()
 	if err != nil {
 		return err
@@ -233,13 +235,71 @@ func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPl
 		t.SleepNs += ns
 		threads[tid] = t
 		if t.Weight > 0 {
+			first := noteTimes(&t.At, clock, t.Asleep, now)
 			s := sleeps[t.At]
 			s.Count += uint64(t.Weight)
 			s.Ns += ns * uint64(t.Weight)
+			s.FirstNs += first * uint64(t.Weight)
 			sleeps[t.At] = s
 		}
 	}
 	return nil
+}
+
+// noteTimes is note_times of scheduler.bpf.c.
+func noteTimes(at *bpf.SchedulerPlace, clock bpf.SchedulerTimes, from, until uint64) (first uint64) {
+	at.First, at.Last = 0, 0
+	if clock.BucketNs == 0 || until <= clock.Began {
+		return until - from
+	}
+	if from > clock.Began {
+		at.First = uint32((from - clock.Began) / clock.BucketNs)
+	}
+	at.Last = uint32((until - clock.Began) / clock.BucketNs)
+	return min(until, clock.Began+(uint64(at.First)+1)*clock.BucketNs) - from
+}
+
+// A part is what waits at one place took in one time bucket. They count where they ended.
+type part struct{ bucket, count, ns uint64 }
+
+// maxParts bounds what the times add to a profile: half of what it may hold.
+const maxParts = 50_000
+
+// spread divides waits among the time buckets in which they were, by their place without times. Where that would be too many samples,
+// buckets are put together: they last as long as the duration that it gives, 0 where waits have no times.
+func spread(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept, bucketNs uint64) (map[bpf.SchedulerPlace][]part, time.Duration) {
+	out := map[bpf.SchedulerPlace][]part{}
+	all := 0
+	for at, slept := range sleeps {
+		parts := partsOf(at, slept, bucketNs)
+		at.First, at.Last = 0, 0
+		out[at] = append(out[at], parts...)
+		all += len(parts)
+	}
+	together := uint64(1)
+	for ; all > maxParts && together < 64; all /= 2 {
+		together *= 2
+	}
+	for _, parts := range out {
+		for i := range parts {
+			parts[i].bucket /= together
+		}
+	}
+	return out, time.Duration(bucketNs * together)
+}
+
+func partsOf(at bpf.SchedulerPlace, slept bpf.SchedulerSlept, bucketNs uint64) []part {
+	if at.First >= at.Last {
+		return []part{{uint64(at.Last), slept.Count, slept.Ns}}
+	}
+	rest := slept.Ns - min(slept.Ns, slept.FirstNs)
+	out := []part{{bucket: uint64(at.First), ns: slept.Ns - rest}}
+	for b := uint64(at.First) + 1; b < uint64(at.Last); b++ {
+		inner := min(rest, slept.Count*bucketNs)
+		out = append(out, part{bucket: b, ns: inner})
+		rest -= inner
+	}
+	return append(out, part{uint64(at.Last), slept.Count, rest})
 }
 
 // monotonic gives the time of the clock that programs of the kernel have.

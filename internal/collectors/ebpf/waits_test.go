@@ -1,9 +1,11 @@
 package ebpf
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -11,8 +13,10 @@ import (
 	"time"
 	"unsafe"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
@@ -280,5 +284,112 @@ func TestAsleepThroughout(t *testing.T) {
 	n, seconds := waitsOf(rec, tid, "syscall", "read", "for", "answer", "on", to)
 	if n != 1 || seconds < 0.3 || seconds > 3 {
 		t.Errorf("%v waits of %v s, want one of the 0.3 s of the window or a little more", n, seconds)
+	}
+}
+
+// TestTimesOfWaits: short sleeps, then a long one: each has its time in the buckets in which it was, and no more than those last.
+func TestTimesOfWaits(t *testing.T) {
+	env := targetOf(t, os.Getpid())
+	env.Duration = 4 * time.Second
+	o := openNamed(t, schedulerName, env)
+	const long = 2300 * time.Millisecond // two ends and a bucket between them at least
+	tid, done := onThread(func() {
+		for range 5 {
+			napFor(20 * time.Millisecond)
+		}
+		sleepLong(long)
+	})
+	<-done
+	rec := o.done()
+	p, ok := rec.Profile(stacks.OffCPU)
+	if !ok || p.Bucket != time.Second {
+		t.Fatalf("profile %v, buckets of %v", ok, p.Bucket)
+	}
+	of := func(function string) map[time.Duration]time.Duration {
+		out := map[time.Duration]time.Duration{}
+		calls := p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, function) })
+		for _, s := range p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).Containing(calls).Samples {
+			out[s.At] += time.Duration(s.Value)
+		}
+		return out
+	}
+	naps, sleep := of(".napFor"), of(".sleepLong")
+	t.Logf("naps %v, the long sleep %v", naps, sleep)
+	first, last, sum := time.Hour, time.Duration(0), time.Duration(0)
+	for at, took := range sleep {
+		first, last, sum = min(first, at), max(last, at), sum+took
+		if took > p.Bucket {
+			t.Errorf("%v in the bucket from %v on", took, at)
+		}
+	}
+	if sum < long-long/20 || len(sleep) < 3 || time.Duration(len(sleep)-1)*p.Bucket != last-first {
+		t.Errorf("the sleep of %v is %v", long, sleep)
+	}
+	for at := first + p.Bucket; at < last; at += p.Bucket {
+		if sleep[at] < p.Bucket-p.Bucket/20 { // a signal may interrupt it
+			t.Errorf("%v from %v on, within the sleep", sleep[at], at)
+		}
+	}
+	for at := range naps {
+		if at > first {
+			t.Errorf("a nap from %v on, after the long sleep began in %v", at, first)
+		}
+	}
+}
+
+//go:noinline
+func sleepLong(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	for unix.Nanosleep(&ts, &ts) == unix.EINTR {
+	}
+}
+
+// TestSpread: the parts of waits are the whole, in the buckets in which they were; too many buckets are put together.
+func TestSpread(t *testing.T) {
+	const second = uint64(time.Second)
+	place := func(tid, first, last uint32) bpf.SchedulerPlace {
+		return bpf.SchedulerPlace{Tid: tid, First: first, Last: last}
+	}
+	sleeps := map[bpf.SchedulerPlace]bpf.SchedulerSlept{
+		place(1, 2, 2): {Count: 7, Ns: 5, FirstNs: 5},
+		place(1, 0, 3): {Count: 2, Ns: 5 * second, FirstNs: second / 2},
+		place(2, 4, 5): {Count: 1, Ns: 3, FirstNs: 1},
+	}
+	got, bucket := spread(sleeps, second)
+	for _, parts := range got {
+		slices.SortFunc(parts, func(x, y part) int { return cmp.Or(cmp.Compare(x.bucket, y.bucket), cmp.Compare(x.ns, y.ns)) })
+	}
+	want := map[bpf.SchedulerPlace][]part{
+		place(1, 0, 0): {{0, 0, second / 2}, {1, 0, 2 * second}, {2, 7, 5}, {2, 0, 2 * second}, {3, 2, second / 2}},
+		place(2, 0, 0): {{4, 0, 1}, {5, 1, 2}},
+	}
+	if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(part{})); diff != "" || bucket != time.Second {
+		t.Errorf("buckets of %v, -want +got:\n%s", bucket, diff)
+	}
+	many := map[bpf.SchedulerPlace]bpf.SchedulerSlept{}
+	for tid := range uint32(maxParts) {
+		many[place(tid, 0, 3)] = bpf.SchedulerSlept{Count: 1, Ns: 3 * second, FirstNs: second / 2}
+	}
+	got, bucket = spread(many, second)
+	if bucket != 4*time.Second || got[place(5, 0, 0)][3].bucket != 0 {
+		t.Errorf("%d waits of 4 buckets are in buckets of %v, such as %v", maxParts, bucket, got[place(5, 0, 0)])
+	}
+}
+
+// TestWaitBucket: times are as fine as the table has room for.
+func TestWaitBucket(t *testing.T) {
+	for _, tc := range []struct {
+		threads      int
+		window, want time.Duration
+	}{
+		{1, 10 * time.Second, time.Second},
+		{200, 10 * time.Second, time.Second},
+		{200, 5 * time.Minute, 8 * time.Second},
+		{2000, 10 * time.Second, 3 * time.Second},
+		{5000, 10 * time.Second, 0},
+	} {
+		if got := waitBucket(tc.threads, tc.window); got != tc.want {
+			t.Errorf("%d threads for %v: buckets of %v, want %v", tc.threads, tc.window, got, tc.want)
+		}
 	}
 }

@@ -154,6 +154,9 @@ func (p *tab) watch(event any) {
 		}
 	case *runtime.EventExceptionThrown:
 		bad = "an exception: " + e.ExceptionDetails.Text
+		if x := e.ExceptionDetails.Exception; x != nil {
+			bad += ": " + x.Description
+		}
 	case *runtime.EventConsoleAPICalled:
 		bad = fmt.Sprintf("on the console: %s", e.Type)
 	case *log.EventEntryAdded:
@@ -348,6 +351,15 @@ func (p *tab) charts() {
 		x, y := p.place(`#chart-cpu .u-over`, 0.7, 0.5)
 		p.run(chromedp.MouseEvent("mouseMoved", x, y))
 		p.until(`(t => /at \d.*s/.test(t) && /%/.test(t))(document.querySelector("#chart-cpu .keys").textContent)`)
+		if p.eval(`document.querySelector("#chart-psi .keys") !== null`) == "true" { // one time axis: all charts tell their values there
+			p.until(`/at \d.*s/.test(document.querySelector("#chart-psi .keys").textContent)`)
+		}
+	}
+	if p.eval(`document.getElementById("chart-cpu-heat") !== null`) == "true" {
+		p.js(`document.getElementById("chart-cpu-heat").scrollIntoView()`)
+		x, y := p.place(`#chart-cpu-heat .u-over`, 0.5, 0.1)
+		p.run(chromedp.MouseEvent("mouseMoved", x, y))
+		p.until(`/^CPU 0: .*%/.test(document.querySelector(".hover").textContent)`)
 	}
 }
 
@@ -410,6 +422,39 @@ func (p *tab) flame(name string) {
 	}
 	p.picture(name + "-threads")
 	p.set("flame-group", "none")
+	p.filterFrames(all)
+}
+
+// filterFrames: a pool is a part of all; what is hidden is not found, and nothing is lost; a call tree is used by its keys.
+func (p *tab) filterFrames(all string) {
+	p.Helper()
+	pools := ask[[]string](p, `[...document.querySelectorAll("#flame-only option")].map(o => o.value).filter(v => v)`)
+	sum := 0
+	for _, pool := range pools {
+		p.js(`(e => { e.value = ` + strconv.Quote(pool) + `; e.dispatchEvent(new Event("change")); })(document.getElementById("flame-only"))`)
+		sum += samplesOf(p.TB, p.total())
+	}
+	p.set("flame-only", "")
+	if whole := samplesOf(p.TB, all); sum > whole || len(pools) == 0 {
+		p.Errorf("%d pools have %d samples, all have %d", len(pools), sum, whole)
+	}
+	p.click("form-spots")
+	hot := p.eval(`document.querySelector("#hot-spots tbody button").textContent`)
+	p.js(`(e => { e.value = ` + strconv.Quote(strings.Fields(hot)[0]) + `; e.dispatchEvent(new Event("change")); })(document.getElementById("flame-hide"))`)
+	if shown := p.eval(`document.querySelector("#hot-spots tbody button")?.textContent`); shown == hot || p.total() != all {
+		p.Errorf("%q is hidden, the hottest is %q, of %s", hot, shown, p.total())
+	}
+	p.set("flame-hide", "")
+	p.click("form-tree")
+	p.js(`document.querySelector("#call-tree tbody button").focus()`)
+	p.run(chromedp.KeyEvent(kb.ArrowLeft))
+	p.until(`document.querySelectorAll("#call-tree tbody tr[aria-level='2']").length === 0`)
+	p.run(chromedp.KeyEvent(kb.ArrowRight))
+	p.until(`document.activeElement.closest("tr").getAttribute("aria-expanded") !== "false"`)
+	p.click("form-flame")
+	p.js(`document.querySelector("[role=tab][aria-selected=true]").focus()`)
+	p.run(chromedp.KeyEvent(kb.ArrowRight))
+	p.until(`document.activeElement.getAttribute("role") === "tab"`)
 }
 
 func (p *tab) search(what string) {

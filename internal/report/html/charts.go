@@ -203,7 +203,7 @@ func heatMaps(rec *recording.Recording) []chart {
 	slices.SortFunc(cpus, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	busy := chart{
 		ID: "cpu-heat", Title: "Each CPU: busy", Unit: quantity.Ratio, Heat: true, Metrics: []metric.Metric{metric.CPUSeconds},
-		About: "A row a CPU. One row much darker than the others is a hot CPU.",
+		About: "A row a CPU. One row that stands out from the others is a hot CPU.",
 	}
 	softirq := chart{
 		ID: "softirq-heat", Title: "Each CPU: in softirqs", Unit: quantity.Ratio, Heat: true,

@@ -50,9 +50,12 @@ func proofsOf(data *report.Data, checks []*check.Check) []proof {
 }
 
 // charts gives the charts of the metrics that a finding's check read: of what it needs before of what it uses, and among them those with
-// most of it.
-func (p *proof) charts(list []chart) []int {
-	for _, read := range [][]metric.Metric{p.needs, p.uses} {
+// most of it. Where a profile proves the finding, what the check uses besides does not.
+func (p *proof) charts(list []chart, profiled bool) []int {
+	for i, read := range [][]metric.Metric{p.needs, p.uses} {
+		if i > 0 && profiled {
+			return nil
+		}
 		var found []int
 		for i, c := range list {
 			if common(c.Metrics, read) > 0 {
@@ -95,6 +98,9 @@ func (p *proof) line(l line) bool {
 
 // row tells whether a row is what a finding's check read: of the subject, or a setting or fact of the whole system that it needs.
 func (p *proof) row(r row) bool {
+	if r.named != "" && !p.says(r.named) {
+		return false
+	}
 	need := common(r.metric, p.needs) > 0
 	if need || common(r.metric, p.uses) > 0 {
 		if p.about(r.labels) {
@@ -103,6 +109,19 @@ func (p *proof) row(r row) bool {
 	}
 	single := len(r.labels) == 0 || len(r.labels) == 1 && r.labels[0] == metric.NetNSTarget
 	return need && single
+}
+
+// says tells whether the finding's words have a name.
+func (p *proof) says(name string) bool {
+	f := p.finding
+	texts := slices.Concat([]string{f.Summary, f.Disproof}, f.Notes, f.Placebos, f.Doubts)
+	for _, v := range f.Evidence {
+		texts = append(texts, v.String())
+	}
+	for _, r := range f.Remedies {
+		texts = append(texts, r.Action, r.Command, r.Effect, r.Risk)
+	}
+	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, name) })
 }
 
 // profiles gives what a finding points at in profiles: the places that its check found, else the functions that its text names.
@@ -200,7 +219,8 @@ func (v *view) link(proofs []proof, rec *recording.Recording) {
 		p := &proofs[i]
 		f := v.Findings[i]
 		back := link{Href: "#" + f.Anchor, Text: p.finding.Check, Finding: i}
-		for _, c := range p.charts(v.charts) {
+		marks := p.profiles(rec, i)
+		for _, c := range p.charts(v.charts, len(marks) > 0) {
 			v.Charts[c].Shows = append(v.Charts[c].Shows, back)
 			f.Evidence = append(f.Evidence, link{Href: "#chart-" + v.charts[c].ID, Text: "chart: " + v.charts[c].Title, Finding: i})
 			for n, l := range v.charts[c].Lines {
@@ -209,7 +229,7 @@ func (v *view) link(proofs []proof, rec *recording.Recording) {
 				}
 			}
 		}
-		for _, m := range p.profiles(rec, i) {
+		for _, m := range marks {
 			v.marks = append(v.marks, m)
 			f.Evidence = append(f.Evidence, link{
 				Href: "#profiles", Text: "flame graph: " + eventTitles[m.event], Finding: i, Event: string(m.event),

@@ -27,6 +27,7 @@ type row struct {
 	Shows  []link // findings that refer to it
 	metric []metric.Metric
 	labels []string
+	named  string // if not empty, only findings whose words have it refer to the row: a process has a hundred flags
 }
 
 // rowsPerMetric bounds what a page shows of one metric: a host of 64 CPUs has thousands of softirq counters, which are in the recording.
@@ -223,7 +224,7 @@ func flags(rec *recording.Recording) table {
 	for _, s := range rec.Info(metric.JVMFlag) {
 		t.Rows = append(t.Rows, row{
 			Cells:  []string{s.Label("name"), s.Label("value"), s.Label("origin"), s.Label("pid")},
-			metric: []metric.Metric{metric.JVMFlag}, labels: s.Labels,
+			metric: []metric.Metric{metric.JVMFlag}, labels: s.Labels, named: s.Label("name"),
 		})
 	}
 	return t

@@ -87,7 +87,7 @@ func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, e
 	return out.Bytes(), nil
 }
 
-func text(t *template.Template, name string, v *view) (string, error) {
+func text(t *template.Template, name string, v any) (string, error) {
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, name, v); err != nil {
 		return "", err

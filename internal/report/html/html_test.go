@@ -3,6 +3,7 @@ package html
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -243,5 +244,34 @@ func TestWithoutProgram(t *testing.T) {
 	}
 	if strings.Contains(string(page), "<script") {
 		t.Error("there is a script")
+	}
+}
+
+// TestPagesHave: what a reader is promised is in the pages of recordings that have it; TestPages looks whether it is drawn.
+func TestPagesHave(t *testing.T) {
+	for name, want := range map[string][]string{
+		"testdata/java-finalizers.txtar": {
+			"chart-cpu", "chart-cpu-heat", "chart-target-cpu", "chart-psi", "chart-cgroup-psi", "chart-opened", "chart-gc", "chart-heap",
+			"data-profile-cpu", "data-profile-wall", "data-profile-lock", "data-profile-alloc",
+			"locks", "table-lock-times", "table-settings", "table-facts-limits", "cpu-time", "waits", "gaps", "cost", "filter", "range",
+		},
+		"../../checks/testdata/port-search-cliff/firing-profile.txtar": {
+			"chart-softirq-heat", "chart-connections", "chart-requests", "chart-ceiling", "data-profile-host-cpu", "table-destinations",
+		},
+		"../../checks/testdata/too-many-threads/quiet-quota.txtar":      {"chart-run-queue", "chart-throttled"},
+		"../../checks/testdata/syn-sent-pileup/firing-queue-here.txtar": {"chart-accept-queue", "table-listeners"},
+		"../../checks/testdata/lock-contention/firing.txtar":            {"data-profile-off-cpu"},
+		"../../checks/testdata/monitor-contention/firing.txtar":         {"locks", "table-monitors"},
+		"../../checks/testdata/gc-overhead/firing-stalls.txtar":         {"table-flags"},
+	} {
+		path, _ := pageOf(t, name)
+		b, err := os.ReadFile(path)
+		must(t, err)
+		page := string(b)
+		for _, id := range want {
+			if !strings.Contains(page, ` id="`+id+`"`) {
+				t.Errorf("the page of %s has no %s", name, id)
+			}
+		}
 	}
 }

@@ -243,19 +243,10 @@ func (t *stackTable) header(rec *recording.Recording, p *stacks.Profile) header 
 	}
 	owners := hotcode.OwnersOf(rec)
 	names, modules := map[string]int{}, map[string]int{}
-	number := func(list *[]string, index map[string]int, s string) int {
-		i, known := index[s]
-		if !known {
-			i = len(*list)
-			index[s] = i
-			*list = append(*list, visible(s))
-		}
-		return i
-	}
 	for _, f := range t.frames {
 		fr := p.Frames[f]
-		h.Frames.Name = append(h.Frames.Name, number(&h.Names, names, fr.Name))
-		h.Frames.Module = append(h.Frames.Module, number(&h.Modules, modules, fr.Module))
+		h.Frames.Name = append(h.Frames.Name, numbered(&h.Names, names, fr.Name))
+		h.Frames.Module = append(h.Frames.Module, numbered(&h.Modules, modules, fr.Module))
 		h.Frames.Line = append(h.Frames.Line, fr.Line)
 		h.Frames.Kind = append(h.Frames.Kind, int(fr.Kind))
 		h.Frames.Owner = append(h.Frames.Owner, int(owners.Of(fr)))
