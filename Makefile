@@ -15,7 +15,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,20 @@ verify: build deps workloads ## run every scenario three times and count what wa
 verify-ci: build ## the scenarios of the subset ci, once each (root, four minutes)
 	@.ci/deps ip nft
 	bin/perfdoctor scenario verify --subset ci --runs 1
+
+release: bundle ## dist/: programs, Debian and RPM packages, bills of materials and checksums, the same bytes for the same commit
+	go run ./internal/release -out dist
+
+# The root is debootstrap's from the mirror that it is set up for, made once.
+check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, and remove it (root)
+	@.ci/deps systemd-nspawn rpm
+	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -count 1 -v ./internal/release
+
+.cache/debian/bookworm:
+	@.ci/deps debootstrap
+	@mkdir -p $(@D) && rm -rf $@.part
+	debootstrap --variant=minbase --include=systemd,systemd-sysv bookworm $@.part >$@.log || { tail $@.log; exit 1; }
+	@mv $@.part $@
 
 demo: binary ## diagnose a real sick process
 	@.ci/deps ip

@@ -43,6 +43,10 @@ var table = []row{
 		pkg: "internal/fleetgen", may: []string{"internal/checks"},
 		why: "writes a fleet's alert rules and dashboard from the checks",
 	},
+	{
+		pkg: "internal/release", may: []string{"internal/asprof/library"},
+		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
+	},
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
