@@ -15,7 +15,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-kubernetes test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ check-packages: .cache/debian/bookworm release ## build the release twice and co
 	@.ci/deps systemd-nspawn rpm
 	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -count 1 -v ./internal/release
 
+check-kubernetes: ## build the overlays and read them with the types of Kubernetes
+	cd deploy/kubernetes/validate && go vet . && go test -count 1 .
+
 .cache/debian/bookworm:
 	@.ci/deps debootstrap
 	@mkdir -p $(@D) && rm -rf $@.part
@@ -142,6 +145,7 @@ check-generated: ## fail if generate changes anything
 check-pins: ## fail if a dependency is not pinned
 	go test -count 1 -run '^TestPins' ./internal/conventions
 	go mod verify
+	cd deploy/kubernetes/validate && go mod verify
 
 deps: ## install the commands that tests need (apt)
 	@.ci/deps

@@ -47,6 +47,7 @@ var table = []row{
 		pkg: "internal/release", may: []string{"internal/asprof/library"},
 		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
 	},
+	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its own: leaf"},
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},

@@ -260,7 +260,7 @@ func (g *guest) unit(t *testing.T) {
 // sandbox runs the probes as a unit that has all of the service's settings but its program, and as one that has none of them.
 func (g *guest) sandbox(t *testing.T) {
 	service := g.run("cat", "/usr/lib/systemd/system/perfdoctor-exporter.service")
-	g.run("sh", "-c", "mkdir -p /home/alice && echo secret >/home/alice/diary && echo secret >/tmp/other")
+	g.run("sh", "-c", "echo secret >/home/.diary && echo secret >/tmp/other")
 	g.write("/run/systemd/system/control.service", "[Service]\nType=oneshot\nStateDirectory=control\nExecStart=/bin/sh /probe.sh /var/lib/control/out\n")
 	g.write("/run/systemd/system/probe.service", probeUnit(service, "/bin/sh /probe.sh /var/lib/perfdoctor/out", `(NoExecPaths|ExecPaths)=.*`))
 	g.write("/run/systemd/system/exec.service", probeUnit(service, "/bin/sh -c true", `-`))
@@ -288,7 +288,7 @@ func (g *guest) clean() {
 	g.t.Helper()
 	g.run("systemctl", "reset-failed")
 	g.run("sh", "-c", "rm -rf /run/systemd/system/probe.service /run/systemd/system/control.service /run/systemd/system/exec.service "+
-		"/tmp/other /var/lib/control /home/alice")
+		"/tmp/other /var/lib/control /home/.diary")
 	g.run("systemctl", "daemon-reload")
 }
 

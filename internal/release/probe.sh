@@ -15,7 +15,7 @@ try write-other-state sh -c ': >/var/lib/dpkg/probe && rm /var/lib/dpkg/probe'
 try write-cgroup sh -c 'd=$(find /sys/fs/cgroup -maxdepth 2 -name system.slice | head -n 1)/probe && mkdir "$d" && rmdir "$d"'
 try change-sysctl sh -c 'cat /proc/sys/net/ipv4/tcp_tw_reuse >/proc/sys/net/ipv4/tcp_tw_reuse'
 try read-shadow grep -q root: /etc/shadow
-try read-home grep -q secret /home/alice/diary
+try read-home grep -q secret /home/.diary
 try see-others-tmp grep -q secret /tmp/other
 try mount sh -c 'mount -t tmpfs tmpfs /mnt && umount /mnt'
 try new-network unshare --net true
