@@ -16,7 +16,9 @@ if running; then systemctl daemon-reload; fi
 case "$1:$2" in
 configure:) # Debian: a new service runs. It listens on 127.0.0.1 only.
 	systemctl --quiet enable perfdoctor-exporter.socket perfdoctor-exporter.service
-	if running; then systemctl start perfdoctor-exporter.service; fi
+	if running && ! systemctl start perfdoctor-exporter.service; then
+		echo 'perfdoctor: the exporter did not start, journalctl -u perfdoctor-exporter says why' >&2 # no reason to be half installed
+	fi
 	;;
 1:*) # RPM: the distribution's presets say what a new service does.
 	systemctl --quiet preset perfdoctor-exporter.socket perfdoctor-exporter.service || true

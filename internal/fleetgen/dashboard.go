@@ -55,8 +55,9 @@ func panels() map[check.Stage][]panel {
 				{`sum by (instance, mode) (rate(perfdoctor_cpu_seconds_total{` + host + `,mode!~"idle|guest|guest_nice"}[$__rate_interval]))`,
 					"{{instance}} {{mode}}"},
 			}},
-			{"Waiting for a CPU", "Threads that were runnable and did not run, on average.", "short", []query{
-				{`sum by (instance) (rate(perfdoctor_cpu_run_delay_seconds_total{` + host + `}[$__rate_interval]))`, "{{instance}}"},
+			{"Threads that run or want to", "Above the number of CPUs, some wait.", "short", []query{
+				{`perfdoctor_procs_running{` + host + `,target=~"(host)?"}`, "{{instance}} threads"},
+				{`perfdoctor_cpus_online{` + host + `,target=~"(host)?"}`, "{{instance}} CPUs"},
 			}},
 			{"Memory that can be had", "Without swapping.", "bytes", []query{
 				{`perfdoctor_memory_available_bytes{` + host + `,target=~"(host)?"}`, "{{instance}}"},
