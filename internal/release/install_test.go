@@ -225,8 +225,12 @@ func (g *guest) serves(t *testing.T) {
 	})
 	page, err := g.get("/metrics")
 	must(t, err)
-	for _, line := range regexp.MustCompile(`(?m)^perfdoctor_collector_(success|unsupported)\{.*target="host".*$`).FindAllString(page, -1) {
-		t.Log(line)
+	// Those that need a capability each: NET_ADMIN and SYS_PTRACE, PERFMON, BPF.
+	for _, name := range []string{"sockets", "perf-events", "bpf-connections", "bpf-softirq"} {
+		if want := fmt.Sprintf("\nperfdoctor_collector_success{collector=%q,target=\"host\"} 1\n", name); !strings.Contains(page, want) {
+			journal, _ := g.try("journalctl", "--no-pager", "-u", "perfdoctor-exporter")
+			t.Errorf("no %q: the rights of the unit do not suffice\n%s", want, journal)
+		}
 	}
 }
 
