@@ -202,15 +202,17 @@ func (f *fleet) clean(t *testing.T) {
 // A sample is one of an answer of Prometheus: a time in seconds, and a number as text.
 type sample [2]any
 
+// A series is one of an answer; it has values where a range was asked for.
+type series struct {
+	Values []sample `json:"values"`
+}
+
 // query asks Prometheus, which may not have started yet.
-func (f *fleet) query(api string, values url.Values) (series []struct {
-	Metric map[string]string `json:"metric"`
-	Values []sample          `json:"values"`
-}) {
+func (f *fleet) query(expr string) (found []series) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.server+api+"?"+values.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.server+"/api/v1/query?"+url.Values{"query": {expr}}.Encode(), nil)
 	must(f.t, err)
 	resp, err := f.client.Do(req)
 	if err != nil {
@@ -228,22 +230,22 @@ func (f *fleet) query(api string, values url.Values) (series []struct {
 	}
 	must(f.t, json.NewDecoder(resp.Body).Decode(&answer))
 	if answer.Error != "" {
-		f.t.Fatalf("%v: %s", values, answer.Error)
+		f.t.Fatalf("%s: %s", expr, answer.Error)
 	}
-	must(f.t, json.Unmarshal(answer.Data.Result, &series))
-	return series
+	must(f.t, json.Unmarshal(answer.Data.Result, &found))
+	return found
 }
 
 func (f *fleet) has(expr string) bool {
 	f.t.Helper()
-	return len(f.query("/api/v1/query", url.Values{"query": {expr}})) > 0
+	return len(f.query(expr)) > 0
 }
 
 // first is when an expression first had a sample, in seconds. It looks back five minutes.
 func (f *fleet) first(expr string) float64 {
 	f.t.Helper()
 	least := 0.0
-	for _, s := range f.query("/api/v1/query", url.Values{"query": {expr + "[5m]"}}) {
+	for _, s := range f.query(expr + "[5m]") {
 		at, ok := s.Values[0][0].(float64)
 		if !ok {
 			f.t.Fatalf("no time in %v", s.Values[0])

@@ -22,20 +22,28 @@ type query struct{ expr, legend string }
 // host matches the series of the host that the reader chose.
 const host = `job=~"$job",instance=~"$instance"`
 
+// rate is the increase of a counter in a second, summed by labels; match is more to match, and begins with a comma.
+func rate(by, counter, match string) string {
+	return fmt.Sprintf("sum by (%s) (rate(perfdoctor_%s{%s%s}[$__rate_interval]))", by, counter, host, match)
+}
+
+// noGuests leaves out the time of guests, which is in user time as well.
+const noGuests = `,mode!~"guest|guest_nice"`
+
 // panels of a stage go from what is used (rates and shares) over what is full or waits, to what fails, as far as one host can see it.
 func panels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Path: {
 			{"Traffic", "Bytes received and sent by all devices.", "Bps", []query{
-				{`sum by (instance, direction) (rate(perfdoctor_net_device_bytes_total{` + host + `}[$__rate_interval]))`, "{{instance}} {{direction}}"},
+				{rate("instance, direction", "net_device_bytes_total", ""), "{{instance}} {{direction}}"},
 			}},
 			{"Packets lost", "By a device, its driver or its queue, and by a CPU's backlog.", "pps", []query{
-				{`sum by (instance) (rate(perfdoctor_net_device_drops_total{` + host + `}[$__rate_interval]))`, "{{instance}} devices"},
-				{`sum by (instance) (rate(perfdoctor_softnet_dropped_packets_total{` + host + `}[$__rate_interval]))`, "{{instance}} backlog"},
+				{rate("instance", "net_device_drops_total", ""), "{{instance}} devices"},
+				{rate("instance", "softnet_dropped_packets_total", ""), "{{instance}} backlog"},
 			}},
 			{"Softirq against its peers", "Share of CPU time; above twice the median of the job it is an alert.", "percentunit", []query{
-				{`sum by (instance) (rate(perfdoctor_cpu_seconds_total{` + host + `,mode="softirq"}[$__rate_interval])) / ` +
-					`sum by (instance) (rate(perfdoctor_cpu_seconds_total{` + host + `,mode!~"guest|guest_nice"}[$__rate_interval]))`, "{{instance}}"},
+				{rate("instance", "cpu_seconds_total", `,mode="softirq"`) + " / " +
+					rate("instance", "cpu_seconds_total", noGuests), "{{instance}}"},
 			}},
 		},
 		check.Connections: {
@@ -43,17 +51,16 @@ func panels() map[check.Stage][]panel {
 				{`sum by (instance, state) (perfdoctor_tcp_sockets{` + host + `,target=~"(host)?"})`, "{{instance}} {{state}}"},
 			}},
 			{"Segments sent again", "As a share of those sent.", "percentunit", []query{
-				{`sum by (instance) (rate(perfdoctor_tcp_retransmitted_segments_total{` + host + `}[$__rate_interval])) / ` +
-					`sum by (instance) (rate(perfdoctor_tcp_out_segments_total{` + host + `}[$__rate_interval]))`, "{{instance}}"},
+				{rate("instance", "tcp_retransmitted_segments_total", "") + " / " +
+					rate("instance", "tcp_out_segments_total", ""), "{{instance}}"},
 			}},
 			{"Refused at the door", "Connections that found an accept queue full.", "cps", []query{
-				{`sum by (instance) (rate(perfdoctor_tcp_listen_overflows_total{` + host + `}[$__rate_interval]))`, "{{instance}}"},
+				{rate("instance", "tcp_listen_overflows_total", ""), "{{instance}}"},
 			}},
 		},
 		check.Kernel: {
 			{"CPU time", "In CPUs, by mode, idle left out.", "short", []query{
-				{`sum by (instance, mode) (rate(perfdoctor_cpu_seconds_total{` + host + `,mode!~"idle|guest|guest_nice"}[$__rate_interval]))`,
-					"{{instance}} {{mode}}"},
+				{rate("instance, mode", "cpu_seconds_total", `,mode!~"idle|guest|guest_nice"`), "{{instance}} {{mode}}"},
 			}},
 			{"Threads that run or want to", "Above the number of CPUs, some wait.", "short", []query{
 				{`perfdoctor_procs_running{` + host + `,target=~"(host)?"}`, "{{instance}} threads"},
@@ -65,14 +72,14 @@ func panels() map[check.Stage][]panel {
 		},
 		check.Limits: {
 			{"CPU of the targets", "In CPUs: the control groups that the exporter watches, and the host's root.", "short", []query{
-				{`topk(20, sum by (instance, cgroup) (rate(perfdoctor_cgroup_cpu_seconds_total{` + host + `}[$__rate_interval])))`, "{{instance}} {{cgroup}}"},
+				{"topk(20, " + rate("instance, cgroup", "cgroup_cpu_seconds_total", "") + ")", "{{instance}} {{cgroup}}"},
 			}},
 			{"Findings by stage", "The last window's.", "short", []query{
 				{`sum by (stage) (perfdoctor_finding{` + host + `}) or vector(0)`, "{{stage}}"},
 			}},
 		},
 		check.Runtime: {
-			{"Checks that could not be assessed", "For a right, a kernel or a runtime that is not there: not the same as fine.", "short", []query{
+			{"Checks that could not be assessed", "For want of a right, a kernel or a runtime: not the same as fine.", "short", []query{
 				{`count by (instance) (perfdoctor_check_assessed{` + host + `,target="host"} == 0) or vector(0)`, "{{instance}}"},
 			}},
 		},
@@ -82,7 +89,10 @@ func panels() map[check.Stage][]panel {
 			}},
 			{"Its memory", "Resident.", "bytes", []query{{`process_resident_memory_bytes{` + host + `}`, "{{instance}}"}}},
 			{"Collectors that fail", "Those that this host cannot run are not among them.", "short", []query{
-				{`sum by (instance, collector) (1 - perfdoctor_collector_success{` + host + `,target="host"})`, "{{instance}} {{collector}}"},
+				{
+					`sum by (instance, collector) (1 - perfdoctor_collector_success{` + host + `,target="host"})`,
+					"{{instance}} {{collector}}",
+				},
 			}},
 		},
 	}

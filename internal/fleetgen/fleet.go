@@ -61,9 +61,10 @@ count by (job) (instance:perfdoctor_softirq_cpu:ratio_rate5m) >= %d`, level, sof
 			For:    "10m", // twice the 5 min of the rate: one burst is out of it by then
 			Labels: map[string]string{"severity": "warning", "stage": check.Path.String()},
 			Annotations: map[string]string{
-				"summary": "{{ $labels.instance }} spends {{ $value | humanizePercentage }} of its CPU time in softirq, over twice the median of its peers.",
-				"description": "The nodes of job {{ $labels.job }} are taken for peers. One that handles more packets than they do has a flow that sticks " +
-					"to it, does NAT for others, or has its interrupts on one CPU: see `perfdoctor diagnose` there.",
+				"summary": "{{ $labels.instance }} spends {{ $value | humanizePercentage }} of its CPU time in softirq, " +
+					"over twice the median of its peers.",
+				"description": "The nodes of job {{ $labels.job }} are taken for peers. One that handles more packets than they do " +
+					"has a flow that sticks to it, does NAT for others, or has its interrupts on one CPU: see `perfdoctor diagnose` there.",
 				"runbook_url": page("cpu-in-softirq"),
 			},
 		},
@@ -71,8 +72,8 @@ count by (job) (instance:perfdoctor_softirq_cpu:ratio_rate5m) >= %d`, level, sof
 }
 
 // skewRules hold the connections of one pod against those of the others of its service. Each host knows the connections that its own
-// processes opened; added over all hosts, by destination, they are what each pod has. A pod that has none is in no host's list: kube-state-metrics
-// knows that it is there.
+// processes opened; added over all hosts, by destination, they are what each pod has. A pod that has none is in no host's list:
+// kube-state-metrics knows that it is there.
 func skewRules(connections, factor float64) []rule {
 	return []rule{
 		{
@@ -101,9 +102,11 @@ count by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum
 			For:    "10m", // a deployment moves connections for minutes; those that gather stay for hours
 			Labels: map[string]string{"severity": "warning", "stage": check.Connections.String()},
 			Annotations: map[string]string{
-				"summary": "{{ $labels.ip }}:{{ $labels.port_number }} has {{ $value }} connections, over twice the mean of the pods of {{ $labels.namespace }}/{{ $labels.endpoint }}.",
-				"description": "Long-lived connections stay where they were made: a pod added or restarted later gets none, and one does the work of several. " +
-					"Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients from outside, are not counted.",
+				"summary": "{{ $labels.ip }}:{{ $labels.port_number }} has {{ $value }} connections, " +
+					"over twice the mean of the pods of {{ $labels.namespace }}/{{ $labels.endpoint }}.",
+				"description": "Long-lived connections stay where they were made: a pod added or restarted later gets none, and one does the " +
+					"work of several. Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients from " +
+					"outside, are not counted.",
 				"runbook_url": page("connection-skew"),
 			},
 		},
@@ -135,9 +138,10 @@ image:perfdoctor_ipc:ratio_rate15m offset 1d`, ipcFall),
 			For:    "30m", // caches and compilers of a new version warm up; twice the 15 min of the rate
 			Labels: map[string]string{"severity": "info", "stage": check.Code.String()},
 			Annotations: map[string]string{
-				"summary": "{{ $labels.image }} does {{ printf `%.2f` $value }} instructions per cycle, over a fifth less than {{ $labels.namespace }}/{{ $labels.container }} did a day before.",
-				"description": "A version that waits more for memory does less per cycle at the same CPU use. It is a fact, no harm by itself: compare " +
-					"recordings of both versions with `perfdoctor compare`.",
+				"summary": "{{ $labels.image }} does {{ printf `%.2f` $value }} instructions per cycle, " +
+					"over a fifth less than {{ $labels.namespace }}/{{ $labels.container }} did a day before.",
+				"description": "A version that waits more for memory does less per cycle at the same CPU use. It is a fact, no harm by itself: " +
+					"compare recordings of both versions with `perfdoctor compare`.",
 				"runbook_url": page("ipc-low"),
 			},
 		},
@@ -175,8 +179,9 @@ func ownRules() []rule {
 			For:    "10m",
 			Labels: map[string]string{"severity": "info"},
 			Annotations: map[string]string{
-				"summary":     "Collector {{ $labels.collector }} of perfdoctor on {{ $labels.instance }} fails.",
-				"description": "Checks that need it are not assessed. `perfdoctor preflight` there says why; a right that is missing is named.",
+				"summary": "Collector {{ $labels.collector }} of perfdoctor on {{ $labels.instance }} fails.",
+				"description": "Checks that need it are not assessed. `perfdoctor preflight` there says why; " +
+					"a right that is missing is named.",
 			},
 		},
 		{

@@ -56,8 +56,8 @@ type patience struct {
 // patiences are multiples of the exporter's window of 15 s: one window is a moment, and what passes by itself wakes nobody.
 func patiences() []patience {
 	return []patience{
-		{check.Path, 2 * time.Minute, "eight windows: a link that flaps or a route that moves is over by then, and what lasts hits every request"},
-		{check.Connections, 2 * time.Minute, "twice the 60 s of TIME_WAIT: by then a burst is over, and a port range that fills is about to be full"},
+		{check.Path, 2 * time.Minute, "eight windows: a link that flaps or a route that moves is over, and what lasts hits every request"},
+		{check.Connections, 2 * time.Minute, "twice the 60 s of TIME_WAIT: a burst is over, and a port range that fills is about to be full"},
 		{check.Kernel, 5 * time.Minute, "a backup, a deployment or a rotation of logs keeps the kernel busy for minutes"},
 		{check.Limits, 5 * time.Minute, "a container uses up its quota while it starts, for minutes, and is well afterwards"},
 		{check.Runtime, 10 * time.Minute, "a runtime compiles and sizes its heap in its first minutes under load"},
@@ -101,8 +101,8 @@ func heading(name string) string {
 	for _, p := range patiences() {
 		fmt.Fprintf(&b, "#   %-12s %-4s %s\n", p.stage, prometheusTime(p.wait), p.why)
 	}
-	b.WriteString("# A critical finding is a warning too, so that a finding that becomes worse does not begin to wait anew: it has both alerts,\n" +
-		"# and the inhibition in docs/deploy.md leaves the critical one.\n")
+	b.WriteString("# A critical finding is a warning too, so that a finding that becomes worse does not begin to wait anew: it has both\n" +
+		"# alerts, and the inhibition in docs/deploy.md leaves the critical one.\n")
 	return b.String()
 }
 

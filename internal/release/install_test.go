@@ -111,8 +111,9 @@ func removeGroups(t *testing.T) {
 func (g *guest) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.t.Context(), time.Minute)
 	defer cancel()
-	all := append([]string{"--all", "--target", strconv.Itoa(g.leader), "--", "/usr/bin/env", "-i", "LC_ALL=C",
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, args...)
+	all := append([]string{
+		"--all", "--target", strconv.Itoa(g.leader), "--", "/usr/bin/env", "-i", "LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+	}, args...)
 	out, err := exec.CommandContext(ctx, "nsenter", all...).CombinedOutput()
 	return string(out), err
 }
@@ -150,9 +151,7 @@ func eventually(t *testing.T, what string, try func() error) {
 // overlay is a root that can be changed without changing what is below.
 func overlay(t *testing.T, lower string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "perfdoctor-debian-") // an overlay upon an overlay or tmpfs does not work everywhere
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	for _, name := range []string{"upper", "work", "root"} {
 		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
