@@ -133,7 +133,10 @@ func (h *histogram) export() *dto.Histogram {
 	for _, bound := range slices.Sorted(maps.Keys(h.counts)) {
 		n := h.counts[bound]
 		total += n
-		index := nativeIndex(bound, next)
+		index := next // of what is beyond all bounds
+		if !math.IsInf(bound, 1) {
+			index = nativeIndex(bound)
+		}
 		if !math.IsInf(bound, 1) {
 			out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(total)})
 		}
@@ -152,10 +155,5 @@ func (h *histogram) export() *dto.Histogram {
 	return out
 }
 
-// nativeIndex gives the native bucket whose upper bound is nearest; what is beyond all bounds comes into the one behind them.
-func nativeIndex(bound float64, next int32) int32 {
-	if math.IsInf(bound, 1) {
-		return next
-	}
-	return max(next, int32(math.Round(math.Log2(bound)/2)))
-}
+// nativeIndex gives the native bucket whose upper bound is nearest.
+func nativeIndex(bound float64) int32 { return int32(math.Round(math.Log2(bound) / 2)) }
