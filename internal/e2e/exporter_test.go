@@ -52,8 +52,10 @@ func startExporter(t *testing.T, flags ...string) *scraped {
 	config := filepath.Join(s.dir, "web.yml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "tls_server_config:\n  cert_file: %s\n  key_file: %s\nbasic_auth_users:\n  %s: %s\n",
 		s.authority, key, s.user, hash), 0o600))
-	flags = append([]string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0",
-		"--web.config.file", config}, flags...)
+	flags = append([]string{
+		"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0",
+		"--web.config.file", config,
+	}, flags...)
 	s.address = startLogged(t, regexp.MustCompile(`msg="Listening on" address=(\S+)`), perfdoctor(t), flags...)
 	return s
 }
