@@ -71,32 +71,32 @@ var waitLabels = []string{"pid", "tid", "comm", "syscall", "for", "on"}
 
 // The system calls of the target's processes that began and ended in the window.
 var (
-	SyscallCalls     = gauge("target_syscalls", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by name.", "syscall")
-	SyscallErrors    = gauge("target_syscall_errors", q.Events, "tp_btf/sys_exit", "Those that failed, by errno; ERESTART is a signal, after which the kernel or the program begins anew.", "syscall", "error")
-	SyscallSeconds   = gauge("target_syscall_seconds", q.Seconds, "tp_btf/sys_enter, sys_exit", "Time in them, over all threads, whether they ran or waited.", "syscall")
-	SyscallBytes     = gauge("target_syscall_bytes", q.Bytes, "tp_btf/sys_exit", "Bytes that calls of the read, write, send and receive families moved.", "syscall")
-	SyscallDurations = gauge("target_syscall_durations", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by how long they took: at most so many seconds, and more than the next smaller bound.", "syscall", "at_most")
+	SyscallCalls     = overWindow("target_syscalls", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by name.", "syscall")
+	SyscallErrors    = overWindow("target_syscall_errors", q.Events, "tp_btf/sys_exit", "Those that failed, by errno; ERESTART is a signal, after which the kernel or the program begins anew.", "syscall", "error")
+	SyscallSeconds   = overWindow("target_syscall_seconds", q.Seconds, "tp_btf/sys_enter, sys_exit", "Time in them, over all threads, whether they ran or waited.", "syscall")
+	SyscallBytes     = overWindow("target_syscall_bytes", q.Bytes, "tp_btf/sys_exit", "Bytes that calls of the read, write, send and receive families moved.", "syscall")
+	SyscallDurations = overWindow("target_syscall_durations", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by how long they took: at most so many seconds, and more than the next smaller bound.", "syscall", "at_most")
 )
 
 // What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there as it began. They
 // are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
 var (
-	ThreadCPUWait       = gauge("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of schedstat it has no time of throttling in it.", "pid", "tid", "comm")
-	ThreadCPUWaits      = gauge("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU in the window.", "pid", "tid", "comm")
-	ThreadThrottledTime = gauge("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up, and of other waits the part in which it was.", "pid", "tid", "comm")
-	ThreadSleepTime     = gauge("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken or the window ended.", "pid", "tid", "comm")
-	ThreadWaitTime      = gauge("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs", "Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of the destination, which was sent something last), message (of a destination that was not), connect, room (the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
-	ThreadWaits         = gauge("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs", "Waits of that time.", waitLabels...)
-	FutexWakes          = gauge("futex_wakes", q.Events, "tp_btf/sched_waking", "Waits for a futex that a thread ended by its own call of futex(2); at is where it was then, the innermost function first.", "pid", "on", "waker_pid", "waker", "waker_comm", "at")
-	CPUWaitDurations    = gauge("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next smaller bound.", "at_most")
+	ThreadCPUWait       = overWindow("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of schedstat it has no time of throttling in it.", "pid", "tid", "comm")
+	ThreadCPUWaits      = overWindow("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU in the window.", "pid", "tid", "comm")
+	ThreadThrottledTime = overWindow("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up, and of other waits the part in which it was.", "pid", "tid", "comm")
+	ThreadSleepTime     = overWindow("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken or the window ended.", "pid", "tid", "comm")
+	ThreadWaitTime      = overWindow("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs", "Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of the destination, which was sent something last), message (of a destination that was not), connect, room (the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
+	ThreadWaits         = overWindow("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs", "Waits of that time.", waitLabels...)
+	FutexWakes          = overWindow("futex_wakes", q.Events, "tp_btf/sched_waking", "Waits for a futex that a thread ended by its own call of futex(2); at is where it was then, the innermost function first.", "pid", "on", "waker_pid", "waker", "waker_comm", "at")
+	CPUWaitDurations    = overWindow("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next smaller bound.", "at_most")
 )
 
 // The time of the threads of each control group of the host over the window: of those in it, not of those in groups below it. The group is
 // that of the cpu controller, of v1 or v2; unseen are those that were removed before the window ended, or that the file system perfdoctor
 // sees does not have, together.
 var (
-	CgroupCPURun        = gauge("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch", "Time in the window that the group's threads ran.", "cgroup")
-	CgroupCPUWait       = gauge("cgroup_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that the group's threads waited for a CPU while they had quota left, summed over threads.", "cgroup")
-	CgroupCPUWaits      = gauge("cgroup_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of the group's threads for a CPU that ended in the window.", "cgroup")
-	CgroupThrottledWait = gauge("cgroup_throttled_wait_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window that the group's runnable threads were stopped by a quota of its own or above it, summed over threads.", "cgroup")
+	CgroupCPURun        = overWindow("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch", "Time in the window that the group's threads ran.", "cgroup")
+	CgroupCPUWait       = overWindow("cgroup_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that the group's threads waited for a CPU while they had quota left, summed over threads.", "cgroup")
+	CgroupCPUWaits      = overWindow("cgroup_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of the group's threads for a CPU that ended in the window.", "cgroup")
+	CgroupThrottledWait = overWindow("cgroup_throttled_wait_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window that the group's runnable threads were stopped by a quota of its own or above it, summed over threads.", "cgroup")
 )

@@ -26,7 +26,7 @@ var (
 		"Collections since perfdoctor looks, by the cause that HotSpot gives, looked at every 5 ms; cause is unknown for those that came closer.",
 		"pid", "kind", "cause")
 
-	JVMOperations = gauge("jvm_recent_operations", q.Events, "jcmd VM.info, VM Operations",
+	JVMOperations = overWindow("jvm_recent_operations", q.Events, "jcmd VM.info, VM Operations",
 		"Operations of the VM thread in the window, of the last 10 to 20 of which HotSpot keeps a log: collections by their exact cause (since JDK 21; before, the operation tells).",
 		"pid", "operation", "cause")
 

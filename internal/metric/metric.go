@@ -30,6 +30,10 @@ type Desc struct {
 	Kind   Kind
 	Labels []string // label names, in the order of their values everywhere
 	Source string   // kernel file or interface the number is read from
+
+	// OverWindow says that each reading of a gauge is a sum over the time since the one before, or since the recording began: the
+	// readings of a longer time add up.
+	OverWindow bool
 }
 
 // Counter is a number that only rises. Its raw value means nothing; its increase over the window does.
@@ -56,6 +60,13 @@ func counter(name string, unit quantity.Unit, source, help string, labels ...str
 
 func gauge(name string, unit quantity.Unit, source, help string, labels ...string) *Gauge {
 	return &Gauge{Desc{Name: name, Help: help, Unit: unit, Kind: KindGauge, Labels: labels, Source: source}}
+}
+
+// overWindow is a gauge of sums over the window, which its collector reads once at the end of each.
+func overWindow(name string, unit quantity.Unit, source, help string, labels ...string) *Gauge {
+	g := gauge(name, unit, source, help, labels...)
+	g.desc.OverWindow = true
+	return g
 }
 
 func info(name, source, help string, labels ...string) *Info {

@@ -47,10 +47,10 @@ var (
 
 // Profiles of the target: each is in the recording beside the metric that says so (see docs/recording-format.md).
 var (
-	CPUProfileSamples     = gauge("cpu_profile_samples", q.Events, "profiles/cpu.pb.gz", "Samples of the profile of what the target's threads ran on the CPUs.")
-	WallProfileSamples    = gauge("wall_profile_samples", q.Events, "profiles/wall.pb.gz", "Samples of the profile of all threads in turn, whether they ran or waited.")
-	AllocProfileSamples   = gauge("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz", "Samples of the profile of the objects allocated.")
-	LockProfileSamples    = gauge("lock_profile_samples", q.Events, "profiles/lock.pb.gz", "Waits in the profile of contended locks.")
-	OffCPUProfileSamples  = gauge("off_cpu_profile_samples", q.Events, "profiles/off-cpu.pb.gz", "Waits in the profile of the time threads were off the CPUs.")
-	HostCPUProfileSamples = gauge("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz", "Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
+	CPUProfileSamples     = overWindow("cpu_profile_samples", q.Events, "profiles/cpu.pb.gz", "Samples of the profile of what the target's threads ran on the CPUs.")
+	WallProfileSamples    = overWindow("wall_profile_samples", q.Events, "profiles/wall.pb.gz", "Samples of the profile of all threads in turn, whether they ran or waited.")
+	AllocProfileSamples   = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz", "Samples of the profile of the objects allocated.")
+	LockProfileSamples    = overWindow("lock_profile_samples", q.Events, "profiles/lock.pb.gz", "Waits in the profile of contended locks.")
+	OffCPUProfileSamples  = overWindow("off_cpu_profile_samples", q.Events, "profiles/off-cpu.pb.gz", "Waits in the profile of the time threads were off the CPUs.")
+	HostCPUProfileSamples = overWindow("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz", "Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
 )

@@ -49,6 +49,7 @@ func (b *Builder) Done(meta Meta) *Recording {
 	b.rec.Meta = stored(meta)
 	for _, f := range b.rec.series {
 		f.sort()
+		f.index = nil // only a builder needs it, and it takes as much memory as the series
 	}
 	return b.rec
 }

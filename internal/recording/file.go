@@ -511,3 +511,17 @@ func (b *Builder) copyWithin(f *family, move time.Duration, end float64) int {
 	}
 	return n
 }
+
+// OpenMeta reads only what is about a recording in a zip file: meta.json. Its errors are those of [Open].
+func OpenMeta(path string) (Meta, error) {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return Meta{}, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	defer z.Close()
+	m, err := readMeta(z)
+	if err != nil {
+		return Meta{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}

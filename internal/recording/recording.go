@@ -44,6 +44,7 @@ type Meta struct {
 	Collectors  []CollectorStatus `json:"collectors"`
 	Unsupported []Missing         `json:"not_measured,omitempty"`
 	Cost        Cost              `json:"cost"`
+	Incident    *Incident         `json:"incident,omitempty"` // of a flight recorder's
 }
 
 // Target says what was diagnosed, in words fit for a report.
@@ -257,7 +258,7 @@ func (r *Recording) matching(m metric.Metric, match []string) []*Series {
 	var out []*Series
 	for _, s := range f.list {
 		if matches(s, match) {
-			out = append(out, s)
+			out = append(out, summed(s))
 		}
 	}
 	return out

@@ -7,11 +7,15 @@ import (
 // Between gives what the recording would be had it begun and ended at these times: a part of the window, as if it were all. Facts that were
 // read once at the beginning stay. What was read once at the end, of the whole window, is not in it, and neither are profiles: both
 // could be divided only by guessing.
-func (r *Recording) Between(from, to time.Duration) *Recording {
+func (r *Recording) Between(from, to time.Duration) *Recording { return r.cut(from, to, r.length()/2) }
+
+// cut gives the part between two times. What was read once, not later than known, is a fact that holds in the part too.
+func (r *Recording) cut(from, to, known time.Duration) *Recording {
 	out := &Recording{Meta: r.Meta, series: map[string]*family{}}
+	out.Meta.Started = r.Meta.Started.Add(from)
 	out.Meta.Duration = (min(to, r.length()) - from).Seconds()
 	for name, f := range r.series {
-		if cut := f.between(from, to, r.length()/2); cut != nil {
+		if cut := f.between(from, to, known); cut != nil {
 			out.series[name] = cut
 		}
 	}
@@ -23,18 +27,22 @@ func (r *Recording) length() time.Duration {
 }
 
 // between gives nil for a family without any reading in that time.
-func (f *family) between(from, to, middle time.Duration) *family {
-	if at, once := f.once(); once {
-		if at > middle {
+func (f *family) between(from, to, known time.Duration) *family {
+	within := func(at time.Duration) bool { return at >= from && at <= to }
+	if f.metric.Describe().OverWindow {
+		whole := f.covered(from, to)
+		within = func(at time.Duration) bool { return whole[at] }
+	} else if at, once := f.once(); once {
+		if at > known {
 			return nil
 		}
-		return f
+		from, within = min(from, at), func(time.Duration) bool { return true }
 	}
 	out := &family{metric: f.metric}
 	for _, s := range f.list {
 		cut := &Series{Metric: s.Metric, Labels: s.Labels}
 		for _, p := range s.Points {
-			if p.At >= from && p.At <= to {
+			if within(p.At) {
 				cut.Points = append(cut.Points, Point{p.At - from, p.Value})
 			}
 		}
@@ -43,7 +51,7 @@ func (f *family) between(from, to, middle time.Duration) *family {
 		}
 	}
 	for _, at := range f.marks {
-		if at >= from && at <= to {
+		if within(at) {
 			out.marks = append(out.marks, at-from)
 		}
 	}

@@ -27,6 +27,9 @@ var units = map[Event]profile.ValueType{
 	Alloc:   {Type: "alloc_space", Unit: "bytes"},
 }
 
+// ValueType gives the name that [Profile.WritePprof] gives to the second value of each sample, behind "samples".
+func (p *Profile) ValueType() string { return units[p.Event].Type }
+
 // What has no field of its own in pprof's profile.proto: labels of samples, and the beginnings of comments.
 const (
 	labelThread = "thread"
