@@ -29,6 +29,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/collectors", "internal/checks", "internal/report", "internal/report/html", "internal/exporter", "internal/scenario",
+			"internal/flight", "internal/push",
 			"internal/compare",
 			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/spelling", "internal/vm",
 			"internal/licenses", "internal/vantage", "scenarios",
@@ -129,6 +130,18 @@ var table = []row{
 	{
 		pkg: "internal/exporter", may: []string{"internal/collect", "internal/check"},
 		why: "the same samples and the same checks, for ever",
+	},
+	{
+		pkg: "internal/episode", may: []string{"internal/exporter"},
+		why: "tells from windows when a finding begins and ends, for all that act on it",
+	},
+	{
+		pkg: "internal/flight", may: []string{"internal/exporter", "internal/episode"},
+		why: "keeps windows and writes them down; it takes what it is handed, and no measurement of its own",
+	},
+	{
+		pkg: "internal/push", may: []string{"internal/exporter", "internal/episode", "internal/stacks"},
+		why: "sends what it is handed to other systems, in their formats",
 	},
 	{
 		pkg: "internal/scenario",
