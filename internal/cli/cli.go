@@ -90,9 +90,9 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	root.SetUsageTemplate(wrappedFlags(root.UsageTemplate()))
 	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
 	root.SetHelpCommand(a.helpCommand())
-	root.AddCommand(a.diagnoseCommand(), a.exporterCommand(), a.pingCommand(), a.reportCommand(), a.compareCommand(), a.trendCommand(),
-		a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.scenarioCommand(), a.perfmapCommand(), a.licensesCommand(), a.versionCommand(),
-		a.completionCommand())
+	root.AddCommand(a.diagnoseCommand(), a.exporterCommand(), a.pingCommand(), a.reportCommand(), a.compareCommand(),
+		a.trendCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.scenarioCommand(), a.perfmapCommand(),
+		a.licensesCommand(), a.versionCommand(), a.completionCommand())
 	return root
 }
 

@@ -44,7 +44,7 @@ type diagnosis struct {
 	vantages           []string
 	signatures         string
 	verbose, deep      bool
-	wide, watch        bool
+	wide, watch, whole bool
 	color              string
 	jvm                jvmFlags
 	command            []string
@@ -104,6 +104,7 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
+	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the incident alone")
 	addColorFlag(cmd, &d.color)
 	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 }
@@ -137,6 +138,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 
 // report checks a recording and writes what was found in every form that was asked for.
 func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts check.Options, f format) error {
+	if !d.whole {
+		rec = rec.AtIncident()
+	}
 	data := report.Build(rec, check.Run(rec, list, opts))
 	d.exit = data.ExitCode()
 	err := d.print(data, f)
@@ -205,6 +209,8 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 		return d.validateFrom(targeted, given)
 	}
 	switch {
+	case d.whole:
+		return usageErrorf("--whole is about a recording of a flight recorder: it goes with --from")
 	case given("check") && len(d.checks) == 0:
 		return usageErrorf("--check is empty: give names of checks, as `perfdoctor checks list` shows them")
 	case given("from") && d.from == "":

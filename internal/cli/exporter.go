@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -32,6 +33,8 @@ type exporting struct {
 	targets          int
 	findings, series int
 	containerLogs    string
+	flight           flightFlags
+	push             pushFlags
 }
 
 func (a *app) exporterCommand() *cobra.Command {
@@ -48,7 +51,12 @@ asks for one.`,
 		Example: `  perfdoctor exporter
   perfdoctor exporter --web.listen-address 127.0.0.1:9843 --web.config.file web.yml`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return x.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmp.Or(x.validate(), x.flight.validate(cmd)); err != nil {
+				return err
+			}
+			return x.run(cmd.Context())
+		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&x.web.ListenAddresses, "web.listen-address", []string{exporterAddress},
@@ -65,6 +73,8 @@ asks for one.`,
 		"tell at most `N` destinations, programs, groups or devices apart, the largest, in each metric; the rest are \"other\"")
 	f.StringVar(&x.containerLogs, "kubelet.logs", "/var/log/containers",
 		"take the names of pods from the kubelet's links in `DIR`; empty for none")
+	x.flight.add(cmd)
+	x.push.add(cmd)
 	return cmd
 }
 
@@ -106,18 +116,24 @@ func (x *exporting) left() []recording.CollectorStatus {
 }
 
 func (x *exporting) run(ctx context.Context) error {
-	if err := x.validate(); err != nil {
-		return err
-	}
 	log := slog.New(slog.NewTextHandler(x.streams.Err, nil))
-	e := exporter.New(x.options(log))
-	handler, err := e.Handler()
+	o := x.options(log)
+	told, err := x.listen(&o)
 	if err != nil {
 		return err
 	}
+	e := exporter.New(o)
+	handler, err := e.Handler(told.pages...)
+	if err != nil {
+		return err
+	}
+	e.Registry().MustRegister(told.metrics...)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.Run(ctx) })
 	g.Go(func() error { return exporter.Serve(ctx, x.web, handler, log) })
+	for _, run := range told.run {
+		g.Go(func() error { return run(ctx) })
+	}
 	return g.Wait()
 }
 

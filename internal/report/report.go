@@ -36,6 +36,7 @@ type Data struct {
 	Target      recording.Target `json:"target"`
 	Host        Host             `json:"host"`
 	Window      Window           `json:"window"`
+	Incident    *Incident        `json:"incident,omitempty"` // of a recording that a flight recorder made
 	Verdict     Verdict          `json:"verdict"`
 	Findings    []Finding        `json:"findings"`           // in reading order: each cause, then its consequences
 	CPUTime     *CPUTime         `json:"cpu_time,omitempty"` // with a CPU profile
@@ -63,6 +64,29 @@ type Window struct {
 	Asked      float64   `json:"asked_seconds"`
 	Interval   float64   `json:"interval_seconds"`
 	EndedEarly string    `json:"ended_early,omitempty"` // why it is shorter than asked
+}
+
+// Incident is why a flight recorder made the recording. The window is its part in which the finding held, unless Whole.
+type Incident struct {
+	Check    string   `json:"check"`
+	Subject  string   `json:"subject"`
+	Severity string   `json:"severity"`
+	Others   []string `json:"others,omitempty"` // further findings that began meanwhile
+	Recorded float64  `json:"recorded_seconds"`
+	Whole    bool     `json:"whole"`
+}
+
+// incidentOf gives nil for a recording without one.
+func incidentOf(m recording.Meta) *Incident {
+	i := m.Incident
+	if i == nil {
+		return nil
+	}
+	out := &Incident{Check: i.Check, Subject: i.Subject, Severity: i.Severity, Others: i.Others, Recorded: i.Recorded}
+	if out.Recorded == 0 {
+		out.Recorded, out.Whole = m.Duration, true
+	}
+	return out
 }
 
 // Result is what a report comes to.
@@ -131,7 +155,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	m := rec.Meta
 	d := &Data{
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
-		Window:   Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly},
+		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
 		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: compare.Key(rec),

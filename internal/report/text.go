@@ -69,11 +69,23 @@ func (t *text) header() {
 	}
 	t.line(bold, "perfdoctor ", "  ", v+": "+t.target())
 	t.line(plain, "", "  ", t.when())
+	if i := t.d.Incident; i != nil {
+		t.line(plain, "", "  ", i.text())
+	}
 	if t.d.Window.EndedEarly != "" {
 		asked := quantity.Of("", t.d.Window.Asked, quantity.Seconds).Text()
 		t.line(yellow, "Ended early: ", "  ", fmt.Sprintf("%s (%s of %s asked for)", t.d.Window.EndedEarly, t.seconds(), asked))
 	}
 	t.blank()
+}
+
+// text says which part of a flight recorder's recording the report is about.
+func (i *Incident) text() string {
+	recorded := quantity.Of("", i.Recorded, quantity.Seconds).Text()
+	if i.Whole {
+		return fmt.Sprintf("all of the %s that a flight recorder kept because of %s: %s", recorded, i.Check, i.Subject)
+	}
+	return fmt.Sprintf("of %s that a flight recorder kept, the part with %s: %s; --whole is about all of it", recorded, i.Check, i.Subject)
 }
 
 func (t *text) seconds() string { return quantity.Of("", t.d.Window.Seconds, quantity.Seconds).Text() }

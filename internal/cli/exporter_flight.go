@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
+	"github.com/perfdoctor/perfdoctor/internal/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/flight"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/push"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// flightFlags are the flags of the flight recorder.
+type flightFlags struct {
+	dir                     string
+	maxBytes                int64
+	before, after, cooldown time.Duration
+	profile                 bool
+}
+
+// Bounds of the flight recorder. Its memory is bounded by itself: more than half an hour of windows does not fit; and less than a few
+// recordings on disk are none in the morning.
+const (
+	maxFlight      = 30 * time.Minute
+	minFlightBytes = 1 << 20
+)
+
+func (o *flightFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "flight.dir", "", "write what was measured before and after a finding began to the directory `DIR`; \"\" for not")
+	f.Int64Var(&o.maxBytes, "flight.max-bytes", 256<<20, "remove the oldest of these recordings above `N` bytes in all")
+	f.DurationVar(&o.before, "flight.before", 2*time.Minute, "`time` recorded before the finding began")
+	f.DurationVar(&o.after, "flight.after", 30*time.Second, "`time` recorded from when it was known to have begun")
+	f.DurationVar(&o.cooldown, "flight.cooldown", 10*time.Minute, "`time` for which the same check and subject is not recorded again")
+	f.BoolVar(&o.profile, "flight.profile-jvm", false,
+		"add a profile of 10 s of the JVM that is to blame: one at a time, six an hour (loads async-profiler into it)")
+}
+
+func (o *flightFlags) validate(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, name := range []string{"max-bytes", "before", "after", "cooldown", "profile-jvm"} {
+		if o.dir == "" && given("flight."+name) {
+			return usageErrorf("--flight.%s goes with --flight.dir", name)
+		}
+	}
+	switch {
+	case o.maxBytes < minFlightBytes:
+		return usageErrorf("--flight.max-bytes %d: give at least %d", o.maxBytes, minFlightBytes)
+	case o.before < 0 || o.before > maxFlight:
+		return usageErrorf("--flight.before %v: give a time between 0 and %v", o.before, maxFlight)
+	case o.after < 0 || o.after > maxFlight:
+		return usageErrorf("--flight.after %v: give a time between 0 and %v", o.after, maxFlight)
+	case o.cooldown < 0:
+		return usageErrorf("--flight.cooldown %v: give a positive time", o.cooldown)
+	}
+	return nil
+}
+
+// recorder makes the flight recorder; nil when none is asked for.
+func (o *flightFlags) recorder(name string, p flight.Profiler, log *slog.Logger) (*flight.Recorder, error) {
+	if o.dir == "" {
+		return nil, nil
+	}
+	options := flight.Options{
+		Dir: o.dir, MaxBytes: o.maxBytes, Memory: flight.DefaultMemory, Before: o.before, After: o.after, Cooldown: o.cooldown,
+		Host: name, Log: log,
+	}
+	if o.profile {
+		options.Profile = p
+	}
+	return flight.New(options)
+}
+
+// pushFlags are the flags about what is sent without being asked for.
+type pushFlags struct{ pyroscope, otlp, webhook string }
+
+func (o *pushFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.pyroscope, "push.pyroscope", "", "send profiles to the Pyroscope-compatible server at `URL`")
+	f.StringVar(&o.otlp, "push.otlp", "", "send the beginning and end of findings as logs to the OTLP/HTTP endpoint at `URL`")
+	f.StringVar(&o.webhook, "push.webhook", "", "send the beginning and end of findings as CloudEvents to `URL`")
+}
+
+// pusher makes what sends; it sends nothing without a URL.
+func (o *pushFlags) pusher(name, version string, log *slog.Logger) (*push.Pusher, error) {
+	p, err := push.New(push.Options{
+		Pyroscope: o.pyroscope, OTLP: o.otlp, Webhook: o.webhook, Host: name, Version: version, Log: log,
+	})
+	if err != nil {
+		return nil, usageErrorf("%v", err)
+	}
+	return p, nil
+}
+
+// hostname names this host in files and messages.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+}
+
+// listening is what listens to the exporter: the flight recorder, and what sends.
+type listening struct {
+	pages   []exporter.Page
+	metrics []prometheus.Collector
+	run     []func(context.Context) error // each until the context is done
+}
+
+// listen makes what the flags ask for, and has it told of each window.
+func (x *exporting) listen(o *exporter.Options) (listening, error) {
+	name := hostname()
+	sent, err := x.push.pusher(name, x.version, o.Log)
+	if err != nil {
+		return listening{}, err
+	}
+	recorder, err := x.flight.recorder(name, offenderProfile(o.Host, x.version, sent), o.Log)
+	if err != nil {
+		return listening{}, err
+	}
+	l := listening{metrics: []prometheus.Collector{sent}, run: []func(context.Context) error{sent.Run}}
+	o.Listeners = append(o.Listeners, sent.Observe)
+	if recorder != nil {
+		o.Listeners = append(o.Listeners, recorder.Observe)
+		l.pages, l.metrics, l.run = recorder.Pages(), append(l.metrics, recorder), append(l.run, recorder.Run)
+	}
+	return l, nil
+}
+
+// profileTime is how long a JVM is profiled: 1000 samples of each busy CPU.
+const profileTime = 10 * time.Second
+
+// offenderProfile takes a profile of the JVM that a finding is about, or of that of its target which used the most CPU time, and sends it
+// too. It gives nil where there is none.
+func offenderProfile(h *host.Host, version string, sent *push.Pusher) flight.Profiler {
+	return func(ctx context.Context, w exporter.Window, f *check.Finding) (*recording.Recording, error) {
+		pid, err := offender(ctx, h, w, f)
+		if err != nil || pid == 0 {
+			return nil, err
+		}
+		t, err := h.Resolve(ctx, host.Selector{PID: pid})
+		if err != nil {
+			return nil, err
+		}
+		rec, err := collect.Run(ctx, collect.Options{
+			Env: collect.Env{Host: h, Target: t}, Collectors: asprof.Collectors(&find.Look{}, asprof.Options{}),
+			Interval: time.Second, Duration: profileTime,
+			Meta: recording.Meta{Version: version, Target: recording.Target{Kind: string(t.Kind), PID: pid, Name: t.Name}},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("profile pid %d: %w", pid, err)
+		}
+		sent.Profiles(w.Name, rec)
+		return rec, nil
+	}
+}
+
+// offender finds the JVM to profile; 0 for none.
+func offender(ctx context.Context, h *host.Host, w exporter.Window, f *check.Finding) (pid int, err error) {
+	t := w.Target
+	switch f.Subject.Kind {
+	case "pid":
+		if _, err := fmt.Sscan(f.Subject.ID, &pid); err != nil {
+			return 0, nil //nolint:nilerr // a subject without a number names no process
+		}
+		t, err = h.Resolve(ctx, host.Selector{PID: pid})
+	case "cgroup":
+		t, err = h.Resolve(ctx, host.Selector{CgroupPath: f.Subject.ID})
+	}
+	if errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) || err == nil && t.Kind == host.KindHost {
+		return 0, nil // it has ended, or is all of the host
+	}
+	if err != nil {
+		return 0, err
+	}
+	found, err := (&find.Look{}).JVMs(ctx, h, t)
+	if err != nil || len(found.List) == 0 {
+		return 0, err
+	}
+	return found.List[0].VM.PID, nil
+}
