@@ -117,6 +117,9 @@ func (x *exporting) left() []recording.CollectorStatus {
 
 func (x *exporting) run(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(x.streams.Err, nil))
+	if err := host.Local().EnterHostCgroups(); err != nil {
+		log.Warn("limits and CPU time of other control groups cannot be seen", "why", err)
+	}
 	o := x.options(log)
 	told, err := x.listen(&o)
 	if err != nil {

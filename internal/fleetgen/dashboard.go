@@ -107,7 +107,8 @@ var rowTitles = map[check.Stage]string{
 // dashboard is the JSON of the dashboard, as Grafana imports it.
 func dashboard(suite []*check.Check) ([]byte, error) {
 	layout := &grid{}
-	layout.add(map[string]any{"type": "table", "title": "Findings", "datasource": source,
+	layout.add(map[string]any{
+		"type": "table", "title": "Findings", "datasource": source,
 		"description": "What the last window of each host says, the earliest stage of the cure first. A check's name leads to its page.",
 		"targets":     []any{target("A", query{expr: `max without (target) (perfdoctor_finding{` + host + `})`}, "table")},
 		"transformations": []any{map[string]any{"id": "organize", "options": map[string]any{

@@ -104,8 +104,8 @@ count by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum
 			Annotations: map[string]string{
 				"summary": "{{ $labels.ip }}:{{ $labels.port_number }} has {{ $value }} connections, " +
 					"over twice the mean of the pods of {{ $labels.namespace }}/{{ $labels.endpoint }}.",
-				"description": "Long-lived connections stay where they were made: a pod added or restarted later gets none, and one does the " +
-					"work of several. Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients from " +
+				"description": "Long-lived connections stay where they were made: a pod added or restarted later gets none, and one does " +
+					"the work of several. Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients from " +
 					"outside, are not counted.",
 				"runbook_url": page("connection-skew"),
 			},
@@ -140,8 +140,8 @@ image:perfdoctor_ipc:ratio_rate15m offset 1d`, ipcFall),
 			Annotations: map[string]string{
 				"summary": "{{ $labels.image }} does {{ printf `%.2f` $value }} instructions per cycle, " +
 					"over a fifth less than {{ $labels.namespace }}/{{ $labels.container }} did a day before.",
-				"description": "A version that waits more for memory does less per cycle at the same CPU use. It is a fact, no harm by itself: " +
-					"compare recordings of both versions with `perfdoctor compare`.",
+				"description": "A version that waits more for memory does less per cycle at the same CPU use. It is a fact, no harm by " +
+					"itself: compare recordings of both versions with `perfdoctor compare`.",
 				"runbook_url": page("ipc-low"),
 			},
 		},

@@ -57,7 +57,7 @@ type patience struct {
 func patiences() []patience {
 	return []patience{
 		{check.Path, 2 * time.Minute, "eight windows: a link that flaps or a route that moves is over, and what lasts hits every request"},
-		{check.Connections, 2 * time.Minute, "twice the 60 s of TIME_WAIT: a burst is over, and a port range that fills is about to be full"},
+		{check.Connections, 2 * time.Minute, "twice the 60 s of TIME_WAIT: a burst is over, and a port range that fills is nearly full"},
 		{check.Kernel, 5 * time.Minute, "a backup, a deployment or a rotation of logs keeps the kernel busy for minutes"},
 		{check.Limits, 5 * time.Minute, "a container uses up its quota while it starts, for minutes, and is well afterwards"},
 		{check.Runtime, 10 * time.Minute, "a runtime compiles and sizes its heap in its first minutes under load"},

@@ -1,0 +1,54 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// EnterHostCgroups starts the program anew in the host's cgroup namespace, unless it is there: from within another one, such as a
+// container has on a host with cgroup v2, the groups of others cannot be told. It does not return when it did. The error says what is
+// missing for it; the program goes on as before.
+//
+// A namespace is a thread's, and a Go program has several: so it executes itself from the one thread that has entered.
+func (h *Host) EnterHostCgroups() error {
+	own, err := h.ownNamespace("cgroup")
+	if err != nil || own == initCgroupNS {
+		return err
+	}
+	path, first, err := h.hostCgroupNS()
+	if err != nil || own == first {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("the host's cgroup namespace: %w", err)
+	}
+	defer f.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWCGROUP); err != nil { //nolint:gosec // a descriptor is a small number
+		return fmt.Errorf("enter the host's cgroup namespace, which needs CAP_SYS_ADMIN: %w", err)
+	}
+	if err := unix.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
+		return fmt.Errorf("start anew in the host's cgroup namespace: %w", err)
+	}
+	return nil
+}
+
+// hostCgroupNS finds the namespace of the processes that can be seen: that of process 1, which may be guarded from all others, or else of
+// the kernel's own threads, of which 2 is the first (kernel/kthread.c) and which stay in the first namespaces.
+func (h *Host) hostCgroupNS() (path string, ino uint64, err error) {
+	path = filepath.Join(h.Proc, "1/ns/cgroup")
+	if ino, err = readNamespace(path); err == nil {
+		return path, ino, nil
+	}
+	threads := filepath.Join(h.Proc, "2/ns/cgroup")
+	if ino, other := readNamespace(threads); other == nil && ino == initCgroupNS {
+		return threads, ino, nil
+	}
+	return "", 0, fmt.Errorf("the host's cgroup namespace: %w: it needs the host's processes and CAP_SYS_PTRACE", err)
+}
