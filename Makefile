@@ -15,7 +15,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-prometheus check-kubernetes test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,9 +100,9 @@ check-packages: .cache/debian/bookworm release ## build the release twice and co
 	@.ci/deps systemd-nspawn rpm
 	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -count 1 -v ./internal/release
 
-check-prometheus: ## let a real Prometheus scrape the exporter, an alert come and go, and ask what the dashboard asks (root)
+check-fleet: ## let a real Prometheus scrape the exporter, an alert come and go, and ask what the dashboard asks (root)
 	@.ci/deps prometheus
-	PERFDOCTOR_PROMETHEUS=1 go test -count 1 -v -run TestPrometheus ./internal/e2e
+	PERFDOCTOR_FLEET=1 go test -count 1 -v -run TestFleet ./internal/e2e
 
 check-kubernetes: ## build the overlays and read them with the types of Kubernetes
 	cd deploy/kubernetes/validate && go vet . && go test -count 1 .

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
@@ -52,17 +51,13 @@ func page(t *testing.T, address string) string {
 	return string(text)
 }
 
-// TestPrometheusPod has a throttled group beside the pod's: with CAP_SYS_ADMIN the exporter finds it, without it says what it lacks.
-func TestPrometheusPod(t *testing.T) {
-	if os.Getenv(prometheusVar) == "" {
-		t.Skipf("%s is not set: make check-prometheus sets it", prometheusVar)
-	}
-	testenv.Need(t, testenv.Root, testenv.Tool("unshare"), testenv.Tool("setpriv"))
+// TestFleetPod has a throttled group beside the pod's: with CAP_SYS_ADMIN the exporter finds it, without it says what it lacks.
+func TestFleetPod(t *testing.T) {
+	needFleet(t, testenv.Tool("unshare"), testenv.Tool("setpriv"))
 	outer, _ := limited(t, lab.SpinOptions{Threads: 1})
 	sees, _ := podExporter(t)
 	lacks, said := podExporter(t, "setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin")
-	eventually(t, "the throttled group is found from the pod", 2*time.Minute, func() bool {
-		time.Sleep(500 * time.Millisecond)
+	until(t, "the throttled group is found from the pod", func() bool {
 		for line := range strings.Lines(page(t, sees)) {
 			if strings.HasPrefix(line, `perfdoctor_finding{check="cpu-throttled"`) && strings.Contains(line, outer.Path()) {
 				return true
@@ -70,8 +65,7 @@ func TestPrometheusPod(t *testing.T) {
 		}
 		return false
 	})
-	eventually(t, "the exporter without the right has a window", time.Minute, func() bool {
-		time.Sleep(500 * time.Millisecond)
+	until(t, "the exporter without the right has a window", func() bool {
 		return strings.Contains(page(t, lacks), "\nperfdoctor_cpu_seconds_total{")
 	})
 	if strings.Contains(page(t, lacks), outer.Path()) {
