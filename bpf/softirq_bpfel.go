@@ -31,6 +31,7 @@ type SoftirqSpent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	SoftirqMapDurations              = "durations"
 	SoftirqMapLines                  = "lines"
 	SoftirqMapLost                   = "lost"
 	SoftirqMapUnderWay               = "under_way"
@@ -114,10 +115,11 @@ type SoftirqProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SoftirqMapSpecs struct {
-	Lines    *ebpf.MapSpec `ebpf:"lines"`
-	Lost     *ebpf.MapSpec `ebpf:"lost"`
-	UnderWay *ebpf.MapSpec `ebpf:"under_way"`
-	Vectors  *ebpf.MapSpec `ebpf:"vectors"`
+	Durations *ebpf.MapSpec `ebpf:"durations"`
+	Lines     *ebpf.MapSpec `ebpf:"lines"`
+	Lost      *ebpf.MapSpec `ebpf:"lost"`
+	UnderWay  *ebpf.MapSpec `ebpf:"under_way"`
+	Vectors   *ebpf.MapSpec `ebpf:"vectors"`
 }
 
 // SoftirqVariableSpecs contains global variables before they are loaded into the kernel.
@@ -147,14 +149,16 @@ func (o *SoftirqObjects) Close() error {
 //
 // It can be passed to LoadSoftirqObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SoftirqMaps struct {
-	Lines    *ebpf.Map `ebpf:"lines"`
-	Lost     *ebpf.Map `ebpf:"lost"`
-	UnderWay *ebpf.Map `ebpf:"under_way"`
-	Vectors  *ebpf.Map `ebpf:"vectors"`
+	Durations *ebpf.Map `ebpf:"durations"`
+	Lines     *ebpf.Map `ebpf:"lines"`
+	Lost      *ebpf.Map `ebpf:"lost"`
+	UnderWay  *ebpf.Map `ebpf:"under_way"`
+	Vectors   *ebpf.Map `ebpf:"vectors"`
 }
 
 func (m *SoftirqMaps) Close() error {
 	return _SoftirqClose(
+		m.Durations,
 		m.Lines,
 		m.Lost,
 		m.UnderWay,

@@ -23,7 +23,7 @@ const nativeSchema = -1
 type distribution struct {
 	name, help string
 	counts     metric.Metric // by the label at_most, of one window if it is a gauge
-	seconds    metric.Metric // their sum
+	seconds    metric.Metric // their sum, by the same label
 	by         string        // a label that is kept, "" for none
 }
 
@@ -34,6 +34,9 @@ func distributions() []distribution {
 	}, {
 		name: "cpu_wait_duration_seconds", help: "How long threads waited for a CPU while their control group had quota left.",
 		counts: metric.CPUWaitDurations, seconds: metric.ThreadCPUWait,
+	}, {
+		name: "softirq_duration_seconds", help: "How long softirqs took, by vector; of many those of an eighth of each second.",
+		counts: metric.SoftirqDurations, seconds: metric.SoftirqTimedSeconds, by: "vector",
 	}}
 }
 

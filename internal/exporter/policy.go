@@ -72,7 +72,7 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	longest := by()
 	longest.fold = most
 	set(longest, metric.PortSearchLongest)
-	set(policy{leave: asBuckets}, metric.ConnectDurations)
+	set(policy{leave: asBuckets}, metric.ConnectDurations, metric.SoftirqDurations, metric.SoftirqTimedSeconds)
 	set(policy{keep: []string{"side", "at_most"}, begun: true}, metric.ConnectionLives)
 	set(policy{keep: []string{"source", "comm"}, each: []string{"source", "comm"}, begun: true},
 		metric.BindsAsked, metric.BindsFound, metric.BindSearchSeconds)

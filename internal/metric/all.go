@@ -31,7 +31,7 @@ func All() []Metric {
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectsBound,
 		ConnectionTurns, FlowRetransmits, FlowResets, BindsAsked, BindsFound, BindSearchSeconds, BPFRuns, BPFSeconds, BPFMeasured,
-		SoftirqsTimed, SoftirqSeconds, HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, SyscallCalls, SyscallErrors, SyscallSeconds, SyscallBytes,
+		SoftirqsTimed, SoftirqSeconds, SoftirqDurations, SoftirqTimedSeconds, HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, SyscallCalls, SyscallErrors, SyscallSeconds, SyscallBytes,
 		SyscallDurations,
 		ThreadWaitTime, ThreadWaits, FutexWakes, CPUWaitDurations,
 		CgroupCPURun, CgroupCPUWait, CgroupCPUWaits, CgroupThrottledWait,

@@ -61,10 +61,12 @@ var (
 // Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within another's time is not
 // counted there.
 var (
-	SoftirqsTimed  = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of an eighth of each second. softirqs_total has all.", "cpu", "vector")
-	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as long as the last 100 or more that were.", "cpu", "vector")
-	HardirqRuns    = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
-	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
+	SoftirqsTimed       = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of an eighth of each second. softirqs_total has all.", "cpu", "vector")
+	SoftirqSeconds      = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as long as the last 100 or more that were.", "cpu", "vector")
+	SoftirqDurations    = counter("softirq_durations_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs whose time was taken (softirqs_timed_total) by how long they took, without hardware interrupts in between: at most so many seconds, and more than the next smaller bound. Of all CPUs.", "vector", "at_most")
+	SoftirqTimedSeconds = counter("softirq_timed_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time of those whose time was taken, without hardware interrupts in between. Of all CPUs.", "vector")
+	HardirqRuns         = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
+	HardirqSeconds      = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
 )
 
 var waitLabels = []string{"pid", "tid", "comm", "syscall", "for", "on"}

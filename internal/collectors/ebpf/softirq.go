@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -32,7 +33,10 @@ func softirqCollector(l *Loader) collect.Collector {
 }
 
 func interruptMetrics() []metric.Metric {
-	return []metric.Metric{metric.SoftirqsTimed, metric.SoftirqSeconds, metric.HardirqRuns, metric.HardirqSeconds}
+	return []metric.Metric{
+		metric.SoftirqsTimed, metric.SoftirqSeconds, metric.SoftirqDurations, metric.SoftirqTimedSeconds,
+		metric.HardirqRuns, metric.HardirqSeconds,
+	}
 }
 
 // vectorNames are the softirqs as in /proc/softirqs (kernel/softirq.c), at the index of softirq.bpf.c.
@@ -83,6 +87,9 @@ func (s *softirq) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.appendSoftirqs(a); err != nil {
 		return err
 	}
+	if err := s.appendDurations(a); err != nil {
+		return err
+	}
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}
@@ -99,6 +106,49 @@ func (s *softirq) Sample(_ context.Context, a *recording.Appender) error {
 	}
 	a.None(interruptMetrics()...)
 	return s.sampleLines(a)
+}
+
+// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound the upper bound of the first in nanoseconds; each next is four times that.
+const (
+	softirqBuckets = 12
+	softirqBound   = 1024
+)
+
+// appendDurations appends how many of those that were timed took how long, of all CPUs.
+func (s *softirq) appendDurations(a *recording.Appender) error {
+	m := s.set.collection.Maps[bpf.SoftirqMapDurations]
+	if n := len(vectorNames) * softirqBuckets; int(m.MaxEntries()) != n {
+		return fmt.Errorf("map %s has %d entries, not %d", m, m.MaxEntries(), n)
+	}
+	for vector, name := range vectorNames {
+		seconds := s.turns.timed(vector)
+		if seconds == 0 {
+			continue
+		}
+		a.Counter(metric.SoftirqTimedSeconds, seconds, name)
+		for i := range softirqBuckets {
+			var cpus []uint64
+			if err := m.Lookup(uint32(vector*softirqBuckets+i), &cpus); err != nil {
+				return fmt.Errorf("read how long softirqs took: %w", err)
+			}
+			sum := uint64(0)
+			for _, n := range cpus {
+				sum += n
+			}
+			if sum > 0 {
+				a.Counter(metric.SoftirqDurations, float64(sum), name, softirqBoundOf(i))
+			}
+		}
+	}
+	return nil
+}
+
+// softirqBoundOf is the upper bound of a bucket in seconds.
+func softirqBoundOf(i int) string {
+	if i == softirqBuckets-1 {
+		return "+Inf"
+	}
+	return strconv.FormatFloat((time.Duration(softirqBound) << (2 * i)).Seconds(), 'g', 6, 64)
 }
 
 func (s *softirq) sampleLines(a *recording.Appender) error {

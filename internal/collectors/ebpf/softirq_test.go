@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -189,6 +190,45 @@ func TestSoftirqs(t *testing.T) {
 	for _, s := range rec.Counter(metric.SoftirqSeconds) {
 		if v := s.Points[len(s.Points)-1].Value; v > 2*took.Seconds()+1 {
 			t.Errorf("CPU %s %s: %v s", s.Label("cpu"), s.Label("vector"), v)
+		}
+	}
+}
+
+// TestSoftirqDurations: each softirq that is timed is in one bucket, and the buckets bound their time. What is counted goes on between two
+// readings, so that the buckets have no less than was timed before they were read, and no more than was afterwards.
+func TestSoftirqDurations(t *testing.T) {
+	o := openSoftirqs(t, math.Inf(1))
+	h := newHost(t)
+	addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
+	connect(t, h, addr, lab.ClientOptions{Count: 997, Concurrency: 2, KeepAlive: true, CloseFirst: true})
+	read := func() *recording.Recording {
+		b := recording.NewBuilder()
+		a := b.Appender()
+		if err := o.src.Sample(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		a.Commit()
+		return b.Done(recording.Meta{})
+	}
+	before, after := read(), read()
+	under := float64(runtime.NumCPU()) // softirqs under way, which one of the two tables has already
+	for _, vector := range []string{"NET_RX", "TIMER"} {
+		n := total(before, metric.SoftirqDurations, "vector", vector)
+		lo, hi := total(before, metric.SoftirqsTimed, "vector", vector)-under, total(after, metric.SoftirqsTimed, "vector", vector)+under
+		if n < lo || n > hi || n == 0 {
+			t.Errorf("%s: %v in the buckets, %v to %v were timed", vector, n, lo, hi)
+		}
+		most, unbounded := 0.0, false
+		for _, s := range after.Counter(metric.SoftirqDurations, "vector", vector) {
+			bound, err := strconv.ParseFloat(s.Label("at_most"), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unbounded = unbounded || math.IsInf(bound, 1)
+			most += bound * s.Points[0].Value
+		}
+		if spent := total(before, metric.SoftirqTimedSeconds, "vector", vector); spent <= 0 || spent > most && !unbounded {
+			t.Errorf("%s: %v s, by the buckets at most %v s", vector, spent, most)
 		}
 	}
 }

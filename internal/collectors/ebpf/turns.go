@@ -190,6 +190,17 @@ func (s *softirq) read() error {
 	return nil
 }
 
+// timed gives the seconds of a vector's softirqs that were timed.
+func (t *turns) timed(vector int) float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ns := uint64(0)
+	for _, v := range t.vectors[vector] {
+		ns += v.timed.Ns
+	}
+	return float64(ns) * 1e-9
+}
+
 func (s *softirq) appendSoftirqs(a *recording.Appender) error {
 	t := &s.turns
 	t.mu.Lock()
