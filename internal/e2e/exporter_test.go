@@ -21,12 +21,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
@@ -171,6 +174,45 @@ func TestExporterRefuses(t *testing.T) {
 	if resp.StatusCode == http.StatusOK {
 		t.Error("it answers without TLS")
 	}
+}
+
+// A control group that uses CPU time becomes a target with its own numbers and findings, and is gone when it has ended.
+func TestExporterTargets(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	l := labtest.New(t)
+	group, err := l.Cgroup("busy")
+	must(t, err)
+	must(t, group.SetQuota(100*time.Millisecond, 30*time.Millisecond))
+	s := startExporter(t, "--target.cpu", "0.02")
+	child, err := newHost(t, l, "busy").StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: loadTime})
+	must(t, err)
+	target := fmt.Sprintf("target=%q", "cgroup "+group.Path())
+	for _, want := range []string{
+		`perfdoctor_check_assessed{check="cpu-throttled",` + target + `} 1`,
+		fmt.Sprintf("perfdoctor_cgroup_cpu_quota{cgroup=%q,%s} 0.3", group.Path(), target),
+	} {
+		eventually(t, want, 2*startTime, func() bool { return strings.Contains(s.metrics(t), want) })
+	}
+	finding := regexp.MustCompile(`perfdoctor_finding\{check="cpu-throttled",severity="(warning|critical)",stage="limits",` +
+		regexp.QuoteMeta(fmt.Sprintf("subject=%q} 1", "cgroup "+group.Path())))
+	eventually(t, finding.String(), 2*startTime, func() bool { return finding.MatchString(s.metrics(t)) })
+	_, err = child.Stop()
+	must(t, err)
+	eventually(t, "the target is gone", 2*startTime, func() bool { return !strings.Contains(s.metrics(t), target) })
+}
+
+// metrics scrapes once.
+func (s *scraped) metrics(t *testing.T) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+"/metrics", nil)
+	must(t, err)
+	req.SetBasicAuth(s.user, s.pass)
+	resp, err := s.client.Do(req)
+	must(t, err)
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	must(t, resp.Body.Close())
+	return string(body)
 }
 
 // A real Prometheus scrapes it with TLS and a password, and knows its histograms in both forms.

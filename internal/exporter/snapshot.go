@@ -135,8 +135,8 @@ func assessed(w Window) *dto.MetricFamily {
 
 // collectorFamilies passes over the last ones, which were left out.
 func collectorFamilies(w Window, left int) []*dto.MetricFamily {
-	success := gaugeFamily("collector_success", "Whether the collector worked in the last window: 0 means that it failed, was late, or may "+
-		"not do its work; what this host cannot do at all is perfdoctor_collector_unsupported.")
+	success := gaugeFamily("collector_success", "Whether the collector worked in the last window: 0 means that it failed, was late, or "+
+		"may not do its work; what this host cannot do at all is perfdoctor_collector_unsupported.")
 	unsupported := gaugeFamily("collector_unsupported", "1 for a collector that this host's kernel or hardware does not support, or that "+
 		"is of no use for the target: no failure.")
 	names := []string{"collector", "target"}
