@@ -84,8 +84,9 @@ func TestSoftirqsInTurns(t *testing.T) {
 	if share := some / count; share < 0.1 || share > 0.35 {
 		t.Errorf("%.0f %% of the softirqs were timed", 100*share)
 	}
-	// A turn's mean differs from that of the next by a few percent, as the load does.
-	if got < 0.85*want || got > 1.15*want {
+	// A turn's mean differs from that of the next by a few percent, as the load does; and the program that is always attached runs within the
+	// time that the other one takes of a softirq.
+	if got < 0.85*want || got > 1.2*want {
 		t.Errorf("%.4f s in NET_RX, truly %.4f s", got, want)
 	}
 }
