@@ -12,10 +12,12 @@ public final class Fares {
     private static final ObjectMapper SHARED = new ObjectMapper();
     private static final boolean EACH = System.getProperty("booking.mapper", "shared").equals("each");
 
-    private static final int OFFERS = 4;
-    private static final int STEPS = 14;
+    private static final int OFFERS = 40;
+    private static final int STEPS = 40;
     /** Of a step: the distances, taxes and reductions that go into it. */
-    private static final int POSITIONS = 400;
+    private static final int POSITIONS = 30;
+    /** Of an answer: room for the longest there is. */
+    private static final int LONGEST = 1024 * 1024;
     private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel"};
 
     private final Tariffs tariffs = new Tariffs();
@@ -28,7 +30,7 @@ public final class Fares {
     /** The answer to a search: all offers in one array. */
     public byte[] offers(long search) throws IOException {
         long best = tariffs.best(search);
-        ByteArrayOutputStream out = new ByteArrayOutputStream(4096);
+        ByteArrayOutputStream out = new ByteArrayOutputStream(LONGEST);
         out.write('[');
         for (int i = 0; i < OFFERS; i++) {
             if (i > 0) {

@@ -11,13 +11,13 @@ import org.springframework.asm.Opcodes;
  * asks for one route after the other.
  */
 public final class Tariffs {
-    private static final int ROUTES = 1000;
+    private static final int ROUTES = 300;
     /** The fastest route, the cheapest, and the one with the fewest changes. */
     private static final int ASKED = 3;
     /** Travellers and days that a search compares: it calls a route's rules more often than the JVM waits before it compiles. */
     private static final int COMPARED = 210;
     /** Kinds of traveller, with code of its own for each. */
-    private static final int KINDS = 60;
+    private static final int KINDS = 20;
     /** Operations of the code for one kind: a method stays below HugeMethodLimit, 8000 bytes (globals.hpp). */
     private static final int OPERATIONS = 10;
 

@@ -18,36 +18,22 @@ import org.apache.hc.core5.util.TimeValue;
 /** A client of one service that has several addresses: each new connection goes to the next of them, as with a name in the DNS. */
 final class Client {
     private static final boolean KEEP_ALIVE = Boolean.getBoolean("booking.keepalive");
+    private static final TimeValue FOR_LONG = TimeValue.ofMinutes(3);
 
-    private final InTurn addresses;
-    private final int connections;
-    private final long ageSeconds;
     private final String url;
-    private final CloseableHttpClient kept;
+    private final CloseableHttpClient http;
 
     Client(String name, List<InetSocketAddress> addresses, int connections, long ageSeconds) {
-        this.addresses = new InTurn(addresses);
-        this.connections = connections;
-        this.ageSeconds = ageSeconds;
         url = "http://" + name + ":" + addresses.get(0).getPort() + "/";
-        kept = KEEP_ALIVE ? make() : null;
+        http = make(new InTurn(addresses), connections, ageSeconds);
     }
 
     /** The length of the answer. */
     long ask() throws IOException {
-        if (KEEP_ALIVE) {
-            return ask(kept);
-        }
-        try (CloseableHttpClient once = make()) {
-            return ask(once);
-        }
-    }
-
-    private long ask(CloseableHttpClient http) throws IOException {
         return http.execute(new HttpGet(url), answer -> (long) EntityUtils.toByteArray(answer.getEntity()).length);
     }
 
-    private CloseableHttpClient make() {
+    private static CloseableHttpClient make(InTurn addresses, int connections, long ageSeconds) {
         ConnectionConfig.Builder config = ConnectionConfig.custom();
         if (ageSeconds > 0) {
             config.setTimeToLive(TimeValue.ofSeconds(ageSeconds));
@@ -59,7 +45,12 @@ final class Client {
             .setConnPoolPolicy(PoolReusePolicy.FIFO)
             .setDefaultConnectionConfig(config.build())
             .build();
-        return HttpClients.custom().setConnectionManager(pool).disableAutomaticRetries().disableCookieManagement().build();
+        return HttpClients.custom()
+            .setConnectionManager(pool)
+            .setKeepAliveStrategy((answer, context) -> KEEP_ALIVE ? FOR_LONG : null) // null: it is closed after the answer
+            .disableAutomaticRetries()
+            .disableCookieManagement()
+            .build();
     }
 
     static InetSocketAddress address(String text) {
