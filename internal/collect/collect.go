@@ -32,6 +32,8 @@ type Collector struct {
 	// window has overtaken. It is for a collector that leaves something in the target which it must take back; the others end as
 	// soon as ever, and what was measured covers the same time. 0 gives a collector what all have.
 	Grace time.Duration
+	// Share of one CPU's time that samples may take, if less than what dutyShare leaves; 0 for none.
+	Share float64
 	Open  func(context.Context, Env) (Source, error)
 }
 

@@ -18,6 +18,15 @@ func ownCPU() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
+// threadCPU gives the CPU time that the calling thread has used.
+func threadCPU() time.Duration {
+	var used unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used); err != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
+}
+
 // ownMaxRSS gives the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB (fs/proc/task_mmu.c);
 // 0 without /proc. ru_maxrss of getrusage does not do: it survives execve (setmax_mm_hiwater_rss in fs/exec.c), so that a
 // program started by a larger one shows the size of that.

@@ -448,6 +448,28 @@ func TestDutyShare(t *testing.T) {
 	}
 }
 
+// TestShare: a collector whose samples take more CPU time than its share is sampled first and last only. One that waits as long is not
+// held back.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	const took = 20 * time.Millisecond // and so a pause of 2 s, at 1 %
+	costly, _ := collector("costly", EveryTick, func(context.Context, int, *recording.Appender) error {
+		for began := threadCPU(); threadCPU() < began+took; {
+			continue
+		}
+		return nil
+	})
+	idle, _ := collector("idle", EveryTick, func(context.Context, int, *recording.Appender) error { time.Sleep(took); return nil })
+	costly.Share, idle.Share = 0.01, 0.01
+	rec := run(t.Context(), t, Options{Collectors: []Collector{costly, idle}, Interval: 100 * time.Millisecond, Duration: 900 * time.Millisecond})
+	if got := status(t, rec, "costly"); got.Samples != 2 {
+		t.Errorf("%d samples of %v CPU in 0.9 s, want the first and the last", got.Samples, took)
+	}
+	if got := status(t, rec, "idle"); got.Samples < 3 {
+		t.Errorf("%d samples that use no CPU, want more than the first and the last", got.Samples)
+	}
+}
+
 func TestEndedEarly(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -108,9 +109,12 @@ func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool 
 func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	began := time.Now()
+	runtime.LockOSThread() // whose CPU time is that of the sample
+	defer runtime.UnlockOSThread()
+	began, cpu := time.Now(), threadCPU()
 	err := sampleSafely(ctx, w.c.Name, src, a)
 	took := time.Since(began)
+	cpu = threadCPU() - cpu
 	var lost []recording.Loss
 	var missing []recording.Missing
 	if err == nil {
@@ -119,7 +123,7 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.note(err, took, lost, missing)
-	w.rest(began, took)
+	w.rest(began, took, cpu)
 	close(w.busy)
 	w.busy = nil
 	if w.over {
@@ -127,13 +131,17 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	}
 }
 
-// rest keeps the collector to its share of the time.
-func (w *worker) rest(began time.Time, took time.Duration) {
+// rest keeps the collector to its share of the time, after a sample that took so long and so much CPU time.
+func (w *worker) rest(began time.Time, took, cpu time.Duration) {
 	share := dutyShare
 	if w.continues {
 		share = betweenShare
 	}
-	w.next = began.Add(time.Duration(float64(took) / share))
+	pause := float64(took) / share
+	if w.c.Share > 0 {
+		pause = max(pause, float64(cpu)/w.c.Share)
+	}
+	w.next = began.Add(time.Duration(pause))
 }
 
 func sampleSafely(ctx context.Context, name string, src Source, a *recording.Appender) (err error) {

@@ -42,14 +42,18 @@ func parseKallsyms(r io.Reader, wanted []uint64) (map[uint64]symbol, error) {
 	nearest := make([]kernelSymbol, len(wanted)) // among those above the next lower address
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
+	i := 0 // the first address that is not below the line's: mostly that of the line before
 	for sc.Scan() {
 		at, name, err := parseKallsymsLine(sc.Bytes())
 		if err != nil {
 			return nil, err
 		}
-		i, _ := slices.BinarySearch(wanted, at)
+		if name == nil {
+			continue
+		}
+		i = firstFrom(wanted, at, i)
 		// An address of 0 is hidden from this user (kernel.kptr_restrict).
-		if at != 0 && name != nil && i < len(wanted) && at >= nearest[i].at {
+		if at != 0 && i < len(wanted) && at >= nearest[i].at {
 			if at > nearest[i].at || preferred(name, nearest[i].text) {
 				nearest[i] = kernelSymbol{at, append(nearest[i].text[:0], name...)}
 			}
@@ -58,6 +62,11 @@ func parseKallsyms(r io.Reader, wanted []uint64) (map[uint64]symbol, error) {
 	if err := sc.Err(); err != nil {
 		return nil, fmt.Errorf("kallsyms: %w", err)
 	}
+	return symbolsOf(wanted, nearest), nil
+}
+
+// symbolsOf gives each address the last symbol that begins at or below it.
+func symbolsOf(wanted []uint64, nearest []kernelSymbol) map[uint64]symbol {
 	out := map[uint64]symbol{}
 	var last kernelSymbol
 	for i, at := range wanted {
@@ -69,7 +78,16 @@ func parseKallsyms(r io.Reader, wanted []uint64) (map[uint64]symbol, error) {
 			out[at] = symbol{at: last.at, name: name, module: strings.Trim(module, "[]")}
 		}
 	}
-	return out, nil
+	return out
+}
+
+// firstFrom gives the index of the first number that is not below at, which is likely that of the last search.
+func firstFrom(sorted []uint64, at uint64, likely int) int {
+	if (likely == 0 || sorted[likely-1] < at) && (likely == len(sorted) || sorted[likely] >= at) {
+		return likely
+	}
+	i, _ := slices.BinarySearch(sorted, at)
+	return i
 }
 
 // kernelSymbol has the name and, behind a tab, the module.
@@ -88,7 +106,9 @@ func parseKallsymsLine(line []byte) (at uint64, name []byte, err error) {
 	if !ok || !ok2 || len(kind) != 1 || len(rest) == 0 {
 		return 0, nil, fmt.Errorf("kallsyms: bad line %.80q", line)
 	}
-	if !bytes.ContainsAny(kind, "tTwW") {
+	switch kind[0] {
+	case 't', 'T', 'w', 'W':
+	default:
 		return 0, nil, nil
 	}
 	if at, err = parseHex(address); err != nil {

@@ -24,18 +24,23 @@ import (
 // dumpTimeout bounds one dump: a million sockets take 0.4 s of CPU; a host with more is sampled late and says so.
 const dumpTimeout = 450 * time.Millisecond
 
+// cpuShare is the share of a CPU that samples may take: a quarter of what all of perfdoctor is to cost on a host that is busy with
+// connections. There 30,000 sockets in TIME_WAIT take 10 ms, and are read every other second: they last for 60 s.
+const cpuShare = 0.005
+
 // Collectors lists this package's collector, which loads its programs with those of others.
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "sockets",
 		Doc:  "TCP sockets of the target's network namespace by state, per destination, per listener, and their owners.",
 		Overhead: "0.3 ms a sample, and 0.3 µs per TIME_WAIT or 0.8 µs per other socket; for their owners 0.75 µs a descriptor in the " +
-			"kernel, at most 2 % of the time, or 4 µs in /proc, at most 50 ms a sample",
+			"kernel, at most 2 % of the time, or 4 µs in /proc, at most 50 ms a sample; samples are left out to stay below 0.5 % of a CPU",
 		Provides: append(ebpf.Costs(),
 			metric.Sockets, metric.DestinationSockets, metric.DestinationYoungTW, metric.DestinationOwner, metric.DestinationRTT,
 			metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs, metric.SynSentRetrans,
 			metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerPeers, metric.ListenerBytes,
 			metric.ProcessSockets, metric.TargetListenPorts),
+		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			s, err := open(ctx, env)
 			if err != nil {

@@ -425,7 +425,10 @@ func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	t.Helper()
 	l := labtest.New(t)
 	h := must(t)(l.Host("lo"))
-	for key, value := range map[string]string{"net.ipv4.tcp_max_tw_buckets": "100000", "net.ipv4.ip_local_port_range": "1024 65000"} {
+	for key, value := range map[string]string{
+		"net.ipv4.tcp_max_tw_buckets": "100000", "net.ipv4.ip_local_port_range": "1024 65000",
+		"net.ipv4.tcp_tw_reuse": "0", // on loopback a port is taken anew after a second, as long as a busy machine takes for this
+	} {
 		if err := h.Sysctl(key, value); err != nil {
 			t.Fatal(err)
 		}
