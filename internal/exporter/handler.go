@@ -37,7 +37,7 @@ func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
 	}
 	mux.HandleFunc("GET "+collectorsPath, e.serveCollectors)
 	for _, p := range pages {
-		mux.Handle(p.Path, p.Handler)
+		mux.Handle("GET "+p.Path, p.Handler)
 		if p.Text != "" {
 			links = append(links, web.LandingLinks{Address: p.Path, Text: p.Text, Description: p.Description})
 		}

@@ -48,12 +48,12 @@ const (
 	profileGrace = time.Minute
 )
 
-// Bounds on what waits. A window of each of twenty targets and the host comes every 15 s; recordings of five incidents at once are of one
-// cause, and of the host's recording and three groups' the first says which.
+// Bounds on what waits. A window of each of twenty targets and the host comes every 15 s. Of what goes wrong in more than eight groups at
+// once, the first eight recordings say as much.
 const (
 	maxQueue    = 100
-	maxCaptures = 4
-	maxWrites   = 4
+	maxCaptures = 8
+	maxWrites   = 8
 )
 
 // lastWrites is how long the end of the program waits for a disk.

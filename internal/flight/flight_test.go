@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -444,6 +445,26 @@ func TestHandler(t *testing.T) {
 	}
 	if got := resp.Header.Get("X-Content-Type-Options"); got != "nosniff" {
 		t.Errorf("X-Content-Type-Options %q", got)
+	}
+}
+
+// TestPages: the exporter serves the list and what is below it, and links to it once.
+func TestPages(t *testing.T) {
+	r, err := New(options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := exporter.New(exporter.Options{TargetCollectors: func() []collect.Collector { return nil }})
+	h, err := e.Handler(r.Pages()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"/recordings": http.StatusOK, "/recordings/": http.StatusOK, "/recordings/x.zip": http.StatusNotFound, "/": http.StatusOK,
+	} {
+		if resp, body := get(t, h, path, "*/*"); resp.StatusCode != want || path == "/" && strings.Count(body, "/recordings") != 1 {
+			t.Errorf("%s: %s\n%s", path, resp.Status, body)
+		}
 	}
 }
 
