@@ -15,7 +15,7 @@ import (
 )
 
 // step is the interval of the tests' samples and evaluations. All waits are multiples of it.
-const step = 30 * time.Second
+const step = time.Minute
 
 // lead is how long all is well before a finding begins.
 const lead = time.Minute
