@@ -105,8 +105,8 @@ count by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum
 				"summary": "{{ $labels.ip }}:{{ $labels.port_number }} has {{ $value }} connections, " +
 					"over twice the mean of the pods of {{ $labels.namespace }}/{{ $labels.endpoint }}.",
 				"description": "Long-lived connections stay where they were made: a pod added or restarted later gets none, and one does " +
-					"the work of several. Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients from " +
-					"outside, are not counted.",
+					"the work of several. Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients " +
+					"from outside, are not counted.",
 				"runbook_url": page("connection-skew"),
 			},
 		},

@@ -30,7 +30,7 @@ func (h *Host) EnterHostCgroups() error {
 	defer f.Close()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWCGROUP); err != nil { //nolint:gosec // a descriptor is a small number
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("enter the host's cgroup namespace, which needs CAP_SYS_ADMIN: %w", err)
 	}
 	if err := unix.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
