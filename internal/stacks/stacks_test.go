@@ -18,10 +18,11 @@ import (
 const (
 	preamble = "event: cpu\nengine: async-profiler 4.6 perf_events\ninterval: 10000000\nduration: 10.003s\nlost: 2\n"
 	header   = preamble + "\n"
+	timed    = preamble + "bucket: 1s\n\n"
 )
 
 // shop is a small program: half of its time goes to a pattern that is compiled per call.
-const shop = preamble + "bucket: 1s\n\n" + `[http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[j];java.util.regex.Pattern.compile:5_[i];java.util.regex.Pattern.expr_[i] 40 400
+const shop = timed + `[http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[j];java.util.regex.Pattern.compile:5_[i];java.util.regex.Pattern.expr_[i] 40 400
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:43_[0];java.util.regex.Pattern.compile:5_[j] 10 100
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:43_[0];libc.so.6!memcpy_[n];asm_sysvec_apic_timer_interrupt_[k];handle_softirqs_[k];net_rx_action_[k] 20 200
 [http-2 tid=12|@1s];java.lang.Thread.run:829_[j];com.example.Shop.pay:7_[j];java.lang.String.split_[j];java.util.regex.Pattern.compile:9_[j];java.util.regex.Pattern.expr_[0];java.util.regex.Pattern.expr_[0] 10 100
@@ -106,7 +107,7 @@ func TestRoundTrips(t *testing.T) {
 
 // TestTextIsReadable pins the form that people edit.
 func TestTextIsReadable(t *testing.T) {
-	want := header + `[];GangWorker::loop_[n] 20 200
+	want := timed + `[];GangWorker::loop_[n] 20 200
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:43_[0];java.util.regex.Pattern.compile:5_[j] 10 100
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[j];java.util.regex.Pattern.compile:5_[i];java.util.regex.Pattern.expr_[i] 40 400
 [http-1 tid=11];java.lang.Thread.run:829_[j];com.example.Shop.cart:43_[0];libc.so.6!memcpy_[n];asm_sysvec_apic_timer_interrupt_[k];handle_softirqs_[k];net_rx_action_[k] 20 200

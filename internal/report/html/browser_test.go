@@ -46,6 +46,7 @@ var recordings = map[string]reported{
 	"ports":            {"../../checks/testdata/port-search-cliff/firing-profile.txtar", "short-connection-ceiling", false},
 	"native-backend":   {"../../checks/testdata/waiting-on-backend/firing-native.txtar", "waiting-on-backend", false},
 	"native-lock":      {"../../checks/testdata/lock-contention/firing.txtar", "lock-contention", false},
+	"native-phases":    {"testdata/native-phases.txtar", "", true},
 	"throttled":        {"../../checks/testdata/cpu-throttled/firing-real.txtar", "cpu-throttled", false},
 	"gateway":          {"../../checks/testdata/snat-single-core/firing-recorded.txtar", "snat-single-core", false},
 	"healthy-nginx":    {"../../checks/testdata/healthy/nginx-wrk-recorded.txtar", "", false},
@@ -517,6 +518,27 @@ func (p *tab) selectRange(timed bool) {
 	if again := samplesOf(p.TB, p.total()); again != whole {
 		p.Errorf("after the range is cleared there are %d samples, before %d", again, whole)
 	}
+}
+
+// TestRangeOfKernelProfiles: a program that works until 2.7 s, sleeps until 5.7 s and works again: both profiles show a range's own time.
+func TestRangeOfKernelProfiles(t *testing.T) {
+	ctx := browser(t)
+	path, _ := pageOf(t, recordings["native-phases"].path)
+	p := open(ctx, t, path)
+	for _, tc := range []struct{ event, from, to, want string }{
+		{"host-cpu", "3", "5", "0 s in 0 samples of 3.0 s to 5.0 s"},
+		{"off-cpu", "3", "5", "2 s in 0 samples of 3.0 s to 5.0 s"}, // a wait is counted where it ends
+		{"host-cpu", "0", "2", "1.98 s in 196 samples of 0.0 s to 2.0 s"},
+		{"off-cpu", "0", "2", "0 s in 0 samples of 0.0 s to 2.0 s"},
+		{"off-cpu", "0", "7", "3 s in 1 samples of 0.0 s to 7.0 s"},
+	} {
+		p.click("tab-" + tc.event)
+		p.js(`document.getElementById("range-from").value = ` + tc.from + `; document.getElementById("range-to").value = ` + tc.to + `;
+			document.querySelector("#range button[type=submit]").click()`)
+		p.until(`document.getElementById("flame-is").textContent.startsWith("` + tc.want + `")`)
+		p.picture("phases-" + tc.event + "-" + tc.from)
+	}
+	p.quiet()
 }
 
 func (p *tab) filter() {

@@ -52,10 +52,7 @@ func shots() []shot {
 		shot{name: "tls-flame-light", recording: "tls", width: 1280, height: 900, at: "profiles"},
 		shot{name: "tls-flame-dark", recording: "tls", width: 1280, height: 900, at: "profiles", dark: true},
 		shot{name: "tls-flame-phone", recording: "tls", width: 390, height: 1400, at: "profiles"},
-		shot{name: "compare-light", width: 1280, height: 900},
-		shot{name: "compare-phone-dark", width: 390, height: 1400, dark: true},
 		shot{name: "compare-flame-dark", width: 1280, height: 900, at: "flames", dark: true},
-		shot{name: "compare-print", width: 794, height: 1123, paper: true},
 		shot{name: "ports-facts-phone", recording: "ports", width: 390, height: 1400, at: "facts", dark: true},
 	)
 }
