@@ -211,7 +211,8 @@ export class Panel {
     const lost = p.lost > 0 ? `; ${p.lost} samples were lost` : "";
     const bare = t.total[0] > 0 ? t.self[0] / t.total[0] : 0;
     const without = bare >= 0.001 ? `; ${percent(bare)} of it is without a stack` : "";
-    this.is.textContent = `${quantity(t.total[0], p.unit)} in ${t.count[0]} samples ${when}${without}${lost} (${p.engine})`;
+    const samples = p.event === "off-cpu" ? "finished waits" : "samples"; // a wait is counted where it ends
+    this.is.textContent = `${quantity(t.total[0], p.unit)} in ${t.count[0]} ${samples} ${when}${without}${lost} (${p.engine})`;
   }
 
   private setForm(form: Form): void {

@@ -477,7 +477,7 @@ func (p *tab) total() string {
 
 func samplesOf(t testing.TB, total string) int {
 	t.Helper()
-	m := regexp.MustCompile(`in (\d+) samples`).FindStringSubmatch(total)
+	m := regexp.MustCompile(`in (\d+) (samples|finished waits)`).FindStringSubmatch(total)
 	if m == nil {
 		t.Fatalf("no number of samples in %q", total)
 	}
@@ -527,10 +527,10 @@ func TestRangeOfKernelProfiles(t *testing.T) {
 	p := open(ctx, t, path)
 	for _, tc := range []struct{ event, from, to, want string }{
 		{"host-cpu", "3", "5", "0 s in 0 samples of 3.0 s to 5.0 s"},
-		{"off-cpu", "3", "5", "2 s in 0 samples of 3.0 s to 5.0 s"}, // a wait is counted where it ends
+		{"off-cpu", "3", "5", "2 s in 0 finished waits of 3.0 s to 5.0 s"}, // a wait is counted where it ends
 		{"host-cpu", "0", "2", "1.98 s in 196 samples of 0.0 s to 2.0 s"},
-		{"off-cpu", "0", "2", "0 s in 0 samples of 0.0 s to 2.0 s"},
-		{"off-cpu", "0", "7", "3 s in 1 samples of 0.0 s to 7.0 s"},
+		{"off-cpu", "0", "2", "0 s in 0 finished waits of 0.0 s to 2.0 s"},
+		{"off-cpu", "0", "7", "3 s in 1 finished waits of 0.0 s to 7.0 s"},
 	} {
 		p.click("tab-" + tc.event)
 		p.js(`document.getElementById("range-from").value = ` + tc.from + `; document.getElementById("range-to").value = ` + tc.to + `;
