@@ -1,0 +1,171 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+)
+
+// shown is what one format says of a recording: the findings at warning or above as "severity check subject", in no order, and the exit code.
+type shown struct {
+	Findings []string
+	Exit     int
+}
+
+// TestFormatsOfOneRecording: text, JSON, Markdown and JUnit, each with the page beside it, are of one recording, and whoever reads one of them
+// learns of the same findings with the same exit code.
+func TestFormatsOfOneRecording(t *testing.T) {
+	readers := map[string]func(t *testing.T, out string) []string{"json": inJSON, "text": inText, "markdown": inMarkdown, "junit": inJUnit}
+	for _, path := range []string{
+		"fd-limit/firing-critical", "fd-limit/firing-level", "close-wait-leak/firing", "cpu-throttled/firing-real", "java-deadlock/firing",
+		"monitor-contention/firing", "short-connection-ceiling/firing", "gc-overhead/firing", "gc-overhead/quiet-healthy",
+	} {
+		t.Run(path, func(t *testing.T) {
+			from := "../checks/testdata/" + path + ".txtar"
+			var want shown
+			for _, format := range []string{"json", "text", "markdown", "junit"} {
+				page := filepath.Join(t.TempDir(), "report.html")
+				code, out, stderr := run(t, "diagnose", "--from", from, "-o", format, "--html", page)
+				got := shown{readers[format](t, out), code}
+				switch format {
+				case "json":
+					want = got
+				case "text":
+					want := shown{withoutSubjects(want.Findings), want.Exit}
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("text (-json +text): %s\n%s", diff, stderr)
+					}
+				default:
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("%s (-json +%s): %s\n%s", format, format, diff, stderr)
+					}
+				}
+				if diff := cmp.Diff(want, shown{inPage(t, page), code}); diff != "" {
+					t.Errorf("the page beside %s (-json +html): %s", format, diff)
+				}
+			}
+			if (want.Exit == 3) != (len(want.Findings) > 0) {
+				t.Errorf("exit code %d with %q", want.Exit, want.Findings)
+			}
+		})
+	}
+}
+
+func inJSON(t *testing.T, out string) []string {
+	t.Helper()
+	var report struct {
+		Findings []struct {
+			ID       string `json:"id"`
+			Severity string `json:"severity"`
+		} `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, f := range report.Findings {
+		if f.Severity != "info" {
+			list = append(list, f.Severity+" "+f.ID)
+		}
+	}
+	return sorted(list)
+}
+
+// inText has no subjects: of a consequence the text shows the summary alone.
+func inText(_ *testing.T, out string) []string {
+	return matched(`(?m)^ *(WARNING|CRITICAL|warning|critical)  ([a-z0-9-]+): `, out)
+}
+
+func withoutSubjects(list []string) []string {
+	var out []string
+	for _, f := range list {
+		out = append(out, strings.Join(strings.Fields(f)[:2], " "))
+	}
+	return sorted(out)
+}
+
+func inMarkdown(_ *testing.T, out string) []string {
+	out = html.UnescapeString(regexp.MustCompile(`\\([^a-z0-9 ])|<!-- -->`).ReplaceAllString(out, "$1"))
+	return matched(`(?m)^(?:## perfdoctor: |<details><summary>|- )(warning|critical)(?:: | \*\*| <b>)(.*?)(?:\*\*: .*|</b>: .*)?$`, out)
+}
+
+func inJUnit(t *testing.T, out string) []string {
+	t.Helper()
+	var doc struct {
+		Cases []struct {
+			Name    string `xml:"name,attr"`
+			Failure *struct {
+				Type string `xml:"type,attr"`
+			} `xml:"failure"`
+		} `xml:"testsuite>testcase"`
+	}
+	if err := xml.Unmarshal([]byte(out), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, c := range doc.Cases {
+		if c.Failure != nil {
+			list = append(list, c.Failure.Type+" "+c.Name)
+		}
+	}
+	return sorted(list)
+}
+
+// inPage reads what the page shows without its program: the badge, the check and the subject at the head of each finding.
+func inPage(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	page, err := html.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for n := range page.Descendants() {
+		if severity := firstOf(n, "badge"); classOf(n, "finding") && (severity == "warning" || severity == "critical") {
+			list = append(list, severity+" "+firstOf(n, "check")+" "+firstOf(n, "subject"))
+		}
+	}
+	return sorted(list)
+}
+
+func classOf(n *html.Node, class string) bool {
+	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool {
+		return a.Key == "class" && slices.Contains(strings.Fields(a.Val), class)
+	})
+}
+
+// firstOf gives the text of the first element of a class below n.
+func firstOf(n *html.Node, class string) string {
+	for d := range n.Descendants() {
+		if classOf(d, class) && d.FirstChild != nil {
+			return d.FirstChild.Data
+		}
+	}
+	return ""
+}
+
+// matched gives the severity and the name that each match of the pattern has.
+func matched(pattern, out string) []string {
+	var list []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(out, -1) {
+		list = append(list, strings.ToLower(m[1])+" "+m[2])
+	}
+	return sorted(list)
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
