@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,9 +65,9 @@ func Compare(before, after *recording.Recording, opts Options) *Data {
 	db, da := diagnose(before, opts.Checks, opts.Check), diagnose(after, opts.Checks, opts.Check)
 	d := &Data{
 		Schema: Schema, Before: sideOf(before, db.whole), After: sideOf(after, da.whole),
-		Findings: findings(db, da), Numbers: numbers(b, a), Methods: methods(b, a), Others: others(before, after),
+		Findings: findings(db, da), Numbers: numbers(b, a), Others: others(before, after),
 	}
-	d.disturbed(b, a)
+	d.Methods = methods(b, a, d.disturbed(b, a))
 	d.Stacks = d.stacks(before, after)
 	d.doubts(b, a)
 	fewer := lessDone(b, a)
@@ -192,10 +193,8 @@ func (d *Data) decide() {
 func (d *Data) decideMethods() {
 	m := d.Methods
 	whole := Unknown
-	for i := range d.Numbers {
-		if n := &d.Numbers[i]; n.Name == "cpu_per_request" {
-			whole = n.Result
-		}
+	if n := d.number("cpu_per_request"); n != nil {
+		whole = n.Result
 	}
 	grown, shrunk := m.counting(whole)
 	for _, x := range grown {
@@ -325,31 +324,72 @@ func (d *Data) doubts(b, a *side) {
 // quiet runs, and what did not.
 const (
 	othersMatter = 0.05 // CPUs
+	othersAtMost = 0.5  // of the CPU time per request: a change by more is not the company's
 	othersFactor = 1.5  // of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
 )
 
-// disturbed takes the numbers that depend on it out of account when what else ran on the host differs.
-func (d *Data) disturbed(b, a *side) {
+// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and tells whether it does.
+func (d *Data) disturbed(b, a *side) bool {
+	reason := othersDiffer(b, a)
+	if reason == "" {
+		reason = d.takenAway()
+	}
+	if reason == "" {
+		return false
+	}
+	d.Doubts = append(d.Doubts, reason+"; the same work is dearer beside others, so that the wait for a CPU does not count, and the CPU "+
+		"time per request only if it changed by more than half")
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		affected := n.Name == "cpu_per_request" || n.Name == "ipc" || n.Name == "cpu_wait" || n.Name == "slow_cpu_waits"
+		beyond := n.Name == "cpu_per_request" && n.Change != nil && math.Abs(n.Change.Absolute) > othersAtMost*n.Before.Mean
+		if affected && !beyond && (n.Result == Worse || n.Result == Improved) {
+			n.Result, n.Reason = Changed, "what else ran on the host differs"
+		}
+	}
+	return true
+}
+
+func othersDiffer(b, a *side) string {
 	ob, okB := b.others()
 	oa, okA := a.others()
 	wb, knownB := b.work()
 	wa, knownA := a.work()
 	if !okB || !okA || !knownB || !knownA || math.Abs(oa-ob) < othersMatter {
-		return
+		return ""
 	}
 	factor := (oa / wa.perSecondTotal()) / max(ob/wb.perSecondTotal(), math.SmallestNonzeroFloat64)
 	if factor < othersFactor && factor > 1/othersFactor {
-		return
+		return ""
 	}
-	d.Doubts = append(d.Doubts, fmt.Sprintf("what else ran on the host differs: %s and %s; the same work is dearer beside others, so that "+
-		"the CPU time per request and the wait for a CPU do not count", cpus(ob), cpus(oa)))
-	for i := range d.Numbers {
-		n := &d.Numbers[i]
-		affected := n.Name == "cpu_per_request" || n.Name == "ipc" || n.Name == "cpu_wait" || n.Name == "slow_cpu_waits"
-		if affected && (n.Result == Worse || n.Result == Improved) {
-			n.Result, n.Reason = Changed, "what else ran on the host differs"
-		}
+	return fmt.Sprintf("what else ran on the host differs: %s and %s", cpus(ob), cpus(oa))
+}
+
+// takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes from target and clients alike, and together they
+// use no more than before. Who waits longer for a CPU and uses less of it does not stand in its own way, unless a quota does.
+func (d *Data) takenAway() string {
+	used, wait, quota := d.number("cpu_used"), d.number("cpu_wait"), d.number("throttled_share")
+	if used == nil || wait == nil || used.Result != Changed {
+		return ""
 	}
+	if quota != nil && quota.Change != nil && quota.Result != Same {
+		return ""
+	}
+	less := used.Change.Absolute < 0
+	if less && wait.Result == Worse || !less && wait.Result == Improved {
+		return fmt.Sprintf("it used %s and %s, and waited %s and %s of that for a CPU, as when somebody else has them",
+			cpus(used.Before.Mean), cpus(used.After.Mean), ratio(wait.Before.Mean), ratio(wait.After.Mean))
+	}
+	return ""
+}
+
+// number gives nil where the comparison does not have it.
+func (d *Data) number(name string) *Number {
+	i := slices.IndexFunc(d.Numbers, func(n Number) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &d.Numbers[i]
 }
 
 func cpus(x float64) string { return quantity.Of("", x, quantity.CPUs).Text() }

@@ -443,6 +443,51 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
+// TestMethodsBesideOthers: what misses the cache gets dearer beside a neighbour; only what grows by far more is named.
+func TestMethodsBesideOthers(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.seconds, a.seconds = 60, 60
+	b.others, a.others = 0.2, 0.6
+	a.methods["main.tax"] = 0.15
+	if d := compared(t, b, a); d.Verdict.Result != Same || len(d.Methods.Grown) != 0 {
+		t.Errorf("half as much again: %s, %+v", d.Verdict.Summary, d.Methods.Grown)
+	}
+	a.methods["main.tax"] = 0.6
+	if d := compared(t, b, a); d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 {
+		t.Errorf("six times as much: %s, %+v", d.Verdict.Summary, d.Methods.Grown)
+	}
+}
+
+// TestTakenAway: on a full host a neighbour takes from target and clients alike, and what else ran is no more than before.
+func TestTakenAway(t *testing.T) {
+	of := func(before, after float64, r Result) Number {
+		return Number{Before: &Estimate{Mean: before}, After: &Estimate{Mean: after}, Change: &Change{Absolute: after - before}, Result: r}
+	}
+	for _, tt := range []struct {
+		name       string
+		used, wait Number
+		want       bool
+	}{
+		{"less of the CPUs and longer waits", of(0.9, 0.6, Changed), of(0.03, 0.4, Worse), true},
+		{"the other way round", of(0.6, 0.9, Changed), of(0.4, 0.03, Improved), true},
+		{"more of the CPUs and longer waits: its own threads", of(0.6, 1.8, Changed), of(0.03, 0.4, Worse), false},
+		{"longer waits for as much", of(0.6, 0.6, Same), of(0.03, 0.4, Worse), false},
+		{"less work", of(0.9, 0.6, Changed), of(0.03, 0.03, Same), false},
+	} {
+		tt.used.Name, tt.wait.Name = "cpu_used", "cpu_wait"
+		d := Data{Numbers: []Number{tt.used, tt.wait}}
+		if got := d.takenAway(); (got != "") != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+		quota := of(0, 0.5, Worse)
+		quota.Name = "throttled_share"
+		d.Numbers = append(d.Numbers, quota)
+		if got := d.takenAway(); got != "" {
+			t.Errorf("%s, with a quota: %q", tt.name, got)
+		}
+	}
+}
+
 // TestKernelsShare: what the kernel does for a method differs from run to run more than samples do.
 func TestKernelsShare(t *testing.T) {
 	list := func(kernel float64) (b, a *tally) {
