@@ -84,13 +84,13 @@ static inline int woken(struct task_struct *p)
 }
 
 SEC("tp_btf/sched_wakeup")
-int wakeup(u64 *ctx)
+int group_wakeup(u64 *ctx)
 {
 	return woken((void *)ctx[0]);
 }
 
 SEC("tp_btf/sched_wakeup_new")
-int wakeup_new(u64 *ctx)
+int group_new(u64 *ctx)
 {
 	return woken((void *)ctx[0]);
 }
@@ -125,7 +125,7 @@ static inline void end_wait(struct usage *u, struct task_struct *p, u64 now)
 }
 
 SEC("tp_btf/sched_switch")
-int sched_switch(u64 *ctx)
+int group_switch(u64 *ctx)
 {
 	bool preempted = ctx[0];
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];

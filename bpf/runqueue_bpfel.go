@@ -47,9 +47,9 @@ const (
 	RunQueueMapGroups       = "groups"
 	RunQueueMapLost         = "lost"
 	RunQueueMapQueued       = "queued"
-	RunQueueProgSchedSwitch = "sched_switch"
-	RunQueueProgWakeup      = "wakeup"
-	RunQueueProgWakeupNew   = "wakeup_new"
+	RunQueueProgGroupNew    = "group_new"
+	RunQueueProgGroupSwitch = "group_switch"
+	RunQueueProgGroupWakeup = "group_wakeup"
 	RunQueueVarBegan        = "began"
 )
 
@@ -95,9 +95,9 @@ type RunQueueSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RunQueueProgramSpecs struct {
-	SchedSwitch *ebpf.ProgramSpec `ebpf:"sched_switch"`
-	Wakeup      *ebpf.ProgramSpec `ebpf:"wakeup"`
-	WakeupNew   *ebpf.ProgramSpec `ebpf:"wakeup_new"`
+	GroupNew    *ebpf.ProgramSpec `ebpf:"group_new"`
+	GroupSwitch *ebpf.ProgramSpec `ebpf:"group_switch"`
+	GroupWakeup *ebpf.ProgramSpec `ebpf:"group_wakeup"`
 }
 
 // RunQueueMapSpecs contains maps before they are loaded into the kernel.
@@ -163,16 +163,16 @@ type RunQueueVariables struct {
 //
 // It can be passed to LoadRunQueueObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RunQueuePrograms struct {
-	SchedSwitch *ebpf.Program `ebpf:"sched_switch"`
-	Wakeup      *ebpf.Program `ebpf:"wakeup"`
-	WakeupNew   *ebpf.Program `ebpf:"wakeup_new"`
+	GroupNew    *ebpf.Program `ebpf:"group_new"`
+	GroupSwitch *ebpf.Program `ebpf:"group_switch"`
+	GroupWakeup *ebpf.Program `ebpf:"group_wakeup"`
 }
 
 func (p *RunQueuePrograms) Close() error {
 	return _RunQueueClose(
-		p.SchedSwitch,
-		p.Wakeup,
-		p.WakeupNew,
+		p.GroupNew,
+		p.GroupSwitch,
+		p.GroupWakeup,
 	)
 }
 
