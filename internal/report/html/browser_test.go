@@ -343,9 +343,7 @@ func (p *tab) charts() {
 		`[...document.querySelectorAll("[data-chart]")].every(e => e.querySelector("canvas"))`,
 		`[...document.querySelectorAll("[data-chart] canvas")].every(c => ` + painted + `(c) > 3)`,
 	} {
-		if p.eval(what) != "true" {
-			p.Errorf("false: %s", what)
-		}
+		p.until(what)
 	}
 	p.js(`document.getElementById("chart-cpu")?.scrollIntoView()`)
 	if p.eval(`document.getElementById("chart-cpu") !== null`) == "true" {
