@@ -110,8 +110,9 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 }
 
-// heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins at twice this size
-// instead of at 4 MiB, and has fewer turns: a diagnosis of ten seconds leaves 30 MiB of garbage, most of it as it names functions at the end.
+// heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins at twice this
+// size instead of at 4 MiB, and has fewer turns: a diagnosis of ten seconds leaves 30 MiB of garbage, most of it as it names functions at
+// the end.
 const heapFloor = 8 << 20
 
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
