@@ -33,11 +33,11 @@ func TestIncidentsOfAllChecks(t *testing.T) {
 		if quiet == nil || firing == nil {
 			continue
 		}
+		want := check.Run(firing, []*check.Check{c}, check.Options{})
+		if want.Principal() == nil {
+			continue // a note is no incident
+		}
 		t.Run(c.Name, func(t *testing.T) {
-			want := check.Run(firing, []*check.Check{c}, check.Options{})
-			if p := want.Principal(); p == nil { // a note is no incident
-				t.Skip("its case is no warning")
-			}
 			quiet.Meta.Target = firing.Meta.Target // the windows of one target are joined
 			file := recordIncident(t, c, []*recording.Recording{quiet, quiet, firing, quiet, quiet})
 			rec, err := recording.Open(file)
