@@ -32,6 +32,8 @@ type machine struct {
 	accels  []accel  // in the order of trying
 }
 
+const kvm = "kvm" // the accelerator's name
+
 // An accel is a way to run the guest's CPU.
 type accel struct {
 	name string
@@ -73,7 +75,7 @@ func machineFor(arch string, o Options) (machine, error) {
 	}
 	m.accels = append(m.accels, m.accels[0]) // one retry
 	if o.InstructionTime == 0 && arch == runtime.GOARCH && unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
-		m.accels = slices.Insert(m.accels, 0, accel{"kvm", []string{"-accel", "kvm", "-cpu", "host"}})
+		m.accels = slices.Insert(m.accels, 0, accel{kvm, []string{"-accel", "kvm", "-cpu", "host"}})
 	}
 	program, err := exec.LookPath(name)
 	if err != nil {
@@ -148,7 +150,11 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, o O
 	start := time.Now()
 	ended := startAndWait(cmd, w)
 
-	hung := time.AfterFunc(bootTimeout, func() { cancel(fmt.Errorf("%w within %v", errBoot, bootTimeout)) })
+	limit := bootTimeout
+	if a.name == kvm {
+		limit = kvmBootTimeout
+	}
+	hung := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w within %v", errBoot, limit)) })
 	defer hung.Stop()
 	c := collector{result: Result{Accelerator: a.name}, stderr: o.Stderr}
 	err = c.collect(guest.NewFrames(r), func() {

@@ -92,6 +92,9 @@ const (
 	// bootTimeout is for a guest that hangs. A boot on TCG takes two seconds on an idle machine with two CPUs, and took 29
 	// on one with a load average of 400.
 	bootTimeout = 40 * time.Second
+	// kvmBootTimeout is for a guest on KVM, which boots within a second. On a virtual machine whose host offers nested virtualisation that
+	// does not work, /dev/kvm is there and a guest hangs.
+	kvmBootTimeout = 8 * time.Second
 )
 
 // Run boots a guest, runs the command in it and waits for its end. An exit code other than 0 is no error: errors say
