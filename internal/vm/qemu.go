@@ -32,11 +32,10 @@ type machine struct {
 	accels  []accel  // in the order of trying
 }
 
-const kvm = "kvm" // the accelerator's name
-
 // An accel is a way to run the guest's CPU.
 type accel struct {
 	name string
+	boot time.Duration // the time after which a guest hangs that has not booted
 	args []string
 }
 
@@ -75,7 +74,7 @@ func machineFor(arch string, o Options) (machine, error) {
 	}
 	m.accels = append(m.accels, m.accels[0]) // one retry
 	if o.InstructionTime == 0 && arch == runtime.GOARCH && unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
-		m.accels = slices.Insert(m.accels, 0, accel{kvm, []string{"-accel", "kvm", "-cpu", "host"}})
+		m.accels = slices.Insert(m.accels, 0, accel{"kvm", kvmBootTimeout, []string{"-accel", "kvm", "-cpu", "host"}})
 	}
 	program, err := exec.LookPath(name)
 	if err != nil {
@@ -90,10 +89,10 @@ func machineFor(arch string, o Options) (machine, error) {
 // it was taken out again: "Oops: int3" in 3 of 16 diagnoses on 6.12, against none of 13. Booting takes as long.
 func emulated(cpu string, o Options) accel {
 	if o.InstructionTime == 0 {
-		return accel{"tcg", []string{"-accel", "tcg,thread=single", "-cpu", cpu}}
+		return accel{"tcg", bootTimeout, []string{"-accel", "tcg,thread=single", "-cpu", cpu}}
 	}
 	shift := bits.TrailingZeros64(uint64(o.InstructionTime))
-	return accel{"tcg", []string{"-accel", "tcg,thread=single", "-icount", fmt.Sprintf("shift=%d", shift), "-cpu", cpu}}
+	return accel{"tcg", bootTimeout, []string{"-accel", "tcg,thread=single", "-icount", fmt.Sprintf("shift=%d", shift), "-cpu", cpu}}
 }
 
 // checkBinary refuses what could not run as init.
@@ -150,11 +149,7 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, o O
 	start := time.Now()
 	ended := startAndWait(cmd, w)
 
-	limit := bootTimeout
-	if a.name == kvm {
-		limit = kvmBootTimeout
-	}
-	hung := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w within %v", errBoot, limit)) })
+	hung := time.AfterFunc(a.boot, func() { cancel(fmt.Errorf("%w within %v", errBoot, a.boot)) })
 	defer hung.Stop()
 	c := collector{result: Result{Accelerator: a.name}, stderr: o.Stderr}
 	err = c.collect(guest.NewFrames(r), func() {
