@@ -39,28 +39,38 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	covered := b.Elapsed()
 	abandon() // an Open that still hangs is told that nobody waits for it
 	finish(workers)
-	meta := o.Meta
-	meta.Schema = recording.SchemaVersion
-	meta.Started = began.UTC().Truncate(time.Millisecond)
-	meta.Duration, meta.EndedEarly = covered.Seconds(), early
-	meta.Interval, meta.Asked = o.Interval.Seconds(), o.Duration.Seconds()
+	m := o.metaOf(began, covered, cpu)
+	m.EndedEarly = early
 	for _, w := range workers {
-		st, missing := w.report()
-		meta.Collectors = append(meta.Collectors, st)
-		meta.Unsupported = append(meta.Unsupported, missing...)
-		meta.Cost.Samples += st.Samples
-		meta.Cost.Late += st.Late
-		for _, l := range st.Lost {
-			meta.Cost.Lost += l.Count
-		}
+		m.add(w.report())
 	}
-	if meta.Cost.Samples == 0 {
-		return nil, nothing(meta.Collectors)
+	if m.Cost.Samples == 0 {
+		return nil, nothing(m.Collectors)
 	}
-	meta.Cost.Wall = time.Since(began).Seconds()
-	meta.Cost.CPU = (ownCPU() - cpu).Seconds()
-	meta.Cost.MaxRSS = ownMaxRSS()
-	return b.Done(meta), nil
+	return b.Done(m.Meta), nil
+}
+
+// meta is the Meta of a recording in the making.
+type meta struct{ recording.Meta }
+
+// metaOf is that of the time that began then, when perfdoctor itself had used so much CPU time; it lacks the collectors.
+func (o Options) metaOf(began time.Time, covered, cpu time.Duration) *meta {
+	m := &meta{o.Meta}
+	m.Schema = recording.SchemaVersion
+	m.Started = began.UTC().Truncate(time.Millisecond)
+	m.Duration, m.Interval, m.Asked = covered.Seconds(), o.Interval.Seconds(), o.Duration.Seconds()
+	m.Cost = recording.Cost{Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS()}
+	return m
+}
+
+func (m *meta) add(st recording.CollectorStatus, missing []recording.Missing) {
+	m.Collectors = append(m.Collectors, st)
+	m.Unsupported = append(m.Unsupported, missing...)
+	m.Cost.Samples += st.Samples
+	m.Cost.Late += st.Late
+	for _, l := range st.Lost {
+		m.Cost.Lost += l.Count
+	}
 }
 
 // nothing says why there is no recording, with the reason of one collector: they mostly fail for the same.

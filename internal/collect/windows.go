@@ -101,12 +101,11 @@ func (s *stream) end(openCtx, sampling context.Context) *recording.Recording {
 		}
 	}
 	next := s.b.Continue(from, facts, fresh)
-	meta := s.meta(covered)
+	m := s.o.metaOf(s.began, covered, s.cpu)
 	for _, w := range s.workers {
-		st, missing := w.endWindow(next)
-		meta.add(st, missing)
+		m.add(w.endWindow(next))
 	}
-	rec := s.b.Done(meta.Meta)
+	rec := s.b.Done(m.Meta)
 	s.b, s.began, s.cpu = next, s.began.Add(from), ownCPU()
 	for _, w := range renewed {
 		go w.renew(openCtx, sampling, s.o)
@@ -126,29 +125,6 @@ func settleGraces(workers []*worker) {
 			w.settle(timeout.C)
 			timeout.Stop()
 		}
-	}
-}
-
-// windowMeta is the Meta of a window in the making.
-type windowMeta struct{ recording.Meta }
-
-func (s *stream) meta(covered time.Duration) *windowMeta {
-	m := &windowMeta{s.o.Meta}
-	m.Schema = recording.SchemaVersion
-	m.Started = s.began.UTC().Truncate(time.Millisecond)
-	m.Duration, m.Interval, m.Asked = covered.Seconds(), s.o.Interval.Seconds(), s.o.Duration.Seconds()
-	m.Collectors, m.Unsupported = nil, nil
-	m.Cost = recording.Cost{Wall: time.Since(s.began).Seconds(), CPU: (ownCPU() - s.cpu).Seconds(), MaxRSS: ownMaxRSS()}
-	return m
-}
-
-func (m *windowMeta) add(st recording.CollectorStatus, missing []recording.Missing) {
-	m.Collectors = append(m.Collectors, st)
-	m.Unsupported = append(m.Unsupported, missing...)
-	m.Cost.Samples += st.Samples
-	m.Cost.Late += st.Late
-	for _, l := range st.Lost {
-		m.Cost.Lost += l.Count
 	}
 }
 
