@@ -11,7 +11,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -36,19 +35,7 @@ func TestCompareGolden(t *testing.T) {
 				"want.txt": compareTextOf(t, c, TextOptions{}), "want-verbose.txt": compareTextOf(t, c, TextOptions{Verbose: true, Width: 100}),
 				"want.md": rendered(t, c.Markdown), "want.json": rendered(t, c.JSON),
 			}
-			if *update {
-				rewriteComparison(t, path, ar, got)
-				return
-			}
-			for _, f := range ar.Files {
-				if w, ok := got[f.Name]; ok && w != string(f.Data) {
-					t.Errorf("%s: -want +got:\n%s", f.Name, cmp.Diff(string(f.Data), w))
-				}
-				delete(got, f.Name)
-			}
-			if len(got) > 0 {
-				t.Error("a want section is missing: run the test with -update and read what it wrote")
-			}
+			golden(t, path, ar, wantsOfComparison, got)
 		})
 	}
 }
@@ -109,23 +96,6 @@ func throttling() *check.Check {
 			}
 			return nil
 		},
-	}
-}
-
-func rewriteComparison(t *testing.T, path string, ar *txtar.Archive, got map[string]string) {
-	t.Helper()
-	var files []txtar.File
-	for _, f := range ar.Files {
-		if _, ok := got[f.Name]; !ok {
-			files = append(files, f)
-		}
-	}
-	for _, n := range wantsOfComparison {
-		files = append(files, txtar.File{Name: n, Data: []byte(got[n])})
-	}
-	ar.Files = files
-	if err := os.WriteFile(path, txtar.Format(ar), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -75,14 +75,19 @@ func (p *page) command(indent, cmd string) {
 // clean makes a string from the host harmless: control characters, escape sequences, marks that turn the direction of
 // text and bytes that are not UTF-8 are shown as escapes. Process names and cgroup paths may hold any byte but a zero
 // (and a slash).
-func clean(s string) string {
+func clean(s string) string { return Escape(s, "") }
+
+// Escape shows what of a string is not printable (unicode.IsPrint) or not UTF-8 as Go's escapes \xNN and \uNNNN; the characters in keep
+// stay as they are.
+func Escape(s, keep string) string {
 	var b strings.Builder
+	b.Grow(len(s))
 	for i, r := range s {
 		_, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unicode.IsPrint(r):
+		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
 			b.WriteRune(r)
 		case r < utf8.RuneSelf:
 			fmt.Fprintf(&b, `\x%02x`, r)

@@ -44,19 +44,7 @@ func TestGolden(t *testing.T) {
 				"want.md":          rendered(t, d.Markdown),
 				"want.xml":         rendered(t, d.JUnit),
 			}
-			if *update {
-				rewrite(t, path, ar, got)
-				return
-			}
-			for _, f := range ar.Files {
-				if w, ok := got[f.Name]; ok && w != string(f.Data) {
-					t.Errorf("%s: -want +got:\n%s", f.Name, cmp.Diff(string(f.Data), w))
-				}
-				delete(got, f.Name)
-			}
-			if len(got) > 0 {
-				t.Error("a want section is missing: run the test with -update and read what it wrote")
-			}
+			golden(t, path, ar, []string{"want.txt", "want-verbose.txt", "want.json", "want.md", "want.xml"}, got)
 		})
 	}
 }
@@ -97,7 +85,25 @@ func rendered(t *testing.T, render func(io.Writer) error) string {
 	return b.String()
 }
 
-func rewrite(t *testing.T, path string, ar *txtar.Archive, got map[string]string) {
+// golden compares the sections of an archive, or with -update writes them, in the order of names.
+func golden(t *testing.T, path string, ar *txtar.Archive, names []string, got map[string]string) {
+	t.Helper()
+	if *update {
+		rewrite(t, path, ar, names, got)
+		return
+	}
+	for _, f := range ar.Files {
+		if w, ok := got[f.Name]; ok && w != string(f.Data) {
+			t.Errorf("%s: -want +got:\n%s", f.Name, cmp.Diff(string(f.Data), w))
+		}
+		delete(got, f.Name)
+	}
+	if len(got) > 0 {
+		t.Error("a want section is missing: run the test with -update and read what it wrote")
+	}
+}
+
+func rewrite(t *testing.T, path string, ar *txtar.Archive, names []string, got map[string]string) {
 	t.Helper()
 	var files []txtar.File
 	for _, f := range ar.Files {
@@ -105,7 +111,7 @@ func rewrite(t *testing.T, path string, ar *txtar.Archive, got map[string]string
 			files = append(files, f)
 		}
 	}
-	for _, n := range []string{"want.txt", "want-verbose.txt", "want.json", "want.md", "want.xml"} {
+	for _, n := range names {
 		files = append(files, txtar.File{Name: n, Data: []byte(got[n])})
 	}
 	ar.Files = files

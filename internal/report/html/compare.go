@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 
 	"github.com/perfdoctor/perfdoctor/internal/compare"
@@ -49,25 +48,7 @@ func WriteComparison(w io.Writer, c report.Comparison) error {
 func (v *compareView) page(program bundle.Program) ([]byte, error) {
 	style := pageStyle + compareStyle
 	v.Policy = policy(style, program.Script)
-	t := template.Must(template.New("compare").Funcs(functions).Parse(compareTemplate))
-	var out bytes.Buffer
-	head, err := text(t, "head", v)
-	if err != nil {
-		return nil, err
-	}
-	body, err := text(t, "body", v)
-	if err != nil {
-		return nil, err
-	}
-	out.WriteString(head + "<style>" + style + "</style>\n</head>\n" + body)
-	if program.Script != "" {
-		if err := v.data(&out); err != nil {
-			return nil, err
-		}
-		out.WriteString("<script>" + program.Script + "</script>\n")
-	}
-	out.WriteString("</body>\n</html>\n")
-	return out.Bytes(), nil
+	return assemble(compareTemplate, style, program.Script, v, v.data)
 }
 
 // data writes what the program draws, if there is something.

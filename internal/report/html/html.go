@@ -17,9 +17,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -59,13 +56,17 @@ func Write(w io.Writer, in Input) error {
 	return nil
 }
 
-// page puts the parts together: what the template writes of names, and what is trusted or harmless by its alphabet, which no template
-// need escape: our style and program, and base64.
 func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, error) {
 	style := pageStyle + program.Style
 	v.Policy = policy(style, program.Script)
+	return assemble(pageTemplate, style, program.Script, v, func(out *bytes.Buffer) error { return v.data(out, rec) })
+}
+
+// assemble puts the parts of a page together: what the template writes of names, and what is trusted or harmless by its alphabet, which
+// no template need escape: our style and program, and base64. data writes what the program draws.
+func assemble(source, style, script string, v any, data func(*bytes.Buffer) error) ([]byte, error) {
 	var out bytes.Buffer
-	t := template.Must(template.New("page").Funcs(functions).Parse(pageTemplate))
+	t := template.Must(template.New("page").Funcs(functions).Parse(source))
 	head, err := text(t, "head", v)
 	if err != nil {
 		return nil, err
@@ -77,11 +78,11 @@ func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, e
 	out.WriteString(head)
 	out.WriteString("<style>" + style + "</style>\n</head>\n")
 	out.WriteString(body)
-	if program.Script != "" {
-		if err := v.data(&out, rec); err != nil {
+	if script != "" {
+		if err := data(&out); err != nil {
 			return nil, err
 		}
-		out.WriteString("<script>" + program.Script + "</script>\n")
+		out.WriteString("<script>" + script + "</script>\n")
 	}
 	out.WriteString("</body>\n</html>\n")
 	return out.Bytes(), nil
@@ -153,21 +154,4 @@ func block(out *bytes.Buffer, id string, data []byte) error {
 
 // visible makes a string harmless to look at: control characters, marks that turn the direction of text and bytes that are not UTF-8 are
 // shown as escapes. Line ends and tabs are the page's own.
-func visible(s string) string {
-	var b strings.Builder
-	b.Grow(len(s))
-	for i, r := range s {
-		_, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unicode.IsPrint(r) || r == '\n' || r == '\t':
-			b.WriteRune(r)
-		case r < utf8.RuneSelf:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
+func visible(s string) string { return report.Escape(s, "\n\t") }
