@@ -41,10 +41,15 @@ struct {
 	TYPE(value, struct usage);
 } groups SEC(".maps");
 
+// Waits by length: at most 1,024 ns, four times that, and so on; the last has the rest, above 4.3 s.
+#define BUCKETS 13
+
 struct running {
 	u64 since; // 0: nothing
 	u64 group;
 	bool known; // there was a switch
+	u64 wait_ns; // of the waits that ended on this CPU, without the time of quotas in them
+	u64 waits[BUCKETS];
 };
 
 struct {
@@ -108,7 +113,17 @@ static inline struct usage *usage_of(u64 group)
 	return u;
 }
 
-static inline void end_wait(struct usage *u, struct task_struct *p, u64 now)
+static inline u32 bucket(u64 ns)
+{
+	u32 b = 0;
+
+#pragma nounroll
+	for (u64 rest = ns >> 10; rest && b < BUCKETS - 1; rest >>= 2)
+		b++;
+	return b;
+}
+
+static inline void end_wait(struct running *cpu, struct usage *u, struct task_struct *p, u64 now)
 {
 	u32 tid = p->pid;
 	struct waiting *w = map_lookup(&queued, &tid);
@@ -122,6 +137,8 @@ static inline void end_wait(struct usage *u, struct task_struct *p, u64 now)
 	u->throttled_ns += stopped;
 	u->wait_ns += ns - stopped;
 	u->waits++;
+	cpu->wait_ns += ns - stopped;
+	cpu->waits[bucket(ns - stopped)]++;
 }
 
 SEC("tp_btf/sched_switch")
@@ -153,6 +170,6 @@ int group_switch(u64 *ctx)
 	cpu->since = now;
 	cpu->group = group_of(next);
 	if ((u = usage_of(cpu->group)))
-		end_wait(u, next, now);
+		end_wait(cpu, u, next, now);
 	return 0;
 }

@@ -14,11 +14,13 @@ import (
 )
 
 type RunQueueRunning struct {
-	_     structs.HostLayout
-	Since uint64
-	Group uint64
-	Known bool
-	_     [7]byte
+	_      structs.HostLayout
+	Since  uint64
+	Group  uint64
+	Known  bool
+	_      [7]byte
+	WaitNs uint64
+	Waits  [13]uint64
 }
 
 type RunQueueUsage struct {

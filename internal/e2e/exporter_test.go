@@ -218,7 +218,7 @@ func (s *scraped) metrics(t *testing.T) string {
 // A real Prometheus scrapes it with TLS and a password, and knows its histograms in both forms.
 func TestPrometheusScrapes(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("prometheus"))
-	s := startExporter(t)
+	s := startExporter(t, "--deep")
 	config := filepath.Join(s.dir, "prometheus.yml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, `
 scrape_configs:
@@ -248,6 +248,9 @@ scrape_configs:
 		`process_resident_memory_bytes{job="perfdoctor"} > 0`,
 		// Prometheus itself connects again only when it must; the queries are connections of this test.
 		`histogram_count(perfdoctor_tcp_connect_duration_seconds{target="host"}) > 0`,
+		`histogram_count(perfdoctor_cpu_wait_duration_seconds{target="host"}) > 0`, // with --deep
+		`histogram_sum(perfdoctor_cpu_wait_duration_seconds{target="host"}) > 0`,
+		`sum(histogram_count(perfdoctor_softirq_duration_seconds{target="host"})) > 0`,
 	} {
 		eventually(t, query, startTime, func() bool { return holds(t, free, query) })
 	}

@@ -33,7 +33,7 @@ func distributions() []distribution {
 		counts: metric.ConnectDurations, seconds: metric.ConnectSeconds,
 	}, {
 		name: "cpu_wait_duration_seconds", help: "How long threads waited for a CPU while their control group had quota left.",
-		counts: metric.CPUWaitDurations, seconds: metric.ThreadCPUWait,
+		counts: metric.RunQueueWaits, seconds: metric.RunQueueWaitSeconds,
 	}, {
 		name: "softirq_duration_seconds", help: "How long softirqs took, by vector; of many those of an eighth of each second.",
 		counts: metric.SoftirqDurations, seconds: metric.SoftirqTimedSeconds, by: "vector",

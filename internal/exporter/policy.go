@@ -112,8 +112,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	pool := []string{"pool"}
 	set(policy{keep: pool, each: pool}, metric.ThreadPools)
 	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime, metric.ThreadSleepTime,
-		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes)
-	set(policy{leave: asBuckets}, metric.CPUWaitDurations)
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations)
+	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)
 	set(policy{keep: []string{"syscall", "error"}, each: syscall}, metric.SyscallErrors)

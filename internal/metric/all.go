@@ -34,7 +34,7 @@ func All() []Metric {
 		SoftirqsTimed, SoftirqSeconds, SoftirqDurations, SoftirqTimedSeconds, HardirqRuns, HardirqSeconds, ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, SyscallCalls, SyscallErrors, SyscallSeconds, SyscallBytes,
 		SyscallDurations,
 		ThreadWaitTime, ThreadWaits, FutexWakes, CPUWaitDurations,
-		CgroupCPURun, CgroupCPUWait, CgroupCPUWaits, CgroupThrottledWait,
+		CgroupCPURun, CgroupCPUWait, CgroupCPUWaits, CgroupThrottledWait, RunQueueWaits, RunQueueWaitSeconds,
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMGCsByCause, JVMOperations, JVMSafepoints, JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
 		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,

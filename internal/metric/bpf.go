@@ -100,5 +100,7 @@ var (
 	CgroupCPURun        = overWindow("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch", "Time in the window that the group's threads ran.", "cgroup")
 	CgroupCPUWait       = overWindow("cgroup_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that the group's threads waited for a CPU while they had quota left, summed over threads.", "cgroup")
 	CgroupCPUWaits      = overWindow("cgroup_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of the group's threads for a CPU that ended in the window.", "cgroup")
+	RunQueueWaits       = overWindow("run_queue_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of all threads of the host for a CPU that ended in the window, by their length without the time in which a quota stopped them: at most so many seconds, and more than the next smaller bound.", "at_most")
+	RunQueueWaitSeconds = overWindow("run_queue_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time of the waits of run_queue_waits.")
 	CgroupThrottledWait = overWindow("cgroup_throttled_wait_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window that the group's runnable threads were stopped by a quota of its own or above it, summed over threads.", "cgroup")
 )

@@ -240,12 +240,15 @@ func endpointOf(f bpf.ConnectionsFlow) string {
 	return netip.AddrPortFrom(addressOf(f.Addr), f.Port).String()
 }
 
-// boundOf is the upper bound of bucket i of a flow's times, "+Inf" of the last (bucket() in connections.bpf.c).
-func boundOf(i, buckets int) string {
+// boundOf is the upper bound of bucket i of a flow's times, in seconds (bucket() in connections.bpf.c).
+func boundOf(i, buckets int) string { return boundFrom(16384*time.Nanosecond, i, buckets) }
+
+// boundFrom is the upper bound in seconds of bucket i, where the first has that bound and each next four times it, and "+Inf" of the last.
+func boundFrom(first time.Duration, i, buckets int) string {
 	if i == buckets-1 {
 		return "+Inf"
 	}
-	return strconv.FormatFloat((time.Duration(16384) << (2 * i)).Seconds(), 'g', 6, 64)
+	return strconv.FormatFloat((first << (2 * i)).Seconds(), 'g', 6, 64)
 }
 
 // establishedOf adds up the connections of all durations; those that a server accepts are established as they are first seen.

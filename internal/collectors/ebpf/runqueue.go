@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -38,7 +39,10 @@ func runQueueCollector(l *Loader) collect.Collector {
 }
 
 func runQueueMetrics() []metric.Metric {
-	return []metric.Metric{metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait}
+	return []metric.Metric{
+		metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait,
+		metric.RunQueueWaits, metric.RunQueueWaitSeconds,
+	}
 }
 
 // runQueue is the source of bpf-run-queue.
@@ -121,6 +125,9 @@ func (s *runQueue) Sample(ctx context.Context, a *recording.Appender) error {
 		a.Lost(1, fmt.Sprintf("search for the paths of control groups, given up after %d groups", maxGroups))
 	}
 	appendGroups(a, groups, paths)
+	if err := s.appendWaits(a); err != nil {
+		return err
+	}
 	_, err = s.set.appendLost(a, "waits of threads past the kernel's table", "switches to control groups past the kernel's table")
 	return err
 }
@@ -147,15 +154,15 @@ func (s *runQueue) groups() (map[uint64]bpf.RunQueueUsage, error) {
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("read the times of control groups: %w", err)
 	}
+	cpus, err := s.running()
+	if err != nil {
+		return nil, err
+	}
 	now, err := monotonic()
 	if err != nil {
 		return nil, err
 	}
 	since := func(then uint64) uint64 { return max(now, then) - then }
-	var cpus []bpf.RunQueueRunning
-	if err := s.set.collection.Maps[bpf.RunQueueMapCpus].Lookup(uint32(0), &cpus); err != nil {
-		return nil, fmt.Errorf("read what runs: %w", err)
-	}
 	for _, c := range cpus {
 		if c.Since > 0 {
 			update(c.Group, func(sum *bpf.RunQueueUsage) { sum.RunNs += since(c.Since) })
@@ -171,6 +178,40 @@ func (s *runQueue) groups() (map[uint64]bpf.RunQueueUsage, error) {
 		})
 	})
 	return sums, err
+}
+
+// running gives what each CPU runs, and the waits that ended on it.
+func (s *runQueue) running() (cpus []bpf.RunQueueRunning, err error) {
+	if err := s.set.collection.Maps[bpf.RunQueueMapCpus].Lookup(uint32(0), &cpus); err != nil {
+		return nil, fmt.Errorf("read what runs: %w", err)
+	}
+	return cpus, nil
+}
+
+// runQueueBound is the upper bound of the first bucket of waits (bucket() in runqueue.bpf.c): one on an idle CPU takes little more.
+const runQueueBound = 1024 * time.Nanosecond
+
+// appendWaits appends the waits of all threads by length.
+func (s *runQueue) appendWaits(a *recording.Appender) error {
+	cpus, err := s.running()
+	if err != nil {
+		return err
+	}
+	var sum bpf.RunQueueRunning
+	for _, c := range cpus {
+		sum.WaitNs += c.WaitNs
+		for i, n := range c.Waits {
+			sum.Waits[i] += n
+		}
+	}
+	a.Gauge(metric.RunQueueWaitSeconds, float64(sum.WaitNs)*1e-9)
+	for i, n := range sum.Waits {
+		if n > 0 {
+			a.Gauge(metric.RunQueueWaits, float64(n), boundFrom(runQueueBound, i, len(sum.Waits)))
+		}
+	}
+	a.None(metric.RunQueueWaits)
+	return nil
 }
 
 // appendGroups puts groups without a path together.
@@ -196,5 +237,5 @@ func appendGroups(a *recording.Appender, groups map[uint64]bpf.RunQueueUsage, pa
 			a.Gauge(metric.CgroupThrottledWait, float64(u.ThrottledNs)*1e-9, path)
 		}
 	}
-	a.None(runQueueMetrics()...)
+	a.None(metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 const runQueueName = "bpf-run-queue"
@@ -133,6 +134,33 @@ func TestGroupWaits(t *testing.T) {
 	}
 	if n := sum(metric.CgroupThrottledWait); n != 0 {
 		t.Errorf("stopped for %v s by a quota, which there is none of", n)
+	}
+	lengthsAgree(t, rec)
+}
+
+// lengthsAgree holds the waits of the whole host by length against those of all its groups, which are read a moment before, and their
+// time against what these lengths allow.
+func lengthsAgree(t *testing.T, rec *recording.Recording) {
+	t.Helper()
+	all := gauges(rec, metric.CgroupCPUWaits)
+	counted, least, most := 0.0, 0.0, 0.0
+	for _, g := range rec.Gauge(metric.RunQueueWaits) {
+		bound, err := strconv.ParseFloat(g.Label("at_most"), 64)
+		check(t, err)
+		n := g.Last()
+		counted += n
+		most += n * bound
+		if bound > 2*runQueueBound.Seconds() && !math.IsInf(bound, 1) {
+			least += n * bound / 4
+		}
+	}
+	waited := gauges(rec, metric.RunQueueWaitSeconds)
+	t.Logf("%v waits of all groups, %v by their length; they took %.4f s, from %.4f to %.4f s", all, counted, waited, least, most)
+	if counted < all || counted > 1.05*all+100 {
+		t.Errorf("%v waits by their length, the groups had %v", counted, all)
+	}
+	if waited < least || waited > most {
+		t.Errorf("the waits took %v s: by their lengths from %v to %v s", waited, least, most)
 	}
 }
 

@@ -108,10 +108,10 @@ func (s *softirq) Sample(_ context.Context, a *recording.Appender) error {
 	return s.sampleLines(a)
 }
 
-// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound the upper bound of the first in nanoseconds; each next is four times that.
+// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound the upper bound of the first; each next is four times that.
 const (
 	softirqBuckets = 12
-	softirqBound   = 1024
+	softirqBound   = 1024 * time.Nanosecond
 )
 
 // appendDurations appends how many of those that were timed took how long, of all CPUs.
@@ -136,19 +136,11 @@ func (s *softirq) appendDurations(a *recording.Appender) error {
 				sum += n
 			}
 			if sum > 0 {
-				a.Counter(metric.SoftirqDurations, float64(sum), name, softirqBoundOf(i))
+				a.Counter(metric.SoftirqDurations, float64(sum), name, boundFrom(softirqBound, i, softirqBuckets))
 			}
 		}
 	}
 	return nil
-}
-
-// softirqBoundOf is the upper bound of a bucket in seconds.
-func softirqBoundOf(i int) string {
-	if i == softirqBuckets-1 {
-		return "+Inf"
-	}
-	return strconv.FormatFloat((time.Duration(softirqBound) << (2 * i)).Seconds(), 'g', 6, 64)
 }
 
 func (s *softirq) sampleLines(a *recording.Appender) error {
