@@ -103,7 +103,7 @@ func crowd(b *testing.B, l *lab.Lab, host *lab.Host) {
 }
 
 // accept keeps connections until their other end is closed.
-func accept(b *testing.B, listener net.Listener) {
+func accept(b testing.TB, listener net.Listener) {
 	for {
 		c, err := listener.Accept()
 		if err != nil {
@@ -121,7 +121,7 @@ type running struct {
 }
 
 // observed starts a program in the host and waits until it answers.
-func observed(b *testing.B, host *lab.Host, address, program string, args ...string) *running {
+func observed(b testing.TB, host *lab.Host, address, program string, args ...string) *running {
 	b.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stderr = io.Discard
@@ -164,7 +164,7 @@ func (r *running) cpu(b *testing.B) (sum time.Duration) {
 	return sum
 }
 
-func (r *running) rss(b *testing.B) (peak int64) {
+func (r *running) rss(b testing.TB) (peak int64) {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.pid))
 	must(b, err)

@@ -194,7 +194,7 @@ func (e *Exporter) followTargets(ctx context.Context) {
 	}
 }
 
-// drop lets go of targets that ended or calmed down.
+// drop lets go of targets that ended or calmed down. One has its place until its last window is over, so that there are never more.
 func (e *Exporter) drop(now map[string]*following, list []busy) {
 	for p, f := range now {
 		i := slices.IndexFunc(list, func(b busy) bool { return b.path == p })
@@ -210,7 +210,6 @@ func (e *Exporter) drop(now map[string]*following, list []busy) {
 		}
 		if f.calm >= calmLooks {
 			f.stop()
-			delete(now, p)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func All() []Metric {
 		DiskWriteBytes, DiskReadSeconds, DiskWriteSeconds, DiskBusySeconds,
 		DevicePackets, DeviceBytes, DeviceErrors, DeviceDrops, QueueRPS, QueueXPS, DeviceQueues, ConntrackEntries,
 		ConntrackMax, ConntrackDrops, ConntrackInsertFailed, ConntrackEarlyDrops, ConntrackTimeWait, NATRules,
-		NetfilterRules, Sockets, DestinationSockets, DestinationYoungTW, DestinationOwner, DestinationRTT, DestinationMin,
+		NetfilterRules, Sockets, DestinationSockets, DestinationSmaller, DestinationYoungTW, DestinationOwner, DestinationRTT, DestinationMin,
 		DestinationBytes, DestinationLost, DestinationSegs, SynSentRetrans, ListenerSockets, ListenerQueue, ListenerBacklog,
 		ListenerPeers, ListenerBytes, ProcessSockets, VantageRTT, VantagePings, VantageUnanswered, TCPOrphans, TCPMemory, TCPTimeWait,
 		TCPActiveOpens, TCPPassiveOpens, TCPAttemptFails, TCPEstabResets, TCPInSegs, TCPOutSegs, TCPRetransSegs, TCPOutRsts,

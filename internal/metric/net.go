@@ -29,10 +29,12 @@ var (
 //
 // A socket whose local port is that of a listener in the namespace is of the server side, and counted per listener;
 // every other one is of the client side, and counted per (local address, destination). The 64 largest pairs of a sample are recorded;
-// the sockets of smaller ones are in tcp_sockets only, and those past the collector's table of 20,000 are counted as lost.
+// the sockets of smaller ones are in tcp_sockets and tcp_destination_smaller_sockets only, and those past the collector's table of 20,000 are counted as lost.
 var (
 	Sockets            = gauge("tcp_sockets", q.Sockets, "NETLINK_SOCK_DIAG", "TCP sockets by state (ESTABLISHED, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING).", "state")
 	DestinationSockets = gauge("tcp_destination_sockets", q.Sockets, "NETLINK_SOCK_DIAG", "Client-side sockets per local address, destination ip:port and state.", "source", "destination", "state")
+	DestinationSmaller = gauge("tcp_destination_smaller_sockets", q.Sockets, "NETLINK_SOCK_DIAG",
+		"Client-side sockets in any state of the pairs of local address and destination that are not recorded, because they are smaller.")
 	DestinationYoungTW = gauge("tcp_destination_time_wait_young", q.Sockets, "NETLINK_SOCK_DIAG timer",
 		"Client-side TIME_WAIT sockets that entered the state in the last second, by their remaining time: connections closed per second, by this side, to this destination.", "source", "destination")
 	DestinationOwner = gauge("tcp_destination_owner_sockets", q.Sockets, "BPF iter/task_file, /proc/PID/fd", "Live client-side sockets (not TIME_WAIT) to a destination per process that holds them: the most seen at once. All of them where BPF programs may run; else of the up to 32 per local address that are looked at, a chance sample that tells shares and not numbers.", "destination", "pid", "comm")

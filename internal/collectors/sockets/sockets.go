@@ -36,9 +36,9 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 		Overhead: "0.3 ms a sample, and 0.3 µs per TIME_WAIT or 0.8 µs per other socket; for their owners 0.75 µs a descriptor in the " +
 			"kernel, at most 2 % of the time, or 4 µs in /proc, at most 50 ms a sample; samples are left out to stay below 0.5 % of a CPU",
 		Provides: append(ebpf.Costs(),
-			metric.Sockets, metric.DestinationSockets, metric.DestinationYoungTW, metric.DestinationOwner, metric.DestinationRTT,
-			metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs, metric.SynSentRetrans,
-			metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerPeers, metric.ListenerBytes,
+			metric.Sockets, metric.DestinationSockets, metric.DestinationSmaller, metric.DestinationYoungTW, metric.DestinationOwner,
+			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
+			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerPeers, metric.ListenerBytes,
 			metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {

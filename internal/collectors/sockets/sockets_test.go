@@ -383,6 +383,7 @@ func TestBounds(t *testing.T) {
 	if got := len(r.Gauge(metric.DestinationSockets, "state", "TIME_WAIT")); got != keptFlows {
 		t.Errorf("%d pairs are recorded, want %d", got, keptFlows)
 	}
+	want(t, r, metric.DestinationSmaller, maxFlows-keptFlows)
 	tb.reset()
 	if _, lost := sampleTable(t, tb); len(lost) > 0 {
 		t.Errorf("the next sample has lost %v again", lost)

@@ -36,6 +36,7 @@ type table struct {
 
 	kept map[flowKey]bool // pairs recorded before: they go on being recorded, so that their series have no gaps
 	list []*flow          // pairs to record
+	left int              // sockets of the others
 }
 
 type flowKey struct {
@@ -101,7 +102,7 @@ func (t *table) reset() {
 	clear(t.flows)
 	clear(t.peers)
 	t.states, t.closeWaits, t.list = [sockdiag.Closing + 1]int{}, t.closeWaits[:0], t.list[:0]
-	t.overflow, t.unowned = 0, 0
+	t.overflow, t.unowned, t.left = 0, 0, 0
 }
 
 // add counts one socket.
@@ -242,7 +243,9 @@ func (t *table) keepLargest() {
 			}
 			t.list[n] = f
 			n++
+			continue
 		}
+		t.left += f.total
 	}
 	t.list = t.list[:n]
 }
@@ -254,6 +257,7 @@ func (t *table) append(a *recording.Appender, o *owners) {
 	for st := sockdiag.Established; st <= sockdiag.Closing; st++ {
 		a.Gauge(metric.Sockets, float64(t.states[st]), st.String())
 	}
+	a.Gauge(metric.DestinationSmaller, float64(t.left))
 	byDestination := map[netip.AddrPort]*infoSum{}
 	retrying := map[netip.AddrPort]int{} // from all local addresses together, as the metric has no source
 	for _, f := range t.list {
