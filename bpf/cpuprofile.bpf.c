@@ -1,6 +1,7 @@
 //go:build ignore
 
 // What the CPUs run: at each tick of a CPU's sampling clock, who runs, and the stacks in the kernel and in the program.
+#include "names.h"
 #include "stacks.h"
 
 LICENSE("Dual BSD/GPL");
@@ -42,6 +43,8 @@ struct {
 } samples SEC(".maps");
 
 KEPT_STACKS(4096)
+
+NAMES(1 << 16)
 
 enum { LOST_SAMPLES, LOST_STACKS, LOST_KINDS };
 

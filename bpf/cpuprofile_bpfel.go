@@ -38,11 +38,13 @@ type CPUProfileWhere struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	CPUProfileMapAddresses     = "addresses"
 	CPUProfileMapClock         = "clock"
 	CPUProfileMapLost          = "lost"
 	CPUProfileMapSamples       = "samples"
 	CPUProfileMapScratch       = "scratch"
 	CPUProfileMapStacks        = "stacks"
+	CPUProfileProgNames        = "names"
 	CPUProfileProgSample       = "sample"
 	CPUProfileVarCallerOnStack = "caller_on_stack"
 	CPUProfileVarRegsByHelper  = "regs_by_helper"
@@ -92,6 +94,7 @@ type CPUProfileSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CPUProfileProgramSpecs struct {
+	Names  *ebpf.ProgramSpec `ebpf:"names"`
 	Sample *ebpf.ProgramSpec `ebpf:"sample"`
 }
 
@@ -99,11 +102,12 @@ type CPUProfileProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CPUProfileMapSpecs struct {
-	Clock   *ebpf.MapSpec `ebpf:"clock"`
-	Lost    *ebpf.MapSpec `ebpf:"lost"`
-	Samples *ebpf.MapSpec `ebpf:"samples"`
-	Scratch *ebpf.MapSpec `ebpf:"scratch"`
-	Stacks  *ebpf.MapSpec `ebpf:"stacks"`
+	Addresses *ebpf.MapSpec `ebpf:"addresses"`
+	Clock     *ebpf.MapSpec `ebpf:"clock"`
+	Lost      *ebpf.MapSpec `ebpf:"lost"`
+	Samples   *ebpf.MapSpec `ebpf:"samples"`
+	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
+	Stacks    *ebpf.MapSpec `ebpf:"stacks"`
 }
 
 // CPUProfileVariableSpecs contains global variables before they are loaded into the kernel.
@@ -136,15 +140,17 @@ func (o *CPUProfileObjects) Close() error {
 //
 // It can be passed to LoadCPUProfileObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CPUProfileMaps struct {
-	Clock   *ebpf.Map `ebpf:"clock"`
-	Lost    *ebpf.Map `ebpf:"lost"`
-	Samples *ebpf.Map `ebpf:"samples"`
-	Scratch *ebpf.Map `ebpf:"scratch"`
-	Stacks  *ebpf.Map `ebpf:"stacks"`
+	Addresses *ebpf.Map `ebpf:"addresses"`
+	Clock     *ebpf.Map `ebpf:"clock"`
+	Lost      *ebpf.Map `ebpf:"lost"`
+	Samples   *ebpf.Map `ebpf:"samples"`
+	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Stacks    *ebpf.Map `ebpf:"stacks"`
 }
 
 func (m *CPUProfileMaps) Close() error {
 	return _CPUProfileClose(
+		m.Addresses,
 		m.Clock,
 		m.Lost,
 		m.Samples,
@@ -167,11 +173,13 @@ type CPUProfileVariables struct {
 //
 // It can be passed to LoadCPUProfileObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CPUProfilePrograms struct {
+	Names  *ebpf.Program `ebpf:"names"`
 	Sample *ebpf.Program `ebpf:"sample"`
 }
 
 func (p *CPUProfilePrograms) Close() error {
 	return _CPUProfileClose(
+		p.Names,
 		p.Sample,
 	)
 }

@@ -30,6 +30,7 @@ enum map_type {
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_F_NO_PREALLOC = 1 }; // of a map
 enum { BPF_F_USER_STACK = 1 << 8 };
 
 struct file;
@@ -52,6 +53,8 @@ static long (*const map_pop)(void *map, void *value) = (void *)88;
 static long (*const read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static u64 (*const jiffies)(void) = (void *)118;
+// In an iterator; args are u64 each. Linux 5.7, and %pB of 5.9.
+static long (*const seq_printf)(struct seq_file *seq, const char *format, u32 format_size, const void *args, u32 args_size) = (void *)126;
 static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
 static struct socket *(*const sock_from_file)(struct file *file) = (void *)162; // Linux 5.11
 static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;

@@ -1,6 +1,7 @@
 //go:build ignore
 
 // What the target's threads wait for: a CPU, their cgroup's quota, or, with the stack that led there, something else.
+#include "names.h"
 #include "stacks.h"
 
 LICENSE("Dual BSD/GPL");
@@ -167,6 +168,8 @@ struct {
 } blank SEC(".maps");
 
 KEPT_STACKS(8192)
+
+NAMES(1 << 16)
 
 // Stacks that a CPU took in this period.
 struct budget {

@@ -118,6 +118,7 @@ type SchedulerWake struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	SchedulerMapAddresses     = "addresses"
 	SchedulerMapBlank         = "blank"
 	SchedulerMapBudgets       = "budgets"
 	SchedulerMapClock         = "clock"
@@ -130,6 +131,7 @@ const (
 	SchedulerMapThreads       = "threads"
 	SchedulerMapWakes         = "wakes"
 	SchedulerProgAsleep       = "asleep"
+	SchedulerProgNames        = "names"
 	SchedulerProgSchedSwitch  = "sched_switch"
 	SchedulerProgWakeup       = "wakeup"
 	SchedulerProgWakeupNew    = "wakeup_new"
@@ -188,6 +190,7 @@ type SchedulerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerProgramSpecs struct {
 	Asleep      *ebpf.ProgramSpec `ebpf:"asleep"`
+	Names       *ebpf.ProgramSpec `ebpf:"names"`
 	SchedSwitch *ebpf.ProgramSpec `ebpf:"sched_switch"`
 	Wakeup      *ebpf.ProgramSpec `ebpf:"wakeup"`
 	WakeupNew   *ebpf.ProgramSpec `ebpf:"wakeup_new"`
@@ -198,6 +201,7 @@ type SchedulerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerMapSpecs struct {
+	Addresses *ebpf.MapSpec `ebpf:"addresses"`
 	Blank     *ebpf.MapSpec `ebpf:"blank"`
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Clock     *ebpf.MapSpec `ebpf:"clock"`
@@ -246,6 +250,7 @@ func (o *SchedulerObjects) Close() error {
 //
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerMaps struct {
+	Addresses *ebpf.Map `ebpf:"addresses"`
 	Blank     *ebpf.Map `ebpf:"blank"`
 	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Clock     *ebpf.Map `ebpf:"clock"`
@@ -261,6 +266,7 @@ type SchedulerMaps struct {
 
 func (m *SchedulerMaps) Close() error {
 	return _SchedulerClose(
+		m.Addresses,
 		m.Blank,
 		m.Budgets,
 		m.Clock,
@@ -295,6 +301,7 @@ type SchedulerVariables struct {
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerPrograms struct {
 	Asleep      *ebpf.Program `ebpf:"asleep"`
+	Names       *ebpf.Program `ebpf:"names"`
 	SchedSwitch *ebpf.Program `ebpf:"sched_switch"`
 	Wakeup      *ebpf.Program `ebpf:"wakeup"`
 	WakeupNew   *ebpf.Program `ebpf:"wakeup_new"`
@@ -304,6 +311,7 @@ type SchedulerPrograms struct {
 func (p *SchedulerPrograms) Close() error {
 	return _SchedulerClose(
 		p.Asleep,
+		p.Names,
 		p.SchedSwitch,
 		p.Wakeup,
 		p.WakeupNew,

@@ -40,11 +40,11 @@ func cpuProfileCollector(l *Loader, o Options) collect.Collector {
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each busy CPU; " +
-			"at the end 0.05 to 0.2 s to name the functions, for which the pointers to those of the C library that were chosen for " +
+			"at the end 0.02 to 0.1 s to name the functions, for which the pointers to those of the C library that were chosen for " +
 			"the CPU are read from a program's memory; a JVM writes where its compiled methods lie, 10 to 50 ms",
 		Provides: append(Costs(), metric.HostCPUProfileSamples),
 		Requires: requires(),
-		Since:    collect.Floor{Release: "5.4", Brought: "loops in BPF programs (5.3), and the kernel's types, which the loader reads"},
+		Since:    namesOfKernel(),
 		Pace:     collect.AtEnd,
 		Grace:    profileGrace,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -273,9 +273,9 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	for _, at := range seen {
 		kernel = append(kernel, at.kernel...)
 	}
-	names, err := newSymbolizer(s.host.Proc, kernel)
+	names, err := s.set.symbolizer(s.host.Proc, kernel)
 	if err != nil {
-		return nil, fmt.Errorf("name the kernel's functions: %w", err)
+		return nil, err
 	}
 	s.readMaps(ctx, a, names, seen, members)
 	b := stacks.NewBuilder(stacks.HostCPU)

@@ -62,6 +62,11 @@ func tracepointsWithTypes() collect.Floor {
 	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }
 
+// namesOfKernel is of the collectors that name functions of the kernel.
+func namesOfKernel() collect.Floor {
+	return collect.Floor{Release: "5.9", Brought: "BPF iterators over a map, which name the kernel's functions"}
+}
+
 // Costs are provided by every collector with programs, each for its own.
 func Costs() []metric.Metric {
 	return []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured}

@@ -24,12 +24,10 @@ func TestLocals(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := start(t, bin)
-	s, err := newSymbolizer("/proc", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newSymbolizer("/proc", nil)
 	told := 0
 	for line := ""; line != "end\n"; {
+		var err error
 		if line, err = p.out.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func schedulerCollector(l *Loader) collect.Collector {
 			"the target's, and 3 µs a stack, of a thread about 640 a second at most, of a CPU 10,000; at the end 0.1 s to name them",
 		Provides: append(Costs(), schedulerMetrics()...),
 		Requires: requires(),
-		Since:    tracepointsWithTypes(),
+		Since:    namesOfKernel(),
 		Pace:     collect.AtEnd,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openScheduler(ctx, l, env)
@@ -205,11 +205,7 @@ func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept)
 		}
 		kernel = append(kernel, ips...)
 	}
-	names, err := newSymbolizer(s.proc, kernel)
-	if err != nil {
-		return nil, fmt.Errorf("name the kernel's functions: %w", err)
-	}
-	return names, nil
+	return s.set.symbolizer(s.proc, kernel)
 }
 
 func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.SchedulerThread) {

@@ -28,7 +28,7 @@ const (
 	noFile        = "[no file]"
 )
 
-// A symbolizer names addresses: the kernel's from /proc/kallsyms, those of a process from the files that are mapped into it, read
+// A symbolizer names addresses: the kernel's by the kernel itself, those of a process from the files that are mapped into it, read
 // through its own root, and from the map of a runtime that compiles. What it cannot name it says so.
 type symbolizer struct {
 	proc     string
@@ -55,26 +55,25 @@ type fileID struct{ device, inode uint64 }
 // JVM's answer take longer than this, and no function of any program would get a name.
 const readTime = time.Second
 
-// newSymbolizer prepares to name these addresses of the kernel, as they stand in stacks, and any of processes.
-func newSymbolizer(proc string, kernel []uint64) (*symbolizer, error) {
-	s := &symbolizer{
-		proc: proc, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
+// newSymbolizer prepares to name the addresses of the kernel whose symbols it is given, and any of processes.
+func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
+	return &symbolizer{
+		proc: proc, kernel: kernel, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
 	}
-	if len(kernel) == 0 {
-		return s, nil // the kernel takes 40 ms to write its list
-	}
-	f, err := os.Open(filepath.Join(proc, "kallsyms"))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+}
+
+// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes.
+func (s *set) symbolizer(proc string, kernel []uint64) (*symbolizer, error) {
 	wanted := make([]uint64, 0, 2*len(kernel))
 	for _, ip := range kernel {
 		wanted = append(wanted, ip, ip-1) // of a call it is the return address, which may be the first of the next function
 	}
-	s.kernel, err = parseKallsyms(f, wanted)
-	return s, err
+	symbols, err := s.kernelSymbols(wanted)
+	if err != nil {
+		return nil, fmt.Errorf("name the kernel's functions: %w", err)
+	}
+	return newSymbolizer(proc, symbols), nil
 }
 
 func (s *symbolizer) kernelFrame(at uint64) stacks.Frame {

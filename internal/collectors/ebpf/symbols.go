@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"debug/elf"
 	"debug/gosym"
@@ -35,89 +34,7 @@ func find(list []symbol, at uint64) (symbol, bool) {
 	return list[i], true
 }
 
-// parseKallsyms reads /proc/kallsyms (kernel/kallsyms.c): address, type, name and module of each symbol, and gives the function that
-// each of the addresses is in. It keeps nothing else: of 120,000 lines a profile needs some hundred.
-func parseKallsyms(r io.Reader, wanted []uint64) (map[uint64]symbol, error) {
-	wanted = slices.Compact(slices.Sorted(slices.Values(wanted)))
-	nearest := make([]kernelSymbol, len(wanted)) // among those above the next lower address
-	sc := bufio.NewScanner(r)
-	sc.Buffer(nil, 1<<20)
-	i := 0 // the first address that is not below the line's: mostly that of the line before
-	for sc.Scan() {
-		at, name, err := parseKallsymsLine(sc.Bytes())
-		if err != nil {
-			return nil, err
-		}
-		if name == nil {
-			continue
-		}
-		i = firstFrom(wanted, at, i)
-		// An address of 0 is hidden from this user (kernel.kptr_restrict).
-		if at != 0 && i < len(wanted) && at >= nearest[i].at {
-			if at > nearest[i].at || preferred(name, nearest[i].text) {
-				nearest[i] = kernelSymbol{at, append(nearest[i].text[:0], name...)}
-			}
-		}
-	}
-	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("kallsyms: %w", err)
-	}
-	return symbolsOf(wanted, nearest), nil
-}
-
-// symbolsOf gives each address the last symbol that begins at or below it.
-func symbolsOf(wanted []uint64, nearest []kernelSymbol) map[uint64]symbol {
-	out := map[uint64]symbol{}
-	var last kernelSymbol
-	for i, at := range wanted {
-		if nearest[i].at != 0 {
-			last = nearest[i]
-		}
-		if last.at != 0 {
-			name, module, _ := strings.Cut(string(last.text), "\t")
-			out[at] = symbol{at: last.at, name: name, module: strings.Trim(module, "[]")}
-		}
-	}
-	return out
-}
-
-// firstFrom gives the index of the first number that is not below at, which is likely that of the last search.
-func firstFrom(sorted []uint64, at uint64, likely int) int {
-	if (likely == 0 || sorted[likely-1] < at) && (likely == len(sorted) || sorted[likely] >= at) {
-		return likely
-	}
-	i, _ := slices.BinarySearch(sorted, at)
-	return i
-}
-
-// kernelSymbol has the name and, behind a tab, the module.
-type kernelSymbol struct {
-	at   uint64
-	text []byte
-}
-
-// preferred chooses among names of one address as a reader would: the first without the compiler's prefixes.
-func preferred(name, over []byte) bool { return len(over) == 0 || over[0] == '_' && name[0] != '_' }
-
-// parseKallsymsLine gives no name of what is no function.
-func parseKallsymsLine(line []byte) (at uint64, name []byte, err error) {
-	address, rest, ok := bytes.Cut(line, []byte{' '})
-	kind, rest, ok2 := bytes.Cut(rest, []byte{' '})
-	if !ok || !ok2 || len(kind) != 1 || len(rest) == 0 {
-		return 0, nil, fmt.Errorf("kallsyms: bad line %.80q", line)
-	}
-	switch kind[0] {
-	case 't', 'T', 'w', 'W':
-	default:
-		return 0, nil, nil
-	}
-	if at, err = parseHex(address); err != nil {
-		return 0, nil, fmt.Errorf("kallsyms: bad line %.80q: %w", line, err)
-	}
-	return at, rest, nil
-}
-
-// parseHex is strconv.ParseUint without a string: kallsyms has 120,000 lines.
+// parseHex is strconv.ParseUint without a string.
 func parseHex(b []byte) (n uint64, err error) {
 	if len(b) == 0 || len(b) > 16 {
 		return 0, errors.New("no address")

@@ -1,0 +1,88 @@
+package ebpf
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+)
+
+// kernelSymbols names the functions that addresses of the kernel are in, by the iterator of bpf/names.h, which costs 1 µs for each
+// address, where the kernel's whole list costs 40 ms.
+func (s *set) kernelSymbols(addresses []uint64) (map[uint64]symbol, error) {
+	if len(addresses) == 0 {
+		return nil, nil
+	}
+	keys := make([]uint64, 0, len(addresses))
+	for _, at := range addresses {
+		keys = append(keys, at+1) // what %pB names is the instruction before
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	// Both files with this iterator have it and its map under the same names.
+	m := s.collection.Maps[bpf.CPUProfileMapAddresses]
+	keys = keys[:min(len(keys), int(m.MaxEntries()))]
+	if _, err := m.BatchUpdate(keys, make([]uint32, len(keys)), nil); err != nil {
+		return nil, fmt.Errorf("hand the kernel addresses to name: %w", err)
+	}
+	out, err := s.readNames(m)
+	if _, failed := m.BatchDelete(keys, nil); failed != nil {
+		return nil, errors.Join(err, fmt.Errorf("take back the addresses that were named: %w", failed))
+	}
+	return out, err
+}
+
+// readNames runs the iterator over the addresses.
+func (s *set) readNames(addresses *cilium.Map) (map[uint64]symbol, error) {
+	it, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[bpf.CPUProfileProgNames], Map: addresses})
+	if err != nil {
+		return nil, fmt.Errorf("attach the iterator over addresses: %w", err)
+	}
+	defer it.Close()
+	r, err := it.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open the iterator over addresses: %w", err)
+	}
+	defer r.Close()
+	return parseKernelNames(r)
+}
+
+// parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it: the address, the
+// name with offset and size, and the module in brackets; the address again for what is in no function, which has no symbol here.
+func parseKernelNames(r io.Reader) (map[uint64]symbol, error) {
+	out := map[uint64]symbol{}
+	sc := bufio.NewScanner(r)
+	for sc.Scan() {
+		address, text, ok := bytes.Cut(sc.Bytes(), []byte{' '})
+		at, err := parseHex(address)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("names of kernel functions: bad line %.80q", sc.Bytes())
+		}
+		where, module, _ := strings.Cut(string(text), " ")
+		name, extent, ok := strings.Cut(where, "+0x")
+		if !ok {
+			continue
+		}
+		offset, size, _ := strings.Cut(extent, "/0x")
+		into, err1 := strconv.ParseUint(offset, 16, 64)
+		length, err2 := strconv.ParseUint(size, 16, 64)
+		if err1 != nil || err2 != nil || into == 0 || into > at {
+			return nil, fmt.Errorf("names of kernel functions: bad line %.80q", sc.Bytes())
+		}
+		begin := at - into
+		out[at-1] = symbol{at: begin, end: begin + length, name: name, module: strings.Trim(module, "[]")}
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("names of kernel functions: %w", err)
+	}
+	return out, nil
+}
