@@ -53,7 +53,8 @@ for what is not there, spends its CPU time on the way into the kernel and back.
 Samples of all CPUs show which call has most of a process's system time: a fact, when the process is in the kernel for a good part of its
 time and the call costs a good part of a CPU. With --deep the target's calls are counted, too. It is a warning when they are many and move
 few bytes each, or nearly all of them fail. Calls on sockets and eventfds are no warning for their size: an answer needs a send of its own,
-however short it is. What the counting itself costs is left out of the shares, but slows the calls down meanwhile.
+however short it is. What the counting itself costs is left out of the shares, but slows the
+calls down meanwhile. The way into the kernel and back is the same for each call: with the counts a call has its part of it.
 
 Cure: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many pieces
 (writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost when the process is killed, and
@@ -73,6 +74,7 @@ Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or
 type storm struct {
 	pid, comm, call string
 	samples         *stacks.Profile // of the call
+	way             int64           // samples of the way into the kernel and back that are the call's, by its part of the calls
 	share           quantity.Value  // of the process's samples in the kernel
 	system          quantity.Value  // share of the process's samples that are in the kernel
 	cost            quantity.Value  // CPUs
@@ -153,19 +155,41 @@ func stormOf(p *check.Pass, h *hotcode.Host, pid, comm string) (s storm, ok bool
 			calls[entry] += x.Count
 		}
 	}
+	way := kernel.Filter(func(x stacks.Sample) bool { return hotcode.OnTheWay(kernel, x) }).Total()
+	parts := callParts(p)
+	for call, part := range parts {
+		calls[call] += int64(part * float64(way.Count))
+	}
 	call := heaviest(calls)
 	if call == "" {
 		return s, false
 	}
-	s = storm{pid: pid, comm: comm, call: call}
+	s = storm{pid: pid, comm: comm, call: call, way: int64(parts[call] * float64(way.Count))}
 	s.samples = kernel.Filter(func(x stacks.Sample) bool { return hotcode.Entry(kernel, x) == call })
 	s.share = sampleShare(call, calls[call], kernel.Total().Count, "system")
 	s.system = quantity.Of("in the kernel", float64(kernel.Total().Count), profileSamples).
 		Per(quantity.Of("all", float64(all.Total().Count), profileSamples)).
 		Named("system time, share of the CPU time of %s", pidName(pid, comm))
-	s.cost = quantity.Of("CPU time", float64(s.samples.Total().Value)/1e9, quantity.Seconds).
+	s.cost = quantity.Of("CPU time", (float64(s.samples.Total().Value)+parts[call]*float64(way.Value))/1e9, quantity.Seconds).
 		Per(quantity.Of("window", h.Duration.Seconds(), quantity.Seconds)).As("CPUs").Named("CPU time in %s", call)
 	return s, true
+}
+
+// callParts gives each system call's part of the calls that were counted, by its name with parentheses. It is empty when none were, and
+// for a target of several processes, whose calls are counted together.
+func callParts(p *check.Pass) map[string]float64 {
+	counts, all := map[string]float64{}, 0.0
+	for _, s := range p.Gauge(metric.SyscallCalls) {
+		counts[s.Label("syscall")+"()"] += s.Last()
+		all += s.Last()
+	}
+	if len(stormProcesses(p)) != 1 || all == 0 {
+		return nil
+	}
+	for call := range counts {
+		counts[call] /= all
+	}
+	return counts
 }
 
 // tracing are the functions by which the kernel calls the programs that count system calls (kernel/entry/common.c;
@@ -204,7 +228,7 @@ func (s *storm) report(p *check.Pass) {
 		Subject:    pidSubject(s.pid, s.comm),
 		Severity:   check.Info,
 		Weight:     s.cost.Number(),
-		Confidence: sampledConfidence(s.samples.Total().Count, nil),
+		Confidence: sampledConfidence(s.samples.Total().Count+s.way, nil),
 		Summary:    fmt.Sprintf("%s has %s of the system time of %s, %s", s.call, s.share.Text(), who, s.cost.Text()),
 		Evidence:   []quantity.Value{s.share, s.system, s.cost},
 		Remedies: []check.Remedy{{
@@ -217,6 +241,9 @@ func (s *storm) report(p *check.Pass) {
 		}},
 		Placebos: []string{"A faster disk, or a file in memory: the cost is that of the calls, not of where the bytes go."},
 		Disproof: "perf trace -s -p " + s.pid + " counts few calls of " + s.name(),
+	}
+	if s.way > 0 {
+		f.Notes = append(f.Notes, fmt.Sprintf("%d of its samples are the way into the kernel and back, by its part of all calls counted", s.way))
 	}
 	if s.onMessages() {
 		f.Notes = append(f.Notes, "the calls are on sockets or eventfds, where each message needs one: by itself that is as it should be")

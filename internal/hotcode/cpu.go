@@ -89,13 +89,13 @@ func Notes(rec *recording.Recording) []string {
 	pic := stacks.PictureOf(p)
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
 	if s := share(pic.Shallow, pic.Managed); pic.Managed >= enoughCompiled && s >= worthTelling {
-		out = append(out, fmt.Sprintf("%.0f %% of the stacks of code compiled at run time are one frame deep in the kernel's samples "+
+		out = append(out, fmt.Sprintf("%.0f %% of the stacks of code compiled at run time are one frame deep in the samples of the CPUs "+
 			"(%d of %d): it keeps no frame pointers, and its callers are not known. A JVM keeps them "+
 			"with -XX:+PreserveFramePointer, for a register.",
 			100*s, pic.Shallow, pic.Managed))
 	}
 	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
-		out = append(out, fmt.Sprintf("%.0f %% of the frames in the kernel's samples have no name (%d of %d): their files are stripped, "+
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): their files are stripped, "+
 			"or gone", 100*s, pic.Unnamed, pic.Frames))
 	}
 	return out

@@ -75,6 +75,12 @@ func Entry(p *stacks.Profile, s stacks.Sample) string {
 	return ""
 }
 
+// OnTheWay tells whether a sample is of the way into the kernel or back, which is the same for each system call, and not of what the
+// call does. p is of the sample.
+func OnTheWay(p *stacks.Profile, s stacks.Sample) bool {
+	return len(s.Stack) > 0 && p.Frames[s.Stack[0]].Kind == stacks.Kernel && syscallEntry(p.Frames[s.Stack[0]].Name)
+}
+
 // syscallEntry matches the functions through which system calls go (arch/x86/entry/common.c, syscall_64.c; arch/arm64/kernel/syscall.c).
 func syscallEntry(name string) bool {
 	name, _, _ = strings.Cut(name, ".") // of a copy that the compiler made
