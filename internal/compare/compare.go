@@ -232,8 +232,8 @@ func (v *Verdict) conclude(d *Data) {
 	case len(v.Worse) == 0 && len(v.Better) == 0:
 		v.Result = Same
 		v.Summary = "no difference that these samples can show"
-		if least := d.least(); least != "" {
-			v.Summary += ": " + least
+		if least := d.least(); len(least) > 0 {
+			v.Summary += ": " + strings.Join(least, "; ")
 		}
 	case len(v.Better) == 0:
 		v.Result, v.Summary = Worse, "worse: "+v.Worse[0]
@@ -245,13 +245,22 @@ func (v *Verdict) conclude(d *Data) {
 }
 
 // least says what a difference would have to be to show.
-func (d *Data) least() string {
-	for i := range d.Numbers {
-		if n := &d.Numbers[i]; n.Change != nil && n.Name == "cpu_per_request" && n.Before.Mean > 0 {
-			return fmt.Sprintf("a change of the %s by less than %s would not be seen", n.Label, ratio(n.Change.Detectable/n.Before.Mean))
+func (d *Data) least() []string {
+	var out []string
+	if n := d.number("cpu_per_request"); n != nil && n.Change != nil && n.Before.Mean > 0 {
+		share := ratio(n.Change.Detectable / n.Before.Mean)
+		out = append(out, fmt.Sprintf("a change of the %s by less than %s would not be seen", n.Label, share))
+	}
+	if d.Methods == nil {
+		return out
+	}
+	for _, x := range d.Methods.Detectable {
+		if x.Share == usualShare {
+			const text = "a method of %s that grows by less than %s of all CPU time might go unseen"
+			out = append(out, fmt.Sprintf(text, ratio(x.Share), ratio(x.Extra)))
 		}
 	}
-	return ""
+	return out
 }
 
 // Text says how a number changed: "CPU time per request: 87 µs -> 93 µs (+6.9 %)".
@@ -273,7 +282,11 @@ func (m *Method) Text() string {
 	if m.Factor < 1 {
 		verb = "shrank"
 	}
-	s := fmt.Sprintf("%s %s: %s -> %s of the CPU time, %s of all", m.Name, verb, ratio(m.Before), ratio(m.After), signed(m.Extra))
+	name := m.Name
+	if m.With {
+		name += ", with all that it calls,"
+	}
+	s := fmt.Sprintf("%s %s: %s -> %s of the CPU time, %s of all", name, verb, ratio(m.Before), ratio(m.After), signed(m.Extra))
 	if m.Samples[0] == 0 || m.Samples[1] == 0 {
 		return s
 	}
@@ -325,17 +338,19 @@ func (d *Data) doubts(b, a *side) {
 const (
 	othersMatter = 0.05 // CPUs
 	othersAtMost = 0.5  // of the CPU time per request: a change by more is not the company's
+	othersFull   = 0.3  // CPUs: of the neighbour for which spreadBeside was measured
 	othersFactor = 1.5  // of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
 )
 
-// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and tells whether it does.
-func (d *Data) disturbed(b, a *side) bool {
-	reason := othersDiffer(b, a)
+// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how many CPUs it
+// does: 0 if it does not.
+func (d *Data) disturbed(b, a *side) float64 {
+	by, reason := othersDiffer(b, a)
 	if reason == "" {
-		reason = d.takenAway()
+		by, reason = othersFull, d.takenAway()
 	}
 	if reason == "" {
-		return false
+		return 0
 	}
 	d.Doubts = append(d.Doubts, reason+"; the same work is dearer beside others, so that the wait for a CPU does not count, and the CPU "+
 		"time per request only if it changed by more than half")
@@ -347,22 +362,22 @@ func (d *Data) disturbed(b, a *side) bool {
 			n.Result, n.Reason = Changed, "what else ran on the host differs"
 		}
 	}
-	return true
+	return by
 }
 
-func othersDiffer(b, a *side) string {
+func othersDiffer(b, a *side) (by float64, reason string) {
 	ob, okB := b.others()
 	oa, okA := a.others()
 	wb, knownB := b.work()
 	wa, knownA := a.work()
 	if !okB || !okA || !knownB || !knownA || math.Abs(oa-ob) < othersMatter {
-		return ""
+		return 0, ""
 	}
 	factor := (oa / wa.perSecondTotal()) / max(ob/wb.perSecondTotal(), math.SmallestNonzeroFloat64)
 	if factor < othersFactor && factor > 1/othersFactor {
-		return ""
+		return 0, ""
 	}
-	return fmt.Sprintf("what else ran on the host differs: %s and %s", cpus(ob), cpus(oa))
+	return math.Abs(oa - ob), fmt.Sprintf("what else ran on the host differs: %s and %s", cpus(ob), cpus(oa))
 }
 
 // takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes from target and clients alike, and together they

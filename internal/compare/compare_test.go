@@ -58,8 +58,9 @@ func (p program) record(t *testing.T) *recording.Recording {
 			row += fmt.Sprintf(`, "cgroup_cpu_periods_total": [["/app-%[1]d", "0", %[2]v]], "cgroup_cpu_throttled_periods_total": [["/app-%[1]d", "0", %.0[3]f]]`,
 				pid, 10*i, throttled)
 		}
-		if p.others > 0 {
-			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", 5]]`, cpu+p.others*float64(i))
+		if p.others > 0 { // two CPUs, whose ticks miss half of what they do
+			idle := float64(i) - (cpu+p.others*float64(i))/2
+			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", %v], ["1", "idle", %[2]v]]`, cpu/2, idle)
 		}
 		if p.latency > 0 {
 			row += fmt.Sprintf(`, "load_requests_total": [["clients", %.0f]], "load_request_durations_total": [%s]`, requests, tails.row())
@@ -188,6 +189,43 @@ func TestDearerMethod(t *testing.T) {
 		}
 		if m := d.Methods.Grown[0]; m.Name != "main.tax" || m.Low > 1.5 || m.High < 1.5 || m.Extra < 0.02 || m.Extra > 0.08 {
 			t.Errorf("seed %d: %s", seed, m.Text())
+		}
+	}
+}
+
+// TestManyCallees: a method whose callees all grew a little, none of them for certain, is named itself; neither they nor its caller are.
+func TestManyCallees(t *testing.T) {
+	b, a := shop(3), shop(4)
+	for _, p := range []*program{&b, &a} {
+		p.seconds, p.methods = 120, map[string]float64{}
+		for _, name := range []string{"parse", "price", "render"} {
+			p.methods["main.serve_[n];shop!main."+name] = 0.2
+		}
+		for i := range 10 {
+			p.methods[fmt.Sprintf("main.serve_[n];shop!main.tax_[n];shop!main.rule%c", 'a'+i)] = 0.04
+		}
+	}
+	d := compared(t, b, a)
+	if len(d.Methods.Grown)+len(d.Methods.Shrunk) != 0 {
+		t.Errorf("two runs of one program: %+v", d.Methods)
+	}
+	for name := range a.methods {
+		if strings.Contains(name, "main.rule") {
+			a.methods[name] *= 1.25
+		}
+	}
+	a.cpu *= 1.1
+	d = compared(t, b, a)
+	if len(d.Methods.Shrunk) != 0 || d.Verdict.Result != Worse {
+		t.Fatalf("%s: %+v", d.Verdict.Summary, d.Methods)
+	}
+	m := d.Methods.Grown[0]
+	if m.Name != "main.tax" || !m.With || m.Low > 1.25 || m.High < 1.25 || !strings.Contains(m.Text(), "with all that it calls") {
+		t.Errorf("%s: %+v", m.Text(), m)
+	}
+	for _, m := range d.Methods.Grown[1:] { // the few that happen to be certain by themselves
+		if !strings.Contains(m.Name, "main.rule") {
+			t.Errorf("%s", m.Text())
 		}
 	}
 }

@@ -25,6 +25,9 @@ type Method struct {
 	// Extra is what it adds to the program's CPU time, as a share of that before: negative for what it takes away.
 	Extra   float64  `json:"extra"`
 	Samples [2]int64 `json:"samples"`
+	// With tells that all is counted in which the method is on the stack, but for what other methods of the lists have: none of what it
+	// calls changed by more than chance, all of it together did.
+	With bool `json:"with_callees,omitempty"`
 }
 
 // Methods is what two CPU profiles say of the methods.
@@ -58,13 +61,21 @@ type Detectable struct {
 	Factor  float64 `json:"factor"`  // by which it would have to grow
 	Extra   float64 `json:"extra"`   // as a share of the program's CPU time
 	Seconds float64 `json:"seconds"` // of CPU time that a profile would need to show a growth by wanted of all CPU time; 0: this one does
+	// Never tells that no profile would, since what else runs on the host differs.
+	Never bool `json:"never,omitempty"`
 }
 
 // wanted is the regression that a profile should be long enough to show.
 const wanted = 0.05
 
+// usualShare is that of a method which is worth a look, and the one that a summary speaks of.
+const usualShare = 0.1
+
 // power is the chance of seeing what is said to be detectable.
 const power = 0.8
+
+// longest is how many times as long a profile is thought of: minutes become weeks.
+const longest = 1e4
 
 // shownMethods bounds each list: past them there is little that is worth a look.
 const shownMethods = 10
@@ -72,6 +83,10 @@ const shownMethods = 10
 // fewest is the number of samples, of both profiles together, from which on a method is tested: below, even all of them in one profile
 // and none in the other would not be certain.
 const fewest = 20
+
+// enough is the number of samples from which on a method is tested, of both profiles together. With fewer than leastExtra of those before
+// it cannot be worth a word, and each further test makes the others weaker.
+func enough(before *tally) float64 { return max(fewest, leastExtra*before.total) }
 
 // A tally is the samples of one recording by what they are in.
 type tally struct {
@@ -81,6 +96,15 @@ type tally struct {
 	kernel  map[string]float64 // of the counts, those taken in the kernel
 	total   float64
 	clumps  float64 // see Methods.Clustering
+	calls   []call
+}
+
+// call is samples by whose time they are and what they were called for.
+type call struct {
+	name     string
+	callers  []string // the application's methods on the stack, from the innermost outwards
+	n        float64
+	inKernel bool
 }
 
 // The values of Methods.Against.
@@ -90,8 +114,8 @@ const (
 	AgainstShares   = "shares"
 )
 
-// methods compares the CPU profiles; nil where neither recording has one. beside tells that what else ran on the host differs.
-func methods(before, after *side, beside bool) *Methods {
+// methods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran on the host differs.
+func methods(before, after *side, beside float64) *Methods {
 	b, okB := hotcode.CPUOf(before.rec)
 	a, okA := hotcode.CPUOf(after.rec)
 	switch {
@@ -112,9 +136,7 @@ func methods(before, after *side, beside bool) *Methods {
 		out.Reason = "there are too few samples to compare"
 		return out
 	}
-	if beside {
-		out.between = 2 * square(spreadBeside)
-	}
+	out.between = 2 * square(spreadBeside*min(beside/othersFull, 1))
 	out.test(tb, ta, workOf(before, b, after, a), 1)
 	return out
 }
@@ -125,13 +147,17 @@ var address = regexp.MustCompile(`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|Ge
 func tallyOf(c *hotcode.CPU) *tally {
 	t := &tally{engine: c.Engine, seconds: c.Sampled(), counts: map[string]float64{}, kernel: map[string]float64{}}
 	buckets := map[time.Duration]map[string]float64{}
-	names := c.Attributed()
+	names, callers := c.Attributed(), c.Callers()
 	for i, s := range c.Samples {
 		name := address.ReplaceAllString(names[i], "*")
 		n := float64(s.Count)
 		t.counts[name] += n
 		t.total += n
-		if len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel {
+		x := call{name: name, callers: callers[i], n: n, inKernel: len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel}
+		for j := range x.callers {
+			x.callers[j] = address.ReplaceAllString(x.callers[j], "*")
+		}
+		if t.calls = append(t.calls, x); x.inKernel {
 			t.kernel[name] += n
 		}
 		if buckets[s.At] == nil {
@@ -189,16 +215,20 @@ type pair struct {
 const spreadOfKernel = 0.15
 
 // spreadBeside is how much a method differs between runs beside others and without: what misses the cache gets dearer, and what computes
-// does not. Measured with a neighbour of 0.3 CPUs: 2.65 times the samples in a method of 2 %, at 22 and 36 samples.
+// does not. Measured with a neighbour of 0.3 CPUs: 2.65 times the samples in a method of 2 %, at 22 and 36 samples. Of a smaller
+// difference it is a part.
 const spreadBeside = 0.25
 
 func pairOf(name string, b, a *tally) pair {
 	p := pair{name: name, before: b.counts[name], after: a.counts[name]}
 	if all := p.before + p.after; all > 0 {
-		p.between = 2 * square(spreadOfKernel*(b.kernel[name]+a.kernel[name])/all)
+		p.between = spreadOf((b.kernel[name] + a.kernel[name]) / all)
 	}
 	return p
 }
+
+// spreadOf gives pair.between of a method of which such a share is in the kernel.
+func spreadOf(kernel float64) float64 { return 2 * square(spreadOfKernel*kernel) }
 
 // workOf gives how many times as many requests the profile after covers; 0 if that is not known.
 func workOf(before *side, b *hotcode.CPU, after *side, a *hotcode.CPU) float64 {
@@ -212,29 +242,19 @@ func workOf(before *side, b *hotcode.CPU, after *side, a *hotcode.CPU) float64 {
 
 // test compares each method. work is as of [workOf]; places is how many such comparisons are made of the same recordings.
 func (m *Methods) test(b, a *tally, work float64, places int) {
-	var list []pair
-	for name := range union(b.counts, a.counts) {
-		if p := pairOf(name, b, a); p.before+p.after >= fewest {
-			p.between += m.between
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, func(x, y pair) int { return cmp.Compare(x.name, y.name) })
+	list := m.pairs(b, a, nil)
 	m.Tested = len(list)
-	z := quantileNormal(1 - familyError/2/float64(max(len(list), 1)*places))
+	tests := len(list) + len(wholes(b, a, nil))
+	z := quantileNormal(1 - familyError/2/float64(max(tests, 1)*places))
 	z *= math.Sqrt(m.Clustering)
 	most := m.reference(list, b, a, work, z)
-	m.scale = most.scale
-	for _, p := range list {
-		x := p.compare(b.total, a.total, most, z)
-		switch {
-		case x.Low > 1 && x.Extra >= leastExtra:
-			m.Grown = append(m.Grown, x)
-		case x.High < 1 && x.Extra <= -leastExtra:
-			m.Shrunk = append(m.Shrunk, x)
-		}
+	changed, with := m.changes(list, b, a, most, z)
+	if len(with) > 0 { // what these call was taken for a part of what did not change
+		most = m.reference(m.pairs(b, a, with), b, a, work, z)
+		changed, _ = m.changes(list, b, a, most, z)
 	}
-	m.balance(list, most, b.total, z)
+	m.scale = most.scale
+	m.balance(changed, most, b.total, z)
 	byExtra := func(x, y Method) int { return cmp.Compare(math.Abs(y.Extra), math.Abs(x.Extra)) }
 	slices.SortStableFunc(m.Grown, byExtra)
 	slices.SortStableFunc(m.Shrunk, byExtra)
@@ -242,18 +262,72 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 	m.detectable(b, a, z)
 }
 
-// balance adds up what grew and what shrank. Work that has moved from one method to another, or a method that has another name since, is
-// both.
-func (m *Methods) balance(list []pair, most reference, total, z float64) {
-	changed := map[string]bool{}
-	for _, x := range slices.Concat(m.Grown, m.Shrunk) {
-		changed[x.Name] = true
+// pairs gives the methods with samples enough, by the time that is their own, but for the samples below those without.
+func (m *Methods) pairs(b, a *tally, without map[string]bool) []pair {
+	b, a = b.but(without), a.but(without)
+	var list []pair
+	for name := range union(b.counts, a.counts) {
+		if p := pairOf(name, b, a); p.before+p.after >= enough(b) {
+			p.between += m.between
+			list = append(list, p)
+		}
 	}
-	before, after, variance := 0.0, 0.0, 0.0
-	for _, p := range list {
-		if !changed[p.name] {
+	slices.SortFunc(list, func(x, y pair) int { return cmp.Compare(x.name, y.name) })
+	return list
+}
+
+// but gives a tally without the samples that have one of these methods on the stack.
+func (t *tally) but(without map[string]bool) *tally {
+	if len(without) == 0 {
+		return t
+	}
+	out := &tally{counts: map[string]float64{}, kernel: map[string]float64{}, total: t.total}
+	for _, c := range t.calls {
+		if slices.ContainsFunc(c.callers, func(s string) bool { return without[s] }) {
 			continue
 		}
+		if out.counts[c.name] += c.n; c.inKernel {
+			out.kernel[c.name] += c.n
+		}
+	}
+	return out
+}
+
+// changes notes what changed by its own time, and then with all that it calls: with are the latter.
+func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (changed []pair, with map[string]bool) {
+	m.Grown, m.Shrunk = []Method{}, []Method{}
+	for _, p := range list {
+		if m.note(p.compare(b.total, a.total, most, z)) {
+			changed = append(changed, p)
+		}
+	}
+	own := len(changed)
+	changed = m.callers(changed, b, a, most, z)
+	with = map[string]bool{}
+	for _, p := range changed[own:] {
+		with[p.name] = true
+	}
+	return changed, with
+}
+
+// note puts a method on its list, if it certainly changed and that is worth a word.
+func (m *Methods) note(x Method) bool {
+	switch {
+	case x.Low > 1 && x.Extra >= leastExtra:
+		m.Grown = append(m.Grown, x)
+	case x.High < 1 && x.Extra <= -leastExtra:
+		m.Shrunk = append(m.Shrunk, x)
+	default:
+		return false
+	}
+	return true
+}
+
+// balance adds up what grew and what shrank. Work that has moved from one method to another, or a method that has another name since, is
+// both.
+func (m *Methods) balance(changed []pair, most reference, total, z float64) {
+	before, after, variance := 0.0, 0.0, 0.0
+	for _, p := range changed {
 		a := p.after / most.scale
 		before, after = before+p.before, after+a
 		variance += p.before + a/most.scale + a*a*p.between
@@ -383,27 +457,29 @@ func (p pair) compare(totalBefore, totalAfter float64, most reference, z float64
 // detectable says what would have been seen, for methods of some shares.
 func (m *Methods) detectable(b, a *tally, z float64) {
 	needs := z + quantileNormal(power)*math.Sqrt(m.Clustering)
-	for _, share := range []float64{0.02, 0.1, 0.3} {
+	for _, share := range []float64{0.02, usualShare, 0.3} {
 		extra := func(longer float64) float64 {
-			return share * (growth(share, longer*b.total, longer*a.total, needs) - 1)
+			return share * (m.growth(share, longer*b.total, longer*a.total, needs) - 1)
 		}
 		d := Detectable{Share: share, Factor: 1 + extra(1)/share, Extra: extra(1)}
 		if d.Extra > wanted {
 			longer := 1.0
-			for longer < 1e4 && extra(longer) > wanted {
+			for longer < longest && extra(longer) > wanted {
 				longer *= 1.1
 			}
-			d.Seconds = m.Seconds[0] * longer
+			if d.Never = longer >= longest; !d.Never {
+				d.Seconds = m.Seconds[0] * longer
+			}
 		}
 		m.Detectable = append(m.Detectable, d)
 	}
 }
 
 // growth is the factor whose logarithm is so many standard errors from none, for a method of a share of so many samples; the error is that
-// of the counts with the growth in them, and of the rest of the program.
-func growth(share, before, after, errors float64) float64 {
+// of the counts with the growth in them, of the rest of the program, and what differs between runs.
+func (m *Methods) growth(share, before, after, errors float64) float64 {
 	factor := 1.0
-	rest := 1/before/(1-share) + 1/after/(1-share)
+	rest := 1/before/(1-share) + 1/after/(1-share) + m.between
 	for range 50 {
 		factor = math.Exp(errors * math.Sqrt(1/(share*before+0.5)+1/(share*after*factor+0.5)+rest))
 	}

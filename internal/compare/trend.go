@@ -416,6 +416,7 @@ func poolOf(list []Source) *tally {
 			sum.counts[name] += n
 			sum.kernel[name] += t.kernel[name]
 		}
+		sum.calls = append(sum.calls, t.calls...)
 		sum.total, sum.seconds, sum.clumps = sum.total+t.total, sum.seconds+t.seconds, max(sum.clumps, t.clumps)
 	}
 	return sum

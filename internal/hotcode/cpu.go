@@ -343,10 +343,14 @@ func Interval(k, n int64) (low, high float64) {
 func (c *CPU) Attributed() []string {
 	gc, _ := Frames(c.Profile, gcFrames)
 	jit, _ := Frames(c.Profile, jitFrames)
+	modules := goModules(c.Profile)
 	out := make([]string, len(c.Samples))
 	for i, s := range c.Samples {
 		part := c.partOf(s, gc, jit)
+		name, inGo := goMethod(c.Profile, modules, s.Stack)
 		switch {
+		case inGo:
+			out[i] = name
 		case part == PartGC || part == PartJIT:
 			out[i] = "[" + string(part) + "]"
 		case len(s.Stack) == 0:
@@ -357,6 +361,25 @@ func (c *CPU) Attributed() []string {
 				place.At = 0
 			}
 			out[i] = c.Frames[s.Stack[place.At]].Name
+		}
+	}
+	return out
+}
+
+// Callers gives for each sample the application's methods on its stack, from the innermost outwards and each once: those that the time is
+// spent for. In a program in Go the standard library's are none of them.
+func (c *CPU) Callers() [][]string {
+	modules := goModules(c.Profile)
+	own := make([]bool, len(c.Frames))
+	for i, f := range c.Frames {
+		own[i] = c.Owners.Of(f) == Application && !Synthetic(f) && (f.Managed() || !modules[f.Module] || !goStandard(f))
+	}
+	out := make([][]string, len(c.Samples))
+	for i, s := range c.Samples {
+		for _, f := range s.Stack {
+			if name := c.Frames[f].Name; own[f] && !slices.Contains(out[i], name) {
+				out[i] = append(out[i], name)
+			}
 		}
 	}
 	return out

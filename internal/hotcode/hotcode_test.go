@@ -304,3 +304,31 @@ func TestCPUOfAllCPUs(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 }
+
+// TestAttributedInGo: the standard library and the kernel work for the method that calls them; names with a slash in them are a module's.
+func TestAttributedInGo(t *testing.T) {
+	lines := map[string]string{
+		"main.tax":          "shop!runtime.goexit.abi0_[n];shop!main.serve_[n];shop!main.tax_[n]",
+		"main.render":       "shop!runtime.goexit.abi0_[n];shop!main.serve_[n];shop!main.render_[n];shop!fmt.Fprintf_[n];shop!memeqbody_[n]",
+		"main.sign":         "shop!runtime.goexit.abi0_[n];shop!main.sign_[n];shop!crypto/internal/fips140/sha256.block_[n]",
+		"main.write":        "shop!runtime.goexit.abi0_[n];shop!main.write_[n];shop!syscall.write_[n];tcp_sendmsg_[k]",
+		"example.org/a.Sum": "shop!runtime.goexit.abi0_[n];shop!main.serve_[n];shop!example.org/a.Sum_[n];shop!sort.Slice_[n]",
+		"main.sort.func1":   "shop!runtime.goexit.abi0_[n];shop!main.sort_[n];shop!sort.Slice_[n];shop!main.sort.func1_[n]",
+		"[GC]":              "shop!runtime.goexit.abi0_[n];shop!runtime.gcBgMarkWorker_[n];shop!runtime.scanObject_[n]",
+		"runtime.schedule":  "shop!runtime.mstart.abi0_[n];shop!runtime.schedule_[n]",
+		"inflate":           "libz.so.1!inflate_[n]",
+	}
+	for want, line := range lines {
+		c, ok := CPUOf(rec(t, map[string]string{"cpu": "[];" + line + " 1 10101010\n"}))
+		if !ok {
+			t.Fatal("no profile")
+		}
+		if got := c.Attributed()[0]; got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	c, _ := CPUOf(rec(t, map[string]string{"cpu": "[];server!main.serve_[n];server!fmt.print_[n] 1 10101010\n"}))
+	if got := c.Attributed()[0]; got != "fmt.print" {
+		t.Errorf("a program that is not Go's, with a function of such a name: %q", got)
+	}
+}

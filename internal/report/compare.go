@@ -290,17 +290,20 @@ const sharesOnly = "not counted: too much of the program changed to tell what gr
 func detectableText(m *compare.Methods) string {
 	s := fmt.Sprintf("%d and %d samples, %s and %s of CPU time, could show", m.Samples[0], m.Samples[1],
 		secondsText(m.Seconds[0]), secondsText(m.Seconds[1]))
-	longest := 0.0
+	longest, never := 0.0, false
 	for i, d := range m.Detectable {
 		if i > 0 {
 			s += ","
 		}
 		s += fmt.Sprintf(" a method of %s that grows by %s of all CPU time", shareText(d.Share), shareText(d.Extra))
 		if i < 2 { // for most methods, not for those that are a third of the program
-			longest = max(longest, d.Seconds)
+			longest, never = max(longest, d.Seconds), never || d.Never
 		}
 	}
-	if longest > 0 {
+	switch {
+	case never:
+		s += ". However long, none shows 5 % in a method of 10 % where what else runs on the host differs so"
+	case longest > 0:
 		s += fmt.Sprintf(". To show 5 %% in a method of 10 %% record %s of CPU time each (--duration)", secondsText(math.Ceil(longest)))
 	}
 	return s

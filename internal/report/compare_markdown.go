@@ -89,8 +89,12 @@ func (m *compareMarkdown) methods() {
 	}
 	for _, list := range [][]compare.Method{x.Grown, x.Shrunk} {
 		for _, r := range list {
+			name := escape(r.Name)
+			if r.With {
+				name += " with all that it calls"
+			}
 			m.line("| %s | %s | %s | %s | %.3g (%.3g to %.3g) |",
-				escape(r.Name), shareText(r.Before), shareText(r.After), signedShare(r.Extra), r.Factor, r.Low, r.High)
+				name, shareText(r.Before), shareText(r.After), signedShare(r.Extra), r.Factor, r.Low, r.High)
 		}
 	}
 	if len(x.Grown)+len(x.Shrunk) == 0 {
