@@ -94,18 +94,22 @@ func (m *markdown) verdict() {
 	if v.Result != Bottleneck {
 		m.line("## perfdoctor: %s\n\n%s\n", v.Result, escape(v.Summary))
 		m.line("<sub>%s; %s</sub>", escape(t.target()), escape(t.when()))
-		m.early()
+		m.notes()
 		return
 	}
 	f := &m.d.Findings[0]
 	m.line("## perfdoctor: %s: %s\n\n**%s**\n", f.Severity, escape(f.ID), escape(f.Summary))
 	m.line("<sub>%s; %s</sub>\n", escape(t.target()), escape(t.when()))
-	m.early()
+	m.notes()
 	m.full(f)
 	m.consequences(f)
 }
 
-func (m *markdown) early() {
+// notes tells why the recording is the part of time that it is.
+func (m *markdown) notes() {
+	if i := m.d.Incident; i != nil {
+		m.line("\n%s\n", escape(i.Text()))
+	}
 	if early := m.d.Window.EndedEarly; early != "" {
 		w := m.d.Window
 		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))

@@ -68,12 +68,14 @@ type Window struct {
 
 // Incident is why a flight recorder made the recording. The window is its part in which the finding held, unless Whole.
 type Incident struct {
-	Check    string   `json:"check"`
-	Subject  string   `json:"subject"`
-	Severity string   `json:"severity"`
-	Others   []string `json:"others,omitempty"` // further findings that began meanwhile
-	Recorded float64  `json:"recorded_seconds"`
-	Whole    bool     `json:"whole"`
+	Check    string    `json:"check"`
+	Subject  string    `json:"subject"`
+	Severity string    `json:"severity"`
+	Summary  string    `json:"summary"`          // of the finding, as it began
+	Began    time.Time `json:"began"`            // the first window that had the finding
+	Others   []string  `json:"others,omitempty"` // further findings that began meanwhile
+	Recorded float64   `json:"recorded_seconds"`
+	Whole    bool      `json:"whole"`
 }
 
 // incidentOf gives nil for a recording without one.
@@ -82,7 +84,10 @@ func incidentOf(m recording.Meta) *Incident {
 	if i == nil {
 		return nil
 	}
-	out := &Incident{Check: i.Check, Subject: i.Subject, Severity: i.Severity, Others: i.Others, Recorded: i.Recorded}
+	out := &Incident{
+		Check: i.Check, Subject: i.Subject, Severity: i.Severity, Summary: i.Summary, Others: i.Others, Recorded: i.Recorded,
+		Began: m.Started.Add(time.Duration(i.From * float64(time.Second))).UTC(),
+	}
 	if out.Recorded == 0 {
 		out.Recorded, out.Whole = m.Duration, true
 	}

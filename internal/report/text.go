@@ -70,7 +70,7 @@ func (t *text) header() {
 	t.line(bold, "perfdoctor ", "  ", v+": "+t.target())
 	t.line(plain, "", "  ", t.when())
 	if i := t.d.Incident; i != nil {
-		t.line(plain, "", "  ", i.text())
+		t.line(plain, "", "  ", i.Text())
 	}
 	if t.d.Window.EndedEarly != "" {
 		asked := quantity.Of("", t.d.Window.Asked, quantity.Seconds).Text()
@@ -79,11 +79,12 @@ func (t *text) header() {
 	t.blank()
 }
 
-// text says which part of a flight recorder's recording the report is about.
-func (i *Incident) text() string {
+// Text says which part of a flight recorder's recording the report is about, and why it was kept.
+func (i *Incident) Text() string {
 	recorded := quantity.Of("", i.Recorded, quantity.Seconds).Text()
 	if i.Whole {
-		return fmt.Sprintf("all of the %s that a flight recorder kept because of %s: %s", recorded, i.Check, i.Subject)
+		return fmt.Sprintf("all of the %s that a flight recorder kept because of %s: %s, which began at %s", recorded, i.Check, i.Subject,
+			i.Began.Format("15:04:05 UTC"))
 	}
 	return fmt.Sprintf("of %s that a flight recorder kept, the part with %s: %s; --whole is about all of it", recorded, i.Check, i.Subject)
 }

@@ -247,6 +247,28 @@ func TestWithoutProgram(t *testing.T) {
 	}
 }
 
+// TestIncident: the page of a flight recorder's recording says when the incident began and why it was kept, in a part of it and in all.
+func TestIncident(t *testing.T) {
+	rec := sample(t, "harmless.name").WithIncident(recording.Incident{
+		From: 1, To: 2, Check: "finds", Subject: hostile, Severity: "critical", Summary: hostile, Others: []string{"another: " + hostile},
+	})
+	for want, r := range map[string]*recording.Recording{
+		"all of the 10 s that a flight recorder kept because of finds: ":     rec,
+		"of 10 s that a flight recorder kept, the part with finds: ":         rec.AtIncident(),
+		"which began at 10:00:01 UTC . It said then: ":                       rec,
+		"2026-11-20 10:00:01 UTC":                                            rec.AtIncident(),
+		". Meanwhile began: another: </script>":                              rec,
+		" --whole is about all of it . It said then: </script><img src=x on": rec.AtIncident(),
+	} {
+		in := input(t, "harmless.name")
+		in.Recording, in.Report = r, report.Build(r, check.Run(r, in.Checks, check.Options{}))
+		_, _, text := elements(t, written(t, in))
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), strings.TrimSpace(want)) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
 // TestPagesHave: what a reader is promised is in the pages of recordings that have it; TestPages looks whether it is drawn.
 func TestPagesHave(t *testing.T) {
 	for name, want := range map[string][]string{
