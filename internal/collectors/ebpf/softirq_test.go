@@ -79,14 +79,17 @@ func TestSoftirqsInTurns(t *testing.T) {
 	}
 	count, want := timed(all)
 	some, got := timed(part)
-	t.Logf("%v of %v softirqs NET_RX timed: %.4f s, truly %.4f s", some, count, got, want)
+	// Of each softirq that is timed in turns, its time holds the last program of those that are always attached, which runs before.
+	last := total(all, metric.BPFSeconds, "program", bpf.SoftirqProgSoftirqOut) / total(all, metric.BPFRuns, "program", bpf.SoftirqProgSoftirqOut)
+	t.Logf("%v of %v softirqs NET_RX timed: %.4f s, truly %.4f s; %.0f ns of each are the other program's", some, count, got, want, 1e9*last)
+	got -= count * last
 	// Five turns, and in each of them what it takes to attach and detach.
 	if share := some / count; share < 0.1 || share > 0.35 {
 		t.Errorf("%.0f %% of the softirqs were timed", 100*share)
 	}
-	// A turn's mean differs from that of the next by a few percent, as the load does; and the program that is always attached runs within the
-	// time that the other one takes of a softirq.
-	if got < 0.85*want || got > 1.2*want {
+	// A turn's mean differs from that of the next by a few percent, as the load does. What takes a virtual CPU away in one of the five turns,
+	// 10 to 40 ms at a time, counts for all that were not timed, too: fivefold.
+	if got < 0.8*want || got > 1.3*want {
 		t.Errorf("%.4f s in NET_RX, truly %.4f s", got, want)
 	}
 }
