@@ -39,13 +39,14 @@ func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64
 // methods that call nothing, and those that are on the same stacks as one that they call: these say the same.
 func wholes(b, a *tally, without map[string]bool) []pair {
 	counts, depths := map[string]*pair{}, map[string]int{}
-	kernel := map[string]float64{}
+	kernel, inlined := map[string]float64{}, map[string]float64{}
 	for _, t := range []*tally{b, a} {
 		for _, c := range t.calls {
-			if without[c.name] || slices.ContainsFunc(c.callers, func(s string) bool { return without[s] }) {
+			if without[c.Name] || c.below(without) {
 				continue
 			}
-			for depth, name := range c.callers {
+			for depth, x := range c.Callers {
+				name := x.Name
 				if counts[name] == nil {
 					counts[name] = &pair{name: name}
 				}
@@ -58,6 +59,9 @@ func wholes(b, a *tally, without map[string]bool) []pair {
 				if c.inKernel {
 					kernel[name] += c.n
 				}
+				if x.Inlined {
+					inlined[name] += c.n
+				}
 				depths[name] = max(depths[name], depth)
 			}
 		}
@@ -66,7 +70,7 @@ func wholes(b, a *tally, without map[string]bool) []pair {
 	for name, p := range counts {
 		itself := p.before == b.counts[name] && p.after == a.counts[name]
 		if all := p.before + p.after; all >= enough(b) && !itself {
-			p.between = spreadOf(kernel[name] / all)
+			p.between = spreadOf(kernel[name]/all, inlined[name]/all)
 			out = append(out, *p)
 		}
 	}

@@ -121,7 +121,10 @@ func (p program) samples(rng *rand.Rand, cpu float64) string {
 		x := rng.Float64() * sum
 		for _, n := range names {
 			if at += p.methods[n]; x < at {
-				out += fmt.Sprintf("[];shop!%s_[n] 1 10101010\n", n)
+				if !strings.HasSuffix(n, "]") { // a whole stack
+					n = "shop!" + n + "_[n]"
+				}
+				out += fmt.Sprintf("[];%s 1 10101010\n", n)
 				break
 			}
 		}
@@ -547,6 +550,29 @@ func TestKernelsShare(t *testing.T) {
 		if len(m.Grown) != tt.grown {
 			t.Errorf("with %v of it in the kernel: %+v", tt.kernel, m.Grown)
 		}
+	}
+}
+
+// TestInlined: of methods that a JVM compiles into one, the samples are now under the one and now under the other name. None of them is named,
+// nor the rest set against them; one that is compiled by itself is.
+func TestInlined(t *testing.T) {
+	shop := func(seed uint64, order, tax, sign float64) program {
+		p := shop(seed)
+		p.seconds, p.latency = 60, 0.01
+		p.methods = map[string]float64{
+			"com.acme.Shop.order_[j]": order, "com.acme.Shop.order_[j];com.acme.Shop.tax_[i]": tax,
+			"com.acme.Shop.order_[j];com.acme.Shop.sign_[j]": sign, "com.acme.Shop.order_[j];com.acme.Shop.parse_[j]": 0.3,
+		}
+		return p
+	}
+	if d := compared(t, shop(1, 0.2, 0.2, 0.3), shop(2, 0.1, 0.3, 0.3)); d.Verdict.Result != Same || len(d.Methods.Grown)+len(d.Methods.Shrunk) > 0 {
+		t.Errorf("moved: %s: %+v", d.Verdict.Summary, d.Methods)
+	}
+	a := shop(2, 0.1, 0.3, 0.45)
+	a.cpu *= 1.15
+	d := compared(t, shop(1, 0.2, 0.2, 0.3), a)
+	if d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "com.acme.Shop.sign" || len(d.Methods.Shrunk) > 0 {
+		t.Errorf("dearer: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 }
 

@@ -412,12 +412,10 @@ func poolOf(list []Source) *tally {
 		if sum.engine != t.engine {
 			return nil
 		}
-		for name, n := range t.counts {
-			sum.counts[name] += n
-			sum.kernel[name] += t.kernel[name]
+		for _, c := range t.calls {
+			sum.add(c)
 		}
-		sum.calls = append(sum.calls, t.calls...)
-		sum.total, sum.seconds, sum.clumps = sum.total+t.total, sum.seconds+t.seconds, max(sum.clumps, t.clumps)
+		sum.seconds, sum.clumps = sum.seconds+t.seconds, max(sum.clumps, t.clumps)
 	}
 	return sum
 }

@@ -337,49 +337,93 @@ func Interval(k, n int64) (low, high float64) {
 	return max(0, middle-half), min(1, middle+half)
 }
 
+// An Attribution is whose time a sample is.
+type Attribution struct {
+	Name string
+	// Inlined tells that a compiler at run time made one piece of code of the method and others of the application, and that the sample is
+	// in it. Which of them an instruction there belongs to is known to the compiler only by halves: the optimised code of a loop can stand
+	// under the name of the method that calls it, and under its own after the next start.
+	Inlined bool
+	Callers []Caller // the application's methods on the stack, from the innermost outwards and each once
+}
+
+// A Caller is a method on a sample's stack; Inlined is as in [Attribution].
+type Caller struct {
+	Name    string
+	Inlined bool
+}
+
 // Attributed gives for each sample whose time it is: the application's method nearest to what ran, with the JDK, libraries and kernel that
 // it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for the collector's and the compilers' work; and the innermost
-// function where no caller is the application's. Unlike the times of [CPU.Methods] those of machine code are attributed to callers too.
-func (c *CPU) Attributed() []string {
+// function where no caller is the application's. Unlike the times of [CPU.Methods] those of machine code are attributed to callers too, and
+// those of Go's standard library.
+func (c *CPU) Attributed() []Attribution {
 	gc, _ := Frames(c.Profile, gcFrames)
 	jit, _ := Frames(c.Profile, jitFrames)
 	modules := goModules(c.Profile)
-	out := make([]string, len(c.Samples))
+	own := c.application(modules)
+	out := make([]Attribution, len(c.Samples))
+	joined := map[string]bool{} // the compiled methods that others are inlined into
+	roots := make([]string, len(c.Samples))
 	for i, s := range c.Samples {
+		root := c.compiled(s.Stack)
+		a := Attribution{Callers: c.callers(s.Stack, own, root)}
 		part := c.partOf(s, gc, jit)
 		name, inGo := goMethod(c.Profile, modules, s.Stack)
 		switch {
 		case inGo:
-			out[i] = name
+			a.Name = name
 		case part == PartGC || part == PartJIT:
-			out[i] = "[" + string(part) + "]"
+			a.Name = "[" + string(part) + "]"
 		case len(s.Stack) == 0:
-			out[i] = "[unknown]"
+			a.Name = "[unknown]"
 		default:
-			place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions)
-			if place.Owner != Application {
-				place.At = 0
+			at := 0
+			if place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions); place.Owner == Application {
+				at = place.At
 			}
-			out[i] = c.Frames[s.Stack[place.At]].Name
+			a.Name = c.Frames[s.Stack[at]].Name
+			if at < root {
+				a.Inlined = true
+				joined[c.Frames[s.Stack[root]].Name] = true
+			} else if at == root {
+				roots[i] = a.Name
+			}
 		}
+		out[i] = a
+	}
+	for i := range out {
+		out[i].Inlined = out[i].Inlined || joined[roots[i]]
 	}
 	return out
 }
 
-// Callers gives for each sample the application's methods on its stack, from the innermost outwards and each once: those that the time is
-// spent for. In a program in Go the standard library's are none of them.
-func (c *CPU) Callers() [][]string {
-	modules := goModules(c.Profile)
+// compiled gives the index of the method whose machine code ran: those before it are inlined into it. It is 0 of all that no compiler at
+// run time made.
+func (c *CPU) compiled(stack []int) int {
+	for i, f := range stack {
+		if c.Frames[f].Kind != stacks.Inlined {
+			return i
+		}
+	}
+	return max(len(stack)-1, 0)
+}
+
+// application tells which frames are methods of the application. In a program in Go the standard library's are none.
+func (c *CPU) application(goModules map[string]bool) []bool {
 	own := make([]bool, len(c.Frames))
 	for i, f := range c.Frames {
-		own[i] = c.Owners.Of(f) == Application && !Synthetic(f) && (f.Managed() || !modules[f.Module] || !goStandard(f))
+		own[i] = c.Owners.Of(f) == Application && !Synthetic(f) && (f.Managed() || !goModules[f.Module] || !goStandard(f))
 	}
-	out := make([][]string, len(c.Samples))
-	for i, s := range c.Samples {
-		for _, f := range s.Stack {
-			if name := c.Frames[f].Name; own[f] && !slices.Contains(out[i], name) {
-				out[i] = append(out[i], name)
-			}
+	return own
+}
+
+func (c *CPU) callers(stack []int, own []bool, root int) []Caller {
+	var out []Caller
+	for i, f := range stack {
+		name := c.Frames[f].Name
+		if own[f] && !slices.ContainsFunc(out, func(x Caller) bool { return x.Name == name }) {
+			out = append(out, Caller{name, i < root})
 		}
 	}
 	return out

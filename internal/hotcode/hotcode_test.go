@@ -2,6 +2,7 @@ package hotcode
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -323,12 +324,35 @@ func TestAttributedInGo(t *testing.T) {
 		if !ok {
 			t.Fatal("no profile")
 		}
-		if got := c.Attributed()[0]; got != want {
+		if got := c.Attributed()[0].Name; got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
 	c, _ := CPUOf(rec(t, map[string]string{"cpu": "[];server!main.serve_[n];server!fmt.print_[n] 1 10101010\n"}))
-	if got := c.Attributed()[0]; got != "fmt.print" {
+	if got := c.Attributed()[0].Name; got != "fmt.print" {
 		t.Errorf("a program that is not Go's, with a function of such a name: %q", got)
+	}
+}
+
+// TestAttributedInlined: what is inlined into one compiled method with others is told from what is compiled by itself, or called from there.
+func TestAttributedInlined(t *testing.T) {
+	c, ok := CPUOf(rec(t, map[string]string{"cpu": "[];com.acme.Shop.order_[j];com.acme.Shop.tax_[i] 1 10101010\n" +
+		"[];com.acme.Shop.order_[j] 1 10101010\n" +
+		"[];com.acme.Shop.order_[j];com.acme.Shop.price_[j] 1 10101010\n" +
+		"[];com.acme.Shop.order_[j];com.acme.Shop.sort_[i];java.util.Arrays.sort_[j] 1 10101010\n"}))
+	if !ok {
+		t.Fatal("no profile")
+	}
+	order := Caller{"com.acme.Shop.order", false}
+	want := []Attribution{
+		{Name: "com.acme.Shop.order", Inlined: true, Callers: []Caller{order}},
+		{Name: "com.acme.Shop.price", Callers: []Caller{{"com.acme.Shop.price", false}, order}},
+		{Name: "com.acme.Shop.sort", Callers: []Caller{{"com.acme.Shop.sort", false}, order}},
+		{Name: "com.acme.Shop.tax", Inlined: true, Callers: []Caller{{"com.acme.Shop.tax", true}, order}},
+	}
+	got := c.Attributed()
+	slices.SortFunc(got, func(x, y Attribution) int { return strings.Compare(x.Name, y.Name) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
