@@ -84,13 +84,19 @@ func (o *flightFlags) recorder(name string, p flight.Profiler, log *slog.Logger)
 }
 
 // pushFlags are the flags about what is sent without being asked for.
-type pushFlags struct{ pyroscope, otlp, webhook string }
+type pushFlags struct{ pyroscope, otlp, webhook push.Server }
 
 func (o *pushFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.pyroscope, "push.pyroscope", "", "send profiles to the Pyroscope-compatible server at `URL`")
-	f.StringVar(&o.otlp, "push.otlp", "", "send the beginning and end of findings as logs to the OTLP/HTTP endpoint at `URL`")
-	f.StringVar(&o.webhook, "push.webhook", "", "send the beginning and end of findings as CloudEvents to `URL`")
+	f.StringVar(&o.pyroscope.URL, "push.pyroscope", "", "send profiles to the Pyroscope-compatible server at `URL`")
+	f.StringVar(&o.otlp.URL, "push.otlp", "", "send the beginning and end of findings as logs to the OTLP/HTTP endpoint at `URL`")
+	f.StringVar(&o.webhook.URL, "push.webhook", "", "send the beginning and end of findings as CloudEvents to `URL`")
+	for name, file := range map[string]*string{
+		"pyroscope": &o.pyroscope.ConfigFile, "otlp": &o.otlp.ConfigFile, "webhook": &o.webhook.ConfigFile,
+	} {
+		f.StringVar(file, "push."+name+".config.file", "",
+			"take password, token and TLS for --push."+name+" from `FILE`, in the format of Prometheus's http_config")
+	}
 }
 
 // pusher makes what sends; it sends nothing without a URL.

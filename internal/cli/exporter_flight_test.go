@@ -175,6 +175,8 @@ func TestExporterFlags(t *testing.T) {
 		{"--flight.dir x --flight.max-bytes 5", "--flight.max-bytes"},
 		{"--push.otlp localhost:4318", "--push.otlp is no URL"},
 		{"--push.webhook ftp://user:secret@host", "--push.webhook is no URL"},
+		{"--push.otlp.config.file x", "--push.otlp.config.file goes with --push.otlp"},
+		{"--push.otlp http://h --push.otlp.config.file /none.yml", "--push.otlp.config.file: open /none.yml: no such file"},
 	} {
 		wantUsage(t, tc.want, append([]string{"exporter"}, strings.Fields(tc.args)...)...)
 	}

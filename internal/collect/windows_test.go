@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -159,6 +160,54 @@ func TestWindowsCarryFacts(t *testing.T) {
 			t.Errorf("the fact was read %d times in two minutes", reads)
 		}
 	})
+}
+
+// One that takes too much CPU time at the ends of windows is left out of some. What it read last stands for these, and nothing of what was
+// gone by then.
+func TestWindowsSpareWhatIsCostly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		costly := collect.Collector{
+			Name: "costly", Provides: []metric.Metric{metric.DestinationSmaller, metric.SynSentRetrans}, Share: 0.005,
+			Open: func(context.Context, collect.Env) (collect.Source, error) {
+				return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+					reads++
+					for began := threadTime(t); threadTime(t)-began < 20*time.Millisecond; { // 10 s, at the share that it may have
+						continue
+					}
+					a.Gauge(metric.DestinationSmaller, float64(reads))
+					a.Gauge(metric.SynSentRetrans, 1, string(rune('a'+reads)))
+					return nil
+				}), nil
+			},
+		}
+		const n = 30 // two minutes
+		for i, rec := range windows(t, n, costly) {
+			if st := rec.Meta.Collectors[0]; st.Status != recording.StatusOK {
+				t.Errorf("window %d: %+v", i, st)
+			}
+			last := rec.Gauge(metric.DestinationSmaller)
+			if len(last) != 1 {
+				t.Fatalf("window %d has %d readings' series", i, len(last))
+			}
+			if got := len(rec.Gauge(metric.SynSentRetrans)); got > 2 { // the one at its beginning, and the one at its end
+				t.Errorf("window %d has %d destinations, of which all but one are gone", i, got)
+			}
+		}
+		if reads < 3 || reads > n/2 {
+			t.Errorf("%d reads in %d windows", reads, n)
+		}
+	})
+}
+
+// threadTime is the CPU time of the thread, which a sample keeps.
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used); err != nil {
+		t.Error(err)
+	}
+	return time.Duration(used.Nano())
 }
 
 // One that hangs costs its own metrics, in each window; the others and the windows go on.

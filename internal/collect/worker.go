@@ -32,6 +32,7 @@ type worker struct {
 
 	continues bool      // from one window to the next (Windows)
 	reopenAt  time.Time // when it is to be closed and opened anew
+	sparedTo  time.Time // until when no sample is taken at the ends of windows either
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
@@ -78,6 +79,8 @@ func (w *worker) due(m moment) bool {
 		return m == last
 	case !w.started:
 		return true
+	case w.spared():
+		return false
 	case m == between:
 		return w.c.Pace == EveryTick && !time.Now().Before(w.next)
 	}
@@ -124,6 +127,9 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	defer w.mu.Unlock()
 	w.note(err, took, lost, missing)
 	w.rest(began, took, cpu)
+	if err == nil && w.continues && w.c.Share > 0 {
+		w.sparedTo = began.Add(time.Duration(float64(cpu) / endShare))
+	}
 	close(w.busy)
 	w.busy = nil
 	if w.over {

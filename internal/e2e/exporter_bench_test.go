@@ -31,7 +31,7 @@ const (
 	maxExporterRSS  = 60 << 20
 	maxExporterCPU  = 0.005
 	scrapes         = 200
-	observedWindows = 3
+	observedWindows = 5 // a collector that costs much is left out of some
 	exporterWindow  = 15 * time.Second
 )
 

@@ -28,16 +28,23 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
-// Options say where to send. A destination without a URL gets nothing. A user and a password in a URL are sent as basic authentication.
+// Options say where to send.
 type Options struct {
-	Pyroscope string // of the server; /ingest is added unless the path ends so
-	OTLP      string // of an OTLP/HTTP endpoint; /v1/logs is added if there is no path
-	Webhook   string // takes CloudEvents in the structured mode
+	Pyroscope Server // /ingest is added unless the path ends so
+	OTLP      Server // an OTLP/HTTP endpoint; /v1/logs is added if there is no path
+	Webhook   Server // takes CloudEvents in the structured mode
 	Host      string // name of this host
 	Version   string // of perfdoctor
 	Log       *slog.Logger
 
 	firstPause time.Duration // before the second try, 0 for the default; for tests
+}
+
+// A Server is where to send, and how to show who sends: "" for neither. A user and a password in the URL are sent as basic authentication.
+type Server struct {
+	URL string
+	// ConfigFile has passwords, tokens, certificates and a proxy, in the format of http_config of Prometheus's configuration.
+	ConfigFile string
 }
 
 // Bounds of a destination. A message is a few KB, a profile up to some 100 KB: a queue takes at most some MB of memory.
@@ -71,9 +78,10 @@ type Pusher struct {
 
 // A destination is a server with its queue.
 type destination struct {
-	name  string
-	url   *url.URL
-	queue chan message
+	name   string
+	url    *url.URL
+	client *http.Client
+	queue  chan message
 }
 
 // A message is made when its turn has come: what cannot be sent costs nothing.
@@ -82,7 +90,7 @@ type message struct {
 	body  func() (content []byte, contentType string, err error)
 }
 
-// New makes a pusher, which sends once [Pusher.Run] is called. It fails if a URL is none.
+// New makes a pusher, which sends once [Pusher.Run] is called. It fails if a URL is none, or a file cannot be used.
 func New(o Options) (*Pusher, error) {
 	p := &Pusher{o: o, tracker: episode.NewTracker(episode.Defaults()), sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "perfdoctor_push_sent_total",
@@ -90,10 +98,10 @@ func New(o Options) (*Pusher, error) {
 			"dropped because too many waited.",
 	}, []string{"to", "outcome"})}
 	for _, d := range []struct {
-		at   **destination
-		name string
-		url  string
-		path func(string) string
+		at     **destination
+		name   string
+		server Server
+		path   func(string) string
 	}{
 		{&p.otlp, "otlp", o.OTLP, func(path string) string {
 			if strings.Trim(path, "/") == "" {
@@ -106,21 +114,43 @@ func New(o Options) (*Pusher, error) {
 			return strings.TrimSuffix(strings.TrimRight(path, "/"), "/ingest") + "/ingest"
 		}},
 	} {
-		if d.url == "" {
+		made, err := newDestination(d.name, d.server)
+		if err != nil {
+			return nil, err
+		}
+		if made == nil {
 			continue
 		}
-		u, err := url.Parse(d.url)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("--push.%s is no URL: give one such as https://host:port", d.name) // not quoted: it may hold a password
-		}
-		u.Path = d.path(u.Path)
-		*d.at = &destination{name: d.name, url: u, queue: make(chan message, maxQueue)}
-		p.all = append(p.all, *d.at)
+		made.url.Path = d.path(made.url.Path)
+		*d.at = made
+		p.all = append(p.all, made)
 		for _, outcome := range []string{"ok", "failed", "refused", "dropped"} { // so that each is there before it first happens
 			p.sent.WithLabelValues(d.name, outcome)
 		}
 	}
 	return p, nil
+}
+
+// newDestination gives nil for a server without a URL.
+func newDestination(name string, s Server) (*destination, error) {
+	switch {
+	case s.URL == "" && s.ConfigFile != "":
+		return nil, fmt.Errorf("--push.%s.config.file goes with --push.%s", name, name)
+	case s.URL == "":
+		return nil, nil //nolint:nilnil // nothing is asked for
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("--push.%s is no URL: give one such as https://host:port", name) // not quoted: it may hold a password
+	}
+	if u.User != nil && s.ConfigFile != "" { // that of the URL would be sent, and the other not
+		return nil, fmt.Errorf("--push.%s has a user in its URL, and --push.%s.config.file is given: leave one of them out", name, name)
+	}
+	client, err := clientOf(s.ConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("--push.%s.config.file: %w", name, err)
+	}
+	return &destination{name: name, url: u, client: client, queue: make(chan message, maxQueue)}, nil
 }
 
 // Describe describes the pusher's own metrics.
@@ -193,21 +223,16 @@ func (p *Pusher) Run(ctx context.Context) error {
 
 // serve sends what comes into the queue of a destination; once running is done, only what is in it.
 func (p *Pusher) serve(running, sending context.Context, d *destination) {
-	client := &http.Client{
-		Timeout: tryTime,
-		// A message, and the password that may be in the URL, are for the server that was named.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 	for {
 		select {
 		case m := <-d.queue:
-			p.send(sending, client, d, m)
+			p.send(sending, d, m)
 			continue
 		default:
 		}
 		select {
 		case m := <-d.queue:
-			p.send(sending, client, d, m)
+			p.send(sending, d, m)
 		case <-running.Done():
 			if len(d.queue) == 0 {
 				return
@@ -217,7 +242,7 @@ func (p *Pusher) serve(running, sending context.Context, d *destination) {
 }
 
 // send tries to send one message, and counts what became of it.
-func (p *Pusher) send(ctx context.Context, client *http.Client, d *destination, m message) {
+func (p *Pusher) send(ctx context.Context, d *destination, m message) {
 	body, contentType, err := m.body()
 	if err != nil {
 		p.o.Log.Error("push: a message cannot be written", "to", d.name, "err", err)
@@ -235,7 +260,7 @@ func (p *Pusher) send(ctx context.Context, client *http.Client, d *destination, 
 	if p.o.firstPause > 0 {
 		pause.InitialInterval = p.o.firstPause
 	}
-	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, post(ctx, client, u.String(), contentType, body) },
+	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, post(ctx, d.client, u.String(), contentType, body) },
 		backoff.WithBackOff(pause), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(maxTime))
 	switch {
 	case err == nil:

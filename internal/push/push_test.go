@@ -123,7 +123,7 @@ func incident(p *Pusher) {
 
 func TestCloudEvents(t *testing.T) {
 	s, got := server(t)
-	p := running(t, Options{Webhook: s.URL + "/hook?key=1"})
+	p := running(t, Options{Webhook: Server{URL: s.URL + "/hook?key=1"}})
 	incident(p)
 	eventually(t, "both are sent", func() bool { return p.counted("webhook", "ok") == 2 })
 	ids := map[string]bool{}
@@ -161,7 +161,7 @@ func TestCloudEvents(t *testing.T) {
 
 func TestLogs(t *testing.T) {
 	s, got := server(t)
-	p := running(t, Options{OTLP: strings.Replace(s.URL, "http://", "http://user:pass@", 1)})
+	p := running(t, Options{OTLP: Server{URL: strings.Replace(s.URL, "http://", "http://user:pass@", 1)}})
 	incident(p)
 	eventually(t, "both are sent", func() bool { return p.counted("otlp", "ok") == 2 })
 	var records []*logs.LogRecord
@@ -201,7 +201,7 @@ func TestProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, got := server(t)
-	p := running(t, Options{Pyroscope: s.URL + "/tenant/"})
+	p := running(t, Options{Pyroscope: Server{URL: s.URL + "/tenant/"}})
 	w := windowAt(0, false)
 	w.Name, w.Recording = "/kube{pods},a b", rec
 	p.Observe(w)
@@ -280,7 +280,7 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			s, got := server(t, tc.statuses...)
-			p := running(t, Options{Webhook: s.URL})
+			p := running(t, Options{Webhook: Server{URL: s.URL}})
 			p.Observe(windowAt(0, true))
 			eventually(t, "it is "+tc.outcome, func() bool { return p.counted("webhook", tc.outcome) == 1 })
 			if n := len(got()); n != tc.tries {
@@ -304,7 +304,9 @@ func TestHangingServer(t *testing.T) {
 	defer hanging.Close()
 	defer close(released)
 	s, _ := server(t)
-	p, err := New(Options{Webhook: hanging.URL, OTLP: s.URL, Host: "h", Log: slog.New(slog.DiscardHandler), firstPause: time.Millisecond})
+	p, err := New(Options{
+		Webhook: Server{URL: hanging.URL}, OTLP: Server{URL: s.URL}, Host: "h", Log: slog.New(slog.DiscardHandler), firstPause: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +339,7 @@ func TestNoSecretInLog(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close() // nobody listens
 	p := running(t, Options{
-		Webhook: strings.Replace(s.URL, "http://", "http://user:hunter2@", 1),
+		Webhook: Server{URL: strings.Replace(s.URL, "http://", "http://user:hunter2@", 1)},
 		Log:     slog.New(slog.NewTextHandler(locked{&mu, &b}, nil)),
 	})
 	p.Observe(windowAt(0, true))
@@ -372,7 +374,7 @@ func TestOff(t *testing.T) {
 
 func TestNewFails(t *testing.T) {
 	for _, u := range []string{"localhost:4318", "ftp://x", "http://", "http://user:hunter2@h:port", "%zz"} {
-		if _, err := New(Options{OTLP: u}); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := New(Options{OTLP: Server{URL: u}}); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", u, err)
 		}
 	}

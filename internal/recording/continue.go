@@ -8,8 +8,8 @@ import (
 )
 
 // Continue begins the recording that follows this one without a gap: what was read at `from` or later is the last reading of this
-// recording and the first of the next. Facts are metrics that are read rarely: their readings are carried over as if they had been made at
-// the beginning. Fresh are those of which nothing is carried over, because their counters begin anew. It must be called before
+// recording and the first of the next. Facts are metrics that are read rarely: what was read of them last is carried over as if it had been
+// read at the beginning. Fresh are those of which nothing is carried over, because their counters begin anew. It must be called before
 // [Builder.Done].
 func (b *Builder) Continue(from time.Duration, facts, fresh []metric.Metric) *Builder {
 	next := &Builder{rec: &Recording{series: map[string]*family{}}, start: b.start.Add(from), now: b.now}
@@ -30,12 +30,13 @@ func (b *Builder) Continue(from time.Duration, facts, fresh []metric.Metric) *Bu
 // carried gives nil for a family without a reading to carry over.
 func (f *family) carried(from time.Duration, fact bool) *family {
 	out := &family{metric: f.metric, index: map[string]*Series{}}
+	newest := f.newest()
 	for _, s := range f.list {
 		last := s.Points[len(s.Points)-1]
 		switch {
 		case last.At >= from:
 			last.At -= from
-		case fact:
+		case fact && last.At == newest:
 			last.At = 0
 		default:
 			continue
@@ -51,4 +52,15 @@ func (f *family) carried(from time.Duration, fact bool) *family {
 		return nil
 	}
 	return out
+}
+
+// newest is when the family was read last.
+func (f *family) newest() (at time.Duration) {
+	if n := len(f.marks); n > 0 {
+		at = f.marks[n-1]
+	}
+	for _, s := range f.list {
+		at = max(at, s.Points[len(s.Points)-1].At)
+	}
+	return at
 }
