@@ -29,7 +29,7 @@ func eachJVM(p *check.Pass, rule func(pid string) (assessed bool)) error {
 		assessed = rule(pid) || assessed
 	}
 	if !assessed {
-		return check.NotAssessed("", "no HotSpot JVM of the target has the numbers for it, or they were read only once")
+		return check.NotAssessed("", "no HotSpot JVM of the target has the numbers for it, or they were read too seldom")
 	}
 	return nil
 }
@@ -161,10 +161,13 @@ func sawCause(p *check.Pass, pid string, causes ...string) bool {
 	return false
 }
 
+// leastForRise is the number of readings that a steady rise can be told from: two in each half.
+const leastForRise = 4
+
 // onlyRises tells a steady rise from coming and going: no fall by more than a twentieth, and some rise in both halves.
 func onlyRises(s recording.GaugeSeries) bool {
 	n := len(s.Points)
-	if n < 4 {
+	if n < leastForRise {
 		return false
 	}
 	for i := 1; i < n; i++ {

@@ -373,7 +373,13 @@ func runThreadGrowth(p *check.Pass, pid string) bool {
 	grown := quantity.Of("more threads", live.Last()-live.First(), quantity.Threads)
 	now := quantity.Of("live threads", live.Last(), quantity.Threads)
 	p.Read(now)
-	if grown.Below(p.Param(paramThreadGrowth)) || !onlyRises(live) {
+	if grown.Below(p.Param(paramThreadGrowth)) {
+		return true
+	}
+	if len(live.Points) < leastForRise {
+		return false
+	}
+	if !onlyRises(live) {
 		return true
 	}
 	rate := grown.Per(quantity.Of("", live.Span().Seconds(), quantity.Seconds)).Named("growth")

@@ -3,6 +3,7 @@ package compare
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -193,6 +195,42 @@ func TestDearerMethod(t *testing.T) {
 		if m := d.Methods.Grown[0]; m.Name != "main.tax" || m.Low > 1.5 || m.High < 1.5 || m.Extra < 0.02 || m.Extra > 0.08 {
 			t.Errorf("seed %d: %s", seed, m.Text())
 		}
+	}
+}
+
+// TestFivePercent compares recordings of a real program in Go (testdata/five-percent.txtar): the regression that was planted in one of its methods
+// is named, and two runs of one program do not differ.
+func TestFivePercent(t *testing.T) {
+	ar, err := txtar.ParseFile("testdata/five-percent.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := txtar.FS(ar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs := map[string]*recording.Recording{}
+	for _, name := range []string{"before", "again", "after"} {
+		dir, err := fs.Sub(files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if recs[name], err = recording.Read(dir); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if d := Compare(recs["before"], recs["again"], Options{}); d.Verdict.Result != Same || len(d.Methods.Grown)+len(d.Methods.Shrunk) > 0 {
+		t.Errorf("the same twice: %s: %+v", d.Verdict.Summary, d.Methods)
+	}
+	d := Compare(recs["before"], recs["after"], Options{})
+	if d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "main.tax" || len(d.Methods.Shrunk) > 0 {
+		t.Fatalf("dearer: %s: %+v", d.Verdict.Summary, d.Methods)
+	}
+	if x := d.Methods.Grown[0].Extra; x < 0.035 || x > 0.065 {
+		t.Errorf("it grew by %v of all CPU time", x)
+	}
+	if d := Compare(recs["after"], recs["before"], Options{}); d.Verdict.Result != Improved || len(d.Methods.Shrunk) != 1 {
+		t.Errorf("the other way round: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 }
 
