@@ -33,6 +33,7 @@ type exporting struct {
 	targets          int
 	findings, series int
 	containerLogs    string
+	runtimeSocket    string
 	flight           flightFlags
 	push             pushFlags
 }
@@ -73,6 +74,8 @@ asks for one.`,
 		"tell at most `N` destinations, programs, groups or devices apart, the largest, in each metric; the rest are \"other\"")
 	f.StringVar(&x.containerLogs, "kubelet.logs", "/var/log/containers",
 		"take the names of pods from the kubelet's links in `DIR`; empty for none")
+	f.StringVar(&x.runtimeSocket, "cri.socket", "",
+		"ask the container runtime at `SOCKET` for the names of pods first, such as /run/containerd/containerd.sock")
 	x.flight.add(cmd)
 	x.push.add(cmd)
 	return cmd
@@ -121,6 +124,14 @@ func (x *exporting) run(ctx context.Context) error {
 		log.Warn("limits and CPU time of other control groups cannot be seen", "why", err)
 	}
 	o := x.options(log)
+	if x.runtimeSocket != "" {
+		runtime, err := exporter.DialRuntime(x.runtimeSocket)
+		if err != nil {
+			return usageErrorf("--cri.socket %v", err)
+		}
+		defer runtime.Close()
+		o.PodNames.Runtime = runtime
+	}
 	told, err := x.listen(&o)
 	if err != nil {
 		return err

@@ -174,6 +174,7 @@ func TestExporterFlags(t *testing.T) {
 		{"--flight.dir x --flight.before 2h", "--flight.before"},
 		{"--flight.dir x --flight.max-bytes 5", "--flight.max-bytes"},
 		{"--push.otlp localhost:4318", "--push.otlp is no URL"},
+		{"--cri.socket tcp://127.0.0.1:1", "is not the path of a socket"},
 		{"--push.webhook ftp://user:secret@host", "--push.webhook is no URL"},
 		{"--push.otlp.config.file x", "--push.otlp.config.file goes with --push.otlp"},
 		{"--push.otlp http://h --push.otlp.config.file /none.yml", "--push.otlp.config.file: open /none.yml: no such file"},

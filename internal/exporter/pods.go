@@ -1,6 +1,8 @@
 package exporter
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -12,19 +14,37 @@ type PodNames struct {
 	// Logs is where the kubelet keeps a link for each container, named POD_NAMESPACE_CONTAINER-ID.log: /var/log/containers. "" or without
 	// such links, a container has the name of its control group.
 	Logs string
+	// Runtime is asked first, unless it is nil.
+	Runtime *Runtime
 }
 
 // nameOf gives "pod NAMESPACE/POD/CONTAINER", or "cgroup PATH" as in the subject of a finding.
-func (p PodNames) nameOf(t host.Target) string {
-	if id := host.ContainerOf(t.Name); id != "" && p.Logs != "" {
-		if name := p.ofContainer(id); name != "" {
+func (p PodNames) nameOf(ctx context.Context, log *slog.Logger, t host.Target) string {
+	if id := host.ContainerOf(t.Name); id != "" {
+		if name := p.ofContainer(ctx, log, id); name != "" {
 			return name
 		}
 	}
 	return "cgroup " + t.Name
 }
 
-func (p PodNames) ofContainer(id string) string {
+func (p PodNames) ofContainer(ctx context.Context, log *slog.Logger, id string) string {
+	if p.Runtime != nil {
+		name, err := p.Runtime.nameOf(ctx, id)
+		if err != nil {
+			log.Warn("the name of a pod is not known from the container runtime", "reason", err)
+		}
+		if name != "" {
+			return name
+		}
+	}
+	return p.ofLinks(id)
+}
+
+func (p PodNames) ofLinks(id string) string {
+	if p.Logs == "" {
+		return ""
+	}
 	entries, err := os.ReadDir(p.Logs)
 	if err != nil {
 		return ""

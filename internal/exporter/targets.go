@@ -259,7 +259,7 @@ func (e *Exporter) observeTarget(ctx context.Context, stop context.CancelFunc, t
 		}
 	}()
 	list := e.o.TargetCollectors()
-	if err := e.observe(ctx, t, e.o.PodNames.nameOf(t), list, targetChecks(e.o.Checks, list)); err != nil {
+	if err := e.observe(ctx, t, e.o.PodNames.nameOf(ctx, e.o.Log, t), list, targetChecks(e.o.Checks, list)); err != nil {
 		e.o.Log.Warn("a control group is not observed", "cgroup", t.Name, "reason", err)
 	}
 }

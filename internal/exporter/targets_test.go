@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -90,7 +91,7 @@ func TestPodNames(t *testing.T) {
 		"/system.slice/nginx.service":                                         "cgroup /system.slice/nginx.service",
 		"/kubepods.slice/cri-containerd-" + "f" + containerID[:63] + ".scope": "cgroup /kubepods.slice/cri-containerd-f" + containerID[:63] + ".scope",
 	} {
-		if got := (PodNames{Logs: dir}).nameOf(host.Target{Name: path}); got != want {
+		if got := (PodNames{Logs: dir}).nameOf(t.Context(), slog.New(slog.DiscardHandler), host.Target{Name: path}); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
