@@ -243,7 +243,8 @@ func (s *storm) report(p *check.Pass) {
 		Disproof: "perf trace -s -p " + s.pid + " counts few calls of " + s.name(),
 	}
 	if s.way > 0 {
-		f.Notes = append(f.Notes, fmt.Sprintf("%d of its samples are the way into the kernel and back, by its part of all calls counted", s.way))
+		const text = "%d of its samples are the way into the kernel and back, by its part of all calls counted"
+		f.Notes = append(f.Notes, fmt.Sprintf(text, s.way))
 	}
 	if s.onMessages() {
 		f.Notes = append(f.Notes, "the calls are on sockets or eventfds, where each message needs one: by itself that is as it should be")

@@ -95,8 +95,8 @@ func Notes(rec *recording.Recording) []string {
 			100*s, pic.Shallow, pic.Managed))
 	}
 	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
-		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): their files are stripped, "+
-			"or gone", 100*s, pic.Unnamed, pic.Frames))
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): their files are "+
+			"stripped, or gone", 100*s, pic.Unnamed, pic.Frames))
 	}
 	return out
 }
