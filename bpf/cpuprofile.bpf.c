@@ -44,7 +44,7 @@ struct {
 
 KEPT_STACKS(4096)
 
-NAMES(1 << 16)
+NAMES(profile_names, 1 << 16)
 
 enum { LOST_SAMPLES, LOST_STACKS, LOST_KINDS };
 

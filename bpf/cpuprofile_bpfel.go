@@ -44,7 +44,7 @@ const (
 	CPUProfileMapSamples       = "samples"
 	CPUProfileMapScratch       = "scratch"
 	CPUProfileMapStacks        = "stacks"
-	CPUProfileProgNames        = "names"
+	CPUProfileProgProfileNames = "profile_names"
 	CPUProfileProgSample       = "sample"
 	CPUProfileVarCallerOnStack = "caller_on_stack"
 	CPUProfileVarRegsByHelper  = "regs_by_helper"
@@ -94,8 +94,8 @@ type CPUProfileSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CPUProfileProgramSpecs struct {
-	Names  *ebpf.ProgramSpec `ebpf:"names"`
-	Sample *ebpf.ProgramSpec `ebpf:"sample"`
+	ProfileNames *ebpf.ProgramSpec `ebpf:"profile_names"`
+	Sample       *ebpf.ProgramSpec `ebpf:"sample"`
 }
 
 // CPUProfileMapSpecs contains maps before they are loaded into the kernel.
@@ -173,13 +173,13 @@ type CPUProfileVariables struct {
 //
 // It can be passed to LoadCPUProfileObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CPUProfilePrograms struct {
-	Names  *ebpf.Program `ebpf:"names"`
-	Sample *ebpf.Program `ebpf:"sample"`
+	ProfileNames *ebpf.Program `ebpf:"profile_names"`
+	Sample       *ebpf.Program `ebpf:"sample"`
 }
 
 func (p *CPUProfilePrograms) Close() error {
 	return _CPUProfileClose(
-		p.Names,
+		p.ProfileNames,
 		p.Sample,
 	)
 }

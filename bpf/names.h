@@ -7,9 +7,9 @@
 // What an iterator over a map's elements is given (Linux 5.9, kernel/bpf/map_iter.c), in words.
 enum { ELEM_META = 0, ELEM_KEY = 2 };
 
-// NAMES declares the map of the addresses to name, and the iterator that writes a line for each: the address, then what the kernel calls
+// NAMES declares the map of the addresses to name, and the iterator, of a name that no other file has, that writes a line for each: the address, then what the kernel calls
 // the instruction before it (lib/vsprintf.c, %pB: as of a return address, which may be the first of the next function).
-#define NAMES(entries)                                                                                                 \
+#define NAMES(iterator, entries)                                                                                       \
 	struct {                                                                                                       \
 		NUMBER(type, HASH);                                                                                    \
 		NUMBER(map_flags, BPF_F_NO_PREALLOC); /* it is empty but for a moment */                               \
@@ -19,7 +19,7 @@ enum { ELEM_META = 0, ELEM_KEY = 2 };
 	} addresses SEC(".maps");                                                                                      \
                                                                                                                        \
 	SEC("iter/bpf_map_elem")                                                                                       \
-	int names(u64 *ctx)                                                                                            \
+	int iterator(u64 *ctx)                                                                                         \
 	{                                                                                                              \
 		u64 *key = (void *)ctx[ELEM_KEY], line[2];                                                             \
 		char format[] = "%llx %pB\n";                                                                          \

@@ -169,7 +169,7 @@ struct {
 
 KEPT_STACKS(8192)
 
-NAMES(1 << 16)
+NAMES(waits_names, 1 << 16)
 
 // Stacks that a CPU took in this period.
 struct budget {

@@ -131,8 +131,8 @@ const (
 	SchedulerMapThreads       = "threads"
 	SchedulerMapWakes         = "wakes"
 	SchedulerProgAsleep       = "asleep"
-	SchedulerProgNames        = "names"
 	SchedulerProgSchedSwitch  = "sched_switch"
+	SchedulerProgWaitsNames   = "waits_names"
 	SchedulerProgWakeup       = "wakeup"
 	SchedulerProgWakeupNew    = "wakeup_new"
 	SchedulerProgWaking       = "waking"
@@ -190,8 +190,8 @@ type SchedulerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedulerProgramSpecs struct {
 	Asleep      *ebpf.ProgramSpec `ebpf:"asleep"`
-	Names       *ebpf.ProgramSpec `ebpf:"names"`
 	SchedSwitch *ebpf.ProgramSpec `ebpf:"sched_switch"`
+	WaitsNames  *ebpf.ProgramSpec `ebpf:"waits_names"`
 	Wakeup      *ebpf.ProgramSpec `ebpf:"wakeup"`
 	WakeupNew   *ebpf.ProgramSpec `ebpf:"wakeup_new"`
 	Waking      *ebpf.ProgramSpec `ebpf:"waking"`
@@ -301,8 +301,8 @@ type SchedulerVariables struct {
 // It can be passed to LoadSchedulerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedulerPrograms struct {
 	Asleep      *ebpf.Program `ebpf:"asleep"`
-	Names       *ebpf.Program `ebpf:"names"`
 	SchedSwitch *ebpf.Program `ebpf:"sched_switch"`
+	WaitsNames  *ebpf.Program `ebpf:"waits_names"`
 	Wakeup      *ebpf.Program `ebpf:"wakeup"`
 	WakeupNew   *ebpf.Program `ebpf:"wakeup_new"`
 	Waking      *ebpf.Program `ebpf:"waking"`
@@ -311,8 +311,8 @@ type SchedulerPrograms struct {
 func (p *SchedulerPrograms) Close() error {
 	return _SchedulerClose(
 		p.Asleep,
-		p.Names,
 		p.SchedSwitch,
+		p.WaitsNames,
 		p.Wakeup,
 		p.WakeupNew,
 		p.Waking,

@@ -273,7 +273,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	for _, at := range seen {
 		kernel = append(kernel, at.kernel...)
 	}
-	names, err := s.set.symbolizer(s.host.Proc, kernel)
+	names, err := s.set.symbolizer(bpf.CPUProfileProgProfileNames, s.host.Proc, kernel)
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/bpf"
 )
 
-// kernelSymbols names the functions that addresses of the kernel are in, by the iterator of bpf/names.h, which costs 1 µs for each
+// kernelSymbols names the functions that addresses of the kernel are in, by the file's iterator of bpf/names.h, which costs 1 µs for each
 // address, where the kernel's whole list costs 40 ms.
-func (s *set) kernelSymbols(addresses []uint64) (map[uint64]symbol, error) {
+func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]symbol, error) {
 	if len(addresses) == 0 {
 		return nil, nil
 	}
@@ -28,13 +28,12 @@ func (s *set) kernelSymbols(addresses []uint64) (map[uint64]symbol, error) {
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	// Both files with this iterator have it and its map under the same names.
-	m := s.collection.Maps[bpf.CPUProfileMapAddresses]
+	m := s.collection.Maps[bpf.CPUProfileMapAddresses] // it has the same name in every file
 	keys = keys[:min(len(keys), int(m.MaxEntries()))]
 	if _, err := m.BatchUpdate(keys, make([]uint32, len(keys)), nil); err != nil {
 		return nil, fmt.Errorf("hand the kernel addresses to name: %w", err)
 	}
-	out, err := s.readNames(m)
+	out, err := s.readNames(iterator, m)
 	if _, failed := m.BatchDelete(keys, nil); failed != nil {
 		return nil, errors.Join(err, fmt.Errorf("take back the addresses that were named: %w", failed))
 	}
@@ -42,8 +41,8 @@ func (s *set) kernelSymbols(addresses []uint64) (map[uint64]symbol, error) {
 }
 
 // readNames runs the iterator over the addresses.
-func (s *set) readNames(addresses *cilium.Map) (map[uint64]symbol, error) {
-	it, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[bpf.CPUProfileProgNames], Map: addresses})
+func (s *set) readNames(iterator string, addresses *cilium.Map) (map[uint64]symbol, error) {
+	it, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[iterator], Map: addresses})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator over addresses: %w", err)
 	}

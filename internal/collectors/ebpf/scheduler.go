@@ -205,7 +205,7 @@ func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept)
 		}
 		kernel = append(kernel, ips...)
 	}
-	return s.set.symbolizer(s.proc, kernel)
+	return s.set.symbolizer(bpf.SchedulerProgWaitsNames, s.proc, kernel)
 }
 
 func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.SchedulerThread) {

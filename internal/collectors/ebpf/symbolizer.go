@@ -63,13 +63,13 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	}
 }
 
-// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes.
-func (s *set) symbolizer(proc string, kernel []uint64) (*symbolizer, error) {
+// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes. iterator is the one that names the former.
+func (s *set) symbolizer(iterator, proc string, kernel []uint64) (*symbolizer, error) {
 	wanted := make([]uint64, 0, 2*len(kernel))
 	for _, ip := range kernel {
 		wanted = append(wanted, ip, ip-1) // of a call it is the return address, which may be the first of the next function
 	}
-	symbols, err := s.kernelSymbols(wanted)
+	symbols, err := s.kernelSymbols(iterator, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("name the kernel's functions: %w", err)
 	}

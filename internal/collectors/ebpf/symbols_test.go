@@ -56,7 +56,7 @@ func TestKernelSymbols(t *testing.T) {
 	}
 	t.Cleanup(func() { check(t, s.Close()) })
 	for range 2 { // nothing is left of the first time
-		got, err := s.kernelSymbols(append(slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(last))...))
+		got, err := s.kernelSymbols(bpf.CPUProfileProgProfileNames, append(slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(last))...))
 		if err != nil {
 			t.Fatal(err)
 		}
