@@ -59,9 +59,14 @@ func Standing(deep bool) []collect.Collector {
 	return slices.DeleteFunc(list, func(c collect.Collector) bool { return c.Pace == collect.AtEnd && !deep })
 }
 
-// StandingTarget lists those that are cheap enough to observe many targets at once beside the host.
-func StandingTarget() []collect.Collector {
+// StandingTarget lists those that are cheap enough to observe many targets at once beside the host; with deep also what costs each switch
+// between control groups.
+func StandingTarget(deep bool) []collect.Collector {
 	facts := slices.DeleteFunc(proc.Collectors(), func(c collect.Collector) bool { return c.Pace != collect.Once })
 	own := slices.DeleteFunc(process.Collectors(), func(c collect.Collector) bool { return c.Pace == collect.FirstAndLast })
-	return slices.Concat(facts, own, cgroup.Collectors(&ebpf.Loader{}), []collect.Collector{jvm.Standing()})
+	list := slices.Concat(facts, own, cgroup.Collectors(&ebpf.Loader{}), []collect.Collector{jvm.Standing()})
+	if deep {
+		list = append(list, perf.OfGroup())
+	}
+	return list
 }

@@ -141,7 +141,8 @@ image:perfdoctor_ipc:ratio_rate15m offset 1d`, ipcFall),
 				"summary": "{{ $labels.image }} does {{ printf `%.2f` $value }} instructions per cycle, " +
 					"over a fifth less than {{ $labels.namespace }}/{{ $labels.container }} did a day before.",
 				"description": "A version that waits more for memory does less per cycle at the same CPU use. It is a fact, no harm by " +
-					"itself: compare recordings of both versions with `perfdoctor compare`.",
+					"itself: compare recordings of both versions with `perfdoctor compare`. It needs exporters with --deep, where the " +
+					"CPU's counters can be had.",
 				"runbook_url": page("ipc-low"),
 			},
 		},

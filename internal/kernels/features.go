@@ -141,6 +141,7 @@ func counterFeatures() []feature {
 		instructionClock("instructions per cycle: 1.0000", time.Nanosecond, "TestKnownIPC"),
 		instructionClock("instructions per cycle: 0.5000", 2*time.Nanosecond, "TestKnownIPC", "TestInstructionsOfALoop"),
 		instructionClock("instructions per cycle: 0.2500", 4*time.Nanosecond, "TestKnownIPC"),
+		instructionClock("instructions per cycle of a control group: 0.5000", 2*time.Nanosecond, "TestGroupIPC"),
 		instructionClock("counters shared by 12 events, scaled", 2*time.Nanosecond, "TestMultiplexed"),
 		instructionClock("events without a counter stay missing", 2*time.Nanosecond, "TestMissingEvents"),
 		{

@@ -2,10 +2,13 @@ package perfevent
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -628,5 +631,95 @@ func pass(in, out int) error {
 		if _, err := unix.Write(out, buf); err != nil {
 			return err
 		}
+	}
+}
+
+// cgroup makes a control group of v2, and gives its directory and that of the group in which this process is.
+func cgroup(t *testing.T) (made, own string) {
+	t.Helper()
+	testenv.Need(t, testenv.Root)
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := strings.Index("\n"+string(b), "\n0::")
+	if i < 0 {
+		t.Skip("this kernel has no unified hierarchy")
+	}
+	line, _, _ := strings.Cut(string(b[i:]), "\n")
+	root := t.TempDir()
+	if err := unix.Mount("none", root, "cgroup2", 0, ""); err != nil {
+		t.Skipf("mount cgroup2: %v", err)
+	}
+	own = filepath.Join(root, strings.TrimPrefix(line, "0::"))
+	made = filepath.Join(own, fmt.Sprintf("perfdoctor-test-%d", os.Getpid()))
+	if err := os.Mkdir(made, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		move(t, own)
+		if err := errors.Join(os.Remove(made), unix.Unmount(root, 0)); err != nil {
+			t.Error(err)
+		}
+	})
+	return made, own
+}
+
+// groupValue is 0 as long as nothing has run in the group.
+func groupValue(t *testing.T, s *Set, event Event) float64 {
+	t.Helper()
+	c, ok := Find(read(t, s), event)
+	if !ok || c.Status != Counted && (c.Status != NotCounted || strings.HasPrefix(c.Reason, "perf_event_open")) {
+		t.Fatalf("%s: %+v, found %v", event, c, ok)
+	}
+	return c.Value
+}
+
+// move takes this process into a control group.
+func move(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onlineCPUs lists the CPUs; those of a test are numbered without a gap.
+func onlineCPUs(t *testing.T) (cpus []int) {
+	t.Helper()
+	for cpu := range runtime.NumCPU() {
+		cpus = append(cpus, cpu)
+	}
+	return cpus
+}
+
+// TestGroupFaults counts page faults of a prime number while the process is in the group, and none when it is not.
+func TestGroupFaults(t *testing.T) {
+	enter, leave := cgroup(t)
+	s, err := openCgroup(enter, onlineCPUs(t), groups(cpuClock(), []Group{Software}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	faults := func() float64 { return groupValue(t, s, MinorFaults) }
+	before := faults()
+	touch(t, 499)
+	if grown := faults() - before; grown != 0 {
+		t.Errorf("%v faults of a process that is not in the group", grown)
+	}
+	move(t, enter)
+	before = faults()
+	touch(t, 1009)
+	grown := faults() - before
+	move(t, leave)
+	if grown < 1009 || grown > 1009+60 { // the runtime's own pages come on top
+		t.Errorf("%v faults, want 1009 and a few", grown)
+	}
+	before = faults()
+	touch(t, 499)
+	if grown := faults() - before; grown != 0 {
+		t.Errorf("%v faults of a process that has left the group", grown)
+	}
+	if _, err := OpenCgroup(filepath.Join(enter, "none"), onlineCPUs(t)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a group that is not there: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ type plan struct {
 	groups    []plannedGroup
 	slots     []slot
 	bits      uint64 // perf_event_attr flag bits for every event
+	how       int    // flags of perf_event_open(2)
 	groupRead bool   // a whole group comes by one read of its leader
 }
 
@@ -61,6 +62,15 @@ func makePlan(wanted []group, tid, cpu int) plan {
 	if tid >= 0 {
 		p.bits, p.groupRead = inheritance()
 	}
+	return p.of(wanted, tid, cpu)
+}
+
+// groupPlan tries every event in its group on a CPU, for a control group, which is told by an open directory.
+func groupPlan(wanted []group, dir, cpu int) plan {
+	return plan{groupRead: true, how: unix.PERF_FLAG_PID_CGROUP}.of(wanted, dir, cpu)
+}
+
+func (p plan) of(wanted []group, tid, cpu int) plan {
 	for _, g := range wanted {
 		planned := plannedGroup{name: g.name}
 		var files []int
@@ -90,7 +100,7 @@ func makePlan(wanted []group, tid, cpu int) plan {
 func inheritance() (flags uint64, groupRead bool) {
 	dummy := kind{typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_DUMMY}
 	works := func(flags, format uint64) bool {
-		fd, err := openEvent(dummy, 0, -1, -1, flags|unix.PerfBitExcludeKernel, format)
+		fd, err := openEvent(dummy, 0, -1, -1, flags|unix.PerfBitExcludeKernel, format, 0)
 		if err != nil {
 			return false
 		}
@@ -106,9 +116,9 @@ func inheritance() (flags uint64, groupRead bool) {
 
 // try opens one event, if need be without the kernel's part, and writes the outcome into the slot.
 func (p *plan) try(s *slot, tid, cpu, leader int) int {
-	fd, err := openEvent(s.kind, tid, cpu, leader, p.flags(false), p.format())
-	if refused(err) && tid >= 0 && !s.kind.kernelOnly {
-		fd, err = openEvent(s.kind, tid, cpu, leader, p.flags(true), p.format())
+	fd, err := openEvent(s.kind, tid, cpu, leader, p.flags(false), p.format(), p.how)
+	if refused(err) && cpu < 0 && !s.kind.kernelOnly {
+		fd, err = openEvent(s.kind, tid, cpu, leader, p.flags(true), p.format(), p.how)
 		s.userOnly = true
 	}
 	if err != nil {

@@ -105,6 +105,39 @@ func TestKnownIPC(t *testing.T) {
 	}
 }
 
+// TestGroupIPC: what runs in a control group is counted while it is there, and cycles and instructions are those of a known machine.
+func TestGroupIPC(t *testing.T) {
+	each := instructionTime(t)
+	enter, leave := cgroup(t)
+	s, err := OpenCgroup(enter, onlineCPUs(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	move(t, enter)
+	before := read(t, s)
+	used := work(t, 20_000_000)
+	after := read(t, s)
+	move(t, leave)
+	ratio, ok := RatioOf(before, after, Instructions, Cycles)
+	if !ok {
+		t.Fatalf("no instructions per cycle: %+v", after)
+	}
+	if got, want := fmt.Sprintf("%.4f", ratio.Value()), fmt.Sprintf("%.4f", 1/float64(each)); got != want {
+		t.Errorf("%s instructions per cycle, want %s", got, want)
+	}
+	grown, want := value(t, after, Instructions)-value(t, before, Instructions), float64(used)/float64(each)
+	t.Logf("%.0f instructions, by the CPU time %.0f; %.6f per cycle", grown, want, ratio.Value())
+	if grown < 0.99*want || grown > 1.1*want { // the other threads of the process are of the group, too
+		t.Errorf("%.0f instructions, the CPU time has %.0f", grown, want)
+	}
+	gone := read(t, s)
+	work(t, 20_000_000)
+	if still := value(t, read(t, s), Instructions) - value(t, gone, Instructions); still > 0.01*want {
+		t.Errorf("%.0f instructions outside the group", still)
+	}
+}
+
 // TestMultiplexed: twelve events share the seven counters of a Cortex-A57, so that three of the six groups are counted at a time, and are
 // scaled to what they would have counted.
 func TestMultiplexed(t *testing.T) {

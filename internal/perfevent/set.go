@@ -95,6 +95,34 @@ func OpenHost(cpus []int, only ...Group) (*Set, error) {
 	return s.checked(len(cpus))
 }
 
+// OpenCgroup counts cycles and instructions of what runs in a control group and in those below it, on the given CPUs. dir is the group's
+// directory in the unified hierarchy (v2), or in that of perf_event where it has one of its own (v1). It needs the same rights as
+// [OpenHost]. A CPU pays for each switch between groups (perf_cgroup_switch in kernel/events/core.c), of whatever group. The error is for
+// arguments, a group that is gone, and for running out of descriptors.
+func OpenCgroup(dir string, cpus []int) (*Set, error) {
+	core := groups(cpuClock(), []Group{Core})
+	core[0].kinds = core[0].kinds[:2] // of a counter there may be one for each group and CPU
+	return openCgroup(dir, cpus, core)
+}
+
+func openCgroup(dir string, cpus []int, wanted []group) (*Set, error) {
+	if len(cpus) == 0 {
+		return nil, errors.New("no CPU to count on")
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the events hold the group
+	fd := int(f.Fd())
+	s := newSet(0)
+	s.plan = groupPlan(wanted, fd, cpus[0])
+	for _, cpu := range cpus {
+		s.open(fd, cpu)
+	}
+	return s.checked(len(cpus))
+}
+
 func newSet(pid int) *Set {
 	return &Set{pid: pid, seen: map[int]bool{}, room: fileRoom()}
 }
@@ -194,7 +222,7 @@ func (s *Set) openGroupOnce(p *plannedGroup, tid, cpu int) ([]int, error) {
 		if leader < 0 {
 			bits |= unix.PerfBitDisabled
 		}
-		fd, err := openEvent(slot.kind, tid, cpu, leader, bits, s.plan.format())
+		fd, err := openEvent(slot.kind, tid, cpu, leader, bits, s.plan.format(), s.plan.how)
 		if err != nil {
 			closeFiles(files)
 			return nil, err
@@ -212,10 +240,10 @@ func (s *Set) openGroupOnce(p *plannedGroup, tid, cpu int) ([]int, error) {
 	return files, nil
 }
 
-func openEvent(k kind, tid, cpu, leader int, bits, format uint64) (int, error) {
+func openEvent(k kind, tid, cpu, leader int, bits, format uint64, how int) (int, error) {
 	attr := unix.PerfEventAttr{Type: k.typ, Config: k.config, Bits: bits, Read_format: format}
 	attr.Size = uint32(unsafe.Sizeof(attr))
-	return unix.PerfEventOpen(&attr, tid, cpu, leader, unix.PERF_FLAG_FD_CLOEXEC)
+	return unix.PerfEventOpen(&attr, tid, cpu, leader, how|unix.PERF_FLAG_FD_CLOEXEC)
 }
 
 func (s *Set) buffer() []byte {

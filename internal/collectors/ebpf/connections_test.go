@@ -97,19 +97,29 @@ func TestShortConnections(t *testing.T) {
 		{name: "IPv6", listen: "[::1]:0", clientFirst: true, requests: 1, first: "local", other: "peer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHost(t)
-			addr := listen(t, h, c.listen, lab.ServeOptions{CloseFirst: !c.clientFirst, Requests: c.requests})
-			env := inHost(t, h)
-			env.Deep = true // to see the server's side
-			opening := time.Now()
-			o := openNamed(t, connectionsName, env)
-			o.sample()
-			st := connect(t, h, addr, lab.ClientOptions{Count: n, Concurrency: 4, Requests: c.requests, CloseFirst: c.clientFirst})
-			if st.Conns != n || st.ErrorCount() != 0 {
-				t.Fatalf("the load itself: %+v", st)
+			var addr string
+			var opening time.Time
+			run := func() (*recording.Recording, bool) {
+				h := newHost(t)
+				addr = listen(t, h, c.listen, lab.ServeOptions{CloseFirst: !c.clientFirst, Requests: c.requests})
+				env := inHost(t, h)
+				env.Deep = true // to see the server's side
+				opening = time.Now()
+				o := openNamed(t, connectionsName, env)
+				defer o.close()
+				o.sample()
+				st := connect(t, h, addr, lab.ClientOptions{Count: n, Concurrency: 4, Requests: c.requests, CloseFirst: c.clientFirst})
+				if st.Conns != n || st.ErrorCount() != 0 {
+					t.Fatalf("the load itself: %+v", st)
+				}
+				settled()
+				return o.done(), o.missed
 			}
-			settled()
-			rec := o.done()
+			rec, missed := run()
+			// An interrupt that comes while a program runs cannot run it (bpf_prog_active); the recording says so, and is no test of the counts.
+			for try := 2; missed && try <= 3; try++ {
+				rec, missed = run()
+			}
 			least := 6.0 * n
 			if time.Since(opening) > measuredFor {
 				least = 1 // past the meter's first interval it is an estimate, of a load that has ended or not begun

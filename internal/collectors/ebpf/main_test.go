@@ -3,6 +3,7 @@ package ebpf
 import (
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,8 @@ type opened struct {
 	t   testing.TB
 	src collect.Source
 	b   *recording.Builder
+
+	missed bool // the kernel has not run a program for an event, and said so
 }
 
 // close may be called twice: by a benchmark when a turn is over, and at the end.
@@ -105,6 +108,7 @@ func (o *opened) sample() {
 	lost, missing := a.Commit()
 	for _, l := range lost {
 		o.t.Logf("lost: %d %s", l.Count, l.What)
+		o.missed = o.missed || strings.HasPrefix(l.What, "events missed")
 	}
 	for _, m := range missing {
 		o.t.Logf("missing: %+v", m)

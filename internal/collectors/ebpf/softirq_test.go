@@ -180,8 +180,10 @@ func TestSoftirqs(t *testing.T) {
 	connect(t, h, addr, lab.ClientOptions{Count: 5003, Concurrency: 2, KeepAlive: true, CloseFirst: true})
 	took := time.Since(began)
 	lo2, n2, hi2 := read()
-	// Others on this machine have softirqs, too: the kernel's count just before and just after must enclose ours.
-	if got := n2 - n1; got < lo2-hi1 || got > hi2-lo1 || got < 5003 {
+	// Others on this machine have softirqs, too: the kernel's count just before and just after must enclose ours. The kernel counts when one
+	// begins (kernel/softirq.c, handle_softirqs), we when it ends: on each CPU one may be under way.
+	under := float64(runtime.NumCPU())
+	if got := n2 - n1; got < lo2-hi1-under || got > hi2-lo1+under || got < 5003 {
 		t.Errorf("%v NET_RX softirqs, /proc/softirqs has %v to %v", got, lo2-hi1, hi2-lo1)
 	}
 	rec := o.done()

@@ -49,6 +49,41 @@ func Collectors() []collect.Collector {
 	}}
 }
 
+// OfGroup counts cycles and instructions of the target's control group, for those who observe many targets for as long as they run: it
+// follows no processes, and has the same series as the collector of a diagnosis.
+func OfGroup() collect.Collector {
+	return collect.Collector{
+		Name: "perf-events-of-group",
+		Doc:  "Cycles and instructions of the target's control group (v2), where the CPU's counters can be had.",
+		Overhead: "two descriptors a CPU; each switch from one group to another costs its CPU 1 to 2 µs, whichever groups they are " +
+			"(kernel/events/core.c, perf_cgroup_switch)",
+		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
+		Open:     openGroup,
+	}
+}
+
+func openGroup(_ context.Context, env collect.Env) (collect.Source, error) {
+	levels := env.Target.Cgroups
+	if len(levels) == 0 {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose the process itself", "the target's control group is not known")
+	}
+	if slices.ContainsFunc(levels, func(l host.CgroupLevel) bool { return l.Version == 1 }) {
+		return nil, collect.Unavailable(recording.StatusUnsupported, "boot with systemd.unified_cgroup_hierarchy=1, or diagnose the process itself",
+			"the target's control group is of v1, where counters need a hierarchy of their own")
+	}
+	cpus, err := onlineCPUs(env.Host)
+	if err != nil {
+		return nil, err
+	}
+	set, err := perfevent.OpenCgroup(levels[0].Dir, cpus)
+	if err != nil {
+		return nil, fmt.Errorf("count what runs in %s: %w", levels[0].Dir, err)
+	}
+	s := newSource(metric.ScopeTarget)
+	s.sets[0] = set
+	return s, nil
+}
+
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
 		return openHost(env.Host)
@@ -71,7 +106,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	return s, nil
 }
 
-func openHost(h *host.Host) (collect.Source, error) {
+func onlineCPUs(h *host.Host) ([]int, error) {
 	path := filepath.Join(h.Sys, "devices/system/cpu/online")
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -80,6 +115,14 @@ func openHost(h *host.Host) (collect.Source, error) {
 	cpus, err := parseCPUList(strings.TrimSpace(string(b)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cpus, nil
+}
+
+func openHost(h *host.Host) (collect.Source, error) {
+	cpus, err := onlineCPUs(h)
+	if err != nil {
+		return nil, err
 	}
 	set, err := perfevent.OpenHost(cpus)
 	if err != nil {
@@ -200,7 +243,7 @@ type total struct {
 // source counts one scope. Its maps are by pid (0 for the CPUs) and by event.
 type source struct {
 	scope   string
-	env     collect.Env
+	env     collect.Env // where processes are followed, else empty
 	groups  []perfevent.Group
 	leftOut string // why not all groups are counted
 	sets    map[int]*perfevent.Set
@@ -303,7 +346,7 @@ func (s *source) retire(pid int) {
 
 // Sample appends the totals since the counters were opened.
 func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
-	if s.scope == metric.ScopeTarget {
+	if s.env.Host != nil {
 		if err := s.openMembers(ctx); err != nil {
 			return err
 		}
@@ -332,7 +375,10 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 }
 
 func (s *source) reportSet(a *recording.Appender, set *perfevent.Set) {
-	what := map[string]string{metric.ScopeTarget: "threads", metric.ScopeHost: "CPUs"}[s.scope]
+	what := "CPUs"
+	if s.env.Host != nil {
+		what = "threads"
+	}
 	a.Lost(set.Truncated(), what+" not counted for want of descriptors (raise RLIMIT_NOFILE)")
 	a.Lost(set.Unsure(), what+" born while counting began, of which some may not be counted")
 	if n, _ := set.Skipped(); set.Targets() > 0 {

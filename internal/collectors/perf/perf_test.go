@@ -479,3 +479,46 @@ func FuzzParseCPUList(f *testing.F) {
 		}
 	})
 }
+
+// TestOfGroup: a control group of v2 has both events, or the reason why not; one of v1 is told from it.
+func TestOfGroup(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "cgroup2", 0, ""); err != nil {
+		t.Skipf("mount cgroup2: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindCgroup, Cgroups: []host.CgroupLevel{{Version: 2, Path: "/", Dir: dir}}}}
+	src, err := OfGroup().Open(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := src.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := recording.NewBuilder()
+	a := b.Appender()
+	if err := src.Sample(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit()
+	rec := b.Done(recording.Meta{})
+	for _, event := range []string{string(perfevent.Cycles), string(perfevent.Instructions)} {
+		counted := len(rec.Counter(metric.PerfEvents, "scope", metric.ScopeTarget, "event", event))
+		why := len(rec.Info(metric.PerfUnavailable, "scope", metric.ScopeTarget, "event", event))
+		if counted+why != 1 {
+			t.Errorf("%s: counted %v, said to be unavailable %v", event, counted, why)
+		}
+	}
+	env.Target.Cgroups = append(env.Target.Cgroups, host.CgroupLevel{Controller: "cpu", Version: 1, Path: "/", Dir: dir})
+	if src, err := OfGroup().Open(t.Context(), env); err == nil {
+		_ = src.Close()
+		t.Error("counters of a group of v1 were opened")
+	}
+}
