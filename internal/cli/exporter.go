@@ -66,7 +66,8 @@ asks for one.`,
 	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of exporter-toolkit")
 	f.DurationVar(&x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
 	f.DurationVar(&x.interval, "interval", 5*time.Second, "`time` between samples")
-	f.BoolVar(&x.deep, "deep", false, "allow probes that cost the host more: waits for a CPU and instructions per cycle of each control group, a profile of the CPUs")
+	f.BoolVar(&x.deep, "deep", false,
+		"allow probes that cost the host more: waits for a CPU and instructions per cycle of each control group, a profile of the CPUs")
 	f.Float64Var(&x.targetCPU, "target.cpu", 0.1, "observe a control group, container or pod that uses more than `N` CPUs by itself, too")
 	f.IntVar(&x.targets, "target.max", 20, "at most `N` of them; 0 for the host alone")
 	f.IntVar(&x.findings, "finding.max", 100, "export at most `N` findings, the gravest")

@@ -65,10 +65,12 @@ func OfGroup() collect.Collector {
 func openGroup(_ context.Context, env collect.Env) (collect.Source, error) {
 	levels := env.Target.Cgroups
 	if len(levels) == 0 {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose the process itself", "the target's control group is not known")
+		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose the process itself",
+			"the target's control group is not known")
 	}
 	if slices.ContainsFunc(levels, func(l host.CgroupLevel) bool { return l.Version == 1 }) {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "boot with systemd.unified_cgroup_hierarchy=1, or diagnose the process itself",
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"boot with systemd.unified_cgroup_hierarchy=1, or diagnose the process itself",
 			"the target's control group is of v1, where counters need a hierarchy of their own")
 	}
 	cpus, err := onlineCPUs(env.Host)

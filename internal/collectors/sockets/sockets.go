@@ -38,8 +38,8 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 		Provides: append(ebpf.Costs(),
 			metric.Sockets, metric.DestinationSockets, metric.DestinationSmaller, metric.DestinationYoungTW, metric.DestinationOwner,
 			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
-			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerPeers, metric.ListenerBytes,
-			metric.ProcessSockets, metric.TargetListenPorts),
+			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerPeers,
+			metric.ListenerBytes, metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			s, err := open(ctx, env)
