@@ -87,9 +87,9 @@ func TestSoftirqsInTurns(t *testing.T) {
 	if share := some / count; share < 0.1 || share > 0.35 {
 		t.Errorf("%.0f %% of the softirqs were timed", 100*share)
 	}
-	// A turn's mean differs from that of the next by a few percent, as the load does. What takes a virtual CPU away in one of the five turns,
-	// 10 to 40 ms at a time, counts for all that were not timed, too: fivefold.
-	if got < 0.8*want || got > 1.3*want {
+	// A softirq of 0.6 µs, the shortest there is, takes up to a third longer while two sets of programs and the meter are attached, and what
+	// takes a virtual CPU away in one of the five turns counts fivefold. What is not scaled is an eighth, and what is twice is double.
+	if got < 0.7*want || got > 1.6*want {
 		t.Errorf("%.4f s in NET_RX, truly %.4f s", got, want)
 	}
 }
