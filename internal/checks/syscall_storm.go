@@ -53,8 +53,8 @@ for what is not there, spends its CPU time on the way into the kernel and back.
 Samples of all CPUs show which call has most of a process's system time: a fact, when the process is in the kernel for a good part of its
 time and the call costs a good part of a CPU. With --deep the target's calls are counted, too. It is a warning when they are many and move
 few bytes each, or nearly all of them fail. Calls on sockets and eventfds are no warning for their size: an answer needs a send of its own,
-however short it is. What the counting itself costs is left out of the shares, but slows the
-calls down meanwhile. The way into the kernel and back is the same for each call: with the counts a call has its part of it.
+however short it is. What the counting itself costs is left out of the shares, but slows the calls down meanwhile. The way into
+the kernel and back is the same for each call: with the counts a call has its part of it.
 
 Cure: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many pieces
 (writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost when the process is killed, and
@@ -157,14 +157,15 @@ func stormOf(p *check.Pass, h *hotcode.Host, pid, comm string) (s storm, ok bool
 	}
 	way := kernel.Filter(func(x stacks.Sample) bool { return hotcode.OnTheWay(kernel, x) }).Total()
 	parts := callParts(p)
-	for call, part := range parts {
-		calls[call] += int64(part * float64(way.Count))
+	ofWay := func(call string) int64 { return int64(parts[call] * float64(way.Count)) }
+	for call := range parts {
+		calls[call] += ofWay(call)
 	}
 	call := heaviest(calls)
 	if call == "" {
 		return s, false
 	}
-	s = storm{pid: pid, comm: comm, call: call, way: int64(parts[call] * float64(way.Count))}
+	s = storm{pid: pid, comm: comm, call: call, way: ofWay(call)}
 	s.samples = kernel.Filter(func(x stacks.Sample) bool { return hotcode.Entry(kernel, x) == call })
 	s.share = sampleShare(call, calls[call], kernel.Total().Count, "system")
 	s.system = quantity.Of("in the kernel", float64(kernel.Total().Count), profileSamples).

@@ -56,20 +56,14 @@ func (p *plan) format() uint64 {
 	return format
 }
 
-// makePlan tries every event in its group on a thread (0: the caller) or CPU.
+// makePlan is that of a thread (0: the caller) and those that it will start.
 func makePlan(wanted []group, tid, cpu int) plan {
-	p := plan{groupRead: true}
-	if tid >= 0 {
-		p.bits, p.groupRead = inheritance()
-	}
+	var p plan
+	p.bits, p.groupRead = inheritance()
 	return p.of(wanted, tid, cpu)
 }
 
-// groupPlan tries every event in its group on a CPU, for a control group, which is told by an open directory.
-func groupPlan(wanted []group, dir, cpu int) plan {
-	return plan{groupRead: true, how: unix.PERF_FLAG_PID_CGROUP}.of(wanted, dir, cpu)
-}
-
+// of tries every event in its group on a thread or a CPU.
 func (p plan) of(wanted []group, tid, cpu int) plan {
 	for _, g := range wanted {
 		planned := plannedGroup{name: g.name}

@@ -84,13 +84,18 @@ func (s *Set) Children() bool { return s.pid != 0 && s.plan.bits&inheritThread =
 //
 // only chooses groups; none means all.
 func OpenHost(cpus []int, only ...Group) (*Set, error) {
+	return openCPUs(groups(cpuClock(), only), -1, 0, cpus)
+}
+
+// openCPUs counts on each CPU everything, or what id and the flags in how say (perf_event_open(2)).
+func openCPUs(wanted []group, id, how int, cpus []int) (*Set, error) {
 	if len(cpus) == 0 {
 		return nil, errors.New("no CPU to count on")
 	}
 	s := newSet(0)
-	s.plan = makePlan(groups(cpuClock(), only), -1, cpus[0])
+	s.plan = plan{groupRead: true, how: how}.of(wanted, id, cpus[0])
 	for _, cpu := range cpus {
-		s.open(-1, cpu)
+		s.open(id, cpu)
 	}
 	return s.checked(len(cpus))
 }
@@ -106,21 +111,12 @@ func OpenCgroup(dir string, cpus []int) (*Set, error) {
 }
 
 func openCgroup(dir string, cpus []int, wanted []group) (*Set, error) {
-	if len(cpus) == 0 {
-		return nil, errors.New("no CPU to count on")
-	}
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // the events hold the group
-	fd := int(f.Fd())
-	s := newSet(0)
-	s.plan = groupPlan(wanted, fd, cpus[0])
-	for _, cpu := range cpus {
-		s.open(fd, cpu)
-	}
-	return s.checked(len(cpus))
+	return openCPUs(wanted, int(f.Fd()), unix.PERF_FLAG_PID_CGROUP, cpus)
 }
 
 func newSet(pid int) *Set {

@@ -195,9 +195,9 @@ func (s *set) detachProgram(name string) error {
 	return nil
 }
 
-// run runs an iterator over all that it is about.
-func (s *set) run(name string) error {
-	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
+// run runs an iterator over all that it is about, or over the elements of a map, and gives what it writes to read.
+func (s *set) run(name string, over *cilium.Map, read func(io.Reader) error) error {
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name], Map: over})
 	if err != nil {
 		return fmt.Errorf("attach iterator %s: %w", name, err)
 	}
@@ -207,10 +207,16 @@ func (s *set) run(name string) error {
 		return fmt.Errorf("open iterator %s: %w", name, err)
 	}
 	defer r.Close()
-	if _, err := io.Copy(io.Discard, r); err != nil {
+	if err := read(r); err != nil {
 		return fmt.Errorf("run iterator %s: %w", name, err)
 	}
 	return nil
+}
+
+// discard reads what an iterator writes that tells its results by maps.
+func discard(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
 }
 
 // appendLost appends what the programs could not keep, by kind (LOST in bpf/kernel.h), and gives how many of each.

@@ -10,9 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	cilium "github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-
 	"github.com/perfdoctor/perfdoctor/bpf"
 )
 
@@ -33,26 +30,15 @@ func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]sym
 	if _, err := m.BatchUpdate(keys, make([]uint32, len(keys)), nil); err != nil {
 		return nil, fmt.Errorf("hand the kernel addresses to name: %w", err)
 	}
-	out, err := s.readNames(iterator, m)
+	var out map[uint64]symbol
+	err := s.run(iterator, m, func(r io.Reader) (err error) {
+		out, err = parseKernelNames(r)
+		return err
+	})
 	if _, failed := m.BatchDelete(keys, nil); failed != nil {
 		return nil, errors.Join(err, fmt.Errorf("take back the addresses that were named: %w", failed))
 	}
 	return out, err
-}
-
-// readNames runs the iterator over the addresses.
-func (s *set) readNames(iterator string, addresses *cilium.Map) (map[uint64]symbol, error) {
-	it, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[iterator], Map: addresses})
-	if err != nil {
-		return nil, fmt.Errorf("attach the iterator over addresses: %w", err)
-	}
-	defer it.Close()
-	r, err := it.Open()
-	if err != nil {
-		return nil, fmt.Errorf("open the iterator over addresses: %w", err)
-	}
-	defer r.Close()
-	return parseKernelNames(r)
 }
 
 // parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it: the address, the

@@ -39,10 +39,11 @@ func runQueueCollector(l *Loader) collect.Collector {
 }
 
 func runQueueMetrics() []metric.Metric {
-	return []metric.Metric{
-		metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait,
-		metric.RunQueueWaits, metric.RunQueueWaitSeconds,
-	}
+	return append(groupMetrics(), metric.RunQueueWaits, metric.RunQueueWaitSeconds)
+}
+
+func groupMetrics() []metric.Metric {
+	return []metric.Metric{metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait}
 }
 
 // runQueue is the source of bpf-run-queue.
@@ -109,7 +110,7 @@ func (s *runQueue) Sample(ctx context.Context, a *recording.Appender) error {
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}
-	groups, err := s.groups()
+	groups, cpus, err := s.groups()
 	if err != nil {
 		return err
 	}
@@ -125,16 +126,14 @@ func (s *runQueue) Sample(ctx context.Context, a *recording.Appender) error {
 		a.Lost(1, fmt.Sprintf("search for the paths of control groups, given up after %d groups", maxGroups))
 	}
 	appendGroups(a, groups, paths)
-	if err := s.appendWaits(a); err != nil {
-		return err
-	}
+	appendRunQueueWaits(a, cpus)
 	_, err = s.set.appendLost(a, "waits of threads past the kernel's table", "switches to control groups past the kernel's table")
 	return err
 }
 
-// groups gives the times by the groups' ids, with those of what is under way.
-func (s *runQueue) groups() (map[uint64]bpf.RunQueueUsage, error) {
-	sums := map[uint64]bpf.RunQueueUsage{}
+// groups gives the times by the groups' ids, with those of what is under way, and what each CPU runs, with the waits that ended on it.
+func (s *runQueue) groups() (sums map[uint64]bpf.RunQueueUsage, cpus []bpf.RunQueueRunning, err error) {
+	sums = map[uint64]bpf.RunQueueUsage{}
 	update := func(id uint64, change func(*bpf.RunQueueUsage)) {
 		sum := sums[id]
 		change(&sum)
@@ -152,15 +151,14 @@ func (s *runQueue) groups() (map[uint64]bpf.RunQueueUsage, error) {
 		}
 	}
 	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("read the times of control groups: %w", err)
+		return nil, nil, fmt.Errorf("read the times of control groups: %w", err)
 	}
-	cpus, err := s.running()
-	if err != nil {
-		return nil, err
+	if err := s.set.collection.Maps[bpf.RunQueueMapCpus].Lookup(uint32(0), &cpus); err != nil {
+		return nil, nil, fmt.Errorf("read what runs: %w", err)
 	}
 	now, err := monotonic()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	since := func(then uint64) uint64 { return max(now, then) - then }
 	for _, c := range cpus {
@@ -177,26 +175,14 @@ func (s *runQueue) groups() (map[uint64]bpf.RunQueueUsage, error) {
 			}
 		})
 	})
-	return sums, err
-}
-
-// running gives what each CPU runs, and the waits that ended on it.
-func (s *runQueue) running() (cpus []bpf.RunQueueRunning, err error) {
-	if err := s.set.collection.Maps[bpf.RunQueueMapCpus].Lookup(uint32(0), &cpus); err != nil {
-		return nil, fmt.Errorf("read what runs: %w", err)
-	}
-	return cpus, nil
+	return sums, cpus, err
 }
 
 // runQueueBound is the upper bound of the first bucket of waits (bucket() in runqueue.bpf.c): one on an idle CPU takes little more.
 const runQueueBound = 1024 * time.Nanosecond
 
-// appendWaits appends the waits of all threads by length.
-func (s *runQueue) appendWaits(a *recording.Appender) error {
-	cpus, err := s.running()
-	if err != nil {
-		return err
-	}
+// appendRunQueueWaits appends the waits of all threads by length.
+func appendRunQueueWaits(a *recording.Appender, cpus []bpf.RunQueueRunning) {
 	var sum bpf.RunQueueRunning
 	for _, c := range cpus {
 		sum.WaitNs += c.WaitNs
@@ -211,7 +197,6 @@ func (s *runQueue) appendWaits(a *recording.Appender) error {
 		}
 	}
 	a.None(metric.RunQueueWaits)
-	return nil
 }
 
 // appendGroups puts groups without a path together.
@@ -237,5 +222,5 @@ func appendGroups(a *recording.Appender, groups map[uint64]bpf.RunQueueUsage, pa
 			a.Gauge(metric.CgroupThrottledWait, float64(u.ThrottledNs)*1e-9, path)
 		}
 	}
-	a.None(metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait)
+	a.None(groupMetrics()...)
 }
