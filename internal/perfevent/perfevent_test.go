@@ -126,7 +126,7 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	time.Sleep(3 * time.Second / ticksPerSecond) // else the threads this process began with are unsure
 	for _, wholeGroups := range []bool{true, false} {
-		p := makePlan(groups(taskClock(), nil), 0, -1)
+		p := makePlan(groups(taskClock(), nil))
 		if wholeGroups && !p.groupRead {
 			t.Log("this kernel cannot read inherited groups whole (before 6.13)")
 			continue
@@ -368,7 +368,7 @@ func TestGoneProcessIsAnError(t *testing.T) {
 
 func TestTruncationIsCounted(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	p := makePlan(groups(taskClock(), nil), 0, -1)
+	p := makePlan(groups(taskClock(), nil))
 	s := newSet(os.Getpid())
 	defer s.Close()
 	s.plan, s.room = p, 2*p.size()
@@ -504,7 +504,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, wholeGroups := range []bool{true, false} {
 		name := map[bool]string{true: "groups", false: "events"}[wholeGroups]
 		b.Run(name, func(b *testing.B) {
-			p := makePlan(groups(taskClock(), nil), 0, -1)
+			p := makePlan(groups(taskClock(), nil))
 			p.groupRead = wholeGroups && p.groupRead
 			start := time.Now()
 			s, err := openPlanned(os.Getpid(), p, func() ([]int, error) { return threads(os.Getpid()) })
@@ -541,7 +541,7 @@ func TestMissingEventTakesNoOther(t *testing.T) {
 		{"alone", []kind{missing}},
 	}
 	for _, wholeGroups := range []bool{true, false} {
-		p := makePlan(wanted, 0, -1)
+		p := makePlan(wanted)
 		p.groupRead = wholeGroups && p.groupRead
 		checkMissing(t, p)
 	}

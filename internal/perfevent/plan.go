@@ -56,11 +56,11 @@ func (p *plan) format() uint64 {
 	return format
 }
 
-// makePlan is that of a thread (0: the caller) and those that it will start.
-func makePlan(wanted []group, tid, cpu int) plan {
+// makePlan is that of threads and of those that they will start, tried on the calling one.
+func makePlan(wanted []group) plan {
 	var p plan
 	p.bits, p.groupRead = inheritance()
-	return p.of(wanted, tid, cpu)
+	return p.of(wanted, 0, -1)
 }
 
 // of tries every event in its group on a thread or a CPU.

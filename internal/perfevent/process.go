@@ -27,7 +27,7 @@ func OpenProcess(pid int, only ...Group) (*Set, error) {
 }
 
 func openThreads(pid int, only []Group, list func() ([]int, error)) (*Set, error) {
-	return openPlanned(pid, makePlan(groups(taskClock(), only), 0, -1), list)
+	return openPlanned(pid, makePlan(groups(taskClock(), only)), list)
 }
 
 func openPlanned(pid int, p plan, list func() ([]int, error)) (*Set, error) {
