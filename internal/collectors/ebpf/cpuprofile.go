@@ -10,11 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -25,12 +23,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
-// sampleRate is how often a second each CPU is sampled: 14 µs a sample are 0.14 % of it. It is prime to the rates of timers, 100, 250
-// and 1000 Hz, so that what they wake is neither always hit nor always missed.
+// sampleRate is how often a second each CPU is sampled, on average: 14 µs a sample are 0.14 % of it.
 const sampleRate = 99
-
-// sampleInterval is the time that a sample stands for.
-const sampleInterval = time.Second / sampleRate
 
 // profileGrace is what naming the frames may take after the window: 0.1 s as a rule, readTime for files, and an answer of the JVM.
 const profileGrace = 3 * time.Second
@@ -59,7 +53,7 @@ type cpuProfile struct {
 	host    *host.Host
 	target  host.Target
 	options Options
-	events  []int // descriptors of the CPUs' sampling clocks
+	clock   *samplingClock
 	began   time.Time
 	bucket  time.Duration // see bucketFor
 }
@@ -82,7 +76,10 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.startClock(), s.attach(cpus)); err != nil {
+	if err := s.startClock(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if s.clock, err = startSampling(cpus, s.set.collection.Programs[bpf.CPUProfileProgSample].FD()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -134,67 +131,15 @@ func (s *cpuProfile) startClock() error {
 	return nil
 }
 
-// attach has the program run at each tick of a clock per CPU, which does not tick for the idle task. The program is attached as before
-// bpf_link, which for these events is there since Linux 5.15.
-func (s *cpuProfile) attach(cpus []int) error {
-	program := s.set.collection.Programs[bpf.CPUProfileProgSample].FD()
-	attr := unix.PerfEventAttr{
-		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-		Sample: uint64(sampleInterval), Bits: unix.PerfBitExcludeIdle | unix.PerfBitDisabled,
-	}
-	attr.Size = uint32(unsafe.Sizeof(attr))
-	for _, cpu := range cpus {
-		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-		if errors.Is(err, unix.ENODEV) {
-			continue // it went offline meanwhile
-		}
-		if err != nil {
-			return perfUnavailable(cpu, err)
-		}
-		s.events = append(s.events, fd)
-		err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program)
-		if err == nil {
-			err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0)
-		}
-		if err != nil {
-			return fmt.Errorf("attach the program to the clock of CPU %d: %w", cpu, err)
-		}
-	}
-	return nil
-}
-
-func perfUnavailable(cpu int, err error) error {
-	switch {
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return collect.Unavailable(recording.StatusDenied,
-			"run perfdoctor as root; in a container, allow perf_event_open in the seccomp profile", "perf_event_open of CPU %d: %v", cpu,
-			err)
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-		return collect.Unavailable(recording.StatusUnsupported, "a kernel with CONFIG_PERF_EVENTS",
-			"perf_event_open of CPU %d: %v", cpu, err)
-	case errors.Is(err, unix.EMFILE):
-		return collect.Unavailable(recording.StatusDenied, "raise ulimit -n", "perf_event_open of CPU %d: %v", cpu, err)
-	}
-	return fmt.Errorf("perf_event_open of CPU %d: %w", cpu, err)
-}
-
 // Close stops the clocks and unloads the program.
-func (s *cpuProfile) Close() error {
-	var errs []error
-	for _, fd := range s.events {
-		errs = append(errs, unix.Close(fd))
-	}
-	s.events = nil
-	return errors.Join(append(errs, s.set.Close())...)
-}
+func (s *cpuProfile) Close() error { return errors.Join(s.clock.close(), s.set.Close()) }
 
 // Sample ends the profile, names what was seen, and appends it.
 func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
 	window := time.Since(s.began)
-	for _, fd := range s.events {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
-			return fmt.Errorf("stop the sampling clock: %w", err)
-		}
+	interval, err := s.clock.stop()
+	if err != nil {
+		return err
 	}
 	if err := s.set.appendCost(a); err != nil {
 		return err
@@ -203,7 +148,7 @@ func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.profile(ctx, a, seen)
+	p, err := s.profile(ctx, a, seen, interval)
 	if err != nil {
 		return err
 	}
@@ -213,7 +158,7 @@ func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
 	}
 	p.Engine = fmt.Sprintf("perfdoctor BPF cpu-clock %d Hz", sampleRate)
 	p.Bucket = s.bucket
-	p.Interval, p.Duration, p.Lost = int64(sampleInterval), window.Truncate(time.Microsecond), p.Lost+lost[0]+lost[1]
+	p.Interval, p.Duration, p.Lost = int64(interval), window.Truncate(time.Microsecond), p.Lost+lost[0]+lost[1]
 	a.Profile(p)
 	return nil
 }
@@ -263,7 +208,7 @@ func threadComm(name [16]int8) string {
 	return string(b)
 }
 
-func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []sampled) (*stacks.Profile, error) {
+func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []sampled, interval time.Duration) (*stacks.Profile, error) {
 	members, err := s.members(ctx)
 	if err != nil {
 		return nil, err
@@ -283,7 +228,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 		b.Add(stacks.Sample{
 			Stack:  names.stack(b, at.pid, at.kernel, names.withCaller(at.pid, at.user, at.caller)),
 			Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
-			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) * int64(sampleInterval),
+			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) * int64(interval),
 		})
 	}
 	return b.Profile(), nil

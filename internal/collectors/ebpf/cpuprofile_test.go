@@ -146,6 +146,51 @@ func checkSum(t *testing.T, p *stacks.Profile, used time.Duration) {
 	}
 }
 
+// TestWhatRepeats: a program that takes turns between two functions in the very period of the sampling clock. A clock that kept its
+// period would find it in one of them only.
+func TestWhatRepeats(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	env := targetOf(t, os.Getpid())
+	env.Duration = 6 * time.Second
+	o := openNamed(t, cpuProfileName, env)
+	var first, second time.Duration
+	for began := time.Now(); time.Since(began) < env.Duration; {
+		from := threadTime(t)
+		firstHalf(began)
+		middle := threadTime(t)
+		secondHalf(began)
+		first, second = first+middle-from, second+threadTime(t)-middle
+	}
+	all, ok := o.done().Profile(stacks.HostCPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	own := all.Filter(func(s stacks.Sample) bool { return all.ThreadOf(s).ID == os.Getpid() })
+	inFirst := float64(own.Inclusive(own.Set(named("ebpf.firstHalf"))).Value)
+	inSecond := float64(own.Inclusive(own.Set(named("ebpf.secondHalf"))).Value)
+	got, want := inFirst/(inFirst+inSecond), first.Seconds()/(first+second).Seconds()
+	t.Logf("%.2f of the samples in one half, %.2f of the CPU time", got, want)
+	// In 24 stretches of one period each the samples wander through 2.5 of the program's periods at most: 0.06 is a standard deviation.
+	if math.Abs(got-want) > 0.3 {
+		t.Errorf("%.2f of the samples in one half of what repeats every %v, want %.2f ± 0.3", got, meanPeriod, want)
+	}
+}
+
+//go:noinline
+func firstHalf(began time.Time) {
+	for time.Since(began)%meanPeriod < meanPeriod/2 {
+		continue
+	}
+}
+
+//go:noinline
+func secondHalf(began time.Time) {
+	for time.Since(began)%meanPeriod >= meanPeriod/2 {
+		continue
+	}
+}
+
 // checkShare wants the share that another source tells, within three standard deviations.
 func checkShare(t *testing.T, p *stacks.Profile, name string, want float64) {
 	t.Helper()
