@@ -48,7 +48,9 @@ slow for minutes.
 Measured: CPU time of the compiler threads against that of the process. It is a
 warning when the process uses nearly all the CPUs it may use, when no CPU of the
 host is idle and the compilers have a tenth of them, or when the JVM is old and
-still compiles; else it is worth knowing only: measure again when warm.
+still compiles; else it is worth knowing only: measure again when warm. Where a
+fifth of the CPUs would be idle without the compilers, it is they that others
+queue behind.
 
 Cure: calls that warm it up before it is ready for traffic, fewer restarts, more
 CPU while it starts, CDS or CRaC. Risk: a later start.
@@ -106,6 +108,10 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	if busy, part, ok := compilesOnBusyHost(p, compile); ok {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, busy, part)
+		if rest := busy.Minus(part).Named("CPUs in use without the compilers"); rest.Below(p.Param(paramCPUTaken)) {
+			f.Evidence = append(f.Evidence, rest)
+			f.Explains = []*check.Check{cpuSaturated}
+		}
 	}
 	if age.Above(p.Param(paramWarmUp)) {
 		f.Severity = check.Warning

@@ -20,6 +20,10 @@ var (
 		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
 		Why: "collector threads that wait for a CPU for as long as they run make a pause at least twice as long as its work takes",
 	}
+	paramSizedQueue = &check.Param{
+		Name: "queue-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time that the process's threads wait for a CPU: with most of it the pools that the JVM sized by its CPUs are the queue",
+	}
 	paramGCWaitsShare = &check.Param{
 		Name: "pause-share", Default: 0.02, Unit: quantity.Ratio,
 		Why: "of the time in pauses: a healthy JVM under full load has 1 to 3 %; when that is half wasted, every fiftieth request meets it",
@@ -40,7 +44,10 @@ Measured: -XX:ParallelGCThreads as the JVM runs with it, and the CPUs that the
 JVM reckons with, against the least of host, cpusets and CPU limits. It is a
 warning where the limit throttles; and without a throttling limit where pauses
 take 2 % of the time and the collector's threads wait for a CPU for longer than
-they run: then they stand in each other's way. Else it is information.
+they run: then they stand in each other's way. When most of the time in which the
+process's threads wait for a CPU is that of pools that it sizes by the same count
+of CPUs (ForkJoinPool, which also carries virtual threads), they are the queue
+that other checks find. Else it is information.
 
 Cure: let the JVM see its limit (remove -XX:ActiveProcessorCount, or
 -XX:-UseContainerSupport), or set ActiveProcessorCount to it. Risk: other pools
@@ -55,6 +62,7 @@ Disproof: the pauses do not change with -XX:ParallelGCThreads=CPUs.`,
 	},
 	Params: []*check.Param{
 		paramGCThreadsPerCPU, paramPoolFloor, paramThrottledShare, paramThrottledPeriods, paramGCWaits, paramGCWaitsShare,
+		paramSizedQueue,
 	},
 	Explains: []*check.Check{gcOverhead, safepointTime, timeToSafepoint},
 	Run: func(p *check.Pass) error {
@@ -95,6 +103,7 @@ func runGCThreadsOversized(p *check.Pass, pid string) bool {
 		f.Evidence = append(f.Evidence, waits, pauses)
 		f.Summary = fmt.Sprintf("The collector runs %s in a pause, on %s: they wait for a CPU %s × as long as they run, and pauses take "+
 			"%s of the time.", threads.Text(), cpus.Text(), waits.As(quantity.None).Text(), pauses.Text())
+		sizedPoolsQueue(p, pid, &f)
 	}
 	p.Report(f)
 	return true
@@ -106,13 +115,7 @@ var parallelCollectors = []string{"GC Thread", "ParGC Thread"}
 // collectorsCrowd tells that the threads of a pause wait for each other's CPUs, and that pauses are a part of the time that counts.
 func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, ok bool) {
 	ran, ok := threadCPU(p, pid, "CPU of the collector's threads", parallelCollectors)
-	waited := 0.0
-	for _, s := range p.Counter(metric.ThreadRunDelay, "pid", pid) {
-		r, known := s.Rate()
-		if known && slices.ContainsFunc(parallelCollectors, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
-			waited += r
-		}
-	}
+	waited := runDelay(p, pid, parallelCollectors)
 	pauses, known := gcShare(p, pid)
 	if !ok || !known || ran.Number() == 0 {
 		return waits, pauses, false
@@ -120,6 +123,30 @@ func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, o
 	waits = quantity.Of("waited for a CPU", waited, quantity.CPUs).Per(ran).Named("the collector's threads: time waited over time run")
 	p.Read(waits)
 	return waits, pauses, waits.AtLeast(p.Param(paramGCWaits)) && pauses.AtLeast(p.Param(paramGCWaitsShare))
+}
+
+// runDelay gives how many of a process's threads wait for a CPU on average: those whose names begin with one of prefixes, or all.
+func runDelay(p *check.Pass, pid string, prefixes []string) float64 {
+	sum := 0.0
+	for _, s := range p.Counter(metric.ThreadRunDelay, "pid", pid) {
+		among := prefixes == nil || slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) })
+		if r, known := s.Rate(); known && among {
+			sum += r
+		}
+	}
+	return sum
+}
+
+// sizedPoolsQueue takes what other checks say of the queue for the CPUs as a consequence, where most of it are threads of pools that
+// the JVM sized by the CPUs that it reckons with.
+func sizedPoolsQueue(p *check.Pass, pid string, f *check.Finding) {
+	share := quantity.Of("", runDelay(p, pid, cpuSizedPools), quantity.Threads).Per(quantity.Of("", runDelay(p, pid, nil), quantity.Threads)).
+		Named("threads that wait for a CPU: those of pools sized by the CPUs the JVM reckons with")
+	p.Read(share)
+	if share.AtLeast(p.Param(paramSizedQueue)) {
+		f.Evidence = append(f.Evidence, share)
+		f.Explains = []*check.Check{tooManyThreads, cpuSaturated, contextSwitchStorm}
+	}
 }
 
 // jvmView gives the CPUs that a JVM reckons with.

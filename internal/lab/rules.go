@@ -19,7 +19,7 @@ const (
 	ruleBuffer = 4 << 20
 	// maxLinearRules keeps the chain's blob below what nft_chain_commit allocates at once (net/netfilter/nf_tables_api.c,
 	// INT_MAX), and the load time in seconds.
-	maxLinearRules = 100_000
+	maxLinearRules = 150_000
 	// maxOneIn is a loss of 0.1 %, less than which a test of some seconds cannot tell from none.
 	maxOneIn = 1000
 )

@@ -11,7 +11,7 @@ import java.net.InetSocketAddress;
 import java.util.concurrent.ExecutorService;
 
 /**
- * A booking service: HTTP at the address of the first argument. For each booking it asks the seat service, then the
+ * A booking service: HTTP at the address of the first argument. For each booking it asks the seat service about each train, then the
  * reservation system, and prices the connections that come into question. Arguments: its own ip:port, the seat services
  * (ip:port,ip:port,…), and the reservation system (ip:port).
  *
