@@ -12,8 +12,8 @@ public final class Fares {
     private static final ObjectMapper SHARED = new ObjectMapper();
     private static final boolean EACH = System.getProperty("booking.mapper", "shared").equals("each");
 
-    private static final int OFFERS = 40;
-    private static final int STEPS = 40;
+    private static final int OFFERS = 60;
+    private static final int STEPS = 27;
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
     /** Of an answer: room for the longest there is. */
