@@ -22,7 +22,7 @@ var (
 	}
 	paramSizedQueue = &check.Param{
 		Name: "queue-share", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time that the process's threads wait for a CPU: with most of it the pools that the JVM sized by its CPUs are the queue",
+		Why: "of the time that the process's threads wait for a CPU: with most of it the pools that the JVM sized are the queue",
 	}
 	paramGCWaitsShare = &check.Param{
 		Name: "pause-share", Default: 0.02, Unit: quantity.Ratio,
@@ -140,7 +140,8 @@ func runDelay(p *check.Pass, pid string, prefixes []string) float64 {
 // sizedPoolsQueue takes what other checks say of the queue for the CPUs as a consequence, where most of it are threads of pools that
 // the JVM sized by the CPUs that it reckons with.
 func sizedPoolsQueue(p *check.Pass, pid string, f *check.Finding) {
-	share := quantity.Of("", runDelay(p, pid, cpuSizedPools), quantity.Threads).Per(quantity.Of("", runDelay(p, pid, nil), quantity.Threads)).
+	all := quantity.Of("", runDelay(p, pid, nil), quantity.Threads)
+	share := quantity.Of("", runDelay(p, pid, cpuSizedPools), quantity.Threads).Per(all).
 		Named("threads that wait for a CPU: those of pools sized by the CPUs the JVM reckons with")
 	p.Read(share)
 	if share.AtLeast(p.Param(paramSizedQueue)) {
