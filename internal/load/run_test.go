@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rsa"
+	"crypto/tls"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -265,6 +267,25 @@ func TestResumption(t *testing.T) {
 			got := run(t, load.Plan{Target: addr, TLS: test.session, Count: 20, RequestsPerConn: 1}, nil)
 			if s := stop(); got.Resumed != test.want || s.Resumed != test.want || got.Conns != 20 || got.Requests != 20 {
 				t.Errorf("client resumed %d of %d, server %d; want %d of 20", got.Resumed, got.Conns, s.Resumed, test.want)
+			}
+		})
+	}
+}
+
+// TestKeys: what a client sees of a server's key.
+func TestKeys(t *testing.T) {
+	for key, bits := range map[load.Key]int{load.RSAKey: 2048, load.RSA3072Key: 3072} {
+		t.Run(string(key), func(t *testing.T) {
+			addr, stop := serve(t, load.ServerPlan{TLS: key}, nil)
+			defer stop()
+			conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true}) // it signs its own certificate
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			public, ok := conn.ConnectionState().PeerCertificates[0].PublicKey.(*rsa.PublicKey)
+			if !ok || public.N.BitLen() != bits {
+				t.Errorf("the key is %T of %v, want RSA of %d bits", public, public, bits)
 			}
 		})
 	}
