@@ -29,6 +29,10 @@ var (
 		Name: "host-share", Default: 0.1, Unit: quantity.Ratio,
 		Why: "on a busy host, a tenth of all CPUs for compilation is what the requests miss; less is lost among the neighbours' use",
 	}
+	paramCompileWait = &check.Param{
+		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
+		Why: "the program's own threads wait for a CPU for as long as they run: its work takes twice the time it needs",
+	}
 	paramCodeShare = &check.Param{
 		Name: "share", Default: 0.9, Unit: quantity.Ratio,
 		Why: "from there the JVM throws out compiled methods to make room (StartAggressiveSweepingAt is 10 % free)",
@@ -47,10 +51,11 @@ slow for minutes.
 
 Measured: CPU time of the compiler threads against that of the process. It is a
 warning when the process uses nearly all the CPUs it may use, when no CPU of the
-host is idle and the compilers have a tenth of them, or when the JVM is old and
-still compiles; else it is worth knowing only: measure again when warm. Where a
-fifth of the CPUs would be idle without the compilers, it is they that others
-queue behind.
+host is idle and the compilers have a tenth of them, when the other threads wait
+for a CPU for as long as they run and no CPU limit stops them, or when the JVM is
+old and still compiles; else it is worth knowing only: measure again when warm.
+Where a fifth of the CPUs would be idle without the compilers, it is they that
+others queue behind.
 
 Cure: calls that warm it up before it is ready for traffic, fewer restarts, more
 CPU while it starts, CDS or CRaC. Risk: a later start.
@@ -60,8 +65,12 @@ Disproof: top -H shows the C1 and C2 threads idle.`,
 	Needs: []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},
 	Uses: []metric.Metric{
 		metric.JVMCompileSeconds, metric.JVMFlag, metric.CPUsOnline, metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds,
+		metric.ThreadRunDelay, metric.CgroupPeriods, metric.CgroupThrottled,
 	},
-	Params: []*check.Param{paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost},
+	Params: []*check.Param{
+		paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost, paramCompileWait, paramThrottledShare,
+		paramThrottledPeriods,
+	},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runJITWarmUp(p, pid) })
 	},
@@ -113,6 +122,10 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 			f.Explains = []*check.Check{cpuSaturated}
 		}
 	}
+	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok {
+		f.Severity = check.Warning
+		f.Evidence = append(f.Evidence, waits)
+	}
 	if age.Above(p.Param(paramWarmUp)) {
 		f.Severity = check.Warning
 		f.Summary += " It should have warmed up: code is thrown away or generated again and again."
@@ -138,6 +151,20 @@ func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quant
 	busy = all.load()
 	part = compile.Per(host).Named("compilers, of the host's CPUs")
 	return busy, part, busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
+}
+
+// programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit that stops them: the
+// stops are within what schedstat counts as waiting.
+func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity.Value, ok bool) {
+	t, err := tightestThrottling(p)
+	stopped := err != nil || t != nil && t.share.Above(p.Param(paramThrottledShare))
+	if stopped || ran.Number() <= 0 || !p.Recorded(metric.ThreadRunDelay) {
+		return waits, false
+	}
+	waited := runDelay(p, pid, nil) - runDelay(p, pid, compilerThreads)
+	waits = quantity.Of("waited for a CPU", waited, quantity.CPUs).Per(ran).Named("the other threads: time waited for a CPU over time run")
+	p.Read(waits)
+	return waits, waits.AtLeast(p.Param(paramCompileWait))
 }
 
 var codeCacheFull = &check.Check{
