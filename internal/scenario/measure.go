@@ -33,6 +33,7 @@ const (
 	PacketsPer = "packets_per_request"    // processed by softnet on the machine: a packet counts once for each device that receives it
 	CPU        = "cpu"                    // CPUs that this process used: its CPU seconds a second
 	Memory     = "memory"                 // bytes of it that were resident, at most since its start
+	Stopped    = "stopped"                // share of the time that CPU limits stopped its group, a sum over CPUs
 )
 
 const (
@@ -65,6 +66,7 @@ func metricUnits() []struct {
 		{PacketsPer, packetsEach},
 		{CPU, quantity.CPUs},
 		{Memory, quantity.Bytes},
+		{Stopped, quantity.Ratio},
 	}
 }
 
@@ -279,20 +281,28 @@ func (m measures) perUnit(before, after reading, window float64) {
 }
 
 // ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that what else the
-// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit.
+// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. Where the process ran, no limit stopped it for
+// no time.
 func (m measures) ofTarget(rec *recording.Recording) {
-	used := 0.0 // CPUs
-	for _, s := range rec.Counter(metric.ProcessCPU, "member", "target") {
-		if n, ok := s.Increase(); ok && s.Span() > 0 {
-			used += n / s.Span().Seconds()
-		}
-	}
+	used := rateOf(rec.Counter(metric.ProcessCPU, "member", "target")) // CPUs
 	if used > 0 {
 		m[CPU] = used
+		m[Stopped] = rateOf(rec.Counter(metric.CgroupThrottledTime))
 	}
 	if used > 0 && m[Throughput] > 0 {
 		m[TargetCPU] = used / m[Throughput]
 	}
+}
+
+// rateOf is how much the counters grow a second, together.
+func rateOf(series []recording.CounterSeries) float64 {
+	sum := 0.0
+	for _, s := range series {
+		if n, ok := s.Increase(); ok && s.Span() > 0 {
+			sum += n / s.Span().Seconds()
+		}
+	}
+	return sum
 }
 
 // summary ends an external program with SIGINT, on which load generators print their own measurements, and reads them.

@@ -12,9 +12,9 @@ func TestCPUOfTarget(t *testing.T) {
 	rec, err := recording.Read(fstest.MapFS{
 		"meta.json": {Data: []byte(`{"schema": 1, "perfdoctor": "test", "started": "2026-11-20T10:00:00Z", "duration_seconds": 10,
 			"interval_seconds": 1, "asked_seconds": 10, "target": {"kind": "process", "pid": 7, "name": "java"},
-			"collectors": [{"name": "composed", "status": "ok", "metrics": ["process_cpu_seconds_total"]}], "cost": {}}`)},
-		"samples.jsonl": {Data: []byte(`{"t":1.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",50.0],["7","java","system","target",5.0]]}}
-{"t":9.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",55.0],["7","java","system","target",8.0]]}}
+			"collectors": [{"name": "composed", "status": "ok", "metrics": ["process_cpu_seconds_total", "cgroup_cpu_throttled_seconds_total"]}], "cost": {}}`)},
+		"samples.jsonl": {Data: []byte(`{"t":1.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",50.0],["7","java","system","target",5.0]],"cgroup_cpu_throttled_seconds_total":[["/pod","0",1.0]]}}
+{"t":9.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",55.0],["7","java","system","target",8.0]],"cgroup_cpu_throttled_seconds_total":[["/pod","0",3.0]]}}
 `)},
 	})
 	if err != nil {
@@ -27,6 +27,9 @@ func TestCPUOfTarget(t *testing.T) {
 	}
 	if m[CPU] != 1 {
 		t.Errorf("%v CPUs, want 1", m[CPU])
+	}
+	if m[Stopped] != 0.25 { // 2 s in 8 s
+		t.Errorf("stopped for %v of the time, want 0.25", m[Stopped])
 	}
 	idle := measures{}
 	idle.ofTarget(rec)

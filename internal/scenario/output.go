@@ -133,7 +133,7 @@ func (r *Result) numbers(b *strings.Builder) {
 func (r *Result) speaksOf(metric string) bool {
 	if len(r.Steps) == 0 {
 		foretold := slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.foretoldText(metric) != "" })
-		return foretold || metric != CPU && metric != Memory
+		return foretold || metric != CPU && metric != Memory && metric != Stopped
 	}
 	return slices.ContainsFunc(r.Steps, func(st Step) bool {
 		return slices.ContainsFunc(st.Moved, func(m Moved) bool { return m.Metric == metric })
