@@ -274,7 +274,7 @@ func TestResumption(t *testing.T) {
 
 // TestKeys: what a client sees of a server's key.
 func TestKeys(t *testing.T) {
-	for key, bits := range map[load.Key]int{load.RSAKey: 2048, load.RSA3072Key: 3072} {
+	for key, bits := range map[load.Key]int{load.RSAKey: 2048, load.RSA4096Key: 4096} {
 		t.Run(string(key), func(t *testing.T) {
 			addr, stop := serve(t, load.ServerPlan{TLS: key}, nil)
 			defer stop()

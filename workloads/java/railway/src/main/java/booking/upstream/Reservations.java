@@ -42,6 +42,11 @@ public final class Reservations {
         }
     }
 
+    /** Ends its threads: calls that are under way are answered. */
+    public void close() {
+        calls.shutdown();
+    }
+
     private static ExecutorService threads() {
         int[] n = {0};
         return Executors.newFixedThreadPool(THREADS, work -> new Thread(work, "reservation-" + ++n[0]));

@@ -26,7 +26,8 @@ public final class WarmUp {
 
     /** Returns when the compilers have little left to do, after {@value MOST_SECONDS} s at most. */
     public static void run(Fares fares, ExecutorService connections) throws Exception {
-        Bookings rehearsed = new Bookings(new Seats(new String[] {STAND_IN}), new Reservations(STAND_IN), fares);
+        Reservations reservations = new Reservations(STAND_IN);
+        Bookings rehearsed = new Bookings(new Seats(new String[] {STAND_IN}), reservations, fares);
         for (long search = 0; search < fares.round(); search++) {
             fares.offers(search);
         }
@@ -44,6 +45,7 @@ public final class WarmUp {
         standIn.close();
         front.close();
         callers.shutdown();
+        reservations.close();
     }
 
     private static void awaitCalm() throws InterruptedException {
