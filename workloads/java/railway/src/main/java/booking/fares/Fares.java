@@ -17,7 +17,7 @@ public final class Fares {
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
     /** Of an answer: room for the longest there is. */
-    private static final int LONGEST = 3 * 1024 * 1024;
+    private static final int LONGEST = 1024 * 1024;
     private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel"};
 
     private final Tariffs tariffs = new Tariffs();
