@@ -89,18 +89,24 @@ var (
 
 // threadCPU gives the CPUs that the threads with these names used, of a process.
 func threadCPU(p *check.Pass, pid, label string, prefixes []string) (cpus quantity.Value, ok bool) {
-	total := 0.0
-	for _, s := range p.Counter(metric.ThreadCPU, "pid", pid) {
+	total, ok := threadsRate(p.Counter(metric.ThreadCPU, "pid", pid), prefixes)
+	return quantity.Of(label, total, quantity.CPUs), ok
+}
+
+// threadsRate adds up the rates of a counter of threads, of those whose names begin with one of prefixes, or of all; not ok when no thread
+// has a rate.
+func threadsRate(threads []recording.CounterSeries, prefixes []string) (perSecond float64, ok bool) {
+	for _, s := range threads {
 		r, known := s.Rate()
 		if !known {
 			continue
 		}
 		ok = true
-		if slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
-			total += r
+		if prefixes == nil || slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
+			perSecond += r
 		}
 	}
-	return quantity.Of(label, total, quantity.CPUs), ok
+	return perSecond, ok
 }
 
 // processCPU gives the CPUs that a process used.

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -127,14 +126,8 @@ func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, o
 
 // runDelay gives how many of a process's threads wait for a CPU on average: those whose names begin with one of prefixes, or all.
 func runDelay(p *check.Pass, pid string, prefixes []string) float64 {
-	sum := 0.0
-	for _, s := range p.Counter(metric.ThreadRunDelay, "pid", pid) {
-		among := prefixes == nil || slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) })
-		if r, known := s.Rate(); known && among {
-			sum += r
-		}
-	}
-	return sum
+	waiting, _ := threadsRate(p.Counter(metric.ThreadRunDelay, "pid", pid), prefixes)
+	return waiting
 }
 
 // sizedPoolsQueue takes what other checks say of the queue for the CPUs as a consequence, where most of it are threads of pools that

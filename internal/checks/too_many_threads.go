@@ -132,13 +132,7 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 // runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where
 // threads have no schedstat. Of that of schedstat the part is taken off in which a quota stopped them, where it was measured.
 func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
-	total, n := 0.0, 0
-	for _, s := range p.Counter(metric.ThreadRunDelay) {
-		if r, ok := s.Rate(); ok {
-			total, n = total+r, n+1
-		}
-	}
-	if n > 0 {
+	if total, known := threadsRate(p.Counter(metric.ThreadRunDelay), nil); known {
 		label := "time spent waiting for a CPU"
 		if stopped := stoppedShare(p); stopped > 0 {
 			total, label = total*(1-stopped), label+", without the stops of a quota"

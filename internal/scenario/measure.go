@@ -281,8 +281,8 @@ func (m measures) perUnit(before, after reading, window float64) {
 }
 
 // ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that what else the
-// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. Where the process ran, no limit stopped it for
-// no time.
+// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. What ran and was
+// stopped by no limit was stopped for no time.
 func (m measures) ofTarget(rec *recording.Recording) {
 	used := rateOf(rec.Counter(metric.ProcessCPU, "member", "target")) // CPUs
 	if used > 0 {
@@ -298,8 +298,8 @@ func (m measures) ofTarget(rec *recording.Recording) {
 func rateOf(series []recording.CounterSeries) float64 {
 	sum := 0.0
 	for _, s := range series {
-		if n, ok := s.Increase(); ok && s.Span() > 0 {
-			sum += n / s.Span().Seconds()
+		if r, ok := s.Rate(); ok {
+			sum += r
 		}
 	}
 	return sum
