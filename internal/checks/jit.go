@@ -19,7 +19,7 @@ var (
 	}
 	paramCPUTaken = &check.Param{
 		Name: "cpu-used", Default: 0.8, Unit: quantity.Ratio,
-		Why: "with a fifth of the CPUs idle compilation takes nothing from the requests",
+		Why: "with a fifth of the CPUs idle, what else takes their time takes nothing from the requests",
 	}
 	paramHostTaken = &check.Param{
 		Name: "host-busy", Default: 0.9, Unit: quantity.Ratio,

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -89,25 +90,49 @@ var (
 
 // threadCPU gives the CPUs that the threads with these names used, of a process.
 func threadCPU(p *check.Pass, pid, label string, prefixes []string) (cpus quantity.Value, ok bool) {
-	total, ok := threadsRate(p.Counter(metric.ThreadCPU, "pid", pid), prefixes)
+	total, ok := threadsRate(p, metric.ThreadCPU, prefixes, "pid", pid)
 	return quantity.Of(label, total, quantity.CPUs), ok
 }
 
-// threadsRate adds up the rates of a counter of threads, of those whose names begin with one of prefixes, or of all; not ok when no thread
-// has a rate.
-func threadsRate(threads []recording.CounterSeries, prefixes []string) (perSecond float64, ok bool) {
-	for _, s := range threads {
+// threadsRate gives by how much a counter of threads rises in a second of the window, of those whose names begin with one of prefixes,
+// or of all; not ok when no thread has a rate. A thread that lived for a part of the window counts for that part: HotSpot starts and ends
+// compilers as it needs them (UseDynamicNumberOfCompilerThreads), and one that is busy for a second of ten is a tenth of a CPU. How long
+// it lived is in its CPU time, which each sample reads of all threads; of many threads other counters are read in turns.
+func threadsRate(p *check.Pass, m *metric.Counter, prefixes []string, labels ...string) (perSecond float64, ok bool) {
+	lived := livesOf(p.Counter(metric.ThreadCPU, labels...))
+	for _, s := range p.Counter(m, labels...) {
 		r, known := s.Rate()
 		if !known {
 			continue
 		}
 		ok = true
-		if prefixes == nil || slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
-			perSecond += r
+		if prefixes != nil && !slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(s.Label("comm"), x) }) {
+			continue
 		}
+		if part, known := lived[threadOf(s)]; known {
+			r *= part
+		}
+		perSecond += r
 	}
 	return perSecond, ok
 }
+
+// livesOf gives for each thread the part of the window in which it was seen.
+func livesOf(threads []recording.CounterSeries) map[string]float64 {
+	first, last := math.Inf(1), 0.0
+	for _, s := range threads {
+		first, last = min(first, s.Points[0].At.Seconds()), max(last, s.Points[len(s.Points)-1].At.Seconds())
+	}
+	parts := map[string]float64{}
+	for _, s := range threads {
+		if last > first {
+			parts[threadOf(s)] = s.Span().Seconds() / (last - first)
+		}
+	}
+	return parts
+}
+
+func threadOf(s recording.CounterSeries) string { return s.Label("pid") + " " + s.Label("tid") }
 
 // processCPU gives the CPUs that a process used.
 func processCPU(p *check.Pass, pid string) (quantity.Value, bool) {

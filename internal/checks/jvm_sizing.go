@@ -126,7 +126,7 @@ func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, o
 
 // runDelay gives how many of a process's threads wait for a CPU on average: those whose names begin with one of prefixes, or all.
 func runDelay(p *check.Pass, pid string, prefixes []string) float64 {
-	waiting, _ := threadsRate(p.Counter(metric.ThreadRunDelay, "pid", pid), prefixes)
+	waiting, _ := threadsRate(p, metric.ThreadRunDelay, prefixes, "pid", pid)
 	return waiting
 }
 

@@ -51,7 +51,7 @@ the CPUs.`,
 	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",
 	Needs: []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
 	Uses: []metric.Metric{
-		metric.ThreadRunDelay, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo,
+		metric.ThreadRunDelay, metric.ThreadCPU, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo,
 		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
 	},
 	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
@@ -132,7 +132,7 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 // runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where
 // threads have no schedstat. Of that of schedstat the part is taken off in which a quota stopped them, where it was measured.
 func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
-	if total, known := threadsRate(p.Counter(metric.ThreadRunDelay), nil); known {
+	if total, known := threadsRate(p, metric.ThreadRunDelay, nil); known {
 		label := "time spent waiting for a CPU"
 		if stopped := stoppedShare(p); stopped > 0 {
 			total, label = total*(1-stopped), label+", without the stops of a quota"
