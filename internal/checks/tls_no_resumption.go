@@ -19,6 +19,10 @@ var (
 		Name: "rate", Default: 50, Unit: "connections/s",
 		Why: "a full handshake costs about 1 ms: 50 a second are a twentieth of a CPU",
 	}
+	tlsFew = &check.Param{
+		Name: "rate-of-dear-ones", Default: 10, Unit: "connections/s",
+		Why: "a signature with an RSA key of 4096 bits takes 5 to 10 ms: ten a second are a tenth of a CPU, and no fewer are worth a look",
+	}
 	tlsBusy = &check.Param{
 		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
 		Why: "below a quarter of a CPU the handshakes hold nothing back: their share is a fact and no warning",
@@ -49,17 +53,20 @@ RSA of 2048 bits (measured of nginx: 482 to 535 µs a connection, and 118 to 120
 that is resumed, and a connection that is kept, make none.
 
 The check takes the share of the process's CPU samples in functions that only a full handshake calls: of Go's crypto/tls, of OpenSSL and
-of the JDK. It is a warning with at least 50 connections a second and a quarter of a CPU in use; of a JVM it is a fact beside
-crypto-handshake, which names the caller. Functions of stripped libraries without frame pointers can be missed, so silence
-about such a program is no proof.
+of the JDK. It is a warning with at least 50 connections a second and a quarter of a CPU in use, or with fewer whose handshakes alone take
+a quarter of a CPU; of a JVM it is a fact beside crypto-handshake, which names the caller. Where the host's CPUs would be less than 80 %
+busy without the handshakes, it is the cause of cpu-saturated. Functions of stripped libraries without frame pointers can be missed, so
+silence about such a program is no proof.
 
 Cure: keep connections; let sessions be resumed, which takes both ends: tickets or a session cache on the server, shared by its
 instances, and a client that keeps its sessions. Tickets alone are a placebo with a client that throws them away.
 Wrong if openssl s_client -reconnect shows "Reused", or few connections are opened.`,
-	URL:    "https://www.rfc-editor.org/rfc/rfc8446#section-2.2",
-	Needs:  []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
-	Uses:   []metric.Metric{metric.CPUProfileSamples, metric.HostCPUProfileSamples, metric.ProcessCPU, metric.TargetInfo},
-	Params: []*check.Param{tlsShare, tlsRate, tlsBusy},
+	URL:   "https://www.rfc-editor.org/rfc/rfc8446#section-2.2",
+	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
+	Uses: []metric.Metric{
+		metric.CPUProfileSamples, metric.HostCPUProfileSamples, metric.ProcessCPU, metric.TargetInfo, metric.CPUSeconds, metric.CPUsOnline,
+	},
+	Params: []*check.Param{tlsShare, tlsRate, tlsFew, tlsBusy, paramCPUTaken},
 	Run:    runTLSNoResumption,
 }
 
@@ -77,7 +84,7 @@ func runTLSNoResumption(p *check.Pass) error {
 		most = passive
 	}
 	p.Read(most.rate())
-	if most.rate().Below(p.Param(tlsRate)) {
+	if most.rate().Below(p.Param(tlsFew)) {
 		return nil
 	}
 	c, ok := hotcode.CPUOf(p.Recording)
@@ -100,8 +107,11 @@ func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened growth) {
 	}
 	cpus := quantity.Of("CPU time", c.Total(), quantity.Seconds).Per(quantity.Of("window", c.Window, quantity.Seconds)).
 		As(quantity.CPUs).Named("CPUs in use")
-	cost := quantity.Of("CPU time in full handshakes", share.Number()*c.Total()/c.Window, quantity.CPUs).
-		Per(opened.rate()).As(quantity.Seconds).Named("CPU time of the handshake per connection")
+	spent := quantity.Of("CPU time in full handshakes", share.Number()*c.Total()/c.Window, quantity.CPUs)
+	if opened.rate().Below(p.Param(tlsRate)) && spent.Below(p.Param(tlsBusy)) {
+		return
+	}
+	cost := spent.Per(opened.rate()).As(quantity.Seconds).Named("CPU time of the handshake per connection")
 	f := check.Finding{
 		Subject:    targetSubject(p),
 		Severity:   check.Info,
@@ -132,6 +142,7 @@ func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened growth) {
 	if _, managed := p.Profile(stacks.CPU); !managed && cpus.AtLeast(p.Param(tlsBusy)) {
 		f.Severity = check.Warning
 	}
+	handshakesSaturate(p, spent, &f)
 	if low, _ := hotcode.Interval(hit.Total().Count, all.Count); low < p.Param(tlsShare).Number() {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, fmt.Sprintf("by chance alone it could be below %s", p.Param(tlsShare).Text()))
@@ -148,4 +159,19 @@ func ownFunctions(c *hotcode.CPU, set []bool) string {
 		}
 	}
 	return rankedShares(counts, all, namedFunctions)
+}
+
+// handshakesSaturate takes the queue for the CPUs as a consequence, where there would be none without the handshakes.
+func handshakesSaturate(p *check.Pass, spent quantity.Value, f *check.Finding) {
+	_, all, err := cpuTimes(p)
+	host, known := onlineCPUs(p)
+	if err != nil || !known {
+		return
+	}
+	rest := all.load().Minus(spent.Per(host)).Named("CPUs in use without the handshakes")
+	p.Read(rest)
+	if rest.Below(p.Param(paramCPUTaken)) && all.load().AtLeast(p.Param(paramCPUTaken)) {
+		f.Evidence = append(f.Evidence, rest)
+		f.Explains = []*check.Check{cpuSaturated}
+	}
 }
