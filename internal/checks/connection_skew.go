@@ -42,6 +42,8 @@ IPv6), and the bytes they carry. One with more than twice its fair share of both
 warning only when its round trip is also twice that of the others, since roles may differ by design (a primary and its replicas).
 
 Cure: a maximal age of connections in the client or the balancer, balancing per request (L7), subsetting by the client.
+The round trip is the kernel's (tcpi_rtt), which ends with the acknowledgement: it shows how late the peer answers up to 40 ms
+(TCP_DELACK_MIN, include/net/tcp.h), when the peer's kernel acknowledges by itself. A peer that is later than that is information.
 Wrong if the peers have different roles. A peer without any connection cannot be seen from here: compare with the list of backends.`,
 	URL:    "https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts",
 	Needs:  []metric.Metric{metric.DestinationSockets, metric.DestinationBytes},
