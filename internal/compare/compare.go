@@ -94,7 +94,7 @@ func sideOf(rec *recording.Recording, res *check.Result) Side {
 	return s
 }
 
-// unmask takes new findings out of account that a bottleneck of before may have hidden: who cures one sees the next, and that is no
+// unmask takes findings that came out of account that a bottleneck of before may have hidden: who cures one sees the next, and that is no
 // regression. That it was cured, or held back less, must show; and what is worse than it was counts all the same.
 func (d *Data) unmask(principal *check.Finding) {
 	if principal == nil || !d.relieved() {
@@ -102,7 +102,8 @@ func (d *Data) unmask(principal *check.Finding) {
 	}
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		if f.Fate == New && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
+		came := f.Fate == New || f.Fate == Risen && f.Before.Severity < check.Warning // as a fact it may have been there before
+		if came && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
 			f.Doubt = "before, " + principal.Check + " held the system back and may have hidden it"
 		}
 	}
@@ -342,6 +343,12 @@ const (
 	othersFactor = 1.5  // of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
 )
 
+// The numbers that depend on what else runs: others make these, and raise those by half at most.
+var (
+	othersMake  = []string{"ipc", "cpu_wait", "slow_cpu_waits"}
+	othersRaise = []string{"cpu_per_request", "request_p50"}
+)
+
 // disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how many CPUs it
 // does: 0 if it does not.
 func (d *Data) disturbed(b, a *side) float64 {
@@ -353,12 +360,12 @@ func (d *Data) disturbed(b, a *side) float64 {
 		return 0
 	}
 	d.Doubts = append(d.Doubts, reason+"; the same work is dearer beside others, so that the wait for a CPU does not count, and the CPU "+
-		"time per request only if it changed by more than half")
+		"time and the median time of a request only if they changed by more than half")
 	for i := range d.Numbers {
 		n := &d.Numbers[i]
-		affected := n.Name == "cpu_per_request" || n.Name == "ipc" || n.Name == "cpu_wait" || n.Name == "slow_cpu_waits"
-		beyond := n.Name == "cpu_per_request" && n.Change != nil && math.Abs(n.Change.Absolute) > othersAtMost*n.Before.Mean
-		if affected && !beyond && (n.Result == Worse || n.Result == Improved) {
+		decides := n.Result == Worse || n.Result == Improved
+		beyond := n.Change != nil && math.Abs(n.Change.Absolute) > othersAtMost*n.Before.Mean
+		if decides && (slices.Contains(othersMake, n.Name) || slices.Contains(othersRaise, n.Name) && !beyond) {
 			n.Result, n.Reason = Changed, "what else ran on the host differs"
 		}
 	}

@@ -36,6 +36,7 @@ type program struct {
 	others    float64 // CPUs busy with something else; not recorded if 0
 	latency   float64 // seconds that 98 of 100 requests take, and the rest three times as long; not recorded if 0
 	summary   float64 // the same, as a load generator prints it at its end
+	guest     bool    // in a virtual machine
 }
 
 func shop(seed uint64) program {
@@ -81,6 +82,9 @@ func (p program) record(t *testing.T) *recording.Recording {
 	if p.summary > 0 {
 		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"load_requests_per_second": [["wrk", %v]], "load_request_p99_seconds": [["wrk", %v]]}}`,
 			p.seconds, p.requests, p.summary))
+	}
+	if p.guest {
+		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"host_info": [["6.18.44", "x86_64", "EPYC", "kvm", 1]]}}`, p.seconds))
 	}
 	if samples := p.samples(rng, cpu); len(p.methods) > 0 {
 		files["profiles/cpu.txt"] = &fstest.MapFile{Data: []byte(samples)}
@@ -373,9 +377,9 @@ func TestRecordedLoad(t *testing.T) {
 	if text := strings.Join(d.Doubts, "\n"); strings.Contains(text, "requests are not known") {
 		t.Errorf("doubts: %s", text)
 	}
-	a.latency = 0.03
-	if d := compared(t, b, a); d.Verdict.Result != Worse || number(t, d, "request_p99").Result != Worse {
-		t.Errorf("three times as slow: %s", d.Verdict.Summary)
+	a.latency = 0.04
+	if d := compared(t, b, a); d.Verdict.Result != Worse || number(t, d, "request_p50").Result != Worse || number(t, d, "request_p99").Result != Worse {
+		t.Errorf("four times as slow: %s", d.Verdict.Summary)
 	}
 	b.latency, a.latency = 50e-6, 200e-6
 	if d := compared(t, b, a); d.Verdict.Result != Same {
@@ -384,6 +388,25 @@ func TestRecordedLoad(t *testing.T) {
 	b.requests, b.seconds = 2, 60
 	if n := number(t, compared(t, b, a), "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "too few requests") {
 		t.Errorf("two requests a second: %+v", n)
+	}
+}
+
+// TestMedianOfFewRequests: clients that wait for each answer ask more often when it comes sooner. Their rate has no direction, and they
+// are too few for a p99; the median tells.
+func TestMedianOfFewRequests(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.seconds, a.seconds = 6, 6
+	b.requests, a.requests = 4, 21
+	b.latency, a.latency = 0.25, 0.047
+	if d := compared(t, b, a); d.Verdict.Result != Improved || number(t, d, "request_p50").Result != Improved {
+		t.Errorf("a fifth of the time: %s", d.Verdict.Summary)
+	}
+	if d := compared(t, a, b); d.Verdict.Result != Worse || number(t, d, "request_p50").Result != Worse {
+		t.Errorf("five times as long: %s", d.Verdict.Summary)
+	}
+	a.requests, a.latency = 5, 0.21 // four buckets of the load generator's
+	if n := number(t, compared(t, b, a), "request_p50"); n.Result != Same {
+		t.Errorf("a sixth less: %s", n.Text())
 	}
 }
 
@@ -486,12 +509,16 @@ func TestHalves(t *testing.T) {
 
 // TestMasked: who cures one bottleneck sees the next, which is no regression; one that is worse than what was cured is.
 func TestMasked(t *testing.T) {
-	next := func(s check.Severity) *check.Check {
+	next := func(before, after check.Severity) *check.Check {
 		return &check.Check{
 			Name: "next", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPTimeWait},
 			Run: func(p *check.Pass) error {
+				severity := before
 				if p.Gauge(metric.TCPTimeWait)[0].Last() == 0 {
-					p.Report(check.Finding{Subject: check.Host, Severity: s, Summary: "now seen"})
+					severity = after
+				}
+				if severity != hidden {
+					p.Report(check.Finding{Subject: check.Host, Severity: severity, Summary: "now seen"})
 				}
 				return nil
 			},
@@ -499,13 +526,25 @@ func TestMasked(t *testing.T) {
 	}
 	b, a := shop(1), shop(2)
 	b.timeWait = 500
-	for severity, want := range map[check.Severity]Result{check.Warning: Improved, check.Critical: Mixed} {
-		d := Compare(b.record(t), a.record(t), Options{Checks: []*check.Check{backlog(), next(severity)}})
-		if d.Verdict.Result != want {
-			t.Errorf("%s: %s", severity, d.Verdict.Summary)
+	for _, tt := range []struct {
+		before, after check.Severity
+		want          Result
+	}{
+		{hidden, check.Warning, Improved},
+		{hidden, check.Critical, Mixed},
+		{check.Info, check.Warning, Improved},
+		{check.Info, check.Critical, Mixed},
+		{check.Warning, check.Critical, Mixed},
+	} {
+		d := Compare(b.record(t), a.record(t), Options{Checks: []*check.Check{backlog(), next(tt.before, tt.after)}})
+		if d.Verdict.Result != tt.want {
+			t.Errorf("from %d to %s: %s", tt.before, tt.after, d.Verdict.Summary)
 		}
 	}
 }
+
+// hidden stands for no finding.
+const hidden = check.Severity(-1)
 
 // TestDisturbed: the same work is dearer beside others, which is not the program's doing; clients that do more when more is asked for are none.
 func TestDisturbed(t *testing.T) {
@@ -519,6 +558,31 @@ func TestDisturbed(t *testing.T) {
 	a.others, a.requests = 0.4, 2*b.requests
 	if d := compared(t, b, a); d.Verdict.Result != Worse {
 		t.Errorf("with twice the clients: %s, %q", d.Verdict.Summary, d.Doubts)
+	}
+}
+
+// TestGuest: in a virtual machine the same work may take a quarter more CPU time in the next run. What is twice as dear is so there, too,
+// and a method is set against the others.
+func TestGuest(t *testing.T) {
+	for _, tt := range []struct {
+		guest  bool
+		factor float64
+		want   Result
+	}{{false, 1.25, Worse}, {true, 1.25, Same}, {true, 0.78, Same}, {true, 2, Worse}} {
+		b, a := shop(1), shop(2)
+		b.guest, a.guest = tt.guest, tt.guest
+		a.cpu *= tt.factor
+		if d := compared(t, b, a); d.Verdict.Result != tt.want || len(d.Methods.Grown) != 0 {
+			t.Errorf("guest %v, %v times the CPU time: %s", tt.guest, tt.factor, d.Verdict.Summary)
+		}
+	}
+	b, a := shop(1), shop(2)
+	b.guest, a.guest = true, true
+	b.seconds, a.seconds = 120, 120
+	a.cpu *= 1.25
+	a.methods["main.tax"] = 0.2
+	if d := compared(t, b, a); d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "main.tax" {
+		t.Errorf("a method twice as dear on a slower machine: %s", d.Verdict.Summary)
 	}
 }
 
@@ -670,5 +734,19 @@ func TestNature(t *testing.T) {
 	x, y := check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, check.Subject{Kind: "destination", ID: "10.0.0.6:443"}
 	if nature(x) == nature(y) {
 		t.Error("two destinations are taken for one")
+	}
+}
+
+// TestOneMethodIsNoMeasure: where one method is most of a program and shrinks, the others keep their time for each request.
+func TestOneMethodIsNoMeasure(t *testing.T) {
+	b, a := shop(1), shop(2)
+	b.seconds, a.seconds = 6, 6
+	b.latency, a.latency = 0.01, 0.01
+	b.cpu, a.cpu = 1e-3, 0.4e-3
+	b.methods = map[string]float64{"main.handshake": 0.72, "main.read": 0.1, "main.parse": 0.09, "main.write": 0.09}
+	a.methods = map[string]float64{"main.handshake": 0.12, "main.read": 0.1, "main.parse": 0.09, "main.write": 0.09}
+	d := compared(t, b, a)
+	if d.Verdict.Result != Improved || len(d.Methods.Grown) != 0 || d.Methods.Against != AgainstRequests {
+		t.Errorf("%s, against %s: %+v", d.Verdict.Summary, d.Methods.Against, d.Methods.Grown)
 	}
 }

@@ -39,11 +39,22 @@ func steady(rate float64, at []float64) (c curve) {
 	return c
 }
 
-// leastForP99 is how many requests have a 99th percentile: of a hundred, one is slower. Seconds with fewer are taken together.
-const leastForP99 = 100
+// How many requests a percentile of them takes: for a 99th one of a hundred is slower. Three have one in their middle. Seconds with fewer
+// are taken together.
+const (
+	leastForP99 = 100
+	leastForP50 = 3
+)
 
 // requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number without any scatter.
-func (s *side) requestP99() ([]obs, string) {
+func (s *side) requestP99() ([]obs, string) { return s.requestTimes(percentile, leastForP99) }
+
+// requestP50 gives the median of each second, by its requests. A closed loop's median tells what its rate may not: whether each of its
+// clients waits for less, or there are more of them.
+func (s *side) requestP50() ([]obs, string) { return s.requestTimes(0.5, leastForP50) }
+
+// requestTimes gives a quantile of each second's requests, where they are so many at least.
+func (s *side) requestTimes(q, least float64) ([]obs, string) {
 	series := s.rec.Counter(metric.LoadDurations)
 	if len(series) == 0 {
 		return nil, s.noLatency()
@@ -55,12 +66,12 @@ func (s *side) requestP99() ([]obs, string) {
 			counts[bound] += n
 			all += n
 		}
-		if all >= leastForP99 {
-			out = append(out, obs{quantile(counts, all) * all, all})
+		if all >= least {
+			out = append(out, obs{quantile(counts, q, all) * all, all})
 			counts, all = map[float64]float64{}, 0
 		}
 	}
-	return out, fmt.Sprintf("there were too few requests for a p99 of each of %d seconds", leastSamples)
+	return out, fmt.Sprintf("there were too few requests for a p%.0f of each of %d seconds", 100*q, leastSamples)
 }
 
 // noLatency says why there are no times of requests; a number that stands alone is shown, and not compared.
@@ -107,12 +118,12 @@ func durations(series []recording.CounterSeries) []map[float64]float64 {
 	return out
 }
 
-// quantile gives the bound that 99 % of all do not exceed.
-func quantile(counts map[float64]float64, all float64) float64 {
+// quantile gives the bound that the share q of all does not exceed.
+func quantile(counts map[float64]float64, q, all float64) float64 {
 	below := 0.0
 	bounds := slices.Sorted(maps.Keys(counts))
 	for _, b := range bounds {
-		if below += counts[b]; below >= percentile*all {
+		if below += counts[b]; below >= q*all {
 			return b
 		}
 	}

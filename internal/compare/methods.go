@@ -53,6 +53,7 @@ type Methods struct {
 	netError  float64 // half the width of Net's bounds
 	between   float64 // as of [pair], of all methods
 	scale     float64
+	ofCPU     float64 // spread of CPU time between runs
 }
 
 // Detectable is the least change of a method that would have been seen four times out of five.
@@ -141,6 +142,7 @@ func methods(before, after *side, beside float64) *Methods {
 		out.Reason = "there are too few samples to compare"
 		return out
 	}
+	out.ofCPU = cpuSpread(before.rec, after.rec)
 	out.between = 2 * square(spreadBeside*min(beside/othersFull, 1))
 	out.test(tb, ta, workOf(before, b, after, a), 1)
 	return out
@@ -402,16 +404,19 @@ func union(x, y map[string]float64) map[string]bool {
 type reference struct{ scale, variance float64 }
 
 // reference finds what to set methods against: most of the program, if most of it changed in one ratio; else the requests; else nothing
-// but the total. Methods whose samples can as well be others' (spreadOfInlined) are no measure.
+// but the total. A single method that is most of the program is no witness where requests are known: it may be the one that changed.
+// Methods whose samples can as well be others' (spreadOfInlined) are no measure.
 func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference {
 	list = slices.DeleteFunc(slices.Clone(list), func(p pair) bool { return p.between > m.between+2*square(spreadOfKernel) })
-	if most, n := bulk(list, z); n >= leastBulk && most.before >= b.total/2 && most.after >= a.total/2 {
+	most, largest, n := bulk(list, z)
+	dominated := largest.before > most.before/2 || largest.after > most.after/2
+	if n >= leastBulk && most.before >= b.total/2 && most.after >= a.total/2 && !(dominated && work > 0) {
 		m.Against = AgainstMost
 		return reference{most.after / most.before, 1/most.before + 1/most.after}
 	}
 	if work > 0 {
 		m.Against = AgainstRequests
-		return reference{work, 2 * square(spreadOfCPU)}
+		return reference{work, 2 * square(m.ofCPU)}
 	}
 	m.Against = AgainstShares
 	return reference{a.total / b.total, 1/a.total + 1/b.total}
@@ -421,31 +426,32 @@ func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference
 type counts struct{ before, after float64 }
 
 // bulk finds the methods whose ratio is no further from the median's than chance allows, then from that of all these together, and how many
-// they are. Set against them, one that grew does not make all others shrink, and one that is gone does not make them grow; nor does a
-// faster CPU or a heavier load.
-func bulk(list []pair, z float64) (sum counts, n int) {
+// they are, and how many samples the largest of them has. Set against them, one that grew does not make all others shrink, and one that is
+// gone does not make them grow; nor does a faster CPU or a heavier load.
+func bulk(list []pair, z float64) (sum, largest counts, n int) {
 	if len(list) == 0 {
-		return counts{}, 0
+		return counts{}, counts{}, 0
 	}
 	scale := medianRatio(list)
 	for range 10 { // it is settled after two or three
 		last := sum
-		sum, n = counts{}, 0
+		sum, largest, n = counts{}, counts{}, 0
 		for _, p := range list {
 			b, a := p.before+0.5, p.after+0.5
 			if math.Abs(math.Log(a/b/scale)) <= z*math.Sqrt(1/b+1/a+p.between) {
 				sum.before, sum.after, n = sum.before+p.before, sum.after+p.after, n+1
+				largest.before, largest.after = max(largest.before, p.before), max(largest.after, p.after)
 			}
 		}
 		if sum.before == 0 || sum.after == 0 {
-			return counts{}, 0
+			return counts{}, counts{}, 0
 		}
 		if sum == last {
 			break
 		}
 		scale = sum.after / sum.before
 	}
-	return sum, n
+	return sum, largest, n
 }
 
 // medianRatio is the median of the methods' ratios, each with the weight of its samples.

@@ -167,6 +167,13 @@ func seenIn(r *check.Result, name string) Seen {
 	return SeenFine
 }
 
+func recordings(list []Source) (out []*recording.Recording) {
+	for _, s := range list {
+		out = append(out, s.Recording)
+	}
+	return out
+}
+
 func (t *Trend) steps(list []Source) {
 	tests := 0
 	for _, r := range t.Rows {
@@ -174,7 +181,7 @@ func (t *Trend) steps(list []Source) {
 			tests++
 		}
 	}
-	for _, m := range measures() {
+	for _, m := range measures(recordings(list)...) {
 		i := slices.IndexFunc(t.Rows, func(r Row) bool { return r.Name == m.name })
 		if i < 0 || m.better == Neither {
 			continue
