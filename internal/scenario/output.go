@@ -51,6 +51,9 @@ func (r *Result) remarks(b *strings.Builder) {
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		p.failures(b)
+		if p.Disturbed > 0 {
+			fmt.Fprintf(b, "\nnote: %s\n", p.disturbance())
+		}
 		if p.noisy() {
 			fmt.Fprintf(b, "\nnote: the machine was %.0f %% busy before %s: what is said of the host may be about something else\n",
 				p.BusyBefore*100, p.Name)
@@ -174,6 +177,11 @@ func (p *Phase) foretoldText(metric string) string {
 		}
 	}
 	return bounds
+}
+
+// disturbance says why a phase was measured more than once.
+func (p *Phase) disturbance() string {
+	return fmt.Sprintf("%s was measured %d times: the hypervisor gave the CPUs to others before that", p.Name, p.Disturbed+1)
 }
 
 // noisy reports whether something else was running on the machine.

@@ -185,7 +185,11 @@ func (r *Result) pageNotes(b *strings.Builder) {
 		fmt.Fprintf(b, "\nLeft out, as cured from the start: %s.\n", strings.Join(r.LeftOut, ", "))
 	}
 	for i := range r.Phases {
-		if p := &r.Phases[i]; p.noisy() {
+		p := &r.Phases[i]
+		if p.Disturbed > 0 {
+			fmt.Fprintf(b, "\n%s.\n", p.disturbance())
+		}
+		if p.noisy() {
 			fmt.Fprintf(b, "\nThe machine was %.0f %% busy before %s: what is said of the host may be about something else.\n",
 				p.BusyBefore*100, p.Name)
 		}

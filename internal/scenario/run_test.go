@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -48,6 +49,32 @@ func TestSkipped(t *testing.T) {
 	r, err := s.Run(t.Context(), Options{})
 	if err != nil || r.Status != Skipped || r.Reason == "" || len(r.Phases) != 0 {
 		t.Errorf("result %+v, error %v", r, err)
+	}
+}
+
+// TestUndisturbed: a phase in which the hypervisor had the CPUs does not count, unless it always has them; a fault that was planted does.
+func TestUndisturbed(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		accused []string // the check of each attempt
+		want    int      // attempts before the one that counts
+	}{
+		{"quiet", []string{""}, 0},
+		{"another fault", []string{"cpu-throttled"}, 0},
+		{"disturbed once", []string{"cpu-steal", "cpu-throttled"}, 1},
+		{"always", []string{"cpu-steal", "cpu-steal", "cpu-steal"}, 2},
+	} {
+		ran, said := 0, 0
+		p, err := undisturbed(func() (*Phase, error) {
+			ran++
+			return &Phase{accused: map[string]bool{tt.accused[ran-1]: true}}, nil
+		}, func() { said++ })
+		if err != nil || p.Disturbed != tt.want || said != tt.want || ran != len(tt.accused) {
+			t.Errorf("%s: disturbed %d, said %d times, ran %d, error %v", tt.name, p.Disturbed, said, ran, err)
+		}
+	}
+	if _, err := undisturbed(func() (*Phase, error) { return nil, ErrLeft }, nil); !errors.Is(err, ErrLeft) {
+		t.Errorf("error %v", err)
 	}
 }
 
