@@ -3,6 +3,7 @@ package booking.fares;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.util.concurrent.atomic.AtomicReferenceArray;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -12,7 +13,7 @@ public final class Fares {
     private static final ObjectMapper SHARED = new ObjectMapper();
     private static final boolean EACH = System.getProperty("booking.mapper", "shared").equals("each");
 
-    private static final int OFFERS = 60;
+    private static final int OFFERS = 40;
     private static final int STEPS = 27;
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
@@ -20,7 +21,11 @@ public final class Fares {
     private static final int LONGEST = 1024 * 1024;
     private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel"};
 
+    /** Offers that were shown: who goes back to them finds them again. */
+    private static final int SHOWN = 12_000;
+
     private final Tariffs tariffs = new Tariffs();
+    private final AtomicReferenceArray<Offer> shown = new AtomicReferenceArray<>(SHOWN);
 
     /** As many searches as there are to ask for each route's tariff. */
     public long round() {
@@ -54,6 +59,7 @@ public final class Fares {
         for (int i = 0; i < STATIONS.length; i++) {
             offer.legs.add(new Offer.Leg(STATIONS[i], 1 + i % 4, 480 + 20 * i));
         }
+        shown.set((int) ((search * OFFERS + n) % SHOWN), offer);
         return offer;
     }
 

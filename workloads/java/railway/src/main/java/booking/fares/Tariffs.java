@@ -11,7 +11,7 @@ import org.springframework.asm.Opcodes;
  * asks for one route after the other.
  */
 public final class Tariffs {
-    private static final int ROUTES = 300;
+    private static final int ROUTES = 60;
     /** The fastest route, the cheapest, and the one with the fewest changes. */
     private static final int ASKED = 3;
     /** Travellers and days that a search compares: it calls a route's rules more often than the JVM waits before it compiles. */

@@ -6,7 +6,7 @@ import java.util.stream.Collectors;
 
 /** Which seats are free: a service of several instances, more of which are started while a sale goes on. */
 public final class Seats {
-    private static final int CONNECTIONS = 8;
+    private static final int CONNECTIONS = 7;
 
     private final Client client;
 

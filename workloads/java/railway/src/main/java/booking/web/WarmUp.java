@@ -15,7 +15,7 @@ public final class WarmUp {
     private static final String STAND_IN = "127.0.0.1:9000";
     private static final String OPENING = "127.0.0.1:8081";
     private static final int CALLERS = 4;
-    private static final int MOST_SECONDS = 8;
+    private static final int MOST_SECONDS = 15;
     /** Of compilation in a second: below a tenth of a CPU the requests do not feel it. */
     private static final long CALM_MILLIS = 100;
     private static final byte[] ANSWER = new byte[400];
