@@ -97,7 +97,9 @@ func TestContextSwitchesOfSleeps(t *testing.T) {
 	mustRusage(t, unix.RUSAGE_THREAD, &after)
 	switches := value(t, read(t, s), ContextSwitches) - first
 	want := float64(after.Nvcsw + after.Nivcsw - before.Nvcsw - before.Nivcsw)
-	if switches < 101 || math.Abs(switches-want) > 3 { // a preemption between the two readings
+	// A preemption may be between the two readings; and a sleep is no switch if its timer fires before its thread is off the
+	// CPU (kernel/time/hrtimer.c, do_nanosleep), as where the hypervisor takes the CPU just then.
+	if switches < 90 || math.Abs(switches-want) > 3 {
 		t.Errorf("context switches = %v, rusage says %v, slept 101 times", switches, want)
 	}
 	t.Logf("slept 101 times: %v switches, rusage %v", switches, want)
