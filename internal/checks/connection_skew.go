@@ -40,10 +40,10 @@ added or restarted later gets none, and one peer does the work of several.
 Measured: connections that were established all through the window, per destination of one port and one subnet (/24, or /64 of
 IPv6), and the bytes they carry. One with more than twice its fair share of both (of two peers: nine tenths) is reported; as a
 warning only when its round trip is also twice that of the others, since roles may differ by design (a primary and its replicas).
-
-Cure: a maximal age of connections in the client or the balancer, balancing per request (L7), subsetting by the client.
 The round trip is the kernel's (tcpi_rtt), which ends with the acknowledgement: it shows how late the peer answers up to 40 ms
 (TCP_DELACK_MIN, include/net/tcp.h), when the peer's kernel acknowledges by itself. A peer that is later than that is information.
+
+Cure: a maximal age of connections in the client or the balancer, balancing per request (L7), subsetting by the client.
 Wrong if the peers have different roles. A peer without any connection cannot be seen from here: compare with the list of backends.`,
 	URL:    "https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts",
 	Needs:  []metric.Metric{metric.DestinationSockets, metric.DestinationBytes},

@@ -19,6 +19,16 @@ func onlineCPUs(p *check.Pass) (quantity.Value, bool) {
 	return quantity.Value{}, false
 }
 
+// ofHost gives the share of the host's CPU time that is in use, and that of a use in CPUs.
+func ofHost(p *check.Pass, use quantity.Value) (busy, part quantity.Value, ok bool) {
+	_, all, err := cpuTimes(p)
+	host, known := onlineCPUs(p)
+	if err != nil || !known {
+		return busy, part, false
+	}
+	return all.load(), use.Per(host), true
+}
+
 // effectiveCPUs gives what the target can use at most: the least of the host's CPUs, the cpusets and the CPU limits
 // of its cgroup and all ancestors. The label says which of them it is. ok is false when none of them is known.
 func effectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {

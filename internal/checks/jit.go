@@ -143,14 +143,9 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 // compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own use says
 // nothing then, as the load and what is behind the process take the rest.
 func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quantity.Value, ok bool) {
-	_, all, err := cpuTimes(p)
-	host, known := onlineCPUs(p)
-	if err != nil || !known {
-		return busy, part, false
-	}
-	busy = all.load()
-	part = compile.Per(host).Named("compilers, of the host's CPUs")
-	return busy, part, busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
+	busy, part, ok = ofHost(p, compile)
+	part = part.Named("compilers, of the host's CPUs")
+	return busy, part, ok && busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
 }
 
 // programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit that stops them: the

@@ -163,14 +163,13 @@ func ownFunctions(c *hotcode.CPU, set []bool) string {
 
 // handshakesSaturate takes the queue for the CPUs as a consequence, where there would be none without the handshakes.
 func handshakesSaturate(p *check.Pass, spent quantity.Value, f *check.Finding) {
-	_, all, err := cpuTimes(p)
-	host, known := onlineCPUs(p)
-	if err != nil || !known {
+	busy, part, ok := ofHost(p, spent)
+	if !ok {
 		return
 	}
-	rest := all.load().Minus(spent.Per(host)).Named("CPUs in use without the handshakes")
+	rest := busy.Minus(part).Named("CPUs in use without the handshakes")
 	p.Read(rest)
-	if rest.Below(p.Param(paramCPUTaken)) && all.load().AtLeast(p.Param(paramCPUTaken)) {
+	if rest.Below(p.Param(paramCPUTaken)) && busy.AtLeast(p.Param(paramCPUTaken)) {
 		f.Evidence = append(f.Evidence, rest)
 		f.Explains = []*check.Check{cpuSaturated}
 	}

@@ -68,8 +68,8 @@ const (
 	spreadOfCPU = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
 	spreadOfIPC = 0.02
 
-	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop took 111 to 179 µs of CPU time from
-	// second to second, and programs that do nothing but compute 12 to 28 % more in one run than in the next, without a trace in steal.
+	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server and its clients took
+	// 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one run than in the next, without a trace in steal.
 	spreadOfGuestCPU = 0.12
 
 	spreadOfLoad    = 0.03 // what a closed loop of clients gets done

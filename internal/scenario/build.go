@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,11 +202,7 @@ func (b *built) makeGroups() error {
 		}
 		b.groups[s.Name] = g
 		if s.Quota > 0 {
-			period := s.Period
-			if period == 0 {
-				period = defaultQuotaPeriod
-			}
-			if err := g.SetQuota(period, s.Quota); err != nil {
+			if err := g.SetQuota(cmp.Or(s.Period, defaultQuotaPeriod), s.Quota); err != nil {
 				return fmt.Errorf("cgroup %s: %w", s.Name, err)
 			}
 		}
@@ -238,7 +235,7 @@ func (b *built) start(ctx context.Context, s *Process) error {
 	p := &process{Process: s, host: b.hosts[s.Host], dir: filepath.Join(b.dir, s.Name)}
 	var err error
 	if s.Java != nil {
-		if p.Process, err = s.onJVM(b.workloads, s.Name == b.site.Measure); err != nil {
+		if p.Process, err = b.site.onJVM(s, b.workloads); err != nil {
 			return err
 		}
 	}

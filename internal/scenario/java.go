@@ -1,8 +1,10 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,6 +33,9 @@ func (v *validator) java(path string, p *Process) {
 	if !javaClass.MatchString(p.Java.Program) {
 		v.fail(path+".program", "%q: want a class of workloads/java with its package, such as shop.orders.Exceptions", p.Java.Program)
 	}
+	if p.Java.HostCPUs < 0 {
+		v.fail(path+".host_cpus", "%d: want a number of CPUs", p.Java.HostCPUs)
+	}
 	for _, set := range p.Java.Path {
 		if !javaSet.MatchString(set) || set == javaApp {
 			v.fail(path+".path", "%q: want a module of workloads/java beside app", set)
@@ -57,8 +62,29 @@ func (j *Java) libraries(workloads string) []string {
 	return dirs
 }
 
+// cpuFlags make the JVM reckon with the CPUs of its host where no limit says less. Under a limit it reckons with that by itself
+// (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole CPUs, rounded up).
+func (s *Site) cpuFlags(p *Process) []string {
+	cpus := float64(p.Java.HostCPUs)
+	if cpus == 0 || s.quotaOf(p.Cgroup) < cpus {
+		return nil
+	}
+	return []string{fmt.Sprintf("-XX:ActiveProcessorCount=%d", p.Java.HostCPUs)}
+}
+
+// quotaOf is the least limit of a cgroup and those above it, in CPUs; without a limit it is infinite.
+func (s *Site) quotaOf(name string) float64 {
+	least := math.Inf(1)
+	for _, g := range s.Cgroups {
+		if g.Quota > 0 && (name == g.Name || strings.HasPrefix(name, g.Name+"/")) {
+			least = min(least, g.Quota.Seconds()/cmp.Or(g.Period, defaultQuotaPeriod).Seconds())
+		}
+	}
+	return least
+}
+
 // onJVM gives the process as one that runs another program. One whose throughput counts prints it at the end.
-func (p *Process) onJVM(workloads string, measured bool) (*Process, error) {
+func (s *Site) onJVM(p *Process, workloads string) (*Process, error) {
 	workloads, err := filepath.Abs(workloads) // the program has a working directory of its own
 	if err != nil {
 		return nil, err
@@ -67,14 +93,15 @@ func (p *Process) onJVM(workloads string, measured bool) (*Process, error) {
 	for _, dir := range p.Java.libraries(workloads) {
 		path = append(path, filepath.Join(dir, "*"))
 	}
-	command := append([]string{p.Java.runtime(workloads)}, p.Java.Flags...)
+	// A flag of the file is the later one, which counts.
+	command := slices.Concat([]string{p.Java.runtime(workloads)}, s.cpuFlags(p), p.Java.Flags)
 	for _, key := range slices.Sorted(maps.Keys(p.Java.Properties)) {
 		command = append(command, "-D"+key+"="+p.Java.Properties[key])
 	}
 	command = append(command, "-cp", strings.Join(path, string(filepath.ListSeparator)), p.Java.Program)
 	out := *p
 	out.Run = &Run{Command: append(command, p.Java.Args...)}
-	if measured {
+	if p.Name == s.Measure {
 		out.Run.Throughput = javaThroughput
 	}
 	return &out, nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -154,7 +155,7 @@ func TestOnJVM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Site.Processes[0].onJVM("/w", true)
+	p, err := s.Site.onJVM(&s.Site.Processes[0], "/w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,34 @@ func TestOnJVM(t *testing.T) {
 	if s.Site.Processes[0].Run != nil {
 		t.Error("the scenario was changed")
 	}
-	if p, err = s.Site.Processes[0].onJVM("/w", false); err != nil || p.finite() {
+	s.Site.Measure = "another"
+	if p, err = s.Site.onJVM(&s.Site.Processes[0], "/w"); err != nil || p.finite() {
 		t.Errorf("one that is not measured may end: %+v, error %v", p, err)
+	}
+}
+
+// TestHostCPUs: the JVM is made to believe in its host's CPUs where no limit, of its cgroup or one above, says less.
+func TestHostCPUs(t *testing.T) {
+	groups := []Cgroup{
+		{Name: "node", Quota: 250 * time.Millisecond}, {Name: "node/pod"}, {Name: "nodes"}, {Name: "wide", Quota: 160 * time.Millisecond, Period: 10 * time.Millisecond},
+	}
+	for _, tc := range []struct {
+		group string
+		cpus  int
+		want  []string
+	}{
+		{"", 0, nil},
+		{"", 16, []string{"-XX:ActiveProcessorCount=16"}},
+		{"node", 16, nil},
+		{"node/pod", 16, nil},
+		{"node/pod", 2, []string{"-XX:ActiveProcessorCount=2"}},
+		{"nodes", 16, []string{"-XX:ActiveProcessorCount=16"}},
+		{"wide", 16, []string{"-XX:ActiveProcessorCount=16"}},
+	} {
+		site := Site{Cgroups: groups}
+		got := site.cpuFlags(&Process{Cgroup: tc.group, Java: &Java{HostCPUs: tc.cpus}})
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%d CPUs in %q (-want +got):\n%s", tc.cpus, tc.group, diff)
+		}
 	}
 }

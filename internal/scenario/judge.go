@@ -24,11 +24,10 @@ func (j *judge) assert(kind string, held bool, got, what string, args ...any) {
 // describe fills in what was found.
 func (j *judge) describe() {
 	p := j.phase
-	p.Verdict, p.Findings, p.accused = VerdictNone, []string{}, map[string]bool{}
+	p.Verdict, p.Findings = VerdictNone, []string{}
 	for i := range j.result.Findings {
 		f := &j.result.Findings[i]
 		p.Findings = append(p.Findings, fmt.Sprintf("%s (%s)", f.ID(), f.Severity))
-		p.accused[f.Check] = p.accused[f.Check] || f.Severity >= check.Warning
 	}
 	f := j.result.Principal()
 	if f == nil {

@@ -109,7 +109,7 @@ type Phase struct {
 
 	Recording *recording.Recording `json:"-"`
 
-	accused map[string]bool // checks with a finding at warning or above
+	stolen bool // the diagnosis accuses the hypervisor
 }
 
 // Compared is what a comparison said of a regression: from the state after its cure, which stands for the version before, to the one
@@ -331,10 +331,10 @@ func labName(scenario string) string {
 	return name[:min(len(name), longest)]
 }
 
-// The finding that the hypervisor gave the machine's CPUs to others, and how often a phase is measured when it did: that neighbours are
-// quiet is nothing that a scenario can make, and a second attempt in a minute usually finds them so.
+// The check which finds that the hypervisor gave the machine's CPUs to others, and how often a phase is measured when it did: that
+// neighbours are quiet is nothing that a scenario can make, and a second attempt in a minute usually finds them so.
 const (
-	stolen   = "cpu-steal"
+	thief    = "cpu-steal"
 	attempts = 3
 	respite  = 20 * time.Second // neighbours that were busy came and went within half a minute to some minutes
 )
@@ -348,7 +348,7 @@ func undisturbed(run func() (*Phase, error), again func()) (*Phase, error) {
 			return nil, err
 		}
 		p.Disturbed = disturbed
-		if !p.accused[stolen] || disturbed == attempts-1 {
+		if !p.stolen || disturbed == attempts-1 {
 			return p, nil
 		}
 		again()
@@ -385,6 +385,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	}
 	j := judge{phase: p, result: check.Run(p.Recording, o.Checks, check.Options{}), replace: b.pids()}
 	j.describe()
+	p.stolen = j.accuses(thief)
 	if o.Words != nil {
 		p.Words = o.Words(p.Recording, j.result)
 	}

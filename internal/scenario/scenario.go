@@ -245,6 +245,9 @@ type Run struct {
 type Java struct {
 	JDK   string   `yaml:"jdk"`   // one of jdks
 	Flags []string `yaml:"flags"` // of the JVM; ${dir} stands for the process's directory
+	// HostCPUs are those of the host that the JVM is made to believe in: it reckons with them unless a limit of its cgroups says less.
+	// 0: the machine's.
+	HostCPUs int `yaml:"host_cpus"`
 	// Properties become -DKEY=value. Other than in a list of flags, a change can set or remove one and leave the others.
 	Properties map[string]string `yaml:"properties"`
 	Path       []string          `yaml:"path"`    // sets of libraries that come before those of all programs in the class path
