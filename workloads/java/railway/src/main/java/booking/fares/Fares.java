@@ -13,8 +13,8 @@ public final class Fares {
     private static final ObjectMapper SHARED = new ObjectMapper();
     private static final boolean EACH = System.getProperty("booking.mapper", "shared").equals("each");
 
-    private static final int OFFERS = 40;
-    private static final int STEPS = 27;
+    private static final int OFFERS = 56;
+    private static final int STEPS = 48;
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
     /** Of an answer: room for the longest there is. */
@@ -22,7 +22,7 @@ public final class Fares {
     private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel"};
 
     /** Offers that were shown: who goes back to them finds them again. */
-    private static final int SHOWN = 12_000;
+    private static final int SHOWN = 16_800;
 
     private final Tariffs tariffs = new Tariffs();
     private final AtomicReferenceArray<Offer> shown = new AtomicReferenceArray<>(SHOWN);

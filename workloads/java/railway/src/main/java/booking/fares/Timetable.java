@@ -1,5 +1,7 @@
 package booking.fares;
 
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -8,8 +10,10 @@ import java.util.concurrent.TimeUnit;
 public final class Timetable {
     private static final int THREADS = 8;
     private static final long EVERY_MILLIS = 3000;
-    /** About 48 ms of CPU time on each thread. */
-    private static final long TRAINS = 24_000_000;
+    /** CPU time on each thread, whatever the machine: a limit is of time too. */
+    private static final long EACH_NANOS = 42_000_000;
+    private static final int TRAINS = 50_000;
+    private static final ThreadMXBean CLOCK = ManagementFactory.getThreadMXBean();
     private static volatile long state;
 
     private Timetable() {
@@ -29,9 +33,17 @@ public final class Timetable {
     }
 
     private static long delays(long part) {
-        long x = part + 1;
         long sum = 0;
-        for (long i = 0; i < TRAINS; i++) {
+        for (long end = CLOCK.getCurrentThreadCpuTime() + EACH_NANOS; CLOCK.getCurrentThreadCpuTime() < end;) {
+            sum += some(part + sum);
+        }
+        return sum;
+    }
+
+    private static long some(long seed) {
+        long x = seed | 1;
+        long sum = 0;
+        for (int i = 0; i < TRAINS; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
