@@ -69,7 +69,8 @@ const (
 	spreadOfIPC = 0.02
 
 	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server and its clients took
-	// 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one run than in the next, without a trace in steal.
+	// 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one run than in the next, without a trace
+	// in steal.
 	spreadOfGuestCPU = 0.12
 
 	spreadOfLoad    = 0.03 // what a closed loop of clients gets done
