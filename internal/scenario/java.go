@@ -63,7 +63,8 @@ func (j *Java) libraries(workloads string) []string {
 }
 
 // cpuFlags make the JVM reckon with the CPUs of its host where no limit says less. Under a limit it reckons with that by itself
-// (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole CPUs, rounded up).
+// (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole CPUs, rounded up), but
+// with no more than the machine has.
 func (s *Site) cpuFlags(p *Process) []string {
 	cpus := float64(p.Java.HostCPUs)
 	if cpus == 0 || s.quotaOf(p.Cgroup) < cpus {

@@ -62,7 +62,7 @@ func machineFor(arch string, o Options) (machine, error) {
 		name, hint = "qemu-system-x86_64", "qemu-system-x86"
 		m.args = append(m.args, "-M", "q35")
 		// The clocksource watchdog takes a wait of qemu for the host's CPU for a drift of the TSC and changes to hpet, of which each
-		// read leaves the guest (on a loaded host, 5.10, in each of 6 boots; Documentation/admin-guide/kernel-parameters.txt, tsc=).
+		// read leaves the guest (5.10, on a loaded host, in 3 of 3 boots; Documentation/admin-guide/kernel-parameters.txt, tsc=).
 		m.cmdline = "console=ttyS0 reboot=t tsc=reliable" + common
 		m.results, m.port = "/dev/ttyS1", []string{"-serial", "chardev:results"}
 		m.accels = []accel{emulated("max,la57=off", o)}
