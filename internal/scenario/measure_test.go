@@ -1,8 +1,11 @@
 package scenario
 
 import (
+	"slices"
 	"testing"
 	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -35,5 +38,33 @@ func TestCPUOfTarget(t *testing.T) {
 	idle.ofTarget(rec)
 	if _, ok := idle[TargetCPU]; ok {
 		t.Errorf("%v s a request without requests", idle[TargetCPU])
+	}
+}
+
+// TestCPUOfProcesses: each process of the scenario has its own CPU time by unit of load, whichever of them is diagnosed.
+func TestCPUOfProcesses(t *testing.T) {
+	rec, err := recording.Read(fstest.MapFS{
+		"meta.json": {Data: []byte(`{"schema": 1, "perfdoctor": "test", "started": "2026-11-20T10:00:00Z", "duration_seconds": 10,
+			"interval_seconds": 1, "asked_seconds": 10, "target": {"kind": "process", "pid": 7, "name": "java"},
+			"collectors": [{"name": "composed", "status": "ok", "metrics": ["process_cpu_seconds_total"]}], "cost": {}}`)},
+		"samples.jsonl": {Data: []byte(`{"t":1.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",50.0],["9","pd-answer","user","host",1.0]]}}
+{"t":9.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",58.0],["9","pd-answer","user","host",3.0]]}}
+`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := measures{Throughput: 100}
+	m.ofProcesses(rec, map[string]int{"booking": 7, "edge": 9, "idle": 11})
+	want := measures{Throughput: 100, "cpu_per_request of booking": 0.01, "cpu_per_request of edge": 0.0025}
+	if d := cmp.Diff(want, m); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	r := Result{Phases: []Phase{{Measured: m}}}
+	if got := r.metrics(); !slices.Contains(got, "cpu_per_request of edge") || !slices.Contains(got, P99) {
+		t.Errorf("metrics to print: %v", got)
+	}
+	if got := metricText("cpu_per_request of edge", 0.0025); got != "2.5 ms" {
+		t.Errorf("%q, want 2.5 ms", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -122,13 +123,28 @@ func (r *Result) numbers(b *strings.Builder) {
 	columns(b, func(w io.Writer) {
 		row(w, "PHASE", "METRIC", "FORETOLD", "BEFORE", "AFTER", "FACTOR")
 		for i := range r.Phases {
-			for _, m := range metricUnits() {
-				if r.speaksOf(m.Name) {
-					r.number(w, i, m.Name)
+			for _, name := range r.metrics() {
+				if r.speaksOf(name) {
+					r.number(w, i, name)
 				}
 			}
 		}
 	})
+}
+
+// metrics are all that there are, in the order of output: those of one process at the end.
+func (r *Result) metrics() []string {
+	of := map[string]bool{}
+	for i := range r.Phases {
+		for name := range r.Phases[i].Measured {
+			of[name] = strings.Contains(name, ofProcess)
+		}
+		for _, f := range r.Phases[i].Foretold {
+			of[f.Metric] = strings.Contains(f.Metric, ofProcess)
+		}
+	}
+	names := slices.Sorted(maps.Keys(of))
+	return append(metricNames(nil), slices.DeleteFunc(names, func(name string) bool { return !of[name] })...)
 }
 
 // speaksOf reports whether the metric is worth a line for each phase. Of a story, which has many, it is when a rung speaks of it;
@@ -136,7 +152,7 @@ func (r *Result) numbers(b *strings.Builder) {
 func (r *Result) speaksOf(metric string) bool {
 	if len(r.Steps) == 0 {
 		foretold := slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.foretoldText(metric) != "" })
-		return foretold || metric != CPU && metric != Memory && metric != Stopped
+		return foretold || metric != CPU && metric != Memory && metric != Stopped && !strings.Contains(metric, ofProcess)
 	}
 	return slices.ContainsFunc(r.Steps, func(st Step) bool {
 		return slices.ContainsFunc(st.Moved, func(m Moved) bool { return m.Metric == metric })

@@ -397,10 +397,18 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 // pids replaces ${pid NAME} in expectations.
 func (b *built) pids() *strings.Replacer {
 	var pairs []string
-	for name, p := range b.processes {
-		pairs = append(pairs, "${pid "+name+"}", strconv.Itoa(p.pid()))
+	for name, pid := range b.pidsByName() {
+		pairs = append(pairs, "${pid "+name+"}", strconv.Itoa(pid))
 	}
 	return strings.NewReplacer(pairs...)
+}
+
+func (b *built) pidsByName() map[string]int {
+	pids := map[string]int{}
+	for name, p := range b.processes {
+		pids[name] = p.pid()
+	}
+	return pids
 }
 
 const (
@@ -474,6 +482,7 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	}
 	p.Recording = follower.into(p.Recording, m)
 	m.ofTarget(p.Recording)
+	m.ofProcesses(p.Recording, b.pidsByName())
 	p.Measured = m
 	return b.alive()
 }

@@ -143,9 +143,9 @@ func (r *Result) whole() []Moved {
 			seen = append(seen, m.Metric)
 		}
 	}
-	for _, m := range metricUnits() {
-		if slices.Contains(seen, m.Name) {
-			all.add(m.Name, &r.Phases[0], last)
+	for _, name := range r.metrics() {
+		if slices.Contains(seen, name) {
+			all.add(name, &r.Phases[0], last)
 		}
 	}
 	return all.Moved

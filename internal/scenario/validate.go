@@ -19,7 +19,9 @@ type validator struct {
 	root   *yaml.Node // what paths are looked up in: the file, or the site of a trial
 	prefix string     // of paths in messages, when root is not the file
 	checks []string
-	errs   []error
+	// metrics are those that moves and foretold may name.
+	metrics []string
+	errs    []error
 }
 
 // fail reports what is wrong at a path of keys such as "processes.client.host".
@@ -98,6 +100,7 @@ func (v *validator) cidr(path, text string) {
 }
 
 func (v *validator) scenario(s *Scenario, dir string) {
+	v.metrics = metricNames(s.Site.Processes)
 	v.pattern("name", s.Name, phaseName)
 	if s.Name != dir {
 		v.fail("name", "%q: must be the name of its directory, %s", s.Name, dir)
@@ -211,7 +214,7 @@ func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 func (v *validator) moves(path string, reasons bool, moves []Move) {
 	for i := range moves {
 		m := &moves[i]
-		v.name(path, "metric", m.Metric, MetricNames())
+		v.name(path, "metric", m.Metric, v.metrics)
 		if m.FactorAtLeast == nil && m.FactorAtMost == nil && m.AtLeast == nil && m.AtMost == nil {
 			v.fail(path, "%s has no bound: give factor_at_least, factor_at_most, at_least or at_most", m.Metric)
 		}
@@ -223,7 +226,7 @@ func (v *validator) moves(path string, reasons bool, moves []Move) {
 
 func (v *validator) foretold(path string, list []Foretold) {
 	for _, f := range list {
-		v.name(path, "metric", f.Metric, MetricNames())
+		v.name(path, "metric", f.Metric, v.metrics)
 		if f.Because == "" {
 			v.fail(path, "%s: because is missing: show the arithmetic", f.Metric)
 		}
