@@ -48,6 +48,11 @@ func openCase(t *testing.T, path string) *recording.Recording {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parseCase(t, data)
+}
+
+func parseCase(t *testing.T, data []byte) *recording.Recording {
+	t.Helper()
 	fsys, err := txtar.FS(txtar.Parse(data))
 	if err != nil {
 		t.Fatal(err)

@@ -33,6 +33,10 @@ var (
 		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
 		Why: "the program's own threads wait for a CPU for as long as they run: its work takes twice the time it needs",
 	}
+	paramLengthened = &check.Param{
+		Name: "pause-share", Default: paramGCShare.Default, Unit: quantity.Ratio,
+		Why: "from there gc-overhead warns of pauses: it is a consequence when they would stay below, had their threads not waited",
+	}
 	paramCodeShare = &check.Param{
 		Name: "share", Default: 0.9, Unit: quantity.Ratio,
 		Why: "from there the JVM throws out compiled methods to make room (StartAggressiveSweepingAt is 10 % free)",
@@ -55,7 +59,9 @@ host is idle and the compilers have a tenth of them, when the other threads wait
 for a CPU for as long as they run and no CPU limit stops them, or when the JVM is
 old and still compiles; else it is worth knowing only: measure again when warm.
 Where a fifth of the CPUs would be idle without the compilers, it is they that
-others queue behind.
+others queue behind. HotSpot does not stop its compilers for a pause: where the
+collector's threads have to wait for a CPU, too, and pauses would be no fault
+without that, gc-overhead is a consequence.
 
 Cure: calls that warm it up before it is ready for traffic, fewer restarts, more
 CPU while it starts, CDS or CRaC. Risk: a later start.
@@ -65,11 +71,11 @@ Disproof: top -H shows the C1 and C2 threads idle.`,
 	Needs: []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},
 	Uses: []metric.Metric{
 		metric.JVMCompileSeconds, metric.JVMFlag, metric.CPUsOnline, metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds,
-		metric.ThreadRunDelay, metric.CgroupPeriods, metric.CgroupThrottled,
+		metric.ThreadRunDelay, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMGCSeconds, metric.JVMSafepointSeconds,
 	},
 	Params: []*check.Param{
 		paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost, paramCompileWait, paramThrottledShare,
-		paramThrottledPeriods,
+		paramThrottledPeriods, paramLengthened,
 	},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runJITWarmUp(p, pid) })
@@ -117,15 +123,13 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	if busy, part, ok := compilesOnBusyHost(p, compile); ok {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, busy, part)
-		if rest := busy.Minus(part).Named("CPUs in use without the compilers"); rest.Below(p.Param(paramCPUTaken)) {
-			f.Evidence = append(f.Evidence, rest)
-			f.Explains = []*check.Check{cpuSaturated}
-		}
 	}
 	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, waits)
+		lengthensPauses(p, pid, &f)
 	}
+	takesIdleTime(p, compile, &f)
 	if age.Above(p.Param(paramWarmUp)) {
 		f.Severity = check.Warning
 		f.Summary += " It should have warmed up: code is thrown away or generated again and again."
@@ -148,6 +152,18 @@ func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quant
 	return busy, part, ok && busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
 }
 
+// takesIdleTime takes the queue for the CPUs as a consequence, where compilers that do harm are why less than a fifth of the CPUs is idle.
+func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
+	busy, part, ok := ofHost(p, compile)
+	if !ok || f.Severity < check.Warning || part.Below(p.Param(paramCompileHost)) || busy.Below(p.Param(paramCPUTaken)) {
+		return
+	}
+	if rest := busy.Minus(part).Named("CPUs in use without the compilers"); rest.Below(p.Param(paramCPUTaken)) {
+		f.Evidence = append(f.Evidence, rest)
+		f.Explains = append(f.Explains, cpuSaturated)
+	}
+}
+
 // programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit that stops them: the
 // stops are within what schedstat counts as waiting.
 func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity.Value, ok bool) {
@@ -160,6 +176,23 @@ func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity
 	waits = quantity.Of("waited for a CPU", waited, quantity.CPUs).Per(ran).Named("the other threads: time waited for a CPU over time run")
 	p.Read(waits)
 	return waits, waits.AtLeast(p.Param(paramCompileWait))
+}
+
+// lengthensPauses takes what is said of the collector as a consequence, where pauses would be no fault, had the threads that work
+// together in them not waited for a CPU: what a pause needs is what they run.
+func lengthensPauses(p *check.Pass, pid string, f *check.Finding) {
+	pauses, ok := gcShare(p, pid)
+	ran, ok2 := threadCPU(p, pid, "run", parallelCollectors)
+	if !ok || !ok2 || ran.Number() <= 0 || pauses.Below(p.Param(paramLengthened)) {
+		return
+	}
+	waited := quantity.Of("waited", runDelay(p, pid, parallelCollectors), quantity.CPUs)
+	needed := pauses.Times(ran.Per(ran.Plus(waited))).Named("time in collections, of which their threads ran and did not wait for a CPU")
+	p.Read(needed)
+	if needed.Below(p.Param(paramLengthened)) {
+		f.Evidence = append(f.Evidence, pauses, needed)
+		f.Explains = append(f.Explains, gcOverhead)
+	}
 }
 
 var codeCacheFull = &check.Check{
