@@ -3,6 +3,7 @@ package booking.fares;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -13,13 +14,16 @@ public final class Fares {
     private static final ObjectMapper SHARED = new ObjectMapper();
     private static final boolean EACH = System.getProperty("booking.mapper", "shared").equals("each");
 
-    private static final int OFFERS = 56;
-    private static final int STEPS = 48;
+    private static final int OFFERS = 60;
+    private static final int STEPS = 42;
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
     /** Of an answer: room for the longest there is. */
     private static final int LONGEST = 1024 * 1024;
-    private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel"};
+    private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel",
+        "Hannover", "Berlin"};
+    /** As the tariff's service has it. */
+    private static final byte[] REDUCTION = "{\"name\":\"half price\",\"percent\":50}".getBytes(StandardCharsets.US_ASCII);
 
     /** Offers that were shown: who goes back to them finds them again. */
     private static final int SHOWN = 16_800;
@@ -85,7 +89,9 @@ public final class Fares {
     }
 
     private byte[] render(Offer offer) throws IOException {
-        return mapper().writeValueAsBytes(offer);
+        ObjectMapper mapper = mapper();
+        offer.cents -= offer.cents * mapper.readValue(REDUCTION, Reduction.class).percent / 100;
+        return mapper.writeValueAsBytes(offer);
     }
 
     private ObjectMapper mapper() {
