@@ -99,9 +99,26 @@ func spinning(t *testing.T, spin lab.SpinOptions, quota time.Duration) (pid int,
 	return child.Pid, group
 }
 
-// TestGroupWaits: what a group's threads do between two stops.
+// TestGroupWaits: what a group's threads do between two stops. Where a thread takes the CPU from another, schedstat has it run from when it
+// was woken (rq_clock_skip_update in kernel/sched/core.c), the programs from when it runs: between the two an emulated guest that has to
+// wait for its host can lose 0.1 ms, each time. So the time from one to the other has to agree always, and how it is divided in one of
+// three windows.
 func TestGroupWaits(t *testing.T) {
 	pid, group := spinning(t, lab.SpinOptions{Threads: 3, Burst: time.Millisecond, Every: 7 * time.Millisecond}, 0)
+	var apart error
+	for range 3 {
+		if apart = groupWaits(t, pid, group.Path()); apart == nil {
+			return
+		}
+		t.Log(apart)
+	}
+	t.Error(apart)
+}
+
+// groupWaits lets a stopped process run for a second, and holds the waits of its group against schedstat's. The error says that the time of
+// both is divided otherwise into waiting and running.
+func groupWaits(t *testing.T, pid int, group string) error {
+	t.Helper()
 	o := openNamed(t, runQueueName, targetOf(t, os.Getpid()))
 	before := schedstatOf(t, pid)
 	check(t, unix.Kill(pid, unix.SIGCONT))
@@ -110,7 +127,7 @@ func TestGroupWaits(t *testing.T) {
 	want := schedstatOf(t, pid).since(before)
 	rec := o.done()
 	sum := func(g *metric.Gauge) (n float64) {
-		for _, s := range rec.Gauge(g, "cgroup", group.Path()) {
+		for _, s := range rec.Gauge(g, "cgroup", group) {
 			n += s.Last()
 		}
 		return n
@@ -121,21 +138,22 @@ func TestGroupWaits(t *testing.T) {
 	if most := float64(want.times); waits > most || waits < most*0.997 || waits < 100 {
 		t.Errorf("%v waits, schedstat has %d", waits, want.times)
 	}
-	// Two clocks, which are read some runs of the programs apart: of 0.5 µs each, and 10 µs in an emulated guest. Schedstat's does not go
-	// on in interrupts.
-	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
-	t.Logf("a run of the programs takes %.0f ns", each*1e9)
-	apart := (10e-6 + 8*each) * waits
-	if math.Abs(waited-want.delay.Seconds()) > 0.02*waited+apart {
-		t.Errorf("waited %.4f s, schedstat has %v", waited, want.delay)
-	}
-	if math.Abs(ran-want.run.Seconds()) > 0.05*ran+apart {
-		t.Errorf("ran %.4f s, schedstat has %v", ran, want.run)
-	}
 	if n := sum(metric.CgroupThrottledWait); n != 0 {
 		t.Errorf("stopped for %v s by a quota, which there is none of", n)
 	}
 	lengthsAgree(t, rec)
+	// Two clocks, which are read some runs of the programs apart: of 0.5 µs each, and 10 µs in an emulated guest. Schedstat's does not go
+	// on in interrupts.
+	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
+	apart := (10e-6 + 8*each) * waits
+	t.Logf("a run of the programs takes %.0f ns", each*1e9)
+	if both := (want.delay + want.run).Seconds(); math.Abs(waited+ran-both) > 0.05*both+apart {
+		t.Errorf("waited and ran %.4f s, schedstat has %.4f s", waited+ran, both)
+	}
+	if math.Abs(waited-want.delay.Seconds()) > 0.02*waited+apart || math.Abs(ran-want.run.Seconds()) > 0.05*ran+apart {
+		return fmt.Errorf("waited %.4f s and ran %.4f s, schedstat has %v and %v", waited, ran, want.delay, want.run)
+	}
+	return nil
 }
 
 // lengthsAgree holds the waits of the whole host by length against those of all its groups, which are read a moment before, and their
