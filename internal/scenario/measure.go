@@ -34,6 +34,7 @@ const (
 	CPU        = "cpu"                    // CPUs that this process used: its CPU seconds a second
 	Memory     = "memory"                 // bytes of it that were resident, at most since its start
 	Stopped    = "stopped"                // share of the time that CPU limits stopped its group, a sum over CPUs
+	Paused     = "paused"                 // share of the time that the collector of its JVM stopped it
 )
 
 // ofProcess stands between [CPUPerUnit] and the name of the process that it is of: what a cure saves in one place is lost in the noise of
@@ -71,6 +72,7 @@ func metricUnits() []struct {
 		{CPU, quantity.CPUs},
 		{Memory, quantity.Bytes},
 		{Stopped, quantity.Ratio},
+		{Paused, quantity.Ratio},
 	}
 }
 
@@ -290,7 +292,7 @@ func (m measures) perUnit(before, after reading, window float64) {
 
 // ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that what else the
 // machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. What ran and was
-// stopped by no limit was stopped for no time.
+// stopped by no limit was stopped for no time. A program that is no JVM has no pauses.
 func (m measures) ofTarget(rec *recording.Recording) {
 	used := rateOf(rec.Counter(metric.ProcessCPU, "member", "target")) // CPUs
 	if used > 0 {
@@ -299,6 +301,11 @@ func (m measures) ofTarget(rec *recording.Recording) {
 	}
 	if used > 0 && m[Throughput] > 0 {
 		m[TargetCPU] = used / m[Throughput]
+	}
+	for _, kind := range []string{"young", "full", "concurrent"} { // a cycle has concurrent work in it
+		if series := rec.Counter(metric.JVMGCSeconds, "kind", kind); len(series) > 0 {
+			m[Paused] += rateOf(series)
+		}
 	}
 }
 

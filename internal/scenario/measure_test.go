@@ -15,9 +15,9 @@ func TestCPUOfTarget(t *testing.T) {
 	rec, err := recording.Read(fstest.MapFS{
 		"meta.json": {Data: []byte(`{"schema": 1, "perfdoctor": "test", "started": "2026-11-20T10:00:00Z", "duration_seconds": 10,
 			"interval_seconds": 1, "asked_seconds": 10, "target": {"kind": "process", "pid": 7, "name": "java"},
-			"collectors": [{"name": "composed", "status": "ok", "metrics": ["process_cpu_seconds_total", "cgroup_cpu_throttled_seconds_total"]}], "cost": {}}`)},
-		"samples.jsonl": {Data: []byte(`{"t":1.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",50.0],["7","java","system","target",5.0]],"cgroup_cpu_throttled_seconds_total":[["/pod","0",1.0]]}}
-{"t":9.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",55.0],["7","java","system","target",8.0]],"cgroup_cpu_throttled_seconds_total":[["/pod","0",3.0]]}}
+			"collectors": [{"name": "composed", "status": "ok", "metrics": ["process_cpu_seconds_total", "cgroup_cpu_throttled_seconds_total", "jvm_gc_seconds_total"]}], "cost": {}}`)},
+		"samples.jsonl": {Data: []byte(`{"t":1.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",50.0],["7","java","system","target",5.0]],"cgroup_cpu_throttled_seconds_total":[["/pod","0",1.0]],"jvm_gc_seconds_total":[["7","young",3.0],["7","full",0.5],["7","cycle",2.0]]}}
+{"t":9.0,"m":{"process_cpu_seconds_total":[["7","java","user","target",55.0],["7","java","system","target",8.0]],"cgroup_cpu_throttled_seconds_total":[["/pod","0",3.0]],"jvm_gc_seconds_total":[["7","young",4.0],["7","full",1.5],["7","cycle",6.0]]}}
 `)},
 	})
 	if err != nil {
@@ -33,6 +33,9 @@ func TestCPUOfTarget(t *testing.T) {
 	}
 	if m[Stopped] != 0.25 { // 2 s in 8 s
 		t.Errorf("stopped for %v of the time, want 0.25", m[Stopped])
+	}
+	if m[Paused] != 0.25 { // 1 s and 1 s in 8 s, without the concurrent work of cycles
+		t.Errorf("paused for %v of the time, want 0.25", m[Paused])
 	}
 	idle := measures{}
 	idle.ofTarget(rec)

@@ -152,7 +152,7 @@ func (r *Result) metrics() []string {
 func (r *Result) speaksOf(metric string) bool {
 	if len(r.Steps) == 0 {
 		foretold := slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.foretoldText(metric) != "" })
-		return foretold || metric != CPU && metric != Memory && metric != Stopped && !strings.Contains(metric, ofProcess)
+		return foretold || !slices.Contains([]string{CPU, Memory, Stopped, Paused}, metric) && !strings.Contains(metric, ofProcess)
 	}
 	return slices.ContainsFunc(r.Steps, func(st Step) bool {
 		return slices.ContainsFunc(st.Moved, func(m Moved) bool { return m.Metric == metric })

@@ -15,11 +15,11 @@ public final class Fares {
     private static final boolean EACH = System.getProperty("booking.mapper", "shared").equals("each");
 
     private static final int OFFERS = 60;
-    private static final int STEPS = 42;
+    private static final int STEPS = 38;
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
-    /** Of an answer: room for the longest there is. */
-    private static final int LONGEST = 1024 * 1024;
+    /** Of an offer and of an answer: bytes for the longest there is. */
+    private static final int LONGEST = 64 * 1024;
     private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel",
         "Hannover", "Berlin"};
     /** As the tariff's service has it. */
@@ -45,7 +45,7 @@ public final class Fares {
             if (i > 0) {
                 out.write(',');
             }
-            out.write(render(offer(search, i, best)));
+            render(offer(search, i, best)).writeTo(out);
         }
         out.write(']');
         return out.toByteArray();
@@ -88,10 +88,12 @@ public final class Fares {
         return sum;
     }
 
-    private byte[] render(Offer offer) throws IOException {
+    private ByteArrayOutputStream render(Offer offer) throws IOException {
         ObjectMapper mapper = mapper();
         offer.cents -= offer.cents * mapper.readValue(REDUCTION, Reduction.class).percent / 100;
-        return mapper.writeValueAsBytes(offer);
+        ByteArrayOutputStream text = new ByteArrayOutputStream(LONGEST);
+        mapper.writeValue(text, offer);
+        return text;
     }
 
     private ObjectMapper mapper() {
