@@ -114,6 +114,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestAfter: what holds when it is run again says that it did not at first; what fails again is as it was found last.
+func TestAfter(t *testing.T) {
+	first := cell{failed, "1 is not 2"}
+	for _, c := range []struct{ again, want cell }{
+		{cell{status: ok}, cell{ok, "held when it was run again, alone. At first: 1 is not 2"}},
+		{cell{ok, "7 µs"}, cell{ok, "7 µs; held when it was run again, alone. At first: 1 is not 2"}},
+		{cell{failed, "3 is not 4"}, cell{failed, "3 is not 4"}},
+	} {
+		if got := c.again.after(first); got != c.want {
+			t.Errorf("%+v again: %+v, want %+v", c.again, got, c.want)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	m := &matrix{
 		floors: map[string]collect.Floor{"a": {Release: "6.1"}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,8 +45,10 @@ type job struct {
 	list  []feature
 }
 
+func (j job) place(f feature) place { return place{f.name, j.on.kernel.name} }
+
 // fill runs all features on all kernels: on this machine first and alone, since what runs beside would be measured too, then in several
-// guests at a time. Errors are those of the matrix itself; what fails in a test is in its cell.
+// guests at a time. Then what failed is run again. Errors are those of the matrix itself; what fails in a test is in its cell.
 func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 	var here, guests []job
 	for _, k := range columns {
@@ -66,7 +69,36 @@ func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 			guests = append(guests, jobs...)
 		}
 	}
-	return errors.Join(m.runJobs(ctx, here, 1), m.runJobs(ctx, guests, max(1, o.guests)))
+	if err := errors.Join(m.runJobs(ctx, here, 1), m.runJobs(ctx, guests, max(1, o.guests))); err != nil {
+		return err
+	}
+	return m.again(ctx, slices.Concat(here, guests))
+}
+
+// maxAgain is how many cells may have failed for the machine's sake: guests are emulated, several at a time, on CPUs that others use, too.
+// More are a fault.
+const maxAgain = 5
+
+// again runs the features that failed once more, alone: a fault fails each time. What holds then says so in its cell.
+func (m *matrix) again(ctx context.Context, jobs []job) error {
+	if m.failed() > maxAgain {
+		return nil
+	}
+	first := maps.Clone(m.cells)
+	var retries []job
+	for _, j := range jobs {
+		j.list = slices.DeleteFunc(slices.Clone(j.list), func(f feature) bool { return first[j.place(f)].status != failed })
+		if len(j.list) > 0 {
+			retries = append(retries, j)
+		}
+	}
+	err := m.runJobs(ctx, retries, 1)
+	for _, j := range retries {
+		for _, f := range j.list {
+			m.cells[j.place(f)] = m.cells[j.place(f)].after(first[j.place(f)])
+		}
+	}
+	return err
 }
 
 // jobs are the batches of one kernel. Cells of features that cannot be on it are filled.
@@ -126,7 +158,7 @@ func (m *matrix) runJob(ctx context.Context, j job) error {
 			c.why += "\n" + broken.Error()
 		}
 		m.mu.Lock()
-		m.cells[place{f.name, j.on.kernel.name}] = c
+		m.cells[j.place(f)] = c
 		m.mu.Unlock()
 	}
 	return nil

@@ -55,6 +55,14 @@ type cell struct {
 	why    string // if it is ok: what was measured, if anything
 }
 
+// after is the cell of a feature that was run a second time.
+func (c cell) after(first cell) cell {
+	if c.status == ok {
+		c.why = strings.TrimPrefix(c.why+"; held when it was run again, alone. At first: "+first.why, "; ")
+	}
+	return c
+}
+
 type status int
 
 const (

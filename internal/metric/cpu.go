@@ -2,6 +2,9 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/quantity"
 
+// sleepsCounted is a property of delayed dequeue (152e11f6df29), until such threads were left where they are (61b82dfb6b7e).
+const sleepsCounted = "Linux 6.12 and 6.13 may count a sleep too, of a thread moved to another CPU while it falls asleep (kernel/sched/core.c, sched_info_enqueue)."
+
 // CPU time and the kernel's per-CPU bookkeeping. All are of the whole host: these files are not namespaced.
 var (
 	CPUSeconds = counter("cpu_seconds_total", q.Seconds, "/proc/stat",
@@ -29,7 +32,7 @@ var (
 	Pressure        = counter("pressure_stalled_seconds_total", q.Seconds, "/proc/pressure",
 		"Time in which some or all (full) tasks stalled on cpu, memory or io (Documentation/accounting/psi.rst).", "resource", "kind")
 	CPURunDelay = counter("cpu_run_delay_seconds_total", q.Seconds, "/proc/schedstat",
-		"Time tasks waited on a CPU's run queue; needs CONFIG_SCHEDSTATS (Documentation/scheduler/sched-stats.rst).", "cpu")
+		"Time tasks waited on a CPU's run queue; needs CONFIG_SCHEDSTATS (Documentation/scheduler/sched-stats.rst). "+sleepsCounted, "cpu")
 	CPUsOnline  = gauge("cpus_online", q.CPUs, "/sys/devices/system/cpu/online", "CPUs online on the host.")
 	Uptime      = gauge("uptime_seconds", q.Seconds, "/proc/uptime", "Time since boot.")
 	HostInfo    = info("host_info", "uname(2), /proc/cpuinfo, /sys/hypervisor, /sys/class/dmi", "Kernel, machine, CPU model and virtualisation.", "kernel", "machine", "cpu_model", "virtualization")

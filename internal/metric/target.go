@@ -16,7 +16,7 @@ var (
 	ProcessStart      = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started.", "pid", "comm")
 	ThreadCPU         = counter("thread_cpu_seconds_total", q.Seconds, "/proc/PID/task/TID/stat", "CPU time per thread of the target and mode (user, system).", "pid", "tid", "comm", "mode")
 	ThreadSwitches    = counter("thread_context_switches_total", q.Switches, "/proc/PID/task/TID/status", "Context switches per thread; kind is voluntary or involuntary.", "pid", "tid", "comm", "kind")
-	ThreadRunDelay    = counter("thread_run_delay_seconds_total", q.Seconds, "/proc/PID/task/TID/schedstat", "Time a thread was runnable but not running (CONFIG_SCHED_INFO).", "pid", "tid", "comm")
+	ThreadRunDelay    = counter("thread_run_delay_seconds_total", q.Seconds, "/proc/PID/task/TID/schedstat", "Time a thread was runnable but not running (CONFIG_SCHED_INFO). "+sleepsCounted, "pid", "tid", "comm")
 	ThreadStates      = gauge("target_threads", q.Threads, "/proc/PID/task/TID/stat", "Threads of the target by state letter (R, S, D, T, Z, I).", "state")
 	ThreadPools       = gauge("target_pool_threads", q.Threads, "/proc/PID/task/TID/comm", "Threads of the target per pool: the thread name with its number taken off (\"GC Thread\", \"nioEventLoopGro\").", "pool")
 	TargetListenPorts = info("target_listen_info", "NETLINK_SOCK_DIAG, /proc/PID/fd", "Addresses the target's processes listen on.", "listener", "pid", "comm")

@@ -99,10 +99,13 @@ func spinning(t *testing.T, spin lab.SpinOptions, quota time.Duration) (pid int,
 	return child.Pid, group
 }
 
-// TestGroupWaits: what a group's threads do between two stops. Where a thread takes the CPU from another, schedstat has it run from when it
-// was woken (rq_clock_skip_update in kernel/sched/core.c), the programs from when it runs: between the two an emulated guest that has to
-// wait for its host can lose 0.1 ms, each time. So the time from one to the other has to agree always, and how it is divided in one of
-// three windows.
+// TestGroupWaits: what a group's threads do between two stops. Schedstat and the programs have to agree in one of three windows, since
+// schedstat (kernel/sched/core.c) counts two things that are no wait, or no run, of the programs':
+//   - A thread that takes the CPU from another runs from when it was woken (rq_clock_skip_update). Until the switch, an emulated guest that
+//     has to wait for its host can lose 0.1 ms, each time.
+//   - From Linux 6.12 on, a thread that has gone to sleep may stay in the run queue for a while (152e11f6df29, delayed dequeue). Moved to
+//     another CPU's, it waits from then on (sched_info_enqueue), until it has slept: up to a whole window. It is no longer moved from 6.14
+//     on (61b82dfb6b7e).
 func TestGroupWaits(t *testing.T) {
 	pid, group := spinning(t, lab.SpinOptions{Threads: 3, Burst: time.Millisecond, Every: 7 * time.Millisecond}, 0)
 	var apart error
@@ -115,8 +118,7 @@ func TestGroupWaits(t *testing.T) {
 	t.Error(apart)
 }
 
-// groupWaits lets a stopped process run for a second, and holds the waits of its group against schedstat's. The error says that the time of
-// both is divided otherwise into waiting and running.
+// groupWaits lets a stopped process run for a second, and holds what its group waited and ran against schedstat's.
 func groupWaits(t *testing.T, pid int, group string) error {
 	t.Helper()
 	o := openNamed(t, runQueueName, targetOf(t, os.Getpid()))
@@ -147,9 +149,6 @@ func groupWaits(t *testing.T, pid int, group string) error {
 	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
 	apart := (10e-6 + 8*each) * waits
 	t.Logf("a run of the programs takes %.0f ns", each*1e9)
-	if both := (want.delay + want.run).Seconds(); math.Abs(waited+ran-both) > 0.05*both+apart {
-		t.Errorf("waited and ran %.4f s, schedstat has %.4f s", waited+ran, both)
-	}
 	if math.Abs(waited-want.delay.Seconds()) > 0.02*waited+apart || math.Abs(ran-want.run.Seconds()) > 0.05*ran+apart {
 		return fmt.Errorf("waited %.4f s and ran %.4f s, schedstat has %v and %v", waited, ran, want.delay, want.run)
 	}
