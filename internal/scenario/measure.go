@@ -27,7 +27,7 @@ const (
 	P90        = "p90"                    // seconds
 	P99        = "p99"                    // seconds
 	Errors     = "errors"                 // a second
-	CPUPerUnit = "cpu_per_request"        // seconds of all CPUs of the machine, everything that ran included, or of one process: [ofProcess]
+	CPUPerUnit = "cpu_per_request"        // seconds of all CPUs of the machine, everything that ran included; of one process: [ofProcess]
 	TargetCPU  = "target_cpu_per_request" // seconds of the process that is diagnosed, and of nothing else
 	SoftirqPer = "softirq_per_request"    // of these, the ones in softirq
 	PacketsPer = "packets_per_request"    // processed by softnet on the machine: a packet counts once for each device that receives it
