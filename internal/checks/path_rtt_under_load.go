@@ -50,7 +50,8 @@ diagnose with --vantage. Here ≈ neighbour, both far above outside: the egress 
 service nor its peer. Only here is slow: this host is. All are: the destination is.
 
 Short connections under steady load never see the path empty, so that their minimum says nothing. The outside's round
-trip then stands for it, and is a warning where the neighbour's varies as a queue does, and a distance does not.
+trip then stands for it, and is a warning where the neighbour's varies as a queue does, and a distance does not. What
+the egress adds is one from 20 ms on: nobody holds back the answer to a ping.
 
 Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger
 buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,

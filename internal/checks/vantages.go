@@ -173,8 +173,8 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 	}
 	f.Summary += ": the egress both share, neither this service nor " + path.destination
 	f.Severity = check.Warning
-	if !added.AtLeast(p.Param(rttWarn)) {
+	if !added.AtLeast(p.Param(rttExcess)) { // not rttWarn: nobody holds back the answer to a ping, which is as slow
 		f.Severity = check.Info
-		f.Doubts = append(f.Doubts, "less than "+p.Param(rttWarn).Text()+" is felt by few requests")
+		f.Doubts = append(f.Doubts, "less than "+p.Param(rttExcess).Text()+" is felt by few requests")
 	}
 }
