@@ -58,10 +58,9 @@ func shareOfWall(label string, seconds, span float64) quantity.Value {
 	return quantity.Of(label, seconds, quantity.Seconds).Per(quantity.Of("window", span, quantity.Seconds)).Named("%s", label)
 }
 
-// gcPauses gives the time a JVM stood still for collections. Shenandoah counts its concurrent work with them, so its pauses
-// are not known.
+// gcPauses gives the time a JVM stood still for collections, where the JVM tells.
 func gcPauses(p *check.Pass, pid string) (seconds, span float64, ok bool) {
-	for _, kind := range []string{"young", "full", "concurrent"} {
+	for _, kind := range metric.GCPauseKinds() {
 		n, d, known := rose(p, metric.JVMGCSeconds, "pid", pid, "kind", kind)
 		if known {
 			seconds, span, ok = seconds+n, max(span, d), true

@@ -73,3 +73,7 @@ var (
 		"Samples of the CPUs while a thread of the JVM ran, by where in a type check the program counter was: search (next to repne scasq, of a check that the class's memory of one interface does not serve), write (of what the search found), compare (just before the jump to a search), or elsewhere (x86-64; src/hotspot/cpu/x86/macroAssembler_x86.cpp).",
 		"pid", "at")
 )
+
+// GCPauseKinds are the kinds of [JVMGCSeconds] in which the program stands still. Shenandoah counts its concurrent work with the pauses of
+// a cycle, so that these are not known.
+func GCPauseKinds() []string { return []string{"young", "full", "concurrent"} }

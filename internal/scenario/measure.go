@@ -302,7 +302,7 @@ func (m measures) ofTarget(rec *recording.Recording) {
 	if used > 0 && m[Throughput] > 0 {
 		m[TargetCPU] = used / m[Throughput]
 	}
-	for _, kind := range []string{"young", "full", "concurrent"} { // a cycle has concurrent work in it
+	for _, kind := range metric.GCPauseKinds() {
 		if series := rec.Counter(metric.JVMGCSeconds, "kind", kind); len(series) > 0 {
 			m[Paused] += rateOf(series)
 		}

@@ -122,11 +122,10 @@ func (r *Result) numbers(b *strings.Builder) {
 	b.WriteString("\n")
 	columns(b, func(w io.Writer) {
 		row(w, "PHASE", "METRIC", "FORETOLD", "BEFORE", "AFTER", "FACTOR")
+		names := slices.DeleteFunc(r.metrics(), func(name string) bool { return !r.speaksOf(name) })
 		for i := range r.Phases {
-			for _, name := range r.metrics() {
-				if r.speaksOf(name) {
-					r.number(w, i, name)
-				}
+			for _, name := range names {
+				r.number(w, i, name)
 			}
 		}
 	})
@@ -137,14 +136,14 @@ func (r *Result) metrics() []string {
 	of := map[string]bool{}
 	for i := range r.Phases {
 		for name := range r.Phases[i].Measured {
-			of[name] = strings.Contains(name, ofProcess)
+			of[name] = true
 		}
 		for _, f := range r.Phases[i].Foretold {
-			of[f.Metric] = strings.Contains(f.Metric, ofProcess)
+			of[f.Metric] = true
 		}
 	}
-	names := slices.Sorted(maps.Keys(of))
-	return append(metricNames(nil), slices.DeleteFunc(names, func(name string) bool { return !of[name] })...)
+	maps.DeleteFunc(of, func(name string, _ bool) bool { return !strings.Contains(name, ofProcess) })
+	return append(metricNames(nil), slices.Sorted(maps.Keys(of))...)
 }
 
 // speaksOf reports whether the metric is worth a line for each phase. Of a story, which has many, it is when a rung speaks of it;
