@@ -42,6 +42,7 @@ type ChildOptions struct {
 	Mode     Mode
 	Name     string        // shown as the process's comm, 15 bytes; "": pd-<mode>
 	Addr     string        // ip:port to listen on or to send to
+	Affinity []int         // as of Place; not in a container
 	Duration time.Duration // 0: 10 s, or 1 min for a server and sleep; at most 10 min
 	Server   ServeOptions
 	Client   ClientOptions
@@ -137,7 +138,7 @@ func (h *Host) startChild(group *Cgroup, cmd *exec.Cmd, o ChildOptions) (*Child,
 		c.live = o.Load.Live
 	}
 	cmd.Stderr = c.errs
-	reports, err := c.start(h, group, cmd)
+	reports, err := c.start(h, Place{Group: group, Affinity: o.Affinity}, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (c *Child) LoadPid() int {
 	return c.Pid
 }
 
-func (c *Child) start(h *Host, group *Cgroup, cmd *exec.Cmd) (*os.File, error) {
+func (c *Child) start(h *Host, place Place, cmd *exec.Cmd) (*os.File, error) {
 	in, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -164,7 +165,7 @@ func (c *Child) start(h *Host, group *Cgroup, cmd *exec.Cmd) (*os.File, error) {
 	}
 	cmd.Stdin, cmd.Stdout = in, out
 	c.stdin = stdin
-	c.Process, err = h.StartIn(group, cmd)
+	c.Process, err = h.StartIn(place, cmd)
 	err = errors.Join(err, in.Close(), out.Close())
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), reports.Close())

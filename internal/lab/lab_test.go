@@ -829,3 +829,36 @@ func TestProcessHeedsInterrupt(t *testing.T) {
 		t.Error("still running 3 s after SIGINT")
 	}
 }
+
+// TestAffinity: a process and a child see their CPUs from the start; what is started later from the same thread sees all.
+func TestAffinity(t *testing.T) {
+	l := forTest(t)
+	h, err := l.Host("alone")
+	must(t, err)
+	one := Place{Affinity: []int{0}}
+	program, err := h.StartIn(one, exec.Command("sleep", "30"))
+	must(t, err)
+	child, err := h.StartChild(nil, ChildOptions{Mode: ModeSleep, Affinity: one.Affinity})
+	must(t, err)
+	for name, pid := range map[string]int{"program": program.Pid, "child": child.Pid} {
+		if got := affinity(t, pid); got.Count() != 1 || !got.IsSet(0) {
+			t.Errorf("%s: %d CPUs, CPU 0 %v; want CPU 0 alone", name, got.Count(), got.IsSet(0))
+		}
+	}
+	later, err := h.Start(exec.Command("sleep", "30"))
+	must(t, err)
+	if got, want := affinity(t, later.Pid), affinity(t, os.Getpid()); got != want {
+		t.Errorf("later: %d CPUs, want the test's %d", got.Count(), want.Count())
+	}
+	_, err = h.StartIn(Place{Affinity: []int{1023}}, exec.Command("true"))
+	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "affinity to CPUs [1023]") {
+		t.Errorf("a CPU that is not there: %v", err)
+	}
+}
+
+func affinity(t *testing.T, pid int) unix.CPUSet {
+	t.Helper()
+	var set unix.CPUSet
+	must(t, unix.SchedGetaffinity(pid, &set))
+	return set
+}

@@ -26,17 +26,23 @@ type Process struct {
 
 // Start starts cmd in the host. The lab waits for it: use [Process.Wait], not cmd.Wait. The process is killed when
 // this process dies, and stopped by Close.
-func (h *Host) Start(cmd *exec.Cmd) (*Process, error) { return h.StartIn(nil, cmd) }
+func (h *Host) Start(cmd *exec.Cmd) (*Process, error) { return h.StartIn(Place{}, cmd) }
 
-// StartIn starts cmd in the host and, from its first instruction, in the group (nil for none), so that a runtime which
-// sizes itself to its quota at start sees it.
-func (h *Host) StartIn(group *Cgroup, cmd *exec.Cmd) (*Process, error) {
+// Place is what of the machine a process gets in its host.
+type Place struct {
+	Group    *Cgroup // nil: this process's own
+	Affinity []int   // the CPUs that its threads may run on (sched_setaffinity(2)); none: all
+}
+
+// StartIn starts cmd in the host and, from its first instruction, in the place, so that a runtime which sizes itself to
+// its quota or its CPUs at start sees them.
+func (h *Host) StartIn(place Place, cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	cmd.SysProcAttr.Setpgid = true
-	err := heedingInterrupt(func() error { return h.keep.do(func() error { return startInGroup(group, cmd) }) })
+	err := heedingInterrupt(func() error { return h.keep.do(func() error { return place.start(cmd) }) })
 	if err != nil {
 		return nil, fmt.Errorf("host %s: start %s: %w", h.name, cmd.Path, err)
 	}
@@ -52,6 +58,25 @@ func heedingInterrupt(start func() error) error {
 	signal.Notify(caught, os.Interrupt)
 	defer signal.Stop(caught)
 	return start()
+}
+
+// start starts cmd from the calling thread, whose affinity a child takes over.
+func (p Place) start(cmd *exec.Cmd) error {
+	if len(p.Affinity) == 0 {
+		return startInGroup(p.Group, cmd)
+	}
+	var before, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return err
+	}
+	for _, cpu := range p.Affinity {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("affinity to CPUs %v: %w (is one of them online?)", p.Affinity, err)
+	}
+	err := startInGroup(p.Group, cmd)
+	return errors.Join(err, unix.SchedSetaffinity(0, &before))
 }
 
 func startInGroup(group *Cgroup, cmd *exec.Cmd) error {

@@ -266,7 +266,7 @@ func childOptions(s *Process) lab.ChildOptions {
 	if limit == 0 {
 		limit = maxPhase
 	}
-	o := lab.ChildOptions{Duration: limit}
+	o := lab.ChildOptions{Duration: limit, Affinity: s.Affinity}
 	switch {
 	case s.Serve != nil:
 		o.Mode, o.Addr = lab.ModeServer, s.Serve.Listen
@@ -352,7 +352,7 @@ func (b *built) run(p *process) (*lab.Process, error) {
 	}
 	defer func() { _ = errs.Close() }()
 	cmd.Stdout, cmd.Stderr = out, errs
-	return p.host.StartIn(b.groups[p.Cgroup], cmd)
+	return p.host.StartIn(lab.Place{Group: b.groups[p.Cgroup], Affinity: p.Affinity}, cmd)
 }
 
 // await waits until the process has reached what the next one needs.

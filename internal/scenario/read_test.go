@@ -298,6 +298,14 @@ func TestMistakes(t *testing.T) {
 			"processes.leak.container: the engine makes the cgroup of a container",
 		},
 		{
+			"a container with an affinity", "    cgroup: box", "    affinity: [0]\n    container: {}",
+			"processes.leak.container: the engine places a container",
+		},
+		{
+			"a CPU that is not needed", "    cgroup: box", "    cgroup: box\n    affinity: [0, 1]",
+			":17: processes.leak.affinity: [0 1]: want CPUs from 0 to 0, as needs.cpus is 1",
+		},
+		{
 			"an unknown network", "    cgroup: box", "    container: {network: hots}",
 			`:16: processes.leak.container.network: there is no network "hots": did you mean host?`,
 		},

@@ -132,6 +132,8 @@ type Process struct {
 	Name   string `yaml:",key"`
 	Host   string `yaml:"host"`
 	Cgroup string `yaml:"cgroup"`
+	// Affinity are the CPUs that its threads may run on, as kubelet's static CPU manager gives them; none: all.
+	Affinity []int `yaml:"affinity"`
 	// Container puts it into one of its host's engine, under the name of the process.
 	Container *Container    `yaml:"container"`
 	For       time.Duration `yaml:"for"` // it ends after this; 0: with the phase

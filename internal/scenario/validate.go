@@ -122,6 +122,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		v.expect("expect", &s.Expect)
 	}
 	v.engineTools(s)
+	v.affinity(s)
 	v.trials(s)
 }
 
@@ -375,6 +376,9 @@ func (v *validator) container(path string, p *Process, s *Site) {
 	if p.Cgroup != "" {
 		v.fail(path, "the engine makes the cgroup of a container: give cpus or memory instead of a cgroup")
 	}
+	if len(p.Affinity) > 0 {
+		v.fail(path, "the engine places a container: its threads have no affinity here")
+	}
 	if c.Network != "" {
 		v.name(path+".network", "network", c.Network, []string{NetworkBridge, NetworkHost})
 	}
@@ -402,6 +406,19 @@ func (v *validator) engineTools(s *Scenario) {
 	for _, tool := range []string{"dockerd", "docker"} {
 		if engine && !slices.Contains(s.Needs.Tools, tool) {
 			v.fail("needs.tools", "missing: %s, which the engine of a host is started or used with", tool)
+		}
+	}
+}
+
+// affinity reports CPUs that a machine with no more than the file needs has not.
+func (v *validator) affinity(s *Scenario) {
+	cpus := max(1, s.Needs.CPUs)
+	for _, site := range s.sites() {
+		for i := range site.Processes {
+			p := &site.Processes[i]
+			if slices.ContainsFunc(p.Affinity, func(cpu int) bool { return cpu < 0 || cpu >= cpus }) {
+				v.fail("processes."+p.Name+".affinity", "%v: want CPUs from 0 to %d, as needs.cpus is %d", p.Affinity, cpus-1, cpus)
+			}
 		}
 	}
 }
