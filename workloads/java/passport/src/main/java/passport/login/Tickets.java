@@ -5,7 +5,7 @@ import passport.login.Seats.SeatNotHeld;
 /** What a visitor may buy. */
 public final class Tickets {
     /** The seats of the block that a visitor looks at. */
-    private static final int BLOCK = 330;
+    private static final int BLOCK = 450;
     /** The ordinary work of a request: prices, each some nanoseconds. */
     private static final int PRICES = 320_000;
 

@@ -16,7 +16,7 @@ import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandl
  * against each in turn; literal paths are found in a map.
  */
 public final class Routes {
-    private static final int EVENTS = 210;
+    private static final int EVENTS = 220;
 
     private Routes() {
     }
