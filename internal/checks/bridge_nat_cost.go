@@ -20,7 +20,7 @@ var (
 	}
 	bridgeForwardedCost = &check.Param{
 		Name: "forwarded-cost", Default: 0.1, Unit: quantity.CPUs,
-		Why: "a tenth of one CPU, for packets that each walk so many rules that few of them are enough: 800 a second took 1.4 CPUs at 220,000 rules",
+		Why: "a tenth of one CPU, for packets that walk so many rules that few are enough: 800 a second took 1.4 CPUs at 220,000 rules",
 	}
 	bridgePerPacket = &check.Param{
 		Name: "per-packet", Default: 10e-6, Unit: quantity.Seconds,
@@ -39,8 +39,8 @@ device. A request that takes 10 packets of softnet work on the host measured 26 
 
 Counters know packets, not requests. So the check shows how often a forwarded packet is processed on its way, and what
 each costs in softirq time, when a namespace with NAT rules and a bridge or veth pair forwards a good rate, or fewer
-packets that take as much time. That is a fact, not a fault. It is a warning when each packet costs several times the usual and there are many rules walked one
-by one to blame.
+packets that take as much time. That is a fact, not a fault. It is a warning when each packet costs several times the
+usual and there are many rules walked one by one to blame.
 
 Cures: host network for the hot path, a keep-alive proxy on the host, rules as sets or maps (ipset, nft), kube-proxy
 in nftables or IPVS mode. Disproof: the same request from the host path takes as much CPU time.`,
