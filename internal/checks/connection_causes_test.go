@@ -17,6 +17,7 @@ func TestConnectionCauses(t *testing.T) {
 		recording, principal string
 		explained            []string
 	}{
+		{"bridge-nat-cost/firing-one-core.txtar", "bridge-nat-cost", []string{"softirq-imbalance"}},
 		{"short-connection-ceiling/firing.txtar", "short-connection-ceiling", []string{"local-port-exhaustion", "no-keepalive"}},
 		{"short-connection-ceiling/firing-default-range-full.txtar", "short-connection-ceiling", []string{"local-port-exhaustion"}},
 		{"local-port-exhaustion/firing.txtar", "local-port-exhaustion", nil},
