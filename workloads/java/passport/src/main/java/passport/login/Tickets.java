@@ -37,7 +37,7 @@ public final class Tickets {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
-            // As int: of a long the first compiler calls the runtime, which took 0.7 to 1.2 ms a request, by where a JVM lay in memory.
+            // As int: of a long the first compiler calls the runtime, which took 0.7 to 1.2 ms a request, from start to start.
             sum += (int) (x & 0xFFFF) % 997;
         }
         return sum;
