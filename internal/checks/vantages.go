@@ -172,9 +172,5 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 		return
 	}
 	f.Summary += ": the egress both share, neither this service nor " + path.destination
-	f.Severity = check.Warning
-	if !added.AtLeast(p.Param(rttExcess)) { // not rttWarn: nobody holds back the answer to a ping, which is as slow
-		f.Severity = check.Info
-		f.Doubts = append(f.Doubts, "less than "+p.Param(rttExcess).Text()+" is felt by few requests")
-	}
+	f.Severity = check.Warning // from rttExcess on (see egress), not rttWarn: nobody holds back the answer to a ping, which is as slow
 }
