@@ -3,6 +3,7 @@ package ebpf
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -309,8 +310,9 @@ func TestCPUWaits(t *testing.T) {
 	if !agree {
 		t.Error("schedstat has other waits in each window")
 	}
-	if recorded := gauges(rec, metric.ThreadCPUWait); recorded < all.Seconds() {
-		t.Errorf("%.3f s are recorded, %.3f s were waited", recorded, all.Seconds())
+	// In whole nanoseconds: where nothing waited outside the windows both are one sum, and that of the threads' seconds is rounded.
+	if recorded := time.Duration(math.Round(gauges(rec, metric.ThreadCPUWait) * 1e9)); recorded < all {
+		t.Errorf("%v are recorded, %v were waited", recorded, all)
 	}
 	if waits, buckets := gauges(rec, metric.ThreadCPUWaits), gauges(rec, metric.CPUWaitDurations); waits == 0 || waits != buckets {
 		t.Errorf("%v waits, %v by their length", waits, buckets)
