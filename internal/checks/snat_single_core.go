@@ -176,15 +176,19 @@ func fewerRules(p *check.Pass, f *check.Finding, netns string, perPacket quantit
 	if rules.Below(p.Param(manyRules)) {
 		return
 	}
-	cost := rules.Times(p.Param(ruleCost)).As(quantity.Seconds).Named("time to walk the rules, estimated")
+	which, walked := "the "+rules.Text(), "the rules"
+	if rulesPartlyRead(p) {
+		which, walked = fmt.Sprintf("the rules, of which %.0f were read in time,", rules.Number()), "those that were read"
+	}
+	cost := rules.Times(p.Param(ruleCost)).As(quantity.Seconds).Named("time to walk %s, estimated", walked)
 	f.Evidence = append(f.Evidence, rules, cost)
 	f.Remedies = append(f.Remedies, check.Remedy{
-		Action: fmt.Sprintf("Replace the %s by lookups in a set or map, and accept established connections first.", rules.Text()),
+		Action: fmt.Sprintf("Replace %s by lookups in a set or map, and accept established connections first.", which),
 		Command: "nft insert rule inet filter forward ct state established,related accept; " +
 			"iptables: ipset, and the same rule first",
 		Risk: "The order of rules decides what is let through: test the new set on a copy of the rules.",
-		Effect: fmt.Sprintf("softirq time per packet from %s to a few µs, as walking the rules is estimated at %s",
-			perPacket.Text(), cost.Text()),
+		Effect: fmt.Sprintf("softirq time per packet from %s to a few µs, as walking %s is estimated at %s",
+			perPacket.Text(), walked, cost.Text()),
 	})
 }
 
