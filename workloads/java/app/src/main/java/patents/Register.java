@@ -13,7 +13,7 @@ import java.util.concurrent.Executors;
  */
 public final class Register {
     private static final int ANSWER_MILLIS = 5;
-    private static final int CLAIMS = 40;
+    private static final int CLAIMS = 36;
 
     private Register() {
     }

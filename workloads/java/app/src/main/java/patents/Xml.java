@@ -46,8 +46,11 @@ final class Xml {
 
     private static String concatenated(String description) {
         String xml = "";
+        int number = 0;
         for (String paragraph : description.split("\n")) {
-            xml += "<p>";
+            xml += "<p n='";
+            xml += ++number;
+            xml += "'>";
             xml += paragraph;
             xml += "</p>";
             xml += '\n';
@@ -56,9 +59,10 @@ final class Xml {
     }
 
     private static StringBuilder built(String description) {
-        StringBuilder xml = new StringBuilder(description.length() + 4096);
+        StringBuilder xml = new StringBuilder(description.length() * 3 / 2);
+        int number = 0;
         for (String paragraph : description.split("\n")) {
-            xml.append("<p>").append(paragraph).append("</p>").append('\n');
+            xml.append("<p n='").append(++number).append("'>").append(paragraph).append("</p>").append('\n');
         }
         return xml;
     }
