@@ -4,8 +4,8 @@ import shop.Load;
 
 /**
  * An integration framework: four threads take messages of 2000 lines, at 1000 messages a second, and put them into a queue. Behind
- * it consumers pass each through the steps of a route, write it as text with a checksum of its head, and send it: 1.5 ms until the
- * answer is there. What may be wrong with it are properties:
+ * it consumers pass each through the steps of a route, write it as text in four currencies with a checksum of each one's head, and
+ * send it: 1.5 ms until the answer is there. What may be wrong with it are properties:
  * <ul>
  * <li>outbox.consumers: 1, or more
  * <li>line.checks: interfaces (each step asks each line for two of them) or class
