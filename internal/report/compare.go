@@ -226,10 +226,8 @@ func changeText(n *compare.Number) string {
 	switch {
 	case c == nil:
 		return "not known, because " + n.Reason
-	case n.Result == compare.Same && n.Before.Mean > 0 && c.Detectable > n.Before.Mean:
-		return "too restless to tell"
 	case n.Result == compare.Same && n.Before.Mean > 0:
-		return "same to within " + shareText(c.Detectable/n.Before.Mean)
+		return sameText(max(-c.Low, c.High) / n.Before.Mean)
 	case n.Result == compare.Same:
 		return "same"
 	case c.Relative != nil:
@@ -237,6 +235,18 @@ func changeText(n *compare.Number) string {
 		return fmt.Sprintf("%s (%s to %s) %s", signedShare(*c.Relative), low, high, n.Result)
 	}
 	return string(n.Result)
+}
+
+// uncertain is the share by which a number may have changed unseen, beyond which nobody would call it the same. 10,105 context switches a
+// second and 6780 were "same to within 98 %".
+const uncertain = 0.5
+
+// sameText is of a number whose change did not show, and is by its bounds at most this share.
+func sameText(within float64) string {
+	if within > uncertain {
+		return "too uncertain to tell"
+	}
+	return "same to within " + shareText(within)
 }
 
 func estimateText(e *compare.Estimate, unit quantity.Unit) string {
