@@ -116,7 +116,7 @@ func reportBridge(p *check.Pass, all cpuTime, processed, forwarded, rate quantit
 	if rules.Below(p.Param(manyRules)) {
 		f.Evidence = append(f.Evidence, rules)
 	} else {
-		fewerRules(p, &f, netns, perPacket)
+		fewerRules(p, &f, rules, perPacket)
 		if perPacket.AtLeast(p.Param(bridgePerPacket)) {
 			f.Severity = check.Warning
 			// Spread over two CPUs, packets that cost a hundred times the usual cost that still.

@@ -100,7 +100,7 @@ func runSNATSingleCore(p *check.Pass) error {
 	f.Summary = fmt.Sprintf("%s forwards alone: softirq %s of its time (others %s); %s, ceiling %s",
 		hot.name(), hot.softirq().Text(), medianSoftirq(others).Text(), rate.Text(), ceiling.Text())
 	f.Remedies = []check.Remedy{spreadReceive(p, netns, hot, each, all)}
-	fewerRules(p, &f, netns, perPacket)
+	fewerRules(p, &f, forwardRules(p, netns), perPacket)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: "Drop the address translation where a route back would do, or give the busiest clients an egress of their own.",
 		Risk:   "The far side must have a route to the inner addresses.",
@@ -171,8 +171,7 @@ func forwarder(p *check.Pass) (netns string, share quantity.Value, ok bool) {
 }
 
 // fewerRules adds the rules' part of a packet's cost, and the cure, when there are many.
-func fewerRules(p *check.Pass, f *check.Finding, netns string, perPacket quantity.Value) {
-	rules := forwardRules(p, netns)
+func fewerRules(p *check.Pass, f *check.Finding, rules, perPacket quantity.Value) {
 	if rules.Below(p.Param(manyRules)) {
 		return
 	}

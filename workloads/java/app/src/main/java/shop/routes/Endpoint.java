@@ -19,16 +19,16 @@ final class Endpoint {
     }
 
     void send(Object[] lines) {
-        long taken = 0;
+        long sum = 0;
         for (int i = 0; i < Steps.COUNT; i++) {
-            taken += steps.take(lines);
+            sum += steps.take(lines);
         }
         Text text = texts.get();
         for (int rate : RATES) {
             text.write(lines, rate);
-            taken += checksum.sum(text.bytes(), Math.min(HEAD, text.length()));
+            sum += checksum.sum(text.bytes(), Math.min(HEAD, text.length()));
         }
-        Load.sink += taken;
+        Load.sink += sum;
         LockSupport.parkNanos(ANSWER_NANOS);
     }
 }
