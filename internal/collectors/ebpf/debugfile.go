@@ -69,18 +69,18 @@ func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if err != nil || buildID(e) != b.buildID {
 		return
 	}
-	list, err := e.Symbols()
-	if err != nil {
-		return
-	}
 	known := map[uint64]bool{}
 	for _, fn := range b.functions {
 		known[fn.at] = true // as the dynamic symbols name it, which is how programs call it
 	}
-	for _, sym := range list {
-		if elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Value != 0 && sym.Name != "" && !known[sym.Value] && len(b.functions) < maxSymbols {
-			b.functions = append(b.functions, symbol{at: sym.Value, end: sym.Value + max(sym.Size, 1), name: sym.Name})
+	err = eachSymbol(e, elf.SHT_SYMTAB, s.left, func(sym elfSymbol) {
+		wanted := sym.kind == elf.STT_FUNC && sym.value != 0 && sym.name != "" && !known[sym.value]
+		if wanted && s.left.take() {
+			b.functions = append(b.functions, symbol{at: sym.value, end: sym.value + max(sym.size, 1), name: sym.name})
 		}
+	})
+	if err != nil {
+		return
 	}
 	slices.SortStableFunc(b.functions, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
 }

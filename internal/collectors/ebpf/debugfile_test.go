@@ -35,7 +35,7 @@ func TestDebugFile(t *testing.T) {
 		t.Fatalf("stripped it has %d functions and the build id %q", len(stripped.functions), stripped.buildID)
 	}
 	const pid = 7
-	s := &symbolizer{proc: filepath.Join(dir, "proc")}
+	s := newSymbolizer(filepath.Join(dir, "proc"), nil)
 	place := filepath.Join(dir, "proc/7/root", debugDirectory, stripped.buildID[:2])
 	check(t, os.MkdirAll(place, 0o755))
 	name := filepath.Join(place, stripped.buildID[2:]+".debug")
@@ -57,7 +57,7 @@ func object(t *testing.T, file string) *objectFile {
 	f, err := os.Open(file)
 	check(t, err)
 	defer f.Close()
-	b, err := readBinary(f)
+	b, err := readBinary(f, newTableBudget())
 	check(t, err)
 	return b
 }

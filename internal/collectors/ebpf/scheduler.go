@@ -188,7 +188,9 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.appendProfile(a, names, sleeps, window, lost[1]+lost[2]), s.appendWakes(a, names))
+	err = errors.Join(s.appendProfile(a, names, sleeps, window, lost[1]+lost[2]), s.appendWakes(a, names))
+	names.appendRefused(a)
+	return err
 }
 
 // symbolizer is one for the waits' kernel stacks, and any addresses of processes.

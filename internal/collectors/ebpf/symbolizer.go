@@ -18,6 +18,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
@@ -38,6 +39,8 @@ type symbolizer struct {
 	binaries map[mappedFile]*objectFile
 	files    map[fileID]*objectFile
 	called   map[returned]bool
+	left     *tableBudget
+	refused  []string  // files whose tables are too large, with the reason
 	until    time.Time // when no further file is read; zero before the first
 }
 
@@ -60,6 +63,7 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	return &symbolizer{
 		proc: proc, kernel: kernel, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
+		left: newTableBudget(),
 	}
 }
 
@@ -134,10 +138,17 @@ func compiledFrames(e perfmap.Entry) []stacks.Frame {
 const maxMangled = 2000
 
 // readable undoes the mangling of C++ and Rust (Itanium C++ ABI, Rust RFC 2603), and leaves other names alone.
-func readable(name string) string {
+//
+// The library panics on some names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its reading only.
+func readable(name string) (text string) {
 	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") {
 		return name
 	}
+	defer func() {
+		if recover() != nil {
+			text = name
+		}
+	}()
 	return demangle.Filter(name, demangle.NoParams, demangle.MaxLength(12)) // 4096 bytes, as long as a frame's name may be
 }
 
@@ -195,8 +206,11 @@ func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 		return nil
 	}
 	if b, known = s.files[id]; !known {
-		if b, err = readBinary(f); err != nil {
+		if b, err = readBinary(f, s.left); err != nil {
 			b = nil
+			if errors.Is(err, errTooLarge) {
+				s.refused = append(s.refused, fmt.Sprintf("%q: %v", m.path, err))
+			}
 		} else {
 			s.addDebugSymbols(pid, b)
 		}
@@ -204,6 +218,13 @@ func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 	}
 	s.binaries[key] = b
 	return b
+}
+
+// appendRefused says which files' functions have no names, as their tables were too large to read.
+func (s *symbolizer) appendRefused(a *recording.Appender) {
+	for _, reason := range s.refused {
+		a.Lost(1, "names of the functions of "+reason)
+	}
 }
 
 func identify(f *os.File) (fileID, error) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"debug/elf"
-	"debug/gosym"
 	"errors"
 	"fmt"
 	"io"
@@ -116,11 +115,8 @@ type objectFile struct {
 	asked     bool   // about those
 }
 
-// maxSymbols bounds what is read of one file: libjvm.so has 120,000.
-const maxSymbols = 1 << 20
-
 // readBinary reads the symbol tables of an ELF file; a stripped one has only those of its dynamic symbols.
-func readBinary(r io.ReaderAt) (*objectFile, error) {
+func readBinary(r io.ReaderAt, left *tableBudget) (*objectFile, error) {
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return nil, err
@@ -129,23 +125,19 @@ func readBinary(r io.ReaderAt) (*objectFile, error) {
 	if f.Section(".symtab") == nil {
 		b.buildID = buildID(f)
 	}
-	for _, read := range []func() ([]elf.Symbol, error){f.Symbols, f.DynamicSymbols} {
-		list, err := read()
-		if errors.Is(err, elf.ErrNoSymbols) {
-			continue
-		}
+	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
+		err := eachSymbol(f, kind, left, func(s elfSymbol) {
+			b.chooses = b.chooses || s.kind == elf.STT_GNU_IFUNC && s.section != elf.SHN_UNDEF
+			if s.kind == elf.STT_FUNC && s.value != 0 && s.name != "" && left.take() {
+				b.functions = append(b.functions, symbol{at: s.value, end: s.value + max(s.size, 1), name: s.name})
+			}
+		})
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range list {
-			b.chooses = b.chooses || elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC && s.Section != elf.SHN_UNDEF
-			if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Value != 0 && s.Name != "" && len(b.functions) < maxSymbols {
-				b.functions = append(b.functions, symbol{at: s.Value, end: s.Value + max(s.Size, 1), name: s.Name})
-			}
-		}
 	}
 	if f.Section(".symtab") == nil {
-		own, err := goFunctions(f)
+		own, err := goFunctions(f, left)
 		if err != nil {
 			return nil, err
 		}
@@ -153,29 +145,6 @@ func readBinary(r io.ReaderAt) (*objectFile, error) {
 	}
 	slices.SortStableFunc(b.functions, func(a, b symbol) int { return cmp.Compare(a.at, b.at) })
 	return b, nil
-}
-
-// goFunctions reads the table that a Go program keeps for its own stack traces, also when it is stripped; nothing of other
-// programs.
-func goFunctions(f *elf.File) ([]symbol, error) {
-	text := f.Section(".text")
-	table := cmp.Or(f.Section(".gopclntab"), f.Section(".data.rel.ro.gopclntab")) // the latter of a position-independent program
-	if text == nil || table == nil {
-		return nil, nil
-	}
-	data, err := table.Data() // debug/elf bounds it by the file
-	if err != nil {
-		return nil, fmt.Errorf("table of Go functions: %w", err)
-	}
-	t, err := gosym.NewTable(nil, gosym.NewLineTable(data, text.Addr))
-	if err != nil {
-		return nil, fmt.Errorf("table of Go functions: %w", err)
-	}
-	var list []symbol
-	for _, fn := range t.Funcs[:min(len(t.Funcs), maxSymbols)] {
-		list = append(list, symbol{at: fn.Entry, end: fn.End, name: fn.Name})
-	}
-	return list, nil
 }
 
 // function gives the function at an offset of the file, and how far into it that is.

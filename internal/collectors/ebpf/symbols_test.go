@@ -213,7 +213,7 @@ func FuzzParseMaps(f *testing.F) {
 func FuzzReadBinary(f *testing.F) {
 	f.Add([]byte("\x7fELF\x02\x01\x01"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b, err := readBinary(bytes.NewReader(data))
+		b, err := readBinary(bytes.NewReader(data), newTableBudget())
 		if err == nil {
 			b.function(uint64(len(data)))
 		}

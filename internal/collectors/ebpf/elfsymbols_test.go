@@ -1,0 +1,127 @@
+package ebpf
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// goProgram builds a small Go program, with the linker's flags.
+func goProgram(t *testing.T, flags string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() { println(1) }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "program")
+	build := exec.Command("go", "build", "-ldflags", flags, "-o", program, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// claim gives the file with another size in the header of a section, of the first with this type.
+func claim(t *testing.T, data []byte, kind elf.SectionType, size uint64) []byte {
+	t.Helper()
+	data = bytes.Clone(data)
+	table := data[binary.LittleEndian.Uint64(data[40:]):] // e_shoff of Elf64_Ehdr
+	for header := table; len(header) >= 64; header = header[64:] {
+		if elf.SectionType(binary.LittleEndian.Uint32(header[4:])) == kind { // sh_type of Elf64_Shdr
+			binary.LittleEndian.PutUint64(header[32:], size) // sh_size
+			return data
+		}
+	}
+	t.Fatalf("no section of type %v", kind)
+	return nil
+}
+
+// TestHugeSymbolTable: attack 4, a file whose symbol table or names claim to be larger than memory.
+func TestHugeSymbolTable(t *testing.T) {
+	whole := goProgram(t, "")
+	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_STRTAB} {
+		_, err := readBinary(bytes.NewReader(claim(t, whole, kind, 8<<30)), newTableBudget())
+		if !errors.Is(err, errTooLarge) {
+			t.Errorf("%v of 8 GiB: %v, want an error about its size", kind, err)
+		}
+	}
+}
+
+// TestGoFunctions compares the functions of a stripped Go program with those of its symbol table.
+func TestGoFunctions(t *testing.T) {
+	whole, err := readBinary(bytes.NewReader(goProgram(t, "")), newTableBudget())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stripped, err := readBinary(bytes.NewReader(goProgram(t, "-s -w")), newTableBudget())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(b *objectFile) map[string]bool {
+		out := map[string]bool{}
+		for _, s := range b.functions {
+			out[s.name] = true
+		}
+		return out
+	}
+	own := names(stripped)
+	for _, want := range []string{"main.main", "runtime.mallocgc", "runtime.memmove"} {
+		if !own[want] || !names(whole)[want] {
+			t.Errorf("%s: %v in the stripped program, %v in the whole one", want, own[want], names(whole)[want])
+		}
+	}
+	for _, s := range stripped.functions {
+		if found, ok := find(stripped.functions, s.at); s.end <= s.at || !ok || found.at != s.at {
+			t.Fatalf("%s is at %#x to %#x", s.name, s.at, s.end)
+		}
+	}
+}
+
+// TestBudgetOfNames: symbols that share the end of one long name cannot unfold it into memory.
+func TestBudgetOfNames(t *testing.T) {
+	left := &tableBudget{symbols: 10, names: 3 * maxName}
+	names := nameTable{data: []byte(strings.Repeat("x", 1<<20)), left: left}
+	kept := 0
+	for i := range uint32(1000) {
+		kept += len(names.at(i))
+	}
+	if kept != 3*maxName {
+		t.Errorf("%d bytes of names, want %d", kept, 3*maxName)
+	}
+}
+
+// TestReadableHostile: attack 8, a name at which the demangler panics.
+func TestReadableHostile(t *testing.T) {
+	for name, want := range map[string]string{
+		"_ZN1AcvT_cvT_IiEEv": "_ZN1AcvT_cvT_IiEEv",
+		"_ZN3foo3barEv":      "foo::bar",
+		"main":               "main",
+	} {
+		if got := readable(name); got != want {
+			t.Errorf("readable(%s) = %s, want %s", name, got, want)
+		}
+	}
+}
+
+func FuzzReadable(f *testing.F) {
+	for _, name := range []string{"_ZN1AcvT_cvT_IiEEv", "_ZN3foo3barEv", "_RNvCs1234_7mycrate3foo"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if text := readable(name); len(text) > max(len(name), 4096+3) { // the library marks what it cut
+			t.Fatalf("%d bytes of %d", len(text), len(name))
+		}
+	})
+}
