@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"syscall"
 
@@ -17,6 +18,10 @@ import (
 // version is set by the build (-X main.version).
 var version = "unknown"
 
+// memoryLimit is from where on the garbage collector works harder, in bytes: the packaged unit grants 256 MiB, of which the
+// program's text, stacks and BPF maps need some.
+const memoryLimit = 192 << 20
+
 func main() {
 	if guest.IsInit() {
 		fmt.Fprintln(os.Stderr, guest.Main()) // what it returns for is the end of the guest
@@ -24,6 +29,9 @@ func main() {
 	}
 	if code, child := lab.RunIfChild(); child { // a process of a scenario
 		os.Exit(code)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
