@@ -77,26 +77,40 @@ func (s *snapshot) put(target string, t *told, mostFindings int) (dropped int) {
 func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) {
 	names := []string{"check", "severity", "stage", "subject"} // sorted
 	slices.SortStableFunc(findings, func(a, b check.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	seen := map[string]bool{} // by check and subject: what the host and a target both show is one
-	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, such as a pid or a "+
+	seen := map[string]bool{} // by check and subject: what the host and a target both show is one, as are processes of a name
+	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, such as a program or a "+
 		"destination, and stage its place in the order of the cure.")
 	dropped := 0
 	for i := range findings {
 		f := &findings[i]
-		if seen[f.ID()] {
+		subject := subjectLabel(f.Subject)
+		key := f.Check + " " + subject
+		if seen[key] {
 			continue
 		}
-		seen[f.ID()] = true
+		seen[key] = true
 		if len(mf.Metric) >= most {
 			dropped++
 			continue
 		}
-		addGauge(mf, 1, names, f.Check, f.Severity.String(), f.Stage.String(), f.Subject.String())
+		addGauge(mf, 1, names, f.Check, f.Severity.String(), f.Stage.String(), subject)
 	}
 	if len(mf.Metric) == 0 {
 		return nil, dropped
 	}
 	return mf, dropped
+}
+
+// subjectLabel names a process by its program: each process id would leave a series behind.
+func subjectLabel(s check.Subject) string {
+	if s.Kind != "pid" {
+		return s.String()
+	}
+	_, program, ok := strings.Cut(s.ID, " ")
+	if !ok {
+		return "process"
+	}
+	return "process " + strings.TrimSuffix(strings.TrimPrefix(program, "("), ")")
 }
 
 func gaugeFamily(name, help string) *dto.MetricFamily {

@@ -1,0 +1,105 @@
+package exporter
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+)
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "web.yml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const (
+	tlsOnly   = "tls_server_config: {cert_file: c, key_file: k}\n"
+	usersOnly = "basic_auth_users: {p: x}\n"
+)
+
+// Attack 14: nobody who was not asked reaches the port.
+func TestDefaultAddress(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		config string
+		given  []string
+		want   string
+	}{
+		{"", nil, "127.0.0.1:9843"},
+		{tlsOnly, nil, "127.0.0.1:9843"},
+		{usersOnly, nil, "127.0.0.1:9843"},
+		{tlsOnly + usersOnly, nil, ":9843"},
+		{"", []string{":1"}, ":1"},
+	} {
+		got, err := WebOptions{ConfigFile: writeConfig(t, tc.config), ListenAddresses: tc.given}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{tc.want}, got.ListenAddresses); d != "" {
+			t.Errorf("%q: %s", tc.config, d)
+		}
+	}
+}
+
+// Attack 14: recordings want a password, or a listener of this host and a name that no name server made.
+func TestPrivatePages(t *testing.T) {
+	t.Parallel()
+	inner := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for _, tc := range []struct {
+		address, host, path, config string
+		want                        int
+	}{
+		{"127.0.0.1:0", "127.0.0.1:9843", "/recordings/x.zip", "", 200},
+		{"127.0.0.1:0", "localhost:9843", "/recordings", "", 200},
+		{"127.0.0.1:0", "[::1]:9843", "/recordings", "", 200},
+		{"127.0.0.1:0", "evil.example:9843", "/recordings/x.zip", "", 403},
+		{"127.0.0.1:0", "evil.example", "/metrics", "", 200},
+		{"0.0.0.0:0", "127.0.0.1:9843", "/recordings", "", 403},
+		{"0.0.0.0:0", "127.0.0.1:9843", "/recordings/x.zip", tlsOnly, 403},
+		{"0.0.0.0:0", "127.0.0.1:9843", "/x/..//recordings/", "", 403},
+		{"0.0.0.0:0", "node1:9843", "/recordings/x.zip", usersOnly, 200},
+		{"0.0.0.0:0", "node1:9843", "/metrics", "", 200},
+	} {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", tc.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := WebOptions{ConfigFile: writeConfig(t, tc.config), Private: []string{"/recordings"}}.private(l, inner)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tc.path, nil)
+		r.Host = tc.host
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != tc.want {
+			t.Errorf("%s at %s as %s, %q: %d, want %d", tc.path, tc.address, tc.host, tc.config, w.Code, tc.want)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Attack 15: a process that restarts leaves no series behind.
+func TestFindingsNameNoProcess(t *testing.T) {
+	t.Parallel()
+	var findings []check.Finding
+	for pid := range 100 {
+		id := fmt.Sprintf("%d (java)", 4000+pid)
+		findings = append(findings, check.Finding{Check: "c", Subject: check.Subject{Kind: "pid", ID: id}, Severity: check.Warning})
+	}
+	mf, dropped := findingFamily(findings, 20)
+	if len(mf.GetMetric()) != 1 || dropped != 0 || !strings.Contains(mf.GetMetric()[0].String(), `"process java"`) {
+		t.Errorf("%d dropped of %v", dropped, mf.GetMetric())
+	}
+}

@@ -1,0 +1,87 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of the metrics' handler. An answer is some 100 KB, and takes milliseconds of a CPU.
+const (
+	maxRenders   = 2                // at a time: the CPUs are the host's
+	renderWait   = 5 * time.Second  // for a turn; Prometheus gives up after 10 s
+	maxAnswer    = 16 << 20         // bytes, a hundred times the usual
+	maxUnwritten = 64 << 20         // bytes of answers that their peers have yet to take, of the 256 MiB of the unit
+	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
+)
+
+// limited bounds what scrapes cost. An answer is written once it is whole, so that who takes it slowly holds up nobody's turn.
+type limited struct {
+	inner     http.Handler
+	turns     chan struct{}
+	unwritten atomic.Int64
+}
+
+func limit(inner http.Handler) *limited {
+	return &limited{inner: inner, turns: make(chan struct{}, maxRenders)}
+}
+
+// ServeHTTP answers 503 when there is no turn or no memory.
+func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), renderWait)
+	defer cancel()
+	select {
+	case l.turns <- struct{}{}:
+	case <-ctx.Done():
+		tooMany(w)
+		return
+	}
+	whole := &answerBuffer{header: w.Header(), status: http.StatusOK}
+	func() {
+		defer func() { <-l.turns }()
+		l.inner.ServeHTTP(whole, r)
+	}()
+	size := int64(whole.body.Cap())
+	defer l.unwritten.Add(-size)
+	if l.unwritten.Add(size) > maxUnwritten {
+		w.Header().Del("Content-Encoding")
+		tooMany(w)
+		return
+	}
+	// A writer without deadlines is one of a test.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+	w.WriteHeader(whole.status)
+	_, _ = w.Write(whole.body.Bytes()) // a peer that is gone has no use for it
+}
+
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5") // seconds, as long as a peer waits for its turn
+	http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
+}
+
+// errAnswerSize ends the rendering of an answer without bound.
+var errAnswerSize = errors.New("the answer is too large")
+
+// answerBuffer keeps an answer.
+type answerBuffer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header gives the headers of the answer.
+func (b *answerBuffer) Header() http.Header { return b.header }
+
+// WriteHeader keeps the status.
+func (b *answerBuffer) WriteHeader(status int) { b.status = status }
+
+// Write keeps a part of the body.
+func (b *answerBuffer) Write(p []byte) (int, error) {
+	if b.body.Len()+len(p) > maxAnswer {
+		return 0, errAnswerSize
+	}
+	return b.body.Write(p)
+}
