@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -36,7 +37,10 @@ func (o WebOptions) withDefaults() (WebOptions, error) {
 }
 
 // guards are what the web configuration asks of a peer.
-type guards struct{ tls, password bool }
+type guards struct {
+	tls      bool
+	password bool // or a certificate of the peer
+}
 
 func (o WebOptions) guards() (guards, error) {
 	if o.ConfigFile == "" {
@@ -53,7 +57,9 @@ func (o WebOptions) guards() (guards, error) {
 	if err := yaml.Unmarshal(text, &c); err != nil {
 		return guards{}, fmt.Errorf("%s is not as exporter-toolkit's web configuration wants it", o.ConfigFile) // not quoted: it has secrets
 	}
-	return guards{tls: len(c.TLS) > 0, password: len(c.Users) > 0}, nil
+	// A certificate of the peer says who it is as well as a password does.
+	known := len(c.Users) > 0 || c.TLS["client_auth_type"] == "RequireAndVerifyClientCert"
+	return guards{tls: len(c.TLS) > 0, password: known}, nil
 }
 
 // private refuses the private pages to who shows no password, unless only this host can reach the listener. A page of a browser on this
@@ -72,7 +78,7 @@ func (o WebOptions) private(l net.Listener, inner http.Handler) http.Handler {
 			http.Error(w, "recordings need a password, or an exporter that listens on 127.0.0.1 only: give it one with --web.config.file",
 				http.StatusForbidden)
 			return
-		case !plainHost(r.Host):
+		case !o.ownName(r.Host):
 			http.Error(w, "recordings are served under the name localhost or an IP address only", http.StatusForbidden)
 			return
 		}
@@ -96,11 +102,23 @@ func isLocal(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback() || a.Network() == "unix"
 }
 
-// plainHost tells a Host header that no name server had a part in.
-func plainHost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+// ownName tells a Host header that no foreign name server had a part in: none at all, as of HTTP/1.0, an address, or a name that the exporter
+// was told to listen on.
+func (o WebOptions) ownName(host string) bool {
+	name := hostOf(host)
+	if name == "" || name == "localhost" {
+		return true
 	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || host == "localhost"
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return slices.ContainsFunc(o.ListenAddresses, func(a string) bool { return strings.EqualFold(hostOf(a), name) })
+}
+
+// hostOf gives an address without its port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
 }

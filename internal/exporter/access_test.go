@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,6 +43,7 @@ func TestDefaultAddress(t *testing.T) {
 		{tlsOnly, nil, "127.0.0.1:9843"},
 		{usersOnly, nil, "127.0.0.1:9843"},
 		{tlsOnly + usersOnly, nil, ":9843"},
+		{"tls_server_config: {client_auth_type: RequireAndVerifyClientCert}", nil, ":9843"},
 		{"", []string{":1"}, ":1"},
 	} {
 		got, err := WebOptions{ConfigFile: writeConfig(t, tc.config), ListenAddresses: tc.given}.withDefaults()
@@ -66,6 +69,8 @@ func TestPrivatePages(t *testing.T) {
 		{"127.0.0.1:0", "[::1]:9843", "/recordings", "", 200},
 		{"127.0.0.1:0", "evil.example:9843", "/recordings/x.zip", "", 403},
 		{"127.0.0.1:0", "evil.example", "/metrics", "", 200},
+		{"127.0.0.1:0", "", "/recordings", "", 200},
+		{"127.0.0.1:0", "doctor.example:9843", "/recordings", "", 200},
 		{"0.0.0.0:0", "127.0.0.1:9843", "/recordings", "", 403},
 		{"0.0.0.0:0", "127.0.0.1:9843", "/recordings/x.zip", tlsOnly, 403},
 		{"0.0.0.0:0", "127.0.0.1:9843", "/x/..//recordings/", "", 403},
@@ -76,7 +81,10 @@ func TestPrivatePages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := WebOptions{ConfigFile: writeConfig(t, tc.config), Private: []string{"/recordings"}}.private(l, inner)
+		o := WebOptions{
+			ConfigFile: writeConfig(t, tc.config), Private: []string{"/recordings"}, ListenAddresses: []string{"doctor.example:9843"},
+		}
+		h := o.private(l, inner)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tc.path, nil)
 		r.Host = tc.host
 		w := httptest.NewRecorder()
@@ -102,4 +110,53 @@ func TestFindingsNameNoProcess(t *testing.T) {
 	if len(mf.GetMetric()) != 1 || dropped != 0 || !strings.Contains(mf.GetMetric()[0].String(), `"process java"`) {
 		t.Errorf("%d dropped of %v", dropped, mf.GetMetric())
 	}
+}
+
+// Attack 15: who takes its answer slowly, or not at all, holds up no other; and answers have a bound of size.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	l := Limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := 1 << 20
+		if r.URL.Path == "/large" {
+			n = maxAnswer + 1
+		}
+		_, _ = w.Write(make([]byte, n)) // kept by a buffer
+	}))
+	release := make(chan struct{})
+	var slow sync.WaitGroup
+	statuses := make(chan int, 2*maxUnwritten>>20)
+	for range cap(statuses) {
+		slow.Go(func() {
+			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), release: release}
+			l.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+			statuses <- w.Code
+		})
+	}
+	for len(statuses) == 0 { // one that found no room
+		time.Sleep(time.Millisecond)
+	}
+	if status, _ := get(t, l, "/"); status != http.StatusServiceUnavailable {
+		t.Errorf("beyond the bound: %d", status)
+	}
+	close(release)
+	slow.Wait()
+	if status, _ := get(t, l, "/"); status != http.StatusOK {
+		t.Errorf("afterwards: %d", status)
+	}
+	if status, _ := get(t, l, "/large"); status != http.StatusInternalServerError {
+		t.Errorf("an answer without bound: %d", status)
+	}
+}
+
+// stuckWriter takes nothing of a good answer until it is released.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+}
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	if w.Code == http.StatusOK {
+		<-w.release
+	}
+	return w.ResponseRecorder.Write(p)
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Bounds of the metrics' handler. An answer is some 100 KB, and takes milliseconds of a CPU.
+// Bounds of a handler. An answer is some 100 KB, and takes milliseconds of a CPU.
 const (
 	maxRenders   = 2                // at a time: the CPUs are the host's
 	renderWait   = 5 * time.Second  // for a turn; Prometheus gives up after 10 s
 	maxAnswer    = 16 << 20         // bytes, a hundred times the usual
-	maxUnwritten = 64 << 20         // bytes of answers that their peers have yet to take, of the 256 MiB of the unit
+	maxUnwritten = 32 << 20         // bytes of answers that their peers have yet to take: metrics and list take a quarter of MemoryMax
 	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
 )
 
@@ -25,7 +25,8 @@ type limited struct {
 	unwritten atomic.Int64
 }
 
-func limit(inner http.Handler) *limited {
+// Limit bounds what the answers of a handler cost in time and memory.
+func Limit(inner http.Handler) http.Handler {
 	return &limited{inner: inner, turns: make(chan struct{}, maxRenders)}
 }
 
@@ -47,8 +48,11 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	size := int64(whole.body.Cap())
 	defer l.unwritten.Add(-size)
 	if l.unwritten.Add(size) > maxUnwritten {
-		w.Header().Del("Content-Encoding")
 		tooMany(w)
+		return
+	}
+	if whole.full {
+		http.Error(w, "the answer is too large", http.StatusInternalServerError)
 		return
 	}
 	// A writer without deadlines is one of a test.
@@ -59,7 +63,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5") // seconds, as long as a peer waits for its turn
-	http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
+	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
 }
 
 // errAnswerSize ends the rendering of an answer without bound.
@@ -70,6 +74,7 @@ type answerBuffer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
+	full   bool // a part had no room
 }
 
 // Header gives the headers of the answer.
@@ -81,6 +86,7 @@ func (b *answerBuffer) WriteHeader(status int) { b.status = status }
 // Write keeps a part of the body.
 func (b *answerBuffer) Write(p []byte) (int, error) {
 	if b.body.Len()+len(p) > maxAnswer {
+		b.full = true
 		return 0, errAnswerSize
 	}
 	return b.body.Write(p)
