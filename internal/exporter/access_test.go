@@ -112,6 +112,25 @@ func TestFindingsNameNoProcess(t *testing.T) {
 	}
 }
 
+func TestSubjectLabel(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ kind, id, want string }{
+		{"pid", "4021 (java)", "process java"},
+		{"pid", "4021 (a) (b)", "process a) (b"},
+		{"pid", "4021", "process"},
+		{"netns", "of pid 4021 (nginx)", "netns of process nginx"},
+		{"netns", "of the host", "netns of the host"},
+		{"lock", "lab.useShared (futex 0x11ee5b545c68)", "lock lab.useShared (futex 0x)"},
+		{"cgroup", "/pod4021", "cgroup /pod4021"},
+		{"destination", "10.0.0.5:443", "destination 10.0.0.5:443"},
+		{"host", "", "host"},
+	} {
+		if got := subjectLabel(check.Subject{Kind: tc.kind, ID: tc.id}); got != tc.want {
+			t.Errorf("%s %s: %q, want %q", tc.kind, tc.id, got, tc.want)
+		}
+	}
+}
+
 // Attack 15: who takes its answer slowly, or not at all, holds up no other; and answers have a bound of size.
 func TestLimit(t *testing.T) {
 	t.Parallel()

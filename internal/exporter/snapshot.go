@@ -3,6 +3,7 @@ package exporter
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -101,16 +102,16 @@ func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) 
 	return mf, dropped
 }
 
-// subjectLabel names a process by its program: each process id would leave a series behind.
+// aProcess matches how a subject names a process, with its program if that is known, and aPlace where something is in its memory.
+var (
+	aProcess = regexp.MustCompile(`\bpid [0-9]+(?: \((.*)\))?`)
+	aPlace   = regexp.MustCompile(`\b0x[0-9a-f]+\b`)
+)
+
+// subjectLabel names a subject without what is another in each process: each process id would leave a series behind.
 func subjectLabel(s check.Subject) string {
-	if s.Kind != "pid" {
-		return s.String()
-	}
-	_, program, ok := strings.Cut(s.ID, " ")
-	if !ok {
-		return "process"
-	}
-	return "process " + strings.TrimSuffix(strings.TrimPrefix(program, "("), ")")
+	label := aProcess.ReplaceAllString(s.String(), "process $1")
+	return strings.TrimSpace(aPlace.ReplaceAllString(label, "0x"))
 }
 
 func gaugeFamily(name, help string) *dto.MetricFamily {
