@@ -22,11 +22,12 @@ const (
 `
 )
 
-// TestLinked compares what is linked into the program with the committed list, so that new code of others shows in a review.
+// TestLinked compares what is linked into the program with the committed list, so that new code of others shows in
+// a review.
 func TestLinked(t *testing.T) {
 	got := linkedHead + linked(t)
 	if *update {
-		if err := os.WriteFile(linkedFile, []byte(got), 0o644); err != nil { //nolint:gosec // a page for everybody
+		if err := os.WriteFile(linkedFile, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,7 +44,8 @@ func TestLinked(t *testing.T) {
 func linked(t *testing.T) string {
 	t.Helper()
 	architectures := map[string][]string{}
-	const format = `{{if not .Standard}}{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{end}}{{end}}{{.ImportPath}}{{end}}`
+	const format = `{{if not .Standard}}{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{end}}{{end}}` +
+		`{{.ImportPath}}{{end}}`
 	for _, arch := range []string{"amd64", "arm64"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", format, "./cmd/perfdoctor")
 		cmd.Dir, cmd.Stderr = "../..", os.Stderr

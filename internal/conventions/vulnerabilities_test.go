@@ -11,8 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestVulnerabilities gives the check a database with a vulnerability in a function that a package calls, and what is no database. That
-// nothing could be checked is another answer than that nothing was found.
+// TestVulnerabilities gives the check a database with a vulnerability in a function that a package calls, and what is
+// no database. That nothing could be checked is another answer than that nothing was found.
 func TestVulnerabilities(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/vulndb.txtar")
 	if err != nil {
@@ -38,7 +38,8 @@ func TestVulnerabilities(t *testing.T) {
 		{"/nowhere", 77, "not checked, because"},
 		{"http://127.0.0.1:1", 77, "not checked, because"}, // nothing listens there
 	} {
-		out, err := exec.CommandContext(t.Context(), "../../.ci/vulnerabilities", tc.database, "./internal/strictyaml").CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), "../../.ci/vulnerabilities", tc.database, "./internal/strictyaml")
+		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != tc.status || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%s: %v, want exit status %d and %q:\n%s", tc.database, err, tc.status, tc.want, out)

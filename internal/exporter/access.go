@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Where it listens when nobody says so: whoever reaches a port without a password reads what is behind it. The port is in no list of
-// exporters.
+// Where it listens when nobody says so: whoever reaches a port without a password reads what is behind it.
+// The port is in no list of exporters.
 const (
 	localAddress  = "127.0.0.1:9843"
 	publicAddress = ":9843"
@@ -55,15 +55,17 @@ func (o WebOptions) guards() (guards, error) {
 		Users map[string]any `yaml:"basic_auth_users"`
 	}
 	if err := yaml.Unmarshal(text, &c); err != nil {
-		return guards{}, fmt.Errorf("%s is not as exporter-toolkit's web configuration wants it", o.ConfigFile) // not quoted: it has secrets
+		// Not quoted: it has secrets.
+		return guards{}, fmt.Errorf("%s is not as exporter-toolkit's web configuration wants it", o.ConfigFile)
 	}
 	// A certificate of the peer says who it is as well as a password does.
 	known := len(c.Users) > 0 || c.TLS["client_auth_type"] == "RequireAndVerifyClientCert"
 	return guards{tls: len(c.TLS) > 0, password: known}, nil
 }
 
-// private refuses the private pages to who shows no password, unless only this host can reach the listener. A page of a browser on this
-// host can ask too, under a name that leads to 127.0.0.1 (DNS rebinding): its request carries that name, and is refused.
+// private refuses the private pages to who shows no password, unless only this host can reach the listener. A page
+// of a browser on this host can ask too, under a name that leads to 127.0.0.1 (DNS rebinding): its request carries
+// that name, and is refused.
 func (o WebOptions) private(l net.Listener, inner http.Handler) http.Handler {
 	local := isLocal(l.Addr())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,8 +77,8 @@ func (o WebOptions) private(l net.Listener, inner http.Handler) http.Handler {
 		switch {
 		case err == nil && g.password:
 		case !local:
-			http.Error(w, "recordings need a password, or an exporter that listens on 127.0.0.1 only: give it one with --web.config.file",
-				http.StatusForbidden)
+			http.Error(w, "recordings need a password, or an exporter that listens on 127.0.0.1 only: "+
+				"give it one with --web.config.file", http.StatusForbidden)
 			return
 		case !o.ownName(r.Host):
 			http.Error(w, "recordings are served under the name localhost or an IP address only", http.StatusForbidden)
@@ -102,8 +104,8 @@ func isLocal(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback() || a.Network() == "unix"
 }
 
-// ownName tells a Host header that no foreign name server had a part in: none at all, as of HTTP/1.0, an address, or a name that the exporter
-// was told to listen on.
+// ownName tells a Host header that no foreign name server had a part in: none at all, as of HTTP/1.0, an address, or
+// a name that the exporter was told to listen on.
 func (o WebOptions) ownName(host string) bool {
 	name := hostOf(host)
 	if name == "" || name == "localhost" {

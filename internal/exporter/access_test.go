@@ -82,7 +82,8 @@ func TestPrivatePages(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := WebOptions{
-			ConfigFile: writeConfig(t, tc.config), Private: []string{"/recordings"}, ListenAddresses: []string{"doctor.example:9843"},
+			ConfigFile: writeConfig(t, tc.config), Private: []string{"/recordings"},
+			ListenAddresses: []string{"doctor.example:9843"},
 		}
 		h := o.private(l, inner)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tc.path, nil)
@@ -103,8 +104,8 @@ func TestFindingsNameNoProcess(t *testing.T) {
 	t.Parallel()
 	var findings []check.Finding
 	for pid := range 100 {
-		id := fmt.Sprintf("%d (java)", 4000+pid)
-		findings = append(findings, check.Finding{Check: "c", Subject: check.Subject{Kind: "pid", ID: id}, Severity: check.Warning})
+		subject := check.Subject{Kind: "pid", ID: fmt.Sprintf("%d (java)", 4000+pid)}
+		findings = append(findings, check.Finding{Check: "c", Subject: subject, Severity: check.Warning})
 	}
 	mf, dropped := findingFamily(findings, 20)
 	if len(mf.GetMetric()) != 1 || dropped != 0 || !strings.Contains(mf.GetMetric()[0].String(), `"process java"`) {

@@ -14,11 +14,11 @@ const (
 	maxRenders   = 2                // at a time: the CPUs are the host's
 	renderWait   = 5 * time.Second  // for a turn; Prometheus gives up after 10 s
 	maxAnswer    = 16 << 20         // bytes, a hundred times the usual
-	maxUnwritten = 32 << 20         // bytes of answers that their peers have yet to take: metrics and list take a quarter of MemoryMax
+	maxUnwritten = 32 << 20         // bytes that their peers have yet to take: twice, a quarter of the unit's MemoryMax
 	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
 )
 
-// limited bounds what scrapes cost. An answer is written once it is whole, so that who takes it slowly holds up nobody's turn.
+// limited bounds what answers cost. One is written once it is whole, so that who takes it slowly holds up nobody's turn.
 type limited struct {
 	inner     http.Handler
 	turns     chan struct{}

@@ -25,7 +25,8 @@ const (
 	requestTime  = 15 * time.Second // for all of a request, which has no body
 )
 
-// Bounds on what peers that do nothing cost: 1,000 connections take some 20 MB, and a request of Prometheus has 500 bytes of headers.
+// Bounds on what peers that do nothing cost: 1,000 connections take some 20 MB, and a request of Prometheus has 500
+// bytes of headers.
 const (
 	maxConnections = 1000
 	maxHeaders     = 16 << 10
@@ -66,8 +67,8 @@ func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Lo
 	for i, l := range listeners {
 		guarded := o.private(l, handler)
 		s := &http.Server{
-			Handler: guarded, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-			MaxHeaderBytes: maxHeaders,
+			Handler: guarded, MaxHeaderBytes: maxHeaders,
+			ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		}
 		servers[i] = s
 		l = netutil.LimitListener(l, maxConnections)

@@ -78,9 +78,10 @@ func (s *snapshot) put(target string, t *told, mostFindings int) (dropped int) {
 func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) {
 	names := []string{"check", "severity", "stage", "subject"} // sorted
 	slices.SortStableFunc(findings, func(a, b check.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	seen := map[string]bool{} // by check and subject: what the host and a target both show is one, as are processes of a name
-	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, such as a program or a "+
-		"destination, and stage its place in the order of the cure.")
+	// By check and subject: what the host and a target both show is one, as are processes of a name.
+	seen := map[string]bool{}
+	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, "+
+		"such as a program or a destination, and stage its place in the order of the cure.")
 	dropped := 0
 	for i := range findings {
 		f := &findings[i]
@@ -102,7 +103,8 @@ func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) 
 	return mf, dropped
 }
 
-// aProcess matches how a subject names a process, with its program if that is known, and aPlace where something is in its memory.
+// aProcess matches how a subject names a process, with its program if that is known, and aPlace where something is in
+// its memory.
 var (
 	aProcess = regexp.MustCompile(`\bpid [0-9]+(?: \((.*)\))?`)
 	aPlace   = regexp.MustCompile(`\b0x[0-9a-f]+\b`)

@@ -21,7 +21,8 @@ import (
 func startExporter(t *testing.T, args ...string) (address string, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	command := exec.CommandContext(ctx, program, append([]string{"exporter", "--window", "5s", "--interval", "1s", "--target.max", "0"}, args...)...)
+	args = append([]string{"exporter", "--window", "5s", "--interval", "1s", "--target.max", "0"}, args...)
+	command := exec.CommandContext(ctx, program, args...)
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = 2 * grace
 	log, err := command.StderrPipe()
@@ -87,7 +88,8 @@ func TestExporterRecordings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/recordings", "/recordings/", "/recordings/20260101T000000Z-h-c.zip", "//recordings"} {
-		if status, text := ask(t, "127.0.0.1:"+port, path, ""); status != http.StatusForbidden || !strings.Contains(text, "password") {
+		status, text := ask(t, "127.0.0.1:"+port, path, "")
+		if status != http.StatusForbidden || !strings.Contains(text, "password") {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
@@ -114,7 +116,8 @@ func TestExporterDefaultAddress(t *testing.T) {
 	}
 }
 
-// Attack 15: 500 connections that ask again and again and never read, 200 that never end their heads, and 16 scrapers at a time.
+// Attack 15: 500 connections that ask again and again and never read, 200 that never end their heads, and 16 scrapers
+// at a time.
 func TestExporterSlowPeers(t *testing.T) {
 	address, pid := startExporter(t, "--web.listen-address", "127.0.0.1:0")
 	for begun := time.Now(); ; time.Sleep(200 * time.Millisecond) {

@@ -15,8 +15,8 @@ import (
 func newKey(t *testing.T, kind, passphrase string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")
-	out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", file).CombinedOutput()
-	if err != nil {
+	cmd := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return file
@@ -31,8 +31,8 @@ func verifies(t *testing.T, dir, key, namespace string) bool {
 	must(t, os.WriteFile(signers, append([]byte("release "), public...), 0o600))
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	must(t, err)
-	cmd := exec.CommandContext(t.Context(), "ssh-keygen", "-Y", "verify", "-f", signers, "-I", "release", "-n", namespace,
-		"-s", filepath.Join(dir, "SHA256SUMS.sig"))
+	cmd := exec.CommandContext(t.Context(), "ssh-keygen", "-Y", "verify", "-f", signers, "-I", "release",
+		"-n", namespace, "-s", filepath.Join(dir, "SHA256SUMS.sig"))
 	cmd.Stdin = bytes.NewReader(sums)
 	return cmd.Run() == nil
 }
