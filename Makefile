@@ -15,7 +15,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +150,12 @@ check-pins: ## fail if a dependency is not pinned
 	go test -count 1 -run '^TestPins' ./internal/conventions
 	go mod verify
 	cd deploy/kubernetes/validate && go mod verify
+
+# A database that cannot be read is no "ok": the target fails and says that nothing was checked. It is a URL or a directory.
+VULNDB ?= https://vuln.go.dev
+
+check-vulnerabilities: ## known vulnerabilities in what is linked and called, by the database VULNDB
+	.ci/vulnerabilities '$(VULNDB)'
 
 deps: ## install the commands that tests need (apt)
 	@.ci/deps

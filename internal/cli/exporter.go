@@ -17,9 +17,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// exporterAddress is where Prometheus finds it. The port is in no list of exporters.
-const exporterAddress = ":9843"
-
 // minWindow is as short as a window may be: below it the checks lower their confidence.
 const minWindow = 5 * time.Second
 
@@ -48,7 +45,8 @@ other, and serves what they say at /metrics until it is ended. A scrape reads th
 last window; it never runs a collector.
 
 /-/healthy and /-/ready answer without a password, also when --web.config.file
-asks for one.`,
+asks for one. Recordings of the flight recorder need a password, unless the
+exporter listens on an address of this host only.`,
 		Example: `  perfdoctor exporter
   perfdoctor exporter --web.listen-address 127.0.0.1:9843 --web.config.file web.yml`,
 		Args: noArgs,
@@ -60,8 +58,8 @@ asks for one.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&x.web.ListenAddresses, "web.listen-address", []string{exporterAddress},
-		"listen on this `ADDRESS`; give it for each")
+	f.StringArrayVar(&x.web.ListenAddresses, "web.listen-address", nil,
+		"listen on this `ADDRESS`; give it for each (127.0.0.1:9843, or :9843 when --web.config.file has TLS and passwords)")
 	f.BoolVar(&x.web.SystemdSocket, "web.systemd-socket", false, "listen on the sockets that systemd hands over instead")
 	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of exporter-toolkit")
 	f.DurationVar(&x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
@@ -136,6 +134,9 @@ func (x *exporting) run(ctx context.Context) error {
 	told, err := x.listen(&o)
 	if err != nil {
 		return err
+	}
+	for _, p := range told.pages {
+		x.web.Private = append(x.web.Private, p.Path)
 	}
 	e := exporter.New(o)
 	handler, err := e.Handler(told.pages...)

@@ -27,7 +27,7 @@ type Page struct {
 // Handler serves the metrics, health, pages, and a page with links to them all. It is ready once there was a window of the host.
 func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.Handle("GET "+metricsPath, Limit(promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	mux.HandleFunc("GET "+healthyPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, "healthy") })
 	mux.HandleFunc("GET "+readyPath, e.serveReady)
 	links := []web.LandingLinks{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/exporter-toolkit/web"
+	"golang.org/x/net/netutil"
 )
 
 // Times of the server. A scrape takes milliseconds; a peer that sends its request or takes its answer more slowly than this holds a
@@ -21,13 +22,23 @@ const (
 	answerTime   = 5 * time.Minute
 	idleTime     = 2 * time.Minute // Prometheus scrapes each minute at the latest, and keeps its connection
 	shutdownTime = 3 * time.Second
+	requestTime  = 15 * time.Second // for all of a request, which has no body
+)
+
+// Bounds on what peers that do nothing cost: 1,000 connections take some 20 MB, and a request of Prometheus has 500
+// bytes of headers.
+const (
+	maxConnections = 1000
+	maxHeaders     = 16 << 10
 )
 
 // WebOptions say where the exporter listens, with the meaning that exporter-toolkit gives to flags of these names.
 type WebOptions struct {
-	ListenAddresses []string
-	SystemdSocket   bool   // listen on what systemd hands over, instead of ListenAddresses
-	ConfigFile      string // TLS and passwords; "" for neither
+	ListenAddresses []string // none: port 9843, of this host only unless there are TLS and a password
+	SystemdSocket   bool     // listen on what systemd hands over, instead of ListenAddresses
+	ConfigFile      string   // TLS and passwords; "" for neither
+	// Private are paths that are served with a password, or by a listener that only this host reaches.
+	Private []string
 }
 
 // Validate finds a web configuration that cannot be used.
@@ -43,6 +54,10 @@ func (o WebOptions) Validate() error {
 
 // Serve serves the handler until the context is done. If a configuration asks for a password, all but health needs it.
 func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Logger) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
 	listeners, err := o.listen(ctx)
 	if err != nil {
 		return err
@@ -50,11 +65,16 @@ func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Lo
 	servers := make([]*http.Server, len(listeners))
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
-		s := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, WriteTimeout: answerTime, IdleTimeout: idleTime}
+		guarded := o.private(l, handler)
+		s := &http.Server{
+			Handler: guarded, MaxHeaderBytes: maxHeaders,
+			ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		}
 		servers[i] = s
+		l = netutil.LimitListener(l, maxConnections)
 		go func() {
 			flags := &web.FlagConfig{WebConfigFile: &o.ConfigFile}
-			failed <- web.Serve(&healthListener{Listener: l, server: s, inner: handler}, s, flags, log)
+			failed <- web.Serve(&healthListener{Listener: l, server: s, inner: guarded}, s, flags, log)
 		}()
 	}
 	select {

@@ -3,6 +3,7 @@ package exporter
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -77,26 +78,42 @@ func (s *snapshot) put(target string, t *told, mostFindings int) (dropped int) {
 func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) {
 	names := []string{"check", "severity", "stage", "subject"} // sorted
 	slices.SortStableFunc(findings, func(a, b check.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	seen := map[string]bool{} // by check and subject: what the host and a target both show is one
-	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, such as a pid or a "+
-		"destination, and stage its place in the order of the cure.")
+	// By check and subject: what the host and a target both show is one, as are processes of a name.
+	seen := map[string]bool{}
+	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, "+
+		"such as a program or a destination, and stage its place in the order of the cure.")
 	dropped := 0
 	for i := range findings {
 		f := &findings[i]
-		if seen[f.ID()] {
+		subject := subjectLabel(f.Subject)
+		key := f.Check + " " + subject
+		if seen[key] {
 			continue
 		}
-		seen[f.ID()] = true
+		seen[key] = true
 		if len(mf.Metric) >= most {
 			dropped++
 			continue
 		}
-		addGauge(mf, 1, names, f.Check, f.Severity.String(), f.Stage.String(), f.Subject.String())
+		addGauge(mf, 1, names, f.Check, f.Severity.String(), f.Stage.String(), subject)
 	}
 	if len(mf.Metric) == 0 {
 		return nil, dropped
 	}
 	return mf, dropped
+}
+
+// aProcess matches how a subject names a process, with its program if that is known, and aPlace where something is in
+// its memory.
+var (
+	aProcess = regexp.MustCompile(`\bpid [0-9]+(?: \((.*)\))?`)
+	aPlace   = regexp.MustCompile(`\b0x[0-9a-f]+\b`)
+)
+
+// subjectLabel names a subject without what is another in each process: each process id would leave a series behind.
+func subjectLabel(s check.Subject) string {
+	label := aProcess.ReplaceAllString(s.String(), "process $1")
+	return strings.TrimSpace(aPlace.ReplaceAllString(label, "0x"))
 }
 
 func gaugeFamily(name, help string) *dto.MetricFamily {

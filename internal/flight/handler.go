@@ -19,6 +19,9 @@ import (
 // listPath is where the recordings are served.
 const listPath = "/recordings"
 
+// maxDownloads is how many recordings are read from the disk at a time: it is the disk of a sick host.
+const maxDownloads = 4
+
 //go:embed page.html
 var pageText string
 
@@ -51,9 +54,20 @@ func (r *Recorder) Handler() http.Handler {
 		}
 		r.serveJSON(w)
 	}
-	mux.HandleFunc("GET "+listPath, list)
-	mux.HandleFunc("GET "+listPath+"/{$}", list)
-	mux.HandleFunc("GET "+listPath+"/{name}", r.serveFile)
+	bounded := exporter.Limit(http.HandlerFunc(list)) // of 1,000 recordings it is some 500 KB
+	mux.Handle("GET "+listPath, bounded)
+	mux.Handle("GET "+listPath+"/{$}", bounded)
+	downloads := make(chan struct{}, maxDownloads)
+	mux.HandleFunc("GET "+listPath+"/{name}", func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case downloads <- struct{}{}:
+			defer func() { <-downloads }()
+			r.serveFile(w, req)
+		default:
+			w.Header().Set("Retry-After", "10") // seconds, in which a recording of some MB is through
+			http.Error(w, "too many downloads at once", http.StatusServiceUnavailable)
+		}
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		mux.ServeHTTP(w, req)

@@ -1,6 +1,6 @@
 // Command release makes what a release consists of: the program for each architecture, Debian and RPM packages, a bill of materials
-// for each program, and the checksums of them all. The same commit gives the same bytes: nothing in them is of the machine, the path
-// or the time of the build.
+// for each program, the checksums of them all, and a signature of these. The same commit gives the same bytes: nothing in them is of
+// the machine, the path or the time of the build.
 package main
 
 import (
@@ -68,7 +68,10 @@ func (r *release) run(ctx context.Context, only string) error {
 			return err
 		}
 	}
-	return checksums(r.out)
+	if err := checksums(r.out); err != nil {
+		return err
+	}
+	return r.sign(ctx, os.Getenv(keyVar), os.Stderr)
 }
 
 // describe asks git for the version and the time of the commit.

@@ -1,0 +1,126 @@
+package exporter
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Where it listens when nobody says so: whoever reaches a port without a password reads what is behind it.
+// The port is in no list of exporters.
+const (
+	localAddress  = "127.0.0.1:9843"
+	publicAddress = ":9843"
+)
+
+// withDefaults listens to others only with TLS and a password, unless it is told to.
+func (o WebOptions) withDefaults() (WebOptions, error) {
+	if o.SystemdSocket || len(o.ListenAddresses) > 0 {
+		return o, nil
+	}
+	g, err := o.guards()
+	if err != nil {
+		return o, err
+	}
+	o.ListenAddresses = []string{localAddress}
+	if g.tls && g.password {
+		o.ListenAddresses = []string{publicAddress}
+	}
+	return o, nil
+}
+
+// guards are what the web configuration asks of a peer.
+type guards struct {
+	tls      bool
+	password bool // or a certificate of the peer
+}
+
+func (o WebOptions) guards() (guards, error) {
+	if o.ConfigFile == "" {
+		return guards{}, nil
+	}
+	text, err := os.ReadFile(o.ConfigFile)
+	if err != nil {
+		return guards{}, err // it names the file
+	}
+	var c struct {
+		TLS   map[string]any `yaml:"tls_server_config"`
+		Users map[string]any `yaml:"basic_auth_users"`
+	}
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		// Not quoted: it has secrets.
+		return guards{}, fmt.Errorf("%s is not as exporter-toolkit's web configuration wants it", o.ConfigFile)
+	}
+	// A certificate of the peer says who it is as well as a password does.
+	known := len(c.Users) > 0 || c.TLS["client_auth_type"] == "RequireAndVerifyClientCert"
+	return guards{tls: len(c.TLS) > 0, password: known}, nil
+}
+
+// private refuses the private pages to who shows no password, unless only this host can reach the listener. A page
+// of a browser on this host can ask too, under a name that leads to 127.0.0.1 (DNS rebinding): its request carries
+// that name, and is refused.
+func (o WebOptions) private(l net.Listener, inner http.Handler) http.Handler {
+	local := isLocal(l.Addr())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !o.isPrivate(r.URL.Path) {
+			inner.ServeHTTP(w, r)
+			return
+		}
+		g, err := o.guards() // each time, as exporter-toolkit does: the password may be taken out of the file
+		switch {
+		case err == nil && g.password:
+		case !local:
+			http.Error(w, "recordings need a password, or an exporter that listens on 127.0.0.1 only: "+
+				"give it one with --web.config.file", http.StatusForbidden)
+			return
+		case !o.ownName(r.Host):
+			http.Error(w, "recordings are served under the name localhost or an IP address only", http.StatusForbidden)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+func (o WebOptions) isPrivate(asked string) bool {
+	asked = path.Clean("/" + asked)
+	for _, p := range o.Private {
+		if p = strings.TrimSuffix(p, "/"); asked == p || strings.HasPrefix(asked, p+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// isLocal tells a listener that other hosts do not reach.
+func isLocal(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback() || a.Network() == "unix"
+}
+
+// ownName tells a Host header that no foreign name server had a part in: none at all, as of HTTP/1.0, an address, or
+// a name that the exporter was told to listen on.
+func (o WebOptions) ownName(host string) bool {
+	name := hostOf(host)
+	if name == "" || name == "localhost" {
+		return true
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return slices.ContainsFunc(o.ListenAddresses, func(a string) bool { return strings.EqualFold(hostOf(a), name) })
+}
+
+// hostOf gives an address without its port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
+}

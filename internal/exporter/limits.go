@@ -1,0 +1,93 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of a handler. An answer is some 100 KB, and takes milliseconds of a CPU.
+const (
+	maxRenders   = 2                // at a time: the CPUs are the host's
+	renderWait   = 5 * time.Second  // for a turn; Prometheus gives up after 10 s
+	maxAnswer    = 16 << 20         // bytes, a hundred times the usual
+	maxUnwritten = 32 << 20         // bytes that their peers have yet to take: twice, a quarter of the unit's MemoryMax
+	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
+)
+
+// limited bounds what answers cost. One is written once it is whole, so that who takes it slowly holds up nobody's turn.
+type limited struct {
+	inner     http.Handler
+	turns     chan struct{}
+	unwritten atomic.Int64
+}
+
+// Limit bounds what the answers of a handler cost in time and memory.
+func Limit(inner http.Handler) http.Handler {
+	return &limited{inner: inner, turns: make(chan struct{}, maxRenders)}
+}
+
+// ServeHTTP answers 503 when there is no turn or no memory.
+func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), renderWait)
+	defer cancel()
+	select {
+	case l.turns <- struct{}{}:
+	case <-ctx.Done():
+		tooMany(w)
+		return
+	}
+	whole := &answerBuffer{header: w.Header(), status: http.StatusOK}
+	func() {
+		defer func() { <-l.turns }()
+		l.inner.ServeHTTP(whole, r)
+	}()
+	size := int64(whole.body.Cap())
+	defer l.unwritten.Add(-size)
+	if l.unwritten.Add(size) > maxUnwritten {
+		tooMany(w)
+		return
+	}
+	if whole.full {
+		http.Error(w, "the answer is too large", http.StatusInternalServerError)
+		return
+	}
+	// A writer without deadlines is one of a test.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+	w.WriteHeader(whole.status)
+	_, _ = w.Write(whole.body.Bytes()) // a peer that is gone has no use for it
+}
+
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5") // seconds, as long as a peer waits for its turn
+	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+}
+
+// errAnswerSize ends the rendering of an answer without bound.
+var errAnswerSize = errors.New("the answer is too large")
+
+// answerBuffer keeps an answer.
+type answerBuffer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+	full   bool // a part had no room
+}
+
+// Header gives the headers of the answer.
+func (b *answerBuffer) Header() http.Header { return b.header }
+
+// WriteHeader keeps the status.
+func (b *answerBuffer) WriteHeader(status int) { b.status = status }
+
+// Write keeps a part of the body.
+func (b *answerBuffer) Write(p []byte) (int, error) {
+	if b.body.Len()+len(p) > maxAnswer {
+		b.full = true
+		return 0, errAnswerSize
+	}
+	return b.body.Write(p)
+}
