@@ -187,7 +187,16 @@ func notLoaded(err error) bool {
 
 // command runs one command of async-profiler in the target.
 func (s *Session) command(ctx context.Context, options string) error {
-	return s.vm.Load(ctx, s.library, options)
+	err := s.vm.Load(ctx, s.library, options)
+	if s.lib == nil {
+		return err
+	}
+	// Also after an error: a stranger's library may have run and then failed.
+	var r *jvm.Refusal
+	if swapped := s.vm.VerifyLoaded(s.lib); errors.As(swapped, &r) && r.Cause == jvm.Replaced {
+		return swapped
+	}
+	return err
 }
 
 // maxLog bounds what is read of async-profiler's log, which has a few lines.

@@ -50,20 +50,22 @@ type File struct {
 // it may be watched or backed up.
 func (t *tree) places() []place {
 	return []place{
-		{"/tmp", func() (int, error) { return t.directory("/tmp") }},
-		{"/dev/shm", func() (int, error) { return t.directory("/dev/shm") }},
+		{"/tmp", func() (int, error) { return t.directory("/tmp") }, func() (int, error) { return t.private("/tmp") }},
+		{"/dev/shm", func() (int, error) { return t.directory("/dev/shm") }, func() (int, error) { return t.private("/dev/shm") }},
 		{"/proc/self/cwd", func() (int, error) {
 			if t.cwd < 0 {
 				return -1, errors.New("cannot be opened")
 			}
 			return openPath(t.cwd, ".", unix.O_DIRECTORY)
-		}},
+		}, t.privateCwd},
 	}
 }
 
 type place struct {
 	path string // as the target sees it
 	open func() (int, error)
+	// openPrivate opens it for a file that the target is to trust, and refuses where others could swap that.
+	openPrivate func() (int, error)
 }
 
 // Place puts a file with this content into the target's file system, where the target, and apart from root nobody
@@ -102,13 +104,14 @@ func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error
 		return nil, vm.explain(err, "place a file")
 	}
 	r := vm.refuse(NoPlace, "no directory of the target can hold a file for it: "+strings.ReplaceAll(err.Error(), "\n", ", "),
-		"give the target a /tmp that it can write to and that is not mounted noexec")
+		"give the target a /tmp that it can write to, that is not mounted noexec, and that is sticky (chmod +t) where others can "+
+			"write to it too")
 	r.Err = err
 	return nil, r
 }
 
 func (p place) create(name string, content []byte, mode fs.FileMode) (*File, error) {
-	dir, err := p.open()
+	dir, err := p.openPrivate()
 	if err != nil {
 		return nil, err
 	}
