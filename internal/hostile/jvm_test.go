@@ -1,0 +1,114 @@
+package hostile_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/testenv"
+)
+
+const (
+	nobody   = "65534" // runs the JVM
+	stranger = "12345" // attacks it
+)
+
+// openDirectories gives a program directories of its own that all may write to and that are not sticky, as an emptyDir of
+// Kubernetes is, and runs it as another user. / is none in which that user can have a file.
+const openDirectories = `mount -t tmpfs -o mode=0777 tmpfs /tmp; mount -t tmpfs -o mode=0777 tmpfs /dev/shm; cd /
+exec setpriv --reuid ` + nobody + ` --regid ` + nobody + ` --clear-groups -- "$@"`
+
+// swapping renames a file of its own over each library of perfdoctor's that it sees, and leaves a mark.
+const swapping = `swap() { for f in /tmp/.perfdoctor-*.so /dev/shm/.perfdoctor-*.so; do
+	[ -e "$f" ] && [ ! -O "$f" ] && echo evil > /tmp/evil && mv -f /tmp/evil "$f" && echo "$f"
+done; }
+echo ready
+while :; do swap; done`
+
+// Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. None may be put there.
+func TestLibraryIsNotSwapped(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	pid := startOpenJVM(t)
+	attacker := exec.Command("nsenter", "--target", pid, "--mount", "setpriv", "--reuid", stranger, "--regid", stranger, "--clear-groups",
+		"sh", "-c", swapping)
+	out, err := attacker.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := attacker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	marks := bufio.NewReader(out)
+	if line, err := marks.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the attacker says %q: %v", line, err)
+	}
+	// The attack works: a file by such a name that belongs to the JVM's user is swapped.
+	bait := "/proc/" + pid + "/root/tmp/.perfdoctor-bait.so"
+	if err := writeForJVM(bait); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := marks.ReadString('\n'); line != "/tmp/.perfdoctor-bait.so\n" {
+		t.Fatalf("the attacker says %q: %v", line, err)
+	}
+
+	const window = 2 * time.Second
+	o := perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", "2s", "--interval", "1s", "-v")
+	if err := attacker.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for line, err := marks.ReadString('\n'); err == nil; line, err = marks.ReadString('\n') {
+		t.Errorf("swapped before the JVM loaded it: %s", line)
+	}
+	_ = attacker.Wait() // killed
+	if !strings.Contains(o.stdout, "which is not sticky") {
+		t.Errorf("the report does not say why there is no profile:\n%s%s", o.stdout, o.stderr)
+	}
+}
+
+// writeForJVM makes a file of the JVM's user.
+func writeForJVM(path string) error {
+	if err := os.WriteFile(path, []byte("good\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Chown(path, 65534, 65534)
+}
+
+// startOpenJVM starts a JVM in openDirectories and gives its pid.
+func startOpenJVM(t *testing.T) string {
+	t.Helper()
+	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
+	classes, err := os.MkdirTemp("/var/tmp", "perfdoctor-hostile-") //nolint:usetesting // another /tmp is mounted over that
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(classes) })
+	if err := os.Chmod(classes, 0o755); err != nil { //nolint:gosec // for the JVM's user
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("javac", "-d", classes, filepath.Join("..", "asprof", "testdata", "Busy.java")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-ec", openDirectories, "sh",
+		"java", "-Xmx128m", "-cp", classes, "Busy", "1", "2")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() }) // at the end of its input it ends
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the JVM says %q: %v", line, err)
+	}
+	return fmt.Sprint(cmd.Process.Pid)
+}
