@@ -196,6 +196,9 @@ func (s *Session) command(ctx context.Context, options string) error {
 	if swapped := s.vm.VerifyLoaded(s.lib); errors.As(swapped, &r) && r.Cause == jvm.Replaced {
 		return swapped
 	}
+	if errors.As(err, &r) && r.Cause == jvm.Gone {
+		r.Reason += fmt.Sprintf("; it ended while it loaded %s, whose inode is %d", s.library, s.lib.Inode())
+	}
 	return err
 }
 

@@ -38,6 +38,15 @@ func (vm *VM) VerifyLoaded(f *File) error {
 	return nil
 }
 
+// Inode tells the placed file from every other on its file system; 0 where it cannot be told.
+func (f *File) Inode() uint64 {
+	var info unix.Stat_t
+	if err := unix.Fstat(int(f.held.Fd()), &info); err != nil {
+		return 0
+	}
+	return info.Ino
+}
+
 // areasOf gives the address ranges at which a file by this name is mapped, as maps has them.
 func areasOf(maps, name string) []string {
 	var areas []string
