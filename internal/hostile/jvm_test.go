@@ -2,6 +2,7 @@ package hostile_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
@@ -18,9 +20,9 @@ const (
 	stranger = "12345" // attacks it
 )
 
-// openDirectories gives a program directories of its own that all may write to and that are not sticky, as an emptyDir of
-// Kubernetes is, and runs it as another user. / is none in which that user can have a file.
-const openDirectories = `mount -t tmpfs -o mode=0777 tmpfs /tmp; mount -t tmpfs -o mode=0777 tmpfs /dev/shm; cd /
+// openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes has, and
+// runs it as another user. / is none in which that user can have a file.
+const openDirectories = `mount -t tmpfs -o mode=$MODE tmpfs /tmp; mount -t tmpfs -o mode=$MODE tmpfs /dev/shm; cd /
 exec setpriv --reuid ` + nobody + ` --regid ` + nobody + ` --clear-groups -- "$@"`
 
 // swapping renames a file of its own over each library of perfdoctor's that it sees, and leaves a mark.
@@ -33,7 +35,7 @@ while :; do swap; done`
 // Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. None may be put there.
 func TestLibraryIsNotSwapped(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	pid := startOpenJVM(t)
+	pid := startOpenJVM(t, "0777")
 	attacker := exec.Command("nsenter", "--target", pid, "--mount", "setpriv", "--reuid", stranger, "--regid", stranger, "--clear-groups",
 		"sh", "-c", swapping)
 	out, err := attacker.StdoutPipe()
@@ -70,6 +72,61 @@ func TestLibraryIsNotSwapped(t *testing.T) {
 	}
 }
 
+// Attack 2: root, or the JVM's own user, can swap the library in any directory. It is found after the load, and is critical.
+func TestSwapIsFound(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	pid := startOpenJVM(t, "1777")
+	content, err := library.Bundled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, end := make(chan error, 1), make(chan struct{})
+	go func() { done <- swapFirst("/proc/"+pid+"/root/tmp/", content, end) }()
+
+	const window = 2 * time.Second
+	o := perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", "2s", "--interval", "1s")
+	close(end)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(o.stdout, "CRITICAL") || !strings.Contains(o.stdout, "swapped-library") {
+		t.Errorf("the report does not tell of the swap:\n%s%s", o.stdout, o.stderr)
+	}
+	if strings.Contains(o.stdout, "JVM ended") {
+		t.Errorf("the report says that the JVM ended:\n%s", o.stdout)
+	}
+	// The next run finds it too, should it take the one that is mapped, and leaves nothing.
+	perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", "2s", "--interval", "1s")
+	if left, err := filepath.Glob("/proc/" + pid + "/root/tmp/.perfdoctor-*"); err != nil || len(left) > 0 {
+		t.Errorf("left in the JVM's /tmp: %v, %v", left, err)
+	}
+}
+
+// swapFirst renames a library of its own over the first one that appears in dir.
+func swapFirst(dir string, content []byte, end chan struct{}) error {
+	own := filepath.Join(dir, "own")
+	if err := os.WriteFile(own, content, 0o755); err != nil { //nolint:gosec // for the JVM's user
+		return err
+	}
+	if err := os.Chown(own, 65534, 65534); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-end:
+			return errors.New("no library appeared")
+		default:
+		}
+		found, err := filepath.Glob(dir + ".perfdoctor-*.so")
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			return os.Rename(own, found[0])
+		}
+	}
+}
+
 // writeForJVM makes a file of the JVM's user.
 func writeForJVM(path string) error {
 	if err := os.WriteFile(path, []byte("good\n"), 0o600); err != nil {
@@ -79,7 +136,7 @@ func writeForJVM(path string) error {
 }
 
 // startOpenJVM starts a JVM in openDirectories and gives its pid.
-func startOpenJVM(t *testing.T) string {
+func startOpenJVM(t *testing.T, mode string) string {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
 	classes, err := os.MkdirTemp("/var/tmp", "perfdoctor-hostile-") //nolint:usetesting // another /tmp is mounted over that
@@ -95,6 +152,7 @@ func startOpenJVM(t *testing.T) string {
 	}
 	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-ec", openDirectories, "sh",
 		"java", "-Xmx128m", "-cp", classes, "Busy", "1", "2")
+	cmd.Env = append(os.Environ(), "MODE="+mode)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,10 @@ func TestVerifyLoaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = (&VM{PID: os.Getpid()}).VerifyLoaded(f)
+		known, err := (&VM{PID: os.Getpid()}).VerifyLoaded(f, true)
+		if !known {
+			t.Errorf("swapped %v: it could not be told", swap)
+		}
 		var r *Refusal
 		if got := errors.As(err, &r) && r.Cause == Replaced; got != swap {
 			t.Errorf("swapped %v: %v", swap, err)

@@ -70,7 +70,7 @@ var events = []measured{
 }
 
 func provided() []metric.Metric {
-	var out []metric.Metric
+	out := []metric.Metric{metric.JVMSwappedLibrary}
 	for _, e := range events {
 		out = append(out, e.metric)
 	}
@@ -81,6 +81,7 @@ func provided() []metric.Metric {
 // wants none.
 func missing(remedy, reason string, args ...any) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+		a.Missing(metric.JVMSwappedLibrary, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
 		for _, e := range events {
 			a.Missing(e.metric, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
 		}
@@ -127,6 +128,13 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 	}
 	began := time.Now()
 	session, err := asprof.Start(ctx, vm, settings)
+	var swapped *jvm.SwappedError
+	if errors.As(err, &swapped) {
+		return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+			tellSwapped(a, vm, swapped)
+			return nil
+		}), nil
+	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -139,6 +147,7 @@ const wallPerCPU = int(asprof.DefaultWall / asprof.DefaultCPU)
 // probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that lives.
 func probe(o asprof.Options) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+		a.None(metric.JVMSwappedLibrary)
 		for _, e := range events {
 			if slices.Contains(o.Events, e.event) {
 				a.None(e.metric)
@@ -223,10 +232,16 @@ type source struct {
 // Sample ends the profile and appends it.
 func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	f, err := s.session.Stop(ctx)
+	var swapped *jvm.SwappedError
+	if errors.As(err, &swapped) {
+		tellSwapped(a, s.vm, swapped)
+		return nil
+	}
 	if err != nil {
 		return unavailable(err)
 	}
 	defer f.Close()
+	s.tellVerified(a)
 	a.Lost(int(s.session.Lost.Skipped), "samples that async-profiler could not take, of all events together")
 	return s.read(f, a)
 }
