@@ -247,7 +247,7 @@ func TestNotProfiled(t *testing.T) {
 		must(t, err)
 		a := recording.NewBuilder().Appender()
 		must(t, src.Sample(t.Context(), a))
-		if _, missing := a.Commit(); len(missing) != 4 || !strings.Contains(missing[0].Reason, "the whole host") {
+		if _, missing := a.Commit(); len(missing) != 5 || !strings.Contains(missing[0].Reason, "the whole host") {
 			t.Errorf("%+v", missing)
 		}
 	})
