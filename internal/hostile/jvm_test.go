@@ -22,11 +22,11 @@ const (
 
 // openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes has, and
 // runs it as another user. / is none in which that user can have a file.
-const openDirectories = `mount -t tmpfs -o mode=$MODE tmpfs /tmp; mount -t tmpfs -o mode=$MODE tmpfs /dev/shm; cd /
+const openDirectories = `for dir in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o mode=$MODE tmpfs $dir; done; cd /
 exec setpriv --reuid ` + nobody + ` --regid ` + nobody + ` --clear-groups -- "$@"`
 
 // swapping renames a file of its own over each library of perfdoctor's that it sees, and leaves a mark.
-const swapping = `swap() { for f in /tmp/.perfdoctor-*.so /dev/shm/.perfdoctor-*.so; do
+const swapping = `swap() { for f in /tmp/.perfdoctor-*.so /dev/shm/.perfdoctor-*.so /var/tmp/.perfdoctor-*.so; do
 	[ -e "$f" ] && [ ! -O "$f" ] && echo evil > /tmp/evil && mv -f /tmp/evil "$f" && echo "$f"
 done; }
 echo ready
@@ -50,7 +50,7 @@ func TestLibraryIsNotSwapped(t *testing.T) {
 		t.Fatalf("the attacker says %q: %v", line, err)
 	}
 	// The attack works: a file by such a name that belongs to the JVM's user is swapped.
-	bait := "/proc/" + pid + "/root/tmp/.perfdoctor-bait.so"
+	bait := filepath.Join(tmpOf(pid), ".perfdoctor-bait.so")
 	if err := writeForJVM(bait); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestSwapIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, end := make(chan error, 1), make(chan struct{})
-	go func() { done <- swapFirst("/proc/"+pid+"/root/tmp/", content, end) }()
+	go func() { done <- swapFirst(tmpOf(pid), content, end) }()
 
 	const window = 2 * time.Second
 	o := perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", "2s", "--interval", "1s")
@@ -97,7 +97,7 @@ func TestSwapIsFound(t *testing.T) {
 	}
 	// The next run finds it too, should it take the one that is mapped, and leaves nothing.
 	perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", "2s", "--interval", "1s")
-	if left, err := filepath.Glob("/proc/" + pid + "/root/tmp/.perfdoctor-*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(tmpOf(pid), ".perfdoctor-*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the JVM's /tmp: %v, %v", left, err)
 	}
 }
@@ -117,7 +117,7 @@ func swapFirst(dir string, content []byte, end chan struct{}) error {
 			return errors.New("no library appeared")
 		default:
 		}
-		found, err := filepath.Glob(dir + ".perfdoctor-*.so")
+		found, err := filepath.Glob(filepath.Join(dir, ".perfdoctor-*.so"))
 		if err != nil {
 			return err
 		}
@@ -135,11 +135,14 @@ func writeForJVM(path string) error {
 	return os.Chown(path, 65534, 65534)
 }
 
+// tmpOf is the /tmp of a process.
+func tmpOf(pid string) string { return filepath.Join("/proc", pid, "root", "tmp") }
+
 // startOpenJVM starts a JVM in openDirectories and gives its pid.
 func startOpenJVM(t *testing.T, mode string) string {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
-	classes, err := os.MkdirTemp("/var/tmp", "perfdoctor-hostile-") //nolint:usetesting // another /tmp is mounted over that
+	classes, err := os.MkdirTemp("/run", "perfdoctor-hostile-") //nolint:usetesting // others are mounted over /tmp and /var/tmp
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,19 +46,28 @@ type File struct {
 	as   credentials
 }
 
-// places are the directories in which a file can lie, in order of preference. The working directory is last because
-// it may be watched or backed up.
+// places are the directories in which a file can lie, in order of preference. /var/tmp is on a disk and outlives a boot. The
+// working directory is last because it may be watched or backed up.
 func (t *tree) places() []place {
-	return []place{
-		{"/tmp", func() (int, error) { return t.directory("/tmp") }, func() (int, error) { return t.private("/tmp") }},
-		{"/dev/shm", func() (int, error) { return t.directory("/dev/shm") }, func() (int, error) { return t.private("/dev/shm") }},
-		{"/proc/self/cwd", func() (int, error) {
-			if t.cwd < 0 {
-				return -1, errors.New("cannot be opened")
-			}
-			return openPath(t.cwd, ".", unix.O_DIRECTORY)
-		}, t.privateCwd},
+	var all []place
+	for _, dir := range []string{"/tmp", "/dev/shm", "/var/tmp", "/run/user/" + strconv.Itoa(t.as.uid)} {
+		all = append(all, t.named(dir))
 	}
+	return append(all, t.workingDirectory())
+}
+
+// named is a place by its path.
+func (t *tree) named(dir string) place {
+	return place{dir, func() (int, error) { return t.directory(dir) }, func() (int, error) { return t.private(dir) }}
+}
+
+func (t *tree) workingDirectory() place {
+	return place{"/proc/self/cwd", func() (int, error) {
+		if t.cwd < 0 {
+			return -1, errors.New("cannot be opened")
+		}
+		return openPath(t.cwd, ".", unix.O_DIRECTORY)
+	}, t.privateCwd}
 }
 
 type place struct {
@@ -70,8 +79,8 @@ type place struct {
 
 // Place puts a file with this content into the target's file system, where the target, and apart from root nobody
 // else, can use it. name says what it is for and ends the file's name, which is otherwise random. With an executable
-// mode such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: /tmp, else /dev/shm,
-// else the target's working directory. For a file that the target is to write, give no content and mode 0o600.
+// mode such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: in the first of places that
+// serves. For a file that the target is to write, give no content and mode 0o600.
 //
 // The caller must remove it. Its errors are a *Refusal, with cause NoPlace where no directory serves.
 func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error) {
@@ -251,8 +260,7 @@ func (t *tree) placeTrigger(nspid int, takeOver bool) (tr *trigger, err error) {
 
 // triggerPlaces are where HotSpot looks for its trigger, in its order.
 func (t *tree) triggerPlaces() []place {
-	all := t.places()
-	return []place{all[2], all[0]}
+	return []place{t.workingDirectory(), t.named("/tmp")}
 }
 
 func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, error) {
