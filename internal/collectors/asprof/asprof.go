@@ -94,6 +94,7 @@ func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (col
 		return missing("run it without --no-jvm", "--no-jvm leaves a JVM alone: no profile is taken of it")
 	}
 	if env.Target.Kind == host.KindHost {
+		sweep(ctx, env, look, o)
 		return missing("name the JVM with --pid, --comm, --cgroup or --container",
 			"a profile is taken of one JVM, and the whole host was diagnosed")
 	}
@@ -104,9 +105,25 @@ func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (col
 	case len(found.List) == 0:
 		return missing("", "no process of the target is a JVM")
 	case len(found.List) > 1 && !isNamed(env.Target, found.List[0].VM):
+		sweep(ctx, env, look, o)
 		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one", len(found.List)+found.More)
 	}
 	return begin(ctx, env, o, found.List[0].VM)
+}
+
+// sweep removes what a killed run left in JVMs that this run does not profile. What cannot be removed is said by the run that
+// profiles that JVM. Where its profiler still runs it ends by itself, and its recording with it.
+func sweep(ctx context.Context, env collect.Env, look *find.Look, o Options) {
+	found, err := look.JVMs(ctx, env.Host, env.Target)
+	if err != nil || o.Probe {
+		return
+	}
+	for _, f := range found.List {
+		if ctx.Err() != nil {
+			return
+		}
+		_, _ = f.VM.CleanLeftovers() // see above
+	}
 }
 
 // isNamed tells whether the user named this very process, and not a shell or a group above it.
