@@ -26,6 +26,8 @@ var ErrBusy = errors.New("a profiler already runs in the JVM: another perfdoctor
 type Session struct {
 	// Warnings are what async-profiler said when it was started, a line each: such as that there are no kernel symbols.
 	Warnings []string
+	// Verified says that what the JVM has loaded is the library that was placed. It is false where that could not be told.
+	Verified bool
 	// Lost is what the profiler lost, after Stop.
 	Lost Lost
 
@@ -111,7 +113,8 @@ func (s *Session) place(library []byte) (err error) {
 	for _, a := range s.vm.Agents {
 		if a.Own && a.Name == libraryName(library) {
 			s.library = a.Path
-			return nil
+			s.Verified, err = s.vm.VerifyMapped(a.Path, library)
+			return err
 		}
 	}
 	return s.placeLibrary(library)
@@ -132,6 +135,9 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 		}
 	}
 	err := s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
+	if isSwapped(err) { // it is never spoken to again
+		return err
+	}
 	if s.lib == nil && notLoaded(err) {
 		// The loader knows a mapped library by the name it was loaded with (_dl_map_object in glibc's elf/dl-load.c), though the file
 		// is gone. Not so in musl, and not when it was loaded by another name.
@@ -187,7 +193,26 @@ func notLoaded(err error) bool {
 
 // command runs one command of async-profiler in the target.
 func (s *Session) command(ctx context.Context, options string) error {
-	return s.vm.Load(ctx, s.library, options)
+	err := s.vm.Load(ctx, s.library, options)
+	if s.lib == nil {
+		return err
+	}
+	// Also after an error: a stranger's library may have run and then failed.
+	known, checkErr := s.vm.VerifyLoaded(s.lib, err == nil)
+	if isSwapped(checkErr) {
+		return checkErr
+	}
+	s.Verified = s.Verified || known && checkErr == nil
+	var r *jvm.Refusal
+	if errors.As(err, &r) && r.Cause == jvm.Gone {
+		r.Reason += fmt.Sprintf("; it ended while it loaded %s, whose inode is %d", s.library, s.lib.Inode())
+	}
+	return err
+}
+
+func isSwapped(err error) bool {
+	var swapped *jvm.SwappedError
+	return errors.As(err, &swapped)
 }
 
 // maxLog bounds what is read of async-profiler's log, which has a few lines.

@@ -87,6 +87,7 @@ func runtimeChecks() []*check.Check {
 		codeCacheFull,
 		threadGrowth,
 		offHeapGrowth,
+		swappedLibrary,
 		foreignAgents,
 		monitorContention,
 		lockContention,

@@ -174,6 +174,10 @@ var table = []row{
 		why: "runs tests under other kernels, and knows from the collectors which kernel each declares to need",
 	},
 	{pkg: "internal/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
+	{
+		pkg: "internal/hostile", may: []string{"internal/asprof/library"},
+		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself",
+	},
 	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{pkg: "internal/hostile", why: "attacks the built program from outside: nothing of ours"},
 	{

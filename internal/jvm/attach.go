@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +24,11 @@ const (
 	// An argument of a request is at most this long, with its closing zero (AttachOperation::arg_length_max in
 	// src/hotspot/share/services/attachListener.hpp).
 	maxArgument = 1024
-	// A reply is text for people: Thread.print of 10,000 threads has about 20 MB.
-	maxReply = 64 << 20
+	// A reply is text for people: Thread.print of 10,000 threads has about 20 MB. While it is read it takes up to four times
+	// its size, and perfdoctor has 256 MiB in its packaged unit.
+	maxReply = 32 << 20
+	// A reply to load is a number, or the loader's words, which name the file twice.
+	maxLoadReply = 64 << 10
 )
 
 // Jcmd runs a diagnostic command as the JDK's jcmd does, such as "VM.flags" or "Thread.print -l", and returns what it
@@ -96,14 +100,21 @@ func (vm *VM) loadResult(path string, reply attachReply) error {
 	return r
 }
 
-// brief makes one line of a message, of a length that can be shown.
+// brief makes one line of a message, of a length that can be shown and without what would steer a terminal.
 func brief(text string) string {
 	const most = 400 // a loader's message names the file twice
-	line := strings.Join(strings.Fields(text), " ")
+	line := strings.Map(printable, strings.Join(strings.Fields(text), " "))
 	if len(line) > most {
 		line = strings.ToValidUTF8(line[:most], "") + "..."
 	}
 	return line
+}
+
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return '?'
 }
 
 // attachReply is the JVM's answer: the code of the operation, 0 if it was carried out, and its output.
@@ -126,7 +137,11 @@ func (vm *VM) ask(ctx context.Context, operation string, args ...string) (attach
 	// Ends the wait for a reply when the context does. A deadline in the past is no failure of its own.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	reply, err := exchange(conn, request)
+	most := maxReply
+	if operation == "load" {
+		most = maxLoadReply
+	}
+	reply, err := exchange(conn, request, most)
 	if err != nil {
 		return attachReply{}, vm.noReply(ctx, operation+" "+strings.Join(args, " "), err)
 	}
@@ -153,16 +168,17 @@ func encodeRequest(operation string, args []string) ([]byte, error) {
 	return request, nil
 }
 
-func exchange(conn io.ReadWriter, request []byte) (attachReply, error) {
+// exchange sends a request and reads its reply, of at most most bytes.
+func exchange(conn io.ReadWriter, request []byte, most int) (attachReply, error) {
 	if _, err := conn.Write(request); err != nil {
 		return attachReply{}, err
 	}
-	text, err := io.ReadAll(io.LimitReader(conn, maxReply+1))
+	text, err := io.ReadAll(io.LimitReader(conn, int64(most)+1))
 	if err != nil {
 		return attachReply{}, err
 	}
-	if len(text) > maxReply {
-		return attachReply{}, fmt.Errorf("the reply is longer than %d bytes", maxReply)
+	if len(text) > most {
+		return attachReply{}, fmt.Errorf("the reply is longer than %d bytes", most)
 	}
 	return parseReply(text)
 }
@@ -172,7 +188,7 @@ func parseReply(text []byte) (attachReply, error) {
 	first, rest, ok := bytes.Cut(text, []byte{'\n'})
 	code, err := strconv.ParseInt(string(first), 10, 32)
 	if !ok || err != nil {
-		return attachReply{}, fmt.Errorf("the reply does not begin with a code and a line break: %.40q", text)
+		return attachReply{}, errors.New("the reply does not begin with a code and a line break")
 	}
 	return attachReply{int(code), string(rest)}, nil
 }

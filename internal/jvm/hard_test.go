@@ -26,6 +26,8 @@ const (
 	// freshTmp gives the target a /tmp of its own, as systemd's PrivateTmp and containers do. Mount events must not
 	// reach the host's own namespace.
 	freshTmp = "mount --make-rprivate / && mount -t tmpfs none /tmp && chmod 1777 /tmp"
+	// noVarTmp makes /var/tmp no place for a library; the program's classes stay there.
+	noVarTmp = " && mount --bind /var/tmp /var/tmp && mount -o remount,bind,noexec /var/tmp"
 	newProc  = " && mount -t proc none /proc"
 )
 
@@ -45,8 +47,12 @@ func TestPlaces(t *testing.T) {
 		{"noexec tmp", setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp + " && mount -o remount,noexec /tmp"}, "/dev/shm/"},
 		{"noexec tmp and shm", setup{
 			uid: nobody, spaces: containers,
-			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm && chmod 1777 /dev/shm",
+			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm && chmod 1777 /dev/shm" + noVarTmp,
 		}, "/proc/self/cwd/"},
+		{"noexec tmp and shm alone", setup{
+			uid: nobody, spaces: containers,
+			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm && chmod 1777 /dev/shm",
+		}, "/var/tmp/"},
 		// The attach trigger then goes to /tmp.
 		{"read-only cwd", setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp + " && cd /usr"}, "/tmp/"},
 	} {
@@ -99,9 +105,10 @@ func TestPlaces(t *testing.T) {
 func TestNoPlace(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	tg := setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp +
-		" && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm && cd /usr"}.start(t)
+		" && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm" + noVarTmp + " && cd /usr"}.start(t)
 	_, err := tg.inspect(t).Place("x.so", []byte("x"), 0o500)
-	if causeOf(err) != NoPlace || !strings.Contains(err.Error(), "/tmp: mounted noexec, /dev/shm: mounted noexec, /proc/self/cwd: ") {
+	const want = "/tmp: mounted noexec, /dev/shm: mounted noexec, /var/tmp: mounted noexec, /run/user/65534: "
+	if causeOf(err) != NoPlace || !strings.Contains(err.Error(), want) {
 		t.Errorf("placed: %v", err)
 	}
 	tg.unharmed(t)

@@ -325,7 +325,8 @@ func TestExchangeIsBounded(t *testing.T) {
 		*bytes.Buffer
 		zeros
 	}{Buffer: &bytes.Buffer{}}
-	if _, err := exchange(readWriter{endless.zeros, endless.Buffer}, []byte("x")); err == nil || !strings.Contains(err.Error(), "longer than") {
+	_, err := exchange(readWriter{endless.zeros, endless.Buffer}, []byte("x"), maxLoadReply)
+	if err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("an endless reply: %v", err)
 	}
 }
@@ -405,4 +406,12 @@ func FuzzParseReply(f *testing.F) {
 			t.Errorf("an error without a cause: %v", err)
 		}
 	})
+}
+
+// What a JVM answers does not steer the terminal on which it is shown.
+func TestBriefShowsNoControl(t *testing.T) {
+	const text = "no\x1b[2J such\n\x07file\u202e \xff"
+	if got, want := brief(text), "no?[2J such ?file? \ufffd"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -46,30 +46,41 @@ type File struct {
 	as   credentials
 }
 
-// places are the directories in which a file can lie, in order of preference. The working directory is last because
-// it may be watched or backed up.
+// places are the directories in which a file can lie, in order of preference. /var/tmp is on a disk and outlives a boot. The
+// working directory is last because it may be watched or backed up.
 func (t *tree) places() []place {
-	return []place{
-		{"/tmp", func() (int, error) { return t.directory("/tmp") }},
-		{"/dev/shm", func() (int, error) { return t.directory("/dev/shm") }},
-		{"/proc/self/cwd", func() (int, error) {
-			if t.cwd < 0 {
-				return -1, errors.New("cannot be opened")
-			}
-			return openPath(t.cwd, ".", unix.O_DIRECTORY)
-		}},
+	var all []place
+	for _, dir := range []string{"/tmp", "/dev/shm", "/var/tmp", "/run/user/" + strconv.Itoa(t.as.uid)} {
+		all = append(all, t.named(dir))
 	}
+	return append(all, t.workingDirectory())
+}
+
+// named is a place by its path.
+func (t *tree) named(dir string) place {
+	return place{dir, func() (int, error) { return t.directory(dir) }, func() (int, error) { return t.private(dir) }}
+}
+
+func (t *tree) workingDirectory() place {
+	return place{"/proc/self/cwd", func() (int, error) {
+		if t.cwd < 0 {
+			return -1, errors.New("cannot be opened")
+		}
+		return openPath(t.cwd, ".", unix.O_DIRECTORY)
+	}, t.privateCwd}
 }
 
 type place struct {
 	path string // as the target sees it
 	open func() (int, error)
+	// openPrivate opens it for a file that the target is to trust, and refuses where others could swap that.
+	openPrivate func() (int, error)
 }
 
 // Place puts a file with this content into the target's file system, where the target, and apart from root nobody
 // else, can use it. name says what it is for and ends the file's name, which is otherwise random. With an executable
-// mode such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: /tmp, else /dev/shm,
-// else the target's working directory. For a file that the target is to write, give no content and mode 0o600.
+// mode such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: in the first of places that
+// serves. For a file that the target is to write, give no content and mode 0o600.
 //
 // The caller must remove it. Its errors are a *Refusal, with cause NoPlace where no directory serves.
 func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error) {
@@ -102,13 +113,14 @@ func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error
 		return nil, vm.explain(err, "place a file")
 	}
 	r := vm.refuse(NoPlace, "no directory of the target can hold a file for it: "+strings.ReplaceAll(err.Error(), "\n", ", "),
-		"give the target a /tmp that it can write to and that is not mounted noexec")
+		"give the target a /tmp that it can write to, that is not mounted noexec, and that is sticky (chmod +t) where others can "+
+			"write to it too")
 	r.Err = err
 	return nil, r
 }
 
 func (p place) create(name string, content []byte, mode fs.FileMode) (*File, error) {
-	dir, err := p.open()
+	dir, err := p.openPrivate()
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +260,7 @@ func (t *tree) placeTrigger(nspid int, takeOver bool) (tr *trigger, err error) {
 
 // triggerPlaces are where HotSpot looks for its trigger, in its order.
 func (t *tree) triggerPlaces() []place {
-	all := t.places()
-	return []place{all[2], all[0]}
+	return []place{t.workingDirectory(), t.named("/tmp")}
 }
 
 func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, error) {

@@ -18,6 +18,7 @@ const (
 	LoadDisabled   Cause = "load-disabled"   // -XX:-EnableDynamicAgentLoading
 	NoPlace        Cause = "no-place"        // no directory where target and perfdoctor can both have a file
 	NoAnswer       Cause = "no-answer"       // the JVM did not answer in time
+	Replaced       Cause = "replaced"        // the JVM loaded a file that somebody put in the place of ours
 	Failed         Cause = "failed"          // the JVM answered that it could not do it
 )
 

@@ -17,6 +17,7 @@ import (
 type tree struct {
 	root, cwd int // O_PATH; cwd is -1 where it cannot be had
 	as        credentials
+	owners    []int // see VM.owners
 }
 
 // enter opens the target's root. Only this needs perfdoctor's own rights (PTRACE_MODE_READ, ptrace(2)).
@@ -29,7 +30,7 @@ func (vm *VM) enter() (*tree, error) {
 	if err != nil {
 		cwd = -1
 	}
-	t := &tree{root: root, cwd: cwd, as: credentials{vm.UID, vm.GID, vm.Groups}}
+	t := &tree{root: root, cwd: cwd, as: credentials{vm.UID, vm.GID, vm.Groups}, owners: vm.owners()}
 	// Was it the root of the process that was inspected?
 	if err := vm.check(); err != nil {
 		t.close()

@@ -38,7 +38,7 @@ func All() []Metric {
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMGCsByCause, JVMOperations, JVMSafepoints, JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
 		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
-		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
+		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMSwappedLibrary, JVMThread, JVMPools, JVMPoolAllocated, JVMStates, JVMMonitorWaiters,
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples,

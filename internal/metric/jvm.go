@@ -57,6 +57,10 @@ var (
 	JVMCodeFull    = gauge("jvm_code_cache_full", q.Events, "jcmd VM.info full_count", "Times a code heap was full since the JVM's start; compiler is enabled or disabled.", "pid", "compiler")
 	JVMAgent       = info("jvm_agent_info", "jcmd VM.info, /proc/PID/maps", "Agents and profilers in the JVM; kind is library or java.", "pid", "name", "kind")
 
+	JVMSwappedLibrary = info("jvm_swapped_library_info", "/proc/PID/map_files",
+		"The library that perfdoctor placed for the JVM, where the JVM has loaded another file in its place: inodes written and loaded (0: not known), and the uid of the latter.",
+		"pid", "path", "written", "loaded", "uid")
+
 	JVMThread = info("jvm_thread_info", "jcmd Thread.print -e",
 		"Full name of a thread (the kernel's is cut at 15 bytes) and its pool: the name with * for each number. At the end of the window.", "pid", "tid", "name", "pool")
 	JVMPools          = gauge("jvm_pool_threads", q.Threads, "jcmd Thread.print -e", "Threads per pool, by full name, at the end of the window.", "pid", "pool")

@@ -70,7 +70,7 @@ var events = []measured{
 }
 
 func provided() []metric.Metric {
-	var out []metric.Metric
+	out := []metric.Metric{metric.JVMSwappedLibrary}
 	for _, e := range events {
 		out = append(out, e.metric)
 	}
@@ -81,6 +81,7 @@ func provided() []metric.Metric {
 // wants none.
 func missing(remedy, reason string, args ...any) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+		a.Missing(metric.JVMSwappedLibrary, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
 		for _, e := range events {
 			a.Missing(e.metric, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
 		}
@@ -93,6 +94,7 @@ func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (col
 		return missing("run it without --no-jvm", "--no-jvm leaves a JVM alone: no profile is taken of it")
 	}
 	if env.Target.Kind == host.KindHost {
+		sweep(ctx, env, look, o)
 		return missing("name the JVM with --pid, --comm, --cgroup or --container",
 			"a profile is taken of one JVM, and the whole host was diagnosed")
 	}
@@ -103,9 +105,25 @@ func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (col
 	case len(found.List) == 0:
 		return missing("", "no process of the target is a JVM")
 	case len(found.List) > 1 && !isNamed(env.Target, found.List[0].VM):
+		sweep(ctx, env, look, o)
 		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one", len(found.List)+found.More)
 	}
 	return begin(ctx, env, o, found.List[0].VM)
+}
+
+// sweep removes what a killed run left in JVMs that this run does not profile. What cannot be removed is said by the run that
+// profiles that JVM. Where its profiler still runs it ends by itself, and its recording with it.
+func sweep(ctx context.Context, env collect.Env, look *find.Look, o Options) {
+	found, err := look.JVMs(ctx, env.Host, env.Target)
+	if err != nil || o.Probe {
+		return
+	}
+	for _, f := range found.List {
+		if ctx.Err() != nil {
+			return
+		}
+		_, _ = f.VM.CleanLeftovers() // see above
+	}
 }
 
 // isNamed tells whether the user named this very process, and not a shell or a group above it.
@@ -127,6 +145,13 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 	}
 	began := time.Now()
 	session, err := asprof.Start(ctx, vm, settings)
+	var swapped *jvm.SwappedError
+	if errors.As(err, &swapped) {
+		return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+			tellSwapped(a, vm, swapped)
+			return nil
+		}), nil
+	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -139,6 +164,7 @@ const wallPerCPU = int(asprof.DefaultWall / asprof.DefaultCPU)
 // probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that lives.
 func probe(o asprof.Options) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+		a.None(metric.JVMSwappedLibrary)
 		for _, e := range events {
 			if slices.Contains(o.Events, e.event) {
 				a.None(e.metric)
@@ -223,10 +249,16 @@ type source struct {
 // Sample ends the profile and appends it.
 func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	f, err := s.session.Stop(ctx)
+	var swapped *jvm.SwappedError
+	if errors.As(err, &swapped) {
+		tellSwapped(a, s.vm, swapped)
+		return nil
+	}
 	if err != nil {
 		return unavailable(err)
 	}
 	defer f.Close()
+	s.tellVerified(a)
 	a.Lost(int(s.session.Lost.Skipped), "samples that async-profiler could not take, of all events together")
 	return s.read(f, a)
 }

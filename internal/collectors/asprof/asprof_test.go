@@ -243,12 +243,17 @@ func TestNotProfiled(t *testing.T) {
 	}
 	t.Run("host", func(t *testing.T) {
 		h := host.Local()
+		left := filepath.Join(os.TempDir(), ".perfdoctor-"+strings.Repeat("0", 32)+"-profile.jfr") // as a killed run leaves it
+		must(t, os.WriteFile(left, nil, 0o600))
 		src, err := asprof.Collectors(&find.Look{}, asprof.Options{})[0].Open(t.Context(), collect.Env{Host: h, Target: host.Target{Kind: host.KindHost}})
 		must(t, err)
 		a := recording.NewBuilder().Appender()
 		must(t, src.Sample(t.Context(), a))
-		if _, missing := a.Commit(); len(missing) != 4 || !strings.Contains(missing[0].Reason, "the whole host") {
+		if _, missing := a.Commit(); len(missing) != 5 || !strings.Contains(missing[0].Reason, "the whole host") {
 			t.Errorf("%+v", missing)
+		}
+		if _, err := os.Stat(left); !os.IsNotExist(err) {
+			t.Errorf("what a killed run left is still there: %v", err)
 		}
 	})
 }
