@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // procStatus is what is needed of /proc/PID/status (fs/proc/array.c, proc_pid_status).
@@ -150,7 +152,7 @@ const maxMapsLine = 32 << 10
 
 // mappedFiles lists the files in /proc/PID/maps, each once, with " (deleted)" where it was replaced.
 func mappedFiles(file string) ([]string, error) {
-	f, err := os.Open(file)
+	f, err := door.Maps(path.Dir(file))
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // tree is the file system as the target sees it, held by handles to its root and its working directory. Those two are
@@ -70,26 +72,28 @@ func (t *tree) directory(name string) (int, error) {
 	return t.resolve(t.root, name, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_IN_ROOT)
 }
 
-// openInTarget opens a file for reading, at a path as the target has it and with the target's rights. how adds to what the path may not
-// lead through (openat2(2)). It waits for nobody, should the file be a pipe: what it is the caller has to look at.
-func (vm *VM) openInTarget(name string, how uint64) (file *os.File, info fs.FileInfo, err error) {
-	t, err := vm.enter()
+// openInTarget opens a regular file for reading, at a path as the target has it, that the target may read. With own it must be
+// one that the target wrote.
+func (vm *VM) openInTarget(name string, own bool) (*os.File, fs.FileInfo, error) {
+	root, err := door.Enter(vm.proc(""))
+	if err != nil {
+		return nil, nil, vm.unreadable(err)
+	}
+	defer root.Close()
+	// Was it the root of the process that was inspected?
+	if err := vm.check(); err != nil {
+		return nil, nil, err
+	}
+	open := root.Open
+	if own {
+		open = root.OpenOwn
+	}
+	file, err := open(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer t.close()
-	err = t.as.do(func() error {
-		fd, err := t.resolve(t.root, name, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_IN_ROOT|how)
-		if err != nil {
-			return &os.PathError{Op: "open", Path: name + " in the target", Err: err}
-		}
-		file = os.NewFile(uintptr(fd), name)
-		return nil
-	})
+	info, err := file.Stat()
 	if err != nil {
-		return nil, nil, err
-	}
-	if info, err = file.Stat(); err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
 	return file, info, nil

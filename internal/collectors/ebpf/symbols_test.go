@@ -173,6 +173,10 @@ func TestOpenInRoot(t *testing.T) {
 	if err := os.Symlink(root, filepath.Join(proc, "7", "root")); err != nil {
 		t.Fatal(err)
 	}
+	status := "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n"
+	if err := os.WriteFile(filepath.Join(proc, "7", "status"), []byte(status), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := newSymbolizer(proc, nil)
 	for path, want := range map[string]bool{"/inside": true, "/link": true, "/escape": false, "/fifo": false} {
 		f, err := s.openInRoot(7, path)
