@@ -176,6 +176,7 @@ var table = []row{
 	},
 	{pkg: "internal/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
+	{pkg: "internal/hostile", why: "attacks the built program as a hostile target would: nothing of ours"},
 	{
 		pkg: "internal/load",
 		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's process,
@@ -109,7 +107,7 @@ func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 	}
 	for _, at := range mounts {
 		if rest, ok := below(at.root, config); ok && at.device == device {
-			return readDockerName(path.Join(h.Proc, process), path.Join(at.point, rest))
+			return readDockerName(path.Join(h.Proc, process, "root", at.point, rest))
 		}
 	}
 	return "", fmt.Errorf("the file system with Docker's %s is not mounted here", config)
@@ -118,23 +116,17 @@ func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 // maxDockerConfig is far above any config.v2.json, which has a container's settings with its environment.
 const maxDockerConfig = 4 << 20
 
-func readDockerName(process, config string) (string, error) {
-	root, err := door.Enter(process)
+func readDockerName(config string) (string, error) {
+	st, err := os.Stat(config)
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
-	f, err := root.Open(config)
+	if st.Size() > maxDockerConfig {
+		return "", fmt.Errorf("%s: %d bytes are too many for what Docker writes there", config, st.Size())
+	}
+	text, err := os.ReadFile(config)
 	if err != nil {
 		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxDockerConfig+1))
-	if err != nil {
-		return "", err
-	}
-	if len(text) > maxDockerConfig {
-		return "", fmt.Errorf("%s: more than %d bytes are too many for what Docker writes there", config, maxDockerConfig)
 	}
 	name, err := parseDockerName(text)
 	if err != nil {
