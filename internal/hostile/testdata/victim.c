@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -20,7 +22,8 @@ static void check(int ok, const char *what) {
 	}
 }
 
-// The server answers that it is there, and nothing after that. The kernel ends it with this program, which holds its descriptor.
+// The server answers that it is there, and takes every request after that without an answer: of one that was not taken a signal
+// would end the wait (request_wait_answer in fs/fuse/dev.c). With this program its child ends too, and the kernel the mount.
 static void fuse(void) {
 	static char request[1 << 20];
 	char options[100];
@@ -36,6 +39,16 @@ static void fuse(void) {
 		struct fuse_init_out init;
 	} out = {{sizeof out, 0, in->unique}, {.major = 7, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096}};
 	check(in->opcode == FUSE_INIT && write(fd, &out, sizeof out) == sizeof out, "init");
+	pid_t self = getpid();
+	pid_t child = fork();
+	check(child >= 0, "fork");
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		while (getppid() == self && read(fd, request, sizeof request) > 0)
+			;
+		exit(0);
+	}
+	close(fd);
 }
 
 int main(int argc, char **argv) {
