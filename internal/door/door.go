@@ -35,6 +35,8 @@ type Root struct {
 	fd  int    // O_PATH
 	dir string // /proc/PID
 	who who
+
+	beneath bool // no path may lead above fd, not even to begin at it anew
 }
 
 // who is a process's user and groups as this user namespace counts them.
@@ -44,14 +46,26 @@ type who struct {
 }
 
 // Enter opens the root of the process whose directory in /proc is dir.
-func Enter(dir string) (*Root, error) {
+func Enter(dir string) (*Root, error) { return enter(dir, "root") }
+
+// EnterWorkingDirectory is [Enter] for paths that begin at the directory in which the process is. None leads out of that.
+func EnterWorkingDirectory(dir string) (*Root, error) {
+	r, err := enter(dir, "cwd")
+	if err != nil {
+		return nil, err
+	}
+	r.beneath = true
+	return r, nil
+}
+
+func enter(dir, link string) (*Root, error) {
 	w, err := readWho(filepath.Join(dir, "status"))
 	if err != nil {
 		return nil, err
 	}
-	fd, err := openPath(unix.AT_FDCWD, filepath.Join(dir, "root"), 0)
+	fd, err := openPath(unix.AT_FDCWD, filepath.Join(dir, link), 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir, "root"), Err: err}
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir, link), Err: err}
 	}
 	return &Root{fd: fd, dir: dir, who: w}, nil
 }
@@ -85,6 +99,32 @@ func (r *Root) open(name string, fits func(unix.Stat_t) error) (*os.File, error)
 		return nil, fmt.Errorf("%s in the target: %w", name, err)
 	}
 	return f, nil
+}
+
+// Locate gives a handle (O_PATH, open(2)) to whatever has this name, which nothing was done to but to look at it.
+func (r *Root) Locate(name string) (fd int, err error) {
+	fd, err = r.walk(name)
+	if err != nil {
+		return -1, fmt.Errorf("%s in the target: %w", name, err)
+	}
+	return fd, nil
+}
+
+// Directory is [Root.Locate] of a directory.
+func (r *Root) Directory(name string) (fd int, err error) {
+	fd, err = r.Locate(name)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, fmt.Errorf("%s in the target: %w", name, err)
+	}
+	return fd, nil
 }
 
 // OpenMagic opens the regular file that a link below /proc/PID stands for: exe, or one of map_files.
@@ -172,11 +212,7 @@ func (w *walker) close() {
 
 func (w *walker) step(part string) error {
 	if part == ".." {
-		if last := len(w.stack) - 1; last > 0 {
-			closeQuietly(w.stack[last])
-			w.stack = w.stack[:last]
-		}
-		return nil
+		return w.up()
 	}
 	if len(w.stack) > maxDepth {
 		return fmt.Errorf("it lies below more than %d directories", maxDepth)
@@ -206,6 +242,22 @@ func (w *walker) step(part string) error {
 	return w.follow(fd)
 }
 
+func (w *walker) up() error {
+	last := len(w.stack) - 1
+	if last > 0 {
+		closeQuietly(w.stack[last])
+		w.stack = w.stack[:last]
+		return nil
+	}
+	if w.root.beneath {
+		return errLeads
+	}
+	return nil
+}
+
+// errLeads says that a path leaves the directory in which it has to stay.
+var errLeads = errors.New("it leads out of the working directory")
+
 // follow puts the text of a link in front of what is to come.
 func (w *walker) follow(fd int) error {
 	if w.links++; w.links > maxLinks {
@@ -215,6 +267,9 @@ func (w *walker) follow(fd int) error {
 	n, err := unix.Readlinkat(fd, "", text)
 	if err != nil {
 		return err
+	}
+	if path.IsAbs(string(text[:n])) && w.root.beneath {
+		return errLeads
 	}
 	if path.IsAbs(string(text[:n])) {
 		for _, fd := range w.stack[1:] {

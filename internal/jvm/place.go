@@ -53,10 +53,10 @@ func (t *tree) places() []place {
 		{"/tmp", func() (int, error) { return t.directory("/tmp") }},
 		{"/dev/shm", func() (int, error) { return t.directory("/dev/shm") }},
 		{"/proc/self/cwd", func() (int, error) {
-			if t.cwd < 0 {
+			if t.cwd == nil {
 				return -1, errors.New("cannot be opened")
 			}
-			return openPath(t.cwd, ".", unix.O_DIRECTORY)
+			return t.cwd.Directory(".")
 		}},
 	}
 }
