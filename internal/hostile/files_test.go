@@ -2,6 +2,7 @@ package hostile_test
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -93,6 +96,33 @@ func TestHangingFileSystem(t *testing.T) {
 		t.Skip(err)
 	}
 	diagnose(t, trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "fuse"))
+}
+
+// TestHugeArguments is attack 3: a command line and an environment of 1 GiB each.
+func TestHugeArguments(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	o := diagnose(t, trap(t, nil, "arguments"))
+	if len(o.stdout) > 1<<20 {
+		t.Errorf("the report has %d bytes", len(o.stdout))
+	}
+}
+
+// TestDevice is attack 6: a device under the name of a perf map is not opened, as that may act on it.
+func TestDevice(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	pid := trap(t, nil, "device")
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	diagnose(t, pid)
+	if n, err := unix.Read(fd, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the device was opened: %d bytes of events, %v", n, err)
+	}
 }
 
 // TestManyMappings reads 60,000 of them in bounded time and memory.

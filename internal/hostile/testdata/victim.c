@@ -1,5 +1,5 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | fuse | maps; it prints "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | arguments | maps; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -51,6 +51,21 @@ static void fuse(void) {
 	close(fd);
 }
 
+// It says that its arguments and its environment are 1 GiB of memory each (PR_SET_MM_MAP, prctl(2)).
+static void arguments(void) {
+	const size_t size = 1UL << 30;
+	char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	check(at != MAP_FAILED, "mmap");
+	unsigned long from = (unsigned long)at, brk = (unsigned long)sbrk(0);
+	struct prctl_mm_map map = {
+		.start_code = from, .end_code = from + 1, .start_data = from, .end_data = from, .start_brk = brk, .brk = brk,
+		.start_stack = from, .arg_start = from, .arg_end = from + size, .env_start = from, .env_end = from + size, .exe_fd = -1,
+	};
+	strcpy(at, "victim");
+	// Its last byte stays 0: where it is not the kernel takes it for a title, and stops at the first 0 (get_mm_cmdline).
+	check(!prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0), "PR_SET_MM_MAP");
+}
+
 int main(int argc, char **argv) {
 	char map[100];
 	snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
@@ -65,6 +80,10 @@ int main(int argc, char **argv) {
 		close(open(map, O_CREAT | O_WRONLY, 0600));
 		check(!mount(file, map, NULL, MS_BIND, NULL), "bind");
 	}
+	if (!strcmp(trap, "device"))
+		check(!mknod(map, S_IFCHR | 0600, makedev(1, 3)), "mknod"); // null(4), which does not mind
+	if (!strcmp(trap, "arguments"))
+		arguments();
 	if (!strcmp(trap, "fuse"))
 		fuse();
 	if (!strcmp(trap, "maps"))
