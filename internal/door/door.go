@@ -145,6 +145,49 @@ func OpenMagic(dir, link string) (*os.File, error) {
 	return f, nil
 }
 
+// OpenIn opens a regular file of this user in a directory that [Root.Directory] gave.
+func OpenIn(dir int, name string, uid int) (*os.File, error) {
+	fd, err := locateIn(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(fd)
+	return reopen(fd, name, func(st unix.Stat_t) error {
+		if int(st.Uid) != uid {
+			return fmt.Errorf("it belongs to uid %d, not %d", st.Uid, uid)
+		}
+		return nil
+	})
+}
+
+// StatIn looks at a name in a directory that [Root.Directory] gave, and follows no link.
+func StatIn(dir int, name string) (st unix.Stat_t, err error) {
+	fd, err := locateIn(dir, name)
+	if err != nil {
+		return st, err
+	}
+	defer closeQuietly(fd)
+	return st, unix.Fstat(fd, &st)
+}
+
+// locateIn gives a handle to what lies on the same mount as its directory: the kernel serves that by itself.
+func locateIn(dir int, name string) (int, error) {
+	fd, err := openPath(dir, name, unix.O_NOFOLLOW)
+	if err != nil {
+		return -1, err
+	}
+	its, err := mountID(fd)
+	above, aboveErr := mountID(dir)
+	if err = errors.Join(err, aboveErr); err == nil && its != above {
+		err = fmt.Errorf("something is mounted on %s", name)
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
 // reopen opens what fd, an O_PATH, stands for. Opening a device acts on it, so that it is looked at first.
 func reopen(fd int, name string, fits func(unix.Stat_t) error) (*os.File, error) {
 	var st unix.Stat_t

@@ -111,12 +111,55 @@ func TestRead(t *testing.T) {
 	if err != nil || !cut || len(text) != door.MaxArguments || !bytes.HasPrefix(text, []byte("java\x00")) {
 		t.Errorf("a long one: %d bytes, cut %v, %v", len(text), cut, err)
 	}
-	check(t, os.Rename(name, filepath.Join(filepath.Dir(name), "maps")))
-	maps, err := door.Maps(filepath.Dir(name))
+}
+
+// TestMaps ends with a whole line, however many there are.
+func TestMaps(t *testing.T) {
+	dir := t.TempDir()
+	line := "7f0000000000-7f0000001000 r-xp 00000000 00:00 0 \n"
+	check(t, os.WriteFile(filepath.Join(dir, "maps"), bytes.Repeat([]byte(line), door.MaxMaps/len(line)+10), 0o600))
+	maps, err := door.Maps(dir)
 	check(t, err)
 	defer maps.Close()
-	if n, err := io.Copy(io.Discard, maps); err != nil || n != door.MaxMaps {
-		t.Errorf("maps: %d bytes, %v", n, err)
+	want := int64(door.MaxMaps / len(line) * len(line))
+	if n, err := io.Copy(io.Discard, maps); err != nil || n != want {
+		t.Errorf("maps: %d bytes, want %d, %v", n, want, err)
+	}
+}
+
+// TestNames looks at a file in a directory without opening it, and gives a directory only for one.
+func TestNames(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	dir, root := target(t, 0)
+	check(t, os.WriteFile(filepath.Join(root, "tmp/file"), []byte("text"), 0o600))
+	check(t, os.Symlink("file", filepath.Join(root, "tmp/link")))
+	check(t, os.Symlink("/tmp", filepath.Join(root, "absolute")))
+	r, err := door.Enter(dir)
+	check(t, err)
+	defer r.Close()
+	if _, err := r.Directory("/tmp/file"); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a file as a directory: %v", err)
+	}
+	tmp, err := r.Directory("/absolute/../absolute")
+	check(t, err)
+	defer unix.Close(tmp)
+	if st, err := door.StatIn(tmp, "file"); err != nil || st.Size != 4 {
+		t.Errorf("%d bytes, %v", st.Size, err)
+	}
+	if _, err := door.OpenIn(tmp, "link", 0); err == nil {
+		t.Error("a link was followed")
+	}
+	if _, err := door.OpenIn(tmp, "file", 1); err == nil {
+		t.Error("another's file was opened")
+	}
+	check(t, os.Symlink(root, filepath.Join(dir, "cwd")))
+	cwd, err := door.EnterWorkingDirectory(dir)
+	check(t, err)
+	defer cwd.Close()
+	for _, name := range []string{"../status", "absolute/file"} {
+		if _, err := cwd.Open(name); err == nil || !strings.Contains(err.Error(), "leads out") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

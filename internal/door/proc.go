@@ -1,6 +1,7 @@
 package door
 
 import (
+	"bytes"
 	"io"
 	"os"
 )
@@ -27,16 +28,14 @@ func Read(file string, limit int) (text []byte, cut bool, err error) {
 	return text, false, err
 }
 
-// Maps opens a process's list of mappings, /proc/PID/maps, which ends after [MaxMaps] bytes.
+// Maps reads a process's list of mappings, /proc/PID/maps: the whole lines in the first [MaxMaps] bytes.
 func Maps(dir string) (io.ReadCloser, error) {
-	f, err := os.Open(dir + "/maps")
+	text, cut, err := Read(dir+"/maps", MaxMaps)
 	if err != nil {
 		return nil, err
 	}
-	return bounded{io.LimitReader(f, MaxMaps), f}, nil
-}
-
-type bounded struct {
-	io.Reader
-	io.Closer
+	if cut {
+		text = text[:bytes.LastIndexByte(text, '\n')+1]
+	}
+	return io.NopCloser(bytes.NewReader(text)), nil
 }

@@ -30,7 +30,7 @@ func (vm *VM) OpenPerfData() (*PerfData, error) {
 	if vm.Kind != HotSpot {
 		return nil, vm.Attachable()
 	}
-	files, err := mappedFiles(vm.proc("maps"))
+	files, err := mappedFiles(vm.proc(""))
 	if err != nil {
 		return nil, vm.unreadable(err)
 	}

@@ -151,15 +151,15 @@ func parseStartTime(text []byte) (uint64, error) {
 const maxMapsLine = 32 << 10
 
 // mappedFiles lists the files in /proc/PID/maps, each once, with " (deleted)" where it was replaced.
-func mappedFiles(file string) ([]string, error) {
-	f, err := door.Maps(path.Dir(file))
+func mappedFiles(dir string) ([]string, error) {
+	f, err := door.Maps(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	files, err := parseMaps(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("maps in %s: %w", dir, err)
 	}
 	return files, nil
 }

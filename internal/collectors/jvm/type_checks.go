@@ -178,7 +178,7 @@ func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) er
 	defer maps.Close()
 	regions, err := typecheck.ParseRegions(maps)
 	if err != nil {
-		return fmt.Errorf("%s: %w", fmt.Sprintf("/proc/%d/maps", pid), err)
+		return fmt.Errorf("maps of process %d: %w", pid, err)
 	}
 	return c.count(ctx, counters, typecheck.Code{Memory: c.memory, Regions: regions}, a)
 }
