@@ -9,7 +9,8 @@ import (
 
 // doorPackages handle what may be hostile.
 var doorPackages = []string{
-	"internal/host", "internal/jvm", "internal/collectors", "internal/asprof", "internal/perfevent", "internal/sockdiag", "internal/exporter",
+	"internal/host", "internal/jvm", "internal/collectors", "internal/asprof", "internal/perfevent", "internal/sockdiag",
+	"internal/exporter",
 }
 
 // targetFiles are the names below /proc/PID behind which a target can put any content, of any size.
@@ -37,7 +38,7 @@ var besidesDoor = map[string]string{
 func doorViolations(files []file) []string {
 	var bad []string
 	for _, f := range files {
-		if f.isTest() || !slices.ContainsFunc(doorPackages, func(p string) bool { return f.pkg() == p || strings.HasPrefix(f.pkg(), p+"/") }) {
+		if f.isTest() || !handlesTargets(f.pkg()) {
 			continue
 		}
 		for _, decl := range f.syntax.Decls {
@@ -47,6 +48,10 @@ func doorViolations(files []file) []string {
 		}
 	}
 	return bad
+}
+
+func handlesTargets(pkg string) bool {
+	return slices.ContainsFunc(doorPackages, func(p string) bool { return pkg == p || strings.HasPrefix(pkg, p+"/") })
 }
 
 func doorViolationsOf(f file, fn *ast.FuncDecl) []string {
@@ -92,5 +97,6 @@ func namesTargetFile(e ast.Expr) bool {
 		return false
 	}
 	text, err := strconv.Unquote(literal.Value)
-	return err == nil && slices.ContainsFunc(strings.Split(text, "/"), func(s string) bool { return slices.Contains(targetFiles, s) })
+	isTarget := func(part string) bool { return slices.Contains(targetFiles, part) }
+	return err == nil && slices.ContainsFunc(strings.Split(text, "/"), isTarget)
 }

@@ -1,5 +1,5 @@
-// Package door is the only way to what a process owns: the files below its root, the files that it maps, and those below
-// /proc/PID whose content or size it chooses. The process may be hostile.
+// Package door is the only way to what a process owns: the files below its root, the files that it maps, and those
+// below /proc/PID whose content or size it chooses. The process may be hostile.
 package door
 
 import (
@@ -20,13 +20,15 @@ import (
 const (
 	// maxLinks is how many links a path may lead through, as MAXSYMLINKS in include/linux/namei.h.
 	maxLinks = 40
-	// maxDepth is how many directories a path may lead through: more than any packager makes, and each holds a descriptor.
+	// maxDepth is how many directories a path may lead through: more than any packager makes, and each holds a
+	// descriptor.
 	maxDepth = 64
 	// maxMountinfo bounds /proc/PID/mountinfo: 100,000 mounts (fs.mount-max) of 160 bytes.
 	maxMountinfo = 16 << 20
 	// maxMountLine bounds a line of it: two paths of 4096 bytes, each byte escaped as four, and the options, one page.
 	maxMountLine = 64 << 10
-	// maxStatus bounds /proc/PID/status: 64 Ki groups of up to 11 bytes (NGROUPS_MAX in include/uapi/linux/limits.h), and 4 KiB.
+	// maxStatus bounds /proc/PID/status: 64 Ki groups of up to 11 bytes (NGROUPS_MAX in include/uapi/linux/limits.h),
+	// and 4 KiB.
 	maxStatus = 65536*11 + 4096
 )
 
@@ -48,7 +50,8 @@ type who struct {
 // Enter opens the root of the process whose directory in /proc is dir.
 func Enter(dir string) (*Root, error) { return enter(dir, "root") }
 
-// EnterWorkingDirectory is [Enter] for paths that begin at the directory in which the process is. None leads out of that.
+// EnterWorkingDirectory is [Enter] for paths that begin at the directory in which the process is. None leads out of
+// that.
 func EnterWorkingDirectory(dir string) (*Root, error) {
 	r, err := enter(dir, "cwd")
 	if err != nil {
@@ -73,14 +76,14 @@ func enter(dir, link string) (*Root, error) {
 // Close lets go of the root.
 func (r *Root) Close() { closeQuietly(r.fd) }
 
-// Open opens a regular file for reading, by its path as the process has it, that the process may read. Links are followed
-// within the root of the process.
+// Open opens a regular file for reading, by its path as the process has it, that the process may read. Links are
+// followed within the root of the process.
 func (r *Root) Open(name string) (*os.File, error) {
 	return r.open(name, func(unix.Stat_t) error { return nil })
 }
 
-// OpenOwn is [Root.Open] of a file that the process wrote: it belongs to the process's user, has no other name, and nobody
-// else may write to it.
+// OpenOwn is [Root.Open] of a file that the process wrote: it belongs to the process's user, has no other name, and
+// nobody else may write to it.
 func (r *Root) OpenOwn(name string) (*os.File, error) { return r.open(name, r.who.owns) }
 
 func (r *Root) open(name string, fits func(unix.Stat_t) error) (*os.File, error) {
@@ -209,7 +212,8 @@ func reopen(fd int, name string, fits func(unix.Stat_t) error) (*os.File, error)
 	return os.NewFile(uintptr(read), name), nil
 }
 
-// walk goes down one component at a time. Each is looked at only once the kernel is known to serve its file system by itself.
+// walk goes down one component at a time. Each is looked at only once the kernel is known to serve its file system by
+// itself.
 func (r *Root) walk(name string) (int, error) {
 	w := walker{root: r}
 	defer w.close()
@@ -239,7 +243,8 @@ func components(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-// walker is where a walk stands: the handles from the root down, so that ".." never leads above it, and what is to come.
+// walker is where a walk stands: the handles from the root down, so that ".." never leads above it, and what is to
+// come.
 type walker struct {
 	root  *Root
 	stack []int
@@ -335,7 +340,8 @@ func (w who) maySearch(fd int) error {
 	return nil
 }
 
-// may tells whether the mode grants a right: 4 is to read, 1 to search (inode(7)). Access control lists are not looked at.
+// may tells whether the mode grants a right: 4 is to read, 1 to search (inode(7)). Access control lists are not
+// looked at.
 func (w who) may(st unix.Stat_t, right uint32) bool {
 	switch {
 	case w.uid == 0:
@@ -433,7 +439,8 @@ func served(fd int, dir string) error {
 	return nil
 }
 
-// isHosts tells whether it took rights on the host to mount an overlay: since Linux 5.11 anybody may, in a user namespace.
+// isHosts tells whether it took rights on the host to mount an overlay: since Linux 5.11 anybody may, in a user
+// namespace.
 func isHosts(dir, device string) bool {
 	theirs, err := os.Readlink(filepath.Join(dir, "ns/user"))
 	ours, ownErr := os.Readlink("/proc/self/ns/user")

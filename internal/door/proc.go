@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// MaxArguments bounds cmdline and environ: execve(2) takes 2 MiB of both with the usual stack of 8 MiB, and a process can
-	// show any part of its memory in their place (PR_SET_MM_MAP, prctl(2)).
+	// MaxArguments bounds cmdline and environ: execve(2) takes 2 MiB of both with the usual stack of 8 MiB, and a
+	// process can show any part of its memory in their place (PR_SET_MM_MAP, prctl(2)).
 	MaxArguments = 2 << 20
-	// MaxMaps bounds maps: 65,530 mappings, the default of vm.max_map_count, of 120 bytes. A process may give each a path of 4096.
+	// MaxMaps bounds maps: 65,530 mappings, the default of vm.max_map_count, of 120 bytes. A process may give each a
+	// path of 4096.
 	MaxMaps = 8 << 20
 )
 
