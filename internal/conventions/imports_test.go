@@ -78,12 +78,13 @@ var table = []row{
 		pkg: "internal/hotcode", may: []string{"internal/recording"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
-	{pkg: "internal/host", why: "reads kernel, namespaces and cgroups; knows nothing of metrics: leaf"},
+	{pkg: "internal/door", why: "opens what belongs to a target: leaf"},
+	{pkg: "internal/host", may: []string{"internal/door"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
-	{pkg: "internal/jvm", why: "HotSpot's attach protocol, hsperfdata and perf maps: leaf"},
+	{pkg: "internal/jvm", may: []string{"internal/door"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
 	{
 		pkg: "internal/asprof", may: []string{"internal/jvm", "internal/stacks", "internal/asprof/library"},
 		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",
@@ -104,7 +105,7 @@ var table = []row{
 	{
 		pkg: "internal/collectors",
 		may: []string{
-			"internal/collect", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
+			"internal/collect", "internal/door", "internal/sockdiag", "internal/perfevent", "internal/netfilter", "internal/jvm", "internal/jfr",
 			"internal/asprof", "internal/asprof/library",
 			"internal/stacks", "bpf",
 		},
@@ -179,7 +180,6 @@ var table = []row{
 		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself",
 	},
 	{pkg: "internal/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
-	{pkg: "internal/hostile", why: "attacks the built program from outside: nothing of ours"},
 	{
 		pkg: "internal/load",
 		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",

@@ -11,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's process,
@@ -148,8 +150,11 @@ func parseDockerName(config []byte) (string, error) {
 	return name, nil
 }
 
+// maxMounts bounds a list of mounts, which a process may fill up to fs.mount-max: 10,000 of 400 bytes.
+const maxMounts = 4 << 20
+
 func (h *Host) mountsOf(pid string) ([]mount, error) {
-	b, err := h.readProc(pid + "/mountinfo")
+	b, _, err := door.Read(path.Join(h.Proc, pid, "mountinfo"), maxMounts)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // Runtime is what executes the target's code.
@@ -98,11 +100,15 @@ func unreadable(err error) string {
 // goOrNative looks for the sections that the Go linker writes and strip keeps. It follows the link in procfs, which
 // opens the very file that runs, even when it was replaced or lies in another mount namespace.
 func goOrNative(exe string) (Runtime, string) {
-	f, err := elf.Open(exe)
+	file, err := door.OpenMagic(path.Dir(exe), path.Base(exe))
 	if err != nil {
 		return RuntimeUnknown, unreadable(err)
 	}
-	defer f.Close()
+	defer file.Close()
+	f, err := elf.NewFile(file)
+	if err != nil {
+		return RuntimeUnknown, unreadable(err)
+	}
 	for _, section := range []string{".go.buildinfo", ".note.go.buildid"} {
 		if f.Section(section) != nil {
 			return RuntimeGo, "has an ELF section " + section
@@ -112,7 +118,7 @@ func goOrNative(exe string) (Runtime, string) {
 }
 
 func (h *Host) mappedLibraries(pid int) ([]string, error) {
-	f, err := os.Open(h.pidPath(pid, "maps"))
+	f, err := door.Maps(h.pidPath(pid, ""))
 	if err != nil {
 		return nil, err
 	}

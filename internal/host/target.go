@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // Selector names what to look at. At most one field is set; none means the whole host.
@@ -200,10 +202,14 @@ func (h *Host) describe(t *Target) ([]cgroupLine, error) {
 	return lines, nil
 }
 
-// cmdline is argv, nil for a kernel thread or when it may not be read. A process may overwrite its argv with one
+// maxCmdline bounds a command line, which is there to be read by people and is kept for every process of the host: a Java program
+// with a long class path has 30 KiB.
+const maxCmdline = 64 << 10
+
+// cmdline is argv as far as it goes, nil for a kernel thread or when it may not be read. A process may overwrite its argv with one
 // string, as nginx and PostgreSQL do.
 func (h *Host) cmdline(pid int) []string {
-	b, err := ReadFile(h.pidPath(pid, "cmdline"), make([]byte, 4096))
+	b, _, err := door.Read(h.pidPath(pid, "cmdline"), maxCmdline)
 	b = bytes.TrimRight(b, "\x00")
 	if err != nil || len(b) == 0 {
 		return nil

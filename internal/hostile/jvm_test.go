@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	nobody   = "65534" // runs the JVM
+	jvmUser  = "65534" // runs the JVM
 	stranger = "12345" // attacks it
 )
 
 // openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes has, and
 // runs it as another user. / is none in which that user can have a file.
 const openDirectories = `for dir in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o mode=$MODE tmpfs $dir; done; cd /
-exec setpriv --reuid ` + nobody + ` --regid ` + nobody + ` --clear-groups -- "$@"`
+exec setpriv --reuid ` + jvmUser + ` --regid ` + jvmUser + ` --clear-groups -- "$@"`
 
 // swapping renames a file of its own over each library of perfdoctor's that it sees, and leaves a mark.
 const swapping = `swap() { for f in /tmp/.perfdoctor-*.so /dev/shm/.perfdoctor-*.so /var/tmp/.perfdoctor-*.so; do

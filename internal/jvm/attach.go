@@ -274,18 +274,13 @@ func (t *tree) dial(ctx context.Context, nspid int) (conn *os.File, err error) {
 
 func (t *tree) dialAsTarget(ctx context.Context, nspid int) (*os.File, error) {
 	// HotSpot always uses /tmp, never TMPDIR (os::get_temp_directory in src/hotspot/os/linux/os_linux.cpp).
-	tmp, err := t.directory("/tmp")
-	if err != nil {
-		return nil, fmt.Errorf("/tmp in the target: %w", err)
-	}
-	defer closeQuietly(tmp)
 	name := ".java_pid" + strconv.Itoa(nspid)
-	socket, err := openPath(tmp, name, unix.O_NOFOLLOW)
+	socket, err := t.root.Locate("/tmp/" + name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errNoListener
 	}
 	if err != nil {
-		return nil, fmt.Errorf("/tmp/%s in the target: %w", name, err)
+		return nil, err
 	}
 	defer closeQuietly(socket)
 	var info unix.Stat_t

@@ -82,7 +82,7 @@ func Inspect(pid int) (*VM, error) {
 	if vm.State == 'Z' || vm.State == 'X' {
 		return nil, vm.gone()
 	}
-	libs, err := mappedFiles(vm.proc("maps"))
+	libs, err := mappedFiles(vm.proc(""))
 	if err != nil {
 		return nil, vm.unreadable(err)
 	}

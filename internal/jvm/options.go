@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // Flag is the value of a -XX flag and where it was given.
@@ -55,7 +57,10 @@ func (vm *VM) readOptions() {
 
 // environment is that of the start of the program, the three variables that HotSpot and its launcher read.
 func (vm *VM) environment() map[string]string {
-	text, err := os.ReadFile(vm.proc("environ"))
+	text, cut, err := door.Read(vm.proc("environ"), door.MaxArguments)
+	if cut {
+		err = fmt.Errorf("longer than %d bytes", door.MaxArguments)
+	}
 	if err != nil {
 		vm.Options.Notes = append(vm.Options.Notes, "environment: "+err.Error())
 		return nil
@@ -72,11 +77,11 @@ func (vm *VM) environment() map[string]string {
 }
 
 func (vm *VM) applyCommandLine(launcherOptions string) error {
-	text, err := os.ReadFile(vm.proc("cmdline"))
+	text, cut, err := door.Read(vm.proc("cmdline"), maxCmdline)
 	if err != nil {
 		return fmt.Errorf("command line: %w", err)
 	}
-	if len(text) > maxCmdline {
+	if cut {
 		return fmt.Errorf("command line: longer than %d bytes", maxCmdline)
 	}
 	argv := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
@@ -32,7 +30,7 @@ func (vm *VM) OpenPerfData() (*PerfData, error) {
 	if vm.Kind != HotSpot {
 		return nil, vm.Attachable()
 	}
-	files, err := mappedFiles(vm.proc("maps"))
+	files, err := mappedFiles(vm.proc(""))
 	if err != nil {
 		return nil, vm.unreadable(err)
 	}
@@ -104,7 +102,7 @@ func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
 const startTimeOfJVM = 3 * time.Second
 
 func (vm *VM) openPerfData(name string) (*PerfData, error) {
-	file, info, err := vm.openInTarget(name, unix.RESOLVE_NO_SYMLINKS)
+	file, info, err := vm.openInTarget(name, true)
 	if err != nil {
 		return nil, vm.unreadable(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/door"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
@@ -213,7 +214,7 @@ func (vm *VM) libjvmSymbols() (map[string]uint64, error) {
 
 // libraryBase gives the lowest address at which the library is mapped.
 func (vm *VM) libraryBase() (uint64, error) {
-	text, err := os.ReadFile(vm.proc("maps"))
+	text, _, err := door.Read(vm.proc("maps"), door.MaxMaps)
 	if err != nil {
 		return 0, err
 	}
@@ -228,7 +229,7 @@ func (vm *VM) libraryBase() (uint64, error) {
 
 // openLibrary opens the library as the target has it.
 func (vm *VM) openLibrary() (*os.File, error) {
-	file, info, err := vm.openInTarget(vm.Library, 0)
+	file, info, err := vm.openInTarget(vm.Library, false)
 	if err != nil {
 		return nil, err
 	}

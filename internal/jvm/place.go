@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // ownPrefix begins the name of every file that perfdoctor places in a target, so that a later run knows them.
@@ -63,10 +65,10 @@ func (t *tree) named(dir string) place {
 
 func (t *tree) workingDirectory() place {
 	return place{"/proc/self/cwd", func() (int, error) {
-		if t.cwd < 0 {
-			return -1, errors.New("cannot be opened")
+		if t.cwd == nil {
+			return -1, errNoDirectory
 		}
-		return openPath(t.cwd, ".", unix.O_DIRECTORY)
+		return t.cwd.Directory(".")
 	}, t.privateCwd}
 }
 
@@ -186,31 +188,13 @@ func mayExecute(dir int) error {
 // unless the target put another of its own in its place.
 func (f *File) Open() (r *os.File, err error) {
 	err = f.as.do(func() error {
-		r, err = openRegular(f.dir, f.name, f.as.uid)
+		r, err = door.OpenIn(f.dir, f.name, f.as.uid)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s in the target: %w", f.Path, err)
 	}
 	return r, nil
-}
-
-// openRegular opens a regular file that belongs to uid.
-func openRegular(dir int, name string, uid int) (*os.File, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	var info unix.Stat_t
-	err = unix.Fstat(fd, &info)
-	if err == nil && (info.Mode&unix.S_IFMT != unix.S_IFREG || int(info.Uid) != uid) {
-		err = fmt.Errorf("not a regular file of uid %d: mode %o, uid %d", uid, info.Mode, info.Uid)
-	}
-	if err != nil {
-		closeQuietly(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // Remove removes the file and lets go of it. A file that is gone already is no error.
@@ -296,8 +280,7 @@ func newTrigger(dir, fd int, name string) (*trigger, error) {
 
 // belongsTo says whether HotSpot would take this file for a trigger.
 func belongsTo(dir int, name string, uid int) bool {
-	var info unix.Stat_t
-	err := unix.Fstatat(dir, name, &info, unix.AT_SYMLINK_NOFOLLOW)
+	info, err := door.StatIn(dir, name)
 	return err == nil && (int(info.Uid) == uid || info.Uid == 0)
 }
 
@@ -387,12 +370,12 @@ func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
 
 // removeLeftover removes the file if it is ours and nobody holds it.
 func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.Stat_t) bool) (bool, error) {
-	f, err := openRegular(dir, name, uid)
+	f, err := door.OpenIn(dir, name, uid)
 	if err != nil {
 		return false, nil // a link, a directory, or a stranger's file by our name is not ours
 	}
 	defer f.Close()
-	var opened, named unix.Stat_t
+	var opened unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &opened); err != nil || opened.Nlink != 1 {
 		return false, err
 	}
@@ -405,7 +388,7 @@ func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.St
 		}
 		return false, fmt.Errorf("lock %s: %w", name, err)
 	}
-	err = unix.Fstatat(dir, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	named, err := door.StatIn(dir, name)
 	if err != nil || named.Ino != opened.Ino || named.Dev != opened.Dev {
 		return false, nil // removed or replaced meanwhile: no longer the one that was looked at
 	}

@@ -206,10 +206,6 @@ func TestLinksDoNotLeadOut(t *testing.T) {
 			if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
 				t.Errorf("outside has %v, %v", entries, err)
 			}
-			// Before openat2 no link at all is followed.
-			if fd, err := openStepwise(tree.root, "/tmp", unix.O_PATH|unix.O_DIRECTORY); err == nil {
-				t.Errorf("followed a link to %d", fd)
-			}
 		})
 	}
 }
@@ -225,14 +221,13 @@ func TestMagicLinkIsNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.close()
-	if fd, err := tree.directory("/proc/1/root/tmp"); !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.EACCES) {
-		t.Errorf("followed a magic link to %d: %v", fd, err)
-	}
-	if fd, err := tree.directory("/proc/self/root/tmp"); !errors.Is(err, unix.ELOOP) {
-		t.Errorf("followed a magic link to %d: %v", fd, err)
+	for _, path := range []string{"/proc/1/root/tmp", "/proc/self/root/tmp"} {
+		if fd, err := tree.directory(path); err == nil || !strings.Contains(err.Error(), "of type proc") {
+			t.Errorf("followed a magic link to %d: %v", fd, err)
+		}
 	}
 	for _, path := range []string{"/", "/usr/lib", "usr/lib", "/usr/../usr//lib/"} {
-		fd, err := openStepwise(tree.root, path, unix.O_PATH|unix.O_DIRECTORY)
+		fd, err := tree.directory(path)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -256,8 +251,8 @@ func TestReadTargetFile(t *testing.T) {
 		{"/link", "text", ""},
 		{"/out", "", "no such file"},
 		{"../etc/passwd", "", "in the target"},
-		{"/fifo", "", "not a regular file"},
-		{"/", "", "not a regular file"},
+		{"/fifo", "", "no regular file"},
+		{"/", "", "no regular file"},
 	} {
 		got, err := vm.readTargetFile(test.path, 10)
 		if got != test.want || (err == nil) != (test.wantErr == "") || (err != nil && !strings.Contains(err.Error(), test.wantErr)) {

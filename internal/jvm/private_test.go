@@ -72,7 +72,7 @@ func TestVerifyLoaded(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	for _, swap := range []bool{false, true} {
 		path := t.TempDir()
-		dir, err := openPath(unix.AT_FDCWD, path, unix.O_DIRECTORY)
+		dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

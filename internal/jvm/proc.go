@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // procStatus is what is needed of /proc/PID/status (fs/proc/array.c, proc_pid_status).
@@ -149,15 +151,15 @@ func parseStartTime(text []byte) (uint64, error) {
 const maxMapsLine = 32 << 10
 
 // mappedFiles lists the files in /proc/PID/maps, each once, with " (deleted)" where it was replaced.
-func mappedFiles(file string) ([]string, error) {
-	f, err := os.Open(file)
+func mappedFiles(dir string) ([]string, error) {
+	f, err := door.Maps(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	files, err := parseMaps(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("maps in %s: %w", dir, err)
 	}
 	return files, nil
 }
@@ -237,15 +239,22 @@ func (vm *VM) age() time.Duration {
 // nativeImageSign looks for what GraalVM's native-image leaves in an executable: the section that holds the image
 // heap, or the exported entry points of its C interface (graal_isolate.h), whichever the build kept.
 func nativeImageSign(exe string) (string, error) {
-	f, err := elf.Open(exe)
+	file, err := door.OpenMagic(path.Dir(exe), path.Base(exe))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil // a kernel thread has no program
+	}
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	f, err := elf.NewFile(file)
 	if err != nil {
 		var bad *elf.FormatError
-		if errors.As(err, &bad) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrNotExist) {
-			return "", nil // a kernel thread has no program
+		if errors.As(err, &bad) || errors.Is(err, io.EOF) {
+			return "", nil
 		}
 		return "", err
 	}
-	defer f.Close()
 	if f.Section(".svm_heap") != nil {
 		return "its program has an ELF section .svm_heap", nil
 	}

@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,8 @@ func TestDebugFile(t *testing.T) {
 	s := newSymbolizer(filepath.Join(dir, "proc"), nil)
 	place := filepath.Join(dir, "proc/7/root", debugDirectory, stripped.buildID[:2])
 	check(t, os.MkdirAll(place, 0o755))
+	status := fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", os.Geteuid())
+	check(t, os.WriteFile(filepath.Join(dir, "proc/7/status"), []byte(status), 0o600))
 	name := filepath.Join(place, stripped.buildID[2:]+".debug")
 	run("cp", debug, name)
 	s.addDebugSymbols(pid, stripped)

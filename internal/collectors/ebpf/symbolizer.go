@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/door"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -36,6 +38,7 @@ type symbolizer struct {
 	kernel   map[uint64]symbol
 	maps     map[uint32][]mapping
 	compiled map[uint32]*perfmap.Map
+	mapRoom  int64 // what compiled takes of maxMaps
 	binaries map[mappedFile]*objectFile
 	files    map[fileID]*objectFile
 	called   map[returned]bool
@@ -169,7 +172,7 @@ func (s *symbolizer) mapsOf(pid uint32) []mapping {
 		return list
 	}
 	s.maps[pid] = nil // also when it has ended: its addresses stay unknown
-	f, err := os.Open(s.pidPath(pid, "maps"))
+	f, err := door.Maps(s.pidPath(pid, ""))
 	if err != nil {
 		return nil
 	}
@@ -242,40 +245,33 @@ func identify(f *os.File) (fileID, error) {
 // kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
 func (s *symbolizer) openMapped(pid uint32, m mapping) (*os.File, error) {
 	if m.deleted {
-		return os.Open(filepath.Join(s.pidPath(pid, "map_files"), fmt.Sprintf("%x-%x", m.from, m.to)))
+		return door.OpenMagic(s.pidPath(pid, ""), fmt.Sprintf("map_files/%x-%x", m.from, m.to))
 	}
 	return s.openInRoot(pid, m.path)
 }
 
-// openInRoot opens a file by its path in the process's root, and follows no link out of that: a link that a container made must not
-// lead to a file of the host. Before Linux 5.6, which brought openat2, it follows none at all. A FIFO does not make it wait.
+// openInRoot opens a file by its path in the process's root that the process may read.
 func (s *symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
-	root, err := unix.Open(s.pidPath(pid, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := door.Enter(s.pidPath(pid, ""))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(root) }() // nothing was written
-	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // a seccomp filter older than the call answers EPERM
-		full := s.pidPath(pid, "root") + path
-		if resolved, linkErr := filepath.EvalSymlinks(full); linkErr != nil || resolved != full {
-			return nil, err
-		}
-		fd, err = unix.Open(full, flags|unix.O_NOFOLLOW, 0)
-	}
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
+	defer root.Close()
+	return root.Open(path)
 }
 
 func (s *symbolizer) pidPath(pid uint32, name string) string {
 	return filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), name)
 }
 
-// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
-const maxMapFile = 64 << 20
+const (
+	// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
+	maxMapFile = 16 << 20
+	// maxMaps bounds what all maps of a run take in memory: 16 of 30,000 methods, and a fifth of what the packaged unit grants.
+	maxMaps = 48 << 20
+	// mapEntry is what an entry takes besides its name: address, size and the name's address and length, held twice while parsed.
+	mapEntry = 64
+)
 
 // readMap takes the map that a runtime keeps by itself where perf looks for it, as node --perf-basic-prof does
 // (tools/perf/Documentation/jit-interface.txt). Without one it does nothing.
@@ -287,18 +283,40 @@ func (s *symbolizer) readMap(ctx context.Context, pid uint32) error {
 	if err != nil {
 		return nil // it has ended
 	}
-	f, err := s.openInRoot(pid, fmt.Sprintf("/tmp/perf-%d.map", inner))
+	root, err := door.Enter(s.pidPath(pid, ""))
 	if err != nil {
+		return nil // it has ended
+	}
+	defer root.Close()
+	f, err := root.OpenOwn(fmt.Sprintf("/tmp/perf-%d.map", inner))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	defer f.Close()
-	if _, err := identify(f); err != nil {
-		return err
-	}
-	m, err := perfmap.Parse(io.LimitReader(f, maxMapFile))
 	if err != nil {
 		return err
 	}
+	defer f.Close()
+	return s.takeMap(pid, f)
+}
+
+// takeMap reads a map as far as the room for it reaches.
+func (s *symbolizer) takeMap(pid uint32, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	if size > maxMapFile {
+		return fmt.Errorf("%s in the target: its %d MiB are more than the %d that are read of one map", f.Name(), size>>20, maxMapFile>>20)
+	}
+	if s.mapRoom+size > maxMaps {
+		return fmt.Errorf("%s in the target: with the maps of other processes it takes more than %d MiB", f.Name(), maxMaps>>20)
+	}
+	m, err := perfmap.Parse(io.LimitReader(f, size))
+	if err != nil {
+		return fmt.Errorf("%s in the target: %w", f.Name(), err)
+	}
+	s.mapRoom += size + int64(len(m.Entries))*mapEntry
 	s.compiled[pid] = m
 	return nil
 }

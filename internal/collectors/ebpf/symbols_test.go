@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -173,6 +174,10 @@ func TestOpenInRoot(t *testing.T) {
 	if err := os.Symlink(root, filepath.Join(proc, "7", "root")); err != nil {
 		t.Fatal(err)
 	}
+	status := "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n"
+	if err := os.WriteFile(filepath.Join(proc, "7", "status"), []byte(status), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := newSymbolizer(proc, nil)
 	for path, want := range map[string]bool{"/inside": true, "/link": true, "/escape": false, "/fifo": false} {
 		f, err := s.openInRoot(7, path)
@@ -183,6 +188,44 @@ func TestOpenInRoot(t *testing.T) {
 		if got := err == nil; got != want {
 			t.Errorf("%s: opened %v, want %v: %v", path, got, want, err)
 		}
+	}
+}
+
+// TestMapBudget is attack 13: what all maps take together has a bound, and what is left out is said.
+func TestMapBudget(t *testing.T) {
+	var text bytes.Buffer
+	for text.Len() < 15<<20 {
+		fmt.Fprintf(&text, "%x 10 a method whose name is so long that its line has 80 bytes or more\n", text.Len())
+	}
+	s := newSymbolizer(t.TempDir(), nil)
+	file := filepath.Join(t.TempDir(), "perf.map")
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	take := func(pid uint32) error {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return s.takeMap(pid, f)
+	}
+	for pid := range uint32(2) {
+		if err := take(pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := take(2); err == nil || !strings.Contains(err.Error(), "with the maps of other processes") {
+		t.Errorf("a third of 15 MiB: %v", err)
+	}
+	if err := os.Truncate(file, maxMapFile+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(3); err == nil || !strings.Contains(err.Error(), "read of one map") {
+		t.Errorf("one that is too large: %v", err)
+	}
+	if len(s.compiled) != 2 {
+		t.Errorf("%d maps were taken, want 2", len(s.compiled))
 	}
 }
 

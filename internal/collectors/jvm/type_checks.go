@@ -11,6 +11,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
+	"github.com/perfdoctor/perfdoctor/internal/door"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/typecheck"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -166,7 +167,7 @@ func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) er
 	if len(counters) == 0 {
 		return nil
 	}
-	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	maps, err := door.Maps(fmt.Sprintf("/proc/%d", pid))
 	if errors.Is(err, fs.ErrNotExist) { // the JVM has ended
 		a.LostOfSample(total(counters), unreadCode)
 		return nil
@@ -177,7 +178,7 @@ func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) er
 	defer maps.Close()
 	regions, err := typecheck.ParseRegions(maps)
 	if err != nil {
-		return fmt.Errorf("%s: %w", maps.Name(), err)
+		return fmt.Errorf("maps of process %d: %w", pid, err)
 	}
 	return c.count(ctx, counters, typecheck.Code{Memory: c.memory, Regions: regions}, a)
 }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -74,14 +75,17 @@ func (m *Map) WriteTo(w io.Writer) (int64, error) {
 	return n, b.Flush()
 }
 
-// The largest that is read. A code cache of 240 MB, HotSpot's default, holds some 100,000 methods.
 const (
-	maxEntries = 5_000_000
-	maxLine    = 64 << 10
+	// maxEntries is the most that are read. A code cache of 240 MB, HotSpot's default, holds some 100,000 methods, which with those
+	// that were inlined are 500,000 lines; while they are sorted an entry takes 100 bytes.
+	maxEntries = 600_000
+	// maxLine bounds a line: a chain of inlined methods is the longest, 15 (MaxInlineLevel) of some hundred bytes.
+	maxLine = 64 << 10
 )
 
 // Parse reads a map. It comes from the target and is not trusted: names lose what could act on a terminal or break a
-// line, and a line that does not parse is an error that names it. Where entries overlap the inner one, which begins
+// line, and a line that does not parse is an error with its number, and nothing of its text: by a link the file may be one that
+// only perfdoctor can read. Where entries overlap the inner one, which begins
 // later, is kept whole and the outer one is cut; of two at the same place the smaller is the inner one.
 func Parse(r io.Reader) (*Map, error) {
 	var all []Entry
@@ -109,7 +113,7 @@ func parseLine(line []byte) (Entry, error) {
 	first, rest, ok := bytes.Cut(line, []byte{' '})
 	second, name, ok2 := bytes.Cut(rest, []byte{' '})
 	if !ok || !ok2 || len(name) == 0 {
-		return Entry{}, fmt.Errorf("not start, size and name: %.60q", line)
+		return Entry{}, errors.New("not start, size and name")
 	}
 	start, err := parseHex(first)
 	if err != nil {
@@ -120,14 +124,18 @@ func parseLine(line []byte) (Entry, error) {
 		return Entry{}, err
 	}
 	if start+size < start {
-		return Entry{}, fmt.Errorf("%#x bytes at %#x reach beyond the last address", size, start)
+		return Entry{}, errors.New("it reaches beyond the last address")
 	}
 	return Entry{start, size, cleanName(string(name))}, nil
 }
 
 // parseHex reads a number with or without 0x, which Compiler.perfmap writes.
 func parseHex(b []byte) (uint64, error) {
-	return strconv.ParseUint(strings.TrimPrefix(string(b), "0x"), 16, 64)
+	n, err := strconv.ParseUint(strings.TrimPrefix(string(b), "0x"), 16, 64)
+	if err != nil {
+		return 0, errors.New("no hexadecimal number") // strconv's error has the text
+	}
+	return n, nil
 }
 
 // cleanName brings the names of Compiler.perfmap into the form of ours. It writes a method as HotSpot's

@@ -1,0 +1,103 @@
+// A program that lays a trap under the name of its perf map and spins in memory that it made executable.
+// victim link FILE | bind FILE | device | fuse | arguments | maps; it prints "ready" once the trap is laid.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+static void check(int ok, const char *what) {
+	if (!ok) {
+		perror(what);
+		exit(1);
+	}
+}
+
+// The server answers that it is there, and takes every request after that without an answer: of one that was not taken a signal
+// would end the wait (request_wait_answer in fs/fuse/dev.c). With this program its child ends too, and the kernel the mount.
+static void fuse(void) {
+	static char request[1 << 20];
+	char options[100];
+	int fd = open("/dev/fuse", O_RDWR);
+	check(fd >= 0, "/dev/fuse");
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
+	check(!mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private");
+	check(!mount("victim", "/tmp", "fuse", 0, options), "mount");
+	check(read(fd, request, sizeof request) > 0, "read");
+	struct fuse_in_header *in = (void *)request;
+	struct {
+		struct fuse_out_header header;
+		struct fuse_init_out init;
+	} out = {{sizeof out, 0, in->unique}, {.major = 7, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096}};
+	check(in->opcode == FUSE_INIT && write(fd, &out, sizeof out) == sizeof out, "init");
+	pid_t self = getpid();
+	pid_t child = fork();
+	check(child >= 0, "fork");
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		while (getppid() == self && read(fd, request, sizeof request) > 0)
+			;
+		exit(0);
+	}
+	close(fd);
+}
+
+// It says that its arguments and its environment are 1 GiB of memory each (PR_SET_MM_MAP, prctl(2)).
+static void arguments(void) {
+	const size_t size = 1UL << 30;
+	char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	check(at != MAP_FAILED, "mmap");
+	unsigned long from = (unsigned long)at, brk = (unsigned long)sbrk(0);
+	struct prctl_mm_map map = {
+		.start_code = from, .end_code = from + 1, .start_data = from, .end_data = from, .start_brk = brk, .brk = brk,
+		.start_stack = from, .arg_start = from, .arg_end = from + size, .env_start = from, .env_end = from + size, .exe_fd = -1,
+	};
+	strcpy(at, "victim");
+	// Its last byte stays 0: where it is not the kernel takes it for a title, and stops at the first 0 (get_mm_cmdline).
+	check(!prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0), "PR_SET_MM_MAP");
+}
+
+int main(int argc, char **argv) {
+	char map[100];
+	snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
+	const char *trap = argv[1];
+	if (!strcmp(trap, "link"))
+		check(!symlink(argv[2], map), "symlink");
+	if (!strcmp(trap, "bind")) {
+		check(!mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private");
+		char file[100]; // it may lie below /tmp
+		snprintf(file, sizeof file, "/proc/self/fd/%d", open(argv[2], O_PATH));
+		check(!mount("none", "/tmp", "tmpfs", 0, NULL), "tmpfs");
+		close(open(map, O_CREAT | O_WRONLY, 0600));
+		check(!mount(file, map, NULL, MS_BIND, NULL), "bind");
+	}
+	if (!strcmp(trap, "device"))
+		check(!mknod(map, S_IFCHR | 0600, makedev(1, 3)), "mknod"); // null(4), which does not mind
+	if (!strcmp(trap, "arguments"))
+		arguments();
+	if (!strcmp(trap, "fuse"))
+		fuse();
+	if (!strcmp(trap, "maps"))
+		for (int i = 0; i < 60000; i++)
+			check(mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED, "mmap");
+	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(code != MAP_FAILED, "mmap");
+#ifdef __x86_64__
+	memcpy(code, "\xeb\xfe", 2); // jmp to itself
+#else
+	memcpy(code, "\x00\x00\x00\x14", 4); // b to itself
+	__builtin___clear_cache((char *)code, (char *)code + 4);
+#endif
+	puts("ready");
+	fflush(stdout);
+	((void (*)(void))code)();
+}
