@@ -208,9 +208,8 @@ func locateIn(dir int, name string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	its, err := mountID(fd)
-	above, aboveErr := mountID(dir)
-	if err = errors.Join(err, aboveErr); err == nil && its != above {
+	same, err := sameMount(dir, fd)
+	if err == nil && !same {
 		err = fmt.Errorf("something is mounted on %s", name)
 	}
 	if err != nil {
@@ -305,12 +304,12 @@ func (w *walker) step(part string) error {
 	if err != nil {
 		return err
 	}
-	if err := served(fd, w.root.dir); err != nil {
-		closeQuietly(fd)
-		return err
-	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	err = w.served(above, fd)
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if err != nil {
 		closeQuietly(fd)
 		return err
 	}
@@ -320,6 +319,15 @@ func (w *walker) step(part string) error {
 	}
 	defer closeQuietly(fd)
 	return w.follow(fd)
+}
+
+// served is [served] of a component. What lies on the mount of its directory needs no look at the list of mounts, which a
+// target can make long.
+func (w *walker) served(above, fd int) error {
+	if same, err := sameMount(above, fd); err != nil || same {
+		return err
+	}
+	return served(fd, w.root.dir)
 }
 
 func (w *walker) up() error {
@@ -492,6 +500,15 @@ func isOwnRoot(id string) bool {
 	defer closeQuietly(fd)
 	own, err := mountID(fd)
 	return err == nil && own == id
+}
+
+func sameMount(a, b int) (bool, error) {
+	first, err := mountID(a)
+	if err != nil {
+		return false, err
+	}
+	second, err := mountID(b)
+	return err == nil && first == second, err
 }
 
 func mountID(fd int) (string, error) {

@@ -150,7 +150,7 @@ func parseDockerName(config []byte) (string, error) {
 	return name, nil
 }
 
-// maxMounts bounds a list of mounts, which a process may fill up to fs.mount-max: 10,000 of 400 bytes.
+// maxMounts bounds a list of mounts, to which a process can add: 10,000 of 400 bytes are more than a busy node of Kubernetes has.
 const maxMounts = 4 << 20
 
 func (h *Host) mountsOf(pid string) ([]mount, error) {

@@ -53,12 +53,12 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 // openDir is a directory that every user can search, which t.TempDir is not.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hostile")
+	dir, err := os.MkdirTemp("", "hostile") //nolint:usetesting // its parent lets nobody in
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the victim is another user
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return dir
