@@ -105,7 +105,7 @@ func TestSwapIsFound(t *testing.T) {
 // swapFirst renames a library of its own over the first one that appears in dir.
 func swapFirst(dir string, content []byte, end chan struct{}) error {
 	own := filepath.Join(dir, "own")
-	if err := os.WriteFile(own, content, 0o755); err != nil { //nolint:gosec // for the JVM's user
+	if err := os.WriteFile(own, content, 0o755); err != nil {
 		return err
 	}
 	if err := os.Chown(own, 65534, 65534); err != nil {
@@ -147,7 +147,7 @@ func startOpenJVM(t *testing.T, mode string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(classes) })
-	if err := os.Chmod(classes, 0o755); err != nil { //nolint:gosec // for the JVM's user
+	if err := os.Chmod(classes, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("javac", "-d", classes, filepath.Join("..", "asprof", "testdata", "Busy.java")).CombinedOutput(); err != nil {

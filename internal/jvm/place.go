@@ -142,9 +142,14 @@ func createIn(dir int, name string, content []byte, mode fs.FileMode) (*File, er
 			return nil, err
 		}
 	}
+	return createNamed(dir, ownName(name), content, mode)
+}
+
+// ownName gives a new name for a file of ours.
+func ownName(purpose string) string {
 	var random [16]byte
 	rand.Read(random[:]) // it never fails (crypto/rand)
-	return createNamed(dir, ownPrefix+hex.EncodeToString(random[:])+"-"+name, content, mode)
+	return ownPrefix + hex.EncodeToString(random[:]) + "-" + purpose
 }
 
 // createNamed creates and locks a file by this very name, which must be new.
@@ -252,9 +257,9 @@ func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, err
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o660)
+	tr, err := newTrigger(dir, name)
 	if err == nil {
-		return newTrigger(dir, fd, name)
+		return tr, nil
 	}
 	if errors.Is(err, unix.EEXIST) && belongsTo(dir, name, uid) {
 		if takeOver {
@@ -266,16 +271,25 @@ func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, err
 	return nil, err
 }
 
-func newTrigger(dir, fd int, name string) (*trigger, error) {
-	tr := &trigger{dir: dir, name: name, held: os.NewFile(uintptr(fd), name)}
-	err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		_, err = tr.held.WriteString(triggerText)
+// newTrigger creates the trigger by a name of ours, and gives it its own when it is locked and marked: a perfdoctor that is
+// killed in between leaves a file that the next one knows. It leaves dir open where it fails.
+func newTrigger(dir int, name string) (*trigger, error) {
+	f, err := createNamed(dir, ownName("attach"), []byte(triggerText), 0o660)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Renameat2(dir, f.name, dir, name, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) {
+		// A file system such as NFS cannot rename that way (rename(2)). A link does the same, but is seen with two names.
+		err = unix.Linkat(dir, f.name, dir, name, 0)
+		if err == nil {
+			err = unix.Unlinkat(dir, f.name, 0)
+		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, tr.remove())
+		return nil, errors.Join(err, unix.Unlinkat(dir, f.name, 0), f.held.Close())
 	}
-	return tr, nil
+	return &trigger{dir: dir, name: name, held: f.held}, nil
 }
 
 // belongsTo says whether HotSpot would take this file for a trigger.
