@@ -14,7 +14,7 @@ const (
 	maxRenders   = 2                // at a time: the CPUs are the host's
 	renderWait   = 5 * time.Second  // for a turn; Prometheus gives up after 10 s
 	maxAnswer    = 16 << 20         // bytes, a hundred times the usual
-	maxUnwritten = 32 << 20         // bytes that their peers have yet to take: twice, a quarter of the unit's MemoryMax
+	maxUnwritten = 64 << 20         // bytes that their peers have yet to take: twice, half of the unit's MemoryMax
 	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
 )
 
@@ -45,7 +45,10 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-l.turns }()
 		l.inner.ServeHTTP(whole, r)
 	}()
-	size := int64(whole.body.Cap())
+	encoding := w.Header().Get("Content-Encoding")
+	w.Header().Del("Content-Encoding")      // set again below for what has it
+	body := bytes.Clone(whole.body.Bytes()) // a buffer that grew has up to twice the room
+	size := int64(len(body))
 	defer l.unwritten.Add(-size)
 	if l.unwritten.Add(size) > maxUnwritten {
 		tooMany(w)
@@ -57,12 +60,16 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// A writer without deadlines is one of a test.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+	if encoding != "" {
+		w.Header().Set("Content-Encoding", encoding)
+	}
 	w.WriteHeader(whole.status)
-	_, _ = w.Write(whole.body.Bytes()) // a peer that is gone has no use for it
+	_, _ = w.Write(body) // a peer that is gone has no use for it
 }
 
 func tooMany(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "5") // seconds, as long as a peer waits for its turn
+	w.Header().Set("Retry-After", "5")    // seconds, as long as a peer waits for its turn
+	w.Header().Set("Connection", "close") // with what else it has sent already
 	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
 }
 

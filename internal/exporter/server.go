@@ -30,6 +30,9 @@ const (
 const (
 	maxConnections = 1000
 	maxHeaders     = 16 << 10
+	// maxUnsent is what the kernel keeps of answers for a connection: an answer fits, and not megabytes of them (tcp_wmem)
+	// for each of a thousand peers that do not read.
+	maxUnsent = 128 << 10
 )
 
 // WebOptions say where the exporter listens, with the meaning that exporter-toolkit gives to flags of these names.
@@ -71,7 +74,7 @@ func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Lo
 			ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		}
 		servers[i] = s
-		l = netutil.LimitListener(l, maxConnections)
+		l = netutil.LimitListener(boundedListener{l}, maxConnections)
 		go func() {
 			flags := &web.FlagConfig{WebConfigFile: &o.ConfigFile}
 			failed <- web.Serve(&healthListener{Listener: l, server: s, inner: guarded}, s, flags, log)
@@ -118,6 +121,18 @@ func (o WebOptions) listen(ctx context.Context) ([]net.Listener, error) {
 		listeners = append(listeners, l)
 	}
 	return listeners, nil
+}
+
+// boundedListener bounds what the kernel keeps for a peer.
+type boundedListener struct{ net.Listener }
+
+// Accept waits for a connection.
+func (l boundedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(maxUnsent) // it fails if the peer is gone, which the first read tells
+	}
+	return c, err
 }
 
 // healthListener lets health be asked for without a password. exporter-toolkit wraps the handler of the whole server when that begins

@@ -128,6 +128,7 @@ func TestExporterSlowPeers(t *testing.T) {
 			t.Fatal("it is not ready")
 		}
 	}
+	before := descriptors(t, pid)
 	for i := range 700 {
 		text := "GET /metrics HTTP/1.1\r\nHost: x\r\n"
 		if i < 500 {
@@ -168,11 +169,27 @@ func TestExporterSlowPeers(t *testing.T) {
 	if served == 0 {
 		t.Errorf("no scrape was served, %d were refused", busy)
 	}
+	// Who takes nothing for 10 s is cut off; some descriptors are of other peers and of what the exporter itself reads.
+	for begun := time.Now(); descriptors(t, pid) > before+100; time.Sleep(200 * time.Millisecond) {
+		if time.Since(begun) > 10*time.Second+2*grace {
+			t.Fatalf("%d descriptors are still open, %d before the attack", descriptors(t, pid), before)
+		}
+	}
 	if peak := peakOf(t, pid); peak > maxMemory {
 		t.Errorf("%d MiB at its peak", peak>>20)
 	} else {
 		t.Logf("%d served, %d refused, %d MiB at its peak", served, busy, peak>>20)
 	}
+}
+
+// descriptors counts the open files of a process.
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }
 
 // scrapeAgain scrapes until the context is done.
