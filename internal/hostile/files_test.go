@@ -26,6 +26,7 @@ const secret = "hunter2-of-root"
 // trap starts testdata/victim.c and gives its pid.
 func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 	t.Helper()
+	testenv.Need(t, testenv.Tool("gcc"))
 	binary := filepath.Join(openDir(t), "victim")
 	if output, err := exec.Command("gcc", "-O1", "-o", binary, "testdata/victim.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
