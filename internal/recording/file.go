@@ -39,9 +39,9 @@ const (
 	maxPoints  = 6_000_000 // 16 bytes each are 96 MiB: an hour of 1,600 series, sampled each second
 	// maxRows bounds the rows of a line, and what else a bracket begins in it. Each row is a series of its own.
 	maxRows = 4 * maxSeries
-	// maxNumber bounds what a number may be, either way: 1e18 ns are 31 years, 1e18 bytes an exabyte. Beyond it sums and
-	// products of checks and charts overflow.
-	maxNumber = 1e18
+	// maxNumber bounds what a number may be, either way: the kernel's counters have 64 bits. Sums and products of such
+	// numbers, in checks and charts, are finite.
+	maxNumber = 1 << 64
 	maxTime   = 1e9 // seconds of a recording: 31 years
 )
 
