@@ -54,7 +54,7 @@ func (c *comparison) trend(dir string) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.readTrend(dir)
+	list, err := readTrend(dir)
 	if err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func (c *comparison) trend(dir string) error {
 	return outputError(t.Text(c.streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }
 
-// readTrend reads the recordings of a directory. A file of another kind is left alone; a damaged recording is left out and named, as
-// one of hundreds must not keep the others from being read.
-func (c *comparison) readTrend(dir string) ([]compare.Source, error) {
+// readTrend reads the recordings of a directory. A file of another kind is left alone; a damaged recording is an error, as it would be a
+// hole in the trend that nobody sees.
+func readTrend(dir string) ([]compare.Source, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fromError(fmt.Errorf("trend: %w", err))
@@ -89,8 +89,7 @@ func (c *comparison) readTrend(dir string) ([]compare.Source, error) {
 		}
 		rec, err := recording.Open(path)
 		if err != nil {
-			fmt.Fprintf(c.streams.Err, "perfdoctor: trend: left out: %s\n", report.Escape(err.Error(), ""))
-			continue
+			return nil, fromError(err)
 		}
 		list = append(list, compare.Source{Name: e.Name(), Recording: rec})
 	}
@@ -102,9 +101,6 @@ func (c *comparison) readTrend(dir string) ([]compare.Source, error) {
 }
 
 func isRecording(path string, e os.DirEntry) bool {
-	if strings.HasSuffix(e.Name(), ".partial") { // one that is being written, or was when its writer was killed
-		return false
-	}
 	if strings.HasSuffix(e.Name(), ".zip") || strings.HasSuffix(e.Name(), ".txtar") {
 		return true
 	}

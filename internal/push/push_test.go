@@ -249,7 +249,7 @@ func readForm(t *testing.T, r request) (p *stacks.Profile, types map[string]any)
 		t.Fatal(err)
 	}
 	for field, read := range map[string]func(io.Reader) error{
-		"profile":            func(f io.Reader) (err error) { p, err = stacks.ParsePprof(f, stacks.NewBudget()); return err },
+		"profile":            func(f io.Reader) (err error) { p, err = stacks.ParsePprof(f); return err },
 		"sample_type_config": func(f io.Reader) error { return json.NewDecoder(f).Decode(&types) },
 	} {
 		f, err := form.File[field][0].Open()

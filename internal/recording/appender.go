@@ -108,10 +108,6 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		panic(fmt.Sprintf("recording: %s%q: the value is %v", m.Describe().Name, labels, value))
 	}
-	if math.Abs(value) > maxNumber { // a file with it could not be read
-		a.Lost(1, fmt.Sprintf("numbers beyond %g", float64(maxNumber)))
-		return
-	}
 	labels = slices.Clone(labels)
 	for i, l := range labels {
 		labels[i] = strings.ToValidUTF8(l, "\uFFFD") // as the file would: a live report must equal one made from it

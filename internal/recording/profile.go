@@ -146,9 +146,8 @@ func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) err
 }
 
 func (r *Recording) readProfiles(fsys fs.FS) error {
-	left := stacks.NewBudget() // of all profiles together
 	for _, e := range stacks.Events() {
-		p, err := readProfile(fsys, e, left)
+		p, err := readProfile(fsys, e)
 		if err != nil {
 			return err
 		}
@@ -166,7 +165,7 @@ func (r *Recording) readProfiles(fsys fs.FS) error {
 }
 
 // readProfile reads the profile of an event in either form; nil when there is none.
-func readProfile(fsys fs.FS, e stacks.Event, left *stacks.Budget) (*stacks.Profile, error) {
+func readProfile(fsys fs.FS, e stacks.Event) (*stacks.Profile, error) {
 	binary, text := profileDir+string(e)+pprofEnd, profileDir+string(e)+textEnd
 	_, noBinary := fs.Stat(fsys, binary)
 	_, noText := fs.Stat(fsys, text)
@@ -184,7 +183,7 @@ func readProfile(fsys fs.FS, e stacks.Event, left *stacks.Budget) (*stacks.Profi
 		return nil, err
 	}
 	defer f.Close()
-	p, err := parse(io.LimitReader(f, maxProfile+1), left)
+	p, err := parse(io.LimitReader(f, maxProfile+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrFormat, name, brief(err))
 	}
@@ -194,16 +193,13 @@ func readProfile(fsys fs.FS, e stacks.Event, left *stacks.Budget) (*stacks.Profi
 	return p, nil
 }
 
-func parseText(r io.Reader, left *stacks.Budget) (*stacks.Profile, error) {
+func parseText(r io.Reader) (*stacks.Profile, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
 	if len(text) > maxProfile {
 		return nil, fmt.Errorf("larger than %d bytes", maxProfile)
-	}
-	if err := left.TakeText(text); err != nil {
-		return nil, err
 	}
 	return stacks.ParseText(text)
 }

@@ -32,19 +32,10 @@ func sparkline(values []float64) string {
 		case high <= low:
 			b.WriteRune(sparks[0])
 		default:
-			b.WriteRune(sparks[level(v, low, high)])
+			b.WriteRune(sparks[min(int((v-low)/(high-low)*float64(len(sparks))), len(sparks)-1)])
 		}
 	}
 	return b.String()
-}
-
-// level gives the index of the spark of a number between low and high, whose difference may be too large for a float64.
-func level(v, low, high float64) int {
-	share := (v/2 - low/2) / (high/2 - low/2)
-	if !(share > 0) {
-		return 0
-	}
-	return int(min(share*float64(len(sparks)), float64(len(sparks)-1)))
 }
 
 // thin brings many numbers to at most n, each the mean of its neighbours.

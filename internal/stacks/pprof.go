@@ -119,9 +119,8 @@ func (p *Profile) pprofLabels(out *profile.Sample, s Sample) {
 	}
 }
 
-// ParsePprof reads what [Profile.WritePprof] writes, gzipped. Memory is taken from the budget before anything is decoded, and
-// a file of another program is an error.
-func ParsePprof(r io.Reader, left *Budget) (*Profile, error) {
+// ParsePprof reads what [Profile.WritePprof] writes, gzipped. Memory is bounded, and a file of another program is an error.
+func ParsePprof(r io.Reader) (*Profile, error) {
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
@@ -132,9 +131,6 @@ func ParsePprof(r io.Reader, left *Budget) (*Profile, error) {
 	}
 	if len(data) > maxPprof {
 		return nil, fmt.Errorf("pprof: larger than %d bytes unpacked", maxPprof)
-	}
-	if err := left.takePprof(data); err != nil {
-		return nil, fmt.Errorf("pprof: %w", err)
 	}
 	in, err := profile.ParseUncompressed(data)
 	if err != nil {

@@ -88,7 +88,7 @@ func TestRoundTrips(t *testing.T) {
 		if diff := cmp.Diff(p, parse(t, text(t, p))); diff != "" {
 			t.Errorf("text: -want +got:\n%s", diff)
 		}
-		q, err := ParsePprof(bytes.NewReader(pprofOf(t, p)), NewBudget())
+		q, err := ParsePprof(bytes.NewReader(pprofOf(t, p)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -382,7 +382,7 @@ func FuzzParsePprof(f *testing.F) {
 	f.Add(pprofOf(f, parse(f, shop)))
 	f.Add(pprofOf(f, awkward()))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := ParsePprof(bytes.NewReader(data), NewBudget())
+		p, err := ParsePprof(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
@@ -399,7 +399,7 @@ func roundTrip(t *testing.T, p *Profile) {
 	if diff := cmp.Diff(p, again); err != nil || diff != "" {
 		t.Fatalf("text: %v, -want +got:\n%s", err, diff)
 	}
-	again, err = ParsePprof(bytes.NewReader(pprofOf(t, p)), NewBudget())
+	again, err = ParsePprof(bytes.NewReader(pprofOf(t, p)))
 	if diff := cmp.Diff(p, again); err != nil || diff != "" {
 		t.Fatalf("pprof: %v, -want +got:\n%s", err, diff)
 	}
