@@ -54,7 +54,7 @@ func (c *comparison) trend(dir string) error {
 	if err != nil {
 		return err
 	}
-	list, err := readTrend(dir)
+	list, err := c.readTrend(dir)
 	if err != nil {
 		return err
 	}
@@ -71,25 +71,27 @@ func (c *comparison) trend(dir string) error {
 	return outputError(t.Text(c.streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }
 
-// readTrend reads the recordings of a directory. A file of another kind is left alone; a damaged recording is an error, as it would be a
-// hole in the trend that nobody sees.
-func readTrend(dir string) ([]compare.Source, error) {
+// readTrend reads the recordings of a directory. A file of another kind is left alone, and so is a recording that is being written; a
+// damaged recording is left out with a note, so that the hole in the trend is seen.
+func (a *app) readTrend(dir string) ([]compare.Source, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fromError(fmt.Errorf("trend: %w", err))
 	}
 	var list []compare.Source
+	read := 0
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if !isRecording(path, e) {
 			continue
 		}
-		if len(list) == maxTrend {
+		if read++; read > maxTrend {
 			return nil, usageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend, dir)
 		}
 		rec, err := recording.Open(path)
 		if err != nil {
-			return nil, fromError(err)
+			fmt.Fprintf(a.streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
+			continue
 		}
 		list = append(list, compare.Source{Name: e.Name(), Recording: rec})
 	}
@@ -101,6 +103,10 @@ func readTrend(dir string) ([]compare.Source, error) {
 }
 
 func isRecording(path string, e os.DirEntry) bool {
+	// Save writes under such a name, beside the final one; what a run that was killed left behind is no recording either.
+	if strings.HasSuffix(e.Name(), ".partial") {
+		return false
+	}
 	if strings.HasSuffix(e.Name(), ".zip") || strings.HasSuffix(e.Name(), ".txtar") {
 		return true
 	}

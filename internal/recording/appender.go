@@ -3,7 +3,6 @@ package recording
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,12 +19,13 @@ const maxSeries = 100_000
 
 // A Builder gathers the samples of a running collection. It is safe for concurrent use.
 type Builder struct {
-	mu    sync.Mutex
-	rec   *Recording
-	count int
-	done  bool // Done was called: a sample that still hangs must not change what the checks read
-	start time.Time
-	now   func() time.Time
+	mu     sync.Mutex
+	rec    *Recording
+	count  int
+	labels int  // estimated bytes of all labels
+	done   bool // Done was called: a sample that still hangs must not change what the checks read
+	start  time.Time
+	now    func() time.Time
 }
 
 // NewBuilder starts a recording at this moment.
@@ -105,7 +105,7 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	if d := m.Describe(); len(labels) != len(d.Labels) {
 		panic(fmt.Sprintf("recording: %s has labels %v, got values %q", d.Name, d.Labels, labels))
 	}
-	if math.IsNaN(value) || math.IsInf(value, 0) {
+	if !sane(value) { // as it could not be read back
 		panic(fmt.Sprintf("recording: %s%q: the value is %v", m.Describe().Name, labels, value))
 	}
 	labels = slices.Clone(labels)
@@ -189,6 +189,7 @@ func (b *Builder) put(r row, at time.Duration) int {
 		b.count++
 		f := b.family(r.metric)
 		s = &Series{Metric: r.metric, Labels: r.labels}
+		b.labels += len(r.labels)*labelWeight + 2*len(key)
 		f.index[key] = s
 		f.list = append(f.list, s)
 	}

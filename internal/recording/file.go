@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,9 +35,12 @@ const (
 const (
 	maxMeta    = 4 << 20
 	maxSamples = 512 << 20
-	maxLine    = 32 << 20
+	maxLine    = 16 << 20  // 100,000 series of 160 bytes
 	maxLines   = 2_000_000 // a line per collector and second: an hour has 100,000
 	maxPoints  = 20_000_000
+	maxTxtar   = 24 << 20  // a txtar file is in memory as a whole, and once more when it is parsed
+	maxZip     = 512 << 20 // the file itself; it is not read as a whole
+	maxEntries = 100       // of a zip: a recording has two files, six profiles and four raw files
 )
 
 // ErrFormat is wrapped by every error about a file that is damaged, truncated, too new or hostile.
@@ -62,17 +66,59 @@ func Open(path string) (*Recording, error) {
 	if strings.HasSuffix(path, ".txtar") {
 		return openTxtar(path, st.Size())
 	}
+	if err := checkDirectory(path, st.Size()); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
 	z, err := zip.OpenReader(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w (a recording is a directory, a .zip or a .txtar made with --save)", path, ErrFormat, err)
 	}
 	defer z.Close()
+	if len(z.File) > maxEntries {
+		return nil, fmt.Errorf("%s: %w: it has more than %d files", path, ErrFormat, maxEntries)
+	}
 	return named(path)(Read(z))
 }
 
+// endOfDirectory is the signature of the record that ends a zip, and says where its directory is (APPNOTE.TXT, 4.3.16).
+const endOfDirectory = "PK\x05\x06"
+
+// maxDirectory bounds the directory of a zip: archive/zip holds all of it, with hundreds of bytes for an entry of 46.
+const maxDirectory = 1 << 20
+
+// checkDirectory bounds the directory of a zip before archive/zip reads it. The last end record in the file is the one that counts.
+func checkDirectory(path string, size int64) error {
+	if size > maxZip {
+		return fmt.Errorf("it is larger than %d bytes", maxZip)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tail := make([]byte, min(size, 22+1<<16)) // the record, and the longest comment behind it
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return err
+	}
+	at := bytes.LastIndex(tail, []byte(endOfDirectory))
+	if at < 0 || at+20 > len(tail) {
+		return nil // no zip: archive/zip says so
+	}
+	entries := binary.LittleEndian.Uint16(tail[at+10:])
+	length := int64(binary.LittleEndian.Uint32(tail[at+12:]))
+	// archive/zip reads entries from here on as long as there are any, whatever their number and length are said to be.
+	begin := int64(binary.LittleEndian.Uint32(tail[at+16:]))
+	end := size - int64(len(tail)) + int64(at)
+	const zip64 = 0xffff // in the length: it stands in a record of its own
+	if entries > maxEntries || length > maxDirectory || length == zip64 || begin > end || end-begin > maxDirectory {
+		return fmt.Errorf("it has more than %d files, or a directory of more than %d bytes", maxEntries, maxDirectory)
+	}
+	return nil
+}
+
 func openTxtar(path string, size int64) (*Recording, error) {
-	if size > maxMeta+maxSamples {
-		return nil, fmt.Errorf("%s: %w: it is larger than %d bytes", path, ErrFormat, maxMeta+maxSamples)
+	if size > maxTxtar {
+		return nil, fmt.Errorf("%s: %w: it is larger than %d bytes: save it as a .zip", path, ErrFormat, maxTxtar)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -96,7 +142,8 @@ func named(path string) func(*Recording, error) (*Recording, error) {
 
 // Read reads a recording from a file system. Every error about the content wraps [ErrFormat].
 func Read(fsys fs.FS) (*Recording, error) {
-	meta, err := readMeta(fsys)
+	weight := newBudget()
+	meta, err := readMeta(fsys, weight)
 	if err != nil {
 		return nil, err
 	}
@@ -106,11 +153,11 @@ func Read(fsys fs.FS) (*Recording, error) {
 	}
 	defer f.Close()
 	b := &Builder{rec: &Recording{series: map[string]*family{}}}
-	if err := readSamples(b, io.LimitReader(f, maxSamples+1)); err != nil {
+	if err := readSamples(b, io.LimitReader(f, maxSamples+1), weight); err != nil {
 		return nil, err
 	}
 	rec := b.Done(meta)
-	if err := rec.readProfiles(fsys); err != nil {
+	if err := rec.readProfiles(fsys, weight); err != nil {
 		return nil, err
 	}
 	return rec, nil
@@ -132,7 +179,7 @@ func openRegular(fsys fs.FS, name string) (fs.File, error) {
 	return f, nil
 }
 
-func readMeta(fsys fs.FS) (Meta, error) {
+func readMeta(fsys fs.FS, weight *budget) (Meta, error) {
 	f, err := openRegular(fsys, metaFile)
 	if err != nil {
 		return Meta{}, err
@@ -144,6 +191,9 @@ func readMeta(fsys fs.FS) (Meta, error) {
 	}
 	if len(data) > maxMeta {
 		return Meta{}, fmt.Errorf("%w: %s is larger than %d bytes", ErrFormat, metaFile, maxMeta)
+	}
+	if err := weight.take(metaFile, metaWeight(data)); err != nil {
+		return Meta{}, err
 	}
 	var version struct { // by itself: a newer schema may have given any other field another type
 		Schema int `json:"schema"`
@@ -175,7 +225,7 @@ type line struct {
 	M map[string][]json.RawMessage `json:"m"`
 }
 
-func readSamples(b *Builder, r io.Reader) error {
+func readSamples(b *Builder, r io.Reader, weight *budget) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 0, 64<<10), maxLine)
 	n, points, size := 0, 0, 0
@@ -190,6 +240,11 @@ func readSamples(b *Builder, r io.Reader) error {
 		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
 			continue
 		}
+		if err := weight.afford(samplesFile, jsonWeight(sc.Bytes())); err != nil {
+			return fmt.Errorf("%w (line %d)", err, n)
+		}
+		labels := b.labels
+		series := b.count
 		added, at, err := readLine(b, sc.Bytes())
 		if err != nil {
 			return fmt.Errorf("%w: %s line %d: %s", ErrFormat, samplesFile, n, brief(err))
@@ -198,6 +253,10 @@ func readSamples(b *Builder, r io.Reader) error {
 			return fmt.Errorf("%w: %s line %d: time goes backwards", ErrFormat, samplesFile, n)
 		}
 		last = at
+		own := added*pointWeight + (b.count-series)*seriesWeight + b.labels - labels
+		if err := weight.take(samplesFile, own); err != nil {
+			return fmt.Errorf("%w (line %d)", err, n)
+		}
 		if points += added; points > maxPoints {
 			return fmt.Errorf("%w: %s holds more than %d numbers", ErrFormat, samplesFile, maxPoints)
 		}
@@ -242,7 +301,7 @@ func readLine(b *Builder, data []byte) (points int, at time.Duration, err error)
 	if lost, _ := a.Commit(); len(lost) > 0 {
 		return 0, 0, fmt.Errorf("more than %d series, or one label set twice for the same time", maxSeries)
 	}
-	return len(a.rows), a.at, nil
+	return len(a.rows) + len(a.none), a.at, nil
 }
 
 func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
@@ -266,8 +325,23 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 	if !ok {
 		return row{}, fmt.Errorf("the value is %T, want a number", cells[len(cells)-1])
 	}
+	if !sane(v) {
+		return row{}, fmt.Errorf("the value %g is out of range", v)
+	}
 	r.value = v
 	return r, nil
+}
+
+// Bounds on a number that is not zero, either way of it. The largest that a 64-bit counter or limit of the kernel holds is 2^64: fs.file-max
+// is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of such numbers are finite.
+const (
+	maxValue   = 1 << 64
+	leastValue = 1e-100
+)
+
+func sane(v float64) bool {
+	abs := math.Abs(v)
+	return v == 0 || abs >= leastValue && abs <= maxValue
 }
 
 // Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name before all of it is
@@ -519,7 +593,7 @@ func OpenMeta(path string) (Meta, error) {
 		return Meta{}, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
 	}
 	defer z.Close()
-	m, err := readMeta(z)
+	m, err := readMeta(z, newBudget())
 	if err != nil {
 		return Meta{}, fmt.Errorf("%s: %w", path, err)
 	}

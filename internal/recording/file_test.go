@@ -31,8 +31,8 @@ func sample(t testing.TB) *Recording {
 	for i := range 3 {
 		a := b.Appender()
 		a.Counter(metric.CPUSeconds, float64(i)+0.1+0.2, "0", "user")
-		a.Counter(metric.CPUSeconds, 1e-300, "1", "user")
-		a.Gauge(metric.MemoryTotal, math.MaxFloat64)
+		a.Counter(metric.CPUSeconds, 1e-90, "1", "user")
+		a.Gauge(metric.MemoryTotal, 1<<63)
 		a.Gauge(metric.ProcessRSS, float64(i), "7", "a\xff\xfeb <&> \x1b[31m\u2028\"\\\n-- x --")
 		a.Gauge(metric.ProcessRSS, -float64(i), "7\x00", "x")
 		a.Gauge(metric.ProcessRSS, 0, "7", "\x00x")

@@ -28,6 +28,7 @@ const (
 	maxProfile = 64 << 20
 	maxRaw     = 32 << 20
 	maxRaws    = 4
+	textGrowth = 6 // a frame of five bytes, ";a_[n]", is a number of eight in a stack, twice while it is read
 )
 
 // profileMetric gives the metric that says a profile of the event is there.
@@ -145,9 +146,9 @@ func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) err
 	return nil
 }
 
-func (r *Recording) readProfiles(fsys fs.FS) error {
+func (r *Recording) readProfiles(fsys fs.FS, b *budget) error {
 	for _, e := range stacks.Events() {
-		p, err := readProfile(fsys, e)
+		p, err := readProfile(fsys, e, b)
 		if err != nil {
 			return err
 		}
@@ -165,11 +166,11 @@ func (r *Recording) readProfiles(fsys fs.FS) error {
 }
 
 // readProfile reads the profile of an event in either form; nil when there is none.
-func readProfile(fsys fs.FS, e stacks.Event) (*stacks.Profile, error) {
+func readProfile(fsys fs.FS, e stacks.Event, b *budget) (*stacks.Profile, error) {
 	binary, text := profileDir+string(e)+pprofEnd, profileDir+string(e)+textEnd
 	_, noBinary := fs.Stat(fsys, binary)
 	_, noText := fs.Stat(fsys, text)
-	name, parse := binary, stacks.ParsePprof
+	name, parse := binary, stacks.ParsePprofWithin
 	switch {
 	case errors.Is(noBinary, fs.ErrNotExist) && errors.Is(noText, fs.ErrNotExist):
 		return nil, nil
@@ -183,23 +184,24 @@ func readProfile(fsys fs.FS, e stacks.Event) (*stacks.Profile, error) {
 		return nil, err
 	}
 	defer f.Close()
-	p, err := parse(io.LimitReader(f, maxProfile+1))
+	p, err := parse(io.LimitReader(f, maxProfile+1), b.left)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrFormat, name, brief(err))
 	}
 	if p.Event != e {
 		return nil, fmt.Errorf("%w: %s is a profile of %s", ErrFormat, name, p.Event)
 	}
-	return p, nil
+	return p, b.take(name, p.Weight())
 }
 
-func parseText(r io.Reader) (*stacks.Profile, error) {
-	text, err := io.ReadAll(r)
+func parseText(r io.Reader, memory int) (*stacks.Profile, error) {
+	limit := min(maxProfile, memory/textGrowth)
+	text, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxProfile {
-		return nil, fmt.Errorf("larger than %d bytes", maxProfile)
+	if len(text) > limit {
+		return nil, fmt.Errorf("larger than %d bytes", limit)
 	}
 	return stacks.ParseText(text)
 }

@@ -13,7 +13,7 @@ var sparks = []rune("▁▂▃▄▅▆▇█")
 func sparkline(values []float64) string {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, v := range values {
-		if !math.IsNaN(v) {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			low, high = min(low, v), max(high, v)
 		}
 	}
@@ -32,10 +32,19 @@ func sparkline(values []float64) string {
 		case high <= low:
 			b.WriteRune(sparks[0])
 		default:
-			b.WriteRune(sparks[min(int((v-low)/(high-low)*float64(len(sparks))), len(sparks)-1)])
+			b.WriteRune(sparks[eighth(v, low, high)])
 		}
 	}
 	return b.String()
+}
+
+// eighth gives the place of a number between low and high in sparks. It halves first: the distance of two numbers can be infinite.
+func eighth(v, low, high float64) int {
+	share := (v/2 - low/2) / (high/2 - low/2)
+	if math.IsNaN(share) {
+		return 0
+	}
+	return int(min(max(share, 0)*float64(len(sparks)), float64(len(sparks)-1)))
 }
 
 // thin brings many numbers to at most n, each the mean of its neighbours.
@@ -55,7 +64,7 @@ func thin(values []float64, n int) []float64 {
 
 // bar draws a share of one as so many cells, in eighths (U+2588 to U+258F).
 func bar(share float64, cells int) string {
-	share = min(max(share, 0), 1)
+	share = min(max(share, 0), 1) // NaN stays
 	if math.IsNaN(share) {
 		return ""
 	}

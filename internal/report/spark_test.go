@@ -19,7 +19,7 @@ func TestSparkline(t *testing.T) {
 		{[]float64{100, 101, 100}, "███"},
 		{[]float64{5}, "█"},
 		{[]float64{-3, 0}, "▁█"},
-		{[]float64{1, math.Inf(1)}, "▁ "},
+		{[]float64{1, math.Inf(1)}, "█ "},
 	} {
 		if got := sparkline(tt.values); got != tt.want {
 			t.Errorf("sparkline(%v) = %q, want %q", tt.values, got, tt.want)
@@ -41,5 +41,13 @@ func TestBar(t *testing.T) {
 func TestThin(t *testing.T) {
 	if got := thin([]float64{1, 3, 5, 7}, 2); len(got) != 2 || got[0] != 2 || got[1] != 6 {
 		t.Errorf("thin gives %v", got)
+	}
+}
+
+// Attack 9: the distance of such numbers is infinite, and an index made of it panicked.
+func TestSparklineOfHugeNumbers(t *testing.T) {
+	got := sparkline([]float64{-math.MaxFloat64, 0, math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN()})
+	if want := "▁▅█   "; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -14,7 +14,11 @@ import (
 )
 
 // maxPprof bounds an unpacked pprof file. 100,000 different samples of 100 frames are 25 MiB.
-const maxPprof = 64 << 20
+const maxPprof = 32 << 20
+
+// maxDecode bounds the estimated memory that decoding a pprof file takes, in bytes: with what the garbage collector adds it
+// stays below the 256 MiB of the packaged unit.
+const maxDecode = 96 << 20
 
 // units are the names and units of the values, as pprof's own profiles have them: `go tool pprof -sample_index=samples`
 // shows counts instead.
@@ -120,17 +124,25 @@ func (p *Profile) pprofLabels(out *profile.Sample, s Sample) {
 }
 
 // ParsePprof reads what [Profile.WritePprof] writes, gzipped. Memory is bounded, and a file of another program is an error.
-func ParsePprof(r io.Reader) (*Profile, error) {
+func ParsePprof(r io.Reader) (*Profile, error) { return ParsePprofWithin(r, maxDecode) }
+
+// ParsePprofWithin is ParsePprof for a file whose decoding may take so many bytes of memory by estimate, if that is less.
+func ParsePprofWithin(r io.Reader, memory int) (*Profile, error) {
+	memory = min(memory, maxDecode)
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
 	}
-	data, err := io.ReadAll(io.LimitReader(z, maxPprof+1))
+	limit := min(maxPprof, memory)
+	data, err := io.ReadAll(io.LimitReader(z, int64(limit)+1))
 	if err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
 	}
-	if len(data) > maxPprof {
-		return nil, fmt.Errorf("pprof: larger than %d bytes unpacked", maxPprof)
+	if len(data) > limit {
+		return nil, fmt.Errorf("pprof: larger than %d bytes unpacked", limit)
+	}
+	if err := weighPprof(data, memory); err != nil {
+		return nil, fmt.Errorf("pprof: %w", err)
 	}
 	in, err := profile.ParseUncompressed(data)
 	if err != nil {
