@@ -128,12 +128,12 @@ func (s Subject) String() string {
 
 // A Remedy is one way to mend a finding.
 type Remedy struct {
-	Action  string `json:"action"`            // what to do, in one sentence
-	Command string `json:"command,omitempty"` // the command or setting, where there is one
-	Risk    string `json:"risk"`              // what it may break or cost
-	Effect  string `json:"effect"`            // which number it moves, and to what
-	Before  string `json:"before,omitempty"`  // code that has the fault, where a few lines show it
-	After   string `json:"after,omitempty"`   // the same without the fault
+	Action  string  `json:"action"`            // what to do, in one sentence
+	Command Command `json:"command,omitempty"` // the command or setting, where there is one
+	Risk    string  `json:"risk"`              // what it may break or cost
+	Effect  string  `json:"effect"`            // which number it moves, and to what
+	Before  string  `json:"before,omitempty"`  // code that has the fault, where a few lines show it
+	After   string  `json:"after,omitempty"`   // the same without the fault
 }
 
 // A Finding is one thing that is wrong.

@@ -20,9 +20,14 @@ var (
 	knobPIDs         = cgroupKnob{"pids", "pids.current", "pids.current"}
 )
 
-// file gives the path of a group's file as a shell word. Where the recording does not say where the group's files are, it is where
-// every distribution of today mounts cgroup v2.
+// file gives the path of a group's file as a shell word.
 func (k cgroupKnob) file(p *check.Pass, cgroup, level string) string {
+	return check.Quote(k.path(p, cgroup, level))
+}
+
+// path gives the path of a group's file. Where the recording does not say where the group's files are, it is where
+// every distribution of today mounts cgroup v2.
+func (k cgroupKnob) path(p *check.Pass, cgroup, level string) string {
 	dir, name := "/sys/fs/cgroup"+cgroup, k.v2
 	if s, ok := first(p.Info(metric.CgroupDir, "cgroup", cgroup, "level", level, "controller", k.controller)); ok {
 		dir = s.Label("dir")
@@ -30,7 +35,7 @@ func (k cgroupKnob) file(p *check.Pass, cgroup, level string) string {
 	if k.isV1(p, cgroup, level) {
 		name = k.v1
 	}
-	return shellWord(strings.TrimSuffix(dir, "/") + "/" + name)
+	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
 func (k cgroupKnob) isV1(p *check.Pass, cgroup, level string) bool {
@@ -38,21 +43,10 @@ func (k cgroupKnob) isV1(p *check.Pass, cgroup, level string) bool {
 }
 
 // set gives the command that writes a value, which the versions may write differently.
-func (k cgroupKnob) set(p *check.Pass, cgroup, level, v2, v1 string) string {
+func (k cgroupKnob) set(p *check.Pass, cgroup, level, v2, v1 string) check.Command {
 	value := v2
 	if k.isV1(p, cgroup, level) {
 		value = v1
 	}
-	return "echo " + shellWord(value) + " > " + k.file(p, cgroup, level)
-}
-
-// shellWord quotes what a shell could read otherwise: a cgroup's name may hold anything.
-func shellWord(s string) string {
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !safe(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return check.Commandf("echo %s > %s", value, k.path(p, cgroup, level))
 }

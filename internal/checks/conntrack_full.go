@@ -175,7 +175,7 @@ func conntrackRemedies(p *check.Pass, f *check.Finding, t conntrackTable) []chec
 	memory := want.Times(p.Param(conntrackEntry)).As(quantity.Bytes)
 	out := []check.Remedy{{
 		Action: "Raise the limit, which is one for the whole host and set there, and the number of hash buckets with it.",
-		Command: fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f",
+		Command: check.Commandf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f",
 			want.Number(), want.Number()),
 		Risk:   fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(), conntrackEntry.Value().Text()),
 		Effect: fmt.Sprintf("level from %s to %s", t.level.Text(), t.level.Per(p.Param(conntrackGrow)).Text()),
@@ -204,7 +204,7 @@ func shorterTimeout(t conntrackTable, now quantity.Value) check.Remedy {
 	want := quantity.Of("", min(shortTimeWait, now.Number()), quantity.Seconds)
 	return check.Remedy{
 		Action:  "Let closed connections leave the table sooner.",
-		Command: fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_time_wait=%.0f", want.Number()),
+		Command: check.Commandf("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_time_wait=%.0f", want.Number()),
 		Risk:    "A late packet of a closed connection is then taken as invalid or as a new flow.",
 		Effect:  "short connections up to " + t.limit.Per(want).As("connections/s").Text(),
 	}

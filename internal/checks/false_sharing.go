@@ -34,5 +34,5 @@ func runFalseSharing(p *check.Pass) error {
 		p.Read(cpus)
 		return nil // no other core can take the line away
 	}
-	return check.NotAssessed("run: "+c2cCommand(p), "no collector counts loads that hit a line modified by another core (HITM)")
+	return check.NotAssessed("run: "+string(c2cCommand(p)), "no collector counts loads that hit a line modified by another core (HITM)")
 }

@@ -67,19 +67,19 @@ func fdFinding(p *check.Pass, s *limitShare) check.Finding {
 		Remedies: []check.Remedy{
 			{
 				Action:  "Find what is left open and close it.",
-				Command: fmt.Sprintf("ls -l /proc/%s/fd | awk '{print $NF}' | sed 's/[0-9]\\+//g' | sort | uniq -c | sort -rn | head", pid),
+				Command: check.Commandf("ls -l /proc/%s/fd | awk '{print $NF}' | sed 's/[0-9]\\+//g' | sort | uniq -c | sort -rn | head", pid),
 				Risk:    "none: it only reads",
 				Effect:  fmt.Sprintf("open files stay below %s", p.Param(paramFDShare).Times(s.limit).Text()),
 			},
 			{
 				Action:  "Raise the soft limit of the running process (for good: LimitNOFILE of the unit, or the container's ulimit).",
-				Command: fmt.Sprintf("prlimit --pid %s --nofile=%.0f:", pid, 2*s.limit.Number()),
+				Command: check.Commandf("prlimit --pid %s --nofile=%.0f:", pid, 2*s.limit.Number()),
 				Risk:    "only delays a leak; must not exceed the hard limit; select() breaks above 1024",
 				Effect:  fmt.Sprintf("share %s -> %s", s.share.Text(), quantity.Of("", s.share.Number()/2, quantity.Ratio).Text()),
 			},
 		},
 		Placebos: []string{"fs.file-max: it is the limit of the whole host, not of a process."},
-		Disproof: fmt.Sprintf("The number falls again by itself: ls /proc/%s/fd | wc -l", pid),
+		Disproof: fmt.Sprintf("The number falls again by itself: ls /proc/%s/fd | wc -l", check.Quote(pid)),
 	}
 	switch {
 	case s.share.AtLeast(p.Param(paramFDCritical)):

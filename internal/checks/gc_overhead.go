@@ -178,7 +178,7 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 	heap := check.Remedy{
 		Action: fmt.Sprintf("Give it a larger heap: twice is %s. With the same live data each collection then frees more.",
 			quantity.Of("", 2*most.Number(), quantity.Bytes).Text()),
-		Command: fmt.Sprintf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
+		Command: check.Commandf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
 		Risk:    "needs that much memory inside the container's limit and the host, about a quarter more outside the heap; a restart",
 		Effect:  fmt.Sprintf("%s: %s -> less than %s", share.Label(), share.Text(), halved(share)),
 	}

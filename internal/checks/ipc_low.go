@@ -219,9 +219,9 @@ func leastRunning(p *check.Pass, scope string) (least quantity.Value, ok bool) {
 	return least, ok
 }
 
-func c2cCommand(p *check.Pass) string {
+func c2cCommand(p *check.Pass) check.Command {
 	if pid := p.Meta.Target.PID; pid > 0 {
-		return fmt.Sprintf("perf c2c record -p %d -- sleep 10 && perf c2c report --stdio", pid)
+		return check.Commandf("perf c2c record -p %d -- sleep 10 && perf c2c report --stdio", pid)
 	}
 	return "perf c2c record -a -- sleep 10 && perf c2c report --stdio"
 }

@@ -118,16 +118,19 @@ func fewest(lines, cpus int) quantity.Value {
 	return quantity.Of("CPUs", float64(min(lines, cpus)), quantity.None)
 }
 
-func moveLines(d deviceLines, each []cpuTime) string {
+func moveLines(d deviceLines, each []cpuTime) check.Command {
 	const shown = 4 // the pattern is plain by then
-	var out []string
+	var out check.Command
 	for i, irq := range d.irqs[:min(len(d.irqs), shown)] {
-		out = append(out, fmt.Sprintf("echo %s > /proc/irq/%s/smp_affinity_list", each[i%len(each)].id, irq))
+		if i > 0 {
+			out += "; "
+		}
+		out += check.Commandf("echo %s > /proc/irq/%s/smp_affinity_list", each[i%len(each)].id, irq)
 	}
 	if len(d.irqs) > shown {
-		out = append(out, "and so on")
+		out += "; and so on"
 	}
-	return strings.Join(out, "; ")
+	return out
 }
 
 func (d deviceLines) busiest() (cpu string, n float64) {

@@ -47,7 +47,7 @@ func runDeadlock(p *check.Pass, pid string) bool {
 		Evidence: []quantity.Value{n},
 		Remedies: []check.Remedy{{
 			Action:  "Save a thread dump for the developers, then restart; in the code, take these locks in one order everywhere.",
-			Command: "jcmd " + pid + " Thread.print -l > deadlock.txt",
+			Command: check.Commandf("jcmd %s Thread.print -l > deadlock.txt", pid),
 			Risk:    "the restart loses what the threads were doing",
 			Effect:  n.Text() + " -> 0",
 		}},

@@ -135,7 +135,7 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 		f.Summary += " It should have warmed up: code is thrown away or generated again and again."
 		f.Remedies[0] = check.Remedy{
 			Action:  "See whether the code cache is full and which methods are compiled again and again.",
-			Command: "jcmd " + pid + " Compiler.codecache; jcmd " + pid + " VM.log what=jit+compilation=debug output=jit.log",
+			Command: check.Commandf("jcmd %s Compiler.codecache; jcmd %s VM.log what=jit+compilation=debug output=jit.log", pid, pid),
 			Risk:    "the log grows by some lines a compilation, in the JVM's working directory",
 			Effect:  share.Text() + " -> below 1 %",
 		}
@@ -242,12 +242,12 @@ func runCodeCacheFull(p *check.Pass, pid string) bool {
 		},
 		Remedies: []check.Remedy{{
 			Action:  "Enlarge the code cache: twice its size is enough in nearly every case.",
-			Command: fmt.Sprintf("-XX:ReservedCodeCacheSize=%.0fm", 2*total/(1<<20)),
+			Command: check.Commandf("-XX:ReservedCodeCacheSize=%.0fm", 2*total/(1<<20)),
 			Risk:    "a restart; memory grows with the code that is kept",
 			Effect:  fullest.Text() + " -> about half",
 		}},
 		Placebos: []string{"More compiler threads: they have nowhere to put their code."},
-		Disproof: "jcmd " + pid + " Compiler.codecache shows full_count=0 and compilation enabled.",
+		Disproof: "jcmd " + check.Quote(pid) + " Compiler.codecache shows full_count=0 and compilation enabled.",
 	}
 	switch {
 	case off:

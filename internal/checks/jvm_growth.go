@@ -193,7 +193,7 @@ func leastAfterFull(p *check.Pass, pid string, old recording.GaugeSeries) (least
 func heapDump(pid string) check.Remedy {
 	return check.Remedy{
 		Action:  "Compare two class histograms a minute apart, or take a heap dump: the class that grows, and who holds it, is the leak.",
-		Command: "jcmd " + pid + " GC.class_histogram | head -40",
+		Command: check.Commandf("jcmd %s GC.class_histogram | head -40", pid),
 		Risk:    "each stops the program for a full collection, seconds a GiB; a dump writes the whole heap to disk",
 		Effect:  "what is live after collections stops growing once the holder is mended",
 	}
@@ -206,7 +206,7 @@ func reportHeapFull(p *check.Pass, pid string, live, most quantity.Value) {
 		Evidence: []quantity.Value{live, most},
 		Remedies: []check.Remedy{heapDump(pid), {
 			Action:  "If what lives is needed: a larger heap, so that half of it is free after a full collection.",
-			Command: fmt.Sprintf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
+			Command: check.Commandf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
 			Risk:    "needs the memory inside the container's limit; a leak fills it, too",
 			Effect:  live.Text() + " -> about half",
 		}},
@@ -298,7 +298,7 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 		Evidence: []quantity.Value{rate, quantity.Of("outside the heap now, at least", outside.Last(), quantity.Bytes)},
 		Remedies: []check.Remedy{{
 			Action:  "Restart with Native Memory Tracking and compare two summaries; what they do not name is malloc of native libraries.",
-			Command: "-XX:NativeMemoryTracking=summary; jcmd " + pid + " VM.native_memory summary.diff",
+			Command: check.Commandf("-XX:NativeMemoryTracking=summary; jcmd %s VM.native_memory summary.diff", pid),
 			Risk:    "5 to 10 % of throughput; a restart",
 			Effect:  "the part that grows has a name",
 		}, {
@@ -308,7 +308,7 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 			Effect:  "growth of direct buffers ends at the bound",
 		}},
 		Placebos: []string{"A smaller heap: it only delays the end."},
-		Disproof: "grep VmRSS /proc/" + pid + "/status stops rising while the load goes on.",
+		Disproof: "grep VmRSS /proc/" + check.Quote(pid) + "/status stops rising while the load goes on.",
 	}
 	if left, ok := memoryLeft(p); ok {
 		soon := left.Per(rate).As(quantity.Seconds).Named("until the memory limit, at this rate")
@@ -390,7 +390,7 @@ func runThreadGrowth(p *check.Pass, pid string) bool {
 		Notes:    grownPools(p, pid),
 		Remedies: []check.Remedy{{
 			Action:  "Find who starts them (the pool's name, the stack of one of them) and end or bound what it builds.",
-			Command: "jcmd " + pid + " Thread.print | grep '^\"'",
+			Command: check.Commandf("jcmd %s Thread.print | grep '^\"'", pid),
 			Risk:    "a bound makes callers wait where they did not",
 			Effect:  now.Text() + " -> a number that stays",
 		}},

@@ -161,7 +161,7 @@ func tellJVM(p *check.Pass, pid string, cpus, threads quantity.Value) check.Reme
 	n := wholeCPUs(cpus).Number()
 	r := check.Remedy{
 		Action:  fmt.Sprintf("Tell the JVM how many CPUs it has: %.0f.", n),
-		Command: fmt.Sprintf("-XX:ActiveProcessorCount=%.0f", n),
+		Command: check.Commandf("-XX:ActiveProcessorCount=%.0f", n),
 		Risk:    "every pool that is sized by the CPUs shrinks with it; a restart; to be changed along with the limit",
 		Effect:  fmt.Sprintf("%s -> %.0f", threads.Text(), n),
 	}
@@ -225,7 +225,7 @@ func runSerialGC(p *check.Pass, pid string) bool {
 			Risk:    "on one CPU the collector's threads take the program's time; a restart",
 			Effect:  "a full collection is worked on by as many threads as there are CPUs",
 		}},
-		Disproof: "jcmd " + pid + " VM.flags -all shows UseSerialGC from the command line.",
+		Disproof: "jcmd " + check.Quote(pid) + " VM.flags -all shows UseSerialGC from the command line.",
 	}
 	if known {
 		f.Evidence = append(f.Evidence, host)

@@ -57,7 +57,7 @@ func TestThrottlingIsTheCause(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
-	wantEach(t, "shellWord", shellWord, map[string]string{
+	wantEach(t, "check.Quote", check.Quote, map[string]string{
 		"":                             "''",
 		"/sys/fs/cgroup/a.slice/b@c-e": "/sys/fs/cgroup/a.slice/b@c-e",
 		"/cpu,cpuacct/x":               "/cpu,cpuacct/x",

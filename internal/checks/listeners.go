@@ -78,11 +78,11 @@ func backlogRemedy(p *check.Pass, l listener) check.Remedy {
 		m.Action = fmt.Sprintf("raise the backlog that %s passes to listen() (now %.0f; somaxconn %.0f is not the limit), and restart it",
 			l.owner(), l.backlog.Number(), somaxconn)
 		if want > somaxconn {
-			m.Command = inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f", want))
+			m.Command = inNetNS(p, check.Commandf("sysctl -w net.core.somaxconn=%.0f", want))
 		}
 		return m
 	}
 	m.Action = fmt.Sprintf("raise net.core.somaxconn and the backlog that %s passes to listen() together, and restart it", l.owner())
-	m.Command = inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f", want))
+	m.Command = inNetNS(p, check.Commandf("sysctl -w net.core.somaxconn=%.0f", want))
 	return m
 }

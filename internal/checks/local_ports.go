@@ -291,7 +291,7 @@ func widenRemedy(p *check.Pass, r portRange, c *clientPath) (check.Remedy, bool)
 	}
 	return check.Remedy{
 		Action:  "widen the port range",
-		Command: inNetNS(p, fmt.Sprintf("sysctl -w net.ipv4.ip_local_port_range=%q", fmt.Sprintf("%d %d", widestLow, widestHigh))),
+		Command: inNetNS(p, check.Commandf("sysctl -w net.ipv4.ip_local_port_range=\"%d %d\"", widestLow, widestHigh)),
 		Risk: "a client may take a port a service wants to listen on: list those in net.ipv4.ip_local_reserved_ports; " +
 			"beyond half the range connect() searches long and burns system CPU",
 		Effect: "ceiling becomes " + wide.Per(r.hold(c)).As("connections/s").Named("").String(),

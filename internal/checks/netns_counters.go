@@ -120,12 +120,12 @@ func netns(p *check.Pass) check.Subject {
 }
 
 // inNetNS puts a command into the target's network namespace, where its sysctls and counters are.
-func inNetNS(p *check.Pass, command string) string {
+func inNetNS(p *check.Pass, command check.Command) check.Command {
 	t := p.Meta.Target
 	if !t.OwnNetNS || t.PID == 0 {
 		return command
 	}
-	return fmt.Sprintf("nsenter -t %d -n %s", t.PID, command)
+	return check.Commandf("nsenter -t %d -n %s", t.PID, command)
 }
 
 // pidName is "4021 (java)".

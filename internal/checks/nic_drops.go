@@ -53,7 +53,7 @@ func (d deviceLoss) finding(p *check.Pass, sev check.Severity, verb string) chec
 		Severity: sev,
 		Summary:  fmt.Sprintf("%s %s %s of the packets it %ss, %s", d.device, verb, d.share.Text(), d.direction, d.rate.Text()),
 		Evidence: []quantity.Value{d.share, d.rate},
-		Disproof: fmt.Sprintf("ip -s -s link show dev %s: the counter does not rise while the load runs.", d.device),
+		Disproof: fmt.Sprintf("ip -s -s link show dev %s: the counter does not rise while the load runs.", check.Quote(d.device)),
 	}
 }
 
@@ -62,7 +62,7 @@ func dropRemedies(f *check.Finding, d deviceLoss) {
 		f.Remedies = []check.Remedy{{
 			Action: "See whether the device's queue is too short for bursts or the link too slow; " +
 				"for a veth device see its receiver's CPU.",
-			Command: fmt.Sprintf("tc -s qdisc show dev %s", d.device),
+			Command: check.Commandf("tc -s qdisc show dev %s", d.device),
 			Risk:    "Looking changes nothing. A longer queue adds delay.",
 			Effect:  "drops from " + d.rate.Text() + " towards 0",
 		}}
@@ -72,7 +72,7 @@ func dropRemedies(f *check.Finding, d deviceLoss) {
 	f.Doubts = []string{"received packets of protocols that nobody handles here are counted as dropped as well"}
 	f.Remedies = []check.Remedy{{
 		Action:  "Enlarge the receive ring if the driver allows it, then add queues or CPUs for it.",
-		Command: fmt.Sprintf("ethtool -g %s; ethtool -G %s rx MAXIMUM", d.device, d.device),
+		Command: check.Commandf("ethtool -g %s; ethtool -G %s rx MAXIMUM", d.device, d.device),
 		Risk:    "Many drivers restart the link for a moment; a longer ring adds delay under overload.",
 		Effect:  "drops from " + d.rate.Text() + " towards 0 if they come in bursts",
 	}}

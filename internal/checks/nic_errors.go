@@ -1,8 +1,6 @@
 package checks
 
 import (
-	"fmt"
-
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
@@ -40,7 +38,7 @@ func runNICErrors(p *check.Pass) error {
 		f.Remedies = []check.Remedy{{
 			Action: "Find which error it is, then change the cable, transceiver or port, " +
 				"or fit duplex, MTU or offloads to the other side.",
-			Command: fmt.Sprintf("ethtool -S %s | grep -iE 'err|crc|miss|fifo'; ethtool %s", d.device, d.device),
+			Command: check.Commandf("ethtool -S %s | grep -iE 'err|crc|miss|fifo'; ethtool %s", d.device, d.device),
 			Risk:    "Looking changes nothing; changing a port takes the link down.",
 			Effect:  "errors from " + d.rate.Text() + " to 0, retransmissions with them",
 		}}

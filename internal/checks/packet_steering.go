@@ -47,7 +47,7 @@ func spreadReceive(p *check.Pass, netns string, hot cpuTime, each []cpuTime, all
 	spread := all.time("softirq", "softirq").Per(all.wall())
 	return check.Remedy{
 		Action:  action + ".",
-		Command: fmt.Sprintf("echo %s > /sys/class/net/%s/queues/rx-0/rps_cpus", cpuMask(steerTo(hot, each)), device),
+		Command: check.Commandf("echo %s > /sys/class/net/%s/queues/rx-0/rps_cpus", cpuMask(steerTo(hot, each)), device),
 		Risk:    "Packets cost an interrupt between CPUs more; flows stay in order. One single flow stays on one CPU.",
 		Effect: fmt.Sprintf("softirq of %s from %s towards %s, the mean of %d CPUs", hot.name(), hot.softirq().Text(),
 			spread.Text(), len(each)),

@@ -119,7 +119,7 @@ func reportSlowPath(p *check.Pass, path slowPath, slow, seen int) {
 		Remedies: []check.Remedy{{
 			Action: fmt.Sprintf("Ping %s at the same moment from here, from an idle host behind the same egress, and from outside: "+
 				"slow from the first two only means the shared egress, slow from here only means this host.", host),
-			Command: fmt.Sprintf("perfdoctor ping %[1]s --as neighbour --save neighbour.zip; on another host "+
+			Command: check.Commandf("perfdoctor ping %[1]s --as neighbour --save neighbour.zip; on another host "+
 				"perfdoctor ping %[1]s --as outside --save outside.zip; "+
 				"here perfdoctor diagnose --vantage neighbour.zip --vantage outside.zip", path.destination),
 			Risk: "None.",

@@ -72,7 +72,7 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 		Evidence: []quantity.Value{share, other.Named("stopped, not for collections")},
 		Remedies: []check.Remedy{{
 			Action:  "Let the JVM log its safepoints for a minute; the operation's name tells who asks for it.",
-			Command: "jcmd " + pid + " VM.log what=safepoint output=safepoints.log; sleep 60; jcmd " + pid + " VM.log disable",
+			Command: check.Commandf("jcmd %s VM.log what=safepoint output=safepoints.log; sleep 60; jcmd %s VM.log disable", pid, pid),
 			Risk:    "a line for each safepoint is written in the JVM's working directory; disable ends all logging that was set up",
 			Effect:  share.Text() + " -> below 0.1 % once what asks for them is gone",
 		}},

@@ -22,25 +22,25 @@ import (
 
 // A signature is how a known bottleneck shows in a profile, and its cure: a row of signatures.yaml or of a user's file.
 type signature struct {
-	Name     string    `yaml:",key"`
-	Stage    stageName `yaml:"stage"`     // code or runtime; code when empty
-	Runs     string    `yaml:"runs"`      // java or native: of what code the frames are; java when empty
-	Title    string    `yaml:"title"`     // of the manual
-	About    string    `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
-	Where    []clause  `yaml:"where"`     // the first decides whether the check can be assessed
-	YieldsTo []string  `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
-	Explains []string  `yaml:"explains"`  // checks whose findings are consequences
-	NotNamed []string  `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
-	Cure     string    `yaml:"cure"`
-	Command  string    `yaml:"command"`
-	Risk     string    `yaml:"risk"`
-	Before   string    `yaml:"before"` // code
-	After    string    `yaml:"after"`  // code
-	Expect   percent   `yaml:"expect"` // the share to expect after the cure
-	NoHelp   []string  `yaml:"no-help"`
-	WrongIf  string    `yaml:"wrong-if"`
-	Why      string    `yaml:"why"` // why the thresholds are other than the usual ones
-	Source   string    `yaml:"source"`
+	Name     string        `yaml:",key"`
+	Stage    stageName     `yaml:"stage"`     // code or runtime; code when empty
+	Runs     string        `yaml:"runs"`      // java or native: of what code the frames are; java when empty
+	Title    string        `yaml:"title"`     // of the manual
+	About    string        `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
+	Where    []clause      `yaml:"where"`     // the first decides whether the check can be assessed
+	YieldsTo []string      `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
+	Explains []string      `yaml:"explains"`  // checks whose findings are consequences
+	NotNamed []string      `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
+	Cure     string        `yaml:"cure"`
+	Command  check.Command `yaml:"command"`
+	Risk     string        `yaml:"risk"`
+	Before   string        `yaml:"before"` // code
+	After    string        `yaml:"after"`  // code
+	Expect   percent       `yaml:"expect"` // the share to expect after the cure
+	NoHelp   []string      `yaml:"no-help"`
+	WrongIf  string        `yaml:"wrong-if"`
+	Why      string        `yaml:"why"` // why the thresholds are other than the usual ones
+	Source   string        `yaml:"source"`
 }
 
 // A clause is one way in which a bottleneck shows.

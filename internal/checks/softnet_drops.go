@@ -147,7 +147,7 @@ func longerBacklog(now float64, perPacket quantity.Value) check.Remedy {
 	want := quantity.Of("", 4*now, quantity.Packets)
 	return check.Remedy{
 		Action:  "The CPU has time to spare, so the drops are bursts: let the backlog hold one.",
-		Command: fmt.Sprintf("sysctl -w net.core.netdev_max_backlog=%.0f", want.Number()),
+		Command: check.Commandf("sysctl -w net.core.netdev_max_backlog=%.0f", want.Number()),
 		Risk:    fmt.Sprintf("The last packet of a full backlog then waits %s.", want.Times(perPacket).As(quantity.Seconds).Text()),
 		Effect:  "drops towards 0; if softirq then goes to 100 %, the CPU is too slow after all",
 	}

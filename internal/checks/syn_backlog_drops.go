@@ -149,7 +149,7 @@ func synBacklogRemedies(p *check.Pass) []check.Remedy {
 	}
 	return append(out, check.Remedy{
 		Action:  "raise the listen backlog, somaxconn and tcp_max_syn_backlog together, and restart the listener",
-		Command: inNetNS(p, fmt.Sprintf("sysctl -w net.core.somaxconn=%.0f net.ipv4.tcp_max_syn_backlog=%.0f", want, want)),
+		Command: inNetNS(p, check.Commandf("sysctl -w net.core.somaxconn=%.0f net.ipv4.tcp_max_syn_backlog=%.0f", want, want)),
 		Risk:    "memory for each half-open connection, about 300 bytes; a flood fills any backlog: filter it instead",
 		Effect:  fmt.Sprintf("up to %.0f half-open connections before a cookie or a drop", want),
 	})

@@ -239,8 +239,8 @@ func pathRemedies(p *check.Pass, u pileup) []check.Remedy {
 		Effect:  "names which side to mend: the peer's accept loop and backlog, or firewall, conntrack, SNAT and routes on the way",
 	}, {
 		Action: "follow one SYN along the path (tcpdump on both ends and at each hop that filters or translates)",
-		Command: inNetNS(p, fmt.Sprintf("tcpdump -ni any -c 100 'tcp[tcpflags] & tcp-syn != 0 and host %s and port %s'",
-			hostOf(u.destination), portOf(u.destination))),
+		Command: inNetNS(p, check.Commandf("tcpdump -ni any -c 100 %s",
+			fmt.Sprintf("tcp[tcpflags] & tcp-syn != 0 and host %s and port %s", hostOf(u.destination), portOf(u.destination)))),
 		Risk:   "costs CPU on a busy link: it ends after 100 packets",
 		Effect: "shows the hop after which the SYN is missing",
 	}}

@@ -235,13 +235,13 @@ func (s *storm) report(p *check.Pass) {
 		Remedies: []check.Remedy{{
 			Action: "Make fewer calls: buffer what is written or read, hand over many pieces with one call (writev, sendmmsg), " +
 				"or wait with poll or epoll instead of asking again.",
-			Command: "strace -f -p " + s.pid + " -e trace=" + s.name() + " shows the file and the sizes",
+			Command: check.Commandf("strace -f -p %s -e trace=%s shows the file and the sizes", s.pid, s.name()),
 			Risk: "What is in a buffer is lost if the process is killed, and readers see it later. " +
 				"strace slows the program while it runs.",
 			Effect: s.cost.Text() + " less at most",
 		}},
 		Placebos: []string{"A faster disk, or a file in memory: the cost is that of the calls, not of where the bytes go."},
-		Disproof: "perf trace -s -p " + s.pid + " counts few calls of " + s.name(),
+		Disproof: "perf trace -s -p " + check.Quote(s.pid) + " counts few calls of " + s.name(),
 	}
 	if s.way > 0 {
 		const text = "%d of its samples are the way into the kernel and back, by its part of all calls counted"

@@ -95,7 +95,7 @@ func tcpMemoryRemedies(p *check.Pass, high float64) []check.Remedy {
 	}}
 	raise := check.Remedy{
 		Action:  "raise tcp_mem, by half",
-		Command: fmt.Sprintf("sysctl -w net.ipv4.tcp_mem='%.0f %.0f %.0f'", 0.75*high, high, 1.5*high),
+		Command: check.Commandf("sysctl -w net.ipv4.tcp_mem='%.0f %.0f %.0f'", 0.75*high, high, 1.5*high),
 		Risk: fmt.Sprintf("up to %s more kernel memory that cannot be swapped (at 4 KiB a page)",
 			quantity.Of("", high/2*pageBytes, quantity.Bytes).Text()),
 		Effect: fmt.Sprintf("the limit rises from %.0f to %.0f pages", high, 1.5*high),

@@ -84,7 +84,7 @@ func orphanRemedies(p *check.Pass, limit float64) []check.Remedy {
 		Effect:  "orphans fall once these are gone",
 	}, {
 		Action:  "allow more orphans",
-		Command: fmt.Sprintf("sysctl -w net.ipv4.tcp_max_orphans=%.0f", 2*limit),
+		Command: check.Commandf("sysctl -w net.ipv4.tcp_max_orphans=%.0f", 2*limit),
 		Risk: fmt.Sprintf("each may hold up to 64 KiB that cannot be swapped: up to %s more",
 			quantity.Of("", limit*64*1024, quantity.Bytes).Text()),
 		Effect: fmt.Sprintf("the limit rises from %.0f to %.0f", limit, 2*limit),

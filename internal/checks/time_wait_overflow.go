@@ -79,7 +79,7 @@ func bucketRemedy(p *check.Pass, limit, rate float64) check.Remedy {
 	want := limit + rate*timeWaitSeconds
 	return check.Remedy{
 		Action:  "allow more TIME_WAIT sockets",
-		Command: inNetNS(p, fmt.Sprintf("sysctl -w net.ipv4.tcp_max_tw_buckets=%.0f", want)),
+		Command: inNetNS(p, check.Commandf("sysctl -w net.ipv4.tcp_max_tw_buckets=%.0f", want)),
 		Risk: fmt.Sprintf("up to %s of kernel memory; on a client the ports stay taken for 60 s again, so check the port range first",
 			quantity.Of("", want*timeWaitBytes, quantity.Bytes).Text()),
 		Effect: fmt.Sprintf("%.0f kept + %.0f/s × 60 s = %.0f: nothing is dropped", limit, rate, want),

@@ -46,6 +46,7 @@ func (b *Builder) Done(meta Meta) *Recording {
 	defer b.mu.Unlock()
 	b.done = true
 	meta.Target.Cmdline = Redact(meta.Target.Cmdline)
+	meta.Target.Name = redactName(meta.Target.Name)
 	b.rec.Meta = stored(meta)
 	for _, f := range b.rec.series {
 		f.sort()
@@ -112,6 +113,7 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	for i, l := range labels {
 		labels[i] = strings.ToValidUTF8(l, "\uFFFD") // as the file would: a live report must equal one made from it
 	}
+	redactNames(m, labels)
 	a.rows = append(a.rows, row{m, labels, value})
 }
 

@@ -50,7 +50,7 @@ type rawFile struct {
 // ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event: that of a second profiler is counted as
 // lost. Like [Appender.Counter] it panics when the profile is not valid.
 func (a *Appender) Profile(p *stacks.Profile) {
-	own, err := stacks.Merge(p) // the canonical form, which is what reading it back gives
+	own, err := stacks.Merge(withoutSecrets(p)) // the canonical form, which is what reading it back gives
 	if err != nil {
 		panic(fmt.Sprintf("recording: %v", err))
 	}

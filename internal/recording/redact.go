@@ -20,22 +20,29 @@ const maxLooked = 4096
 const maxArgs = 40
 
 // secretWords are the parts of a name whose value is kept out of a recording.
-const secretWords = `passw|passphrase|passin|passout|pass(?:[^a-z]|$)|pwd|secret|token|api[-_.]?key|access[-_.]?key|private[-_.]?key|` +
-	`credential|auth|bearer|signature|\bsig$|session|cookie|dsn|salt|\bkey$|\bpin$`
+const secretWords = `passw|passphrase|passcode|passkey|passin|passout|pass(?:[^a-z]|$)|pwd|secret|token|api[-_.]?key|access[-_.]?key|` +
+	`private[-_.]?key|licen[sc]e[-_.]?key|credential|auth|bearer|signature|session|cookie|dsn|conn(?:ection)?[-_.]?str|salt`
+
+// shortWords make a name a secret's only where they end it, as a whole word: --key-buffer-size and --keyspace have no secret.
+const shortWords = `(?:key|pin|pw|[ht]?otp|creds?|sas|sig|jwt|licen[sc]e)`
 
 var (
-	// secretName matches an option or variable whose value is a secret.
-	secretName = regexp.MustCompile(`(?i)(` + secretWords + `)`)
+	// secretName matches an option or variable whose value is a secret. A property of Java has -D before its first word.
+	secretName = regexp.MustCompile(`(?i)` + secretWords + `|(?:^-D|^|[^a-z0-9])` + shortWords + `$|(?-i:[a-z](?:Key|Pin|Pw|Otp|Creds))$`)
 	// secretText matches, inside a longer word, a secret's name and what stands between it and the value: "password=" in a DSN,
 	// "Authorization: " in a header, "--token " in the command line of a shell. A name does not go past a slash or a dot, so that
 	// a class path with auth.jar in it is kept.
-	secretText = regexp.MustCompile(`(?i)(?:` + secretWords + `)[^=:\s&?;,/.]{0,40}(?:\s*[=:]\s*|\s+)`)
+	secretText = regexp.MustCompile(`(?i)(?:` + secretWords + `)[^=:\s&?;,/.]{0,40}(?:\s*[=:]\s*|\s+)|` +
+		`(?:[^a-z0-9]D|^|[^a-z0-9])` + shortWords + `\s*[=:]\s*|(?:^|\s)--?(?:[a-z0-9]+[-_.])*` + shortWords + `\s+`)
 	// urlUserInfo matches the user:password@ of a URL. A password may hold @ and /, so it reaches to the last @ of the word.
 	urlUserInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)\S*@`)
 	// oracleUser matches the user/password@ of jdbc:oracle:thin:user/password@host.
 	oracleUser = regexp.MustCompile(`(?i)(jdbc:oracle:[a-z]+:)[^@\s]*@`)
-	// knownKeys match tokens by their form: JSON web tokens (RFC 7519: base64 of `{"`) and AWS key ids.
-	knownKeys = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*|\bA(?:KIA|SIA)[A-Z0-9]{16}\b`)
+	// knownKeys match tokens by their form: JSON web tokens (RFC 7519: base64 of `{"`), AWS key ids, tokens of
+	// GitHub, GitLab, Slack and OpenAI, and private keys in PEM (RFC 7468) to the end of the word.
+	knownKeys = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*|\bA(?:KIA|SIA)[A-Z0-9]{16}\b|` +
+		`\bgh[oprsu]_[A-Za-z0-9]{8,}|\bgithub_pat_\w{8,}|\bglpat-[\w-]{8,}|\bxox[a-z]-[\w-]{8,}|\bsk-[\w-]{12,}|` +
+		`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*`)
 	// longBlob matches what may be a key by itself: 32 and more characters of base64 or hexadecimal.
 	longBlob = regexp.MustCompile(`[A-Za-z0-9+_-]{32,}={0,2}`)
 	// slashBlob matches a whole word or value that may be base64 with slashes, such as an AWS secret key.

@@ -7,6 +7,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // secret stands for what must not be in any output; it is no key-like word by itself.
@@ -30,6 +33,11 @@ func TestRedactHides(t *testing.T) {
 		"app jdbc:oracle:thin:me/hunter2@db:1521:orcl", "app jdbc:sqlserver://db;user=sa;password=hunter2",
 		"app Server=db;User=sa;Password=hunter2", "app https://h/x?sig=hunter2", "app https://h/x?a=1&token=hunter2",
 		`app {"user":"me","password":"hunter2"}`, "app --session-cookie hunter2", "app --pin hunter2", "app sentry_dsn=hunter2",
+		// Attack 12.
+		"app --pw hunter2", "java -Dcreds=hunter2", "app --otp hunter2", "app --passcode=hunter2", "app --license hunter2",
+		"app --db-pw=hunter2", "app DB_PW=hunter2", "app --totp hunter2", "app --licence=hunter2", "app --cred hunter2",
+		"app --jwt hunter2", "app --sas=hunter2", "app --connection-string hunter2", "java -Ddb.creds=hunter2",
+		"java -DdbPw=hunter2", "app a=b;pw=hunter2;c=d", "app https://h/x?a=1&key=hunter2", "app jdbc:x://db;otp=hunter2",
 	} {
 		if got := strings.Join(Redact(strings.Fields(line)), " "); strings.Contains(got, secret) {
 			t.Errorf("%s\n  became %s", line, got)
@@ -39,7 +47,7 @@ func TestRedactHides(t *testing.T) {
 		"Authorization: Bearer hunter2", "Proxy-Authorization: Basic hunter2", "X-Auth-Token: hunter2", "Cookie: a=hunter2",
 		"host=db user=me password=hunter2 dbname=app", "host=db password = hunter2", "A=1 TOKEN=hunter2 ./run", "mysql --password=hunter2",
 		"mysql --password hunter2", "curl -H 'Authorization: Bearer hunter2' http://h/", "export A=1; TOKEN=hunter2 ./run",
-		"nginx: worker --token hunter2",
+		"nginx: worker --token hunter2", "run --pw hunter2", "run --db-pw hunter2", "java -Dcreds=hunter2", "key: hunter2",
 	} {
 		if got := strings.Join(Redact([]string{"sh", "-c", arg}), " "); strings.Contains(got, secret) {
 			t.Errorf("one word %q\n  became %s", arg, got)
@@ -51,6 +59,7 @@ func TestRedactHidesKeysByTheirForm(t *testing.T) {
 	for _, key := range []string{
 		"ghp_16C7e42F292c6912E7710c838347Ae178B4a", "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 		"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N", "d41d8cd98f00b204e9800998ecf8427e",
+		"xoxb-123456789012-abcdefghij", "sk-abcdefghijklmnopqrst1234", "glpat-abcdefghijklmnopqrst",
 		"c29tZSBzZWNyZXQgdmFsdWUgMTIzNDU2Nzg5MA==",
 	} {
 		for _, arg := range []string{key, "--x=" + key} {
@@ -69,6 +78,8 @@ func TestRedactKeeps(t *testing.T) {
 		"/usr/bin/envoy --concurrency 2 --config-path /etc/envoy.yaml", "postgres: checkpointer",
 		"redis-server 127.0.0.1:6379", "app --listen=0.0.0.0:8080 --workers 16 --log-level=info",
 		"app --enable-experimental-feature-with-a-long-name", "curl https://example.com/a/b", "mysqld --port=3306",
+		"mysqld --key-buffer-size=16M --keepalive=30", "app --keyspace orders --pinned=2", "java -XX:+UseNUMA -Dkeepalive=60",
+		"app --monkey 3 --spin 4 --turnkey=yes",
 		"app --upstream=http://10.0.0.5:8080/path", "java -Dserver.port=8080 -Dhttp.maxConnections=200", "***", "",
 	} {
 		args := strings.Split(line, " ")
@@ -116,4 +127,34 @@ func FuzzRedact(f *testing.F) {
 			t.Fatalf("redacting twice differs:\n%s", diff)
 		}
 	})
+}
+
+// TestSecretsInNames is attack 12: a thread or process whose name holds a secret.
+func TestSecretsInNames(t *testing.T) {
+	// Two names that are the same once redacted, and no thread id: they become one thread.
+	threads := []stacks.Thread{{Name: "token=hunter2"}, {Name: "http-nio-8080-exec-1"}, {Name: "token=hunter22"}}
+	frames := []stacks.Frame{{Name: "f"}}
+	samples := []stacks.Sample{
+		{Stack: []int{0}, Count: 1, Value: 1}, {Stack: []int{0}, Thread: 1, Count: 1, Value: 1},
+		{Stack: []int{0}, Thread: 2, Count: 1, Value: 1},
+	}
+	b := NewBuilder()
+	a := b.Appender()
+	a.Counter(metric.ProcessCPU, 1, "7", "pw=hunter2", "user", "target")
+	a.Profile(&stacks.Profile{Event: stacks.CPU, Threads: threads, Frames: frames, Samples: samples})
+	a.Commit()
+	rec := b.Done(Meta{Target: Target{Name: "otp=hunter2"}})
+	profile, ok := rec.Profile(stacks.CPU)
+	if !ok {
+		t.Fatal("no profile")
+	}
+	got := []string{rec.Counter(metric.ProcessCPU)[0].Label("comm"), rec.Meta.Target.Name}
+	for _, thread := range profile.Threads {
+		got = append(got, thread.Name)
+	}
+	slices.Sort(got)
+	want := []string{"http-nio-8080-exec-1", "otp=***", "pw=***", "token=***"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -71,7 +71,7 @@ func junitBody(f *Finding) string {
 	for _, r := range f.Remedies {
 		lines = append(lines, "cure: "+r.Action)
 		if r.Command != "" {
-			lines = append(lines, "$ "+r.Command)
+			lines = append(lines, "$ "+string(r.Command))
 		}
 		lines = append(lines, "moves: "+r.Effect, "risk: "+r.Risk)
 	}

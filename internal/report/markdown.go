@@ -148,7 +148,7 @@ func (m *markdown) remedy(i int, r check.Remedy) {
 	}
 	m.line("\n**%s:** %s\n", head, escape(r.Action))
 	if r.Command != "" {
-		m.fence("", "sh", r.Command)
+		m.fence("", "sh", string(r.Command))
 	}
 	for _, part := range []struct{ what, code string }{{"before", r.Before}, {"after", r.After}} {
 		if part.code != "" {

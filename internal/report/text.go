@@ -209,7 +209,7 @@ func (t *text) remedy(i int, r check.Remedy) {
 	}
 	t.line(bold, head, indent, r.Action)
 	if r.Command != "" {
-		t.command(indent, r.Command)
+		t.command(indent, string(r.Command))
 	}
 	if i == 0 || t.verbose {
 		t.code(indent, "before: ", r.Before)

@@ -120,7 +120,7 @@ func (j *judge) text() string {
 		lines = append(lines, v.String())
 	}
 	for _, r := range f.Remedies {
-		lines = append(lines, r.Action, r.Command, r.Effect)
+		lines = append(lines, r.Action, string(r.Command), r.Effect)
 	}
 	return strings.Join(append(lines, f.Placebos...), "\n")
 }

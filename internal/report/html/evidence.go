@@ -119,7 +119,7 @@ func (p *proof) says(name string) bool {
 		texts = append(texts, v.String())
 	}
 	for _, r := range f.Remedies {
-		texts = append(texts, r.Action, r.Command, r.Effect, r.Risk)
+		texts = append(texts, r.Action, string(r.Command), r.Effect, r.Risk)
 	}
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, name) })
 }

@@ -1,0 +1,90 @@
+package checks
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// evil is what a hostile name ends in; a shell that reads it outside quotes runs x.
+const evil = "$(x)';\n"
+
+var (
+	labelText  = regexp.MustCompile(`"([^"\\]+)"([],])`)
+	quotedText = regexp.MustCompile(`\$?'[^']*'|\\'`)
+)
+
+// TestHostileNamesInCommands is attack 11: each name of each firing recording in its turn ends in what a shell would run.
+func TestHostileNamesInCommands(t *testing.T) {
+	tried := 0
+	for _, c := range Suite() {
+		files, err := filepath.Glob(filepath.Join("testdata", c.Name, "firing*.txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			tried += hostileCase(t, c, f)
+		}
+	}
+	if tried == 0 {
+		t.Error("no hostile name reached a command")
+	}
+}
+
+// hostileCase gives how many commands a hostile name reached.
+func hostileCase(t *testing.T, c *check.Check, path string) int {
+	t.Helper()
+	const most = 20 // values tried of a case: the first lines hold all kinds of labels, and large recordings take long to read
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := &archive.Files[indexOf(archive, "samples.jsonl")]
+	sound, tried, reached := string(samples.Data), map[string]bool{}, 0
+	for _, m := range labelText.FindAllStringSubmatch(sound, -1) {
+		if tried[m[1]] || len(tried) == most {
+			continue
+		}
+		tried[m[1]] = true
+		name, err := json.Marshal(m[1] + evil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hostile := strings.ReplaceAll(sound, `"`+m[1]+`",`, string(name)+",")
+		samples.Data = []byte(strings.ReplaceAll(hostile, `"`+m[1]+`"]`, string(name)+"]"))
+		reached += hostileCommands(t, c, path, archive)
+	}
+	return reached
+}
+
+func hostileCommands(t *testing.T, c *check.Check, path string, archive *txtar.Archive) int {
+	t.Helper()
+	fsys, err := txtar.FS(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recording.Read(fsys)
+	if err != nil {
+		return 0 // the name was of a kind that a reader refuses
+	}
+	reached := 0
+	for _, f := range check.Run(rec, []*check.Check{c}, check.Options{}).Findings {
+		for _, r := range f.Remedies {
+			if strings.Contains(string(r.Command), "$(x)") {
+				reached++
+			}
+			bare := quotedText.ReplaceAllString(string(r.Command), "")
+			if strings.Contains(bare, "$(x)") || strings.Contains(bare, "\n") {
+				t.Errorf("%s: the name stands bare in %q", path, r.Command)
+			}
+		}
+	}
+	return reached
+}

@@ -1,0 +1,42 @@
+package recording
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/stacks"
+)
+
+// redactName takes secrets out of the name of a process or thread, which a program may set to anything.
+func redactName(name string) string {
+	const shortest = 16 // of tokens known by their form; a shorter name has a secret only behind a separator
+	if len(name) < shortest && !strings.ContainsAny(name, "=: ") {
+		return name
+	}
+	return redactText(name)
+}
+
+// isName tells the labels that programs fill with names of their own.
+func isName(label string) bool {
+	return slices.Contains([]string{"comm", "waker_comm", "thread", "holder"}, label)
+}
+
+// redactNames takes secrets out of those of a metric's labels that are names.
+func redactNames(m metric.Metric, labels []string) {
+	for i, l := range m.Describe().Labels {
+		if isName(l) {
+			labels[i] = redactName(labels[i])
+		}
+	}
+}
+
+// withoutSecrets gives the profile with its threads' names redacted. It leaves the caller's profile as it was.
+func withoutSecrets(p *stacks.Profile) *stacks.Profile {
+	own := *p
+	own.Threads = slices.Clone(p.Threads)
+	for i := range own.Threads {
+		own.Threads[i].Name = redactName(own.Threads[i].Name)
+	}
+	return &own
+}
