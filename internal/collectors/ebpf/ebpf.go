@@ -253,6 +253,8 @@ func unavailable(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE): // before all others: probes of features fail by it too
+		return collect.Unavailable(recording.StatusFailed, "raise ulimit -n", "%v", err)
 	case errors.As(err, &verifier):
 		return collect.Unavailable(recording.StatusUnsupported, "report it with the kernel's version",
 			"this kernel's verifier refuses a program: %v", verifier)
