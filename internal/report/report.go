@@ -299,12 +299,10 @@ func (d *Data) Doubt() string {
 	return fmt.Sprintf("what %s to know could not be read; to change that: %s", needs(d.Verdict.Blocked), d.wayOut())
 }
 
-// wayOut gives the one command that lets most of the blocked checks see.
+// wayOut gives what lets most of the blocked checks see. Where nothing was denied it is no right that is missing, so it does not name
+// sudo: root is not told to become root.
 func (d *Data) wayOut() string {
-	command := "sudo perfdoctor diagnose"
-	if d.Target.PID != 0 {
-		command += fmt.Sprintf(" --pid %d", d.Target.PID)
-	}
+	denied := false
 	for _, c := range d.Cost.Collectors {
 		if strings.Contains(c.Reason, unix.EMFILE.Error()) {
 			return "ulimit -n 1024" // the usual soft limit, with which all collectors open their files
@@ -312,8 +310,15 @@ func (d *Data) wayOut() string {
 		if c.Status == recording.StatusUnsupported && c.Name == "cpu" {
 			return "run perfdoctor where /proc is mounted, in a container with --pid=host"
 		}
+		denied = denied || c.Status == recording.StatusDenied
 	}
-	return command
+	if !denied {
+		return "see the reasons of what was not assessed"
+	}
+	if d.Target.PID != 0 {
+		return fmt.Sprintf("sudo perfdoctor diagnose --pid %d", d.Target.PID)
+	}
+	return "sudo perfdoctor diagnose"
 }
 
 // arrange puts the findings in reading order: the principal one and its consequences, the further causes by stage,
