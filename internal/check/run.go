@@ -31,6 +31,9 @@ type Outcome struct {
 	Read   []quantity.Value `json:"read,omitempty"`   // what was looked at
 	Reason string           `json:"reason,omitempty"` // why not assessed, or why it does not apply
 	Remedy string           `json:"remedy,omitempty"` // what would make it assessable
+
+	// Blocked tells that what the check needs could not be read, for want of a right or by a failure, though it is there.
+	Blocked bool `json:"blocked,omitempty"`
 }
 
 // Result is the diagnosis of one recording.
@@ -87,6 +90,7 @@ func runOne(p *Pass) (o Outcome) {
 		if !p.Recorded(m) {
 			o.State = Unassessed
 			o.Reason, o.Remedy = p.Why(m)
+			o.Blocked = p.Blocked(m)
 			return o
 		}
 	}

@@ -28,6 +28,7 @@ const (
 	exitFailed   = 1 // perfdoctor failed
 	exitUsage    = 2 // the call was wrong, or names something that is not there
 	exitFindings = 3 // a finding at warning or above
+	// 4, incomplete: most of what was asked for could not be assessed; only a report gives it, see [report.Data.ExitCode].
 )
 
 // Streams are where a run writes: the report to Out and nothing else, all other words to Err.
@@ -74,7 +75,7 @@ its arithmetic, the cure, the cure's risk, and what would show it wrong.
 It never changes the host it looks at.
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
-3 findings.`,
+3 findings, 4 incomplete: most of what was asked for could not be assessed.`,
 		Example: `  perfdoctor diagnose                # this host, for 10 s
   perfdoctor diagnose --pid 4021     # one process, as its network and limits are
   perfdoctor preflight               # what can be measured here, and what not`,

@@ -53,12 +53,26 @@ func (h *Host) Alive(t Target) bool {
 		return true
 	case KindProcess:
 		_, err := h.rootStat(t)
-		return err == nil
+		return !h.showsEnd(err)
 	case KindCgroup, KindContainer:
 		stats, err := h.groupStats(context.Background(), t)
-		return err == nil && len(stats) > 0
+		if err != nil {
+			return !h.showsEnd(err)
+		}
+		return len(stats) > 0
 	}
 	return false
+}
+
+// showsEnd tells the error of a target that has ended from one that says nothing about it, such as EMFILE or EACCES.
+// A file that is missing is proof only while /proc itself can be read.
+func (h *Host) showsEnd(err error) bool {
+	if !ended(err) && !groupGone(err) && !errors.Is(err, ErrNoSuchProcess) && !errors.Is(err, ErrNoSuchCgroup) &&
+		!errors.Is(err, ErrNoSuchContainer) {
+		return false
+	}
+	_, err = os.Stat(h.Proc + "/self")
+	return err == nil
 }
 
 // rootStat reads the process of a process target and makes sure that it is still the same one.

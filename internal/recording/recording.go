@@ -294,6 +294,27 @@ func (r *Recording) Why(m metric.Metric) (reason, remedy string) {
 	return "the recording has no " + name, ""
 }
 
+// basics are the collectors of files that every Linux has: they are missing only where /proc is.
+var basics = []string{"cpu", "memory", "interrupts", "netstat", "devices"}
+
+// Blocked tells whether a metric that is not recorded could not be read for want of a right or by a failure,
+// rather than because this kind of host or target does not have it.
+func (r *Recording) Blocked(m metric.Metric) bool {
+	name := m.Describe().Name
+	return slices.ContainsFunc(r.Meta.Collectors, func(c CollectorStatus) bool {
+		if !slices.Contains(c.Metrics, name) {
+			return false
+		}
+		switch c.Status {
+		case StatusDenied, StatusFailed, StatusTimeout:
+			return true
+		case StatusUnsupported:
+			return slices.Contains(basics, c.Name)
+		}
+		return false
+	})
+}
+
 // Losses gives what the collectors of these metrics lost: late samples, data past their bounds, and samples of profiles.
 func (r *Recording) Losses(ms []metric.Metric) []string {
 	var out []string

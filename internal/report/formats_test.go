@@ -72,6 +72,7 @@ func fromJUnit(t *testing.T, d *Data) said {
 	t.Helper()
 	var raw struct {
 		Failures int `xml:"failures,attr"`
+		Errors   int `xml:"errors,attr"`
 		Suites   []struct {
 			Facts []struct {
 				Name  string `xml:"name,attr"`
@@ -82,6 +83,9 @@ func fromJUnit(t *testing.T, d *Data) said {
 				Failure *struct {
 					Type string `xml:"type,attr"`
 				} `xml:"failure"`
+				Error *struct {
+					Type string `xml:"type,attr"`
+				} `xml:"error"`
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
@@ -89,6 +93,7 @@ func fromJUnit(t *testing.T, d *Data) said {
 		t.Fatal(err)
 	}
 	var out said
+	var errored []string
 	for _, f := range raw.Suites[0].Facts {
 		if f.Name == "result" {
 			out.Result = f.Value
@@ -98,12 +103,21 @@ func fromJUnit(t *testing.T, d *Data) said {
 		if c.Failure != nil {
 			out.Findings = append(out.Findings, c.Failure.Type+" "+c.Name)
 		}
+		if c.Error != nil {
+			errored = append(errored, c.Error.Type+" "+c.Name)
+		}
 	}
 	if raw.Failures != len(out.Findings) {
 		t.Errorf("the document counts %d failures and has %d", raw.Failures, len(out.Findings))
 	}
-	if raw.Failures > 0 {
+	if raw.Errors != len(errored) {
+		t.Errorf("the document counts %d errors and has %d", raw.Errors, len(errored))
+	}
+	switch {
+	case raw.Failures > 0:
 		out.Exit = exitFindings
+	case cmp.Equal(errored, []string{"incomplete verdict"}):
+		out.Exit = exitIncomplete
 	}
 	return out
 }
@@ -113,7 +127,8 @@ func fromMarkdown(t *testing.T, d *Data) said {
 	t.Helper()
 	text := html.UnescapeString(unescape(strings.ReplaceAll(rendered(t, d.Markdown), "<!-- -->", "")))
 	out := said{Result: string(Bottleneck)}
-	if m := regexp.MustCompile(`(?m)^## perfdoctor: (no bottleneck found|nothing assessed)$`).FindStringSubmatch(text); m != nil {
+	results := regexp.MustCompile(`(?m)^## perfdoctor: (no bottleneck found|nothing assessed|incomplete)$`)
+	if m := results.FindStringSubmatch(text); m != nil {
 		out.Result = m[1]
 	}
 	line := regexp.MustCompile(`(?m)^(?:## perfdoctor: |<details><summary>|- )(warning|critical)(?:: | \*\*| <b>)(.*?)(?:\*\*: .*|</b>: .*)?$`)

@@ -12,7 +12,7 @@ import (
 
 // JUnit writes the report as one suite of JUnit's XML. Each finding is a case that failed when it is at warning or above, so the
 // document has failures exactly when [Data.ExitCode] is 3; each check that was fine is one that passed, and each that was not assessed
-// one that was skipped.
+// one that was skipped. The document has one error, the case "verdict", exactly when the exit code is 4.
 func (d *Data) JUnit(w io.Writer) error {
 	s := junit.Suite{
 		Name: "perfdoctor: " + clean(targetName(d.Target)), Seconds: d.Window.Seconds, Started: d.Window.Started,
@@ -23,6 +23,9 @@ func (d *Data) JUnit(w io.Writer) error {
 			{Name: "principal", Value: clean(d.Verdict.Principal)},
 			{Name: "summary", Value: clean(d.Verdict.Summary)},
 		},
+	}
+	if d.ExitStatus == exitIncomplete {
+		s.Cases = append(s.Cases, d.junitIncomplete())
 	}
 	for i := range d.Findings {
 		s.Cases = append(s.Cases, junitFinding(&d.Findings[i]))
@@ -44,6 +47,12 @@ func (d *Data) JUnit(w io.Writer) error {
 
 // junitClass groups the cases by stage; servers show the dot as a package.
 func junitClass(of string) string { return "perfdoctor." + of }
+
+// junitIncomplete is a case in error, because a server counts a suite of skipped cases as passed.
+func (d *Data) junitIncomplete() junit.Case {
+	m := junit.Message{Text: clean(d.Verdict.Summary), Type: string(Incomplete)}
+	return junit.Case{Class: junitClass("verdict"), Name: "verdict", Error: &m}
+}
 
 func junitFinding(f *Finding) junit.Case {
 	c := junit.Case{Class: junitClass(f.Stage.String()), Name: clean(f.ID)}

@@ -110,6 +110,9 @@ func (m *markdown) notes() {
 	if i := m.d.Incident; i != nil {
 		m.line("\n%s\n", escape(i.Text()))
 	}
+	if doubt := m.d.Doubt(); doubt != "" {
+		m.line("\n**Incomplete:** %s\n", escape(doubt))
+	}
 	if early := m.d.Window.EndedEarly; early != "" {
 		w := m.d.Window
 		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))

@@ -9,7 +9,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
@@ -24,8 +27,9 @@ const Schema = 1
 
 // The exit codes a diagnosis can have; 1 and 2 (perfdoctor failed, usage) are not a report's to give.
 const (
-	exitFine     = 0
-	exitFindings = 3
+	exitFine       = 0
+	exitFindings   = 3
+	exitIncomplete = 4 // most of what was asked for could not be read
 )
 
 // Data is a whole report, ready to print. Its JSON form is the documented schema.
@@ -102,6 +106,7 @@ const (
 	Bottleneck      Result = "bottleneck"
 	NoBottleneck    Result = "no bottleneck found"
 	NothingAssessed Result = "nothing assessed"
+	Incomplete      Result = "incomplete"
 )
 
 // Verdict is the one thing to know. Its counts are of checks.
@@ -113,6 +118,7 @@ type Verdict struct {
 	Fine        int    `json:"checks_fine"`
 	NotAssessed int    `json:"checks_not_assessed"`
 	NoConcern   int    `json:"checks_not_applicable"`
+	Blocked     int    `json:"checks_blocked,omitempty"` // not assessed for want of a right or by a failure
 }
 
 // Role is a finding's place in the report.
@@ -195,6 +201,9 @@ func (d *Data) ExitCode() int {
 			return exitFindings
 		}
 	}
+	if d.Verdict.incomplete() {
+		return exitIncomplete
+	}
 	return exitFine
 }
 
@@ -224,6 +233,9 @@ func (d *Data) addOutcome(o check.Outcome) {
 		d.NoConcern = addGap(d.NoConcern, o)
 	default:
 		d.Verdict.NotAssessed++
+		if o.Blocked {
+			d.Verdict.Blocked++
+		}
 		d.NotAssessed = addGap(d.NotAssessed, o)
 	}
 }
@@ -245,10 +257,19 @@ func (v *Verdict) decide(d *Data) {
 	}
 	assessed := v.WithFinding + v.Fine
 	window := quantity.Of("", d.Window.Seconds, quantity.Seconds).Text()
+	if assessed > 0 && v.incomplete() {
+		v.Result = Incomplete
+		v.Summary = fmt.Sprintf("In %s, only %s %s assessed, and what %s to know could not be read: "+
+			"this is no clean bill. To change that: %s.", window, plural(assessed, "check"), were(assessed), needs(v.Blocked), d.wayOut())
+		return
+	}
 	if assessed == 0 {
 		v.Result = NothingAssessed
 		v.Summary = fmt.Sprintf("None of the %s could be assessed in %s: this says nothing about the host.",
 			plural(v.NotAssessed, "check"), window)
+		if v.incomplete() {
+			v.Summary += " To change that: " + d.wayOut() + "."
+		}
 		return
 	}
 	v.Result = NoBottleneck
@@ -258,6 +279,46 @@ func (v *Verdict) decide(d *Data) {
 		v.Summary += fmt.Sprintf(" %s %s not assessed: nothing is said about what they look at.",
 			plural(v.NotAssessed, "further check"), were(v.NotAssessed))
 	}
+}
+
+// incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do not count.
+func (v *Verdict) incomplete() bool { return v.Blocked > v.WithFinding+v.Fine }
+
+func needs(n int) string {
+	if n == 1 {
+		return "1 further check needs"
+	}
+	return fmt.Sprintf("%d further checks need", n)
+}
+
+// Doubt says that a report with a finding is of the smaller part of what was asked for, or "".
+func (d *Data) Doubt() string {
+	if d.Verdict.Result != Bottleneck || !d.Verdict.incomplete() {
+		return ""
+	}
+	return fmt.Sprintf("what %s to know could not be read; to change that: %s", needs(d.Verdict.Blocked), d.wayOut())
+}
+
+// wayOut gives what lets most of the blocked checks see. Where nothing was denied it is no right that is missing, so it does not name
+// sudo: root is not told to become root.
+func (d *Data) wayOut() string {
+	denied := false
+	for _, c := range d.Cost.Collectors {
+		if strings.Contains(c.Reason, unix.EMFILE.Error()) {
+			return "ulimit -n 1024" // the usual soft limit, with which all collectors open their files
+		}
+		if c.Status == recording.StatusUnsupported && c.Name == "cpu" {
+			return "run perfdoctor where /proc is mounted, in a container with --pid=host"
+		}
+		denied = denied || c.Status == recording.StatusDenied
+	}
+	if !denied {
+		return "see the reasons of what was not assessed"
+	}
+	if d.Target.PID != 0 {
+		return fmt.Sprintf("sudo perfdoctor diagnose --pid %d", d.Target.PID)
+	}
+	return "sudo perfdoctor diagnose"
 }
 
 // arrange puts the findings in reading order: the principal one and its consequences, the further causes by stage,

@@ -202,7 +202,9 @@ func TestColor(t *testing.T) {
 }
 
 func TestExitCode(t *testing.T) {
-	for name, want := range map[string]int{"critical": 3, "healthy": 0, "not-assessed": 0, "nothing": 0, "hostile": 3, "ended-early": 3, "profile": 3} {
+	for name, want := range map[string]int{
+		"critical": 3, "healthy": 0, "not-assessed": 0, "nothing": 4, "hostile": 3, "ended-early": 3, "profile": 3,
+	} {
 		d := load(t, name)
 		if d.ExitCode() != want || d.ExitStatus != want {
 			t.Errorf("%s: exit code %d (%d in JSON), want %d", name, d.ExitCode(), d.ExitStatus, want)

@@ -76,6 +76,9 @@ func (t *text) header() {
 		asked := quantity.Of("", t.d.Window.Asked, quantity.Seconds).Text()
 		t.line(yellow, "Ended early: ", "  ", fmt.Sprintf("%s (%s of %s asked for)", t.d.Window.EndedEarly, t.seconds(), asked))
 	}
+	if doubt := t.d.Doubt(); doubt != "" {
+		t.line(yellow, "Incomplete: ", "  ", doubt)
+	}
 	t.blank()
 }
 
@@ -165,7 +168,7 @@ func (t *text) verdict() {
 		return
 	}
 	st := green
-	if t.d.Verdict.Result == NothingAssessed {
+	if r := t.d.Verdict.Result; r == NothingAssessed || r == Incomplete {
 		st = yellow
 	}
 	t.line(st, strings.ToUpper(string(t.d.Verdict.Result)), "", "")

@@ -55,7 +55,7 @@ func (w *Watch) Add(d *Data, numbers []compare.Number) {
 
 func markOf(d *Data) rune {
 	switch {
-	case d.Verdict.Result == NothingAssessed:
+	case d.Verdict.Result == NothingAssessed, d.Verdict.Result == Incomplete:
 		return '?'
 	case d.Verdict.Result == NoBottleneck:
 		return '·'

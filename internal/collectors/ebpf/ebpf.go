@@ -121,9 +121,10 @@ func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	}
 	s := &set{links: map[string]link.Link{}}
 	if s.collection, s.absent, err = l.load(ctx, spec, change, optional); err != nil {
-		return nil, unavailable(err)
+		return nil, unavailable(withLimit(err, spec))
 	}
 	if err := s.attach(spec); err != nil {
+		err = withLimit(err, spec) // while what was loaded is still open
 		return nil, unavailable(errors.Join(err, s.Close()))
 	}
 	if err := s.startMeter(spec); err != nil {
@@ -246,6 +247,35 @@ func (s *set) Close() error {
 	return errors.Join(errs...)
 }
 
+// spareFiles is how many descriptors a load may need beside its own: the kernel's types, the library's probes of features, and the
+// samples that other collectors take meanwhile.
+const spareFiles = 24
+
+// withLimit adds EMFILE to the error of a load that had too few descriptors for the set. The library's probes of features hide it, and a
+// missing feature or the verifier seems to be the cause.
+func withLimit(err error, spec *cilium.CollectionSpec) error {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return err
+	}
+	need := len(spec.Maps) + 2*len(spec.Programs) + spareFiles // a program has a link too
+	if free(limit.Cur, need) >= need {
+		return err
+	}
+	return fmt.Errorf("%w: raise ulimit -n (now %d)", unix.EMFILE, limit.Cur)
+}
+
+// free counts the unused descriptors below the limit, up to enough. It needs none itself, as reading /proc/self/fd would.
+func free(limit uint64, enough int) int {
+	n := 0
+	for fd := uintptr(0); uint64(fd) < limit && n < enough; fd++ {
+		if _, err := unix.FcntlInt(fd, unix.F_GETFD, 0); errors.Is(err, unix.EBADF) {
+			n++
+		}
+	}
+	return n
+}
+
 // unavailable says why programs cannot be loaded here. The rights were probed before, so what is refused now is refused by something
 // else: a seccomp profile, a security module, or the verifier of an older kernel.
 func unavailable(err error) error {
@@ -253,6 +283,8 @@ func unavailable(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE): // before all others: probes of features fail by it too
+		return collect.Unavailable(recording.StatusFailed, "raise ulimit -n", "%v", err)
 	case errors.As(err, &verifier):
 		return collect.Unavailable(recording.StatusUnsupported, "report it with the kernel's version",
 			"this kernel's verifier refuses a program: %v", verifier)
