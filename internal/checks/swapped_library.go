@@ -45,7 +45,7 @@ func runSwappedLibrary(p *check.Pass) error {
 			Evidence: []quantity.Value{n},
 			Remedies: []check.Remedy{{
 				Action:  "Treat the JVM as taken over: save what is mapped for those who look into it, then restart the JVM.",
-				Command: "ls -l /proc/" + pid + "/map_files",
+				Command: check.Commandf("ls -l /proc/%s/map_files", pid),
 				Risk:    "the restart loses what the JVM holds in memory, which may be evidence",
 				Effect:  n.Text() + " -> 0",
 			}},

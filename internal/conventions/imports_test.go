@@ -56,7 +56,6 @@ var table = []row{
 		pkg: "internal/jfr", may: []string{"internal/stacks"}, pure: true,
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
 	},
-	{pkg: "internal/hostile", why: "attacks the built program as a hostile target would: nothing of ours"},
 	{pkg: "internal/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{

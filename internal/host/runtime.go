@@ -2,7 +2,6 @@ package host
 
 import (
 	"bufio"
-	"debug/elf"
 	"errors"
 	"io"
 	"io/fs"
@@ -105,7 +104,7 @@ func goOrNative(exe string) (Runtime, string) {
 		return RuntimeUnknown, unreadable(err)
 	}
 	defer file.Close()
-	f, err := elf.NewFile(file)
+	f, err := door.ELF(file)
 	if err != nil {
 		return RuntimeUnknown, unreadable(err)
 	}

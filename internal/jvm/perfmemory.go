@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -25,8 +24,6 @@ const (
 	maxVMStructs = 20_000
 	// vmStructEntry is the least size of an entry: four pointers, a 32-bit number and a 64-bit one (VMStructEntry in vmStructs.hpp).
 	vmStructEntry = 48
-	// maxSymbols bounds the part of the library that is read for its exported names: libjvm.so has about 1,000.
-	maxSymbols = 8 << 20
 )
 
 // perfMemory finds the counters in the memory of a JVM. ok is false where it keeps none, as with -XX:-UsePerfData.
@@ -183,17 +180,7 @@ func (vm *VM) libjvmSymbols() (map[string]uint64, error) {
 		return nil, err
 	}
 	defer file.Close()
-	f, err := elf.NewFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s in the target: %w", vm.Library, err)
-	}
-	for _, s := range f.Sections {
-		tables := []elf.SectionType{elf.SHT_DYNSYM, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF}
-		if (slices.Contains(tables, s.Type) || s.Name == ".dynstr") && s.Size > maxSymbols {
-			return nil, fmt.Errorf("%s in the target: its table %.40q has %d bytes", vm.Library, s.Name, s.Size)
-		}
-	}
-	symbols, err := f.DynamicSymbols()
+	f, err := door.ELF(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s in the target: %w", vm.Library, err)
 	}
@@ -204,10 +191,13 @@ func (vm *VM) libjvmSymbols() (map[string]uint64, error) {
 		}
 	}
 	out := map[string]uint64{}
-	for _, s := range symbols {
+	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(), func(s door.Symbol) {
 		if strings.HasPrefix(s.Name, "gHotSpotVM") {
 			out[s.Name] = base + s.Value - low
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s in the target: %w", vm.Library, err)
 	}
 	return out, nil
 }

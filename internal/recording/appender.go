@@ -3,6 +3,7 @@ package recording
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,8 +107,12 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	if d := m.Describe(); len(labels) != len(d.Labels) {
 		panic(fmt.Sprintf("recording: %s has labels %v, got values %q", d.Name, d.Labels, labels))
 	}
-	if !sane(value) { // as it could not be read back
+	if math.IsNaN(value) || math.IsInf(value, 0) {
 		panic(fmt.Sprintf("recording: %s%q: the value is %v", m.Describe().Name, labels, value))
+	}
+	if !sane(value) { // it could not be read back
+		a.Lost(1, "numbers beyond what a recording holds")
+		return
 	}
 	labels = slices.Clone(labels)
 	for i, l := range labels {

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // What distributions strip from programs and libraries they keep in files of their own (packages named -dbg, -dbgsym or -debuginfo),
@@ -65,7 +67,7 @@ func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if _, err := identify(f); err != nil {
 		return
 	}
-	e, err := elf.NewFile(f)
+	e, err := door.ELF(f)
 	if err != nil || buildID(e) != b.buildID {
 		return
 	}
@@ -73,10 +75,10 @@ func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	for _, fn := range b.functions {
 		known[fn.at] = true // as the dynamic symbols name it, which is how programs call it
 	}
-	err = eachSymbol(e, elf.SHT_SYMTAB, s.left, func(sym elfSymbol) {
-		wanted := sym.kind == elf.STT_FUNC && sym.value != 0 && sym.name != "" && !known[sym.value]
-		if wanted && s.left.take() {
-			b.functions = append(b.functions, symbol{at: sym.value, end: sym.value + max(sym.size, 1), name: sym.name})
+	err = door.EachSymbol(e, elf.SHT_SYMTAB, s.left, func(sym door.Symbol) {
+		wanted := sym.Kind == elf.STT_FUNC && sym.Value != 0 && sym.Name != "" && !known[sym.Value]
+		if wanted && s.left.Take() {
+			b.functions = append(b.functions, symbol{at: sym.Value, end: sym.Value + max(sym.Size, 1), name: sym.Name})
 		}
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/perfdoctor/perfdoctor/internal/door"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
@@ -60,7 +61,7 @@ func object(t *testing.T, file string) *objectFile {
 	f, err := os.Open(file)
 	check(t, err)
 	defer f.Close()
-	b, err := readBinary(f, newTableBudget())
+	b, err := readBinary(f, door.NewTableBudget())
 	check(t, err)
 	return b
 }

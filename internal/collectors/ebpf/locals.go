@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the variants of
@@ -65,26 +67,25 @@ type library struct {
 var errOtherELF = errors.New("not a 64-bit little-endian ELF file")
 
 func readLibrary(r io.ReaderAt) (*library, error) {
-	f, err := elf.NewFile(r)
+	f, err := door.ELF(r)
 	if err != nil {
 		return nil, err
 	}
 	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
 		return nil, errOtherELF
 	}
-	list, err := f.DynamicSymbols()
-	if err != nil {
-		return nil, err
-	}
 	l := &library{file: f, names: map[string]uint64{}, resolvers: map[uint64][]string{}}
-	for _, s := range list {
+	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(), func(s door.Symbol) {
 		switch {
-		case s.Section == elf.SHN_UNDEF:
-		case elf.ST_TYPE(s.Info) == elf.STT_FUNC:
+		case s.Index == elf.SHN_UNDEF:
+		case s.Kind == elf.STT_FUNC:
 			l.names[s.Name] = s.Value
-		case elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC:
+		case s.Kind == elf.STT_GNU_IFUNC:
 			l.resolvers[s.Value] = append(l.resolvers[s.Value], s.Name)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	l.bounds, err = functionBounds(f)
 	return l, err
@@ -197,21 +198,22 @@ func (l *library) ownSlots(base uint64) (out []slot) {
 
 // importSlots gives those of a file that calls functions of these names.
 func importSlots(r io.ReaderAt, m mapping, wanted map[string]string) (out []slot) {
-	f, err := elf.NewFile(r)
+	f, err := door.ELF(r)
 	if err != nil || f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
 		return nil
 	}
-	list, err := f.DynamicSymbols()
-	if err != nil || len(list) > maxSymbols {
+	var names []string
+	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(), func(s door.Symbol) { names = append(names, s.Name) })
+	if err != nil {
 		return nil
 	}
 	at := base(m, loadsOf(f))
 	_, named := slotKinds(f.Machine)
 	eachRelocation(f, func(offset uint64, kind, symbol uint32, _ uint64) {
-		if symbol == 0 || int64(symbol) > int64(len(list)) || !slices.Contains(named, kind) {
+		if int64(symbol) >= int64(len(names)) || !slices.Contains(named, kind) {
 			return
 		}
-		if name := wanted[list[symbol-1].Name]; name != "" { // the list is without the first, which is empty
+		if name := wanted[names[symbol]]; name != "" {
 			out = append(out, slot{at + offset, name})
 		}
 	})

@@ -42,7 +42,7 @@ type symbolizer struct {
 	binaries map[mappedFile]*objectFile
 	files    map[fileID]*objectFile
 	called   map[returned]bool
-	left     *tableBudget
+	left     *door.TableBudget
 	refused  []string  // files whose tables are too large, with the reason
 	until    time.Time // when no further file is read; zero before the first
 }
@@ -66,7 +66,7 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	return &symbolizer{
 		proc: proc, kernel: kernel, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
-		left: newTableBudget(),
+		left: door.NewTableBudget(),
 	}
 }
 
@@ -211,7 +211,7 @@ func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 	if b, known = s.files[id]; !known {
 		if b, err = readBinary(f, s.left); err != nil {
 			b = nil
-			if errors.Is(err, errTooLarge) {
+			if errors.Is(err, door.ErrTooLarge) {
 				s.refused = append(s.refused, fmt.Sprintf("%q: %v", m.path, err))
 			}
 		} else {

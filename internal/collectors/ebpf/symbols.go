@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // A symbol is a function's name at its address.
@@ -116,8 +118,8 @@ type objectFile struct {
 }
 
 // readBinary reads the symbol tables of an ELF file; a stripped one has only those of its dynamic symbols.
-func readBinary(r io.ReaderAt, left *tableBudget) (*objectFile, error) {
-	f, err := elf.NewFile(r)
+func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
+	f, err := door.ELF(r)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +128,10 @@ func readBinary(r io.ReaderAt, left *tableBudget) (*objectFile, error) {
 		b.buildID = buildID(f)
 	}
 	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-		err := eachSymbol(f, kind, left, func(s elfSymbol) {
-			b.chooses = b.chooses || s.kind == elf.STT_GNU_IFUNC && s.section != elf.SHN_UNDEF
-			if s.kind == elf.STT_FUNC && s.value != 0 && s.name != "" && left.take() {
-				b.functions = append(b.functions, symbol{at: s.value, end: s.value + max(s.size, 1), name: s.name})
+		err := door.EachSymbol(f, kind, left, func(s door.Symbol) {
+			b.chooses = b.chooses || s.Kind == elf.STT_GNU_IFUNC && s.Index != elf.SHN_UNDEF
+			if s.Kind == elf.STT_FUNC && s.Value != 0 && s.Name != "" && left.Take() {
+				b.functions = append(b.functions, symbol{at: s.Value, end: s.Value + max(s.Size, 1), name: s.Name})
 			}
 		})
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/door"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
@@ -256,7 +257,7 @@ func FuzzParseMaps(f *testing.F) {
 func FuzzReadBinary(f *testing.F) {
 	f.Add([]byte("\x7fELF\x02\x01\x01"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b, err := readBinary(bytes.NewReader(data), newTableBudget())
+		b, err := readBinary(bytes.NewReader(data), door.NewTableBudget())
 		if err == nil {
 			b.function(uint64(len(data)))
 		}

@@ -79,7 +79,7 @@ func finds(name string) *check.Check {
 			f := check.Finding{
 				Subject: check.Subject{Kind: "cgroup", ID: name}, Severity: check.Critical, Summary: name, Disproof: name, Notes: []string{name},
 				Evidence: []quantity.Value{quantity.Of(name, 1, quantity.Seconds).Per(quantity.Of(name, 2, quantity.Seconds)).Named("%s", name)},
-				Remedies: []check.Remedy{{Action: name, Command: name, Risk: name, Effect: name, Before: name, After: name}},
+				Remedies: []check.Remedy{{Action: name, Command: check.Command(name), Risk: name, Effect: name, Before: name, After: name}},
 				Placebos: []string{name}, Doubts: []string{name},
 			}
 			for _, s := range prof.Samples {

@@ -8,8 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/door"
 )
 
 // goProgram builds a small Go program, with the linker's flags.
@@ -52,8 +53,8 @@ func claim(t *testing.T, data []byte, kind elf.SectionType, size uint64) []byte 
 func TestHugeSymbolTable(t *testing.T) {
 	whole := goProgram(t, "")
 	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_STRTAB} {
-		_, err := readBinary(bytes.NewReader(claim(t, whole, kind, 8<<30)), newTableBudget())
-		if !errors.Is(err, errTooLarge) {
+		_, err := readBinary(bytes.NewReader(claim(t, whole, kind, 8<<30)), door.NewTableBudget())
+		if !errors.Is(err, door.ErrTooLarge) {
 			t.Errorf("%v of 8 GiB: %v, want an error about its size", kind, err)
 		}
 	}
@@ -61,11 +62,11 @@ func TestHugeSymbolTable(t *testing.T) {
 
 // TestGoFunctions compares the functions of a stripped Go program with those of its symbol table.
 func TestGoFunctions(t *testing.T) {
-	whole, err := readBinary(bytes.NewReader(goProgram(t, "")), newTableBudget())
+	whole, err := readBinary(bytes.NewReader(goProgram(t, "")), door.NewTableBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stripped, err := readBinary(bytes.NewReader(goProgram(t, "-s -w")), newTableBudget())
+	stripped, err := readBinary(bytes.NewReader(goProgram(t, "-s -w")), door.NewTableBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,19 +87,6 @@ func TestGoFunctions(t *testing.T) {
 		if found, ok := find(stripped.functions, s.at); s.end <= s.at || !ok || found.at != s.at {
 			t.Fatalf("%s is at %#x to %#x", s.name, s.at, s.end)
 		}
-	}
-}
-
-// TestBudgetOfNames: symbols that share the end of one long name cannot unfold it into memory.
-func TestBudgetOfNames(t *testing.T) {
-	left := &tableBudget{symbols: 10, names: 3 * maxName}
-	names := nameTable{data: []byte(strings.Repeat("x", 1<<20)), left: left}
-	kept := 0
-	for i := range uint32(1000) {
-		kept += len(names.at(i))
-	}
-	if kept != 3*maxName {
-		t.Errorf("%d bytes of names, want %d", kept, 3*maxName)
 	}
 }
 

@@ -1,0 +1,40 @@
+package door
+
+import (
+	"debug/elf"
+	"errors"
+	"io"
+)
+
+// maxHeaders bounds what is read of an ELF file for its headers, in bytes: those of 65,535 sections and their names have 6 MB.
+// debug/elf reads the table of names whole, whatever size the file claims for it.
+const maxHeaders = 16 << 20
+
+var errHeaders = errors.New("its ELF headers are larger than perfdoctor reads")
+
+// ELF reads the headers of an ELF file. The size of each section is what its file claims: look at [elf.Section.Size], which is
+// that after decompression, before the content is read.
+func ELF(r io.ReaderAt) (*elf.File, error) {
+	bounded := &headerReader{r: r, left: maxHeaders}
+	f, err := elf.NewFile(bounded)
+	bounded.read = true
+	return f, err
+}
+
+// headerReader fails past its bound until the headers are read. It is not for concurrent use.
+type headerReader struct {
+	r    io.ReaderAt
+	left int
+	read bool
+}
+
+// ReadAt is [io.ReaderAt].
+func (h *headerReader) ReadAt(p []byte, off int64) (int, error) {
+	if h.read {
+		return h.r.ReadAt(p, off)
+	}
+	if h.left -= len(p); h.left < 0 {
+		return 0, errHeaders
+	}
+	return h.r.ReadAt(p, off)
+}
