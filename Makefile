@@ -15,7 +15,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
 	go tool gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -timeout 15m $(TESTFLAGS)
+
+test-hostile: deps bundle jdks ## the attacks alone: programs that a hostile target could be, against the built program (root)
+	go test -count 1 -v ./internal/hostile
 
 # KERNELS names some of this machine, 5.10, 6.1, 6.12 and '6.12 arm64' (each in quotes of its own); none is all of them.
 # The table goes to KERNELS_DOC, too; KERNELS_DOC=docs/kernels.md is how that page is made.
