@@ -66,10 +66,11 @@ func fdFinding(p *check.Pass, s *limitShare) check.Finding {
 		Evidence: s.evidence(),
 		Remedies: []check.Remedy{
 			{
-				Action:  "Find what is left open and close it.",
-				Command: check.Commandf("ls -l /proc/%s/fd | awk '{print $NF}' | sed 's/[0-9]\\+//g' | sort | uniq -c | sort -rn | head", pid),
-				Risk:    "none: it only reads",
-				Effect:  fmt.Sprintf("open files stay below %s", p.Param(paramFDShare).Times(s.limit).Text()),
+				Action: "Find what is left open and close it.",
+				Command: check.Commandf("ls -l /proc/%s/fd | awk '{print $NF}' | sed 's/[0-9]\\+//g' | "+
+					"sort | uniq -c | sort -rn | head", pid),
+				Risk:   "none: it only reads",
+				Effect: fmt.Sprintf("open files stay below %s", p.Param(paramFDShare).Times(s.limit).Text()),
 			},
 			{
 				Action:  "Raise the soft limit of the running process (for good: LimitNOFILE of the unit, or the container's ulimit).",

@@ -101,7 +101,8 @@ func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quan
 			Effect: fmt.Sprintf("minor faults below %s; at most %s of system time less in the window",
 				p.Param(faultRate).Text(), system.Text()),
 		}},
-		Disproof: "perf stat -e minor-faults -p " + check.Quote(s.Label("pid")) + " counts few, or perf trace -F min shows them only at start.",
+		Disproof: "perf stat -e minor-faults -p " + check.Quote(s.Label("pid")) +
+			" counts few, or perf trace -F min shows them only at start.",
 	}
 	if sampled, ok := entryShare(p, s.Label("pid"), "page fault"); ok {
 		f.Evidence = append(f.Evidence, sampled)

@@ -90,7 +90,7 @@ func (a *app) readTrend(dir string) ([]compare.Source, error) {
 		}
 		rec, err := recording.Open(path)
 		if err != nil {
-			fmt.Fprintf(a.streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
+			_, _ = fmt.Fprintf(a.streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
 			continue
 		}
 		list = append(list, compare.Source{Name: e.Name(), Recording: rec})

@@ -144,7 +144,8 @@ func setJVMs(set func(policy, ...metric.Metric)) {
 		metric.JVMCompileSeconds, metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds, metric.JVMSuperHash,
 		metric.JVMGCCPU)
 	set(policy{keep: []string{"generation", "space", "kind"}}, metric.JVMSpace)
-	set(policy{leave: perPID}, metric.JVMGCCause, metric.JVMOperations, metric.JVMFlag, metric.JVMAgent, metric.JVMThread, metric.JVMSwappedLibrary,
+	set(policy{leave: perPID}, metric.JVMGCCause, metric.JVMOperations, metric.JVMFlag, metric.JVMAgent, metric.JVMThread,
+		metric.JVMSwappedLibrary,
 		metric.JVMStates, metric.JVMDumpSeconds, metric.JVMCode, metric.JVMCodeFull, metric.TypeCheckSamples)
 	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock)
 }

@@ -49,7 +49,8 @@ func (p *Pusher) logs(e event) (body []byte, contentType string, err error) {
 		text("perfdoctor.began", e.Begin.UTC().Format(time.RFC3339)),
 	}
 	if len(f.Remedies) > 0 {
-		attributes = append(attributes, text("perfdoctor.remedy", strings.TrimSpace(f.Remedies[0].Action+" "+string(f.Remedies[0].Command))))
+		remedy := strings.TrimSpace(f.Remedies[0].Action + " " + string(f.Remedies[0].Command))
+		attributes = append(attributes, text("perfdoctor.remedy", remedy))
 	}
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(e.at().UnixNano()), ObservedTimeUnixNano: uint64(e.known.UnixNano()),

@@ -332,8 +332,8 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 	return r, nil
 }
 
-// Bounds on a number that is not zero, either way of it. The largest that a 64-bit counter or limit of the kernel holds is 2^64: fs.file-max
-// is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of such numbers are finite.
+// Bounds on a number that is not zero, either way of it. The largest that a 64-bit counter or limit of the kernel holds is 2^64:
+// fs.file-max is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of such numbers are finite.
 const (
 	maxValue   = 1 << 64
 	leastValue = 1e-100

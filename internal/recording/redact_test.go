@@ -135,7 +135,8 @@ func TestSecretsInNames(t *testing.T) {
 	threads := []stacks.Thread{{Name: "token=hunter2"}, {Name: "http-nio-8080-exec-1"}, {Name: "token=hunter22"}}
 	frames := []stacks.Frame{{Name: "f"}}
 	samples := []stacks.Sample{
-		{Stack: []int{0}, Count: 1, Value: 1}, {Stack: []int{0}, Thread: 1, Count: 1, Value: 1},
+		{Stack: []int{0}, Count: 1, Value: 1},
+		{Stack: []int{0}, Thread: 1, Count: 1, Value: 1},
 		{Stack: []int{0}, Thread: 2, Count: 1, Value: 1},
 	}
 	b := NewBuilder()

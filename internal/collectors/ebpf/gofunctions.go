@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/door"
 )
@@ -41,10 +42,7 @@ func parseGoTable(data []byte, order binary.ByteOrder, text elf.SectionHeader, l
 		magic120 = 0xfffffff1 // Go 1.20
 		header   = 8          // magic, two zeros, instruction size, pointer size
 	)
-	if len(data) < header || data[7] != 8 && data[7] != 4 {
-		return nil
-	}
-	if m := order.Uint32(data); m != magic118 && m != magic120 {
+	if len(data) < header || data[7] != 8 && data[7] != 4 || !slices.Contains([]uint32{magic118, magic120}, order.Uint32(data)) {
 		return nil
 	}
 	word := func(i uint64) uint64 { // pointer-sized field i of the header
