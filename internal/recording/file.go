@@ -109,8 +109,8 @@ func checkDirectory(path string, size int64) error {
 	// archive/zip reads entries from here on as long as there are any, whatever their number and length are said to be.
 	begin := int64(binary.LittleEndian.Uint32(tail[at+16:]))
 	end := size - int64(len(tail)) + int64(at)
-	const zip64 = 0xffff // in the length: it stands in a record of its own
-	if entries > maxEntries || length > maxDirectory || length == zip64 || begin > end || end-begin > maxDirectory {
+	// The numbers of zip64, which stand in a record of its own, are the largest here, and so too large.
+	if entries > maxEntries || length > maxDirectory || begin > end || end-begin > maxDirectory {
 		return fmt.Errorf("it has more than %d files, or a directory of more than %d bytes", maxEntries, maxDirectory)
 	}
 	return nil
