@@ -9,6 +9,10 @@ import (
 // the process has 256 MiB in all (MemoryMax of the packaged unit). An hour of a busy host weighs some 60 MiB.
 const maxWeight = 96 << 20
 
+// decodeRoom is what decoding a profile may take besides what is left, in bytes, as it is given back: pprof's structures are four
+// times as large as what is kept of them.
+const decodeRoom = 48 << 20
+
 // What the parts of a recording weigh in memory, in bytes, by unsafe.Sizeof and what append and maps add to it.
 const (
 	pointWeight  = 24      // 16, and what append keeps in reserve

@@ -184,7 +184,7 @@ func readProfile(fsys fs.FS, e stacks.Event, b *budget) (*stacks.Profile, error)
 		return nil, err
 	}
 	defer f.Close()
-	p, err := parse(io.LimitReader(f, maxProfile+1), b.left)
+	p, err := parse(io.LimitReader(f, maxProfile+1), b.left+decodeRoom)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrFormat, name, brief(err))
 	}

@@ -13,7 +13,7 @@ import (
 const (
 	messageWeight = 320 // Sample, Location, Function or Mapping
 	nestedWeight  = 640 // Label: two or three maps of a sample; Line
-	numberWeight  = 48  // a location of a sample: twice the id, the pointer, and its place in a stack
+	numberWeight  = 24  // a location of a sample: its id in a list that grows, and the pointer
 	textWeight    = 32  // a string's header, in a list that grows
 )
 
