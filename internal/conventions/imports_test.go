@@ -51,6 +51,7 @@ var table = []row{
 	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its own: leaf"},
 	{pkg: "internal/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
+	{pkg: "internal/series", pure: true, why: "joins readings by time, whoever read them: leaf"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
 	{
 		pkg: "internal/jfr", may: []string{"internal/stacks"}, pure: true,
@@ -59,7 +60,7 @@ var table = []row{
 	{pkg: "internal/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
-		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact"},
+		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact", "internal/series"},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
 	},
 	{
