@@ -22,22 +22,36 @@ type row struct {
 // table is the architecture. A new package needs a row here, with its reason.
 var table = []row{
 	{
-		pkg: "cmd/perfdoctor", may: []string{"internal/cli", "internal/lab", "internal/lab/vm/guest"},
-		why: "main is context, signals and exit code; the process of a scenario that was started from here; and a guest's init",
+		pkg: "cmd/perfdoctor",
+		may: []string{"internal/cli", "internal/cli/command", "internal/lab", "internal/lab/commands", "internal/lab/vm/guest"},
+		why: "main is context, signals and exit code, joins the commands of scenarios to the others, and is the process of a " +
+			"scenario that was started from here, or a guest's init",
+	},
+	{
+		pkg: "internal/cli/command", may: []string{"internal/input/spelling"},
+		why: "what all commands share, whatever they do: streams, exit codes, formats, errors in the call",
 	},
 	{
 		pkg: "internal/cli",
 		may: []string{
-			"internal/collectors", "internal/checks", "internal/report", "internal/report/html", "internal/daemon/exporter", "internal/lab/scenario",
-			"internal/daemon/flight", "internal/daemon/push",
-			"internal/compare",
-			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/input/spelling", "internal/lab/vm",
-			"internal/cli/licenses", "internal/collect/vantage", "scenarios",
+			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks", "internal/compare",
+			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight", "internal/daemon/push",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/input/spelling",
+			"internal/collect/vantage",
 		},
-		why: "the only place that knows every other part",
+		why: "knows every part that looks at a host, and nothing that builds a sick one",
 	},
 	{
-		pkg: "internal/dev/docgen", may: []string{"internal/cli"},
+		pkg: "internal/lab/commands",
+		may: []string{
+			"internal/cli", "internal/cli/command", "internal/lab/scenario", "internal/lab/vm", "internal/lab/vm/guest",
+			"internal/check", "internal/checks", "internal/compare", "internal/recording", "internal/report",
+			"internal/input/spelling", "scenarios",
+		},
+		why: "the commands of scenarios, which observe as the command line does",
+	},
+	{
+		pkg: "internal/dev/docgen", may: []string{"internal/cli", "internal/lab/commands"},
 		why: "writes the pages about commands, checks and metrics from what the command line shows",
 	},
 	{

@@ -40,6 +40,28 @@ func TestLinked(t *testing.T) {
 	}
 }
 
+// TestProductionHasNoLab: what runs on a host that is diagnosed has nothing of what builds sick ones. The packages below cmd join
+// the two for one binary.
+func TestProductionHasNoLab(t *testing.T) {
+	packages := []string{"./internal/cli", "./internal/daemon/...", "./internal/report/...", "./internal/compare"}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, packages...)...)
+	cmd.Dir, cmd.Stderr = "../../..", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(out), module+"internal/collectors/ebpf\n") {
+		t.Fatal("the list lacks the collectors, so it shows nothing")
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, lab := range []string{module + "internal/lab", module + "scenarios"} {
+			if strings.HasPrefix(line, lab) {
+				t.Errorf("diagnose, exporter, report or compare need %s", line)
+			}
+		}
+	}
+}
+
 // linked lists the packages of other modules in the program, for both architectures of a release.
 func linked(t *testing.T) string {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -29,7 +30,7 @@ const generated = "<!-- Written by internal/dev/docgen from the program: change 
 // generate makes all pages, by their path from the root of the repository.
 func generate(repo fs.FS) (map[string][]byte, error) {
 	pages := map[string][]byte{}
-	if err := manPages(pages, cli.Command("")); err != nil {
+	if err := manPages(pages, cli.Command("", commands.Scenario)); err != nil {
 		return nil, err
 	}
 	suite := checks.Suite()

@@ -1,4 +1,4 @@
-package cli
+package commands
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -49,10 +50,10 @@ func (s *scenarioRun) checkClimb(list []*scenario.Scenario) error {
 	}
 	slices.Sort(given)
 	if both := slices.Equal(given, []string{"--order", "--seed"}); len(given) > 1 && !both {
-		return usageErrorf("%s: give one of them, or --order with --seed", strings.Join(given, " and "))
+		return command.UsageErrorf("%s: give one of them, or --order with --seed", strings.Join(given, " and "))
 	}
 	if s.page != "" && len(list) != 1 {
-		return usageErrorf("--page is of one story: name it")
+		return command.UsageErrorf("--page is of one story: name it")
 	}
 	for _, sc := range list {
 		if err := s.checkStory(sc, given); err != nil {
@@ -68,12 +69,12 @@ func (s *scenarioRun) checkStory(sc *scenario.Scenario, given []string) error {
 	}
 	switch {
 	case !sc.Story() && len(given) > 0:
-		return usageErrorf("%s: %s has no rungs: that is for stories, which have", given[0], sc.Name)
+		return command.UsageErrorf("%s: %s has no rungs: that is for stories, which have", given[0], sc.Name)
 	case sc.Story() && s.only != nil:
-		return usageErrorf("--only: %s is a story: use --rung", sc.Name)
+		return command.UsageErrorf("--only: %s is a story: use --rung", sc.Name)
 	}
 	if _, err := sc.PhaseNames(s.way(0)); err != nil {
-		return usageErrorf("%v", err)
+		return command.UsageErrorf("%v", err)
 	}
 	return nil
 }
@@ -128,7 +129,7 @@ func (s *scenarioRun) toRecord(args []string) ([]*scenario.Scenario, error) {
 	}
 	switch {
 	case list[0].Story() && s.vm:
-		return nil, usageErrorf("%s is a story: it is recorded without --vm", list[0].Name)
+		return nil, command.UsageErrorf("%s is a story: it is recorded without --vm", list[0].Name)
 	case list[0].Story() && s.phase == scenario.PhaseSick:
 		s.climb = scenario.Climb{Rung: list[0].RungNames()[0], Alone: true}
 	case list[0].Story():

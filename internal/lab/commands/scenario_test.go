@@ -1,4 +1,4 @@
-package cli_test
+package commands_test
 
 import (
 	"bytes"
@@ -132,7 +132,8 @@ func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
 	args := append([]string{"scenario", "run", "two-queues", "--dir", stories, "--keep", dir, "--page", page, "-o", "json"}, way...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // four phases, on a machine that is busy before each
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

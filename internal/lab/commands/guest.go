@@ -1,4 +1,4 @@
-package cli
+package commands
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/lab/vm"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -43,7 +44,7 @@ func (s *scenarioRun) addGuest(cmd *cobra.Command) {
 	f.StringVar(&s.kernel, "kernel", "",
 		"the virtual machine's `KERNEL`: a file such as /boot/vmlinuz-*, or 6.1 or 6.12, which are Debian's (fetched once, with apt); "+
 			"if not given, the one that runs here")
-	completeFlag(cmd, "kernel", "6.1", "6.12")
+	command.CompleteFlag(cmd, "kernel", "6.1", "6.12")
 }
 
 // findKernel finds what --vm boots, before anything runs.
@@ -59,7 +60,7 @@ func (s *scenarioRun) findKernel(ctx context.Context) (err error) {
 	default:
 		s.boots, err = vm.KernelAt(s.kernel)
 		if errors.Is(err, os.ErrNotExist) {
-			err = usageErrorf("--kernel %s: there is no such file: give one, or 6.1 or 6.12", s.kernel)
+			err = command.UsageErrorf("--kernel %s: there is no such file: give one, or 6.1 or 6.12", s.kernel)
 		}
 	}
 	return err
@@ -104,7 +105,7 @@ func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep s
 		return nil, err
 	}
 	o := vm.Options{
-		Kernel: s.boots, Binary: program, CPUs: sc.Needs.CPUs, Stderr: s.streams.Err,
+		Kernel: s.boots, Binary: program, CPUs: sc.Needs.CPUs, Stderr: s.Streams.Err,
 		Args:    []string{"scenario", "run", sc.Name, "-o", "json"},
 		Timeout: time.Duration(len(phases))*guestPhase + guestBoot,
 	}

@@ -1,4 +1,6 @@
-package cli
+// Package commands has the commands of scenarios. It is joined to the command line by main, so that what diagnoses a host has
+// nothing of what builds sick ones.
+package commands
 
 import (
 	"context"
@@ -15,7 +17,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
-	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/lab/vm"
@@ -32,7 +35,7 @@ const defaultWorkloads = ".cache"
 
 // scenarioRun holds the flags of the scenario commands.
 type scenarioRun struct {
-	*app
+	*command.App
 	dir, output, keep string
 	workloads         string
 	all               bool
@@ -50,8 +53,9 @@ type scenarioRun struct {
 	boots             vm.Kernel // what --vm boots
 }
 
-func (a *app) scenarioCommand() *cobra.Command {
-	s := &scenarioRun{app: a}
+// Scenario gives the command scenario with its subcommands.
+func Scenario(app *command.App) *cobra.Command {
+	s := &scenarioRun{App: app}
 	cmd := &cobra.Command{
 		Use:   "scenario",
 		Short: "Build a fault on purpose, diagnose it, cure it",
@@ -67,14 +71,28 @@ usage, 3 an expectation failed.`,
 		Example: `  perfdoctor scenario list
   perfdoctor scenario explain ports-exhausted
   perfdoctor scenario run ports-exhausted`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those built in")
 	cmd.PersistentFlags().StringVar(&s.workloads, "workloads", defaultWorkloads,
 		"the directory `PATH` that make workloads filled: JVMs and Java programs")
-	cmd.AddCommand(s.listCommand(), s.explainCommand(), s.runCommand(), s.verifyCommand(), s.recordCommand(), s.cleanCommand())
+	for _, sub := range []*cobra.Command{
+		s.listCommand(), s.explainCommand(), s.runCommand(), s.verifyCommand(), s.recordCommand(), s.cleanCommand(),
+	} {
+		run := sub.RunE
+		sub.RunE = func(cmd *cobra.Command, args []string) error { return asUsage(run(cmd, args)) }
+		cmd.AddCommand(sub)
+	}
 	return cmd
+}
+
+// asUsage makes a slip in a scenario's file the caller's mistake.
+func asUsage(err error) error {
+	if errors.Is(err, scenario.ErrInvalid) {
+		return command.UsageErrorf("%v", err)
+	}
+	return err
 }
 
 // files gives where the scenarios are.
@@ -83,7 +101,7 @@ func (s *scenarioRun) files() (fs.FS, error) {
 		return scenarios.FS, nil
 	}
 	if st, err := os.Stat(s.dir); err != nil || !st.IsDir() {
-		return nil, usageErrorf("--dir %s: there is no such directory", s.dir)
+		return nil, command.UsageErrorf("--dir %s: there is no such directory", s.dir)
 	}
 	return os.DirFS(s.dir), nil
 }
@@ -104,7 +122,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return scenario.All(files, checkNames(checks.Suite()))
+		return scenario.All(files, cli.CheckNames(checks.Suite()))
 	}
 	there, err := s.names()
 	if err != nil {
@@ -115,7 +133,7 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 		if !slices.Contains(there, name) {
 			return nil, unknownScenario(name, there)
 		}
-		one, err := scenario.Read(files, name, checkNames(checks.Suite()))
+		one, err := scenario.Read(files, name, cli.CheckNames(checks.Suite()))
 		if err != nil {
 			return nil, err
 		}
@@ -126,9 +144,9 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 
 func unknownScenario(name string, there []string) error {
 	if near := spelling.Nearest(name, there); near != "" {
-		return usageErrorf("unknown scenario %q: did you mean %s? `perfdoctor scenario list` names all", name, near)
+		return command.UsageErrorf("unknown scenario %q: did you mean %s? `perfdoctor scenario list` names all", name, near)
 	}
-	return usageErrorf("unknown scenario %q: `perfdoctor scenario list` names all", name)
+	return command.UsageErrorf("unknown scenario %q: `perfdoctor scenario list` names all", name)
 }
 
 func (s *scenarioRun) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -143,15 +161,15 @@ func (s *scenarioRun) listCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios: what must be said about each, and what it needs",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := s.read(nil)
 			if err != nil {
 				return err
 			}
 			for _, sc := range list {
-				if _, err := fmt.Fprintf(s.streams.Out, "%-34s %-26s %s%s\n", sc.Name, says(sc), sc.Title, needs(sc)); err != nil {
-					return outputError(err)
+				if _, err := fmt.Fprintf(s.Streams.Out, "%-34s %-26s %s%s\n", sc.Name, says(sc), sc.Title, needs(sc)); err != nil {
+					return command.OutputError(err)
 				}
 			}
 			return nil
@@ -190,15 +208,15 @@ func (s *scenarioRun) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
 		Short:             "Print a scenario's story, truth and cure",
-		Args:              oneArg("the name of a scenario"),
+		Args:              command.OneArg("the name of a scenario"),
 		ValidArgsFunction: s.complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			list, err := s.read(args)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(s.streams.Out, list[0].Readme)
-			return outputError(err)
+			_, err = fmt.Fprint(s.Streams.Out, list[0].Readme)
+			return command.OutputError(err)
 		},
 	}
 }
@@ -238,12 +256,14 @@ usage, 3 an expectation failed.`,
 }
 
 // scenarioFormats are what scenario run and verify write.
-var scenarioFormats = []format{formatText, formatJSON, formatJUnit}
+var scenarioFormats = []command.Format{command.Text, command.JSON, command.JUnit}
 
-func (s *scenarioRun) addOutput(cmd *cobra.Command) { addOutputFlag(cmd, &s.output, scenarioFormats) }
+func (s *scenarioRun) addOutput(cmd *cobra.Command) {
+	command.AddOutputFlag(cmd, &s.output, scenarioFormats)
+}
 
 func (s *scenarioRun) checkOutput() error {
-	_, err := parseFormat(s.output, scenarioFormats)
+	_, err := command.ParseFormat(s.output, scenarioFormats)
 	return err
 }
 
@@ -251,20 +271,20 @@ func (s *scenarioRun) checkOutput() error {
 func (s *scenarioRun) addChoice(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.all, "all", false, "all scenarios; those this machine lacks something for are skipped")
 	cmd.Flags().StringVar(&s.subset, "subset", "", "the scenarios of a `SUBSET`: ci")
-	completeFlag(cmd, "subset", subsetCI)
+	command.CompleteFlag(cmd, "subset", subsetCI)
 }
 
 // checkChoice finds ways to name scenarios that contradict each other.
 func (s *scenarioRun) checkChoice(args []string) error {
 	switch {
 	case s.kernel != "" && !s.vm:
-		return usageErrorf("--kernel is that of a virtual machine: add --vm")
+		return command.UsageErrorf("--kernel is that of a virtual machine: add --vm")
 	case s.subset != "" && s.subset != subsetCI:
-		return usageErrorf("unknown --subset %q: use %s", s.subset, subsetCI)
+		return command.UsageErrorf("unknown --subset %q: use %s", s.subset, subsetCI)
 	case len(args) > 0 && (s.all || s.subset != ""), s.all && s.subset != "":
-		return usageErrorf("give names, --all or --subset, one of them")
+		return command.UsageErrorf("give names, --all or --subset, one of them")
 	case len(args) == 0 && !s.all && s.subset == "":
-		return usageErrorf("give the name of a scenario, or --all: `perfdoctor scenario list` names them")
+		return command.UsageErrorf("give the name of a scenario, or --all: `perfdoctor scenario list` names them")
 	}
 	return nil
 }
@@ -284,7 +304,7 @@ func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
 	for _, sc := range list {
 		// In a guest the answer is a result, for the program outside to read.
 		if lacks := s.lacks(sc); len(args) > 0 && lacks != "" && !guest.Inside() {
-			return nil, usageErrorf("scenario %s cannot run here: %s", sc.Name, lacks)
+			return nil, command.UsageErrorf("scenario %s cannot run here: %s", sc.Name, lacks)
 		}
 	}
 	if err := s.checkClimb(list); err != nil {
@@ -304,7 +324,7 @@ func (s *scenarioRun) checkOnly(list []*scenario.Scenario) error {
 			there = append(there, names...)
 		}
 		if !slices.Contains(there, name) {
-			return usageErrorf("--only %s: there is no such cure or placebo: there is %s", name, strings.Join(there, ", "))
+			return command.UsageErrorf("--only %s: there is no such cure or placebo: there is %s", name, strings.Join(there, ", "))
 		}
 	}
 	return nil
@@ -329,20 +349,20 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 		}
 		results = append(results, r)
 		s.count(r)
-		if r.Status == scenario.Skipped && len(args) > 0 && s.exit == exitFine {
-			s.exit = exitUsage // it was named, and its guest lacks something
+		if r.Status == scenario.Skipped && len(args) > 0 && s.Exit == command.ExitFine {
+			s.Exit = command.ExitUsage // it was named, and its guest lacks something
 		}
 	}
 	switch s.output {
-	case string(formatJUnit):
-		err = scenario.JUnit(s.streams.Out, results)
-	case string(formatJSON):
-		err = scenario.JSON(s.streams.Out, results)
+	case string(command.JUnit):
+		err = scenario.JUnit(s.Streams.Out, results)
+	case string(command.JSON):
+		err = scenario.JSON(s.Streams.Out, results)
 	default:
-		err = scenario.Text(s.streams.Out, results)
+		err = scenario.Text(s.Streams.Out, results)
 	}
 	if err != nil {
-		return outputError(err)
+		return command.OutputError(err)
 	}
 	return s.writePage(results)
 }
@@ -359,9 +379,9 @@ func interrupted(err error) error {
 func (s *scenarioRun) count(r *scenario.Result) {
 	switch {
 	case r.Status == scenario.Broken:
-		s.exit = exitFailed
-	case r.Status == scenario.Failed && s.exit == exitFine:
-		s.exit = exitFindings
+		s.Exit = command.ExitFailed
+	case r.Status == scenario.Failed && s.Exit == command.ExitFine:
+		s.Exit = command.ExitFindings
 	}
 }
 
@@ -383,23 +403,22 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 	}
 	// Like a recording, its directory is private: it may hold what its owner would not show.
 	if err := os.MkdirAll(s.keep, 0o700); err != nil {
-		return usageErrorf("--keep %s: %v", s.keep, err)
+		return command.UsageErrorf("--keep %s: %v", s.keep, err)
 	}
 	return nil
 }
 
 func (s *scenarioRun) options(keep string, run int) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Ping: pingFrom, Checks: checks.Suite(), Keep: keep, Only: s.only, Climb: s.way(run),
+		Diagnose: s.observe, Ping: cli.PingFrom, Checks: checks.Suite(), Keep: keep, Only: s.only, Climb: s.way(run),
 		Workloads: s.workloads, Words: words, Compare: compared,
-		Say: func(format string, args ...any) { s.streams.say(format+"\n", args...) },
+		Say: func(format string, args ...any) { s.Streams.Say(format+"\n", args...) },
 	}
 }
 
 // observe is what diagnose does between its flags and its checks.
 func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording, error) {
-	d := &diagnosis{app: s.app, selector: host.Selector{PID: pid}, duration: duration, interval: interval, deep: deep}
-	return d.recording(ctx, checks.Suite())
+	return cli.Observe(ctx, s.App, cli.Observation{PID: pid, Duration: duration, Interval: interval, Deep: deep})
 }
 
 func (s *scenarioRun) verifyCommand() *cobra.Command {
@@ -436,7 +455,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 		return err
 	}
 	if s.runs < 1 || s.runs > maxRuns {
-		return usageErrorf("--runs %d: give a number from 1 to %d", s.runs, maxRuns)
+		return command.UsageErrorf("--runs %d: give a number from 1 to %d", s.runs, maxRuns)
 	}
 	list, err := s.choose(args)
 	if err != nil {
@@ -445,7 +464,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	v, all := scenario.NewVerification(s.version, s.runs, time.Now()), []*scenario.Result{}
+	v, all := scenario.NewVerification(s.Version, s.runs, time.Now()), []*scenario.Result{}
 	for _, sc := range list {
 		var runs []*scenario.Result
 		runs, err = s.repeat(ctx, sc)
@@ -457,14 +476,14 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	}
 	var printed error
 	switch s.output {
-	case string(formatJUnit):
-		printed = scenario.JUnit(s.streams.Out, all)
-	case string(formatJSON):
-		printed = scenario.JSON(s.streams.Out, v)
+	case string(command.JUnit):
+		printed = scenario.JUnit(s.Streams.Out, all)
+	case string(command.JSON):
+		printed = scenario.JSON(s.Streams.Out, v)
 	default:
-		printed = v.Text(s.streams.Out)
+		printed = v.Text(s.Streams.Out)
 	}
-	return errors.Join(err, outputError(printed))
+	return errors.Join(err, command.OutputError(printed))
 }
 
 // repeat gives the runs of one scenario that came to an end.
@@ -482,7 +501,7 @@ func (s *scenarioRun) repeat(ctx context.Context, sc *scenario.Scenario) (runs [
 			return runs, interrupted(err)
 		}
 		s.count(r)
-		s.streams.say("%s: %s\n", sc.Name, r.Status)
+		s.Streams.Say("%s: %s\n", sc.Name, r.Status)
 		runs = append(runs, r)
 	}
 	return runs, nil
@@ -497,7 +516,7 @@ that "perfdoctor checks case" would make of its recording. A phase that does not
 hold its expectations gives no case.`,
 		Example: `  perfdoctor scenario record quota-bursty --check cpu-throttled-burst > firing.txtar
   perfdoctor scenario record quota-bursty --phase no-quota --check cpu-throttled-burst > quiet.txtar`,
-		Args:              oneArg("the name of a scenario"),
+		Args:              command.OneArg("the name of a scenario"),
 		ValidArgsFunction: s.complete,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.record(cmd.Context(), args) },
 	}
@@ -507,15 +526,15 @@ hold its expectations gives no case.`,
 	f.StringVar(&s.phase, "phase", scenario.PhaseSick,
 		"the phase: `NAME` of a cure or placebo, or of a story's rung, or "+scenario.PhaseSick)
 	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
-	completeFlag(cmd, "check", checkNames(checks.Suite())...)
+	command.CompleteFlag(cmd, "check", cli.CheckNames(checks.Suite())...)
 	return cmd
 }
 
 func (s *scenarioRun) record(ctx context.Context, args []string) error {
 	if s.check == "" {
-		return usageErrorf("give --check with the rule that the case is for")
+		return command.UsageErrorf("give --check with the rule that the case is for")
 	}
-	c, err := findCheck(checks.Suite(), s.check)
+	c, err := cli.FindCheck(checks.Suite(), s.check)
 	if err != nil {
 		return err
 	}
@@ -537,14 +556,14 @@ func (s *scenarioRun) printCase(c *check.Check, r *scenario.Result) error {
 	if r.Status != scenario.Held {
 		text := &strings.Builder{}
 		err := scenario.Text(text, []*scenario.Result{r})
-		s.streams.say("%s", text)
+		s.Streams.Say("%s", text)
 		return errors.Join(errors.New("the run did not come out as expected: no case is made of it"), err)
 	}
 	p := &r.Phases[len(r.Phases)-1]
 	if s.comment == "" {
 		s.comment = fmt.Sprintf("Scenario %s, phase %s: %s.", r.Scenario, p.Name, p.Title)
 	}
-	return outputError(writeCase(s.streams.Out, c, p.Recording, s.comment))
+	return command.OutputError(cli.WriteCase(s.Streams.Out, c, p.Recording, s.comment))
 }
 
 func (s *scenarioRun) cleanCommand() *cobra.Command {
@@ -555,15 +574,15 @@ func (s *scenarioRun) cleanCommand() *cobra.Command {
 before they could do it themselves, and prints what it removed. Namespaces, with
 their devices and rules, are gone with the run. Runs that still live are left
 alone.`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot(); err != nil {
 				return err
 			}
 			removed, err := scenario.Clean(cmd.Context())
 			for _, what := range removed {
-				if _, werr := fmt.Fprintln(s.streams.Out, "removed", what); werr != nil {
-					return errors.Join(err, outputError(werr))
+				if _, werr := fmt.Fprintln(s.Streams.Out, "removed", what); werr != nil {
+					return errors.Join(err, command.OutputError(werr))
 				}
 			}
 			return err
