@@ -6,6 +6,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
@@ -74,18 +75,18 @@ func (c Confidence) MarshalText() ([]byte, error) { return []byte(c.String()), n
 
 // A Check is one rule.
 type Check struct {
-	Name     string          // kebab-case and never reused: it is in output, flags, URLs and metric labels
-	Stage    Stage           //
-	Doc      string          // the manual; its first line is the title
-	URL      string          // the primary source of the rule
-	Only     *Scope          // what the target must be for the check to apply; nil for all targets
-	Needs    []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
-	Uses     []metric.Metric // read when recorded; their absence must only lower the confidence
-	Params   []*Param        // every threshold
-	Explains []*Check        // checks whose findings are consequences of this one's
-	Before   string          // code that has the fault, where a few lines show it
-	After    string          // the same without the fault
-	Run      func(*Pass) error
+	Name   string          // kebab-case and never reused: it is in output, flags, URLs and metric labels
+	Stage  Stage           //
+	Doc    string          // the manual; its first line is the title
+	URL    string          // the primary source of the rule
+	Only   *Scope          // what the target must be for the check to apply; nil for all targets
+	Needs  []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
+	Uses   []metric.Metric // read when recorded; their absence must only lower the confidence
+	Params []*Param        // every threshold
+	Facts  []Fact          // what its findings may state, for edges that depend on it
+	Before string          // code that has the fault, where a few lines show it
+	After  string          // the same without the fault
+	Run    func(*Pass) error
 }
 
 // A Scope is a kind of target that some checks are about, such as Java virtual machines.
@@ -115,8 +116,11 @@ type Subject struct {
 	ID   string `json:"id"`
 }
 
-// Host is the subject of a finding about the whole host.
-var Host = Subject{Kind: "host"}
+// The subjects of findings about the whole host, and about the network namespace that its first process is in.
+var (
+	Host      = Subject{Kind: "host"}
+	HostNetNS = Subject{Kind: "netns", ID: "of the host"}
+)
 
 // String gives "pid 4021 (java)", "destination 10.0.0.5:443" or "host".
 func (s Subject) String() string {
@@ -158,13 +162,8 @@ type Finding struct {
 	// be given. 0 stands behind every share.
 	Weight float64 `json:"-"`
 
-	// Explains are checks whose findings are consequences of this one by its numbers, beside those that its check always explains:
-	// collections are a consequence of the code that most of the garbage comes from.
-	Explains []*Check `json:"-"`
-
-	// ClearedOf names checks whose findings this one is no consequence of by its numbers, though they always explain its check. Names,
-	// because a check's Run cannot refer to one that refers to it.
-	ClearedOf []string `json:"-"`
+	// Facts are those of its check's that hold by its numbers: that most of the garbage is made by this code.
+	Facts []Fact `json:"-"`
 
 	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code looks
 	// different once they are mended. Set by Run for the runtime's and the code's stage.
@@ -201,9 +200,14 @@ func (p *Pass) Param(param *Param) quantity.Value {
 	return param.Value()
 }
 
-// Report adds a finding. Confidence that is not set is high, and lowered by [Run] where data was lost.
+// Report adds a finding. A fact that its check does not declare is a bug, and panics: no edge could name it. Confidence that is not set is high, and lowered by [Run] where data was lost.
 func (p *Pass) Report(f Finding) {
 	f.Check, f.Stage = p.check.Name, p.check.Stage
+	for _, fact := range f.Facts {
+		if !slices.Contains(p.check.Facts, fact) {
+			panic(fmt.Sprintf("check: %s states %q, which it does not declare", f.Check, fact))
+		}
+	}
 	if f.Confidence == 0 {
 		f.Confidence = High
 	}

@@ -54,12 +54,11 @@ size.
 
 Cures: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections
 alive, shorten the time_wait timeout. Disproof: conntrack -S shows no drop while the count stays level.`,
-	URL:      "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
-	Needs:    []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
-	Uses:     []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
-	Params:   []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
-	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
-	Run:      runConntrackFull,
+	URL:    "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
+	Needs:  []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
+	Uses:   []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
+	Params: []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
+	Run:    runConntrackFull,
 }
 
 // conntrackTable is one namespace's table over the window.

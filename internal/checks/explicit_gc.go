@@ -43,11 +43,10 @@ Cure: remove the call; -XX:+ExplicitGCInvokesConcurrent; or
 DisableExplicitGC a program that relies on System.gc() for them may run out of
 direct memory.
 Disproof: -Xlog:gc names another cause than System.gc().`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/gctuning/other-considerations.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMGCCause},
-	Uses:     []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause, metric.JVMOperations},
-	Params:   []*check.Param{paramExplicitShare},
-	Explains: []*check.Check{gcOverhead, allocationRate},
+	URL:    "https://docs.oracle.com/en/java/javase/17/gctuning/other-considerations.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMGCCause},
+	Uses:   []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause, metric.JVMOperations},
+	Params: []*check.Param{paramExplicitShare},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runExplicitGC(p, pid) })
 	},

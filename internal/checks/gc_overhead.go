@@ -60,8 +60,7 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
 		metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods, metric.AllocProfileSamples,
 		metric.WallProfileSamples,
 	},
-	Params:   []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
-	Explains: []*check.Check{safepointTime, timeToSafepoint, allocationRate},
+	Params: []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runGCOverhead(p, pid) })
 	},

@@ -77,6 +77,7 @@ Disproof: top -H shows the C1 and C2 threads idle.`,
 		paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost, paramCompileWait, paramThrottledShare,
 		paramThrottledPeriods, paramLengthened,
 	},
+	Facts: []check.Fact{fillsCPUs, lengthensPauses},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runJITWarmUp(p, pid) })
 	},
@@ -127,7 +128,7 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, waits)
-		lengthensPauses(p, pid, &f)
+		pausesLengthened(p, pid, &f)
 	}
 	takesIdleTime(p, compile, &f)
 	if age.Above(p.Param(paramWarmUp)) {
@@ -160,7 +161,7 @@ func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	}
 	if rest := busy.Minus(part).Named("CPUs in use without the compilers"); rest.Below(p.Param(paramCPUTaken)) {
 		f.Evidence = append(f.Evidence, rest)
-		f.Explains = append(f.Explains, cpuSaturated)
+		f.Facts = append(f.Facts, fillsCPUs)
 	}
 }
 
@@ -178,9 +179,9 @@ func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity
 	return waits, waits.AtLeast(p.Param(paramCompileWait))
 }
 
-// lengthensPauses takes what is said of the collector as a consequence, where pauses would be no fault, had the threads that work
+// pausesLengthened takes what is said of the collector as a consequence, where pauses would be no fault, had the threads that work
 // together in them not waited for a CPU: what a pause needs is what they run.
-func lengthensPauses(p *check.Pass, pid string, f *check.Finding) {
+func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 	pauses, ok := gcShare(p, pid)
 	ran, ok2 := threadCPU(p, pid, "run", parallelCollectors)
 	if !ok || !ok2 || ran.Number() <= 0 || pauses.Below(p.Param(paramLengthened)) {
@@ -191,7 +192,7 @@ func lengthensPauses(p *check.Pass, pid string, f *check.Finding) {
 	p.Read(needed)
 	if needed.Below(p.Param(paramLengthened)) {
 		f.Evidence = append(f.Evidence, pauses, needed)
-		f.Explains = append(f.Explains, gcOverhead)
+		f.Facts = append(f.Facts, lengthensPauses)
 	}
 }
 

@@ -62,11 +62,10 @@ Cure: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
 Placebo: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
-	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
-	Params:   []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon},
-	Explains: []*check.Check{gcOverhead, allocationRate},
+	URL:    "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
+	Uses:   []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
+	Params: []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runHeapGrowth(p, pid) })
 	},
@@ -355,11 +354,10 @@ Cure: shut the executor down, build the client once, bound the pool. Risk: a
 bound makes callers wait.
 Placebo: a higher limit; a smaller -Xss.
 Disproof: the number stays after some minutes (jstack PID | grep -c tid=).`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMThreads},
-	Uses:     []metric.Metric{metric.JVMPools, metric.JVMThreadsStarted, metric.ThreadPools, metric.CgroupPIDs, metric.CgroupPIDsLimit},
-	Params:   []*check.Param{paramThreadGrowth, paramManyThreads, paramGrowthSoon},
-	Explains: []*check.Check{offHeapGrowth},
+	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMThreads},
+	Uses:   []metric.Metric{metric.JVMPools, metric.JVMThreadsStarted, metric.ThreadPools, metric.CgroupPIDs, metric.CgroupPIDsLimit},
+	Params: []*check.Param{paramThreadGrowth, paramManyThreads, paramGrowthSoon},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runThreadGrowth(p, pid) })
 	},

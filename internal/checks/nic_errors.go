@@ -16,11 +16,10 @@ an MTU or offload that does not fit.
 
 It is a warning from one packet in a thousand with enough packets to tell. No setting of the host cures a damaged
 packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
-	URL:      "https://docs.kernel.org/networking/statistics.html",
-	Needs:    []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
-	Params:   lossParams(),
-	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
-	Run:      runNICErrors,
+	URL:    "https://docs.kernel.org/networking/statistics.html",
+	Needs:  []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
+	Params: lossParams(),
+	Run:    runNICErrors,
 }
 
 func runNICErrors(p *check.Pass) error {

@@ -63,8 +63,7 @@ Wrong if the requests of one connection are many (access log: requests per conne
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
 		paramKeepaliveBusy,
 	},
-	Explains: []*check.Check{timeWaitOverflow, cpuInSystem, cpuInSoftirq},
-	Run:      runNoKeepalive,
+	Run: runNoKeepalive,
 }
 
 func runNoKeepalive(p *check.Pass) error {

@@ -30,11 +30,10 @@ Risk of a higher limit: the host may come short. Placebo: oom_score_adj, which
 only chooses another victim.
 Disproof: the kernel log names a process that does not belong to the service
 (dmesg, "Killed process").`,
-	URL:      "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
-	Needs:    []metric.Metric{metric.HostOOMKills},
-	Uses:     []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
-	Explains: []*check.Check{memoryLimit},
-	Run:      runOOMKills,
+	URL:   "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
+	Needs: []metric.Metric{metric.HostOOMKills},
+	Uses:  []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
+	Run:   runOOMKills,
 }
 
 func runOOMKills(p *check.Pass) error {

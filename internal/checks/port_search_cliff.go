@@ -69,8 +69,7 @@ Wrong if a kernel profile shows neither of the two functions.`,
 		paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramCliffSearch, paramCliffLoad, paramPortsFull,
 		paramCliffKernel,
 	},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runPortSearchCliff,
+	Run: runPortSearchCliff,
 }
 
 func runPortSearchCliff(p *check.Pass) error {

@@ -54,9 +54,8 @@ the CPUs.`,
 		metric.ThreadRunDelay, metric.ThreadCPU, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo,
 		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
 	},
-	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
-	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
-	Run:      runTooManyThreads,
+	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
+	Run:    runTooManyThreads,
 }
 
 func runTooManyThreads(p *check.Pass) error {

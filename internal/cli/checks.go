@@ -24,7 +24,7 @@ func (a *app) checksCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand())
+	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand(), a.checksCausesCommand())
 	return cmd
 }
 
@@ -74,13 +74,8 @@ func explainCheck(w io.Writer, c *check.Check) error {
 			fmt.Fprintf(&b, "  %s = %s\n      %s\n", p.Name, p.Value().Text(), p.Why)
 		}
 	}
-	if len(c.Explains) > 0 {
-		var names []string
-		for _, e := range c.Explains {
-			names = append(names, e.Name)
-		}
-		fmt.Fprintf(&b, "\nMay explain: %s\n", strings.Join(names, ", "))
-	}
+	explainEdges(&b, "May explain", checks.Causes().Of(c.Name), func(e check.Edge) string { return e.Effect })
+	explainEdges(&b, "May be explained by", checks.Causes().Behind(c.Name).Drawn(), func(e check.Edge) string { return e.Cause })
 	b.WriteString("\nNeeds:\n")
 	for _, m := range c.Needs {
 		d := m.Describe()
@@ -221,26 +216,26 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 // maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
 const maxSignatures = 1 << 20
 
-// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named.
-func suiteWith(signatures string) ([]*check.Check, error) {
+// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among them.
+func suiteWith(signatures string) ([]*check.Check, check.Causes, error) {
 	if signatures == "" {
-		return checks.Suite(), nil
+		return checks.Suite(), checks.Causes(), nil
 	}
 	f, err := os.Open(signatures)
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, nil, usageErrorf("--signatures: %v", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSignatures+1))
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, nil, usageErrorf("--signatures: %v", err)
 	}
 	if len(data) > maxSignatures {
-		return nil, usageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
+		return nil, nil, usageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
 	}
-	own, err := checks.ParseSignatures(signatures, data)
+	own, causes, err := checks.ParseSignatures(signatures, data)
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, nil, usageErrorf("--signatures: %v", err)
 	}
-	return slices.Concat(checks.Suite(), own), nil
+	return slices.Concat(checks.Suite(), own), causes, nil
 }

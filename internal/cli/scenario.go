@@ -390,7 +390,7 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 
 func (s *scenarioRun) options(keep string, run int) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Ping: pingFrom, Checks: checks.Suite(), Keep: keep, Only: s.only, Climb: s.way(run),
+		Diagnose: s.observe, Ping: pingFrom, Checks: checks.Suite(), Causes: checks.Causes(), Keep: keep, Only: s.only, Climb: s.way(run),
 		Workloads: s.workloads, Words: words, Compare: compared,
 		Say: func(format string, args ...any) { s.streams.say(format+"\n", args...) },
 	}
