@@ -99,7 +99,7 @@ func reportBridge(p *check.Pass, all cpuTime, processed, forwarded, rate quantit
 	times := processed.Per(forwarded).As("times").Named("times a forwarded packet is processed, at most")
 	rules := forwardRules(p, netns)
 	f := check.Finding{
-		Subject:    check.Subject{Kind: "netns", ID: netns},
+		Subject:    netnsOf(p, netns),
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Summary: fmt.Sprintf("NAT and %s forward %s: %s of softirq per packet, softirq is %s of busy time", device, rate.Text(),

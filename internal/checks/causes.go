@@ -9,6 +9,9 @@ const (
 	fillsCPUs       check.Fact = "fills-the-cpus"        // a fifth of them would be idle without it
 	lengthensPauses check.Fact = "lengthens-pauses"      // they would be no fault, had the collector's threads not waited for a CPU
 	poolsQueue      check.Fact = "sized-pools-wait"      // most threads that wait for a CPU are of pools sized by the CPUs the JVM sees
+	haveTheHost     check.Fact = "no-limit-holds-them"   // the threads may use all CPUs of the host
+	killsAtLimit    check.Fact = "kills-at-a-limit"      // and not for want of memory of the host
+	notForMemory    check.Fact = "not-for-memory"        // the kernel counted no abort for want of memory
 	mostGarbage     check.Fact = "makes-most-of-garbage" // the collector works for this code more than for all other
 )
 
@@ -68,7 +71,7 @@ func Causes() check.Causes {
 		{Cause: "tls-no-resumption", Effect: "cpu-saturated", If: fillsCPUs, Why: "the handshakes take what would be idle"},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{Cause: "tcp-memory-pressure", Effect: "rcvbuf-prune", Why: "under pressure the kernel takes memory from receive queues"},
-		{Cause: "tcp-memory-pressure", Effect: "reset-storm", Why: "above the limit sockets are reset"},
+		{Cause: "tcp-memory-pressure", Effect: "reset-storm", Unless: notForMemory, Why: "above the limit sockets are reset"},
 
 		// The kernel's CPU time, and memory.
 		{Cause: "cpu-steal", Effect: "cpu-saturated", Why: "threads queue for CPUs that the hypervisor took"},
@@ -97,9 +100,9 @@ func Causes() check.Causes {
 		{Cause: "cpu-throttled-burst", Effect: "accept-queue-overflow", Why: "a program that is stopped does not accept"},
 		{Cause: "cpu-throttled-burst", Effect: "time-to-safepoint", Why: "a stopped thread keeps all others waiting"},
 		{Cause: "cpu-throttled-burst", Effect: "context-switch-storm", Why: "threads share what the limit leaves"},
-		{Cause: "too-many-threads", Effect: "cpu-saturated", Why: "it is these threads that queue"},
+		{Cause: "too-many-threads", Effect: "cpu-saturated", If: haveTheHost, Why: "it is these threads that queue"},
 		{Cause: "too-many-threads", Effect: "context-switch-storm", Why: "threads that queue push each other off the CPU"},
-		{Cause: "oom-kills", Effect: "memory-limit", Why: "the kills are at that limit"},
+		{Cause: "oom-kills", Effect: "memory-limit", If: killsAtLimit, Why: "the kills are at that limit"},
 		{Cause: "memory-limit", Effect: "major-faults", Why: "pages that did not fit are read again"},
 		{Cause: "memory-limit", Effect: "swap-in", Why: "memory that did not fit is needed again"},
 
@@ -123,7 +126,6 @@ func Causes() check.Causes {
 		{Cause: "allocator-contention", Effect: "cpu-in-system", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "syscall-storm", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "lock-contention", Why: "the lock is that of an arena"},
-		{Cause: "allocator-contention", Effect: "spin-lock", Why: "futex calls meet at one bucket of the kernel"},
 	}
 	for _, s := range builtIn() {
 		if s.mayBeGarbage() {

@@ -133,7 +133,7 @@ func conntrackSeverity(p *check.Pass, t conntrackTable) (check.Severity, string)
 
 func conntrackFinding(p *check.Pass, t conntrackTable, sev check.Severity, why string) check.Finding {
 	f := check.Finding{
-		Subject:  check.Subject{Kind: "netns", ID: t.netns},
+		Subject:  netnsOf(p, t.netns),
 		Severity: sev,
 		Summary:  fmt.Sprintf("connection tracking of the %s's namespace is %s full; %s", t.netns, t.level.Text(), why),
 		Evidence: []quantity.Value{t.level},

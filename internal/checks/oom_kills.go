@@ -33,6 +33,7 @@ Disproof: the kernel log names a process that does not belong to the service
 	URL:   "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
 	Needs: []metric.Metric{metric.HostOOMKills},
 	Uses:  []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
+	Facts: []check.Fact{killsAtLimit},
 	Run:   runOOMKills,
 }
 
@@ -73,6 +74,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 	cgroup, level := s.Label("cgroup"), s.Label("level")
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "cgroup", ID: cgroup},
+		Facts:    []check.Fact{killsAtLimit},
 		Severity: check.Critical,
 		Summary:  fmt.Sprintf("The OOM killer ended %s in this cgroup during the window.", countOf(killed, "process", "processes")),
 		Evidence: []quantity.Value{quantity.Of("OOM kills in the window", killed, quantity.Events)},
