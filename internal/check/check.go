@@ -192,8 +192,12 @@ type Pass struct {
 	read     []quantity.Value
 }
 
-// Param gives a threshold, the default unless the user set another.
+// Param gives a threshold, the default unless the user set another. One that the check does not declare is a bug, and panics: nobody could
+// set it, or read why it is what it is.
 func (p *Pass) Param(param *Param) quantity.Value {
+	if !slices.Contains(p.check.Params, param) {
+		panic(fmt.Sprintf("check: %s reads the threshold %q, which it does not declare", p.check.Name, param.Name))
+	}
 	if v, ok := p.values[param]; ok {
 		return quantity.Of(param.Name, v, param.Unit)
 	}

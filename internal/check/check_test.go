@@ -65,6 +65,9 @@ func TestOutcomes(t *testing.T) {
 		needy,
 		rule("last", Path, func(*Pass) error { return nil }),
 	}
+	for _, c := range checks {
+		c.Params = []*Param{limit}
+	}
 	r := rec(t, 10, `,"not_measured":[{"metric":"swap_free_bytes","status":"unsupported","reason":"no swap","remedy":"swapon"}]`)
 	res := Run(r, checks, Options{Params: map[*Param]float64{limit: 7}})
 	var got []string
@@ -171,6 +174,16 @@ func TestExplain(t *testing.T) {
 	}
 	if p := Run(rec(t, 10, ""), []*Check{info}, Options{}).Principal(); p != nil {
 		t.Errorf("info is the principal finding: %+v", p)
+	}
+}
+
+// TestUndeclaredParam: a rule cannot compare with what nobody could set.
+func TestUndeclaredParam(t *testing.T) {
+	hidden := &Param{Name: "hidden", Default: 1, Why: "test"}
+	c := rule("a", Path, func(p *Pass) error { p.Param(hidden); return nil })
+	o := Run(rec(t, 10, ""), []*Check{c}, Options{}).Outcomes[0]
+	if o.State != Unassessed || !strings.Contains(o.Reason, `a reads the threshold "hidden", which it does not declare`) {
+		t.Errorf("%+v", o)
 	}
 }
 

@@ -34,7 +34,7 @@ var (
 		Why: "the program's own threads wait for a CPU for as long as they run: its work takes twice the time it needs",
 	}
 	paramLengthened = &check.Param{
-		Name: "pause-share", Default: paramGCShare.Default, Unit: quantity.Ratio,
+		Name: "pause-share", Default: pausesTooLong, Unit: quantity.Ratio,
 		Why: "from there gc-overhead warns of pauses: it is a consequence when they would stay below, had their threads not waited",
 	}
 	paramCodeShare = &check.Param{
@@ -75,7 +75,7 @@ Disproof: top -H shows the C1 and C2 threads idle.`,
 	},
 	Params: []*check.Param{
 		paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost, paramCompileWait, paramThrottledShare,
-		paramThrottledPeriods, paramLengthened,
+		paramThrottledPeriods, paramLengthened, paramRuntimeCPU,
 	},
 	Facts: []check.Fact{fillsCPUs, lengthensPauses},
 	Run: func(p *check.Pass) error {
@@ -96,7 +96,7 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	}
 	share := compile.Per(all).Named("compilers' share of the CPU time")
 	p.Read(share)
-	if share.Below(p.Param(paramCompileShare)) || compile.Number() < 0.1 { // a tenth of a CPU holds nobody up
+	if share.Below(p.Param(paramCompileShare)) || compile.Below(p.Param(paramRuntimeCPU)) {
 		return true
 	}
 	f := check.Finding{

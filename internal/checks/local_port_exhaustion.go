@@ -30,7 +30,7 @@ Wrong if connect() to the destination never fails.`,
 	URL:    "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs:  portNeeds(),
 	Uses:   portUses(),
-	Params: []*check.Param{paramExhaustionShare, paramPortsFull},
+	Params: []*check.Param{paramExhaustionShare, paramPortsFull, paramReuseDelay},
 	Run:    runLocalPortExhaustion,
 }
 

@@ -61,7 +61,7 @@ Wrong if the requests of one connection are many (access log: requests per conne
 	}, flowUses()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy,
+		paramKeepaliveBusy, paramPortsFull, paramTWFall,
 	},
 	Run: runNoKeepalive,
 }

@@ -67,7 +67,7 @@ Wrong if a kernel profile shows neither of the two functions.`,
 	Uses:  append(portUses(), metric.ProcessCPU, metric.HostCPUProfileSamples),
 	Params: []*check.Param{
 		paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramCliffSearch, paramCliffLoad, paramPortsFull,
-		paramCliffKernel,
+		paramCliffKernel, paramReuseDelay,
 	},
 	Run: runPortSearchCliff,
 }

@@ -31,7 +31,7 @@ Wrong if connect() fails never and the rate rises further under more load.`,
 	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/net/tcp.h",
 	Needs:  portNeeds(),
 	Uses:   portUses(),
-	Params: []*check.Param{paramCeilingWarn, paramPortsFull},
+	Params: []*check.Param{paramCeilingWarn, paramPortsFull, paramTWFall, paramReuseDelay},
 	Run:    runShortConnectionCeiling,
 }
 
