@@ -10,12 +10,13 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 )
 
-const formatDot format = "dot"
+// causesFormats are what checks causes writes: dot is for Graphviz.
+var causesFormats = []command.Format{command.Text, command.JSON, dot}
 
-// causesFormats are what checks causes writes.
-var causesFormats = []format{formatText, formatJSON, formatDot}
+const dot command.Format = "dot"
 
 func (a *app) checksCausesCommand() *cobra.Command {
 	var output string
@@ -30,32 +31,32 @@ that found something only.
 The Java code of the list are the rules that find code in the profile of a JVM.`,
 		Example: `  perfdoctor checks causes
   perfdoctor checks causes -o dot | dot -Tsvg > causes.svg`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			f, err := parseFormat(output, causesFormats)
+			f, err := command.ParseFormat(output, causesFormats)
 			if err != nil {
 				return err
 			}
-			return outputError(writeCauses(a.streams.Out, f))
+			return command.OutputError(writeCauses(a.Streams.Out, f))
 		},
 	}
-	addOutputFlag(cmd, &output, causesFormats)
+	command.AddOutputFlag(cmd, &output, causesFormats)
 	return cmd
 }
 
-func writeCauses(w io.Writer, f format) error {
+func writeCauses(w io.Writer, f command.Format) error {
 	switch f {
-	case formatJSON:
+	case command.JSON:
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		return e.Encode(checks.Causes())
-	case formatDot:
+	case dot:
 		_, err := io.WriteString(w, dotOf(checks.Suite(), checks.Causes().Drawn()))
 		return err
 	}
 	var b strings.Builder
-	for _, c := range append(checkNames(checks.Suite()), checks.JavaCode) {
+	for _, c := range append(CheckNames(checks.Suite()), checks.JavaCode) {
 		explainEdges(&b, c, checks.Causes().Drawn().Of(c), func(e check.Edge) string { return e.Effect })
 	}
 	_, err := io.WriteString(w, strings.TrimPrefix(b.String(), "\n"))
