@@ -16,7 +16,7 @@ import (
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 
-	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 )
 
 // billOfMaterials writes what is in one program as CycloneDX: the modules that its own build information names, and what is embedded
@@ -79,7 +79,7 @@ func (r *release) embedded(arch string) ([]cdx.Component, error) {
 		if f.Arch != arch {
 			continue
 		}
-		_, err := f.Read(os.DirFS(filepath.Join(r.root, "internal/asprof/library")))
+		_, err := f.Read(os.DirFS(filepath.Join(r.root, "internal/jvm/asprof/library")))
 		if errors.Is(err, library.ErrNotBundled) {
 			return page, nil
 		}
