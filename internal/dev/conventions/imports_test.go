@@ -59,7 +59,7 @@ var table = []row{
 		why: "writes a fleet's alert rules and dashboard from the checks",
 	},
 	{
-		pkg: "internal/dev/release", may: []string{"internal/jvm/asprof/library"},
+		pkg: "tools/release", may: []string{"internal/jvm/asprof/library"},
 		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
 	},
 	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its own: leaf"},
