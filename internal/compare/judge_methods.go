@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
-	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the recording.
@@ -89,30 +86,6 @@ const fewest = 20
 // it cannot be worth a word, and each further test makes the others weaker.
 func enough(before *tally) float64 { return max(fewest, leastExtra*before.total) }
 
-// A tally is the samples of one recording by what they are in.
-type tally struct {
-	engine  string
-	seconds float64 // of CPU time that the samples stand for
-	counts  map[string]float64
-	kernel  map[string]float64 // of the counts, those taken in the kernel
-	inlined map[string]float64 // of the counts, those in code that is compiled into one with other methods'
-	total   float64
-	clumps  float64 // see Methods.Clustering
-	calls   []call
-}
-
-// call is samples by whose time they are and what they were called for.
-type call struct {
-	hotcode.Attribution
-	n        float64
-	inKernel bool
-}
-
-// below tells whether one of these methods is on the stack.
-func (c *call) below(methods map[string]bool) bool {
-	return slices.ContainsFunc(c.Callers, func(x hotcode.Caller) bool { return methods[x.Name] })
-}
-
 // The values of Methods.Against.
 const (
 	AgainstMost     = "most of the program"
@@ -148,116 +121,6 @@ func methods(before, after *side, beside float64) *Methods {
 	return out
 }
 
-// address is what differs in the names of classes and stubs from one run to the next.
-var address = regexp.MustCompile(`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
-
-func newTally(engine string, seconds float64) *tally {
-	return &tally{
-		engine: engine, seconds: seconds,
-		counts: map[string]float64{}, kernel: map[string]float64{}, inlined: map[string]float64{},
-	}
-}
-
-func (t *tally) add(c call) {
-	t.calls = append(t.calls, c)
-	t.counts[c.Name] += c.n
-	t.total += c.n
-	if c.inKernel {
-		t.kernel[c.Name] += c.n
-	}
-	if c.Inlined {
-		t.inlined[c.Name] += c.n
-	}
-}
-
-func tallyOf(c *hotcode.CPU) *tally {
-	t := newTally(c.Engine, c.Sampled())
-	buckets := map[time.Duration]map[string]float64{}
-	for i, a := range c.Attributed() {
-		s := c.Samples[i]
-		a.Name = address.ReplaceAllString(a.Name, "*")
-		for j := range a.Callers {
-			a.Callers[j].Name = address.ReplaceAllString(a.Callers[j].Name, "*")
-		}
-		x := call{a, float64(s.Count), len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel}
-		t.add(x)
-		if buckets[s.At] == nil {
-			buckets[s.At] = map[string]float64{}
-		}
-		buckets[s.At][x.Name] += x.n
-	}
-	t.clumps = t.clustering(buckets)
-	return t
-}
-
-// clustering compares the scatter of the counts from second to second with that of independent samples (Pearson's chi-square per
-// degree of freedom, over the methods with enough samples): a program that does one thing for a second and another in the next gives
-// samples that tell less than their number says.
-func (t *tally) clustering(buckets map[time.Duration]map[string]float64) float64 {
-	const (
-		leastBuckets = 4
-		leastPerCell = 5 // the usual bound for chi-square
-	)
-	if len(buckets) < leastBuckets {
-		return 1
-	}
-	chi, freedom := 0.0, 0.0
-	for name, n := range t.counts {
-		if n/float64(len(buckets)) < leastPerCell {
-			continue
-		}
-		for _, counts := range buckets {
-			all := 0.0
-			for _, x := range counts {
-				all += x
-			}
-			want := n * all / t.total
-			if want > 0 {
-				chi += square(counts[name]-want) / (want * (1 - n/t.total + 1e-9))
-				freedom += 1 - 1/float64(len(buckets))
-			}
-		}
-	}
-	if freedom == 0 {
-		return 1
-	}
-	return max(1, chi/freedom)
-}
-
-// pair is the counts of one method.
-type pair struct {
-	name          string
-	before, after float64
-	between       float64 // variance of the logarithm of their ratio between two runs of one program, beside that of sampling
-}
-
-// spreadOfKernel is how much the kernel's part of a method differs between runs of one program: who handles an interrupt, and in whose
-// time a packet is received, is chosen anew in each. In a program's own code there is no such part (docs/decisions/0012: 11 % and none).
-const spreadOfKernel = 0.15
-
-// spreadOfInlined is how much the samples of a method that is compiled into one piece of code with others differ between starts of a JVM:
-// the compiler keeps track of whose an instruction is by halves, also with -XX:+DebugNonSafepoints. Measured in three starts of one
-// program, JDK 17: 11, 11 and 23 % of its time in one method, 7, 19 and 7 % in the one that calls it.
-const spreadOfInlined = 0.5
-
-// spreadBeside is how much a method differs between runs beside others and without: what misses the cache gets dearer, and what computes
-// does not. Measured with a neighbour of 0.3 CPUs: 2.65 times the samples in a method of 2 %, at 22 and 36 samples. Of a smaller
-// difference it is a part.
-const spreadBeside = 0.25
-
-func pairOf(name string, b, a *tally) pair {
-	p := pair{name: name, before: b.counts[name], after: a.counts[name]}
-	if all := p.before + p.after; all > 0 {
-		p.between = spreadOf((b.kernel[name]+a.kernel[name])/all, (b.inlined[name]+a.inlined[name])/all)
-	}
-	return p
-}
-
-// spreadOf gives pair.between of a method of which such shares are in the kernel, and in code that is compiled into one with others'.
-func spreadOf(kernel, inlined float64) float64 {
-	return 2 * (square(spreadOfKernel*kernel) + square(spreadOfInlined*inlined))
-}
-
 // workOf gives how many times as many requests the profile after covers; 0 if that is not known.
 func workOf(before *side, b *hotcode.CPU, after *side, a *hotcode.CPU) float64 {
 	wb, okB := before.work()
@@ -290,35 +153,6 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 	m.detectable(b, a, z)
 }
 
-// pairs gives the methods with samples enough, by the time that is their own, but for the samples below those without.
-func (m *Methods) pairs(b, a *tally, without map[string]bool) []pair {
-	b, a = b.but(without), a.but(without)
-	var list []pair
-	for name := range union(b.counts, a.counts) {
-		if p := pairOf(name, b, a); p.before+p.after >= enough(b) {
-			p.between += m.between
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, func(x, y pair) int { return cmp.Compare(x.name, y.name) })
-	return list
-}
-
-// but gives a tally without the samples that have one of these methods on the stack.
-func (t *tally) but(without map[string]bool) *tally {
-	if len(without) == 0 {
-		return t
-	}
-	out := newTally(t.engine, t.seconds)
-	for _, c := range t.calls {
-		if !c.below(without) {
-			out.add(c)
-		}
-	}
-	out.total = t.total
-	return out
-}
-
 // changes notes what changed by its own time, and then with all that it calls: with are the latter.
 func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (changed []pair, with map[string]bool) {
 	m.Grown, m.Shrunk = []Method{}, []Method{}
@@ -334,6 +168,35 @@ func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (
 		with[p.name] = true
 	}
 	return changed, with
+}
+
+// callers looks for methods that changed with all that they call, where none of what they call did for certain: a loop that is walked
+// twice makes ten helpers dearer, none of them by much. The most certain is noted and its samples are set aside, until none is left; so of
+// a method and its callers the one stands in the list that the change is of. changed are the methods that were found by their own time.
+func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64) []pair {
+	without := map[string]bool{}
+	for _, p := range changed {
+		without[p.name] = true
+	}
+	for range shownMethods {
+		best, certainty := pair{}, 1.0
+		for _, p := range wholes(b, a, without) {
+			p.between += m.between
+			x := p.compare(b.total, a.total, most, z)
+			if c := math.Abs(math.Log(x.Factor)) / math.Log(x.High/x.Factor); c > certainty && math.Abs(x.Extra) >= leastExtra {
+				best, certainty = p, c
+			}
+		}
+		if best.name == "" {
+			break
+		}
+		x := best.compare(b.total, a.total, most, z)
+		x.With = true
+		m.note(x)
+		changed = append(changed, best)
+		without[best.name] = true
+	}
+	return changed
 }
 
 // note puts a method on its list, if it certainly changed and that is worth a word.
@@ -387,17 +250,6 @@ func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 // moves some of it, which can all be in one method: measured, 2.4 % of all CPU time in a loop of 4 %, in two runs of one program that
 // takes a lock. A regression below that is not told from it, however long the profiles are.
 const leastExtra = 0.025
-
-func union(x, y map[string]float64) map[string]bool {
-	out := map[string]bool{}
-	for k := range x {
-		out[k] = true
-	}
-	for k := range y {
-		out[k] = true
-	}
-	return out
-}
 
 // reference is what a method's counts are set against: by what factor there would be more samples after, were the method as it was, and the
 // variance of that factor's logarithm.
