@@ -10,6 +10,7 @@ require (
 	github.com/goreleaser/nfpm/v2 v2.45.2
 	go.opentelemetry.io/proto/slim/otlp v1.11.1
 	go.yaml.in/yaml/v3 v3.0.5
+	gonum.org/v1/gonum v0.17.0
 	google.golang.org/grpc v1.83.2
 	k8s.io/cri-api v0.35.2
 )

@@ -31,20 +31,39 @@ type Options struct {
 
 // Compare compares two recordings.
 func Compare(before, after *recording.Recording, opts Options) *Data {
-	b, a := &side{rec: before, requests: opts.Requests[0]}, &side{rec: after, requests: opts.Requests[1]}
-	tails(b, a)
-	db, da := diagnose(before, opts.Checks, opts.Check), diagnose(after, opts.Checks, opts.Check)
-	d := &Data{
-		Schema: Schema, Before: sideOf(before, db.whole), After: sideOf(after, da.whole),
-		Findings: findings(db, da), Numbers: numbers(b, a), Others: others(before, after),
+	b := read(before, nil, opts.Requests[0], opts)
+	a := read(after, b, opts.Requests[1], opts)
+	return judge(b, a, pairsOf(b, a))
+}
+
+// pairs are all things that both recordings may have something to say of. The methods of two profiles are paired as they are judged, since
+// what is set aside depends on what was found so far.
+type pairs struct {
+	findings []findingPair
+	numbers  []numberPair
+	families []familyPair
+}
+
+func pairsOf(b, a *reading) pairs {
+	return pairs{
+		pairFindings(b.checks.whole.Findings, a.checks.whole.Findings), pairNumbers(b.numbers, a.numbers), pairFamilies(b.families, a.families),
 	}
-	d.Methods = methods(b, a, d.disturbed(b, a))
-	d.Stacks = d.stacks(before, after)
+}
+
+func judge(b, a *reading, p pairs) *Data {
+	d := &Data{
+		Schema: Schema, Before: b.side, After: a.side,
+		Findings: judgeFindings(p.findings, b.checks, a.checks),
+		Numbers:  judgeNumbers(p.numbers, rules(b.guest || a.guest)),
+		Others:   judgeOthers(p.families, len(b.families)),
+	}
+	d.Methods = judgeMethods(b, a, d.disturbed(b, a))
+	d.Stacks = d.stacks(b.profile, a.profile)
 	d.doubts(b, a)
-	fewer := lessDone(b, a)
+	fewer := lessDone(b.work, a.work)
 	d.lessLoad(fewer)
 	if fewer >= 1 {
-		d.unmask(db.whole.Principal())
+		d.unmask(b.checks.whole.Principal())
 	}
 	d.decide()
 	return d

@@ -21,7 +21,7 @@ func (d *Data) decide() {
 	v := &d.Verdict
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		if !f.counts() || d.follows(f) {
+		if !f.decides() || d.follows(f) {
 			continue
 		}
 		text := fmt.Sprintf("%s %s: %s", f.Either().Check, f.Fate, f.Either().Summary)
@@ -77,7 +77,7 @@ func (d *Data) decideMethods() {
 func (d *Data) follows(f *Finding) bool {
 	for i := range d.Findings {
 		cause := &d.Findings[i]
-		if cause.counts() && cause.Fate == f.Fate && cause.Either().ID() == f.Either().ExplainedBy {
+		if cause.decides() && cause.Fate == f.Fate && cause.Either().ID() == f.Either().ExplainedBy {
 			return true
 		}
 	}
@@ -87,7 +87,7 @@ func (d *Data) follows(f *Finding) bool {
 // relieved tells whether a finding is gone, a number better, or more done.
 func (d *Data) relieved() bool {
 	for i := range d.Findings {
-		if f := &d.Findings[i]; f.counts() && (f.Fate == Gone || f.Fate == Fallen) {
+		if f := &d.Findings[i]; f.decides() && (f.Fate == Gone || f.Fate == Fallen) {
 			return true
 		}
 	}

@@ -6,17 +6,18 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
 // doubts says what else differs, so that a difference may not be the program's.
-func (d *Data) doubts(b, a *side) {
+func (d *Data) doubts(b, a *reading) {
 	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
 	x, y := d.Before, d.After
 	if x.Kernel != y.Kernel {
 		add("the kernels differ: %s and %s", x.Kernel, y.Kernel)
 	}
-	if cb, ca := cpuModel(b.rec), cpuModel(a.rec); cb != ca {
-		add("the CPUs differ: %s and %s", cb, ca)
+	if b.cpuModel != a.cpuModel {
+		add("the CPUs differ: %s and %s", b.cpuModel, a.cpuModel)
 	}
 	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
 		add("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
@@ -32,7 +33,7 @@ func (d *Data) doubts(b, a *side) {
 			add("the load or what the program made of it differs: %s", n.Text())
 		}
 	}
-	if (b.known() || a.known()) && (b.answered().total() == 0 || a.answered().total() == 0) {
+	if (b.work.Known() || a.work.Known()) && !(b.work.Counted && a.work.Counted) {
 		add("requests are not known: the segments with data that the target's network namespace sent stand for them " +
 			"(--requests BEFORE,AFTER gives what a load generator counted)")
 	}
@@ -56,7 +57,7 @@ var (
 
 // disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how many CPUs it
 // does: 0 if it does not.
-func (d *Data) disturbed(b, a *side) float64 {
+func (d *Data) disturbed(b, a *reading) float64 {
 	by, reason := othersDiffer(b, a)
 	if reason == "" {
 		by, reason = othersFull, d.takenAway()
@@ -77,15 +78,13 @@ func (d *Data) disturbed(b, a *side) float64 {
 	return by
 }
 
-func othersDiffer(b, a *side) (by float64, reason string) {
-	ob, okB := b.others()
-	oa, okA := a.others()
-	wb, knownB := b.work()
-	wa, knownA := a.work()
-	if !okB || !okA || !knownB || !knownA || math.Abs(oa-ob) < othersMatter {
+func othersDiffer(b, a *reading) (by float64, reason string) {
+	ob, okB := b.source.Others()
+	oa, okA := a.source.Others()
+	if !okB || !okA || !b.work.Known() || !a.work.Known() || math.Abs(oa-ob) < othersMatter {
 		return 0, ""
 	}
-	factor := (oa / wa.perSecondTotal()) / max(ob/wb.perSecondTotal(), math.SmallestNonzeroFloat64)
+	factor := (oa / a.work.PerSecond) / max(ob/b.work.PerSecond, math.SmallestNonzeroFloat64)
 	if factor < othersFactor && factor > 1/othersFactor {
 		return 0, ""
 	}
@@ -110,21 +109,6 @@ func (d *Data) takenAway() string {
 	return ""
 }
 
-// others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target is the host.
-func (s *side) others() (n float64, ok bool) {
-	busy, own := s.busy(), s.cpu()
-	if s.rec.Meta.Target.Kind == "host" || len(busy.at) < 2 || len(own.at) < 2 {
-		return 0, false
-	}
-	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
-}
-
-// known tells whether there is something that stands for requests.
-func (s *side) known() bool {
-	_, ok := s.work()
-	return ok
-}
-
 // Bounds of how much less was done. Segments that stand for requests also fall where a handshake is saved, so that only a large
 // part of them counts.
 const (
@@ -134,15 +118,12 @@ const (
 )
 
 // lessDone gives the share of the work before that was done after, where that is certainly less; else 1.
-func lessDone(b, a *side) float64 {
-	wb, okB := b.work()
-	wa, okA := a.work()
-	if !okB || !okA && len(wa.at) < 2 {
+func lessDone(b, a keynumber.Work) float64 {
+	if !b.Known() || !a.Recorded {
 		return 1
 	}
-	share := wa.perSecondTotal() / wb.perSecondTotal()
-	counted := b.answered().total() > 0 && a.answered().total() > 0
-	if counted && share < lessAtAll || share < lessOfStandIn {
+	share := a.PerSecond / b.PerSecond
+	if b.Counted && a.Counted && share < lessAtAll || share < lessOfStandIn {
 		return share
 	}
 	return 1

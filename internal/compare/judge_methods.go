@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the recording.
@@ -78,14 +78,6 @@ const longest = 1e4
 // shownMethods bounds each list: past them there is little that is worth a look.
 const shownMethods = 10
 
-// fewest is the number of samples, of both profiles together, from which on a method is tested: below, even all of them in one profile
-// and none in the other would not be certain.
-const fewest = 20
-
-// enough is the number of samples from which on a method is tested, of both profiles together. With fewer than leastExtra of those before
-// it cannot be worth a word, and each further test makes the others weaker.
-func enough(before *tally) float64 { return max(fewest, leastExtra*before.total) }
-
 // The values of Methods.Against.
 const (
 	AgainstMost     = "most of the program"
@@ -93,14 +85,13 @@ const (
 	AgainstShares   = "shares"
 )
 
-// methods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran on the host differs.
-func methods(before, after *side, beside float64) *Methods {
-	b, okB := hotcode.CPUOf(before.rec)
-	a, okA := hotcode.CPUOf(after.rec)
+// judgeMethods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran on the host differs.
+func judgeMethods(before, after *reading, beside float64) *Methods {
+	b, a := before.profile, after.profile
 	switch {
-	case !okB && !okA:
+	case b == nil && a == nil:
 		return nil
-	case !okB || !okA:
+	case b == nil || a == nil:
 		return &Methods{Reason: "only one of the recordings has a CPU profile"}
 	case b.Event != a.Event || b.Engine != a.Engine:
 		return &Methods{Reason: fmt.Sprintf("one profile is by %s, the other by %s: they do not see the same", b.Engine, a.Engine)}
@@ -115,33 +106,32 @@ func methods(before, after *side, beside float64) *Methods {
 		out.Reason = "there are too few samples to compare"
 		return out
 	}
-	out.ofCPU = cpuSpread(before.rec, after.rec)
+	out.ofCPU = cpuSpread(before.guest || after.guest)
 	out.between = 2 * square(spreadBeside*min(beside/othersFull, 1))
-	out.test(tb, ta, workOf(before, b, after, a), 1)
+	out.test(tb, ta, workOf(before, after), 1)
 	return out
 }
 
 // workOf gives how many times as many requests the profile after covers; 0 if that is not known.
-func workOf(before *side, b *hotcode.CPU, after *side, a *hotcode.CPU) float64 {
-	wb, okB := before.work()
-	wa, okA := after.work()
-	if !okB || !okA || wb.perSecondTotal() <= 0 || b.Window <= 0 {
+func workOf(before, after *reading) float64 {
+	b, a := before.work, after.work
+	if !b.Known() || !a.Known() || b.PerSecond <= 0 || before.profile.Window <= 0 {
 		return 0
 	}
-	return wa.perSecondTotal() * a.Window / (wb.perSecondTotal() * b.Window)
+	return a.PerSecond * after.profile.Window / (b.PerSecond * before.profile.Window)
 }
 
 // test compares each method. work is as of [workOf]; places is how many such comparisons are made of the same recordings.
 func (m *Methods) test(b, a *tally, work float64, places int) {
-	list := m.pairs(b, a, nil)
+	list := pairMethods(b, a, nil, m.between)
 	m.Tested = len(list)
 	tests := len(list) + len(wholes(b, a, nil))
-	z := quantileNormal(1 - familyError/2/float64(max(tests, 1)*places))
+	z := mathext.NormalQuantile(1 - familyError/2/float64(max(tests, 1)*places))
 	z *= math.Sqrt(m.Clustering)
 	most := m.reference(list, b, a, work, z)
 	changed, with := m.changes(list, b, a, most, z)
 	if len(with) > 0 { // what these call was taken for a part of what did not change
-		most = m.reference(m.pairs(b, a, with), b, a, work, z)
+		most = m.reference(pairMethods(b, a, with, m.between), b, a, work, z)
 		changed, _ = m.changes(list, b, a, most, z)
 	}
 	m.scale = most.scale
@@ -246,11 +236,6 @@ func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 	return nil, m.Shrunk
 }
 
-// leastExtra is the least growth that is taken for the program's, as a share of all CPU time. Where a run's data and code lie in memory
-// moves some of it, which can all be in one method: measured, 2.4 % of all CPU time in a loop of 4 %, in two runs of one program that
-// takes a lock. A regression below that is not told from it, however long the profiles are.
-const leastExtra = 0.025
-
 // reference is what a method's counts are set against: by what factor there would be more samples after, were the method as it was, and the
 // variance of that factor's logarithm.
 type reference struct{ scale, variance float64 }
@@ -341,7 +326,7 @@ func (p pair) compare(totalBefore, totalAfter float64, most reference, z float64
 
 // detectable says what would have been seen, for methods of some shares.
 func (m *Methods) detectable(b, a *tally, z float64) {
-	needs := z + quantileNormal(power)*math.Sqrt(m.Clustering)
+	needs := z + mathext.NormalQuantile(power)*math.Sqrt(m.Clustering)
 	for _, share := range []float64{0.02, usualShare, 0.3} {
 		extra := func(longer float64) float64 {
 			return max(leastExtra, share*(m.growth(share, longer*b.total, longer*a.total, needs)-1))

@@ -5,19 +5,19 @@ import (
 	"math"
 	"slices"
 
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // An Other is a metric, or the part of it with some labels, that moved by more than its samples scatter. It says nothing about better or
 // worse, and no verdict rests on it: with hundreds of metrics it is for the reader who looks for a reason.
 type Other struct {
-	Metric string        `json:"metric"`
-	Labels string        `json:"labels,omitempty"` // name=value with commas between
-	Unit   quantity.Unit `json:"unit"`             // of a counter it is per second
-	Before Estimate      `json:"before"`
-	After  Estimate      `json:"after"`
-	Change Change        `json:"change"`
+	Metric string             `json:"metric"`
+	Labels string             `json:"labels,omitempty"` // name=value with commas between
+	Unit   quantity.Unit      `json:"unit"`             // of a counter it is per second
+	Before keynumber.Estimate `json:"before"`
+	After  keynumber.Estimate `json:"after"`
+	Change Change             `json:"change"`
 }
 
 // keptOthers bounds the list.
@@ -30,29 +30,21 @@ const (
 	leastOthers    = 0.5
 )
 
-func others(before, after *recording.Recording) []Other {
+// judgeOthers gives the metrics that moved, the most first. tests is how many could have.
+func judgeOthers(pairs []familyPair, tests int) []Other {
 	type row struct {
 		other Other
 		score float64
 	}
 	var rows []row
-	b, a := seriesOf(before), seriesOf(after)
-	for key, x := range b {
-		y, ok := a[key]
-		if !ok {
+	for _, p := range pairs {
+		x, b, a := p.before, *p.before.estimate, *p.after.estimate
+		c := difference(b, a, spread{of: spreadOfOthers}, tests)
+		size := max(b.Mean, a.Mean)
+		if !c.certain() || size <= 0 || math.Abs(c.Absolute) < leastOthers*math.Abs(min(b.Mean, a.Mean)) || size < x.floor() {
 			continue
 		}
-		eb, okB := estimate(x.list)
-		ea, okA := estimate(y.list)
-		if !okB || !okA {
-			continue
-		}
-		c := difference(eb, ea, spread{of: spreadOfOthers}, len(b))
-		size := max(eb.Mean, ea.Mean)
-		if !c.certain() || size <= 0 || math.Abs(c.Absolute) < leastOthers*math.Abs(min(eb.Mean, ea.Mean)) || size < x.floor() {
-			continue
-		}
-		rows = append(rows, row{Other{x.metric, x.labels, x.unit, eb, ea, c}, math.Abs(c.Absolute) / size})
+		rows = append(rows, row{Other{x.metric, x.labels, x.unit, b, a, c}, math.Abs(c.Absolute) / size})
 	}
 	slices.SortFunc(rows, func(x, y row) int {
 		return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.other.Metric+x.other.Labels, y.other.Metric+y.other.Labels))

@@ -5,21 +5,30 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mathext"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
+
+// fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
+const fewestRuns = 2
 
 func (t *Trend) steps(list []Source) {
 	tests := 0
 	for _, r := range t.Rows {
-		if r.Better != Neither {
+		if r.Better != keynumber.Neither {
 			tests++
 		}
 	}
-	for _, m := range measures(recordings(list)...) {
-		i := slices.IndexFunc(t.Rows, func(r Row) bool { return r.Name == m.name })
-		if i < 0 || m.better == Neither {
+	rules := rules(slices.ContainsFunc(list, func(s Source) bool { return isGuest(s.Recording) }))
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if row.Better == keynumber.Neither {
 			continue
 		}
-		for _, s := range stepsOf(&m, t.Rows[i].Values, tests) {
+		for _, s := range stepsOf(row, rules[row.Name], tests) {
 			s.Methods = pooledMethods(list, s.from, s.At, s.to, 1)
 			t.Steps = append(t.Steps, s.Step)
 		}
@@ -68,35 +77,55 @@ type span struct {
 	from, to int
 }
 
-// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose means certainly
-// differ.
-func stepsOf(m *measure, values []*Estimate, tests int) []span {
-	var known []int
+// A level is a number of one recording.
+type level struct {
+	at int // the recording's place
+	keynumber.Estimate
+}
+
+func levelsOf(values []*keynumber.Estimate) []level {
+	var out []level
 	for i, v := range values {
 		if v != nil {
-			known = append(known, i)
+			out = append(out, level{i, *v})
 		}
 	}
-	if len(known) < 2*fewestRuns {
+	return out
+}
+
+func means(list []level) []float64 {
+	out := make([]float64, len(list))
+	for i, l := range list {
+		out[i] = l.Mean
+	}
+	return out
+}
+
+// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose means certainly
+// differ.
+func stepsOf(row *Row, r rule, tests int) []span {
+	list := levelsOf(row.Values)
+	if len(list) < 2*fewestRuns {
 		return nil
 	}
-	tests *= len(known) - 2*fewestRuns + 1
-	cuts := stretches(m, values, known, tests)
+	tests *= len(list) - 2*fewestRuns + 1
+	cuts := stretches(list, r, tests)
+	number := &keynumber.Number{Name: row.Name, Label: row.Label, Unit: row.Unit, Better: row.Better, Floor: row.floor}
 	var out []span
 	for i := 1; i+1 < len(cuts); i++ {
 		from, at, to := cuts[i-1], cuts[i], cuts[i+1]
-		b, a := pooled(m, values, known[from:at]), pooled(m, values, known[at:to])
+		b, a := pooled(list[from:at], r), pooled(list[at:to], r)
 		c := difference(b, a, spread{}, tests) // the spread between runs is in the two errors already
-		result := m.judge(b.Mean, a.Mean, c)
+		result := r.judge(number, b.Mean, a.Mean, c)
 		if result == Same {
 			continue
 		}
+		n := Number{Label: row.Label, Unit: row.Unit, Before: &b, After: &a, Change: &c}
 		out = append(out, span{
 			Step{
-				At: known[at], Name: m.name, Label: m.label, Result: result, Before: b.Mean, After: a.Mean,
-				Summary: m.summary(b.Mean, a.Mean),
+				At: list[at].at, Name: row.Name, Label: row.Label, Result: result, Before: b.Mean, After: a.Mean, Summary: n.Text(),
 			},
-			known[from], known[to-1] + 1,
+			list[from].at, list[to-1].at + 1,
 		})
 	}
 	return out
@@ -105,16 +134,18 @@ func stepsOf(m *measure, values []*Estimate, tests int) []span {
 // stretches gives the bounds of the stretches, from 0 to the number of recordings: those that leave the least scatter, where each
 // further bound must take away more than chance would give it (optimal partitioning, B. Jackson et al., IEEE Signal Processing
 // Letters 12, 2005).
-func stretches(m *measure, values []*Estimate, known []int, tests int) []int {
-	n := len(known)
-	price := square(quantileNormal(1 - familyError/2/float64(tests)))
-	variance := noise(m, values, known)
+func stretches(list []level, r rule, tests int) []int {
+	n := len(list)
+	price := square(mathext.NormalQuantile(1 - familyError/2/float64(tests)))
+	variance := noise(list, r)
+	values := means(list)
 	least := make([]float64, n+1)
 	last := make([]int, n+1)
 	for end := 1; end <= n; end++ {
 		least[end] = math.Inf(1)
 		for begin := 0; begin+fewestRuns <= end; begin++ {
-			cost := least[begin] + scatter(values, known[begin:end])/variance
+			_, squares := scatter(values[begin:end])
+			cost := least[begin] + squares/variance
 			if begin > 0 {
 				cost += price
 			}
@@ -130,27 +161,27 @@ func stretches(m *measure, values []*Estimate, known []int, tests int) []int {
 	return cuts
 }
 
-// scatter is the sum of the squares of the deviations from the mean.
-func scatter(values []*Estimate, at []int) float64 {
-	mean, sum := 0.0, 0.0
-	for _, i := range at {
-		mean += values[i].Mean / float64(len(at))
+// scatter gives the mean and the sum of the squares of the deviations from it.
+func scatter(values []float64) (mean, squares float64) {
+	mean = floats.Sum(values) / float64(len(values))
+	for _, v := range values {
+		squares += square(v - mean)
 	}
-	for _, i := range at {
-		sum += square(values[i].Mean - mean)
-	}
-	return sum
+	return mean, squares
 }
+
+// own is the variance of one recording's mean that its own samples and the spread between runs give it.
+func (r rule) own(l level) float64 { return square(l.StdErr) + square(r.spread.at(l.Mean)) }
 
 // noise is the variance of one recording's mean: what neighbours differ by, half of whose differences no step is in, and no less than the
 // measured spread.
-func noise(m *measure, values []*Estimate, known []int) float64 {
+func noise(list []level, r rule) float64 {
 	var steps []float64
 	expected := 0.0
-	for i, k := range known {
-		expected += (square(values[k].stderr) + square(m.between().at(values[k].Mean))) / float64(len(known))
+	for i, l := range list {
+		expected += r.own(l) / float64(len(list))
 		if i > 0 {
-			steps = append(steps, math.Abs(values[k].Mean-values[known[i-1]].Mean))
+			steps = append(steps, math.Abs(l.Mean-list[i-1].Mean))
 		}
 	}
 	slices.Sort(steps)
@@ -159,34 +190,21 @@ func noise(m *measure, values []*Estimate, known []int) float64 {
 	return max(square(steps[len(steps)/2]/perDeviation), expected, math.SmallestNonzeroFloat64)
 }
 
-func (m *measure) summary(before, after float64) string {
-	n := Number{Label: m.label, Unit: m.unit, Before: &Estimate{Mean: before}, After: &Estimate{Mean: after}, Change: &Change{}}
-	if before != 0 {
-		r := (after - before) / before
-		n.Change.Relative = &r
-	}
-	return n.Text()
-}
-
 // pooled gives the mean of several recordings with an error from how they differ, and never less than the measured spread between
 // runs and their own errors would give.
-func pooled(m *measure, values []*Estimate, at []int) Estimate {
-	n := float64(len(at))
-	e := Estimate{Samples: len(at), df: n - 1}
+func pooled(list []level, r rule) keynumber.Estimate {
+	n := float64(len(list))
 	own := 0.0
-	for _, i := range at {
-		e.Mean += values[i].Mean / n
-		own += square(values[i].stderr) + square(m.between().at(values[i].Mean))
+	for _, l := range list {
+		own += r.own(l)
 	}
-	scatter := 0.0
-	for _, i := range at {
-		scatter += square(values[i].Mean - e.Mean)
-	}
-	seen := scatter / (n - 1) / n
-	if expected := own / n / n; expected >= seen {
-		e.stderr, e.df = math.Sqrt(expected), spreadFreedom
+	mean, squares := scatter(means(list))
+	e := keynumber.Estimate{Mean: mean, Samples: len(list)}
+	seen, expected := squares/(n-1)/n, own/n/n
+	if expected >= seen {
+		e.StdErr, e.DF = math.Sqrt(expected), spreadFreedom
 	} else {
-		e.stderr = math.Sqrt(seen)
+		e.StdErr, e.DF = math.Sqrt(seen), n-1
 	}
 	return e
 }
@@ -221,7 +239,7 @@ func stepOfMark(m Mark) (Step, bool) {
 
 // pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
 func pooledMethods(list []Source, from, at, to, places int) *Methods {
-	b, a := poolOf(list[from:at]), poolOf(list[at:to])
+	b, a := poolOf(recordings(list[from:at])), poolOf(recordings(list[at:to]))
 	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
 		return nil
 	}
@@ -262,6 +280,3 @@ func (t *Trend) decide() {
 		t.Doubts = append(t.Doubts, fmt.Sprintf("they were made under %d different kernels", len(kernels)))
 	}
 }
-
-// fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
-const fewestRuns = 2

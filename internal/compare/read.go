@@ -7,9 +7,53 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
+
+// A reading is all that is taken from one recording, whatever it is compared with.
+type reading struct {
+	side     Side
+	cpuModel string
+	guest    bool // in a virtual machine
+	checks   *diagnosis
+	source   *keynumber.Source
+	numbers  []keynumber.Number
+	work     keynumber.Work
+	families map[string]*family
+	profile  *hotcode.CPU // nil without a CPU profile
+}
+
+// read takes what is needed from a recording. reference is the recording whose 99th percentiles count as slow; nil for this one's own.
+// requests is how many a load generator counted per second; 0 if that is not known.
+func read(rec *recording.Recording, reference *reading, requests float64, opts Options) *reading {
+	r := &reading{
+		cpuModel: cpuModel(rec), guest: isGuest(rec), checks: diagnose(rec, opts.Checks, opts.Check),
+		source: keynumber.NewSource(rec, requests), families: familiesOf(rec),
+	}
+	r.side = sideOf(rec, r.checks.whole)
+	if reference == nil {
+		reference = r
+	}
+	r.source.SlowerThan(reference.source)
+	r.numbers, r.work = r.source.Numbers(), r.source.Work()
+	if cpu, ok := hotcode.CPUOf(rec); ok {
+		r.profile = cpu
+	}
+	return r
+}
+
+// isGuest tells whether it was recorded in a virtual machine.
+func isGuest(rec *recording.Recording) bool {
+	for _, h := range rec.Info(metric.HostInfo) {
+		if v := h.Label("virtualization"); v != "" && v != "none" {
+			return true
+		}
+	}
+	return false
+}
 
 // Side says what one recording is.
 type Side struct {

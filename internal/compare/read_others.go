@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -19,7 +20,7 @@ var changingLabels = []string{
 type family struct {
 	metric, labels string
 	unit           quantity.Unit
-	list           []obs
+	estimate       *keynumber.Estimate // nil where it was read too seldom
 }
 
 // floor is a size below which a number is not worth a line: a hundredth of a CPU, one event a second, a mebibyte.
@@ -35,19 +36,26 @@ func (f *family) floor() float64 {
 	return 1
 }
 
-// seriesOf gives all counters per second and all gauges that were read more than once.
-func seriesOf(rec *recording.Recording) map[string]*family {
+// familiesOf gives all counters per second and all gauges.
+func familiesOf(rec *recording.Recording) map[string]*family {
 	out := map[string]*family{}
+	add := func(m metric.Metric, labels string, per quantity.Unit, list []keynumber.Interval) {
+		d := m.Describe()
+		f := &family{metric: d.Name, labels: labels, unit: d.Unit + per}
+		if e, ok := keynumber.Mean(list); ok {
+			f.estimate = &e
+		}
+		out[f.metric+"{"+labels] = f
+	}
 	for _, m := range metric.All() {
 		switch m := m.(type) {
 		case *metric.Counter:
 			for labels, list := range grouped(rec.Counter(m), func(s recording.CounterSeries) string { return stable(s.Series) }) {
-				f := &family{m.Describe().Name, labels, m.Describe().Unit + "/s", sumOf(list, false).perSecond()}
-				out[f.metric+"{"+labels] = f
+				add(m, labels, "/s", keynumber.Rate(list))
 			}
 		case *metric.Gauge:
 			for labels, list := range grouped(rec.Gauge(m), func(s recording.GaugeSeries) string { return stable(s.Series) }) {
-				out[m.Describe().Name+"{"+labels] = &family{m.Describe().Name, labels, m.Describe().Unit, readings(list)}
+				add(m, labels, "", keynumber.Readings(list))
 			}
 		}
 	}

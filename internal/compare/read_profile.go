@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
@@ -124,11 +125,11 @@ func (t *tally) but(without map[string]bool) *tally {
 	return out
 }
 
-// poolOf is nil where a recording has no profile, or they are of two kinds.
-func poolOf(list []Source) *tally {
+// poolOf adds the profiles of recordings up; nil where one is missing, or they are of two kinds.
+func poolOf(recs []*recording.Recording) *tally {
 	var sum *tally
-	for _, s := range list {
-		c, ok := hotcode.CPUOf(s.Recording)
+	for _, rec := range recs {
+		c, ok := hotcode.CPUOf(rec)
 		if !ok {
 			return nil
 		}
@@ -147,3 +148,5 @@ func poolOf(list []Source) *tally {
 	}
 	return sum
 }
+
+func square(x float64) float64 { return x * x }

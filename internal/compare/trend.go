@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -29,11 +30,12 @@ type Run struct {
 
 // Row is one number over all recordings.
 type Row struct {
-	Name   string        `json:"name"`
-	Label  string        `json:"label"`
-	Unit   quantity.Unit `json:"unit"`
-	Better Better        `json:"better,omitempty"`
-	Values []*Estimate   `json:"values"` // in the order of the recordings; null where it is not known
+	Name   string                `json:"name"`
+	Label  string                `json:"label"`
+	Unit   quantity.Unit         `json:"unit"`
+	Better keynumber.Better      `json:"better,omitempty"`
+	Values []*keynumber.Estimate `json:"values"` // in the order of the recordings; null where it is not known
+	floor  float64               // as of [keynumber.Number]
 }
 
 // Mark is one check's findings at warning or above over all recordings.
@@ -91,32 +93,27 @@ func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Tre
 	return t
 }
 
+// rows sets the numbers of all recordings beside each other. The 99th percentiles of the first are what counts as slow in all.
 func (t *Trend) rows(list []Source) {
-	var sides []*side
+	var first *keynumber.Source
+	var numbers [][]keynumber.Number // of each recording, all in one order
 	for _, s := range list {
-		sides = append(sides, &side{rec: s.Recording})
-	}
-	for _, s := range sides {
-		tails(sides[0], s)
-	}
-	for _, m := range measures() {
-		r := Row{Name: m.name, Label: m.label, Unit: m.unit, Better: m.better}
-		known := false
-		for _, s := range sides {
-			values, _ := m.of(s)
-			e, ok := estimate(values)
-			if !ok {
-				r.Values = append(r.Values, nil)
-				continue
-			}
-			known = true
-			r.Values = append(r.Values, &e)
+		source := keynumber.NewSource(s.Recording, 0)
+		if first == nil {
+			first = source
 		}
-		switch m.name {
-		case "slow_connects":
-			r.Label = tailLabel("connects", sides[0].slowConnect)
-		case "slow_cpu_waits":
-			r.Label = tailLabel("waits for a CPU", sides[0].slowWait)
+		source.SlowerThan(first)
+		numbers = append(numbers, source.Numbers())
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	for i, n := range numbers[0] {
+		r := Row{Name: n.Name, Label: n.Label, Unit: n.Unit, Better: n.Better, floor: n.Floor}
+		known := false
+		for _, of := range numbers {
+			r.Values = append(r.Values, of[i].Estimate)
+			known = known || of[i].Estimate != nil
 		}
 		if known {
 			t.Rows = append(t.Rows, r)

@@ -116,11 +116,15 @@ var table = []row{
 		why: "measures from another place than the diagnosed host, for its recording: no collector, and for scenarios too",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode", "internal/junit", "internal/compare"},
+		pkg: "internal/report", may: []string{"internal/check", "internal/stacks", "internal/hotcode", "internal/evidence/keynumber", "internal/junit", "internal/compare"},
 		why: "renders results, which may come from another machine",
 	},
 	{
-		pkg: "internal/compare", may: []string{"internal/check", "internal/stacks", "internal/hotcode"}, pure: true,
+		pkg: "internal/evidence/keynumber", may: []string{"internal/recording"}, pure: true,
+		why: "reads the key numbers of a recording, for the report of one, the comparison of two and the trend of many",
+	},
+	{
+		pkg: "internal/compare", may: []string{"internal/check", "internal/stacks", "internal/hotcode", "internal/evidence/keynumber"}, pure: true,
 		why: "tells two recordings apart, wherever they were made",
 	},
 	{
