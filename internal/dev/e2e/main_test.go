@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 func TestMain(m *testing.M) {
 	if code, child := lab.RunIfChild(); child {
 		os.Exit(code)
 	}
+	testenv.DefaultSignals()
 	code := m.Run()
 	if err := os.RemoveAll(workDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
