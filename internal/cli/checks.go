@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -90,18 +91,21 @@ func explainCheck(w io.Writer, c *check.Check) error {
 func (a *app) checksCaseCommand() *cobra.Command {
 	var from, comment string
 	cmd := &cobra.Command{
-		Use:   "case NAME --from RECORDING",
+		Use:   "case NAME... --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
 		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
 internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
-go test ./internal/checks -update`,
+go test ./internal/checks -update
+
+With a cause and its consequence named, it is a case for the edge between them:
+put it under internal/checks/testdata/causes.`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
     --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
-		Args:              command.OneArg("the name of a check"),
+		Args:              command.SomeArgs("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := FindCheck(checks.Suite(), args[0])
+			list, err := chosen(checks.Suite(), args)
 			if err != nil {
 				return err
 			}
@@ -112,7 +116,7 @@ go test ./internal/checks -update`,
 			if err != nil {
 				return fromError(err)
 			}
-			return command.OutputError(WriteCase(a.Streams.Out, c, rec, comment))
+			return command.OutputError(WriteCase(a.Streams.Out, list, rec, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
@@ -120,8 +124,13 @@ go test ./internal/checks -update`,
 	return cmd
 }
 
-func WriteCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
-	return rec.Cut(slices.Concat(c.Needs, c.Uses)).WriteTxtar(w, comment)
+// WriteCase cuts a recording down to what the checks read.
+func WriteCase(w io.Writer, list []*check.Check, rec *recording.Recording, comment string) error {
+	var reads []metric.Metric
+	for _, c := range list {
+		reads = slices.Concat(reads, c.Needs, c.Uses)
+	}
+	return rec.Cut(reads).WriteTxtar(w, comment)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

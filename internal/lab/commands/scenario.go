@@ -564,7 +564,7 @@ func (s *scenarioRun) printCase(c *check.Check, r *scenario.Result) error {
 	if s.comment == "" {
 		s.comment = fmt.Sprintf("Scenario %s, phase %s: %s.", r.Scenario, p.Name, p.Title)
 	}
-	return command.OutputError(cli.WriteCase(s.Streams.Out, c, p.Recording, s.comment))
+	return command.OutputError(cli.WriteCase(s.Streams.Out, []*check.Check{c}, p.Recording, s.comment))
 }
 
 func (s *scenarioRun) cleanCommand() *cobra.Command {
