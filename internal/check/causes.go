@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Causes is which checks' findings are consequences of which others', as a graph over the names of checks. It is handed to [Run]
-// beside the checks, so that no check refers to another.
+// Causes is which checks' findings are consequences of which others', as a graph over the names of checks. It is handed
+// to [Run] beside the checks, so that no check refers to another.
 type Causes []Edge
 
 // An Edge says that the finding of one check is a consequence of another's, where both are about what can be related.
@@ -21,11 +21,11 @@ type Edge struct {
 	Family string `json:"family,omitempty"` // causes that have the edge for one reason, and are one in a picture
 }
 
-// A Fact is what a finding says of its numbers, by name, so that an edge may depend on it: "most-garbage". A check declares the facts that
-// its findings may state.
+// A Fact is what a finding says of its numbers, by name, so that an edge may depend on it: "fills-the-cpus". A check
+// declares the facts that its findings may state.
 type Fact string
 
-// Text gives the fact as words: "most garbage".
+// Text gives the fact as words: "fills the cpus".
 func (f Fact) Text() string { return strings.ReplaceAll(string(f), "-", " ") }
 
 // Of gives the edges to the consequences of a check.
@@ -55,7 +55,7 @@ func (c Causes) Drawn() (out Causes) {
 	return out
 }
 
-// Condition says on what the edge depends, empty where it does on nothing: "if it fills the cpus".
+// Condition says on what the edge depends, empty where it does on nothing: "if fills the cpus".
 func (e Edge) Condition() string {
 	var parts []string
 	if e.If != "" {
@@ -67,8 +67,8 @@ func (e Edge) Condition() string {
 	return strings.Join(parts, ", ")
 }
 
-// Validate checks the graph against the checks it is about: both ends and the facts of each edge exist, each edge has a reason and is there
-// once, and no check is among its own consequences, whatever facts hold: a ring has no first cause.
+// Validate checks the graph against the checks it is about: both ends and the facts of each edge exist, each edge has a
+// reason and is there once, and no check is among its own consequences, whatever facts hold: a ring has no first cause.
 func (c Causes) Validate(checks []*Check) error {
 	var errs []error
 	seen := map[[2]string]bool{}
@@ -135,10 +135,10 @@ func wayBack(next map[string][]string, from, to string, seen map[string]bool) []
 	return nil
 }
 
-// explain marks consequences. The findings of a recording are linked by the edges that hold between them; a finding is explained by the one
-// of the earliest stage from which links lead to it. So an edge carries only through checks that found something here, at warning or above:
-// a check that was measured fine is no link, whatever it could explain. An explained finding may explain in turn, so that a chain ends at
-// its first cause.
+// explain marks consequences. The findings of a recording are linked by the edges that hold between them; a finding is
+// explained by the one of the earliest stage from which links lead to it. So an edge carries only through checks that
+// found something here, at warning or above: a check that was measured fine is no link, whatever it could explain. An
+// explained finding may explain in turn, so that a chain ends at its first cause.
 func explain(causes Causes, s *scene, findings []Finding) {
 	direct := make([][]int, len(findings)) // by consequence
 	for i := range findings {
@@ -157,13 +157,18 @@ func explain(causes Causes, s *scene, findings []Finding) {
 
 // link reports whether an edge holds between two findings.
 func (c Causes) link(s *scene, cause, effect *Finding) bool {
-	return cause.Severity >= Warning && s.related(cause.Subject, effect.Subject) && slices.ContainsFunc(c, func(e Edge) bool {
+	if cause.Severity < Warning || !s.related(cause.Subject, effect.Subject) {
+		return false
+	}
+	return slices.ContainsFunc(c, func(e Edge) bool {
 		return e.Cause == cause.Check && e.Effect == effect.Check &&
-			(e.If == "" || slices.Contains(cause.Facts, e.If)) && (e.Unless == "" || !slices.Contains(effect.Facts, e.Unless))
+			(e.If == "" || slices.Contains(cause.Facts, e.If)) &&
+			(e.Unless == "" || !slices.Contains(effect.Facts, e.Unless))
 	})
 }
 
-// firstCause gives the cause of the earliest stage behind a finding, the first of these in the order of the suite; -1 where there is none.
+// firstCause gives the cause of the earliest stage behind a finding, the first of these in the order of the suite; -1
+// where there is none.
 func firstCause(direct [][]int, findings []Finding, effect int) int {
 	behind := map[int]bool{}
 	var walk func(i int)

@@ -1,7 +1,7 @@
 // Package check defines what a rule of thumb is and runs rules over a recording.
 //
-// A [Check] is a pure function of a recording, as an analyzer is of source code. [Run] gives each check exactly one of three outcomes:
-// findings, fine (and what was read), or not assessed (and why); it never passes one over in silence.
+// A [Check] is a pure function of a recording, as an analyzer is of source code. [Run] gives each check exactly one of
+// three outcomes: findings, fine (and what was read), or not assessed (and why); it never passes one over in silence.
 package check
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen later.
+// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen
+// later.
 type Stage int
 
 // The stages.
@@ -98,8 +99,8 @@ type Scope struct {
 // Title gives the first line of the manual.
 func (c *Check) Title() string { return firstLine(c.Doc) }
 
-// A Param is a threshold with the reason for its default. It is declared as a variable of its own, so that a check's Run
-// can name it and a misspelt one does not compile.
+// A Param is a threshold with the reason for its default. It is declared as a variable of its own, so that a check's
+// Run can name it and a misspelt one does not compile.
 type Param struct {
 	Name    string
 	Default float64
@@ -110,7 +111,8 @@ type Param struct {
 // Value gives the default as a quantity, labelled with the parameter's name.
 func (p *Param) Value() quantity.Value { return quantity.Of(p.Name, p.Default, p.Unit) }
 
-// Subject is what a finding is about: the offender. Findings about two different subjects of one kind do not explain each other.
+// Subject is what a finding is about: the offender. Findings about two different subjects of one kind do not explain
+// each other.
 type Subject struct {
 	Kind string `json:"kind"` // host, cpu, pid, cgroup, destination, listener, device, pool, lock, netns, collector
 	ID   string `json:"id"`
@@ -158,15 +160,15 @@ type Finding struct {
 	// Marks are the places in profiles that show the finding, for reports that draw them.
 	Marks []Mark `json:"-"`
 
-	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about, where one can
-	// be given. 0 stands behind every share.
+	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about,
+	// where one can be given. 0 stands behind every share.
 	Weight float64 `json:"-"`
 
-	// Facts are those of its check's that hold by its numbers: that most of the garbage is made by this code.
+	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
 
-	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code looks
-	// different once they are mended. Set by Run for the runtime's and the code's stage.
+	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code
+	// looks different once they are mended. Set by Run for the runtime's and the code's stage.
 	MendFirst []string `json:"mend_first,omitempty"`
 
 	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
@@ -192,8 +194,8 @@ type Pass struct {
 	read     []quantity.Value
 }
 
-// Param gives a threshold, the default unless the user set another. One that the check does not declare is a bug, and panics: nobody could
-// set it, or read why it is what it is.
+// Param gives a threshold, the default unless the user set another. One that the check does not declare is a bug, and
+// panics: nobody could set it, or read why it is what it is.
 func (p *Pass) Param(param *Param) quantity.Value {
 	if !slices.Contains(p.check.Params, param) {
 		panic(fmt.Sprintf("check: %s reads the threshold %q, which it does not declare", p.check.Name, param.Name))
@@ -204,7 +206,8 @@ func (p *Pass) Param(param *Param) quantity.Value {
 	return param.Value()
 }
 
-// Report adds a finding. A fact that its check does not declare is a bug, and panics: no edge could name it. Confidence that is not set is high, and lowered by [Run] where data was lost.
+// Report adds a finding. A fact that its check does not declare is a bug, and panics: no edge could name it. Confidence
+// that is not set is high, and lowered by [Run] where data was lost.
 func (p *Pass) Report(f Finding) {
 	f.Check, f.Stage = p.check.Name, p.check.Stage
 	for _, fact := range f.Facts {
@@ -227,7 +230,8 @@ type NotAssessedError struct{ Reason, Remedy string }
 // Error gives the reason.
 func (e *NotAssessedError) Error() string { return e.Reason }
 
-// NotAssessed makes a [NotAssessedError]: the reason, and what would make the check assessable (empty if nothing would).
+// NotAssessed makes a [NotAssessedError]: the reason, and what would make the check assessable (empty if nothing
+// would).
 func NotAssessed(remedy, reason string, args ...any) error {
 	return &NotAssessedError{Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A scene is what a recording tells of who belongs to whom, for the question whether the subjects of two findings can be related as cause
-// and consequence.
+// A scene is what a recording tells of who belongs to whom, for the question whether the subjects of two findings can
+// be related as cause and consequence.
 type scene struct {
 	strangers map[string]bool // processes, by pid, that are not the target's
 	listeners map[string]bool // addresses that the target listens on; nil where they were not recorded
@@ -36,14 +36,16 @@ func sceneOf(rec *recording.Recording) *scene {
 
 // related keeps a finding from explaining one about a subject that has nothing to do with its own:
 //
-//   - Two subjects of one kind are related if they are the same. Of cgroups one may also lie inside the other. The packets of every network
-//     namespace may pass the host's, so that is related to all.
-//   - A process that is not the target's is in none of the cgroups, pools and locks of a recording: these are all the target's.
-//   - A listener is related to a cgroup if the target listens there, and to a destination if a connection to that reaches it: a full accept
-//     queue here explains connects to it, and no others.
+//   - Two subjects of one kind are related if they are the same. Of cgroups one may also lie inside the other. The
+//     packets of every network namespace may pass the host's, so that is related to all.
+//   - A process that is not the target's is in none of the cgroups, pools and locks of a recording: these are all the
+//     target's.
+//   - A listener is related to a cgroup if the target listens there, and to a destination if a connection to that
+//     reaches it: a full accept queue here explains connects to it, and no others.
 //   - Packets to a loopback address pass lo and no other device.
-//   - All other pairs of two kinds can be related. The host holds everything. Its CPUs and devices work for all processes and namespaces.
-//     All sockets of a recording are those of one namespace, and which process has which of them is not recorded.
+//   - All other pairs of two kinds can be related. The host holds everything. Its CPUs and devices work for all
+//     processes and namespaces. All sockets of a recording are those of one namespace, and which process has which of
+//     them is not recorded.
 func (s *scene) related(a, b Subject) bool {
 	if a.Kind == b.Kind {
 		return alike(a, b)
@@ -86,7 +88,8 @@ func (s *scene) canMeet(a, b Subject) bool {
 	return true
 }
 
-// sameEndpoint reports whether a connection to the destination can reach the listener, which may listen on all addresses.
+// sameEndpoint reports whether a connection to the destination can reach the listener, which may listen on all
+// addresses.
 func sameEndpoint(listener, destination string) bool {
 	l, err1 := netip.ParseAddrPort(listener)
 	d, err2 := netip.ParseAddrPort(destination)

@@ -7,7 +7,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestRelated pins which findings may be cause and consequence by their subjects: in both orders, for the question is the same.
+// TestRelated pins which findings may be cause and consequence by their subjects: in both orders, for the question is
+// the same.
 func TestRelated(t *testing.T) {
 	of := func(kind string) func(string) Subject {
 		return func(id string) Subject { return Subject{Kind: kind, ID: id} }

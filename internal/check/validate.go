@@ -10,8 +10,8 @@ import (
 
 var kebab = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
-// Validate checks a suite before it runs: unique kebab-case names, a document whose first line is a title, a primary source, needs, and
-// a reason for every parameter.
+// Validate checks a suite before it runs: unique kebab-case names, a document whose first line is a title, a primary
+// source, needs, and a reason for every parameter.
 func Validate(checks []*Check) error {
 	var errs []error
 	names := map[string]bool{}

@@ -4,32 +4,40 @@ import "github.com/perfdoctor/perfdoctor/internal/check"
 
 // What findings state of their numbers, for edges that depend on it.
 const (
-	queueAtEgress   check.Fact = "queue-at-the-egress"   // a neighbour with CPUs of its own sees the same queue
-	dearPackets     check.Fact = "dear-packets"          // each costs several times the usual, by rules walked one by one
-	fillsCPUs       check.Fact = "fills-the-cpus"        // a fifth of them would be idle without it
-	lengthensPauses check.Fact = "lengthens-pauses"      // they would be no fault, had the collector's threads not waited for a CPU
-	poolsQueue      check.Fact = "sized-pools-wait"      // most threads that wait for a CPU are of pools sized by the CPUs the JVM sees
-	haveTheHost     check.Fact = "no-limit-holds-them"   // the threads may use all CPUs of the host
-	killsAtLimit    check.Fact = "kills-at-a-limit"      // and not for want of memory of the host
-	notForMemory    check.Fact = "not-for-memory"        // the kernel counted no abort for want of memory
-	mostGarbage     check.Fact = "makes-most-of-garbage" // the collector works for this code more than for all other
+	queueAtEgress   check.Fact = "queue-at-the-egress"       // a neighbour with CPUs of its own sees the same queue
+	dearPackets     check.Fact = "packets-are-dear"          // each costs several times the usual, by rules walked one by one
+	fillsCPUs       check.Fact = "fills-the-cpus"            // a fifth of them would be idle without it
+	lengthensPauses check.Fact = "lengthens-pauses"          // which were no fault, had the collector not waited for a CPU
+	poolsQueue      check.Fact = "sized-pools-wait"          // most that wait are of pools sized by the CPUs the JVM sees
+	haveTheHost     check.Fact = "no-limit-holds-them"       // the threads may use all CPUs of the host
+	killsAtLimit    check.Fact = "kills-at-a-limit"          // and not for want of memory of the host
+	memorySufficed  check.Fact = "memory-sufficed"           // the kernel counted no abort for want of memory
+	mostGarbage     check.Fact = "makes-most-of-the-garbage" // the collector works for this code more than for all other
 )
 
-// JavaCode is the family of the signatures that find code in the profiles of a JVM, any of which may make most of the garbage.
+// JavaCode is the family of the signatures that find code in the profiles of a JVM, any of which may make most of the
+// garbage.
 const JavaCode = "Java code"
 
-// Causes is the table of what explains what. An edge says that the second check's finding is a consequence of the first's, where both found
-// something about what can be related; a chain of edges carries through findings only. So an edge is there for what follows directly, and
-// each has a recording among the cases in which a consequence would stand alone without it.
+// Causes is the table of what explains what. An edge says that the second check's finding is a consequence of the
+// first's, where both found something about what can be related; a chain of edges carries through findings only. So an
+// edge is there for what follows directly, and each has a recording among the cases in which a consequence would stand
+// alone without it.
 //
 //nolint:funlen // a table
 func Causes() check.Causes {
 	table := check.Causes{
 		// Packets that are dropped or damaged are sent again; a SYN after 1 s, in which connects pile up.
-		{Cause: "softnet-drops", Effect: "nic-drops", Why: "a packet that the backlog refuses counts as dropped by a virtual device"},
+		{
+			Cause: "softnet-drops", Effect: "nic-drops",
+			Why: "a packet that the backlog refuses counts as dropped by a virtual device",
+		},
 		{Cause: "softnet-drops", Effect: "retransmits", Why: "dropped segments are sent again"},
 		{Cause: "softnet-drops", Effect: "syn-retransmits", Why: "dropped SYNs are sent again"},
-		{Cause: "conntrack-full", Effect: "retransmits", Why: "segments of flows without an entry are dropped and sent again"},
+		{
+			Cause: "conntrack-full", Effect: "retransmits",
+			Why: "segments of flows without an entry are dropped and sent again",
+		},
 		{Cause: "conntrack-full", Effect: "syn-retransmits", Why: "a SYN for which the table has no room is dropped"},
 		{Cause: "conntrack-full", Effect: "syn-sent-pileup", Why: "connects wait until the table has room for their SYN"},
 		{Cause: "nic-drops", Effect: "retransmits", Why: "dropped segments are sent again"},
@@ -40,7 +48,10 @@ func Causes() check.Causes {
 
 		// The CPU that handles the packets.
 		{Cause: "snat-single-core", Effect: "softirq-imbalance", Why: "the forwarding is what that CPU's softirqs do"},
-		{Cause: "irq-affinity", Effect: "softirq-imbalance", Why: "packets are handled on the CPU that their interrupt came to"},
+		{
+			Cause: "irq-affinity", Effect: "softirq-imbalance",
+			Why: "packets are handled on the CPU that their interrupt came to",
+		},
 		{
 			Cause: "bridge-nat-cost", Effect: "softirq-imbalance", If: dearPackets,
 			Why: "packets that cost a hundred times the usual would cost that on two CPUs still",
@@ -55,7 +66,10 @@ func Causes() check.Causes {
 		},
 
 		// Connections and their ports.
-		{Cause: "bind-without-no-port", Effect: "short-connection-ceiling", Why: "bind() takes a port from all destinations at once"},
+		{
+			Cause: "bind-without-no-port", Effect: "short-connection-ceiling",
+			Why: "bind() takes a port from all destinations at once",
+		},
 		{Cause: "short-connection-ceiling", Effect: "local-port-exhaustion", Why: "the ports are in TIME_WAIT"},
 		{Cause: "short-connection-ceiling", Effect: "port-search-cliff", Why: "few free ports are left to find"},
 		{Cause: "short-connection-ceiling", Effect: "no-keepalive", Why: "it is these connections that are not kept"},
@@ -65,13 +79,19 @@ func Causes() check.Causes {
 		{Cause: "no-keepalive", Effect: "cpu-in-softirq", Why: "handshakes and ends of connections are packets more"},
 		{Cause: "accept-queue-overflow", Effect: "syn-backlog-drops", Why: "SYNs to a full accept queue are dropped"},
 		{Cause: "accept-queue-overflow", Effect: "syn-sent-pileup", Why: "connects wait until the queue has room"},
-		{Cause: "accept-queue-overflow", Effect: "syn-retransmits", Why: "SYNs and their answers are sent again until there is room"},
+		{
+			Cause: "accept-queue-overflow", Effect: "syn-retransmits",
+			Why: "SYNs and their answers are sent again until there is room",
+		},
 		{Cause: "syn-sent-pileup", Effect: "syn-retransmits", Why: "connects that wait repeat their SYN"},
 		{Cause: "paws-behind-nat", Effect: "syn-retransmits", Why: "SYNs with an older timestamp are dropped"},
 		{Cause: "tls-no-resumption", Effect: "cpu-saturated", If: fillsCPUs, Why: "the handshakes take what would be idle"},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
-		{Cause: "tcp-memory-pressure", Effect: "rcvbuf-prune", Why: "under pressure the kernel takes memory from receive queues"},
-		{Cause: "tcp-memory-pressure", Effect: "reset-storm", Unless: notForMemory, Why: "above the limit sockets are reset"},
+		{
+			Cause: "tcp-memory-pressure", Effect: "rcvbuf-prune",
+			Why: "under pressure the kernel takes memory from receive queues",
+		},
+		{Cause: "tcp-memory-pressure", Effect: "reset-storm", Unless: memorySufficed, Why: "above the limit sockets are reset"},
 
 		// The kernel's CPU time, and memory.
 		{Cause: "cpu-steal", Effect: "cpu-saturated", Why: "threads queue for CPUs that the hypervisor took"},
@@ -89,8 +109,14 @@ func Causes() check.Causes {
 
 		// Limits around the process.
 		{Cause: "cpu-throttled", Effect: "too-many-threads", Why: "threads that the limit stopped count as runnable"},
-		{Cause: "cpu-throttled", Effect: "threads-vs-quota", Why: "pools of the host's size do harm only where the limit stops them"},
-		{Cause: "cpu-throttled", Effect: "gc-threads-oversized", Why: "collector threads beyond the limit do harm only where it stops them"},
+		{
+			Cause: "cpu-throttled", Effect: "threads-vs-quota",
+			Why: "pools of the host's size do harm only where the limit stops them",
+		},
+		{
+			Cause: "cpu-throttled", Effect: "gc-threads-oversized",
+			Why: "collector threads beyond the limit do harm only where it stops them",
+		},
 		{Cause: "cpu-throttled", Effect: "accept-queue-overflow", Why: "a program that is stopped does not accept"},
 		{Cause: "cpu-throttled", Effect: "time-to-safepoint", Why: "a stopped thread keeps all others waiting"},
 		{Cause: "cpu-throttled", Effect: "context-switch-storm", Why: "threads share what the limit leaves"},
@@ -110,18 +136,30 @@ func Causes() check.Causes {
 		{Cause: "heap-growth", Effect: "gc-overhead", Why: "the fuller the heap, the more collections"},
 		{Cause: "explicit-gc", Effect: "gc-overhead", Why: "the collections are those that the program asks for"},
 		{Cause: "gc-threads-oversized", Effect: "gc-overhead", Why: "the collector's threads wait for each other's CPUs"},
-		{Cause: "gc-threads-oversized", Effect: "too-many-threads", If: poolsQueue, Why: "the pools are the threads that queue"},
+		{
+			Cause: "gc-threads-oversized", Effect: "too-many-threads", If: poolsQueue,
+			Why: "the pools are the threads that queue",
+		},
 		{Cause: "gc-threads-oversized", Effect: "cpu-saturated", If: poolsQueue, Why: "the pools are the threads that queue"},
 		{Cause: "gc-overhead", Effect: "safepoint-time", Why: "collections begin and end with a safepoint"},
 		{Cause: "gc-overhead", Effect: "time-to-safepoint", Why: "collections ask for the safepoints"},
-		{Cause: "time-to-safepoint", Effect: "safepoint-time", Why: "the time in safepoints holds that until they are reached"},
+		{
+			Cause: "time-to-safepoint", Effect: "safepoint-time",
+			Why: "the time in safepoints holds that until they are reached",
+		},
 		{Cause: "gc-overhead", Effect: "allocation-rate", Why: "the rate matters by the collections that it costs"},
 		{Cause: "jit-warm-up", Effect: "cpu-saturated", If: fillsCPUs, Why: "the compilers take what would be idle"},
-		{Cause: "jit-warm-up", Effect: "gc-overhead", If: lengthensPauses, Why: "the collector's threads wait for the CPUs of the compilers"},
+		{
+			Cause: "jit-warm-up", Effect: "gc-overhead", If: lengthensPauses,
+			Why: "the collector's threads wait for the CPUs of the compilers",
+		},
 		{Cause: "thread-growth", Effect: "off-heap-growth", Why: "each thread has a stack outside the heap"},
 
 		// The code.
-		{Cause: "jaxb-context-per-call", Effect: "jit-warm-up", Why: "the code that each context generates is new to the compilers"},
+		{
+			Cause: "jaxb-context-per-call", Effect: "jit-warm-up",
+			Why: "the code that each context generates is new to the compilers",
+		},
 		{Cause: "logging-on-request-path", Effect: "logging-lock", Why: "each line is written under the appender's lock"},
 		{Cause: "allocator-contention", Effect: "cpu-in-system", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "syscall-storm", Why: "threads wait for an arena in futex calls"},

@@ -15,15 +15,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestCausesAreValid: every name and fact exists, and no ring is in the whole graph, edges that depend on numbers included.
+// TestCausesAreValid: every name and fact exists, and no ring is in the whole graph, edges that depend on numbers
+// included.
 func TestCausesAreValid(t *testing.T) {
 	if err := Causes().Validate(Suite()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCauses runs the whole suite over the recordings in testdata/causes: want lists the findings as a reader takes them, each with the
-// one that it is a consequence of.
+// TestCauses runs the whole suite over the recordings in testdata/causes: want lists the findings as a reader takes
+// them, each with the one that it is a consequence of.
 func TestCauses(t *testing.T) {
 	files, err := filepath.Glob("testdata/causes/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -48,8 +49,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestEachEdgeIsUsed: taken out, each edge of the table leaves a finding of some recording with another cause or with none. Of a family one
-// edge stands for all.
+// TestEachEdgeIsUsed: taken out, each edge of the table leaves a finding of some recording with another cause or with
+// none. Of a family one edge stands for all.
 func TestEachEdgeIsUsed(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(files) < len(Suite()) {
@@ -120,8 +121,8 @@ func explanations(rec *recording.Recording, found []*check.Check, causes check.C
 	return out
 }
 
-// TestNothingThroughAFineCheck is the recording that made a reader change a cable: 0.5 % receive errors that nobody missed explained a queue
-// for the CPUs, by way of connects that did not pile up.
+// TestNothingThroughAFineCheck is the recording that made a reader change a cable: 0.5 % receive errors that nobody
+// missed explained a queue for the CPUs, by way of connects that did not pile up.
 func TestNothingThroughAFineCheck(t *testing.T) {
 	res := check.Run(openCase(t, "testdata/causes/nic-errors-apart.txtar"), Suite(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.Check != "cpu-saturated" {

@@ -176,7 +176,8 @@ func conntrackRemedies(p *check.Pass, f *check.Finding, t conntrackTable) []chec
 		Action: "Raise the limit, which is one for the whole host and set there, and the number of hash buckets with it.",
 		Command: check.Commandf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f",
 			want.Number(), want.Number()),
-		Risk:   fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(), p.Param(conntrackEntry).Text()),
+		Risk: fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(),
+			p.Param(conntrackEntry).Text()),
 		Effect: fmt.Sprintf("level from %s to %s", t.level.Text(), t.level.Per(p.Param(conntrackGrow)).Text()),
 	}}
 	short := check.Remedy{

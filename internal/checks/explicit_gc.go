@@ -13,7 +13,7 @@ import (
 var (
 	paramExplicitShare = &check.Param{
 		Name: "share", Default: 0.02, Unit: quantity.Ratio,
-		Why: "one call an hour, as RMI makes it, is far below; 2 % is a full collection of 200 ms every ten seconds that nobody needs",
+		Why: "one call an hour, as RMI makes it, is far below; 2 % is 200 ms every ten seconds that nobody needs",
 	}
 	paramExplicitSeen = &check.Param{
 		Name: "seen", Default: 0.5, Unit: quantity.Ratio,

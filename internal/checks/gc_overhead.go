@@ -63,7 +63,9 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than the share, in secon
 		metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods, metric.AllocProfileSamples,
 		metric.WallProfileSamples,
 	},
-	Params: []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramRuntimeCPU, paramHeapFull, paramThrottledShare},
+	Params: []*check.Param{
+		paramGCShare, paramGCShareHigh, paramGCCPUShare, paramRuntimeCPU, paramHeapFull, paramThrottledShare,
+	},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runGCOverhead(p, pid) })
 	},
@@ -108,7 +110,8 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 		Summary:  fmt.Sprintf("Garbage collection stops the program for %s of the time%s.", share.Text(), ofCollector(p, pid)),
 		Evidence: []quantity.Value{share},
 		Placebos: []string{"System.gc(): it adds collections, the costliest ones."},
-		Disproof: "jstat -gcutil " + pid + " 1000 shows GCT rise by less than " + trimUnit(p.Param(paramGCShare).As(quantity.Seconds)) + " s a second.",
+		Disproof: fmt.Sprintf("jstat -gcutil %s 1000 shows GCT rise by less than %.3g s a second.", pid,
+			p.Param(paramGCShare).Number()),
 	}
 	if share.AtLeast(p.Param(paramGCShareHigh)) {
 		f.Severity = check.Critical

@@ -145,15 +145,16 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	return true
 }
 
-// compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own use says
-// nothing then, as the load and what is behind the process take the rest.
+// compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own
+// use says nothing then, as the load and what is behind the process take the rest.
 func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quantity.Value, ok bool) {
 	busy, part, ok = ofHost(p, compile)
 	part = part.Named("compilers, of the host's CPUs")
 	return busy, part, ok && busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
 }
 
-// takesIdleTime takes the queue for the CPUs as a consequence, where compilers that do harm are why less than a fifth of the CPUs is idle.
+// takesIdleTime takes the queue for the CPUs as a consequence, where compilers that do harm are why less than a fifth
+// of the CPUs is idle.
 func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	busy, part, ok := ofHost(p, compile)
 	if !ok || f.Severity < check.Warning || part.Below(p.Param(paramCompileHost)) || busy.Below(p.Param(paramCPUTaken)) {
@@ -165,8 +166,8 @@ func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	}
 }
 
-// programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit that stops them: the
-// stops are within what schedstat counts as waiting.
+// programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit
+// that stops them: the stops are within what schedstat counts as waiting.
 func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity.Value, ok bool) {
 	t, err := tightestThrottling(p)
 	stopped := err != nil || t != nil && t.share.Above(p.Param(paramThrottledShare))
@@ -179,8 +180,8 @@ func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity
 	return waits, waits.AtLeast(p.Param(paramCompileWait))
 }
 
-// pausesLengthened takes what is said of the collector as a consequence, where pauses would be no fault, had the threads that work
-// together in them not waited for a CPU: what a pause needs is what they run.
+// pausesLengthened takes what is said of the collector as a consequence, where pauses would be no fault, had the
+// threads that work together in them not waited for a CPU: what a pause needs is what they run.
 func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 	pauses, ok := gcShare(p, pid)
 	ran, ok2 := threadCPU(p, pid, "run", parallelCollectors)

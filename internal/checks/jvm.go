@@ -89,7 +89,7 @@ var (
 	}
 	paramRiseFall = &check.Param{
 		Name: "fall", Default: 0.05, Unit: quantity.Ratio,
-		Why: "what falls by more than a twentieth from one reading to the next comes and goes; less is jitter of a steady rise",
+		Why: "what falls by more than a twentieth from one reading to the next comes and goes; less is jitter",
 	}
 )
 

@@ -57,8 +57,9 @@ func runNICErrors(p *check.Pass) error {
 	return nil
 }
 
-// sentAgain gives what TCP of a namespace sent again, and whether that tells that nobody missed a packet: no counter of it rose, and the
-// namespace does not forward, for what it forwards others send again. Where nothing was recorded nothing is known.
+// sentAgain gives what TCP of a namespace sent again, and whether that tells that nobody missed a packet: no counter of
+// it rose, and the namespace does not forward, for what it forwards others send again. Where nothing was recorded
+// nothing is known.
 func sentAgain(p *check.Pass, netns string) (again []quantity.Value, nobodyMissedThem bool) {
 	for _, c := range []struct {
 		counter *metric.Counter

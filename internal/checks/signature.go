@@ -53,9 +53,9 @@ type clause struct {
 	Without []string    `yaml:"without"` // and none of these
 	Classes []string    `yaml:"classes"` // of the lock or of what was allocated: any
 	Threads []string    `yaml:"threads"` // names: any
-	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied, the copying.
-	// The machine code of compiled methods names the caller of its copying stubs wrongly, so that an allocation's stack is
-	// what says who, and the time in them how much.
+	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied, the
+	// copying. The machine code of compiled methods names the caller of its copying stubs wrongly, so that an allocation's
+	// stack is what says who, and the time in them how much.
 	Costs []string `yaml:"costs"`
 	Info  percent  `yaml:"info"`
 	Warn  percent  `yaml:"warn"`
@@ -104,7 +104,8 @@ func (e *eventName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// stageName is the place of a signature in the order of the cure: a profile of a process shows nothing before the runtime.
+// stageName is the place of a signature in the order of the cure: a profile of a process shows nothing before the
+// runtime.
 type stageName string
 
 func (s *stageName) UnmarshalText(text []byte) error {
@@ -227,8 +228,9 @@ func (s *signature) mistakes() []string {
 	return out
 }
 
-// ParseSignatures reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes a
-// check of each, with the causes among all checks then. An error names each mistake with file, line and, for a misspelt name, the nearest one.
+// ParseSignatures reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes
+// a check of each, with the causes among all checks then. An error names each mistake with file, line and, for a
+// misspelt name, the nearest one.
 func ParseSignatures(file string, data []byte) ([]*check.Check, check.Causes, error) {
 	list, err := readSignatures(file, data)
 	if err != nil {

@@ -226,7 +226,8 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 // maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
 const maxSignatures = 1 << 20
 
-// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among them.
+// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among
+// them.
 func suiteWith(signatures string) ([]*check.Check, check.Causes, error) {
 	if signatures == "" {
 		return checks.Suite(), checks.Causes(), nil

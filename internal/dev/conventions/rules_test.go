@@ -46,8 +46,8 @@ func makes(x ast.Expr, kind string) bool {
 	return ok && name.Sel.Name == kind
 }
 
-// thresholdViolations keep every threshold one that a user can set: a default that is read is not the value in force, and a number in a
-// comparison is in no list.
+// thresholdViolations keep every threshold one that a user can set: a default that is read is not the value in force,
+// and a number in a comparison is in no list.
 func thresholdViolations(files []file) []string {
 	var bad []string
 	params := declared(slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !inRules(f) }), "Param")
@@ -102,7 +102,8 @@ func lastName(x ast.Expr) string {
 	return ""
 }
 
-// ruleViolations keep the rules leaves: none refers to another, only the list of all knows them, and causes.go their names.
+// ruleViolations keep the rules leaves: none refers to another, only the list of all knows them, and causes.go their
+// names.
 func ruleViolations(files []file) []string {
 	var bad []string
 	rules := declared(slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !inRules(f) }), "Check")
