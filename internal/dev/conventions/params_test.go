@@ -81,7 +81,7 @@ func (r *rulesByType) Import(name string) (*types.Package, error) {
 		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{},
 	}
 	config := types.Config{Importer: r, Error: func(error) {}} // what is not known of others is an error to it
-	set := token.NewFileSet() // one for all files of a package
+	set := token.NewFileSet()                                  // one for all files of a package
 	var syntax []*ast.File
 	for _, f := range list {
 		s, err := parser.ParseFile(set, "../../../"+f.path, nil, parser.SkipObjectResolution)
