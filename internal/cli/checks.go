@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -25,7 +26,7 @@ func (a *app) checksCommand() *cobra.Command {
 		Args:  command.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand())
+	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand(), a.checksCausesCommand())
 	return cmd
 }
 
@@ -75,13 +76,8 @@ func explainCheck(w io.Writer, c *check.Check) error {
 			fmt.Fprintf(&b, "  %s = %s\n      %s\n", p.Name, p.Value().Text(), p.Why)
 		}
 	}
-	if len(c.Explains) > 0 {
-		var names []string
-		for _, e := range c.Explains {
-			names = append(names, e.Name)
-		}
-		fmt.Fprintf(&b, "\nMay explain: %s\n", strings.Join(names, ", "))
-	}
+	explainEdges(&b, "May explain", checks.Causes().Of(c.Name), func(e check.Edge) string { return e.Effect })
+	explainEdges(&b, "May be explained by", checks.Causes().Behind(c.Name).Drawn(), func(e check.Edge) string { return e.Cause })
 	b.WriteString("\nNeeds:\n")
 	for _, m := range c.Needs {
 		d := m.Describe()
@@ -95,18 +91,21 @@ func explainCheck(w io.Writer, c *check.Check) error {
 func (a *app) checksCaseCommand() *cobra.Command {
 	var from, comment string
 	cmd := &cobra.Command{
-		Use:   "case NAME --from RECORDING",
+		Use:   "case NAME... --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
 		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
 internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
-go test ./internal/checks -update`,
+go test ./internal/checks -update
+
+With a cause and its consequence named, it is a case for the edge between them:
+put it under internal/checks/testdata/causes.`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
     --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
-		Args:              command.OneArg("the name of a check"),
+		Args:              command.SomeArgs("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := FindCheck(checks.Suite(), args[0])
+			list, err := chosen(checks.Suite(), args)
 			if err != nil {
 				return err
 			}
@@ -117,7 +116,7 @@ go test ./internal/checks -update`,
 			if err != nil {
 				return fromError(err)
 			}
-			return command.OutputError(WriteCase(a.Streams.Out, c, rec, comment))
+			return command.OutputError(WriteCase(a.Streams.Out, list, rec, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
@@ -125,8 +124,13 @@ go test ./internal/checks -update`,
 	return cmd
 }
 
-func WriteCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
-	return rec.Cut(slices.Concat(c.Needs, c.Uses)).WriteTxtar(w, comment)
+// WriteCase cuts a recording down to what the checks read.
+func WriteCase(w io.Writer, list []*check.Check, rec *recording.Recording, comment string) error {
+	var reads []metric.Metric
+	for _, c := range list {
+		reads = slices.Concat(reads, c.Needs, c.Uses)
+	}
+	return rec.Cut(reads).WriteTxtar(w, comment)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -222,26 +226,27 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 // maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
 const maxSignatures = 1 << 20
 
-// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named.
-func suiteWith(signatures string) ([]*check.Check, error) {
+// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among
+// them.
+func suiteWith(signatures string) ([]*check.Check, check.Causes, error) {
 	if signatures == "" {
-		return checks.Suite(), nil
+		return checks.Suite(), checks.Causes(), nil
 	}
 	f, err := os.Open(signatures)
 	if err != nil {
-		return nil, command.UsageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSignatures+1))
 	if err != nil {
-		return nil, command.UsageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	if len(data) > maxSignatures {
-		return nil, command.UsageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
+		return nil, nil, command.UsageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
 	}
-	own, err := checks.ParseSignatures(signatures, data)
+	own, causes, err := checks.ParseSignatures(signatures, data)
 	if err != nil {
-		return nil, command.UsageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
-	return slices.Concat(checks.Suite(), own), nil
+	return slices.Concat(checks.Suite(), own), causes, nil
 }
