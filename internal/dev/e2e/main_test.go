@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
 func TestMain(m *testing.M) {
