@@ -90,7 +90,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
-		"add the round trips that `perfdoctor ping` kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
+		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
 	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")
 	d.jvm.add(cmd)
