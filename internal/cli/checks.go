@@ -13,15 +13,16 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/spelling"
 )
 
 func (a *app) checksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checks",
 		Short: "List and explain the rules",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand())
@@ -32,11 +33,11 @@ func (a *app) checksListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the rules in the order of the cure",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			for _, c := range checks.Suite() {
-				if _, err := fmt.Fprintf(a.streams.Out, "%-12s %-26s %s\n", c.Stage, c.Name, c.Title()); err != nil {
-					return outputError(err)
+				if _, err := fmt.Fprintf(a.Streams.Out, "%-12s %-26s %s\n", c.Stage, c.Name, c.Title()); err != nil {
+					return command.OutputError(err)
 				}
 			}
 			return nil
@@ -48,14 +49,14 @@ func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
 		Short:             "Print a rule's manual: meaning, thresholds with their reasons, source",
-		Args:              oneArg("the name of a check"),
+		Args:              command.OneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := findCheck(checks.Suite(), args[0])
+			c, err := FindCheck(checks.Suite(), args[0])
 			if err != nil {
 				return err
 			}
-			return outputError(explainCheck(a.streams.Out, c))
+			return command.OutputError(explainCheck(a.Streams.Out, c))
 		},
 	}
 }
@@ -102,21 +103,21 @@ not-assessed-….txtar, and let the test write what it must say:
 go test ./internal/checks -update`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
     --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
-		Args:              oneArg("the name of a check"),
+		Args:              command.OneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := findCheck(checks.Suite(), args[0])
+			c, err := FindCheck(checks.Suite(), args[0])
 			if err != nil {
 				return err
 			}
 			if from == "" || comment == "" {
-				return usageErrorf("give --from RECORDING and --comment with where the recording came from")
+				return command.UsageErrorf("give --from RECORDING and --comment with where the recording came from")
 			}
 			rec, err := recording.Open(from)
 			if err != nil {
 				return fromError(err)
 			}
-			return outputError(writeCase(a.streams.Out, c, rec, comment))
+			return command.OutputError(WriteCase(a.Streams.Out, c, rec, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
@@ -124,15 +125,15 @@ go test ./internal/checks -update`,
 	return cmd
 }
 
-func writeCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
+func WriteCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
 	return rec.Cut(slices.Concat(c.Needs, c.Uses)).WriteTxtar(w, comment)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return checkNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
+	return CheckNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
 }
 
-func checkNames(suite []*check.Check) []string {
+func CheckNames(suite []*check.Check) []string {
 	var names []string
 	for _, c := range suite {
 		names = append(names, c.Name)
@@ -140,16 +141,16 @@ func checkNames(suite []*check.Check) []string {
 	return names
 }
 
-func findCheck(suite []*check.Check, name string) (*check.Check, error) {
+func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 	for _, c := range suite {
 		if c.Name == name {
 			return c, nil
 		}
 	}
-	if near := spelling.Nearest(name, checkNames(suite)); near != "" {
-		return nil, usageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
+	if near := spelling.Nearest(name, CheckNames(suite)); near != "" {
+		return nil, command.UsageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
 	}
-	return nil, usageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
+	return nil, command.UsageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
 }
 
 // parseParams reads CHECK.PARAMETER=VALUE settings for checks of the list, which are some of the suite.
@@ -159,9 +160,9 @@ func parseParams(settings []string, suite, list []*check.Check) (map[*check.Para
 		name, text, ok := strings.Cut(s, "=")
 		checkName, paramName, ok2 := strings.Cut(name, ".")
 		if !ok || !ok2 {
-			return nil, usageErrorf("--set %q is not CHECK.PARAMETER=VALUE", s)
+			return nil, command.UsageErrorf("--set %q is not CHECK.PARAMETER=VALUE", s)
 		}
-		c, err := findCheck(suite, checkName)
+		c, err := FindCheck(suite, checkName)
 		if err != nil {
 			return nil, err
 		}
@@ -171,11 +172,11 @@ func parseParams(settings []string, suite, list []*check.Check) (map[*check.Para
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v >= 0) || math.IsInf(v, 0) { // a NaN is not >= 0
-			return nil, usageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)",
+			return nil, command.UsageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)",
 				name, text, unitName(p))
 		}
 		if !slices.Contains(list, c) {
-			return nil, usageErrorf("--set %s: %s is not among the checks of --check", name, c.Name)
+			return nil, command.UsageErrorf("--set %s: %s is not among the checks of --check", name, c.Name)
 		}
 		out[p] = v
 	}
@@ -198,9 +199,9 @@ func findParam(c *check.Check, name string) (*check.Param, error) {
 		names = append(names, p.Name)
 	}
 	if len(names) == 0 {
-		return nil, usageErrorf("check %s has no parameters", c.Name)
+		return nil, command.UsageErrorf("check %s has no parameters", c.Name)
 	}
-	return nil, usageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
+	return nil, command.UsageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
 }
 
 // chosen gives the checks named, each once and in the order of the suite; all when none is.
@@ -210,7 +211,7 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 	}
 	named := map[string]bool{}
 	for _, n := range names {
-		if _, err := findCheck(suite, n); err != nil {
+		if _, err := FindCheck(suite, n); err != nil {
 			return nil, err
 		}
 		named[n] = true
@@ -228,19 +229,19 @@ func suiteWith(signatures string) ([]*check.Check, error) {
 	}
 	f, err := os.Open(signatures)
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSignatures+1))
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	if len(data) > maxSignatures {
-		return nil, usageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
+		return nil, command.UsageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
 	}
 	own, err := checks.ParseSignatures(signatures, data)
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	return slices.Concat(checks.Suite(), own), nil
 }

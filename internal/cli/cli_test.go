@@ -15,6 +15,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -22,7 +23,7 @@ import (
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = cli.Run(t.Context(), "v1.2.3", args, cli.Streams{Out: &out, Err: &errs})
+	code = cli.Run(t.Context(), "v1.2.3", args, command.Streams{Out: &out, Err: &errs})
 	return code, out.String(), errs.String()
 }
 
@@ -327,7 +328,7 @@ func TestTooShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := cli.Run(ctx, "v1.2.3", []string{"diagnose"}, cli.Streams{Out: &out, Err: &errs})
+	code := cli.Run(ctx, "v1.2.3", []string{"diagnose"}, command.Streams{Out: &out, Err: &errs})
 	if want := "too short to say anything about the host"; code != 1 || out.Len() > 0 || !strings.Contains(errs.String(), want) {
 		t.Errorf("exit code %d, %q, %q, want %q", code, out.String(), errs.String(), want)
 	}

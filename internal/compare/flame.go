@@ -5,8 +5,8 @@ import (
 
 	"gonum.org/v1/gonum/mathext"
 
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Stacks are the CPU profiles of both recordings laid over each other.
