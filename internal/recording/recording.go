@@ -45,6 +45,7 @@ type Meta struct {
 	Unsupported []Missing         `json:"not_measured,omitempty"`
 	Cost        Cost              `json:"cost"`
 	Incident    *Incident         `json:"incident,omitempty"` // of a flight recorder's
+	Redacted    *Redaction        `json:"redacted,omitempty"` // names are pseudonyms
 }
 
 // Target says what was diagnosed, in words fit for a report.
