@@ -21,6 +21,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/redact"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
@@ -41,6 +42,8 @@ type diagnosis struct {
 	delay              time.Duration
 	output             string
 	save, from, html   string
+	redact             string
+	names              *redact.Names // of redact; nil without it
 	checks, settings   []string
 	vantages           []string
 	signatures         string
@@ -76,6 +79,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
   perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json
   perfdoctor diagnose --from incident.zip -o markdown  # for a ticket; -o junit for CI
   perfdoctor diagnose --pid 4021 --html report.html
+  perfdoctor diagnose --from incident.zip --redact --save public.zip
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
 	}
@@ -106,6 +110,7 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
 	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the incident alone")
+	d.addRedactFlag(cmd)
 	addColorFlag(cmd, &d.color)
 	completeFlag(cmd, "check", checkNames(checks.Suite())...)
 }
@@ -137,6 +142,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	rec, unseen := d.withVantages(rec) // before the report and the file, neither of which it may cost
+	if rec, err = d.redacted(rec); err != nil {
+		return err
+	}
 	err = errors.Join(d.report(rec, list, opts, f), unseen)
 	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
 		err = errors.Join(err, rec.Save(d.save))
@@ -173,7 +181,7 @@ func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.
 
 // validateReading checks the flags of addReadingFlags and gives the checks to run.
 func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.Options, error) {
-	if err := cmp.Or(validateColor(d.color), d.validatePage(cmd)); err != nil {
+	if err := cmp.Or(validateColor(d.color), d.validatePage(cmd), d.validateRedact(cmd)); err != nil {
 		return nil, check.Options{}, err
 	}
 	if cmd.Flags().Changed("signatures") && d.signatures == "" {
@@ -234,8 +242,10 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 // validateFrom finds what does not go with a recording.
 func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
 	switch {
-	case targeted || len(d.command) > 0 || given("save"):
-		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
+	case targeted || len(d.command) > 0:
+		return usageErrorf("--from reads a recording: it goes with no target or command")
+	case given("save") && !given("redact"):
+		return usageErrorf("--from reads a recording: it goes with --save only to keep a redacted one (--redact)")
 	case given("duration") || given("interval") || given("delay") || given("deep"):
 		return usageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):

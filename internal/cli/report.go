@@ -46,6 +46,9 @@ func (d *diagnosis) runReport(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return fromError(err)
 	}
+	if rec, err = d.redacted(rec); err != nil {
+		return err
+	}
 	return d.report(rec, list, opts, f)
 }
 

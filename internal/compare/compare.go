@@ -304,6 +304,13 @@ func signed(x float64) string {
 }
 
 // doubts says what else differs, so that a difference may not be the program's.
+func keyOf(rec *recording.Recording) string {
+	if r := rec.Meta.Redacted; r != nil {
+		return r.Key
+	}
+	return ""
+}
+
 func (d *Data) doubts(b, a *side) {
 	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
 	x, y := d.Before, d.After
@@ -315,6 +322,9 @@ func (d *Data) doubts(b, a *side) {
 	}
 	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
 		add("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
+	}
+	if keyOf(b.rec) != keyOf(a.rec) {
+		add("the recordings were redacted with different keys, or only one was: the same name is not the same in both")
 	}
 	if x.Version != y.Version {
 		add("they were recorded by different versions of perfdoctor: %s and %s", x.Version, y.Version)

@@ -146,7 +146,21 @@ func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) err
 	return nil
 }
 
+// listRaws notes the raw files, which are not read.
+func (r *Recording) listRaws(fsys fs.FS) {
+	entries, err := fs.ReadDir(fsys, strings.TrimSuffix(profileDir, "/"))
+	if err != nil {
+		return // there are no profiles
+	}
+	for _, e := range entries[:min(len(entries), maxEntries)] {
+		if name := e.Name(); rawName.MatchString(name) && !strings.HasSuffix(name, pprofEnd) && !strings.HasSuffix(name, textEnd) {
+			r.unread = append(r.unread, name)
+		}
+	}
+}
+
 func (r *Recording) readProfiles(fsys fs.FS, b *budget) error {
+	r.listRaws(fsys)
 	for _, e := range stacks.Events() {
 		p, err := readProfile(fsys, e, b)
 		if err != nil {

@@ -49,8 +49,12 @@ func (r *Recording) Redacted(n *redact.Names) (*Recording, error) {
 		out.Meta.Incident = &own
 	}
 	out.Meta.Redacted = &Redaction{Key: n.ID()}
+	left := slices.Clone(r.unread)
 	for _, f := range r.raws {
-		out.Meta.Redacted.LeftOut = append(out.Meta.Redacted.LeftOut, profileDir+f.name)
+		left = append(left, f.name)
+	}
+	for _, name := range left {
+		out.Meta.Redacted.LeftOut = append(out.Meta.Redacted.LeftOut, profileDir+name)
 	}
 	return out, nil
 }

@@ -214,6 +214,7 @@ type Recording struct {
 	series   map[string]*family
 	profiles map[stacks.Event]*stacks.Profile
 	raws     []rawFile // written by Save, and not read back
+	unread   []string  // names of raw files in the file that this was read from
 
 	ranking sync.Mutex
 	ranked  map[stacks.Event]*stacks.Profile // made at the first use by Ranked

@@ -43,7 +43,7 @@ func (n *Names) Name(s string) string {
 func (n *Names) addresses(s string) string {
 	s = n.Code(s)
 	return replace(s, address6, func(found string) string {
-		if a, err := netip.ParseAddr(found); err == nil && strings.Trim(found, ":") != "" {
+		if a, err := netip.ParseAddr(found); err == nil && strings.ContainsAny(found, "0123456789") { // "::add" is of C++
 			return n.Addr(a).String()
 		}
 		return found

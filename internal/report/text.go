@@ -79,6 +79,9 @@ func (t *text) header() {
 	if doubt := t.d.Doubt(); doubt != "" {
 		t.line(yellow, "Incomplete: ", "  ", doubt)
 	}
+	if names := t.d.Pseudonyms(); names != "" {
+		t.line(plain, "Redacted: ", "  ", names)
+	}
 	t.blank()
 }
 
