@@ -2,7 +2,9 @@ package compare
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"regexp"
 	"slices"
@@ -99,18 +101,66 @@ type tally struct {
 	total   float64
 	clumps  float64 // see Methods.Clustering
 	calls   []call
+	byHash  map[uint64]int // a call by the hash of it, or the next free number behind
+	names   *names
 }
 
 // call is samples by whose time they are and what they were called for.
 type call struct {
-	hotcode.Attribution
-	n        float64
-	inKernel bool
+	name              int32
+	inKernel, inlined bool
+	callers           []caller // from the innermost outwards
+	n                 float64
 }
 
-// below tells whether one of these methods is on the stack.
-func (c *call) below(methods map[string]bool) bool {
-	return slices.ContainsFunc(c.Callers, func(x hotcode.Caller) bool { return methods[x.Name] })
+// A caller is the number of a name, doubled, and one more where it is inlined: a profile has millions of them.
+type caller int32
+
+func (c caller) name() int32   { return int32(c >> 1) }
+func (c caller) inlined() bool { return c&1 == 1 }
+
+// below tells whether one of these methods, by the numbers of their names, is on the stack.
+func (c *call) below(methods []bool) bool {
+	return slices.ContainsFunc(c.callers, func(x caller) bool { return methods[x.name()] })
+}
+
+// names numbers the names of methods, those of all recordings that are compared together.
+type names struct {
+	list    []string
+	numbers map[string]int32
+	plain   map[string]int32 // by the name with its address
+	seed    maphash.Seed
+	key     []byte // reused
+}
+
+func newNames() *names {
+	return &names{numbers: map[string]int32{}, plain: map[string]int32{}, seed: maphash.MakeSeed()}
+}
+
+// of gives the number of a name, without what differs from one run to the next.
+func (n *names) of(name string) int32 {
+	if i, known := n.plain[name]; known {
+		return i
+	}
+	bare := address.ReplaceAllString(name, "*")
+	i, known := n.numbers[bare]
+	if !known {
+		i = int32(len(n.list))
+		n.list, n.numbers[bare] = append(n.list, bare), i
+	}
+	n.plain[name] = i
+	return i
+}
+
+// set marks the numbers of these names.
+func (n *names) set(of map[string]bool) []bool {
+	out := make([]bool, len(n.list))
+	for name := range of {
+		if i, known := n.numbers[name]; known {
+			out[i] = true
+		}
+	}
+	return out
 }
 
 // The values of Methods.Against.
@@ -132,7 +182,8 @@ func methods(before, after *side, beside float64) *Methods {
 	case b.Event != a.Event || b.Engine != a.Engine:
 		return &Methods{Reason: fmt.Sprintf("one profile is by %s, the other by %s: they do not see the same", b.Engine, a.Engine)}
 	}
-	tb, ta := tallyOf(b), tallyOf(a)
+	all := newNames()
+	tb, ta := tallyOf(b, all), tallyOf(a, all)
 	out := &Methods{
 		Engine:  b.Engine,
 		Samples: [2]int64{b.Profile.Total().Count, a.Profile.Total().Count}, Seconds: [2]float64{b.Sampled(), a.Sampled()},
@@ -151,41 +202,72 @@ func methods(before, after *side, beside float64) *Methods {
 // address is what differs in the names of classes and stubs from one run to the next.
 var address = regexp.MustCompile(`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
 
-func newTally(engine string, seconds float64) *tally {
+func newTally(engine string, seconds float64, of *names) *tally {
 	return &tally{
-		engine: engine, seconds: seconds,
+		engine: engine, seconds: seconds, names: of, byHash: map[uint64]int{},
 		counts: map[string]float64{}, kernel: map[string]float64{}, inlined: map[string]float64{},
 	}
 }
 
+// add counts a call. Its callers are copied where it is a new one: most stacks come again, in the next second or recording.
 func (t *tally) add(c call) {
-	t.calls = append(t.calls, c)
-	t.counts[c.Name] += c.n
+	name := t.names.list[c.name]
+	t.counts[name] += c.n
 	t.total += c.n
 	if c.inKernel {
-		t.kernel[c.Name] += c.n
+		t.kernel[name] += c.n
 	}
-	if c.Inlined {
-		t.inlined[c.Name] += c.n
+	if c.inlined {
+		t.inlined[name] += c.n
 	}
+	hash := t.names.hash(&c)
+	for ; ; hash++ {
+		i, ok := t.byHash[hash]
+		if !ok {
+			break
+		}
+		if x := &t.calls[i]; x.name == c.name && x.inKernel == c.inKernel && x.inlined == c.inlined && slices.Equal(x.callers, c.callers) {
+			x.n += c.n
+			return
+		}
+	}
+	t.byHash[hash] = len(t.calls)
+	c.callers = slices.Clone(c.callers)
+	t.calls = append(t.calls, c)
 }
 
-func tallyOf(c *hotcode.CPU) *tally {
-	t := newTally(c.Engine, c.Sampled())
+// hash is of all but the number of samples.
+func (n *names) hash(c *call) uint64 {
+	n.key = binary.AppendUvarint(n.key[:0], uint64(c.name))
+	for _, x := range c.callers {
+		n.key = binary.AppendUvarint(n.key, uint64(x))
+	}
+	return maphash.Bytes(n.seed, n.key)
+}
+
+func tallyOf(c *hotcode.CPU, all *names) *tally {
+	t := newTally(c.Engine, c.Sampled(), all)
 	buckets := map[time.Duration]map[string]float64{}
-	for i, a := range c.Attributed() {
-		s := c.Samples[i]
-		a.Name = address.ReplaceAllString(a.Name, "*")
-		for j := range a.Callers {
-			a.Callers[j].Name = address.ReplaceAllString(a.Callers[j].Name, "*")
+	var callers []caller
+	c.Attributed(func(s stacks.Sample, a hotcode.Attribution) {
+		callers = callers[:0]
+		for _, x := range a.Callers {
+			number := caller(all.of(x.Name) << 1)
+			if x.Inlined {
+				number++
+			}
+			callers = append(callers, number)
 		}
-		x := call{a, float64(s.Count), len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel}
+		x := call{
+			name: all.of(a.Name), inlined: a.Inlined, callers: callers, n: float64(s.Count),
+			inKernel: len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel,
+		}
 		t.add(x)
 		if buckets[s.At] == nil {
 			buckets[s.At] = map[string]float64{}
 		}
-		buckets[s.At][x.Name] += x.n
-	}
+		buckets[s.At][all.list[x.name]] += x.n
+	})
 	t.clumps = t.clustering(buckets)
 	return t
 }
@@ -309,9 +391,10 @@ func (t *tally) but(without map[string]bool) *tally {
 	if len(without) == 0 {
 		return t
 	}
-	out := newTally(t.engine, t.seconds)
+	out := newTally(t.engine, t.seconds, t.names)
+	set := t.names.set(without)
 	for _, c := range t.calls {
-		if !c.below(without) {
+		if !c.below(set) {
 			out.add(c)
 		}
 	}

@@ -388,7 +388,8 @@ func stepOfMark(m Mark) (Step, bool) {
 
 // pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
 func pooledMethods(list []Source, from, at, to, places int) *Methods {
-	b, a := poolOf(list[from:at]), poolOf(list[at:to])
+	all := newNames()
+	b, a := poolOf(list[from:at], all), poolOf(list[at:to], all)
 	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
 		return nil
 	}
@@ -404,14 +405,14 @@ func pooledMethods(list []Source, from, at, to, places int) *Methods {
 }
 
 // poolOf is nil where a recording has no profile, or they are of two kinds.
-func poolOf(list []Source) *tally {
+func poolOf(list []Source, all *names) *tally {
 	var sum *tally
 	for _, s := range list {
 		c, ok := hotcode.CPUOf(s.Recording)
 		if !ok {
 			return nil
 		}
-		t := tallyOf(c)
+		t := tallyOf(c, all)
 		if sum == nil {
 			sum = t
 			continue
