@@ -111,7 +111,7 @@ func writeFolded(path string, data *compare.Data) error {
 	if err != nil {
 		return fmt.Errorf("--folded: %w", err)
 	}
-	if err := errors.Join(data.Stacks.Root.WriteFolded(f), f.Close()); err != nil {
+	if err := errors.Join(data.Stacks.All.WriteFolded(f), f.Close()); err != nil {
 		return fmt.Errorf("--folded %s: %w", path, err)
 	}
 	return nil
