@@ -90,6 +90,7 @@ func (c *comparison) run(before, after string) error {
 		if recs[i], err = recording.Open(path); err != nil {
 			return fromError(err)
 		}
+		recs[i].RankAll()
 	}
 	data := compare.Compare(recs[0], recs[1], opts)
 	if c.failOn == failRegression && data.Regressed() {

@@ -49,6 +49,7 @@ func (d *diagnosis) runReport(cmd *cobra.Command, path string) error {
 	if rec, err = d.redacted(rec); err != nil {
 		return err
 	}
+	rec.RankAll()
 	return d.report(rec, list, opts, f)
 }
 
