@@ -48,6 +48,7 @@ type diagnosis struct {
 	vantages           []string
 	signatures         string
 	verbose, deep      bool
+	budget             float64
 	wide, watch, whole bool
 	color              string
 	jvm                jvmFlags
@@ -95,6 +96,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringArrayVar(&d.vantages, "vantage", nil,
 		"add the round trips that `perfdoctor ping` kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
+	addBudgetFlag(cmd, &d.budget)
 	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")
 	d.jvm.add(cmd)
 	return cmd
@@ -169,7 +171,7 @@ func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts c
 func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
 	f, err := parseFormat(d.output, reportFormats)
 	if err == nil {
-		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), checkTargetFlags(cmd, d.selector), d.jvm.validate(cmd), d.validateSource(cmd),
+		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), validateBudget(d.budget), checkTargetFlags(cmd, d.selector), d.jvm.validate(cmd), d.validateSource(cmd),
 			validateSave(cmd, &d.save))
 	}
 	if err != nil {
@@ -246,8 +248,8 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 		return usageErrorf("--from reads a recording: it goes with no target or command")
 	case given("save") && !given("redact"):
 		return usageErrorf("--from reads a recording: it goes with --save only to keep a redacted one (--redact)")
-	case given("duration") || given("interval") || given("delay") || given("deep"):
-		return usageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
+	case given("duration") || given("interval") || given("delay") || given("deep") || given("budget"):
+		return usageErrorf("--from reads a recording: its --duration, --interval, --delay, --deep and --budget are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
 		return usageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
 	}
@@ -308,6 +310,10 @@ func fromError(err error) error {
 func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target, list []*check.Check,
 	ended func() string,
 ) (*recording.Recording, error) {
+	budget, err := budgetOf(h, d.budget)
+	if err != nil {
+		return nil, err
+	}
 	progress, done := d.progress()
 	defer done()
 	rec, err := collect.Run(ctx, collect.Options{
@@ -318,6 +324,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Meta:       recording.Meta{Version: d.version, Target: described},
 		Tick:       progress,
 		Ended:      ended,
+		Budget:     budget,
 	})
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < minInterval.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)

@@ -28,7 +28,7 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("gcc"))
 	binary := filepath.Join(openDir(t), "victim")
-	if output, err := exec.Command("gcc", "-O1", "-o", binary, "testdata/victim.c").CombinedOutput(); err != nil {
+	if output, err := exec.Command("gcc", "-O1", "-pthread", "-o", binary, "testdata/victim.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	victim := exec.Command(binary, args...)

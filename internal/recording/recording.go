@@ -29,6 +29,7 @@ const (
 	StatusDenied      Status = "denied"
 	StatusFailed      Status = "failed"
 	StatusTimeout     Status = "timeout"
+	StatusBudget      Status = "over budget" // it was given up, as perfdoctor used more CPU time than it may
 )
 
 // Meta is all about a recording but its samples; it is stored as meta.json.
@@ -101,7 +102,19 @@ type Cost struct {
 	Samples int     `json:"samples"`
 	Late    int     `json:"late_samples"`
 	Lost    int     `json:"lost"`
+
+	GivenUp []GivenUp `json:"given_up,omitempty"` // to stay within the budget
 }
+
+// GivenUp is a step that was taken because perfdoctor used more CPU time than it may.
+type GivenUp struct {
+	At   float64 `json:"at_seconds"` // since the recording began
+	What string  `json:"what"`
+	Why  string  `json:"why"`
+}
+
+// Text says it in a sentence.
+func (g GivenUp) Text() string { return fmt.Sprintf("%s, after %.1f s: %s", g.What, g.At, g.Why) }
 
 // A Point is one measured number. At is the time since the recording began, in whole microseconds.
 type Point struct {

@@ -294,4 +294,7 @@ func (m *markdown) cost() {
 	c := m.d.Cost
 	m.line("\n<sub>perfdoctor %s, itself: %s wall, %s CPU; %s, %d late, %d lost. Exit code %d.</sub>", escape(m.d.Version),
 		secondsText(c.Wall), secondsText(c.CPU), plural(c.Samples, "sample"), c.Late, c.Lost, m.d.ExitStatus)
+	for _, g := range c.GivenUp {
+		m.line("\n<sub>Given up: %s.</sub>", escape(g.Text()))
+	}
 }

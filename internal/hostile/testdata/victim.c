@@ -1,8 +1,9 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | device | fuse | arguments | maps; it prints "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | arguments | maps | threads NUMBER; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -66,6 +67,20 @@ static void arguments(void) {
 	check(!prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0), "PR_SET_MM_MAP");
 }
 
+static void *asleep(void *none) {
+	for (;;)
+		pause();
+	return none;
+}
+
+static void threads(int n) {
+	pthread_attr_t small;
+	pthread_attr_init(&small);
+	check(!pthread_attr_setstacksize(&small, 16 << 10), "stack");
+	for (pthread_t t; n > 0; n--)
+		check(!pthread_create(&t, &small, asleep, NULL), "thread");
+}
+
 int main(int argc, char **argv) {
 	char map[100];
 	snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
@@ -84,6 +99,8 @@ int main(int argc, char **argv) {
 		check(!mknod(map, S_IFCHR | 0600, makedev(1, 3)), "mknod"); // null(4), which does not mind
 	if (!strcmp(trap, "arguments"))
 		arguments();
+	if (!strcmp(trap, "threads"))
+		threads(atoi(argv[2]));
 	if (!strcmp(trap, "fuse"))
 		fuse();
 	if (!strcmp(trap, "maps"))
