@@ -48,7 +48,7 @@ const (
 	leastOfSpent = 0.1
 )
 
-// join adds a run's collectors once they are open. What opening costs is not counted: it is paid already, and BPF programs take 0.1 s.
+// join adds a run's collectors, and begins to count once they have their first samples.
 func (b *Budget) join(workers []*worker) {
 	if b == nil {
 		return
@@ -69,6 +69,16 @@ func (b *Budget) leave(workers []*worker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.workers = slices.DeleteFunc(b.workers, func(w *worker) bool { return slices.Contains(workers, w) })
+}
+
+// forgive leaves out what opening a collector took: it is paid once, and saves nothing to give up. BPF programs take 0.1 s.
+func (b *Budget) forgive(used time.Duration) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += used
 }
 
 // restart begins to count anew.
@@ -171,18 +181,28 @@ func (w *worker) spent() time.Duration {
 	return w.cpu
 }
 
-// giveUp closes the collector, or has it closed as soon as its sample returns. It is false for one that is not open.
+// giveUp closes the collector, or has it closed as soon as its sample or Open returns. It is false for one that could not be opened.
 func (w *worker) giveUp(why string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.src == nil || w.given != nil {
+	if w.given != nil || w.src == nil && w.isOpened() {
 		return false
 	}
 	w.given = Unavailable(recording.StatusBudget, "give perfdoctor more with --budget, observe a smaller target, or leave --deep out",
 		"it was given up: %s", why)
-	if w.busy == nil {
+	if w.busy == nil && w.src != nil {
 		_ = w.src.Close() // what could not be undone now is undone at the end of the process
 		w.src = nil
 	}
 	return true
+}
+
+// isOpened tells whether Open has returned. The worker is locked.
+func (w *worker) isOpened() bool {
+	select {
+	case <-w.opened:
+		return true
+	default:
+		return false
+	}
 }

@@ -36,7 +36,6 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	openCtx, abandon := context.WithCancel(ctx)
 	defer abandon()
 	workers := open(openCtx, b, o)
-	o.Budget.join(workers)
 	early := loop(ctx, b, workers, o)
 	covered := b.Elapsed()
 	abandon() // an Open that still hangs is told that nobody waits for it
@@ -92,7 +91,7 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	workers := make([]*worker, len(o.Collectors))
 	var wg sync.WaitGroup
 	for i, c := range o.Collectors {
-		w := &worker{c: c, b: b, opened: make(chan struct{})}
+		w := &worker{c: c, b: b, budget: o.Budget, opened: make(chan struct{})}
 		workers[i] = w
 		wg.Go(func() { w.open(ctx, o.Env) })
 	}
@@ -110,6 +109,7 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 	// Samples are not cut off by the context: each is short, and an interrupted one would read as a failure of its collector.
 	sampling := context.WithoutCancel(ctx)
 	sampleAll(sampling, workers, o, first)
+	o.Budget.join(workers)
 	deadline := time.NewTimer(o.Duration - b.Elapsed())
 	defer deadline.Stop()
 	tick := time.NewTicker(o.Interval)

@@ -40,10 +40,10 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 	for i, w := range s.workers {
 		w.begin(s.began.Add(reopenAfter + staggered(i, len(s.workers))))
 	}
-	o.Budget.join(s.workers)
-	defer o.Budget.leave(s.workers)
 	sampling := context.WithoutCancel(ctx)
 	sampleAll(sampling, s.workers, s.o, first)
+	o.Budget.join(s.workers)
+	defer o.Budget.leave(s.workers)
 	for s.wait(ctx, sampling) {
 		each(s.end(openCtx, sampling))
 	}
@@ -141,9 +141,7 @@ func settleGraces(workers []*worker) {
 func (w *worker) renewable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-w.opened:
-	default:
+	if !w.isOpened() {
 		return false
 	}
 	return w.busy == nil && (w.c.Pace == AtEnd && w.src != nil && w.given == nil || !time.Now().Before(w.reopenAt))

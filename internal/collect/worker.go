@@ -18,6 +18,7 @@ type worker struct {
 	c Collector
 	b *recording.Builder
 
+	budget  *Budget // that opening it does not count for
 	mu      sync.Mutex
 	opened  chan struct{} // closed when Open has returned
 	src     Source
@@ -38,11 +39,15 @@ type worker struct {
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
+	runtime.LockOSThread() // whose CPU time is that of opening it
+	cpu := threadCPU()
 	src, err := Open(ctx, w.c, env)
+	w.budget.forgive(threadCPU() - cpu)
+	runtime.UnlockOSThread()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.opened)
-	if w.over && src != nil {
+	if (w.over || w.given != nil) && src != nil {
 		_ = src.Close() // nobody is left to be told
 		return
 	}

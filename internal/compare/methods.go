@@ -131,6 +131,7 @@ type names struct {
 	plain   map[string]int32 // by the name with its address
 	seed    maphash.Seed
 	key     []byte // reused
+	most    int    // names; 0 for no bound
 }
 
 func newNames() *names {
@@ -143,12 +144,17 @@ func (n *names) of(name string) int32 {
 		return i
 	}
 	bare := address.ReplaceAllString(name, "*")
+	if n.most > 0 && len(n.plain) >= n.most {
+		bare = otherMethods
+	}
 	i, known := n.numbers[bare]
 	if !known {
 		i = int32(len(n.list))
 		n.list, n.numbers[bare] = append(n.list, bare), i
 	}
-	n.plain[name] = i
+	if bare != otherMethods {
+		n.plain[name] = i
+	}
 	return i
 }
 
@@ -209,8 +215,13 @@ func newTally(engine string, seconds float64, of *names) *tally {
 	}
 }
 
-// add counts a call. Its callers are copied where it is a new one: most stacks come again, in the next second or recording.
+// add counts a call.
 func (t *tally) add(c call) {
+	t.count(c)
+	t.calls[t.keep(c)].n += c.n
+}
+
+func (t *tally) count(c call) {
 	name := t.names.list[c.name]
 	t.counts[name] += c.n
 	t.total += c.n
@@ -220,20 +231,37 @@ func (t *tally) add(c call) {
 	if c.inlined {
 		t.inlined[name] += c.n
 	}
-	hash := t.names.hash(&c)
-	for ; ; hash++ {
+}
+
+// keep gives the place of a call, with no samples at first. Its callers are copied where it is a new one: most stacks come again, in the
+// next second or recording.
+func (t *tally) keep(c call) int {
+	i, hash := t.find(&c)
+	if i < 0 {
+		i = len(t.calls)
+		t.byHash[hash] = i
+		c.callers, c.n = slices.Clone(c.callers), 0
+		t.calls = append(t.calls, c)
+	}
+	return i
+}
+
+func (t *tally) has(c call) bool {
+	i, _ := t.find(&c)
+	return i >= 0
+}
+
+// find gives the place of an equal call, or -1 and the free number for its hash.
+func (t *tally) find(c *call) (place int, hash uint64) {
+	for hash = t.names.hash(c); ; hash++ {
 		i, ok := t.byHash[hash]
 		if !ok {
-			break
+			return -1, hash
 		}
 		if x := &t.calls[i]; x.name == c.name && x.inKernel == c.inKernel && x.inlined == c.inlined && slices.Equal(x.callers, c.callers) {
-			x.n += c.n
-			return
+			return i, hash
 		}
 	}
-	t.byHash[hash] = len(t.calls)
-	c.callers = slices.Clone(c.callers)
-	t.calls = append(t.calls, c)
 }
 
 // hash is of all but the number of samples.

@@ -93,9 +93,11 @@ func cpuSpread(recs ...*recording.Recording) float64 {
 }
 
 // measures lists the key numbers, in the order of the report, with the spreads between runs on the machines of recordings.
-func measures(recs ...*recording.Recording) []measure {
+func measures(recs ...*recording.Recording) []measure { return measuresWith(cpuSpread(recs...)) }
+
+func measuresWith(ofCPU float64) []measure {
 	return []measure{
-		{"cpu_per_request", "CPU time per request", quantity.Seconds, Less, cpuSpread(recs...), 0.03, 0, (*side).cpuPerWork},
+		{"cpu_per_request", "CPU time per request", quantity.Seconds, Less, ofCPU, 0.03, 0, (*side).cpuPerWork},
 		{"ipc", "instructions per cycle", quantity.None, More, spreadOfIPC, 0.03, 0, (*side).ipc},
 		{"request_p50", "request p50, second by second", quantity.Seconds, Less, spreadOfMedian, 0.25, 1e-3, (*side).requestP50},
 		{"request_p99", "request p99, second by second", quantity.Seconds, Less, spreadOfLatency, 0.25, 1e-3, (*side).requestP99},

@@ -68,61 +68,99 @@ type Step struct {
 	Methods *Methods `json:"methods,omitempty"` // of all profiles before it against all after
 }
 
-// A Source is a recording and the name to show for it.
+// A Source is a recording that is opened when its turn comes, and the name to show for it.
 type Source struct {
-	Name      string
-	Recording *recording.Recording
+	Name    string
+	Started time.Time
+	Open    func() (*recording.Recording, error)
+}
+
+// A point is what is kept of one recording. The recording itself is not: many do not fit into memory.
+type point struct {
+	run    Run
+	result *check.Result
+	values []*Estimate // in the order of measures
+	part   *part       // of the pool of profiles; nil without one
 }
 
 // fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
 const fewestRuns = 2
 
-// MakeTrend puts recordings in order and finds the steps.
+// MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out.
 func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Trend {
 	list := slices.Clone(sources)
 	slices.SortStableFunc(list, func(x, y Source) int {
-		return cmp.Or(x.Recording.Meta.Started.Compare(y.Recording.Meta.Started), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.Name, y.Name))
 	})
 	t := &Trend{Schema: Schema, Runs: []Run{}, Rows: []Row{}, Marks: []Mark{}, Steps: []Step{}, Verdict: Same}
-	var results []*check.Result
+	h := &past{pool: newPool(), spread: cpuSpread()}
 	for _, s := range list {
-		res := check.Run(s.Recording, checks, opts)
-		results = append(results, res)
-		t.Runs = append(t.Runs, Run{s.Name, sideOf(s.Recording, res)})
+		if rec, err := s.Open(); err == nil {
+			h.add(s.Name, rec, checks, opts)
+		}
 	}
-	t.rows(list)
+	var results []*check.Result
+	for _, p := range h.points {
+		results = append(results, p.result)
+		t.Runs = append(t.Runs, p.run)
+	}
+	t.rows(h)
 	t.marks(checks, results)
-	t.steps(list)
+	t.steps(h)
 	t.decide()
+	if h.pool.full {
+		t.Doubts = append(t.Doubts, fmt.Sprintf("the profiles have more than %d different stacks: of the rest only what ran counts, not what "+
+			"called it", maxPoolCalls))
+	}
 	return t
 }
 
-func (t *Trend) rows(list []Source) {
-	var sides []*side
-	for _, s := range list {
-		sides = append(sides, &side{rec: s.Recording})
+// A past is what is kept of all recordings, in the order of time.
+type past struct {
+	points []point
+	pool   *pool
+	spread float64 // of CPU time between runs on these machines
+
+	slowConnect, slowWait float64 // of the first recording, as of [side]
+}
+
+func (h *past) add(name string, rec *recording.Recording, checks []*check.Check, opts check.Options) {
+	res := check.Run(rec, checks, opts)
+	p := point{run: Run{name, sideOf(rec, res)}, result: res}
+	s := &side{rec: rec, slowConnect: h.slowConnect, slowWait: h.slowWait}
+	if len(h.points) == 0 {
+		tails(s, s)
+		h.slowConnect, h.slowWait = s.slowConnect, s.slowWait
 	}
-	for _, s := range sides {
-		tails(sides[0], s)
-	}
+	h.spread = max(h.spread, cpuSpread(rec))
 	for _, m := range measures() {
+		values, _ := m.of(s)
+		e, ok := estimate(values)
+		if !ok {
+			p.values = append(p.values, nil)
+			continue
+		}
+		p.values = append(p.values, &e)
+	}
+	if c, ok := hotcode.CPUOf(rec); ok {
+		p.part = h.pool.add(tallyOf(c, h.pool.names))
+	}
+	h.points = append(h.points, p)
+}
+
+func (t *Trend) rows(h *past) {
+	for i, m := range measures() {
 		r := Row{Name: m.name, Label: m.label, Unit: m.unit, Better: m.better}
 		known := false
-		for _, s := range sides {
-			values, _ := m.of(s)
-			e, ok := estimate(values)
-			if !ok {
-				r.Values = append(r.Values, nil)
-				continue
-			}
-			known = true
-			r.Values = append(r.Values, &e)
+		for _, p := range h.points {
+			r.Values = append(r.Values, p.values[i])
+			known = known || p.values[i] != nil
 		}
 		switch m.name {
 		case "slow_connects":
-			r.Label = tailLabel("connects", sides[0].slowConnect)
+			r.Label = tailLabel("connects", h.slowConnect)
 		case "slow_cpu_waits":
-			r.Label = tailLabel("waits for a CPU", sides[0].slowWait)
+			r.Label = tailLabel("waits for a CPU", h.slowWait)
 		}
 		if known {
 			t.Rows = append(t.Rows, r)
@@ -167,27 +205,20 @@ func seenIn(r *check.Result, name string) Seen {
 	return SeenFine
 }
 
-func recordings(list []Source) (out []*recording.Recording) {
-	for _, s := range list {
-		out = append(out, s.Recording)
-	}
-	return out
-}
-
-func (t *Trend) steps(list []Source) {
+func (t *Trend) steps(h *past) {
 	tests := 0
 	for _, r := range t.Rows {
 		if r.Better != Neither {
 			tests++
 		}
 	}
-	for _, m := range measures(recordings(list)...) {
+	for _, m := range measuresWith(h.spread) {
 		i := slices.IndexFunc(t.Rows, func(r Row) bool { return r.Name == m.name })
 		if i < 0 || m.better == Neither {
 			continue
 		}
 		for _, s := range stepsOf(&m, t.Rows[i].Values, tests) {
-			s.Methods = pooledMethods(list, s.from, s.At, s.to, 1)
+			s.Methods = pooledMethods(h, s.from, s.At, s.to, 1)
 			t.Steps = append(t.Steps, s.Step)
 		}
 	}
@@ -197,21 +228,22 @@ func (t *Trend) steps(list []Source) {
 		}
 	}
 	slices.SortStableFunc(t.Steps, func(x, y Step) int { return cmp.Compare(x.At, y.At) })
-	t.hiddenStep(list)
+	t.hiddenStep(h)
 }
 
 // hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods differ? Those are
 // the regressions that the spread between runs hides from the numbers.
-func (t *Trend) hiddenStep(list []Source) {
+func (t *Trend) hiddenStep(h *past) {
 	if len(t.Steps) > 0 {
 		return
 	}
 	var best *Methods
+	n := len(h.points)
 	at, most := 0, 0.0
-	for i := fewestRuns; i+fewestRuns <= len(list); i++ {
-		m := pooledMethods(list, 0, i, len(list), len(list)-2*fewestRuns+1)
+	look := func(i int) {
+		m := pooledMethods(h, 0, i, n, n-2*fewestRuns+1)
 		if m == nil {
-			continue
+			return
 		}
 		grown, _ := m.counting(Unknown)
 		for _, x := range grown {
@@ -221,12 +253,31 @@ func (t *Trend) hiddenStep(list []Source) {
 			}
 		}
 	}
+	stride := strideOf(n)
+	for i := fewestRuns; i+fewestRuns <= n; i += stride {
+		look(i)
+	}
+	for middle, i := at, max(fewestRuns, at-stride+1); best != nil && i < middle+stride && i+fewestRuns <= n; i++ {
+		if i != middle {
+			look(i)
+		}
+	}
 	if best != nil {
 		t.Steps = append(t.Steps, Step{
 			At: at, Name: "methods", Label: "methods", Result: Worse, Summary: best.Grown[0].Text(), Before: best.Grown[0].Before,
 			After: best.Grown[0].After, Methods: best,
 		})
 	}
+}
+
+// strideOf gives how many places are left out at first between two that are looked at, of so many recordings: with 500 each would take
+// minutes. A step that lasts is seen from its neighbourhood too; there every place is looked at then.
+func strideOf(n int) int {
+	const few = 40
+	if n <= few {
+		return 1
+	}
+	return int(math.Sqrt(float64(n)))
 }
 
 // span is a step with the recordings that it was found in: from before it to before to.
@@ -387,9 +438,8 @@ func stepOfMark(m Mark) (Step, bool) {
 }
 
 // pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
-func pooledMethods(list []Source, from, at, to, places int) *Methods {
-	all := newNames()
-	b, a := poolOf(list[from:at], all), poolOf(list[at:to], all)
+func pooledMethods(h *past, from, at, to, places int) *Methods {
+	b, a := h.pool.sum(h.points[from:at]), h.pool.sum(h.points[at:to])
 	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
 		return nil
 	}
@@ -402,30 +452,6 @@ func pooledMethods(list []Source, from, at, to, places int) *Methods {
 		return nil
 	}
 	return m
-}
-
-// poolOf is nil where a recording has no profile, or they are of two kinds.
-func poolOf(list []Source, all *names) *tally {
-	var sum *tally
-	for _, s := range list {
-		c, ok := hotcode.CPUOf(s.Recording)
-		if !ok {
-			return nil
-		}
-		t := tallyOf(c, all)
-		if sum == nil {
-			sum = t
-			continue
-		}
-		if sum.engine != t.engine {
-			return nil
-		}
-		for _, c := range t.calls {
-			sum.add(c)
-		}
-		sum.seconds, sum.clumps = sum.seconds+t.seconds, max(sum.clumps, t.clumps)
-	}
-	return sum
 }
 
 // decide judges what is so at the end: a step for the worse that a later one for the better took back is over.
