@@ -1,5 +1,5 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | device | fuse | arguments | maps | threads NUMBER; it prints "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | arguments | maps DIRECTORY | threads NUMBER; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -67,6 +67,21 @@ static void arguments(void) {
 	check(!prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0), "PR_SET_MM_MAP");
 }
 
+// It maps one file 60,000 times, which has a name of 3,800 newlines: in /proc/PID/maps each is four characters, so that a line has 15 KB
+// and all of them 900 MB (show_map_vma in fs/proc/task_mmu.c).
+static void maps(const char *directory) {
+	char name[251];
+	memset(name, '\n', 250);
+	name[250] = 0;
+	check(!chdir(directory), directory);
+	for (int i = 0; i < 15; i++)
+		check(!mkdir(name, 0755) && !chdir(name), "directory");
+	int fd = open("x", O_CREAT | O_RDWR, 0644);
+	check(fd >= 0 && !ftruncate(fd, 4096), "file");
+	for (int i = 0; i < 60000; i++)
+		check(mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) != MAP_FAILED, "mmap");
+}
+
 static void *asleep(void *none) {
 	for (;;)
 		pause();
@@ -104,8 +119,7 @@ int main(int argc, char **argv) {
 	if (!strcmp(trap, "fuse"))
 		fuse();
 	if (!strcmp(trap, "maps"))
-		for (int i = 0; i < 60000; i++)
-			check(mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED, "mmap");
+		maps(argv[2]);
 	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(code != MAP_FAILED, "mmap");
 #ifdef __x86_64__
