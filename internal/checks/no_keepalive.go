@@ -6,7 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -61,10 +61,9 @@ Wrong if the requests of one connection are many (access log: requests per conne
 	}, flowUses()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy,
+		paramKeepaliveBusy, paramPortsFull, paramTWFall,
 	},
-	Explains: []*check.Check{timeWaitOverflow, cpuInSystem, cpuInSoftirq},
-	Run:      runNoKeepalive,
+	Run: runNoKeepalive,
 }
 
 func runNoKeepalive(p *check.Pass) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
@@ -22,7 +23,7 @@ func addBudgetFlag(cmd *cobra.Command, percent *float64) {
 
 func validateBudget(percent float64) error {
 	if !(percent >= 0 && percent <= 100) {
-		return usageErrorf("--budget %v: give percent of the host's CPUs, from 0 (no limit) to 100", percent)
+		return command.UsageErrorf("--budget %v: give percent of the host's CPUs, from 0 (no limit) to 100", percent)
 	}
 	return nil
 }

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/vantage"
 )
 
 // ping holds the flags of ping.
@@ -37,7 +38,7 @@ files to the diagnosis of the loaded host with --vantage.`,
 		Example: `  perfdoctor ping api.example.com:443 --as neighbour --save neighbour.zip
   perfdoctor ping api.example.com:443 --as outside --save outside.zip
   perfdoctor diagnose --pid 4021 --vantage neighbour.zip --vantage outside.zip`,
-		Args: oneArg("the address and port of the destination"),
+		Args: command.OneArg("the address and port of the destination"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
@@ -46,7 +47,7 @@ files to the diagnosis of the loaded host with --vantage.`,
 	f.DurationVar(&p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
 	f.IntVar(&p.pid, "pid", 0, "ping from the network namespace of process `N`, such as one in a container")
 	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends in .zip")
-	completeFlag(cmd, "as", vantage.Names()...)
+	command.CompleteFlag(cmd, "as", vantage.Names()...)
 	return cmd
 }
 
@@ -56,15 +57,15 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 	}
 	address, err := net.ResolveTCPAddr("tcp", destination)
 	if err != nil {
-		return usageErrorf("%q: want ADDRESS:PORT: %v", destination, err)
+		return command.UsageErrorf("%q: want ADDRESS:PORT: %v", destination, err)
 	}
-	p.plan.Destination, p.plan.Version = address.AddrPort(), p.version
-	rec, err := pingFrom(cmd.Context(), p.pid, p.plan)
+	p.plan.Destination, p.plan.Version = address.AddrPort(), p.Version
+	rec, err := PingFrom(cmd.Context(), p.pid, p.plan)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(p.streams.Out, pingSummary(rec, p.plan)); err != nil {
-		return outputError(err)
+	if _, err := fmt.Fprintln(p.Streams.Out, pingSummary(rec, p.plan)); err != nil {
+		return command.OutputError(err)
 	}
 	if p.save == "" {
 		return nil
@@ -73,7 +74,7 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 }
 
 // pingFrom pings from the network namespace of a process, or with 0 from the program's own.
-func pingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
+func PingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
 	if pid == 0 {
 		return plan.Ping(ctx)
 	}

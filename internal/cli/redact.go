@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/redact"
 )
@@ -36,7 +37,7 @@ func (d *diagnosis) validateRedact(cmd *cobra.Command) error {
 	if d.redact != freshKey {
 		key, err := readKey(d.redact)
 		if err != nil {
-			return usageErrorf("--redact: %v", err)
+			return command.UsageErrorf("--redact: %v", err)
 		}
 		d.names = redact.New(key)
 		return nil
@@ -83,7 +84,7 @@ func (d *diagnosis) redacted(rec *recording.Recording) (*recording.Recording, er
 	}
 	out, err := rec.Redacted(d.names)
 	if err != nil {
-		return nil, usageErrorf("--redact: %v", err)
+		return nil, command.UsageErrorf("--redact: %v", err)
 	}
 	return out, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // originals are in every place of the planted recording where a host may put a name; none may be in anything redacted.
@@ -26,8 +26,8 @@ var plantedLabels = map[string]string{
 	"user": "alicesecret", "uid": "1234", "container": "9f8e7d6c5b4a", "cgroup": "/acmeprod.slice/billing-pod7.scope",
 	"dir": "/sys/fs/cgroup/acmeprod.slice/billing-pod7.scope", "path": "/opt/acmeprod/libx.so", "device": "acmenet0",
 	"comm": "w 10.77.3.9", "waker_comm": "w 10.77.3.9", "thread": "conn db1.acmeprod.internal:5432", "holder": "conn 10.77.3.9",
-	"pool": "conn 10.77.3.", "load": "wrk 10.77.3.9", "name": "/opt/acmeprod/agent.jar", "value": "/home/alicesecret/heap.bin",
-	"reason": "open /home/alicesecret/x: permission denied", "at": "~get /srv/acmeprod/app.js:1", "holder_at": "get /srv/acmeprod/app.js:1",
+	"pool": "conn 10.77.3.", "load": "wrk 10.77.3.9", "name": "/opt/acmeprod/agent.jar", "value": "/export/alicesecret/heap.bin",
+	"reason": "open /export/alicesecret/x: permission denied", "at": "~get /srv/acmeprod/app.js:1", "holder_at": "get /srv/acmeprod/app.js:1",
 	"holder_in": "get /srv/acmeprod/app.js:1", "waiter_at": "get /srv/acmeprod/app.js:1", "waker": "get /srv/acmeprod/app.js:1",
 	"class": "get /srv/acmeprod/app.js:1",
 }
@@ -59,7 +59,7 @@ func planted(t *testing.T) string {
 		a.Profile(profile)
 	}
 	a.Commit()
-	const text = "open /home/alicesecret/x on db1.acmeprod.internal (10.77.3.9, user alicesecret, container 9f8e7d6c5b4a, acmenet0): denied"
+	const text = "open /export/alicesecret/x on db1.acmeprod.internal (10.77.3.9, user alicesecret, container 9f8e7d6c5b4a, acmenet0): denied"
 	rec := b.Done(recording.Meta{
 		Schema: recording.SchemaVersion, Duration: 10, Asked: 20, Interval: 1, EndedEarly: text,
 		Target: recording.Target{

@@ -47,7 +47,7 @@ func (p *pool) add(t *tally) *part {
 	for _, c := range t.calls {
 		if len(p.all.calls) >= maxPoolCalls && !p.all.has(c) || p.parts+len(counts) >= maxPoolParts {
 			p.full = true
-			c.callers = nil
+			c.above = nil
 		}
 		counts[int32(p.all.keep(c))] += c.n
 	}

@@ -3,13 +3,13 @@ package compare
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -32,11 +32,12 @@ type Run struct {
 
 // Row is one number over all recordings.
 type Row struct {
-	Name   string        `json:"name"`
-	Label  string        `json:"label"`
-	Unit   quantity.Unit `json:"unit"`
-	Better Better        `json:"better,omitempty"`
-	Values []*Estimate   `json:"values"` // in the order of the recordings; null where it is not known
+	Name   string                `json:"name"`
+	Label  string                `json:"label"`
+	Unit   quantity.Unit         `json:"unit"`
+	Better keynumber.Better      `json:"better,omitempty"`
+	Values []*keynumber.Estimate `json:"values"` // in the order of the recordings; null where it is not known
+	floor  float64               // as of [keynumber.Number]
 }
 
 // Mark is one check's findings at warning or above over all recordings.
@@ -77,34 +78,38 @@ type Source struct {
 
 // A point is what is kept of one recording. The recording itself is not: many do not fit into memory.
 type point struct {
-	run    Run
-	result *check.Result
-	values []*Estimate // in the order of measures
-	part   *part       // of the pool of profiles; nil without one
+	run     Run
+	result  *check.Result
+	numbers []keynumber.Number // of all recordings in one order
+	part    *part              // of the pool of profiles; nil without one
 }
 
-// fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
-const fewestRuns = 2
+// A past is what is kept of all recordings, in the order of time.
+type past struct {
+	points []point
+	pool   *pool
+	guest  bool // one of them is of a virtual machine
+
+	slowConnect, slowWait float64 // what counts as slow: the 99th percentiles of the first
+}
 
 // MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out.
 func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Trend {
 	list := slices.Clone(sources)
-	slices.SortStableFunc(list, func(x, y Source) int {
-		return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.Name, y.Name))
-	})
-	t := &Trend{Schema: Schema, Runs: []Run{}, Rows: []Row{}, Marks: []Mark{}, Steps: []Step{}, Verdict: Same}
-	h := &past{pool: newPool(), spread: cpuSpread()}
+	slices.SortStableFunc(list, func(x, y Source) int { return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.Name, y.Name)) })
+	h := &past{pool: newPool()}
 	for _, s := range list {
 		if rec, err := s.Open(); err == nil {
 			h.add(s.Name, rec, checks, opts)
 		}
 	}
+	t := &Trend{Schema: Schema, Runs: []Run{}, Rows: []Row{}, Marks: []Mark{}, Steps: []Step{}, Verdict: Same}
 	var results []*check.Result
 	for _, p := range h.points {
 		results = append(results, p.result)
 		t.Runs = append(t.Runs, p.run)
 	}
-	t.rows(h)
+	t.rows(h.points)
 	t.marks(checks, results)
 	t.steps(h)
 	t.decide()
@@ -115,52 +120,33 @@ func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Tre
 	return t
 }
 
-// A past is what is kept of all recordings, in the order of time.
-type past struct {
-	points []point
-	pool   *pool
-	spread float64 // of CPU time between runs on these machines
-
-	slowConnect, slowWait float64 // of the first recording, as of [side]
-}
-
 func (h *past) add(name string, rec *recording.Recording, checks []*check.Check, opts check.Options) {
 	res := check.Run(rec, checks, opts)
-	p := point{run: Run{name, sideOf(rec, res)}, result: res}
-	s := &side{rec: rec, slowConnect: h.slowConnect, slowWait: h.slowWait}
+	source := keynumber.NewSource(rec, 0)
 	if len(h.points) == 0 {
-		tails(s, s)
-		h.slowConnect, h.slowWait = s.slowConnect, s.slowWait
+		source.SlowerThan(source)
+		h.slowConnect, h.slowWait = source.Slow()
 	}
-	h.spread = max(h.spread, cpuSpread(rec))
-	for _, m := range measures() {
-		values, _ := m.of(s)
-		e, ok := estimate(values)
-		if !ok {
-			p.values = append(p.values, nil)
-			continue
-		}
-		p.values = append(p.values, &e)
-	}
+	source.SlowAs(h.slowConnect, h.slowWait)
+	p := point{run: Run{name, sideOf(rec, res)}, result: res, numbers: source.Numbers()}
+	h.guest = h.guest || isGuest(rec)
 	if c, ok := hotcode.CPUOf(rec); ok {
 		p.part = h.pool.add(tallyOf(c, h.pool.names))
 	}
 	h.points = append(h.points, p)
 }
 
-func (t *Trend) rows(h *past) {
-	for i, m := range measures() {
-		r := Row{Name: m.name, Label: m.label, Unit: m.unit, Better: m.better}
+// rows sets the numbers of all recordings beside each other.
+func (t *Trend) rows(points []point) {
+	if len(points) == 0 {
+		return
+	}
+	for i, n := range points[0].numbers {
+		r := Row{Name: n.Name, Label: n.Label, Unit: n.Unit, Better: n.Better, floor: n.Floor}
 		known := false
-		for _, p := range h.points {
-			r.Values = append(r.Values, p.values[i])
-			known = known || p.values[i] != nil
-		}
-		switch m.name {
-		case "slow_connects":
-			r.Label = tailLabel("connects", h.slowConnect)
-		case "slow_cpu_waits":
-			r.Label = tailLabel("waits for a CPU", h.slowWait)
+		for _, p := range points {
+			r.Values = append(r.Values, p.numbers[i].Estimate)
+			known = known || p.numbers[i].Estimate != nil
 		}
 		if known {
 			t.Rows = append(t.Rows, r)
@@ -203,282 +189,6 @@ func seenIn(r *check.Result, name string) Seen {
 		return SeenWarning
 	}
 	return SeenFine
-}
-
-func (t *Trend) steps(h *past) {
-	tests := 0
-	for _, r := range t.Rows {
-		if r.Better != Neither {
-			tests++
-		}
-	}
-	for _, m := range measuresWith(h.spread) {
-		i := slices.IndexFunc(t.Rows, func(r Row) bool { return r.Name == m.name })
-		if i < 0 || m.better == Neither {
-			continue
-		}
-		for _, s := range stepsOf(&m, t.Rows[i].Values, tests) {
-			s.Methods = pooledMethods(h, s.from, s.At, s.to, 1)
-			t.Steps = append(t.Steps, s.Step)
-		}
-	}
-	for _, m := range t.Marks {
-		if s, ok := stepOfMark(m); ok {
-			t.Steps = append(t.Steps, s)
-		}
-	}
-	slices.SortStableFunc(t.Steps, func(x, y Step) int { return cmp.Compare(x.At, y.At) })
-	t.hiddenStep(h)
-}
-
-// hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods differ? Those are
-// the regressions that the spread between runs hides from the numbers.
-func (t *Trend) hiddenStep(h *past) {
-	if len(t.Steps) > 0 {
-		return
-	}
-	var best *Methods
-	n := len(h.points)
-	at, most := 0, 0.0
-	look := func(i int) {
-		m := pooledMethods(h, 0, i, n, n-2*fewestRuns+1)
-		if m == nil {
-			return
-		}
-		grown, _ := m.counting(Unknown)
-		for _, x := range grown {
-			// Certainty decides between the places: how far the bounds are from no change, per width.
-			if certainty := math.Log(x.Factor) / math.Log(x.High/x.Low); certainty > most {
-				best, at, most = m, i, certainty
-			}
-		}
-	}
-	stride := strideOf(n)
-	for i := fewestRuns; i+fewestRuns <= n; i += stride {
-		look(i)
-	}
-	for middle, i := at, max(fewestRuns, at-stride+1); best != nil && i < middle+stride && i+fewestRuns <= n; i++ {
-		if i != middle {
-			look(i)
-		}
-	}
-	if best != nil {
-		t.Steps = append(t.Steps, Step{
-			At: at, Name: "methods", Label: "methods", Result: Worse, Summary: best.Grown[0].Text(), Before: best.Grown[0].Before,
-			After: best.Grown[0].After, Methods: best,
-		})
-	}
-}
-
-// strideOf gives how many places are left out at first between two that are looked at, of so many recordings: with 500 each would take
-// minutes. A step that lasts is seen from its neighbourhood too; there every place is looked at then.
-func strideOf(n int) int {
-	const few = 40
-	if n <= few {
-		return 1
-	}
-	return int(math.Sqrt(float64(n)))
-}
-
-// span is a step with the recordings that it was found in: from before it to before to.
-type span struct {
-	Step
-	from, to int
-}
-
-// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose means certainly
-// differ.
-func stepsOf(m *measure, values []*Estimate, tests int) []span {
-	var known []int
-	for i, v := range values {
-		if v != nil {
-			known = append(known, i)
-		}
-	}
-	if len(known) < 2*fewestRuns {
-		return nil
-	}
-	tests *= len(known) - 2*fewestRuns + 1
-	cuts := stretches(m, values, known, tests)
-	var out []span
-	for i := 1; i+1 < len(cuts); i++ {
-		from, at, to := cuts[i-1], cuts[i], cuts[i+1]
-		b, a := pooled(m, values, known[from:at]), pooled(m, values, known[at:to])
-		c := difference(b, a, spread{}, tests) // the spread between runs is in the two errors already
-		result := m.judge(b.Mean, a.Mean, c)
-		if result == Same {
-			continue
-		}
-		out = append(out, span{
-			Step{
-				At: known[at], Name: m.name, Label: m.label, Result: result, Before: b.Mean, After: a.Mean,
-				Summary: m.summary(b.Mean, a.Mean),
-			},
-			known[from], known[to-1] + 1,
-		})
-	}
-	return out
-}
-
-// stretches gives the bounds of the stretches, from 0 to the number of recordings: those that leave the least scatter, where each
-// further bound must take away more than chance would give it (optimal partitioning, B. Jackson et al., IEEE Signal Processing
-// Letters 12, 2005).
-func stretches(m *measure, values []*Estimate, known []int, tests int) []int {
-	n := len(known)
-	price := square(quantileNormal(1 - familyError/2/float64(tests)))
-	variance := noise(m, values, known)
-	least := make([]float64, n+1)
-	last := make([]int, n+1)
-	for end := 1; end <= n; end++ {
-		least[end] = math.Inf(1)
-		for begin := 0; begin+fewestRuns <= end; begin++ {
-			cost := least[begin] + scatter(values, known[begin:end])/variance
-			if begin > 0 {
-				cost += price
-			}
-			if cost < least[end] {
-				least[end], last[end] = cost, begin
-			}
-		}
-	}
-	cuts := []int{n}
-	for at := n; at > 0; at = last[at] {
-		cuts = append([]int{last[at]}, cuts...)
-	}
-	return cuts
-}
-
-// scatter is the sum of the squares of the deviations from the mean.
-func scatter(values []*Estimate, at []int) float64 {
-	mean, sum := 0.0, 0.0
-	for _, i := range at {
-		mean += values[i].Mean / float64(len(at))
-	}
-	for _, i := range at {
-		sum += square(values[i].Mean - mean)
-	}
-	return sum
-}
-
-// noise is the variance of one recording's mean: what neighbours differ by, half of whose differences no step is in, and no less than the
-// measured spread.
-func noise(m *measure, values []*Estimate, known []int) float64 {
-	var steps []float64
-	expected := 0.0
-	for i, k := range known {
-		expected += (square(values[k].stderr) + square(m.between().at(values[k].Mean))) / float64(len(known))
-		if i > 0 {
-			steps = append(steps, math.Abs(values[k].Mean-values[known[i-1]].Mean))
-		}
-	}
-	slices.Sort(steps)
-	// The median of the absolute difference of two normal values is 0.954 standard deviations.
-	const perDeviation = 0.954
-	return max(square(steps[len(steps)/2]/perDeviation), expected, math.SmallestNonzeroFloat64)
-}
-
-func (m *measure) summary(before, after float64) string {
-	n := Number{Label: m.label, Unit: m.unit, Before: &Estimate{Mean: before}, After: &Estimate{Mean: after}, Change: &Change{}}
-	if before != 0 {
-		r := (after - before) / before
-		n.Change.Relative = &r
-	}
-	return n.Text()
-}
-
-// pooled gives the mean of several recordings with an error from how they differ, and never less than the measured spread between
-// runs and their own errors would give.
-func pooled(m *measure, values []*Estimate, at []int) Estimate {
-	n := float64(len(at))
-	e := Estimate{Samples: len(at), df: n - 1}
-	own := 0.0
-	for _, i := range at {
-		e.Mean += values[i].Mean / n
-		own += square(values[i].stderr) + square(m.between().at(values[i].Mean))
-	}
-	scatter := 0.0
-	for _, i := range at {
-		scatter += square(values[i].Mean - e.Mean)
-	}
-	seen := scatter / (n - 1) / n
-	if expected := own / n / n; expected >= seen {
-		e.stderr, e.df = math.Sqrt(expected), spreadFreedom
-	} else {
-		e.stderr = math.Sqrt(seen)
-	}
-	return e
-}
-
-// stepOfMark finds a check that speaks in all recordings from one on, and in none before, or the other way round.
-func stepOfMark(m Mark) (Step, bool) {
-	var known []int
-	for i, s := range m.Seen {
-		if s != SeenNot {
-			known = append(known, i)
-		}
-	}
-	loud := func(i int) bool { return m.Seen[known[i]] == SeenWarning || m.Seen[known[i]] == SeenCritical }
-	cut := 0
-	for i := 1; i < len(known); i++ {
-		if loud(i) != loud(i-1) {
-			if cut > 0 {
-				return Step{}, false
-			}
-			cut = i
-		}
-	}
-	if cut < fewestRuns || len(known)-cut < fewestRuns {
-		return Step{}, false
-	}
-	s := Step{At: known[cut], Name: m.Check, Label: m.Check, Result: Worse, Summary: m.Check + " is found from then on"}
-	if !loud(cut) {
-		s.Result, s.Summary = Improved, m.Check+" is no longer found"
-	}
-	return s, true
-}
-
-// pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
-func pooledMethods(h *past, from, at, to, places int) *Methods {
-	b, a := h.pool.sum(h.points[from:at]), h.pool.sum(h.points[at:to])
-	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
-		return nil
-	}
-	m := &Methods{
-		Engine: b.engine, Samples: [2]int64{int64(b.total), int64(a.total)}, Seconds: [2]float64{b.seconds, a.seconds},
-		Clustering: max(b.clumps, a.clumps), Grown: []Method{}, Shrunk: []Method{},
-	}
-	m.test(b, a, 0, places)
-	if len(m.Grown)+len(m.Shrunk) == 0 || m.Against == AgainstShares {
-		return nil
-	}
-	return m
-}
-
-// decide judges what is so at the end: a step for the worse that a later one for the better took back is over.
-func (t *Trend) decide() {
-	last := map[string]Result{}
-	for _, s := range t.Steps {
-		last[s.Name] = s.Result
-	}
-	for _, r := range last {
-		if t.Verdict != Same && t.Verdict != r {
-			t.Verdict = Mixed
-			break
-		}
-		t.Verdict = r
-	}
-	targets := map[string]bool{}
-	kernels := map[string]bool{}
-	for _, r := range t.Runs {
-		targets[r.Target.Kind+" "+r.Target.Name] = true
-		kernels[r.Kernel] = true
-	}
-	if len(targets) > 1 {
-		t.Doubts = append(t.Doubts, fmt.Sprintf("the recordings are of %d different targets", len(targets)))
-	}
-	if len(kernels) > 1 {
-		t.Doubts = append(t.Doubts, fmt.Sprintf("they were made under %d different kernels", len(kernels)))
-	}
 }
 
 // Regressed tells whether it ended worse than it began.

@@ -124,7 +124,7 @@ func TestTexts(t *testing.T) {
 		by       func(string) string
 		in, want string
 	}{
-		"host path":      {n.Text, "open /home/alice/acme.conf: permission denied", "open /home/<name>/<name>.conf: permission denied"},
+		"host path":      {n.Text, "open /export/alice/acme.conf: permission denied", "open /<name>/<name>/<name>.conf: permission denied"},
 		"proc":           {n.Text, "read /proc/4021/maps", "read /proc/4021/maps"},
 		"root of a pid":  {n.Text, "open /proc/4021/root/acme/x", "open /proc/4021/root/<name>/<name>"},
 		"address":        {n.Text, "connect to 10.9.8.7:443.", "connect to " + hidden + ":443."},
@@ -208,7 +208,7 @@ func TestArgs(t *testing.T) {
 
 // FuzzText: no text makes it fail, and what it gives has no address of the text.
 func FuzzText(f *testing.F) {
-	f.Add("open /home/alice/x: 10.9.8.7:443 [fd99::7]:1 a@b.com")
+	f.Add("open /export/alice/x: 10.9.8.7:443 [fd99::7]:1 a@b.com")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, by := range []func(string) string{test.Text, test.Name, test.Code, test.Pool, test.Path, test.Device, test.Endpoint} {
 			if out := by(s + " 10.9.8.7 x"); strings.Contains(out, " 10.9.8.7 ") && !strings.Contains(out, "/") {

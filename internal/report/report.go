@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -51,7 +51,8 @@ type Data struct {
 	Cost        Cost             `json:"cost"`
 
 	Redacted *recording.Redaction `json:"redacted,omitempty"` // names are pseudonyms
-	Numbers  []compare.Number     `json:"-"`                  // key numbers over the window; what they come to is in the findings' evidence
+
+	Numbers []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
 }
 
 // Host is what is known of the machine; a fact that was not recorded is empty or zero.
@@ -171,7 +172,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m), Redacted: m.Redacted,
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
-		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: compare.Key(rec),
+		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: keynumber.Of(rec),
 	}
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)
