@@ -17,7 +17,7 @@ import (
 func heavy(t *testing.T, event stacks.Event, seed uint64, number, functions int) []byte {
 	t.Helper()
 	const depth = 40
-	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same profile in every run
+	random := rand.New(rand.NewPCG(seed, 1)) // the same profile in every run
 	b := stacks.NewBuilder(event)
 	var frames []int
 	for i := range functions {
