@@ -13,6 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
@@ -146,6 +149,10 @@ func TestUsageErrors(t *testing.T) {
 		{"checks explain", "give the name of a check"},
 		{"checks explain no-such-check", `unknown check "no-such-check"`},
 		{"checks case " + c.Name, "give --from RECORDING and --comment"},
+		{
+			"checks case nic-errors --from ../checks/testdata/nic-errors/firing.txtar --comment x --edit net_device_error_total=1",
+			"did you mean net_device_errors_total?",
+		},
 		{"checks list x", `unexpected argument "x"`},
 		{"version x", `unexpected argument "x"`},
 		{"help no-such-command", `unknown command "no-such-command"`},
@@ -164,6 +171,31 @@ func TestUsageErrors(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestEditedCase cuts the quiet case of a rule from the one that fires.
+func TestEditedCase(t *testing.T) {
+	code, stdout, stderr := run(t, "checks", "case", "nic-errors", "--from", "../checks/testdata/nic-errors/firing.txtar",
+		"--comment", "just below one packet in a thousand", "--edit", "net_device_errors_total{device=eth1}=190")
+	if code != 0 || !strings.HasPrefix(stdout, "just below one packet in a thousand\nEdited: net_device_errors_total{device=eth1}=190\n") {
+		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	fsys, err := txtar.FS(txtar.Parse([]byte(stdout)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recording.Read(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cli.FindCheck(checks.Suite(), "nic-errors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := check.Run(rec, []*check.Check{c}, check.Options{}).Outcomes[0]
+	if want := "190 packets / 200190 packets"; o.State != check.Fine || !strings.Contains(fmt.Sprint(o.Read), want) {
+		t.Errorf("%s: %v, want %q and fine", o.State, o.Read, want)
 	}
 }
 

@@ -73,8 +73,12 @@ var table = []row{
 	{pkg: "internal/report/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
-		pkg: "internal/recording", may: []string{"internal/metric", "internal/recording/stacks", "internal/redact"},
-		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
+		pkg: "internal/recording",
+		may: []string{
+			"internal/metric", "internal/recording/stacks", "internal/redact",
+			"internal/input/spelling",
+		},
+		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a misspelt one may be",
 	},
 	{
 		pkg: "internal/check", may: []string{"internal/recording"}, pure: true,
