@@ -10,6 +10,8 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 # "context deadline exceeded" (go.dev/issue/75804).
 FUZZTIME ?= 200000x
 BENCH ?= .
+# Linters and test tools have a go.mod of their own: docs/decisions/0060-tools-have-a-module.md.
+TOOL := go tool -modfile=tools/go.mod
 # Flags for `go test`, such as TESTFLAGS='-run Sockets -count 3'.
 TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
@@ -59,7 +61,8 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 # beforehand is, on all CPUs.
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
-	go tool gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -timeout 15m $(TESTFLAGS)
+	$(TOOL) gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -timeout 15m $(TESTFLAGS)
+	cd tools/release && go test ./...
 
 test-hostile: deps bundle jdks ## the attacks alone: programs that a hostile target could be, against the built program (root)
 	go test -count 1 -v ./internal/dev/hostile
@@ -96,12 +99,12 @@ verify-ci: build ## the scenarios of the subset ci, once each (root, four minute
 	bin/perfdoctor scenario verify --subset ci --runs 1
 
 release: bundle ## dist/: programs, Debian and RPM packages, bills of materials and checksums, the same bytes for the same commit
-	go run ./internal/dev/release -out dist
+	cd tools/release && go run . -root ../.. -out ../../dist
 
 # The root is debootstrap's from the mirror that it is set up for, made once.
 check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, and remove it (root)
 	@.ci/deps systemd-nspawn rpm
-	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -count 1 -v ./internal/dev/release
+	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -C tools/release -count 1 -v .
 
 check-fleet: ## let a real Prometheus scrape the exporter, an alert come and go, and ask what the dashboard asks (root)
 	@.ci/deps prometheus
@@ -122,7 +125,8 @@ demo: binary ## diagnose a real sick process
 
 lint: ## go vet, golangci-lint, formatting
 	go vet ./...
-	go tool golangci-lint run --allow-serial-runners --concurrency 2 ./...
+	$(TOOL) golangci-lint run --allow-serial-runners --concurrency 2 ./...
+	cd tools/release && go vet ./... && go tool -modfile=../go.mod golangci-lint run --allow-serial-runners --concurrency 2 ./...
 
 bench: deps bundle ## benchmarks, each with its peer in the same run
 	@mkdir -p bin
@@ -151,8 +155,7 @@ check-generated: ## fail if generate changes anything
 
 check-pins: ## fail if a dependency is not pinned
 	go test -count 1 -run '^TestPins' ./internal/dev/conventions
-	go mod verify
-	cd deploy/kubernetes/validate && go mod verify
+	@for mod in $$(git ls-files go.mod '*/go.mod'); do echo "$$mod"; (cd "$$(dirname "$$mod")" && go mod verify) || exit 1; done
 
 # A database that cannot be read is no "ok": the target fails and says that nothing was checked. It is a URL or a directory.
 VULNDB ?=

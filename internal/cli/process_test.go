@@ -23,6 +23,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	testenv.DefaultSignals()
 	code, err := withBinary(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
-	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
@@ -80,7 +80,7 @@ func unlessEnded(ctx context.Context, err error) error {
 func (d *diagnosis) watched(w *report.Watch, rec *recording.Recording, list []*check.Check, opts check.Options) error {
 	data := report.Build(rec, check.Run(rec, list, opts))
 	d.Exit = data.ExitCode()
-	w.Add(data, compare.Key(rec))
+	w.Add(data, keynumber.Of(rec))
 	columns, lines, ok := d.terminalSize()
 	if !ok {
 		return errors.New("--watch: the terminal is gone")

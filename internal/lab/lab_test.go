@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if code, child := RunIfChild(); child {
 		os.Exit(code)
 	}
+	testenv.DefaultSignals()
 	os.Exit(m.Run())
 }
 

@@ -59,7 +59,7 @@ var table = []row{
 		why: "writes a fleet's alert rules and dashboard from the checks",
 	},
 	{
-		pkg: "internal/dev/release", may: []string{"internal/jvm/asprof/library"},
+		pkg: "tools/release", may: []string{"internal/jvm/asprof/library"},
 		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
 	},
 	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its own: leaf"},
@@ -134,11 +134,15 @@ var table = []row{
 		why: "measures from another place than the diagnosed host, for its recording: no collector, and for scenarios too",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode", "internal/report/junit", "internal/compare"},
+		pkg: "internal/report", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode", "internal/evidence/keynumber", "internal/report/junit", "internal/compare"},
 		why: "renders results, which may come from another machine",
 	},
 	{
-		pkg: "internal/compare", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode"}, pure: true,
+		pkg: "internal/evidence/keynumber", may: []string{"internal/recording"}, pure: true,
+		why: "reads the key numbers of a recording, for the report of one, the comparison of two and the trend of many",
+	},
+	{
+		pkg: "internal/compare", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode", "internal/evidence/keynumber"}, pure: true,
 		why: "tells two recordings apart, wherever they were made",
 	},
 	{
@@ -207,7 +211,7 @@ var table = []row{
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
-var forTests = []string{"internal/lab", "internal/lab/labtest", "internal/lab/load", "internal/dev/testenv"}
+var forTests = []string{"internal/lab", "internal/lab/labtest", "internal/lab/load", "internal/dev/testenv", "internal/lab/vm/guest"}
 
 // hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
 var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}

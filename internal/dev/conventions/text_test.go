@@ -2,18 +2,15 @@ package conventions
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 )
 
@@ -129,65 +126,6 @@ func TestLinesFire(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// modFile is what `go mod edit -json` says of go.mod.
-type modFile struct {
-	Require []struct{ Path, Version string }
-	Replace []struct{ Old struct{ Path string } }
-	Tool    []struct{ Path string }
-}
-
-// modViolations finds what go.mod leaves open. It cannot leave a version open: the go command refuses a branch name.
-func modViolations(m modFile) []string {
-	var bad []string
-	for _, r := range m.Replace {
-		bad = append(bad, fmt.Sprintf("go.mod: %s is replaced: users of the module would not get the replacement", r.Old.Path))
-	}
-	for _, tool := range m.Tool {
-		required := slices.ContainsFunc(m.Require, func(r struct{ Path, Version string }) bool {
-			return tool.Path == r.Path || strings.HasPrefix(tool.Path, r.Path+"/")
-		})
-		if !required {
-			bad = append(bad, fmt.Sprintf("go.mod: tool %s has no version", tool.Path))
-		}
-	}
-	return bad
-}
-
-func readMod(t *testing.T, name string) modFile {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", name)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go mod edit -json %s: %v", name, err)
-	}
-	var m modFile
-	if err := json.Unmarshal(out, &m); err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-func TestPinsInGoMod(t *testing.T) {
-	m := readMod(t, "../../../go.mod")
-	if len(m.Require) == 0 || len(m.Tool) == 0 {
-		t.Fatal("go.mod has no requirement or no tool: it was not read")
-	}
-	for _, violation := range modViolations(m) {
-		t.Error(violation)
-	}
-}
-
-func TestGoModRuleFires(t *testing.T) {
-	want := []string{
-		"go.mod: example.com/fine is replaced: users of the module would not get the replacement",
-		"go.mod: tool example.com/nowhere/cmd has no version",
-	}
-	if diff := cmp.Diff(want, modViolations(readMod(t, "testdata/bad.mod"))); diff != "" {
-		t.Errorf("violations (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -10,8 +12,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -141,5 +145,67 @@ func TestMarkdown(t *testing.T) {
 	}
 	if got, want := cell("a | b\n c"), `a \| b c`; got != want {
 		t.Errorf("cell: %q, want %q", got, want)
+	}
+}
+
+// TestManPages lets groff read every page: it warns of a request or an escape that it does not know, and of text that a slip
+// has made one.
+func TestManPages(t *testing.T) {
+	testenv.Need(t, testenv.Tool("groff"))
+	read := 0
+	for name, page := range pages(t) {
+		if path.Dir(name) != "docs/man" {
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), "groff", "-k", "-man", "-Tutf8", "-ww", "-z")
+		cmd.Stdin = bytes.NewReader(page)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("groff %s: %v\n%s", name, err, out)
+		}
+		read++
+	}
+	if read < 10 {
+		t.Errorf("only %d pages: this test looks at the wrong files", read)
+	}
+}
+
+func TestManPage(t *testing.T) {
+	cmd := &cobra.Command{
+		Use: "look", Short: "Looks", Run: func(*cobra.Command, []string) {},
+		Long: "Looks at *all* of\n.hidden in C:\\dir.\n\nThen it stops.", Example: "  look -n 1\n.look",
+	}
+	cmd.Flags().IntP("count", "n", 3, "look `N` times")
+	cmd.Flags().Bool("deep", false, "look deeper")
+	want := `.nh
+.TH "LOOK" "1" "Nov 2026" "perfdoctor" "perfdoctor manual"
+.SH NAME
+look \- Looks
+.SH SYNOPSIS
+\fBlook [flags]\fP
+.SH DESCRIPTION
+Looks at *all* of
+\&.hidden in C:\edir.
+.PP
+Then it stops.
+.SH OPTIONS
+.TP
+\fB\-n\fP, \fB\-\-count\fP=\fIN\fP
+look N times (default 3)
+.TP
+\fB\-\-deep\fP
+look deeper
+.TP
+\fB\-h\fP, \fB\-\-help\fP
+help for look
+.SH EXAMPLE
+.EX
+  look \-n 1
+\&.look
+.EE
+`
+	got := map[string][]byte{}
+	manPages(got, cmd)
+	if d := cmp.Diff(want, string(got["docs/man/look.1"])); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }

@@ -8,10 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -30,9 +27,7 @@ const generated = "<!-- Written by internal/dev/docgen from the program: change 
 // generate makes all pages, by their path from the root of the repository.
 func generate(repo fs.FS) (map[string][]byte, error) {
 	pages := map[string][]byte{}
-	if err := manPages(pages, cli.Command("", commands.Scenario)); err != nil {
-		return nil, err
-	}
+	manPages(pages, cli.Command("", commands.Scenario))
 	suite := checks.Suite()
 	for _, c := range suite {
 		page, err := checkPage(repo, c, suite)
@@ -44,27 +39,6 @@ func generate(repo fs.FS) (map[string][]byte, error) {
 	pages["docs/checks/README.md"] = checkIndex(suite)
 	pages["docs/metrics.md"] = metricPage()
 	return pages, nil
-}
-
-// manDate is fixed, so that the same source gives the same pages. It is the month in which the commands took this form.
-var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
-
-func manPages(pages map[string][]byte, cmd *cobra.Command) error {
-	cmd.DisableAutoGenTag = true // it holds the day of the run
-	var b bytes.Buffer
-	header := &doc.GenManHeader{Section: "1", Date: &manDate, Source: "perfdoctor", Manual: "perfdoctor manual"}
-	if err := doc.GenMan(cmd, header, &b); err != nil {
-		return fmt.Errorf("man page of %s: %w", cmd.CommandPath(), err)
-	}
-	pages["docs/man/"+strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"] = b.Bytes()
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
-			if err := manPages(pages, c); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func checkPage(repo fs.FS, c *check.Check, suite []*check.Check) ([]byte, error) {

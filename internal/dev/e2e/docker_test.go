@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -80,7 +81,7 @@ func TestDockerContainer(t *testing.T) {
 	}
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
-	if !strings.Contains(machine(t), "pd-contained-") {
+	if !slices.ContainsFunc(machine(t), func(line string) bool { return strings.Contains(line, "pd-contained-") }) {
 		t.Fatal("nothing is left after SIGKILL, so this test shows nothing")
 	}
 	out, err := exec.Command(perfdoctor(t), "scenario", "clean").CombinedOutput()
@@ -107,9 +108,16 @@ func TestDockerInterrupted(t *testing.T) {
 	}
 }
 
+// engines is what is a container engine's by its name: its own, its network's, its run-time's, and the scenario's.
+var engines = regexp.MustCompile(`(?i)docker|containerd|runc|pd-contained-|\bveth|\bbr-|172\.17\.`)
+
+// engineModules begin the names of the modules that an engine has loaded for its network and its file systems.
+var engineModules = []string{"bridge", "br_netfilter", "overlay", "veth", "xt_", "nf_", "nft_", "nfnetlink", "ip_tables", "iptable_", "ip6"}
+
 // machine is what a container engine could change of the machine: control groups of all hierarchies, links, named namespaces,
-// firewall rules, mounts, modules, settings of network and keys, files and processes of its own.
-func machine(t *testing.T) string {
+// firewall rules, mounts, modules, settings of network and keys, files and processes of its own. What other programs make meanwhile,
+// such as a mount or a device, is none of it.
+func machine(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, pattern := range []string{
@@ -125,26 +133,46 @@ func machine(t *testing.T) string {
 		if err != nil {
 			t.Fatalf("%v: %v: %s", command, err, out)
 		}
-		found = append(found, fmt.Sprint(command), string(out))
+		found = append(found, strings.Split(string(out), "\n")...)
 	}
-	for _, path := range []string{"/proc/self/mounts", "/proc/modules"} {
-		text, err := os.ReadFile(path)
-		if !errors.Is(err, fs.ErrNotExist) { // a kernel without modules
-			must(t, err)
-		}
-		found = append(found, string(text))
-	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	must(t, err)
+	found = append(found, strings.Split(string(mounts), "\n")...)
+	found = slices.DeleteFunc(found, func(line string) bool { return !engines.MatchString(line) })
+	found = append(found, modules(t)...)
 	found = append(found, settings(t)...)
-	return strings.Join(append(found, engineProcesses(t)...), "\n")
+	return append(found, engineProcesses(t)...)
 }
 
-// settings are the sysctls of network and keys, less a gauge among them.
+// modules are the names of those that an engine may have loaded; a kernel without any has none.
+func modules(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/modules")
+	if !errors.Is(err, fs.ErrNotExist) {
+		must(t, err)
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, " ")
+		if slices.ContainsFunc(engineModules, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			found = append(found, "module "+name)
+		}
+	}
+	return found
+}
+
+// settings are the sysctls of network and keys, less a gauge among them and those of devices that are not an engine's.
 func settings(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, root := range []string{"/proc/sys/net", "/proc/sys/kernel/keys"} {
 		must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || strings.HasSuffix(path, "/nf_conntrack_count") {
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // of a device that went away
+				return nil
+			case err == nil && entry.IsDir() && ofDevice(path) && !engines.MatchString(filepath.Base(path)):
+				return fs.SkipDir
+			case err != nil || entry.IsDir() || strings.HasSuffix(path, "/nf_conntrack_count"):
 				return err
 			}
 			text, err := os.ReadFile(path)
@@ -158,6 +186,12 @@ func settings(t *testing.T) []string {
 		t.Fatalf("only %d settings could be read: %v", len(found), found)
 	}
 	return found
+}
+
+// ofDevice tells whether a directory of /proc/sys/net has the settings of one network device.
+func ofDevice(path string) bool {
+	above, name := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+	return (above == "conf" || above == "neigh") && name != "all" && name != "default"
 }
 
 // engineProcesses are those whose command line or control group is of the scenario's.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) {
 	if code, child := lab.RunIfChild(); child {
 		os.Exit(code)
 	}
+	testenv.DefaultSignals()
 	code := m.Run()
 	if err := os.RemoveAll(workDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

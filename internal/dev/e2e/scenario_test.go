@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
@@ -108,8 +113,8 @@ func TestScenario(t *testing.T) {
 	if code != 3 || len(doc.Suites) != 1 || doc.Suites[0].Failures == 0 {
 		t.Errorf("a wrong expectation: exit code %d, %+v", code, doc)
 	}
-	if after := traces(t); after != before {
-		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+	if diff := cmp.Diff(before, traces(t)); diff != "" {
+		t.Errorf("the machine is not as before (-before +after):\n%s", diff)
 	}
 }
 
@@ -128,8 +133,8 @@ expect: {verdict: none}
 	if code != 1 || !bytes.Contains(stdout, []byte("no such page")) {
 		t.Errorf("exit code %d, output %s", code, stdout)
 	}
-	if after := traces(t); after != before {
-		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+	if diff := cmp.Diff(before, traces(t)); diff != "" {
+		t.Errorf("the machine is not as before (-before +after):\n%s", diff)
 	}
 }
 
@@ -175,8 +180,8 @@ func TestScenarioKilled(t *testing.T) {
 	if err := unix.Kill(child, 0); err == nil && !zombie(child) {
 		t.Errorf("pid %d still runs", child)
 	}
-	if after := traces(t); after != before {
-		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+	if diff := cmp.Diff(before, traces(t)); diff != "" {
+		t.Errorf("the machine is not as before (-before +after):\n%s", diff)
 	}
 }
 
@@ -204,32 +209,48 @@ func TestScenarioInterrupted(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(errs.String(), "interrupted") {
 		t.Errorf("exit code %d, %s", code, errs.String())
 	}
-	if after := traces(t); after != before {
-		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+	if diff := cmp.Diff(before, traces(t)); diff != "" {
+		t.Errorf("the machine is not as before (-before +after):\n%s", diff)
 	}
 }
 
-// traces is what a scenario could leave on the machine: cgroups, directories, links, named namespaces, mounts, and settings
-// that are not per namespace.
-func traces(t *testing.T) string {
+// runs begin the names of what the scenarios of these tests make.
+var runs = []string{"pd-leak-", "pd-bad-", "pd-survivors-"}
+
+// traces is what these scenarios could leave on the machine: control groups, directories, devices, named namespaces and mounts with their
+// names, and settings that are not per namespace. Other programs come and go meanwhile.
+func traces(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	patterns := []string{"/sys/class/net/*", "/var/run/netns/*"}
-	for _, run := range []string{"pd-leak-*", "pd-bad-*", "pd-survivors-*"} {
-		patterns = append(patterns, "/sys/fs/cgroup/"+run, "/sys/fs/cgroup/*/"+run, filepath.Join(os.TempDir(), run))
+	for _, run := range runs {
+		for _, pattern := range []string{
+			"/sys/fs/cgroup/" + run + "*", "/sys/fs/cgroup/*/" + run + "*", filepath.Join(os.TempDir(), run+"*"), "/var/run/netns/" + run + "*",
+		} {
+			names, err := filepath.Glob(pattern)
+			must(t, err)
+			found = append(found, names...)
+		}
 	}
-	for _, pattern := range patterns {
-		names, err := filepath.Glob(pattern)
-		must(t, err)
-		found = append(found, names...)
+	aliases, err := filepath.Glob("/sys/class/net/*/ifalias")
+	must(t, err)
+	for _, path := range append(aliases, "/proc/self/mounts") {
+		text, err := os.ReadFile(path) // a device may be gone by now
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if slices.ContainsFunc(runs, func(run string) bool { return strings.Contains(line, run) }) {
+				found = append(found, path+": "+line)
+			}
+		}
 	}
 	for _, path := range []string{
-		"/proc/self/mounts", "/proc/sys/net/core/netdev_max_backlog", "/proc/sys/net/core/somaxconn",
+		"/proc/sys/net/core/netdev_max_backlog", "/proc/sys/net/core/somaxconn",
 		"/proc/sys/net/ipv4/ip_local_port_range", "/proc/sys/net/ipv4/tcp_tw_reuse", "/proc/sys/net/ipv4/ip_forward",
 	} {
 		text, err := os.ReadFile(path)
 		must(t, err)
 		found = append(found, path+": "+string(text))
 	}
-	return strings.Join(found, "\n")
+	return found
 }

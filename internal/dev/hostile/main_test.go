@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // maxMemory is the most that perfdoctor may hold at its peak whatever a target does, in bytes: what the packaged
@@ -26,6 +28,7 @@ var program string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	testenv.DefaultSignals()
 	dir, err := os.MkdirTemp("", "perfdoctor-hostile")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -224,6 +224,9 @@ func (w *worker) finish() (ok bool) {
 	}
 	var err error
 	switch {
+	case w.run.plan.Close == ClientKeeps:
+		w.leak()
+		return true
 	case w.last || w.run.plan.Close == ServerCloses:
 		err = w.awaitEnd()
 	case w.run.plan.Close == ClientResets:
@@ -250,6 +253,15 @@ func (w *worker) awaitEnd() error {
 
 // onlyReader keeps [io.Copy] from splicing to /dev/null, which takes a pipe.
 type onlyReader struct{ io.Reader }
+
+// leak leaves the connection open, and unread, until the load ends.
+func (w *worker) leak() {
+	w.live.Store(nil)
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
+	w.run.kept = append(w.run.kept, w.file)
+	w.file, w.rw, w.tls = nil, nil, nil
+}
 
 func (w *worker) drop() {
 	if w.file == nil {

@@ -29,6 +29,7 @@ const (
 	ClientCloses Closer = "client" // the default
 	ServerCloses Closer = "server" // HTTP: asked for with "Connection: close" in the last request
 	ClientResets Closer = "reset"  // SO_LINGER with 0 s: RST, no TIME_WAIT on either side
+	ClientKeeps  Closer = "never"  // not before the load's duration has passed, also when the server has closed: a leak
 )
 
 // Session is how TLS connections begin.
@@ -86,7 +87,8 @@ type Plan struct {
 	RequestsPerConn int    `json:"requests_per_conn,omitempty" yaml:"requests_per_conn,omitempty"`
 	Close           Closer `json:"close,omitempty" yaml:"close,omitempty"`
 
-	// Duration bounds when requests begin, Count how many are begun; one of them or Steps is needed. A request begun in
+	// Duration bounds when requests begin, Count how many are begun, those of one connection together; one of them or Steps is
+	// needed. A request begun in
 	// time is waited for: Timeout in an open loop, 250 ms at most in a closed one. The whole is at most 10 min.
 	Duration time.Duration `json:"duration,omitempty" yaml:"duration,omitempty"`
 	Count    uint64        `json:"count,omitempty" yaml:"count,omitempty"`
@@ -164,7 +166,7 @@ func (p Plan) checkWords() error {
 	return errors.Join(
 		oneOf("protocol", p.Protocol, "", HTTP, TCP, Connect),
 		oneOf("tls", p.TLS, NoTLS, FullTLS, ResumeTLS),
-		oneOf("close", p.Close, "", ClientCloses, ServerCloses, ClientResets),
+		oneOf("close", p.Close, "", ClientCloses, ServerCloses, ClientResets, ClientKeeps),
 	)
 }
 

@@ -62,7 +62,7 @@ func TestServerPlanCheck(t *testing.T) {
 	if err := (ServerPlan{Listen: "127.0.0.1:0"}).Check(); err != nil {
 		t.Error(err)
 	}
-	bad := ServerPlan{Listen: ":80", Protocol: Connect, TLS: "dsa", Backlog: -1, Stall: Stall{For: -1}}
+	bad := ServerPlan{Listen: ":80", Protocol: "udp", TLS: "dsa", Backlog: -1, Stall: Stall{For: -1}}
 	err := bad.Check()
 	for _, want := range []string{"listen", "protocol", "tls", "backlog", "stall: for"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -92,7 +92,7 @@ func (r *recorder) unfinished(n uint64) {
 }
 
 func (r *recorder) fail(err error) {
-	name := errorName(err)
+	name := ErrorName(err)
 	r.lock(time.Now())
 	defer r.mu.Unlock()
 	if r.now.Errors == nil {
@@ -142,8 +142,8 @@ type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("HTTP %d", int(e)) }
 
-// errorName is the errno's name. A deadline of ours counts as ETIMEDOUT, which is what the kernel's own would be.
-func errorName(err error) string {
+// ErrorName is the errno's name. A deadline of ours counts as ETIMEDOUT, which is what the kernel's own would be.
+func ErrorName(err error) string {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

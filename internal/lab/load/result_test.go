@@ -159,7 +159,7 @@ func TestErrorName(t *testing.T) {
 		"HTTP 503":   statusError(503),
 		"strange":    errors.New("strange"),
 	} {
-		if got := errorName(err); got != want {
+		if got := ErrorName(err); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}

@@ -37,6 +37,9 @@ type Runner struct {
 	rec      *recorder
 	taken    atomic.Uint64 // requests begun, of a closed loop
 	turn     atomic.Uint64 // connections begun, of several targets
+
+	mu   sync.Mutex
+	kept []*os.File // connections that stay open until the load ends
 }
 
 // New checks the plan and prepares its load. The clock of the result starts here.
@@ -96,10 +99,21 @@ func (r *Runner) Run(ctx context.Context) (Result, error) {
 	} else {
 		r.closedLoop(begin, end)
 	}
+	r.keep(begin)
 	cancelEnd()
 	live.Wait()
 	result, snapErr := r.rec.snapshot()
 	return result, errors.Join(err, snapErr)
+}
+
+// keep waits for the end of the load's duration, where connections stay open until then, and closes them.
+func (r *Runner) keep(begin context.Context) {
+	if len(r.kept) > 0 {
+		<-begin.Done()
+	}
+	for _, file := range r.kept {
+		_ = file.Close() // the peer may have reset it long ago
+	}
 }
 
 // closedLoop has each worker begin requests until begin ends or the count is used up.
@@ -117,9 +131,15 @@ const errorPause = time.Millisecond
 func (r *Runner) closedWorker(begin, end context.Context) {
 	w := r.newWorker(end)
 	defer context.AfterFunc(end, w.cut)()
-	for begin.Err() == nil && r.take() {
-		if !w.request(time.Now()) {
-			sleep(begin, errorPause)
+	for begin.Err() == nil {
+		n := r.take()
+		if n == 0 {
+			break
+		}
+		for ; n > 0 && begin.Err() == nil; n-- {
+			if !w.request(time.Now()) {
+				Sleep(begin, errorPause)
+			}
 		}
 	}
 	w.finishKept()
@@ -135,9 +155,15 @@ func (w *worker) finishKept() {
 	w.finish()
 }
 
-// take says whether there is a request left to begin.
-func (r *Runner) take() bool {
-	return r.plan.Count == 0 || r.taken.Add(1) <= r.plan.Count
+// take says how many of the requests that are left to begin are a worker's next: those of one connection, so that a count of whole
+// connections makes no parts of some.
+func (r *Runner) take() uint64 {
+	n := uint64(max(r.plan.RequestsPerConn, 1))
+	if r.plan.Count == 0 {
+		return n
+	}
+	before := r.taken.Add(n) - n
+	return min(n, r.plan.Count-min(r.plan.Count, before))
 }
 
 // openLoop hands the requests that are due to the workers in turn. When all are busy the request waits, and its clock
@@ -260,7 +286,7 @@ func (r *Runner) startLive(ctx context.Context) *sync.WaitGroup {
 	printing.Go(func() {
 		shown := 0
 		for more := true; more; {
-			more = sleep(ctx, time.Until(r.rec.start.Add(time.Duration(shown+1)*time.Second)))
+			more = Sleep(ctx, time.Until(r.rec.start.Add(time.Duration(shown+1)*time.Second)))
 			for _, second := range r.rec.seconds(shown) {
 				_, _ = fmt.Fprintln(r.plan.Live, second) // a reader that went away does not end the load
 				shown++

@@ -392,3 +392,66 @@ func TestWorkersWaitForUpstream(t *testing.T) {
 		t.Error("upstream nowhere: no error")
 	}
 }
+
+// TestWholeConnections: several workers with a count of whole connections make no parts of some.
+func TestWholeConnections(t *testing.T) {
+	addr, stop := serve(t, load.ServerPlan{Protocol: load.TCP}, nil)
+	got := run(t, load.Plan{Target: addr, Protocol: load.TCP, Connections: 4, RequestsPerConn: 3, Count: 30}, nil)
+	if got.Requests != 30 || got.Conns != 10 || got.ErrorCount() != 0 {
+		t.Errorf("%d requests on %d connections, %v: want 30 on 10", got.Requests, got.Conns, got.Errors)
+	}
+	if s := stop(); s.Conns != 10 {
+		t.Errorf("the server saw %d connections, want 10", s.Conns)
+	}
+}
+
+// TestKeptConnections: they stay open until the load's time has passed, also those that the server has closed.
+func TestKeptConnections(t *testing.T) {
+	const length = 300 * time.Millisecond
+	for _, server := range []load.ServerPlan{{Protocol: load.TCP}, {Protocol: load.Connect}, {HoldOpen: true}} {
+		addr, stop := serve(t, server, nil)
+		plan := load.Plan{Target: addr, Protocol: load.Connect, Count: 5, Close: load.ClientKeeps, Duration: length}
+		got := run(t, plan, nil)
+		if got.Conns != 5 || got.ErrorCount() != 0 || got.Elapsed < length {
+			t.Errorf("%+v: %d connections, %v, for %v: want 5 for %v", server, got.Conns, got.Errors, got.Elapsed, length)
+		}
+		if s := stop(); s.Conns != 5 || len(s.Errors) != 0 {
+			t.Errorf("%+v: the server saw %d connections, %v", server, s.Conns, s.Errors)
+		}
+	}
+}
+
+// TestAccepting: a server that accepts slowly, and one that never does. Connections are made without it, up to the backlog.
+func TestAccepting(t *testing.T) {
+	plan := load.Plan{Protocol: load.Connect, Count: 3, Connections: 3}
+	addr, stop := serve(t, load.ServerPlan{Protocol: load.TCP, NeverAccept: true}, nil)
+	plan.Target = addr
+	if got := run(t, plan, nil); got.Conns != 3 {
+		t.Errorf("never accepted: %d connections, %v: want 3 in the queue", got.Conns, got.Errors)
+	}
+	if s := stop(); s.Conns != 0 {
+		t.Errorf("%d were accepted", s.Conns)
+	}
+	const rate = 20
+	begun := time.Now()
+	server, stop := start(t, load.ServerPlan{Protocol: load.TCP, AcceptRate: rate}, nil)
+	plan.Target = server.Addr().String()
+	run(t, plan, nil)
+	awaitConns(t, server.Stats, 3)
+	if took := time.Since(begun); took < 3*time.Second/rate {
+		t.Errorf("three were accepted in %v, at %d a second", took, rate)
+	}
+	stop()
+}
+
+// TestMappedAddress: an IPv4 address written as IPv6 is IPv4, for the client and its source as for the server.
+func TestMappedAddress(t *testing.T) {
+	addr, _ := serve(t, load.ServerPlan{Listen: "[::ffff:127.0.0.1]:0", Protocol: load.TCP}, nil)
+	if !strings.HasPrefix(addr, "127.0.0.1:") {
+		t.Errorf("it listens on %s", addr)
+	}
+	plan := load.Plan{Target: "[::ffff:127.0.0.1]:" + addr[strings.LastIndex(addr, ":")+1:], BindIP: "::ffff:127.0.0.2", Protocol: load.TCP, Count: 1}
+	if got := run(t, plan, nil); got.Requests != 1 || got.ErrorCount() != 0 {
+		t.Errorf("%d answers, %v", got.Requests, got.Errors)
+	}
+}

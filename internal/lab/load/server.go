@@ -39,12 +39,18 @@ const (
 
 // ServerPlan says how a server answers. In JSON durations are nanoseconds; in YAML they are written like 1.5s.
 type ServerPlan struct {
-	Listen   string   `json:"listen" yaml:"listen"` // ip:port, port 0 for any
-	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
+	Listen   string   `json:"listen" yaml:"listen"`                         // ip:port, port 0 for any
+	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"` // with connect each connection is closed at once
 	TLS      Key      `json:"tls,omitempty" yaml:"tls,omitempty"`
 	// NoResume gives no session tickets, so that every TLS connection makes a whole handshake.
 	NoResume bool `json:"no_resume,omitempty" yaml:"no_resume,omitempty"`
 	Backlog  int  `json:"backlog,omitempty" yaml:"backlog,omitempty"` // of listen; 0: 4096. The kernel queues one more
+
+	// AcceptRate is how many connections are accepted a second; 0: all at once.
+	AcceptRate  float64 `json:"accept_rate,omitempty" yaml:"accept_rate,omitempty"`
+	NeverAccept bool    `json:"never_accept,omitempty" yaml:"never_accept,omitempty"` // leave every connection in the kernel's queue
+	// HoldOpen neither reads nor closes a connection before the end.
+	HoldOpen bool `json:"hold_open,omitempty" yaml:"hold_open,omitempty"`
 
 	// RequestsPerConn is after how many answers the server closes; HTTP says so in the last. 0: the client closes first.
 	RequestsPerConn int `json:"requests_per_conn,omitempty" yaml:"requests_per_conn,omitempty"`
@@ -117,9 +123,10 @@ func (p ServerPlan) Check() error {
 	err := errors.Join(
 		address,
 		upstream,
-		oneOf("protocol", p.Protocol, "", HTTP, TCP),
+		oneOf("protocol", p.Protocol, "", HTTP, TCP, Connect),
 		oneOf("tls", p.TLS, NoKey, ECDSAKey, RSAKey, RSA4096Key),
 		upTo("backlog", p.Backlog, maxBacklog),
+		upTo("accept_rate", p.AcceptRate, MaxRate),
 		upTo("workers", p.Workers, maxWorkers),
 		upTo("slots", p.Slots, maxWorkers),
 		upTo("requests_per_conn", p.RequestsPerConn, MaxCount),
@@ -269,15 +276,18 @@ func (s *Server) Run(ctx context.Context) ServerStats {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = s.listener.SetDeadline(past()) })()
-	if s.plan.Workers == 0 {
+	switch {
+	case s.plan.NeverAccept:
+	case s.plan.Workers == 0:
 		s.acceptAll(ctx, func(conn *os.File) {
 			s.handlers.Go(func() { s.proxied(ctx, func(up *worker) { s.handle(ctx, conn, up) }) })
 		})
-	}
-	for range s.plan.Workers {
-		s.handlers.Go(func() {
-			s.proxied(ctx, func(up *worker) { s.acceptAll(ctx, func(conn *os.File) { s.handle(ctx, conn, up) }) })
-		})
+	default:
+		for range s.plan.Workers {
+			s.handlers.Go(func() {
+				s.proxied(ctx, func(up *worker) { s.acceptAll(ctx, func(conn *os.File) { s.handle(ctx, conn, up) }) })
+			})
+		}
 	}
 	<-ctx.Done()
 	_ = s.listener.Close()
@@ -288,6 +298,9 @@ func (s *Server) Run(ctx context.Context) ServerStats {
 // acceptAll accepts connections until ctx ends.
 func (s *Server) acceptAll(ctx context.Context, take func(*os.File)) {
 	for ctx.Err() == nil {
+		if s.plan.AcceptRate > 0 && !Sleep(ctx, time.Duration(float64(time.Second)/s.plan.AcceptRate)) {
+			return
+		}
 		conn, err := accept(s.listener)
 		switch {
 		case err == nil:
@@ -295,7 +308,7 @@ func (s *Server) acceptAll(ctx context.Context, take func(*os.File)) {
 			take(conn)
 		case ctx.Err() == nil:
 			s.fail(err)
-			sleep(ctx, errorPause) // EMFILE would repeat at once
+			Sleep(ctx, errorPause) // EMFILE would repeat at once
 		}
 	}
 }
@@ -315,7 +328,7 @@ func (s *Server) proxied(ctx context.Context, fn func(up *worker)) {
 func (s *Server) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := errorName(err)
+	name := ErrorName(err)
 	if len(s.errors) >= maxErrorNames {
 		name = "other"
 	}
@@ -325,6 +338,10 @@ func (s *Server) fail(err error) {
 func (s *Server) handle(ctx context.Context, conn *os.File, up *worker) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past()) })()
+	if s.plan.HoldOpen {
+		<-ctx.Done()
+		return
+	}
 	err := s.serve(ctx, conn, up)
 	// A client that resets does so by plan, or because it was cut: no fault of the server's.
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
@@ -333,7 +350,10 @@ func (s *Server) handle(ctx context.Context, conn *os.File, up *worker) {
 }
 
 func (s *Server) serve(ctx context.Context, conn *os.File, up *worker) error {
-	if s.tls == nil {
+	switch {
+	case s.plan.Protocol == Connect:
+		return nil
+	case s.tls == nil:
 		return s.talk(ctx, conn, up)
 	}
 	// Else the first answer waits for the session tickets to be acknowledged.
@@ -419,21 +439,21 @@ func (s *Server) work(ctx context.Context, up *worker) error {
 			return err
 		}
 	}
-	if err := burn(ctx, s.plan.ServiceCPU); err != nil {
+	if err := Burn(ctx, s.plan.ServiceCPU); err != nil {
 		return err
 	}
 	wait := s.plan.ServiceTime
 	if s.plan.Stall.For > 0 {
 		wait += s.plan.Stall.left(time.Since(s.start))
 	}
-	if wait > 0 && !sleep(ctx, wait) {
+	if wait > 0 && !Sleep(ctx, wait) {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// burn uses CPU time of one thread.
-func burn(ctx context.Context, cpu time.Duration) error {
+// Burn uses CPU time of one thread, unless ctx ends before.
+func Burn(ctx context.Context, cpu time.Duration) error {
 	if cpu <= 0 {
 		return nil
 	}

@@ -26,8 +26,9 @@ func (d Dialer) socket(family int) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// sockaddr makes a new one each time: the kernel's form is written into it when it is used.
-func sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
+// Sockaddr gives an address and its family for a system call. It makes a new one each time: the kernel's form is written into it when it
+// is used.
+func Sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 	if ip := addr.Addr().Unmap(); ip.Is4() {
 		return &unix.SockaddrInet4{Addr: ip.As4(), Port: int(addr.Port())}, unix.AF_INET
 	}
@@ -41,7 +42,7 @@ func (r *Runner) next() netip.AddrPort {
 
 // prepare makes the client's socket and starts to connect it.
 func (r *Runner) prepare(to netip.AddrPort) (*os.File, error) {
-	target, family := sockaddr(to)
+	target, family := Sockaddr(to)
 	fd, err := r.dialer.socket(family)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (r *Runner) configure(fd int) error {
 			return err
 		}
 	}
-	source, _ := sockaddr(netip.AddrPortFrom(r.source, 0))
+	source, _ := Sockaddr(netip.AddrPortFrom(r.source, 0))
 	return unix.Bind(fd, source)
 }
 
@@ -148,7 +149,7 @@ func sayGoodbye(file *os.File, conn *tls.Conn) error {
 
 // listen makes a listening socket, and says its address with the port the kernel chose.
 func listen(dialer Dialer, addr netip.AddrPort, backlog int) (*os.File, netip.AddrPort, error) {
-	sa, family := sockaddr(addr)
+	sa, family := Sockaddr(addr)
 	fd, err := dialer.socket(family)
 	if err != nil {
 		return nil, addr, fmt.Errorf("listen on %s: %w", addr, err)
@@ -225,8 +226,8 @@ func tlsClient(name string, session Session) *tls.Config {
 // past is a deadline that ends every wait at once.
 func past() time.Time { return time.Unix(1, 0) }
 
-// sleep waits unless ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits unless ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}

@@ -13,4 +13,6 @@ tool (
 	example.com/nowhere/cmd
 )
 
+replace github.com/perfdoctor/perfdoctor => ../perfdoctor
+
 replace example.com/fine => ../fine

@@ -20,7 +20,7 @@ import (
 )
 
 // billOfMaterials writes what is in one program as CycloneDX: the modules that its own build information names, and what is embedded
-// in it. It is read from the program that was built rather than from go.mod, which also has the linters.
+// in it. It is read from the program that was built rather than from go.mod, which also has what its tests need.
 func (r *release) billOfMaterials(w io.Writer, arch string) error {
 	info, err := buildinfo.ReadFile(r.binary(arch))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-const root = "../../.."
+const root = "../.."
 
 func TestPackageVersion(t *testing.T) {
 	for in, want := range map[string]string{

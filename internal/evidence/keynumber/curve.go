@@ -1,4 +1,4 @@
-package compare
+package keynumber
 
 import (
 	"slices"
@@ -93,34 +93,34 @@ func (c curve) perSecondTotal() float64 {
 // per gives the intervals of one curve against another: what both rose by between readings of the first. Collectors sample side by side, a
 // few milliseconds apart, so the second is read between its own readings. A piece at the end that is shorter than half an interval is left
 // out: its ratio is luck.
-func (c curve) per(base curve) []obs {
+func (c curve) per(base curve) []Interval {
 	if len(c.at) < 2 || len(base.at) < 2 {
 		return nil
 	}
-	var out []obs
+	var out []Interval
 	from, to := max(c.at[0], base.at[0]), min(c.at[len(c.at)-1], base.at[len(base.at)-1])
 	last, least := from, (to-from)/float64(2*len(c.at))
 	for _, at := range append(slices.Clone(c.at), to) {
 		if at-last < least || at > to {
 			continue
 		}
-		out = append(out, obs{c.value(at) - c.value(last), base.value(at) - base.value(last)})
+		out = append(out, Interval{c.value(at) - c.value(last), base.value(at) - base.value(last)})
 		last = at
 	}
 	return out
 }
 
 // perSecond gives the intervals of a curve against time.
-func (c curve) perSecond() []obs {
-	var out []obs
+func (c curve) perSecond() []Interval {
+	var out []Interval
 	for i := 1; i < len(c.at); i++ {
-		out = append(out, obs{c.sum[i] - c.sum[i-1], c.at[i] - c.at[i-1]})
+		out = append(out, Interval{c.sum[i] - c.sum[i-1], c.at[i] - c.at[i-1]})
 	}
 	return out
 }
 
-// readings gives a gauge's values over time, those of several series at one time added up.
-func readings(series []recording.GaugeSeries) []obs {
+// Readings gives a gauge's values over time, those of several series at one time added up.
+func Readings(series []recording.GaugeSeries) []Interval {
 	values := map[float64]float64{}
 	for _, s := range series {
 		for _, p := range s.Points {
@@ -132,9 +132,9 @@ func readings(series []recording.GaugeSeries) []obs {
 		times = append(times, at)
 	}
 	slices.Sort(times)
-	var out []obs
+	var out []Interval
 	for _, at := range times {
-		out = append(out, obs{values[at], 1})
+		out = append(out, Interval{values[at], 1})
 	}
 	return out
 }
@@ -143,3 +143,6 @@ func readings(series []recording.GaugeSeries) []obs {
 func counters(rec *recording.Recording, c *metric.Counter, match ...string) curve {
 	return sumOf(rec.Counter(c, match...), false)
 }
+
+// Rate gives the intervals of what counters rose by together, per second.
+func Rate(series []recording.CounterSeries) []Interval { return sumOf(series, false).perSecond() }

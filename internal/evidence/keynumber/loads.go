@@ -1,4 +1,4 @@
-package compare
+package keynumber
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 // answered is the requests that clients counted: what the caller says, what a load generator's process reported meanwhile, or the rate
 // that it printed at its end. It is empty where none did.
-func (s *side) answered() curve {
+func (s *Source) answered() curve {
 	if s.requests > 0 {
 		return steady(s.requests, s.cpu().at)
 	}
@@ -47,19 +47,19 @@ const (
 )
 
 // requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number without any scatter.
-func (s *side) requestP99() ([]obs, string) { return s.requestTimes(percentile, leastForP99) }
+func (s *Source) requestP99() ([]Interval, string) { return s.requestTimes(percentile, leastForP99) }
 
 // requestP50 gives the median of each second, by its requests. A closed loop's median tells what its rate may not: whether each of its
 // clients waits for less, or there are more of them.
-func (s *side) requestP50() ([]obs, string) { return s.requestTimes(0.5, leastForP50) }
+func (s *Source) requestP50() ([]Interval, string) { return s.requestTimes(0.5, leastForP50) }
 
 // requestTimes gives a quantile of each second's requests, where they are so many at least.
-func (s *side) requestTimes(q, least float64) ([]obs, string) {
+func (s *Source) requestTimes(q, least float64) ([]Interval, string) {
 	series := s.rec.Counter(metric.LoadDurations)
 	if len(series) == 0 {
 		return nil, s.noLatency()
 	}
-	var out []obs
+	var out []Interval
 	counts, all := map[float64]float64{}, 0.0
 	for _, second := range durations(series) {
 		for bound, n := range second {
@@ -67,7 +67,8 @@ func (s *side) requestTimes(q, least float64) ([]obs, string) {
 			all += n
 		}
 		if all >= least {
-			out = append(out, obs{quantile(counts, q, all) * all, all})
+			bound, _ := quantile(counts, q)
+			out = append(out, Interval{bound * all, all})
 			counts, all = map[float64]float64{}, 0
 		}
 	}
@@ -75,7 +76,7 @@ func (s *side) requestTimes(q, least float64) ([]obs, string) {
 }
 
 // noLatency says why there are no times of requests; a number that stands alone is shown, and not compared.
-func (s *side) noLatency() string {
+func (s *Source) noLatency() string {
 	longest := 0.0
 	for _, g := range s.rec.Gauge(metric.LoadP99) {
 		longest = max(longest, g.Last())
@@ -116,16 +117,4 @@ func durations(series []recording.CounterSeries) []map[float64]float64 {
 		out = append(out, rises[at])
 	}
 	return out
-}
-
-// quantile gives the bound that the share q of all does not exceed.
-func quantile(counts map[float64]float64, q, all float64) float64 {
-	below := 0.0
-	bounds := slices.Sorted(maps.Keys(counts))
-	for _, b := range bounds {
-		if below += counts[b]; below >= q*all {
-			return b
-		}
-	}
-	return bounds[len(bounds)-1]
 }

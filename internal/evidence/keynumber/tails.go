@@ -1,7 +1,8 @@
-package compare
+package keynumber
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -22,20 +23,23 @@ const leastTail = 1000
 
 // slowest gives the smallest bound that 99 % of what was counted by the label at_most do not exceed; ok is false with too few.
 func slowest(counts map[float64]float64) (bound float64, ok bool) {
-	all := 0.0
-	var bounds []float64
-	for b, n := range counts {
-		bounds = append(bounds, b)
+	bound, all := quantile(counts, percentile)
+	return bound, all >= leastTail && !math.IsInf(bound, 1)
+}
+
+// quantile gives the smallest bound that the share q of what was counted does not exceed, and how much was counted. The one of gonum's stat
+// panics where counts add up to no number, and a recording is a file that anybody may have written.
+func quantile(counts map[float64]float64, q float64) (bound, all float64) {
+	for _, n := range counts {
 		all += n
 	}
-	slices.Sort(bounds)
 	below := 0.0
-	for _, b := range bounds {
-		if below += counts[b]; below >= percentile*all {
-			return b, all >= leastTail && !math.IsInf(b, 1)
+	for _, bound = range slices.Sorted(maps.Keys(counts)) {
+		if below += counts[bound]; below >= q*all {
+			break
 		}
 	}
-	return 0, false
+	return bound, all
 }
 
 // boundOf reads the label at_most, in seconds; "+Inf" is a number to ParseFloat too.
@@ -48,29 +52,30 @@ func boundOf(s *recording.Series) float64 {
 }
 
 // connects are the connections that clients of the target's network namespace opened, by how long that took.
-func (s *side) connects() []recording.CounterSeries {
+func (s *Source) connects() []recording.CounterSeries {
 	return s.rec.Counter(metric.ConnectDurations, "netns", metric.NetNSTarget, "side", "client")
 }
 
-// tails finds the 99th percentiles before, against which both sides are measured.
-func tails(before, after *side) {
+// SlowerThan takes the 99th percentiles of one source, which may be s itself, as the bounds of what is slow: what the numbers of s count
+// is how much of it was slower than that.
+func (s *Source) SlowerThan(reference *Source) {
 	counts := map[float64]float64{}
-	for _, c := range before.connects() {
+	for _, c := range reference.connects() {
 		counts[boundOf(c.Series)] += c.Points[len(c.Points)-1].Value // it counts from the beginning of the recording
 	}
 	if bound, ok := slowest(counts); ok {
-		before.slowConnect, after.slowConnect = bound, bound
+		s.slowConnect = bound
 	}
 	counts = map[float64]float64{}
-	for _, g := range before.rec.Gauge(metric.CPUWaitDurations) {
+	for _, g := range reference.rec.Gauge(metric.CPUWaitDurations) {
 		counts[boundOf(g.Series)] += g.Last()
 	}
 	if bound, ok := slowest(counts); ok {
-		before.slowWait, after.slowWait = bound, bound
+		s.slowWait = bound
 	}
 }
 
-func (s *side) slowConnects() ([]obs, string) {
+func (s *Source) slowConnects() ([]Interval, string) {
 	if s.slowConnect == 0 {
 		return nil, "there were too few connects for a 99th percentile"
 	}
@@ -93,7 +98,7 @@ func (s *side) slowConnects() ([]obs, string) {
 
 // slowWaits is of a number that is read once, at the end of the window, so that nothing is known of its scatter but that of independent
 // events; the spread between runs of all that depends on who else wants the CPUs is far larger.
-func (s *side) slowWaits() ([]obs, string) {
+func (s *Source) slowWaits() ([]Interval, string) {
 	if s.slowWait == 0 {
 		return nil, "there were too few waits for a 99th percentile"
 	}
@@ -108,17 +113,17 @@ func (s *side) slowWaits() ([]obs, string) {
 }
 
 // binomial gives ten intervals with the mean of k of n events, and the scatter that tenths of them have when they are independent.
-func binomial(k, n float64) []obs {
+func binomial(k, n float64) []Interval {
 	if n == 0 {
 		return nil
 	}
 	const parts = 10
 	p := k / n
 	scatter := math.Sqrt(p * (1 - p) / (n / parts))
-	var out []obs
+	var out []Interval
 	for i := range parts {
 		sign := float64(1 - 2*(i%2))
-		out = append(out, obs{(p + sign*scatter) * n / parts, n / parts})
+		out = append(out, Interval{(p + sign*scatter) * n / parts, n / parts})
 	}
 	return out
 }

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
-	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the recording.
@@ -81,38 +78,6 @@ const longest = 1e4
 // shownMethods bounds each list: past them there is little that is worth a look.
 const shownMethods = 10
 
-// fewest is the number of samples, of both profiles together, from which on a method is tested: below, even all of them in one profile
-// and none in the other would not be certain.
-const fewest = 20
-
-// enough is the number of samples from which on a method is tested, of both profiles together. With fewer than leastExtra of those before
-// it cannot be worth a word, and each further test makes the others weaker.
-func enough(before *tally) float64 { return max(fewest, leastExtra*before.total) }
-
-// A tally is the samples of one recording by what they are in.
-type tally struct {
-	engine  string
-	seconds float64 // of CPU time that the samples stand for
-	counts  map[string]float64
-	kernel  map[string]float64 // of the counts, those taken in the kernel
-	inlined map[string]float64 // of the counts, those in code that is compiled into one with other methods'
-	total   float64
-	clumps  float64 // see Methods.Clustering
-	calls   []call
-}
-
-// call is samples by whose time they are and what they were called for.
-type call struct {
-	hotcode.Attribution
-	n        float64
-	inKernel bool
-}
-
-// below tells whether one of these methods is on the stack.
-func (c *call) below(methods map[string]bool) bool {
-	return slices.ContainsFunc(c.Callers, func(x hotcode.Caller) bool { return methods[x.Name] })
-}
-
 // The values of Methods.Against.
 const (
 	AgainstMost     = "most of the program"
@@ -120,14 +85,13 @@ const (
 	AgainstShares   = "shares"
 )
 
-// methods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran on the host differs.
-func methods(before, after *side, beside float64) *Methods {
-	b, okB := hotcode.CPUOf(before.rec)
-	a, okA := hotcode.CPUOf(after.rec)
+// judgeMethods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran on the host differs.
+func judgeMethods(before, after *reading, beside float64) *Methods {
+	b, a := before.profile, after.profile
 	switch {
-	case !okB && !okA:
+	case b == nil && a == nil:
 		return nil
-	case !okB || !okA:
+	case b == nil || a == nil:
 		return &Methods{Reason: "only one of the recordings has a CPU profile"}
 	case b.Event != a.Event || b.Engine != a.Engine:
 		return &Methods{Reason: fmt.Sprintf("one profile is by %s, the other by %s: they do not see the same", b.Engine, a.Engine)}
@@ -142,143 +106,32 @@ func methods(before, after *side, beside float64) *Methods {
 		out.Reason = "there are too few samples to compare"
 		return out
 	}
-	out.ofCPU = cpuSpread(before.rec, after.rec)
+	out.ofCPU = cpuSpread(before.guest || after.guest)
 	out.between = 2 * square(spreadBeside*min(beside/othersFull, 1))
-	out.test(tb, ta, workOf(before, b, after, a), 1)
+	out.test(tb, ta, workOf(before, after), 1)
 	return out
 }
 
-// address is what differs in the names of classes and stubs from one run to the next.
-var address = regexp.MustCompile(`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
-
-func newTally(engine string, seconds float64) *tally {
-	return &tally{
-		engine: engine, seconds: seconds,
-		counts: map[string]float64{}, kernel: map[string]float64{}, inlined: map[string]float64{},
-	}
-}
-
-func (t *tally) add(c call) {
-	t.calls = append(t.calls, c)
-	t.counts[c.Name] += c.n
-	t.total += c.n
-	if c.inKernel {
-		t.kernel[c.Name] += c.n
-	}
-	if c.Inlined {
-		t.inlined[c.Name] += c.n
-	}
-}
-
-func tallyOf(c *hotcode.CPU) *tally {
-	t := newTally(c.Engine, c.Sampled())
-	buckets := map[time.Duration]map[string]float64{}
-	for i, a := range c.Attributed() {
-		s := c.Samples[i]
-		a.Name = address.ReplaceAllString(a.Name, "*")
-		for j := range a.Callers {
-			a.Callers[j].Name = address.ReplaceAllString(a.Callers[j].Name, "*")
-		}
-		x := call{a, float64(s.Count), len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel}
-		t.add(x)
-		if buckets[s.At] == nil {
-			buckets[s.At] = map[string]float64{}
-		}
-		buckets[s.At][x.Name] += x.n
-	}
-	t.clumps = t.clustering(buckets)
-	return t
-}
-
-// clustering compares the scatter of the counts from second to second with that of independent samples (Pearson's chi-square per
-// degree of freedom, over the methods with enough samples): a program that does one thing for a second and another in the next gives
-// samples that tell less than their number says.
-func (t *tally) clustering(buckets map[time.Duration]map[string]float64) float64 {
-	const (
-		leastBuckets = 4
-		leastPerCell = 5 // the usual bound for chi-square
-	)
-	if len(buckets) < leastBuckets {
-		return 1
-	}
-	chi, freedom := 0.0, 0.0
-	for name, n := range t.counts {
-		if n/float64(len(buckets)) < leastPerCell {
-			continue
-		}
-		for _, counts := range buckets {
-			all := 0.0
-			for _, x := range counts {
-				all += x
-			}
-			want := n * all / t.total
-			if want > 0 {
-				chi += square(counts[name]-want) / (want * (1 - n/t.total + 1e-9))
-				freedom += 1 - 1/float64(len(buckets))
-			}
-		}
-	}
-	if freedom == 0 {
-		return 1
-	}
-	return max(1, chi/freedom)
-}
-
-// pair is the counts of one method.
-type pair struct {
-	name          string
-	before, after float64
-	between       float64 // variance of the logarithm of their ratio between two runs of one program, beside that of sampling
-}
-
-// spreadOfKernel is how much the kernel's part of a method differs between runs of one program: who handles an interrupt, and in whose
-// time a packet is received, is chosen anew in each. In a program's own code there is no such part (docs/decisions/0012: 11 % and none).
-const spreadOfKernel = 0.15
-
-// spreadOfInlined is how much the samples of a method that is compiled into one piece of code with others differ between starts of a JVM:
-// the compiler keeps track of whose an instruction is by halves, also with -XX:+DebugNonSafepoints. Measured in three starts of one
-// program, JDK 17: 11, 11 and 23 % of its time in one method, 7, 19 and 7 % in the one that calls it.
-const spreadOfInlined = 0.5
-
-// spreadBeside is how much a method differs between runs beside others and without: what misses the cache gets dearer, and what computes
-// does not. Measured with a neighbour of 0.3 CPUs: 2.65 times the samples in a method of 2 %, at 22 and 36 samples. Of a smaller
-// difference it is a part.
-const spreadBeside = 0.25
-
-func pairOf(name string, b, a *tally) pair {
-	p := pair{name: name, before: b.counts[name], after: a.counts[name]}
-	if all := p.before + p.after; all > 0 {
-		p.between = spreadOf((b.kernel[name]+a.kernel[name])/all, (b.inlined[name]+a.inlined[name])/all)
-	}
-	return p
-}
-
-// spreadOf gives pair.between of a method of which such shares are in the kernel, and in code that is compiled into one with others'.
-func spreadOf(kernel, inlined float64) float64 {
-	return 2 * (square(spreadOfKernel*kernel) + square(spreadOfInlined*inlined))
-}
-
 // workOf gives how many times as many requests the profile after covers; 0 if that is not known.
-func workOf(before *side, b *hotcode.CPU, after *side, a *hotcode.CPU) float64 {
-	wb, okB := before.work()
-	wa, okA := after.work()
-	if !okB || !okA || wb.perSecondTotal() <= 0 || b.Window <= 0 {
+func workOf(before, after *reading) float64 {
+	b, a := before.work, after.work
+	if !b.Known() || !a.Known() || b.PerSecond <= 0 || before.profile.Window <= 0 {
 		return 0
 	}
-	return wa.perSecondTotal() * a.Window / (wb.perSecondTotal() * b.Window)
+	return a.PerSecond * after.profile.Window / (b.PerSecond * before.profile.Window)
 }
 
 // test compares each method. work is as of [workOf]; places is how many such comparisons are made of the same recordings.
 func (m *Methods) test(b, a *tally, work float64, places int) {
-	list := m.pairs(b, a, nil)
+	list := pairMethods(b, a, nil, m.between)
 	m.Tested = len(list)
 	tests := len(list) + len(wholes(b, a, nil))
-	z := quantileNormal(1 - familyError/2/float64(max(tests, 1)*places))
+	z := mathext.NormalQuantile(1 - familyError/2/float64(max(tests, 1)*places))
 	z *= math.Sqrt(m.Clustering)
 	most := m.reference(list, b, a, work, z)
 	changed, with := m.changes(list, b, a, most, z)
 	if len(with) > 0 { // what these call was taken for a part of what did not change
-		most = m.reference(m.pairs(b, a, with), b, a, work, z)
+		most = m.reference(pairMethods(b, a, with, m.between), b, a, work, z)
 		changed, _ = m.changes(list, b, a, most, z)
 	}
 	m.scale = most.scale
@@ -288,35 +141,6 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 	slices.SortStableFunc(m.Shrunk, byExtra)
 	m.Grown, m.Shrunk = m.Grown[:min(len(m.Grown), shownMethods)], m.Shrunk[:min(len(m.Shrunk), shownMethods)]
 	m.detectable(b, a, z)
-}
-
-// pairs gives the methods with samples enough, by the time that is their own, but for the samples below those without.
-func (m *Methods) pairs(b, a *tally, without map[string]bool) []pair {
-	b, a = b.but(without), a.but(without)
-	var list []pair
-	for name := range union(b.counts, a.counts) {
-		if p := pairOf(name, b, a); p.before+p.after >= enough(b) {
-			p.between += m.between
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, func(x, y pair) int { return cmp.Compare(x.name, y.name) })
-	return list
-}
-
-// but gives a tally without the samples that have one of these methods on the stack.
-func (t *tally) but(without map[string]bool) *tally {
-	if len(without) == 0 {
-		return t
-	}
-	out := newTally(t.engine, t.seconds)
-	for _, c := range t.calls {
-		if !c.below(without) {
-			out.add(c)
-		}
-	}
-	out.total = t.total
-	return out
 }
 
 // changes notes what changed by its own time, and then with all that it calls: with are the latter.
@@ -334,6 +158,35 @@ func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (
 		with[p.name] = true
 	}
 	return changed, with
+}
+
+// callers looks for methods that changed with all that they call, where none of what they call did for certain: a loop that is walked
+// twice makes ten helpers dearer, none of them by much. The most certain is noted and its samples are set aside, until none is left; so of
+// a method and its callers the one stands in the list that the change is of. changed are the methods that were found by their own time.
+func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64) []pair {
+	without := map[string]bool{}
+	for _, p := range changed {
+		without[p.name] = true
+	}
+	for range shownMethods {
+		best, certainty := pair{}, 1.0
+		for _, p := range wholes(b, a, without) {
+			p.between += m.between
+			x := p.compare(b.total, a.total, most, z)
+			if c := math.Abs(math.Log(x.Factor)) / math.Log(x.High/x.Factor); c > certainty && math.Abs(x.Extra) >= leastExtra {
+				best, certainty = p, c
+			}
+		}
+		if best.name == "" {
+			break
+		}
+		x := best.compare(b.total, a.total, most, z)
+		x.With = true
+		m.note(x)
+		changed = append(changed, best)
+		without[best.name] = true
+	}
+	return changed
 }
 
 // note puts a method on its list, if it certainly changed and that is worth a word.
@@ -381,22 +234,6 @@ func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 		return m.Grown, nil
 	}
 	return nil, m.Shrunk
-}
-
-// leastExtra is the least growth that is taken for the program's, as a share of all CPU time. Where a run's data and code lie in memory
-// moves some of it, which can all be in one method: measured, 2.4 % of all CPU time in a loop of 4 %, in two runs of one program that
-// takes a lock. A regression below that is not told from it, however long the profiles are.
-const leastExtra = 0.025
-
-func union(x, y map[string]float64) map[string]bool {
-	out := map[string]bool{}
-	for k := range x {
-		out[k] = true
-	}
-	for k := range y {
-		out[k] = true
-	}
-	return out
 }
 
 // reference is what a method's counts are set against: by what factor there would be more samples after, were the method as it was, and the
@@ -489,7 +326,7 @@ func (p pair) compare(totalBefore, totalAfter float64, most reference, z float64
 
 // detectable says what would have been seen, for methods of some shares.
 func (m *Methods) detectable(b, a *tally, z float64) {
-	needs := z + quantileNormal(power)*math.Sqrt(m.Clustering)
+	needs := z + mathext.NormalQuantile(power)*math.Sqrt(m.Clustering)
 	for _, share := range []float64{0.02, usualShare, 0.3} {
 		extra := func(longer float64) float64 {
 			return max(leastExtra, share*(m.growth(share, longer*b.total, longer*a.total, needs)-1))
