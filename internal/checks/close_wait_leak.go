@@ -48,9 +48,8 @@ Wrong if the number falls again by itself: then the program is only late.`,
 		metric.ProcessSockets, metric.ProcessFDs, metric.ProcessFDLimit, metric.DestinationSockets,
 		metric.ListenerSockets,
 	},
-	Explains: []*check.Check{fdLimit},
-	Params:   []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
-	Run:      runCloseWaitLeak,
+	Params: []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
+	Run:    runCloseWaitLeak,
 }
 
 func runCloseWaitLeak(p *check.Pass) error {

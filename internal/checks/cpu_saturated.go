@@ -65,8 +65,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	Params: []*check.Param{
 		saturatedLevel, saturatedWarn, saturatedTarget, saturatedBusy, saturatedPressure, saturatedWait, saturatedThrottled,
 	},
-	Explains: []*check.Check{contextSwitchStorm},
-	Run:      runCPUSaturated,
+	Run: runCPUSaturated,
 }
 
 func runCPUSaturated(p *check.Pass) error {

@@ -62,11 +62,10 @@ Cure: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
 Placebo: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
-	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
-	Params:   []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon},
-	Explains: []*check.Check{gcOverhead, allocationRate},
+	URL:    "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
+	Uses:   []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
+	Params: []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon, paramRiseFall},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runHeapGrowth(p, pid) })
 	},
@@ -215,7 +214,7 @@ func reportHeapFull(p *check.Pass, pid string, live, most quantity.Value) {
 }
 
 func reportHeapRise(p *check.Pass, pid string, old recording.GaugeSeries, most quantity.Value) {
-	if !onlyRises(old) {
+	if !onlyRises(p, old) {
 		return
 	}
 	rate := quantity.Of("rise of the old generation", old.Last()-old.First(), quantity.Bytes).Per(quantity.Of("", old.Span().
@@ -259,7 +258,7 @@ Disproof: RSS in /proc/PID/status stops rising while the load goes on.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/vm/native-memory-tracking.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.ProcessRSS},
 	Uses:   []metric.Metric{metric.CgroupMemoryLimit, metric.CgroupMemory, metric.JVMMetaspace, metric.JVMFlag},
-	Params: []*check.Param{paramOffHeapGrowth, paramGrowthSoon},
+	Params: []*check.Param{paramOffHeapGrowth, paramGrowthSoon, paramRiseFall},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runOffHeapGrowth(p, pid) })
 	},
@@ -288,7 +287,7 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 	}
 	grown := quantity.Of("outside the heap, more", outside.Last()-outside.First(), quantity.Bytes)
 	p.Read(grown)
-	if grown.Below(p.Param(paramOffHeapGrowth)) || !onlyRises(outside) {
+	if grown.Below(p.Param(paramOffHeapGrowth)) || !onlyRises(p, outside) {
 		return true
 	}
 	rate := grown.Per(quantity.Of("", outside.Span().Seconds(), quantity.Seconds)).Named("growth outside the heap")
@@ -355,11 +354,10 @@ Cure: shut the executor down, build the client once, bound the pool. Risk: a
 bound makes callers wait.
 Placebo: a higher limit; a smaller -Xss.
 Disproof: the number stays after some minutes (jstack PID | grep -c tid=).`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMThreads},
-	Uses:     []metric.Metric{metric.JVMPools, metric.JVMThreadsStarted, metric.ThreadPools, metric.CgroupPIDs, metric.CgroupPIDsLimit},
-	Params:   []*check.Param{paramThreadGrowth, paramManyThreads, paramGrowthSoon},
-	Explains: []*check.Check{offHeapGrowth},
+	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMThreads},
+	Uses:   []metric.Metric{metric.JVMPools, metric.JVMThreadsStarted, metric.ThreadPools, metric.CgroupPIDs, metric.CgroupPIDsLimit},
+	Params: []*check.Param{paramThreadGrowth, paramManyThreads, paramGrowthSoon, paramRiseFall},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runThreadGrowth(p, pid) })
 	},
@@ -379,7 +377,7 @@ func runThreadGrowth(p *check.Pass, pid string) bool {
 	if len(live.Points) < leastForRise {
 		return false
 	}
-	if !onlyRises(live) {
+	if !onlyRises(p, live) {
 		return true
 	}
 	rate := grown.Per(quantity.Of("", live.Span().Seconds(), quantity.Seconds)).Named("growth")

@@ -114,9 +114,20 @@ func needGlobalSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 func netns(p *check.Pass) check.Subject {
 	t := p.Meta.Target
 	if t.PID == 0 {
-		return check.Subject{Kind: "netns", ID: "of the host"}
+		return check.HostNetNS
 	}
 	return check.Subject{Kind: "netns", ID: "of pid " + pidName(fmt.Sprint(t.PID), t.Name)}
+}
+
+// netnsOf is the subject of a finding about the network namespace of a label, which may be another than the target's.
+func netnsOf(p *check.Pass, label string) check.Subject {
+	switch label {
+	case metric.NetNSTarget:
+		return netns(p)
+	case metric.NetNSHost:
+		return check.HostNetNS
+	}
+	return check.Subject{Kind: "netns", ID: label}
 }
 
 // inNetNS puts a command into the target's network namespace, where its sysctls and counters are.

@@ -61,10 +61,9 @@ Wrong if the requests of one connection are many (access log: requests per conne
 	}, flowUses()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy,
+		paramKeepaliveBusy, paramPortsFull, paramTWFall,
 	},
-	Explains: []*check.Check{timeWaitOverflow, cpuInSystem, cpuInSoftirq},
-	Run:      runNoKeepalive,
+	Run: runNoKeepalive,
 }
 
 func runNoKeepalive(p *check.Pass) error {

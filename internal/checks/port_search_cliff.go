@@ -67,10 +67,9 @@ Wrong if a kernel profile shows neither of the two functions.`,
 	Uses:  append(portUses(), metric.ProcessCPU, metric.HostCPUProfileSamples),
 	Params: []*check.Param{
 		paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramCliffSearch, paramCliffLoad, paramPortsFull,
-		paramCliffKernel,
+		paramCliffKernel, paramReuseDelay,
 	},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runPortSearchCliff,
+	Run: runPortSearchCliff,
 }
 
 func runPortSearchCliff(p *check.Pass) error {

@@ -45,9 +45,8 @@ Wrong if the sockets in SYN_SENT change within a round trip (ss -tno state syn-s
 		metric.SynSentRetrans, metric.TCPSynRetrans, metric.DestinationYoungTW, metric.TCPActiveOpens,
 		metric.DestinationRTT, metric.ListenOverflows, metric.ListenerQueue, metric.Sockets, metric.DestinationOwner,
 	}, flowUses()...),
-	Params:   []*check.Param{paramPileupSockets, paramPileupFactor, paramPileupRTT},
-	Explains: []*check.Check{synRetransmits, tooManyThreads},
-	Run:      runSynSentPileup,
+	Params: []*check.Param{paramPileupSockets, paramPileupFactor, paramPileupRTT},
+	Run:    runSynSentPileup,
 }
 
 // A pileup is the SYN_SENT sockets to one destination from all local addresses.

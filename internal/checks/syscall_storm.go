@@ -66,8 +66,7 @@ Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or
 	Params: []*check.Param{
 		systemLevel, stormShare, stormCost, stormRate, stormBytes, stormErrors,
 	},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runSyscallStorm,
+	Run: runSyscallStorm,
 }
 
 // A storm is the system call with most of a process's system time.

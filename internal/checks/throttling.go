@@ -35,11 +35,6 @@ func throttlingParams() []*check.Param {
 	return []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse}
 }
 
-// throttlingExplains are what follows from a CPU limit, whether it stops bursts or steady load.
-func throttlingExplains() []*check.Check {
-	return []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow, timeToSafepoint}
-}
-
 // throttling is what the CPU limit of one cgroup level did over the window.
 type throttling struct {
 	cgroup, level string

@@ -54,9 +54,9 @@ the CPUs.`,
 		metric.ThreadRunDelay, metric.ThreadCPU, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo,
 		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
 	},
-	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
-	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
-	Run:      runTooManyThreads,
+	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
+	Facts:  []check.Fact{haveTheHost},
+	Run:    runTooManyThreads,
 }
 
 func runTooManyThreads(p *check.Pass) error {
@@ -109,6 +109,9 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 		}},
 		Placebos: []string{"More threads: each waits longer.", "nice and priorities: the threads compete with each other."},
 		Disproof: "The wait stays with fewer threads: then others take the CPUs (perfdoctor diagnose without a target).",
+	}
+	if host, known := onlineCPUs(p); known && !cpus.Below(host) {
+		f.Facts = []check.Fact{haveTheHost}
 	}
 	waiting, harm, ok := runQueueWait(p, runnable)
 	switch {

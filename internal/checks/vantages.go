@@ -153,7 +153,7 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 	added := s.here.rtt.Minus(s.outside.rtt).Named("added by what both share")
 	f.Evidence = append(s.evidence(), added, s.neighbour.rtt.Per(s.here.rtt).Named("neighbour's round trip over this host's"))
 	f.Confidence, f.Weight = check.High, added.Per(s.here.rtt).Number()
-	f.ClearedOf = []string{"softirq-imbalance", "irq-affinity"} // the neighbour has CPUs of its own
+	f.Facts = append(f.Facts, queueAtEgress)
 	f.Summary = fmt.Sprintf("from this host %s, from an unloaded host behind the same egress %s, from outside %s",
 		s.here.rtt.Text(), s.neighbour.rtt.Text(), s.outside.rtt.Text())
 	f.Remedies = []check.Remedy{{

@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -25,7 +26,7 @@ func (a *app) checksCommand() *cobra.Command {
 		Args:  command.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand())
+	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand(), a.checksCausesCommand())
 	return cmd
 }
 
@@ -75,13 +76,8 @@ func explainCheck(w io.Writer, c *check.Check) error {
 			fmt.Fprintf(&b, "  %s = %s\n      %s\n", p.Name, p.Value().Text(), p.Why)
 		}
 	}
-	if len(c.Explains) > 0 {
-		var names []string
-		for _, e := range c.Explains {
-			names = append(names, e.Name)
-		}
-		fmt.Fprintf(&b, "\nMay explain: %s\n", strings.Join(names, ", "))
-	}
+	explainEdges(&b, "May explain", checks.Causes().Of(c.Name), func(e check.Edge) string { return e.Effect })
+	explainEdges(&b, "May be explained by", checks.Causes().Behind(c.Name).Drawn(), func(e check.Edge) string { return e.Cause })
 	b.WriteString("\nNeeds:\n")
 	for _, m := range c.Needs {
 		d := m.Describe()
@@ -96,12 +92,15 @@ func (a *app) checksCaseCommand() *cobra.Command {
 	var from, comment string
 	var edits []string
 	cmd := &cobra.Command{
-		Use:   "case NAME --from RECORDING",
+		Use:   "case NAME... --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
 		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
 internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
 go test ./internal/checks -update
+
+With a cause and its consequence named, it is a case for the edge between them:
+put it under internal/checks/testdata/causes.
 
 A case just below a threshold is one that fires, with other numbers: --edit
 gives each value of a gauge, or what a counter rises by in the window, as a
@@ -111,10 +110,10 @@ number or as a multiple of what it was. The comment of the case tells it.`,
   perfdoctor checks case nic-errors --from firing.txtar \
     --comment 'just below one packet in a thousand' \
     --edit 'net_device_errors_total{device=eth1}=190' > quiet.txtar`,
-		Args:              command.OneArg("the name of a check"),
+		Args:              command.SomeArgs("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := FindCheck(checks.Suite(), args[0])
+			list, err := chosen(checks.Suite(), args)
 			if err != nil {
 				return err
 			}
@@ -125,10 +124,10 @@ number or as a multiple of what it was. The comment of the case tells it.`,
 			if err != nil {
 				return fromError(err)
 			}
-			if rec, comment, err = edited(rec.Cut(slices.Concat(c.Needs, c.Uses)), comment, edits); err != nil {
+			if rec, comment, err = edited(readBy(list, rec), comment, edits); err != nil {
 				return err
 			}
-			return command.OutputError(WriteCase(a.Streams.Out, c, rec, comment))
+			return command.OutputError(rec.WriteTxtar(a.Streams.Out, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
@@ -149,9 +148,17 @@ func edited(rec *recording.Recording, comment string, edits []string) (*recordin
 	return rec, comment, nil
 }
 
-// WriteCase writes what a rule reads of a recording as a test case for it.
-func WriteCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
-	return rec.Cut(slices.Concat(c.Needs, c.Uses)).WriteTxtar(w, comment)
+// WriteCase cuts a recording down to what the checks read.
+func WriteCase(w io.Writer, list []*check.Check, rec *recording.Recording, comment string) error {
+	return readBy(list, rec).WriteTxtar(w, comment)
+}
+
+func readBy(list []*check.Check, rec *recording.Recording) *recording.Recording {
+	var reads []metric.Metric
+	for _, c := range list {
+		reads = slices.Concat(reads, c.Needs, c.Uses)
+	}
+	return rec.Cut(reads)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -247,26 +254,27 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 // maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
 const maxSignatures = 1 << 20
 
-// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named.
-func suiteWith(signatures string) ([]*check.Check, error) {
+// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among
+// them.
+func suiteWith(signatures string) ([]*check.Check, check.Causes, error) {
 	if signatures == "" {
-		return checks.Suite(), nil
+		return checks.Suite(), checks.Causes(), nil
 	}
 	f, err := os.Open(signatures)
 	if err != nil {
-		return nil, command.UsageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSignatures+1))
 	if err != nil {
-		return nil, command.UsageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	if len(data) > maxSignatures {
-		return nil, command.UsageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
+		return nil, nil, command.UsageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
 	}
-	own, err := checks.ParseSignatures(signatures, data)
+	own, causes, err := checks.ParseSignatures(signatures, data)
 	if err != nil {
-		return nil, command.UsageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
-	return slices.Concat(checks.Suite(), own), nil
+	return slices.Concat(checks.Suite(), own), causes, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -154,6 +155,8 @@ func TestUsageErrors(t *testing.T) {
 			"did you mean net_device_errors_total?",
 		},
 		{"checks list x", `unexpected argument "x"`},
+		{"checks causes -o svg", "dot"},
+		{"checks case", "give the name of a check"},
 		{"version x", `unexpected argument "x"`},
 		{"help no-such-command", `unknown command "no-such-command"`},
 		{"help checks no-such-command", `unknown command "no-such-command"`},
@@ -213,6 +216,11 @@ func TestAnswers(t *testing.T) {
 		"checks list":                   name,
 		"checks explain " + name:        "Source: http",
 		"checks case --help":            "txtar",
+		"checks causes":                 "softnet-drops:\n  nic-drops ",
+		"checks causes -o dot":          `"Java code" -> "gc-overhead" [`,
+		"checks causes --help":          "consequences",
+		"checks explain gc-overhead":    "May be explained by:\n",
+		"__complete checks causes -o ":  "text\njson\ndot\n",
 		"metrics":                       "cpu_",
 		"metrics --help":                "--output",
 		"licenses":                      "Apache License",
@@ -420,5 +428,17 @@ func TestCase(t *testing.T) {
 	code, out, stderr = run(t, "diagnose", "--from", path, "--check", name, "-v")
 	if code != 0 && code != 3 || !strings.Contains(out, name) {
 		t.Errorf("exit code %d, %s: %s", code, stderr, out)
+	}
+}
+
+// TestCausesAsJSON reads the table back.
+func TestCausesAsJSON(t *testing.T) {
+	_, stdout, _ := run(t, "checks", "causes", "-o", "json")
+	var got check.Causes
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(checks.Causes(), got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }

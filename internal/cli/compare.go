@@ -133,12 +133,12 @@ func (c *comparison) validate(formats []command.Format) (command.Format, compare
 	if opts.Requests, err = parseRequests(c.requests); err != nil {
 		return "", opts, err
 	}
-	suite, err := suiteWith("")
+	suite, causes, err := suiteWith("")
 	if err != nil {
 		return "", opts, err
 	}
 	params, err := parseParams(c.settings, suite, suite)
-	opts.Checks, opts.Check = suite, check.Options{Params: params}
+	opts.Checks, opts.Check = suite, check.Options{Params: params, Causes: causes}
 	return f, opts, err
 }
 

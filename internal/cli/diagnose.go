@@ -180,7 +180,7 @@ func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.O
 	if cmd.Flags().Changed("signatures") && d.signatures == "" {
 		return nil, check.Options{}, command.UsageErrorf("--signatures is empty: give the path of a file")
 	}
-	suite, err := suiteWith(d.signatures)
+	suite, causes, err := suiteWith(d.signatures)
 	if err != nil {
 		return nil, check.Options{}, err
 	}
@@ -189,7 +189,7 @@ func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.O
 		return nil, check.Options{}, err
 	}
 	params, err := parseParams(d.settings, suite, list)
-	return list, check.Options{Params: params}, err
+	return list, check.Options{Params: params, Causes: causes}, err
 }
 
 func (d *diagnosis) validateTimes() error {

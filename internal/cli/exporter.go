@@ -83,7 +83,7 @@ exporter listens on an address of this host only.`,
 
 func (x *exporting) options(log *slog.Logger) exporter.Options {
 	return exporter.Options{
-		Host: host.Local(), Version: x.Version, Log: log, Checks: checks.Suite(),
+		Host: host.Local(), Version: x.Version, Log: log, Checks: checks.Suite(), Causes: checks.Causes(),
 		Collectors:       func() []collect.Collector { return collectors.Standing(x.deep) },
 		TargetCollectors: func() []collect.Collector { return collectors.StandingTarget(x.deep) },
 		Left:             x.left(),

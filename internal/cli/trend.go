@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -59,7 +58,7 @@ func (c *comparison) trend(dir string) error {
 	if err != nil {
 		return err
 	}
-	t := report.Trend{Trend: compare.MakeTrend(list, opts.Checks, check.Options{Params: opts.Check.Params})}
+	t := report.Trend{Trend: compare.MakeTrend(list, opts.Checks, opts.Check)}
 	if c.failOn == failRegression && t.Regressed() {
 		c.Exit = command.ExitFindings
 	}

@@ -133,6 +133,16 @@ func OneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// SomeArgs wants at least one argument.
+func SomeArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return UsageErrorf("give %s: see `%s --help`", what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
 // CompleteFlag completes a flag with these values.
 func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

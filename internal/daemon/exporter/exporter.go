@@ -27,6 +27,7 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 	Checks  []*check.Check
+	Causes  check.Causes
 
 	Collectors       func() []collect.Collector // of the host; Left says of those that are not among them why
 	TargetCollectors func() []collect.Collector // of each other target
@@ -119,7 +120,7 @@ func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list
 		}
 		begin := rec.Meta.Started
 		w := Window{
-			Target: t, Name: name, Recording: rec, Result: check.Run(rec, checks, check.Options{}), Begin: begin,
+			Target: t, Name: name, Recording: rec, Result: check.Run(rec, checks, check.Options{Causes: e.o.Causes}), Begin: begin,
 			End: begin.Add(time.Duration(rec.Meta.Duration * float64(time.Second))),
 		}
 		e.own.countCollectors(rec, before)

@@ -41,6 +41,9 @@ var rules = map[string]func([]file) []string{
 	"markers": markerViolations,
 	"exit":    exitViolations,
 	"door":    doorViolations,
+
+	"thresholds": thresholdViolations,
+	"rules":      ruleViolations,
 }
 
 func initViolations(files []file) []string {

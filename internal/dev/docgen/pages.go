@@ -30,18 +30,19 @@ func generate(repo fs.FS) (map[string][]byte, error) {
 	manPages(pages, cli.Command("", commands.Scenario))
 	suite := checks.Suite()
 	for _, c := range suite {
-		page, err := checkPage(repo, c, suite)
+		page, err := checkPage(repo, c)
 		if err != nil {
 			return nil, err
 		}
 		pages["docs/checks/"+c.Name+".md"] = page
 	}
 	pages["docs/checks/README.md"] = checkIndex(suite)
+	pages["docs/checks/causes.md"] = causesPage(suite, checks.Causes())
 	pages["docs/metrics.md"] = metricPage()
 	return pages, nil
 }
 
-func checkPage(repo fs.FS, c *check.Check, suite []*check.Check) ([]byte, error) {
+func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	var b bytes.Buffer
 	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
 	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
@@ -50,7 +51,7 @@ func checkPage(repo fs.FS, c *check.Check, suite []*check.Check) ([]byte, error)
 	code(&b, "After", c.After)
 	thresholds(&b, c)
 	reads(&b, c)
-	related(&b, c, suite)
+	related(&b, c, checks.Causes())
 	fmt.Fprintf(&b, "\n## Source\n\n<%s>\n", c.URL)
 	if err := example(&b, repo, c); err != nil {
 		return nil, err
@@ -90,32 +91,85 @@ func reads(b *bytes.Buffer, c *check.Check) {
 	}
 }
 
-func related(b *bytes.Buffer, c *check.Check, suite []*check.Check) {
-	var causes []*check.Check
-	for _, other := range suite {
-		if slices.Contains(other.Explains, c) {
-			causes = append(causes, other)
-		}
-	}
-	if len(causes)+len(c.Explains) == 0 {
+func related(b *bytes.Buffer, c *check.Check, causes check.Causes) {
+	of, behind := causes.Of(c.Name), causes.Behind(c.Name).Drawn()
+	if len(of)+len(behind) == 0 {
 		return
 	}
-	b.WriteString("\n## Causes and consequences\n\n")
-	if len(c.Explains) > 0 {
-		fmt.Fprintf(b, "- may explain: %s\n", links(c.Explains))
+	b.WriteString("\n## Causes and consequences\n\nOf what is found beside it ([all of them](causes.md)):\n\n")
+	for _, e := range of {
+		fmt.Fprintf(b, "- explains %s\n", edge(e, e.Effect))
 	}
-	if len(causes) > 0 {
-		fmt.Fprintf(b, "- may be explained by: %s\n", links(causes))
+	for _, e := range behind {
+		fmt.Fprintf(b, "- is explained by %s\n", edge(e, e.Cause))
 	}
 }
 
-func links(list []*check.Check) string {
-	var out []string
-	for _, c := range list {
-		out = append(out, fmt.Sprintf("[%s](%s.md)", c.Name, c.Name))
+// edge gives a line of a list: the check at one end, on what the edge depends, and why it is there.
+func edge(e check.Edge, end string) string {
+	text := causeLink(end)
+	if c := e.Condition(); c != "" {
+		text += ", " + c
 	}
-	return strings.Join(out, ", ")
+	return text + ": " + markdown(e.Why)
 }
+
+// causesPage draws the table of causes.
+func causesPage(suite []*check.Check, causes check.Causes) []byte {
+	var b bytes.Buffer
+	b.WriteString("# Causes and consequences\n\n" + generated + `
+A finding stands under another in a report where it is a consequence of that. An arrow below says that it may be. It holds where
+both were found, the cause at warning or above, and where both are about what can be related: a full accept queue explains connects
+to that listener only. Arrows carry through what was found: a check that was measured fine is no link between two others. A dashed
+arrow depends on the numbers.
+
+` + "`perfdoctor checks causes`" + ` prints this table, ` + "`-o dot`" + ` for Graphviz and ` + "`-o json`" + ` for programs. It is in
+[causes.go](../../internal/checks/causes.go), and each arrow has a recording among the cases of the checks in which a consequence
+would stand alone without it.
+
+`)
+	drawn := causes.Drawn()
+	b.WriteString("```mermaid\nflowchart LR\n")
+	for stage := check.Path; stage <= check.Code; stage++ {
+		fmt.Fprintf(&b, "  subgraph %s\n", stage)
+		for _, c := range suite {
+			if c.Stage == stage && len(drawn.Of(c.Name))+len(drawn.Behind(c.Name)) > 0 {
+				fmt.Fprintf(&b, "    %s\n", c.Name)
+			}
+		}
+		if stage == check.Code {
+			fmt.Fprintf(&b, "    %s[%s]\n", node(checks.JavaCode), checks.JavaCode)
+		}
+		b.WriteString("  end\n")
+	}
+	for _, e := range drawn {
+		arrow := "-->"
+		if c := e.Condition(); c != "" {
+			arrow = "-. " + c + " .->"
+		}
+		fmt.Fprintf(&b, "  %s %s %s\n", node(e.Cause), arrow, e.Effect)
+	}
+	b.WriteString("```\n\n| cause | consequence | why |\n|---|---|---|\n")
+	for _, e := range drawn {
+		why := cell(e.Why)
+		if c := e.Condition(); c != "" {
+			why = c + ": " + why
+		}
+		fmt.Fprintf(&b, "| %s | [%s](%s.md) | %s |\n", causeLink(e.Cause), e.Effect, e.Effect, why)
+	}
+	fmt.Fprintf(&b, "\n%s: any check that finds code in the profile of a JVM, such as [exception-storm](exception-storm.md).\n", checks.JavaCode)
+	return b.Bytes()
+}
+
+func causeLink(name string) string {
+	if name == checks.JavaCode {
+		return name
+	}
+	return fmt.Sprintf("[%s](%s.md)", name, name)
+}
+
+// node is a name that mermaid takes for one word.
+func node(name string) string { return strings.ReplaceAll(name, " ", "-") }
 
 // example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what the
 // check says. A check that cannot fire yet, for want of a collector, shows why it is not assessed.
@@ -159,7 +213,8 @@ func checkIndex(suite []*check.Check) []byte {
 	var b bytes.Buffer
 	b.WriteString("# The checks\n\n" + generated + `
 In the order of the cure: what stands first is cheaper to mend and distorts what is seen below it.
-` + "`perfdoctor checks explain NAME` prints a page's content on the host itself.\n")
+` + "`perfdoctor checks explain NAME` prints a page's content on the host itself.\n" +
+		"Which finding may be a consequence of which: [causes](causes.md).\n")
 	last := check.Stage(0)
 	for _, c := range suite {
 		if c.Stage != last {

@@ -410,7 +410,8 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 
 func (s *scenarioRun) options(keep string, run int) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Ping: cli.PingFrom, Checks: checks.Suite(), Keep: keep, Only: s.only, Climb: s.way(run),
+		Diagnose: s.observe, Ping: cli.PingFrom, Checks: checks.Suite(), Causes: checks.Causes(), Keep: keep, Only: s.only,
+		Climb:     s.way(run),
 		Workloads: s.workloads, Words: words, Compare: compared,
 		Say: func(format string, args ...any) { s.Streams.Say(format+"\n", args...) },
 	}
@@ -563,7 +564,7 @@ func (s *scenarioRun) printCase(c *check.Check, r *scenario.Result) error {
 	if s.comment == "" {
 		s.comment = fmt.Sprintf("Scenario %s, phase %s: %s.", r.Scenario, p.Name, p.Title)
 	}
-	return command.OutputError(cli.WriteCase(s.Streams.Out, c, p.Recording, s.comment))
+	return command.OutputError(cli.WriteCase(s.Streams.Out, []*check.Check{c}, p.Recording, s.comment))
 }
 
 func (s *scenarioRun) cleanCommand() *cobra.Command {

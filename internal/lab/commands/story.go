@@ -113,7 +113,9 @@ func words(rec *recording.Recording, res *check.Result) string {
 
 // compared is what compare says got worse between two states of a story, in its words too.
 func compared(before, after *recording.Recording, requests [2]float64) (worse []string, text string) {
-	data := compare.Compare(before, after, compare.Options{Checks: checks.Suite(), Requests: requests})
+	data := compare.Compare(before, after, compare.Options{
+		Checks: checks.Suite(), Check: check.Options{Causes: checks.Causes()}, Requests: requests,
+	})
 	var b strings.Builder
 	if err := (report.Comparison{Data: data}).Text(&b, report.TextOptions{}); err != nil {
 		return data.Verdict.Worse, ""

@@ -51,6 +51,7 @@ type Options struct {
 	// Ping measures round trips from the host of the process pid, as `perfdoctor ping` does.
 	Ping   func(ctx context.Context, pid int, plan vantage.Plan) (*recording.Recording, error)
 	Checks []*check.Check
+	Causes check.Causes
 	Keep   string                           // directory for the recordings; empty: none
 	Only   []string                         // cures and placebos to run after the first phase; nil: all
 	Climb  Climb                            // the way through a story
@@ -383,7 +384,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	if err := b.observe(ctx, p, o); err != nil {
 		return nil, err
 	}
-	j := judge{phase: p, result: check.Run(p.Recording, o.Checks, check.Options{}), replace: b.pids()}
+	j := judge{phase: p, result: check.Run(p.Recording, o.Checks, check.Options{Causes: o.Causes}), replace: b.pids()}
 	j.describe()
 	p.stolen = j.accuses(thief)
 	if o.Words != nil {
