@@ -50,6 +50,11 @@ func (c *Check) validate() []error {
 			bad("the fact %q is not kebab-case", f)
 		}
 	}
+	c.validateParams(bad)
+	return errs
+}
+
+func (c *Check) validateParams(bad func(format string, args ...any)) {
 	params := map[string]bool{}
 	for _, p := range c.Params {
 		if params[p.Name] {
@@ -63,5 +68,4 @@ func (c *Check) validate() []error {
 			bad("parameter %q needs a kebab-case name and a reason", p.Name)
 		}
 	}
-	return errs
 }

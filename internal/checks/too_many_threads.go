@@ -81,16 +81,13 @@ func runTooManyThreads(p *check.Pass) error {
 
 // meanThreads gives the mean number of the target's threads in a state; a sample without that state had none in it.
 func meanThreads(p *check.Pass, state string) float64 {
-	samples := 0
-	for _, s := range p.Gauge(metric.ThreadStates) {
-		samples = max(samples, len(s.Points))
-	}
-	total := 0.0
-	for _, s := range p.Gauge(metric.ThreadStates, "state", state) {
-		total += s.Mean() * float64(len(s.Points))
-	}
+	samples := len(together(p.Gauge(metric.ThreadStates)))
 	if samples == 0 {
 		return 0
+	}
+	total := 0.0
+	for _, n := range together(p.Gauge(metric.ThreadStates, "state", state)) {
+		total += n.Value
 	}
 	return total / float64(samples)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // An edit is what [Recording.Edit] does to the numbers of series.
@@ -152,7 +153,7 @@ func (e *edit) raise(points []Point) error {
 	whole := isWhole(points) && wanted == math.Trunc(wanted)
 	risen := 0.0
 	for i := 1; i < len(points); i++ {
-		risen += step(s.Points[i-1].Value, s.Points[i].Value)
+		risen += series.Step(s.Points[i-1].Value, s.Points[i].Value)
 		part := risen / rise
 		if rise == 0 { // evenly
 			part = (s.Points[i].At - s.Points[0].At).Seconds() / s.Span().Seconds()

@@ -117,7 +117,7 @@ func (j *joiner) add(to, from *family, at time.Duration) {
 		}
 		for _, p := range s.Points {
 			if n := len(own.Points); n == 0 || own.Points[n-1].At+sameReading <= p.At+at {
-				own.Points = append(own.Points, Point{p.At + at, p.Value})
+				own.Points = append(own.Points, Point{At: p.At + at, Value: p.Value})
 			}
 		}
 	}

@@ -66,6 +66,7 @@ var table = []row{
 	{pkg: "internal/metric/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/metric/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/recording/stacks", pure: true, why: "profiles are data of their own: leaf"},
+	{pkg: "internal/series", pure: true, why: "joins readings by time, whoever read them: leaf"},
 	{
 		pkg: "internal/jvm/jfr", may: []string{"internal/recording/stacks"}, pure: true,
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
@@ -76,7 +77,7 @@ var table = []row{
 		pkg: "internal/recording",
 		may: []string{
 			"internal/metric", "internal/recording/stacks", "internal/redact",
-			"internal/input/spelling",
+			"internal/input/spelling", "internal/series",
 		},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a misspelt one may be",
 	},

@@ -157,7 +157,8 @@ would stand alone without it.
 		}
 		fmt.Fprintf(&b, "| %s | [%s](%s.md) | %s |\n", causeLink(e.Cause), e.Effect, e.Effect, why)
 	}
-	fmt.Fprintf(&b, "\n%s: any check that finds code in the profile of a JVM, such as [exception-storm](exception-storm.md).\n", checks.JavaCode)
+	fmt.Fprintf(&b, "\n%s: any check that finds code in the profile of a JVM, such as [exception-storm](%s).\n",
+		checks.JavaCode, "exception-storm.md")
 	return b.Bytes()
 }
 
