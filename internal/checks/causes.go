@@ -165,12 +165,17 @@ func Causes() check.Causes {
 		{Cause: "allocator-contention", Effect: "syscall-storm", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "lock-contention", Why: "the lock is that of an arena"},
 	}
+	return append(table, garbageEdges()...)
+}
+
+// garbageEdges are the edges from the signatures of the table that may make most of the garbage.
+func garbageEdges() (out check.Causes) {
 	for _, s := range builtIn() {
 		if s.mayBeGarbage() {
-			table = append(table, garbageEdge(s.Name))
+			out = append(out, garbageEdge(s.Name))
 		}
 	}
-	return table
+	return out
 }
 
 // garbageEdge is the edge from the code that a signature finds to the collections that it makes.

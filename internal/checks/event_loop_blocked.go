@@ -49,14 +49,14 @@ Disproof: the named call returns at once (a lock that is free, a cached value).`
 
 // Event loops by the names of their threads and by their run loops.
 var (
-	loopThreads = patternsOf([]string{
+	loopThreads = hotcode.ParsePatterns(
 		"nioEventLoopGroup-*", "epollEventLoopGroup-*", "kqueueEventLoopGroup-*", "multiThreadIoEventLoopGroup-*", "reactor-http-*",
 		"reactor-tcp-*", "lettuce-*EventLoop*", "vert.x-eventloop-thread-*", "XNIO-*I/O-*", "ktor-*", "*-eventloop-*",
-	})
-	loopFrames = patternsOf([]string{
+	)
+	loopFrames = hotcode.ParsePatterns(
 		"io.netty.channel.nio.NioEventLoop.run", "io.netty.channel.epoll.EpollEventLoop.run", "io.netty.channel.kqueue.KQueueEventLoop.run",
 		"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run", "org.glassfish.grizzly.nio.SelectorRunner.run",
-	})
+	)
 )
 
 // loopWaits are the waits that an event loop must not have. A sleep without a known frame may be its own selector's.

@@ -17,12 +17,14 @@ const (
 	reuseDelaySeconds = 1
 	// youngSeconds is the age up to which a socket is in tcp_destination_time_wait_young.
 	youngSeconds = 1
-	// The range that a cure can widen to: below 1024 ports are privileged.
-	widestLow, widestHigh = 1024, 65535
+	// widestLow is the first port that a remedy can widen the range to: below it they are privileged.
+	widestLow = 1024
+	// widestHigh is the last port there is.
+	widestHigh = 65535
 )
 
 var (
-	// The share at which a port range is taken for full. Sockets come and go between two samples, so it is not quite one.
+	// paramPortsFull is the share at which a port range is taken for full. Sockets come and go between two samples, so it is not quite one.
 	paramPortsFull = &check.Param{
 		Name: "full-share", Default: 0.98, Unit: quantity.Ratio,
 		Why: "a full range loses and regains a few ports between two samples; below this connect() still finds one",

@@ -86,7 +86,7 @@ func runMonitorContention(p *check.Pass) error {
 }
 
 // commonLocks are classes whose name says nothing about the lock.
-var commonLocks = patternsOf([]string{"java.lang.Object", "java.lang.Class", "java.util.concurrent.*", ""})
+var commonLocks = hotcode.ParsePatterns("java.lang.Object", "java.lang.Class", "java.util.concurrent.*", "")
 
 // permits are the classes of semaphores: who waits for a permit waits for a pool.
 var permits = hotcode.ParsePattern("java.util.concurrent.Semaphore*")

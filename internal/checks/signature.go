@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -29,8 +28,9 @@ type signature struct {
 	About    string    `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
 	Where    []clause  `yaml:"where"`     // the first decides whether the check can be assessed
 	YieldsTo []string  `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
-	Explains []string  `yaml:"explains"`  // checks whose findings are consequences; those of the built-in table are in causes.go
-	NotNamed []string  `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
+	// checks whose findings are consequences; those of the built-in table are in causes.go
+	Explains []string `yaml:"explains"`
+	NotNamed []string `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
 	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be mended first.
 	KernelToo bool          `yaml:"kernel-too"`
 	Cure      string        `yaml:"cure"`
@@ -53,9 +53,9 @@ type clause struct {
 	Without []string    `yaml:"without"` // and none of these
 	Classes []string    `yaml:"classes"` // of the lock or of what was allocated: any
 	Threads []string    `yaml:"threads"` // names: any
-	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied, the
-	// copying. The machine code of compiled methods names the caller of its copying stubs wrongly, so that an allocation's
-	// stack is what says who, and the time in them how much.
+	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied,
+	// the copying. The machine code of compiled methods names the caller of its copying stubs wrongly, so that an
+	// allocation's stack is what says who, and the time in them how much.
 	Costs []string `yaml:"costs"`
 	Info  percent  `yaml:"info"`
 	Warn  percent  `yaml:"warn"`
@@ -228,33 +228,33 @@ func (s *signature) mistakes() []string {
 	return out
 }
 
-// ParseSignatures reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes
-// a check of each, with the causes among all checks then. An error names each mistake with file, line and, for a
-// misspelt name, the nearest one.
-func ParseSignatures(file string, data []byte) ([]*check.Check, check.Causes, error) {
+// parseSignatures reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes
+// a check of each, beside those of the suite, with the causes among all checks then. An error names each mistake with
+// file, line and, for a misspelt name, the nearest one.
+func parseSignatures(file string, data []byte, suite []*check.Check, causes check.Causes) ([]*check.Check, check.Causes,
+	error) {
 	list, err := readSignatures(file, data)
 	if err != nil {
 		return nil, nil, err
 	}
 	all := slices.Concat(builtIn(), list)
-	known := Suite()
 	var errs []error
 	for _, s := range list {
-		if slices.ContainsFunc(known, func(c *check.Check) bool { return c.Name == s.Name }) {
+		if slices.ContainsFunc(suite, func(c *check.Check) bool { return c.Name == s.Name }) {
 			errs = append(errs, fmt.Errorf("%s: %s: there is a check of that name: choose another", file, s.Name))
 		}
-		errs = append(errs, s.strangers(file, all, known)...)
+		errs = append(errs, s.strangers(file, all, suite)...)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, err
 	}
 	var out []*check.Check
-	causes := Causes()
+	causes = slices.Clone(causes)
 	for _, s := range list {
 		out = append(out, s.check(all))
 		causes = append(causes, s.causes(file)...)
 	}
-	suite := slices.Concat(known, out)
+	suite = slices.Concat(suite, out)
 	return out, causes, errors.Join(check.Validate(suite), causes.Validate(suite))
 }
 
@@ -271,7 +271,8 @@ func (s *signature) strangers(file string, all []*signature, known []*check.Chec
 	find := func(field string, words, names []string) {
 		for _, w := range words {
 			if !slices.Contains(names, w) {
-				errs = append(errs, fmt.Errorf("%s: %s: %s: there is no %q: %s", file, s.Name, field, w, nearestOf(w, names)))
+				errs = append(errs, fmt.Errorf("%s: %s: %s: there is no %q: %s", file, s.Name, field, w,
+					nearestOf(w, names)))
 			}
 		}
 	}
@@ -290,6 +291,3 @@ func (s *signature) causes(file string) (out check.Causes) {
 	}
 	return out
 }
-
-// patternsOf reads patterns of a table.
-func patternsOf(texts []string) []hotcode.Pattern { return hotcode.ParsePatterns(texts...) }

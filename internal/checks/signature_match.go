@@ -26,16 +26,16 @@ type ruleMatcher struct {
 // matcherOf prepares a clause for a profile of its event. Rules of which no frame is in the profile are left out: of forty
 // signatures hardly any has one.
 func matcherOf(p *stacks.Profile, c clause, claimed []*matcher) *matcher {
-	m := &matcher{profile: p, classes: patternsOf(c.Classes), threads: patternsOf(c.Threads), claimed: claimed, byFrame: len(c.Frames) > 0}
-	m.without, _ = hotcode.Frames(p, patternsOf(c.Without))
+	m := &matcher{profile: p, classes: hotcode.ParsePatterns(c.Classes...), threads: hotcode.ParsePatterns(c.Threads...), claimed: claimed, byFrame: len(c.Frames) > 0}
+	m.without, _ = hotcode.Frames(p, hotcode.ParsePatterns(c.Without...))
 	for _, r := range c.Frames {
-		frames, some := hotcode.Frames(p, patternsOf([]string{r.Frame}))
+		frames, some := hotcode.Frames(p, hotcode.ParsePatterns(r.Frame))
 		if !some {
 			continue
 		}
 		rm := ruleMatcher{frames: frames, rule: r}
-		rm.under, _ = hotcode.Frames(p, patternsOf(r.Under))
-		rm.over, _ = hotcode.Frames(p, patternsOf(r.Over))
+		rm.under, _ = hotcode.Frames(p, hotcode.ParsePatterns(r.Under...))
+		rm.over, _ = hotcode.Frames(p, hotcode.ParsePatterns(r.Over...))
 		m.rules = append(m.rules, rm)
 	}
 	return m

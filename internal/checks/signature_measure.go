@@ -176,7 +176,7 @@ func (m *measure) fills(p *check.Pass) bool {
 	if !ok || len(m.clause.Costs) == 0 || c.Total() <= 0 {
 		return false
 	}
-	filling, _ := hotcode.Frames(c.Profile, patternsOf(m.clause.Costs))
+	filling, _ := hotcode.Frames(c.Profile, hotcode.ParsePatterns(m.clause.Costs...))
 	var t stacks.Weight
 	for _, s := range c.Samples {
 		if s.Innermost(filling) >= 0 {
@@ -309,7 +309,7 @@ func shortName(f stacks.Frame) string {
 const namedCulprits = 3
 
 func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
-	list := culprits(m.profile, m.owners, m.hits, patternsOf(s.NotNamed))
+	list := culprits(m.profile, m.owners, m.hits, hotcode.ParsePatterns(s.NotNamed...))
 	f := check.Finding{
 		Subject:    targetSubject(p),
 		Severity:   m.severity,

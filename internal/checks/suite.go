@@ -102,6 +102,11 @@ func codeChecks() []*check.Check {
 	return append(signatureChecks(check.Code), typePollution)
 }
 
+// ParseSignatures goes to the room of signatures.
+func ParseSignatures(file string, data []byte) ([]*check.Check, check.Causes, error) {
+	return parseSignatures(file, data, Suite(), Causes())
+}
+
 // fromTable makes the checks of the built-in table once: a check and its parameters are known by their addresses.
 var fromTable = sync.OnceValue(func() []*check.Check {
 	var out []*check.Check

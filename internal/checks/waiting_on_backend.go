@@ -71,7 +71,7 @@ than the threads wait (tcpdump, its own logs).`,
 }
 
 // clientFrames are the calls of clients. A server that reads its own clients' requests has none of them.
-var clientFrames = patternsOf([]string{
+var clientFrames = hotcode.ParsePatterns(
 	"sun.net.www.protocol.http.*", "sun.net.www.http.HttpClient.*", "jdk.internal.net.http.*", "java.net.http.*",
 	"org.apache.http.impl.client.*", "org.apache.http.impl.execchain.*", "org.apache.hc.client5.*", "okhttp3.*", "retrofit2.*", "feign.*",
 	"org.glassfish.jersey.client.*", "org.springframework.web.client.*", "org.jboss.resteasy.client.*", "org.eclipse.jetty.client.*",
@@ -79,7 +79,7 @@ var clientFrames = patternsOf([]string{
 	"com.ibm.db2.*", "redis.clients.*", "io.lettuce.*", "org.redisson.*", "net.spy.memcached.*", "com.mongodb.*", "com.datastax.*",
 	"org.elasticsearch.client.*", "co.elastic.clients.*", "software.amazon.awssdk.*", "com.amazonaws.*", "io.grpc.stub.ClientCalls.*",
 	"com.sun.jndi.ldap.*", "com.sun.mail.*", "javax.naming.*", "java.rmi.*", "sun.rmi.transport.*",
-})
+)
 
 // A clientPool is what the threads of one pool do, in nanoseconds and samples.
 type clientPool struct {
