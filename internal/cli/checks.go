@@ -95,9 +95,9 @@ func (a *app) checksCaseCommand() *cobra.Command {
 		Use:   "case NAME... --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
 		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
-internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
+internal/checks/STAGE/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
-go test ./internal/checks -update
+go test ./internal/checks/STAGE -update
 
 With a cause and its consequence named, it is a case for the edge between them:
 put it under internal/checks/testdata/causes.

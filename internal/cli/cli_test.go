@@ -151,7 +151,7 @@ func TestUsageErrors(t *testing.T) {
 		{"checks explain no-such-check", `unknown check "no-such-check"`},
 		{"checks case " + c.Name, "give --from RECORDING and --comment"},
 		{
-			"checks case nic-errors --from ../checks/testdata/nic-errors/firing.txtar --comment x --edit net_device_error_total=1",
+			"checks case nic-errors --from ../checks/path/testdata/nic-errors/firing.txtar --comment x --edit net_device_error_total=1",
 			"did you mean net_device_errors_total?",
 		},
 		{"checks list x", `unexpected argument "x"`},
@@ -179,7 +179,7 @@ func TestUsageErrors(t *testing.T) {
 
 // TestEditedCase cuts the quiet case of a rule from the one that fires.
 func TestEditedCase(t *testing.T) {
-	code, stdout, stderr := run(t, "checks", "case", "nic-errors", "--from", "../checks/testdata/nic-errors/firing.txtar",
+	code, stdout, stderr := run(t, "checks", "case", "nic-errors", "--from", "../checks/path/testdata/nic-errors/firing.txtar",
 		"--comment", "just below one packet in a thousand", "--edit", "net_device_errors_total{device=eth1}=190")
 	if code != 0 || !strings.HasPrefix(stdout, "just below one packet in a thousand\nEdited: net_device_errors_total{device=eth1}=190\n") {
 		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
@@ -339,7 +339,7 @@ func TestPing(t *testing.T) {
 	if code == 1 || code == 2 || stderr != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/testdata/path-rtt-under-load/quiet.txtar", "--vantage", dir+"/outside.zip")
+	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/path/testdata/path-rtt-under-load/quiet.txtar", "--vantage", dir+"/outside.zip")
 	if code != 2 || stdout == "" || !strings.Contains(stderr, "not recorded at the same time") {
 		t.Errorf("another day: exit code %d: %s", code, stderr)
 	}

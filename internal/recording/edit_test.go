@@ -54,10 +54,14 @@ func TestEdit(t *testing.T) {
 			"net_device_packets_total{device=eth0,direction=receive}=50", metric.DevicePackets,
 			[][]float64{{5}, {100, 120, 130, 150}, {7, 7, 7, 7}}, // without the reset
 		},
-		{"net_device_packets_total{device=eth0,direction=receive}=x2", metric.DevicePackets,
-			[][]float64{{5}, {100, 180, 220, 300}, {7, 7, 7, 7}}},
-		{"net_device_packets_total{direction=transmit}=30", metric.DevicePackets,
-			[][]float64{{5}, {100, 140, 20, 60}, {7, 17, 27, 37}}},
+		{
+			"net_device_packets_total{device=eth0,direction=receive}=x2", metric.DevicePackets,
+			[][]float64{{5}, {100, 180, 220, 300}, {7, 7, 7, 7}},
+		},
+		{
+			"net_device_packets_total{direction=transmit}=30", metric.DevicePackets,
+			[][]float64{{5}, {100, 140, 20, 60}, {7, 17, 27, 37}},
+		},
 		{`cpu_seconds_total=3`, metric.CPUSeconds, [][]float64{{0, 1, 2, 3}}},
 		{`memory_available_bytes=x0.5`, metric.MemoryAvailable, [][]float64{{500, 500.5, 501, 501.5}}},
 		{`memory_available_bytes=4`, metric.MemoryAvailable, [][]float64{{4, 4, 4, 4}}},
