@@ -32,10 +32,10 @@ func Cases(t *testing.T, checks []*check.Check, update bool, neverFire ...string
 		t.Run(c.Name, func(t *testing.T) {
 			need := map[string]bool{"firing": !slices.Contains(neverFire, c.Name), "quiet": true, "not-assessed": true}
 			told := &wording{said: map[string]bool{}}
-			for _, path := range files(t, c) {
+			for i, path := range files(t, c) {
 				kind := kindOf(path)
 				delete(need, kind)
-				told.all = true
+				told.all = i == 0          // a page's example is whole
 				one := read(c, path, told) // even when only another case is asked for, which must not depend on that
 				t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"),
 					func(t *testing.T) { one.run(t, kind, update) })
@@ -197,7 +197,9 @@ func describe(res *check.Result, told *wording) string {
 		}
 		for _, r := range f.Remedies {
 			words("  cure: %s\n", r.Action)
-			fmt.Fprintf(&b, "    command: %s\n", r.Command)
+			if r.Command != "" {
+				fmt.Fprintf(&b, "    command: %s\n", r.Command)
+			}
 			words("    risk: %s\n", r.Risk)
 			words("    effect: %s\n", r.Effect)
 		}
