@@ -91,6 +91,7 @@ func (c *comparison) run(before, after string) error {
 		if recs[i], err = recording.Open(path); err != nil {
 			return fromError(err)
 		}
+		recs[i].RankAll()
 	}
 	data := compare.Compare(recs[0], recs[1], opts)
 	if c.failOn == failRegression && data.Regressed() {
@@ -112,7 +113,7 @@ func writeFolded(path string, data *compare.Data) error {
 	if err != nil {
 		return fmt.Errorf("--folded: %w", err)
 	}
-	if err := errors.Join(data.Stacks.Root.WriteFolded(f), f.Close()); err != nil {
+	if err := errors.Join(data.Stacks.All.WriteFolded(f), f.Close()); err != nil {
 		return fmt.Errorf("--folded %s: %w", path, err)
 	}
 	return nil

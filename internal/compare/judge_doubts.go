@@ -9,6 +9,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
+func keyOf(s Side) string {
+	if s.Redacted == nil {
+		return ""
+	}
+	return s.Redacted.Key
+}
+
 // doubts says what else differs, so that a difference may not be the program's.
 func (d *Data) doubts(b, a *reading) {
 	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
@@ -21,6 +28,9 @@ func (d *Data) doubts(b, a *reading) {
 	}
 	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
 		add("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
+	}
+	if keyOf(x) != keyOf(y) {
+		add("the recordings were redacted with different keys, or only one was: the same name is not the same in both")
 	}
 	if x.Version != y.Version {
 		add("they were recorded by different versions of perfdoctor: %s and %s", x.Version, y.Version)

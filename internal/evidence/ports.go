@@ -39,10 +39,14 @@ func BindPools(p *check.Pass) []BindPool {
 		}
 	}
 	for _, s := range p.Counter(metric.BindsFound, "netns", metric.NetNSTarget) {
-		by[s.Label("source")].Found += RiseSince(s, began)
+		if b := by[s.Label("source")]; b != nil { // else nobody was seen to ask there: the recording is another program's
+			b.Found += RiseSince(s, began)
+		}
 	}
 	for _, s := range p.Counter(metric.BindSearchSeconds, "netns", metric.NetNSTarget) {
-		by[s.Label("source")].Searched += RiseSince(s, began)
+		if b := by[s.Label("source")]; b != nil {
+			b.Searched += RiseSince(s, began)
+		}
 	}
 	return sortedPools(by)
 }

@@ -117,6 +117,9 @@ func (m *markdown) notes() {
 	if doubt := m.d.Doubt(); doubt != "" {
 		m.line("\n**Incomplete:** %s\n", escape(doubt))
 	}
+	if names := m.d.Pseudonyms(); names != "" {
+		m.line("\n**Redacted:** %s\n", escape(names))
+	}
 	if early := m.d.Window.EndedEarly; early != "" {
 		w := m.d.Window
 		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))
@@ -295,4 +298,7 @@ func (m *markdown) cost() {
 	c := m.d.Cost
 	m.line("\n<sub>perfdoctor %s, itself: %s wall, %s CPU; %s, %d late, %d lost. Exit code %d.</sub>", escape(m.d.Version),
 		secondsText(c.Wall), secondsText(c.CPU), plural(c.Samples, "sample"), c.Late, c.Lost, m.d.ExitStatus)
+	for _, g := range c.GivenUp {
+		m.line("\n<sub>Given up: %s.</sub>", escape(g.Text()))
+	}
 }

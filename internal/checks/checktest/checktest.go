@@ -169,7 +169,8 @@ type wording struct {
 	all  bool // say everything again
 }
 
-var particulars = regexp.MustCompile(`"[^"]*"|'[^']*'|[\w./:-]*\d[\w./:-]*`)
+// particulars are quoted names, and numbers with their units: 1 CPU, 2 CPUs.
+var particulars = regexp.MustCompile(`"[^"]*"|'[^']*'|[\w./:-]*\d[\w./:-]*( [%\pL/]+)?`)
 
 // wanted reports whether the text is to be said here.
 func (w *wording) wanted(text string) bool {

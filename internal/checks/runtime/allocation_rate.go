@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -91,12 +92,10 @@ func allocatingPools(p *check.Pass, pid string) []string {
 	for _, s := range list {
 		total += s.Last()
 	}
-	slices.SortStableFunc(list, func(a, b recording.GaugeSeries) int {
-		if a.Last() > b.Last() {
-			return -1
-		}
-		return 1
-	})
+	if total <= 0 {
+		return nil // nothing was allocated yet
+	}
+	slices.SortStableFunc(list, func(a, b recording.GaugeSeries) int { return cmp.Compare(b.Last(), a.Last()) })
 	var out []string
 	for _, s := range list[:min(len(list), 3)] {
 		out = append(out, fmt.Sprintf("threads %q: %s of what the living threads have allocated", s.Label("pool"),

@@ -2,9 +2,12 @@ package conventions
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // module is the import path that every package of this repository begins with.
@@ -41,7 +44,7 @@ var table = []row{
 		may: []string{
 			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks", "internal/compare",
 			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight", "internal/daemon/push",
-			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/input/spelling",
+			"internal/recording", "internal/host", "internal/jvm", "internal/input/spelling",
 			"internal/collect/vantage",
 		},
 		why: "knows every part that looks at a host, and nothing that builds a sick one",
@@ -77,14 +80,13 @@ var table = []row{
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
 	},
 	{pkg: "internal/report/junit", pure: true, why: "a file format, whoever fills it: leaf"},
-	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
 		pkg: "internal/recording",
 		may: []string{
-			"internal/metric", "internal/recording/stacks", "internal/redact",
-			"internal/input/spelling", "internal/series",
+			"internal/metric", "internal/recording/stacks", "internal/input/spelling", "internal/series",
 		},
-		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a misspelt one may be",
+		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a " +
+			"misspelt one may be",
 	},
 	{
 		pkg: "internal/check", may: []string{"internal/recording"}, pure: true,
@@ -226,8 +228,9 @@ var table = []row{
 	},
 	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{
-		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library"},
-		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself",
+		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library", "internal/recording/stacks"},
+		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself, and a profile " +
+			"that is heavy is made as any",
 	},
 	{pkg: "internal/dev/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{
@@ -307,6 +310,29 @@ func reachable(r row) []string {
 		}
 	}
 	return all
+}
+
+// emptyRows finds rows of packages that do not exist, which say nothing and let a new package of that name in unseen.
+func emptyRows(rows []row, files []file) []string {
+	var bad []string
+	for _, r := range rows {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.pkg() == r.pkg || strings.HasPrefix(f.pkg(), r.pkg+"/") }) {
+			bad = append(bad, "there is no package "+r.pkg+": remove its row from internal/dev/conventions/imports_test.go")
+		}
+	}
+	return bad
+}
+
+func TestNoEmptyRows(t *testing.T) {
+	files := parse(t, os.DirFS("../../.."))
+	for _, violation := range emptyRows(table, files) {
+		t.Error(violation)
+	}
+	want := []string{"there is no package internal/gone: remove its row from internal/dev/conventions/imports_test.go"}
+	rows := []row{{pkg: "internal/gone"}, {pkg: "internal"}, {pkg: "cmd/perfdoctor"}}
+	if diff := cmp.Diff(want, emptyRows(rows, files)); diff != "" {
+		t.Errorf("a row without a package is not noticed (-want +got):\n%s", diff)
+	}
 }
 
 func TestTable(t *testing.T) {
