@@ -58,7 +58,7 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 			"after it"},
 		Disproof: "TcpExtListenOverflows (nstat -az) stands still under the same load",
 	}
-	if l, ok := fullest(p); ok {
+	if l, ok := evidence.FullestListener(p); ok {
 		nameListener(p, &f, over, l)
 	} else {
 		f.Subject, f.Confidence = evidence.NetNSSubject(p), check.Medium
@@ -83,34 +83,34 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 	return nil
 }
 
-func nameListener(p *check.Pass, f *check.Finding, over evidence.Growth, l listener) {
-	f.Subject = check.Subject{Kind: "listener", ID: l.address}
-	f.Summary = fmt.Sprintf("accept queue of %s at :%s holds %.0f, backlog %.0f; %.0f overflows in %s = %s", l.owner(),
-		evidence.PortOf(l.address),
-		l.queue.Number(), l.backlog.Number(), over.N.Number(), over.Span.Text(), over.Rate().Text())
-	if l.pid == "" {
+func nameListener(p *check.Pass, f *check.Finding, over evidence.Growth, l evidence.Listener) {
+	f.Subject = check.Subject{Kind: "listener", ID: l.Address}
+	f.Summary = fmt.Sprintf("accept queue of %s at :%s holds %.0f, backlog %.0f; %.0f overflows in %s = %s", l.Owner(),
+		evidence.PortOf(l.Address),
+		l.Queue.Number(), l.Backlog.Number(), over.N.Number(), over.Span.Text(), over.Rate().Text())
+	if l.PID == "" {
 		f.Notes = append(f.Notes, "whose it is could not be read: run as root to name the process")
 	}
-	f.Evidence = append(f.Evidence, l.queue, l.backlog)
+	f.Evidence = append(f.Evidence, l.Queue, l.Backlog)
 	if v, ok := handshakes(p, l); ok {
 		f.Evidence = append(f.Evidence, v)
 	}
 	if limit, ok := evidence.Setting(p, metric.Somaxconn); ok {
 		v := quantity.Of("somaxconn, not the limit here", limit, quantity.Connections)
-		if l.backlog.Number() >= limit {
+		if l.Backlog.Number() >= limit {
 			v = v.Named("somaxconn, the limit in force")
 		}
 		f.Evidence = append(f.Evidence, v)
 	}
 	f.Remedies = []check.Remedy{{
-		Action: "let " + l.owner() + " accept faster: no blocking work in its accept loop, more acceptors, enough " +
+		Action: "let " + l.Owner() + " accept faster: no blocking work in its accept loop, more acceptors, enough " +
 			"CPU or quota",
 		Risk:   "more connections are then served at once: what is behind must bear them",
-		Effect: fmt.Sprintf("the queue stays below %.0f and overflows end", l.backlog.Number()),
+		Effect: fmt.Sprintf("the queue stays below %.0f and overflows end", l.Backlog.Number()),
 	}, backlogRemedy(p, l)}
 	full := 0
-	for _, o := range listeners(p) {
-		if o.full() {
+	for _, o := range evidence.Listeners(p) {
+		if o.Full() {
 			full++
 		}
 	}
@@ -121,10 +121,10 @@ func nameListener(p *check.Pass, f *check.Finding, over evidence.Growth, l liste
 }
 
 // handshakes gives the connections that reached the listener's queue per second, where BPF programs counted them.
-func handshakes(p *check.Pass, l listener) (quantity.Value, bool) {
+func handshakes(p *check.Pass, l evidence.Listener) (quantity.Value, bool) {
 	n := 0.0
 	for _, x := range evidence.FlowsBy(p, metric.ConnectAttempts, "side", "server") {
-		if evidence.PortOf(x.Endpoint) == evidence.PortOf(l.address) {
+		if evidence.PortOf(x.Endpoint) == evidence.PortOf(l.Address) {
 			n += x.N
 		}
 	}
@@ -133,85 +133,27 @@ func handshakes(p *check.Pass, l listener) (quantity.Value, bool) {
 		Named("connections that entered the queue"), n > 0
 }
 
-// A listener is one listening socket's accept queue at its fullest sample.
-type listener struct {
-	address, pid, comm string
-	queue, backlog     quantity.Value
-}
-
-// listeners gives the listening sockets of the namespace whose backlog is known, in order of their addresses. The
-// backlog is the kernel's sk_max_ack_backlog, already cut to somaxconn. A listener has one series until its owner is
-// found and another after that.
-func listeners(p *check.Pass) []listener {
-	var out []listener
-	for _, s := range p.Gauge(metric.ListenerBacklog) {
-		address := s.Label("listener")
-		if n := len(out); n == 0 || out[n-1].address != address {
-			out = append(out, listener{address: address, queue: longestQueue(p, address)})
-		}
-		l := &out[len(out)-1]
-		l.backlog = quantity.Of("backlog in force", s.Last(), quantity.Connections)
-		if s.Label("pid") != "" {
-			l.pid, l.comm = s.Label("pid"), s.Label("comm")
-		}
-	}
-	return out
-}
-
-func longestQueue(p *check.Pass, address string) quantity.Value {
-	n := 0.0
-	for _, s := range p.Gauge(metric.ListenerQueue, "listener", address) {
-		n = max(n, s.Max())
-	}
-	return quantity.Of("connections waiting for accept(), at most", n, quantity.Connections)
-}
-
-// full reports whether the queue is past its limit: the kernel refuses at queue > backlog (sk_acceptq_is_full in
-// include/net/sock.h), so a queue of backlog + 1 is what a full one shows, and one just drained shows backlog.
-func (l listener) full() bool { return l.queue.Number() > 0 && l.queue.AtLeast(l.backlog) }
-
-// over is how far beyond its backlog the queue was.
-func (l listener) over() float64 { return l.queue.Number() / max(1, l.backlog.Number()) }
-
-// owner is "pid 4021 (java)", or the listening program where its descriptors could not be read.
-func (l listener) owner() string {
-	if l.pid == "" {
-		return "the listening program"
-	}
-	return "pid " + evidence.PIDName(l.pid, l.comm)
-}
-
-// fullest is the listener whose queue was full and the fullest; ok is false when none was full at a sample.
-func fullest(p *check.Pass) (top listener, ok bool) {
-	for _, l := range listeners(p) {
-		if l.full() && (!ok || l.over() > top.over()) {
-			top, ok = l, true
-		}
-	}
-	return top, ok
-}
-
 // backlogRemedy raises the limit that is in force: listen()'s argument, or somaxconn, or both.
-func backlogRemedy(p *check.Pass, l listener) check.Remedy {
-	want := max(2*l.backlog.Number(), 1024) // a burst of a thousand is a few milliseconds of a fast accept loop
+func backlogRemedy(p *check.Pass, l evidence.Listener) check.Remedy {
+	want := max(2*l.Backlog.Number(), 1024) // a burst of a thousand is a few milliseconds of a fast accept loop
 	m := check.Remedy{
 		Risk: "a longer queue turns refusals into waiting: if accept() stays too slow, callers time out in the " +
 			"queue instead",
 		Effect: fmt.Sprintf("room for %.0f waiting connections instead of %.0f, so bursts no longer overflow", want,
-			l.backlog.Number()),
+			l.Backlog.Number()),
 	}
 	somaxconn, ok := evidence.Setting(p, metric.Somaxconn)
-	if ok && l.backlog.Number() < somaxconn {
+	if ok && l.Backlog.Number() < somaxconn {
 		m.Action = fmt.Sprintf("raise the backlog that %s passes to listen() (now %.0f; somaxconn %.0f is not the "+
 			"limit), and restart it",
-			l.owner(), l.backlog.Number(), somaxconn)
+			l.Owner(), l.Backlog.Number(), somaxconn)
 		if want > somaxconn {
 			m.Command = evidence.InNetNS(p, check.Commandf("sysctl -w net.core.somaxconn=%.0f", want))
 		}
 		return m
 	}
 	m.Action = fmt.Sprintf("raise net.core.somaxconn and the backlog that %s passes to listen() together, and "+
-		"restart it", l.owner())
+		"restart it", l.Owner())
 	m.Command = evidence.InNetNS(p, check.Commandf("sysctl -w net.core.somaxconn=%.0f", want))
 	return m
 }
