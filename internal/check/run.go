@@ -103,6 +103,7 @@ func runOne(p *Pass) (o Outcome) {
 	case err != nil:
 		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+err.Error(), "report this as a bug with the recording (--save)"
 	case len(p.findings) > 0:
+		settle(p)
 		o.State = Found
 	default:
 		o.State = Fine

@@ -111,10 +111,14 @@ func bindPools(p *check.Pass) []bindPool {
 		}
 	}
 	for _, s := range p.Counter(metric.BindsFound, "netns", metric.NetNSTarget) {
-		by[s.Label("source")].found += riseSince(s, began)
+		if b := by[s.Label("source")]; b != nil { // else nobody was seen to ask there: the recording is another program's
+			b.found += riseSince(s, began)
+		}
 	}
 	for _, s := range p.Counter(metric.BindSearchSeconds, "netns", metric.NetNSTarget) {
-		by[s.Label("source")].searched += riseSince(s, began)
+		if b := by[s.Label("source")]; b != nil {
+			b.searched += riseSince(s, began)
+		}
 	}
 	return sortedPools(by)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -103,36 +105,51 @@ var wholeHeapOld = []string{"Z", "Shenandoah"}
 type low struct {
 	at    time.Duration
 	bytes float64
+	whole bool // no reading between the collections was lost: that one may have been the least
 }
 
 // oldLows gives the lows of the window. G1 frees what a concurrent cycle found in the collections after it, so what follows the
 // last cycle counts only when a full collection is among the window's; before the first collection nothing is known.
 func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
-	collections := make([]float64, len(old.Points))
+	var kinds [][]recording.Point
 	full := false
 	for _, s := range p.Counter(metric.JVMGCs, "pid", pid) {
 		if kind := s.Label("kind"); kind != "full" && kind != "concurrent" {
 			continue
 		}
-		for i := range min(len(s.Points), len(collections)) {
-			collections[i] += s.Points[i].Value
-		}
+		kinds = append(kinds, s.Points)
 		n, _ := s.Increase()
 		full = full || s.Label("kind") == "full" && n > 0
 	}
-	for i := 1; i < len(collections); i++ {
-		point := old.Points[i]
-		switch {
-		case collections[i] > collections[i-1]:
-			out = append(out, low{point.At, point.Value})
-		case len(out) > 0 && point.Value < out[len(out)-1].bytes:
-			out[len(out)-1] = low{point.At, point.Value}
+	collections, before := series.Sum(kinds...), math.Inf(1)
+	longest, last := series.UsualStep(old.Points)*3/2, time.Duration(0)
+	for _, point := range old.Points {
+		n, ok := series.At(collections, point.At)
+		if !ok {
+			continue
+		}
+		lost := point.At-last > longest
+		last = point.At
+		if len(out) > 0 && lost {
+			out[len(out)-1].whole = false
+		}
+		if n > before {
+			out = append(out, low{at: point.At, bytes: point.Value, whole: true})
+		}
+		before = n
+		if len(out) == 0 {
+			continue
+		}
+		now := &out[len(out)-1]
+		now.whole = now.whole && !lost
+		if point.Value < now.bytes {
+			now.at, now.bytes = point.At, point.Value
 		}
 	}
 	if !full && len(out) > 0 {
 		out = out[:len(out)-1]
 	}
-	return out
+	return slices.DeleteFunc(out, func(l low) bool { return !l.whole })
 }
 
 func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value) {
@@ -181,9 +198,10 @@ func leastAfterFull(p *check.Pass, pid string, old recording.GaugeSeries) (least
 	if !known {
 		return 0, false
 	}
-	for i := 1; i < min(len(full.Points), len(old.Points)); i++ {
-		if full.Points[i].Value > full.Points[0].Value && (!ok || old.Points[i].Value < least) {
-			least, ok = old.Points[i].Value, true
+	for _, point := range old.Points {
+		n, read := series.At(full.Points, point.At)
+		if read && n > full.Points[0].Value && (!ok || point.Value < least) {
+			least, ok = point.Value, true
 		}
 	}
 	return least, ok
@@ -270,18 +288,17 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 	if !ok || len(committed) == 0 {
 		return false
 	}
+	joined := series.Minus(rss.Points, together(committed))
+	if len(joined) < leastForRise {
+		return false
+	}
 	outside := recording.GaugeSeries{Series: &recording.Series{Metric: rss.Metric, Labels: rss.Labels}}
-	for i, point := range rss.Points {
-		for _, s := range committed {
-			if i < len(s.Points) {
-				point.Value -= s.Points[i].Value
-			}
-		}
+	for _, point := range joined {
 		if point.Value > 0 {
 			outside.Points = append(outside.Points, point)
 		}
 	}
-	if len(outside.Points) < 4 {
+	if len(outside.Points) < leastForRise {
 		p.Read(quantity.Of("resident memory is within the committed heap", 0, quantity.Bytes))
 		return true
 	}
@@ -308,6 +325,9 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 		}},
 		Placebos: []string{"A smaller heap: it only delays the end."},
 		Disproof: "grep VmRSS /proc/" + check.Quote(pid) + "/status stops rising while the load goes on.",
+	}
+	if n := len(rss.Points); len(joined) < n {
+		f.Doubts = append(f.Doubts, fmt.Sprintf("the heap was read at %d of the %d times at which resident memory was", len(joined), n))
 	}
 	if left, ok := memoryLeft(p); ok {
 		soon := left.Per(rate).As(quantity.Seconds).Named("until the memory limit, at this rate")

@@ -7,6 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 const (
@@ -173,7 +174,7 @@ func ceilingOf(p *check.Pass, r portRange, c *clientPath, held float64) ceiling 
 func (c ceiling) rate(p *check.Pass, r portRange) quantity.Value {
 	// The median, because one burst in the second before a sample is no rate: the minute's mean has its share of it.
 	young := quantity.Of(fmt.Sprintf("connections closed by this side per second, median of %d samples", len(c.path.young)),
-		median(c.path.young), "connections/s")
+		series.Median(c.path.young), "connections/s")
 	if c.reuse {
 		return c.reuseRate(p, r, young)
 	}
@@ -198,12 +199,12 @@ func (c ceiling) reuseRate(p *check.Pass, r portRange, young quantity.Value) qua
 	}
 	all := 0.0
 	for _, c := range clientPaths(p) {
-		all += mean(c.count(timeWait))
+		all += series.Mean(c.count(timeWait))
 	}
 	if all == 0 {
 		return young
 	}
-	share := quantity.Of("share of TIME_WAIT to this destination", mean(c.path.count(timeWait))/all, quantity.Ratio)
+	share := quantity.Of("share of TIME_WAIT to this destination", series.Mean(c.path.count(timeWait))/all, quantity.Ratio)
 	apportioned := opens.rate().Times(share).Named("connections per second, this destination's share of connect() calls")
 	if young.Above(apportioned) {
 		return young

@@ -7,6 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // A growth is how much a counter of the target's network namespace grew, over which time.
@@ -60,14 +61,8 @@ func sustained(p *check.Pass, c *metric.Counter) bool {
 	if !ok {
 		return false
 	}
-	rates := s.Rates()
-	up := 0
-	for _, r := range rates {
-		if r > 0 {
-			up++
-		}
-	}
-	return up > 0 && 2*up >= len(rates)
+	up, of := series.Intervals(func(r float64) bool { return r > 0 }, s.Points)
+	return up > 0 && 2*up >= of
 }
 
 // setting gives the newest value of a sysctl of the target's network namespace.

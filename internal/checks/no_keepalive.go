@@ -7,6 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -162,12 +163,12 @@ func nameShortLived(p *check.Pass, f *check.Finding) {
 		label string
 		of    func(c *clientPath) float64
 	}{
-		{"entering TIME_WAIT", func(c *clientPath) float64 { return mean(c.young) }},
-		{"in TIME_WAIT", func(c *clientPath) float64 { return mean(c.count(timeWait)) }},
+		{"entering TIME_WAIT", func(c *clientPath) float64 { return series.Mean(c.young) }},
+		{"in TIME_WAIT", func(c *clientPath) float64 { return series.Mean(c.count(timeWait)) }},
 		{"opening or closing", func(c *clientPath) float64 {
-			return mean(c.each(func(i int) float64 { return c.live(i) - c.at(established, i) }))
+			return series.Mean(c.each(func(i int) float64 { return c.live(i) - c.at(established, i) }))
 		}},
-		{"in any state", func(c *clientPath) float64 { return mean(c.each(c.total)) }},
+		{"in any state", func(c *clientPath) float64 { return series.Mean(c.each(c.total)) }},
 	}
 	for _, w := range ways {
 		top, n, all := topDestination(paths, w.of)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
 // TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks must speak, as

@@ -81,16 +81,13 @@ func runTooManyThreads(p *check.Pass) error {
 
 // meanThreads gives the mean number of the target's threads in a state; a sample without that state had none in it.
 func meanThreads(p *check.Pass, state string) float64 {
-	samples := 0
-	for _, s := range p.Gauge(metric.ThreadStates) {
-		samples = max(samples, len(s.Points))
-	}
-	total := 0.0
-	for _, s := range p.Gauge(metric.ThreadStates, "state", state) {
-		total += s.Mean() * float64(len(s.Points))
-	}
+	samples := len(together(p.Gauge(metric.ThreadStates)))
 	if samples == 0 {
 		return 0
+	}
+	total := 0.0
+	for _, n := range together(p.Gauge(metric.ThreadStates, "state", state)) {
+		total += n.Value
 	}
 	return total / float64(samples)
 }
@@ -141,6 +138,9 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 			total, label = total*(1-stopped), label+", without the stops of a quota"
 		}
 		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).Named("%s", label)
+		if p.Lost(metric.ThreadThrottledTime) { // what of it was a quota's was asked for, and is not known
+			return waiting, false, true
+		}
 		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
 	}
 	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {

@@ -132,8 +132,9 @@ func (d *diagnosis) recordCommand(ctx context.Context, list []*check.Check) (*re
 	if err != nil {
 		return nil, err
 	}
-	rec.Meta.Target.ExitStatus = status()
-	return rec, nil
+	m := rec.Meta
+	m.Target.ExitStatus = status()
+	return rec.WithMeta(m), nil
 }
 
 // wait leaves the command alone for the delay.

@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
@@ -95,7 +95,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
-		"add the round trips that `perfdoctor ping` kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
+		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
 	addBudgetFlag(cmd, &d.budget)
 	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")

@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // ping holds the flags of ping.
@@ -73,7 +74,7 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 	return rec.Save(p.save)
 }
 
-// pingFrom pings from the network namespace of a process, or with 0 from the program's own.
+// PingFrom pings from the network namespace of a process, or with 0 from the program's own.
 func PingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
 	if pid == 0 {
 		return plan.Ping(ctx)
@@ -92,17 +93,14 @@ func pingSummary(rec *recording.Recording, plan vantage.Plan) string {
 	}
 	var row []float64
 	for _, s := range rec.Gauge(metric.VantageRTT) {
-		for _, pt := range s.Points {
-			row = append(row, pt.Value)
-		}
+		row = append(row, series.Values(s.Points)...)
 	}
 	if len(row) == 0 {
 		return fmt.Sprintf("%s, as %s: no answer to %.0f pings within 1 s", plan.Destination, plan.Name, unanswered)
 	}
-	slices.Sort(row)
 	text := func(v float64) string { return quantity.Of("", v, quantity.Seconds).Text() }
 	return fmt.Sprintf("%s, as %s: %d round trips, least %s, median %s, most %s; %.0f unanswered", plan.Destination, plan.Name, len(row),
-		text(row[0]), text(row[len(row)/2]), text(row[len(row)-1]), unanswered)
+		text(slices.Min(row)), text(series.Median(row)), text(slices.Max(row)), unanswered)
 }
 
 // withVantages adds what was measured elsewhere. Without it the recording is as good as it was.

@@ -60,6 +60,9 @@ type ChildOptions struct {
 // limit is the child's time. Client.Duration and Server.Duration are for loads within this process.
 func (o ChildOptions) limit() time.Duration {
 	fallback := defaultClientTime
+	if o.Mode == ModeClient {
+		fallback = o.Client.fallback()
+	}
 	if o.Mode == ModeServer || o.Mode == ModeSleep || o.Mode == ModeAnswer {
 		fallback = defaultServerTime
 	}

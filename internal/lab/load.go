@@ -26,7 +26,7 @@ type ClientOptions struct {
 	Count       int           // connections in all, or requests with KeepAlive; 0: until Duration has passed
 	Concurrency int           // at a time; 0: 1
 	Rate        float64       // connections due a second, or requests with KeepAlive; 0: as fast as possible
-	Duration    time.Duration // 0: 10 s; at most 10 min
+	Duration    time.Duration // 0: as long as Count takes, else 10 s; at most 10 min
 	Timeout     time.Duration // of connect and of each answer; 0: 5 s
 	Requests    int           // on each connection
 	KeepAlive   bool          // one connection a worker, for all its requests
@@ -82,6 +82,15 @@ func limited(d, fallback time.Duration) time.Duration {
 	return min(d, maxDuration)
 }
 
+// fallback is the client's time without a Duration. Who counts has as long as it takes: in an emulated guest on a busy machine 1000
+// connections may take a minute.
+func (o ClientOptions) fallback() time.Duration {
+	if o.Count > 0 && !o.HoldOpen {
+		return maxDuration
+	}
+	return defaultClientTime
+}
+
 // plan is the client's load.
 func (o ClientOptions) plan(addr string, limit time.Duration) load.Plan {
 	p := load.Plan{
@@ -110,7 +119,7 @@ func (o ClientOptions) plan(addr string, limit time.Duration) load.Plan {
 // Connect starts a client of addr (ip:port) with its sockets in the host. For a client whose sockets another process
 // owns, or which must be fast, see [Host.StartClient].
 func (h *Host) Connect(addr string, o ClientOptions) (*Load, error) {
-	plan := o.plan(addr, limited(o.Duration, defaultClientTime))
+	plan := o.plan(addr, limited(o.Duration, o.fallback()))
 	rec := newRecorder()
 	run, err := newLoad(&plan, h.Socket, rec)
 	if err != nil {

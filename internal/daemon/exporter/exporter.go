@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,7 +118,9 @@ func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list
 	}, func(rec *recording.Recording) {
 		if name == HostName {
 			e.tellHints(rec)
-			rec.Meta.Collectors = append(rec.Meta.Collectors, e.o.Left...)
+			m := rec.Meta
+			m.Collectors = slices.Concat(m.Collectors, e.o.Left)
+			rec = rec.WithMeta(m)
 		}
 		begin := rec.Meta.Started
 		w := Window{

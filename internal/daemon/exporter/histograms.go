@@ -13,6 +13,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // nativeSchema has a bucket for each power of four, as the programs in the kernel have: in seconds, where theirs are in nanoseconds.
@@ -104,11 +105,7 @@ func rise(s *recording.Series, later time.Duration) float64 {
 	if s.Metric.Describe().Kind == metric.KindGauge {
 		return last
 	}
-	n, _ := recording.CounterSeries{Series: s}.Increase()
-	if s.Points[0].At > later {
-		n += s.Points[0].Value
-	}
-	return n
+	return series.RiseSince(s.Points, later)
 }
 
 func (d distribution) export(sums map[string]*histogram, target string) *dto.MetricFamily {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 const (
@@ -152,11 +153,10 @@ func (f *family) reading(s *recording.Series) (float64, bool) {
 	if !f.folded || f.desc.Kind != metric.KindCounter {
 		return last, true
 	}
-	n, ok := recording.CounterSeries{Series: s}.Increase()
 	if f.policy.begun && s.Points[0].At > f.later {
-		return n + s.Points[0].Value, true
+		return series.RiseSince(s.Points, f.later), true
 	}
-	return n, ok
+	return series.Rise(s.Points)
 }
 
 // labels gives the values of the labels that stay, with other for those without a place.

@@ -64,9 +64,9 @@ func (c *capture) join(why string) *recording.Recording {
 	if c.profile != nil {
 		rec = rec.WithProfiles(c.profile.Meta.Started.Sub(rec.Meta.Started), c.profile)
 	}
-	rec = rec.WithIncident(incident)
-	rec.Meta.EndedEarly = why
-	return rec
+	m := rec.WithIncident(incident).Meta
+	m.EndedEarly = why
+	return rec.WithMeta(m)
 }
 
 // has tells whether a window has the finding at warning or above.

@@ -62,7 +62,8 @@ func (p *Pusher) logs(e event) (body []byte, contentType string, err error) {
 			text("service.name", "perfdoctor"), text("service.version", p.o.Version), text("host.name", p.o.Host),
 		}},
 		ScopeLogs: []*logs.ScopeLogs{{
-			Scope: &common.InstrumentationScope{Name: "perfdoctor", Version: valid(p.o.Version)}, LogRecords: []*logs.LogRecord{record},
+			Scope:      &common.InstrumentationScope{Name: "perfdoctor", Version: valid(p.o.Version)},
+			LogRecords: []*logs.LogRecord{record},
 		}},
 	}}})
 	return body, "application/x-protobuf", err

@@ -2,9 +2,12 @@ package conventions
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // module is the import path that every package of this repository begins with.
@@ -36,7 +39,7 @@ var table = []row{
 		may: []string{
 			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks", "internal/compare",
 			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight", "internal/daemon/push",
-			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/input/spelling",
+			"internal/recording", "internal/host", "internal/jvm", "internal/input/spelling",
 			"internal/collect/vantage",
 		},
 		why: "knows every part that looks at a host, and nothing that builds a sick one",
@@ -66,14 +69,14 @@ var table = []row{
 	{pkg: "internal/metric/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/metric/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/recording/stacks", pure: true, why: "profiles are data of their own: leaf"},
+	{pkg: "internal/series", pure: true, why: "joins readings by time, whoever read them: leaf"},
 	{
 		pkg: "internal/jvm/jfr", may: []string{"internal/recording/stacks"}, pure: true,
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
 	},
 	{pkg: "internal/report/junit", pure: true, why: "a file format, whoever fills it: leaf"},
-	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
-		pkg: "internal/recording", may: []string{"internal/metric", "internal/recording/stacks", "internal/redact"},
+		pkg: "internal/recording", may: []string{"internal/metric", "internal/recording/stacks", "internal/series"},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
 	},
 	{
@@ -276,6 +279,29 @@ func reachable(r row) []string {
 		}
 	}
 	return all
+}
+
+// emptyRows finds rows of packages that do not exist, which say nothing and let a new package of that name in unseen.
+func emptyRows(rows []row, files []file) []string {
+	var bad []string
+	for _, r := range rows {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.pkg() == r.pkg || strings.HasPrefix(f.pkg(), r.pkg+"/") }) {
+			bad = append(bad, "there is no package "+r.pkg+": remove its row from internal/dev/conventions/imports_test.go")
+		}
+	}
+	return bad
+}
+
+func TestNoEmptyRows(t *testing.T) {
+	files := parse(t, os.DirFS("../../.."))
+	for _, violation := range emptyRows(table, files) {
+		t.Error(violation)
+	}
+	want := []string{"there is no package internal/gone: remove its row from internal/dev/conventions/imports_test.go"}
+	rows := []row{{pkg: "internal/gone"}, {pkg: "internal"}, {pkg: "cmd/perfdoctor"}}
+	if diff := cmp.Diff(want, emptyRows(rows, files)); diff != "" {
+		t.Errorf("a row without a package is not noticed (-want +got):\n%s", diff)
+	}
 }
 
 func TestTable(t *testing.T) {

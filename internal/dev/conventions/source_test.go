@@ -44,6 +44,7 @@ var rules = map[string]func([]file) []string{
 
 	"thresholds": thresholdViolations,
 	"rules":      ruleViolations,
+	"built":      builtViolations,
 }
 
 func initViolations(files []file) []string {
@@ -115,6 +116,47 @@ func exitViolations(files []file) []string {
 		})
 	}
 	return bad
+}
+
+// builtViolations finds assignments to the Meta of a recording outside of its package. A recording is not changed once it is built:
+// windows share what they hold with those before and after, and others read them meanwhile.
+func builtViolations(files []file) []string {
+	var bad []string
+	for _, f := range files {
+		if f.isTest() || f.pkg() == "internal/recording" {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			assign, ok := n.(*ast.AssignStmt)
+			if !ok {
+				return true
+			}
+			for _, left := range assign.Lhs {
+				if inMeta(left) {
+					bad = append(bad, f.at(left.Pos())+": a recording is not changed once it is built: use WithMeta")
+				}
+			}
+			return true
+		})
+	}
+	return bad
+}
+
+// inMeta tells that an expression is a field Meta, or something in one.
+func inMeta(e ast.Expr) bool {
+	for {
+		switch x := e.(type) {
+		case *ast.SelectorExpr:
+			if x.Sel.Name == "Meta" {
+				return true
+			}
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		default:
+			return false
+		}
+	}
 }
 
 // parse reads every Go file of a tree, except those the go command itself does not see.

@@ -13,9 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -207,5 +210,27 @@ help for look
 	manPages(got, cmd)
 	if d := cmp.Diff(want, string(got["docs/man/look.1"])); d != "" {
 		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestFlagsNameOneValue: pflag takes the first word in back quotes of a flag's help for the name of its value, and leaves the
+// quotes of others in the text.
+func TestFlagsNameOneValue(t *testing.T) {
+	flags := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			flags++
+			if n := strings.Count(f.Usage, "`"); n > 2 {
+				t.Errorf("%s --%s: %d back quotes, of which a reader sees some: %s", cmd.CommandPath(), f.Name, n, f.Usage)
+			}
+		})
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(cli.Command("", commands.Scenario))
+	if flags < 50 {
+		t.Errorf("only %d flags were looked at", flags)
 	}
 }

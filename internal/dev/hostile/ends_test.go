@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// limited runs diagnose for a second with so many descriptors.
+// limited runs diagnose for a second with so many descriptors, without those that whoever runs the tests has left open, as flock(1) does.
 func limited(t *testing.T, files int, args string) (stdout string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*grace)
 	defer cancel()
-	script := "ulimit -n " + strconv.Itoa(files) + "; exec " + program + " diagnose --duration 1s " + args
+	script := "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n " + strconv.Itoa(files) + "; exec " + program + " diagnose --duration 1s " + args
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer

@@ -39,7 +39,7 @@ func writeHeavy(w io.Writer, spec string) error {
 	if _, err := fmt.Sscan(spec, &event, &seed, &number, &functions); err != nil {
 		return err
 	}
-	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same profile in every run
+	random := rand.New(rand.NewPCG(seed, 1)) // the same profile in every run
 	b := stacks.NewBuilder(event)
 	var frames []int
 	for i := range functions {

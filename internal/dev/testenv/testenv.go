@@ -168,10 +168,13 @@ func missingUnprivileged() error {
 	return nil
 }
 
-// run starts a program that only answers a question, after the change to it. It has a time limit because a docker
-// client waits for ever on a hung daemon.
+// answerTime is because a docker client waits for ever on a hung daemon. In an emulated guest on a busy machine the start of a program has
+// taken more than 20 s.
+const answerTime = 2 * time.Minute
+
+// run starts a program that only answers a question, after the change to it.
 func run(command string, change func(*exec.Cmd)) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	words := strings.Fields(command)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)

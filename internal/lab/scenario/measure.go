@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
@@ -45,8 +45,8 @@ const (
 	unitsPerSec  = quantity.Unit("requests/s")
 	errorsPerSec = quantity.Unit("errors/s")
 	packetsEach  = quantity.Unit("packets")
-	// userHZ is the unit of /proc/stat to user space on every architecture Go runs on (include/asm-generic/param.h).
-	userHZ = 100
+	// cpuTick is the unit of /proc/stat to user space on every architecture Go runs on, in seconds (include/asm-generic/param.h).
+	cpuTick = 0.01
 	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
 	summaryWait = 3 * time.Second
 )
@@ -107,31 +107,20 @@ type reading struct {
 	peak    float64 // bytes of the diagnosed process that were resident at most; 0 when the whole machine is diagnosed
 }
 
-// peakOf reads how much memory of a process was resident at most, in bytes.
+// peakOf reads how much memory of a process was resident at most, in bytes. A process that has ended has none.
 func peakOf(pid int) (float64, error) {
-	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
-	status, err := os.ReadFile(path)
+	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("process %d: %w", pid, err)
 	}
-	peak, err := parseStatus(status)
+	status, err := p.NewStatus()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return 0, fmt.Errorf("status of process %d: %w", pid, err)
 	}
-	return peak, nil
-}
-
-// parseStatus finds VmHWM, the peak of the resident set, which has the unit kB and means KiB (fs/proc/task_mmu.c).
-func parseStatus(status []byte) (bytes float64, err error) {
-	for line := range strings.Lines(string(status)) {
-		value, ok := strings.CutPrefix(line, "VmHWM:")
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-		return float64(n) * 1024, err
+	if status.VmHWM == 0 {
+		return 0, fmt.Errorf("status of process %d: no line VmHWM: it has ended", pid)
 	}
-	return 0, fmt.Errorf("no line VmHWM")
+	return float64(status.VmHWM), nil
 }
 
 // cpuTime is CPU time of the machine since boot, in seconds.
@@ -156,7 +145,7 @@ func settle(ctx context.Context) (busy float64, err error) {
 		if now, err = readCPU(); err != nil {
 			return 0, err
 		}
-		busy = (now.busy - before.busy) / max(now.busy-before.busy+now.idle-before.idle, 1.0/userHZ)
+		busy = (now.busy - before.busy) / max(now.busy-before.busy+now.idle-before.idle, cpuTick)
 		if busy <= 1-idleEnough || time.Now().After(deadline) {
 			return busy, nil
 		}
@@ -165,16 +154,18 @@ func settle(ctx context.Context) (busy float64, err error) {
 	return 0, err
 }
 
+// readCPU reads the CPU time of all CPUs. Steal is no use of this machine's, and the time of guests is in that of users.
 func readCPU() (cpuTime, error) {
-	stat, err := os.ReadFile("/proc/stat")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return cpuTime{}, err
 	}
-	t, err := parseCPU(stat)
+	stat, err := fs.Stat()
 	if err != nil {
-		return cpuTime{}, fmt.Errorf("/proc/stat: %w", err)
+		return cpuTime{}, err
 	}
-	return t, nil
+	c := stat.CPUTotal
+	return cpuTime{busy: c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ, softirq: c.SoftIRQ, idle: c.Idle + c.Iowait}, nil
 }
 
 // read reads the load p, the machine and the process target, if it is not 0.
@@ -199,57 +190,19 @@ func (p *process) read(target int) (reading, error) {
 	return r, nil
 }
 
-// parseCPU reads the line "cpu user nice system idle iowait irq softirq steal …" in ticks (fs/proc/stat.c). Steal is no use of
-// this machine's.
-func parseCPU(stat []byte) (cpuTime, error) {
-	const idle, iowait, softirq, steal = 4, 5, 7, 8
-	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	field := strings.Fields(string(line))
-	if len(field) <= steal || field[0] != "cpu" {
-		return cpuTime{}, fmt.Errorf("first line %q: want cpu and at least %d numbers", line, steal)
-	}
-	var t cpuTime
-	for i := 1; i < steal; i++ {
-		n, err := strconv.ParseUint(field[i], 10, 64)
-		if err != nil {
-			return cpuTime{}, fmt.Errorf("first line: %w", err)
-		}
-		if i == idle || i == iowait {
-			t.idle += float64(n) / userHZ
-		} else {
-			t.busy += float64(n) / userHZ
-		}
-		if i == softirq {
-			t.softirq = float64(n) / userHZ
-		}
-	}
-	return t, nil
-}
-
-func readSoftnet() (uint32, error) {
-	const path = "/proc/net/softnet_stat"
-	table, err := os.ReadFile(path)
+// readSoftnet adds up what softnet has processed on all CPUs. The counters have 32 bits and wrap around; so does the sum, and the
+// difference of two is right all the same.
+func readSoftnet() (sum uint32, err error) {
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err
 	}
-	n, err := parseSoftnet(table)
+	cpus, err := fs.NetSoftnetStat()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return 0, err
 	}
-	return n, nil
-}
-
-// parseSoftnet adds up the first column, hexadecimal, of the lines of all CPUs (softnet_seq_show in net/core/net-procfs.c). The
-// counters have 32 bits and wrap around; so does the sum, and the difference of two is right all the same.
-func parseSoftnet(table []byte) (uint32, error) {
-	var sum uint32
-	for line := range strings.Lines(string(table)) {
-		processed, _, _ := strings.Cut(line, " ")
-		n, err := strconv.ParseUint(processed, 16, 32)
-		if err != nil {
-			return 0, fmt.Errorf("line %q: %w", line, err)
-		}
-		sum += uint32(n)
+	for _, cpu := range cpus {
+		sum += cpu.Processed
 	}
 	return sum, nil
 }

@@ -160,43 +160,27 @@ func TestConfusionOfStory(t *testing.T) {
 	}
 }
 
-func TestParseCPU(t *testing.T) {
-	got, err := parseCPU([]byte("cpu  100 10 200 5000 300 7 50 900 40 0\ncpu0 1 2 3\n"))
-	if want := (cpuTime{busy: 3.67, softirq: 0.5, idle: 53}); err != nil || cmp.Diff(want, got, cmp.AllowUnexported(cpuTime{})) != "" {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
+// TestMachine reads what this machine and this process have used, which rises.
+func TestMachine(t *testing.T) {
+	before, err := readCPU()
+	if err != nil || before.busy <= 0 || before.idle <= 0 || before.softirq > before.busy {
+		t.Fatalf("CPU time %+v, %v", before, err)
 	}
-	for _, bad := range []string{"", "cpu 1 2 3", "cpu a 2 3 4 5 6 7 8", "intr 1 2 3 4 5 6 7 8"} {
-		if _, err := parseCPU([]byte(bad)); err == nil {
-			t.Errorf("parseCPU(%q) gives no error", bad)
-		}
+	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+		continue
 	}
-}
-
-func TestParseStatus(t *testing.T) {
-	memory, err := parseStatus([]byte("Name:\tjava\nVmPeak:\t  9 kB\nVmHWM:\t    2048 kB\n"))
-	if err != nil || memory != 2<<20 {
-		t.Errorf("memory %v, %v, want 2 MiB", memory, err)
+	after, err := readCPU()
+	if used := after.busy - before.busy; err != nil || used < 0.05 {
+		t.Errorf("CPU time rose by %v s, %v, while 0.2 s passed with a CPU busy", used, err)
 	}
-	for _, bad := range []string{"", "VmHWM:\tmuch\n", "VmRSS:\t 1 kB\n"} {
-		if _, err := parseStatus([]byte(bad)); err == nil {
-			t.Errorf("parseStatus(%q) gives no error", bad)
-		}
+	if _, err := readSoftnet(); err != nil {
+		t.Error(err)
 	}
-	if peak, err := peakOf(os.Getpid()); err != nil || peak <= 0 {
-		t.Errorf("of this process: %v, %v", peak, err)
+	if peak, err := peakOf(os.Getpid()); err != nil || peak < 1<<20 {
+		t.Errorf("resident memory of this process at most: %v, %v", peak, err)
 	}
-}
-
-// TestParseSoftnet has a counter that is about to wrap around: the sum does too.
-func TestParseSoftnet(t *testing.T) {
-	got, err := parseSoftnet([]byte("fffffff0 00000000 00000003\n00000020 00000001 00000000\n"))
-	if err != nil || got != 0x10 {
-		t.Errorf("got %#x, %v, want 0x10", got, err)
-	}
-	for _, bad := range []string{"x\n", "\n", "1ffffffff 0\n"} {
-		if _, err := parseSoftnet([]byte(bad)); err == nil {
-			t.Errorf("parseSoftnet(%q) gives no error", bad)
-		}
+	if peak, err := peakOf(1 << 30); err == nil { // past the largest pid_max
+		t.Errorf("a process that is not has %v", peak)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -454,7 +455,8 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 		return err
 	}
 	began := time.Now()
-	views := b.pings(ctx, o)
+	views, endPings := b.pings(ctx, o)
+	defer endPings()
 	follower := load.follow(d.interval())
 	defer follower.stop()
 	if p.Recording, err = o.Diagnose(ctx, pid, d.duration(), d.interval(), d.Deep); err != nil {
@@ -488,8 +490,11 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	return b.alive()
 }
 
-// pings measures the round trips from the vantages while the diagnosis lasts. What it gives waits for them, and adds them to that.
-func (b *built) pings(ctx context.Context, o Options) func(*recording.Recording) (*recording.Recording, error) {
+// pings measures the round trips from the vantages while the diagnosis lasts. Add waits for them, and adds them to that; end ends those
+// that still run, for a phase that has failed.
+func (b *built) pings(ctx context.Context, o Options) (add func(*recording.Recording) (*recording.Recording, error), end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
 	d := &b.site.Diagnose
 	type view struct {
 		rec *recording.Recording
@@ -499,12 +504,12 @@ func (b *built) pings(ctx context.Context, o Options) func(*recording.Recording)
 	for name, process := range d.Vantages {
 		plan := vantage.Plan{Name: name, Duration: d.duration(), Interval: pingInterval}
 		plan.Destination, _ = netip.ParseAddrPort(d.Ping) // checked when the file was read
-		go func() {
+		running.Go(func() {
 			rec, err := o.Ping(ctx, b.processes[process].pid(), plan)
 			views <- view{rec, err}
-		}()
+		})
 	}
-	return func(rec *recording.Recording) (*recording.Recording, error) {
+	add = func(rec *recording.Recording) (*recording.Recording, error) {
 		for range d.Vantages {
 			v := <-views
 			if v.err != nil {
@@ -516,6 +521,10 @@ func (b *built) pings(ctx context.Context, o Options) func(*recording.Recording)
 			}
 		}
 		return rec, nil
+	}
+	return add, func() {
+		cancel()
+		running.Wait()
 	}
 }
 
