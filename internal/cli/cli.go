@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -44,7 +45,7 @@ func Run(ctx context.Context, version string, args []string, s Streams) int {
 	app := &app{version: version, streams: s}
 	root := app.root()
 	root.SetArgs(args)
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := firewall.Run("this command", func() error { return root.ExecuteContext(ctx) }); err != nil {
 		s.say("perfdoctor: %s\n", oneLine(err))
 		return exitCode(err)
 	}

@@ -53,13 +53,13 @@ var table = []row{
 	{pkg: "internal/metric", may: []string{"internal/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/stacks", pure: true, why: "profiles are data of their own: leaf"},
 	{
-		pkg: "internal/jfr", may: []string{"internal/stacks"}, pure: true,
+		pkg: "internal/jfr", may: []string{"internal/stacks", "internal/firewall"}, pure: true,
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
 	},
 	{pkg: "internal/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
-		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact"},
+		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact", "internal/firewall"},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
 	},
 	{
@@ -78,13 +78,14 @@ var table = []row{
 		pkg: "internal/hotcode", may: []string{"internal/recording"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
+	{pkg: "internal/firewall", pure: true, why: "turns a panic into an error, for all that read foreign bytes: leaf"},
 	{pkg: "internal/door", why: "opens what belongs to a target: leaf"},
-	{pkg: "internal/host", may: []string{"internal/door"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
+	{pkg: "internal/host", may: []string{"internal/door", "internal/firewall"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
 	{pkg: "internal/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
-	{pkg: "internal/jvm", may: []string{"internal/door"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
+	{pkg: "internal/jvm", may: []string{"internal/door", "internal/firewall"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
 	{
 		pkg: "internal/asprof", may: []string{"internal/jvm", "internal/stacks", "internal/asprof/library"},
 		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",

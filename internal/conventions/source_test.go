@@ -35,12 +35,13 @@ func (f file) at(pos token.Pos) string {
 
 // rules are all that is asked of Go source.
 var rules = map[string]func([]file) []string{
-	"imports": importViolations,
-	"init":    initViolations,
-	"names":   nameViolations,
-	"markers": markerViolations,
-	"exit":    exitViolations,
-	"door":    doorViolations,
+	"imports":  importViolations,
+	"init":     initViolations,
+	"names":    nameViolations,
+	"markers":  markerViolations,
+	"exit":     exitViolations,
+	"door":     doorViolations,
+	"firewall": firewallViolations,
 }
 
 func initViolations(files []file) []string {

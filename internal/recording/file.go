@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
@@ -48,6 +49,14 @@ var ErrFormat = errors.New("not a usable recording")
 
 // Open reads a recording from a directory, a zip or a txtar file.
 func Open(path string) (*Recording, error) {
+	rec, err := firewall.Parse("the recording", func() (*Recording, error) { return open(path) })
+	if firewall.IsFault(err) {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return rec, err
+}
+
+func open(path string) (*Recording, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("open recording: %w", err)
@@ -141,7 +150,9 @@ func named(path string) func(*Recording, error) (*Recording, error) {
 }
 
 // Read reads a recording from a file system. Every error about the content wraps [ErrFormat].
-func Read(fsys fs.FS) (*Recording, error) {
+func Read(fsys fs.FS) (*Recording, error) { return read(fsys, stacks.ParsePprofWithin) }
+
+func read(fsys fs.FS, parse profileParser) (*Recording, error) {
 	weight := newBudget()
 	meta, err := readMeta(fsys, weight)
 	if err != nil {
@@ -157,7 +168,7 @@ func Read(fsys fs.FS) (*Recording, error) {
 		return nil, err
 	}
 	rec := b.Done(meta)
-	if err := rec.readProfiles(fsys, weight); err != nil {
+	if err := rec.readProfiles(fsys, weight, parse); err != nil {
 		return nil, err
 	}
 	return rec, nil

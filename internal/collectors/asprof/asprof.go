@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -155,7 +157,7 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return &source{vm: vm, session: session, asked: settings.Events, began: began}, nil
+	return &source{vm: vm, session: session, asked: settings.Events, began: began, parse: jfr.Read}, nil
 }
 
 // wallPerCPU keeps the ratio of the two default intervals when a user sets one of them.
@@ -244,6 +246,7 @@ type source struct {
 	session *asprof.Session
 	asked   []stacks.Event
 	began   time.Time
+	parse   func(io.ReaderAt, int64, jfr.Options) ([]*stacks.Profile, error)
 }
 
 // Sample ends the profile and appends it.
