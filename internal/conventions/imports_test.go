@@ -59,7 +59,7 @@ var table = []row{
 	{pkg: "internal/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
 	{
-		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact", "internal/firewall"},
+		pkg: "internal/recording", may: []string{"internal/metric", "internal/stacks", "internal/redact", "internal/firewall", "internal/partial"},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
 	},
 	{
@@ -78,6 +78,7 @@ var table = []row{
 		pkg: "internal/hotcode", may: []string{"internal/recording"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
+	{pkg: "internal/partial", why: "files that are there as a whole or not at all: leaf"},
 	{pkg: "internal/firewall", pure: true, why: "turns a panic into an error, for all that read foreign bytes: leaf"},
 	{pkg: "internal/door", why: "opens what belongs to a target: leaf"},
 	{pkg: "internal/host", may: []string{"internal/door", "internal/firewall"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
