@@ -113,6 +113,9 @@ func (m *markdown) notes() {
 	if doubt := m.d.Doubt(); doubt != "" {
 		m.line("\n**Incomplete:** %s\n", escape(doubt))
 	}
+	if halted := m.d.Target.Halted; halted != "" {
+		m.line("\n**Halted:** %s\n", escape(halted))
+	}
 	if early := m.d.Window.EndedEarly; early != "" {
 		w := m.d.Window
 		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))
