@@ -4,13 +4,13 @@
 // One object serves all little-endian machines: nothing in it depends on the architecture. The loader is internal/collectors/ebpf.
 package bpf
 
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type flow -type totals Connections connections.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type where -type stack -type times CPUProfile cpuprofile.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type spent Softirq softirq.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type thread -type place -type slept -type wake -type stack -type reason -type times Scheduler scheduler.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type asker -type asked Binds binds.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type tcp_socket -type held_socket Sockets sockets.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type limit Bandwidth bandwidth.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type failure -type call_totals Syscalls syscalls.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type usage -type waiting -type running RunQueue runqueue.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type search PortSearch portsearch.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type flow -type totals Connections connections.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type where -type stack -type times CPUProfile cpuprofile.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type spent Softirq softirq.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type thread -type place -type slept -type wake -type stack -type reason -type times Scheduler scheduler.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type asker -type asked Binds binds.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type tcp_socket -type held_socket Sockets sockets.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type limit Bandwidth bandwidth.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type failure -type call_totals Syscalls syscalls.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type usage -type waiting -type running RunQueue runqueue.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type search PortSearch portsearch.bpf.c -- -O2 -Wall -Werror

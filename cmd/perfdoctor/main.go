@@ -11,8 +11,10 @@ import (
 	"syscall"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
-	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
+	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
 // version is set by the build (-X main.version).
@@ -37,7 +39,8 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be saved.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(cli.Run(ctx, version, os.Args[1:], cli.Streams{Out: os.Stdout, Err: os.Stderr}))
+	streams := command.Streams{Out: os.Stdout, Err: os.Stderr}
+	os.Exit(cli.Run(ctx, version, os.Args[1:], streams, commands.Scenario))
 }
 
 // ending gives the signals that end the observation, a lost terminal among them, less those that the parent wants ignored (nohup).

@@ -1,19 +1,21 @@
 // Package check defines what a rule of thumb is and runs rules over a recording.
 //
-// A [Check] is a pure function of a recording, as an analyzer is of source code. [Run] gives each check exactly one of three outcomes:
-// findings, fine (and what was read), or not assessed (and why); it never passes one over in silence.
+// A [Check] is a pure function of a recording, as an analyzer is of source code. [Run] gives each check exactly one of
+// three outcomes: findings, fine (and what was read), or not assessed (and why); it never passes one over in silence.
 package check
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen later.
+// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen
+// later.
 type Stage int
 
 // The stages.
@@ -74,18 +76,18 @@ func (c Confidence) MarshalText() ([]byte, error) { return []byte(c.String()), n
 
 // A Check is one rule.
 type Check struct {
-	Name     string          // kebab-case and never reused: it is in output, flags, URLs and metric labels
-	Stage    Stage           //
-	Doc      string          // the manual; its first line is the title
-	URL      string          // the primary source of the rule
-	Only     *Scope          // what the target must be for the check to apply; nil for all targets
-	Needs    []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
-	Uses     []metric.Metric // read when recorded; their absence must only lower the confidence
-	Params   []*Param        // every threshold
-	Explains []*Check        // checks whose findings are consequences of this one's
-	Before   string          // code that has the fault, where a few lines show it
-	After    string          // the same without the fault
-	Run      func(*Pass) error
+	Name   string          // kebab-case and never reused: it is in output, flags, URLs and metric labels
+	Stage  Stage           //
+	Doc    string          // the manual; its first line is the title
+	URL    string          // the primary source of the rule
+	Only   *Scope          // what the target must be for the check to apply; nil for all targets
+	Needs  []metric.Metric // one that is not recorded makes the check "not assessed", and Run is not called
+	Uses   []metric.Metric // read when recorded; their absence must only lower the confidence
+	Params []*Param        // every threshold
+	Facts  []Fact          // what its findings may state, for edges that depend on it
+	Before string          // code that has the fault, where a few lines show it
+	After  string          // the same without the fault
+	Run    func(*Pass) error
 }
 
 // A Scope is a kind of target that some checks are about, such as Java virtual machines.
@@ -97,8 +99,8 @@ type Scope struct {
 // Title gives the first line of the manual.
 func (c *Check) Title() string { return firstLine(c.Doc) }
 
-// A Param is a threshold with the reason for its default. It is declared as a variable of its own, so that a check's Run
-// can name it and a misspelt one does not compile.
+// A Param is a threshold with the reason for its default. It is declared as a variable of its own, so that a check's
+// Run can name it and a misspelt one does not compile.
 type Param struct {
 	Name    string
 	Default float64
@@ -109,14 +111,18 @@ type Param struct {
 // Value gives the default as a quantity, labelled with the parameter's name.
 func (p *Param) Value() quantity.Value { return quantity.Of(p.Name, p.Default, p.Unit) }
 
-// Subject is what a finding is about: the offender. Findings about two different subjects of one kind do not explain each other.
+// Subject is what a finding is about: the offender. Findings about two different subjects of one kind do not explain
+// each other.
 type Subject struct {
 	Kind string `json:"kind"` // host, cpu, pid, cgroup, destination, listener, device, pool, lock, netns, collector
 	ID   string `json:"id"`
 }
 
-// Host is the subject of a finding about the whole host.
-var Host = Subject{Kind: "host"}
+// The subjects of findings about the whole host, and about the network namespace that its first process is in.
+var (
+	Host      = Subject{Kind: "host"}
+	HostNetNS = Subject{Kind: "netns", ID: "of the host"}
+)
 
 // String gives "pid 4021 (java)", "destination 10.0.0.5:443" or "host".
 func (s Subject) String() string {
@@ -154,20 +160,15 @@ type Finding struct {
 	// Marks are the places in profiles that show the finding, for reports that draw them.
 	Marks []Mark `json:"-"`
 
-	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about, where one can
-	// be given. 0 stands behind every share.
+	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about,
+	// where one can be given. 0 stands behind every share.
 	Weight float64 `json:"-"`
 
-	// Explains are checks whose findings are consequences of this one by its numbers, beside those that its check always explains:
-	// collections are a consequence of the code that most of the garbage comes from.
-	Explains []*Check `json:"-"`
+	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
+	Facts []Fact `json:"-"`
 
-	// ClearedOf names checks whose findings this one is no consequence of by its numbers, though they always explain its check. Names,
-	// because a check's Run cannot refer to one that refers to it.
-	ClearedOf []string `json:"-"`
-
-	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code looks
-	// different once they are mended. Set by Run for the runtime's and the code's stage.
+	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code
+	// looks different once they are mended. Set by Run for the runtime's and the code's stage.
 	MendFirst []string `json:"mend_first,omitempty"`
 
 	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
@@ -193,17 +194,27 @@ type Pass struct {
 	read     []quantity.Value
 }
 
-// Param gives a threshold, the default unless the user set another.
+// Param gives a threshold, the default unless the user set another. One that the check does not declare is a bug, and
+// panics: nobody could set it, or read why it is what it is.
 func (p *Pass) Param(param *Param) quantity.Value {
+	if !slices.Contains(p.check.Params, param) {
+		panic(fmt.Sprintf("check: %s reads the threshold %q, which it does not declare", p.check.Name, param.Name))
+	}
 	if v, ok := p.values[param]; ok {
 		return quantity.Of(param.Name, v, param.Unit)
 	}
 	return param.Value()
 }
 
-// Report adds a finding. Confidence that is not set is high, and lowered by [Run] where data was lost.
+// Report adds a finding. A fact that its check does not declare is a bug, and panics: no edge could name it. Confidence
+// that is not set is high, and lowered by [Run] where data was lost.
 func (p *Pass) Report(f Finding) {
 	f.Check, f.Stage = p.check.Name, p.check.Stage
+	for _, fact := range f.Facts {
+		if !slices.Contains(p.check.Facts, fact) {
+			panic(fmt.Sprintf("check: %s states %q, which it does not declare", f.Check, fact))
+		}
+	}
 	if f.Confidence == 0 {
 		f.Confidence = High
 	}
@@ -219,7 +230,8 @@ type NotAssessedError struct{ Reason, Remedy string }
 // Error gives the reason.
 func (e *NotAssessedError) Error() string { return e.Reason }
 
-// NotAssessed makes a [NotAssessedError]: the reason, and what would make the check assessable (empty if nothing would).
+// NotAssessed makes a [NotAssessedError]: the reason, and what would make the check assessable (empty if nothing
+// would).
 func NotAssessed(remedy, reason string, args ...any) error {
 	return &NotAssessedError{Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -30,10 +30,10 @@ func rec(t *testing.T, duration float64, meta string) *recording.Recording {
 }
 
 // rule makes a valid check.
-func rule(name string, stage Stage, run func(*Pass) error, explains ...*Check) *Check {
+func rule(name string, stage Stage, run func(*Pass) error) *Check {
 	return &Check{
 		Name: name, Stage: stage, Doc: "Title of " + name + "\n\nBody.", URL: "https://www.kernel.org/doc/", Needs: []metric.Metric{metric.MemoryTotal},
-		Run: run, Explains: explains,
+		Run: run,
 	}
 }
 
@@ -68,6 +68,9 @@ func TestOutcomes(t *testing.T) {
 		rule("index", Path, func(*Pass) error { none := make([]int, 0, 1); _ = none[len(none)]; return nil }),
 		needy,
 		rule("last", Path, func(*Pass) error { return nil }),
+	}
+	for _, c := range checks {
+		c.Params = []*Param{limit}
 	}
 	r := rec(t, 10, `,"not_measured":[{"metric":"swap_free_bytes","status":"unsupported","reason":"no swap","remedy":"swapon"}]`)
 	res := Run(r, checks, Options{Params: map[*Param]float64{limit: 7}})
@@ -112,37 +115,59 @@ func explained(res *Result) (out []string) {
 	return out
 }
 
+// edges makes a graph of "cause effect" pairs.
+func edges(pairs ...string) (out Causes) {
+	for _, p := range pairs {
+		cause, effect, _ := strings.Cut(p, " ")
+		out = append(out, Edge{Cause: cause, Effect: effect, Why: "test"})
+	}
+	return out
+}
+
 func TestExplain(t *testing.T) {
+	a := rule("a", Path, reports(Warning, Host))
+	b := rule("b", Kernel, reports(Warning, pid("1")))
 	c := rule("c", Limits, reports(Critical, pid("1"), pid("2")))
-	b := rule("b", Kernel, reports(Warning, pid("1")), c)
-	a := rule("a", Path, reports(Warning, Host), b)
-	silent := rule("silent", Connections, func(*Pass) error { return nil }, c)
-	far := rule("far", Path, reports(Warning, pid("2")), silent)
-	info := rule("info", Path, reports(Info, Host), c)
-	byNumbers := rule("numbers", Code, func(p *Pass) error {
-		p.Report(Finding{Subject: pid("1"), Severity: Warning, Explains: []*Check{c}})
-		return nil
-	})
-	cleared := rule("cleared", Kernel, func(p *Pass) error {
-		p.Report(Finding{Subject: pid("1"), Severity: Warning, ClearedOf: []string{"d"}})
-		return nil
-	})
-	d := rule("d", Path, reports(Warning, Host), cleared, c)
+	far := rule("far", Path, reports(Warning, pid("2")))
+	info := rule("info", Path, reports(Info, Host))
+	fine := rule("fine", Connections, func(*Pass) error { return nil })
+	cannot := rule("cannot", Connections, func(*Pass) error { return NotAssessed("", "nothing was recorded") })
+	states := func(c *Check, f Fact) *Check {
+		c.Facts = []Fact{f}
+		c.Run = func(p *Pass) error {
+			p.Report(Finding{Subject: pid("1"), Severity: Warning, Facts: []Fact{f}})
+			return nil
+		}
+		return c
+	}
+	holds, clears := states(rule("holds", Code, nil), "it-holds"), states(rule("clears", Kernel, nil), "it-cannot-be")
 	for _, tc := range []struct {
 		name   string
 		checks []*Check
+		causes Causes
 		want   []string
 	}{
-		{"not where its numbers clear it", []*Check{c, d, cleared}, []string{"d host", "cleared pid 1", "c pid 1 <- d host", "c pid 2 <- d host"}},
-		{"a different subject of the kind is not related", []*Check{b, c}, []string{"c pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
-		{"the earliest cause explains all", []*Check{c, b, a}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
-		{"in any order", []*Check{a, b, c}, []string{"a host", "c pid 1 <- a host", "c pid 2 <- a host", "b pid 1 <- a host"}},
-		{"through a check that found nothing", []*Check{far, silent, c}, []string{"c pid 1", "far pid 2", "c pid 2 <- far pid 2"}},
-		{"by its own numbers, and of a later stage", []*Check{c, byNumbers}, []string{"c pid 2", "numbers pid 1", "c pid 1 <- numbers pid 1"}},
-		{"info explains nothing", []*Check{info, c}, []string{"c pid 1", "c pid 2", "info host"}},
+		{"a different subject of the kind is not related", []*Check{b, c}, edges("b c"), []string{"c pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
+		{"the earliest cause explains all", []*Check{c, b, a}, edges("a b", "b c"), []string{"c pid 2", "a host", "c pid 1 <- a host", "b pid 1 <- a host"}},
+		{"in any order", []*Check{a, b, c}, edges("b c", "a b"), []string{"c pid 2", "a host", "c pid 1 <- a host", "b pid 1 <- a host"}},
+		{"not through a check that is fine", []*Check{far, fine, c}, edges("far fine", "fine c"), []string{"c pid 1", "c pid 2", "far pid 2"}},
+		{"nor through one that is not assessed", []*Check{far, cannot, c}, edges("far cannot", "cannot c"), []string{"c pid 1", "c pid 2", "far pid 2"}},
+		{"nor through one that did not run", []*Check{far, c}, edges("far b", "b c"), []string{"c pid 1", "c pid 2", "far pid 2"}},
+		{"nor through information", []*Check{a, info, c}, edges("a info", "info c"), []string{"c pid 1", "c pid 2", "a host", "info host <- a host"}},
+		{"nor through a finding about something else", []*Check{far, b, c}, edges("far b", "b c"), []string{"c pid 2", "far pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
+		{"info explains nothing", []*Check{info, c}, edges("info c"), []string{"c pid 1", "c pid 2", "info host"}},
+		{
+			"where its numbers say so, and of a later stage",
+			[]*Check{c, holds},
+			Causes{{Cause: "holds", Effect: "c", If: "it-holds"}},
+			[]string{"c pid 2", "holds pid 1", "c pid 1 <- holds pid 1"},
+		},
+		{"not where they do not", []*Check{c, b}, Causes{{Cause: "b", Effect: "c", If: "it-holds"}}, []string{"c pid 1", "c pid 2", "b pid 1"}},
+		{"not where those of the effect clear the cause", []*Check{a, clears}, Causes{{Cause: "a", Effect: "clears", Unless: "it-cannot-be"}}, []string{"a host", "clears pid 1"}},
+		{"where they do not", []*Check{a, b}, Causes{{Cause: "a", Effect: "b", Unless: "it-cannot-be"}}, []string{"a host", "b pid 1 <- a host"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			res := Run(rec(t, 10, ""), tc.checks, Options{})
+			res := Run(rec(t, 10, ""), tc.checks, Options{Causes: tc.causes})
 			if diff := cmp.Diff(tc.want, explained(res)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -153,6 +178,57 @@ func TestExplain(t *testing.T) {
 	}
 	if p := Run(rec(t, 10, ""), []*Check{info}, Options{}).Principal(); p != nil {
 		t.Errorf("info is the principal finding: %+v", p)
+	}
+}
+
+// TestUndeclaredParam: a rule cannot compare with what nobody could set.
+func TestUndeclaredParam(t *testing.T) {
+	hidden := &Param{Name: "hidden", Default: 1, Why: "test"}
+	c := rule("a", Path, func(p *Pass) error { p.Param(hidden); return nil })
+	o := Run(rec(t, 10, ""), []*Check{c}, Options{}).Outcomes[0]
+	if o.State != Unassessed || !strings.Contains(o.Reason, `a reads the threshold "hidden", which it does not declare`) {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestUndeclaredFact: a finding cannot state what no edge could name.
+func TestUndeclaredFact(t *testing.T) {
+	c := rule("a", Path, func(p *Pass) error {
+		p.Report(Finding{Subject: Host, Severity: Warning, Facts: []Fact{"made-up"}})
+		return nil
+	})
+	o := Run(rec(t, 10, ""), []*Check{c}, Options{}).Outcomes[0]
+	if o.State != Unassessed || !strings.Contains(o.Reason, `a states "made-up", which it does not declare`) {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestValidateCauses(t *testing.T) {
+	run := func(*Pass) error { return nil }
+	suite := []*Check{rule("a", Path, run), rule("b", Path, run), rule("c", Path, run)}
+	suite[0].Facts = []Fact{"it-holds"}
+	good := edges("a b", "b c", "a c")
+	good[0].If = "it-holds"
+	if err := good.Validate(suite); err != nil {
+		t.Errorf("a good graph: %v", err)
+	}
+	ring := edges("a b", "b c", "c a")
+	ring[2].Unless = "it-holds"
+	for want, causes := range map[string]Causes{
+		"gone -> a: there is no check":                 edges("gone a"),
+		"a -> gone: there is no check":                 edges("a gone"),
+		"a -> a: a check does not explain itself":      edges("a a"),
+		"a -> b: the edge is there twice":              edges("a b", "a b"),
+		"a -> b: the edge has no reason":               {{Cause: "a", Effect: "b"}},
+		`a -> b: no finding of a states "gone"`:        {{Cause: "a", Effect: "b", Why: "x", If: "gone"}},
+		`a -> b: no finding of b states "it-holds"`:    {{Cause: "a", Effect: "b", Why: "x", Unless: "it-holds"}},
+		"nothing is the first cause: a -> b -> c -> a": ring,
+		"nothing is the first cause: b -> c -> a -> b": ring,
+		"nothing is the first cause: b -> c -> b":      edges("a b", "b c", "c b"),
+	} {
+		if err := causes.Validate(suite); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
 
@@ -209,22 +285,19 @@ func TestValidate(t *testing.T) {
 		change(c)
 		return []*Check{c}
 	}
-	circle := rule("one", Path, run)
-	circle.Explains = []*Check{rule("two", Path, run, circle)}
 	for want, suite := range map[string][]*Check{
-		`"a" is listed twice`:               {rule("a", Path, run), rule("a", Path, run)},
-		"entry 1 of the suite is empty":     {nil},
-		`"gone", which is not in the suite`: {rule("a", Path, run, rule("gone", Path, run))},
-		`"one" explains itself`:             {circle, circle.Explains[0]},
-		"not kebab-case":                    broken(func(c *Check) { c.Name = "No_Kebab" }),
-		"no such stage: 9":                  broken(func(c *Check) { c.Stage = 9 }),
-		"title line and a body":             broken(func(c *Check) { c.Doc = "title only" }),
-		"source, Run and Needs":             broken(func(c *Check) { c.URL = "" }),
-		"source, Run and Needs ":            broken(func(c *Check) { c.Run = nil }),
-		"source, Run and Needs must":        broken(func(c *Check) { c.Needs = nil }),
-		`parameter "p" needs`:               broken(func(c *Check) { c.Params = []*Param{{Name: "p"}} }),
-		`parameter "p" is listed twice`:     broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x"}, {Name: "p", Why: "x"}} }),
-		`parameter "p" has no default`:      broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x", Default: math.NaN()}} }),
+		`"a" is listed twice`:           {rule("a", Path, run), rule("a", Path, run)},
+		"entry 1 of the suite is empty": {nil},
+		`the fact "No_Kebab" is not`:    broken(func(c *Check) { c.Facts = []Fact{"No_Kebab"} }),
+		"not kebab-case":                broken(func(c *Check) { c.Name = "No_Kebab" }),
+		"no such stage: 9":              broken(func(c *Check) { c.Stage = 9 }),
+		"title line and a body":         broken(func(c *Check) { c.Doc = "title only" }),
+		"source, Run and Needs":         broken(func(c *Check) { c.URL = "" }),
+		"source, Run and Needs ":        broken(func(c *Check) { c.Run = nil }),
+		"source, Run and Needs must":    broken(func(c *Check) { c.Needs = nil }),
+		`parameter "p" needs`:           broken(func(c *Check) { c.Params = []*Param{{Name: "p"}} }),
+		`parameter "p" is listed twice`: broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x"}, {Name: "p", Why: "x"}} }),
+		`parameter "p" has no default`:  broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x", Default: math.NaN()}} }),
 	} {
 		if err := Validate(suite); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("error %v, want one with %q", err, want)

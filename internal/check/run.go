@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/firewall"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -56,6 +55,7 @@ func (r *Result) Principal() *Finding {
 // Options adjust a run.
 type Options struct {
 	Params map[*Param]float64 // thresholds other than their defaults
+	Causes Causes             // which findings are consequences of which
 }
 
 // shortWindow is the number of seconds below which rates of a few events are luck: ten intervals of the default duration are
@@ -74,9 +74,10 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 		}
 	}
 	lowerConfidence(rec, checks, res.Findings)
-	explain(checks, res.Findings)
+	s := sceneOf(rec)
+	explain(opts.Causes, s, res.Findings)
 	slices.SortStableFunc(res.Findings, compare)
-	mendFirst(res.Findings)
+	mendFirst(s, res.Findings)
 	return res
 }
 
@@ -141,96 +142,19 @@ func byName(checks []*Check, name string) *Check {
 	return nil
 }
 
-// explain marks consequences. A finding is explained by one of a check that lists its check, directly or through others,
-// unless both are about different subjects of one kind (see related). An explained finding may explain in turn, so that a
-// chain ends at its first cause.
-func explain(checks []*Check, findings []Finding) {
-	for i := range findings {
-		for j := range findings {
-			cause, effect := &findings[j], &findings[i]
-			if i != j && explains(checks, cause, effect) && better(cause, effect, findings) {
-				effect.ExplainedBy = cause.ID()
-			}
-		}
-	}
-}
-
-func explains(checks []*Check, cause, effect *Finding) bool {
-	if cause.Severity < Warning || !related(cause.Subject, effect.Subject) {
-		return false
-	}
-	if slices.Contains(effect.ClearedOf, cause.Check) {
-		return false
-	}
-	all := []*Check{{Explains: cause.Explains}}
-	if c := byName(checks, cause.Check); c != nil {
-		all = append(all, c)
-	}
-	return slices.ContainsFunc(all, func(c *Check) bool { return reaches(c, effect.Check, map[string]bool{}) })
-}
-
 // mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program that waits
 // for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
-func mendFirst(findings []Finding) {
+func mendFirst(s *scene, findings []Finding) {
 	for i := range findings {
 		late := &findings[i]
 		for j := range findings {
 			early := &findings[j]
 			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning && early.ExplainedBy == "" &&
-				early.ID() != late.ExplainedBy && related(early.Subject, late.Subject) {
+				early.ID() != late.ExplainedBy && s.related(early.Subject, late.Subject) {
 				late.MendFirst = append(late.MendFirst, early.ID())
 			}
 		}
 	}
-}
-
-// better keeps the explanation of the earliest stage, and the first among equals.
-func better(cause, effect *Finding, findings []Finding) bool {
-	for i := range findings {
-		if findings[i].ID() == effect.ExplainedBy {
-			return cause.Stage < findings[i].Stage
-		}
-	}
-	return true
-}
-
-// related keeps a finding about one subject from explaining one about another of its kind. A listener and a destination
-// are both an address and port: a full accept queue here explains connects to it, and not those to another host.
-func related(a, b Subject) bool {
-	if a.Kind == b.Kind {
-		return a.ID == b.ID
-	}
-	if a.Kind == "listener" && b.Kind == "destination" {
-		return sameEndpoint(a.ID, b.ID)
-	}
-	if a.Kind == "destination" && b.Kind == "listener" {
-		return sameEndpoint(b.ID, a.ID)
-	}
-	return true
-}
-
-// sameEndpoint reports whether a connection to the destination can reach the listener, which may listen on all addresses.
-func sameEndpoint(listener, destination string) bool {
-	l, err1 := netip.ParseAddrPort(listener)
-	d, err2 := netip.ParseAddrPort(destination)
-	if err1 != nil || err2 != nil {
-		return listener == destination
-	}
-	return l.Port() == d.Port() && (l.Addr().IsUnspecified() || l.Addr().Unmap() == d.Addr().Unmap())
-}
-
-// reaches reports whether a check explains the named one, directly or through others. Explanations may form a ring.
-func reaches(c *Check, name string, seen map[string]bool) bool {
-	if c == nil || seen[c.Name] {
-		return false
-	}
-	seen[c.Name] = true
-	for _, e := range c.Explains {
-		if e.Name == name || reaches(e, name, seen) {
-			return true
-		}
-	}
-	return false
 }
 
 func compare(a, b Finding) int {

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strings"
 )
 
 var kebab = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
-// Validate checks a suite before it runs: unique kebab-case names, a document whose first line is a title, a primary source, needs, a
-// reason for every parameter, and explanations that are in the suite and lead back to no check.
+// Validate checks a suite before it runs: unique kebab-case names, a document whose first line is a title, a primary
+// source, needs, and a reason for every parameter.
 func Validate(checks []*Check) error {
 	var errs []error
 	names := map[string]bool{}
@@ -25,14 +24,6 @@ func Validate(checks []*Check) error {
 		}
 		names[c.Name] = true
 		errs = append(errs, c.validate()...)
-		if reaches(c, c.Name, map[string]bool{}) {
-			errs = append(errs, fmt.Errorf("check %q explains itself, at least through others: nothing is the first cause", c.Name))
-		}
-		for _, e := range c.Explains {
-			if !slices.Contains(checks, e) {
-				errs = append(errs, fmt.Errorf("check %q explains %q, which is not in the suite", c.Name, e.Name))
-			}
-		}
 	}
 	return errors.Join(errs...)
 }
@@ -54,6 +45,16 @@ func (c *Check) validate() []error {
 	if c.URL == "" || c.Run == nil || len(c.Needs) == 0 {
 		bad("source, Run and Needs must be set")
 	}
+	for _, f := range c.Facts {
+		if !kebab.MatchString(string(f)) {
+			bad("the fact %q is not kebab-case", f)
+		}
+	}
+	c.validateParams(bad)
+	return errs
+}
+
+func (c *Check) validateParams(bad func(format string, args ...any)) {
 	params := map[string]bool{}
 	for _, p := range c.Params {
 		if params[p.Name] {
@@ -67,5 +68,4 @@ func (c *Check) validate() []error {
 			bad("parameter %q needs a kebab-case name and a reason", p.Name)
 		}
 	}
-	return errs
 }

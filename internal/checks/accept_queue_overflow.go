@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramAcceptOverflows = &check.Param{
@@ -31,9 +31,8 @@ Wrong if ListenOverflows stands still under the same load.`,
 	Needs: []metric.Metric{metric.ListenOverflows},
 	Uses: append([]metric.Metric{metric.ListenerQueue, metric.ListenerBacklog, metric.Somaxconn, metric.AbortOnOverflow},
 		flowUses()...),
-	Params:   []*check.Param{paramAcceptOverflows},
-	Explains: []*check.Check{synSentPileup, synRetransmits, synBacklogDrops},
-	Run:      runAcceptQueueOverflow,
+	Params: []*check.Param{paramAcceptOverflows},
+	Run:    runAcceptQueueOverflow,
 }
 
 func runAcceptQueueOverflow(p *check.Pass) error {

@@ -1,16 +1,18 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var allocationRate = &check.Check{
@@ -47,8 +49,11 @@ func runAllocationRate(p *check.Pass, pid string) bool {
 	if len(young) == 0 || !ok || !ok2 || !ok3 || young[0].Span() <= 0 {
 		return false
 	}
-	bytes := edenFilled(young[0], size, used)
-	rate := quantity.Of("allocated", bytes, quantity.Bytes).Per(quantity.Of("window", young[0].Span().Seconds(), quantity.Seconds)).
+	bytes, seconds := edenFilled(young[0], size, used)
+	if seconds <= 0 {
+		return false
+	}
+	rate := quantity.Of("allocated", bytes, quantity.Bytes).Per(quantity.Of("window", seconds, quantity.Seconds)).
 		Named("allocated a second, estimated")
 	p.Read(rate)
 	if share.Below(p.Param(paramGCShare)) || rate.Number() <= 0 {
@@ -97,15 +102,19 @@ func allocationSites(p *check.Pass, pid string) (out []string) {
 	return out
 }
 
-// edenFilled adds up what went through eden between the samples.
-func edenFilled(young recording.CounterSeries, size, used recording.GaugeSeries) float64 {
-	total := 0.0
-	n := min(len(young.Points), len(size.Points), len(used.Points))
-	for i := 1; i < n; i++ {
-		collected := max(0, young.Points[i].Value-young.Points[i-1].Value) * size.Points[i-1].Value
-		total += max(0, collected+used.Points[i].Value-used.Points[i-1].Value)
+// edenFilled adds up what went through eden between the samples that have its size and use, and the seconds between these.
+func edenFilled(young recording.CounterSeries, size, used recording.GaugeSeries) (bytes, seconds float64) {
+	for i := 1; i < len(young.Points); i++ {
+		from, to := young.Points[i-1], young.Points[i]
+		capacity, ok := series.At(size.Points, from.At)
+		before, ok2 := series.At(used.Points, from.At)
+		after, ok3 := series.At(used.Points, to.At)
+		if ok && ok2 && ok3 {
+			bytes += max(0, series.Step(from.Value, to.Value)*capacity+after-before)
+			seconds += (to.At - from.At).Seconds()
+		}
 	}
-	return total
+	return bytes, seconds
 }
 
 // allocatingPools names the three pools that allocated most.
@@ -115,12 +124,10 @@ func allocatingPools(p *check.Pass, pid string) []string {
 	for _, s := range list {
 		total += s.Last()
 	}
-	slices.SortStableFunc(list, func(a, b recording.GaugeSeries) int {
-		if a.Last() > b.Last() {
-			return -1
-		}
-		return 1
-	})
+	if total <= 0 {
+		return nil // nothing was allocated yet
+	}
+	slices.SortStableFunc(list, func(a, b recording.GaugeSeries) int { return cmp.Compare(b.Last(), a.Last()) })
 	var out []string
 	for _, s := range list[:min(len(list), 3)] {
 		out = append(out, fmt.Sprintf("threads %q: %s of what the living threads have allocated", s.Label("pool"),

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 var (
@@ -56,12 +56,11 @@ twentieth of the kernel's samples of the host, and of a CPU, warns, too.
 Cure: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has a pool of its
 own. Or do not bind where the routing table chooses the same address. Placebo: tcp_tw_reuse, which bind() does not look at.
 Wrong if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
-	URL:      "https://man7.org/linux/man-pages/man7/ip.7.html",
-	Needs:    append(portNeeds(), metric.ConnectsBound),
-	Uses:     append(portUses(), metric.HostCPUProfileSamples),
-	Params:   []*check.Param{paramBindFull, paramBindShare, paramBindCeiling, paramBindKernel, paramBindCost},
-	Explains: []*check.Check{shortConnectionCeiling, localPortExhaustion, portSearchCliff},
-	Run:      runBindWithoutNoPort,
+	URL:    "https://man7.org/linux/man-pages/man7/ip.7.html",
+	Needs:  append(portNeeds(), metric.ConnectsBound),
+	Uses:   append(portUses(), metric.HostCPUProfileSamples),
+	Params: []*check.Param{paramBindFull, paramBindShare, paramBindCeiling, paramBindKernel, paramBindCost},
+	Run:    runBindWithoutNoPort,
 }
 
 // A bindPool is the ports of one source address, and who takes them with bind().
@@ -112,10 +111,14 @@ func bindPools(p *check.Pass) []bindPool {
 		}
 	}
 	for _, s := range p.Counter(metric.BindsFound, "netns", metric.NetNSTarget) {
-		by[s.Label("source")].found += riseSince(s, began)
+		if b := by[s.Label("source")]; b != nil { // else nobody was seen to ask there: the recording is another program's
+			b.found += riseSince(s, began)
+		}
 	}
 	for _, s := range p.Counter(metric.BindSearchSeconds, "netns", metric.NetNSTarget) {
-		by[s.Label("source")].searched += riseSince(s, began)
+		if b := by[s.Label("source")]; b != nil {
+			b.searched += riseSince(s, began)
+		}
 	}
 	return sortedPools(by)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -50,8 +50,8 @@ in nftables or IPVS mode. Disproof: the same request from the host path takes as
 	Params: []*check.Param{
 		bridgeSoftirq, bridgeForwarded, bridgeForwardedCost, bridgePerPacket, manyRules, ruleCost, busyEnough,
 	},
-	Explains: []*check.Check{cpuInSoftirq},
-	Run:      runBridgeNATCost,
+	Facts: []check.Fact{dearPackets},
+	Run:   runBridgeNATCost,
 }
 
 func runBridgeNATCost(p *check.Pass) error {
@@ -99,7 +99,7 @@ func reportBridge(p *check.Pass, all cpuTime, processed, forwarded, rate quantit
 	times := processed.Per(forwarded).As("times").Named("times a forwarded packet is processed, at most")
 	rules := forwardRules(p, netns)
 	f := check.Finding{
-		Subject:    check.Subject{Kind: "netns", ID: netns},
+		Subject:    netnsOf(p, netns),
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Summary: fmt.Sprintf("NAT and %s forward %s: %s of softirq per packet, softirq is %s of busy time", device, rate.Text(),
@@ -119,8 +119,7 @@ func reportBridge(p *check.Pass, all cpuTime, processed, forwarded, rate quantit
 		fewerRules(p, &f, rules, perPacket)
 		if perPacket.AtLeast(p.Param(bridgePerPacket)) {
 			f.Severity = check.Warning
-			// Spread over two CPUs, packets that cost a hundred times the usual cost that still.
-			f.Explains = []*check.Check{softirqImbalance}
+			f.Facts = []check.Fact{dearPackets}
 			f.Remedies[0], f.Remedies[1] = f.Remedies[1], f.Remedies[0]
 		}
 	}

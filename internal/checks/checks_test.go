@@ -76,14 +76,19 @@ func runCase(t *testing.T, c *check.Check, path, kind string) {
 	}
 	res := check.Run(rec, []*check.Check{c}, check.Options{})
 	checkKind(t, res, kind)
-	got := []byte(describe(res))
+	wantSection(t, path, ar, describe(res))
+}
+
+// wantSection compares the want section of a case, or with -update writes it.
+func wantSection(t *testing.T, path string, ar *txtar.Archive, got string) {
+	t.Helper()
 	i := indexOf(ar, "want")
 	if *update {
 		if i < 0 {
 			ar.Files = append(ar.Files, txtar.File{Name: "want"})
 			i = len(ar.Files) - 1
 		}
-		ar.Files[i].Data = got
+		ar.Files[i].Data = []byte(got)
 		if err := os.WriteFile(path, txtar.Format(ar), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +97,7 @@ func runCase(t *testing.T, c *check.Check, path, kind string) {
 	if i < 0 {
 		t.Fatal("no want section: run the test with -update and read what it wrote")
 	}
-	if d := cmp.Diff(string(ar.Files[i].Data), string(got)); d != "" {
+	if d := cmp.Diff(string(ar.Files[i].Data), got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

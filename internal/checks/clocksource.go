@@ -7,7 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -51,12 +51,11 @@ where BPF programs may run, samples of the kernel show it, and what they do not 
 
 Cure: tsc, if the kernel offers it. The kernel gives tsc up when it sees it unstable; see dmesg for why before forcing
 it. Disproof: strace -c -f -e clock_gettime,gettimeofday -p PID counts few calls.`,
-	URL:      "https://docs.kernel.org/virt/kvm/x86/timekeeping.html",
-	Needs:    []metric.Metric{metric.Clocksource, metric.CPUSeconds},
-	Uses:     []metric.Metric{metric.HostCPUProfileSamples},
-	Params:   []*check.Param{clockSystem, clockBusy, clockKernel},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runClocksource,
+	URL:    "https://docs.kernel.org/virt/kvm/x86/timekeeping.html",
+	Needs:  []metric.Metric{metric.Clocksource, metric.CPUSeconds},
+	Uses:   []metric.Metric{metric.HostCPUProfileSamples},
+	Params: []*check.Param{clockSystem, clockBusy, clockKernel},
+	Run:    runClocksource,
 }
 
 func runClocksource(p *check.Pass) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -48,9 +48,8 @@ Wrong if the number falls again by itself: then the program is only late.`,
 		metric.ProcessSockets, metric.ProcessFDs, metric.ProcessFDLimit, metric.DestinationSockets,
 		metric.ListenerSockets,
 	},
-	Explains: []*check.Check{fdLimit},
-	Params:   []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
-	Run:      runCloseWaitLeak,
+	Params: []*check.Param{paramCloseWaitSockets, paramCloseWaitGrowth, paramCloseWaitSamples, paramCloseWaitFall},
+	Run:    runCloseWaitLeak,
 }
 
 func runCloseWaitLeak(p *check.Pass) error {

@@ -29,7 +29,7 @@ func TestConnectionCauses(t *testing.T) {
 		{"paws-behind-nat/firing.txtar", "paws-behind-nat", nil},
 	} {
 		t.Run(tc.recording, func(t *testing.T) {
-			res := check.Run(openCase(t, "testdata/"+tc.recording), Suite(), check.Options{})
+			res := check.Run(openCase(t, "testdata/"+tc.recording), Suite(), check.Options{Causes: Causes()})
 			p := res.Principal()
 			if p == nil || p.Check != tc.principal {
 				t.Fatalf("principal finding: %+v, want one of %s", p, tc.principal)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -190,7 +191,7 @@ func skewHarm(p *check.Pass, peers []poolPeer, x poolPeer) (quantity.Value, bool
 			others = append(others, rtt.Number())
 		}
 	}
-	m := median(others)
+	m := series.Median(others)
 	if m <= 0 {
 		return quantity.Value{}, false
 	}

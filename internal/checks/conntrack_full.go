@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -54,12 +54,11 @@ size.
 
 Cures: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections
 alive, shorten the time_wait timeout. Disproof: conntrack -S shows no drop while the count stays level.`,
-	URL:      "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
-	Needs:    []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
-	Uses:     []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
-	Params:   []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
-	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
-	Run:      runConntrackFull,
+	URL:    "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
+	Needs:  []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},
+	Uses:   []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops, metric.ConntrackTimeWait},
+	Params: []*check.Param{conntrackWarn, conntrackCritical, conntrackForecast, conntrackFloor, conntrackEntry, conntrackGrow},
+	Run:    runConntrackFull,
 }
 
 // conntrackTable is one namespace's table over the window.
@@ -134,7 +133,7 @@ func conntrackSeverity(p *check.Pass, t conntrackTable) (check.Severity, string)
 
 func conntrackFinding(p *check.Pass, t conntrackTable, sev check.Severity, why string) check.Finding {
 	f := check.Finding{
-		Subject:  check.Subject{Kind: "netns", ID: t.netns},
+		Subject:  netnsOf(p, t.netns),
 		Severity: sev,
 		Summary:  fmt.Sprintf("connection tracking of the %s's namespace is %s full; %s", t.netns, t.level.Text(), why),
 		Evidence: []quantity.Value{t.level},
@@ -177,7 +176,8 @@ func conntrackRemedies(p *check.Pass, f *check.Finding, t conntrackTable) []chec
 		Action: "Raise the limit, which is one for the whole host and set there, and the number of hash buckets with it.",
 		Command: check.Commandf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f",
 			want.Number(), want.Number()),
-		Risk:   fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(), conntrackEntry.Value().Text()),
+		Risk: fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(),
+			p.Param(conntrackEntry).Text()),
 		Effect: fmt.Sprintf("level from %s to %s", t.level.Text(), t.level.Per(p.Param(conntrackGrow)).Text()),
 	}}
 	short := check.Remedy{

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -65,8 +65,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	Params: []*check.Param{
 		saturatedLevel, saturatedWarn, saturatedTarget, saturatedBusy, saturatedPressure, saturatedWait, saturatedThrottled,
 	},
-	Explains: []*check.Check{contextSwitchStorm},
-	Run:      runCPUSaturated,
+	Run: runCPUSaturated,
 }
 
 func runCPUSaturated(p *check.Pass) error {

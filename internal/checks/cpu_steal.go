@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -33,12 +33,11 @@ report. The harm is inherent: a stopped CPU stops whatever it was doing, locks a
 
 Cures: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Placebo: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
-	URL:      "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
-	Needs:    []metric.Metric{metric.CPUSeconds},
-	Uses:     []metric.Metric{metric.HostInfo},
-	Params:   []*check.Param{stealWarn, stealCritical},
-	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
-	Run:      runCPUSteal,
+	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
+	Needs:  []metric.Metric{metric.CPUSeconds},
+	Uses:   []metric.Metric{metric.HostInfo},
+	Params: []*check.Param{stealWarn, stealCritical},
+	Run:    runCPUSteal,
 }
 
 func runCPUSteal(p *check.Pass) error {

@@ -39,9 +39,8 @@ Disproof: nr_throttled in cpu.stat of the named group does not rise under load.`
 		metric.CgroupCPU, metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CPUsOnline, metric.CgroupDir,
 		metric.CgroupThrottledWait, metric.CgroupCPUWait, // with --deep
 	},
-	Params:   throttlingParams(),
-	Explains: throttlingExplains(),
-	Run:      runCPUThrottled,
+	Params: throttlingParams(),
+	Run:    runCPUThrottled,
 }
 
 func runCPUThrottled(p *check.Pass) error {

@@ -39,9 +39,8 @@ or p99 does not change with the limit off.`,
 		metric.CgroupThrottledTime, metric.CgroupPeriod, metric.CgroupBurst, metric.HostInfo, metric.CPUsOnline,
 		metric.CgroupDir,
 	},
-	Params:   throttlingParams(),
-	Explains: throttlingExplains(),
-	Run:      runCPUThrottledBurst,
+	Params: throttlingParams(),
+	Run:    runCPUThrottledBurst,
 }
 
 func runCPUThrottledBurst(p *check.Pass) error {

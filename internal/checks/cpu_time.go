@@ -7,7 +7,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // busyEnough is shared by the checks that speak of shares of busy time.
@@ -146,7 +147,7 @@ func medianShare(label string, cpus []cpuTime, share func(cpuTime) quantity.Valu
 	for _, t := range cpus {
 		shares = append(shares, share(t).Number())
 	}
-	return quantity.Of(label, median(shares), quantity.Ratio)
+	return quantity.Of(label, series.Median(shares), quantity.Ratio)
 }
 
 // cpuOf finds a CPU by its id.

@@ -10,8 +10,9 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // The states of the kernel's TCP sockets that the rules tell apart (include/net/tcp_states.h).
@@ -172,28 +173,6 @@ func hostOf(endpoint string) string {
 
 func portOf(endpoint string) string { return endpoint[strings.LastIndexByte(endpoint, ':')+1:] }
 
-func mean(row []float64) float64 {
-	if len(row) == 0 {
-		return 0
-	}
-	t := 0.0
-	for _, v := range row {
-		t += v
-	}
-	return t / float64(len(row))
-}
-
-func median(row []float64) float64 {
-	if len(row) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(row))
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
-}
-
 func peak(row []float64) (at int, v float64) {
 	for i, x := range row {
 		if x > v {
@@ -285,9 +264,5 @@ func destinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok b
 	if !ok {
 		return quantity.Value{}, false
 	}
-	var row []float64
-	for _, pt := range s.Points {
-		row = append(row, pt.Value)
-	}
-	return quantity.Of("round trip", median(row), quantity.Seconds), true
+	return quantity.Of("round trip", series.Median(series.Values(s.Points)), quantity.Seconds), true
 }

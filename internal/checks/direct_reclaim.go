@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var reclaimStalls = &check.Param{
@@ -33,9 +33,8 @@ dropping caches by hand. Disproof: allocstall_* in /proc/vmstat does not rise.`,
 	Uses: []metric.Metric{
 		metric.DirectScan, metric.DirectReclaimed, metric.Pressure, metric.MemoryAvailable, metric.MemoryTotal,
 	},
-	Params:   []*check.Param{reclaimStalls, memoryStalled},
-	Explains: []*check.Check{swapIn, majorFaults, ioWait, cpuInSystem},
-	Run:      runDirectReclaim,
+	Params: []*check.Param{reclaimStalls, memoryStalled},
+	Run:    runDirectReclaim,
 }
 
 func runDirectReclaim(p *check.Pass) error {

@@ -7,13 +7,19 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
-var paramExplicitShare = &check.Param{
-	Name: "share", Default: 0.02, Unit: quantity.Ratio,
-	Why: "one call an hour, as RMI makes it, is far below; 2 % is a full collection of 200 ms every ten seconds that nobody needs",
-}
+var (
+	paramExplicitShare = &check.Param{
+		Name: "share", Default: 0.02, Unit: quantity.Ratio,
+		Why: "one call an hour, as RMI makes it, is far below; 2 % is 200 ms every ten seconds that nobody needs",
+	}
+	paramExplicitSeen = &check.Param{
+		Name: "seen", Default: 0.5, Unit: quantity.Ratio,
+		Why: "where the cause was seen in less than half of the readings, others were at work in most",
+	}
+)
 
 // explicitCauses are asked for from within or without (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
 var explicitCauses = []string{
@@ -43,11 +49,10 @@ Cure: remove the call; -XX:+ExplicitGCInvokesConcurrent; or
 DisableExplicitGC a program that relies on System.gc() for them may run out of
 direct memory.
 Disproof: -Xlog:gc names another cause than System.gc().`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/gctuning/other-considerations.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMGCCause},
-	Uses:     []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause, metric.JVMOperations},
-	Params:   []*check.Param{paramExplicitShare},
-	Explains: []*check.Check{gcOverhead, allocationRate},
+	URL:    "https://docs.oracle.com/en/java/javase/17/gctuning/other-considerations.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMGCCause},
+	Uses:   []metric.Metric{metric.JVMThreads, metric.JVMGCsByCause, metric.JVMOperations},
+	Params: []*check.Param{paramExplicitShare, paramExplicitSeen},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runExplicitGC(p, pid) })
 	},
@@ -95,7 +100,7 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 		f.Severity = check.Warning
 	}
 	switch {
-	case unit != counted && asked.Number() < 0.5:
+	case unit != counted && asked.Below(p.Param(paramExplicitSeen)):
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "other causes were seen as well: some of the full collections may be theirs")
 	case unit == logged:

@@ -9,8 +9,9 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // flowUses are the metrics of connections that BPF programs see begin and end. They name the process and count exactly; without
@@ -35,11 +36,7 @@ func flowRise(p *check.Pass, c *metric.Counter, destination string, match ...str
 }
 
 func riseSince(s recording.CounterSeries, began time.Duration) float64 {
-	n, _ := s.Increase()
-	if s.Points[0].At > began {
-		n += s.Points[0].Value
-	}
-	return n
+	return series.RiseSince(s.Points, began)
 }
 
 // flowSpan is when flows were counted first, and for how long.

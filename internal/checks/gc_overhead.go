@@ -5,15 +5,18 @@ import (
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
+
+// pausesTooLong is the default of two checks: of what warns of pauses, and of what explains them.
+const pausesTooLong = 0.05
 
 var (
 	paramGCShare = &check.Param{
-		Name: "share", Default: 0.05, Unit: quantity.Ratio,
+		Name: "share", Default: pausesTooLong, Unit: quantity.Ratio,
 		Why: "a healthy JVM under full load spends 1 to 3 % of its time in pauses; G1 and Parallel aim at 1 to 8 % (GCTimeRatio)",
 	}
 	paramGCShareHigh = &check.Param{
@@ -52,7 +55,7 @@ Cure: a larger heap when little is free after a collection; else fewer
 allocations (an allocation profile names the lines). Risk: a larger heap needs
 memory inside the container's limit.
 Placebo: System.gc(); another collector for a heap that is too small.
-Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
+Disproof: jstat -gcutil PID 1000 shows GCT rise by less than the share, in seconds a second.`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/gctuning/ergonomics.html",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds},
 	Uses: []metric.Metric{
@@ -60,8 +63,9 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than 0.05 a second.`,
 		metric.ThreadCPU, metric.ProcessCPU, metric.CgroupThrottled, metric.CgroupPeriods, metric.AllocProfileSamples,
 		metric.WallProfileSamples,
 	},
-	Params:   []*check.Param{paramGCShare, paramGCShareHigh, paramGCCPUShare, paramHeapFull},
-	Explains: []*check.Check{safepointTime, timeToSafepoint, allocationRate},
+	Params: []*check.Param{
+		paramGCShare, paramGCShareHigh, paramGCCPUShare, paramRuntimeCPU, paramHeapFull, paramThrottledShare,
+	},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runGCOverhead(p, pid) })
 	},
@@ -97,7 +101,7 @@ func gcCPUShare(p *check.Pass, pid string) (quantity.Value, bool) {
 	if !ok || !ok2 {
 		return quantity.Value{}, false
 	}
-	return gc.Per(all).Named("collector's share of the CPU time"), gc.Number() >= 0.1
+	return gc.Per(all).Named("collector's share of the CPU time"), gc.AtLeast(p.Param(paramRuntimeCPU))
 }
 
 func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
@@ -106,7 +110,8 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 		Summary:  fmt.Sprintf("Garbage collection stops the program for %s of the time%s.", share.Text(), ofCollector(p, pid)),
 		Evidence: []quantity.Value{share},
 		Placebos: []string{"System.gc(): it adds collections, the costliest ones."},
-		Disproof: "jstat -gcutil " + pid + " 1000 shows GCT rise by less than 0.05 a second.",
+		Disproof: fmt.Sprintf("jstat -gcutil %s 1000 shows GCT rise by less than %.3g s a second.", pid,
+			p.Param(paramGCShare).Number()),
 	}
 	if share.AtLeast(p.Param(paramGCShareHigh)) {
 		f.Severity = check.Critical
@@ -144,12 +149,12 @@ func stoppedByLimit(p *check.Pass) (share quantity.Value, ok bool) {
 	for _, s := range p.Counter(metric.CgroupThrottled) {
 		n, _, known := rose(p, metric.CgroupThrottled, "cgroup", s.Label("cgroup"), "level", s.Label("level"))
 		all, _, known2 := rose(p, metric.CgroupPeriods, "cgroup", s.Label("cgroup"), "level", s.Label("level"))
-		if known && known2 && all > 0 && n/all > paramThrottledShare.Default && (!ok || n/all > share.Number()) {
+		if known && known2 && all > 0 && (!ok || n/all > share.Number()) {
 			share, ok = quantity.Of("throttled", n, quantity.Periods).Per(quantity.Of("", all, quantity.Periods)).
 				Named("throttled periods"), true
 		}
 	}
-	return share, ok
+	return share, ok && share.Above(p.Param(paramThrottledShare))
 }
 
 func ofCollector(p *check.Pass, pid string) string {

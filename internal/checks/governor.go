@@ -7,7 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -34,11 +34,10 @@ governor. In most virtual machines the host decides and there is no cpufreq driv
 
 Cure: schedutil or performance. Risk: power and heat. Disproof: turbostat or scaling_cur_freq shows the CPUs near
 their highest frequency.`,
-	URL:      "https://docs.kernel.org/admin-guide/pm/cpufreq.html",
-	Needs:    []metric.Metric{metric.Governor, metric.CPUSeconds},
-	Params:   []*check.Param{governorBusy},
-	Explains: []*check.Check{cpuSaturated},
-	Run:      runGovernor,
+	URL:    "https://docs.kernel.org/admin-guide/pm/cpufreq.html",
+	Needs:  []metric.Metric{metric.Governor, metric.CPUSeconds},
+	Params: []*check.Param{governorBusy},
+	Run:    runGovernor,
 }
 
 func runGovernor(p *check.Pass) error {

@@ -5,8 +5,9 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // oneSample is the outcome of a check whose counters were read once: that says nothing.
@@ -53,20 +54,22 @@ func pressure(p *check.Pass, resource, kind string) (share quantity.Value, ok bo
 // hz is a rate of events per second as a threshold.
 const hz quantity.Unit = "events/s"
 
-// intervalsAtLeast counts the intervals in which counters rose by at least perSecond each second, added up over the series.
-func intervalsAtLeast(perSecond float64, series []recording.CounterSeries) (n, of int) {
-	sums := map[int]float64{}
-	for _, s := range series {
-		for i, r := range s.Rates() {
-			sums[i] += r
-		}
+// intervalsAtLeast counts the intervals in which counters of one metric rose by at least perSecond each second, added up.
+func intervalsAtLeast(perSecond float64, counters []recording.CounterSeries) (n, of int) {
+	var lists [][]recording.Point
+	for _, c := range counters {
+		lists = append(lists, c.Points)
 	}
-	for _, r := range sums {
-		if r >= perSecond {
-			n++
-		}
+	return series.Intervals(func(r float64) bool { return r >= perSecond }, lists...)
+}
+
+// together adds up gauges of one metric, moment by moment.
+func together(gauges []recording.GaugeSeries) []recording.Point {
+	var lists [][]recording.Point
+	for _, g := range gauges {
+		lists = append(lists, g.Points)
 	}
-	return n, len(sums)
+	return series.Sum(lists...)
 }
 
 // labelValues lists the values of a label that series have, sorted.

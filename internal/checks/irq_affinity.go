@@ -9,7 +9,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -46,12 +46,11 @@ CPU, and that CPU is busy with interrupts and softirq.
 Cures: irqbalance, or smp_affinity_list by hand, one CPU for each queue. A driver with managed interrupts refuses to
 be moved. Placebo: RPS on top of it costs an interrupt between CPUs for what the device could do by itself. Disproof:
 /proc/interrupts rises in more than one column.`,
-	URL:      "https://docs.kernel.org/core-api/irq/irq-affinity.html",
-	Needs:    []metric.Metric{metric.Interrupts, metric.CPUSeconds},
-	Uses:     []metric.Metric{metric.IRQAffinity},
-	Params:   []*check.Param{irqHot, irqFull, irqOneCPU, irqRate},
-	Explains: []*check.Check{softirqImbalance, softnetDrops, nicDrops, cpuInSoftirq},
-	Run:      runIRQAffinity,
+	URL:    "https://docs.kernel.org/core-api/irq/irq-affinity.html",
+	Needs:  []metric.Metric{metric.Interrupts, metric.CPUSeconds},
+	Uses:   []metric.Metric{metric.IRQAffinity},
+	Params: []*check.Param{irqHot, irqFull, irqOneCPU, irqRate},
+	Run:    runIRQAffinity,
 }
 
 // deviceLines is what the active interrupt lines of one device did.

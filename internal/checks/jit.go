@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -34,7 +34,7 @@ var (
 		Why: "the program's own threads wait for a CPU for as long as they run: its work takes twice the time it needs",
 	}
 	paramLengthened = &check.Param{
-		Name: "pause-share", Default: paramGCShare.Default, Unit: quantity.Ratio,
+		Name: "pause-share", Default: pausesTooLong, Unit: quantity.Ratio,
 		Why: "from there gc-overhead warns of pauses: it is a consequence when they would stay below, had their threads not waited",
 	}
 	paramCodeShare = &check.Param{
@@ -75,8 +75,9 @@ Disproof: top -H shows the C1 and C2 threads idle.`,
 	},
 	Params: []*check.Param{
 		paramCompileShare, paramWarmUp, paramCPUTaken, paramHostTaken, paramCompileHost, paramCompileWait, paramThrottledShare,
-		paramThrottledPeriods, paramLengthened,
+		paramThrottledPeriods, paramLengthened, paramRuntimeCPU,
 	},
+	Facts: []check.Fact{fillsCPUs, lengthensPauses},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runJITWarmUp(p, pid) })
 	},
@@ -95,7 +96,7 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	}
 	share := compile.Per(all).Named("compilers' share of the CPU time")
 	p.Read(share)
-	if share.Below(p.Param(paramCompileShare)) || compile.Number() < 0.1 { // a tenth of a CPU holds nobody up
+	if share.Below(p.Param(paramCompileShare)) || compile.Below(p.Param(paramRuntimeCPU)) {
 		return true
 	}
 	f := check.Finding{
@@ -127,7 +128,7 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, waits)
-		lengthensPauses(p, pid, &f)
+		pausesLengthened(p, pid, &f)
 	}
 	takesIdleTime(p, compile, &f)
 	if age.Above(p.Param(paramWarmUp)) {
@@ -144,15 +145,16 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	return true
 }
 
-// compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own use says
-// nothing then, as the load and what is behind the process take the rest.
+// compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own
+// use says nothing then, as the load and what is behind the process take the rest.
 func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quantity.Value, ok bool) {
 	busy, part, ok = ofHost(p, compile)
 	part = part.Named("compilers, of the host's CPUs")
 	return busy, part, ok && busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
 }
 
-// takesIdleTime takes the queue for the CPUs as a consequence, where compilers that do harm are why less than a fifth of the CPUs is idle.
+// takesIdleTime takes the queue for the CPUs as a consequence, where compilers that do harm are why less than a fifth
+// of the CPUs is idle.
 func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	busy, part, ok := ofHost(p, compile)
 	if !ok || f.Severity < check.Warning || part.Below(p.Param(paramCompileHost)) || busy.Below(p.Param(paramCPUTaken)) {
@@ -160,12 +162,12 @@ func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	}
 	if rest := busy.Minus(part).Named("CPUs in use without the compilers"); rest.Below(p.Param(paramCPUTaken)) {
 		f.Evidence = append(f.Evidence, rest)
-		f.Explains = append(f.Explains, cpuSaturated)
+		f.Facts = append(f.Facts, fillsCPUs)
 	}
 }
 
-// programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit that stops them: the
-// stops are within what schedstat counts as waiting.
+// programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit
+// that stops them: the stops are within what schedstat counts as waiting.
 func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity.Value, ok bool) {
 	t, err := tightestThrottling(p)
 	stopped := err != nil || t != nil && t.share.Above(p.Param(paramThrottledShare))
@@ -178,9 +180,9 @@ func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity
 	return waits, waits.AtLeast(p.Param(paramCompileWait))
 }
 
-// lengthensPauses takes what is said of the collector as a consequence, where pauses would be no fault, had the threads that work
-// together in them not waited for a CPU: what a pause needs is what they run.
-func lengthensPauses(p *check.Pass, pid string, f *check.Finding) {
+// pausesLengthened takes what is said of the collector as a consequence, where pauses would be no fault, had the
+// threads that work together in them not waited for a CPU: what a pause needs is what they run.
+func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 	pauses, ok := gcShare(p, pid)
 	ran, ok2 := threadCPU(p, pid, "run", parallelCollectors)
 	if !ok || !ok2 || ran.Number() <= 0 || pauses.Below(p.Param(paramLengthened)) {
@@ -191,7 +193,7 @@ func lengthensPauses(p *check.Pass, pid string, f *check.Finding) {
 	p.Read(needed)
 	if needed.Below(p.Param(paramLengthened)) {
 		f.Evidence = append(f.Evidence, pauses, needed)
-		f.Explains = append(f.Explains, gcOverhead)
+		f.Facts = append(f.Facts, lengthensPauses)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestCompilersLengthenPauses(t *testing.T) {
 		{"they waited", data, "jit-warm-up pid 16322 (java)"},
 		{"they ran", waits.ReplaceAll(data, []byte("${1}0.1]")), ""},
 	} {
-		res := check.Run(parseCase(t, tc.text), []*check.Check{jitWarmUp, gcOverhead}, check.Options{})
+		res := check.Run(parseCase(t, tc.text), []*check.Check{jitWarmUp, gcOverhead}, check.Options{Causes: Causes()})
 		if len(res.Findings) != 2 {
 			t.Fatalf("%s: %d findings, want those of both checks", tc.name, len(res.Findings))
 		}
@@ -36,7 +36,7 @@ func TestCompilersLengthenPauses(t *testing.T) {
 
 // TestCompilersFillTheCPUs: the queue for CPUs of which a fifth would be idle without the compilers is a consequence of theirs.
 func TestCompilersFillTheCPUs(t *testing.T) {
-	res := check.Run(openCase(t, "testdata/causes/cold-jvm.txtar"), Suite(), check.Options{})
+	res := check.Run(openCase(t, "testdata/causes/cold-jvm.txtar"), Suite(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.Check != jitWarmUp.Name {
 		t.Fatalf("the principal finding is %v", p)
 	}

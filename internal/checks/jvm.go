@@ -8,7 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -80,6 +80,18 @@ func gcShare(p *check.Pass, pid string) (quantity.Value, bool) {
 	}
 	return quantity.Value{}, false
 }
+
+var (
+	// paramRuntimeCPU is for what threads of the runtime use.
+	paramRuntimeCPU = &check.Param{
+		Name: "least-cpu", Default: 0.1, Unit: quantity.CPUs,
+		Why: "a tenth of a CPU holds nobody up, however small the rest of the process",
+	}
+	paramRiseFall = &check.Param{
+		Name: "fall", Default: 0.05, Unit: quantity.Ratio,
+		Why: "what falls by more than a twentieth from one reading to the next comes and goes; less is jitter",
+	}
+)
 
 // gcThreads and compilerThreads are HotSpot's names in the kernel, cut at 15 bytes.
 var (
@@ -194,14 +206,16 @@ func sawCause(p *check.Pass, pid string, causes ...string) bool {
 // leastForRise is the number of readings that a steady rise can be told from: two in each half.
 const leastForRise = 4
 
-// onlyRises tells a steady rise from coming and going: no fall by more than a twentieth, and some rise in both halves.
-func onlyRises(s recording.GaugeSeries) bool {
+// onlyRises tells a steady rise from coming and going: no fall of note, and some rise in both halves.
+func onlyRises(p *check.Pass, s recording.GaugeSeries) bool {
 	n := len(s.Points)
 	if n < leastForRise {
 		return false
 	}
 	for i := 1; i < n; i++ {
-		if s.Points[i].Value < s.Points[i-1].Value*0.95 {
+		before := quantity.Of("", s.Points[i-1].Value, quantity.None)
+		fall := before.Minus(quantity.Of("", s.Points[i].Value, quantity.None))
+		if before.Number() > 0 && fall.Per(before).Above(p.Param(paramRiseFall)) {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,8 +12,9 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -62,11 +64,10 @@ Cure: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
 Placebo: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
-	Uses:     []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
-	Params:   []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon},
-	Explains: []*check.Check{gcOverhead, allocationRate},
+	URL:    "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
+	Uses:   []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
+	Params: []*check.Param{paramHeapLeft, paramLiveGrowth, paramGrowthSoon, paramRiseFall},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runHeapGrowth(p, pid) })
 	},
@@ -109,26 +110,28 @@ type low struct {
 // oldLows gives the lows of the window. G1 frees what a concurrent cycle found in the collections after it, so what follows the
 // last cycle counts only when a full collection is among the window's; before the first collection nothing is known.
 func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
-	collections := make([]float64, len(old.Points))
+	var kinds [][]recording.Point
 	full := false
 	for _, s := range p.Counter(metric.JVMGCs, "pid", pid) {
 		if kind := s.Label("kind"); kind != "full" && kind != "concurrent" {
 			continue
 		}
-		for i := range min(len(s.Points), len(collections)) {
-			collections[i] += s.Points[i].Value
-		}
+		kinds = append(kinds, s.Points)
 		n, _ := s.Increase()
 		full = full || s.Label("kind") == "full" && n > 0
 	}
-	for i := 1; i < len(collections); i++ {
-		point := old.Points[i]
+	collections, before := series.Sum(kinds...), math.Inf(1)
+	for _, point := range old.Points {
+		n, ok := series.At(collections, point.At)
 		switch {
-		case collections[i] > collections[i-1]:
+		case !ok:
+			continue
+		case n > before:
 			out = append(out, low{point.At, point.Value})
 		case len(out) > 0 && point.Value < out[len(out)-1].bytes:
 			out[len(out)-1] = low{point.At, point.Value}
 		}
+		before = n
 	}
 	if !full && len(out) > 0 {
 		out = out[:len(out)-1]
@@ -182,9 +185,10 @@ func leastAfterFull(p *check.Pass, pid string, old recording.GaugeSeries) (least
 	if !known {
 		return 0, false
 	}
-	for i := 1; i < min(len(full.Points), len(old.Points)); i++ {
-		if full.Points[i].Value > full.Points[0].Value && (!ok || old.Points[i].Value < least) {
-			least, ok = old.Points[i].Value, true
+	for _, point := range old.Points {
+		n, read := series.At(full.Points, point.At)
+		if read && n > full.Points[0].Value && (!ok || point.Value < least) {
+			least, ok = point.Value, true
 		}
 	}
 	return least, ok
@@ -215,7 +219,7 @@ func reportHeapFull(p *check.Pass, pid string, live, most quantity.Value) {
 }
 
 func reportHeapRise(p *check.Pass, pid string, old recording.GaugeSeries, most quantity.Value) {
-	if !onlyRises(old) {
+	if !onlyRises(p, old) {
 		return
 	}
 	rate := quantity.Of("rise of the old generation", old.Last()-old.First(), quantity.Bytes).Per(quantity.Of("", old.Span().
@@ -259,7 +263,7 @@ Disproof: RSS in /proc/PID/status stops rising while the load goes on.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/vm/native-memory-tracking.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.ProcessRSS},
 	Uses:   []metric.Metric{metric.CgroupMemoryLimit, metric.CgroupMemory, metric.JVMMetaspace, metric.JVMFlag},
-	Params: []*check.Param{paramOffHeapGrowth, paramGrowthSoon},
+	Params: []*check.Param{paramOffHeapGrowth, paramGrowthSoon, paramRiseFall},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runOffHeapGrowth(p, pid) })
 	},
@@ -271,24 +275,23 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 	if !ok || len(committed) == 0 {
 		return false
 	}
+	joined := series.Minus(rss.Points, together(committed))
+	if len(joined) < leastForRise {
+		return false
+	}
 	outside := recording.GaugeSeries{Series: &recording.Series{Metric: rss.Metric, Labels: rss.Labels}}
-	for i, point := range rss.Points {
-		for _, s := range committed {
-			if i < len(s.Points) {
-				point.Value -= s.Points[i].Value
-			}
-		}
+	for _, point := range joined {
 		if point.Value > 0 {
 			outside.Points = append(outside.Points, point)
 		}
 	}
-	if len(outside.Points) < 4 {
+	if len(outside.Points) < leastForRise {
 		p.Read(quantity.Of("resident memory is within the committed heap", 0, quantity.Bytes))
 		return true
 	}
 	grown := quantity.Of("outside the heap, more", outside.Last()-outside.First(), quantity.Bytes)
 	p.Read(grown)
-	if grown.Below(p.Param(paramOffHeapGrowth)) || !onlyRises(outside) {
+	if grown.Below(p.Param(paramOffHeapGrowth)) || !onlyRises(p, outside) {
 		return true
 	}
 	rate := grown.Per(quantity.Of("", outside.Span().Seconds(), quantity.Seconds)).Named("growth outside the heap")
@@ -309,6 +312,9 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 		}},
 		Placebos: []string{"A smaller heap: it only delays the end."},
 		Disproof: "grep VmRSS /proc/" + check.Quote(pid) + "/status stops rising while the load goes on.",
+	}
+	if n := len(rss.Points); len(joined) < n {
+		f.Doubts = append(f.Doubts, fmt.Sprintf("the heap was read at %d of the %d times at which resident memory was", len(joined), n))
 	}
 	if left, ok := memoryLeft(p); ok {
 		soon := left.Per(rate).As(quantity.Seconds).Named("until the memory limit, at this rate")
@@ -355,11 +361,10 @@ Cure: shut the executor down, build the client once, bound the pool. Risk: a
 bound makes callers wait.
 Placebo: a higher limit; a smaller -Xss.
 Disproof: the number stays after some minutes (jstack PID | grep -c tid=).`,
-	URL:      "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
-	Needs:    []metric.Metric{metric.JVMInfo, metric.JVMThreads},
-	Uses:     []metric.Metric{metric.JVMPools, metric.JVMThreadsStarted, metric.ThreadPools, metric.CgroupPIDs, metric.CgroupPIDsLimit},
-	Params:   []*check.Param{paramThreadGrowth, paramManyThreads, paramGrowthSoon},
-	Explains: []*check.Check{offHeapGrowth},
+	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
+	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMThreads},
+	Uses:   []metric.Metric{metric.JVMPools, metric.JVMThreadsStarted, metric.ThreadPools, metric.CgroupPIDs, metric.CgroupPIDsLimit},
+	Params: []*check.Param{paramThreadGrowth, paramManyThreads, paramGrowthSoon, paramRiseFall},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runThreadGrowth(p, pid) })
 	},
@@ -379,7 +384,7 @@ func runThreadGrowth(p *check.Pass, pid string) bool {
 	if len(live.Points) < leastForRise {
 		return false
 	}
-	if !onlyRises(live) {
+	if !onlyRises(p, live) {
 		return true
 	}
 	rate := grown.Per(quantity.Of("", live.Span().Seconds(), quantity.Seconds)).Named("growth")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramGCThreadsPerCPU = &check.Param{
@@ -63,7 +63,7 @@ Disproof: the pauses do not change with -XX:ParallelGCThreads=CPUs.`,
 		paramGCThreadsPerCPU, paramPoolFloor, paramThrottledShare, paramThrottledPeriods, paramGCWaits, paramGCWaitsShare,
 		paramSizedQueue,
 	},
-	Explains: []*check.Check{gcOverhead, safepointTime, timeToSafepoint},
+	Facts: []check.Fact{poolsQueue},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runGCThreadsOversized(p, pid) })
 	},
@@ -139,7 +139,7 @@ func sizedPoolsQueue(p *check.Pass, pid string, f *check.Finding) {
 	p.Read(share)
 	if share.AtLeast(p.Param(paramSizedQueue)) {
 		f.Evidence = append(f.Evidence, share)
-		f.Explains = []*check.Check{tooManyThreads, cpuSaturated, contextSwitchStorm}
+		f.Facts = []check.Fact{poolsQueue}
 	}
 }
 

@@ -46,7 +46,7 @@ func TestThrottlingIsTheCause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := check.Run(rec, limitChecks(), check.Options{})
+	res := check.Run(rec, limitChecks(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.Check != cpuThrottledBurst.Name {
 		t.Fatalf("the principal finding is %+v, want that of %s", p, cpuThrottledBurst.Name)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramExhaustionShare = &check.Param{
@@ -27,12 +27,11 @@ The cure depends on the state that dominates: TIME_WAIT is short connections (ke
 ESTABLISHED is too many held at once (a smaller pool, multiplexing, more destination addresses), CLOSE_WAIT a leak (close the
 socket). A wider range moves the limit to 64512 ports at most.
 Wrong if connect() to the destination never fails.`,
-	URL:      "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
-	Needs:    portNeeds(),
-	Uses:     portUses(),
-	Params:   []*check.Param{paramExhaustionShare, paramPortsFull},
-	Explains: []*check.Check{tooManyThreads},
-	Run:      runLocalPortExhaustion,
+	URL:    "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
+	Needs:  portNeeds(),
+	Uses:   portUses(),
+	Params: []*check.Param{paramExhaustionShare, paramPortsFull, paramReuseDelay},
+	Run:    runLocalPortExhaustion,
 }
 
 // A portLoad is the ports blocked on one path.

@@ -6,7 +6,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 const (
@@ -20,11 +21,21 @@ const (
 	widestLow, widestHigh = 1024, 65535
 )
 
-// The share at which a port range is taken for full. Sockets come and go between two samples, so it is not quite one.
-var paramPortsFull = &check.Param{
-	Name: "full-share", Default: 0.98, Unit: quantity.Ratio,
-	Why: "a full range loses and regains a few ports between two samples; below this connect() still finds one",
-}
+var (
+	// The share at which a port range is taken for full. Sockets come and go between two samples, so it is not quite one.
+	paramPortsFull = &check.Param{
+		Name: "full-share", Default: 0.98, Unit: quantity.Ratio,
+		Why: "a full range loses and regains a few ports between two samples; below this connect() still finds one",
+	}
+	paramTWFall = &check.Param{
+		Name: "falling", Default: 0.1, Unit: quantity.Ratio,
+		Why: "more than expiry's jitter between the samples of a steady load: what is held then speaks of the past",
+	}
+	paramReuseDelay = &check.Param{
+		Name: "reuse-delay", Default: 0.1, Unit: quantity.Seconds,
+		Why: "the delay to set: longer than late segments of the old connection take, about a round trip, with a margin",
+	}
+)
 
 // portNeeds are the metrics without which no port budget can be computed.
 func portNeeds() []metric.Metric {
@@ -163,13 +174,14 @@ func ceilingOf(p *check.Pass, r portRange, c *clientPath, held float64) ceiling 
 func (c ceiling) rate(p *check.Pass, r portRange) quantity.Value {
 	// The median, because one burst in the second before a sample is no rate: the minute's mean has its share of it.
 	young := quantity.Of(fmt.Sprintf("connections closed by this side per second, median of %d samples", len(c.path.young)),
-		median(c.path.young), "connections/s")
+		series.Median(c.path.young), "connections/s")
 	if c.reuse {
 		return c.reuseRate(p, r, young)
 	}
 	held := c.timeWait.As(quantity.Connections).Per(c.hold).Named("connections per second over the last minute, from TIME_WAIT held")
 	tw := c.path.count(timeWait)
-	falling := tw[len(tw)-1] < 0.9*tw[0] // more than expiry's jitter between two samples of a steady load
+	fell := quantity.Of("fell", tw[0]-tw[len(tw)-1], quantity.Ports)
+	falling := tw[0] > 0 && fell.Per(quantity.Of("", tw[0], quantity.Ports)).Above(p.Param(paramTWFall))
 	switch {
 	case c.full:
 		return held
@@ -187,12 +199,12 @@ func (c ceiling) reuseRate(p *check.Pass, r portRange, young quantity.Value) qua
 	}
 	all := 0.0
 	for _, c := range clientPaths(p) {
-		all += mean(c.count(timeWait))
+		all += series.Mean(c.count(timeWait))
 	}
 	if all == 0 {
 		return young
 	}
-	share := quantity.Of("share of TIME_WAIT to this destination", mean(c.path.count(timeWait))/all, quantity.Ratio)
+	share := quantity.Of("share of TIME_WAIT to this destination", series.Mean(c.path.count(timeWait))/all, quantity.Ratio)
 	apportioned := opens.rate().Times(share).Named("connections per second, this destination's share of connect() calls")
 	if young.Above(apportioned) {
 		return young
@@ -257,6 +269,7 @@ func morePairsRemedy(each quantity.Value) check.Remedy {
 }
 
 func reuseRemedy(p *check.Pass, r portRange, c *clientPath) (check.Remedy, bool) {
+	delay, shorter := quantity.Of("", r.delay, quantity.Seconds), p.Param(paramReuseDelay)
 	switch {
 	case r.inBind[c.source]:
 		return check.Remedy{}, false
@@ -273,12 +286,12 @@ func reuseRemedy(p *check.Pass, r portRange, c *clientPath) (check.Remedy, bool)
 			m.Command = inNetNS(p, "sysctl -w net.ipv4.tcp_timestamps=1 net.ipv4.tcp_tw_reuse=1")
 		}
 		return m, r.delay > 0
-	case r.delaySetting && r.delay > 0.1:
+	case r.delaySetting && delay.Above(shorter):
 		return check.Remedy{
 			Action:  "let connect() take ports from TIME_WAIT sooner",
-			Command: inNetNS(p, "sysctl -w net.ipv4.tcp_tw_reuse_delay=100"),
+			Command: inNetNS(p, check.Commandf("sysctl -w net.ipv4.tcp_tw_reuse_delay=%.0f", shorter.Number()*1000)),
 			Risk:    "the delay must exceed the time late segments of the old connection can take, about the round trip",
-			Effect:  "ceiling becomes " + r.usable.Per(quantity.Of("", 0.1, quantity.Seconds)).As("connections/s").Named("").String(),
+			Effect:  "ceiling becomes " + r.usable.Per(shorter.Named("")).As("connections/s").Named("").String(),
 		}, true
 	}
 	return check.Remedy{}, false

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -36,12 +36,11 @@ most intervals, so that a program's start does not count, and PSI saying that wo
 
 Cures: memory for the working set (see direct-reclaim, swap-in, and the cgroup's limit), mapped files read ahead or
 locked (mlock, MAP_POPULATE). Disproof: pidstat -r 1 shows majflt/s near 0.`,
-	URL:      "https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html",
-	Needs:    []metric.Metric{metric.MajorFaults},
-	Uses:     []metric.Metric{metric.ProcessFaults, metric.Pressure, metric.MemoryAvailable, metric.MemoryTotal},
-	Params:   []*check.Param{majorRate, majorLasting, majorIO, memoryStalled},
-	Explains: []*check.Check{ioWait},
-	Run:      runMajorFaults,
+	URL:    "https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html",
+	Needs:  []metric.Metric{metric.MajorFaults},
+	Uses:   []metric.Metric{metric.ProcessFaults, metric.Pressure, metric.MemoryAvailable, metric.MemoryTotal},
+	Params: []*check.Param{majorRate, majorLasting, majorIO, memoryStalled},
+	Run:    runMajorFaults,
 }
 
 func runMajorFaults(p *check.Pass) error {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -40,12 +40,11 @@ host's memory may then be overcommitted.
 Placebo: dropping caches; swap beside a limit.
 Disproof: memory.events of the group shows no further max or high events under
 load.`,
-	URL:      "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
-	Needs:    []metric.Metric{metric.CgroupWorkingSet, metric.CgroupMemoryLimit},
-	Uses:     []metric.Metric{metric.CgroupMemoryMax, metric.CgroupDir},
-	Params:   []*check.Param{paramMemoryShare, paramMemoryHigh, paramFullSoon},
-	Explains: []*check.Check{directReclaim, majorFaults, swapIn, ioWait},
-	Run:      runMemoryLimit,
+	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
+	Needs:  []metric.Metric{metric.CgroupWorkingSet, metric.CgroupMemoryLimit},
+	Uses:   []metric.Metric{metric.CgroupMemoryMax, metric.CgroupDir},
+	Params: []*check.Param{paramMemoryShare, paramMemoryHigh, paramFullSoon},
+	Run:    runMemoryLimit,
 }
 
 func runMemoryLimit(p *check.Pass) error {

@@ -5,8 +5,9 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // A growth is how much a counter of the target's network namespace grew, over which time.
@@ -60,14 +61,8 @@ func sustained(p *check.Pass, c *metric.Counter) bool {
 	if !ok {
 		return false
 	}
-	rates := s.Rates()
-	up := 0
-	for _, r := range rates {
-		if r > 0 {
-			up++
-		}
-	}
-	return up > 0 && 2*up >= len(rates)
+	up, of := series.Intervals(func(r float64) bool { return r > 0 }, s.Points)
+	return up > 0 && 2*up >= of
 }
 
 // setting gives the newest value of a sysctl of the target's network namespace.
@@ -114,9 +109,20 @@ func needGlobalSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 func netns(p *check.Pass) check.Subject {
 	t := p.Meta.Target
 	if t.PID == 0 {
-		return check.Subject{Kind: "netns", ID: "of the host"}
+		return check.HostNetNS
 	}
 	return check.Subject{Kind: "netns", ID: "of pid " + pidName(fmt.Sprint(t.PID), t.Name)}
+}
+
+// netnsOf is the subject of a finding about the network namespace of a label, which may be another than the target's.
+func netnsOf(p *check.Pass, label string) check.Subject {
+	switch label {
+	case metric.NetNSTarget:
+		return netns(p)
+	case metric.NetNSHost:
+		return check.HostNetNS
+	}
+	return check.Subject{Kind: "netns", ID: label}
 }
 
 // inNetNS puts a command into the target's network namespace, where its sysctls and counters are.

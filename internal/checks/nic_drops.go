@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var nicDrops = &check.Check{
@@ -24,11 +24,10 @@ switch port causes: the kernel counts received packets of protocols nobody handl
 
 Cures: larger ring (ethtool -G), more queues, the CPU that serves them; for transmit the sender's rate or the queue.
 Disproof: ip -s -s link show dev DEVICE shows the drops do not rise under load.`,
-	URL:      "https://docs.kernel.org/networking/statistics.html",
-	Needs:    []metric.Metric{metric.DeviceDrops, metric.DevicePackets},
-	Params:   lossParams(),
-	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
-	Run:      runNICDrops,
+	URL:    "https://docs.kernel.org/networking/statistics.html",
+	Needs:  []metric.Metric{metric.DeviceDrops, metric.DevicePackets},
+	Params: lossParams(),
+	Run:    runNICDrops,
 }
 
 func runNICDrops(p *check.Pass) error {

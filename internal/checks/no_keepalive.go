@@ -6,7 +6,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -61,10 +62,9 @@ Wrong if the requests of one connection are many (access log: requests per conne
 	}, flowUses()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy,
+		paramKeepaliveBusy, paramPortsFull, paramTWFall,
 	},
-	Explains: []*check.Check{timeWaitOverflow, cpuInSystem, cpuInSoftirq},
-	Run:      runNoKeepalive,
+	Run: runNoKeepalive,
 }
 
 func runNoKeepalive(p *check.Pass) error {
@@ -163,12 +163,12 @@ func nameShortLived(p *check.Pass, f *check.Finding) {
 		label string
 		of    func(c *clientPath) float64
 	}{
-		{"entering TIME_WAIT", func(c *clientPath) float64 { return mean(c.young) }},
-		{"in TIME_WAIT", func(c *clientPath) float64 { return mean(c.count(timeWait)) }},
+		{"entering TIME_WAIT", func(c *clientPath) float64 { return series.Mean(c.young) }},
+		{"in TIME_WAIT", func(c *clientPath) float64 { return series.Mean(c.count(timeWait)) }},
 		{"opening or closing", func(c *clientPath) float64 {
-			return mean(c.each(func(i int) float64 { return c.live(i) - c.at(established, i) }))
+			return series.Mean(c.each(func(i int) float64 { return c.live(i) - c.at(established, i) }))
 		}},
-		{"in any state", func(c *clientPath) float64 { return mean(c.each(c.total)) }},
+		{"in any state", func(c *clientPath) float64 { return series.Mean(c.each(c.total)) }},
 	}
 	for _, w := range ways {
 		top, n, all := topDestination(paths, w.of)

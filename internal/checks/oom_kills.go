@@ -6,7 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -30,11 +30,11 @@ Risk of a higher limit: the host may come short. Placebo: oom_score_adj, which
 only chooses another victim.
 Disproof: the kernel log names a process that does not belong to the service
 (dmesg, "Killed process").`,
-	URL:      "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
-	Needs:    []metric.Metric{metric.HostOOMKills},
-	Uses:     []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
-	Explains: []*check.Check{memoryLimit},
-	Run:      runOOMKills,
+	URL:   "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
+	Needs: []metric.Metric{metric.HostOOMKills},
+	Uses:  []metric.Metric{metric.CgroupOOMKills, metric.CgroupMemoryLimit, metric.CgroupDir},
+	Facts: []check.Fact{killsAtLimit},
+	Run:   runOOMKills,
 }
 
 func runOOMKills(p *check.Pass) error {
@@ -74,6 +74,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 	cgroup, level := s.Label("cgroup"), s.Label("level")
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "cgroup", ID: cgroup},
+		Facts:    []check.Fact{killsAtLimit},
 		Severity: check.Critical,
 		Summary:  fmt.Sprintf("The OOM killer ended %s in this cgroup during the window.", countOf(killed, "process", "processes")),
 		Evidence: []quantity.Value{quantity.Of("OOM kills in the window", killed, quantity.Events)},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -46,12 +46,11 @@ are in it; where BPF programs may run, the share of the process's CPU samples th
 
 Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
-	URL:      "https://man7.org/linux/man-pages/man3/mallopt.3.html",
-	Needs:    []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},
-	Uses:     []metric.Metric{metric.THPSplits, metric.HostCPUProfileSamples},
-	Params:   []*check.Param{faultRate, faultSystem, faultCPU, faultLasting},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runPageFaultStorm,
+	URL:    "https://man7.org/linux/man-pages/man3/mallopt.3.html",
+	Needs:  []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},
+	Uses:   []metric.Metric{metric.THPSplits, metric.HostCPUProfileSamples},
+	Params: []*check.Param{faultRate, faultSystem, faultCPU, faultLasting},
+	Run:    runPageFaultStorm,
 }
 
 func runPageFaultStorm(p *check.Pass) error {

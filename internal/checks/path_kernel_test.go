@@ -21,7 +21,7 @@ func TestHealthy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, finding := range check.Run(rec, Suite(), check.Options{}).Findings {
+		for _, finding := range check.Run(rec, Suite(), check.Options{Causes: Causes()}).Findings {
 			if finding.Severity >= check.Warning {
 				t.Errorf("%s: %s %s: %s", f, finding.Severity, finding.ID(), finding.Summary)
 			}
@@ -35,7 +35,7 @@ func TestSNATExplainsItsConsequences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := check.Run(rec, Suite(), check.Options{})
+	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.ID() != "snat-single-core cpu 1" {
 		t.Fatalf("the principal finding is %v", p)
 	}

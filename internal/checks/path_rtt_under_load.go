@@ -7,7 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -55,12 +55,12 @@ the egress adds is one from 20 ms on: nobody holds back the answer to a ping.
 
 Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger
 buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,
-	URL:      "https://man7.org/linux/man-pages/man7/tcp.7.html",
-	Needs:    []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
-	Uses:     []metric.Metric{metric.DestinationBytes, metric.VantageRTT, metric.VantagePings, metric.VantageUnanswered},
-	Params:   []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples, rttAlike},
-	Explains: []*check.Check{retransmits, synRetransmits, synSentPileup},
-	Run:      runPathRTTUnderLoad,
+	URL:    "https://man7.org/linux/man-pages/man7/tcp.7.html",
+	Needs:  []metric.Metric{metric.DestinationRTT, metric.DestinationMin},
+	Uses:   []metric.Metric{metric.DestinationBytes, metric.VantageRTT, metric.VantagePings, metric.VantageUnanswered},
+	Params: []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples, rttAlike},
+	Facts:  []check.Fact{queueAtEgress},
+	Run:    runPathRTTUnderLoad,
 }
 
 type slowPath struct {

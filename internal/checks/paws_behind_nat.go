@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -38,12 +38,11 @@ Placebos: tcp_fin_timeout, tcp_max_syn_backlog, tcp_tw_reuse on the server; tcp_
 still and the SYN's sequence number decides (tcp_timewait_state_process in net/ipv4/tcp_minisocks.c), which is as random
 behind a NAT.
 Wrong if each client address is one host.`,
-	URL:      "https://www.rfc-editor.org/rfc/rfc7323#section-5",
-	Needs:    []metric.Metric{metric.PAWSActive},
-	Uses:     []metric.Metric{metric.PAWSTimewait, metric.ListenerPeers, metric.TCPSynRetrans},
-	Params:   []*check.Param{paramPAWSRate, paramPAWSPeer},
-	Explains: []*check.Check{synRetransmits},
-	Run:      runPAWSBehindNAT,
+	URL:    "https://www.rfc-editor.org/rfc/rfc7323#section-5",
+	Needs:  []metric.Metric{metric.PAWSActive},
+	Uses:   []metric.Metric{metric.PAWSTimewait, metric.ListenerPeers, metric.TCPSynRetrans},
+	Params: []*check.Param{paramPAWSRate, paramPAWSPeer},
+	Run:    runPAWSBehindNAT,
 }
 
 func runPAWSBehindNAT(p *check.Pass) error {

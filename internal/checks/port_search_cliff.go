@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 var (
@@ -67,10 +67,9 @@ Wrong if a kernel profile shows neither of the two functions.`,
 	Uses:  append(portUses(), metric.ProcessCPU, metric.HostCPUProfileSamples),
 	Params: []*check.Param{
 		paramCliffShare, paramCliffSystem, paramCliffBusy, paramCliffOpens, paramCliffSearch, paramCliffLoad, paramPortsFull,
-		paramCliffKernel,
+		paramCliffKernel, paramReuseDelay,
 	},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runPortSearchCliff,
+	Run: runPortSearchCliff,
 }
 
 func runPortSearchCliff(p *check.Pass) error {

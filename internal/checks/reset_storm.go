@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -42,6 +42,7 @@ Wrong if neither side logs a failed request.`,
 	Needs:  []metric.Metric{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses:   append([]metric.Metric{metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory, metric.FlowResets}, flowUses()...),
 	Params: []*check.Param{paramResetShare, paramResetRate, paramResetConnections},
+	Facts:  []check.Fact{memorySufficed},
 	Run:    runResetStorm,
 }
 
@@ -88,6 +89,9 @@ func runResetStorm(p *check.Pass) error {
 	}
 	if cut.AtLeast(limit) && resets.n.Per(resets.span).AtLeast(p.Param(paramResetRate)) {
 		f.Severity = check.Warning
+	}
+	if r, ok := maybeRise(p, metric.TCPAbortOnMemory, "aborted"); ok && r.n.Number() == 0 {
+		f.Facts = []check.Fact{memorySufficed}
 	}
 	nameResets(p, &f, resets.n)
 	p.Report(f)

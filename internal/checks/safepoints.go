@@ -5,13 +5,17 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
 	paramSafepointShare = &check.Param{
 		Name: "share", Default: 0.05, Unit: quantity.Ratio,
 		Why: "the same as for collections: it is the time that no request moves; without collections a healthy JVM has below 0.1 %",
+	}
+	paramMostlyGC = &check.Param{
+		Name: "collections", Default: 0.9, Unit: quantity.Ratio,
+		Why: "where nine of ten safepoints are collections, the rest of the time is their beginning and end",
 	}
 	paramReachShare = &check.Param{
 		Name: "share", Default: 0.02, Unit: quantity.Ratio,
@@ -47,7 +51,7 @@ Disproof: -Xlog:safepoint shows collections only.`,
 	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/safepoint.cpp",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds, metric.JVMGCSeconds},
 	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs},
-	Params: []*check.Param{paramSafepointShare},
+	Params: []*check.Param{paramSafepointShare, paramMostlyGC},
 	Run: func(p *check.Pass) error {
 		return eachJVM(p, func(pid string) bool { return runSafepointTime(p, pid) })
 	},
@@ -94,7 +98,11 @@ func mostlyGC(p *check.Pass, pid string) bool {
 		n, _, _ := rose(p, metric.JVMGCs, "pid", pid, "kind", kind)
 		gcs += n
 	}
-	return ok && gcs >= 0.9*all
+	if !ok || all == 0 {
+		return ok
+	}
+	share := quantity.Of("", gcs, quantity.Events).Per(quantity.Of("", all, quantity.Events))
+	return share.AtLeast(p.Param(paramMostlyGC))
 }
 
 var timeToSafepoint = &check.Check{
@@ -115,7 +123,7 @@ Cure: find the late thread (-Xlog:safepoint*=debug, or -XX:+SafepointTimeout in
 a test): -XX:+UseCountedLoopSafepoints, smaller copies, no mapped files on slow
 disks. On a host short of CPU mend that first. Risk: UseCountedLoopSafepoints
 costs tight loops some percent.
-Disproof: -Xlog:safepoint shows "Reaching safepoint" below 20 ms.`,
+Disproof: -Xlog:safepoint shows "Reaching safepoint" below the mean that warns.`,
 	URL:    "https://bugs.openjdk.org/browse/JDK-8214239",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSafepointSync, metric.JVMSafepoints},
 	Params: []*check.Param{paramReachShare, paramReachMean},
@@ -152,7 +160,7 @@ func runTimeToSafepoint(p *check.Pass, pid string) bool {
 			Risk:    "tight loops over arrays may take some percent longer; a restart",
 			Effect:  mean.Text() + " -> below 1 ms",
 		}},
-		Disproof: "-Xlog:safepoint shows \"Reaching safepoint\" below 20 ms.",
+		Disproof: "-Xlog:safepoint shows \"Reaching safepoint\" below " + p.Param(paramReachMean).Text() + ".",
 	})
 	return true
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramCeilingWarn = &check.Param{
@@ -28,12 +28,11 @@ and no ceiling. A slow trickle may hold thousands of TIME_WAIT and is no fault: 
 Cure: keep-alive or a pool; then tcp_tw_reuse=1; then a wider range; then more destination or source addresses. Placebos:
 tcp_fin_timeout, a larger tcp_max_tw_buckets.
 Wrong if connect() fails never and the rate rises further under more load.`,
-	URL:      "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/net/tcp.h",
-	Needs:    portNeeds(),
-	Uses:     portUses(),
-	Params:   []*check.Param{paramCeilingWarn, paramPortsFull},
-	Explains: []*check.Check{localPortExhaustion, portSearchCliff, noKeepalive, timeWaitOverflow, cpuInSystem, tooManyThreads},
-	Run:      runShortConnectionCeiling,
+	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/net/tcp.h",
+	Needs:  portNeeds(),
+	Uses:   portUses(),
+	Params: []*check.Param{paramCeilingWarn, paramPortsFull, paramTWFall, paramReuseDelay},
+	Run:    runShortConnectionCeiling,
 }
 
 func runShortConnectionCeiling(p *check.Pass) error {

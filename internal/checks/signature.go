@@ -14,33 +14,35 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/spelling"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/strictyaml"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A signature is how a known bottleneck shows in a profile, and its cure: a row of signatures.yaml or of a user's file.
 type signature struct {
-	Name     string        `yaml:",key"`
-	Stage    stageName     `yaml:"stage"`     // code or runtime; code when empty
-	Runs     string        `yaml:"runs"`      // java or native: of what code the frames are; java when empty
-	Title    string        `yaml:"title"`     // of the manual
-	About    string        `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
-	Where    []clause      `yaml:"where"`     // the first decides whether the check can be assessed
-	YieldsTo []string      `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
-	Explains []string      `yaml:"explains"`  // checks whose findings are consequences
-	NotNamed []string      `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
-	Cure     string        `yaml:"cure"`
-	Command  check.Command `yaml:"command"`
-	Risk     string        `yaml:"risk"`
-	Before   string        `yaml:"before"` // code
-	After    string        `yaml:"after"`  // code
-	Expect   percent       `yaml:"expect"` // the share to expect after the cure
-	NoHelp   []string      `yaml:"no-help"`
-	WrongIf  string        `yaml:"wrong-if"`
-	Why      string        `yaml:"why"` // why the thresholds are other than the usual ones
-	Source   string        `yaml:"source"`
+	Name     string    `yaml:",key"`
+	Stage    stageName `yaml:"stage"`     // code or runtime; code when empty
+	Runs     string    `yaml:"runs"`      // java or native: of what code the frames are; java when empty
+	Title    string    `yaml:"title"`     // of the manual
+	About    string    `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
+	Where    []clause  `yaml:"where"`     // the first decides whether the check can be assessed
+	YieldsTo []string  `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
+	Explains []string  `yaml:"explains"`  // checks whose findings are consequences; those of the built-in table are in causes.go
+	NotNamed []string  `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
+	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be mended first.
+	KernelToo bool          `yaml:"kernel-too"`
+	Cure      string        `yaml:"cure"`
+	Command   check.Command `yaml:"command"`
+	Risk      string        `yaml:"risk"`
+	Before    string        `yaml:"before"` // code
+	After     string        `yaml:"after"`  // code
+	Expect    percent       `yaml:"expect"` // the share to expect after the cure
+	NoHelp    []string      `yaml:"no-help"`
+	WrongIf   string        `yaml:"wrong-if"`
+	Why       string        `yaml:"why"` // why the thresholds are other than the usual ones
+	Source    string        `yaml:"source"`
 }
 
 // A clause is one way in which a bottleneck shows.
@@ -51,9 +53,9 @@ type clause struct {
 	Without []string    `yaml:"without"` // and none of these
 	Classes []string    `yaml:"classes"` // of the lock or of what was allocated: any
 	Threads []string    `yaml:"threads"` // names: any
-	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied, the copying.
-	// The machine code of compiled methods names the caller of its copying stubs wrongly, so that an allocation's stack is
-	// what says who, and the time in them how much.
+	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied, the
+	// copying. The machine code of compiled methods names the caller of its copying stubs wrongly, so that an allocation's
+	// stack is what says who, and the time in them how much.
 	Costs []string `yaml:"costs"`
 	Info  percent  `yaml:"info"`
 	Warn  percent  `yaml:"warn"`
@@ -102,7 +104,8 @@ func (e *eventName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// stageName is the place of a signature in the order of the cure: a profile of a process shows nothing before the runtime.
+// stageName is the place of a signature in the order of the cure: a profile of a process shows nothing before the
+// runtime.
 type stageName string
 
 func (s *stageName) UnmarshalText(text []byte) error {
@@ -225,12 +228,13 @@ func (s *signature) mistakes() []string {
 	return out
 }
 
-// ParseSignatures reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes a
-// check of each. An error names each mistake with file, line and, for a misspelt name, the nearest one.
-func ParseSignatures(file string, data []byte) ([]*check.Check, error) {
+// ParseSignatures reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes
+// a check of each, with the causes among all checks then. An error names each mistake with file, line and, for a
+// misspelt name, the nearest one.
+func ParseSignatures(file string, data []byte) ([]*check.Check, check.Causes, error) {
 	list, err := readSignatures(file, data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	all := slices.Concat(builtIn(), list)
 	known := Suite()
@@ -242,14 +246,16 @@ func ParseSignatures(file string, data []byte) ([]*check.Check, error) {
 		errs = append(errs, s.strangers(file, all, known)...)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var out []*check.Check
+	causes := Causes()
 	for _, s := range list {
 		out = append(out, s.check(all))
+		causes = append(causes, s.causes(file)...)
 	}
-	linkSignatures(list, slices.Concat(known, out))
-	return out, check.Validate(slices.Concat(known, out))
+	suite := slices.Concat(known, out)
+	return out, causes, errors.Join(check.Validate(suite), causes.Validate(suite))
 }
 
 // strangers finds names of other signatures and checks that do not exist.
@@ -274,17 +280,15 @@ func (s *signature) strangers(file string, all []*signature, known []*check.Chec
 	return errs
 }
 
-// linkSignatures sets what the checks of signatures explain.
-func linkSignatures(list []*signature, suite []*check.Check) {
-	byName := map[string]*check.Check{}
-	for _, c := range suite {
-		byName[c.Name] = c
+// causes gives the edges from a signature of a user's file.
+func (s *signature) causes(file string) (out check.Causes) {
+	for _, e := range s.Explains {
+		out = append(out, check.Edge{Cause: s.Name, Effect: e, Why: file + " says so"})
 	}
-	for _, s := range list {
-		for _, e := range s.Explains {
-			byName[s.Name].Explains = append(byName[s.Name].Explains, byName[e])
-		}
+	if s.mayBeGarbage() {
+		out = append(out, garbageEdge(s.Name))
 	}
+	return out
 }
 
 // patternsOf reads patterns of a table.

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 var (
@@ -79,6 +79,7 @@ func (s *signature) check(all []*signature) *check.Check {
 		c.Uses = append(c.Uses[1:], metric.CPUProfileSamples, metric.HostCPUProfileSamples)
 	}
 	if s.mayBeGarbage() {
+		c.Facts = []check.Fact{mostGarbage}
 		c.Params = append(c.Params, codeGarbage)
 		for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples} {
 			if !slices.Contains(c.Needs, m) && !slices.Contains(c.Uses, m) {
@@ -246,7 +247,7 @@ func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.
 	if stacks.Event(w.Event) != stacks.Alloc { // that share is there already
 		f.Evidence = append(f.Evidence, share)
 	}
-	f.Explains = append(f.Explains, gcOverhead)
+	f.Facts = append(f.Facts, mostGarbage)
 }
 
 // profileOf gives the profile of an event with something in it, or why there is none.

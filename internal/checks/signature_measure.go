@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 const (
@@ -330,7 +330,7 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 	}
 	if m.cpu != nil {
 		f.Evidence = append(f.Evidence, m.cpus)
-		if !slices.Contains(s.Explains, cpuInSystem.Name) { // else the kernel's share is a part of it
+		if !s.KernelToo { // else the kernel's share is a part of it
 			f.Notes = append(f.Notes, kernelFirst(p, m.cpu)...)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // TestTableIsComplete: a row of the built-in table says all that a user needs, a user's own may leave much out.
@@ -51,7 +51,7 @@ func TestOneVoice(t *testing.T) {
 			t.Errorf("%s: %d cases, %v", c.Name, len(files), err)
 		}
 		for _, f := range files {
-			res := check.Run(openCase(t, f), Suite(), check.Options{})
+			res := check.Run(openCase(t, f), Suite(), check.Options{Causes: Causes()})
 			for _, x := range res.Findings {
 				if x.Check != c.Name && x.Severity >= check.Warning {
 					t.Errorf("%s: also a %s of %s: %s", f, x.Severity, x.Check, x.Summary)
@@ -73,7 +73,7 @@ const ownSignature = `signatures:
 `
 
 func TestOwnSignature(t *testing.T) {
-	list, err := ParseSignatures("own.yaml", []byte(ownSignature))
+	list, causes, err := ParseSignatures("own.yaml", []byte(ownSignature))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func TestOwnSignature(t *testing.T) {
 		!strings.HasPrefix(res.Findings[0].Summary, "40 % of the CPU time goes into the legacy codec, for com.example.shop.") {
 		t.Errorf("findings: %+v", res.Findings)
 	}
-	if err := check.Validate(slices.Concat(Suite(), list)); err != nil {
-		t.Error(err)
+	if err := causes.Validate(slices.Concat(Suite(), list)); err != nil || len(causes.Of("legacy-codec")) != 1 {
+		t.Errorf("%v, %v", causes.Of("legacy-codec"), err)
 	}
 }
 
@@ -106,9 +106,9 @@ func TestBadSignatures(t *testing.T) {
 		"two of one event":  {change("    cure:", "      - {event: cpu, frames: [x.y]}\n    cure:"), "own.yaml:2: legacy-codec: where[1]: there is one of event cpu already"},
 		"runs":              {change("title:", "runs: go\n    title:"), `own.yaml:2: legacy-codec: runs is "go": it is java or native`},
 		"two documents":     {ownSignature + "---\na: 1\n", "own.yaml: want one document, and no --- after it"},
-		"explains a circle": {change("cure:", "explains: [legacy-codec]\n    cure:"), "explains itself"},
+		"explains a circle": {change("cure:", "explains: [legacy-codec]\n    cure:"), "does not explain itself"},
 	} {
-		_, err := ParseSignatures("own.yaml", []byte(tc.text))
+		_, _, err := ParseSignatures("own.yaml", []byte(tc.text))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v\nwant %s", name, err, tc.want)
 		}
@@ -138,7 +138,7 @@ func TestMendFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := check.Run(rec, Suite(), check.Options{})
+	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})
 	p := res.Principal()
 	if p == nil || p.Check != "cpu-throttled" {
 		t.Fatalf("the principal finding is %+v", p)
@@ -152,7 +152,7 @@ func TestMendFirst(t *testing.T) {
 // TestFindingsByWeight: of findings of one stage that are equally bad and sure, the one about most time stands first.
 func TestFindingsByWeight(t *testing.T) {
 	rec := openCase(t, "testdata/causes/two-hot-paths.txtar")
-	res := check.Run(rec, Suite(), check.Options{})
+	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})
 	var names []string
 	for _, f := range res.Findings {
 		names = append(names, f.Check)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -52,11 +52,7 @@ gateway. If it is fast while the loaded host is slow, the gateway is not the cau
 	Uses: append(vectorUses(), metric.IPForwarded, metric.IPForward, metric.NATRules, metric.NetfilterRules, metric.SoftnetDropped,
 		metric.QueueRPS, metric.DevicePackets),
 	Params: []*check.Param{snatHot, snatOthers, snatForwarded, snatLosing, manyRules, ruleCost},
-	Explains: []*check.Check{
-		irqAffinity, softirqImbalance, softnetDrops, nicDrops, bridgeNATCost, cpuInSoftirq, pathRTTUnderLoad, retransmits,
-		synRetransmits, synSentPileup,
-	},
-	Run: runSNATSingleCore,
+	Run:    runSNATSingleCore,
 }
 
 func runSNATSingleCore(p *check.Pass) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -46,12 +46,11 @@ left while others have, else a fact. A host with one CPU has no imbalance.
 
 Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
 packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
-	URL:      "https://docs.kernel.org/networking/scaling.html",
-	Needs:    []metric.Metric{metric.CPUSeconds},
-	Uses:     append(vectorUses(), metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets),
-	Params:   []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, imbalanceRoom, busyEnough},
-	Explains: []*check.Check{softnetDrops, nicDrops, cpuInSoftirq, pathRTTUnderLoad, retransmits, synRetransmits, synSentPileup},
-	Run:      runSoftirqImbalance,
+	URL:    "https://docs.kernel.org/networking/scaling.html",
+	Needs:  []metric.Metric{metric.CPUSeconds},
+	Uses:   append(vectorUses(), metric.SoftnetProcessed, metric.SoftnetDropped, metric.QueueRPS, metric.DevicePackets),
+	Params: []*check.Param{imbalanceHot, imbalanceShare, imbalanceFull, imbalanceBusy, imbalanceRoom, busyEnough},
+	Run:    runSoftirqImbalance,
 }
 
 func runSoftirqImbalance(p *check.Pass) error {

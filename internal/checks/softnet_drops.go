@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -62,8 +62,7 @@ drops come in bursts; before a slow CPU it turns loss into delay. Disproof: the 
 	Params: []*check.Param{
 		softnetShare, softnetCritical, softnetLeast, softnetSustained, softnetIntervals, softnetBurst, softnetSqueeze,
 	},
-	Explains: []*check.Check{nicDrops, retransmits, synRetransmits, synSentPileup},
-	Run:      runSoftnetDrops,
+	Run: runSoftnetDrops,
 }
 
 func runSoftnetDrops(p *check.Pass) error {

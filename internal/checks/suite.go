@@ -108,8 +108,6 @@ var fromTable = sync.OnceValue(func() []*check.Check {
 	for _, s := range builtIn() {
 		out = append(out, s.check(builtIn()))
 	}
-	elsewhere := []*check.Check{jitWarmUp, cpuInSystem, syscallStorm, contextSwitchStorm, lockContention} // what else a row explains
-	linkSignatures(builtIn(), slices.Concat(out, elsewhere))
 	return out
 })
 

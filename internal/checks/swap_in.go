@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -32,12 +32,11 @@ kernel has no PSI when major faults come at the same rate.
 
 Cures: less memory in use, memory limits that fit, pages of the latency-critical program locked. Placebo:
 vm.swappiness=0 when memory is short: the file cache is then thrashed in its place. Disproof: vmstat 1 shows si at 0.`,
-	URL:      "https://docs.kernel.org/admin-guide/sysctl/vm.html#swappiness",
-	Needs:    []metric.Metric{metric.SwapIn},
-	Uses:     []metric.Metric{metric.SwapOut, metric.MajorFaults, metric.Pressure, metric.MemoryAvailable, metric.MemoryTotal},
-	Params:   []*check.Param{swapInRate, swapFaults, memoryStalled},
-	Explains: []*check.Check{majorFaults, ioWait},
-	Run:      runSwapIn,
+	URL:    "https://docs.kernel.org/admin-guide/sysctl/vm.html#swappiness",
+	Needs:  []metric.Metric{metric.SwapIn},
+	Uses:   []metric.Metric{metric.SwapOut, metric.MajorFaults, metric.Pressure, metric.MemoryAvailable, metric.MemoryTotal},
+	Params: []*check.Param{swapInRate, swapFaults, memoryStalled},
+	Run:    runSwapIn,
 }
 
 func runSwapIn(p *check.Pass) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -40,9 +40,8 @@ Wrong if SYN_RECV is near zero at all samples and clients connect without steps 
 		metric.SyncookiesSent, metric.ReqQFullDrop, metric.Syncookies, metric.MaxSynBacklog, metric.Somaxconn,
 		metric.ListenerSockets,
 	},
-	Params:   []*check.Param{paramSynDrops, paramSynCookies},
-	Explains: []*check.Check{synSentPileup, synRetransmits},
-	Run:      runSynBacklogDrops,
+	Params: []*check.Param{paramSynDrops, paramSynCookies},
+	Run:    runSynBacklogDrops,
 }
 
 func runSynBacklogDrops(p *check.Pass) error {

@@ -6,7 +6,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -45,9 +46,8 @@ Wrong if the sockets in SYN_SENT change within a round trip (ss -tno state syn-s
 		metric.SynSentRetrans, metric.TCPSynRetrans, metric.DestinationYoungTW, metric.TCPActiveOpens,
 		metric.DestinationRTT, metric.ListenOverflows, metric.ListenerQueue, metric.Sockets, metric.DestinationOwner,
 	}, flowUses()...),
-	Params:   []*check.Param{paramPileupSockets, paramPileupFactor, paramPileupRTT},
-	Explains: []*check.Check{synRetransmits, tooManyThreads},
-	Run:      runSynSentPileup,
+	Params: []*check.Param{paramPileupSockets, paramPileupFactor, paramPileupRTT},
+	Run:    runSynSentPileup,
 }
 
 // A pileup is the SYN_SENT sockets to one destination from all local addresses.
@@ -99,9 +99,9 @@ func pileups(p *check.Pass) []pileup {
 			for i := range row {
 				row[i] += c.at(synSent, i)
 			}
-			u.open += mean(c.count(established))
+			u.open += series.Mean(c.count(established))
 		}
-		u.waiting = median(row)
+		u.waiting = series.Median(row)
 		out = append(out, *u)
 	}
 	return out
@@ -128,10 +128,10 @@ func (u pileup) connectRate(p *check.Pass) quantity.Value {
 	}
 	closed, mine, all := 0.0, 0.0, 0.0
 	for _, c := range u.paths {
-		closed += mean(c.young)
+		closed += series.Mean(c.young)
 	}
 	for _, c := range clientPaths(p) {
-		n := mean(c.each(c.total))
+		n := series.Mean(c.each(c.total))
 		all += n
 		if c.destination == u.destination {
 			mine += n

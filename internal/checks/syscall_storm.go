@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 const (
@@ -66,8 +66,7 @@ Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or
 	Params: []*check.Param{
 		systemLevel, stormShare, stormCost, stormRate, stormBytes, stormErrors,
 	},
-	Explains: []*check.Check{cpuInSystem},
-	Run:      runSyscallStorm,
+	Run: runSyscallStorm,
 }
 
 // A storm is the system call with most of a process's system time.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramTCPMemoryShare = &check.Param{
@@ -37,9 +37,8 @@ Wrong if pages in use fall while load is the same.`,
 		metric.TCPMemPressure, metric.TCPMemoryPressures, metric.TCPAbortOnMemory,
 		metric.MemoryAvailable,
 	},
-	Params:   []*check.Param{paramTCPMemoryShare},
-	Explains: []*check.Check{rcvbufPrune, tcpOrphans, resetStorm},
-	Run:      runTCPMemoryPressure,
+	Params: []*check.Param{paramTCPMemoryShare},
+	Run:    runTCPMemoryPressure,
 }
 
 func runTCPMemoryPressure(p *check.Pass) error {

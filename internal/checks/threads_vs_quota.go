@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramPoolTimesCPUs = &check.Param{
@@ -40,9 +40,8 @@ burst).`,
 		metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMInfo,
 		metric.JVMCPUs, metric.JVMFlag,
 	},
-	Params:   []*check.Param{paramPoolTimesCPUs, paramPoolFloor, paramThrottledShare, paramThrottledPeriods},
-	Explains: []*check.Check{gcThreadsOversized},
-	Run:      runThreadsVsQuota,
+	Params: []*check.Param{paramPoolTimesCPUs, paramPoolFloor, paramThrottledShare, paramThrottledPeriods},
+	Run:    runThreadsVsQuota,
 }
 
 func runThreadsVsQuota(p *check.Pass) error {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -33,11 +33,6 @@ var (
 
 func throttlingParams() []*check.Param {
 	return []*check.Param{paramThrottledShare, paramThrottledCritical, paramThrottledPeriods, paramThrottledMeanUse}
-}
-
-// throttlingExplains are what follows from a CPU limit, whether it stops bursts or steady load.
-func throttlingExplains() []*check.Check {
-	return []*check.Check{tooManyThreads, threadsVsQuota, cpuSaturated, contextSwitchStorm, acceptQueueOverflow, timeToSafepoint}
 }
 
 // throttling is what the CPU limit of one cgroup level did over the window.

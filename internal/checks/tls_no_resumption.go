@@ -4,10 +4,10 @@ import (
 	"fmt"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 var (
@@ -67,6 +67,7 @@ Wrong if openssl s_client -reconnect shows "Reused", or few connections are open
 		metric.CPUProfileSamples, metric.HostCPUProfileSamples, metric.ProcessCPU, metric.TargetInfo, metric.CPUSeconds, metric.CPUsOnline,
 	},
 	Params: []*check.Param{tlsShare, tlsRate, tlsFew, tlsBusy, paramCPUTaken},
+	Facts:  []check.Fact{fillsCPUs},
 	Run:    runTLSNoResumption,
 }
 
@@ -171,6 +172,6 @@ func handshakesSaturate(p *check.Pass, spent quantity.Value, f *check.Finding) {
 	p.Read(rest)
 	if rest.Below(p.Param(paramCPUTaken)) && busy.AtLeast(p.Param(paramCPUTaken)) {
 		f.Evidence = append(f.Evidence, rest)
-		f.Explains = []*check.Check{cpuSaturated}
+		f.Facts = []check.Fact{fillsCPUs}
 	}
 }

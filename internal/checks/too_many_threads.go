@@ -5,7 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var (
@@ -54,9 +54,9 @@ the CPUs.`,
 		metric.ThreadRunDelay, metric.ThreadCPU, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset, metric.TargetInfo,
 		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
 	},
-	Params:   []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
-	Explains: []*check.Check{cpuSaturated, contextSwitchStorm},
-	Run:      runTooManyThreads,
+	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
+	Facts:  []check.Fact{haveTheHost},
+	Run:    runTooManyThreads,
 }
 
 func runTooManyThreads(p *check.Pass) error {
@@ -81,16 +81,13 @@ func runTooManyThreads(p *check.Pass) error {
 
 // meanThreads gives the mean number of the target's threads in a state; a sample without that state had none in it.
 func meanThreads(p *check.Pass, state string) float64 {
-	samples := 0
-	for _, s := range p.Gauge(metric.ThreadStates) {
-		samples = max(samples, len(s.Points))
-	}
-	total := 0.0
-	for _, s := range p.Gauge(metric.ThreadStates, "state", state) {
-		total += s.Mean() * float64(len(s.Points))
-	}
+	samples := len(together(p.Gauge(metric.ThreadStates)))
 	if samples == 0 {
 		return 0
+	}
+	total := 0.0
+	for _, n := range together(p.Gauge(metric.ThreadStates, "state", state)) {
+		total += n.Value
 	}
 	return total / float64(samples)
 }
@@ -109,6 +106,9 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 		}},
 		Placebos: []string{"More threads: each waits longer.", "nice and priorities: the threads compete with each other."},
 		Disproof: "The wait stays with fewer threads: then others take the CPUs (perfdoctor diagnose without a target).",
+	}
+	if host, known := onlineCPUs(p); known && !cpus.Below(host) {
+		f.Facts = []check.Fact{haveTheHost}
 	}
 	waiting, harm, ok := runQueueWait(p, runnable)
 	switch {

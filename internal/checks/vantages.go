@@ -5,8 +5,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var rttAlike = &check.Param{
@@ -45,7 +45,7 @@ func vantageOf(p *check.Pass, name, destination, label string) vantage {
 		return v
 	}
 	v.seen = true
-	v.rtt = quantity.Of(fmt.Sprintf("%s, median of %d handshakes", label, len(s.Points)), median(values(s)), quantity.Seconds)
+	v.rtt = quantity.Of(fmt.Sprintf("%s, median of %d handshakes", label, len(s.Points)), series.Median(series.Values(s.Points)), quantity.Seconds)
 	v.least, v.most = quantity.Of("least", s.Min(), quantity.Seconds), quantity.Of("most", s.Max(), quantity.Seconds)
 	lost, _, ok := rise("unanswered", p.Counter(metric.VantageUnanswered, "vantage", name, "destination", destination))
 	sent, _, ok2 := rise("pings", p.Counter(metric.VantagePings, "vantage", name, "destination", destination))
@@ -53,14 +53,6 @@ func vantageOf(p *check.Pass, name, destination, label string) vantage {
 		v.unanswered = lost.Per(sent).Named("%s, without an answer in 1 s", label)
 	}
 	return v
-}
-
-func values(s recording.GaugeSeries) []float64 {
-	row := make([]float64, len(s.Points))
-	for i, pt := range s.Points {
-		row[i] = pt.Value
-	}
-	return row
 }
 
 // farther reports whether a round trip is above another by what path-rtt-under-load takes for a queue.
@@ -153,7 +145,7 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 	added := s.here.rtt.Minus(s.outside.rtt).Named("added by what both share")
 	f.Evidence = append(s.evidence(), added, s.neighbour.rtt.Per(s.here.rtt).Named("neighbour's round trip over this host's"))
 	f.Confidence, f.Weight = check.High, added.Per(s.here.rtt).Number()
-	f.ClearedOf = []string{"softirq-imbalance", "irq-affinity"} // the neighbour has CPUs of its own
+	f.Facts = append(f.Facts, queueAtEgress)
 	f.Summary = fmt.Sprintf("from this host %s, from an unloaded host behind the same egress %s, from outside %s",
 		s.here.rtt.Text(), s.neighbour.rtt.Text(), s.outside.rtt.Text())
 	f.Remedies = []check.Remedy{{

@@ -13,18 +13,20 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/spelling"
 )
 
 func (a *app) checksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checks",
 		Short: "List and explain the rules",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand())
+	cmd.AddCommand(a.checksListCommand(), a.checksExplainCommand(), a.checksCaseCommand(), a.checksCausesCommand())
 	return cmd
 }
 
@@ -32,11 +34,11 @@ func (a *app) checksListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the rules in the order of the cure",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			for _, c := range checks.Suite() {
-				if _, err := fmt.Fprintf(a.streams.Out, "%-12s %-26s %s\n", c.Stage, c.Name, c.Title()); err != nil {
-					return outputError(err)
+				if _, err := fmt.Fprintf(a.Streams.Out, "%-12s %-26s %s\n", c.Stage, c.Name, c.Title()); err != nil {
+					return command.OutputError(err)
 				}
 			}
 			return nil
@@ -48,14 +50,14 @@ func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
 		Short:             "Print a rule's manual: meaning, thresholds with their reasons, source",
-		Args:              oneArg("the name of a check"),
+		Args:              command.OneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := findCheck(checks.Suite(), args[0])
+			c, err := FindCheck(checks.Suite(), args[0])
 			if err != nil {
 				return err
 			}
-			return outputError(explainCheck(a.streams.Out, c))
+			return command.OutputError(explainCheck(a.Streams.Out, c))
 		},
 	}
 }
@@ -74,13 +76,8 @@ func explainCheck(w io.Writer, c *check.Check) error {
 			fmt.Fprintf(&b, "  %s = %s\n      %s\n", p.Name, p.Value().Text(), p.Why)
 		}
 	}
-	if len(c.Explains) > 0 {
-		var names []string
-		for _, e := range c.Explains {
-			names = append(names, e.Name)
-		}
-		fmt.Fprintf(&b, "\nMay explain: %s\n", strings.Join(names, ", "))
-	}
+	explainEdges(&b, "May explain", checks.Causes().Of(c.Name), func(e check.Edge) string { return e.Effect })
+	explainEdges(&b, "May be explained by", checks.Causes().Behind(c.Name).Drawn(), func(e check.Edge) string { return e.Cause })
 	b.WriteString("\nNeeds:\n")
 	for _, m := range c.Needs {
 		d := m.Describe()
@@ -94,29 +91,32 @@ func explainCheck(w io.Writer, c *check.Check) error {
 func (a *app) checksCaseCommand() *cobra.Command {
 	var from, comment string
 	cmd := &cobra.Command{
-		Use:   "case NAME --from RECORDING",
+		Use:   "case NAME... --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
 		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
 internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
-go test ./internal/checks -update`,
+go test ./internal/checks -update
+
+With a cause and its consequence named, it is a case for the edge between them:
+put it under internal/checks/testdata/causes.`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
     --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
-		Args:              oneArg("the name of a check"),
+		Args:              command.SomeArgs("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := findCheck(checks.Suite(), args[0])
+			list, err := chosen(checks.Suite(), args)
 			if err != nil {
 				return err
 			}
 			if from == "" || comment == "" {
-				return usageErrorf("give --from RECORDING and --comment with where the recording came from")
+				return command.UsageErrorf("give --from RECORDING and --comment with where the recording came from")
 			}
 			rec, err := recording.Open(from)
 			if err != nil {
 				return fromError(err)
 			}
-			return outputError(writeCase(a.streams.Out, c, rec, comment))
+			return command.OutputError(WriteCase(a.Streams.Out, list, rec, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
@@ -124,15 +124,20 @@ go test ./internal/checks -update`,
 	return cmd
 }
 
-func writeCase(w io.Writer, c *check.Check, rec *recording.Recording, comment string) error {
-	return rec.Cut(slices.Concat(c.Needs, c.Uses)).WriteTxtar(w, comment)
+// WriteCase cuts a recording down to what the checks read.
+func WriteCase(w io.Writer, list []*check.Check, rec *recording.Recording, comment string) error {
+	var reads []metric.Metric
+	for _, c := range list {
+		reads = slices.Concat(reads, c.Needs, c.Uses)
+	}
+	return rec.Cut(reads).WriteTxtar(w, comment)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return checkNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
+	return CheckNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
 }
 
-func checkNames(suite []*check.Check) []string {
+func CheckNames(suite []*check.Check) []string {
 	var names []string
 	for _, c := range suite {
 		names = append(names, c.Name)
@@ -140,16 +145,16 @@ func checkNames(suite []*check.Check) []string {
 	return names
 }
 
-func findCheck(suite []*check.Check, name string) (*check.Check, error) {
+func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 	for _, c := range suite {
 		if c.Name == name {
 			return c, nil
 		}
 	}
-	if near := spelling.Nearest(name, checkNames(suite)); near != "" {
-		return nil, usageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
+	if near := spelling.Nearest(name, CheckNames(suite)); near != "" {
+		return nil, command.UsageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
 	}
-	return nil, usageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
+	return nil, command.UsageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
 }
 
 // parseParams reads CHECK.PARAMETER=VALUE settings for checks of the list, which are some of the suite.
@@ -159,9 +164,9 @@ func parseParams(settings []string, suite, list []*check.Check) (map[*check.Para
 		name, text, ok := strings.Cut(s, "=")
 		checkName, paramName, ok2 := strings.Cut(name, ".")
 		if !ok || !ok2 {
-			return nil, usageErrorf("--set %q is not CHECK.PARAMETER=VALUE", s)
+			return nil, command.UsageErrorf("--set %q is not CHECK.PARAMETER=VALUE", s)
 		}
-		c, err := findCheck(suite, checkName)
+		c, err := FindCheck(suite, checkName)
 		if err != nil {
 			return nil, err
 		}
@@ -171,11 +176,11 @@ func parseParams(settings []string, suite, list []*check.Check) (map[*check.Para
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v >= 0) || math.IsInf(v, 0) { // a NaN is not >= 0
-			return nil, usageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)",
+			return nil, command.UsageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)",
 				name, text, unitName(p))
 		}
 		if !slices.Contains(list, c) {
-			return nil, usageErrorf("--set %s: %s is not among the checks of --check", name, c.Name)
+			return nil, command.UsageErrorf("--set %s: %s is not among the checks of --check", name, c.Name)
 		}
 		out[p] = v
 	}
@@ -198,9 +203,9 @@ func findParam(c *check.Check, name string) (*check.Param, error) {
 		names = append(names, p.Name)
 	}
 	if len(names) == 0 {
-		return nil, usageErrorf("check %s has no parameters", c.Name)
+		return nil, command.UsageErrorf("check %s has no parameters", c.Name)
 	}
-	return nil, usageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
+	return nil, command.UsageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
 }
 
 // chosen gives the checks named, each once and in the order of the suite; all when none is.
@@ -210,7 +215,7 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 	}
 	named := map[string]bool{}
 	for _, n := range names {
-		if _, err := findCheck(suite, n); err != nil {
+		if _, err := FindCheck(suite, n); err != nil {
 			return nil, err
 		}
 		named[n] = true
@@ -221,26 +226,27 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 // maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
 const maxSignatures = 1 << 20
 
-// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named.
-func suiteWith(signatures string) ([]*check.Check, error) {
+// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among
+// them.
+func suiteWith(signatures string) ([]*check.Check, check.Causes, error) {
 	if signatures == "" {
-		return checks.Suite(), nil
+		return checks.Suite(), checks.Causes(), nil
 	}
 	f, err := os.Open(signatures)
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSignatures+1))
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
 	if len(data) > maxSignatures {
-		return nil, usageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
+		return nil, nil, command.UsageErrorf("--signatures %s: it is larger than %d bytes", signatures, maxSignatures)
 	}
-	own, err := checks.ParseSignatures(signatures, data)
+	own, causes, err := checks.ParseSignatures(signatures, data)
 	if err != nil {
-		return nil, usageErrorf("--signatures: %v", err)
+		return nil, nil, command.UsageErrorf("--signatures: %v", err)
 	}
-	return slices.Concat(checks.Suite(), own), nil
+	return slices.Concat(checks.Suite(), own), causes, nil
 }

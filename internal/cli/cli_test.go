@@ -13,8 +13,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -22,7 +26,7 @@ import (
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = cli.Run(t.Context(), "v1.2.3", args, cli.Streams{Out: &out, Err: &errs})
+	code = cli.Run(t.Context(), "v1.2.3", args, command.Streams{Out: &out, Err: &errs})
 	return code, out.String(), errs.String()
 }
 
@@ -146,6 +150,8 @@ func TestUsageErrors(t *testing.T) {
 		{"checks explain no-such-check", `unknown check "no-such-check"`},
 		{"checks case " + c.Name, "give --from RECORDING and --comment"},
 		{"checks list x", `unexpected argument "x"`},
+		{"checks causes -o svg", "dot"},
+		{"checks case", "give the name of a check"},
 		{"version x", `unexpected argument "x"`},
 		{"help no-such-command", `unknown command "no-such-command"`},
 		{"help checks no-such-command", `unknown command "no-such-command"`},
@@ -180,6 +186,11 @@ func TestAnswers(t *testing.T) {
 		"checks list":                   name,
 		"checks explain " + name:        "Source: http",
 		"checks case --help":            "txtar",
+		"checks causes":                 "softnet-drops:\n  nic-drops ",
+		"checks causes -o dot":          `"Java code" -> "gc-overhead" [`,
+		"checks causes --help":          "consequences",
+		"checks explain gc-overhead":    "May be explained by:\n",
+		"__complete checks causes -o ":  "text\njson\ndot\n",
 		"metrics":                       "cpu_",
 		"metrics --help":                "--output",
 		"licenses":                      "Apache License",
@@ -327,7 +338,7 @@ func TestTooShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := cli.Run(ctx, "v1.2.3", []string{"diagnose"}, cli.Streams{Out: &out, Err: &errs})
+	code := cli.Run(ctx, "v1.2.3", []string{"diagnose"}, command.Streams{Out: &out, Err: &errs})
 	if want := "too short to say anything about the host"; code != 1 || out.Len() > 0 || !strings.Contains(errs.String(), want) {
 		t.Errorf("exit code %d, %q, %q, want %q", code, out.String(), errs.String(), want)
 	}
@@ -387,5 +398,17 @@ func TestCase(t *testing.T) {
 	code, out, stderr = run(t, "diagnose", "--from", path, "--check", name, "-v")
 	if code != 0 && code != 3 || !strings.Contains(out, name) {
 		t.Errorf("exit code %d, %s: %s", code, stderr, out)
+	}
+}
+
+// TestCausesAsJSON reads the table back.
+func TestCausesAsJSON(t *testing.T) {
+	_, stdout, _ := run(t, "checks", "causes", "-o", "json")
+	var got check.Causes
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(checks.Causes(), got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }

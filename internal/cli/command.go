@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -66,7 +67,7 @@ func startError(name string, err error) error {
 	case errors.As(err, &path):
 		err = path.Err
 	}
-	return usageErrorf("cannot start %s: %v", name, err)
+	return command.UsageErrorf("cannot start %s: %v", name, err)
 }
 
 // waitEnd returns when the process has ended and leaves it as a zombie, so that its number and that of its group stay its own.
@@ -131,8 +132,9 @@ func (d *diagnosis) recordCommand(ctx context.Context, list []*check.Check) (*re
 	if err != nil {
 		return nil, err
 	}
-	rec.Meta.Target.ExitStatus = status()
-	return rec, nil
+	m := rec.Meta
+	m.Target.ExitStatus = status()
+	return rec.WithMeta(m), nil
 }
 
 // wait leaves the command alone for the delay.

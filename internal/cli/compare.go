@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/partial"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -32,8 +33,8 @@ const failRegression = "regression"
 
 // What compare and trend write.
 var (
-	compareFormats = []format{formatText, formatJSON, formatMarkdown, formatHTML}
-	trendFormats   = []format{formatText, formatJSON, formatMarkdown}
+	compareFormats = []command.Format{command.Text, command.JSON, command.Markdown, command.HTML}
+	trendFormats   = []command.Format{command.Text, command.JSON, command.Markdown}
 )
 
 func (a *app) compareCommand() *cobra.Command {
@@ -60,21 +61,21 @@ regression 3 when something got worse.`,
   perfdoctor compare before.zip after.zip -o html > comparison.html`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usageErrorf("give two recordings, that of before and that of after: see `%s --help`", cmd.CommandPath())
+				return command.UsageErrorf("give two recordings, that of before and that of after: see `%s --help`", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0], args[1]) },
 	}
 	f := cmd.Flags()
-	addOutputFlag(cmd, &c.output, compareFormats)
+	command.AddOutputFlag(cmd, &c.output, compareFormats)
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
 	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for flamegraph.pl")
 	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "show infos and all metrics that moved")
 	addColorFlag(cmd, &c.color)
-	completeFlag(cmd, "fail-on", failRegression)
+	command.CompleteFlag(cmd, "fail-on", failRegression)
 	return cmd
 }
 
@@ -94,7 +95,7 @@ func (c *comparison) run(before, after string) error {
 	}
 	data := compare.Compare(recs[0], recs[1], opts)
 	if c.failOn == failRegression && data.Regressed() {
-		c.exit = exitFindings
+		c.Exit = command.ExitFindings
 	}
 	err = c.print(report.Comparison{Data: data}, f)
 	if c.folded != "" {
@@ -106,7 +107,7 @@ func (c *comparison) run(before, after string) error {
 // writeFolded writes the stacks of both for flamegraph.pl.
 func writeFolded(path string, data *compare.Data) error {
 	if data.Stacks == nil {
-		return usageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
+		return command.UsageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
 	}
 	if err := partial.File(path, func(f *os.File) error { return data.Stacks.Root.WriteFolded(f) }); err != nil {
 		return fmt.Errorf("--folded %s: %w", path, err)
@@ -114,14 +115,14 @@ func writeFolded(path string, data *compare.Data) error {
 	return nil
 }
 
-func (c *comparison) validate(formats []format) (format, compare.Options, error) {
+func (c *comparison) validate(formats []command.Format) (command.Format, compare.Options, error) {
 	var opts compare.Options
-	f, err := parseFormat(c.output, formats)
+	f, err := command.ParseFormat(c.output, formats)
 	if err != nil {
 		return "", opts, err
 	}
 	if c.failOn != "" && c.failOn != failRegression {
-		return "", opts, usageErrorf("--fail-on %q: use %s", c.failOn, failRegression)
+		return "", opts, command.UsageErrorf("--fail-on %q: use %s", c.failOn, failRegression)
 	}
 	if err := validateColor(c.color); err != nil {
 		return "", opts, err
@@ -129,12 +130,12 @@ func (c *comparison) validate(formats []format) (format, compare.Options, error)
 	if opts.Requests, err = parseRequests(c.requests); err != nil {
 		return "", opts, err
 	}
-	suite, err := suiteWith("")
+	suite, causes, err := suiteWith("")
 	if err != nil {
 		return "", opts, err
 	}
 	params, err := parseParams(c.settings, suite, suite)
-	opts.Checks, opts.Check = suite, check.Options{Params: params}
+	opts.Checks, opts.Check = suite, check.Options{Params: params, Causes: causes}
 	return f, opts, err
 }
 
@@ -145,34 +146,34 @@ func parseRequests(s string) (out [2]float64, err error) {
 	}
 	parts := strings.Split(s, ",")
 	if len(parts) != len(out) {
-		return out, usageErrorf("--requests %q: give two numbers, requests per second before and after, such as 4100,3900", s)
+		return out, command.UsageErrorf("--requests %q: give two numbers, requests per second before and after, such as 4100,3900", s)
 	}
 	for i, p := range parts {
 		n, err := strconv.ParseFloat(strings.TrimSpace(p), 64)
 		if err != nil || !(n > 0) || n > 1e12 {
-			return out, usageErrorf("--requests %q: %q is no positive number of requests per second", s, p)
+			return out, command.UsageErrorf("--requests %q: %q is no positive number of requests per second", s, p)
 		}
 		out[i] = n
 	}
 	return out, nil
 }
 
-func (c *comparison) print(data report.Comparison, f format) error {
+func (c *comparison) print(data report.Comparison, f command.Format) error {
 	switch f {
-	case formatJSON:
-		return outputError(data.JSON(c.streams.Out))
-	case formatMarkdown:
-		return outputError(data.Markdown(c.streams.Out))
-	case formatHTML:
-		return outputError(html.WriteComparison(c.streams.Out, data))
+	case command.JSON:
+		return command.OutputError(data.JSON(c.Streams.Out))
+	case command.Markdown:
+		return command.OutputError(data.Markdown(c.Streams.Out))
+	case command.HTML:
+		return command.OutputError(html.WriteComparison(c.Streams.Out, data))
 	}
-	return outputError(data.Text(c.streams.Out, report.TextOptions{Color: c.wantsColor(c.color), Verbose: c.verbose}))
+	return command.OutputError(data.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color), Verbose: c.verbose}))
 }
 
 // addColorFlag adds --color.
 func addColorFlag(cmd *cobra.Command, when *string) {
 	cmd.Flags().StringVar(when, "color", "auto", "`when` to colour: auto, always or never")
-	completeFlag(cmd, "color", "auto", "always", "never")
+	command.CompleteFlag(cmd, "color", "auto", "always", "never")
 }
 
 func validateColor(when string) error {
@@ -180,11 +181,11 @@ func validateColor(when string) error {
 	case "auto", "always", "never":
 		return nil
 	}
-	return usageErrorf("--color %q: use auto, always or never", when)
+	return command.UsageErrorf("--color %q: use auto, always or never", when)
 }
 
 // wantsColor decides for the standard output.
 func (a *app) wantsColor(when string) bool {
 	wanted := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return when == "always" || when == "auto" && wanted && isTerminal(a.streams.Out)
+	return when == "always" || when == "auto" && wanted && isTerminal(a.Streams.Out)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -84,12 +85,12 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.DurationVar(&d.duration, "duration", 10*time.Second, "observe for this `time`")
 	f.DurationVar(&d.interval, "interval", time.Second, "`time` between samples")
 	f.DurationVar(&d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
-	addOutputFlag(cmd, &d.output, reportFormats)
+	command.AddOutputFlag(cmd, &d.output, reportFormats)
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
-		"add the round trips that `perfdoctor ping` kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
+		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
 	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")
 	d.jvm.add(cmd)
@@ -107,7 +108,7 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
 	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the incident alone")
 	addColorFlag(cmd, &d.color)
-	completeFlag(cmd, "check", checkNames(checks.Suite())...)
+	command.CompleteFlag(cmd, "check", CheckNames(checks.Suite())...)
 }
 
 // heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins at twice this
@@ -119,10 +120,10 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-		return usageErrorf("unexpected argument %q: name a target with --pid, --comm, --cgroup or --container, a command after --", args[0])
+		return command.UsageErrorf("unexpected argument %q: name a target with --pid, --comm, --cgroup or --container, a command after --", args[0])
 	}
 	if len(args) == 0 && cmd.ArgsLenAtDash() == 0 {
-		return usageErrorf("give the command to diagnose after --")
+		return command.UsageErrorf("give the command to diagnose after --")
 	}
 	d.command = args
 	f, list, opts, err := d.validate(cmd)
@@ -145,12 +146,12 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 }
 
 // report checks a recording and writes what was found in every form that was asked for.
-func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts check.Options, f format) error {
+func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts check.Options, f command.Format) error {
 	if !d.whole {
 		rec = rec.AtIncident()
 	}
 	data := report.Build(rec, check.Run(rec, list, opts))
-	d.exit = data.ExitCode()
+	d.Exit = data.ExitCode()
 	err := d.print(data, f)
 	if d.html != "" {
 		err = errors.Join(err, d.writePage(html.Input{Report: data, Recording: rec, Checks: list}))
@@ -158,8 +159,8 @@ func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts c
 	return err
 }
 
-func (d *diagnosis) validate(cmd *cobra.Command) (format, []*check.Check, check.Options, error) {
-	f, err := parseFormat(d.output, reportFormats)
+func (d *diagnosis) validate(cmd *cobra.Command) (command.Format, []*check.Check, check.Options, error) {
+	f, err := command.ParseFormat(d.output, reportFormats)
 	if err == nil {
 		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), checkTargetFlags(cmd, d.selector), d.jvm.validate(cmd), d.validateSource(cmd),
 			validateSave(cmd, &d.save))
@@ -177,9 +178,9 @@ func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.O
 		return nil, check.Options{}, err
 	}
 	if cmd.Flags().Changed("signatures") && d.signatures == "" {
-		return nil, check.Options{}, usageErrorf("--signatures is empty: give the path of a file")
+		return nil, check.Options{}, command.UsageErrorf("--signatures is empty: give the path of a file")
 	}
-	suite, err := suiteWith(d.signatures)
+	suite, causes, err := suiteWith(d.signatures)
 	if err != nil {
 		return nil, check.Options{}, err
 	}
@@ -188,24 +189,24 @@ func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.O
 		return nil, check.Options{}, err
 	}
 	params, err := parseParams(d.settings, suite, list)
-	return list, check.Options{Params: params}, err
+	return list, check.Options{Params: params, Causes: causes}, err
 }
 
 func (d *diagnosis) validateTimes() error {
 	switch {
 	case d.interval < minInterval:
-		return usageErrorf("--interval %v is too short: give at least %v", d.interval, minInterval)
+		return command.UsageErrorf("--interval %v is too short: give at least %v", d.interval, minInterval)
 	case d.duration <= 0:
-		return usageErrorf("--duration %v: give a positive time such as 10s", d.duration)
+		return command.UsageErrorf("--duration %v: give a positive time such as 10s", d.duration)
 	case d.duration < d.interval:
-		return usageErrorf("--duration %v is shorter than --interval %v: a rate needs two samples", d.duration, d.interval)
+		return command.UsageErrorf("--duration %v is shorter than --interval %v: a rate needs two samples", d.duration, d.interval)
 	case d.duration > maxDuration:
-		return usageErrorf("--duration %v is longer than %v: run several diagnoses, for instance from a timer", d.duration, maxDuration)
+		return command.UsageErrorf("--duration %v is longer than %v: run several diagnoses, for instance from a timer", d.duration, maxDuration)
 	case d.duration/d.interval > time.Duration(maxSamples):
-		return usageErrorf("--duration %v at --interval %v are more than %d samples: give a longer --interval",
+		return command.UsageErrorf("--duration %v at --interval %v are more than %d samples: give a longer --interval",
 			d.duration, d.interval, maxSamples)
 	case d.delay < 0 || d.delay > maxDuration:
-		return usageErrorf("--delay %v: give a time between 0 and %v", d.delay, maxDuration)
+		return command.UsageErrorf("--delay %v: give a time between 0 and %v", d.delay, maxDuration)
 	}
 	return nil
 }
@@ -218,15 +219,15 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 	}
 	switch {
 	case d.whole:
-		return usageErrorf("--whole is about a recording of a flight recorder: it goes with --from")
+		return command.UsageErrorf("--whole is about a recording of a flight recorder: it goes with --from")
 	case given("check") && len(d.checks) == 0:
-		return usageErrorf("--check is empty: give names of checks, as `perfdoctor checks list` shows them")
+		return command.UsageErrorf("--check is empty: give names of checks, as `perfdoctor checks list` shows them")
 	case given("from") && d.from == "":
-		return usageErrorf("--from is empty: give the path of a recording")
+		return command.UsageErrorf("--from is empty: give the path of a recording")
 	case len(d.command) > 0 && targeted:
-		return usageErrorf("give a command after -- or a target, not both")
+		return command.UsageErrorf("give a command after -- or a target, not both")
 	case len(d.command) == 0 && given("delay"):
-		return usageErrorf("--delay goes with a command after --")
+		return command.UsageErrorf("--delay goes with a command after --")
 	}
 	return nil
 }
@@ -235,11 +236,11 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
 	switch {
 	case targeted || len(d.command) > 0 || given("save"):
-		return usageErrorf("--from reads a recording: it goes with no target, command or --save")
+		return command.UsageErrorf("--from reads a recording: it goes with no target, command or --save")
 	case given("duration") || given("interval") || given("delay") || given("deep"):
-		return usageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
+		return command.UsageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
-		return usageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
+		return command.UsageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
 	}
 	return nil
 }
@@ -250,7 +251,7 @@ func validateSave(cmd *cobra.Command, path *string) error {
 		return nil
 	}
 	if *path == "" {
-		return usageErrorf("--save is empty: give the path of a new directory or .zip file")
+		return command.UsageErrorf("--save is empty: give the path of a new directory or .zip file")
 	}
 	*path = filepath.Clean(*path) // a shell completes a directory with a slash, behind which no temporary name would fit
 	return validateNew("--save", *path)
@@ -259,14 +260,14 @@ func validateSave(cmd *cobra.Command, path *string) error {
 // validateNew finds out whether a file or directory can be made at path.
 func validateNew(flag, path string) error {
 	if _, err := os.Lstat(path); err == nil {
-		return usageErrorf("%s %s exists: choose another name", flag, path)
+		return command.UsageErrorf("%s %s exists: choose another name", flag, path)
 	}
 	dir := filepath.Dir(path)
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return usageErrorf("%s %s: there is no directory %s: make it, or choose another name", flag, path, dir)
+		return command.UsageErrorf("%s %s: there is no directory %s: make it, or choose another name", flag, path, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return usageErrorf("%s %s: cannot write to the directory %s: %v: choose another one", flag, path, dir, err)
+		return command.UsageErrorf("%s %s: cannot write to the directory %s: %v: choose another one", flag, path, dir, err)
 	}
 	return nil
 }
@@ -287,10 +288,25 @@ func (d *diagnosis) recording(ctx context.Context, list []*check.Check) (*record
 	return d.collect(ctx, h, t, described, list, func() string { return endedReason(h, t) })
 }
 
+// An Observation says what to record, and how.
+type Observation struct {
+	PID                int // 0 is the whole host
+	Duration, Interval time.Duration
+	Deep               bool
+}
+
+// Observe records as the command diagnose does, for all checks.
+func Observe(ctx context.Context, a *command.App, o Observation) (*recording.Recording, error) {
+	d := &diagnosis{
+		app: &app{a}, selector: host.Selector{PID: o.PID}, duration: o.Duration, interval: o.Interval, deep: o.Deep,
+	}
+	return d.recording(ctx, checks.Suite())
+}
+
 // fromError makes a missing or forbidden recording the caller's mistake, as a damaged one is.
 func fromError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return usageErrorf("%v", err)
+		return command.UsageErrorf("%v", err)
 	}
 	return err
 }
@@ -306,7 +322,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Collectors: collect.Wanted(collectors.All(collectors.Options{JVM: d.jvm.options()}), d.wantedMetrics(list)),
 		Interval:   d.interval,
 		Duration:   d.duration,
-		Meta:       recording.Meta{Version: d.version, Target: described},
+		Meta:       recording.Meta{Version: d.Version, Target: described},
 		Tick:       progress,
 		Ended:      ended,
 	})
@@ -342,25 +358,25 @@ func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 
 // progress gives a function that shows the passing time on a terminal, and one that takes the line away again.
 func (d *diagnosis) progress() (tick func(done, total time.Duration), wipe func()) {
-	if !isTerminal(d.streams.Err) {
+	if !isTerminal(d.Streams.Err) {
 		return nil, func() {}
 	}
 	show := func(done, total time.Duration) {
-		d.streams.say("\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)",
+		d.Streams.Say("\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)",
 			done.Seconds(), total.Seconds())
 	}
 	show(0, d.duration)
-	return show, func() { d.streams.say("\r\x1b[K") }
+	return show, func() { d.Streams.Say("\r\x1b[K") }
 }
 
-func (d *diagnosis) print(data *report.Data, f format) error {
+func (d *diagnosis) print(data *report.Data, f command.Format) error {
 	switch f {
-	case formatJSON:
-		return outputError(data.JSON(d.streams.Out))
-	case formatMarkdown:
-		return outputError(data.Markdown(d.streams.Out))
-	case formatJUnit:
-		return outputError(data.JUnit(d.streams.Out))
+	case command.JSON:
+		return command.OutputError(data.JSON(d.Streams.Out))
+	case command.Markdown:
+		return command.OutputError(data.Markdown(d.Streams.Out))
+	case command.JUnit:
+		return command.OutputError(data.JUnit(d.Streams.Out))
 	}
 	return d.shown(data)
 }

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
-	"github.com/perfdoctor/perfdoctor/internal/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -49,7 +50,7 @@ asks for one. Recordings of the flight recorder need a password, unless the
 exporter listens on an address of this host only.`,
 		Example: `  perfdoctor exporter
   perfdoctor exporter --web.listen-address 127.0.0.1:9843 --web.config.file web.yml`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(x.validate(), x.flight.validate(cmd)); err != nil {
 				return err
@@ -82,7 +83,7 @@ exporter listens on an address of this host only.`,
 
 func (x *exporting) options(log *slog.Logger) exporter.Options {
 	return exporter.Options{
-		Host: host.Local(), Version: x.version, Log: log, Checks: checks.Suite(),
+		Host: host.Local(), Version: x.Version, Log: log, Checks: checks.Suite(), Causes: checks.Causes(),
 		Collectors:       func() []collect.Collector { return collectors.Standing(x.deep) },
 		TargetCollectors: func() []collect.Collector { return collectors.StandingTarget(x.deep) },
 		Left:             x.left(),
@@ -118,7 +119,7 @@ func (x *exporting) left() []recording.CollectorStatus {
 }
 
 func (x *exporting) run(ctx context.Context) error {
-	log := slog.New(slog.NewTextHandler(x.streams.Err, nil))
+	log := slog.New(slog.NewTextHandler(x.Streams.Err, nil))
 	if err := host.Local().EnterHostCgroups(); err != nil {
 		log.Warn("limits and CPU time of other control groups cannot be seen", "why", err)
 	}
@@ -126,7 +127,7 @@ func (x *exporting) run(ctx context.Context) error {
 	if x.runtimeSocket != "" {
 		runtime, err := exporter.DialRuntime(x.runtimeSocket)
 		if err != nil {
-			return usageErrorf("--cri.socket %v", err)
+			return command.UsageErrorf("--cri.socket %v", err)
 		}
 		defer runtime.Close()
 		o.PodNames.Runtime = runtime
@@ -155,13 +156,13 @@ func (x *exporting) run(ctx context.Context) error {
 
 func (x *exporting) validate() error {
 	if err := x.web.Validate(); err != nil {
-		return usageErrorf("--web.config.file %v", err)
+		return command.UsageErrorf("--web.config.file %v", err)
 	}
 	switch {
 	case !(x.targetCPU > 0):
-		return usageErrorf("--target.cpu %v: give a number of CPUs above 0, such as 0.1", x.targetCPU)
+		return command.UsageErrorf("--target.cpu %v: give a number of CPUs above 0, such as 0.1", x.targetCPU)
 	case x.targets < 0 || x.findings < 1 || x.series < 1:
-		return usageErrorf("--target.max must be 0 or more, --finding.max and --series.max 1 or more")
+		return command.UsageErrorf("--target.max must be 0 or more, --finding.max and --series.max 1 or more")
 	}
 	return x.validateTimes()
 }
@@ -169,11 +170,11 @@ func (x *exporting) validate() error {
 func (x *exporting) validateTimes() error {
 	switch {
 	case x.window < minWindow || x.window > maxDuration:
-		return usageErrorf("--window %v: give a time between %v and %v", x.window, minWindow, maxDuration)
+		return command.UsageErrorf("--window %v: give a time between %v and %v", x.window, minWindow, maxDuration)
 	case x.interval < minInterval:
-		return usageErrorf("--interval %v is too short: give at least %v", x.interval, minInterval)
+		return command.UsageErrorf("--interval %v is too short: give at least %v", x.interval, minInterval)
 	case x.interval > x.window:
-		return usageErrorf("--interval %v is longer than --window %v: a rate needs two samples", x.interval, x.window)
+		return command.UsageErrorf("--interval %v is longer than --window %v: a rate needs two samples", x.interval, x.window)
 	}
 	return nil
 }

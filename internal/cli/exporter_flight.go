@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
-	"github.com/perfdoctor/perfdoctor/internal/exporter"
-	"github.com/perfdoctor/perfdoctor/internal/flight"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/flight"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/push"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/push"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -52,18 +53,18 @@ func (o *flightFlags) validate(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	for _, name := range []string{"max-bytes", "before", "after", "cooldown", "profile-jvm"} {
 		if o.dir == "" && given("flight."+name) {
-			return usageErrorf("--flight.%s goes with --flight.dir", name)
+			return command.UsageErrorf("--flight.%s goes with --flight.dir", name)
 		}
 	}
 	switch {
 	case o.maxBytes < minFlightBytes:
-		return usageErrorf("--flight.max-bytes %d: give at least %d", o.maxBytes, minFlightBytes)
+		return command.UsageErrorf("--flight.max-bytes %d: give at least %d", o.maxBytes, minFlightBytes)
 	case o.before < 0 || o.before > maxFlight:
-		return usageErrorf("--flight.before %v: give a time between 0 and %v", o.before, maxFlight)
+		return command.UsageErrorf("--flight.before %v: give a time between 0 and %v", o.before, maxFlight)
 	case o.after < 0 || o.after > maxFlight:
-		return usageErrorf("--flight.after %v: give a time between 0 and %v", o.after, maxFlight)
+		return command.UsageErrorf("--flight.after %v: give a time between 0 and %v", o.after, maxFlight)
 	case o.cooldown < 0:
-		return usageErrorf("--flight.cooldown %v: give a positive time", o.cooldown)
+		return command.UsageErrorf("--flight.cooldown %v: give a positive time", o.cooldown)
 	}
 	return nil
 }
@@ -105,7 +106,7 @@ func (o *pushFlags) pusher(name, version string, log *slog.Logger) (*push.Pusher
 		Pyroscope: o.pyroscope, OTLP: o.otlp, Webhook: o.webhook, Host: name, Version: version, Log: log,
 	})
 	if err != nil {
-		return nil, usageErrorf("%v", err)
+		return nil, command.UsageErrorf("%v", err)
 	}
 	return p, nil
 }
@@ -129,11 +130,11 @@ type listening struct {
 // listen makes what the flags ask for, and has it told of each window.
 func (x *exporting) listen(o *exporter.Options) (listening, error) {
 	name := hostname()
-	sent, err := x.push.pusher(name, x.version, o.Log)
+	sent, err := x.push.pusher(name, x.Version, o.Log)
 	if err != nil {
 		return listening{}, err
 	}
-	recorder, err := x.flight.recorder(name, offenderProfile(o.Host, x.version, sent), o.Log)
+	recorder, err := x.flight.recorder(name, offenderProfile(o.Host, x.Version, sent), o.Log)
 	if err != nil {
 		return listening{}, err
 	}

@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Bounds of the interval between CPU samples. At 1 ms a busy JVM loses 5 % of its throughput; a window of ten seconds has ten
@@ -34,7 +35,7 @@ func (j *jvmFlags) add(cmd *cobra.Command) {
 		"CPU `time` of a thread of a JVM between two samples of it; the wall clock a twentieth as often")
 	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM alone: attach nothing to it, ask it nothing")
 	j.addLibrary(cmd)
-	completeFlag(cmd, "jvm-events", jvmEvents()...)
+	command.CompleteFlag(cmd, "jvm-events", jvmEvents()...)
 }
 
 // addLibrary adds the flag that a preflight has too.
@@ -55,20 +56,20 @@ func (j *jvmFlags) validate(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	for _, e := range j.events {
 		if !slices.Contains(jvmEvents(), e) {
-			return usageErrorf("--jvm-events: unknown event %q: use %s", e, wordList(jvmEvents()))
+			return command.UsageErrorf("--jvm-events: unknown event %q: use %s", e, wordList(jvmEvents()))
 		}
 	}
 	switch {
 	case len(j.events) == 0:
-		return usageErrorf("--jvm-events is empty: give some of %s, or --no-jvm", wordList(jvmEvents()))
+		return command.UsageErrorf("--jvm-events is empty: give some of %s, or --no-jvm", wordList(jvmEvents()))
 	case j.interval < minProfileInterval || j.interval > maxProfileInterval:
-		return usageErrorf("--jvm-interval %v: give a time between %v and %v", j.interval, minProfileInterval, maxProfileInterval)
+		return command.UsageErrorf("--jvm-interval %v: give a time between %v and %v", j.interval, minProfileInterval, maxProfileInterval)
 	case given("async-profiler") && j.library == "":
-		return usageErrorf("--async-profiler is empty: give the path of a libasyncProfiler.so")
+		return command.UsageErrorf("--async-profiler is empty: give the path of a libasyncProfiler.so")
 	case j.library != "" && !isFile(j.library):
-		return usageErrorf("--async-profiler %s: no such file: give the path of a libasyncProfiler.so", j.library)
+		return command.UsageErrorf("--async-profiler %s: no such file: give the path of a libasyncProfiler.so", j.library)
 	case j.off && (given("jvm-events") || given("jvm-interval") || given("async-profiler")):
-		return usageErrorf("--no-jvm takes no profile: it goes with no other flag about one")
+		return command.UsageErrorf("--no-jvm takes no profile: it goes with no other flag about one")
 	}
 	return nil
 }

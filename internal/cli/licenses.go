@@ -6,21 +6,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perfdoctor/perfdoctor/internal/licenses"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/cli/licenses"
 )
 
 func (a *app) licensesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "licenses",
 		Short: "Print the licences of this program and of all that is in it",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := licenses.All()
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(a.streams.Out, licensesText(list))
-			return outputError(err)
+			_, err = fmt.Fprint(a.Streams.Out, licensesText(list))
+			return command.OutputError(err)
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -15,19 +16,19 @@ func (a *app) metricsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "List everything that can be measured, with its unit and source",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			f, err := parseFormat(output, plainFormats)
+			f, err := command.ParseFormat(output, plainFormats)
 			if err != nil {
 				return err
 			}
-			if f == formatJSON {
-				return outputError(a.metricsJSON())
+			if f == command.JSON {
+				return command.OutputError(a.metricsJSON())
 			}
-			return outputError(a.metricsText())
+			return command.OutputError(a.metricsText())
 		},
 	}
-	addOutputFlag(cmd, &output, plainFormats)
+	command.AddOutputFlag(cmd, &output, plainFormats)
 	return cmd
 }
 
@@ -42,7 +43,7 @@ func (a *app) metricsText() error {
 		if d.Unit != "" {
 			unit = ", " + string(d.Unit)
 		}
-		_, err := fmt.Fprintf(a.streams.Out, "%s%s (%s%s)\n    %s\n    from %s\n", d.Name, labels, d.Kind, unit, d.Help, d.Source)
+		_, err := fmt.Fprintf(a.Streams.Out, "%s%s (%s%s)\n    %s\n    from %s\n", d.Name, labels, d.Kind, unit, d.Help, d.Source)
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func (a *app) metricsJSON() error {
 		d := m.Describe()
 		all = append(all, entry{d.Name, string(d.Kind), string(d.Unit), d.Labels, d.Help, d.Source})
 	}
-	e := json.NewEncoder(a.streams.Out)
+	e := json.NewEncoder(a.Streams.Out)
 	e.SetIndent("", "  ")
 	return e.Encode(all)
 }

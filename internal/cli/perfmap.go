@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 )
@@ -43,13 +44,13 @@ perf follows Java stacks only in a JVM started with -XX:+PreserveFramePointer.`,
 		Example: `  perf record -F 99 -g -p 4021 -- sleep 10
   perfdoctor perfmap --pid 4021      # while the JVM runs
   perf report`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if r.pid <= 0 {
-				return usageErrorf("give the JVM's process id: --pid N")
+				return command.UsageErrorf("give the JVM's process id: --pid N")
 			}
 			if cmd.Flags().Changed("output") && r.output == "" {
-				return usageErrorf("--output is empty: give a file, or - for the standard output")
+				return command.UsageErrorf("--output is empty: give a file, or - for the standard output")
 			}
 			return r.run(cmd.Context())
 		},
@@ -79,15 +80,15 @@ func (r *perfmapRun) run(ctx context.Context) error {
 		return err
 	}
 	if r.output == "-" {
-		_, err := m.WriteTo(r.streams.Out)
-		return outputError(err)
+		_, err := m.WriteTo(r.Streams.Out)
+		return command.OutputError(err)
 	}
 	if err := writeMap(r.output, m); err != nil {
 		return fmt.Errorf("write the map: %w", err)
 	}
-	r.streams.say("perfdoctor: %s: %d ranges of compiled code\n", r.output, len(m.Entries))
+	r.Streams.Say("perfdoctor: %s: %d ranges of compiled code\n", r.output, len(m.Entries))
 	if vm.Options.Flags["PreserveFramePointer"].Value != "true" {
-		r.streams.say("perfdoctor: note: the JVM was not started with -XX:+PreserveFramePointer: most Java stacks of perf " +
+		r.Streams.Say("perfdoctor: note: the JVM was not started with -XX:+PreserveFramePointer: most Java stacks of perf " +
 			"will be one frame deep\n")
 	}
 	return nil

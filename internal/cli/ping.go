@@ -9,11 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/vantage"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // ping holds the flags of ping.
@@ -37,7 +39,7 @@ files to the diagnosis of the loaded host with --vantage.`,
 		Example: `  perfdoctor ping api.example.com:443 --as neighbour --save neighbour.zip
   perfdoctor ping api.example.com:443 --as outside --save outside.zip
   perfdoctor diagnose --pid 4021 --vantage neighbour.zip --vantage outside.zip`,
-		Args: oneArg("the address and port of the destination"),
+		Args: command.OneArg("the address and port of the destination"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
@@ -46,7 +48,7 @@ files to the diagnosis of the loaded host with --vantage.`,
 	f.DurationVar(&p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
 	f.IntVar(&p.pid, "pid", 0, "ping from the network namespace of process `N`, such as one in a container")
 	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends in .zip")
-	completeFlag(cmd, "as", vantage.Names()...)
+	command.CompleteFlag(cmd, "as", vantage.Names()...)
 	return cmd
 }
 
@@ -56,15 +58,15 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 	}
 	address, err := net.ResolveTCPAddr("tcp", destination)
 	if err != nil {
-		return usageErrorf("%q: want ADDRESS:PORT: %v", destination, err)
+		return command.UsageErrorf("%q: want ADDRESS:PORT: %v", destination, err)
 	}
-	p.plan.Destination, p.plan.Version = address.AddrPort(), p.version
-	rec, err := pingFrom(cmd.Context(), p.pid, p.plan)
+	p.plan.Destination, p.plan.Version = address.AddrPort(), p.Version
+	rec, err := PingFrom(cmd.Context(), p.pid, p.plan)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(p.streams.Out, pingSummary(rec, p.plan)); err != nil {
-		return outputError(err)
+	if _, err := fmt.Fprintln(p.Streams.Out, pingSummary(rec, p.plan)); err != nil {
+		return command.OutputError(err)
 	}
 	if p.save == "" {
 		return nil
@@ -73,7 +75,7 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 }
 
 // pingFrom pings from the network namespace of a process, or with 0 from the program's own.
-func pingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
+func PingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
 	if pid == 0 {
 		return plan.Ping(ctx)
 	}
@@ -91,17 +93,14 @@ func pingSummary(rec *recording.Recording, plan vantage.Plan) string {
 	}
 	var row []float64
 	for _, s := range rec.Gauge(metric.VantageRTT) {
-		for _, pt := range s.Points {
-			row = append(row, pt.Value)
-		}
+		row = append(row, series.Values(s.Points)...)
 	}
 	if len(row) == 0 {
 		return fmt.Sprintf("%s, as %s: no answer to %.0f pings within 1 s", plan.Destination, plan.Name, unanswered)
 	}
-	slices.Sort(row)
 	text := func(v float64) string { return quantity.Of("", v, quantity.Seconds).Text() }
 	return fmt.Sprintf("%s, as %s: %d round trips, least %s, median %s, most %s; %.0f unanswered", plan.Destination, plan.Name, len(row),
-		text(row[0]), text(row[len(row)/2]), text(row[len(row)-1]), unanswered)
+		text(slices.Min(row)), text(series.Median(row)), text(slices.Max(row)), unanswered)
 }
 
 // withVantages adds what was measured elsewhere. Without it the recording is as good as it was.

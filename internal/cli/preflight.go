@@ -10,6 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -47,9 +48,9 @@ func (a *app) preflightCommand() *cobra.Command {
 		Long: `Probes the kernel and this user's rights, samples every collector for a fifth of
 a second, and lists the checks that could be assessed and those that could not.
 With a target flag it answers for that target; no profiler is loaded into a JVM.`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := parseFormat(d.output, plainFormats)
+			f, err := command.ParseFormat(d.output, plainFormats)
 			if err != nil {
 				return err
 			}
@@ -60,16 +61,16 @@ With a target flag it answers for that target; no profiler is loaded into a JVM.
 			if err != nil {
 				return err
 			}
-			if f == formatJSON {
-				e := json.NewEncoder(a.streams.Out)
+			if f == command.JSON {
+				e := json.NewEncoder(a.Streams.Out)
 				e.SetIndent("", "  ")
-				return outputError(e.Encode(p))
+				return command.OutputError(e.Encode(p))
 			}
-			return outputError(p.text(a.streams.Out))
+			return command.OutputError(p.text(a.Streams.Out))
 		},
 	}
 	addTargetFlags(cmd, &d.selector)
-	addOutputFlag(cmd, &d.output, plainFormats)
+	command.AddOutputFlag(cmd, &d.output, plainFormats)
 	d.jvm.addLibrary(cmd)
 	return cmd
 }

@@ -16,13 +16,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // binary is perfdoctor itself, for what depends on the process: signals, rights, file descriptors.
 var binary string
 
 func TestMain(m *testing.M) {
+	testenv.DefaultSignals()
 	code, err := withBinary(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,7 +56,7 @@ type process struct {
 	out, errs bytes.Buffer
 }
 
-func command(t *testing.T, args ...string) *process {
+func perfdoctor(t *testing.T, args ...string) *process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -137,7 +138,7 @@ func sleeper(t *testing.T, name string) int {
 func TestTargets(t *testing.T) {
 	pid := sleeper(t, "pd-one")
 	for _, args := range [][]string{{"--pid", strconv.Itoa(pid)}, {"--comm", "pd-one"}} {
-		p := command(t, diagnose(args...)...)
+		p := perfdoctor(t, diagnose(args...)...)
 		if code := p.code(t); code != 0 && code != 3 {
 			t.Fatalf("%v: exit code %d: %s", args, code, p.errs.String())
 		}
@@ -153,7 +154,7 @@ func TestInterrupt(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			save := filepath.Join(t.TempDir(), "rec.zip")
-			p := command(t, "diagnose", "-o", "json", "--save", save)
+			p := perfdoctor(t, "diagnose", "-o", "json", "--save", save)
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +181,7 @@ func TestInterrupt(t *testing.T) {
 // TestInterruptBeforeStart sends the signal into the delay of a command: nothing was seen, and nothing is left of the command.
 func TestInterruptBeforeStart(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	p := command(t, "diagnose", "--", "sh", "-c", `echo $$ > "$0"; sleep 30`, pidFile)
+	p := perfdoctor(t, "diagnose", "--", "sh", "-c", `echo $$ > "$0"; sleep 30`, pidFile)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func awaitGone(t *testing.T, pid int) {
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	p := command(t, "diagnose", "--delay", "100ms", "--save", dir+"/rec", "--", "sh", "-c", `echo $$ > "$0"; exec sleep 30`, pidFile)
+	p := perfdoctor(t, "diagnose", "--delay", "100ms", "--save", dir+"/rec", "--", "sh", "-c", `echo $$ > "$0"; exec sleep 30`, pidFile)
 	p.Stdout, p.Stderr = nil, nil
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -253,7 +254,7 @@ func TestCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := command(t, diagnose("--duration", "2s", "--delay", "200ms", "--", "sh", "-c", tt.script)...)
+			p := perfdoctor(t, diagnose("--duration", "2s", "--delay", "200ms", "--", "sh", "-c", tt.script)...)
 			code := p.code(t)
 			r := p.report(t)
 			if code != r.Exit || r.Target.Kind != "command" || !strings.Contains(r.Target.ExitStatus, tt.exitStatus) {
@@ -269,7 +270,7 @@ func TestCommand(t *testing.T) {
 		})
 	}
 	t.Run("ends during the delay", func(t *testing.T) {
-		p := command(t, diagnose("--delay", "3s", "--", "sh", "-c", "exit 4")...)
+		p := perfdoctor(t, diagnose("--delay", "3s", "--", "sh", "-c", "exit 4")...)
 		code := p.code(t)
 		want := "sh ended (exit status 4) within the --delay of 3s"
 		if code != 1 || !strings.Contains(p.errs.String(), want) || p.out.Len() > 0 {
@@ -281,7 +282,7 @@ func TestCommand(t *testing.T) {
 // TestCommandGroup shows that what the command started ends with it.
 func TestCommandGroup(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	p := command(t, diagnose("--delay", "200ms", "--", "sh", "-c", `sh -c 'echo $$ > "$0"; exec sleep 30' "$0" & sleep 0.4`, pidFile)...)
+	p := perfdoctor(t, diagnose("--delay", "200ms", "--", "sh", "-c", `sh -c 'echo $$ > "$0"; exec sleep 30' "$0" & sleep 0.4`, pidFile)...)
 	if code := p.code(t); code != 0 && code != 3 {
 		t.Errorf("exit code %d: %s", code, p.errs.String())
 	}
@@ -295,7 +296,7 @@ func TestTargetEndsMeanwhile(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	p := command(t, diagnose("--duration", "5s", "--pid", strconv.Itoa(cmd.Process.Pid))...)
+	p := perfdoctor(t, diagnose("--duration", "5s", "--pid", strconv.Itoa(cmd.Process.Pid))...)
 	code := p.code(t)
 	r := p.report(t)
 	if want := fmt.Sprintf("process %d (sleep) ended after ", cmd.Process.Pid); code != r.Exit || !strings.HasPrefix(r.Window.Ended, want) {
@@ -313,7 +314,7 @@ func TestNoReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := command(t, diagnose("--save", save)...)
+	p := perfdoctor(t, diagnose("--save", save)...)
 	p.Stdout = w
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -334,7 +335,7 @@ func TestFullOutput(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	p := command(t, diagnose()...)
+	p := perfdoctor(t, diagnose()...)
 	p.Stdout = full
 	want := "perfdoctor: write to the standard output: no space left on device\n"
 	if code := p.code(t); code != 1 || p.errs.String() != want {
@@ -346,7 +347,7 @@ func TestFullOutput(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	for _, name := range []string{"rec", "rec.zip"} {
-		p := command(t, "unshare", "--mount")
+		p := perfdoctor(t, "unshare", "--mount")
 		p.Path, p.Args = "/bin/sh", []string{"sh", "-c", `mount -t tmpfs -o size=64k none "$2" || exit 99
 			head -c 64k /dev/zero > "$2/filler"
 			"$0" diagnose --duration 300ms --interval 100ms --save "$2/$1"; code=$?
@@ -378,7 +379,7 @@ func TestUnprivileged(t *testing.T) {
 		want int
 	}{{diagnose(), 0}, {diagnose("--pid", pid), 4}, {[]string{"preflight", "-o", "json", "--pid", pid}, 0}} {
 		args := test.args
-		p := command(t, args...)
+		p := perfdoctor(t, args...)
 		testenv.Drop(p.Cmd)
 		if code := p.code(t); code != test.want && code != 3 {
 			t.Errorf("%v: exit code %d: %s", args, code, p.errs.String())
@@ -388,7 +389,7 @@ func TestUnprivileged(t *testing.T) {
 			t.Errorf("%v: nothing could be assessed: %s", args, p.out.String())
 		}
 	}
-	p := command(t, "diagnose", "--save", "/etc/perfdoctor-test.zip")
+	p := perfdoctor(t, "diagnose", "--save", "/etc/perfdoctor-test.zip")
 	testenv.Drop(p.Cmd)
 	if code := p.code(t); code != 2 || !strings.Contains(p.errs.String(), "cannot write to the directory /etc: permission denied") {
 		t.Errorf("exit code %d, %s", code, p.errs.String())
@@ -399,7 +400,7 @@ func TestUnprivileged(t *testing.T) {
 func TestHiddenProcesses(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("setpriv"))
 	inside := func(args ...string) *process {
-		p := command(t)
+		p := perfdoctor(t)
 		p.Path = "/bin/sh"
 		p.Args = append([]string{"sh", "-c", `mount -t proc -o hidepid=2 proc /proc || exit 99
 			setpriv --reuid 65534 --regid 65534 --clear-groups "$0" "$@"`, binary}, args...)
@@ -432,7 +433,7 @@ func TestHiddenProcesses(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	read := func(env ...string) string {
 		master, slave := openTerminal(t)
-		p := command(t, "diagnose", "--duration", "300ms", "--interval", "100ms")
+		p := perfdoctor(t, "diagnose", "--duration", "300ms", "--interval", "100ms")
 		p.Stdout, p.Stderr = slave, slave
 		p.Env = append(os.Environ(), env...)
 		text := make(chan string)

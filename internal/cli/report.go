@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/partial"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
@@ -25,16 +26,16 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings.`,
 		Example: `  perfdoctor report incident.zip
   perfdoctor report incident.zip --html report.html`,
-		Args: oneArg("the path of a recording"),
+		Args: command.OneArg("the path of a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error { return d.runReport(cmd, args[0]) },
 	}
-	addOutputFlag(cmd, &d.output, reportFormats)
+	command.AddOutputFlag(cmd, &d.output, reportFormats)
 	d.addReadingFlags(cmd)
 	return cmd
 }
 
 func (d *diagnosis) runReport(cmd *cobra.Command, path string) error {
-	f, err := parseFormat(d.output, reportFormats)
+	f, err := command.ParseFormat(d.output, reportFormats)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (d *diagnosis) validatePage(cmd *cobra.Command) error {
 		return nil
 	}
 	if d.html == "" {
-		return usageErrorf("--html is empty: give the path of a new file")
+		return command.UsageErrorf("--html is empty: give the path of a new file")
 	}
 	return validateNew("--html", d.html)
 }

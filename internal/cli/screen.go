@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 )
 
 // wideWithoutTerminal is the width that --wide gives where there is no terminal to ask: that of a wide window.
@@ -28,7 +30,7 @@ func (a *app) width(wide bool) int {
 
 // terminalSize gives the size of the terminal on the standard output; ok is false if it is none.
 func (a *app) terminalSize() (columns, lines int, ok bool) {
-	f, isFile := a.streams.Out.(*os.File)
+	f, isFile := a.Streams.Out.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return 0, 0, false
 	}
@@ -41,19 +43,19 @@ func (a *app) paged(write func(io.Writer) error) error {
 	_, lines, ok := a.terminalSize()
 	pager := pagerCommand(os.LookupEnv)
 	if !ok || pager == "" {
-		return outputError(write(a.streams.Out))
+		return command.OutputError(write(a.Streams.Out))
 	}
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
-		return outputError(err)
+		return command.OutputError(err)
 	}
 	if bytes.Count(b.Bytes(), []byte("\n")) >= lines {
 		if shown := a.page(pager, b.Bytes()); shown {
 			return nil
 		}
 	}
-	_, err := a.streams.Out.Write(b.Bytes())
-	return outputError(err)
+	_, err := a.Streams.Out.Write(b.Bytes())
+	return command.OutputError(err)
 }
 
 // pagerCommand gives the pager: what PAGER says, where "" and cat mean none, as for git and man; else less, with colours (-R), which ends
@@ -77,7 +79,7 @@ func pagerCommand(env func(string) (string, bool)) string {
 // page shows the text; shown is false when the pager could not be run.
 func (a *app) page(pager string, text []byte) (shown bool) {
 	cmd := exec.Command("sh", "-c", pager) //nolint:noctx // PAGER is a command of the user's own; it lives as long as they read
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), a.streams.Out, a.streams.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), a.Streams.Out, a.Streams.Err
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 )
 
 func TestPagerCommand(t *testing.T) {
@@ -31,7 +33,7 @@ func TestNoPagerInAPipe(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("PAGER", "false")
 	var b bytes.Buffer
-	a := &app{streams: Streams{Out: &b, Err: io.Discard}}
+	a := &app{&command.App{Streams: command.Streams{Out: &b, Err: io.Discard}}}
 	err := a.paged(func(w io.Writer) error {
 		_, err := io.WriteString(w, "text\n")
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -27,7 +28,7 @@ func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 	f := cmd.Flags()
 	if f.Changed("pid") && s.PID <= 0 {
-		return usageErrorf("--pid %d is not a process id: give a positive number", s.PID)
+		return command.UsageErrorf("--pid %d is not a process id: give a positive number", s.PID)
 	}
 	for _, flag := range []struct{ name, value, want string }{
 		{"comm", s.Comm, "the name of a command"},
@@ -35,7 +36,7 @@ func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 		{"container", s.ContainerID, "the id or name of a container"},
 	} {
 		if f.Changed(flag.name) && strings.TrimSpace(flag.value) == "" {
-			return usageErrorf("--%s is empty: give %s", flag.name, flag.want)
+			return command.UsageErrorf("--%s is empty: give %s", flag.name, flag.want)
 		}
 	}
 	return nil
@@ -51,7 +52,7 @@ func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) 
 		return t, recording.Target{}, err
 	}
 	for _, n := range t.Notes {
-		d.streams.say("perfdoctor: note: %s\n", printable(n))
+		d.Streams.Say("perfdoctor: note: %s\n", printable(n))
 	}
 	return t, describeTarget(t), nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
@@ -37,15 +37,15 @@ Exit codes: 0 done, 1 perfdoctor failed, 2 wrong usage; with --fail-on
 regression 3 when the last lasting change was for the worse.`,
 		Example: `  perfdoctor diagnose --pid 4021 --save nightly/$(date +%F).zip
   perfdoctor trend nightly`,
-		Args: oneArg("a directory of recordings"),
+		Args: command.OneArg("a directory of recordings"),
 		RunE: func(_ *cobra.Command, args []string) error { return c.trend(args[0]) },
 	}
 	f := cmd.Flags()
-	addOutputFlag(cmd, &c.output, trendFormats)
+	command.AddOutputFlag(cmd, &c.output, trendFormats)
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	addColorFlag(cmd, &c.color)
-	completeFlag(cmd, "fail-on", failRegression)
+	command.CompleteFlag(cmd, "fail-on", failRegression)
 	return cmd
 }
 
@@ -58,17 +58,17 @@ func (c *comparison) trend(dir string) error {
 	if err != nil {
 		return err
 	}
-	t := report.Trend{Trend: compare.MakeTrend(list, opts.Checks, check.Options{Params: opts.Check.Params})}
+	t := report.Trend{Trend: compare.MakeTrend(list, opts.Checks, opts.Check)}
 	if c.failOn == failRegression && t.Regressed() {
-		c.exit = exitFindings
+		c.Exit = command.ExitFindings
 	}
 	switch f {
-	case formatJSON:
-		return outputError(t.JSON(c.streams.Out))
-	case formatMarkdown:
-		return outputError(t.Markdown(c.streams.Out))
+	case command.JSON:
+		return command.OutputError(t.JSON(c.Streams.Out))
+	case command.Markdown:
+		return command.OutputError(t.Markdown(c.Streams.Out))
 	}
-	return outputError(t.Text(c.streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
+	return command.OutputError(t.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }
 
 // readTrend reads the recordings of a directory. A file of another kind is left alone, and so is a recording that is being written; a
@@ -86,17 +86,17 @@ func (a *app) readTrend(dir string) ([]compare.Source, error) {
 			continue
 		}
 		if read++; read > maxTrend {
-			return nil, usageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend, dir)
+			return nil, command.UsageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend, dir)
 		}
 		rec, err := recording.Open(path)
 		if err != nil {
-			_, _ = fmt.Fprintf(a.streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
+			_, _ = fmt.Fprintf(a.Streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
 			continue
 		}
 		list = append(list, compare.Source{Name: e.Name(), Recording: rec})
 	}
 	if len(list) < leastTrend {
-		return nil, usageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, and a trend "+
+		return nil, command.UsageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, and a trend "+
 			"needs %d: compare two with `perfdoctor compare`", len(list), dir, leastTrend)
 	}
 	return list, nil

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
@@ -28,14 +29,14 @@ func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 	}
 	for _, flag := range []string{"save", "vantage", "from", "html", "output"} {
 		if cmd.Flags().Changed(flag) {
-			return usageErrorf("--watch shows a screen until Ctrl-C: it goes with no --%s", flag)
+			return command.UsageErrorf("--watch shows a screen until Ctrl-C: it goes with no --%s", flag)
 		}
 	}
 	if len(d.command) > 0 {
-		return usageErrorf("--watch looks at what runs: start the command, then give its --pid")
+		return command.UsageErrorf("--watch looks at what runs: start the command, then give its --pid")
 	}
-	if !isTerminal(d.streams.Out) {
-		return usageErrorf("--watch needs a terminal: for a log or a pipe run diagnose again and again, with -o json")
+	if !isTerminal(d.Streams.Out) {
+		return command.UsageErrorf("--watch needs a terminal: for a log or a pipe run diagnose again and again, with -o json")
 	}
 	if !cmd.Flags().Changed("duration") {
 		d.duration = watchWindow
@@ -78,14 +79,14 @@ func unlessEnded(ctx context.Context, err error) error {
 
 func (d *diagnosis) watched(w *report.Watch, rec *recording.Recording, list []*check.Check, opts check.Options) error {
 	data := report.Build(rec, check.Run(rec, list, opts))
-	d.exit = data.ExitCode()
-	w.Add(data, compare.Key(rec))
+	d.Exit = data.ExitCode()
+	w.Add(data, keynumber.Of(rec))
 	columns, lines, ok := d.terminalSize()
 	if !ok {
 		return errors.New("--watch: the terminal is gone")
 	}
 	text := report.TextOptions{Color: d.wantsColor(d.color), Width: columns}
-	return outputError(w.Frame(d.streams.Out, text, lines-1)) // the last line is the progress of the next window
+	return command.OutputError(w.Frame(d.Streams.Out, text, lines-1)) // the last line is the progress of the next window
 }
 
 // shown writes a text report where it is to be read: through a pager if it is longer than the terminal.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -46,6 +47,7 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 		each(s.end(openCtx, sampling))
 	}
 	abandon()
+	s.join()
 	finish(s.workers)
 	for _, w := range s.workers {
 		w.report()
@@ -63,6 +65,21 @@ type stream struct {
 	b       *recording.Builder // of the window under way
 	began   time.Time          // of that window
 	cpu     time.Duration      // own, then
+
+	renewals sync.WaitGroup
+}
+
+// join waits for the collectors that are being opened anew, as long as [finish] does: what one undoes on the host as it is closed is to
+// be undone before the process ends.
+func (s *stream) join() {
+	done := make(chan struct{})
+	go func() { s.renewals.Wait(); close(done) }()
+	timeout := time.NewTimer(closeGrace)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-timeout.C:
+	}
 }
 
 // wait samples until the window is over, and is false when the context is done before. A window that follows a late one is as long as
@@ -114,7 +131,8 @@ func (s *stream) end(openCtx, sampling context.Context) *recording.Recording {
 	rec := s.b.Done(m.Meta)
 	s.b, s.began, s.cpu = next, s.began.Add(from), ownCPU()
 	for _, w := range renewed {
-		go w.renew(openCtx, sampling, s.o)
+		src := w.detach()
+		s.renewals.Go(func() { w.renew(openCtx, sampling, s.o, src) })
 	}
 	for _, w := range again {
 		w.readAgain(sampling, s.o)
@@ -174,13 +192,18 @@ func (w *worker) begin(reopenAt time.Time) {
 	w.continues, w.reopenAt = true, reopenAt
 }
 
-// renew closes the collector, opens it again, and takes its first sample of the window.
-func (w *worker) renew(openCtx, sampling context.Context, o Options) {
+// detach takes the source out of the worker, so that nobody else closes it: the run may end before it is opened anew.
+func (w *worker) detach() Source {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	src := w.src
 	w.src, w.err, w.started, w.opened = nil, nil, false, make(chan struct{})
 	w.reopenAt = time.Now().Add(reopenAfter)
-	w.mu.Unlock()
+	return src
+}
+
+// renew closes the source that was the worker's, opens another, and takes its first sample of the window.
+func (w *worker) renew(openCtx, sampling context.Context, o Options, src Source) {
 	if src != nil {
 		_ = src.Close() // its last sample is taken, and what could not be undone now is undone at the end of the process
 	}

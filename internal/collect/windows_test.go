@@ -272,3 +272,47 @@ func TestWindowsForgetFailures(t *testing.T) {
 		}
 	})
 }
+
+// slowToClose takes a while to undo what it did to the host, and counts what closes it.
+type slowToClose struct {
+	counter
+	takes  time.Duration
+	closes atomic.Int64
+}
+
+func (s *slowToClose) Close() error {
+	s.closes.Add(1)
+	time.Sleep(s.takes)
+	return s.counter.Close()
+}
+
+// TestWindowsEndWithWhatIsRenewed: when the run ends while a collector is opened anew, nothing of it is left open or closed a second
+// time, and what is being undone is waited for: the process ends after it.
+func TestWindowsEndWithWhatIsRenewed(t *testing.T) {
+	for _, takes := range []time.Duration{0, 50 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var closed atomic.Int64
+			var sources []*slowToClose
+			windows(t, 3, collect.Collector{
+				Name: "slow", Provides: []metric.Metric{metric.Forks}, Pace: collect.AtEnd,
+				Open: func(ctx context.Context, _ collect.Env) (collect.Source, error) {
+					if err := ctx.Err(); err != nil {
+						return nil, err
+					}
+					s := &slowToClose{counter: counter{metric: metric.Forks, closed: &closed}, takes: takes}
+					sources = append(sources, s)
+					return s, nil
+				},
+			})
+			if n := int(closed.Load()); n != len(sources) {
+				t.Errorf("%d of %d sources are closed when the run has ended", n, len(sources))
+			}
+			synctest.Wait()
+			for i, s := range sources {
+				if n := s.closes.Load(); n != 1 {
+					t.Errorf("source %d was closed %d times", i, n)
+				}
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -604,7 +605,7 @@ func TestMethodsBesideOthers(t *testing.T) {
 // TestTakenAway: on a full host a neighbour takes from target and clients alike, and what else ran is no more than before.
 func TestTakenAway(t *testing.T) {
 	of := func(before, after float64, r Result) Number {
-		return Number{Before: &Estimate{Mean: before}, After: &Estimate{Mean: after}, Change: &Change{Absolute: after - before}, Result: r}
+		return Number{Before: &keynumber.Estimate{Mean: before}, After: &keynumber.Estimate{Mean: after}, Change: &Change{Absolute: after - before}, Result: r}
 	}
 	for _, tt := range []struct {
 		name       string

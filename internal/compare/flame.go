@@ -3,9 +3,10 @@ package compare
 import (
 	"math"
 
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"gonum.org/v1/gonum/mathext"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Stacks are the CPU profiles of both recordings laid over each other.
@@ -16,10 +17,8 @@ type Stacks struct {
 }
 
 // stacks gives nil where the profiles cannot be compared.
-func (d *Data) stacks(before, after *recording.Recording) *Stacks {
-	b, okB := hotcode.CPUOf(before)
-	a, okA := hotcode.CPUOf(after)
-	if !okB || !okA || d.Methods == nil || d.Methods.Reason != "" {
+func (d *Data) stacks(b, a *hotcode.CPU) *Stacks {
+	if b == nil || a == nil || d.Methods == nil || d.Methods.Reason != "" {
 		return nil
 	}
 	return &Stacks{stacks.Diff(b.Profile, a.Profile), d.Methods.scale, d.Methods.Clustering}
@@ -35,6 +34,6 @@ type NodeChange struct {
 func (s *Stacks) Change(n *stacks.Node) NodeChange {
 	b, a := float64(n.Before)+0.5, float64(n.After)+0.5
 	c := NodeChange{Factor: a / b / s.scale}
-	c.Certain = math.Abs(math.Log(c.Factor)) > quantileNormal(0.975)*math.Sqrt(s.clump*(1/b+1/a))
+	c.Certain = math.Abs(math.Log(c.Factor)) > mathext.NormalQuantile(0.975)*math.Sqrt(s.clump*(1/b+1/a))
 	return c
 }

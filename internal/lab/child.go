@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // childEnv holds a child's options as JSON.
@@ -60,6 +60,9 @@ type ChildOptions struct {
 // limit is the child's time. Client.Duration and Server.Duration are for loads within this process.
 func (o ChildOptions) limit() time.Duration {
 	fallback := defaultClientTime
+	if o.Mode == ModeClient {
+		fallback = o.Client.fallback()
+	}
 	if o.Mode == ModeServer || o.Mode == ModeSleep || o.Mode == ModeAnswer {
 		fallback = defaultServerTime
 	}
@@ -303,7 +306,11 @@ func runChild(options string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.limit())
+	limit := o.limit()
+	if o.Mode == ModeClient || o.Mode == ModeCloseWait {
+		limit = maxDuration // that of its plan is shorter; what is under way then is waited for
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	go exitOn(cancel)
 	encoder := json.NewEncoder(os.Stdout)
@@ -327,7 +334,7 @@ func report(ctx context.Context, encoder *json.Encoder, rec *recorder) {
 		if err := encoder.Encode(rec.snapshot()); err != nil {
 			return
 		}
-		if !wait(ctx, reportEvery) {
+		if !load.Sleep(ctx, reportEvery) {
 			return
 		}
 	}
@@ -337,18 +344,12 @@ func report(ctx context.Context, encoder *json.Encoder, rec *recorder) {
 func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
 	switch o.Mode {
 	case ModeServer:
-		s, err := newServer(ownSocket, o.Addr, o.Server, rec)
-		if err != nil {
-			return nil, err
-		}
-		return s.run, nil
+		plan := o.Server.plan(o.Addr, o.limit())
+		return newAnswer(&plan, nil, rec)
 	case ModeClient, ModeCloseWait:
 		o.Client.HoldOpen = o.Client.HoldOpen || o.Mode == ModeCloseWait
-		c, err := newClient(ownSocket, o.Addr, o.Client, rec)
-		if err != nil {
-			return nil, err
-		}
-		return c.run, nil
+		plan := o.Client.plan(o.Addr, o.limit())
+		return newLoad(&plan, nil, rec)
 	case ModeSpin:
 		return newSpin(o.Spin, rec)
 	case ModePool:
@@ -358,9 +359,9 @@ func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
 	case ModeUDPFlood:
 		return newFlood(o.Addr, o.Flood, rec)
 	case ModeLoad:
-		return newLoad(o.Load, rec)
+		return newLoad(o.Load, nil, rec)
 	case ModeAnswer:
-		return newAnswer(o.Answer, rec)
+		return newAnswer(o.Answer, nil, rec)
 	case modeEngine:
 		return newEngine(o.Engine, rec)
 	case ModeSleep:

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 const (
@@ -59,7 +61,7 @@ func newSpin(o SpinOptions, rec *recorder) (func(context.Context), error) {
 func spin(ctx context.Context, due time.Time, o SpinOptions, rec *recorder) {
 	runtime.LockOSThread() // the thread's CPU clock is read; the thread ends with the goroutine
 	for ctx.Err() == nil {
-		if err := burn(ctx, o.Burst); err != nil {
+		if err := load.Burn(ctx, o.Burst); err != nil {
 			rec.fail(err)
 			return
 		}
@@ -71,34 +73,8 @@ func spin(ctx context.Context, due time.Time, o SpinOptions, rec *recorder) {
 		if o.Every == 0 {
 			due = time.Now()
 		}
-		wait(ctx, time.Until(due))
+		load.Sleep(ctx, time.Until(due))
 	}
-}
-
-// burn uses CPU time of the calling thread.
-func burn(ctx context.Context, cpu time.Duration) error {
-	begin, err := threadTime()
-	if err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		for range 10_000 { // some microseconds, so that the clock's system call is a small part
-			runtime.KeepAlive(ctx)
-		}
-		now, err := threadTime()
-		if err != nil || now-begin >= cpu {
-			return err
-		}
-	}
-	return nil
-}
-
-func threadTime() (time.Duration, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		return 0, err
-	}
-	return time.Duration(ts.Nano()), nil
 }
 
 // FDOptions open files and keep them. A unit is a file opened.
@@ -138,13 +114,13 @@ func openFiles(ctx context.Context, o FDOptions, rec *recorder) []*os.File {
 		if o.PerSecond > 0 {
 			due = start.Add(time.Duration(float64(n) / o.PerSecond * float64(time.Second)))
 		}
-		if !wait(ctx, time.Until(due)) {
+		if !load.Sleep(ctx, time.Until(due)) {
 			break
 		}
 		file, err := os.Open(os.DevNull)
 		if err != nil {
 			rec.fail(err)
-			wait(ctx, errorPause)
+			load.Sleep(ctx, errorPause)
 			continue
 		}
 		files = append(files, file)
@@ -181,7 +157,7 @@ func newFlood(addr string, o FloodOptions, rec *recorder) (func(context.Context)
 }
 
 func dialUDP(to netip.AddrPort) (int, error) {
-	sa, family := sockaddr(to)
+	sa, family := load.Sockaddr(to)
 	fd, err := ownSocket(family, unix.SOCK_DGRAM)
 	if err != nil {
 		return -1, err
@@ -200,7 +176,7 @@ func flood(ctx context.Context, fds []int, o FloodOptions, rec *recorder) {
 	payload := make([]byte, o.Size)
 	rec.ready("")
 	start := time.Now()
-	for sent := 0; wait(ctx, floodTick); {
+	for sent := 0; load.Sleep(ctx, floodTick); {
 		due := int(time.Since(start).Seconds() * float64(o.PPS))
 		sent = max(sent, due-o.PPS)
 		for ; sent < due; sent++ {

@@ -20,14 +20,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
 func TestMain(m *testing.M) {
 	if code, child := RunIfChild(); child {
 		os.Exit(code)
 	}
+	testenv.DefaultSignals()
 	os.Exit(m.Run())
 }
 

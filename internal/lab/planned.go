@@ -6,18 +6,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
-// newLoad runs a load.Plan with the sockets of this process, which is a child in the host.
-func newLoad(p *load.Plan, rec *recorder) (func(context.Context), error) {
+// newLoad runs a load.Plan with sockets of the dialer; nil for those of this process, which is a child in the host.
+func newLoad(p *load.Plan, dialer load.Dialer, rec *recorder) (func(context.Context), error) {
 	if p == nil {
 		return nil, errors.New("load: the child has no plan")
 	}
 	state := &planned{}
 	plan := *p
 	plan.Live = state
-	runner, err := load.New(plan, nil)
+	runner, err := load.New(plan, dialer)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (p *planned) end(r load.Result) {
 func (p *planned) fill(s *Stats, runner *load.Runner) {
 	now, err := runner.Snapshot()
 	if err != nil {
-		s.Errors[errorName(err)]++
+		s.Errors[load.ErrorName(err)]++
 		return
 	}
 	p.mu.Lock()
@@ -83,11 +83,11 @@ func (p *planned) fill(s *Stats, runner *load.Runner) {
 }
 
 // newAnswer runs a load.ServerPlan; it listens when the call returns.
-func newAnswer(p *load.ServerPlan, rec *recorder) (func(context.Context), error) {
+func newAnswer(p *load.ServerPlan, dialer load.Dialer, rec *recorder) (func(context.Context), error) {
 	if p == nil {
 		return nil, errors.New("answer: the child has no plan")
 	}
-	server, err := load.Listen(*p, nil)
+	server, err := load.Listen(*p, dialer)
 	if err != nil {
 		return nil, err
 	}

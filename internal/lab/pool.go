@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // PoolOptions are threads as a native program has them: each waits in the system call that blocks it, for a backend or for a lock
@@ -63,7 +65,7 @@ func dialBlocking(to string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	sa, family := sockaddr(addr)
+	sa, family := load.Sockaddr(addr)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err

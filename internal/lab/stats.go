@@ -1,18 +1,12 @@
 package lab
 
 import (
-	"errors"
-	"io"
 	"maps"
 	"math/bits"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // Stats is what a load has done so far.
@@ -171,7 +165,7 @@ func (r *recorder) unit(due time.Time) {
 func (r *recorder) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.Errors[errorName(err)]++
+	r.stats.Errors[load.ErrorName(err)]++
 }
 
 func (r *recorder) lookAt(look func(*Stats)) {
@@ -205,19 +199,4 @@ func (r *recorder) snapshot() Stats {
 	s.Latency.P99 = min(r.hist.quantile(0.99, s.Units), s.Latency.Max)
 	s.Times = r.hist.times()
 	return s
-}
-
-// errorName is the errno's name. A deadline of ours counts as ETIMEDOUT, which is what the kernel's own would be.
-func errorName(err error) string {
-	var errno syscall.Errno
-	switch {
-	case errors.As(err, &errno):
-		return unix.ErrnoName(errno)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "ETIMEDOUT"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "EOF"
-	default:
-		return err.Error()
-	}
 }

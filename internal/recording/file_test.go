@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // sample builds a recording with everything that is awkward to store: hostile labels, a metric with nothing, extreme numbers.
@@ -185,25 +185,17 @@ func TestRecordedAndWhy(t *testing.T) {
 	}
 }
 
-func TestCounterResetsAndRates(t *testing.T) {
-	c := CounterSeries{&Series{Metric: metric.Forks, Points: []Point{{0, 10}, {time.Second, 13}, {2 * time.Second, 2}, {4 * time.Second, 8}}}}
-	if n, ok := c.Increase(); n != 3+2+6 || !ok {
+// TestNamesOfNumbers: a series gives by name what package series computes.
+func TestNamesOfNumbers(t *testing.T) {
+	points := []Point{{At: 0, Value: 3}, {At: time.Second, Value: 1}, {At: 2 * time.Second, Value: 2}}
+	c := CounterSeries{&Series{Metric: metric.Forks, Points: points}}
+	if n, ok := c.Increase(); n != 2 || !ok {
 		t.Errorf("increase %v, %v", n, ok)
 	}
-	if r, ok := c.Rate(); r != 11.0/4 || !ok {
+	if r, ok := c.Rate(); r != 1 || !ok {
 		t.Errorf("rate %v, %v", r, ok)
 	}
-	if diff := cmp.Diff([]float64{3, 2, 3}, c.Rates()); diff != "" {
-		t.Error(diff)
-	}
-	one := CounterSeries{&Series{Metric: metric.Forks, Points: []Point{{0, 10}}}}
-	if _, ok := one.Increase(); ok {
-		t.Error("one reading of a counter has an increase")
-	}
-	if _, ok := one.Rate(); ok {
-		t.Error("one reading of a counter has a rate")
-	}
-	g := GaugeSeries{&Series{Metric: metric.Load, Points: []Point{{0, 3}, {1, 1}, {2, 2}}}}
+	g := GaugeSeries{&Series{Metric: metric.Load, Points: points}}
 	if g.First() != 3 || g.Last() != 2 || g.Max() != 3 || g.Min() != 1 || g.Mean() != 2 {
 		t.Error("first, last, max, min or mean of 3, 1, 2 is wrong")
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A Part is one of the recordings that [Join] puts together.
@@ -117,7 +117,7 @@ func (j *joiner) add(to, from *family, at time.Duration) {
 		}
 		for _, p := range s.Points {
 			if n := len(own.Points); n == 0 || own.Points[n-1].At+sameReading <= p.At+at {
-				own.Points = append(own.Points, Point{p.At + at, p.Value})
+				own.Points = append(own.Points, Point{At: p.At + at, Value: p.Value})
 			}
 		}
 	}
@@ -380,13 +380,18 @@ type Incident struct {
 	Recorded float64 `json:"recorded_seconds,omitempty"`
 }
 
+// WithMeta gives the recording with other words about it. A recording itself is not changed once it is built.
+func (r *Recording) WithMeta(m Meta) *Recording {
+	return &Recording{Meta: stored(m), series: r.series, profiles: r.profiles, raws: r.raws}
+}
+
 // WithIncident gives the recording with this incident noted, within its bounds.
 func (r *Recording) WithIncident(i Incident) *Recording {
 	i.From = max(0, i.From)
 	i.To = min(i.To, r.Meta.Duration)
-	out := &Recording{Meta: r.Meta, series: r.series, profiles: r.profiles, raws: r.raws}
-	out.Meta.Incident = &i
-	return out
+	m := r.Meta
+	m.Incident = &i
+	return r.WithMeta(m)
 }
 
 // AtIncident gives the part of the recording in which the incident lasted, and all of one without any. Profiles stay whole: the recorder

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // samplesOf gives samples.jsonl.
@@ -224,5 +224,25 @@ func TestWithProfiles(t *testing.T) {
 	}
 	if len(got.Meta.Collectors) != 2 || len(got.raws) != 1 || rec.Recorded(metric.CPUProfileSamples) {
 		t.Errorf("collectors %+v, %d files", got.Meta.Collectors, len(got.raws))
+	}
+}
+
+// TestWithMeta: the words about a recording change in the copy alone, and are those that a file would give back.
+func TestWithMeta(t *testing.T) {
+	rec := window(t, Meta{Collectors: []CollectorStatus{{Name: "a"}}}, func(i int, a *Appender) {
+		a.Counter(metric.ContextSwitches, float64(i))
+	})
+	before := rec.Meta
+	m := rec.Meta
+	m.EndedEarly, m.Collectors = "no more: \xff", append(m.Collectors, CollectorStatus{Name: "b"})
+	got := rec.WithMeta(m)
+	if d := cmp.Diff(before, rec.Meta); d != "" {
+		t.Errorf("the recording has changed (-before +after):\n%s", d)
+	}
+	if got.Meta.EndedEarly != "no more: \ufffd" || len(got.Meta.Collectors) != 2 {
+		t.Errorf("the copy says %q of collectors %v", got.Meta.EndedEarly, got.Meta.Collectors)
+	}
+	if d := cmp.Diff(samplesOf(t, rec), samplesOf(t, got)); d != "" {
+		t.Error(d)
 	}
 }

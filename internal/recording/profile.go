@@ -13,7 +13,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Profiles are files of their own, so that they open in the tools people have: pprof for a recording, folded text for a test case.

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // SchemaVersion is the version of the file format. It rises when an older perfdoctor could misread a newer file.
@@ -103,11 +104,8 @@ type Cost struct {
 	Lost    int     `json:"lost"`
 }
 
-// A Point is one measured number. At is the time since the recording began, in whole microseconds.
-type Point struct {
-	At    time.Duration
-	Value float64
-}
+// A Point is one measured number.
+type Point = series.Point
 
 // Series is one metric with one set of label values, in time order.
 type Series struct {
@@ -125,51 +123,16 @@ func (s *Series) Label(name string) string {
 }
 
 // Span gives the time between the first and the last point.
-func (s *Series) Span() time.Duration {
-	if len(s.Points) == 0 {
-		return 0
-	}
-	return s.Points[len(s.Points)-1].At - s.Points[0].At
-}
+func (s *Series) Span() time.Duration { return series.Span(s.Points) }
 
 // CounterSeries is a series that only rises.
 type CounterSeries struct{ *Series }
 
-// Increase gives how much the counter rose over the window, in its raw unit. A fall is a reset and counts as a new start from
-// zero, as in Prometheus. ok is false with fewer than two points: one reading of a counter says nothing.
-func (s CounterSeries) Increase() (n float64, ok bool) {
-	for i := 1; i < len(s.Points); i++ {
-		n += step(s.Points[i-1].Value, s.Points[i].Value)
-	}
-	return n, len(s.Points) >= 2
-}
+// Increase gives how much the counter rose over the window, in its raw unit, as [series.Rise] does.
+func (s CounterSeries) Increase() (n float64, ok bool) { return series.Rise(s.Points) }
 
-// Rate gives the increase per second over the time between the first and last point; ok as in [CounterSeries.Increase].
-func (s CounterSeries) Rate() (perSecond float64, ok bool) {
-	n, ok := s.Increase()
-	if !ok || s.Span() <= 0 {
-		return 0, false
-	}
-	return n / s.Span().Seconds(), true
-}
-
-// Rates gives the rate of each interval between two points, in time order.
-func (s CounterSeries) Rates() []float64 {
-	var out []float64
-	for i := 1; i < len(s.Points); i++ {
-		if dt := (s.Points[i].At - s.Points[i-1].At).Seconds(); dt > 0 {
-			out = append(out, step(s.Points[i-1].Value, s.Points[i].Value)/dt)
-		}
-	}
-	return out
-}
-
-func step(prev, cur float64) float64 {
-	if cur < prev {
-		return cur
-	}
-	return cur - prev
-}
+// Rate gives the increase per second, as [series.Rate] does.
+func (s CounterSeries) Rate() (perSecond float64, ok bool) { return series.Rate(s.Points) }
 
 // GaugeSeries is a series that goes up and down. A gauge of a bounded list (such as sockets of a destination) may miss
 // points: it was then not among the largest, or zero.
@@ -200,13 +163,7 @@ func (s GaugeSeries) Min() float64 {
 }
 
 // Mean gives the mean of the points.
-func (s GaugeSeries) Mean() float64 {
-	t := 0.0
-	for _, p := range s.Points {
-		t += p.Value
-	}
-	return t / float64(len(s.Points))
-}
+func (s GaugeSeries) Mean() float64 { return series.Mean(series.Values(s.Points)) }
 
 // Recording is a whole recording in memory. It is not changed once built, and safe for concurrent reading.
 type Recording struct {

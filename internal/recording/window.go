@@ -43,7 +43,7 @@ func (f *family) between(from, to, known time.Duration) *family {
 		cut := &Series{Metric: s.Metric, Labels: s.Labels}
 		for _, p := range s.Points {
 			if within(p.At) {
-				cut.Points = append(cut.Points, Point{p.At - from, p.Value})
+				cut.Points = append(cut.Points, Point{At: p.At - from, Value: p.Value})
 			}
 		}
 		if len(cut.Points) > 0 {

@@ -9,7 +9,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // Comparison renders what two recordings say of each other.
@@ -249,7 +250,7 @@ func sameText(within float64) string {
 	return "same to within " + shareText(within)
 }
 
-func estimateText(e *compare.Estimate, unit quantity.Unit) string {
+func estimateText(e *keynumber.Estimate, unit quantity.Unit) string {
 	s := quantity.Of("", e.Mean, unit).Text()
 	if half := (e.High - e.Low) / 2; e.Mean > 0 && half > 0 {
 		s += " ±" + shareText(half/e.Mean)

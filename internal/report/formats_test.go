@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/russross/blackfriday/v2"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
+	renderer "github.com/yuin/goldmark/renderer/html"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
@@ -150,14 +152,19 @@ func FuzzEscape(f *testing.F) {
 	for _, s := range []string{
 		"java", "# heading", "1. list", "- item", "> quoted", "a|b", "`code`", "```", "[x](http://evil)", "![i](//evil)", "<img src=x onerror=y>",
 		"</details><script>", "**bold** _it_ ~~gone~~", "@everyone #12 !7", "https://evil.example www.evil.example", "\\`x", "&lt;b&gt; &#60;", "$x^2$",
-		"a\n\n# b", "    code", "<!-- -->", "===", ": x", "<https://evil>", "a  \nb", "[^1]", "x\\", "http\u202e://", "a@b.example",
+		"a\n\n# b", "    code", "<!-- -->", "===", ": x", "<https://evil>", "a  \nb", "[^1]", "x\\", "http\u202e://", "a@b.example", "! #", "a ##",
 	} {
 		f.Add(s)
 	}
 	tag := regexp.MustCompile(`</?(p|h2|table|thead|tbody|tr|th|td|strong)>|<(th|td)( align="right")?>|<!-- -->|\n`)
-	render := func(md string) string {
-		ext := blackfriday.CommonExtensions | blackfriday.Autolink
-		return tag.ReplaceAllString(string(blackfriday.Run([]byte(md), blackfriday.WithExtensions(ext))), "")
+	// As GitHub does: tables, links without markup, and HTML as it stands, so that an element of the name's own would be seen.
+	github := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(renderer.WithUnsafe()))
+	render := func(t *testing.T, md string) string {
+		var b strings.Builder
+		if err := github.Convert([]byte(md), &b); err != nil {
+			t.Fatal(err)
+		}
+		return tag.ReplaceAllString(b.String(), "")
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		want := clean(strings.TrimSpace(s))
@@ -165,9 +172,12 @@ func FuzzEscape(f *testing.F) {
 			return
 		}
 		for _, md := range []string{escape(s), "## " + escape(s), "x\n\n|a|\n|---|\n| " + escape(s) + " |\n"} {
-			got := strings.TrimPrefix(strings.TrimPrefix(render(md), "x"), "a")
-			if strings.ContainsAny(got, "<>") {
-				t.Fatalf("%q becomes markup: %q gives %q", s, md, render(md))
+			got := render(t, md)
+			if strings.HasPrefix(md, "x\n") {
+				got = strings.TrimPrefix(got, "xa") // the line before the table, and its head
+			}
+			if strings.ContainsAny(got, "<>") || html.UnescapeString(got) != want {
+				t.Fatalf("%q becomes markup: %q gives %q, want the text %q", s, md, got, want)
 			}
 		}
 		if inHTML(s) != tags.Replace(want) && strings.ReplaceAll(inHTML(s), "<!-- -->", "") != tags.Replace(want) {

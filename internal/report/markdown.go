@@ -52,9 +52,13 @@ var linked = regexp.MustCompile(`(?i)://|www\.|mailto:|xmpp:|@[a-z0-9]|[#!]\d|\b
 // lineStart is what makes a heading, a list, a quotation, a rule or a table of a line.
 var lineStart = regexp.MustCompile(`^(\s*)([-+#=:]|\d+[.)])`)
 
+// lineEnd is what closes a heading, and is not shown.
+var lineEnd = regexp.MustCompile(`\s(#+)$`)
+
 // escape makes a string plain text in any place of a line, and of a table's cell.
 func escape(s string) string {
 	s = unlink(active.Replace(clean(strings.TrimSpace(s))))
+	s = lineEnd.ReplaceAllString(s, ` \$1`)
 	return lineStart.ReplaceAllStringFunc(s, func(match string) string {
 		return match[:len(match)-1] + `\` + match[len(match)-1:]
 	})

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -34,22 +34,22 @@ const (
 
 // Data is a whole report, ready to print. Its JSON form is the documented schema.
 type Data struct {
-	Schema      int              `json:"schema"`
-	Version     string           `json:"perfdoctor"` // the version that recorded
-	ExitStatus  int              `json:"exit_code"`  // as ExitCode gives it
-	Target      recording.Target `json:"target"`
-	Host        Host             `json:"host"`
-	Window      Window           `json:"window"`
-	Incident    *Incident        `json:"incident,omitempty"` // of a recording that a flight recorder made
-	Verdict     Verdict          `json:"verdict"`
-	Findings    []Finding        `json:"findings"`           // in reading order: each cause, then its consequences
-	CPUTime     *CPUTime         `json:"cpu_time,omitempty"` // with a CPU profile
-	Waits       []Wait           `json:"waits,omitempty"`    // with a wall-clock profile, the most first
-	Fine        []Fine           `json:"fine"`
-	NotAssessed []Gap            `json:"not_assessed"`
-	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
-	Cost        Cost             `json:"cost"`
-	Numbers     []compare.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
+	Schema      int                `json:"schema"`
+	Version     string             `json:"perfdoctor"` // the version that recorded
+	ExitStatus  int                `json:"exit_code"`  // as ExitCode gives it
+	Target      recording.Target   `json:"target"`
+	Host        Host               `json:"host"`
+	Window      Window             `json:"window"`
+	Incident    *Incident          `json:"incident,omitempty"` // of a recording that a flight recorder made
+	Verdict     Verdict            `json:"verdict"`
+	Findings    []Finding          `json:"findings"`           // in reading order: each cause, then its consequences
+	CPUTime     *CPUTime           `json:"cpu_time,omitempty"` // with a CPU profile
+	Waits       []Wait             `json:"waits,omitempty"`    // with a wall-clock profile, the most first
+	Fine        []Fine             `json:"fine"`
+	NotAssessed []Gap              `json:"not_assessed"`
+	NoConcern   []Gap              `json:"not_applicable"` // checks about other kinds of target
+	Cost        Cost               `json:"cost"`
+	Numbers     []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
 }
 
 // Host is what is known of the machine; a fact that was not recorded is empty or zero.
@@ -169,7 +169,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
-		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: compare.Key(rec),
+		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: keynumber.Of(rec),
 	}
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	q "github.com/perfdoctor/perfdoctor/internal/quantity"
+	q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -59,7 +59,7 @@ func build(t *testing.T, ar *txtar.Archive, suite []*check.Check) *Data {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Build(rec, check.Run(rec, suite, check.Options{}))
+	return Build(rec, check.Run(rec, suite, check.Options{Causes: testCauses}))
 }
 
 func textOf(t *testing.T, d *Data, opts TextOptions) string {
@@ -310,10 +310,17 @@ func TestTwoOfOneSubject(t *testing.T) {
 	}
 }
 
+// testCauses are among the checks of the suites below.
+var testCauses = check.Causes{
+	{Cause: "local-port-exhaustion", Effect: "cpu-in-system"},
+	{Cause: "local-port-exhaustion", Effect: "syn-sent-pileup"},
+	{Cause: "close-wait-leak", Effect: "too-many-threads"},
+}
+
 // finding makes a check that reports these findings, as a rule would.
-func finding(name string, stage check.Stage, explains []*check.Check, fs ...check.Finding) *check.Check {
+func finding(name string, stage check.Stage, fs ...check.Finding) *check.Check {
 	return &check.Check{
-		Name: name, Stage: stage, Needs: []metric.Metric{metric.CPUSeconds}, Explains: explains,
+		Name: name, Stage: stage, Needs: []metric.Metric{metric.CPUSeconds},
 		Run: func(p *check.Pass) error {
 			for _, f := range fs {
 				p.Report(f)
@@ -360,17 +367,17 @@ func suites() map[string][]*check.Check {
 		"nothing":      gaps,
 		"hostile":      {hostile(), fine("fd-limit", q.Of("open files of \x1b]0;title\a", 1, q.Files))},
 		"profile":      profiled(),
-		"ended-early":  {finding("close-wait-leak", check.Connections, nil, closeWait("4021 (java)"))},
+		"ended-early":  {finding("close-wait-leak", check.Connections, closeWait("4021 (java)"))},
 	}
 }
 
 // profiled is a finding about code, and one of an earlier stage that distorts it.
 func profiled() []*check.Check {
-	throttled := finding("cpu-throttled", check.Limits, nil, check.Finding{
+	throttled := finding("cpu-throttled", check.Limits, check.Finding{
 		Subject: check.Subject{Kind: "cgroup", ID: "/app.slice"}, Severity: check.Critical, Summary: "stopped in 60 % of its periods.",
 		Evidence: []q.Value{q.Of("throttled", 60, q.Periods).Per(q.Of("periods", 100, q.Periods))}, Disproof: "cpu.stat stands still.",
 	})
-	code := finding("exception-storm", check.Code, nil, check.Finding{
+	code := finding("exception-storm", check.Code, check.Finding{
 		Subject: check.Subject{Kind: "pid", ID: "4021 (java)"}, Severity: check.Warning,
 		Summary:  "40 % of the CPU time goes into throwing exceptions, for com.example.shop.Tickets.find:42",
 		Evidence: []q.Value{q.Of("", 4, q.Seconds).Per(q.Of("CPU time", 10, q.Seconds)).Named("share of the process's CPU time")},
@@ -384,7 +391,7 @@ func profiled() []*check.Check {
 }
 
 func note() *check.Check {
-	return finding("thp-splits", check.Kernel, nil, check.Finding{
+	return finding("thp-splits", check.Kernel, check.Finding{
 		Subject: check.Host, Severity: check.Info, Summary: "Huge pages are split at 120 pages/s.",
 		Evidence: []q.Value{q.Of("split", 1200, q.Pages).Per(q.Of("window", 10, q.Seconds))},
 	})
@@ -402,24 +409,24 @@ func closeWait(pid string) check.Finding {
 
 // sick is the port ceiling of a client with short connections, its consequences, and two faults of their own.
 func sick() []*check.Check {
-	sy := finding("cpu-in-system", check.Kernel, nil, check.Finding{
+	sy := finding("cpu-in-system", check.Kernel, check.Finding{
 		Subject: check.Host, Severity: check.Warning, Summary: "61 % of the busy time is sy.",
 	})
-	syn := finding("syn-sent-pileup", check.Connections, nil, check.Finding{
+	syn := finding("syn-sent-pileup", check.Connections, check.Finding{
 		Subject: check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, Severity: check.Warning,
 		Summary: "54 connections hang in SYN_SENT.",
 	})
-	threads := finding("too-many-threads", check.Limits, nil, check.Finding{
+	threads := finding("too-many-threads", check.Limits, check.Finding{
 		Subject: check.Subject{Kind: "pid", ID: "4021 (java)"}, Severity: check.Info, Summary: "2100 threads wait.",
 	})
-	ports := finding("local-port-exhaustion", check.Connections, []*check.Check{sy, syn}, exhausted())
+	ports := finding("local-port-exhaustion", check.Connections, exhausted())
 	var skewed []check.Finding
 	for i := range 5 {
 		f := closeWait(fmt.Sprintf("%d (worker)", 500+i))
 		skewed = append(skewed, f)
 	}
-	leak := finding("close-wait-leak", check.Connections, []*check.Check{threads}, skewed...)
-	steal := finding("bridge-nat-cost", check.Path, nil, check.Finding{
+	leak := finding("close-wait-leak", check.Connections, skewed...)
+	steal := finding("bridge-nat-cost", check.Path, check.Finding{
 		Subject: check.Host, Severity: check.Warning, Confidence: check.Medium,
 		Summary:  "26 packets are processed for each request, 10 would do.",
 		Evidence: []q.Value{q.Of("processed", 260000, q.Packets).Per(q.Of("requests", 10000, "requests"))},
@@ -460,7 +467,7 @@ func exhausted() check.Finding {
 }
 
 func hostile() *check.Check {
-	return finding("cpu-throttled", check.Limits, nil, check.Finding{
+	return finding("cpu-throttled", check.Limits, check.Finding{
 		Subject: check.Subject{Kind: "cgroup", ID: "/evil\x1b[2J\nNO BOTTLENECK FOUND\u009b1m\u202e\xff"}, Severity: check.Warning,
 		Summary:  "cgroup /evil\x1b[2J\nNO BOTTLENECK FOUND was stopped in 40 % of its periods.",
 		Evidence: []q.Value{q.Of("throttled\r\n\x1b[1A", 40, q.Periods).Per(q.Of("periods", 100, q.Periods))},

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/compare"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // Watch is a screen that shows the latest of many diagnoses of one target, and how its key numbers went.
@@ -18,7 +18,7 @@ type Watch struct {
 	keep    int
 	windows int
 	data    *Data
-	numbers []compare.Number
+	numbers []keynumber.Number
 	history map[string][]float64 // by number, the oldest window first; NaN where it was not known
 	marks   string               // a mark for each window's verdict
 }
@@ -27,13 +27,13 @@ type Watch struct {
 func NewWatch(keep int) *Watch { return &Watch{keep: keep, history: map[string][]float64{}} }
 
 // Add takes a further diagnosis, with the key numbers of its window.
-func (w *Watch) Add(d *Data, numbers []compare.Number) {
+func (w *Watch) Add(d *Data, numbers []keynumber.Number) {
 	w.data, w.numbers = d, numbers
 	w.windows++
 	known := map[string]float64{}
 	for i := range numbers {
-		if n := &numbers[i]; n.After != nil {
-			known[n.Name] = n.After.Mean
+		if n := &numbers[i]; n.Estimate != nil {
+			known[n.Name] = n.Estimate.Mean
 			if len(w.history[n.Name]) == 0 { // seen for the first time: it was not known before
 				for range min(w.windows-1, w.keep) {
 					w.history[n.Name] = append(w.history[n.Name], math.NaN())
@@ -123,10 +123,10 @@ func (w *Watch) keyNumbers(t *text) {
 	rows := [][]string{{"verdicts (! critical, + warning, · none)", w.marks, ""}}
 	for i := range w.numbers {
 		n := &w.numbers[i]
-		if n.After == nil || !worthALine(n, w.history[n.Name]) {
+		if n.Estimate == nil || !worthALine(n, w.history[n.Name]) {
 			continue
 		}
-		rows = append(rows, []string{n.Label, sparkline(w.history[n.Name]), quantity.Of("", n.After.Mean, n.Unit).Text()})
+		rows = append(rows, []string{n.Label, sparkline(w.history[n.Name]), quantity.Of("", n.Estimate.Mean, n.Unit).Text()})
 	}
 	for _, r := range padded(rows) {
 		line := "  " + r[0] + "  " + r[1] + "  "
@@ -139,7 +139,7 @@ func (w *Watch) keyNumbers(t *text) {
 }
 
 // worthALine reports whether a number was ever more than as good as none: a curve of a thousandth of a per cent only draws the eye.
-func worthALine(n *compare.Number, list []float64) bool {
+func worthALine(n *keynumber.Number, list []float64) bool {
 	return slices.ContainsFunc(list, func(v float64) bool { return v > 0 && v >= n.Floor })
 }
 
@@ -148,10 +148,10 @@ func (t *text) overTime() {
 	var rows [][]string
 	for i := range t.d.Numbers {
 		n := &t.d.Numbers[i]
-		if n.After == nil || !worthALine(n, n.Series[1]) {
+		if n.Estimate == nil || !worthALine(n, n.Series) {
 			continue
 		}
-		rows = append(rows, []string{n.Label, sparkline(thin(n.Series[1], sparkCells)), quantity.Of("", n.After.Mean, n.Unit).Text()})
+		rows = append(rows, []string{n.Label, sparkline(thin(n.Series, sparkCells)), quantity.Of("", n.Estimate.Mean, n.Unit).Text()})
 	}
 	if len(rows) == 0 {
 		return

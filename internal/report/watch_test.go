@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
 func frame(t *testing.T, w *Watch, opts TextOptions, lines int) string {
@@ -20,8 +20,8 @@ func frame(t *testing.T, w *Watch, opts TextOptions, lines int) string {
 	return b.String()
 }
 
-func keyNumber(mean float64) []compare.Number {
-	return []compare.Number{{Name: "cpu_used", Label: "CPUs used by the target", Unit: "CPUs", After: &compare.Estimate{Mean: mean}}}
+func keyNumber(mean float64) []keynumber.Number {
+	return []keynumber.Number{{Name: "cpu_used", Label: "CPUs used by the target", Unit: "CPUs", Estimate: &keynumber.Estimate{Mean: mean}}}
 }
 
 func TestWatch(t *testing.T) {
@@ -76,7 +76,7 @@ func TestWatchFits(t *testing.T) {
 }
 
 func TestWorthALine(t *testing.T) {
-	share := &compare.Number{Floor: 0.01} // as that of pauses
+	share := &keynumber.Number{Floor: 0.01} // as that of pauses
 	for name, c := range map[string]struct {
 		list []float64
 		want bool

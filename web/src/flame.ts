@@ -34,7 +34,8 @@ export class Flame {
   readonly element: HTMLElement;
   private readonly canvas = make("canvas", {
     class: "flame-canvas", tabindex: "0", role: "application", "aria-roledescription": "flame graph",
-    "aria-label": "Flame graph. Arrow keys go from frame to frame, Enter zooms, Escape zooms out. The call tree has the same as a table.",
+    "aria-label": "Flame graph. Arrow keys go from frame to frame, Enter zooms, Escape zooms out. " +
+      "The call tree has the same as a table.",
     "aria-describedby": "flame-now",
   });
   private readonly spacer = make("div", {});

@@ -8,7 +8,9 @@ export interface Plain {
   scale: number;
   bucket: number;
   stacks: number[][];
-  samples: { stack: number; thread: number; at: number; state?: number; class?: number; count: number; value?: number }[];
+  samples: {
+    stack: number; thread: number; at: number; state?: number; class?: number; count: number; value?: number;
+  }[];
   marks: { finding: number; frames: number[]; places: [number, number][]; stacks?: number[] }[];
   threads?: { name: string; id: number; pool: string; target: boolean }[];
 }

@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // TestJFRFault: a reader that fails on a recording of async-profiler's costs the profiles of that JVM. The recording of the run says
 // so, and keeps the file.
 func TestJFRFault(t *testing.T) {
-	f, err := os.Open("../../jfr/testdata/sample.jfr")
+	f, err := os.Open("../../jvm/jfr/testdata/sample.jfr")
 	if err != nil {
 		t.Fatal(err)
 	}

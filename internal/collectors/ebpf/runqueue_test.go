@@ -14,6 +14,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -102,7 +103,9 @@ func spinning(t *testing.T, spin lab.SpinOptions, quota time.Duration) (pid int,
 // TestGroupWaits: what a group's threads do between two stops. Schedstat and the programs have to agree in one of three windows, since
 // schedstat (kernel/sched/core.c) counts two things that are no wait, or no run, of the programs':
 //   - A thread that takes the CPU from another runs from when it was woken (rq_clock_skip_update). Until the switch, an emulated guest that
-//     has to wait for its host can lose 0.1 ms, each time.
+//     has to wait for its host loses 0.1 ms each time, and more the busier that is: 0.15 of 0.87 s of a window on Linux 5.10. No window of
+//     such a guest is without it. What moves from waiting to running leaves their sum as it is, and the programs of bpf-scheduler divide it
+//     by the same clock as those under test; so a guest's windows are held against these two.
 //   - From Linux 6.12 on, a thread that has gone to sleep may stay in the run queue for a while (152e11f6df29, delayed dequeue). Moved to
 //     another CPU's, it waits from then on (sched_info_enqueue), until it has slept: up to a whole window. It is no longer moved from 6.14
 //     on (61b82dfb6b7e).
@@ -121,13 +124,13 @@ func TestGroupWaits(t *testing.T) {
 // groupWaits lets a stopped process run for a second, and holds what its group waited and ran against schedstat's.
 func groupWaits(t *testing.T, pid int, group string) error {
 	t.Helper()
-	o := openNamed(t, runQueueName, targetOf(t, os.Getpid()))
+	o, threads := openNamed(t, runQueueName, targetOf(t, os.Getpid())), openNamed(t, schedulerName, targetOf(t, pid))
 	before := schedstatOf(t, pid)
 	check(t, unix.Kill(pid, unix.SIGCONT))
 	time.Sleep(time.Second)
 	stop(t, pid)
 	want := schedstatOf(t, pid).since(before)
-	rec := o.done()
+	rec, byThread := o.done(), gauges(threads.done(), metric.ThreadCPUWait)
 	sum := func(g *metric.Gauge) (n float64) {
 		for _, s := range rec.Gauge(g, "cgroup", group) {
 			n += s.Last()
@@ -149,6 +152,15 @@ func groupWaits(t *testing.T, pid int, group string) error {
 	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
 	apart := (10e-6 + 8*each) * waits
 	t.Logf("a run of the programs takes %.0f ns", each*1e9)
+	if math.Abs(waited-byThread) > 0.02*waited+apart {
+		return fmt.Errorf("waited %.4f s, by thread %.4f s", waited, byThread)
+	}
+	if guest.Inside() {
+		if sum := (want.delay + want.run).Seconds(); math.Abs(waited+ran-sum) > 0.03*sum+apart {
+			return fmt.Errorf("waited %.4f s and ran %.4f s, schedstat has %.4f s of both together", waited, ran, sum)
+		}
+		return nil
+	}
 	if math.Abs(waited-want.delay.Seconds()) > 0.02*waited+apart || math.Abs(ran-want.run.Seconds()) > 0.05*ran+apart {
 		return fmt.Errorf("waited %.4f s and ran %.4f s, schedstat has %v and %v", waited, ran, want.delay, want.run)
 	}

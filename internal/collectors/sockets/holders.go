@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
 const (
@@ -116,6 +116,9 @@ func (p *pass) add(h *ebpf.Holder) error {
 func (o *owners) take(p *pass) {
 	for inode, by := range p.found {
 		o.known[inode] = by
+		if pid, err := strconv.Atoi(by.pid); err == nil {
+			o.alive(pid)
+		}
 		o.found++
 	}
 	for inode := range p.wanted {
@@ -125,6 +128,7 @@ func (o *owners) take(p *pass) {
 	}
 	for d, byPID := range p.counts {
 		for pid, n := range byPID {
+			o.alive(pid)
 			o.most(d.String(), owner{pid: strconv.Itoa(pid), comm: p.names[pid], target: p.members[pid]}, n)
 		}
 	}

@@ -2,16 +2,18 @@ package sockets
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
 )
 
 // Bounds of the search for owners, which reads a link per descriptor (about 1 µs each).
@@ -35,6 +37,7 @@ type owners struct {
 	programs *ebpf.Background[*ebpf.Sockets]
 	next     time.Time // the iterator over descriptors is not started before
 	known    map[uint64]owner
+	began    map[string]uint64        // start time of each owner, by pid: another process of that number is not the owner
 	tried    map[uint64]int           // sockets looked for in vain in all processes, and how often
 	others   map[uint64]bool          // sockets that the target does not hold
 	flows    map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
@@ -50,7 +53,7 @@ type owners struct {
 
 func newOwners(env collect.Env) *owners {
 	return &owners{
-		env: env, known: map[uint64]owner{}, tried: map[uint64]int{}, others: map[uint64]bool{},
+		env: env, known: map[uint64]owner{}, began: map[string]uint64{}, tried: map[uint64]int{}, others: map[uint64]bool{},
 		flows: map[string]map[owner]int{}, searched: map[string]bool{},
 	}
 }
@@ -61,6 +64,9 @@ func (o *owners) of(inode uint64) owner { return o.known[inode] }
 func (o *owners) find(ctx context.Context, t *table) {
 	o.samples++
 	o.forget()
+	if o.samples%hostSearch == 1 {
+		o.forgetDead()
+	}
 	if it, ok := o.programs.Ready(); ok && o.env.Host.FirstPIDNamespace() {
 		o.findByIterator(ctx, it, t)
 		return
@@ -100,6 +106,41 @@ func (o *owners) forget() {
 	if len(o.flows) > maxRemember || len(o.searched) > maxRemember {
 		clear(o.flows)
 		clear(o.searched)
+	}
+}
+
+// forgetDead forgets owners that have ended: who has inherited their sockets is looked for anew. It reads a file for each (8 µs).
+func (o *owners) forgetDead() {
+	dead := map[string]bool{}
+	for pid, began := range o.began {
+		n, _ := strconv.Atoi(pid) // a number, as the kernel gave it
+		st, _, err := o.env.Host.ReadStat(n, 0, nil)
+		if errors.Is(err, host.ErrNoSuchProcess) || err == nil && st.StartTime != began {
+			dead[pid] = true
+			delete(o.began, pid)
+		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	maps.DeleteFunc(o.known, func(_ uint64, p owner) bool { return dead[p.pid] })
+	for destination, by := range o.flows {
+		maps.DeleteFunc(by, func(p owner, _ int) bool { return dead[p.pid] })
+		if len(by) == 0 {
+			delete(o.flows, destination)
+			delete(o.searched, destination)
+		}
+	}
+}
+
+// alive notes when an owner began, as long as it can be told: of one that cannot, it is never said that it has ended.
+func (o *owners) alive(pid int) {
+	name := strconv.Itoa(pid)
+	if _, known := o.began[name]; known {
+		return
+	}
+	if st, _, err := o.env.Host.ReadStat(pid, 0, nil); err == nil {
+		o.began[name] = st.StartTime
 	}
 }
 
@@ -171,6 +212,7 @@ func (o *owners) searchIn(
 	}
 	for inode, pid := range got.PID {
 		o.known[inode] = owner{pid: strconv.Itoa(pid), comm: names[pid], target: isTarget[pid]}
+		o.alive(pid)
 		o.found++
 		delete(wanted, inode)
 	}

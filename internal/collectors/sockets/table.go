@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // Bounds of the table. A service talks to tens of destinations; a crawler or proxy to many, whose large ones matter.
@@ -314,8 +315,7 @@ func merge(m map[netip.AddrPort]*infoSum, f *flow) {
 
 func (i *infoSum) append(a *recording.Appender, destination string) {
 	if len(i.rtts) > 0 {
-		slices.Sort(i.rtts)
-		a.Gauge(metric.DestinationRTT, float64(i.rtts[len(i.rtts)/2])/1e6, destination)
+		a.Gauge(metric.DestinationRTT, series.Median(i.rtts)/1e6, destination)
 	}
 	if i.minRTT > 0 {
 		a.Gauge(metric.DestinationMin, float64(i.minRTT)/1e6, destination)

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // A chart is numbers over the window that belong together. All charts have the window as their time axis.
@@ -54,61 +55,12 @@ func chartsOf(rec *recording.Recording) []chart {
 }
 
 // rates gives the rate of a counter in each interval, at the interval's end.
-func rates(s recording.CounterSeries) []recording.Point {
-	var out []recording.Point
-	for i := 1; i < len(s.Points); i++ {
-		a, b := s.Points[i-1], s.Points[i]
-		dt := (b.At - a.At).Seconds()
-		rise := b.Value - a.Value
-		if rise < 0 { // a reset: a new start from zero, as everywhere
-			rise = b.Value
-		}
-		if dt > 0 {
-			out = append(out, recording.Point{At: b.At, Value: rise / dt})
-		}
-	}
-	return out
-}
-
-// sum adds lines up, moment by moment.
-func sum(lists ...[]recording.Point) []recording.Point {
-	total := map[time.Duration]float64{}
-	for _, l := range lists {
-		for _, p := range l {
-			total[p.At] += p.Value
-		}
-	}
-	return sorted(total)
-}
-
-func sorted(values map[time.Duration]float64) []recording.Point {
-	out := make([]recording.Point, 0, len(values))
-	for at, v := range values {
-		out = append(out, recording.Point{At: at, Value: v})
-	}
-	slices.SortFunc(out, func(a, b recording.Point) int { return cmp.Compare(a.At, b.At) })
-	return out
-}
+func rates(s recording.CounterSeries) []recording.Point { return series.Rates(s.Points) }
 
 func scaled(list []recording.Point, by float64) []recording.Point {
 	out := slices.Clone(list)
 	for i := range out {
 		out[i].Value *= by
-	}
-	return out
-}
-
-// divided gives a over b at each moment both have; where b is zero there is nothing.
-func divided(a, b []recording.Point) []recording.Point {
-	by := map[time.Duration]float64{}
-	for _, p := range b {
-		by[p.At] = p.Value
-	}
-	var out []recording.Point
-	for _, p := range a {
-		if by[p.At] > 0 {
-			out = append(out, recording.Point{At: p.At, Value: p.Value / by[p.At]})
-		}
 	}
 	return out
 }
@@ -134,7 +86,7 @@ func gauged(rec *recording.Recording, g *metric.Gauge, label string, match ...st
 func linesOf(by map[string][][]recording.Point) []line {
 	var out []line
 	for name, lists := range by {
-		out = append(out, line{Label: name, Points: sum(lists...)})
+		out = append(out, line{Label: name, Points: series.Sum(lists...)})
 	}
 	slices.SortFunc(out, func(a, b line) int { return cmp.Compare(a.Label, b.Label) })
 	return out
@@ -166,7 +118,7 @@ func total(rec *recording.Recording, label string, c *metric.Counter, match ...s
 	for _, s := range rec.Counter(c, match...) {
 		lists = append(lists, rates(s))
 	}
-	return line{Label: label, Points: sum(lists...)}
+	return line{Label: label, Points: series.Sum(lists...)}
 }
 
 // columns are the modes of CPU time as mpstat calls them, from the bottom of the stack up. guest is in user already.
@@ -176,15 +128,15 @@ var columns = []struct{ label, mode string }{
 
 func cpuCharts(rec *recording.Recording) []chart {
 	all := total(rec, "", metric.CPUSeconds)
-	guests := sum(total(rec, "", metric.CPUSeconds, "mode", "guest").Points, total(rec, "", metric.CPUSeconds, "mode", "guest_nice").Points)
-	whole := sum(all.Points, scaled(guests, -1))
+	guests := series.Sum(total(rec, "", metric.CPUSeconds, "mode", "guest").Points, total(rec, "", metric.CPUSeconds, "mode", "guest_nice").Points)
+	whole := series.Sum(all.Points, scaled(guests, -1))
 	share := chart{
 		ID: "cpu", Title: "CPU time by column", Unit: quantity.Ratio, Stacked: true, Metrics: []metric.Metric{metric.CPUSeconds},
 		About: "Of all CPUs together; what is left to 100 % is idle. us, ni: programs; sy: the kernel for them; si, hi: interrupts; " +
 			"wa: idle while a disk works; st: taken by the hypervisor.",
 	}
 	for _, c := range columns {
-		share.Lines = append(share.Lines, line{Label: c.label, Points: divided(total(rec, "", metric.CPUSeconds, "mode",
+		share.Lines = append(share.Lines, line{Label: c.label, Points: series.Over(total(rec, "", metric.CPUSeconds, "mode",
 			c.mode).Points, whole)})
 	}
 	share.Lines = slices.DeleteFunc(share.Lines, func(l line) bool {
@@ -220,7 +172,7 @@ func heatMaps(rec *recording.Recording) []chart {
 		}
 		in := total(rec, "CPU "+cpu, metric.CPUSeconds, "mode", "softirq", "cpu", cpu)
 		some = some || slices.ContainsFunc(in.Points, func(p recording.Point) bool { return p.Value >= 0.02 })
-		busy.Lines = append(busy.Lines, line{Label: "CPU " + cpu, Points: sum(used...)})
+		busy.Lines = append(busy.Lines, line{Label: "CPU " + cpu, Points: series.Sum(used...)})
 		softirq.Lines = append(softirq.Lines, in)
 	}
 	if !some {
@@ -291,7 +243,7 @@ func gaugeLine(rec *recording.Recording, label string, g *metric.Gauge, match ..
 	if len(lists) == 0 {
 		return nil
 	}
-	return []line{{Label: label, Points: sum(lists...)}}
+	return []line{{Label: label, Points: series.Sum(lists...)}}
 }
 
 func prefixed(prefix string, lines []line) []line {
@@ -310,7 +262,7 @@ func throttleCharts(rec *recording.Recording) []chart {
 	for _, s := range rec.Counter(metric.CgroupThrottled) {
 		g := s.Label("cgroup")
 		periods := total(rec, "", metric.CgroupPeriods, "cgroup", g, "level", s.Label("level"))
-		c.Lines = append(c.Lines, line{Label: g, Points: divided(rates(s), periods.Points)})
+		c.Lines = append(c.Lines, line{Label: g, Points: series.Over(rates(s), periods.Points)})
 	}
 	limited := map[string]bool{}
 	for _, s := range rec.Gauge(metric.CgroupQuota) {

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A table is facts as they were recorded.
@@ -279,11 +279,10 @@ func lockTimes(rec *recording.Recording) table {
 	if !ok {
 		return t
 	}
-	for i, c := range stacks.Group(p, func(s stacks.Sample) string { return s.Class }) {
-		if i == rowsPerMetric {
-			t.Left = i
-			break
-		}
+	classes := stacks.Group(p, func(s stacks.Sample) string { return s.Class })
+	shown := min(len(classes), rowsPerMetric)
+	t.Left = len(classes) - shown
+	for _, c := range classes[:shown] {
 		of := p.Filter(func(s stacks.Sample) bool { return s.Class == c.Key })
 		threads := stacks.Group(of, func(s stacks.Sample) int { return s.Thread })
 		places := stacks.Group(of, func(s stacks.Sample) string { return caller(p, s) })

@@ -3,6 +3,7 @@ package html
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -14,11 +15,11 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // hostile is a name that tries every way out of its place: markup, attribute, script block, template, and a turned direction.
@@ -295,5 +296,33 @@ func TestPagesHave(t *testing.T) {
 				t.Errorf("the page of %s has no %s", name, id)
 			}
 		}
+	}
+}
+
+// TestRowsLeftOut: the page says how many rows it leaves out, of the classes of locks and of the series of a metric alike.
+func TestRowsLeftOut(t *testing.T) {
+	const more = 6
+	b := stacks.NewBuilder(stacks.Lock)
+	at, thread := b.Frame(stacks.Frame{Name: "org.example.Main.run", Kind: stacks.Compiled}), b.Thread(stacks.Thread{ID: 1, Name: "main"})
+	for i := range rowsPerMetric + more {
+		b.Add(stacks.Sample{Stack: []int{at}, Thread: thread, Class: fmt.Sprintf("org.example.Lock%d", i), Count: 1, Value: int64(1e9 - i)})
+	}
+	p := b.Profile()
+	p.Interval, p.Duration = 1, 2e9
+	rec := recording.NewBuilder()
+	a := rec.Appender()
+	a.Profile(p)
+	for state := range rowsPerMetric + more {
+		a.Gauge(metric.Sockets, 1, fmt.Sprint(state))
+	}
+	a.Commit()
+	done := rec.Done(recording.Meta{})
+	if got := lockTimes(done); got.Left != more || len(got.Rows) != rowsPerMetric {
+		t.Errorf("%d classes of locks are shown and %d left out, want %d and %d", len(got.Rows), got.Left, rowsPerMetric, more)
+	}
+	series := table{}
+	series.addMetric(done, metric.Sockets)
+	if series.Left != more || len(series.Rows) != rowsPerMetric {
+		t.Errorf("%d series are shown and %d left out, want %d and %d", len(series.Rows), series.Left, rowsPerMetric, more)
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // A view is what the template shows.
@@ -136,12 +137,9 @@ func (c *chart) extendLimits(window float64) {
 func viewOf(c chart) *chartView {
 	v := &chartView{ID: c.ID, Title: c.Title, About: c.About}
 	for _, l := range c.Lines {
-		least, most, total := math.Inf(1), math.Inf(-1), 0.0
-		for _, p := range l.Points {
-			least, most, total = min(least, p.Value), max(most, p.Value), total+p.Value
-		}
+		values := series.Values(l.Points)
 		v.Lines = append(v.Lines, lineView{
-			Label: l.Label, Least: value(least, c.Unit), Mean: value(total/float64(len(l.Points)), c.Unit), Most: value(most, c.Unit),
+			Label: l.Label, Least: value(slices.Min(values), c.Unit), Mean: value(series.Mean(values), c.Unit), Most: value(slices.Max(values), c.Unit),
 			Last: value(l.Points[len(l.Points)-1].Value, c.Unit), Limit: l.Limit,
 		})
 	}

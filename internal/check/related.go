@@ -1,0 +1,105 @@
+package check
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A scene is what a recording tells of who belongs to whom, for the question whether the subjects of two findings can
+// be related as cause and consequence.
+type scene struct {
+	strangers map[string]bool // processes, by pid, that are not the target's
+	listeners map[string]bool // addresses that the target listens on; nil where they were not recorded
+}
+
+// sceneOf reads the recording. Diagnosed as a whole, all processes of a host are the target's.
+func sceneOf(rec *recording.Recording) *scene {
+	s := &scene{strangers: map[string]bool{}}
+	if rec.Meta.Target.Kind != "host" {
+		for _, c := range rec.Counter(metric.ProcessCPU, "member", "host") {
+			s.strangers[c.Label("pid")] = true
+		}
+		delete(s.strangers, strconv.Itoa(rec.Meta.Target.PID))
+		if rec.Recorded(metric.TargetListenPorts) {
+			s.listeners = map[string]bool{}
+			for _, l := range rec.Info(metric.TargetListenPorts) {
+				s.listeners[l.Label("listener")] = true
+			}
+		}
+	}
+	return s
+}
+
+// related keeps a finding from explaining one about a subject that has nothing to do with its own:
+//
+//   - Two subjects of one kind are related if they are the same. Of cgroups one may also lie inside the other. The
+//     packets of every network namespace may pass the host's, so that is related to all.
+//   - A process that is not the target's is in none of the cgroups, pools and locks of a recording: these are all the
+//     target's.
+//   - A listener is related to a cgroup if the target listens there, and to a destination if a connection to that
+//     reaches it: a full accept queue here explains connects to it, and no others.
+//   - Packets to a loopback address pass lo and no other device.
+//   - All other pairs of two kinds can be related. The host holds everything. Its CPUs and devices work for all
+//     processes and namespaces. All sockets of a recording are those of one namespace, and which process has which of
+//     them is not recorded.
+func (s *scene) related(a, b Subject) bool {
+	if a.Kind == b.Kind {
+		return alike(a, b)
+	}
+	return s.canMeet(a, b) && s.canMeet(b, a)
+}
+
+// alike tells of two subjects of one kind whether what happens to one happens to the other.
+func alike(a, b Subject) bool {
+	switch {
+	case a.ID == b.ID:
+		return true
+	case a.Kind == "cgroup":
+		return inside(a.ID, b.ID) || inside(b.ID, a.ID)
+	case a.Kind == "netns":
+		return a == HostNetNS || b == HostNetNS
+	}
+	return false
+}
+
+// inside reports whether a cgroup lies below another.
+func inside(path, other string) bool {
+	return strings.HasPrefix(path, strings.TrimSuffix(other, "/")+"/")
+}
+
+// canMeet holds the rules for two kinds, each in one order of the two.
+func (s *scene) canMeet(a, b Subject) bool {
+	switch a.Kind + " " + b.Kind {
+	case "pid cgroup", "pid pool", "pid lock":
+		pid, _, _ := strings.Cut(a.ID, " ") // "4021 (java)"
+		return !s.strangers[pid]
+	case "listener cgroup":
+		return s.listeners == nil || s.listeners[a.ID]
+	case "listener destination":
+		return sameEndpoint(a.ID, b.ID)
+	case "destination device", "listener device":
+		device, _, _ := strings.Cut(b.ID, " ") // "eth1 receive"
+		return !isLoopback(a.ID) || device == "lo"
+	}
+	return true
+}
+
+// sameEndpoint reports whether a connection to the destination can reach the listener, which may listen on all
+// addresses.
+func sameEndpoint(listener, destination string) bool {
+	l, err1 := netip.ParseAddrPort(listener)
+	d, err2 := netip.ParseAddrPort(destination)
+	if err1 != nil || err2 != nil {
+		return listener == destination
+	}
+	return l.Port() == d.Port() && (l.Addr().IsUnspecified() || l.Addr().Unmap() == d.Addr().Unmap())
+}
+
+func isLoopback(endpoint string) bool {
+	e, err := netip.ParseAddrPort(endpoint)
+	return err == nil && e.Addr().Unmap().IsLoopback()
+}

@@ -1,0 +1,158 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+)
+
+// doubts says what else differs, so that a difference may not be the program's.
+func (d *Data) doubts(b, a *reading) {
+	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
+	x, y := d.Before, d.After
+	if x.Kernel != y.Kernel {
+		add("the kernels differ: %s and %s", x.Kernel, y.Kernel)
+	}
+	if b.cpuModel != a.cpuModel {
+		add("the CPUs differ: %s and %s", b.cpuModel, a.cpuModel)
+	}
+	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
+		add("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
+	}
+	if x.Version != y.Version {
+		add("they were recorded by different versions of perfdoctor: %s and %s", x.Version, y.Version)
+	}
+	if x.Seconds > 2*y.Seconds || y.Seconds > 2*x.Seconds {
+		add("one covers %s, the other %s", seconds(x.Seconds), seconds(y.Seconds))
+	}
+	for _, n := range d.Numbers {
+		if n.Name == "requests" && n.Result == Changed {
+			add("the load or what the program made of it differs: %s", n.Text())
+		}
+	}
+	if (b.work.Known() || a.work.Known()) && !(b.work.Counted && a.work.Counted) {
+		add("requests are not known: the segments with data that the target's network namespace sent stand for them " +
+			"(--requests BEFORE,AFTER gives what a load generator counted)")
+	}
+}
+
+// What else runs on a host makes the same work dearer: it shares caches, memory and, with two threads to a core, the core itself.
+// Measured: half a CPU of others made a request half as dear again (docs/decisions/0012). The bounds are what differed between
+// quiet runs, and what did not.
+const (
+	othersMatter = 0.05 // CPUs
+	othersAtMost = 0.5  // of the CPU time per request: a change by more is not the company's
+	othersFull   = 0.3  // CPUs: of the neighbour for which spreadBeside was measured
+	othersFactor = 1.5  // of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
+)
+
+// The numbers that depend on what else runs: others make these, and raise those by half at most.
+var (
+	othersMake  = []string{"ipc", "cpu_wait", "slow_cpu_waits"}
+	othersRaise = []string{"cpu_per_request", "request_p50"}
+)
+
+// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how many CPUs it
+// does: 0 if it does not.
+func (d *Data) disturbed(b, a *reading) float64 {
+	by, reason := othersDiffer(b, a)
+	if reason == "" {
+		by, reason = othersFull, d.takenAway()
+	}
+	if reason == "" {
+		return 0
+	}
+	d.Doubts = append(d.Doubts, reason+"; the same work is dearer beside others, so that the wait for a CPU does not count, and the CPU "+
+		"time and the median time of a request only if they changed by more than half")
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		decides := n.Result == Worse || n.Result == Improved
+		beyond := n.Change != nil && math.Abs(n.Change.Absolute) > othersAtMost*n.Before.Mean
+		if decides && (slices.Contains(othersMake, n.Name) || slices.Contains(othersRaise, n.Name) && !beyond) {
+			n.Result, n.Reason = Changed, "what else ran on the host differs"
+		}
+	}
+	return by
+}
+
+func othersDiffer(b, a *reading) (by float64, reason string) {
+	ob, okB := b.source.Others()
+	oa, okA := a.source.Others()
+	if !okB || !okA || !b.work.Known() || !a.work.Known() || math.Abs(oa-ob) < othersMatter {
+		return 0, ""
+	}
+	factor := (oa / a.work.PerSecond) / max(ob/b.work.PerSecond, math.SmallestNonzeroFloat64)
+	if factor < othersFactor && factor > 1/othersFactor {
+		return 0, ""
+	}
+	return math.Abs(oa - ob), fmt.Sprintf("what else ran on the host differs: %s and %s", cpus(ob), cpus(oa))
+}
+
+// takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes from target and clients alike, and together they
+// use no more than before. Who waits longer for a CPU and uses less of it does not stand in its own way, unless a quota does.
+func (d *Data) takenAway() string {
+	used, wait, quota := d.number("cpu_used"), d.number("cpu_wait"), d.number("throttled_share")
+	if used == nil || wait == nil || used.Result != Changed {
+		return ""
+	}
+	if quota != nil && quota.Change != nil && quota.Result != Same {
+		return ""
+	}
+	less := used.Change.Absolute < 0
+	if less && wait.Result == Worse || !less && wait.Result == Improved {
+		return fmt.Sprintf("it used %s and %s, and waited %s and %s of that for a CPU, as when somebody else has them",
+			cpus(used.Before.Mean), cpus(used.After.Mean), ratio(wait.Before.Mean), ratio(wait.After.Mean))
+	}
+	return ""
+}
+
+// Bounds of how much less was done. Segments that stand for requests also fall where a handshake is saved, so that only a large
+// part of them counts.
+const (
+	lessMatters   = 0.5 // of the requests: a finding that is gone with half of the load is not cured
+	lessOfStandIn = 0.1
+	lessAtAll     = 0.95 // of the requests: what spreadOfLoad leaves room for
+)
+
+// lessDone gives the share of the work before that was done after, where that is certainly less; else 1.
+func lessDone(b, a keynumber.Work) float64 {
+	if !b.Known() || !a.Recorded {
+		return 1
+	}
+	share := a.PerSecond / b.PerSecond
+	if b.Counted && a.Counted && share < lessAtAll || share < lessOfStandIn {
+		return share
+	}
+	return 1
+}
+
+// lessLoad takes findings that are gone out of account where much less was done.
+func (d *Data) lessLoad(share float64) {
+	if share > lessMatters {
+		return
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Doubt == "" && (f.Fate == Gone || f.Fate == Fallen) {
+			f.Doubt = fmt.Sprintf("only %s as much was done: it may be gone with the load", ratio(share))
+		}
+	}
+}
+
+// unmask takes findings that came out of account that a bottleneck of before may have hidden: who cures one sees the next, and that is no
+// regression. That it was cured, or held back less, must show; and what is worse than it was counts all the same.
+func (d *Data) unmask(principal *check.Finding) {
+	if principal == nil || !d.relieved() {
+		return
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		came := f.Fate == New || f.Fate == Risen && f.Before.Severity < check.Warning // as a fact it may have been there before
+		if came && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
+			f.Doubt = "before, " + principal.Check + " held the system back and may have hidden it"
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package compare
+
+import (
+	"math"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A Result is what two recordings say of a number, or of the whole.
+type Result string
+
+// The results. Same means that these samples can show no difference, not that there is none.
+const (
+	Same     Result = "same"
+	Improved Result = "better"
+	Worse    Result = "worse"
+	Changed  Result = "changed" // a number without a direction
+	Unknown  Result = "unknown" // of one of the two it is not known
+)
+
+// A Number is one of the key numbers of a comparison.
+type Number struct {
+	Name   string              `json:"name"`
+	Label  string              `json:"label"`
+	Unit   quantity.Unit       `json:"unit"`
+	Better keynumber.Better    `json:"better,omitempty"`
+	Before *keynumber.Estimate `json:"before,omitempty"`
+	After  *keynumber.Estimate `json:"after,omitempty"`
+	Change *Change             `json:"change,omitempty"`
+	Result Result              `json:"result"`
+	Reason string              `json:"reason,omitempty"` // why it is unknown
+}
+
+// A Change is the difference of two estimates, after less before, with the bounds between which it lies with a certainty of 99 % of all
+// numbers of the comparison together. Relative ones are shares of the mean before.
+type Change struct {
+	Absolute float64  `json:"absolute"`
+	Low      float64  `json:"low"`
+	High     float64  `json:"high"`
+	Relative *float64 `json:"relative,omitempty"` // absent when there was nothing before
+	// Detectable is half the width of the bounds: a smaller change would not have been seen.
+	Detectable float64 `json:"detectable"`
+}
+
+// familyError is the chance that a comparison of two runs without any difference names one.
+const familyError = 0.01
+
+// spreadFreedom are the degrees of freedom of the spreads between runs: the number of runs they were measured in (docs/decisions/0012).
+const spreadFreedom = 20
+
+// A spread is how much runs of one program differ: their standard deviation as a share of the mean, and of a share of something the
+// same share of what it is away from nothing or from all, whichever is nearer. A share of 99 % does not differ by a quarter of itself.
+type spread struct {
+	of      float64
+	bounded bool // of a number between 0 and 1
+}
+
+func (s spread) at(mean float64) float64 {
+	if s.bounded {
+		mean = min(mean, max(1-mean, 0))
+	}
+	return s.of * mean
+}
+
+// The spreads are those of docs/decisions/0012, rounded up.
+const (
+	spreadOfCPU = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
+	spreadOfIPC = 0.02
+
+	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server and its clients took
+	// 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one run than in the next, without a trace
+	// in steal.
+	spreadOfGuestCPU = 0.12
+
+	spreadOfLoad    = 0.03 // what a closed loop of clients gets done
+	spreadOfShares  = 0.05
+	spreadOfWaits   = 0.25 // what depends on who else wants the CPUs
+	spreadOfLatency = 0.2  // of seconds' 99th percentiles, beside their own scatter
+	spreadOfMedian  = 0.15 // of seconds' medians: a bucket of the load generator's is up to 6 % wide, and the CPU time is in it
+)
+
+// cpuSpread gives the spread of CPU time between runs, in a virtual machine or on a host of its own.
+func cpuSpread(guest bool) float64 {
+	if guest {
+		return spreadOfGuestCPU
+	}
+	return spreadOfCPU
+}
+
+// A rule is what of a key number is noise.
+type rule struct {
+	spread spread  // between runs of one program
+	least  float64 // the least change worth a word, as a share of the mean before
+}
+
+// rules gives those of all key numbers. All shares that are measured have a bound of one but the time that threads wait, of which there
+// are many.
+func rules(guest bool) map[string]rule {
+	return map[string]rule{
+		"cpu_per_request":       {spread{cpuSpread(guest), false}, 0.03},
+		"ipc":                   {spread{spreadOfIPC, false}, 0.03},
+		"request_p50":           {spread{spreadOfMedian, false}, 0.25},
+		"request_p99":           {spread{spreadOfLatency, false}, 0.25},
+		"throttled_share":       {spread{spreadOfShares, true}, 0.1},
+		"slow_connects":         {spread{spreadOfWaits, true}, 0.5},
+		"slow_cpu_waits":        {spread{spreadOfWaits, true}, 0.5},
+		"cpu_wait":              {spread{spreadOfWaits, false}, 0.25},
+		"gc_share":              {spread{spreadOfShares, true}, 0.1},
+		"safepoint_share":       {spread{spreadOfShares, true}, 0.1},
+		"retransmitted_share":   {spread{spreadOfWaits, true}, 0.25},
+		"connects_failed_share": {spread{spreadOfWaits, true}, 0.1},
+		"major_faults":          {spread{spreadOfWaits, false}, 0.5},
+		"requests":              {spread{spreadOfLoad, false}, 0.05},
+		"cpu_used":              {spread{spreadOfLoad, false}, 0.05},
+		"switches":              {spread{spreadOfWaits, false}, 0.25},
+		"resident":              {spread{spreadOfShares, false}, 0.2},
+	}
+}
+
+// difference sets two estimates against each other; tests is how many numbers the comparison has, each of which could differ by chance
+// (Bonferroni).
+func difference(before, after keynumber.Estimate, between spread, tests int) Change {
+	parts := []struct{ variance, df float64 }{
+		{square(before.StdErr), before.DF},
+		{square(after.StdErr), after.DF},
+		{square(between.at(before.Mean)), spreadFreedom},
+		{square(between.at(after.Mean)), spreadFreedom},
+	}
+	variance, perFreedom := 0.0, 0.0
+	for _, p := range parts {
+		variance += p.variance
+	}
+	for _, p := range parts { // Welch and Satterthwaite, for more parts than the two that libraries have it for
+		perFreedom += square(p.variance/variance) / p.df
+	}
+	c := Change{Absolute: after.Mean - before.Mean}
+	if variance > 0 {
+		c.Detectable = keynumber.StudentQuantile(1-familyError/2/float64(max(tests, 1)), 1/perFreedom) * math.Sqrt(variance)
+	}
+	c.Low, c.High = c.Absolute-c.Detectable, c.Absolute+c.Detectable
+	if before.Mean != 0 {
+		r := c.Absolute / before.Mean
+		c.Relative = &r
+	}
+	return c
+}
+
+// certain tells whether the bounds leave no room for no change.
+func (c Change) certain() bool { return c.Low > 0 || c.High < 0 }
+
+// judgeNumbers says of each number whether it changed for certain.
+func judgeNumbers(pairs []numberPair, rules map[string]rule) []Number {
+	tests := 0
+	for _, p := range pairs {
+		if p.known() && p.before.Estimate.Mean+p.after.Estimate.Mean > 0 && p.before.Better != keynumber.Neither {
+			tests++
+		}
+	}
+	var out []Number
+	for _, p := range pairs {
+		x := p.before
+		n := Number{
+			Name: x.Name, Label: x.Label, Unit: x.Unit, Better: x.Better, Before: x.Estimate, After: p.after.Estimate, Result: Unknown,
+			Reason: p.reason(),
+		}
+		if p.known() {
+			r := rules[n.Name]
+			c := difference(*n.Before, *n.After, r.spread, tests)
+			c.Low = max(c.Low, -n.Before.Mean) // none of them can be negative
+			n.Change, n.Result = &c, r.judge(&x, n.Before.Mean, n.After.Mean, c)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// reason says why a number cannot be compared.
+func (p *numberPair) reason() string {
+	b, a := p.before, p.after
+	switch {
+	case p.known():
+		return ""
+	case b.Estimate != nil:
+		return "after, " + a.Reason
+	case a.Estimate != nil:
+		return "before, " + b.Reason
+	case b.Reason != a.Reason:
+		return "before, " + b.Reason + "; after, " + a.Reason
+	}
+	return b.Reason
+}
+
+// judge says what a change of a number from one mean to another is.
+func (r rule) judge(n *keynumber.Number, before, after float64, c Change) Result {
+	size := max(math.Abs(before), math.Abs(after))
+	switch {
+	case !c.certain() || size <= n.Floor || math.Abs(c.Absolute) < r.least*math.Abs(before):
+		return Same
+	case n.Better == keynumber.Neither:
+		return Changed
+	case (c.Absolute < 0) == (n.Better == keynumber.Less):
+		return Improved
+	}
+	return Worse
+}
+
+// number gives nil where the comparison does not have it.
+func (d *Data) number(name string) *Number {
+	i := slices.IndexFunc(d.Numbers, func(n Number) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &d.Numbers[i]
+}

@@ -1,0 +1,282 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mathext"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+)
+
+// fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
+const fewestRuns = 2
+
+func (t *Trend) steps(list []Source) {
+	tests := 0
+	for _, r := range t.Rows {
+		if r.Better != keynumber.Neither {
+			tests++
+		}
+	}
+	rules := rules(slices.ContainsFunc(list, func(s Source) bool { return isGuest(s.Recording) }))
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if row.Better == keynumber.Neither {
+			continue
+		}
+		for _, s := range stepsOf(row, rules[row.Name], tests) {
+			s.Methods = pooledMethods(list, s.from, s.At, s.to, 1)
+			t.Steps = append(t.Steps, s.Step)
+		}
+	}
+	for _, m := range t.Marks {
+		if s, ok := stepOfMark(m); ok {
+			t.Steps = append(t.Steps, s)
+		}
+	}
+	slices.SortStableFunc(t.Steps, func(x, y Step) int { return cmp.Compare(x.At, y.At) })
+	t.hiddenStep(list)
+}
+
+// hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods differ? Those are
+// the regressions that the spread between runs hides from the numbers.
+func (t *Trend) hiddenStep(list []Source) {
+	if len(t.Steps) > 0 {
+		return
+	}
+	var best *Methods
+	at, most := 0, 0.0
+	for i := fewestRuns; i+fewestRuns <= len(list); i++ {
+		m := pooledMethods(list, 0, i, len(list), len(list)-2*fewestRuns+1)
+		if m == nil {
+			continue
+		}
+		grown, _ := m.counting(Unknown)
+		for _, x := range grown {
+			// Certainty decides between the places: how far the bounds are from no change, per width.
+			if certainty := math.Log(x.Factor) / math.Log(x.High/x.Low); certainty > most {
+				best, at, most = m, i, certainty
+			}
+		}
+	}
+	if best != nil {
+		t.Steps = append(t.Steps, Step{
+			At: at, Name: "methods", Label: "methods", Result: Worse, Summary: best.Grown[0].Text(), Before: best.Grown[0].Before,
+			After: best.Grown[0].After, Methods: best,
+		})
+	}
+}
+
+// span is a step with the recordings that it was found in: from before it to before to.
+type span struct {
+	Step
+	from, to int
+}
+
+// A level is a number of one recording.
+type level struct {
+	at int // the recording's place
+	keynumber.Estimate
+}
+
+func levelsOf(values []*keynumber.Estimate) []level {
+	var out []level
+	for i, v := range values {
+		if v != nil {
+			out = append(out, level{i, *v})
+		}
+	}
+	return out
+}
+
+func means(list []level) []float64 {
+	out := make([]float64, len(list))
+	for i, l := range list {
+		out[i] = l.Mean
+	}
+	return out
+}
+
+// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose means certainly
+// differ.
+func stepsOf(row *Row, r rule, tests int) []span {
+	list := levelsOf(row.Values)
+	if len(list) < 2*fewestRuns {
+		return nil
+	}
+	tests *= len(list) - 2*fewestRuns + 1
+	cuts := stretches(list, r, tests)
+	number := &keynumber.Number{Name: row.Name, Label: row.Label, Unit: row.Unit, Better: row.Better, Floor: row.floor}
+	var out []span
+	for i := 1; i+1 < len(cuts); i++ {
+		from, at, to := cuts[i-1], cuts[i], cuts[i+1]
+		b, a := pooled(list[from:at], r), pooled(list[at:to], r)
+		c := difference(b, a, spread{}, tests) // the spread between runs is in the two errors already
+		result := r.judge(number, b.Mean, a.Mean, c)
+		if result == Same {
+			continue
+		}
+		n := Number{Label: row.Label, Unit: row.Unit, Before: &b, After: &a, Change: &c}
+		out = append(out, span{
+			Step{
+				At: list[at].at, Name: row.Name, Label: row.Label, Result: result, Before: b.Mean, After: a.Mean, Summary: n.Text(),
+			},
+			list[from].at, list[to-1].at + 1,
+		})
+	}
+	return out
+}
+
+// stretches gives the bounds of the stretches, from 0 to the number of recordings: those that leave the least scatter, where each
+// further bound must take away more than chance would give it (optimal partitioning, B. Jackson et al., IEEE Signal Processing
+// Letters 12, 2005).
+func stretches(list []level, r rule, tests int) []int {
+	n := len(list)
+	price := square(mathext.NormalQuantile(1 - familyError/2/float64(tests)))
+	variance := noise(list, r)
+	values := means(list)
+	least := make([]float64, n+1)
+	last := make([]int, n+1)
+	for end := 1; end <= n; end++ {
+		least[end] = math.Inf(1)
+		for begin := 0; begin+fewestRuns <= end; begin++ {
+			_, squares := scatter(values[begin:end])
+			cost := least[begin] + squares/variance
+			if begin > 0 {
+				cost += price
+			}
+			if cost < least[end] {
+				least[end], last[end] = cost, begin
+			}
+		}
+	}
+	cuts := []int{n}
+	for at := n; at > 0; at = last[at] {
+		cuts = append([]int{last[at]}, cuts...)
+	}
+	return cuts
+}
+
+// scatter gives the mean and the sum of the squares of the deviations from it.
+func scatter(values []float64) (mean, squares float64) {
+	mean = floats.Sum(values) / float64(len(values))
+	for _, v := range values {
+		squares += square(v - mean)
+	}
+	return mean, squares
+}
+
+// own is the variance of one recording's mean that its own samples and the spread between runs give it.
+func (r rule) own(l level) float64 { return square(l.StdErr) + square(r.spread.at(l.Mean)) }
+
+// noise is the variance of one recording's mean: what neighbours differ by, half of whose differences no step is in, and no less than the
+// measured spread.
+func noise(list []level, r rule) float64 {
+	var steps []float64
+	expected := 0.0
+	for i, l := range list {
+		expected += r.own(l) / float64(len(list))
+		if i > 0 {
+			steps = append(steps, math.Abs(l.Mean-list[i-1].Mean))
+		}
+	}
+	slices.Sort(steps)
+	// The median of the absolute difference of two normal values is 0.954 standard deviations.
+	const perDeviation = 0.954
+	return max(square(steps[len(steps)/2]/perDeviation), expected, math.SmallestNonzeroFloat64)
+}
+
+// pooled gives the mean of several recordings with an error from how they differ, and never less than the measured spread between
+// runs and their own errors would give.
+func pooled(list []level, r rule) keynumber.Estimate {
+	n := float64(len(list))
+	own := 0.0
+	for _, l := range list {
+		own += r.own(l)
+	}
+	mean, squares := scatter(means(list))
+	e := keynumber.Estimate{Mean: mean, Samples: len(list)}
+	seen, expected := squares/(n-1)/n, own/n/n
+	if expected >= seen {
+		e.StdErr, e.DF = math.Sqrt(expected), spreadFreedom
+	} else {
+		e.StdErr, e.DF = math.Sqrt(seen), n-1
+	}
+	return e
+}
+
+// stepOfMark finds a check that speaks in all recordings from one on, and in none before, or the other way round.
+func stepOfMark(m Mark) (Step, bool) {
+	var known []int
+	for i, s := range m.Seen {
+		if s != SeenNot {
+			known = append(known, i)
+		}
+	}
+	loud := func(i int) bool { return m.Seen[known[i]] == SeenWarning || m.Seen[known[i]] == SeenCritical }
+	cut := 0
+	for i := 1; i < len(known); i++ {
+		if loud(i) != loud(i-1) {
+			if cut > 0 {
+				return Step{}, false
+			}
+			cut = i
+		}
+	}
+	if cut < fewestRuns || len(known)-cut < fewestRuns {
+		return Step{}, false
+	}
+	s := Step{At: known[cut], Name: m.Check, Label: m.Check, Result: Worse, Summary: m.Check + " is found from then on"}
+	if !loud(cut) {
+		s.Result, s.Summary = Improved, m.Check+" is no longer found"
+	}
+	return s, true
+}
+
+// pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
+func pooledMethods(list []Source, from, at, to, places int) *Methods {
+	b, a := poolOf(recordings(list[from:at])), poolOf(recordings(list[at:to]))
+	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
+		return nil
+	}
+	m := &Methods{
+		Engine: b.engine, Samples: [2]int64{int64(b.total), int64(a.total)}, Seconds: [2]float64{b.seconds, a.seconds},
+		Clustering: max(b.clumps, a.clumps), Grown: []Method{}, Shrunk: []Method{},
+	}
+	m.test(b, a, 0, places)
+	if len(m.Grown)+len(m.Shrunk) == 0 || m.Against == AgainstShares {
+		return nil
+	}
+	return m
+}
+
+// decide judges what is so at the end: a step for the worse that a later one for the better took back is over.
+func (t *Trend) decide() {
+	last := map[string]Result{}
+	for _, s := range t.Steps {
+		last[s.Name] = s.Result
+	}
+	for _, r := range last {
+		if t.Verdict != Same && t.Verdict != r {
+			t.Verdict = Mixed
+			break
+		}
+		t.Verdict = r
+	}
+	targets := map[string]bool{}
+	kernels := map[string]bool{}
+	for _, r := range t.Runs {
+		targets[r.Target.Kind+" "+r.Target.Name] = true
+		kernels[r.Kernel] = true
+	}
+	if len(targets) > 1 {
+		t.Doubts = append(t.Doubts, fmt.Sprintf("the recordings are of %d different targets", len(targets)))
+	}
+	if len(kernels) > 1 {
+		t.Doubts = append(t.Doubts, fmt.Sprintf("they were made under %d different kernels", len(kernels)))
+	}
+}

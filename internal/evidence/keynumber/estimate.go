@@ -1,0 +1,84 @@
+package keynumber
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mathext"
+)
+
+// An Interval is what one interval between two samples holds: a number of events, and how many there could have been or what they are set
+// against, such as seconds. A gauge's reading has a base of one.
+type Interval struct{ Num, Base float64 }
+
+// An Estimate is a mean over the window with the bounds between which it lies with a certainty of 95 %, as far as the differences
+// between the samples of this window tell. What differs between one run of a program and the next is not in it.
+type Estimate struct {
+	Mean    float64 `json:"mean"`
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+	Samples int     `json:"samples"` // intervals between samples
+	StdErr  float64 `json:"-"`
+	DF      float64 `json:"-"` // degrees of freedom of StdErr
+}
+
+// Bounds of what is believed of samples. Under fewer than leastSamples intervals their scatter is unknown. Neighbouring intervals of one
+// second resemble each other, so that ten of them tell less than ten independent ones would: the correlation is estimated, and no
+// estimate from a short window is taken to be better or worse than these.
+const (
+	leastSamples       = 4
+	leastCorrelation   = 0.0
+	assumedCorrelation = 0.3 // where there are too few to estimate it: the median over the numbers of the pairs in docs/decisions/0012
+	mostCorrelation    = 0.8
+)
+
+// Mean gives the ratio of the sums, its bounds, and ok false where there are too few intervals. The error is that of a ratio
+// of means (W. G. Cochran, Sampling Techniques, 3rd ed., 6.4), made larger by what neighbouring intervals have in common
+// ((1+r)/(1−r) for a first-order autoregression).
+func Mean(list []Interval) (e Estimate, ok bool) {
+	n := float64(len(list))
+	sum := Interval{}
+	for _, o := range list {
+		sum.Num, sum.Base = sum.Num+o.Num, sum.Base+o.Base
+	}
+	if len(list) < leastSamples || sum.Base <= 0 {
+		return Estimate{}, false
+	}
+	e = Estimate{Mean: sum.Num / sum.Base, Samples: len(list)}
+	residuals := make([]float64, len(list))
+	for i, o := range list {
+		residuals[i] = (o.Num - e.Mean*o.Base) / (sum.Base / n)
+	}
+	squares := floats.Dot(residuals, residuals)
+	r := correlation(residuals, squares)
+	inflation := (1 + r) / (1 - r)
+	e.StdErr = math.Sqrt(squares / (n - 1) / n * inflation)
+	e.DF = max(1, n/inflation-1)
+	half := StudentQuantile(0.975, e.DF) * e.StdErr
+	e.Low, e.High = e.Mean-half, e.Mean+half
+	if sum.Num >= 0 {
+		e.Low = max(e.Low, 0)
+	}
+	return e, true
+}
+
+// StudentQuantile gives the value below which the share p of Student's distribution lies, for p from 0.5 on (Abramowitz and Stegun, 26.7.1;
+// why it is not the one of gonum's distuv is in docs/decisions/0061).
+func StudentQuantile(p, df float64) float64 {
+	x := mathext.InvRegIncBeta(df/2, 0.5, 2*(1-p))
+	return math.Sqrt(df * (1 - x) / x)
+}
+
+// correlation estimates that of neighbours, with the correction for its bias in short series (F. H. C. Marriott and J. A. Pope, Biometrika
+// 41, 1954).
+func correlation(residuals []float64, squares float64) float64 {
+	n := len(residuals)
+	if squares == 0 {
+		return leastCorrelation
+	}
+	if n < 8 {
+		return assumedCorrelation
+	}
+	r := floats.Dot(residuals[:n-1], residuals[1:]) / squares
+	return min(max((float64(n)*r+1)/float64(n-4), leastCorrelation), mostCorrelation)
+}

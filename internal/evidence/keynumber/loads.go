@@ -1,0 +1,120 @@
+package keynumber
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// answered is the requests that clients counted: what the caller says, what a load generator's process reported meanwhile, or the rate
+// that it printed at its end. It is empty where none did.
+func (s *Source) answered() curve {
+	if s.requests > 0 {
+		return steady(s.requests, s.cpu().at)
+	}
+	if c := counters(s.rec, metric.LoadRequests); len(c.at) > 1 {
+		return c
+	}
+	rate := 0.0
+	for _, g := range s.rec.Gauge(metric.LoadRate) {
+		rate += g.Last()
+	}
+	if rate > 0 {
+		return steady(rate, s.cpu().at)
+	}
+	return curve{}
+}
+
+// steady is a curve that rises by so much in each second.
+func steady(rate float64, at []float64) (c curve) {
+	for i := range at {
+		c.sum = append(c.sum, rate*(at[i]-at[0]))
+	}
+	c.at = at
+	return c
+}
+
+// How many requests a percentile of them takes: for a 99th one of a hundred is slower. Three have one in their middle. Seconds with fewer
+// are taken together.
+const (
+	leastForP99 = 100
+	leastForP50 = 3
+)
+
+// requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number without any scatter.
+func (s *Source) requestP99() ([]Interval, string) { return s.requestTimes(percentile, leastForP99) }
+
+// requestP50 gives the median of each second, by its requests. A closed loop's median tells what its rate may not: whether each of its
+// clients waits for less, or there are more of them.
+func (s *Source) requestP50() ([]Interval, string) { return s.requestTimes(0.5, leastForP50) }
+
+// requestTimes gives a quantile of each second's requests, where they are so many at least.
+func (s *Source) requestTimes(q, least float64) ([]Interval, string) {
+	series := s.rec.Counter(metric.LoadDurations)
+	if len(series) == 0 {
+		return nil, s.noLatency()
+	}
+	var out []Interval
+	counts, all := map[float64]float64{}, 0.0
+	for _, second := range durations(series) {
+		for bound, n := range second {
+			counts[bound] += n
+			all += n
+		}
+		if all >= least {
+			bound, _ := quantile(counts, q)
+			out = append(out, Interval{bound * all, all})
+			counts, all = map[float64]float64{}, 0
+		}
+	}
+	return out, fmt.Sprintf("there were too few requests for a p%.0f of each of %d seconds", 100*q, leastSamples)
+}
+
+// noLatency says why there are no times of requests; a number that stands alone is shown, and not compared.
+func (s *Source) noLatency() string {
+	longest := 0.0
+	for _, g := range s.rec.Gauge(metric.LoadP99) {
+		longest = max(longest, g.Last())
+	}
+	if longest > 0 {
+		return fmt.Sprintf("the load generator printed %s for all of its run, without the scatter that tells chance from change",
+			quantity.Of("", longest, quantity.Seconds).Text())
+	}
+	return "no load generator's times of requests are in the recording"
+}
+
+// durations gives, in the order of time, how many requests ended since the reading before, by the bound of their time in seconds. A series
+// that begins later than the others began at zero.
+func durations(series []recording.CounterSeries) []map[float64]float64 {
+	first := math.Inf(1)
+	for _, c := range series {
+		first = min(first, c.Points[0].At.Seconds())
+	}
+	rises := map[float64]map[float64]float64{}
+	for _, c := range series {
+		last, known := c.Points[0].Value, c.Points[0].At.Seconds() == first
+		for i, p := range c.Points {
+			at := p.At.Seconds()
+			if rises[at] == nil {
+				rises[at] = map[float64]float64{}
+			}
+			switch {
+			case i > 0:
+				rises[at][boundOf(c.Series)] += rise(last, p.Value)
+			case !known:
+				rises[at][boundOf(c.Series)] += p.Value
+			}
+			last = p.Value
+		}
+	}
+	var out []map[float64]float64
+	for _, at := range slices.Sorted(maps.Keys(rises)) {
+		out = append(out, rises[at])
+	}
+	return out
+}

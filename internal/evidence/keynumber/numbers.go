@@ -1,0 +1,104 @@
+package keynumber
+
+import (
+	"cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Better is the direction in which a number should go.
+type Better string
+
+// The directions. Neither is of numbers that go with the load, such as requests per second: more of them is no merit of the program.
+const (
+	Less    Better = "less"
+	More    Better = "more"
+	Neither Better = ""
+)
+
+// A Number is one of the key numbers of a recording.
+type Number struct {
+	Name, Label string
+	Unit        quantity.Unit
+	Better      Better
+	Floor       float64   // below it the number is as good as none, whatever its ratio to another
+	Estimate    *Estimate // nil where it is not known
+	Reason      string    // why it is not known
+	Series      []float64 // an interval each
+}
+
+// A measure is how a number is computed.
+type measure struct {
+	name, label string
+	unit        quantity.Unit
+	better      Better
+	floor       float64 // as of [Number]
+	of          func(*Source) ([]Interval, string)
+}
+
+// measures lists the key numbers, in the order of the report.
+func measures() []measure {
+	return []measure{
+		{"cpu_per_request", "CPU time per request", quantity.Seconds, Less, 0, (*Source).cpuPerWork},
+		{"ipc", "instructions per cycle", quantity.None, More, 0, (*Source).ipc},
+		{"request_p50", "request p50, second by second", quantity.Seconds, Less, 1e-3, (*Source).requestP50},
+		{"request_p99", "request p99, second by second", quantity.Seconds, Less, 1e-3, (*Source).requestP99},
+		{"throttled_share", "throttled periods of the quota", quantity.Ratio, Less, 0.01, (*Source).throttled},
+		{"slow_connects", "connects over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowConnects},
+		{"slow_cpu_waits", "waits for a CPU over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowWaits},
+		{"cpu_wait", "ready without a CPU, per CPU time", quantity.Ratio, Less, 0.2, (*Source).cpuWait},
+		{"gc_share", "time in GC pauses", quantity.Ratio, Less, 0.01, (*Source).gcShare},
+		{"safepoint_share", "time at safepoints", quantity.Ratio, Less, 0.01, (*Source).safepointShare},
+		{"retransmitted_share", "segments sent again", quantity.Ratio, Less, 0.002, (*Source).retransmits},
+		{"connects_failed_share", "connects that failed", quantity.Ratio, Less, 0.001, (*Source).connectFailures},
+		{"major_faults", "page faults that waited for a disk", "faults/s", Less, 5, (*Source).majorFaults},
+		{"requests", "requests", "1/s", Neither, 1, (*Source).workRate},
+		{"cpu_used", "CPUs used by the target", quantity.CPUs, Neither, 0.02, (*Source).cpuUsed},
+		{"switches", "context switches per CPU second", "1/s", Neither, 100, (*Source).switches},
+		{"resident", "resident memory", quantity.Bytes, Neither, 1 << 20, (*Source).resident},
+	}
+}
+
+// Numbers gives all key numbers of a source, those that are not known too.
+func (s *Source) Numbers() []Number {
+	var out []Number
+	for _, m := range measures() {
+		list, why := m.of(s)
+		n := Number{Name: m.name, Label: m.label, Unit: m.unit, Better: m.better, Floor: m.floor}
+		switch {
+		case m.name == "slow_connects" && s.slowConnect > 0:
+			n.Label = tailLabel("connects", s.slowConnect)
+		case m.name == "slow_cpu_waits" && s.slowWait > 0:
+			n.Label = tailLabel("waits for a CPU", s.slowWait)
+		}
+		if e, ok := Mean(list); ok {
+			n.Estimate, n.Series = &e, values(list)
+		} else {
+			n.Reason = cmp.Or(why, "there are too few samples of it")
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// Of gives the key numbers of a recording, as far as they are known.
+func Of(rec *recording.Recording) []Number {
+	var out []Number
+	for _, n := range NewSource(rec, 0).Numbers() {
+		if n.Estimate != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func values(list []Interval) []float64 {
+	var out []float64
+	for _, o := range list {
+		if o.Base > 0 {
+			out = append(out, o.Num/o.Base)
+		}
+	}
+	return out
+}

@@ -1,0 +1,203 @@
+package keynumber
+
+import (
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A Source is a recording that numbers are read of.
+type Source struct {
+	rec      *recording.Recording
+	requests float64 // per second, as the caller says; 0 if that is not known
+
+	slowConnect, slowWait float64 // bounds in seconds, of [Source.SlowerThan]; 0 if not known
+}
+
+// NewSource takes a recording. requests is how many a load generator counted per second; 0 if that is not known.
+func NewSource(rec *recording.Recording, requests float64) *Source {
+	return &Source{rec: rec, requests: requests}
+}
+
+const notRecorded = "it was not recorded"
+
+// cpu is the CPU time of the target: of its processes, of its cgroup, or of the host's CPUs.
+func (s *Source) cpu() curve {
+	t := s.rec.Meta.Target
+	if t.Kind == "host" {
+		return s.busy()
+	}
+	if t.Kind == "cgroup" || t.Kind == "container" {
+		if c := counters(s.rec, metric.CgroupCPU, "level", "0"); len(c.at) > 1 {
+			return c
+		}
+	}
+	return counters(s.rec, metric.ProcessCPU, "member", "target")
+}
+
+// busy is the CPU time of all CPUs without what they idled, or what another guest of the same machine had them for. It is what idle time
+// leaves over: that is measured from one switch of tasks to the next, while what a CPU was busy with is counted by ticks, and work that a
+// timer begins just after a tick falls between them. A server and its clients at 1.1 CPUs were 0.9 by ticks in one run and 1.2 in the next.
+func (s *Source) busy() curve {
+	var list []recording.CounterSeries
+	cpus := map[string]bool{}
+	for _, c := range s.rec.Counter(metric.CPUSeconds) {
+		switch c.Label("mode") {
+		case "idle", "iowait", "steal":
+			cpus[c.Label("cpu")] = true
+			list = append(list, c)
+		}
+	}
+	if len(list) == 0 {
+		return curve{}
+	}
+	idle := sumOf(list, false)
+	out := steady(float64(len(cpus)), idle.at)
+	for i := range out.sum {
+		out.sum[i] = max(out.sum[i]-idle.sum[i], 0)
+	}
+	return out
+}
+
+// leastWork is the rate from which on segments stand for requests: below, what else a host sends is a part of them.
+const leastWork = 50
+
+// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments with data that its
+// network namespace sent.
+type Work struct {
+	PerSecond float64
+	Recorded  bool // there is a rate; of segments it may be too low to stand for requests
+	Counted   bool // clients counted requests
+	curve     curve
+}
+
+// Known tells whether there is something that stands for requests.
+func (w *Work) Known() bool { return w.Counted || w.Recorded && w.PerSecond >= leastWork }
+
+// Work gives what the target did.
+func (s *Source) Work() Work {
+	w := Work{curve: s.answered()}
+	w.Counted = w.curve.total() > 0
+	if !w.Counted {
+		w.curve = counters(s.rec, metric.TCPOrigDataSent, "netns", metric.NetNSTarget)
+	}
+	w.PerSecond, w.Recorded = w.curve.perSecondTotal(), len(w.curve.at) > 1
+	return w
+}
+
+// Others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target is the host.
+func (s *Source) Others() (cpus float64, ok bool) {
+	busy, own := s.busy(), s.cpu()
+	if s.rec.Meta.Target.Kind == "host" || len(busy.at) < 2 || len(own.at) < 2 {
+		return 0, false
+	}
+	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
+}
+
+func (s *Source) cpuPerWork() ([]Interval, string) {
+	w := s.Work()
+	if !w.Known() {
+		return nil, "how many requests there were is not known (--requests)"
+	}
+	return s.cpu().per(w.curve), ""
+}
+
+func (s *Source) workRate() ([]Interval, string) {
+	w := s.Work()
+	if !w.Known() {
+		return nil, "how many there were is not known (--requests)"
+	}
+	return w.curve.perSecond(), ""
+}
+
+func (s *Source) cpuUsed() ([]Interval, string) { return s.cpu().perSecond(), notRecorded }
+
+func (s *Source) ipc() ([]Interval, string) {
+	scope := metric.ScopeTarget
+	if s.rec.Meta.Target.Kind == "host" {
+		scope = metric.ScopeHost
+	}
+	done := counters(s.rec, metric.PerfEvents, "scope", scope, "event", "instructions")
+	cycles := counters(s.rec, metric.PerfEvents, "scope", scope, "event", "cycles")
+	why := notRecorded
+	for _, u := range s.rec.Info(metric.PerfUnavailable, "scope", scope, "event", "cycles") {
+		why = u.Label("reason")
+	}
+	return done.per(cycles), why
+}
+
+// throttled is of the level whose share is the highest, as the check cpu-throttled has it. No limit means nothing throttled.
+func (s *Source) throttled() ([]Interval, string) {
+	if !s.rec.Recorded(metric.CgroupPeriods) {
+		return nil, notRecorded
+	}
+	var worst []Interval
+	highest := -1.0
+	for _, p := range s.rec.Counter(metric.CgroupPeriods) {
+		list := counters(s.rec, metric.CgroupThrottled, "cgroup", p.Label("cgroup"), "level", p.Label("level")).
+			per(sumOf([]recording.CounterSeries{p}, false))
+		if e, ok := Mean(list); ok && e.Mean > highest {
+			worst, highest = list, e.Mean
+		}
+	}
+	if worst == nil {
+		return s.nothing()
+	}
+	return worst, ""
+}
+
+// nothing is what stands for a number that was looked for and cannot be there, such as throttling without a limit.
+func (s *Source) nothing() ([]Interval, string) {
+	list := s.cpu().perSecond()
+	for i := range list {
+		list[i].Num = 0
+	}
+	return list, notRecorded
+}
+
+func (s *Source) cpuWait() ([]Interval, string) {
+	return counters(s.rec, metric.ThreadRunDelay).per(counters(s.rec, metric.ThreadCPU)), notRecorded
+}
+
+func (s *Source) switches() ([]Interval, string) {
+	return counters(s.rec, metric.ThreadSwitches).per(counters(s.rec, metric.ThreadCPU)), notRecorded
+}
+
+// gcShare leaves out what runs beside the program: only pauses stop it.
+func (s *Source) gcShare() ([]Interval, string) {
+	var list []recording.CounterSeries
+	for _, c := range s.rec.Counter(metric.JVMGCSeconds) {
+		if c.Label("kind") != "cycle" {
+			list = append(list, c)
+		}
+	}
+	return sumOf(list, false).perSecond(), notRecorded
+}
+
+func (s *Source) safepointShare() ([]Interval, string) {
+	return counters(s.rec, metric.JVMSafepointSeconds).perSecond(), notRecorded
+}
+
+func (s *Source) retransmits() ([]Interval, string) {
+	return counters(s.rec, metric.TCPRetransSegs, "netns", metric.NetNSTarget).
+		per(counters(s.rec, metric.TCPOutSegs, "netns", metric.NetNSTarget)), notRecorded
+}
+
+func (s *Source) connectFailures() ([]Interval, string) {
+	if len(s.rec.Counter(metric.ConnectAttempts)) == 0 {
+		return nil, notRecorded
+	}
+	failed := sumOf(s.rec.Counter(metric.ConnectFailures, "netns", metric.NetNSTarget), true)
+	tried := sumOf(s.rec.Counter(metric.ConnectAttempts, "netns", metric.NetNSTarget, "side", "client"), true)
+	if len(failed.at) == 0 {
+		failed = curve{tried.at, make([]float64, len(tried.at))}
+	}
+	return failed.per(tried), notRecorded
+}
+
+func (s *Source) majorFaults() ([]Interval, string) {
+	return counters(s.rec, metric.ProcessFaults, "kind", "major").perSecond(), notRecorded
+}
+
+func (s *Source) resident() ([]Interval, string) {
+	return Readings(s.rec.Gauge(metric.ProcessRSS)), notRecorded
+}

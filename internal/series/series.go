@@ -1,0 +1,216 @@
+// Package series is the arithmetic of readings over time: what a counter rose by, a mean, a median, and what two series read by
+// different collectors are together. They are joined by time and never by their place in a list, so that a reading one of them
+// has lost takes nothing away and adds nothing.
+package series
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Point is one measured number. At is the time since the recording began, in whole microseconds.
+type Point struct {
+	At    time.Duration
+	Value float64
+}
+
+// Values gives the numbers without their times.
+func Values(points []Point) []float64 {
+	out := make([]float64, len(points))
+	for i, p := range points {
+		out[i] = p.Value
+	}
+	return out
+}
+
+// Span gives the time from the first point to the last, 0 with fewer than two.
+func Span(points []Point) time.Duration {
+	if len(points) == 0 {
+		return 0
+	}
+	return points[len(points)-1].At - points[0].At
+}
+
+// Step gives what a counter rose by from one reading to the next, in its unit. A fall is a reset and counts as a new start from
+// zero, as in Prometheus.
+func Step(from, to float64) float64 {
+	if to < from {
+		return to
+	}
+	return to - from
+}
+
+// Rise gives what a counter rose by over all points, in its unit. ok is false with fewer than two: one reading of a counter says
+// nothing.
+func Rise(points []Point) (n float64, ok bool) {
+	for i := 1; i < len(points); i++ {
+		n += Step(points[i-1].Value, points[i].Value)
+	}
+	return n, len(points) >= 2
+}
+
+// RiseSince is Rise of a counter whose source begins at zero, such as a BPF program's map: one that is first read later than began
+// has risen by its first reading too.
+func RiseSince(points []Point, began time.Duration) float64 {
+	n, _ := Rise(points)
+	if len(points) > 0 && points[0].At > began {
+		n += points[0].Value
+	}
+	return n
+}
+
+// Rate gives what a counter rose by a second between its first point and its last; ok is false with fewer than two.
+func Rate(points []Point) (perSecond float64, ok bool) {
+	n, ok := Rise(points)
+	if !ok || Span(points) <= 0 {
+		return 0, false
+	}
+	return n / Span(points).Seconds(), true
+}
+
+// Rates gives what a counter rose by a second in each interval, at the interval's end. An interval with a lost reading is
+// longer, and its rate the mean over it.
+func Rates(points []Point) []Point {
+	var out []Point
+	for i := 1; i < len(points); i++ {
+		if d := (points[i].At - points[i-1].At).Seconds(); d > 0 {
+			out = append(out, Point{At: points[i].At, Value: Step(points[i-1].Value, points[i].Value) / d})
+		}
+	}
+	return out
+}
+
+// Sum adds up series of one metric, moment by moment. They were read together, so that one without a number at a moment had
+// nothing to count then: a state without threads, a disk that came later. Series of several collectors are joined by [Minus] and
+// [Over] instead.
+func Sum(lists ...[]Point) []Point {
+	total := map[time.Duration]float64{}
+	for _, l := range lists {
+		for _, p := range l {
+			total[p.At] += p.Value
+		}
+	}
+	out := make([]Point, 0, len(total))
+	for _, at := range slices.Sorted(maps.Keys(total)) {
+		out = append(out, Point{At: at, Value: total[at]})
+	}
+	return out
+}
+
+// At gives what points have at a moment: the reading that is nearest to it, of the same round of sampling. Collectors read one
+// after another in each round, so the nearest is less than half of a usual step away; ok is false where there is none, as where
+// that reading was lost.
+func At(points []Point, moment time.Duration) (v float64, ok bool) {
+	return near(points, moment, UsualStep(points))
+}
+
+// near is At with a given step between rounds.
+func near(points []Point, moment, step time.Duration) (v float64, ok bool) {
+	i, exact := slices.BinarySearchFunc(points, moment, func(p Point, at time.Duration) int { return cmp.Compare(p.At, at) })
+	if exact {
+		return points[i].Value, true
+	}
+	best := -1
+	for _, k := range []int{i - 1, i} {
+		if k >= 0 && k < len(points) && (best < 0 || apart(points[k].At, moment) < apart(points[best].At, moment)) {
+			best = k
+		}
+	}
+	if best < 0 || 2*apart(points[best].At, moment) >= step {
+		return 0, false
+	}
+	return points[best].Value, true
+}
+
+func apart(a, b time.Duration) time.Duration { return max(a-b, b-a) }
+
+// UsualStep gives the median time between two points, which a lost reading among several does not change; 0 with fewer than two.
+func UsualStep(points []Point) time.Duration {
+	var steps []time.Duration
+	for i := 1; i < len(points); i++ {
+		steps = append(steps, points[i].At-points[i-1].At)
+	}
+	return time.Duration(Median(steps))
+}
+
+// Minus gives a less b, at the times of a, in the rounds of sampling in which both were read: its length says how many these are.
+func Minus(a, b []Point) []Point { return join(a, b, func(x, y float64) float64 { return x - y }) }
+
+// Over gives a divided by b, joined as in [Minus]. Where b is 0 there is nothing.
+func Over(a, b []Point) []Point {
+	divisors := slices.DeleteFunc(slices.Clone(b), func(p Point) bool { return p.Value == 0 })
+	return join(a, divisors, func(x, y float64) float64 { return x / y })
+}
+
+func join(a, b []Point, of func(x, y float64) float64) []Point {
+	step := sharedStep(a, b)
+	var out []Point
+	for _, p := range a {
+		if v, ok := near(b, p.At, step); ok {
+			out = append(out, Point{At: p.At, Value: of(p.Value, v)})
+		}
+	}
+	return out
+}
+
+// sharedStep gives the shorter of two usual steps: of two series that are read at different paces, the slower one's reading belongs
+// to one round of the faster. A series of one point has no pace.
+func sharedStep(a, b []Point) time.Duration {
+	x, y := UsualStep(a), UsualStep(b)
+	if x == 0 || y == 0 {
+		return max(x, y)
+	}
+	return min(x, y)
+}
+
+// Intervals counts the intervals in which a condition holds for the rate of counters of one metric together, and of how many. An
+// interval with a lost reading is several of the usual length: in one of them at least it held, and the others count as if it had not.
+func Intervals(holds func(perSecond float64) bool, counters ...[]Point) (n, of int) {
+	var rates [][]Point
+	for _, c := range counters {
+		rates = append(rates, Rates(c))
+	}
+	for _, r := range Sum(rates...) {
+		of++
+		if holds(r.Value) {
+			n++
+		}
+	}
+	read := Sum(counters...)
+	if step := UsualStep(read); step > 0 {
+		of = max(of, int(math.Round(float64(Span(read))/float64(step))))
+	}
+	return n, of
+}
+
+// Number is what has a mean.
+type Number interface {
+	~int | ~int64 | ~uint32 | ~uint64 | ~float64
+}
+
+// Mean gives the mean of numbers, in their unit; 0 of none.
+func Mean[T Number](numbers []T) float64 {
+	if len(numbers) == 0 {
+		return 0
+	}
+	total := 0.0
+	for _, n := range numbers {
+		total += float64(n)
+	}
+	return total / float64(len(numbers))
+}
+
+// Median gives the median of numbers in any order, in their unit: the mean of the middle two of an even number, 0 of none.
+func Median[T Number](numbers []T) float64 {
+	if len(numbers) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(numbers))
+	if n := len(s); n%2 == 0 {
+		return (float64(s[n/2-1]) + float64(s[n/2])) / 2
+	}
+	return float64(s[len(s)/2])
+}
