@@ -329,8 +329,10 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < minInterval.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)
 	}
-	if err == nil {
-		rec.Meta.Target.Halted = cmp.Or(h.Halted(t), halted)
+	if halted = cmp.Or(h.Halted(t), halted); err == nil && halted != "" {
+		m := rec.Meta
+		m.Target.Halted = halted
+		rec = rec.WithMeta(m)
 	}
 	return rec, err
 }

@@ -29,15 +29,20 @@ func noted(s *symbolizer) (all []string) {
 // third fails as a parser does that believes a length: by a panic of the runtime.
 func third(list []byte) byte { return list[2] }
 
-// TestDemanglerFault is attack 8: a name at which the demangler panics costs its own reading, which the recording tells.
+// TestDemanglerFault is attack 8: a name at which the demangler panics, as that of 2025 did at _ZN1AcvT_cvT_IiEEv, costs its own
+// reading, which the recording tells.
 func TestDemanglerFault(t *testing.T) {
+	const fatal = "_ZN1AcvT_cvT_IiEEv"
 	s := newSymbolizer("/proc", nil)
+	demangled := s.demangle
+	s.demangle = func(name string) string {
+		if name == fatal {
+			return string(third([]byte(name)[:2]))
+		}
+		return demangled(name)
+	}
 	m := mapping{path: "/usr/bin/spinner"}
-	for name, want := range map[string]string{
-		"_ZN1AcvT_cvT_IiEEv": "_ZN1AcvT_cvT_IiEEv",
-		"_ZN3foo3barEv":      "foo::bar",
-		"main":               "main",
-	} {
+	for name, want := range map[string]string{fatal: fatal, "_ZN3foo3barEv": "foo::bar", "main": "main"} {
 		for range 2 {
 			if got := s.readable(7, m, name); got != want {
 				t.Errorf("readable(%s) = %s, want %s", name, got, want)

@@ -153,7 +153,7 @@ const maxMangled = 2000
 
 // readable undoes the mangling of C++ and Rust (Itanium C++ ABI, Rust RFC 2603), and leaves other names alone.
 //
-// The library panics on some names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its reading only.
+// The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its reading only.
 func (s *symbolizer) readable(pid uint32, m mapping, name string) string {
 	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || s.opaque[name] {
 		return name

@@ -248,29 +248,3 @@ func TestNetworkVanishes(t *testing.T) {
 		})
 	}
 }
-
-// TestMangledName is attack 8, of the built program: the report names the file whose function's name could not be read, and has the
-// profile.
-func TestMangledName(t *testing.T) {
-	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"))
-	const source = `void spin(void) __asm__("_ZN1AcvT_cvT_IiEEv");
-__attribute__((noinline)) void spin(void) { for (volatile unsigned long i = 0;; i++) { } }
-int main(void) { spin(); }`
-	binary := filepath.Join(t.TempDir(), "mangled")
-	build := exec.Command("gcc", "-O1", "-x", "c", "-o", binary, "-")
-	build.Stdin = strings.NewReader(source)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	target := exec.Command(binary)
-	if err := target.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = target.Process.Kill(); _ = target.Wait() })
-	o := diagnose(t, target.Process.Pid)
-	out := inOneLine(o.stdout)
-	if !strings.Contains(out, fmt.Sprintf("a mangled name of pid %d: perfdoctor failed on it", target.Process.Pid)) ||
-		!strings.Contains(out, "_ZN1AcvT_cvT_IiEEv") {
-		t.Errorf("the report has no word of the name, or no profile:\n%s", o.stdout)
-	}
-}
