@@ -101,7 +101,7 @@ func victims(t *testing.T, process, java, out string) []victim {
 		perfdoctor(t, time.Second, "diagnose", "--duration", "1s", "--save", path)
 		saved = append(saved, path)
 	}
-	const measured = 3 * time.Second // opening, a window of one second, naming and writing
+	const measured = 2 * time.Second // opening, a window of one second, naming and writing: more on a busy machine
 	window := []string{"--duration", "1s", "--interval", "250ms"}
 	diagnose := func(more ...string) []string { return slices.Concat([]string{"diagnose"}, window, more) }
 	reads := func(args ...string) victim {
@@ -124,7 +124,7 @@ func victims(t *testing.T, process, java, out string) []victim {
 			"exporter", []string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0"},
 			measured,
 		},
-		{"preflight", []string{"preflight"}, time.Second},
+		{"preflight", []string{"preflight"}, 500 * time.Millisecond},
 		reads("report", saved[0], "--html", filepath.Join(out, "NUMBER.html")),
 		reads("compare", saved[0], saved[1]),
 		reads("trend", recordings),
