@@ -107,6 +107,7 @@ func runOne(p *Pass) (o Outcome) {
 	case err != nil:
 		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+err.Error(), bugRemedy
 	case len(p.findings) > 0:
+		settle(p)
 		o.State = Found
 	default:
 		o.State = Fine

@@ -105,6 +105,7 @@ var wholeHeapOld = []string{"Z", "Shenandoah"}
 type low struct {
 	at    time.Duration
 	bytes float64
+	whole bool // no reading between the collections was lost: that one may have been the least
 }
 
 // oldLows gives the lows of the window. G1 frees what a concurrent cycle found in the collections after it, so what follows the
@@ -121,22 +122,34 @@ func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
 		full = full || s.Label("kind") == "full" && n > 0
 	}
 	collections, before := series.Sum(kinds...), math.Inf(1)
+	longest, last := series.UsualStep(old.Points)*3/2, time.Duration(0)
 	for _, point := range old.Points {
 		n, ok := series.At(collections, point.At)
-		switch {
-		case !ok:
+		if !ok {
 			continue
-		case n > before:
-			out = append(out, low{point.At, point.Value})
-		case len(out) > 0 && point.Value < out[len(out)-1].bytes:
-			out[len(out)-1] = low{point.At, point.Value}
+		}
+		lost := point.At-last > longest
+		last = point.At
+		if len(out) > 0 && lost {
+			out[len(out)-1].whole = false
+		}
+		if n > before {
+			out = append(out, low{at: point.At, bytes: point.Value, whole: true})
 		}
 		before = n
+		if len(out) == 0 {
+			continue
+		}
+		now := &out[len(out)-1]
+		now.whole = now.whole && !lost
+		if point.Value < now.bytes {
+			now.at, now.bytes = point.At, point.Value
+		}
 	}
 	if !full && len(out) > 0 {
 		out = out[:len(out)-1]
 	}
-	return out
+	return slices.DeleteFunc(out, func(l low) bool { return !l.whole })
 }
 
 func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value) {

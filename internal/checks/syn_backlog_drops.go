@@ -98,7 +98,7 @@ func synDropFinding(p *check.Pass, left, full growth) check.Finding {
 }
 
 func cookieFinding(p *check.Pass, sent growth) check.Finding {
-	return check.Finding{
+	f := check.Finding{
 		Subject:  netns(p),
 		Severity: check.Warning,
 		Summary: fmt.Sprintf("a SYN backlog is full: %s / %s = %s answered with SYN cookies", sent.n.Text(), sent.span.Text(),
@@ -108,6 +108,11 @@ func cookieFinding(p *check.Pass, sent growth) check.Finding {
 		Placebos: []string{"tcp_max_syn_backlog alone: the listen backlog caps the queue as well"},
 		Disproof: "SYN_RECV is near zero at all samples",
 	}
+	if p.Lost(metric.Syncookies) {
+		f.Severity = check.Info
+		f.Doubts = []string{"tcp_syncookies was not read: with 2 cookies are sent to all, and no backlog is full"}
+	}
+	return f
 }
 
 // synBacklogFacts are the settings and the listener with the most half-open connections.

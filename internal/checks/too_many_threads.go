@@ -138,6 +138,9 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 			total, label = total*(1-stopped), label+", without the stops of a quota"
 		}
 		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).Named("%s", label)
+		if p.Lost(metric.ThreadThrottledTime) { // what of it was a quota's was asked for, and is not known
+			return waiting, false, true
+		}
 		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
 	}
 	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {

@@ -137,6 +137,7 @@ func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return CheckNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
 }
 
+// CheckNames gives the names of the checks, in their order.
 func CheckNames(suite []*check.Check) []string {
 	var names []string
 	for _, c := range suite {
@@ -145,6 +146,7 @@ func CheckNames(suite []*check.Check) []string {
 	return names
 }
 
+// FindCheck gives the check of that name, or a usage error with the nearest one.
 func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 	for _, c := range suite {
 		if c.Name == name {

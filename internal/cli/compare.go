@@ -92,6 +92,7 @@ func (c *comparison) run(before, after string) error {
 		if recs[i], err = recording.Open(path); err != nil {
 			return fromError(err)
 		}
+		recs[i].RankAll()
 	}
 	data := compare.Compare(recs[0], recs[1], opts)
 	if c.failOn == failRegression && data.Regressed() {
@@ -109,7 +110,7 @@ func writeFolded(path string, data *compare.Data) error {
 	if data.Stacks == nil {
 		return command.UsageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
 	}
-	if err := partial.File(path, func(f *os.File) error { return data.Stacks.Root.WriteFolded(f) }); err != nil {
+	if err := partial.File(path, func(f *os.File) error { return data.Stacks.All.WriteFolded(f) }); err != nil {
 		return fmt.Errorf("--folded %s: %w", path, err)
 	}
 	return nil

@@ -22,6 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
@@ -42,10 +43,13 @@ type diagnosis struct {
 	delay              time.Duration
 	output             string
 	save, from, html   string
+	redact             string
+	names              *redact.Names // of redact; nil without it
 	checks, settings   []string
 	vantages           []string
 	signatures         string
 	verbose, deep      bool
+	budget             float64
 	wide, watch, whole bool
 	color              string
 	jvm                jvmFlags
@@ -77,6 +81,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
   perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json
   perfdoctor diagnose --from incident.zip -o markdown  # for a ticket; -o junit for CI
   perfdoctor diagnose --pid 4021 --html report.html
+  perfdoctor diagnose --from incident.zip --redact --save public.zip
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
 	}
@@ -92,6 +97,7 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.StringArrayVar(&d.vantages, "vantage", nil,
 		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
+	addBudgetFlag(cmd, &d.budget)
 	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")
 	d.jvm.add(cmd)
 	return cmd
@@ -107,6 +113,7 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
 	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the incident alone")
+	d.addRedactFlag(cmd)
 	addColorFlag(cmd, &d.color)
 	command.CompleteFlag(cmd, "check", CheckNames(checks.Suite())...)
 }
@@ -138,6 +145,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	rec, unseen := d.withVantages(rec) // before the report and the file, neither of which it may cost
+	if rec, err = d.redacted(rec); err != nil {
+		return err
+	}
 	err = errors.Join(d.report(rec, list, opts, f), unseen)
 	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
 		err = errors.Join(err, rec.Save(d.save))
@@ -162,8 +172,8 @@ func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts c
 func (d *diagnosis) validate(cmd *cobra.Command) (command.Format, []*check.Check, check.Options, error) {
 	f, err := command.ParseFormat(d.output, reportFormats)
 	if err == nil {
-		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), checkTargetFlags(cmd, d.selector), d.jvm.validate(cmd), d.validateSource(cmd),
-			validateSave(cmd, &d.save))
+		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), validateBudget(d.budget), checkTargetFlags(cmd, d.selector),
+			d.jvm.validate(cmd), d.validateSource(cmd), validateSave(cmd, &d.save))
 	}
 	if err != nil {
 		return "", nil, check.Options{}, err
@@ -174,7 +184,7 @@ func (d *diagnosis) validate(cmd *cobra.Command) (command.Format, []*check.Check
 
 // validateReading checks the flags of addReadingFlags and gives the checks to run.
 func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.Options, error) {
-	if err := cmp.Or(validateColor(d.color), d.validatePage(cmd)); err != nil {
+	if err := cmp.Or(validateColor(d.color), d.validatePage(cmd), d.validateRedact(cmd)); err != nil {
 		return nil, check.Options{}, err
 	}
 	if cmd.Flags().Changed("signatures") && d.signatures == "" {
@@ -235,10 +245,12 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 // validateFrom finds what does not go with a recording.
 func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
 	switch {
-	case targeted || len(d.command) > 0 || given("save"):
-		return command.UsageErrorf("--from reads a recording: it goes with no target, command or --save")
-	case given("duration") || given("interval") || given("delay") || given("deep"):
-		return command.UsageErrorf("--from reads a recording: its --duration, --interval, --delay and --deep are what they were")
+	case targeted || len(d.command) > 0:
+		return command.UsageErrorf("--from reads a recording: it goes with no target or command")
+	case given("save") && !given("redact"):
+		return command.UsageErrorf("--from reads a recording: it goes with --save only to keep a redacted one (--redact)")
+	case given("duration") || given("interval") || given("delay") || given("deep") || given("budget"):
+		return command.UsageErrorf("--from reads a recording: its --duration, --interval, --delay, --deep and --budget are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
 		return command.UsageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
 	}
@@ -314,6 +326,10 @@ func fromError(err error) error {
 func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target, list []*check.Check,
 	ended func() string,
 ) (*recording.Recording, error) {
+	budget, err := budgetOf(h, d.budget)
+	if err != nil {
+		return nil, err
+	}
 	progress, done := d.progress()
 	defer done()
 	halted := h.Halted(t)
@@ -325,6 +341,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Meta:       recording.Meta{Version: d.Version, Target: described},
 		Tick:       progress,
 		Ended:      ended,
+		Budget:     budget,
 	})
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < minInterval.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)

@@ -24,6 +24,7 @@ const minWindow = 5 * time.Second
 // exporting holds the flags of exporter.
 type exporting struct {
 	*app
+	budget           float64
 	web              exporter.WebOptions
 	window, interval time.Duration
 	deep             bool
@@ -76,6 +77,7 @@ exporter listens on an address of this host only.`,
 		"take the names of pods from the kubelet's links in `DIR`; empty for none")
 	f.StringVar(&x.runtimeSocket, "cri.socket", "",
 		"ask the container runtime at `SOCKET` for the names of pods first, such as /run/containerd/containerd.sock")
+	addBudgetFlag(cmd, &x.budget)
 	x.flight.add(cmd)
 	x.push.add(cmd)
 	return cmd
@@ -124,6 +126,10 @@ func (x *exporting) run(ctx context.Context) error {
 		log.Warn("limits and CPU time of other control groups cannot be seen", "why", err)
 	}
 	o := x.options(log)
+	var err error
+	if o.Budget, err = budgetOf(o.Host, x.budget); err != nil {
+		return err
+	}
 	if x.runtimeSocket != "" {
 		runtime, err := exporter.DialRuntime(x.runtimeSocket)
 		if err != nil {
@@ -155,6 +161,9 @@ func (x *exporting) run(ctx context.Context) error {
 }
 
 func (x *exporting) validate() error {
+	if err := validateBudget(x.budget); err != nil {
+		return err
+	}
 	if err := x.web.Validate(); err != nil {
 		return command.UsageErrorf("--web.config.file %v", err)
 	}

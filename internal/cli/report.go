@@ -47,6 +47,10 @@ func (d *diagnosis) runReport(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return fromError(err)
 	}
+	if rec, err = d.redacted(rec); err != nil {
+		return err
+	}
+	rec.RankAll()
 	return d.report(rec, list, opts, f)
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report"
 )
 
-// maxTrend bounds the recordings of a trend: each may hold a hundred megabytes in memory.
+// maxTrend bounds the recordings of a trend: they are read one after the other, and their numbers fill a page.
 const maxTrend = 500
 
 // leastTrend is where a lasting change begins to be possible: two recordings before it and two after.
@@ -59,6 +59,9 @@ func (c *comparison) trend(dir string) error {
 		return err
 	}
 	t := report.Trend{Trend: compare.MakeTrend(list, opts.Checks, opts.Check)}
+	if len(t.Runs) < leastTrend {
+		return tooFew(len(t.Runs), dir)
+	}
 	if c.failOn == failRegression && t.Regressed() {
 		c.Exit = command.ExitFindings
 	}
@@ -71,7 +74,7 @@ func (c *comparison) trend(dir string) error {
 	return command.OutputError(t.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }
 
-// readTrend reads the recordings of a directory. A file of another kind is left alone, and so is a recording that is being written; a
+// readTrend finds the recordings of a directory. A file of another kind is left alone, and so is a recording that is being written; a
 // damaged recording is left out with a note, so that the hole in the trend is seen.
 func (a *app) readTrend(dir string) ([]compare.Source, error) {
 	entries, err := os.ReadDir(dir)
@@ -88,18 +91,34 @@ func (a *app) readTrend(dir string) ([]compare.Source, error) {
 		if read++; read > maxTrend {
 			return nil, command.UsageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend, dir)
 		}
-		rec, err := recording.Open(path)
+		meta, err := recording.OpenMeta(path)
 		if err != nil {
-			_, _ = fmt.Fprintf(a.Streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
+			a.leftOut(err)
 			continue
 		}
-		list = append(list, compare.Source{Name: e.Name(), Recording: rec})
+		list = append(list, compare.Source{Name: e.Name(), Started: meta.Started, Open: func() (*recording.Recording, error) {
+			rec, err := recording.Open(path)
+			if err != nil {
+				a.leftOut(err)
+				return nil, err
+			}
+			rec.RankAll()
+			return rec, nil
+		}})
 	}
 	if len(list) < leastTrend {
-		return nil, command.UsageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, and a trend "+
-			"needs %d: compare two with `perfdoctor compare`", len(list), dir, leastTrend)
+		return nil, tooFew(len(list), dir)
 	}
 	return list, nil
+}
+
+func (a *app) leftOut(err error) {
+	_, _ = fmt.Fprintf(a.Streams.Err, "perfdoctor: left out: %s\n", report.Escape(err.Error(), ""))
+}
+
+func tooFew(n int, dir string) error {
+	return command.UsageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, and a trend "+
+		"needs %d: compare two with `perfdoctor compare`", n, dir, leastTrend)
 }
 
 func isRecording(path string, e os.DirEntry) bool {

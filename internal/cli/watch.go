@@ -27,7 +27,7 @@ func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 	if !d.watch {
 		return nil
 	}
-	for _, flag := range []string{"save", "vantage", "from", "html", "output"} {
+	for _, flag := range []string{"save", "vantage", "from", "html", "output", "redact"} {
 		if cmd.Flags().Changed(flag) {
 			return command.UsageErrorf("--watch shows a screen until Ctrl-C: it goes with no --%s", flag)
 		}

@@ -34,7 +34,9 @@ type Collector struct {
 	Grace time.Duration
 	// Share of one CPU's time that samples may take, if less than what dutyShare leaves; 0 for none.
 	Share float64
-	Open  func(context.Context, Env) (Source, error)
+	// Deep says that it is one of the probes that cost the host more, which are the first to be given up.
+	Deep bool
+	Open func(context.Context, Env) (Source, error)
 }
 
 // A Floor is the oldest Linux that has what a collector needs. It forbids nothing, since vendors bring features to older kernels; but

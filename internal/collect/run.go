@@ -19,6 +19,7 @@ type Options struct {
 	Meta       recording.Meta // version and target; Run fills in the rest
 	Tick       func(done, total time.Duration)
 	Ended      func() string // polled each interval: why the target is gone, or ""
+	Budget     *Budget       // of CPU time; nil for none
 }
 
 // Run collects until the duration is over, the context is done or the target has ended, and gives what was measured until
@@ -42,6 +43,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	covered := b.Elapsed()
 	abandon() // an Open that still hangs is told that nobody waits for it
 	finish(workers)
+	o.Budget.leave(workers)
 	m := o.metaOf(began, covered, cpu)
 	m.EndedEarly = early
 	for _, w := range workers {
@@ -72,7 +74,9 @@ func (o Options) metaOf(began time.Time, covered, cpu time.Duration) *meta {
 	m.Schema = recording.SchemaVersion
 	m.Started = began.UTC().Truncate(time.Millisecond)
 	m.Duration, m.Interval, m.Asked = covered.Seconds(), o.Interval.Seconds(), o.Duration.Seconds()
-	m.Cost = recording.Cost{Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS()}
+	m.Cost = recording.Cost{
+		Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS(), GivenUp: o.Budget.givenUp(began),
+	}
 	return m
 }
 
@@ -100,7 +104,7 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	workers := make([]*worker, len(o.Collectors))
 	var wg sync.WaitGroup
 	for i, c := range o.Collectors {
-		w := &worker{c: c, b: b, opened: make(chan struct{})}
+		w := &worker{c: c, b: b, budget: o.Budget, opened: make(chan struct{})}
 		workers[i] = w
 		wg.Go(func() { w.open(ctx, o.Env) })
 	}
@@ -118,11 +122,12 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 	// Samples are not cut off by the context: each is short, and an interrupted one would read as a failure of its collector.
 	sampling := context.WithoutCancel(ctx)
 	sampleAll(sampling, workers, o, first)
+	o.Budget.join(workers)
 	deadline := time.NewTimer(o.Duration - b.Elapsed())
 	defer deadline.Stop()
 	tick := time.NewTicker(o.Interval)
 	defer tick.Stop()
-	for early == "" {
+	for n := 1; early == ""; n++ {
 		select {
 		case <-ctx.Done():
 			early = fmt.Sprintf("interrupted after %.1f s of %.1f s", b.Elapsed().Seconds(), o.Duration.Seconds())
@@ -130,7 +135,7 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 			sampleAll(sampling, workers, o, last)
 			return ""
 		case <-tick.C:
-			if o.Duration-b.Elapsed() > o.Interval/4 { // the last sample is about to be taken anyway
+			if o.Budget.check(n) && o.Duration-b.Elapsed() > o.Interval/4 { // the last sample is about to be taken anyway
 				sampleAll(sampling, workers, o, between)
 			}
 			early = o.ended(b)

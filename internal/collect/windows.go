@@ -43,6 +43,8 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 	}
 	sampling := context.WithoutCancel(ctx)
 	sampleAll(sampling, s.workers, s.o, first)
+	o.Budget.join(s.workers)
+	defer o.Budget.leave(s.workers)
 	for s.wait(ctx, sampling) {
 		each(s.end(openCtx, sampling))
 	}
@@ -89,14 +91,14 @@ func (s *stream) wait(ctx, sampling context.Context) bool {
 	defer deadline.Stop()
 	tick := time.NewTicker(s.o.Interval)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-deadline.C:
 			return true
 		case <-tick.C:
-			if s.o.Duration-s.b.Elapsed() > s.o.Interval/4 { // the last sample is about to be taken anyway
+			if s.o.Budget.check(n) && s.o.Duration-s.b.Elapsed() > s.o.Interval/4 { // the last sample is about to be taken anyway
 				sampleAll(sampling, s.workers, s.o, between)
 			}
 		}
@@ -157,12 +159,10 @@ func settleGraces(workers []*worker) {
 func (w *worker) renewable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-w.opened:
-	default:
+	if !w.isOpened() {
 		return false
 	}
-	return w.busy == nil && (w.c.Pace == AtEnd && w.src != nil || !time.Now().Before(w.reopenAt))
+	return w.busy == nil && (w.c.Pace == AtEnd && w.src != nil && w.given == nil || !time.Now().Before(w.reopenAt))
 }
 
 // spared tells that the last sample took so much CPU time that none is taken now. The worker is locked.
@@ -197,7 +197,7 @@ func (w *worker) detach() Source {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	src := w.src
-	w.src, w.err, w.started, w.opened = nil, nil, false, make(chan struct{})
+	w.src, w.err, w.given, w.started, w.opened = nil, nil, nil, false, make(chan struct{})
 	w.reopenAt = time.Now().Add(reopenAfter)
 	return src
 }
@@ -255,6 +255,8 @@ func (w *worker) endWindow(next *recording.Builder) (recording.CollectorStatus, 
 // windowOutcome is [worker.outcome] of one window, after which the source stays open.
 func (w *worker) windowOutcome() error {
 	switch {
+	case w.given != nil:
+		return w.given
 	case w.busy != nil:
 		return fmt.Errorf("a sample did not return in time: %w", context.DeadlineExceeded)
 	case w.err != nil && !errors.Is(w.err, context.Canceled):

@@ -19,6 +19,7 @@ type worker struct {
 	c Collector
 	b *recording.Builder
 
+	budget  *Budget // that opening it does not count for
 	mu      sync.Mutex
 	opened  chan struct{} // closed when Open has returned
 	src     Source
@@ -28,6 +29,8 @@ type worker struct {
 	busy    chan struct{}
 	lateErr error // of the first sample that was late
 	next    time.Time
+	cpu     time.Duration // of its samples since the budget's last step
+	given   error         // why it was given up
 	status  recording.CollectorStatus
 	missing []recording.Missing
 
@@ -37,11 +40,15 @@ type worker struct {
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
+	runtime.LockOSThread() // whose CPU time is that of opening it
+	cpu := threadCPU()
 	src, err := Open(ctx, w.c, env)
+	w.budget.forgive(threadCPU() - cpu)
+	runtime.UnlockOSThread()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.opened)
-	if w.over && src != nil {
+	if (w.over || w.given != nil) && src != nil {
 		_ = src.Close() // nobody is left to be told
 		return
 	}
@@ -89,7 +96,7 @@ func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.src == nil:
+	case w.src == nil, w.given != nil:
 		return false
 	case w.busy != nil:
 		if m == between && w.c.Pace == EveryTick {
@@ -121,6 +128,7 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.cpu += cpu
 	w.note(err, took, lost, missing)
 	w.rest(began, took, cpu)
 	if err == nil && w.continues && w.c.Share > 0 {
@@ -128,8 +136,12 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	}
 	close(w.busy)
 	w.busy = nil
-	if w.over {
+	switch {
+	case w.over:
 		_ = src.Close() // nobody is left to be told
+	case w.given != nil && w.src != nil:
+		_ = src.Close()
+		w.src = nil
 	}
 }
 
@@ -249,6 +261,8 @@ func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 // outcome gives the error that the collector's status tells, and closes the source.
 func (w *worker) outcome() error {
 	switch {
+	case w.given != nil && w.busy == nil:
+		return w.given
 	case w.busy != nil:
 		return fmt.Errorf("a sample did not return in time: %w", context.DeadlineExceeded)
 	case w.src == nil && w.err != nil && !errors.Is(w.err, context.Canceled):

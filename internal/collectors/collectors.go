@@ -56,7 +56,10 @@ func Standing(deep bool) []collect.Collector {
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
 		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: true}),
 	)
-	return slices.DeleteFunc(list, func(c collect.Collector) bool { return c.Pace == collect.AtEnd && !deep })
+	for i := range list {
+		list[i].Deep = list[i].Pace == collect.AtEnd
+	}
+	return slices.DeleteFunc(list, func(c collect.Collector) bool { return c.Deep && !deep })
 }
 
 // StandingTarget lists those that are cheap enough to observe many targets at once beside the host; with deep also what costs each switch
@@ -66,7 +69,9 @@ func StandingTarget(deep bool) []collect.Collector {
 	own := slices.DeleteFunc(process.Collectors(), func(c collect.Collector) bool { return c.Pace == collect.FirstAndLast })
 	list := slices.Concat(facts, own, cgroup.Collectors(&ebpf.Loader{}), []collect.Collector{jvm.Standing()})
 	if deep {
-		list = append(list, perf.OfGroup())
+		group := perf.OfGroup()
+		group.Deep = true
+		list = append(list, group)
 	}
 	return list
 }

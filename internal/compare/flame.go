@@ -11,9 +11,25 @@ import (
 
 // Stacks are the CPU profiles of both recordings laid over each other.
 type Stacks struct {
-	Root  *stacks.Node
+	Root  *stacks.Node // the calls that can be seen in a picture
+	All   *stacks.Both
 	scale float64 // as of [reference]
 	clump float64 // as of [Methods].Clustering
+}
+
+// LeastShare is below which share of both recordings a call is left out of a picture: a twentieth of a pixel of a wide screen.
+const LeastShare = 1.0 / 40_000
+
+// maxNodes bounds the calls of a picture: each takes a hundred bytes. Of deep stacks that are all different more are left out.
+const maxNodes = 200_000
+
+// visible gives the calls to draw.
+func visible(all *stacks.Both) *stacks.Node {
+	before, after := float64(all.Before)*LeastShare, float64(all.After)*LeastShare
+	for all.Size(before, after) > maxNodes {
+		before, after = max(2*before, 1.5), max(2*after, 1.5) // half a sample more than one leaves out what was seen once
+	}
+	return all.Tree(before, after)
 }
 
 // stacks gives nil where the profiles cannot be compared.
@@ -21,7 +37,8 @@ func (d *Data) stacks(b, a *hotcode.CPU) *Stacks {
 	if b == nil || a == nil || d.Methods == nil || d.Methods.Reason != "" {
 		return nil
 	}
-	return &Stacks{stacks.Diff(b.Profile, a.Profile), d.Methods.scale, d.Methods.Clustering}
+	all := stacks.Diff(b.Profile, a.Profile)
+	return &Stacks{visible(all), all, d.Methods.scale, d.Methods.Clustering}
 }
 
 // NodeChange says how much more of a call there is, beside what methods are set against.

@@ -96,7 +96,8 @@ func judgeMethods(before, after *reading, beside float64) *Methods {
 	case b.Event != a.Event || b.Engine != a.Engine:
 		return &Methods{Reason: fmt.Sprintf("one profile is by %s, the other by %s: they do not see the same", b.Engine, a.Engine)}
 	}
-	tb, ta := tallyOf(b), tallyOf(a)
+	all := newNames()
+	tb, ta := tallyOf(b, all), tallyOf(a, all)
 	out := &Methods{
 		Engine:  b.Engine,
 		Samples: [2]int64{b.Profile.Total().Count, a.Profile.Total().Count}, Seconds: [2]float64{b.Sampled(), a.Sampled()},

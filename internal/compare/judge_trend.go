@@ -15,21 +15,21 @@ import (
 // fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
 const fewestRuns = 2
 
-func (t *Trend) steps(list []Source) {
+func (t *Trend) steps(h *past) {
 	tests := 0
 	for _, r := range t.Rows {
 		if r.Better != keynumber.Neither {
 			tests++
 		}
 	}
-	rules := rules(slices.ContainsFunc(list, func(s Source) bool { return isGuest(s.Recording) }))
+	rules := rules(h.guest)
 	for i := range t.Rows {
 		row := &t.Rows[i]
 		if row.Better == keynumber.Neither {
 			continue
 		}
 		for _, s := range stepsOf(row, rules[row.Name], tests) {
-			s.Methods = pooledMethods(list, s.from, s.At, s.to, 1)
+			s.Methods = pooledMethods(h, s.from, s.At, s.to, 1)
 			t.Steps = append(t.Steps, s.Step)
 		}
 	}
@@ -39,21 +39,22 @@ func (t *Trend) steps(list []Source) {
 		}
 	}
 	slices.SortStableFunc(t.Steps, func(x, y Step) int { return cmp.Compare(x.At, y.At) })
-	t.hiddenStep(list)
+	t.hiddenStep(h)
 }
 
 // hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods differ? Those are
 // the regressions that the spread between runs hides from the numbers.
-func (t *Trend) hiddenStep(list []Source) {
+func (t *Trend) hiddenStep(h *past) {
 	if len(t.Steps) > 0 {
 		return
 	}
 	var best *Methods
+	n := len(h.points)
 	at, most := 0, 0.0
-	for i := fewestRuns; i+fewestRuns <= len(list); i++ {
-		m := pooledMethods(list, 0, i, len(list), len(list)-2*fewestRuns+1)
+	look := func(i int) {
+		m := pooledMethods(h, 0, i, n, n-2*fewestRuns+1)
 		if m == nil {
-			continue
+			return
 		}
 		grown, _ := m.counting(Unknown)
 		for _, x := range grown {
@@ -63,12 +64,31 @@ func (t *Trend) hiddenStep(list []Source) {
 			}
 		}
 	}
+	stride := strideOf(n)
+	for i := fewestRuns; i+fewestRuns <= n; i += stride {
+		look(i)
+	}
+	for middle, i := at, max(fewestRuns, at-stride+1); best != nil && i < middle+stride && i+fewestRuns <= n; i++ {
+		if i != middle {
+			look(i)
+		}
+	}
 	if best != nil {
 		t.Steps = append(t.Steps, Step{
 			At: at, Name: "methods", Label: "methods", Result: Worse, Summary: best.Grown[0].Text(), Before: best.Grown[0].Before,
 			After: best.Grown[0].After, Methods: best,
 		})
 	}
+}
+
+// strideOf gives how many places are left out at first between two that are looked at, of so many recordings: with 500 each would take
+// minutes. A step that lasts is seen from its neighbourhood too; there every place is looked at then.
+func strideOf(n int) int {
+	const few = 40
+	if n <= few {
+		return 1
+	}
+	return int(math.Sqrt(float64(n)))
 }
 
 // span is a step with the recordings that it was found in: from before it to before to.
@@ -238,8 +258,8 @@ func stepOfMark(m Mark) (Step, bool) {
 }
 
 // pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
-func pooledMethods(list []Source, from, at, to, places int) *Methods {
-	b, a := poolOf(recordings(list[from:at])), poolOf(recordings(list[at:to]))
+func pooledMethods(h *past, from, at, to, places int) *Methods {
+	b, a := h.pool.sum(h.points[from:at]), h.pool.sum(h.points[at:to])
 	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
 		return nil
 	}

@@ -81,40 +81,25 @@ func pairMethods(b, a *tally, without map[string]bool, between float64) []pair {
 // wholes gives the application's methods with all that they call, but for the samples that are of or below those without. Left out are
 // methods that call nothing, and those that are on the same stacks as one that they call: these say the same.
 func wholes(b, a *tally, without map[string]bool) []pair {
-	counts, depths := map[string]*pair{}, map[string]int{}
-	kernel, inlined := map[string]float64{}, map[string]float64{}
-	for _, t := range []*tally{b, a} {
-		for _, c := range t.calls {
-			if without[c.Name] || c.below(without) {
-				continue
-			}
-			for depth, x := range c.Callers {
-				name := x.Name
-				if counts[name] == nil {
-					counts[name] = &pair{name: name}
-				}
-				p := counts[name]
-				if t == b {
-					p.before += c.n
-				} else {
-					p.after += c.n
-				}
-				if c.inKernel {
-					kernel[name] += c.n
-				}
-				if x.Inlined {
-					inlined[name] += c.n
-				}
-				depths[name] = max(depths[name], depth)
-			}
-		}
+	if b.names == nil { // of a tally without calls
+		return nil
+	}
+	list := make([]whole, len(b.names.list))
+	set := b.names.set(without)
+	for i := range b.calls {
+		b.calls[i].addTo(list, set, func(w *whole) *float64 { return &w.before })
+	}
+	for i := range a.calls {
+		a.calls[i].addTo(list, set, func(w *whole) *float64 { return &w.after })
 	}
 	var out []pair
-	for name, p := range counts {
-		itself := p.before == b.counts[name] && p.after == a.counts[name]
-		if all := p.before + p.after; all >= enough(b) && !itself {
-			p.between = spreadOf(kernel[name]/all, inlined[name]/all)
-			out = append(out, *p)
+	depths := map[string]int{}
+	for i, w := range list {
+		name := b.names.list[i]
+		itself := w.before == b.counts[name] && w.after == a.counts[name]
+		if all := w.before + w.after; all > 0 && all >= enough(b) && !itself {
+			depths[name] = w.depth
+			out = append(out, pair{name: name, before: w.before, after: w.after, between: spreadOf(w.kernel/all, w.inlined/all)})
 		}
 	}
 	slices.SortFunc(out, func(x, y pair) int { return cmp.Or(depths[x.name]-depths[y.name], cmp.Compare(x.name, y.name)) })
@@ -125,4 +110,28 @@ func wholes(b, a *tally, without map[string]bool) []pair {
 		seen[k] = true
 		return double
 	})
+}
+
+// whole is the samples that have one method on the stack.
+type whole struct {
+	before, after, kernel, inlined float64
+	depth                          int // the outermost place it has on a stack
+}
+
+// addTo counts a call for each of its callers, by the numbers of their names, unless it is of or below one of those without.
+func (c *call) addTo(list []whole, without []bool, side func(*whole) *float64) {
+	if without[c.name] || c.below(without) {
+		return
+	}
+	for depth, x := range c.above {
+		w := &list[x.name()]
+		*side(w) += c.n
+		if c.inKernel {
+			w.kernel += c.n
+		}
+		if x.inlined() {
+			w.inlined += c.n
+		}
+		w.depth = max(w.depth, depth)
+	}
 }

@@ -63,11 +63,13 @@ type Side struct {
 	Seconds float64          `json:"seconds"`
 	Kernel  string           `json:"kernel,omitempty"`
 	Verdict string           `json:"principal,omitempty"` // id of the finding to act on first; empty if there is none
+
+	Redacted *recording.Redaction `json:"redacted,omitempty"` // names are pseudonyms
 }
 
 func sideOf(rec *recording.Recording, res *check.Result) Side {
 	m := rec.Meta
-	s := Side{Version: m.Version, Target: m.Target, Started: m.Started.UTC(), Seconds: m.Duration}
+	s := Side{Version: m.Version, Target: m.Target, Started: m.Started.UTC(), Seconds: m.Duration, Redacted: m.Redacted}
 	for _, h := range rec.Info(metric.HostInfo) {
 		s.Kernel = h.Label("kernel")
 	}

@@ -1,12 +1,13 @@
 package compare
 
 import (
+	"encoding/binary"
+	"hash/maphash"
 	"regexp"
 	"slices"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -20,58 +21,165 @@ type tally struct {
 	total   float64
 	clumps  float64 // see Methods.Clustering
 	calls   []call
+	byHash  map[uint64]int // a call by the hash of it, or the next free number behind
+	names   *names
 }
 
 // call is samples by whose time they are and what they were called for.
 type call struct {
-	hotcode.Attribution
-	n        float64
-	inKernel bool
+	name              int32
+	inKernel, inlined bool
+	above             []caller // from the innermost outwards
+	n                 float64
 }
 
-// below tells whether one of these methods is on the stack.
-func (c *call) below(methods map[string]bool) bool {
-	return slices.ContainsFunc(c.Callers, func(x hotcode.Caller) bool { return methods[x.Name] })
+// A caller is the number of a name, doubled, and one more where it is inlined: a profile has millions of them.
+type caller int32
+
+func (c caller) name() int32   { return int32(c >> 1) }
+func (c caller) inlined() bool { return c&1 == 1 }
+
+// below tells whether one of these methods, by the numbers of their names, is on the stack.
+func (c *call) below(methods []bool) bool {
+	return slices.ContainsFunc(c.above, func(x caller) bool { return methods[x.name()] })
+}
+
+// names numbers the names of methods, those of all recordings that are compared together.
+type names struct {
+	list    []string
+	numbers map[string]int32
+	plain   map[string]int32 // by the name with its address
+	seed    maphash.Seed
+	key     []byte // reused
+	most    int    // names; 0 for no bound
+}
+
+func newNames() *names {
+	return &names{numbers: map[string]int32{}, plain: map[string]int32{}, seed: maphash.MakeSeed()}
+}
+
+// of gives the number of a name, without what differs from one run to the next.
+func (n *names) of(name string) int32 {
+	if i, known := n.plain[name]; known {
+		return i
+	}
+	bare := address.ReplaceAllString(name, "*")
+	if n.most > 0 && len(n.plain) >= n.most {
+		bare = otherMethods
+	}
+	i, known := n.numbers[bare]
+	if !known {
+		i = int32(len(n.list))
+		n.list, n.numbers[bare] = append(n.list, bare), i
+	}
+	if bare != otherMethods {
+		n.plain[name] = i
+	}
+	return i
+}
+
+// set marks the numbers of these names.
+func (n *names) set(of map[string]bool) []bool {
+	out := make([]bool, len(n.list))
+	for name := range of {
+		if i, known := n.numbers[name]; known {
+			out[i] = true
+		}
+	}
+	return out
 }
 
 // address is what differs in the names of classes and stubs from one run to the next.
 var address = regexp.MustCompile(`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
 
-func newTally(engine string, seconds float64) *tally {
+func newTally(engine string, seconds float64, of *names) *tally {
 	return &tally{
-		engine: engine, seconds: seconds,
+		engine: engine, seconds: seconds, names: of, byHash: map[uint64]int{},
 		counts: map[string]float64{}, kernel: map[string]float64{}, inlined: map[string]float64{},
 	}
 }
 
+// add counts a call.
 func (t *tally) add(c call) {
-	t.calls = append(t.calls, c)
-	t.counts[c.Name] += c.n
+	t.count(c)
+	t.calls[t.keep(c)].n += c.n
+}
+
+func (t *tally) count(c call) {
+	name := t.names.list[c.name]
+	t.counts[name] += c.n
 	t.total += c.n
 	if c.inKernel {
-		t.kernel[c.Name] += c.n
+		t.kernel[name] += c.n
 	}
-	if c.Inlined {
-		t.inlined[c.Name] += c.n
+	if c.inlined {
+		t.inlined[name] += c.n
 	}
 }
 
-func tallyOf(c *hotcode.CPU) *tally {
-	t := newTally(c.Engine, c.Sampled())
-	buckets := map[time.Duration]map[string]float64{}
-	for i, a := range c.Attributed() {
-		s := c.Samples[i]
-		a.Name = address.ReplaceAllString(a.Name, "*")
-		for j := range a.Callers {
-			a.Callers[j].Name = address.ReplaceAllString(a.Callers[j].Name, "*")
+// keep gives the place of a call, with no samples at first. Its callers are copied where it is a new one: most stacks come again, in the
+// next second or recording.
+func (t *tally) keep(c call) int {
+	i, hash := t.find(&c)
+	if i < 0 {
+		i = len(t.calls)
+		t.byHash[hash] = i
+		c.above, c.n = slices.Clone(c.above), 0
+		t.calls = append(t.calls, c)
+	}
+	return i
+}
+
+func (t *tally) has(c call) bool {
+	i, _ := t.find(&c)
+	return i >= 0
+}
+
+// find gives the place of an equal call, or -1 and the free number for its hash.
+func (t *tally) find(c *call) (place int, hash uint64) {
+	for hash = t.names.hash(c); ; hash++ {
+		i, ok := t.byHash[hash]
+		if !ok {
+			return -1, hash
 		}
-		x := call{a, float64(s.Count), len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel}
+		if x := &t.calls[i]; x.name == c.name && x.inKernel == c.inKernel && x.inlined == c.inlined && slices.Equal(x.above, c.above) {
+			return i, hash
+		}
+	}
+}
+
+// hash is of all but the number of samples.
+func (n *names) hash(c *call) uint64 {
+	n.key = binary.AppendUvarint(n.key[:0], uint64(c.name))
+	for _, x := range c.above {
+		n.key = binary.AppendUvarint(n.key, uint64(x))
+	}
+	return maphash.Bytes(n.seed, n.key)
+}
+
+func tallyOf(c *hotcode.CPU, all *names) *tally {
+	t := newTally(c.Engine, c.Sampled(), all)
+	buckets := map[time.Duration]map[string]float64{}
+	var callers []caller
+	c.Attributed(func(s stacks.Sample, a hotcode.Attribution) {
+		callers = callers[:0]
+		for _, x := range a.Callers {
+			number := caller(all.of(x.Name) << 1)
+			if x.Inlined {
+				number++
+			}
+			callers = append(callers, number)
+		}
+		x := call{
+			name: all.of(a.Name), inlined: a.Inlined, above: callers, n: float64(s.Count),
+			inKernel: len(s.Stack) > 0 && c.Frames[s.Stack[0]].Kind == stacks.Kernel,
+		}
 		t.add(x)
 		if buckets[s.At] == nil {
 			buckets[s.At] = map[string]float64{}
 		}
-		buckets[s.At][x.Name] += x.n
-	}
+		buckets[s.At][all.list[x.name]] += x.n
+	})
 	t.clumps = t.clustering(buckets)
 	return t
 }
@@ -115,38 +223,15 @@ func (t *tally) but(without map[string]bool) *tally {
 	if len(without) == 0 {
 		return t
 	}
-	out := newTally(t.engine, t.seconds)
+	out := newTally(t.engine, t.seconds, t.names)
+	set := t.names.set(without)
 	for _, c := range t.calls {
-		if !c.below(without) {
+		if !c.below(set) {
 			out.add(c)
 		}
 	}
 	out.total = t.total
 	return out
-}
-
-// poolOf adds the profiles of recordings up; nil where one is missing, or they are of two kinds.
-func poolOf(recs []*recording.Recording) *tally {
-	var sum *tally
-	for _, rec := range recs {
-		c, ok := hotcode.CPUOf(rec)
-		if !ok {
-			return nil
-		}
-		t := tallyOf(c)
-		if sum == nil {
-			sum = t
-			continue
-		}
-		if sum.engine != t.engine {
-			return nil
-		}
-		for _, c := range t.calls {
-			sum.add(c)
-		}
-		sum.seconds, sum.clumps = sum.seconds+t.seconds, max(sum.clumps, t.clumps)
-	}
-	return sum
 }
 
 func square(x float64) float64 { return x * x }

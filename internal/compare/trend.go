@@ -2,10 +2,12 @@ package compare
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -67,53 +69,84 @@ type Step struct {
 	Methods *Methods `json:"methods,omitempty"` // of all profiles before it against all after
 }
 
-// A Source is a recording and the name to show for it.
+// A Source is a recording that is opened when its turn comes, and the name to show for it.
 type Source struct {
-	Name      string
-	Recording *recording.Recording
+	Name    string
+	Started time.Time
+	Open    func() (*recording.Recording, error)
 }
 
-// MakeTrend puts recordings in order and finds the steps.
+// A point is what is kept of one recording. The recording itself is not: many do not fit into memory.
+type point struct {
+	run     Run
+	result  *check.Result
+	numbers []keynumber.Number // of all recordings in one order
+	part    *part              // of the pool of profiles; nil without one
+}
+
+// A past is what is kept of all recordings, in the order of time.
+type past struct {
+	points []point
+	pool   *pool
+	guest  bool // one of them is of a virtual machine
+
+	slowConnect, slowWait float64 // what counts as slow: the 99th percentiles of the first
+}
+
+// MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out.
 func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Trend {
 	list := slices.Clone(sources)
-	slices.SortStableFunc(list, func(x, y Source) int {
-		return cmp.Or(x.Recording.Meta.Started.Compare(y.Recording.Meta.Started), cmp.Compare(x.Name, y.Name))
-	})
+	slices.SortStableFunc(list, func(x, y Source) int { return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.Name, y.Name)) })
+	h := &past{pool: newPool()}
+	for _, s := range list {
+		if rec, err := s.Open(); err == nil {
+			h.add(s.Name, rec, checks, opts)
+		}
+	}
 	t := &Trend{Schema: Schema, Runs: []Run{}, Rows: []Row{}, Marks: []Mark{}, Steps: []Step{}, Verdict: Same}
 	var results []*check.Result
-	for _, s := range list {
-		res := check.Run(s.Recording, checks, opts)
-		results = append(results, res)
-		t.Runs = append(t.Runs, Run{s.Name, sideOf(s.Recording, res)})
+	for _, p := range h.points {
+		results = append(results, p.result)
+		t.Runs = append(t.Runs, p.run)
 	}
-	t.rows(list)
+	t.rows(h.points)
 	t.marks(checks, results)
-	t.steps(list)
+	t.steps(h)
 	t.decide()
+	if h.pool.full {
+		t.Doubts = append(t.Doubts, fmt.Sprintf("the profiles have more than %d different stacks: of the rest only what ran counts, not what "+
+			"called it", maxPoolCalls))
+	}
 	return t
 }
 
-// rows sets the numbers of all recordings beside each other. The 99th percentiles of the first are what counts as slow in all.
-func (t *Trend) rows(list []Source) {
-	var first *keynumber.Source
-	var numbers [][]keynumber.Number // of each recording, all in one order
-	for _, s := range list {
-		source := keynumber.NewSource(s.Recording, 0)
-		if first == nil {
-			first = source
-		}
-		source.SlowerThan(first)
-		numbers = append(numbers, source.Numbers())
+func (h *past) add(name string, rec *recording.Recording, checks []*check.Check, opts check.Options) {
+	res := check.Run(rec, checks, opts)
+	source := keynumber.NewSource(rec, 0)
+	if len(h.points) == 0 {
+		source.SlowerThan(source)
+		h.slowConnect, h.slowWait = source.Slow()
 	}
-	if len(numbers) == 0 {
+	source.SlowAs(h.slowConnect, h.slowWait)
+	p := point{run: Run{name, sideOf(rec, res)}, result: res, numbers: source.Numbers()}
+	h.guest = h.guest || isGuest(rec)
+	if c, ok := hotcode.CPUOf(rec); ok {
+		p.part = h.pool.add(tallyOf(c, h.pool.names))
+	}
+	h.points = append(h.points, p)
+}
+
+// rows sets the numbers of all recordings beside each other.
+func (t *Trend) rows(points []point) {
+	if len(points) == 0 {
 		return
 	}
-	for i, n := range numbers[0] {
+	for i, n := range points[0].numbers {
 		r := Row{Name: n.Name, Label: n.Label, Unit: n.Unit, Better: n.Better, floor: n.Floor}
 		known := false
-		for _, of := range numbers {
-			r.Values = append(r.Values, of[i].Estimate)
-			known = known || of[i].Estimate != nil
+		for _, p := range points {
+			r.Values = append(r.Values, p.numbers[i].Estimate)
+			known = known || p.numbers[i].Estimate != nil
 		}
 		if known {
 			t.Rows = append(t.Rows, r)
@@ -156,13 +189,6 @@ func seenIn(r *check.Result, name string) Seen {
 		return SeenWarning
 	}
 	return SeenFine
-}
-
-func recordings(list []Source) (out []*recording.Recording) {
-	for _, s := range list {
-		out = append(out, s.Recording)
-	}
-	return out
 }
 
 // Regressed tells whether it ended worse than it began.

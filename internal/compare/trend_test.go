@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // history records a program once a day; change makes of the program of a day what it was then.
@@ -16,7 +17,9 @@ func history(t *testing.T, days int, change func(day int, p *program)) []Source 
 		p := shop(uint64(1000 + day))
 		change(day, &p)
 		p.started = time.Date(2026, 11, 1+day, 2, 0, 0, 0, time.UTC)
-		out = append([]Source{{fmt.Sprintf("day%d.zip", day), p.record(t)}}, out...) // in disorder
+		rec := p.record(t)
+		open := func() (*recording.Recording, error) { return rec, nil }
+		out = append([]Source{{fmt.Sprintf("day%d.zip", day), rec.Meta.Started, open}}, out...) // in disorder
 	}
 	return out
 }

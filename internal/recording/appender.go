@@ -225,6 +225,9 @@ func (c CollectorStatus) losses() []string {
 	if c.Late > 0 {
 		out = append(out, fmt.Sprintf("%s: %d of %d samples were late", c.Name, c.Late, c.Late+c.Samples))
 	}
+	if c.Status == StatusBudget && c.Samples > 0 {
+		out = append(out, fmt.Sprintf("%s: it was given up before the end", c.Name))
+	}
 	for _, l := range c.Lost {
 		out = append(out, fmt.Sprintf("%s: %d %s", c.Name, l.Count, l.What))
 	}

@@ -49,45 +49,63 @@ const (
 var ErrFormat = errors.New("not a usable recording")
 
 // Open reads a recording from a directory, a zip or a txtar file.
-func Open(path string) (*Recording, error) {
-	rec, err := firewall.Parse("the recording", func() (*Recording, error) { return open(path) })
-	if firewall.IsFault(err) {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
-	}
+func Open(path string) (rec *Recording, err error) {
+	err = within(path, func(files fs.FS) error {
+		rec, err = Read(files)
+		return err
+	})
 	return rec, err
 }
 
-func open(path string) (*Recording, error) {
+// OpenMeta reads only what is about a recording: meta.json. Its errors are those of [Open].
+func OpenMeta(path string) (m Meta, err error) {
+	err = within(path, func(files fs.FS) error {
+		m, err = readMeta(files, newBudget())
+		return err
+	})
+	return m, err
+}
+
+// within gives the files of a recording to a function. Errors about the content name the path.
+func within(path string, read func(fs.FS) error) error {
+	err := firewall.Run("the recording", func() error { return opened(path, read) })
+	if firewall.IsFault(err) {
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return err
+}
+
+func opened(path string, read func(fs.FS) error) error {
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("open recording: %w", err)
+		return fmt.Errorf("open recording: %w", err)
 	}
 	if !st.IsDir() && !st.Mode().IsRegular() { // opening a pipe waits for ever, reading a device never ends
-		return nil, fmt.Errorf("%s: %w: it is neither a file nor a directory", path, ErrFormat)
+		return fmt.Errorf("%s: %w: it is neither a file nor a directory", path, ErrFormat)
 	}
 	if st.IsDir() {
 		root, err := os.OpenRoot(path) // a link in the directory must not lead out of it
 		if err != nil {
-			return nil, fmt.Errorf("open recording: %w", err)
+			return fmt.Errorf("open recording: %w", err)
 		}
 		defer root.Close()
-		return named(path)(Read(root.FS()))
+		return named(path, read(root.FS()))
 	}
 	if strings.HasSuffix(path, ".txtar") {
-		return openTxtar(path, st.Size())
+		return withinTxtar(path, st.Size(), read)
 	}
 	if err := checkDirectory(path, st.Size()); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
 	}
 	z, err := zip.OpenReader(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w (a recording is a directory, a .zip or a .txtar made with --save)", path, ErrFormat, err)
+		return fmt.Errorf("%s: %w: %w (a recording is a directory, a .zip or a .txtar made with --save)", path, ErrFormat, err)
 	}
 	defer z.Close()
 	if len(z.File) > maxEntries {
-		return nil, fmt.Errorf("%s: %w: it has more than %d files", path, ErrFormat, maxEntries)
+		return fmt.Errorf("%s: %w: it has more than %d files", path, ErrFormat, maxEntries)
 	}
-	return named(path)(Read(z))
+	return named(path, read(z))
 }
 
 // endOfDirectory is the signature of the record that ends a zip, and says where its directory is (APPNOTE.TXT, 4.3.16).
@@ -126,28 +144,26 @@ func checkDirectory(path string, size int64) error {
 	return nil
 }
 
-func openTxtar(path string, size int64) (*Recording, error) {
+func withinTxtar(path string, size int64, read func(fs.FS) error) error {
 	if size > maxTxtar {
-		return nil, fmt.Errorf("%s: %w: it is larger than %d bytes: save it as a .zip", path, ErrFormat, maxTxtar)
+		return fmt.Errorf("%s: %w: it is larger than %d bytes: save it as a .zip", path, ErrFormat, maxTxtar)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("open recording: %w", err)
+		return fmt.Errorf("open recording: %w", err)
 	}
 	fsys, err := txtar.FS(txtar.Parse(data))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
 	}
-	return named(path)(Read(fsys))
+	return named(path, read(fsys))
 }
 
-func named(path string) func(*Recording, error) (*Recording, error) {
-	return func(r *Recording, err error) (*Recording, error) {
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return r, nil
+func named(path string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
+	return nil
 }
 
 // Read reads a recording from a file system. Every error about the content wraps [ErrFormat].
@@ -579,18 +595,4 @@ func (b *Builder) copyWithin(f *family, move time.Duration, end float64) int {
 		}
 	}
 	return n
-}
-
-// OpenMeta reads only what is about a recording in a zip file: meta.json. Its errors are those of [Open].
-func OpenMeta(path string) (Meta, error) {
-	z, err := zip.OpenReader(path)
-	if err != nil {
-		return Meta{}, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
-	}
-	defer z.Close()
-	m, err := readMeta(z, newBudget())
-	if err != nil {
-		return Meta{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
 }

@@ -126,6 +126,19 @@ func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
 	return r.ranked[e], true
 }
 
+// RankAll prepares the profiles for ranking and gives up what profilers gave, of a recording that is only looked at: both together would take
+// twice the memory. That of all CPUs is kept, as some checks look at its interrupts.
+func (r *Recording) RankAll() {
+	for e := range r.profiles {
+		if e == stacks.HostCPU {
+			continue
+		}
+		if p, ok := r.Ranked(e); ok {
+			r.profiles[e] = p
+		}
+	}
+}
+
 // writeProfiles is the part of Save about profiles and raw files.
 func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) error) error {
 	for _, e := range stacks.Events() {
@@ -160,7 +173,21 @@ func (r *Recording) lose(m metric.Metric, why error) {
 	})
 }
 
+// listRaws notes the raw files, which are not read.
+func (r *Recording) listRaws(fsys fs.FS) {
+	entries, err := fs.ReadDir(fsys, strings.TrimSuffix(profileDir, "/"))
+	if err != nil {
+		return // there are no profiles
+	}
+	for _, e := range entries[:min(len(entries), maxEntries)] {
+		if name := e.Name(); rawName.MatchString(name) && !strings.HasSuffix(name, pprofEnd) && !strings.HasSuffix(name, textEnd) {
+			r.unread = append(r.unread, name)
+		}
+	}
+}
+
 func (r *Recording) readProfiles(fsys fs.FS, b *budget, parse profileParser) error {
+	r.listRaws(fsys)
 	for _, e := range stacks.Events() {
 		m := profileMetric(e)
 		p, err := readProfile(fsys, e, b, parse)

@@ -30,6 +30,7 @@ const (
 	StatusDenied      Status = "denied"
 	StatusFailed      Status = "failed"
 	StatusTimeout     Status = "timeout"
+	StatusBudget      Status = "over budget" // it was given up, as perfdoctor used more CPU time than it may
 )
 
 // Meta is all about a recording but its samples; it is stored as meta.json.
@@ -46,6 +47,7 @@ type Meta struct {
 	Unsupported []Missing         `json:"not_measured,omitempty"`
 	Cost        Cost              `json:"cost"`
 	Incident    *Incident         `json:"incident,omitempty"` // of a flight recorder's
+	Redacted    *Redaction        `json:"redacted,omitempty"` // names are pseudonyms
 }
 
 // Target says what was diagnosed, in words fit for a report.
@@ -102,7 +104,19 @@ type Cost struct {
 	Samples int     `json:"samples"`
 	Late    int     `json:"late_samples"`
 	Lost    int     `json:"lost"`
+
+	GivenUp []GivenUp `json:"given_up,omitempty"` // to stay within the budget
 }
+
+// GivenUp is a step that was taken because perfdoctor used more CPU time than it may.
+type GivenUp struct {
+	At   float64 `json:"at_seconds"` // since the recording began
+	What string  `json:"what"`
+	Why  string  `json:"why"`
+}
+
+// Text says it in a sentence.
+func (g GivenUp) Text() string { return fmt.Sprintf("%s, after %.1f s: %s", g.What, g.At, g.Why) }
 
 // A Point is one measured number.
 type Point = series.Point
@@ -171,6 +185,7 @@ type Recording struct {
 	series   map[string]*family
 	profiles map[stacks.Event]*stacks.Profile
 	raws     []rawFile // written by Save, and not read back
+	unread   []string  // names of raw files in the file that this was read from
 
 	ranking sync.Mutex
 	ranked  map[stacks.Event]*stacks.Profile // made at the first use by Ranked

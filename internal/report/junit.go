@@ -24,6 +24,9 @@ func (d *Data) JUnit(w io.Writer) error {
 			{Name: "summary", Value: clean(d.Verdict.Summary)},
 		},
 	}
+	if names := d.Pseudonyms(); names != "" {
+		s.Facts = append(s.Facts, junit.Fact{Name: "redacted", Value: clean(names)})
+	}
 	if d.ExitStatus == exitIncomplete {
 		s.Cases = append(s.Cases, d.junitIncomplete())
 	}

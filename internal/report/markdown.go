@@ -120,6 +120,9 @@ func (m *markdown) notes() {
 	if halted := m.d.Target.Halted; halted != "" {
 		m.line("\n**Halted:** %s\n", escape(halted))
 	}
+	if names := m.d.Pseudonyms(); names != "" {
+		m.line("\n**Redacted:** %s\n", escape(names))
+	}
 	if early := m.d.Window.EndedEarly; early != "" {
 		w := m.d.Window
 		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))
@@ -298,4 +301,7 @@ func (m *markdown) cost() {
 	c := m.d.Cost
 	m.line("\n<sub>perfdoctor %s, itself: %s wall, %s CPU; %s, %d late, %d lost. Exit code %d.</sub>", escape(m.d.Version),
 		secondsText(c.Wall), secondsText(c.CPU), plural(c.Samples, "sample"), c.Late, c.Lost, m.d.ExitStatus)
+	for _, g := range c.GivenUp {
+		m.line("\n<sub>Given up: %s.</sub>", escape(g.Text()))
+	}
 }

@@ -34,22 +34,25 @@ const (
 
 // Data is a whole report, ready to print. Its JSON form is the documented schema.
 type Data struct {
-	Schema      int                `json:"schema"`
-	Version     string             `json:"perfdoctor"` // the version that recorded
-	ExitStatus  int                `json:"exit_code"`  // as ExitCode gives it
-	Target      recording.Target   `json:"target"`
-	Host        Host               `json:"host"`
-	Window      Window             `json:"window"`
-	Incident    *Incident          `json:"incident,omitempty"` // of a recording that a flight recorder made
-	Verdict     Verdict            `json:"verdict"`
-	Findings    []Finding          `json:"findings"`           // in reading order: each cause, then its consequences
-	CPUTime     *CPUTime           `json:"cpu_time,omitempty"` // with a CPU profile
-	Waits       []Wait             `json:"waits,omitempty"`    // with a wall-clock profile, the most first
-	Fine        []Fine             `json:"fine"`
-	NotAssessed []Gap              `json:"not_assessed"`
-	NoConcern   []Gap              `json:"not_applicable"` // checks about other kinds of target
-	Cost        Cost               `json:"cost"`
-	Numbers     []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
+	Schema      int              `json:"schema"`
+	Version     string           `json:"perfdoctor"` // the version that recorded
+	ExitStatus  int              `json:"exit_code"`  // as ExitCode gives it
+	Target      recording.Target `json:"target"`
+	Host        Host             `json:"host"`
+	Window      Window           `json:"window"`
+	Incident    *Incident        `json:"incident,omitempty"` // of a recording that a flight recorder made
+	Verdict     Verdict          `json:"verdict"`
+	Findings    []Finding        `json:"findings"`           // in reading order: each cause, then its consequences
+	CPUTime     *CPUTime         `json:"cpu_time,omitempty"` // with a CPU profile
+	Waits       []Wait           `json:"waits,omitempty"`    // with a wall-clock profile, the most first
+	Fine        []Fine           `json:"fine"`
+	NotAssessed []Gap            `json:"not_assessed"`
+	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
+	Cost        Cost             `json:"cost"`
+
+	Redacted *recording.Redaction `json:"redacted,omitempty"` // names are pseudonyms
+
+	Numbers []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
 }
 
 // Host is what is known of the machine; a fact that was not recorded is empty or zero.
@@ -166,7 +169,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	m := rec.Meta
 	d := &Data{
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
-		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),
+		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m), Redacted: m.Redacted,
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
 		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: keynumber.Of(rec),
@@ -177,6 +180,18 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	d.Verdict.decide(d)
 	d.ExitStatus = d.ExitCode()
 	return d
+}
+
+// Pseudonyms says what became of names in a redacted recording, or "".
+func (d *Data) Pseudonyms() string {
+	if d.Redacted == nil {
+		return ""
+	}
+	text := fmt.Sprintf("names of hosts, addresses, users, paths and groups are pseudonyms (key %s)", d.Redacted.Key)
+	if left := d.Redacted.LeftOut; len(left) > 0 {
+		text += "; left out, as nobody looked for names in it: " + strings.Join(left, ", ")
+	}
+	return text
 }
 
 // bpfSeconds adds up what perfdoctor's own programs took: what the kernel measured of each, in a part of the window, for all of it.

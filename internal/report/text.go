@@ -82,6 +82,9 @@ func (t *text) header() {
 	if doubt := t.d.Doubt(); doubt != "" {
 		t.line(yellow, "Incomplete: ", "  ", doubt)
 	}
+	if names := t.d.Pseudonyms(); names != "" {
+		t.line(plain, "Redacted: ", "  ", names)
+	}
 	t.blank()
 }
 
@@ -439,6 +442,9 @@ func (t *text) cost() {
 	}
 	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU%s, %s; %s, %d late, %d lost", sec(c.Wall), sec(c.CPU), programs,
 		quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(), plural(c.Samples, "sample"), c.Late, c.Lost))
+	for _, g := range c.GivenUp {
+		t.line(yellow, "Given up: ", "    ", g.Text())
+	}
 	for _, col := range c.Collectors {
 		for _, l := range col.Lost {
 			t.line(plain, "  ", "    ", fmt.Sprintf("%s lost %d: %s", col.Name, l.Count, l.What))

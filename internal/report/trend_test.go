@@ -13,6 +13,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // trend makes one of the two recordings of a case, the first of them three times and then the second three times, a day apart. Equal
@@ -23,7 +24,9 @@ func trend(t *testing.T) Trend {
 	for i, r := range []int{0, 0, 0, 1, 1, 1} {
 		rec := recordings(t, "testdata/compare/planted.txtar")[r]
 		rec.Meta.Started = time.Date(2026, 11, 1+i, 2, 0, 0, 0, time.UTC)
-		list = append(list, compare.Source{Name: fmt.Sprintf("night-%d.zip", i), Recording: rec})
+		list = append(list, compare.Source{
+			Name: fmt.Sprintf("night-%d.zip", i), Started: rec.Meta.Started, Open: func() (*recording.Recording, error) { return rec, nil },
+		})
 	}
 	return Trend{compare.MakeTrend(list, []*check.Check{throttling()}, check.Options{})}
 }

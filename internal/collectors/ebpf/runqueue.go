@@ -32,6 +32,7 @@ func runQueueCollector(l *Loader) collect.Collector {
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
 		Pace:     collect.AtEnd,
+		Deep:     true,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openRunQueue(ctx, l, env)
 		},

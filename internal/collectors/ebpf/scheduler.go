@@ -36,6 +36,7 @@ func schedulerCollector(l *Loader) collect.Collector {
 		Requires: requires(),
 		Since:    namesOfKernel(),
 		Pace:     collect.AtEnd,
+		Deep:     true,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			return openScheduler(ctx, l, env)
 		},

@@ -35,6 +35,7 @@ type Options struct {
 	Left             []recording.CollectorStatus
 	Deep             bool // collectors may use probes that cost the host more
 
+	Budget   *collect.Budget // of CPU time, for all collectors; nil for none
 	Window   time.Duration
 	Interval time.Duration // between the samples of a window
 
@@ -112,7 +113,7 @@ func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list
 	var before *recording.Recording
 	err := collect.Windows(ctx, collect.Options{
 		Env:        collect.Env{Host: e.o.Host, Target: t, Deep: e.o.Deep && t.Kind == host.KindHost},
-		Collectors: list, Interval: e.o.Interval, Duration: e.o.Window,
+		Collectors: list, Interval: e.o.Interval, Duration: e.o.Window, Budget: e.o.Budget,
 		Meta: recording.Meta{Version: e.o.Version, Target: e.describe(t)},
 	}, func(rec *recording.Recording) {
 		if name == HostName {
@@ -183,6 +184,9 @@ func (e *Exporter) tellHints(rec *recording.Recording) {
 			e.o.Log.Log(context.Background(), levelOf(c.Status), "a collector does not work here",
 				"collector", c.Name, "status", string(c.Status), "reason", c.Reason, "remedy", c.Remedy)
 		}
+	}
+	for _, g := range rec.Meta.Cost.GivenUp {
+		e.o.Log.Warn("something was given up to stay within the budget", "what", g.What, "why", g.Why)
 	}
 	e.hints.Store(&hints)
 }

@@ -199,8 +199,9 @@ var table = []row{
 	},
 	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{
-		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library"},
-		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself",
+		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library", "internal/recording/stacks"},
+		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself, and a profile " +
+			"that is heavy is made as any",
 	},
 	{pkg: "internal/dev/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{

@@ -344,7 +344,9 @@ type Attribution struct {
 	// in it. Which of them an instruction there belongs to is known to the compiler only by halves: the optimised code of a loop can stand
 	// under the name of the method that calls it, and under its own after the next start.
 	Inlined bool
-	Callers []Caller // the application's methods on the stack, from the innermost outwards and each once
+	// Callers are the application's methods on the stack, from the innermost outwards and each once. The list is made anew for the next
+	// sample: 100,000 stacks of 40 frames would be 100 MiB.
+	Callers []Caller
 }
 
 // A Caller is a method on a sample's stack; Inlined is as in [Attribution].
@@ -353,21 +355,30 @@ type Caller struct {
 	Inlined bool
 }
 
-// Attributed gives for each sample whose time it is: the application's method nearest to what ran, with the JDK, libraries and kernel that
+// Attributed tells each of every sample in turn, and whose time it is: the application's method nearest to what ran, with the JDK, libraries and kernel that
 // it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for the collector's and the compilers' work; and the innermost
 // function where no caller is the application's. Unlike the times of [CPU.Methods] those of machine code are attributed to callers too, and
 // those of Go's standard library.
-func (c *CPU) Attributed() []Attribution {
+func (c *CPU) Attributed(each func(stacks.Sample, Attribution)) {
+	callers := c.callersOf()
+	for i, a := range c.attributions() {
+		s := c.Samples[i]
+		a.Callers = callers(s.Stack, c.compiled(s.Stack))
+		each(s, a)
+	}
+}
+
+// attributions gives them without the callers.
+func (c *CPU) attributions() []Attribution {
 	gc, _ := Frames(c.Profile, gcFrames)
 	jit, _ := Frames(c.Profile, jitFrames)
 	modules := goModules(c.Profile)
-	own := c.application(modules)
 	out := make([]Attribution, len(c.Samples))
 	joined := map[string]bool{} // the compiled methods that others are inlined into
 	roots := make([]string, len(c.Samples))
 	for i, s := range c.Samples {
 		root := c.compiled(s.Stack)
-		a := Attribution{Callers: c.callers(s.Stack, own, root)}
+		var a Attribution
 		part := c.partOf(s, gc, jit)
 		name, inGo := goMethod(c.Profile, modules, s.Stack)
 		switch {
@@ -418,13 +429,31 @@ func (c *CPU) application(goModules map[string]bool) []bool {
 	return own
 }
 
-func (c *CPU) callers(stack []int, own []bool, root int) []Caller {
-	var out []Caller
-	for i, f := range stack {
-		name := c.Frames[f].Name
-		if own[f] && !slices.ContainsFunc(out, func(x Caller) bool { return x.Name == name }) {
-			out = append(out, Caller{name, i < root})
+// callersOf gives a function that lists the callers of a stack whose machine code ran in the method at root.
+func (c *CPU) callersOf() func(stack []int, root int) []Caller {
+	own := c.application(goModules(c.Profile))
+	number := make([]int, len(c.Frames)) // of the frame's name: frames differ by their lines too
+	byName := map[string]int{}
+	for i, f := range c.Frames {
+		n, known := byName[f.Name]
+		if !known {
+			n = len(byName)
+			byName[f.Name] = n
 		}
+		number[i] = n
 	}
-	return out
+	seen := make([]int, len(byName)) // the last stack that had the name
+	stack := 0
+	var out []Caller
+	return func(frames []int, root int) []Caller {
+		stack++
+		out = out[:0]
+		for i, f := range frames {
+			if own[f] && seen[number[f]] != stack {
+				seen[number[f]] = stack
+				out = append(out, Caller{c.Frames[f].Name, i < root})
+			}
+		}
+		return out
+	}
 }

@@ -75,6 +75,14 @@ func (s *Source) SlowerThan(reference *Source) {
 	}
 }
 
+// SlowAs takes over what counts as slow, for a reference that need not be kept.
+func (s *Source) SlowAs(slowConnect, slowWait float64) {
+	s.slowConnect, s.slowWait = slowConnect, slowWait
+}
+
+// Slow gives what counts as slow: times of connects and of waits for a CPU, in seconds; 0 if not known.
+func (s *Source) Slow() (connect, wait float64) { return s.slowConnect, s.slowWait }
+
 func (s *Source) slowConnects() ([]Interval, string) {
 	if s.slowConnect == 0 {
 		return nil, "there were too few connects for a 99th percentile"

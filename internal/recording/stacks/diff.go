@@ -2,6 +2,7 @@ package stacks
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,57 +12,170 @@ import (
 
 // A Node is a call in two profiles at once, with all that it calls.
 type Node struct {
-	Frame         Frame // without line and kind, as [Method] gives it; empty at the root
-	Kind          Kind  // of the first sample that has it
-	Before, After int64 // samples, with all that it calls
-	Calls         []*Node
+	Frame         Frame   // without line and kind, as [Method] gives it; empty at the root
+	Kind          Kind    // of the first sample that has it
+	Before, After int64   // samples, with all that it calls
+	Calls         []*Node // in the order of their names
 }
 
-// Diff lays the stacks of two profiles over each other, by method or function. Calls are in the order of their names, so that equal
-// stacks stand at equal places.
-func Diff(before, after *Profile) *Node {
-	root := &Node{}
-	root.add(before, func(n *Node) *int64 { return &n.Before })
-	root.add(after, func(n *Node) *int64 { return &n.After })
-	root.sort()
-	return root
+// Both is the stacks of two profiles laid over each other, by method or function. It is a sorted list of stacks: a tree of all their calls
+// would take a hundred bytes for each frame of each stack.
+type Both struct {
+	Before, After int64 // samples
+	methods       []Frame
+	list          []laid
 }
 
-func (n *Node) add(p *Profile, side func(*Node) *int64) {
-	for _, s := range p.Samples {
-		at := n
-		*side(at) += s.Count
-		for i := len(s.Stack) - 1; i >= 0; i-- {
-			at = at.call(p.Frames[s.Stack[i]])
-			*side(at) += s.Count
+// laid is a stack of one of the profiles.
+type laid struct {
+	calls []int32 // numbers of methods, in the order of their names, the innermost call first
+	kinds []Kind  // of the profile's frames
+	stack []int   // the frames
+	after bool
+	count int64
+	at    int // its place among all samples
+}
+
+// call gives the method that is at a depth from outside.
+func (l *laid) call(of []int32, depth int) int32 { return of[l.stack[len(l.stack)-1-depth]] }
+
+// Diff lays two profiles over each other.
+func Diff(before, after *Profile) *Both {
+	b := &Both{Before: before.Total().Count, After: after.Total().Count}
+	profiles := [...]*Profile{before, after}
+	numbers := b.number(profiles[:])
+	for side, p := range profiles {
+		kinds := make([]Kind, len(p.Frames))
+		for i, f := range p.Frames {
+			kinds[i] = f.Kind
+		}
+		for _, s := range p.Samples {
+			b.list = append(b.list, laid{numbers[side], kinds, s.Stack, side == 1, s.Count, len(b.list)})
 		}
 	}
+	slices.SortFunc(b.list, compareLaid)
+	return b
 }
 
-func (n *Node) call(f Frame) *Node {
-	key := Method(f)
-	for _, c := range n.Calls {
-		if c.Frame == key {
+// number gives each profile's frames the numbers of their methods, which are in the order of the names.
+func (b *Both) number(profiles []*Profile) (numbers [][]int32) {
+	places := map[Frame]int32{}
+	for _, p := range profiles {
+		for _, f := range p.Frames {
+			if m := Method(f); places[m] == 0 {
+				places[m] = 1
+				b.methods = append(b.methods, m)
+			}
+		}
+	}
+	slices.SortFunc(b.methods, compareFrames)
+	for i, m := range b.methods {
+		places[m] = int32(i)
+	}
+	for _, p := range profiles {
+		own := make([]int32, len(p.Frames))
+		for i, f := range p.Frames {
+			own[i] = places[Method(f)]
+		}
+		numbers = append(numbers, own)
+	}
+	return numbers
+}
+
+// compareLaid orders stacks from the outermost call inwards, and what goes on before what ends there.
+func compareLaid(x, y laid) int {
+	for i := 0; i < len(x.stack) && i < len(y.stack); i++ {
+		if c := cmp.Compare(x.call(x.calls, i), y.call(y.calls, i)); c != 0 {
 			return c
 		}
 	}
-	c := &Node{Frame: key, Kind: f.Kind}
-	n.Calls = append(n.Calls, c)
-	return c
+	return cmp.Or(len(y.stack)-len(x.stack), x.at-y.at)
 }
 
-func (n *Node) sort() {
-	slices.SortFunc(n.Calls, func(x, y *Node) int { return compareFrames(x.Frame, y.Frame) })
-	for _, c := range n.Calls {
-		c.sort()
+// A run is a part of the list: stacks that have the same outermost calls, so many as is its depth.
+type run struct {
+	list  []laid
+	depth int
+}
+
+// count adds up the samples of each profile.
+func (r run) count() (before, after int64) {
+	for i := range r.list {
+		if l := &r.list[i]; l.after {
+			after += l.count
+		} else {
+			before += l.count
+		}
 	}
+	return before, after
 }
 
-// WriteFolded writes the tree as folded stacks with two columns, samples before and after, as difffolded.pl gives them and flamegraph.pl
-// draws them: the outermost call first, behind each name the mark of its kind. What would end a name, a line or a column is replaced.
-func (n *Node) WriteFolded(w io.Writer) error {
+// calls gives a run for each method that is called next, and the stacks that end here.
+func (r run) calls() (next []run, ends run) {
+	list := r.list
+	for len(list) > 0 && len(list[0].stack) > r.depth {
+		n := 1
+		for n < len(list) && len(list[n].stack) > r.depth && list[n].call(list[n].calls, r.depth) == list[0].call(list[0].calls, r.depth) {
+			n++
+		}
+		next = append(next, run{list[:n], r.depth + 1})
+		list = list[n:]
+	}
+	return next, run{list, r.depth}
+}
+
+// node gives the call that the run's stacks have in common last, without what it calls. Its kind is that of the first sample.
+func (r run) node(of *Both) *Node {
+	n := &Node{}
+	n.Before, n.After = r.count()
+	if r.depth == 0 {
+		return n
+	}
+	first := &r.list[0]
+	for i := range r.list {
+		if r.list[i].at < first.at {
+			first = &r.list[i]
+		}
+	}
+	frame := len(first.stack) - r.depth
+	n.Frame, n.Kind = of.methods[first.calls[first.stack[frame]]], first.kinds[first.stack[frame]]
+	return n
+}
+
+// Tree gives the calls that have at least so many samples in one of the profiles, in the order of their names, so that equal stacks stand
+// at equal places.
+func (b *Both) Tree(before, after float64) *Node { return b.tree(run{list: b.list}, before, after) }
+
+func (b *Both) tree(r run, before, after float64) *Node {
+	n := r.node(b)
+	next, _ := r.calls()
+	for _, c := range next {
+		if x, y := c.count(); float64(x) >= before || float64(y) >= after {
+			n.Calls = append(n.Calls, b.tree(c, before, after))
+		}
+	}
+	return n
+}
+
+// Size gives the number of nodes that [Both.Tree] would make.
+func (b *Both) Size(before, after float64) int { return size(run{list: b.list}, before, after) }
+
+func size(r run, before, after float64) int {
+	n := 1
+	next, _ := r.calls()
+	for _, c := range next {
+		if x, y := c.count(); float64(x) >= before || float64(y) >= after {
+			n += size(c, before, after)
+		}
+	}
+	return n
+}
+
+// WriteFolded writes folded stacks with two columns, samples before and after, as difffolded.pl gives them and flamegraph.pl draws them: the
+// outermost call first, behind each name the mark of its kind. What would end a name, a line or a column is replaced.
+func (b *Both) WriteFolded(w io.Writer) error {
 	bw := bufio.NewWriter(w)
-	if err := n.fold(bw, nil); err != nil {
+	if err := b.fold(bw, run{list: b.list}, nil); err != nil {
 		return fmt.Errorf("write the folded stacks: %w", err)
 	}
 	if err := bw.Flush(); err != nil {
@@ -70,14 +184,14 @@ func (n *Node) WriteFolded(w io.Writer) error {
 	return nil
 }
 
-func (n *Node) fold(w *bufio.Writer, path []string) error {
-	before, after := n.Before, n.After
-	for _, c := range n.Calls {
-		before, after = before-c.Before, after-c.After
-		if err := c.fold(w, append(path, folded(c))); err != nil {
+func (b *Both) fold(w *bufio.Writer, r run, path []string) error {
+	next, ends := r.calls()
+	for _, c := range next {
+		if err := b.fold(w, c, append(path, folded(c.node(b)))); err != nil {
 			return err
 		}
 	}
+	before, after := ends.count()
 	if before == 0 && after == 0 {
 		return nil
 	}

@@ -145,21 +145,26 @@ func ParsePprofWithin(r io.Reader, memory int) (*Profile, error) {
 	if err := weighPprof(data, memory); err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
 	}
-	in, err := profile.ParseUncompressed(data)
+	tables, strs, err := splitPprof(data)
+	if err != nil {
+		return nil, fmt.Errorf("pprof: %w", err)
+	}
+	in, err := profile.ParseUncompressed(tables)
 	if err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
 	}
 	if err := in.CheckValid(); err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
 	}
-	out, err := fromPprof(in)
+	out, err := fromPprof(in, data, strs)
 	if err != nil {
 		return nil, fmt.Errorf("pprof: %w", err)
 	}
 	return out, nil
 }
 
-func fromPprof(in *profile.Profile) (*Profile, error) {
+// fromPprof takes the tables, and the samples from the data.
+func fromPprof(in *profile.Profile, data []byte, strs []string) (*Profile, error) {
 	event, err := eventOf(in.SampleType)
 	if err != nil {
 		return nil, err
@@ -173,10 +178,21 @@ func fromPprof(in *profile.Profile) (*Profile, error) {
 		}
 		frames[l.ID] = b.Frame(f)
 	}
-	for _, s := range in.Sample {
-		if err := b.addPprof(s, frames); err != nil {
-			return nil, err
+	samples := pprofSamples{strings: strs, frames: frames}
+	err = eachField(data, func(f wireField) error {
+		if f.number != fieldSample {
+			return nil
 		}
+		s, t, err := samples.read(f.bytes)
+		if err != nil {
+			return err
+		}
+		s.Thread = b.Thread(t)
+		b.Add(s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	out := b.Profile()
 	if out.Lost > 0 {
@@ -218,31 +234,6 @@ func frameOf(l *profile.Location) (Frame, error) {
 		return Frame{}, fmt.Errorf("location %d has a bad name, module or line", l.ID)
 	}
 	return f, nil
-}
-
-func (b *Builder) addPprof(in *profile.Sample, frames map[uint64]int) error {
-	s := Sample{Count: in.Value[0], Value: in.Value[1], Class: one(in.Label[labelClass]), At: time.Duration(one(in.NumLabel[labelAt]))}
-	state := slices.Index(stateNames[:], one(in.Label[labelState]))
-	tid := one(in.NumLabel[labelTID])
-	threadName := one(in.Label[labelThread])
-	if s.Count < 0 || s.Value < 0 || s.At < 0 || state < 0 || tid < 0 || tid > 1<<31-1 || !valid(threadName) || !valid(s.Class) {
-		return errors.New("a sample has a bad number, thread, state or class")
-	}
-	s.State, s.Thread = State(state), b.Thread(Thread{ID: int(tid), Name: threadName})
-	for _, l := range in.Location {
-		s.Stack = append(s.Stack, frames[l.ID])
-	}
-	b.Add(s)
-	return nil
-}
-
-// one gives the only value of a label, and the zero value when there is none.
-func one[T any](list []T) T {
-	var zero T
-	if len(list) == 0 {
-		return zero
-	}
-	return list[0]
 }
 
 func (p *Profile) readComments(comments []string) error {

@@ -13,9 +13,6 @@ import (
 // diffVersion is in the header of a packed difference; web/src/unpackdiff.ts reads this one.
 const diffVersion = 1
 
-// leastShare is below which share of both recordings a call is left out of the page: a twentieth of a pixel of a wide screen.
-const leastShare = 1.0 / 40_000
-
 // A diffHeader is what a packed difference says of itself; columns of numbers follow it, see [packDiff].
 type diffHeader struct {
 	Version int        `json:"version"`
@@ -49,7 +46,7 @@ func packDiff(d *compare.Stacks) ([]byte, error) {
 	p := &diffPacker{
 		of: d, frames: map[diffFrame]int{}, names: map[string]int{}, modules: map[string]int{},
 		header:   diffHeader{Version: diffVersion, Unit: "samples", Names: []string{}, Modules: []string{}},
-		smallest: [2]float64{float64(d.Root.Before) * leastShare, float64(d.Root.After) * leastShare},
+		smallest: [2]float64{float64(d.Root.Before) * compare.LeastShare, float64(d.Root.After) * compare.LeastShare},
 	}
 	p.node(d.Root, true)
 	head, err := json.Marshal(p.header)

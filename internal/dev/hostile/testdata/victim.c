@@ -1,8 +1,9 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | device | fuse | arguments | maps; it prints "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | arguments | maps DIRECTORY | threads NUMBER; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -66,6 +67,35 @@ static void arguments(void) {
 	check(!prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0), "PR_SET_MM_MAP");
 }
 
+// It maps one file 60,000 times, which has a name of 3,800 newlines: in /proc/PID/maps each is four characters, so that a line has 15 KB
+// and all of them 900 MB (show_map_vma in fs/proc/task_mmu.c).
+static void maps(const char *directory) {
+	char name[251];
+	memset(name, '\n', 250);
+	name[250] = 0;
+	check(!chdir(directory), directory);
+	for (int i = 0; i < 15; i++)
+		check(!mkdir(name, 0755) && !chdir(name), "directory");
+	int fd = open("x", O_CREAT | O_RDWR, 0644);
+	check(fd >= 0 && !ftruncate(fd, 4096), "file");
+	for (int i = 0; i < 60000; i++)
+		check(mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) != MAP_FAILED, "mmap");
+}
+
+static void *asleep(void *none) {
+	for (;;)
+		pause();
+	return none;
+}
+
+static void threads(int n) {
+	pthread_attr_t small;
+	pthread_attr_init(&small);
+	check(!pthread_attr_setstacksize(&small, 16 << 10), "stack");
+	for (pthread_t t; n > 0; n--)
+		check(!pthread_create(&t, &small, asleep, NULL), "thread");
+}
+
 int main(int argc, char **argv) {
 	char map[100];
 	snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
@@ -84,11 +114,12 @@ int main(int argc, char **argv) {
 		check(!mknod(map, S_IFCHR | 0600, makedev(1, 3)), "mknod"); // null(4), which does not mind
 	if (!strcmp(trap, "arguments"))
 		arguments();
+	if (!strcmp(trap, "threads"))
+		threads(atoi(argv[2]));
 	if (!strcmp(trap, "fuse"))
 		fuse();
 	if (!strcmp(trap, "maps"))
-		for (int i = 0; i < 60000; i++)
-			check(mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED, "mmap");
+		maps(argv[2]);
 	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(code != MAP_FAILED, "mmap");
 #ifdef __x86_64__

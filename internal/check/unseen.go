@@ -1,0 +1,63 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what the check
+// needs, the rest of the window may have been otherwise than what was read of it: a warning must hold with each threshold moved,
+// either way, by the share that is lost. A number just beyond a threshold does not, and one far from it does.
+func settle(p *Pass) {
+	gaps := p.Gaps(p.check.Needs)
+	if len(gaps) == 0 || !slices.ContainsFunc(p.findings, func(f Finding) bool { return f.Severity >= Warning }) {
+		return
+	}
+	by, lost := 1.0, make([]string, 0, len(gaps))
+	for _, g := range gaps {
+		by = max(by, float64(g.Rounds)/float64(g.Rounds-g.Lost))
+		lost = append(lost, fmt.Sprintf("%d of %d samples of %s are lost", g.Lost, g.Rounds, g.Collector))
+	}
+	for _, param := range p.check.Params {
+		for _, factor := range []float64{by, 1 / by} {
+			p.lowerTo(p.with(param, factor*p.Param(param).Number()), fmt.Sprintf("%s: they could bring the number to the other side of %s",
+				strings.Join(lost, ", "), param.Name))
+		}
+	}
+}
+
+// lowerTo lowers the findings to the severity that they have in another pass, with a doubt that says why.
+func (p *Pass) lowerTo(other *Pass, doubt string) {
+	if safely(other) != nil {
+		return
+	}
+	for i := range p.findings {
+		f := &p.findings[i]
+		if s := other.severity(f.Subject); f.Severity >= Warning && s < f.Severity {
+			f.Severity = max(s, Info)
+			f.Doubts = append(f.Doubts, doubt)
+		}
+	}
+}
+
+// with gives a pass over the same recording with another value of one threshold.
+func (p *Pass) with(param *Param, v float64) *Pass {
+	values := maps.Clone(p.values)
+	if values == nil {
+		values = map[*Param]float64{}
+	}
+	values[param] = v
+	return &Pass{Recording: p.Recording, check: p.check, values: values}
+}
+
+// severity gives the greatest of the findings about a subject, 0 without any.
+func (p *Pass) severity(s Subject) (most Severity) {
+	for _, f := range p.findings {
+		if f.Subject == s {
+			most = max(most, f.Severity)
+		}
+	}
+	return most
+}

@@ -1,0 +1,82 @@
+package checks
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
+)
+
+// TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks must speak, as
+// loud and with the same numbers.
+func TestRedactedSaysTheSame(t *testing.T) {
+	files, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(files) < 300 {
+		t.Fatalf("%d cases (%v), want all of testdata", len(files), err)
+	}
+	for _, file := range files {
+		plain := readCase(t, file)
+		if plain == nil {
+			continue
+		}
+		hidden, err := plain.Redacted(redact.New([]byte("a key of a test")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(said(plain), said(hidden)); d != "" {
+			t.Errorf("%s: -plain +redacted:\n%s", file, d)
+		}
+	}
+}
+
+// readCase gives nil for a file that holds no recording.
+func readCase(t *testing.T, file string) *recording.Recording {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ar := txtar.Parse(data)
+	if indexOf(ar, "meta.json") < 0 {
+		return nil
+	}
+	fsys, err := txtar.FS(ar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recording.Read(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// said gives what must not depend on names: which checks found something, how sure and how bad, and every number; and what was not
+// assessed. Two findings alike may come in another order.
+func said(rec *recording.Recording) []string {
+	res := check.Run(rec, Suite(), check.Options{})
+	var out []string
+	for _, f := range res.Findings {
+		line := fmt.Sprintf("%s %s (%s, %s, a consequence: %t):", f.Severity, f.Check, f.Confidence, f.Subject.Kind,
+			f.ExplainedBy != "")
+		var numbers []string
+		for _, e := range f.Evidence {
+			numbers = append(numbers, fmt.Sprintf("%g %s", e.Number(), e.Unit()))
+		}
+		slices.Sort(numbers)
+		out = append(out, fmt.Sprint(line, numbers))
+	}
+	for _, o := range res.Outcomes {
+		out = append(out, fmt.Sprint(o.Check, " ", o.State))
+	}
+	slices.Sort(out)
+	return out
+}

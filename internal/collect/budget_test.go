@@ -1,0 +1,134 @@
+package collect
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// opened is a worker whose samples have taken so much CPU time.
+func opened(name string, pace Pace, deep bool, cpu time.Duration) *worker {
+	w := &worker{c: Collector{Name: name, Pace: pace, Deep: deep, Provides: []metric.Metric{metric.Uptime}}, b: recording.NewBuilder(), cpu: cpu}
+	w.opened = make(chan struct{})
+	close(w.opened)
+	w.src = &source{sample: count(metric.Uptime)}
+	return w
+}
+
+// TestOrderOfGivingUp: deep probes first, then samples, then the collector that took most; and nothing that was not the reason.
+func TestOrderOfGivingUp(t *testing.T) {
+	const spent = time.Second
+	workers := []*worker{
+		opened("cpu", EveryTick, false, 10*time.Millisecond), opened("threads", EveryTick, false, 400*time.Millisecond),
+		opened("sockets", EveryTick, false, 300*time.Millisecond), opened("bpf-scheduler", AtEnd, true, 0),
+		opened("bpf-run-queue", AtEnd, true, 0), opened("bpf-cpu-profile", AtEnd, false, 0),
+	}
+	b := NewBudget(2, 2)
+	b.workers = workers
+	var got []string
+	for range 9 {
+		got = append(got, b.giveUp(spent, "why"))
+	}
+	want := []string{
+		"the deep probes (bpf-run-queue, bpf-scheduler)",
+		"samples: from now on every 2 intervals", "samples: from now on every 4 intervals", "samples: from now on every 8 intervals",
+		"the collector threads, which took most (0.40 s)", "the collector sockets, which took most (0.30 s)", "", "", "",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	for _, w := range workers {
+		st, _ := w.report()
+		given := slices.Contains([]string{"threads", "sockets", "bpf-scheduler", "bpf-run-queue"}, w.c.Name)
+		if given != (st.Status == recording.StatusBudget) || given && st.Remedy == "" {
+			t.Errorf("%s: status %q (%s), remedy %q", w.c.Name, st.Status, st.Reason, st.Remedy)
+		}
+		if src, ok := w.src.(*source); ok && given || !given && ok && src.closed.Load() != 1 {
+			t.Errorf("%s: its source was not closed once", w.c.Name)
+		}
+	}
+}
+
+// TestTicks: samples between the first and the last are taken every 2nd, 4th, 8th time.
+func TestTicks(t *testing.T) {
+	b := NewBudget(100, 1000) // never used up
+	b.restart(time.Now(), ownCPU())
+	for rarer, want := range []int{16, 8, 4, 2} {
+		b.rarer = uint(rarer)
+		n := 0
+		for tick := 1; tick <= 16; tick++ {
+			if b.check(tick) {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d samples in 16 intervals, want %d", n, want)
+		}
+	}
+}
+
+// TestCheck takes a step whenever too much was used, keeps what it was for the report, and takes samples more often again when little is.
+func TestCheck(t *testing.T) {
+	began := time.Now()
+	b := NewBudget(2, 2)
+	b.join([]*worker{opened("threads", EveryTick, false, 0)})
+	b.check(1)
+	if given := b.givenUp(began); given != nil {
+		t.Fatalf("at once: %+v", given)
+	}
+	b.used -= time.Second // as if so much had been used
+	b.check(2)
+	given := b.givenUp(began)
+	if len(given) != 1 || !strings.Contains(given[0].Text(), "2 % of 2 CPUs (--budget)") || b.rarer != 1 {
+		t.Errorf("given up: %+v, want samples, and why", given)
+	}
+	b.check(3)
+	b.since = b.since.Add(-2 * period) // as if so long had passed with nothing used
+	b.check(4)
+	if b.rarer != 0 || len(b.givenUp(began)) != 1 {
+		t.Errorf("every %d intervals after a calm period, given up %+v", 1<<b.rarer, b.givenUp(began))
+	}
+	if later := b.givenUp(time.Now()); later != nil {
+		t.Errorf("a recording that begins now has %+v", later)
+	}
+	var none *Budget
+	none.join(nil)
+	if !none.check(3) || none.givenUp(began) != nil {
+		t.Error("no budget gives something up")
+	}
+}
+
+// TestGivenUpInARun: what a collector measured until then stays, with less confidence; the others go on.
+func TestGivenUpInARun(t *testing.T) {
+	b := NewBudget(100, 1000)
+	given, src := collector("given", EveryTick, func(_ context.Context, n int, a *recording.Appender) error {
+		a.Gauge(metric.Uptime, float64(n))
+		if n == 1 {
+			for _, w := range b.workers {
+				if w.c.Name == "given" {
+					w.giveUp("of a test")
+				}
+			}
+		}
+		return nil
+	})
+	other, _ := collector("other", EveryTick, count(metric.ProcsRunning))
+	other.Provides = []metric.Metric{metric.ProcsRunning}
+	rec := run(t.Context(), t, Options{Collectors: []Collector{given, other}, Budget: b})
+	if st := status(t, rec, "given"); st.Status != recording.StatusBudget || st.Samples != 2 || src.closed.Load() != 1 {
+		t.Errorf("%+v, closed %d times", st, src.closed.Load())
+	}
+	if !rec.Recorded(metric.Uptime) || len(rec.Losses([]metric.Metric{metric.Uptime})) != 1 {
+		t.Errorf("recorded %t, losses %q", rec.Recorded(metric.Uptime), rec.Losses([]metric.Metric{metric.Uptime}))
+	}
+	if st := status(t, rec, "other"); st.Status != recording.StatusOK {
+		t.Errorf("the other: %+v", st)
+	}
+}

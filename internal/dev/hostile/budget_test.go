@@ -1,0 +1,76 @@
+package hostile_test
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+)
+
+// costReport is what a report says of perfdoctor itself.
+type costReport struct {
+	Cost struct {
+		CPU     float64 `json:"cpu_seconds"`
+		GivenUp []struct {
+			What string `json:"what"`
+			Why  string `json:"why"`
+		} `json:"given_up"`
+		Collectors []struct {
+			Name   string `json:"name"`
+			Status string `json:"status"`
+			Reason string `json:"reason"`
+		} `json:"collectors"`
+	} `json:"cost"`
+}
+
+// TestBudget: a program with thousands of threads makes each sample of them dear. Past the budget perfdoctor gives deep probes up, then
+// samples, then collectors, and says so.
+func TestBudget(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	pid := trap(t, nil, "threads", "6000")
+	const window = 10 * time.Second
+	observed := func(budget string, more ...string) (r costReport) {
+		t.Helper()
+		args := append([]string{
+			"diagnose", "--pid", strconv.Itoa(pid), "--deep", "--interval", "200ms", "--duration", window.String(), "--budget", budget,
+		}, more...)
+		o := perfdoctor(t, window, append(args, "-o", "json")...)
+		if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
+			t.Fatalf("%v: %s", err, o.stderr)
+		}
+		t.Logf("--budget %s: %.2f s of CPU time, given up %+v", budget, r.Cost.CPU, r.Cost.GivenUp)
+		return r
+	}
+	free, tight := observed("0"), observed("0.2")
+	if len(free.Cost.GivenUp) != 0 {
+		t.Errorf("without a budget: %+v was given up", free.Cost.GivenUp)
+	}
+	if len(tight.Cost.GivenUp) < 2 || !strings.HasPrefix(tight.Cost.GivenUp[0].What, "the deep probes (bpf-run-queue, bpf-scheduler)") ||
+		!strings.HasPrefix(tight.Cost.GivenUp[1].What, "samples: ") {
+		t.Errorf("given up: %+v, want the deep probes, then samples", tight.Cost.GivenUp)
+	}
+	if tight.Cost.CPU >= free.Cost.CPU {
+		t.Errorf("%.2f s of CPU time with a budget, %.2f s without one", tight.Cost.CPU, free.Cost.CPU)
+	}
+	for _, c := range tight.Cost.Collectors {
+		if c.Name == "bpf-scheduler" && (c.Status != "over budget" || !strings.Contains(c.Reason, "0.2 % of")) {
+			t.Errorf("%+v, want it given up, and why", c)
+		}
+	}
+}
+
+// TestStartIsWithinTheBudget: loading the programs alone trips no budget, with the default one and a window of ten seconds.
+func TestStartIsWithinTheBudget(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	o := perfdoctor(t, 10*time.Second, "diagnose", "-o", "json")
+	var r costReport
+	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
+		t.Fatalf("%v: %s", err, o.stderr)
+	}
+	if len(r.Cost.GivenUp) != 0 {
+		t.Errorf("%.2f s of CPU time, given up: %+v", r.Cost.CPU, r.Cost.GivenUp)
+	}
+}

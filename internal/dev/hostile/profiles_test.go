@@ -1,0 +1,109 @@
+package hostile_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// heavy is a profile of stacks that are all different, as deep as profilers go by default in practice.
+func heavy(t *testing.T, event stacks.Event, seed uint64, number, functions int) []byte {
+	t.Helper()
+	const depth = 40
+	random := rand.New(rand.NewPCG(seed, 1)) // the same profile in every run
+	b := stacks.NewBuilder(event)
+	var frames []int
+	for i := range functions {
+		name := fmt.Sprintf("com.example.service.Component%d.method%d", i/10, i)
+		frames = append(frames, b.Frame(stacks.Frame{Name: name, Kind: stacks.Compiled, Line: i}))
+	}
+	thread := b.Thread(stacks.Thread{ID: 1, Name: "worker-1"})
+	stack := make([]int, depth)
+	for i := range number {
+		for j := range stack {
+			stack[j] = frames[random.IntN(len(frames))]
+		}
+		b.Add(stacks.Sample{Stack: stack, Thread: thread, At: time.Duration(i%10) * time.Second, Count: 1, Value: 1e7})
+	}
+	p := b.Profile()
+	p.Engine, p.Interval, p.Duration, p.Bucket = "async-profiler 4.6 perf_events", 1e7, 10*time.Second, time.Second
+	var out bytes.Buffer
+	if err := p.WritePprof(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// recordingWith writes a recording of an hour with profiles.
+func recordingWith(t *testing.T, path string, hour int, profiles map[string][]byte) {
+	t.Helper()
+	started := time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC).Format(time.RFC3339)
+	files := map[string][]byte{
+		"meta.json":     []byte(strings.Replace(hostileMeta, `"schema":1`, `"schema":1,"started":"`+started+`"`, 1)),
+		"samples.jsonl": []byte(`{"t":10,"m":{}}` + "\n"),
+	}
+	for name, content := range profiles {
+		files["profiles/"+name+".pb.gz"] = content
+	}
+	content, err := os.ReadFile(zipOf(t, files))
+	if err == nil {
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestProfilesNearTheBound: what reads recordings with profiles near the bound of their weight stays within the memory and time of all.
+func TestProfilesNearTheBound(t *testing.T) {
+	const most, each = 60_000, 42_000 // stacks of one profile, and of each of three
+	dir := t.TempDir()
+	paths := map[string][2]string{}
+	for side := range 2 {
+		one, three := fmt.Sprintf("%s/one%d.zip", dir, side), fmt.Sprintf("%s/three%d.zip", dir, side)
+		seed := uint64(10 * side)
+		recordingWith(t, one, side, map[string][]byte{"cpu": heavy(t, stacks.CPU, seed, most, 3000)})
+		recordingWith(t, three, side, map[string][]byte{
+			"cpu": heavy(t, stacks.CPU, seed+1, each, 3000), "wall": heavy(t, stacks.Wall, seed+2, each, 3000),
+			"alloc": heavy(t, stacks.Alloc, seed+3, each, 3000),
+		})
+		for name, path := range map[string]string{"one": one, "three": three} {
+			both := paths[name]
+			both[side] = path
+			paths[name] = both
+		}
+	}
+	for name, p := range paths {
+		for _, args := range [][]string{
+			{"report", p[0]}, {"report", p[0], "--html", filepath.Join(dir, name+".html")}, {"compare", p[0], p[1]},
+			{"compare", p[0], p[1], "-o", "html"}, {"compare", p[0], p[1], "--folded", filepath.Join(dir, name+".txt")},
+		} {
+			o := perfdoctor(t, toRead, args...)
+			t.Logf("%s %s: %d MiB, %v", name, strings.Join(args[2:], " "), o.peak>>20, o.took.Round(100*time.Millisecond))
+			if o.code != 0 {
+				t.Errorf("%q: exit code %d: %s", args, o.code, o.stderr)
+			}
+		}
+	}
+}
+
+// TestTrendOfManyProfiles: 500 recordings with 4,000 stacks each, none of which comes again.
+func TestTrendOfManyProfiles(t *testing.T) {
+	const toReadAll = 3 * time.Minute // it takes 23 s of CPU time
+	dir := t.TempDir()
+	for hour := range 500 {
+		recordingWith(t, fmt.Sprintf("%s/%03d.zip", dir, hour), hour, map[string][]byte{"cpu": heavy(t, stacks.CPU, uint64(hour), 4000, 1000)})
+	}
+	o := perfdoctor(t, toReadAll, "trend", dir)
+	t.Logf("%d MiB, %v", o.peak>>20, o.took.Round(100*time.Millisecond))
+	if o.code != 0 || !strings.Contains(o.stdout, "500 recordings") || !strings.Contains(o.stdout, "different stacks") {
+		t.Errorf("exit code %d, %.600s%s", o.code, o.stdout, o.stderr)
+	}
+}

@@ -1,0 +1,71 @@
+package recording
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/series"
+)
+
+// A Gap is what one collector has not seen of the window.
+type Gap struct {
+	Collector string
+	Lost      int // rounds of sampling without a reading
+	Rounds    int // of how many
+}
+
+// maxRounds bounds the rounds of a recording that are looked at: a foreign one may claim any duration.
+const maxRounds = 1e6
+
+// Gaps gives the collectors of these metrics that lost samples, which their times tell: each reads in each interval of the
+// recording, or at a pace of its own that is some of these. One with less than three quarters of its samples has no pace: it reads at
+// the ends of the window, or began late, and is not judged.
+func (r *Recording) Gaps(ms []metric.Metric) []Gap {
+	if !(r.Meta.Interval > 0) || r.Meta.Duration > maxRounds*r.Meta.Interval {
+		return nil
+	}
+	round := func(at time.Duration) int { return int(math.Round(at.Seconds() / r.Meta.Interval)) }
+	rounds := math.Round(r.Meta.Duration / r.Meta.Interval)
+	var out []Gap
+	for _, c := range r.Meta.Collectors {
+		if !provides(c, ms) {
+			continue
+		}
+		var read []Point // the rounds in which it read, as their times
+		for _, at := range r.samplesOf(c) {
+			read = append(read, Point{At: time.Duration(round(at))})
+		}
+		read = slices.CompactFunc(read, func(a, b Point) bool { return a.At == b.At })
+		pace := max(1, float64(series.UsualStep(read)))
+		all := int(math.Round(rounds/pace)) + 1
+		if n := len(read); 4*n >= 3*all && n < all {
+			out = append(out, Gap{Collector: c.Name, Lost: all - n, Rounds: all})
+		}
+	}
+	return out
+}
+
+// samplesOf gives the times at which a collector read anything.
+func (r *Recording) samplesOf(c CollectorStatus) []time.Duration {
+	var out []time.Duration
+	for _, name := range c.Metrics {
+		if f := r.series[name]; f != nil {
+			out = append(out, f.readings()...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Lost reports whether no reading of a metric is left, though its collector worked and said nothing against it.
+func (r *Recording) Lost(m metric.Metric) bool {
+	name := m.Describe().Name
+	if r.Recorded(m) || slices.ContainsFunc(r.Meta.Unsupported, func(u Missing) bool { return u.Metric == name }) {
+		return false
+	}
+	return slices.ContainsFunc(r.Meta.Collectors, func(c CollectorStatus) bool {
+		return c.Status == StatusOK && slices.Contains(c.Metrics, name)
+	})
+}
