@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
-	"github.com/perfdoctor/perfdoctor/internal/partial"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
-	"github.com/perfdoctor/perfdoctor/internal/partial"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 

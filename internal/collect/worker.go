@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

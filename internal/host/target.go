@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
 // Selector names what to look at. At most one field is set; none means the whole host.

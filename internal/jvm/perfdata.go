@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 

@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/partial"
+	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 

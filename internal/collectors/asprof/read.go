@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/recording"

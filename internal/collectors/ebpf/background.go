@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
 // A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the variants of

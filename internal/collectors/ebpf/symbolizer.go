@@ -17,9 +17,9 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/typecheck"

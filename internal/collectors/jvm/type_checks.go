@@ -11,8 +11,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
-	"github.com/perfdoctor/perfdoctor/internal/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/typecheck"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
