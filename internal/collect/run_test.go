@@ -452,7 +452,8 @@ func TestDutyShare(t *testing.T) {
 // held back.
 func TestShare(t *testing.T) {
 	t.Parallel()
-	const took = 20 * time.Millisecond // and so a pause of 2 s, at 1 %
+	// At 1 % a pause of 4 s. One that waits as long pauses for 0.4 s, or a second where others take the CPU from it.
+	const took = 40 * time.Millisecond
 	costly, _ := collector("costly", EveryTick, func(context.Context, int, *recording.Appender) error {
 		for began := threadCPU(); threadCPU() < began+took; {
 			continue
@@ -461,9 +462,11 @@ func TestShare(t *testing.T) {
 	})
 	idle, _ := collector("idle", EveryTick, func(context.Context, int, *recording.Appender) error { time.Sleep(took); return nil })
 	costly.Share, idle.Share = 0.01, 0.01
-	rec := run(t.Context(), t, Options{Collectors: []Collector{costly, idle}, Interval: 100 * time.Millisecond, Duration: 900 * time.Millisecond})
+	rec := run(t.Context(), t, Options{
+		Collectors: []Collector{costly, idle}, Interval: 100 * time.Millisecond, Duration: 3 * time.Second,
+	})
 	if got := status(t, rec, "costly"); got.Samples != 2 {
-		t.Errorf("%d samples of %v CPU in 0.9 s, want the first and the last", got.Samples, took)
+		t.Errorf("%d samples of %v CPU in 3 s, want the first and the last", got.Samples, took)
 	}
 	if got := status(t, rec, "idle"); got.Samples < 3 {
 		t.Errorf("%d samples that use no CPU, want more than the first and the last", got.Samples)
