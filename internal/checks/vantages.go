@@ -45,7 +45,8 @@ func vantageOf(p *check.Pass, name, destination, label string) vantage {
 		return v
 	}
 	v.seen = true
-	v.rtt = quantity.Of(fmt.Sprintf("%s, median of %d handshakes", label, len(s.Points)), series.Median(series.Values(s.Points)), quantity.Seconds)
+	median := series.Median(series.Values(s.Points))
+	v.rtt = quantity.Of(fmt.Sprintf("%s, median of %d handshakes", label, len(s.Points)), median, quantity.Seconds)
 	v.least, v.most = quantity.Of("least", s.Min(), quantity.Seconds), quantity.Of("most", s.Max(), quantity.Seconds)
 	lost, _, ok := rise("unanswered", p.Counter(metric.VantageUnanswered, "vantage", name, "destination", destination))
 	sent, _, ok2 := rise("pings", p.Counter(metric.VantagePings, "vantage", name, "destination", destination))

@@ -120,8 +120,14 @@ func TestAt(t *testing.T) {
 		want float64
 		ok   bool
 	}{
-		{0, 1, true}, {499 * time.Millisecond, 1, true}, {501 * time.Millisecond, 2, true}, {500 * time.Millisecond, 0, false},
-		{2 * time.Second, 0, false}, {3 * time.Second, 4, true}, {4400 * time.Millisecond, 5, true}, {4600 * time.Millisecond, 0, false},
+		{0, 1, true},
+		{499 * time.Millisecond, 1, true},
+		{501 * time.Millisecond, 2, true},
+		{500 * time.Millisecond, 0, false},
+		{2 * time.Second, 0, false},
+		{3 * time.Second, 4, true},
+		{4400 * time.Millisecond, 5, true},
+		{4600 * time.Millisecond, 0, false},
 	} {
 		if v, ok := series.At(list, c.at); v != c.want || ok != c.ok {
 			t.Errorf("at %v: %v, %v; want %v, %v", c.at, v, ok, c.want, c.ok)
