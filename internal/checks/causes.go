@@ -1,23 +1,10 @@
 package checks
 
-import "github.com/perfdoctor/perfdoctor/internal/check"
-
-// What findings state of their numbers, for edges that depend on it.
-const (
-	queueAtEgress   check.Fact = "queue-at-the-egress"       // a neighbour with CPUs of its own sees the same queue
-	dearPackets     check.Fact = "packets-are-dear"          // each costs several times the usual, by rules walked one by one
-	fillsCPUs       check.Fact = "fills-the-cpus"            // a fifth of them would be idle without it
-	lengthensPauses check.Fact = "lengthens-pauses"          // which were no fault, had the collector not waited for a CPU
-	poolsQueue      check.Fact = "sized-pools-wait"          // most that wait are of pools sized by the CPUs the JVM sees
-	haveTheHost     check.Fact = "no-limit-holds-them"       // the threads may use all CPUs of the host
-	killsAtLimit    check.Fact = "kills-at-a-limit"          // and not for want of memory of the host
-	memorySufficed  check.Fact = "memory-sufficed"           // the kernel counted no abort for want of memory
-	mostGarbage     check.Fact = "makes-most-of-the-garbage" // the collector works for this code more than for all other
+import (
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
 )
-
-// JavaCode is the family of the signatures that find code in the profiles of a JVM, any of which may make most of the
-// garbage.
-const JavaCode = "Java code"
 
 // Causes is the table of what explains what. An edge says that the second check's finding is a consequence of the
 // first's, where both found something about what can be related; a chain of edges carries through findings only. So an
@@ -39,12 +26,18 @@ func Causes() check.Causes {
 			Why: "segments of flows without an entry are dropped and sent again",
 		},
 		{Cause: "conntrack-full", Effect: "syn-retransmits", Why: "a SYN for which the table has no room is dropped"},
-		{Cause: "conntrack-full", Effect: "syn-sent-pileup", Why: "connects wait until the table has room for their SYN"},
+		{
+			Cause: "conntrack-full", Effect: "syn-sent-pileup",
+			Why: "connects wait until the table has room for their SYN",
+		},
 		{Cause: "nic-drops", Effect: "retransmits", Why: "dropped segments are sent again"},
 		{Cause: "nic-drops", Effect: "syn-retransmits", Why: "dropped SYNs are sent again"},
 		{Cause: "nic-errors", Effect: "retransmits", Why: "damaged segments are sent again"},
 		{Cause: "nic-errors", Effect: "syn-retransmits", Why: "damaged SYNs are sent again"},
-		{Cause: "path-rtt-under-load", Effect: "retransmits", Why: "a queue that is long is also full at times, and drops"},
+		{
+			Cause: "path-rtt-under-load", Effect: "retransmits",
+			Why: "a queue that is long is also full at times, and drops",
+		},
 
 		// The CPU that handles the packets.
 		{Cause: "snat-single-core", Effect: "softirq-imbalance", Why: "the forwarding is what that CPU's softirqs do"},
@@ -53,15 +46,18 @@ func Causes() check.Causes {
 			Why: "packets are handled on the CPU that their interrupt came to",
 		},
 		{
-			Cause: "bridge-nat-cost", Effect: "softirq-imbalance", If: dearPackets,
+			Cause: "bridge-nat-cost", Effect: "softirq-imbalance", If: evidence.DearPackets,
 			Why: "packets that cost a hundred times the usual would cost that on two CPUs still",
 		},
 		{Cause: "bridge-nat-cost", Effect: "cpu-in-softirq", Why: "each packet is handled several times, in softirq"},
 		{Cause: "softirq-imbalance", Effect: "softnet-drops", Why: "the backlog of a CPU without time to spare fills"},
-		{Cause: "softirq-imbalance", Effect: "nic-drops", Why: "a device's ring fills when its CPU does not poll in time"},
+		{
+			Cause: "softirq-imbalance", Effect: "nic-drops",
+			Why: "a device's ring fills when its CPU does not poll in time",
+		},
 		{Cause: "softirq-imbalance", Effect: "cpu-in-softirq", Why: "most of the host's softirq time is that CPU's"},
 		{
-			Cause: "softirq-imbalance", Effect: "path-rtt-under-load", Unless: queueAtEgress,
+			Cause: "softirq-imbalance", Effect: "path-rtt-under-load", Unless: evidence.QueueAtEgress,
 			Why: "packets wait for the CPU that handles them",
 		},
 
@@ -75,7 +71,10 @@ func Causes() check.Causes {
 		{Cause: "short-connection-ceiling", Effect: "no-keepalive", Why: "it is these connections that are not kept"},
 		{Cause: "port-search-cliff", Effect: "cpu-in-system", Why: "the search is the kernel's time"},
 		{Cause: "no-keepalive", Effect: "time-wait-overflow", Why: "each connection leaves a TIME_WAIT"},
-		{Cause: "no-keepalive", Effect: "cpu-in-system", Why: "the kernel opens and closes a connection for each request"},
+		{
+			Cause: "no-keepalive", Effect: "cpu-in-system",
+			Why: "the kernel opens and closes a connection for each request",
+		},
 		{Cause: "no-keepalive", Effect: "cpu-in-softirq", Why: "handshakes and ends of connections are packets more"},
 		{Cause: "accept-queue-overflow", Effect: "syn-backlog-drops", Why: "SYNs to a full accept queue are dropped"},
 		{Cause: "accept-queue-overflow", Effect: "syn-sent-pileup", Why: "connects wait until the queue has room"},
@@ -85,13 +84,19 @@ func Causes() check.Causes {
 		},
 		{Cause: "syn-sent-pileup", Effect: "syn-retransmits", Why: "connects that wait repeat their SYN"},
 		{Cause: "paws-behind-nat", Effect: "syn-retransmits", Why: "SYNs with an older timestamp are dropped"},
-		{Cause: "tls-no-resumption", Effect: "cpu-saturated", If: fillsCPUs, Why: "the handshakes take what would be idle"},
+		{
+			Cause: "tls-no-resumption", Effect: "cpu-saturated", If: evidence.FillsCPUs,
+			Why: "the handshakes take what would be idle",
+		},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{
 			Cause: "tcp-memory-pressure", Effect: "rcvbuf-prune",
 			Why: "under pressure the kernel takes memory from receive queues",
 		},
-		{Cause: "tcp-memory-pressure", Effect: "reset-storm", Unless: memorySufficed, Why: "above the limit sockets are reset"},
+		{
+			Cause: "tcp-memory-pressure", Effect: "reset-storm", Unless: evidence.MemorySufficed,
+			Why: "above the limit sockets are reset",
+		},
 
 		// The kernel's CPU time, and memory.
 		{Cause: "cpu-steal", Effect: "cpu-saturated", Why: "threads queue for CPUs that the hypervisor took"},
@@ -120,27 +125,48 @@ func Causes() check.Causes {
 		{Cause: "cpu-throttled", Effect: "accept-queue-overflow", Why: "a program that is stopped does not accept"},
 		{Cause: "cpu-throttled", Effect: "time-to-safepoint", Why: "a stopped thread keeps all others waiting"},
 		{Cause: "cpu-throttled", Effect: "context-switch-storm", Why: "threads share what the limit leaves"},
-		{Cause: "cpu-throttled-burst", Effect: "too-many-threads", Why: "threads that the limit stopped count as runnable"},
-		{Cause: "cpu-throttled-burst", Effect: "threads-vs-quota", Why: "pools of the host's size use the quota up at once"},
+		{
+			Cause: "cpu-throttled-burst", Effect: "too-many-threads",
+			Why: "threads that the limit stopped count as runnable",
+		},
+		{
+			Cause: "cpu-throttled-burst", Effect: "threads-vs-quota",
+			Why: "pools of the host's size use the quota up at once",
+		},
 		{Cause: "cpu-throttled-burst", Effect: "gc-threads-oversized", Why: "a collection uses the quota up at once"},
-		{Cause: "cpu-throttled-burst", Effect: "accept-queue-overflow", Why: "a program that is stopped does not accept"},
+		{
+			Cause: "cpu-throttled-burst", Effect: "accept-queue-overflow",
+			Why: "a program that is stopped does not accept",
+		},
 		{Cause: "cpu-throttled-burst", Effect: "time-to-safepoint", Why: "a stopped thread keeps all others waiting"},
 		{Cause: "cpu-throttled-burst", Effect: "context-switch-storm", Why: "threads share what the limit leaves"},
-		{Cause: "too-many-threads", Effect: "cpu-saturated", If: haveTheHost, Why: "it is these threads that queue"},
-		{Cause: "too-many-threads", Effect: "context-switch-storm", Why: "threads that queue push each other off the CPU"},
-		{Cause: "oom-kills", Effect: "memory-limit", If: killsAtLimit, Why: "the kills are at that limit"},
+		{
+			Cause: "too-many-threads", Effect: "cpu-saturated", If: evidence.HaveTheHost,
+			Why: "it is these threads that queue",
+		},
+		{
+			Cause: "too-many-threads", Effect: "context-switch-storm",
+			Why: "threads that queue push each other off the CPU",
+		},
+		{Cause: "oom-kills", Effect: "memory-limit", If: evidence.KillsAtLimit, Why: "the kills are at that limit"},
 		{Cause: "memory-limit", Effect: "major-faults", Why: "pages that did not fit are read again"},
 		{Cause: "memory-limit", Effect: "swap-in", Why: "memory that did not fit is needed again"},
 
 		// The runtime.
 		{Cause: "heap-growth", Effect: "gc-overhead", Why: "the fuller the heap, the more collections"},
 		{Cause: "explicit-gc", Effect: "gc-overhead", Why: "the collections are those that the program asks for"},
-		{Cause: "gc-threads-oversized", Effect: "gc-overhead", Why: "the collector's threads wait for each other's CPUs"},
 		{
-			Cause: "gc-threads-oversized", Effect: "too-many-threads", If: poolsQueue,
+			Cause: "gc-threads-oversized", Effect: "gc-overhead",
+			Why: "the collector's threads wait for each other's CPUs",
+		},
+		{
+			Cause: "gc-threads-oversized", Effect: "too-many-threads", If: evidence.PoolsQueue,
 			Why: "the pools are the threads that queue",
 		},
-		{Cause: "gc-threads-oversized", Effect: "cpu-saturated", If: poolsQueue, Why: "the pools are the threads that queue"},
+		{
+			Cause: "gc-threads-oversized", Effect: "cpu-saturated", If: evidence.PoolsQueue,
+			Why: "the pools are the threads that queue",
+		},
 		{Cause: "gc-overhead", Effect: "safepoint-time", Why: "collections begin and end with a safepoint"},
 		{Cause: "gc-overhead", Effect: "time-to-safepoint", Why: "collections ask for the safepoints"},
 		{
@@ -148,9 +174,12 @@ func Causes() check.Causes {
 			Why: "the time in safepoints holds that until they are reached",
 		},
 		{Cause: "gc-overhead", Effect: "allocation-rate", Why: "the rate matters by the collections that it costs"},
-		{Cause: "jit-warm-up", Effect: "cpu-saturated", If: fillsCPUs, Why: "the compilers take what would be idle"},
 		{
-			Cause: "jit-warm-up", Effect: "gc-overhead", If: lengthensPauses,
+			Cause: "jit-warm-up", Effect: "cpu-saturated", If: evidence.FillsCPUs,
+			Why: "the compilers take what would be idle",
+		},
+		{
+			Cause: "jit-warm-up", Effect: "gc-overhead", If: evidence.LengthensPauses,
 			Why: "the collector's threads wait for the CPUs of the compilers",
 		},
 		{Cause: "thread-growth", Effect: "off-heap-growth", Why: "each thread has a stack outside the heap"},
@@ -160,23 +189,13 @@ func Causes() check.Causes {
 			Cause: "jaxb-context-per-call", Effect: "jit-warm-up",
 			Why: "the code that each context generates is new to the compilers",
 		},
-		{Cause: "logging-on-request-path", Effect: "logging-lock", Why: "each line is written under the appender's lock"},
+		{
+			Cause: "logging-on-request-path", Effect: "logging-lock",
+			Why: "each line is written under the appender's lock",
+		},
 		{Cause: "allocator-contention", Effect: "cpu-in-system", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "syscall-storm", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "lock-contention", Why: "the lock is that of an arena"},
 	}
-	for _, s := range builtIn() {
-		if s.mayBeGarbage() {
-			table = append(table, garbageEdge(s.Name))
-		}
-	}
-	return table
-}
-
-// garbageEdge is the edge from the code that a signature finds to the collections that it makes.
-func garbageEdge(signature string) check.Edge {
-	return check.Edge{
-		Cause: signature, Effect: "gc-overhead", If: mostGarbage, Family: JavaCode,
-		Why: "most of what is collected was allocated there",
-	}
+	return append(table, signature.GarbageEdges()...)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -26,10 +27,7 @@ func TestCausesAreValid(t *testing.T) {
 // TestCauses runs the whole suite over the recordings in testdata/causes: want lists the findings as a reader takes
 // them, each with the one that it is a consequence of.
 func TestCauses(t *testing.T) {
-	files, err := filepath.Glob("testdata/causes/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no recordings: %v", err)
-	}
+	files := checktest.Find(t, "causes/*")
 	for _, f := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar"), func(t *testing.T) {
 			data, err := os.ReadFile(f)
@@ -52,9 +50,9 @@ func TestCauses(t *testing.T) {
 // TestEachEdgeIsUsed: taken out, each edge of the table leaves a finding of some recording with another cause or with
 // none. Of a family one edge stands for all.
 func TestEachEdgeIsUsed(t *testing.T) {
-	files, err := filepath.Glob("testdata/*/*.txtar")
-	if err != nil || len(files) < len(Suite()) {
-		t.Fatalf("%d recordings, %v", len(files), err)
+	files := checktest.Find(t, "*/*")
+	if len(files) < len(Suite()) {
+		t.Fatalf("%d recordings", len(files))
 	}
 	table := Causes()
 	used := map[string]bool{}
@@ -124,7 +122,7 @@ func explanations(rec *recording.Recording, found []*check.Check, causes check.C
 // TestNothingThroughAFineCheck is the recording that made a reader change a cable: 0.5 % receive errors that nobody
 // missed explained a queue for the CPUs, by way of connects that did not pile up.
 func TestNothingThroughAFineCheck(t *testing.T) {
-	res := check.Run(openCase(t, "testdata/causes/nic-errors-apart.txtar"), Suite(), check.Options{Causes: Causes()})
+	res := check.Run(checktest.Open(t, "causes/nic-errors-apart"), Suite(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.Check != "cpu-saturated" {
 		t.Fatalf("the principal finding is %+v", p)
 	}

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -21,17 +23,12 @@ var (
 	quotedText = regexp.MustCompile(`\$?'[^']*'|\\'`)
 )
 
-// TestHostileNamesInCommands is attack 11: each name of each firing recording in its turn ends in what a shell would run.
+// TestHostileNamesInCommands is attack 11: each name of each firing recording in its turn ends in what a shell would
+// run.
 func TestHostileNamesInCommands(t *testing.T) {
 	tried := 0
-	for _, c := range Suite() {
-		files, err := filepath.Glob(filepath.Join("testdata", c.Name, "firing*.txtar"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			tried += hostileCase(t, c, f)
-		}
+	for _, f := range checktest.Find(t, "*/firing*") {
+		tried += hostileCase(t, named(filepath.Base(filepath.Dir(f))), f)
 	}
 	if tried == 0 {
 		t.Error("no hostile name reached a command")
@@ -41,12 +38,14 @@ func TestHostileNamesInCommands(t *testing.T) {
 // hostileCase gives how many commands a hostile name reached.
 func hostileCase(t *testing.T, c *check.Check, path string) int {
 	t.Helper()
-	const most = 20 // values tried of a case: the first lines hold all kinds of labels, and large recordings take long to read
+	// values tried of a case: the first lines hold all kinds of labels, and large recordings take long to read
+	const most = 20
 	archive, err := txtar.ParseFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	samples := &archive.Files[indexOf(archive, "samples.jsonl")]
+	samples := &archive.Files[slices.IndexFunc(archive.Files,
+		func(f txtar.File) bool { return f.Name == "samples.jsonl" })]
 	sound, tried, reached := string(samples.Data), map[string]bool{}, 0
 	for _, m := range labelText.FindAllStringSubmatch(sound, -1) {
 		if tried[m[1]] || len(tried) == most {

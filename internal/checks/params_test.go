@@ -16,7 +16,7 @@ import (
 func TestThresholdsInForce(t *testing.T) {
 	compared := 0
 	for _, c := range Suite() {
-		files, err := filepath.Glob(filepath.Join("testdata", c.Name, "firing*.txtar"))
+		files, err := filepath.Glob(filepath.Join("*", "testdata", c.Name, "firing*.txtar"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,9 @@ func TestThresholdsInForce(t *testing.T) {
 
 // saysDefault reports findings that bound something by the default of a threshold that is set to another value, and
 // gives all findings.
-func saysDefault(t *testing.T, file string, rec *recording.Recording, c *check.Check, p *check.Param, value float64) []check.Finding {
+func saysDefault(t *testing.T, file string, rec *recording.Recording, c *check.Check, p *check.Param,
+	value float64,
+) []check.Finding {
 	t.Helper()
 	set := map[*check.Param]float64{}
 	for _, o := range c.Params {
@@ -63,6 +65,7 @@ func saysDefault(t *testing.T, file string, rec *recording.Recording, c *check.C
 func boundBy(p *check.Param) *regexp.Regexp {
 	bare := regexp.QuoteMeta(fmt.Sprintf("%g", p.Default))
 	with := regexp.QuoteMeta(p.Value().Text())
-	return regexp.MustCompile(`\b(below|less than|under|above|over|more than|at least|at most) (by )?(` + strings.Join([]string{with, bare}, "|") +
+	return regexp.MustCompile(`\b(below|less than|under|above|over|more than|at least|at most) (by )?(` +
+		strings.Join([]string{with, bare}, "|") +
 		`)($|[^\d.]|\.\D|\.$)`)
 }

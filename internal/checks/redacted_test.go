@@ -3,7 +3,6 @@ package checks
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -11,16 +10,17 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
 // TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks must speak, as
 // loud and with the same numbers.
 func TestRedactedSaysTheSame(t *testing.T) {
-	files, err := filepath.Glob("testdata/*/*.txtar")
-	if err != nil || len(files) < 300 {
-		t.Fatalf("%d cases (%v), want all of testdata", len(files), err)
+	files := checktest.Find(t, "*/*")
+	if len(files) < 300 {
+		t.Fatalf("%d cases, want all of testdata", len(files))
 	}
 	for _, file := range files {
 		plain := readCase(t, file)
@@ -45,7 +45,7 @@ func readCase(t *testing.T, file string) *recording.Recording {
 		t.Fatal(err)
 	}
 	ar := txtar.Parse(data)
-	if indexOf(ar, "meta.json") < 0 {
+	if !slices.ContainsFunc(ar.Files, func(f txtar.File) bool { return f.Name == "meta.json" }) {
 		return nil
 	}
 	fsys, err := txtar.FS(ar)

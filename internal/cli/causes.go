@@ -10,6 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 )
 
@@ -56,7 +57,7 @@ func writeCauses(w io.Writer, f command.Format) error {
 		return err
 	}
 	var b strings.Builder
-	for _, c := range append(CheckNames(checks.Suite()), checks.JavaCode) {
+	for _, c := range append(CheckNames(checks.Suite()), signature.JavaCode) {
 		explainEdges(&b, c, checks.Causes().Drawn().Of(c), func(e check.Edge) string { return e.Effect })
 	}
 	_, err := io.WriteString(w, strings.TrimPrefix(b.String(), "\n"))

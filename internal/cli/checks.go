@@ -90,18 +90,26 @@ func explainCheck(w io.Writer, c *check.Check) error {
 
 func (a *app) checksCaseCommand() *cobra.Command {
 	var from, comment string
+	var edits []string
 	cmd := &cobra.Command{
 		Use:   "case NAME... --from RECORDING",
 		Short: "Cut a recording down to what one rule reads, as a test case for it",
 		Long: `Prints a txtar file with the metrics that the rule reads. Put it under
-internal/checks/testdata/NAME/ as firing-….txtar, quiet-….txtar or
+internal/checks/STAGE/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
-go test ./internal/checks -update
+go test ./internal/checks/STAGE -update
 
 With a cause and its consequence named, it is a case for the edge between them:
-put it under internal/checks/testdata/causes.`,
+put it under internal/checks/testdata/causes.
+
+A case just below a threshold is one that fires, with other numbers: --edit
+gives each value of a gauge, or what a counter rises by in the window, as a
+number or as a multiple of what it was. The comment of the case tells it.`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
-    --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar`,
+    --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar
+  perfdoctor checks case nic-errors --from firing.txtar \
+    --comment 'just below one packet in a thousand' \
+    --edit 'net_device_errors_total{device=eth1}=190' > quiet.txtar`,
 		Args:              command.SomeArgs("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -116,27 +124,48 @@ put it under internal/checks/testdata/causes.`,
 			if err != nil {
 				return fromError(err)
 			}
-			return command.OutputError(WriteCase(a.Streams.Out, list, rec, comment))
+			if rec, comment, err = edited(readBy(list, rec), comment, edits); err != nil {
+				return err
+			}
+			return command.OutputError(rec.WriteTxtar(a.Streams.Out, comment))
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
 	cmd.Flags().StringVar(&comment, "comment", "", "where the recording came from, for the reader of the case")
+	cmd.Flags().StringArrayVar(&edits, "edit", nil, "other numbers: `EDIT` is METRIC{LABEL=VALUE,…}=NUMBER, or =xFACTOR")
 	return cmd
+}
+
+// edited changes numbers of a case, and says so in its comment.
+func edited(rec *recording.Recording, comment string, edits []string) (*recording.Recording, string, error) {
+	for _, e := range edits {
+		var err error
+		if rec, err = rec.Edit(e); err != nil {
+			return nil, "", command.UsageErrorf("--edit %v", err)
+		}
+		comment += "\nEdited: " + e
+	}
+	return rec, comment, nil
 }
 
 // WriteCase cuts a recording down to what the checks read.
 func WriteCase(w io.Writer, list []*check.Check, rec *recording.Recording, comment string) error {
+	return readBy(list, rec).WriteTxtar(w, comment)
+}
+
+func readBy(list []*check.Check, rec *recording.Recording) *recording.Recording {
 	var reads []metric.Metric
 	for _, c := range list {
 		reads = slices.Concat(reads, c.Needs, c.Uses)
 	}
-	return rec.Cut(reads).WriteTxtar(w, comment)
+	return rec.Cut(reads)
 }
 
 func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return CheckNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
 }
 
+// CheckNames gives the names of the checks, in their order.
 func CheckNames(suite []*check.Check) []string {
 	var names []string
 	for _, c := range suite {
@@ -145,6 +174,7 @@ func CheckNames(suite []*check.Check) []string {
 	return names
 }
 
+// FindCheck gives the check of that name, or a usage error with the nearest one.
 func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 	for _, c := range suite {
 		if c.Name == name {

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
@@ -124,9 +125,13 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --from " + dir + "/none", "no such file or directory"},
 		{"diagnose --from ''", "--from is empty"},
 		{"diagnose --from x.zip --pid 1", "it goes with no target"},
-		{"diagnose --from x.zip --save y.zip", "it goes with no target"},
+		{"diagnose --from x.zip --save y.zip", "it goes with --save only to keep a redacted one (--redact)"},
+		{"diagnose --from x.zip --budget 3", "--deep and --budget are what they were"},
+		{"diagnose --budget 101", "--budget 101: give percent of the host's CPUs, from 0 (no limit) to 100"},
+		{"diagnose --redact=/no/such/key", "--redact: stat /no/such/key: no such file"},
+		{"exporter --budget -1", "--budget -1: give percent"},
 		{"diagnose --from x.zip --duration 5s", "--from reads a recording: its --duration"},
-		{"diagnose --from x.zip -- true", "it goes with no target, command"},
+		{"diagnose --from x.zip -- true", "it goes with no target or command"},
 		{"diagnose --save " + dir, "exists: choose another name"},
 		{"diagnose --save " + dir + "/", "exists: choose another name"},
 		{"diagnose --save " + dir + "/no/file.zip", "there is no directory " + dir + "/no"},
@@ -149,6 +154,10 @@ func TestUsageErrors(t *testing.T) {
 		{"checks explain", "give the name of a check"},
 		{"checks explain no-such-check", `unknown check "no-such-check"`},
 		{"checks case " + c.Name, "give --from RECORDING and --comment"},
+		{
+			"checks case nic-errors --from ../checks/path/testdata/nic-errors/firing.txtar --comment x --edit net_device_error_total=1",
+			"did you mean net_device_errors_total?",
+		},
 		{"checks list x", `unexpected argument "x"`},
 		{"checks causes -o svg", "dot"},
 		{"checks case", "give the name of a check"},
@@ -169,6 +178,31 @@ func TestUsageErrors(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestEditedCase cuts the quiet case of a rule from the one that fires.
+func TestEditedCase(t *testing.T) {
+	code, stdout, stderr := run(t, "checks", "case", "nic-errors", "--from", "../checks/path/testdata/nic-errors/firing.txtar",
+		"--comment", "just below one packet in a thousand", "--edit", "net_device_errors_total{device=eth1}=190")
+	if code != 0 || !strings.HasPrefix(stdout, "just below one packet in a thousand\nEdited: net_device_errors_total{device=eth1}=190\n") {
+		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	fsys, err := txtar.FS(txtar.Parse([]byte(stdout)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recording.Read(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cli.FindCheck(checks.Suite(), "nic-errors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := check.Run(rec, []*check.Check{c}, check.Options{}).Outcomes[0]
+	if want := "190 packets / 200190 packets"; o.State != check.Fine || !strings.Contains(fmt.Sprint(o.Read), want) {
+		t.Errorf("%s: %v, want %q and fine", o.State, o.Read, want)
 	}
 }
 
@@ -309,7 +343,7 @@ func TestPing(t *testing.T) {
 	if code == 1 || code == 2 || stderr != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/testdata/path-rtt-under-load/quiet.txtar", "--vantage", dir+"/outside.zip")
+	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/path/testdata/path-rtt-under-load/quiet.txtar", "--vantage", dir+"/outside.zip")
 	if code != 2 || stdout == "" || !strings.Contains(stderr, "not recorded at the same time") {
 		t.Errorf("another day: exit code %d: %s", code, stderr)
 	}

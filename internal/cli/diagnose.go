@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )

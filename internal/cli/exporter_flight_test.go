@@ -28,7 +28,7 @@ func TestIncidentsOfAllChecks(t *testing.T) {
 	suite := checks.Suite()
 	compared := 0
 	for _, c := range suite {
-		dir := filepath.Join("../checks/testdata", c.Name)
+		dir := filepath.Join("../checks/*/testdata", c.Name)
 		quiet, firing := openCase(t, dir, "quiet"), openCase(t, dir, "firing")
 		if quiet == nil || firing == nil {
 			continue
@@ -133,7 +133,7 @@ func recordIncident(t *testing.T, c *check.Check, windows []*recording.Recording
 // TestDiagnoseIncident: --from reads the part with the incident and says so; --whole reads all.
 func TestDiagnoseIncident(t *testing.T) {
 	t.Parallel()
-	dir := "../checks/testdata/cpu-throttled"
+	dir := "../checks/limits/testdata/cpu-throttled"
 	var c *check.Check
 	for _, x := range checks.Suite() {
 		if x.Name == "cpu-throttled" {

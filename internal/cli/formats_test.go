@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
+
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
 // shown is what one format says of a recording: the findings at warning or above as "severity check subject", in no order, and the exit code.
@@ -29,7 +31,7 @@ func TestFormatsOfOneRecording(t *testing.T) {
 		"monitor-contention/firing", "short-connection-ceiling/firing", "gc-overhead/firing", "gc-overhead/quiet-healthy",
 	} {
 		t.Run(path, func(t *testing.T) {
-			from := "../checks/testdata/" + path + ".txtar"
+			from := checktest.Find(t, path)[0]
 			var want shown
 			for _, format := range []string{"json", "text", "markdown", "junit"} {
 				page := filepath.Join(t.TempDir(), "report.html")

@@ -74,7 +74,7 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 	return rec.Save(p.save)
 }
 
-// pingFrom pings from the network namespace of a process, or with 0 from the program's own.
+// PingFrom pings from the network namespace of a process, or with 0 from the program's own.
 func PingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
 	if pid == 0 {
 		return plan.Ping(ctx)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
 // freshKey is the value of --redact without a file.

@@ -38,12 +38,18 @@ func (d *Data) doubts(b, a *reading) {
 	if x.Seconds > 2*y.Seconds || y.Seconds > 2*x.Seconds {
 		add("one covers %s, the other %s", seconds(x.Seconds), seconds(y.Seconds))
 	}
+	d.doubtLoad(b, a)
+}
+
+// doubtLoad says what is not known of the load, or differs.
+func (d *Data) doubtLoad(b, a *reading) {
+	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
 	for _, n := range d.Numbers {
 		if n.Name == "requests" && n.Result == Changed {
 			add("the load or what the program made of it differs: %s", n.Text())
 		}
 	}
-	if (b.work.Known() || a.work.Known()) && !(b.work.Counted && a.work.Counted) {
+	if (b.work.Known() || a.work.Known()) && (!b.work.Counted || !a.work.Counted) {
 		add("requests are not known: the segments with data that the target's network namespace sent stand for them " +
 			"(--requests BEFORE,AFTER gives what a load generator counted)")
 	}

@@ -46,7 +46,7 @@ func plant(t testing.TB, files []txtar.File) *Host {
 
 // TestTrees resolves what the file "select" of each archive names, one selector a line, on the archive's tree.
 func TestTrees(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
+	archives, err := filepath.Glob("../../testdata/trees/host/*.txtar")
 	if err != nil || len(archives) == 0 {
 		t.Fatal("no archives: ", err)
 	}

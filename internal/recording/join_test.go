@@ -26,7 +26,7 @@ func samplesOf(t *testing.T, r *Recording) string {
 
 // TestJoinOfCuts: the parts of a recording, joined again, are the recording, but for what [Recording.Between] cannot divide.
 func TestJoinOfCuts(t *testing.T) {
-	files, err := filepath.Glob("../checks/testdata/*/firing*.txtar")
+	files, err := filepath.Glob("../checks/*/testdata/*/firing*.txtar")
 	if err != nil || len(files) < 50 {
 		t.Fatalf("%d recordings, %v", len(files), err)
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
 )
 
 // Redaction tells that names in the recording are pseudonyms.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/redact"
+	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
 // TestEveryLabelIsThoughtAbout: what becomes of a new label's values when a recording is redacted is decided in redactions.

@@ -24,7 +24,7 @@ var wantsOfComparison = []string{"want.txt", "want-verbose.txt", "want.md", "wan
 
 // TestCompareGolden prints the comparison of each case: two recordings below before/ and after/.
 func TestCompareGolden(t *testing.T) {
-	paths, err := filepath.Glob("testdata/compare/*.txtar")
+	paths, err := filepath.Glob("../../testdata/report/compare/*.txtar")
 	if err != nil || len(paths) < 3 {
 		t.Fatalf("%d cases, %v", len(paths), err)
 	}
@@ -101,7 +101,7 @@ func throttling() *check.Check {
 
 // TestCompareLayout: lines fit, and nothing that a terminal acts on is in any format, whatever a method or a cgroup is called.
 func TestCompareLayout(t *testing.T) {
-	_, c := comparison(t, "testdata/compare/planted.txtar")
+	_, c := comparison(t, "../../testdata/report/compare/planted.txtar")
 	evil := "x\x1b[2J\nBETTER\u202e"
 	c.Methods.Grown[0].Name, c.Before.Target.Name, c.Doubts = evil, evil, append(c.Doubts, evil)
 	c.Findings = append(c.Findings, compare.Finding{
@@ -134,7 +134,7 @@ func TestCompareSchemaIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"planted", "quota", "other"} {
-		_, c := comparison(t, filepath.Join("testdata/compare", name+".txtar"))
+		_, c := comparison(t, filepath.Join("../../testdata/report/compare", name+".txtar"))
 		var v map[string]any
 		if err := json.Unmarshal([]byte(rendered(t, c.JSON)), &v); err != nil {
 			t.Fatal(err)

@@ -25,12 +25,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of the cases")
 
-// TestGolden prints the report of every case: a recording in testdata/<case>.txtar and the suite of that name below.
+// TestGolden prints the report of every case: a recording in testdata/report/<case>.txtar and the suite of that name below.
 // A case with one finding that is the verdict must fit a screen.
 func TestGolden(t *testing.T) {
 	for name, suite := range suites() {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join("testdata", name+".txtar")
+			path := filepath.Join("../../testdata/report", name+".txtar")
 			data, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func rewrite(t *testing.T, path string, ar *txtar.Archive, names []string, got m
 
 func load(t *testing.T, name string) *Data {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
+	data, err := os.ReadFile(filepath.Join("../../testdata/report", name+".txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func trend(t *testing.T) Trend {
 	t.Helper()
 	var list []compare.Source
 	for i, r := range []int{0, 0, 0, 1, 1, 1} {
-		rec := recordings(t, "testdata/compare/planted.txtar")[r]
+		rec := recordings(t, "../../testdata/report/compare/planted.txtar")[r]
 		rec.Meta.Started = time.Date(2026, 11, 1+i, 2, 0, 0, 0, time.UTC)
 		list = append(list, compare.Source{
 			Name: fmt.Sprintf("night-%d.zip", i), Started: rec.Meta.Started, Open: func() (*recording.Recording, error) { return rec, nil },

@@ -65,6 +65,7 @@ func OutputError(err error) error {
 // Format is an output format of -o.
 type Format string
 
+// The output formats. A command names those that it writes.
 const (
 	Text     Format = "text"
 	JSON     Format = "json"

@@ -54,7 +54,7 @@ func startBusy(t *testing.T, how func(args []string) []string) int {
 		t.Fatalf("%v, though there is Maven: run `make bundle`", err)
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("javac", "-d", dir, "../../jvm/asprof/testdata/Busy.java").CombinedOutput()
+	out, err := exec.Command("javac", "-d", dir, "../../../testdata/java/Busy.java").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -47,7 +47,7 @@ var sink int
 
 // TestTrees reads whole trees of several kernels.
 func TestTrees(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
+	archives, err := filepath.Glob("../../../testdata/trees/cgroup/*.txtar")
 	if err != nil || len(archives) == 0 {
 		t.Fatalf("no test data: %v", err)
 	}
@@ -366,7 +366,7 @@ func TestWeight(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	archives, err := filepath.Glob("testdata/*.txtar")
+	archives, err := filepath.Glob("../../../testdata/trees/cgroup/*.txtar")
 	if err != nil {
 		f.Fatal(err)
 	}

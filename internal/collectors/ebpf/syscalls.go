@@ -27,6 +27,7 @@ func syscallsCollector(l *Loader) collect.Collector {
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
 		Pace:     collect.AtEnd,
+		Deep:     true,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			members, err := deepMembers(ctx, env, "each system call")
 			if err != nil {

@@ -52,10 +52,10 @@ func want(t *testing.T, r *recording.Recording, g *metric.Gauge, value float64) 
 	}
 }
 
-// tree unpacks testdata/<name>.txtar and gives a host that reads it.
+// tree unpacks testdata/trees/network/<name>.txtar and gives a host that reads it.
 func tree(t *testing.T, name string) *host.Host {
 	t.Helper()
-	ar, err := txtar.ParseFile("testdata/" + name + ".txtar")
+	ar, err := txtar.ParseFile("../../../testdata/trees/network/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,12 +20,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-var update = flag.Bool("update", false, "rewrite the want sections of testdata/*.txtar")
+var update = flag.Bool("update", false, "rewrite the want sections of testdata/trees/proc/*.txtar")
 
-// TestKernels samples the files of several kernels in testdata/<kernel>.txtar. The section want is what is recorded, and then what is
+// TestKernels samples the files of several kernels in testdata/trees/proc/<kernel>.txtar. The section want is what is recorded, and then what is
 // said to be missing.
 func TestKernels(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
+	files, err := filepath.Glob("../../../testdata/trees/proc/*.txtar")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d kernels, %v", len(files), err)
 	}

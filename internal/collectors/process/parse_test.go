@@ -39,7 +39,7 @@ func TestPoolName(t *testing.T) {
 
 // TestParse reads the files as kernels of several ages and makes print them.
 func TestParse(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
+	archives, err := filepath.Glob("../../../testdata/trees/process/*.txtar")
 	if err != nil || len(archives) == 0 {
 		t.Fatalf("no test data: %v", err)
 	}
@@ -96,7 +96,7 @@ func parseFile(t *testing.T, f txtar.File) {
 }
 
 func FuzzParse(f *testing.F) {
-	archives, err := filepath.Glob("testdata/*.txtar")
+	archives, err := filepath.Glob("../../../testdata/trees/process/*.txtar")
 	if err != nil {
 		f.Fatal(err)
 	}

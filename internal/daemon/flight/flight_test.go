@@ -33,7 +33,7 @@ const length = 15 * time.Second
 // source is a recording of a real host, as of each window.
 func source(t *testing.T) *recording.Recording {
 	t.Helper()
-	rec, err := recording.Open("../../checks/testdata/cpu-throttled/firing-ancestor.txtar")
+	rec, err := recording.Open("../../checks/limits/testdata/cpu-throttled/firing-ancestor.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestMemory(t *testing.T) {
 // TestProfile: a profile of the offender is in the recording; one at a time; none without a JVM, and then none of the budget is used.
 func TestProfile(t *testing.T) {
 	rec, o := source(t), options(t)
-	profile, err := recording.Open("../../checks/testdata/lock-contention/firing.txtar")
+	profile, err := recording.Open("../../checks/runtime/testdata/lock-contention/firing.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

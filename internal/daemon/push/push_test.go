@@ -196,7 +196,7 @@ func TestLogs(t *testing.T) {
 }
 
 func TestProfiles(t *testing.T) {
-	rec, err := recording.Open("../../checks/testdata/lock-contention/firing.txtar")
+	rec, err := recording.Open("../../checks/runtime/testdata/lock-contention/firing.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,11 @@ type row struct {
 	pure bool // sees neither the host nor the clock's host: a diagnosis must be repeatable on a laptop
 }
 
+// ofRules is what the rules of a room may import, and aRoom why.
+var ofRules = []string{"internal/check", "internal/evidence", "internal/evidence/hotcode", "internal/series"}
+
+const aRoom = "a rule must not be able to see the host, nor another room"
+
 // table is the architecture. A new package needs a row here, with its reason.
 var table = []row{
 	{
@@ -76,8 +81,12 @@ var table = []row{
 	},
 	{pkg: "internal/report/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{
-		pkg: "internal/recording", may: []string{"internal/metric", "internal/recording/stacks", "internal/series"},
-		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
+		pkg: "internal/recording",
+		may: []string{
+			"internal/metric", "internal/recording/stacks", "internal/input/spelling", "internal/series",
+		},
+		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a " +
+			"misspelt one may be",
 	},
 	{
 		pkg: "internal/check", may: []string{"internal/recording"}, pure: true,
@@ -86,10 +95,32 @@ var table = []row{
 	{
 		pkg: "internal/checks",
 		may: []string{
-			"internal/check", "internal/metric", "internal/metric/quantity", "internal/recording/stacks", "internal/evidence/hotcode", "internal/input/strictyaml",
-			"internal/input/spelling",
+			"internal/check", "internal/checks/path", "internal/checks/connections", "internal/checks/kernel",
+			"internal/checks/limits", "internal/checks/runtime", "internal/checks/code", "internal/checks/signature",
 		},
-		pure: true, why: "a rule must not be able to see the host",
+		pure: true, why: "the suite: the rules of all rooms in their order, and what explains what",
+	},
+	{pkg: "internal/checks/path", may: ofRules, pure: true, why: aRoom},
+	{pkg: "internal/checks/connections", may: ofRules, pure: true, why: aRoom},
+	{pkg: "internal/checks/kernel", may: ofRules, pure: true, why: aRoom},
+	{pkg: "internal/checks/limits", may: ofRules, pure: true, why: aRoom},
+	{
+		pkg: "internal/checks/runtime", may: append([]string{"internal/checks/signature"}, ofRules...), pure: true,
+		why: aRoom + "; two rules of locks and logs leave to the table of signatures what its rows know",
+	},
+	{pkg: "internal/checks/code", may: ofRules, pure: true, why: aRoom},
+	{
+		pkg: "internal/checks/signature",
+		may: append([]string{"internal/input/strictyaml", "internal/input/spelling"}, ofRules...), pure: true,
+		why: "makes rules of a table of profiles' patterns, the built-in one or a user's: it knows no other rule",
+	},
+	{
+		pkg: "internal/checks/checktest", may: []string{"internal/check"},
+		why: "runs a room's cases in its tests: files in, what the checks say out",
+	},
+	{
+		pkg: "internal/evidence", may: []string{"internal/check", "internal/series", "internal/evidence/hotcode"}, pure: true,
+		why: "what several rules read of a recording: it knows no rule",
 	},
 	{
 		pkg: "internal/evidence/hotcode", may: []string{"internal/recording"}, pure: true,
@@ -211,7 +242,7 @@ var table = []row{
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
-var forTests = []string{"internal/lab", "internal/lab/labtest", "internal/lab/load", "internal/dev/testenv", "internal/lab/vm/guest"}
+var forTests = []string{"internal/checks/checktest", "internal/lab", "internal/lab/labtest", "internal/lab/load", "internal/dev/testenv", "internal/lab/vm/guest"}
 
 // hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
 var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}

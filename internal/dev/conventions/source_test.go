@@ -23,7 +23,7 @@ type file struct {
 	path    string // from the root of the repository, with slashes
 	syntax  *ast.File
 	imports []string
-	lines   *token.FileSet
+	lines   *token.FileSet // of all files that are read together
 }
 
 func (f file) pkg() string  { return path.Dir(f.path) }
@@ -35,15 +35,14 @@ func (f file) at(pos token.Pos) string {
 
 // rules are all that is asked of Go source.
 var rules = map[string]func([]file) []string{
-	"imports": importViolations,
-	"init":    initViolations,
-	"names":   nameViolations,
-	"markers": markerViolations,
-	"exit":    exitViolations,
-	"door":    doorViolations,
-
+	"imports":    importViolations,
+	"init":       initViolations,
+	"names":      nameViolations,
+	"markers":    markerViolations,
+	"exit":       exitViolations,
+	"door":       doorViolations,
+	"rooms":      roomViolations,
 	"thresholds": thresholdViolations,
-	"rules":      ruleViolations,
 	"built":      builtViolations,
 }
 
@@ -163,6 +162,7 @@ func inMeta(e ast.Expr) bool {
 func parse(t *testing.T, tree fs.FS) []file {
 	t.Helper()
 	var files []file
+	lines := token.NewFileSet()
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func parse(t *testing.T, tree fs.FS) []file {
 		if err != nil {
 			return err
 		}
-		f, err := parseFile(name, content)
+		f, err := parseFile(lines, name, content)
 		files = append(files, f)
 		return err
 	})
@@ -187,8 +187,8 @@ func parse(t *testing.T, tree fs.FS) []file {
 	return files
 }
 
-func parseFile(name string, content []byte) (file, error) {
-	f := file{path: name, lines: token.NewFileSet()}
+func parseFile(lines *token.FileSet, name string, content []byte) (file, error) {
+	f := file{path: name, lines: lines}
 	syntax, err := parser.ParseFile(f.lines, name, content, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return file{}, err
@@ -227,13 +227,14 @@ func TestRulesFire(t *testing.T) {
 				t.Fatal(err)
 			}
 			var files []file
+			lines := token.NewFileSet()
 			want := ""
 			for _, member := range archive.Files {
 				if member.Name == "want" {
 					want = string(member.Data)
 					continue
 				}
-				f, err := parseFile(member.Name, member.Data)
+				f, err := parseFile(lines, member.Name, member.Data)
 				if err != nil {
 					t.Fatal(err)
 				}

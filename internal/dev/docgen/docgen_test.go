@@ -67,7 +67,7 @@ func TestComplete(t *testing.T) {
 
 // TestExample compares one page's example with the test case it must come from.
 func TestExample(t *testing.T) {
-	data, err := os.ReadFile("../../checks/testdata/cpu-steal/firing.txtar")
+	data, err := os.ReadFile("../../checks/kernel/testdata/cpu-steal/firing.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

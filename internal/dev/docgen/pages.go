@@ -13,13 +13,14 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
 	"github.com/perfdoctor/perfdoctor/internal/cli"
 	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
-// caseDir holds the checks' test cases, whose golden output is the example of a check's page.
-const caseDir = "internal/checks/testdata"
+// caseDirs are the rooms' test cases, whose golden output is the example of a check's page.
+const caseDirs = "internal/checks/*/testdata"
 
 // generated says where a page comes from, to whoever is about to edit it.
 const generated = "<!-- Written by internal/dev/docgen from the program: change it there, then `make generate`. -->\n"
@@ -138,7 +139,7 @@ would stand alone without it.
 			}
 		}
 		if stage == check.Code {
-			fmt.Fprintf(&b, "    %s[%s]\n", node(checks.JavaCode), checks.JavaCode)
+			fmt.Fprintf(&b, "    %s[%s]\n", node(signature.JavaCode), signature.JavaCode)
 		}
 		b.WriteString("  end\n")
 	}
@@ -158,12 +159,12 @@ would stand alone without it.
 		fmt.Fprintf(&b, "| %s | [%s](%s.md) | %s |\n", causeLink(e.Cause), e.Effect, e.Effect, why)
 	}
 	fmt.Fprintf(&b, "\n%s: any check that finds code in the profile of a JVM, such as [exception-storm](%s).\n",
-		checks.JavaCode, "exception-storm.md")
+		signature.JavaCode, "exception-storm.md")
 	return b.Bytes()
 }
 
 func causeLink(name string) string {
-	if name == checks.JavaCode {
+	if name == signature.JavaCode {
 		return name
 	}
 	return fmt.Sprintf("[%s](%s.md)", name, name)
@@ -177,14 +178,14 @@ func node(name string) string { return strings.ReplaceAll(name, " ", "-") }
 func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	var files []string
 	for _, pattern := range []string{"firing.txtar", "firing*.txtar", "not-assessed*.txtar"} {
-		found, err := fs.Glob(repo, path.Join(caseDir, c.Name, pattern))
+		found, err := fs.Glob(repo, path.Join(caseDirs, c.Name, pattern))
 		if err != nil {
 			return err
 		}
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("check %s: there is no %s/%s/firing*.txtar to take its example from", c.Name, caseDir, c.Name)
+		return fmt.Errorf("check %s: there is no %s/%s/firing*.txtar to take its example from", c.Name, caseDirs, c.Name)
 	}
 	data, err := fs.ReadFile(repo, files[0])
 	if err != nil {
@@ -193,7 +194,7 @@ func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	ar := txtar.Parse(data)
 	i := slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == "want" })
 	if i < 0 {
-		return fmt.Errorf("%s has no want section: go test ./internal/checks -update writes it", files[0])
+		return fmt.Errorf("%s has no want section: go test ./internal/checks/... -update writes it", files[0])
 	}
 	fmt.Fprintf(b, "\n## Example\n\n%s\n\n```\n%s```\n\nFrom [%s](../../%s).\n",
 		markdown(strings.TrimSpace(string(ar.Comment))), ar.Files[i].Data, path.Base(files[0]), files[0])

@@ -27,7 +27,7 @@ func startJVM(t *testing.T) *jvm {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"), testenv.Tool("mvn"))
 	dir := t.TempDir()
-	out, err := exec.Command("javac", "-d", dir, "../asprof/testdata/Busy.java").CombinedOutput()
+	out, err := exec.Command("javac", "-d", dir, "../../../testdata/java/Busy.java").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -150,7 +150,7 @@ func startOpenJVM(t *testing.T, mode string) string {
 	if err := os.Chmod(classes, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("javac", "-d", classes, filepath.Join("..", "..", "jvm", "asprof", "testdata", "Busy.java")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("javac", "-d", classes, "../../../testdata/java/Busy.java").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-ec", openDirectories, "sh",

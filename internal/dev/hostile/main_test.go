@@ -28,6 +28,13 @@ var program string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if spec := os.Getenv(heavyEnv); spec != "" {
+		if err := writeHeavy(os.Stdout, spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	testenv.DefaultSignals()
 	dir, err := os.MkdirTemp("", "perfdoctor-hostile")
 	if err != nil {

@@ -1,10 +1,11 @@
 package hostile_test
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,11 +14,32 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// heavy is a profile of stacks that are all different, as deep as profilers go by default in practice.
+// heavyEnv makes this program write a profile instead of running its tests.
+const heavyEnv = "PERFDOCTOR_TEST_HEAVY"
+
+// heavy is a profile of stacks that are all different, 40 calls deep. A process of its own makes it: the peak of memory that getrusage(2) tells of
+// a program begins with that of the process that started it (setmax_mm_hiwater_rss in fs/exec.c).
 func heavy(t *testing.T, event stacks.Event, seed uint64, number, functions int) []byte {
 	t.Helper()
+	maker := exec.CommandContext(t.Context(), os.Args[0])
+	maker.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", heavyEnv, event, seed, number, functions))
+	out, err := maker.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// writeHeavy writes the profile that the variable asks for.
+func writeHeavy(w io.Writer, spec string) error {
 	const depth = 40
-	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same profile in every run
+	var event stacks.Event
+	var seed uint64
+	var number, functions int
+	if _, err := fmt.Sscan(spec, &event, &seed, &number, &functions); err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(seed, 1)) // the same profile in every run
 	b := stacks.NewBuilder(event)
 	var frames []int
 	for i := range functions {
@@ -34,11 +56,7 @@ func heavy(t *testing.T, event stacks.Event, seed uint64, number, functions int)
 	}
 	p := b.Profile()
 	p.Engine, p.Interval, p.Duration, p.Bucket = "async-profiler 4.6 perf_events", 1e7, 10*time.Second, time.Second
-	var out bytes.Buffer
-	if err := p.WritePprof(&out); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
+	return p.WritePprof(w)
 }
 
 // recordingWith writes a recording of an hour with profiles.

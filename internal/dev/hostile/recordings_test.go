@@ -127,7 +127,7 @@ func TestHugeNumbers(t *testing.T) {
 // Attack 16: a broken file, and one that is being written, end no trend.
 func TestTrendWithABrokenFile(t *testing.T) {
 	dir := t.TempDir()
-	source, err := os.Open("../../checks/testdata/cpu-throttled/firing-own.txtar")
+	source, err := os.Open("../../checks/limits/testdata/cpu-throttled/firing-own.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

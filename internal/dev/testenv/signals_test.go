@@ -19,7 +19,7 @@ func TestDefaultSignals(t *testing.T) {
 			DefaultSignals()
 		}
 		out, _ := exec.Command("sh", "-c", "kill -HUP $$; echo survived").Output() // its end by a signal is an error
-		os.Stdout.WriteString("child said: " + string(out))
+		_, _ = os.Stdout.WriteString("child said: " + string(out))
 		return
 	}
 	for how, survives := range map[string]bool{"no": true, "call": false} {

@@ -40,21 +40,21 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// classes compiles testdata/Busy.java for the oldest JVM that is tested.
+// classes compiles testdata/java/Busy.java for the oldest JVM that is tested.
 var classes = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("/var/tmp", "perfdoctor-asprof-") // not /tmp, over which tests mount another
 	if err != nil {
 		return "", err
 	}
 	workDir = dir
-	out, err := exec.Command("javac", "--release", "11", "-d", dir, "testdata/Busy.java").CombinedOutput()
+	out, err := exec.Command("javac", "--release", "11", "-d", dir, "../../../testdata/java/Busy.java").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// A busyJVM is a running testdata/Busy.java.
+// A busyJVM is a running testdata/java/Busy.java.
 type busyJVM struct {
 	*exec.Cmd
 	in     io.WriteCloser

@@ -33,25 +33,25 @@ const screenshots = "PERFDOCTOR_SCREENSHOTS"
 
 // A reported is a real recording with what its page must say first.
 type reported struct {
-	path    string // below internal/checks/testdata or testdata
+	path    string // from here
 	verdict string // the principal check; empty when the system is well
 	timed   bool   // its profiles have times
 }
 
 // recordings are real, of sick and healthy systems; what they are is told in their first line.
 var recordings = map[string]reported{
-	"java-gc":          {"../../checks/testdata/gc-overhead/firing-stalls.txtar", "gc-overhead", true},
+	"java-gc":          {"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar", "gc-overhead", true},
 	"java-finalizers":  {"testdata/java-finalizers.txtar", "finalizers", true},
-	"tls":              {"../../checks/testdata/tls-no-resumption/firing.txtar", "tls-no-resumption", false},
-	"ports":            {"../../checks/testdata/port-search-cliff/firing-profile.txtar", "short-connection-ceiling", false},
-	"native-backend":   {"../../checks/testdata/waiting-on-backend/firing-native.txtar", "waiting-on-backend", false},
-	"native-lock":      {"../../checks/testdata/lock-contention/firing.txtar", "lock-contention", false},
+	"tls":              {"../../checks/connections/testdata/tls-no-resumption/firing.txtar", "tls-no-resumption", false},
+	"ports":            {"../../checks/connections/testdata/port-search-cliff/firing-profile.txtar", "short-connection-ceiling", false},
+	"native-backend":   {"../../checks/kernel/testdata/waiting-on-backend/firing-native.txtar", "waiting-on-backend", false},
+	"native-lock":      {"../../checks/runtime/testdata/lock-contention/firing.txtar", "lock-contention", false},
 	"native-phases":    {"testdata/native-phases.txtar", "", true},
-	"throttled":        {"../../checks/testdata/cpu-throttled/firing-real.txtar", "cpu-throttled", false},
-	"gateway":          {"../../checks/testdata/snat-single-core/firing-recorded.txtar", "snat-single-core", false},
-	"healthy-nginx":    {"../../checks/testdata/healthy/nginx-wrk-recorded.txtar", "", false},
-	"healthy-redis":    {"../../checks/testdata/healthy/redis-recorded.txtar", "", false},
-	"healthy-idle-jvm": {"../../checks/testdata/gc-overhead/quiet-healthy.txtar", "", false},
+	"throttled":        {"../../checks/limits/testdata/cpu-throttled/firing-real.txtar", "cpu-throttled", false},
+	"gateway":          {"../../checks/path/testdata/snat-single-core/firing-recorded.txtar", "snat-single-core", false},
+	"healthy-nginx":    {"../../../testdata/recordings/healthy/nginx-wrk-recorded.txtar", "", false},
+	"healthy-redis":    {"../../../testdata/recordings/healthy/redis-recorded.txtar", "", false},
+	"healthy-idle-jvm": {"../../checks/runtime/testdata/gc-overhead/quiet-healthy.txtar", "", false},
 }
 
 // perfdoctor builds the program, once.

@@ -27,7 +27,7 @@ import (
 // comparison reads a case of the text report's.
 func comparison(t *testing.T, name string) report.Comparison {
 	t.Helper()
-	ar, err := txtar.ParseFile("../testdata/compare/" + name + ".txtar")
+	ar, err := txtar.ParseFile("../../../testdata/report/compare/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -278,14 +278,14 @@ func TestPagesHave(t *testing.T) {
 			"data-profile-cpu", "data-profile-wall", "data-profile-lock", "data-profile-alloc",
 			"locks", "table-lock-times", "table-settings", "table-facts-limits", "cpu-time", "waits", "gaps", "cost", "filter", "range",
 		},
-		"../../checks/testdata/port-search-cliff/firing-profile.txtar": {
+		"../../checks/connections/testdata/port-search-cliff/firing-profile.txtar": {
 			"chart-softirq-heat", "chart-connections", "chart-requests", "chart-ceiling", "data-profile-host-cpu", "table-destinations",
 		},
-		"../../checks/testdata/too-many-threads/quiet-quota.txtar":      {"chart-run-queue", "chart-throttled"},
-		"../../checks/testdata/syn-sent-pileup/firing-queue-here.txtar": {"chart-accept-queue", "table-listeners"},
-		"../../checks/testdata/lock-contention/firing.txtar":            {"data-profile-off-cpu"},
-		"../../checks/testdata/monitor-contention/firing.txtar":         {"locks", "table-monitors"},
-		"../../checks/testdata/gc-overhead/firing-stalls.txtar":         {"table-flags"},
+		"../../checks/limits/testdata/too-many-threads/quiet-quota.txtar":           {"chart-run-queue", "chart-throttled"},
+		"../../checks/connections/testdata/syn-sent-pileup/firing-queue-here.txtar": {"chart-accept-queue", "table-listeners"},
+		"../../checks/runtime/testdata/lock-contention/firing.txtar":                {"data-profile-off-cpu"},
+		"../../checks/runtime/testdata/monitor-contention/firing.txtar":             {"locks", "table-monitors"},
+		"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar":             {"table-flags"},
 	} {
 		path, _ := pageOf(t, name)
 		b, err := os.ReadFile(path)

@@ -1,0 +1,138 @@
+package connections
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	paramRetransWarn = &check.Param{
+		Name: "warn-share", Default: 0.01, Unit: quantity.Ratio,
+		Why: "with loss p a loss-based flow is held to about 1.2 × MSS / (RTT × √p): 12 segments a round trip at 1 " +
+			"% (RFC 5348)",
+	}
+	paramRetransCritical = &check.Param{
+		Name: "critical-share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "at 5 % a flow has some 5 segments in flight, loses fast retransmit, and waits for timeouts of 200 ms " +
+			"and more",
+	}
+	paramRetransSegments = &check.Param{
+		Name: "segments", Default: 1000, Unit: quantity.Segments,
+		Why: "of a thousand segments one percent is ten, enough that it is not one burst",
+	}
+)
+
+var retransmits = &check.Check{
+	Name:  "retransmits",
+	Stage: check.Connections,
+	Doc: `Segments have to be sent again: the path loses packets
+Measured: (RetransSegs − TCPSynRetrans) / OutSegs over the window, if at least a thousand segments were sent. OutSegs
+does not count the repeats. SYNs are taken off, as they have checks of their own. The destination whose connections
+repeated most is named.
+
+One percent holds a loss-based flow to a dozen segments a round trip; at five percent it lives on timeouts. BBR bears
+more loss, and sends more of it.
+
+Cure: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
+black hole. Placebos: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
+Wrong if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
+	URL:   "https://www.rfc-editor.org/rfc/rfc5348#section-3.1",
+	Needs: []metric.Metric{metric.TCPRetransSegs, metric.TCPOutSegs, metric.TCPSynRetrans},
+	Uses: append([]metric.Metric{metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner},
+		evidence.FlowUses()...),
+	Params: []*check.Param{paramRetransWarn, paramRetransCritical, paramRetransSegments},
+	Run:    runRetransmits,
+}
+
+func runRetransmits(p *check.Pass) error {
+	again, err := evidence.NetRise(p, metric.TCPRetransSegs, "segments sent again")
+	if err != nil {
+		return err
+	}
+	syns, err := evidence.NetRise(p, metric.TCPSynRetrans, "of these SYNs")
+	if err != nil {
+		return err
+	}
+	sent, err := evidence.NetRise(p, metric.TCPOutSegs, "segments sent")
+	if err != nil {
+		return err
+	}
+	if sent.N.Below(p.Param(paramRetransSegments)) {
+		p.Read(sent.N)
+		return nil
+	}
+	data := again.N.Minus(syns.N).Named("segments sent again, without SYNs")
+	share := data.Per(sent.N).Named("share of segments sent again")
+	p.Read(share)
+	if share.Below(p.Param(paramRetransWarn)) {
+		return nil
+	}
+	f := check.Finding{
+		Subject:  evidence.NetNSSubject(p),
+		Severity: check.Warning,
+		Summary:  fmt.Sprintf("%.0f of %s sent again = %s", data.Number(), sent.N.Text(), share.Text()),
+		Evidence: []quantity.Value{data, share, sent.Rate()},
+		Remedies: []check.Remedy{{
+			Action: "find the hop that loses: device and softnet drops on both ends first, then the links and " +
+				"policers between",
+			Command: evidence.InNetNS(p, "ip -s link") + "; " + evidence.InNetNS(p, "nstat -az TcpExtTCPDSACKRecv") +
+				"; " + evidence.InNetNS(p, "ss -tni"),
+			Risk:   "none, it only reads",
+			Effect: fmt.Sprintf("share of segments sent again falls below %s", p.Param(paramRetransWarn).Text()),
+		}},
+		Placebos: []string{
+			"tcp_rmem, tcp_wmem: a larger window loses more",
+			"tcp_retries2: it changes when a connection is given up",
+		},
+		Disproof: "TcpExtTCPDSACKRecv rises as fast as TcpRetransSegs: the repeats were needless, delay varies and " +
+			"nothing is lost",
+	}
+	if share.AtLeast(p.Param(paramRetransCritical)) {
+		f.Severity = check.Critical
+	}
+	nameLossyDestination(p, &f, data)
+	p.Report(f)
+	return nil
+}
+
+// nameLossyDestination makes a destination the subject if its connections account for at least half. Where no BPF
+// program counted them, connections that ended in the window are not in its number.
+func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) {
+	if flows := evidence.FlowsBy(p, metric.FlowRetransmits, "kind", "data"); len(flows) > 0 {
+		top := flows[0]
+		f.Evidence = append(f.Evidence, quantity.Of("sent again by "+top.Text(), top.N, quantity.Segments))
+		if 2*top.N >= data.Number() && top.Side == "client" {
+			f.Subject = check.Subject{Kind: "destination", ID: top.Endpoint}
+			f.Notes = append(f.Notes, evidence.OwnersOf(p, top.Endpoint))
+		}
+		return
+	}
+	top, where := 0.0, ""
+	for _, s := range p.Gauge(metric.DestinationLost) {
+		if n := evidence.GaugeRise(s); n > top {
+			top, where = n, s.Label("destination")
+		}
+	}
+	if where == "" {
+		f.Confidence = check.Medium
+		f.Doubts = []string{"no destination's connections repeated any: they were short, accepted ones, or not " +
+			"readable"}
+		return
+	}
+	mine := quantity.Of("sent again to "+where, top, quantity.Segments)
+	f.Evidence = append(f.Evidence, mine)
+	for _, s := range p.Gauge(metric.DestinationSegs, "destination", where) {
+		if sent := evidence.GaugeRise(s); sent > 0 {
+			f.Evidence = append(f.Evidence, mine.Per(quantity.Of("", sent, quantity.Segments)).
+				Named("share sent again to %s", where))
+		}
+	}
+	f.Notes = append(f.Notes, evidence.OwnersOf(p, where))
+	if 2*top >= data.Number() {
+		f.Subject = check.Subject{Kind: "destination", ID: where}
+	}
+}

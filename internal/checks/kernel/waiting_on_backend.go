@@ -1,0 +1,273 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+var (
+	backendShare = &check.Param{
+		Name: "share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time in which a pool's threads have work: from a half on, nothing in this process matters more",
+	}
+	backendWaiters = &check.Param{
+		Name: "waiters", Default: 1, Unit: quantity.Threads,
+		Why: "less than one thread in a client at any moment takes no pool's capacity",
+	}
+	backendFull = &check.Param{
+		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
+		Why: "waiting for a database is what many healthy services do; it is a fault when hardly a thread is left " +
+			"for the next request",
+	}
+	backendRuns = &check.Param{
+		Name: "running", Default: 0.5, Unit: quantity.Ratio,
+		Why: "threads that run in half of the time in which they seem to wait do not wait for the network",
+	}
+)
+
+var waitingOnBackend = &check.Check{
+	Name:  "waiting-on-backend",
+	Stage: check.Kernel,
+	Doc: `Threads wait for an answer over the network
+
+Threads of a pool that are in a client (HTTP, JDBC, Redis) wait for what is
+behind it. No profile of the CPU shows that, and no tuning of this process
+changes it.
+
+Measured: in a wall-clock profile of a JVM, for each pool the share of the time
+with work in which its threads sleep in a socket read or write below a known
+client. Of other programs, with --deep: the time their threads are blocked in
+connect, read, recv, poll of one socket or write on a TCP connection whose peer
+they have sent to since it last answered, by destination; who waits for a
+client's request or a pushed message has no work. Go's and other event loops
+wait for all connections at once: their threads say nothing here.
+
+Waiting alone is a fact; it is a warning when hardly a thread of the pool is
+idle, so that the next request has none.
+
+A thread that is in a client and runs does not wait: a JSON reader at work was
+once taken for a slow network for weeks, because each thread dump had read() in
+it. The check says so where threads of a client run most of the time.
+
+Cure: find why the destination is slow; set timeouts, ask it less often or at
+the same time, bound what waits (bulkhead). Placebo: more threads; they wait
+there, too, and load it more. Disproof: the destination answers in less time
+than the threads wait (tcpdump, its own logs).`,
+	URL:   "https://www.brendangregg.com/tsamethod.html",
+	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Uses: []metric.Metric{
+		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples, metric.ThreadCPUWait, metric.ThreadCPU,
+	},
+	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
+	Run:    runWaitingOnBackend,
+}
+
+// clientFrames are the calls of clients. A server that reads its own clients' requests has none of them.
+var clientFrames = hotcode.ParsePatterns(
+	"sun.net.www.protocol.http.*", "sun.net.www.http.HttpClient.*", "jdk.internal.net.http.*", "java.net.http.*",
+	"org.apache.http.impl.client.*", "org.apache.http.impl.execchain.*", "org.apache.hc.client5.*", "okhttp3.*",
+	"retrofit2.*", "feign.*",
+	"org.glassfish.jersey.client.*", "org.springframework.web.client.*", "org.jboss.resteasy.client.*",
+	"org.eclipse.jetty.client.*",
+	"org.postgresql.*", "com.mysql.*", "org.mariadb.*", "oracle.jdbc.*", "oracle.net.*", "com.microsoft.sqlserver.*",
+	"org.h2.*",
+	"com.ibm.db2.*", "redis.clients.*", "io.lettuce.*", "org.redisson.*", "net.spy.memcached.*", "com.mongodb.*",
+	"com.datastax.*",
+	"org.elasticsearch.client.*", "co.elastic.clients.*", "software.amazon.awssdk.*", "com.amazonaws.*",
+	"io.grpc.stub.ClientCalls.*",
+	"com.sun.jndi.ldap.*", "com.sun.mail.*", "javax.naming.*", "java.rmi.*", "sun.rmi.transport.*",
+)
+
+// A clientPool is what the threads of one pool do, in nanoseconds and samples.
+type clientPool struct {
+	name            string
+	all, work       stacks.Weight // work: not idle
+	waits, runs     stacks.Weight // in a client
+	waitsAt, runsAt []evidence.Hit
+}
+
+// runWaitingOnBackend reads the profile of a JVM, which knows its clients, else what BPF saw of any program's threads.
+func runWaitingOnBackend(p *check.Pass) error {
+	if _, ok := p.Ranked(stacks.Wall); ok {
+		return runJavaBackend(p)
+	}
+	if p.Recorded(metric.ThreadWaitTime) {
+		return runNativeBackend(p)
+	}
+	because := metric.Metric(metric.WallProfileSamples)
+	if p.Recorded(metric.JVMInfo) && len(p.Info(metric.JVMInfo)) == 0 {
+		because = metric.ThreadWaitTime
+	}
+	reason, remedy := p.Why(because)
+	return check.NotAssessed(remedy, "%s", reason)
+}
+
+func runJavaBackend(p *check.Pass) error {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return err
+	}
+	pools := clientPools(w)
+	if len(pools) == 0 {
+		p.Read(quantity.Of("threads in a client", 0, quantity.Threads))
+		return nil
+	}
+	for i, c := range pools {
+		in := stacks.Weight{Count: c.waits.Count + c.runs.Count, Value: c.waits.Value + c.runs.Value}
+		threads := w.Threads(fmt.Sprintf("threads of pool %q in a client", c.name), in.Value)
+		share := quantity.Of("", float64(in.Value)/1e9, quantity.Seconds).
+			Per(quantity.Of("", float64(c.work.Value)/1e9, quantity.Seconds)).
+			Named("in a client, share of the time with work of pool %q", c.name)
+		if i == 0 {
+			p.Read(share)
+		}
+		if threads.Below(p.Param(backendWaiters)) || share.Below(p.Param(backendShare)) {
+			continue
+		}
+		p.Report(c.finding(p, w, threads, share, in))
+	}
+	return nil
+}
+
+// clientPools gives the pools whose threads are in a client, those that are so most first.
+func clientPools(w *evidence.Waiting) []*clientPool {
+	client, _ := hotcode.Frames(w.Profile, clientFrames)
+	byPool := map[string]*clientPool{}
+	for _, s := range w.Samples {
+		name := w.Pool(s)
+		if byPool[name] == nil {
+			byPool[name] = &clientPool{name: name}
+		}
+		byPool[name].add(w, s, client)
+	}
+	var out []*clientPool
+	for _, c := range byPool {
+		if c.waits.Count+c.runs.Count > 0 {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b *clientPool) int {
+		return cmp.Or(cmp.Compare(b.waits.Value+b.runs.Value, a.waits.Value+a.runs.Value),
+			strings.Compare(a.name, b.name))
+	})
+	return out
+}
+
+func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set) {
+	sum := func(to *stacks.Weight) { to.Count, to.Value = to.Count+s.Count, to.Value+s.Value }
+	sum(&c.all)
+	wait := w.Waits.Of(s)
+	if wait == hotcode.Idle {
+		return
+	}
+	sum(&c.work)
+	at := s.Innermost(client)
+	switch {
+	case at < 0:
+	case wait == hotcode.NotWaiting:
+		sum(&c.runs)
+		c.runsAt = append(c.runsAt, evidence.Hit{Sample: s, At: at})
+	case wait == hotcode.ForNetwork:
+		sum(&c.waits)
+		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: w.Waits.At(s, wait)})
+	}
+}
+
+func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share quantity.Value,
+	in stacks.Weight,
+) check.Finding {
+	runs := quantity.Of("running", float64(c.runs.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("in a client", float64(in.Value)/1e9, quantity.Seconds)).
+		Named("running, share of the time in a client")
+	if runs.AtLeast(p.Param(backendRuns)) {
+		return c.contradiction(p, w, runs, share)
+	}
+	list := evidence.Culprits(w.Profile, w.Owners, c.waitsAt, nil)
+	occupied := quantity.Of("with work", float64(c.work.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("time of its threads", float64(c.all.Value)/1e9, quantity.Seconds)).
+		Named("pool %q occupied", c.name)
+	note, doubts := evidence.Interval(c.waits.Count, c.work.Count, p.Param(backendShare))
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: c.name},
+		Severity:   check.Info,
+		Confidence: evidence.SampledConfidence(c.waits.Count, doubts),
+		Weight:     share.Number(),
+		Summary: fmt.Sprintf("threads of pool %q wait for the network in %s of their time with work, at %s",
+			c.name, share.Text(), list[0].Name()),
+		Evidence: []quantity.Value{share, threads, occupied, runs},
+		Remedies: []check.Remedy{{
+			Action: "Find out why the destination answers late; ask it less often or with a timeout, and bound who " +
+				"waits for it.",
+			Risk: "a timeout turns a slow answer into none",
+			Effect: fmt.Sprintf("time in the client from %s to below %s of the work", share.Text(),
+				p.Param(backendShare).Text()),
+		}},
+		Placebos: []string{"More threads: they wait there, too, and load the destination more."},
+		Disproof: "the destination answers in less time than the threads wait (its own log, tcpdump).",
+		Doubts:   doubts,
+	}
+	f.Remedies = append(f.Remedies, check.Remedy{
+		Action: "If the destination is as fast as it can be, and can do more at once: hold no thread while a call " +
+			"is under way. " +
+			"Virtual threads (JDK 21) or an asynchronous client, with a bound of calls for each destination.",
+		Risk:   "without that bound an overloaded destination gets all that would have waited here",
+		Effect: fmt.Sprintf("calls at once from %s to the bound", threads.Text()),
+	})
+	for _, x := range list[:min(len(list), evidence.NamedCulprits)] {
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", evidence.PartText(x.Value, c.waits.Value), x.Name(),
+			strings.Join(x.Path, " ← ")))
+	}
+	f.Notes = append(append(f.Notes, destinationNotes(p, w, c.waitsAt)...), note)
+	if occupied.AtLeast(p.Param(backendFull)) {
+		f.Severity = check.Warning
+	}
+	return f
+}
+
+// contradiction says that what looks like waiting is work.
+func (c *clientPool) contradiction(p *check.Pass, w *evidence.Waiting, runs, share quantity.Value) check.Finding {
+	list := evidence.Culprits(w.Profile, w.Owners, c.runsAt, nil)
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "pool", ID: c.name},
+		Severity: check.Info,
+		Weight:   share.Number(),
+		Summary: fmt.Sprintf("threads of pool %q seem to wait for the network, at %s, but they run in %s of that time",
+			c.name,
+			list[0].Name(), runs.Text()),
+		Evidence: []quantity.Value{share, runs},
+		Remedies: []check.Remedy{{
+			Action: "Do not look at the network: look at the findings about the code, and at where the CPU time goes.",
+			Risk:   "none",
+			Effect: "none by itself",
+		}},
+		Placebos: []string{"A longer or shorter read timeout: no read is waited for."},
+		Disproof: "top -H shows these threads idle.",
+	}
+	if used, ok := hotcode.CPUOf(p.Recording); ok && used.Window > 0 {
+		f.Evidence = append(f.Evidence, quantity.Of("CPU time", used.Total(), quantity.Seconds).
+			Per(quantity.Of("window", used.Window, quantity.Seconds)).As(quantity.CPUs).
+			Named("CPUs used by the process"))
+	}
+	return f
+}
+
+// waitKind tells what kind of wait it is.
+func waitKind(w *evidence.ThreadWait) hotcode.Wait { return hotcode.OffCPUWait(waitClass(w)) }
+
+// waitClass is that of its samples in the off-CPU profile.
+func waitClass(w *evidence.ThreadWait) string {
+	if w.Reason == "other" {
+		return w.Syscall
+	}
+	return strings.TrimSpace(w.Reason + " " + w.On)
+}

@@ -1,0 +1,95 @@
+package limits
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	paramFDShare = &check.Param{
+		Name: "fd-share", Default: 0.8, Unit: quantity.Ratio,
+		Why: "a burst of reconnects doubles the sockets of one backend for a moment; a fifth is the room for it",
+	}
+	paramFDCritical = &check.Param{
+		Name: "fd-share-critical", Default: 0.95, Unit: quantity.Ratio,
+		Why: "with a twentieth left the next burst makes accept, open and DNS lookups fail with EMFILE",
+	}
+)
+
+var fdLimit = &check.Check{
+	Name:  "fd-limit",
+	Stage: check.Limits,
+	Doc: `A process comes near its limit of open files
+
+At the limit accept(), connect() and open() fail with EMFILE: connections are
+refused by a process that looks healthy, and log files and name lookups fail
+too.
+
+Measured: open descriptors against the soft RLIMIT_NOFILE, per process of the
+target. A level alone is info, for pools may be large on purpose; it is a
+warning when the number grows so that it is full soon (the arithmetic is shown),
+and critical when hardly any is left.
+
+Cure: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
+a higher limit only delays a leak, and programs that use select() break above
+1024.
+Placebo: fs.file-max, the limit of the whole host.
+Disproof: the number falls again by itself within minutes.`,
+	URL:    "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
+	Needs:  []metric.Metric{metric.ProcessFDs, metric.ProcessFDLimit},
+	Params: []*check.Param{paramFDShare, paramFDCritical, evidence.ParamFullSoon},
+	Run:    runFDLimit,
+}
+
+func runFDLimit(p *check.Pass) error {
+	if s := evidence.FullestShare(p, metric.ProcessFDs, metric.ProcessFDLimit); s != nil {
+		p.Read(s.Share.Named("open files / limit"))
+	}
+	for _, s := range evidence.LimitShares(p, metric.ProcessFDs, metric.ProcessFDLimit) {
+		if s.Share.AtLeast(p.Param(paramFDShare)) {
+			p.Report(fdFinding(p, s))
+		}
+	}
+	return nil
+}
+
+func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
+	pid := s.Label("pid")
+	f := check.Finding{
+		Subject:  evidence.PIDSubject(pid, s.Label("comm")),
+		Severity: check.Info,
+		Summary: fmt.Sprintf("%.0f of at most %s are open, %s of the limit%s", s.Used.Number(), s.Limit.Text(),
+			s.Share.Text(), s.Forecast(p)),
+		Evidence: s.Evidence(),
+		Remedies: []check.Remedy{
+			{
+				Action: "Find what is left open and close it.",
+				Command: check.Commandf("ls -l /proc/%s/fd | awk '{print $NF}' | sed 's/[0-9]\\+//g' | "+
+					"sort | uniq -c | sort -rn | head", pid),
+				Risk:   "none: it only reads",
+				Effect: fmt.Sprintf("open files stay below %s", p.Param(paramFDShare).Times(s.Limit).Text()),
+			},
+			{
+				Action: "Raise the soft limit of the running process (for good: LimitNOFILE of the unit, or the " +
+					"container's ulimit).",
+				Command: check.Commandf("prlimit --pid %s --nofile=%.0f:", pid, 2*s.Limit.Number()),
+				Risk:    "only delays a leak; must not exceed the hard limit; select() breaks above 1024",
+				Effect: fmt.Sprintf("share %s -> %s", s.Share.Text(),
+					quantity.Of("", s.Share.Number()/2, quantity.Ratio).Text()),
+			},
+		},
+		Placebos: []string{"fs.file-max: it is the limit of the whole host, not of a process."},
+		Disproof: fmt.Sprintf("The number falls again by itself: ls /proc/%s/fd | wc -l", check.Quote(pid)),
+	}
+	switch {
+	case s.Share.AtLeast(p.Param(paramFDCritical)):
+		f.Severity = check.Critical
+	case s.Soon(p):
+		f.Severity = check.Warning
+	}
+	return f
+}

@@ -1,0 +1,198 @@
+package limits
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	paramRunnablePerCPU = &check.Param{
+		Name: "runnable-per-cpu", Default: 4, Unit: "threads/CPUs",
+		Why: "a busy healthy server keeps about two runnable threads a CPU; with four each waits three quarters of " +
+			"its time",
+	}
+	paramRunnableWaiting = &check.Param{
+		Name: "waiting-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "when more than half of the runnable threads' time is waiting, requests take more than twice as long " +
+			"as their work",
+	}
+	paramPSIWaiting = &check.Param{
+		Name: "cpu-pressure", Default: 0.2, Unit: quantity.Ratio,
+		Why: "the share of time with some task waiting for a CPU at which cpu-saturated speaks too",
+	}
+	paramBlockedThreads = &check.Param{
+		Name: "blocked-threads", Default: 2000, Unit: quantity.Threads,
+		Why: "ten times the default of a servlet container's pool (200): only a thread for each outgoing call gets " +
+			"there",
+	}
+)
+
+var tooManyThreads = &check.Check{
+	Name:  "too-many-threads",
+	Stage: check.Limits,
+	Doc: `More threads want to run than there are CPUs, or thousands of threads wait
+
+Runnable threads beyond the CPUs only wait in the run queue: throughput stays
+the same, every request takes longer, and locks are held across the wait.
+Thousands of sleeping threads cost memory and point to one thread for each
+outgoing call.
+
+Measured: the mean number of the target's threads in state R against the CPUs it
+may use (the least of host, cpusets and CPU limits of all ancestors, rounded
+up), with the time they waited for a CPU (schedstat) as the effect, or the
+host's CPU pressure where that is missing. Sleeping threads alone are no fault.
+
+Cure: bound the pools near the number of CPUs, a queue before them, a bulkhead
+for each backend; virtual threads for blocking calls. Risk: a pool too small
+leaves CPUs idle while its threads wait for I/O.
+Placebo: more threads; a higher priority.
+Disproof: the run-queue wait stays with fewer threads: then other processes take
+the CPUs.`,
+	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",
+	Needs: []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
+	Uses: []metric.Metric{
+		metric.ThreadRunDelay, metric.ThreadCPU, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset,
+		metric.TargetInfo,
+		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
+	},
+	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
+	Facts:  []check.Fact{evidence.HaveTheHost},
+	Run:    runTooManyThreads,
+}
+
+func runTooManyThreads(p *check.Pass) error {
+	cpus, ok := evidence.EffectiveCPUs(p)
+	if !ok {
+		return check.NotAssessed("", "the host's CPUs were not counted")
+	}
+	runnable := quantity.Of("runnable threads, mean", meanThreads(p, "R"), quantity.Threads)
+	perCPU := runnable.Per(evidence.WholeCPUs(cpus)).Named("runnable threads per CPU")
+	p.Read(perCPU)
+	if perCPU.AtLeast(p.Param(paramRunnablePerCPU)) {
+		reportRunnable(p, runnable, perCPU, cpus)
+		return nil
+	}
+	blocked := quantity.Of("sleeping threads, mean", meanThreads(p, "S"), quantity.Threads)
+	p.Read(blocked)
+	if blocked.AtLeast(p.Param(paramBlockedThreads)) {
+		reportBlocked(p, blocked)
+	}
+	return nil
+}
+
+// meanThreads gives the mean number of the target's threads in a state; a sample without that state had none in it.
+func meanThreads(p *check.Pass, state string) float64 {
+	samples := len(evidence.Together(p.Gauge(metric.ThreadStates)))
+	if samples == 0 {
+		return 0
+	}
+	total := 0.0
+	for _, n := range evidence.Together(p.Gauge(metric.ThreadStates, "state", state)) {
+		total += n.Value
+	}
+	return total / float64(samples)
+}
+
+func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
+	f := check.Finding{
+		Subject:  evidence.TargetSubject(p),
+		Severity: check.Info,
+		Summary:  fmt.Sprintf("%s want to run on %s.", runnable.Text(), cpus.Text()),
+		Evidence: []quantity.Value{perCPU, cpus},
+		Remedies: []check.Remedy{{
+			Action: fmt.Sprintf("Bound the pools so that about %.0f threads run at once, with a queue before them.",
+				2*evidence.WholeCPUs(cpus).Number()),
+			Risk: "a pool too small leaves CPUs idle while its threads wait for I/O",
+			Effect: fmt.Sprintf("%s -> about 2; it shortens response times and leaves throughput as it is",
+				perCPU.Text()),
+		}},
+		Placebos: []string{
+			"More threads: each waits longer.",
+			"nice and priorities: the threads compete with each other.",
+		},
+		Disproof: "The wait stays with fewer threads: then others take the CPUs (perfdoctor diagnose without a " +
+			"target).",
+	}
+	if host, known := evidence.OnlineCPUs(p); known && !cpus.Below(host) {
+		f.Facts = []check.Fact{evidence.HaveTheHost}
+	}
+	waiting, harm, ok := runQueueWait(p, runnable)
+	switch {
+	case !ok:
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "neither run-queue wait nor CPU pressure was recorded, so that no harm is shown")
+	case !p.Recorded(metric.ThreadRunDelay) && harm:
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "the pressure is the host's: the target's own wait was not recorded")
+		fallthrough
+	case harm:
+		f.Severity = check.Warning
+		f.Summary = fmt.Sprintf("%s want to run on %s at a time; %s: %s.", runnable.Text(), cpus.Text(),
+			waiting.Label(), waiting.Text())
+		fallthrough
+	default:
+		f.Evidence = append(f.Evidence, waiting)
+	}
+	p.Report(f)
+}
+
+// runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where threads
+// have no schedstat. Of that of schedstat the part is taken off in which a quota stopped them, where it was measured.
+func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
+	if total, known := evidence.ThreadsRate(p, metric.ThreadRunDelay, nil); known {
+		label := "time spent waiting for a CPU"
+		if stopped := stoppedShare(p); stopped > 0 {
+			total, label = total*(1-stopped), label+", without the stops of a quota"
+		}
+		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
+			Named("%s", label)
+		if p.Lost(metric.ThreadThrottledTime) { // what of it was a quota's was asked for, and is not known
+			return waiting, false, true
+		}
+		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
+	}
+	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {
+		if r, ok := s.Rate(); ok {
+			waiting = quantity.Of("host's CPU pressure", r, quantity.Ratio)
+			return waiting, waiting.AtLeast(p.Param(paramPSIWaiting)), true
+		}
+	}
+	return quantity.Value{}, false, false
+}
+
+// stoppedShare gives how much of what schedstat counts as waiting for a CPU was a quota's, 0 where there is none or it
+// was not measured.
+func stoppedShare(p *check.Pass) float64 {
+	waited, stopped := 0.0, 0.0
+	for _, s := range p.Gauge(metric.ThreadCPUWait) {
+		waited += s.Last()
+	}
+	for _, s := range p.Gauge(metric.ThreadThrottledTime) {
+		stopped += s.Last()
+	}
+	if stopped == 0 {
+		return 0
+	}
+	return stopped / (waited + stopped)
+}
+
+func reportBlocked(p *check.Pass, blocked quantity.Value) {
+	p.Report(check.Finding{
+		Subject:  evidence.TargetSubject(p),
+		Severity: check.Info,
+		Summary:  fmt.Sprintf("%s sleep: as for a thread per outgoing call.", blocked.Text()),
+		Evidence: []quantity.Value{blocked},
+		Remedies: []check.Remedy{{
+			Action: "Bound the calls per backend (bulkhead) with a timeout each, or use virtual threads or " +
+				"asynchronous I/O.",
+			Risk:   "calls beyond the bound are refused or queued",
+			Effect: fmt.Sprintf("%s -> the bound; about 1 MiB of stack is reserved for each", blocked.Text()),
+		}},
+		Disproof: "The threads are idle members of a pool of that size, not in a call: jstack, gdb -p, " +
+			"/proc/PID/task/TID/stack.",
+	})
+}

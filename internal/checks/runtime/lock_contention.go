@@ -1,0 +1,250 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+var (
+	lockLevel = &check.Param{
+		Name: "level", Default: 0.05, Unit: quantity.Ratio,
+		Why: "of a twentieth of its time a thread can hardly get more done elsewhere; short waits are what a lock " +
+			"is for",
+	}
+	lockWarn = &check.Param{
+		Name: "warn", Default: 0.1, Unit: quantity.Ratio,
+		Why: "each thread that waits for a tenth of its time adds less than the one before, and soon nothing",
+	}
+	lockHandOffs = &check.Param{
+		Name: "hand-offs", Default: 0.5, Unit: quantity.Ratio,
+		Why: "a lock is handed on by one that waits for it itself at other times; a queue's consumers are woken by " +
+			"its producers",
+	}
+	lockLeader = &check.Param{
+		Name: "leader", Default: 0.8, Unit: quantity.Threads,
+		Why: "when one of them waits for a client or an event nearly all the time, the others may wait for their " +
+			"turn to do so, " +
+			"without work",
+	}
+)
+
+var lockContention = &check.Check{
+	Name:  "lock-contention",
+	Stage: check.Runtime,
+	Doc: `Threads of a native program wait for each other at a lock
+
+Time in which threads are blocked in futex(2) for a lock that another thread has. The CPU is idle meanwhile, so that
+no CPU profile shows it. (Locks of Java: see monitor-contention. Go parks goroutines, not threads, at its own mutexes:
+go tool pprof with its mutex profile shows those.)
+
+Measured with --deep: for each futex the time waited, as a share of the window times the number of threads that
+waited for it; the stacks that lead there; who ended the waits, and where: that is where the lock was let go. A futex
+is taken for a lock when its value says so (2 in glibc and Rust). Others, such as Python's, are only told by being
+handed on among those that wait; a condition variable can look so, too, and that is never more than a note. A pool
+whose threads take turns at accept() behind a lock has no work: that is a note, too.
+
+Cure: hold the lock for less (no I/O, no sleep, no logging, no remote call under it), or split it. Risk: what the lock
+kept together may come apart. Placebo: more threads; they wait, too. Disproof: gdb -p PID -batch -ex 'thread apply
+all bt', several times: no threads are in pthread_mutex_lock there.`,
+	URL:    "https://www.akkadia.org/drepper/futex.pdf",
+	Needs:  []metric.Metric{metric.ThreadWaitTime},
+	Uses:   []metric.Metric{metric.ThreadWaits, metric.FutexWakes, metric.OffCPUProfileSamples},
+	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader},
+	Run:    runLockContention,
+}
+
+// A nativeLock is one futex that threads waited for.
+type nativeLock struct {
+	pid, on        string
+	sure           bool // its value is that of a lock
+	seconds, count float64
+	threads        map[string]string // name by id
+}
+
+func runLockContention(p *check.Pass) error {
+	locks := nativeLocks(p)
+	if len(locks) == 0 {
+		p.Read(quantity.Of("waits for locks", 0, quantity.Events))
+		return nil
+	}
+	window, err := evidence.OffCPUWindow(p)
+	if err != nil {
+		return err
+	}
+	read := false
+	for _, l := range locks {
+		handedOn, known := l.handOffs(p)
+		if !l.sure && (!known || handedOn.Below(p.Param(lockHandOffs))) {
+			continue
+		}
+		share := l.share(window)
+		if !read {
+			p.Read(share)
+			read = true
+		}
+		if share.AtLeast(p.Param(lockLevel)) {
+			l.report(p, window, share, handedOn, known)
+		}
+	}
+	return nil
+}
+
+func nativeLocks(p *check.Pass) []*nativeLock {
+	byAddress := map[string]*nativeLock{}
+	for _, w := range evidence.ThreadWaits(p) {
+		if w.Reason != "mutex" && w.Reason != "futex" {
+			continue
+		}
+		l := byAddress[w.PID+" "+w.On]
+		if l == nil {
+			l = &nativeLock{pid: w.PID, on: w.On, threads: map[string]string{}}
+			byAddress[w.PID+" "+w.On] = l
+		}
+		l.sure = l.sure || w.Reason == "mutex"
+		l.seconds += w.Seconds
+		l.count += w.Count
+		l.threads[w.TID] = w.Comm
+	}
+	return evidence.SortedBy(byAddress, func(l *nativeLock) float64 { return l.seconds })
+}
+
+func (l *nativeLock) share(window quantity.Value) quantity.Value {
+	all := window.Times(quantity.Of("", float64(len(l.threads)), quantity.None))
+	return quantity.Of("waited", l.seconds, quantity.Seconds).Per(all).
+		Named("waiting for the lock, share of the time of the %d threads that waited", len(l.threads))
+}
+
+// handOffs is the share of the waits that were ended by a thread that waited for the lock itself.
+func (l *nativeLock) handOffs(p *check.Pass) (share quantity.Value, known bool) {
+	own, all := 0.0, 0.0
+	for _, s := range p.Gauge(metric.FutexWakes, "pid", l.pid, "on", l.on) {
+		all += s.Last()
+		if _, waits := l.threads[s.Label("waker")]; waits {
+			own += s.Last()
+		}
+	}
+	if all == 0 {
+		return quantity.Value{}, false
+	}
+	return quantity.Of("waits ended by one that waits too", own, quantity.Events).
+		Per(quantity.Of("waits ended by a thread", all,
+			quantity.Events)).
+		Named("waits ended by a thread that waits for the lock at other times"), true
+}
+
+// leaders is how many of its threads wait for a client or an event at any moment.
+func (l *nativeLock) leaders(p *check.Pass, window quantity.Value) quantity.Value {
+	idle := 0.0
+	for _, w := range evidence.ThreadWaits(p) {
+		if _, waits := l.threads[w.TID]; !waits {
+			continue
+		}
+		if w.Reason == "client" || w.Reason == "request" || strings.Contains(w.Syscall, "poll") ||
+			strings.HasPrefix(w.Syscall, "accept") {
+			idle += w.Seconds
+		}
+	}
+	return quantity.Of("waited for clients and events", idle, quantity.Seconds).Per(window).As(quantity.Threads).
+		Named("threads of them that wait for a client or an event at any moment")
+}
+
+func (l *nativeLock) pools() string {
+	byPool := map[string]int{}
+	for _, comm := range l.threads {
+		byPool[evidence.PoolOf(comm)]++
+	}
+	best, most := "", 0
+	for pool, n := range byPool {
+		if n > most || n == most && pool < best {
+			best, most = pool, n
+		}
+	}
+	return best
+}
+
+func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Value, known bool) {
+	here := func(s stacks.Sample) bool { return s.Class == "mutex "+l.on || s.Class == "futex "+l.on }
+	at := evidence.FirstOffCPUPath(p, here)
+	waiters := quantity.Of("waited", l.seconds, quantity.Seconds).Per(window).As(quantity.Threads).
+		Named("threads that wait at any moment")
+	id := "futex " + l.on
+	if at != "" {
+		id = at + " (" + id + ")"
+	}
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "lock", ID: id},
+		Severity: check.Info,
+		Weight:   share.Number(),
+		Summary: fmt.Sprintf("%d threads of pid %s (%s) wait %s of their time for one lock", len(l.threads), l.pid,
+			l.pools(),
+			share.Text()),
+		Evidence: []quantity.Value{share, waiters},
+		Notes:    evidence.OffCPUPaths(p, here),
+		Remedies: []check.Remedy{{
+			Action: "Hold the lock for less: no I/O, sleep, logging or remote call under it; split it, or copy what " +
+				"is needed and let it " +
+				"go.",
+			Risk:   "what the lock kept together may come apart",
+			Effect: fmt.Sprintf("%s: from %s to below %s", share.Label(), share.Text(), p.Param(lockLevel).Text()),
+		}},
+		Placebos: []string{"More threads: they wait, too."},
+		Disproof: "gdb -p " + l.pid + " -batch -ex 'thread apply all bt', several times: no threads stand before " +
+			"that lock.",
+	}
+	if at != "" {
+		f.Summary += ", at " + at
+	}
+	if known {
+		f.Evidence = append(f.Evidence, handedOn)
+	}
+	for _, w := range hotcode.WakersOf(p.Recording, l.on, evidence.NamedCulprits) {
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of the waits were ended at %s, most by thread %s",
+			quantity.Of("", w.Share,
+				quantity.Ratio).Text(),
+			orUnknown(w.At), w.Thread))
+	}
+	if l.harms(p, window, share, &f) {
+		f.Severity = check.Warning
+	}
+	f.Confidence = lowest(f.Confidence, evidence.SampledConfidence(int64(l.count), f.Doubts))
+	p.Report(f)
+}
+
+// harms tells whether work waits for the lock, and adds what speaks against it.
+func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check.Finding) bool {
+	if !l.sure {
+		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads "+
+			"signal each other "+
+			"looks the same")
+		return false
+	}
+	leaders := l.leaders(p, window)
+	if leaders.AtLeast(p.Param(lockLeader)) {
+		f.Evidence = append(f.Evidence, leaders)
+		f.Doubts = append(f.Doubts, "the threads may take turns at waiting for clients, and have no work")
+		return false
+	}
+	return share.AtLeast(p.Param(lockWarn))
+}
+
+func orUnknown(at string) string {
+	if at == "" {
+		return "a place that the stacks do not show"
+	}
+	return at
+}
+
+// lowest gives the lower of two confidences, of which the first may not be set.
+func lowest(a, b check.Confidence) check.Confidence {
+	if a == 0 || b < a {
+		return b
+	}
+	return a
+}

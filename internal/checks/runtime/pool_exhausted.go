@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	leaseWaiters = &check.Param{
+		Name: "waiters", Default: 1, Unit: quantity.Threads,
+		Why: "with less than one thread waiting on average the pool is short of nothing but at moments",
+	}
+	leaseShare = &check.Param{
+		Name: "share", Default: 0.1, Unit: quantity.Ratio,
+		Why: "of the time that threads spend with the pool, waiting included; below it the work itself is what " +
+			"takes long",
+	}
+)
+
+var poolExhausted = &check.Check{
+	Name:  "pool-exhausted",
+	Stage: check.Runtime,
+	Doc: `Threads wait for a connection from a pool that is all lent out
+
+A pool of connections (JDBC, HTTP, Redis) or of permits lends as many as it has;
+whoever comes then waits. Too small a pool is one reason. The more frequent
+one is that each is held for too long: over a slow query, or over work that
+does not need it.
+
+Measured: in a wall-clock profile, threads that are parked in a known pool's
+lease or in a Semaphore, by the method of the application that asks; against
+threads in the same method that have one and work. By Little's law a pool must
+hold rate × time held: so many as hold one and wait for one, on average, would
+not have to wait.
+
+Cure: hold it for less, then size it so. Risk: more connections load what is
+behind them, whose own limit (max_connections) must be higher. Placebo: a
+longer lease timeout; a queue that is longer serves nobody sooner.
+Disproof: the pool's own metrics show idle connections.`,
+	URL:    "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",
+	Needs:  []metric.Metric{metric.WallProfileSamples},
+	Uses:   []metric.Metric{metric.TargetInfo},
+	Only:   evidence.OnlyJVM,
+	Params: []*check.Param{leaseWaiters, leaseShare},
+	Run:    runPoolExhausted,
+}
+
+func runPoolExhausted(p *check.Pass) error {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return err
+	}
+	sites := w.Sites(hotcode.ForPool)
+	if len(sites) == 0 {
+		p.Read(quantity.Of("threads that wait for a pool", 0, quantity.Threads))
+		return nil
+	}
+	for i, s := range sites {
+		waiters, share := w.Threads("threads that wait for the pool", s.Value), leaseShareOf(s)
+		if i == 0 {
+			p.Read(waiters)
+		}
+		if waiters.AtLeast(p.Param(leaseWaiters)) && share.AtLeast(p.Param(leaseShare)) {
+			p.Report(leaseFinding(s, w, waiters, share))
+		}
+	}
+	return nil
+}
+
+// leaseShareOf gives the part of the time in the method that is spent waiting.
+func leaseShareOf(s *evidence.WaitSite) quantity.Value {
+	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("", float64(s.Value+s.Inside)/1e9, quantity.Seconds)).
+		Named("waiting, share of the time of threads in %s", s.Method)
+}
+
+func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quantity.Value) check.Finding {
+	holders := w.Threads("threads that have one", s.Inside)
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: s.Frame + " at " + s.Method},
+		Severity:   check.Warning,
+		Confidence: evidence.SampledConfidence(s.Count, nil),
+		Weight:     share.Number(),
+		Summary:    fmt.Sprintf("%s wait in %s, at %s; %s have one", waiters.Text(), s.Frame, s.Name(), holders.Text()),
+		Evidence: []quantity.Value{waiters, holders, share, holders.Plus(waiters).
+			Named("would be enough for nobody to wait")},
+		Notes: []string{strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of threads that wait", s.Count)},
+		Remedies: []check.Remedy{
+			{
+				Action: "Hold each for less: take it late, give it back before other work, and look at what the " +
+					"holders wait for.",
+				Risk:   "work that belonged to one transaction may come apart",
+				Effect: fmt.Sprintf("waiting threads from %s to none", waiters.Text()),
+			},
+			{
+				Action: fmt.Sprintf("Size the pool to %.0f, which is rate × time held.",
+					math.Ceil(holders.Number()+waiters.Number())),
+				Risk:   "more connections load what is behind them, and count against its limit",
+				Effect: fmt.Sprintf("waiting threads from %s to none, if what is behind can take it", waiters.Text()),
+			},
+		},
+		Placebos: []string{"A longer lease timeout: a longer queue serves nobody sooner."},
+		Disproof: "the pool's own metrics show idle connections.",
+	}
+	if _, parts := w.Inside(s.Method, hotcode.ForPool); len(parts) > 0 {
+		f.Notes = append(f.Notes, fmt.Sprintf("threads in %s that have one: %s", s.Method, strings.Join(parts, ", ")))
+	}
+	return f
+}

@@ -1,0 +1,117 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+var (
+	queueProducers = &check.Param{
+		Name: "producers", Default: 0.5, Unit: quantity.Threads,
+		Why: "half a thread that stands still at any moment is more than a queue that is full for moments",
+	}
+	queueShare = &check.Param{
+		Name: "share", Default: 0.1, Unit: quantity.Ratio,
+		Why: "of the time of the threads that put: below a tenth their own work is what takes long",
+	}
+)
+
+var queueBound = &check.Check{
+	Name:  "queue-bound",
+	Stage: check.Runtime,
+	Doc: `Threads wait for room in a queue
+
+A bounded queue that is full makes those wait who put something in: the
+consumers behind it are too slow or too few, and the producers now go at their
+pace. That is what a bound is for; it is a bottleneck where the producers are
+the threads that answer requests. Asynchronous loggers have such a queue.
+
+Measured: in a wall-clock profile, threads that are parked in put, offer or
+transfer of a queue, by the method of the application; as a share of these
+threads' time. The threads that run most meanwhile are named: a consumer that
+is busy all the time is among them.
+
+Cure: make the consumer faster (batches, no flush for each item), or have more
+of them. Risk: more consumers lose the order. Placebo: a longer queue; it fills
+too, later, and adds its length to the delay.
+Disproof: the queue's length is far below its bound.`,
+	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/BlockingQueue.html",
+	Needs:  []metric.Metric{metric.WallProfileSamples},
+	Uses:   []metric.Metric{metric.TargetInfo},
+	Only:   evidence.OnlyJVM,
+	Params: []*check.Param{queueProducers, queueShare},
+	Run:    runQueueBound,
+}
+
+func runQueueBound(p *check.Pass) error {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return err
+	}
+	sites := w.Sites(hotcode.ForQueue)
+	if len(sites) == 0 {
+		p.Read(quantity.Of("threads that wait for room in a queue", 0, quantity.Threads))
+		return nil
+	}
+	for i, s := range sites {
+		producers := w.Threads("threads that wait for room in the queue", s.Value)
+		if i == 0 {
+			p.Read(producers)
+		}
+		share := producerShare(w, s)
+		if producers.AtLeast(p.Param(queueProducers)) && share.AtLeast(p.Param(queueShare)) {
+			p.Report(queueFinding(s, w, producers, share))
+		}
+	}
+	return nil
+}
+
+// producerShare gives the part of the time of the site's pool of threads that is spent waiting there.
+func producerShare(w *evidence.Waiting, s *evidence.WaitSite) quantity.Value {
+	all := w.Filter(func(x stacks.Sample) bool { return w.Pool(x) == s.Pool }).Total()
+	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("", float64(all.Value)/1e9, quantity.Seconds)).
+		Named("waiting for room, share of the time of pool %q", s.Pool)
+}
+
+func queueFinding(s *evidence.WaitSite, w *evidence.Waiting, producers, share quantity.Value) check.Finding {
+	return check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: s.Pool},
+		Severity:   check.Warning,
+		Confidence: evidence.SampledConfidence(s.Count, nil),
+		Weight:     share.Number(),
+		Summary:    fmt.Sprintf("%s wait for room in a queue (%s), at %s", producers.Text(), s.Frame, s.Name()),
+		Evidence:   []quantity.Value{producers, share},
+		Notes: append([]string{strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of threads that wait", s.Count)},
+			busiestThreads(w)...),
+		Remedies: []check.Remedy{{
+			Action: "Make the consumer faster (batches, no flush for each item), or have more of them.",
+			Risk:   "more consumers lose the order of the items",
+			Effect: fmt.Sprintf("waiting producers from %s to none", producers.Text()),
+		}},
+		Placebos: []string{"A longer queue: it fills too, only later, and adds its length to the delay."},
+		Disproof: "the queue's length is far below its bound.",
+	}
+}
+
+// busiestThreads names the threads that run most, as a share of the window: what others wait for is often one of them.
+func busiestThreads(w *evidence.Waiting) []string {
+	sums := stacks.Group(w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }),
+		func(s stacks.Sample) string { return w.ThreadOf(s).Name })
+	var parts []string
+	for _, g := range sums[:min(len(sums), evidence.NamedCulprits)] {
+		parts = append(parts, fmt.Sprintf("%s %s", g.Key, quantity.Of("", float64(g.Value)/float64(w.Duration),
+			quantity.Ratio).Text()))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{"threads that run most meanwhile: " + strings.Join(parts, ", ")}
+}

@@ -1,0 +1,297 @@
+package signature
+
+import (
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A signature is how a known bottleneck shows in a profile, and its cure: a row of signatures.yaml or of a user's file.
+type signature struct {
+	Name     string    `yaml:",key"`
+	Stage    stageName `yaml:"stage"`     // code or runtime; code when empty
+	Runs     string    `yaml:"runs"`      // java or native: of what code the frames are; java when empty
+	Title    string    `yaml:"title"`     // of the manual
+	About    string    `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
+	Where    []clause  `yaml:"where"`     // the first decides whether the check can be assessed
+	YieldsTo []string  `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
+	// checks whose findings are consequences; those of the built-in table are in causes.go
+	Explains []string `yaml:"explains"`
+	NotNamed []string `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
+	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be mended first.
+	KernelToo bool          `yaml:"kernel-too"`
+	Cure      string        `yaml:"cure"`
+	Command   check.Command `yaml:"command"`
+	Risk      string        `yaml:"risk"`
+	Before    string        `yaml:"before"` // code
+	After     string        `yaml:"after"`  // code
+	Expect    percent       `yaml:"expect"` // the share to expect after the cure
+	NoHelp    []string      `yaml:"no-help"`
+	WrongIf   string        `yaml:"wrong-if"`
+	Why       string        `yaml:"why"` // why the thresholds are other than the usual ones
+	Source    string        `yaml:"source"`
+}
+
+// A clause is one way in which a bottleneck shows.
+type clause struct {
+	Event   eventName   `yaml:"event"`
+	Does    string      `yaml:"does"`    // ends the summary: "49 % of the CPU time …"
+	Frames  []frameRule `yaml:"frames"`  // any of them in a stack
+	Without []string    `yaml:"without"` // and none of these
+	Classes []string    `yaml:"classes"` // of the lock or of what was allocated: any
+	Threads []string    `yaml:"threads"` // names: any
+	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied,
+	// the copying. The machine code of compiled methods names the caller of its copying stubs wrongly, so that an
+	// allocation's stack is what says who, and the time in them how much.
+	Costs []string `yaml:"costs"`
+	Info  percent  `yaml:"info"`
+	Warn  percent  `yaml:"warn"`
+}
+
+// A frameRule is a pattern of frames with its surroundings. See hotcode.Pattern for the stars and the exclamation mark.
+type frameRule struct {
+	Frame string   `yaml:"frame,value"`
+	Under []string `yaml:"under"` // any of these calls it, directly or not
+	Over  []string `yaml:"over"`  // it calls any of these
+	Self  bool     `yaml:"self"`  // it is the innermost frame
+	Times int      `yaml:"times"` // it is in the stack so often: recursion
+	Says  string   `yaml:"says"`  // what is known of this frame alone: "copies all of the text for each character"
+}
+
+// signatureFile is what signatures.yaml and a user's file hold.
+type signatureFile struct {
+	Signatures []signature `yaml:"signatures"`
+}
+
+// percent is a share of one, written as "5 %".
+type percent float64
+
+// UnmarshalText reads "5 %".
+func (p *percent) UnmarshalText(text []byte) error {
+	number, ok := strings.CutSuffix(string(text), "%")
+	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if !ok || err != nil || !(f >= 0 && f <= 100) {
+		return fmt.Errorf("%q is not a share between 0 %% and 100 %%, such as 5 %%", text)
+	}
+	*p = percent(f / 100)
+	return nil
+}
+
+// eventName is the event of a profile.
+type eventName stacks.Event
+
+// UnmarshalText reads the name of an event.
+func (e *eventName) UnmarshalText(text []byte) error {
+	var names []string
+	for _, known := range stacks.Events() {
+		names = append(names, string(known))
+	}
+	if !slices.Contains(names, string(text)) {
+		return fmt.Errorf("there is no event %q: %s", text, nearestOf(string(text), names))
+	}
+	*e = eventName(text)
+	return nil
+}
+
+// stageName is the place of a signature in the order of the cure: a profile of a process shows nothing before the
+// runtime.
+type stageName string
+
+// UnmarshalText reads code or runtime.
+func (s *stageName) UnmarshalText(text []byte) error {
+	if *s = stageName(text); *s != "code" && *s != "runtime" {
+		return fmt.Errorf("the stage is %q: it is code or runtime", text)
+	}
+	return nil
+}
+
+func nearestOf(word string, names []string) string {
+	if near := spelling.Nearest(word, names); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "it is one of " + strings.Join(names, ", ")
+}
+
+// The usual thresholds of the inclusive share. Classes of locks and allocations have none: their tables say theirs.
+const (
+	usualInfo = 0.05
+	usualWarn = 0.10
+)
+
+//go:embed signatures.yaml
+var signatureTable []byte
+
+// builtIn is the table of this package. A mistake in it is one of this program, which a test finds.
+var builtIn = sync.OnceValue(func() []*signature {
+	list, err := readSignatures("signatures.yaml", signatureTable)
+	if err != nil {
+		panic(err)
+	}
+	return list
+})
+
+// readSignatures reads a file strictly: all its mistakes are one error, each with file and line.
+func readSignatures(file string, data []byte) ([]*signature, error) {
+	root, err := strictyaml.Parse(file, data)
+	if err != nil {
+		return nil, err
+	}
+	var f signatureFile
+	d := strictyaml.Decoder{File: file}
+	d.Decode(root, &f)
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	lines := signatureLines(root)
+	var errs []error
+	var list []*signature
+	for i := range f.Signatures {
+		s := &f.Signatures[i]
+		s.complete(file)
+		for _, mistake := range s.mistakes() {
+			errs = append(errs, fmt.Errorf("%s:%d: %s: %s", file, lines[s.Name], s.Name, mistake))
+		}
+		list = append(list, s)
+	}
+	if len(list) == 0 {
+		errs = append(errs, fmt.Errorf("%s:1: signatures: there is none", file))
+	}
+	return list, errors.Join(errs...)
+}
+
+// signatureLines gives the line of each signature's name.
+func signatureLines(root *yaml.Node) map[string]int {
+	lines := map[string]int{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if table := root.Content[i+1]; root.Content[i].Value == "signatures" {
+			for j := 0; j+1 < len(table.Content); j += 2 {
+				lines[table.Content[j].Value] = table.Content[j].Line
+			}
+		}
+	}
+	return lines
+}
+
+// complete fills in what may be left out.
+func (s *signature) complete(file string) {
+	s.Stage = cmp.Or(s.Stage, "code")
+	s.Runs = cmp.Or(s.Runs, "java")
+	s.About = cmp.Or(strings.TrimSpace(s.About), "A signature of "+file+".")
+	s.Risk = cmp.Or(s.Risk, "not known: the signature names none")
+	s.WrongIf = cmp.Or(s.WrongIf, "the stacks show that these frames do other work than the title says.")
+	s.Source = cmp.Or(s.Source, file)
+	s.Why = cmp.Or(s.Why, "below it a cure hardly shows beside the sampling error; from it on it repays the work")
+	for i := range s.Where {
+		c := &s.Where[i]
+		c.Event = cmp.Or(c.Event, eventName(stacks.CPU))
+		c.Does = cmp.Or(c.Does, "matches "+s.Name)
+		c.Info = cmp.Or(c.Info, min(usualInfo, cmp.Or(c.Warn, usualInfo)))
+		c.Warn = cmp.Or(c.Warn, max(usualWarn, c.Info))
+	}
+}
+
+var signatureName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+
+func (s *signature) mistakes() []string {
+	var out []string
+	bad := func(wrong bool, format string, args ...any) {
+		if wrong {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	bad(!signatureName.MatchString(s.Name), "the name is not words of small letters and digits with dashes between")
+	bad(s.Title == "", "title is missing: what the finding is called")
+	bad(s.Cure == "", "cure is missing: what to change, in one sentence")
+	bad(s.Runs != "java" && s.Runs != "native", "runs is %q: it is java or native", s.Runs)
+	bad(len(s.Where) == 0, "where is missing: a list of event and frames")
+	for i, c := range s.Where {
+		bad(len(c.Frames)+len(c.Classes) == 0, "where[%d] has no frames and no classes: it would match everything", i)
+		bad(len(c.Costs) > 0 && stacks.Event(c.Event) != stacks.Alloc, "where[%d]: costs are those of allocations", i)
+		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
+		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
+		bad(twice, "where[%d]: there is one of event %s already", i, c.Event)
+		for j, f := range c.Frames {
+			bad(strings.Trim(f.Frame, "*!") == "", "where[%d].frames[%d] matches everything", i, j)
+			bad(f.Times < 0, "where[%d].frames[%d]: times is negative", i, j)
+		}
+	}
+	return out
+}
+
+// Parse reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes
+// a check of each, beside those of the suite, with the causes among all checks then. An error names each mistake with
+// file, line and, for a misspelt name, the nearest one.
+func Parse(file string, data []byte, suite []*check.Check, causes check.Causes) ([]*check.Check, check.Causes,
+	error,
+) {
+	list, err := readSignatures(file, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := slices.Concat(builtIn(), list)
+	var errs []error
+	for _, s := range list {
+		if slices.ContainsFunc(suite, func(c *check.Check) bool { return c.Name == s.Name }) {
+			errs = append(errs, fmt.Errorf("%s: %s: there is a check of that name: choose another", file, s.Name))
+		}
+		errs = append(errs, s.strangers(file, all, suite)...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	var out []*check.Check
+	causes = slices.Clone(causes)
+	for _, s := range list {
+		out = append(out, s.check(all))
+		causes = append(causes, s.causes(file)...)
+	}
+	suite = slices.Concat(suite, out)
+	return out, causes, errors.Join(check.Validate(suite), causes.Validate(suite))
+}
+
+// strangers finds names of other signatures and checks that do not exist.
+func (s *signature) strangers(file string, all []*signature, known []*check.Check) []error {
+	var errs []error
+	var signatures, checkNames []string
+	for _, o := range all {
+		signatures, checkNames = append(signatures, o.Name), append(checkNames, o.Name)
+	}
+	for _, c := range known {
+		checkNames = append(checkNames, c.Name)
+	}
+	find := func(field string, words, names []string) {
+		for _, w := range words {
+			if !slices.Contains(names, w) {
+				errs = append(errs, fmt.Errorf("%s: %s: %s: there is no %q: %s", file, s.Name, field, w,
+					nearestOf(w, names)))
+			}
+		}
+	}
+	find("yields-to", s.YieldsTo, signatures)
+	find("explains", s.Explains, checkNames)
+	return errs
+}
+
+// causes gives the edges from a signature of a user's file.
+func (s *signature) causes(file string) (out check.Causes) {
+	for _, e := range s.Explains {
+		out = append(out, check.Edge{Cause: s.Name, Effect: e, Why: file + " says so"})
+	}
+	if s.mayBeGarbage() {
+		out = append(out, garbageEdge(s.Name))
+	}
+	return out
+}

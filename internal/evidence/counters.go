@@ -1,0 +1,124 @@
+package evidence
+
+import (
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
+)
+
+// WithoutUnit gives a number without its unit, for a sentence that names it.
+func WithoutUnit(v quantity.Value) string { return v.As(quantity.None).Text() }
+
+// Peak gives the largest value and where it is, 0 of none.
+func Peak(row []float64) (at int, v float64) {
+	for i, x := range row {
+		if x > v {
+			at, v = i, x
+		}
+	}
+	return at, v
+}
+
+// OneSample is the outcome of a check whose counters were read once: that says nothing.
+func OneSample() error {
+	return check.NotAssessed(TwoSamples, "a counter that was read once has no rate")
+}
+
+// Rise adds up what counters of one metric rose by, over the longest time any of them covers. ok is false when none was
+// read twice.
+func Rise(label string, series []recording.CounterSeries) (n, seconds quantity.Value, ok bool) {
+	var sum, span float64
+	unit := quantity.None
+	for _, s := range series {
+		d, twice := s.Increase()
+		if !twice {
+			continue
+		}
+		ok = true
+		sum += d
+		span = max(span, s.Span().Seconds())
+		unit = s.Metric.Describe().Unit
+	}
+	return quantity.Of(label, sum, unit), quantity.Of("window", span, quantity.Seconds), ok && span > 0
+}
+
+// RateOf gives the rate at which counters of one metric rose together, with its arithmetic.
+func RateOf(label string, series []recording.CounterSeries) (perSecond quantity.Value, ok bool) {
+	n, seconds, ok := Rise(label, series)
+	if !ok {
+		return quantity.Value{}, false
+	}
+	return n.Per(seconds).Named("%s", label), true
+}
+
+// Pressure gives the share of time in which some or all (full) tasks of the host stalled on a resource. ok is false
+// where the kernel has no pressure stall information.
+func Pressure(p *check.Pass, resource, kind string) (share quantity.Value, ok bool) {
+	n, seconds, ok := Rise("stalled", p.Counter(metric.Pressure, "resource", resource, "kind", kind))
+	if !ok {
+		return quantity.Value{}, false
+	}
+	return n.Per(seconds).Named("PSI %s %s: share of time stalled", resource, kind), true
+}
+
+// Hz is a rate of events per second as a threshold.
+const Hz quantity.Unit = "events/s"
+
+// IntervalsAtLeast counts the intervals in which counters of one metric rose by at least perSecond each second, added
+// up.
+func IntervalsAtLeast(perSecond float64, counters []recording.CounterSeries) (n, of int) {
+	var lists [][]recording.Point
+	for _, c := range counters {
+		lists = append(lists, c.Points)
+	}
+	return series.Intervals(func(r float64) bool { return r >= perSecond }, lists...)
+}
+
+// Together adds up gauges of one metric, moment by moment.
+func Together(gauges []recording.GaugeSeries) []recording.Point {
+	var lists [][]recording.Point
+	for _, g := range gauges {
+		lists = append(lists, g.Points)
+	}
+	return series.Sum(lists...)
+}
+
+// LabelValues lists the values of a label that series have, sorted.
+func LabelValues[S interface{ Label(string) string }](series []S, label string) []string {
+	var out []string
+	for _, s := range series {
+		out = append(out, s.Label(label))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// First gives the only series of labels that leave room for one; ok is false when it was not recorded.
+func First[S any](series []S) (s S, ok bool) {
+	if len(series) == 0 {
+		return s, false
+	}
+	return series[0], true
+}
+
+// LastOf gives the last value of the only series; ok is false when it was not recorded.
+func LastOf(series []recording.GaugeSeries) (v float64, ok bool) {
+	s, ok := First(series)
+	if !ok {
+		return 0, false
+	}
+	return s.Last(), true
+}
+
+// GaugeRise is how far a gauge rose from the first to the last sample; a fall is none. It serves for sums over the
+// connections that exist now, which fall when one of them ends.
+func GaugeRise(s recording.GaugeSeries) float64 { return max(0, s.Last()-s.First()) }
+
+// Span is the time between a series' first and last point, as a quantity.
+func Span(s *recording.Series) quantity.Value {
+	return quantity.Of("window", s.Span().Seconds(), quantity.Seconds)
+}

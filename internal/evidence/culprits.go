@@ -1,0 +1,159 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A Hit is a sample that matches, and where in its stack.
+type Hit struct {
+	Sample stacks.Sample
+	At     int
+	Says   string // of the rule that it matches
+}
+
+// MarksOf gives the places of hits for a report that draws the profile.
+func MarksOf(e stacks.Event, hits []Hit) []check.Mark {
+	out := make([]check.Mark, 0, len(hits))
+	for _, h := range hits {
+		if h.At < len(h.Sample.Stack) {
+			out = append(out, check.Mark{Event: e, Stack: h.Sample.Stack, At: h.At})
+		}
+	}
+	return out
+}
+
+// Weigh adds up the samples of hits.
+func Weigh(hits []Hit) (w stacks.Weight) {
+	for _, h := range hits {
+		w.Count += h.Sample.Count
+		w.Value += h.Sample.Value
+	}
+	return w
+}
+
+// FewSamples is how many samples of the bottleneck are too few to believe in it: of nine the true share is, with 95 %
+// certainty, between a half and twice what they say.
+const FewSamples = 10
+
+// A Culprit is a method that matching samples lead to.
+type Culprit struct {
+	Method, Through string
+	Line            int
+	Owner           hotcode.Owner
+	Value           int64
+	Path            []string // of its heaviest sample, from the bottleneck outwards
+	heaviest        int64
+	lines           map[int]int64
+	class           string // of the heaviest sample: of a lock or of what was allocated
+	// of the heaviest sample: the application's method that others' code calls first, with its line
+	Entry string
+}
+
+// Name gives com.example.Shop.cart:42.
+func (c *Culprit) Name() string {
+	if c.Line == 0 {
+		return c.Method
+	}
+	return fmt.Sprintf("%s:%d", c.Method, c.Line)
+}
+
+// Culprits groups samples by the method to blame, the heaviest first.
+func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []hotcode.Pattern) []*Culprit {
+	byMethod := map[string]*Culprit{}
+	for _, h := range hits {
+		place := owners.Nearest(prof, h.Sample.Stack, h.At, skip)
+		f := prof.Frames[h.Sample.Stack[place.At]]
+		c := byMethod[f.Name]
+		if c == nil {
+			c = &Culprit{Method: f.Name, Owner: place.Owner, lines: map[int]int64{}}
+			byMethod[f.Name] = c
+		}
+		c.Value += h.Sample.Value
+		c.lines[f.Line] += h.Sample.Value
+		if h.Sample.Value > c.heaviest || c.Path == nil {
+			c.heaviest = h.Sample.Value
+			c.class = h.Sample.Class
+			c.Entry = entryOf(prof, owners, h.Sample.Stack)
+			c.Path = pathOf(prof, h.Sample.Stack[min(h.At, place.At):max(h.At, place.At)+1])
+			c.Through = ""
+			if place.Through >= 0 {
+				c.Through = prof.Frames[h.Sample.Stack[place.Through]].Name
+			}
+		}
+	}
+	var out []*Culprit
+	for _, c := range byMethod {
+		c.Line = HeaviestLine(c.lines)
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *Culprit) int {
+		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Method, b.Method))
+	})
+	return out
+}
+
+// entryOf names the outermost method of the application: the handler that a server calls. It is empty where there is
+// none.
+func entryOf(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
+	for i := len(stack) - 1; i >= 0; i-- {
+		f := prof.Frames[stack[i]]
+		if !f.Managed() || owners.Of(f) != hotcode.Application || hotcode.Synthetic(f) {
+			continue
+		}
+		return (&Culprit{Method: f.Name, Line: f.Line}).Name()
+	}
+	return ""
+}
+
+// HeaviestLine gives the line with the greatest weight, the lesser of equals.
+func HeaviestLine(lines map[int]int64) (line int) {
+	most := int64(-1)
+	for l, v := range lines {
+		if v > most || v == most && l < line {
+			line, most = l, v
+		}
+	}
+	return line
+}
+
+// longestPath is how many calls of a path are shown: both ends, which say most.
+const longestPath = 6
+
+// pathOf gives the calls from the bottleneck outwards, without packages and with repeated ones once.
+func pathOf(prof *stacks.Profile, stack []int) []string {
+	var out []string
+	for _, f := range stack {
+		if name := ShortName(prof.Frames[f]); len(out) == 0 || out[len(out)-1] != name {
+			out = append(out, name)
+		}
+	}
+	if n := len(out); n > longestPath {
+		out = slices.Concat(out[:longestPath/2], []string{"…"}, out[n-longestPath/2:])
+	}
+	return out
+}
+
+// ShortName gives Pattern.compile of java.util.regex.Pattern.compile; of machine code the whole name.
+func ShortName(f stacks.Frame) string {
+	if !f.Managed() {
+		return f.Name
+	}
+	parts := strings.Split(f.Name, ".")
+	return strings.Join(parts[max(0, len(parts)-2):], ".")
+}
+
+// NamedCulprits is how many a finding names: past the third they rarely change what to do.
+const NamedCulprits = 3
+
+// PartText gives a part of a whole as a reader sees it: "40 %".
+func PartText(part, whole int64) string {
+	return quantity.Of("", float64(part)/float64(max(1, whole)), quantity.Ratio).Text()
+}

@@ -1,0 +1,234 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
+)
+
+// The states of the kernel's TCP sockets that the rules tell apart (include/net/tcp_states.h).
+const (
+	TimeWait    = "TIME_WAIT"
+	Established = "ESTABLISHED"
+	SynSent     = "SYN_SENT"
+	CloseWait   = "CLOSE_WAIT"
+)
+
+// A ClientPath is the client-side sockets from one local address to one destination, sample by sample: the kernel's
+// unit of local ports, since a port is taken per (source address, destination address and port).
+type ClientPath struct {
+	Source, Destination string
+	Times               []time.Duration
+	states              map[string][]float64 // by state, one number a sample; none recorded is zero
+	Young               []float64            // TIME_WAIT entered in the second before the sample
+}
+
+// ClientPaths gives every recorded path, in order of source and destination.
+func ClientPaths(p *check.Pass) []*ClientPath {
+	times := sampleTimes(p)
+	byKey := map[[2]string]*ClientPath{}
+	var out []*ClientPath
+	path := func(source, destination string) *ClientPath {
+		k := [2]string{source, destination}
+		if byKey[k] == nil {
+			byKey[k] = &ClientPath{
+				Source: source, Destination: destination, Times: times,
+				states: map[string][]float64{}, Young: make([]float64, len(times)),
+			}
+			out = append(out, byKey[k])
+		}
+		return byKey[k]
+	}
+	for _, s := range p.Gauge(metric.DestinationSockets) {
+		path(s.Label("source"), s.Label("destination")).states[s.Label("state")] = rowOf(s, times)
+	}
+	for _, s := range p.Gauge(metric.DestinationYoungTW) {
+		path(s.Label("source"), s.Label("destination")).Young = rowOf(s, times)
+	}
+	return out
+}
+
+// rowOf gives a series' value at each of the times, zero where it has none.
+func rowOf(s recording.GaugeSeries, times []time.Duration) []float64 {
+	row := make([]float64, len(times))
+	for _, pt := range s.Points {
+		if i, ok := slices.BinarySearch(times, pt.At); ok {
+			row[i] = pt.Value
+		}
+	}
+	return row
+}
+
+// sampleTimes gives the times at which sockets were counted. The totals by state are always there, so where they come
+// from the same dumps they also mark the samples in which a destination had no socket.
+func sampleTimes(p *check.Pass) []time.Duration {
+	own := gaugeTimes(p, metric.DestinationSockets, metric.DestinationYoungTW)
+	all := gaugeTimes(p, metric.Sockets)
+	for _, t := range own {
+		if _, ok := slices.BinarySearch(all, t); !ok {
+			return own
+		}
+	}
+	return all
+}
+
+func gaugeTimes(p *check.Pass, gauges ...*metric.Gauge) []time.Duration {
+	var out []time.Duration
+	for _, g := range gauges {
+		for _, s := range p.Gauge(g) {
+			for _, pt := range s.Points {
+				out = append(out, pt.At)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// At is the number of sockets in a state at sample i.
+func (c *ClientPath) At(state string, i int) float64 {
+	if row := c.states[state]; row != nil {
+		return row[i]
+	}
+	return 0
+}
+
+// Live is the number of sockets in any state but TIME_WAIT at sample i.
+func (c *ClientPath) Live(i int) float64 {
+	n := 0.0
+	for state, row := range c.states {
+		if state != TimeWait {
+			n += row[i]
+		}
+	}
+	return n
+}
+
+// Total is the number of sockets in all states at sample i.
+func (c *ClientPath) Total(i int) float64 { return c.Live(i) + c.At(TimeWait, i) }
+
+// Each gives f of every sample.
+func (c *ClientPath) Each(f func(i int) float64) []float64 {
+	out := make([]float64, len(c.Times))
+	for i := range out {
+		out[i] = f(i)
+	}
+	return out
+}
+
+// Count gives the sockets of a state, sample by sample.
+func (c *ClientPath) Count(state string) []float64 {
+	return c.Each(func(i int) float64 { return c.At(state, i) })
+}
+
+// seconds is the time from the first to the last sample.
+func (c *ClientPath) seconds() float64 {
+	if len(c.Times) == 0 {
+		return 0
+	}
+	return (c.Times[len(c.Times)-1] - c.Times[0]).Seconds()
+}
+
+// Slope is how much a number grew per second from the first to the last sample; zero with one sample.
+func (c *ClientPath) Slope(row []float64) float64 {
+	s := c.seconds()
+	if s <= 0 {
+		return 0
+	}
+	return (row[len(row)-1] - row[0]) / s
+}
+
+// loopback reports whether one end is a loopback address: tcp_tw_reuse=2 asks no more (tcp_twsk_unique in
+// net/ipv4/tcp_ipv4.c).
+func (c *ClientPath) loopback() bool {
+	return IsLoopback(c.Source) || IsLoopback(c.Destination)
+}
+
+// IsLoopback reports whether an address, or the address of an endpoint with its port, is of the host itself.
+func IsLoopback(endpoint string) bool {
+	if ap, err := netip.ParseAddrPort(endpoint); err == nil {
+		return ap.Addr().Unmap().IsLoopback()
+	}
+	a, err := netip.ParseAddr(strings.Trim(endpoint, "[]"))
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// HostOf is the address of "10.0.0.5:443" or "[::1]:443"; PortOf its port.
+func HostOf(endpoint string) string {
+	i := strings.LastIndexByte(endpoint, ':')
+	if i < 0 {
+		return endpoint
+	}
+	return strings.Trim(endpoint[:i], "[]")
+}
+
+// PortOf is the port of "10.0.0.5:443".
+func PortOf(endpoint string) string { return endpoint[strings.LastIndexByte(endpoint, ':')+1:] }
+
+// OwnersShown is how many processes a finding names: more would not fit a line, and the largest is the one to look at.
+const OwnersShown = 3
+
+// OwnersOf says whose the sockets to a destination are: the processes that BPF programs saw connecting, with their
+// rates; else those seen holding one; else the namespace they are in, because a socket in TIME_WAIT belongs to nobody.
+func OwnersOf(p *check.Pass, destination string) string {
+	if names := OpenersOf(p, destination); names != "" {
+		return names
+	}
+	list := HoldersOf(p, destination)
+	if len(list) == 0 {
+		return unseenOwner(p)
+	}
+	var names []string
+	for i, h := range list {
+		if i == OwnersShown {
+			names = append(names, fmt.Sprintf("and %d more", len(list)-i))
+			break
+		}
+		names = append(names, "pid "+h.Name)
+	}
+	return "opened by " + strings.Join(names, ", ")
+}
+
+// A Holder is a process that holds sockets to a destination.
+type Holder struct {
+	Name    string
+	Sockets float64 // the most at once, of those that were looked at
+}
+
+// HoldersOf gives them, the largest first.
+func HoldersOf(p *check.Pass, destination string) []Holder {
+	var list []Holder
+	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
+		if s.Max() > 0 {
+			list = append(list, Holder{PIDName(s.Label("pid"), s.Label("comm")), s.Max()})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Sockets, a.Sockets) })
+	return list
+}
+
+func unseenOwner(p *check.Pass) string {
+	t := p.Meta.Target
+	if t.PID == 0 {
+		return "no live socket to it had a readable owner, so its process is not known"
+	}
+	return "opened in the network namespace of pid " + PIDName(fmt.Sprint(t.PID), t.Name)
+}
+
+// DestinationRTT is the median round trip to a destination over the window; ok is false when no connection told one.
+func DestinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok bool) {
+	s, ok := First(p.Gauge(metric.DestinationRTT, "destination", destination))
+	if !ok {
+		return quantity.Value{}, false
+	}
+	return quantity.Of("round trip", series.Median(series.Values(s.Points)), quantity.Seconds), true
+}

@@ -1,0 +1,25 @@
+package evidence
+
+import "github.com/perfdoctor/perfdoctor/internal/check"
+
+// What findings state of their numbers, for edges between rules that depend on it.
+const (
+	// QueueAtEgress is that a neighbour with CPUs of its own sees the same queue.
+	QueueAtEgress check.Fact = "queue-at-the-egress"
+	// DearPackets is that each costs several times the usual, by rules walked one by one.
+	DearPackets check.Fact = "packets-are-dear"
+	// FillsCPUs is that a fifth of the CPUs would be idle without it.
+	FillsCPUs check.Fact = "fills-the-cpus"
+	// LengthensPauses is that the pauses were no fault, had the collector not waited for a CPU.
+	LengthensPauses check.Fact = "lengthens-pauses"
+	// PoolsQueue is that most threads that wait are of pools sized by the CPUs the JVM sees.
+	PoolsQueue check.Fact = "sized-pools-wait"
+	// HaveTheHost is that the threads may use all CPUs of the host.
+	HaveTheHost check.Fact = "no-limit-holds-them"
+	// KillsAtLimit is that the kills are at a limit, and not for want of memory of the host.
+	KillsAtLimit check.Fact = "kills-at-a-limit"
+	// MemorySufficed is that the kernel counted no abort for want of memory.
+	MemorySufficed check.Fact = "memory-sufficed"
+	// MostGarbage is that the collector works for this code more than for all other.
+	MostGarbage check.Fact = "makes-most-of-the-garbage"
+)

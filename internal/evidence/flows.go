@@ -1,0 +1,191 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
+)
+
+// FlowUses are the metrics of connections that BPF programs see begin and end. They name the process and count exactly;
+// without them the checks do with what sockets and counters tell.
+func FlowUses() []metric.Metric {
+	return []metric.Metric{
+		metric.ConnectAttempts, metric.Connects, metric.ConnectFailures, metric.PortSearches, metric.PortSearchSeconds,
+		// which tells from when they count
+		metric.ConnectionsClosed, metric.ConnectionTurns, metric.FlowRetransmits, metric.BPFRuns,
+	}
+}
+
+// FlowRise gives what a counter of connections from this namespace to a destination rose by, over all processes; with
+// pairs of label and value, over those that match. It counts from the recording's beginning: a series that begins later
+// began at zero, unlike any counter of the kernel.
+func FlowRise(p *check.Pass, c *metric.Counter, destination string, match ...string) float64 {
+	began, _ := FlowSpan(p)
+	n := 0.0
+	for _, s := range p.Counter(c, append([]string{
+		"netns", metric.NetNSTarget, "side", "client", "endpoint",
+		destination,
+	}, match...)...) {
+		n += RiseSince(s, began)
+	}
+	return n
+}
+
+// RiseSince gives what a counter of BPF programs rose by since they began to count: a series that begins later began at
+// zero.
+func RiseSince(s recording.CounterSeries, began time.Duration) float64 {
+	return series.RiseSince(s.Points, began)
+}
+
+// FlowSpan is when flows were counted first, and for how long.
+func FlowSpan(p *check.Pass) (began time.Duration, window quantity.Value) {
+	var ended time.Duration
+	seen := false
+	for _, c := range []*metric.Counter{metric.BPFRuns, metric.ConnectAttempts} {
+		for _, s := range p.Counter(c) {
+			first, last := s.Points[0].At, s.Points[len(s.Points)-1].At
+			if !seen || first < began {
+				began = first
+			}
+			ended, seen = max(ended, last), true
+		}
+	}
+	return began, quantity.Of("window", (ended - began).Seconds(), quantity.Seconds)
+}
+
+// FlowsSeen says whether flows were counted for some time.
+func FlowsSeen(p *check.Pass) bool {
+	_, window := FlowSpan(p)
+	return p.Recorded(metric.ConnectAttempts) && window.Number() > 0
+}
+
+// A ClientFlow is one process's connections to one destination in the window.
+type ClientFlow struct {
+	Destination, pid, comm  string
+	Attempts, Closed, Turns float64
+}
+
+// Name gives "pid 4021 (java)"; a flow without a process is of several.
+func (f ClientFlow) Name() string {
+	if f.pid == "" {
+		return "processes that were too many to name"
+	}
+	return "pid " + PIDName(f.pid, f.comm)
+}
+
+// ClientFlows gives the flows of the target's namespace, those with most connections first.
+func ClientFlows(p *check.Pass) []ClientFlow {
+	began, _ := FlowSpan(p)
+	rises := func(c *metric.Counter, s *recording.Series) float64 {
+		n := 0.0
+		for _, o := range p.Counter(c, "netns", metric.NetNSTarget, "side", "client", "endpoint", s.Label("endpoint"),
+			"pid",
+			s.Label("pid"), "comm", s.Label("comm")) {
+			n += RiseSince(o, began)
+		}
+		return n
+	}
+	var out []ClientFlow
+	for _, s := range p.Counter(metric.ConnectAttempts, "netns", metric.NetNSTarget, "side", "client") {
+		out = append(out, ClientFlow{
+			Destination: s.Label("endpoint"), pid: s.Label("pid"), comm: s.Label("comm"), Attempts: RiseSince(s, began),
+			Closed: rises(metric.ConnectionsClosed, s.Series), Turns: rises(metric.ConnectionTurns, s.Series),
+		})
+	}
+	slices.SortStableFunc(out, func(a, b ClientFlow) int { return cmp.Compare(b.Attempts, a.Attempts) })
+	return out
+}
+
+// OpenersOf names the processes that connect to a destination with their connects per second; empty when none was seen.
+func OpenersOf(p *check.Pass, destination string) string {
+	if !FlowsSeen(p) {
+		return ""
+	}
+	_, window := FlowSpan(p)
+	var names []string
+	more := 0
+	for _, f := range ClientFlows(p) {
+		switch {
+		case f.Destination != destination || f.Attempts == 0:
+		case len(names) == OwnersShown:
+			more++
+		default:
+			rate := quantity.Of("", f.Attempts, quantity.Connections).Per(window)
+			names = append(names, f.Name()+", "+rate.Text())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	if more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return "opened by " + strings.Join(names, "; ")
+}
+
+// An EndpointFlow is what a counter of one endpoint's connections, of one side, rose by in the target's namespace.
+type EndpointFlow struct {
+	Side, Endpoint, pid, comm string
+	N                         float64
+}
+
+// FlowsBy gives the flows of which a counter rose, the largest first; with pairs of label and value, of those that
+// match. Connections that were there before have neither endpoint nor process, and are left out.
+func FlowsBy(p *check.Pass, c *metric.Counter, match ...string) []EndpointFlow {
+	if !FlowsSeen(p) {
+		return nil
+	}
+	began, _ := FlowSpan(p)
+	by := map[EndpointFlow]float64{}
+	for _, s := range p.Counter(c, append([]string{"netns", metric.NetNSTarget}, match...)...) {
+		f := EndpointFlow{
+			Side: s.Label("side"), Endpoint: s.Label("endpoint"), pid: s.Label("pid"),
+			comm: s.Label("comm"),
+		}
+		if f.Endpoint != "" {
+			by[f] += RiseSince(s, began)
+		}
+	}
+	var out []EndpointFlow
+	for f, n := range by {
+		if f.N = n; n > 0 {
+			out = append(out, f)
+		}
+	}
+	slices.SortFunc(out, func(a, b EndpointFlow) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), strings.Compare(a.Endpoint, b.Endpoint), strings.Compare(a.pid, b.pid),
+			strings.Compare(a.Side, b.Side))
+	})
+	return out
+}
+
+// Text says whose connections they are.
+func (f EndpointFlow) Text() string {
+	switch {
+	case f.Side == "server":
+		return "connections accepted at " + f.Endpoint
+	case f.pid == "":
+		return "connections to " + f.Endpoint
+	}
+	return "connections of pid " + PIDName(f.pid, f.comm) + " to " + f.Endpoint
+}
+
+// Unavailable gives the connects per second to a destination that found no local port; ok is false when none was
+// counted.
+func Unavailable(p *check.Pass, destination string) (rate quantity.Value, ok bool) {
+	if !FlowsSeen(p) {
+		return quantity.Value{}, false
+	}
+	_, window := FlowSpan(p)
+	n := FlowRise(p, metric.ConnectFailures, destination, "error", "EADDRNOTAVAIL")
+	return quantity.Of("connects without a local port (EADDRNOTAVAIL)", n, quantity.Connections).Per(window).
+		Named("connects that failed with EADDRNOTAVAIL"), true
+}

@@ -1,0 +1,228 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// ParamPoolFloor keeps pools out that are small on every host.
+var ParamPoolFloor = &check.Param{
+	Name: "pool-floor", Default: 4, Unit: quantity.Threads,
+	Why: "reactor-netty starts at least four event loops and HotSpot up to three compiler threads however few CPUs " +
+		"there are",
+}
+
+// CPUSizedPools are the starts of the names of pools that runtimes and frameworks size by the number of CPUs they
+// see. Names are cut at 15 bytes by the kernel (TASK_COMM_LEN). Pools that are sized by load, such as
+// http-nio-8080-exec, and Go's Ms do not belong here.
+var CPUSizedPools = []string{
+	"GC Thread", "ParGC Thread", "G1 Conc", "G1 Refine", "ZWorker", "Shenandoah GC", // HotSpot collectors
+	"C1 CompilerThre", "C2 CompilerThre", // HotSpot compilers
+	"epollEventLoopG", "nioEventLoopGro", "multiThreadIoEv", // Netty 4.1, 4.2
+	"reactor-http-ep", "reactor-http-ni", "vert.x-eventloo", // on top of Netty
+	"ForkJoinPool", "RxComputationTh", "akka.actor.defa", "io-compute", // JVM libraries
+	"tokio-runtime-w", // Rust
+	".NET Server GC",  // one a CPU
+}
+
+// HostSizedPools gives the target's pools that are sized by the number of CPUs and have at least so many threads, the
+// largest first.
+func HostSizedPools(p *check.Pass, atLeast quantity.Value) []quantity.Value {
+	var out []quantity.Value
+	for _, s := range p.Gauge(metric.ThreadPools) {
+		v := quantity.Of(s.Label("pool"), s.Last(), quantity.Threads)
+		known := slices.ContainsFunc(CPUSizedPools,
+			func(name string) bool { return strings.HasPrefix(v.Label(), name) })
+		if known && v.AtLeast(atLeast) && v.Above(p.Param(ParamPoolFloor)) {
+			out = append(out, v)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b quantity.Value) int { return cmp.Compare(b.Number(), a.Number()) })
+	return out
+}
+
+// targetRuntime gives the target's runtime ("jvm", "go", "node" …), empty when it is not known.
+func targetRuntime(p *check.Pass) string {
+	for _, s := range p.Info(metric.TargetInfo) {
+		if r := s.Label("runtime"); r != "" {
+			return r
+		}
+	}
+	return p.Meta.Target.Runtime
+}
+
+// TellCPUs gives the setting that tells the target's runtime how many CPUs it has.
+func TellCPUs(p *check.Pass, cpus float64) string {
+	n := fmt.Sprintf("%.0f", cpus)
+	switch targetRuntime(p) {
+	case "jvm":
+		return "-XX:ActiveProcessorCount=" + n
+	case "go":
+		return "GOMAXPROCS=" + n
+	}
+	return "JVM: -XX:ActiveProcessorCount=" + n + ", Go: GOMAXPROCS=" + n + ", .NET: DOTNET_PROCESSOR_COUNT=" + n
+}
+
+// OnlineCPUs gives the CPUs of the host.
+func OnlineCPUs(p *check.Pass) (quantity.Value, bool) {
+	for _, s := range p.Gauge(metric.CPUsOnline) {
+		if n := s.Last(); n > 0 {
+			return quantity.Of("CPUs online", n, quantity.CPUs), true
+		}
+	}
+	return quantity.Value{}, false
+}
+
+// OfHost gives the share of the host's CPU time that is in use, and that of a use in CPUs.
+func OfHost(p *check.Pass, use quantity.Value) (busy, part quantity.Value, ok bool) {
+	_, all, err := CPUTimes(p)
+	host, known := OnlineCPUs(p)
+	if err != nil || !known {
+		return busy, part, false
+	}
+	return all.Load(), use.Per(host), true
+}
+
+// EffectiveCPUs gives what the target can use at most: the least of the host's CPUs, the cpusets and the CPU limits
+// of its cgroup and all ancestors. The label says which of them it is. ok is false when none of them is known.
+func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
+	least, ok = OnlineCPUs(p)
+	take := func(v quantity.Value) {
+		if v.Number() > 0 && (!ok || v.Below(least)) {
+			least, ok = v, true
+		}
+	}
+	for _, s := range p.Gauge(metric.CgroupCpuset) {
+		take(quantity.Of(fmt.Sprintf("CPUs in the cpuset of %s", s.Label("cgroup")), s.Last(), quantity.CPUs))
+	}
+	for _, s := range p.Gauge(metric.CgroupQuota) {
+		take(quantity.Of(fmt.Sprintf("CPU limit of %s", s.Label("cgroup")), s.Last(), quantity.CPUs))
+	}
+	return least, ok
+}
+
+// WholeCPUs rounds up, as runtimes do: no program can run on less than one thread.
+func WholeCPUs(v quantity.Value) quantity.Value {
+	if n := math.Ceil(v.Number()); n != v.Number() {
+		return quantity.Of(v.Label()+", rounded up", n, quantity.CPUs)
+	}
+	return v
+}
+
+// TwoSamples is the remedy of every check that found a counter read less than twice.
+const TwoSamples = "record at least two samples (--duration of two intervals or more)"
+
+// ParamFullSoon is how soon something must be full to be a warning.
+var ParamFullSoon = &check.Param{
+	Name: "full-within", Default: 600, Unit: quantity.Seconds,
+	Why: "ten minutes are about what a person needs to be reached and to act",
+}
+
+// LimitShare is how full something with a limit is, and when it will be full.
+type LimitShare struct {
+	series recording.GaugeSeries
+	Used   quantity.Value
+	Limit  quantity.Value
+	Share  quantity.Value
+	left   *quantity.Value // time until full at the rate of the window; nil when it does not grow
+	growth quantity.Value
+}
+
+// FullestShare gives the pair of equal labels whose share of its limit is the highest, nil when nothing has a limit.
+func FullestShare(p *check.Pass, used, limit *metric.Gauge) *LimitShare {
+	var best *LimitShare
+	for _, s := range LimitShares(p, used, limit) {
+		if best == nil || s.Share.Above(best.Share) {
+			best = s
+		}
+	}
+	return best
+}
+
+// LimitShares gives the pairs of equal labels that have a limit.
+func LimitShares(p *check.Pass, used, limit *metric.Gauge) []*LimitShare {
+	var out []*LimitShare
+	for _, l := range p.Gauge(limit) {
+		names := limit.Describe().Labels
+		var match []string
+		for i, name := range names {
+			match = append(match, name, l.Labels[i])
+		}
+		for _, u := range p.Gauge(used, match...) {
+			if l.Last() > 0 {
+				out = append(out, shareOf(u, l))
+			}
+		}
+	}
+	return out
+}
+
+func shareOf(u, l recording.GaugeSeries) *LimitShare {
+	unit := u.Metric.Describe().Unit
+	s := &LimitShare{
+		series: u, Used: quantity.Of("in use", u.Last(), unit),
+		Limit: quantity.Of("limit", l.Last(), unit),
+	}
+	s.Share = s.Used.Per(s.Limit).Named("in use / limit")
+	rise, apart := riseOfHalves(u.Points)
+	if rise <= 0 || apart <= 0 {
+		return s
+	}
+	s.growth = quantity.Of("rise", rise, unit).Per(quantity.Of("time between", apart, quantity.Seconds)).
+		Named("growth, first half of the window to the second")
+	if free := s.Limit.Minus(s.Used); free.Number() > 0 {
+		left := quantity.Of("free", free.Number(), unit).Per(s.growth).As(quantity.Seconds).Named("full in")
+		s.left = &left
+	}
+	return s
+}
+
+// riseOfHalves gives how much the mean of the second half of the points is above that of the first, and how many
+// seconds their mean times are apart: one outlier at an end makes no trend.
+func riseOfHalves(points []recording.Point) (rise, apart float64) {
+	n := len(points) / 2
+	for i := range n {
+		first, second := points[i], points[len(points)-n+i]
+		rise += (second.Value - first.Value) / float64(n)
+		apart += (second.At - first.At).Seconds() / float64(n)
+	}
+	return rise, apart
+}
+
+// Soon reports that it is full within the time of the parameter.
+func (s *LimitShare) Soon(p *check.Pass) bool {
+	return s.left != nil && !s.left.Above(p.Param(ParamFullSoon))
+}
+
+// Evidence is the share, and the growth with the time that is left where it grows.
+func (s *LimitShare) Evidence() []quantity.Value {
+	out := []quantity.Value{s.Share}
+	if s.left != nil {
+		out = append(out, s.growth, *s.left)
+	}
+	return out
+}
+
+// Forecast is the end of a summary: when it is full, where that can be told.
+func (s *LimitShare) Forecast(p *check.Pass) string {
+	if !s.Soon(p) {
+		return "."
+	}
+	return fmt.Sprintf("; at this growth full in %s.", s.left.Text())
+}
+
+// Label gives a label of what is in use.
+func (s *LimitShare) Label(name string) string { return s.series.Label(name) }
+
+// LevelsAbove says how far above the process a cgroup's limit is set.
+func (s *LimitShare) LevelsAbove() string {
+	return setWhere(s.Label("level"))
+}

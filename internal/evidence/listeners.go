@@ -1,0 +1,66 @@
+package evidence
+
+import (
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A Listener is one listening socket's accept queue at its fullest sample.
+type Listener struct {
+	Address, PID   string
+	comm           string
+	Queue, Backlog quantity.Value
+}
+
+// Listeners gives the listening sockets of the namespace whose backlog is known, in order of their addresses. The
+// backlog is the kernel's sk_max_ack_backlog, already cut to somaxconn. A listener has one series until its owner is
+// found and another after that.
+func Listeners(p *check.Pass) []Listener {
+	var out []Listener
+	for _, s := range p.Gauge(metric.ListenerBacklog) {
+		address := s.Label("listener")
+		if n := len(out); n == 0 || out[n-1].Address != address {
+			out = append(out, Listener{Address: address, Queue: longestQueue(p, address)})
+		}
+		l := &out[len(out)-1]
+		l.Backlog = quantity.Of("backlog in force", s.Last(), quantity.Connections)
+		if s.Label("pid") != "" {
+			l.PID, l.comm = s.Label("pid"), s.Label("comm")
+		}
+	}
+	return out
+}
+
+func longestQueue(p *check.Pass, address string) quantity.Value {
+	n := 0.0
+	for _, s := range p.Gauge(metric.ListenerQueue, "listener", address) {
+		n = max(n, s.Max())
+	}
+	return quantity.Of("connections waiting for accept(), at most", n, quantity.Connections)
+}
+
+// Full reports whether the queue is past its limit: the kernel refuses at queue > backlog (sk_acceptq_is_full in
+// include/net/sock.h), so a queue of backlog + 1 is what a full one shows, and one just drained shows backlog.
+func (l Listener) Full() bool { return l.Queue.Number() > 0 && l.Queue.AtLeast(l.Backlog) }
+
+// over is how far beyond its backlog the queue was.
+func (l Listener) over() float64 { return l.Queue.Number() / max(1, l.Backlog.Number()) }
+
+// Owner is "pid 4021 (java)", or the listening program where its descriptors could not be read.
+func (l Listener) Owner() string {
+	if l.PID == "" {
+		return "the listening program"
+	}
+	return "pid " + PIDName(l.PID, l.comm)
+}
+
+// FullestListener is the listener whose queue was full and the fullest; ok is false when none was full at a sample.
+func FullestListener(p *check.Pass) (top Listener, ok bool) {
+	for _, l := range Listeners(p) {
+		if l.Full() && (!ok || l.over() > top.over()) {
+			top, ok = l, true
+		}
+	}
+	return top, ok
+}

@@ -1,0 +1,44 @@
+package evidence
+
+import (
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+var (
+	// ParamIdle is how little CPU time a program uses whose code is not worth a look.
+	ParamIdle = &check.Param{
+		Name: "idle", Default: 0.05, Unit: quantity.CPUs,
+		Why: "of a twentieth of a CPU no share is worth a change, and 10 s have 50 samples of 10 ms",
+	}
+	// ParamBusy is how much CPU time a program uses whose code holds something back.
+	ParamBusy = &check.Param{
+		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
+		Why: "below a quarter of a CPU the code is not what holds anything back: its share is a fact and no warning",
+	}
+)
+
+// ProfileMetric is the metric that says whether there is a profile of an event.
+func ProfileMetric(e stacks.Event) metric.Metric {
+	return map[stacks.Event]metric.Metric{
+		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
+		stacks.Alloc: metric.AllocProfileSamples,
+		stacks.Lock:  metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+	}[e]
+}
+
+// ProfileOf gives the profile of an event with something in it, or why there is none.
+func ProfileOf(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
+	const remedy = "run perfdoctor diagnose with the profiler on, for a time in which the process works"
+	prof, ok := p.Ranked(e)
+	if !ok {
+		if m := ProfileMetric(e); !p.Recorded(m) {
+			reason, fix := p.Why(m)
+			return nil, check.NotAssessed(fix, "%s", reason)
+		}
+		return nil, check.NotAssessed(remedy, "the recording has no %s profile", e)
+	}
+	return prof, nil
+}

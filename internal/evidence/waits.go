@@ -1,0 +1,257 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// GroupWait is what the threads of a control group, not of those below it, did in the window, in seconds summed over
+// threads.
+type GroupWait struct {
+	Path                 string
+	Ran, Waited, Stopped float64
+}
+
+// GroupWaits gives them, those that waited longest for a CPU first; none without --deep.
+func GroupWaits(p *check.Pass) []GroupWait {
+	byPath := map[string]*GroupWait{}
+	add := func(g *metric.Gauge, to func(*GroupWait, float64)) {
+		for _, s := range p.Gauge(g) {
+			path := s.Label("cgroup")
+			if byPath[path] == nil {
+				byPath[path] = &GroupWait{Path: path}
+			}
+			to(byPath[path], s.Last())
+		}
+	}
+	add(metric.CgroupCPURun, func(w *GroupWait, n float64) { w.Ran += n })
+	add(metric.CgroupCPUWait, func(w *GroupWait, n float64) { w.Waited += n })
+	add(metric.CgroupThrottledWait, func(w *GroupWait, n float64) { w.Stopped += n })
+	var out []GroupWait
+	for _, w := range byPath {
+		out = append(out, *w)
+	}
+	slices.SortFunc(out, func(a, b GroupWait) int {
+		return cmp.Or(cmp.Compare(b.Waited, a.Waited), strings.Compare(a.Path, b.Path))
+	})
+	return out
+}
+
+// A ThreadWait is what one thread waited for in the kernel, by BPF.
+type ThreadWait struct {
+	PID, TID, Comm, Syscall, Reason, On string
+	Seconds, Count                      float64
+}
+
+// ThreadWaits gives all of them.
+func ThreadWaits(p *check.Pass) []ThreadWait {
+	counts := map[string]float64{}
+	key := func(s recording.GaugeSeries) string { return strings.Join(s.Labels, "\x00") }
+	for _, s := range p.Gauge(metric.ThreadWaits) {
+		counts[key(s)] = s.Last()
+	}
+	var out []ThreadWait
+	for _, s := range p.Gauge(metric.ThreadWaitTime) {
+		out = append(out, ThreadWait{
+			PID: s.Label("pid"), TID: s.Label("tid"), Comm: s.Label("comm"), Syscall: s.Label("syscall"),
+			Reason: s.Label("for"),
+			On:     s.Label("on"), Seconds: s.Last(), Count: counts[key(s)],
+		})
+	}
+	return out
+}
+
+// OffCPUWindow is the time in which threads were observed.
+func OffCPUWindow(p *check.Pass) (quantity.Value, error) {
+	prof, ok := p.Ranked(stacks.OffCPU)
+	if !ok || prof.Duration <= 0 {
+		return quantity.Value{}, check.NotAssessed("profile for longer", "the waits of threads cover no time")
+	}
+	return quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds), nil
+}
+
+// OffCPUPaths gives where in the program threads wait for what matches, the longest first, as "62 %: a ← b ← c".
+func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
+	prof, ok := p.Ranked(stacks.OffCPU)
+	if !ok {
+		return nil
+	}
+	prof = prof.Filter(match)
+	total := prof.Total().Value
+	var out []string
+	for _, g := range stacks.Group(prof, func(s stacks.Sample) string {
+		return strings.Join(hotcode.NativePath(prof, s.Stack), " ← ")
+	}) {
+		where := cmp.Or(g.Key, "a place that the stacks do not show (the program keeps no frame pointers, or its "+
+			"symbols are stripped)")
+		if len(out) < NamedCulprits && total > 0 {
+			out = append(out, PartText(g.Value, total)+" of it at "+where)
+		}
+	}
+	return out
+}
+
+// FirstOffCPUPath is the function of the longest of these, empty when it is not known.
+func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
+	prof, ok := p.Ranked(stacks.OffCPU)
+	if !ok {
+		return ""
+	}
+	prof = prof.Filter(match)
+	for _, g := range stacks.Group(prof, func(s stacks.Sample) string {
+		return hotcode.PlaceOf(hotcode.NativePath(prof, s.Stack))
+	}) {
+		if g.Key != "" {
+			return g.Key
+		}
+	}
+	return ""
+}
+
+// SortedBy orders the values of a map, the largest first, and equal ones by their key.
+func SortedBy[V any](m map[string]V, size func(V) float64) []V {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(size(m[b]), size(m[a])),
+			strings.Compare(a, b))
+	})
+	out := make([]V, 0, len(keys))
+	for _, k := range keys {
+		out = append(out, m[k])
+	}
+	return out
+}
+
+// Waiting is a wall-clock profile, prepared to be asked what threads wait for.
+type Waiting struct {
+	*stacks.Profile
+	Waits  *hotcode.Waits
+	Owners hotcode.Owners
+}
+
+// WaitingOf gives the wall-clock profile of the recording.
+func WaitingOf(p *check.Pass) (*Waiting, error) {
+	prof, err := ProfileOf(p, stacks.Wall)
+	if err != nil {
+		return nil, err
+	}
+	if prof.Duration <= 0 || len(prof.Samples) == 0 {
+		return nil, check.NotAssessed("profile for longer", "the wall-clock profile has no samples")
+	}
+	return &Waiting{prof, hotcode.WaitsOf(prof), hotcode.OwnersOf(p.Recording)}, nil
+}
+
+// Threads turns time summed over threads into how many threads that is at any moment.
+func (w *Waiting) Threads(label string, value int64) quantity.Value {
+	return quantity.Of("", float64(value)/1e9, quantity.Seconds).
+		Per(quantity.Of("window", w.Duration.Seconds(), quantity.Seconds)).
+		As(quantity.Threads).Named("%s", label)
+}
+
+// Pool gives the pool of a sample's thread.
+func (w *Waiting) Pool(s stacks.Sample) string { return PoolOf(w.ThreadOf(s).Name) }
+
+// A WaitSite is a method of the application in which threads wait for one kind of thing.
+type WaitSite struct {
+	Culprit
+	Frame  string // the call that waits, such as HikariPool.getConnection
+	Pool   string // of the threads
+	Count  int64  // samples
+	Inside int64  // of threads in the same method that do not wait so, in nanoseconds
+}
+
+// Sites groups the samples that wait for one kind of thing by the method of the application, the most time first.
+func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite {
+	var hits []Hit
+	first := map[string]*WaitSite{}
+	for _, s := range w.Samples {
+		if w.Waits.Of(s) != wait {
+			continue
+		}
+		h := Hit{Sample: s, At: w.Waits.At(s, wait)}
+		hits = append(hits, h)
+		place := w.Owners.Nearest(w.Profile, s.Stack, h.At, nil)
+		name := w.Frames[s.Stack[place.At]].Name
+		if first[name] == nil {
+			first[name] = &WaitSite{Frame: ShortName(w.Frames[s.Stack[h.At]]), Pool: w.Pool(s)}
+		}
+		first[name].Count += s.Count
+	}
+	var out []*WaitSite
+	for _, c := range Culprits(w.Profile, w.Owners, hits, nil) {
+		site := first[c.Method]
+		site.Culprit = *c
+		site.Inside, _ = w.Inside(c.Method, wait)
+		out = append(out, site)
+	}
+	return out
+}
+
+// Inside gives the time of threads in a method that do not wait for the given thing, and what they do, the most first:
+// where threads wait for a lock or a connection in a method, others in it have one.
+func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts []string) {
+	in := w.Set(func(f stacks.Frame) bool { return f.Name == method })
+	sums := map[string]int64{}
+	for _, s := range w.Samples {
+		at := s.Innermost(in)
+		wait := w.Waits.Of(s)
+		if at < 0 || wait == except || wait == hotcode.Idle {
+			continue
+		}
+		what := "run"
+		if wait != hotcode.NotWaiting {
+			what = "wait for " + string(wait)
+		}
+		if at > 0 {
+			what += " in " + ShortName(w.Frames[s.Stack[at-1]])
+		}
+		sums[what] += s.Value
+		total += s.Value
+	}
+	var names []string
+	for n := range sums {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(sums[b], sums[a]),
+			strings.Compare(a, b))
+	})
+	for _, n := range names[:min(len(names), NamedCulprits)] {
+		parts = append(parts, fmt.Sprintf("%s %s", quantity.Of("", float64(sums[n])/float64(total), quantity.Ratio).
+			Text(), n))
+	}
+	return total, parts
+}
+
+// Interval states the sampling error of a share of samples, and whether it could be below a limit by chance.
+func Interval(k, n int64, limit quantity.Value) (note string, doubts []string) {
+	low, high := hotcode.Interval(k, n)
+	text := func(v float64) string { return quantity.Of("", v, quantity.Ratio).Text() }
+	if low < limit.Number() {
+		doubts = append(doubts, fmt.Sprintf("by chance alone it could be below %s", limit.Text()))
+	}
+	return fmt.Sprintf("95 %% sure to lie between %s and %s: %d of %d samples", text(low), text(high), k, n), doubts
+}
+
+// SampledConfidence is that of a finding of so many samples.
+func SampledConfidence(count int64, doubts []string) check.Confidence {
+	switch {
+	case count < FewSamples:
+		return check.Low
+	case len(doubts) > 0:
+		return check.Medium
+	}
+	return check.High
+}
