@@ -9,9 +9,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
-// settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what the check
-// needs, the rest of the window may have been otherwise than what was read of it: a warning must hold with each threshold moved,
-// either way, by the share that is lost. A number just beyond a threshold does not, and one far from it does.
+// settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what
+// the check needs, the rest of the window may have been otherwise than what was read of it: a warning must hold with
+// each threshold moved, either way, by the share that is lost. A number just beyond a threshold does not, and one far
+// from it does.
 func settle(p *Pass) {
 	gaps := p.Gaps(p.check.Needs)
 	if len(gaps) == 0 || !slices.ContainsFunc(p.findings, func(f Finding) bool { return f.Severity >= Warning }) {
@@ -23,9 +24,9 @@ func settle(p *Pass) {
 		lost = append(lost, fmt.Sprintf("%d of %d samples of %s are lost", g.Lost, g.Rounds, g.Collector))
 	}
 	for _, param := range p.check.Params {
+		doubt := fmt.Sprintf("%s: they could bring the number to the other side of %s", strings.Join(lost, ", "), param.Name)
 		for _, factor := range []float64{by, 1 / by} {
-			p.lowerTo(p.with(param, factor*p.Param(param).Number()), fmt.Sprintf("%s: they could bring the number to the other side of %s",
-				strings.Join(lost, ", "), param.Name))
+			p.lowerTo(p.with(param, factor*p.Param(param).Number()), doubt)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestLostSamplesNeedClearNumbers: a rate at its threshold is a warning where all of the window was seen, and information where a sample
-// is lost, at whichever place; one far above it is a warning all the same.
+// TestLostSamplesNeedClearNumbers: a rate at its threshold is a warning where all of the window was seen, and
+// information where a sample is lost, at whichever place; one far above it is a warning all the same.
 func TestLostSamplesNeedClearNumbers(t *testing.T) {
 	most := &check.Param{Name: "most", Default: 100, Unit: "switches/s", Why: "the test's"}
 	rule := &check.Check{
@@ -49,7 +49,8 @@ func TestLostSamplesNeedClearNumbers(t *testing.T) {
 	}
 }
 
-// readEachSecond gives a recording of ten seconds in which a counter rises by rate a second, without one of its eleven samples.
+// readEachSecond gives a recording of ten seconds in which a counter rises by rate a second, without one of its eleven
+// samples.
 func readEachSecond(t *testing.T, rate, lost int) *recording.Recording {
 	t.Helper()
 	var samples strings.Builder

@@ -19,9 +19,9 @@ type Gap struct {
 // maxRounds bounds the rounds of a recording that are looked at: a foreign one may claim any duration.
 const maxRounds = 1e6
 
-// Gaps gives the collectors of these metrics that lost samples, which their times tell: each reads in each interval of the
-// recording, or at a pace of its own that is some of these. One with less than three quarters of its samples has no pace: it reads at
-// the ends of the window, or began late, and is not judged.
+// Gaps gives the collectors of these metrics that lost samples, which their times tell: each reads in each interval of
+// the recording, or at a pace of its own that is some of these. One with less than three quarters of its samples has
+// no pace: it reads at the ends of the window, or began late, and is not judged.
 func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 	if !(r.Meta.Interval > 0) || r.Meta.Duration > maxRounds*r.Meta.Interval {
 		return nil

@@ -34,7 +34,10 @@ func TestGaps(t *testing.T) {
 		}
 		name := metric.ContextSwitches.Describe().Name
 		r := &Recording{
-			Meta: Meta{Duration: 8.004, Interval: 1, Collectors: []CollectorStatus{{Name: "cpu", Status: StatusOK, Metrics: []string{name}}}},
+			Meta: Meta{
+				Duration: 8.004, Interval: 1,
+				Collectors: []CollectorStatus{{Name: "cpu", Status: StatusOK, Metrics: []string{name}}},
+			},
 			series: map[string]*family{
 				name: {metric: metric.ContextSwitches, list: []*Series{{Metric: metric.ContextSwitches, Points: points}}},
 			},

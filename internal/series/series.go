@@ -1,6 +1,6 @@
-// Package series is the arithmetic of readings over time: what a counter rose by, a mean, a median, and what two series read by
-// different collectors are together. They are joined by time and never by their place in a list, so that a reading one of them
-// has lost takes nothing away and adds nothing.
+// Package series is the arithmetic of readings over time: what a counter rose by, a mean, a median, and what two
+// series read by different collectors are together. They are joined by time and never by their place in a list, so
+// that a reading one of them has lost takes nothing away and adds nothing.
 package series
 
 import (
@@ -34,8 +34,8 @@ func Span(points []Point) time.Duration {
 	return points[len(points)-1].At - points[0].At
 }
 
-// Step gives what a counter rose by from one reading to the next, in its unit. A fall is a reset and counts as a new start from
-// zero, as in Prometheus.
+// Step gives what a counter rose by from one reading to the next, in its unit. A fall is a reset and counts as a new
+// start from zero, as in Prometheus.
 func Step(from, to float64) float64 {
 	if to < from {
 		return to
@@ -43,8 +43,8 @@ func Step(from, to float64) float64 {
 	return to - from
 }
 
-// Rise gives what a counter rose by over all points, in its unit. ok is false with fewer than two: one reading of a counter says
-// nothing.
+// Rise gives what a counter rose by over all points, in its unit. ok is false with fewer than two: one reading of a
+// counter says nothing.
 func Rise(points []Point) (n float64, ok bool) {
 	for i := 1; i < len(points); i++ {
 		n += Step(points[i-1].Value, points[i].Value)
@@ -52,8 +52,8 @@ func Rise(points []Point) (n float64, ok bool) {
 	return n, len(points) >= 2
 }
 
-// RiseSince is Rise of a counter whose source begins at zero, such as a BPF program's map: one that is first read later than began
-// has risen by its first reading too.
+// RiseSince is Rise of a counter whose source begins at zero, such as a BPF program's map: one that is first read
+// later than began has risen by its first reading too.
 func RiseSince(points []Point, began time.Duration) float64 {
 	n, _ := Rise(points)
 	if len(points) > 0 && points[0].At > began {
@@ -71,8 +71,8 @@ func Rate(points []Point) (perSecond float64, ok bool) {
 	return n / Span(points).Seconds(), true
 }
 
-// Rates gives what a counter rose by a second in each interval, at the interval's end. An interval with a lost reading is
-// longer, and its rate the mean over it.
+// Rates gives what a counter rose by a second in each interval, at the interval's end. An interval with a lost reading
+// is longer, and its rate the mean over it.
 func Rates(points []Point) []Point {
 	var out []Point
 	for i := 1; i < len(points); i++ {
@@ -83,9 +83,9 @@ func Rates(points []Point) []Point {
 	return out
 }
 
-// Sum adds up series of one metric, moment by moment. They were read together, so that one without a number at a moment had
-// nothing to count then: a state without threads, a disk that came later. Series of several collectors are joined by [Minus] and
-// [Over] instead.
+// Sum adds up series of one metric, moment by moment. They were read together, so that one without a number at a
+// moment had nothing to count then: a state without threads, a disk that came later. Series of several collectors are
+// joined by [Minus] and [Over] instead.
 func Sum(lists ...[]Point) []Point {
 	total := map[time.Duration]float64{}
 	for _, l := range lists {
@@ -100,16 +100,17 @@ func Sum(lists ...[]Point) []Point {
 	return out
 }
 
-// At gives what points have at a moment: the reading that is nearest to it, of the same round of sampling. Collectors read one
-// after another in each round, so the nearest is less than half of a usual step away; ok is false where there is none, as where
-// that reading was lost.
+// At gives what points have at a moment: the reading that is nearest to it, of the same round of sampling. Collectors
+// read one after another in each round, so the nearest is less than half of a usual step away; ok is false where there
+// is none, as where that reading was lost.
 func At(points []Point, moment time.Duration) (v float64, ok bool) {
 	return near(points, moment, UsualStep(points))
 }
 
 // near is At with a given step between rounds.
 func near(points []Point, moment, step time.Duration) (v float64, ok bool) {
-	i, exact := slices.BinarySearchFunc(points, moment, func(p Point, at time.Duration) int { return cmp.Compare(p.At, at) })
+	byTime := func(p Point, at time.Duration) int { return cmp.Compare(p.At, at) }
+	i, exact := slices.BinarySearchFunc(points, moment, byTime)
 	if exact {
 		return points[i].Value, true
 	}
@@ -127,7 +128,8 @@ func near(points []Point, moment, step time.Duration) (v float64, ok bool) {
 
 func apart(a, b time.Duration) time.Duration { return max(a-b, b-a) }
 
-// UsualStep gives the median time between two points, which a lost reading among several does not change; 0 with fewer than two.
+// UsualStep gives the median time between two points, which a lost reading among several does not change; 0 with fewer
+// than two.
 func UsualStep(points []Point) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(points); i++ {
@@ -136,7 +138,8 @@ func UsualStep(points []Point) time.Duration {
 	return time.Duration(Median(steps))
 }
 
-// Minus gives a less b, at the times of a, in the rounds of sampling in which both were read: its length says how many these are.
+// Minus gives a less b, at the times of a, in the rounds of sampling in which both were read: its length says how many
+// these are.
 func Minus(a, b []Point) []Point { return join(a, b, func(x, y float64) float64 { return x - y }) }
 
 // Over gives a divided by b, joined as in [Minus]. Where b is 0 there is nothing.
@@ -156,8 +159,8 @@ func join(a, b []Point, of func(x, y float64) float64) []Point {
 	return out
 }
 
-// sharedStep gives the shorter of two usual steps: of two series that are read at different paces, the slower one's reading belongs
-// to one round of the faster. A series of one point has no pace.
+// sharedStep gives the shorter of two usual steps: of two series that are read at different paces, the slower one's
+// reading belongs to one round of the faster. A series of one point has no pace.
 func sharedStep(a, b []Point) time.Duration {
 	x, y := UsualStep(a), UsualStep(b)
 	if x == 0 || y == 0 {
@@ -166,8 +169,9 @@ func sharedStep(a, b []Point) time.Duration {
 	return min(x, y)
 }
 
-// Intervals counts the intervals in which a condition holds for the rate of counters of one metric together, and of how many. An
-// interval with a lost reading is several of the usual length: in one of them at least it held, and the others count as if it had not.
+// Intervals counts the intervals in which a condition holds for the rate of counters of one metric together, and of
+// how many. An interval with a lost reading is several of the usual length: in one of them at least it held, and the
+// others count as if it had not.
 func Intervals(holds func(perSecond float64) bool, counters ...[]Point) (n, of int) {
 	var rates [][]Point
 	for _, c := range counters {
@@ -203,7 +207,8 @@ func Mean[T Number](numbers []T) float64 {
 	return total / float64(len(numbers))
 }
 
-// Median gives the median of numbers in any order, in their unit: the mean of the middle two of an even number, 0 of none.
+// Median gives the median of numbers in any order, in their unit: the mean of the middle two of an even number, 0 of
+// none.
 func Median[T Number](numbers []T) float64 {
 	if len(numbers) == 0 {
 		return 0

@@ -85,7 +85,8 @@ func TestRiseSince(t *testing.T) {
 	}
 }
 
-// TestJoins: two collectors read in one round a moment apart; a round that one of them lost is in neither a difference nor a ratio.
+// TestJoins: two collectors read in one round a moment apart; a round that one of them lost is in neither a difference
+// nor a ratio.
 func TestJoins(t *testing.T) {
 	a, b := each(10, 20, 30, 40, 50), later(90*time.Millisecond, each(1, 2, 3, 4, 5))
 	for _, c := range []struct {
@@ -182,8 +183,8 @@ func TestMeanAndMedian(t *testing.T) {
 	}
 }
 
-// FuzzLostReadings: whatever readings are lost, a difference has no number that the whole one does not have, a counter has risen by no
-// more, and of no more intervals it is said that it rose in them.
+// FuzzLostReadings: whatever readings are lost, a difference has no number that the whole one does not have, a counter
+// has risen by no more, and of no more intervals it is said that it rose in them.
 func FuzzLostReadings(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6}, uint16(0b000100), uint16(0b100000), uint8(90))
 	f.Add([]byte{9, 9, 200, 1, 0, 7, 8, 8, 8}, uint16(0b1), uint16(0b111), uint8(0))

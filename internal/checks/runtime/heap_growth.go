@@ -108,9 +108,18 @@ func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
 		n, _ := s.Increase()
 		full = full || s.Label("kind") == "full" && n > 0
 	}
-	collections, before := series.Sum(kinds...), math.Inf(1)
-	longest, last := series.UsualStep(old.Points)*3/2, time.Duration(0)
-	for _, point := range old.Points {
+	out = lowsOf(old.Points, series.Sum(kinds...))
+	if !full && len(out) > 0 {
+		out = out[:len(out)-1]
+	}
+	return slices.DeleteFunc(out, func(l low) bool { return !l.whole })
+}
+
+// lowsOf gives the least of each time between collections, from the first of them on.
+func lowsOf(old, collections []recording.Point) (out []low) {
+	before := math.Inf(1)
+	longest, last := series.UsualStep(old)*3/2, time.Duration(0)
+	for _, point := range old {
 		n, ok := series.At(collections, point.At)
 		if !ok {
 			continue
@@ -133,10 +142,7 @@ func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
 			now.at, now.bytes = point.At, point.Value
 		}
 	}
-	if !full && len(out) > 0 {
-		out = out[:len(out)-1]
-	}
-	return slices.DeleteFunc(out, func(l low) bool { return !l.whole })
+	return out
 }
 
 func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value) {

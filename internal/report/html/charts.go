@@ -128,7 +128,8 @@ var columns = []struct{ label, mode string }{
 
 func cpuCharts(rec *recording.Recording) []chart {
 	all := total(rec, "", metric.CPUSeconds)
-	guests := series.Sum(total(rec, "", metric.CPUSeconds, "mode", "guest").Points, total(rec, "", metric.CPUSeconds, "mode", "guest_nice").Points)
+	in := func(mode string) []recording.Point { return total(rec, "", metric.CPUSeconds, "mode", mode).Points }
+	guests := series.Sum(in("guest"), in("guest_nice"))
 	whole := series.Sum(all.Points, scaled(guests, -1))
 	share := chart{
 		ID: "cpu", Title: "CPU time by column", Unit: quantity.Ratio, Stacked: true, Metrics: []metric.Metric{metric.CPUSeconds},

@@ -139,8 +139,9 @@ func viewOf(c chart) *chartView {
 	for _, l := range c.Lines {
 		values := series.Values(l.Points)
 		v.Lines = append(v.Lines, lineView{
-			Label: l.Label, Least: value(slices.Min(values), c.Unit), Mean: value(series.Mean(values), c.Unit), Most: value(slices.Max(values), c.Unit),
-			Last: value(l.Points[len(l.Points)-1].Value, c.Unit), Limit: l.Limit,
+			Label: l.Label, Limit: l.Limit,
+			Least: value(slices.Min(values), c.Unit), Mean: value(series.Mean(values), c.Unit), Most: value(slices.Max(values), c.Unit),
+			Last: value(l.Points[len(l.Points)-1].Value, c.Unit),
 		})
 	}
 	return v
