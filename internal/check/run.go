@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -95,13 +96,16 @@ func runOne(p *Pass) (o Outcome) {
 			return o
 		}
 	}
-	err := safely(p)
+	err := firewall.Run("the check", func() error { return c.Run(p) })
 	var na *NotAssessedError
+	var fault *firewall.Fault
 	switch {
 	case errors.As(err, &na):
 		o.State, o.Reason, o.Remedy = Unassessed, na.Reason, na.Remedy
+	case errors.As(err, &fault):
+		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+fault.Why+" ("+fault.Where+")", bugRemedy
 	case err != nil:
-		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+err.Error(), "report this as a bug with the recording (--save)"
+		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+err.Error(), bugRemedy
 	case len(p.findings) > 0:
 		settle(p)
 		o.State = Found
@@ -112,14 +116,7 @@ func runOne(p *Pass) (o Outcome) {
 	return o
 }
 
-func safely(p *Pass) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%v", r)
-		}
-	}()
-	return p.check.Run(p)
-}
+const bugRemedy = "report this as a bug with the recording (--save)"
 
 // lowerConfidence takes one step off findings whose data was lost, late or short, and says why.
 func lowerConfidence(rec *recording.Recording, checks []*Check, findings []Finding) {

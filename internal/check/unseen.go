@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
 // settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what the check
@@ -30,7 +32,7 @@ func settle(p *Pass) {
 
 // lowerTo lowers the findings to the severity that they have in another pass, with a doubt that says why.
 func (p *Pass) lowerTo(other *Pass, doubt string) {
-	if safely(other) != nil {
+	if firewall.Run("the check", func() error { return other.check.Run(other) }) != nil {
 		return
 	}
 	for i := range p.findings {

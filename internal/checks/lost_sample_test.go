@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,18 +14,19 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // TestLostSample drops each sample of each collector in turn from every case and every recording of a healthy system. A diagnosis
 // with one sample less may know less; it must not warn of what it found fine before, and no check may fail.
 func TestLostSample(t *testing.T) {
-	files, err := filepath.Glob("testdata/*/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
+	files := checktest.Find(t, "*/*")
+	if len(files) < 300 {
+		t.Fatalf("%d cases, want all of testdata", len(files))
 	}
 	for _, f := range files {
-		t.Run(strings.TrimPrefix(f, "testdata/"), func(t *testing.T) {
+		t.Run(f, func(t *testing.T) {
 			t.Parallel()
 			c := openSampled(t, f)
 			before := severities(check.Run(c.without(t, -1, nil), Suite(), check.Options{}))

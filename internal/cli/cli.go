@@ -14,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -27,7 +28,7 @@ func Run(ctx context.Context, version string, args []string, s command.Streams, 
 	app := &app{&command.App{Version: version, Streams: s}}
 	root := app.root(joined)
 	root.SetArgs(args)
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := firewall.Run("this command", func() error { return root.ExecuteContext(ctx) }); err != nil {
 		s.Say("perfdoctor: %s\n", oneLine(err))
 		return exitCode(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
@@ -109,11 +110,7 @@ func writeFolded(path string, data *compare.Data) error {
 	if data.Stacks == nil {
 		return command.UsageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("--folded: %w", err)
-	}
-	if err := errors.Join(data.Stacks.All.WriteFolded(f), f.Close()); err != nil {
+	if err := partial.File(path, func(f *os.File) error { return data.Stacks.All.WriteFolded(f) }); err != nil {
 		return fmt.Errorf("--folded %s: %w", path, err)
 	}
 	return nil

@@ -332,6 +332,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	}
 	progress, done := d.progress()
 	defer done()
+	halted := h.Halted(t)
 	rec, err := collect.Run(ctx, collect.Options{
 		Env:        collect.Env{Host: h, Target: t, Deep: d.deep},
 		Collectors: collect.Wanted(collectors.All(collectors.Options{JVM: d.jvm.options()}), d.wantedMetrics(list)),
@@ -344,6 +345,11 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	})
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < minInterval.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)
+	}
+	if halted = cmp.Or(h.Halted(t), halted); err == nil && halted != "" {
+		m := rec.Meta
+		m.Target.Halted = halted
+		rec = rec.WithMeta(m)
 	}
 	return rec, err
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
@@ -67,12 +67,8 @@ func (d *diagnosis) validatePage(cmd *cobra.Command) error {
 
 // writePage writes the HTML report. A report may show what its owner would not, so that the file is its writer's alone.
 func (d *diagnosis) writePage(in html.Input) error {
-	f, err := os.OpenFile(d.html, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	if err := errors.Join(html.Write(f, in), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("--html %s: %w", d.html, err), os.Remove(d.html)) // half a page is none
+	if err := partial.File(d.html, func(f *os.File) error { return html.Write(f, in) }); err != nil {
+		return fmt.Errorf("--html %s: %w", d.html, err)
 	}
 	return nil
 }

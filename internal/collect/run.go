@@ -31,6 +31,9 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
 	}
 	began, cpu := time.Now(), ownCPU()
+	if err := enoughFiles(); err != nil {
+		return o.unmeasured(err), nil
+	}
 	b := recording.NewBuilder()
 	o.Env.Duration = o.Duration
 	openCtx, abandon := context.WithCancel(ctx)
@@ -50,6 +53,16 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 		return nil, nothing(m.Collectors)
 	}
 	return b.Done(m.Meta), nil
+}
+
+// unmeasured is the recording of a run in which no collector was opened, for the reason given.
+func (o Options) unmeasured(why error) *recording.Recording {
+	m := o.metaOf(time.Now(), 0, ownCPU())
+	for _, c := range o.Collectors {
+		w := worker{c: c, err: why}
+		m.add(w.report())
+	}
+	return recording.NewBuilder().Done(m.Meta)
 }
 
 // meta is the Meta of a recording in the making.

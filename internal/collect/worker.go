@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -61,12 +62,7 @@ func Open(ctx context.Context, c Collector, env Env) (Source, error) {
 	return src, c.Since.Explain(env.Host, err)
 }
 
-func openChecked(ctx context.Context, c Collector, env Env) (src Source, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("collector %s: %v", c.Name, r)
-		}
-	}()
+func openChecked(ctx context.Context, c Collector, env Env) (Source, error) {
 	for _, req := range c.Requires {
 		switch p := env.Host.Probe(req); p.Status {
 		case host.Unsupported:
@@ -75,7 +71,7 @@ func openChecked(ctx context.Context, c Collector, env Env) (src Source, err err
 			return nil, Unavailable(recording.StatusDenied, p.Remedy, "%s", p.Reason)
 		}
 	}
-	return c.Open(ctx, env)
+	return firewall.Parse("collector "+c.Name, func() (Source, error) { return c.Open(ctx, env) })
 }
 
 // due tells whether the collector's pace asks for a sample now. The first one is due at any moment: the collector may have been
@@ -122,7 +118,7 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	runtime.LockOSThread() // whose CPU time is that of the sample
 	defer runtime.UnlockOSThread()
 	began, cpu := time.Now(), threadCPU()
-	err := sampleSafely(ctx, w.c.Name, src, a)
+	err := firewall.Run("collector "+w.c.Name, func() error { return src.Sample(ctx, a) })
 	took := time.Since(began)
 	cpu = threadCPU() - cpu
 	var lost []recording.Loss
@@ -160,15 +156,6 @@ func (w *worker) rest(began time.Time, took, cpu time.Duration) {
 		pause = max(pause, float64(cpu)/w.c.Share)
 	}
 	w.next = began.Add(time.Duration(pause))
-}
-
-func sampleSafely(ctx context.Context, name string, src Source, a *recording.Appender) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("collector %s: %v", name, r)
-		}
-	}()
-	return src.Sample(ctx, a)
 }
 
 func (w *worker) note(err error, took time.Duration, lost []recording.Loss, missing []recording.Missing) {

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
 // Selector names what to look at. At most one field is set; none means the whole host.
@@ -88,6 +89,10 @@ func (h *Host) Resolve(ctx context.Context, sel Selector) (Target, error) {
 	if err := sel.validate(); err != nil {
 		return Target{}, err
 	}
+	return firewall.Parse("the target", func() (Target, error) { return h.resolve(ctx, sel) })
+}
+
+func (h *Host) resolve(ctx context.Context, sel Selector) (Target, error) {
 	switch {
 	case sel.PID != 0:
 		return h.resolvePID(sel.PID)

@@ -129,6 +129,9 @@ func (vm *VM) ask(ctx context.Context, operation string, args ...string) (attach
 	if err != nil {
 		return attachReply{}, fmt.Errorf("pid %d: %w", vm.PID, err)
 	}
+	if r := vm.haltedNow(); r != nil { // which would take all of the time that there is
+		return attachReply{}, r
+	}
 	conn, err := vm.connect(ctx)
 	if err != nil {
 		return attachReply{}, err
@@ -195,12 +198,10 @@ func parseReply(text []byte) (attachReply, error) {
 
 // noReply explains a request without an answer. What it looks for may have changed since the VM was inspected.
 func (vm *VM) noReply(ctx context.Context, what string, err error) error {
-	now := *vm
-	if statusErr := now.readStatus(); statusErr != nil {
+	if _, statusErr := os.Stat(vm.proc("status")); statusErr != nil {
 		return vm.unreadable(statusErr)
 	}
-	now.Frozen = now.isFrozen()
-	if r := now.halted(); r != nil {
+	if r := vm.haltedNow(); r != nil {
 		r.Err = err
 		return r
 	}
@@ -216,6 +217,16 @@ func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 	r := vm.refuse(NoAnswer, reason, remedy)
 	r.Err = err
 	return r
+}
+
+// haltedNow is [VM.halted] as it is at this moment; nil also where that cannot be read.
+func (vm *VM) haltedNow() *Refusal {
+	now := *vm
+	if now.readStatus() != nil {
+		return nil
+	}
+	now.Frozen = now.isFrozen()
+	return now.halted()
 }
 
 // errNoListener says that nobody listens at the JVM's socket.

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
 // credentials are whom a thread acts as.
@@ -36,7 +38,7 @@ func (c credentials) do(f func() error) error {
 			done <- err
 			return
 		}
-		done <- f()
+		done <- firewall.Run("files in the target", f)
 	})
 	return <-done
 }

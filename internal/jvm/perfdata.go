@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
@@ -18,7 +19,17 @@ type PerfData struct {
 	file *os.File
 	at   int64 // where they begin in it
 	buf  []byte
+
+	parse  func([]byte) (hsperf.Snapshot, error)
+	locate func([]byte, map[string]bool) (hsperf.Part, error)
 }
+
+func newPerfData(file *os.File, at, size int64) *PerfData {
+	return &PerfData{file: file, at: at, buf: make([]byte, size), parse: hsperf.Parse, locate: hsperf.Locate}
+}
+
+// table names what the firewall stands around.
+const table = "their table"
 
 // perfDataFile is where HotSpot keeps its counters (src/hotspot/os/posix/perfMemory_posix.cpp). The name is taken from the list
 // of mappings, so that neither the user's name nor the pid in the target's namespaces has to be guessed.
@@ -50,7 +61,7 @@ func (vm *VM) OpenPerfData() (*PerfData, error) {
 	case !ok:
 		return nil, vm.noPerfData()
 	}
-	return &PerfData{file: memory, at: at, buf: make([]byte, size)}, nil
+	return newPerfData(memory, at, size), nil
 }
 
 // noPerfData explains a JVM without any counters.
@@ -109,7 +120,7 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 	if !info.Mode().IsRegular() || info.Size() > hsperf.MaxSize {
 		return nil, errors.Join(fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size()), file.Close())
 	}
-	return &PerfData{file: file, buf: make([]byte, info.Size())}, nil
+	return newPerfData(file, 0, info.Size()), nil
 }
 
 // Read takes the counters as they are now.
@@ -118,9 +129,9 @@ func (p *PerfData) Read() (hsperf.Snapshot, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return hsperf.Snapshot{}, fmt.Errorf("the JVM's counters: %w", err)
 	}
-	s, err := hsperf.Parse(p.buf[:n])
+	s, err := firewall.Parse(table, func() (hsperf.Snapshot, error) { return p.parse(p.buf[:n]) })
 	if err != nil {
-		return s, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
+		return s, p.explain(err)
 	}
 	return s, nil
 }
@@ -133,12 +144,12 @@ func (p *PerfData) Part(names map[string]bool) (read func() (hsperf.Snapshot, er
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("the JVM's counters: %w", err)
 	}
-	part, err := hsperf.Locate(buf[:n], names)
+	part, err := firewall.Parse(table, func() (hsperf.Part, error) { return p.locate(buf[:n], names) })
 	if err == nil && part.Size == 0 {
 		err = errors.New("it has none of those that are asked for")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
+		return nil, p.explain(err)
 	}
 	buf = buf[:part.Size]
 	return func() (hsperf.Snapshot, error) {
@@ -147,6 +158,10 @@ func (p *PerfData) Part(names map[string]bool) (read func() (hsperf.Snapshot, er
 		}
 		return part.Parse(buf)
 	}, nil
+}
+
+func (p *PerfData) explain(err error) error {
+	return fmt.Errorf("the JVM's counters in %s: %w", p.file.Name(), err)
 }
 
 // Close ends the reading.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 )
 
@@ -128,7 +129,7 @@ func (f *File) takeMap() (m *perfmap.Map, err error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("the JVM wrote nothing to %s", f.Path)
 	}
-	m, err = perfmap.Parse(r)
+	m, err = firewall.Parse("the perf map", func() (*perfmap.Map, error) { return perfmap.Parse(r) })
 	if err != nil {
 		return nil, fmt.Errorf("%s in the target: %w", f.Path, err)
 	}

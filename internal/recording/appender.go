@@ -105,10 +105,10 @@ func (a *Appender) Info(i *metric.Info, labels ...string) { a.add(i, 1, labels) 
 
 func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	if d := m.Describe(); len(labels) != len(d.Labels) {
-		panic(fmt.Sprintf("recording: %s has labels %v, got values %q", d.Name, d.Labels, labels))
+		panic(fmt.Sprintf("recording: %s has labels %v, got %d values", d.Name, d.Labels, len(labels)))
 	}
 	if math.IsNaN(value) || math.IsInf(value, 0) {
-		panic(fmt.Sprintf("recording: %s%q: the value is %v", m.Describe().Name, labels, value))
+		panic(fmt.Sprintf("recording: %s: the value is %v", m.Describe().Name, value))
 	}
 	if !sane(value) { // it could not be read back
 		a.Lost(1, "numbers beyond what a recording holds")

@@ -20,7 +20,9 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -66,6 +68,14 @@ func OpenMeta(path string) (m Meta, err error) {
 
 // within gives the files of a recording to a function. Errors about the content name the path.
 func within(path string, read func(fs.FS) error) error {
+	err := firewall.Run("the recording", func() error { return opened(path, read) })
+	if firewall.IsFault(err) {
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return err
+}
+
+func opened(path string, read func(fs.FS) error) error {
 	st, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("open recording: %w", err)
@@ -157,7 +167,9 @@ func named(path string, err error) error {
 }
 
 // Read reads a recording from a file system. Every error about the content wraps [ErrFormat].
-func Read(fsys fs.FS) (*Recording, error) {
+func Read(fsys fs.FS) (*Recording, error) { return read(fsys, stacks.ParsePprofWithin) }
+
+func read(fsys fs.FS, parse profileParser) (*Recording, error) {
 	weight := newBudget()
 	meta, err := readMeta(fsys, weight)
 	if err != nil {
@@ -173,7 +185,7 @@ func Read(fsys fs.FS) (*Recording, error) {
 		return nil, err
 	}
 	rec := b.Done(meta)
-	if err := rec.readProfiles(fsys, weight); err != nil {
+	if err := rec.readProfiles(fsys, weight, parse); err != nil {
 		return nil, err
 	}
 	return rec, nil
@@ -364,29 +376,19 @@ func sane(v float64) bool {
 // written and synced; an existing file or directory is an error, never overwritten. Only
 // its owner may read it, as with perf.data: even without secrets it tells much about a host.
 func (r *Recording) Save(path string) error {
-	path = filepath.Clean(path) // "out/" would have its partial name below itself
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("save recording: %s exists: choose another name", path)
-	}
-	write := r.saveDir
+	var err error
 	if strings.HasSuffix(path, ".zip") {
-		write = r.saveZip
+		err = partial.File(path, func(f *os.File) error { return r.saveZip(f) })
+	} else {
+		err = partial.Dir(path, r.saveDir)
 	}
-	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.partial", filepath.Base(path), os.Getpid()))
-	if err := write(tmp); err != nil {
-		return cleanUp(fmt.Errorf("save recording to %s: %w", path, err), tmp)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return cleanUp(fmt.Errorf("save recording: %w", err), tmp)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("save recording: %s exists: choose another name", path)
+	case err != nil:
+		return fmt.Errorf("save recording to %s: %w", path, err)
 	}
 	return nil
-}
-
-func cleanUp(err error, tmp string) error {
-	if rerr := os.RemoveAll(tmp); rerr != nil {
-		return fmt.Errorf("%w; %s is left behind: %w", err, tmp, rerr)
-	}
-	return err
 }
 
 // firstOf gives the first error: those after it are mostly the same full disk again.
@@ -399,17 +401,14 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-func (r *Recording) saveDir(tmp string) error {
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return err
-	}
+func (r *Recording) saveDir(dir string) error {
 	return r.writeAll(func(name string, write func(io.Writer) error) error {
-		if dir := filepath.Join(tmp, filepath.Dir(name)); dir != tmp {
-			if err := os.MkdirAll(dir, 0o700); err != nil {
+		if below := filepath.Join(dir, filepath.Dir(name)); below != dir {
+			if err := os.MkdirAll(below, 0o700); err != nil {
 				return err
 			}
 		}
-		f, err := os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
 		}
@@ -417,20 +416,16 @@ func (r *Recording) saveDir(tmp string) error {
 	})
 }
 
-func (r *Recording) saveZip(tmp string) error {
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
+func (r *Recording) saveZip(f io.Writer) error {
 	z := zip.NewWriter(f)
-	err = r.writeAll(func(name string, write func(io.Writer) error) error {
+	err := r.writeAll(func(name string, write func(io.Writer) error) error {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate, Modified: r.Meta.Started})
 		if err != nil {
 			return err
 		}
 		return write(w)
 	})
-	return firstOf(err, z.Close(), f.Sync(), f.Close())
+	return firstOf(err, z.Close())
 }
 
 func (r *Recording) writeAll(create func(string, func(io.Writer) error) error) error {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -159,6 +160,19 @@ func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) err
 	return nil
 }
 
+// profileParser reads a profile within so many bytes of memory.
+type profileParser func(r io.Reader, memory int) (*stacks.Profile, error)
+
+// lose takes a metric out of the recording as one that was not measured.
+func (r *Recording) lose(m metric.Metric, why error) {
+	name := m.Describe().Name
+	delete(r.series, name)
+	r.Meta.Unsupported = slices.DeleteFunc(slices.Clone(r.Meta.Unsupported), func(u Missing) bool { return u.Metric == name })
+	r.Meta.Unsupported = append(r.Meta.Unsupported, Missing{
+		Metric: name, Status: StatusFailed, Reason: why.Error(), Remedy: "report this as a bug, with the recording",
+	})
+}
+
 // listRaws notes the raw files, which are not read.
 func (r *Recording) listRaws(fsys fs.FS) {
 	entries, err := fs.ReadDir(fsys, strings.TrimSuffix(profileDir, "/"))
@@ -172,14 +186,18 @@ func (r *Recording) listRaws(fsys fs.FS) {
 	}
 }
 
-func (r *Recording) readProfiles(fsys fs.FS, b *budget) error {
+func (r *Recording) readProfiles(fsys fs.FS, b *budget, parse profileParser) error {
 	r.listRaws(fsys)
 	for _, e := range stacks.Events() {
-		p, err := readProfile(fsys, e, b)
+		m := profileMetric(e)
+		p, err := readProfile(fsys, e, b, parse)
+		if firewall.IsFault(err) { // a mistake of ours costs this profile
+			r.lose(m, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		m := profileMetric(e)
 		if p != nil {
 			if r.profiles == nil {
 				r.profiles = map[stacks.Event]*stacks.Profile{}
@@ -193,11 +211,11 @@ func (r *Recording) readProfiles(fsys fs.FS, b *budget) error {
 }
 
 // readProfile reads the profile of an event in either form; nil when there is none.
-func readProfile(fsys fs.FS, e stacks.Event, b *budget) (*stacks.Profile, error) {
+func readProfile(fsys fs.FS, e stacks.Event, b *budget, parsePprof profileParser) (*stacks.Profile, error) {
 	binary, text := profileDir+string(e)+pprofEnd, profileDir+string(e)+textEnd
 	_, noBinary := fs.Stat(fsys, binary)
 	_, noText := fs.Stat(fsys, text)
-	name, parse := binary, stacks.ParsePprofWithin
+	name, parse := binary, parsePprof
 	switch {
 	case errors.Is(noBinary, fs.ErrNotExist) && errors.Is(noText, fs.ErrNotExist):
 		return nil, nil
@@ -211,8 +229,11 @@ func readProfile(fsys fs.FS, e stacks.Event, b *budget) (*stacks.Profile, error)
 		return nil, err
 	}
 	defer f.Close()
-	p, err := parse(io.LimitReader(f, maxProfile+1), b.left+decodeRoom)
-	if err != nil {
+	p, err := firewall.Parse(name, func() (*stacks.Profile, error) { return parse(io.LimitReader(f, maxProfile+1), b.left+decodeRoom) })
+	switch {
+	case firewall.IsFault(err):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %s: %s", ErrFormat, name, brief(err))
 	}
 	if p.Event != e {

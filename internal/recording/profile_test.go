@@ -174,3 +174,31 @@ func bomb(t *testing.T, w *bytes.Buffer) {
 		t.Fatal(err)
 	}
 }
+
+// A reader of pprof that fails on a profile costs that profile alone, which is then not measured.
+func TestProfileFault(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "saved")
+	if err := sample(t).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	parse := func(r io.Reader, memory int) (*stacks.Profile, error) {
+		p, err := stacks.ParsePprofWithin(r, memory)
+		if p.Event == stacks.CPU {
+			_ = p.Samples[len(p.Samples)]
+		}
+		return p, err
+	}
+	r, err := read(os.DirFS(dir), parse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := r.Profile(stacks.CPU); ok || r.Recorded(metric.CPUProfileSamples) {
+		t.Error("the profile is there")
+	}
+	if reason, _ := r.Why(metric.CPUProfileSamples); !strings.HasPrefix(reason, "profiles/cpu.pb.gz: perfdoctor failed on it (index out of") {
+		t.Errorf("the reason is %q", reason)
+	}
+	if _, ok := r.Profile(stacks.OffCPU); !ok {
+		t.Error("another profile is gone")
+	}
+}

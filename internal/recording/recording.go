@@ -61,6 +61,7 @@ type Target struct {
 	Container   string   `json:"container,omitempty"`
 	Cgroup      string   `json:"cgroup,omitempty"`
 	OwnNetNS    bool     `json:"own_network_namespace"`  // it has a network namespace other than perfdoctor's
+	Halted      string   `json:"halted,omitempty"`       // why it did nothing when the collection began or ended: stopped, or frozen
 	ExitStatus  string   `json:"exit_status,omitempty"`  // of a command perfdoctor started
 	NetNSDenied string   `json:"netns_denied,omitempty"` // why its network namespace could not be entered
 }

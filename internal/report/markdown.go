@@ -117,6 +117,9 @@ func (m *markdown) notes() {
 	if doubt := m.d.Doubt(); doubt != "" {
 		m.line("\n**Incomplete:** %s\n", escape(doubt))
 	}
+	if halted := m.d.Target.Halted; halted != "" {
+		m.line("\n**Halted:** %s\n", escape(halted))
+	}
 	if names := m.d.Pseudonyms(); names != "" {
 		m.line("\n**Redacted:** %s\n", escape(names))
 	}

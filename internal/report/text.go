@@ -76,6 +76,9 @@ func (t *text) header() {
 		asked := quantity.Of("", t.d.Window.Asked, quantity.Seconds).Text()
 		t.line(yellow, "Ended early: ", "  ", fmt.Sprintf("%s (%s of %s asked for)", t.d.Window.EndedEarly, t.seconds(), asked))
 	}
+	if t.d.Target.Halted != "" {
+		t.line(yellow, "Halted: ", "  ", t.d.Target.Halted)
+	}
 	if doubt := t.d.Doubt(); doubt != "" {
 		t.line(yellow, "Incomplete: ", "  ", doubt)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -51,7 +53,9 @@ func Events() []stacks.Event { return asprof.DefaultEvents() }
 
 // grace is what the end of a profile may take: stopping it 30 ms in a JVM that answers, reading 100 MB two seconds. A JVM that is
 // stopped or throttled to a standstill is given up then; its profiler stops by itself.
-const grace = 5 * time.Second
+//
+// With the naming and printing after it, it stays below the five seconds after its window in which a run is to end.
+const grace = 3500 * time.Millisecond
 
 // slack is how much longer than the window the profiler would run by itself: no less than the end of the window may be late.
 const slack = 5 * time.Second
@@ -155,7 +159,7 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return &source{vm: vm, session: session, asked: settings.Events, began: began}, nil
+	return &source{vm: vm, session: session, asked: settings.Events, began: began, parse: jfr.Read}, nil
 }
 
 // wallPerCPU keeps the ratio of the two default intervals when a user sets one of them.
@@ -244,6 +248,7 @@ type source struct {
 	session *asprof.Session
 	asked   []stacks.Event
 	began   time.Time
+	parse   func(io.ReaderAt, int64, jfr.Options) ([]*stacks.Profile, error)
 }
 
 // Sample ends the profile and appends it.

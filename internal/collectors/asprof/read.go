@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -28,7 +29,15 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	profiles, err := jfr.Read(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
+	profiles, err := firewall.Parse(fmt.Sprintf("what async-profiler recorded of pid %d", s.vm.PID), func() ([]*stacks.Profile, error) {
+		return s.parse(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
+	})
+	if firewall.IsFault(err) { // the file is kept, to find out why
+		for _, e := range events {
+			a.Missing(e.metric, recording.StatusFailed, err.Error(), "report this as a bug with the recording (--save)")
+		}
+		return keep(f, info.Size(), a)
+	}
 	if err != nil {
 		return fmt.Errorf("async-profiler's recording: %w", err)
 	}

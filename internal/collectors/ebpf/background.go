@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -28,7 +29,7 @@ func Load[T inKernel](open func(context.Context) (T, error)) *Background[T] {
 	b := &Background[T]{loaded: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(b.loaded)
-		b.programs, b.err = open(ctx)
+		b.programs, b.err = firewall.Parse("programs of the kernel", func() (T, error) { return open(ctx) })
 	}()
 	return b
 }

@@ -231,7 +231,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) * int64(interval),
 		})
 	}
-	names.appendRefused(a)
+	names.appendNameless(a)
 	return b.Profile(), nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
 // A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the variants of
@@ -159,7 +160,9 @@ func (s *symbolizer) slotsOf(pid uint32, own mapping, l *library) []slot {
 		}
 		seen[m.path] = true
 		if f, err := s.openMapped(pid, m); err == nil {
-			out = append(out, importSlots(f, m, wanted)...)
+			slots, err := firewall.Parse(elfOf(pid), func() ([]slot, error) { return importSlots(f, m, wanted), nil })
+			s.note(m, err)
+			out = append(out, slots...)
 			_ = f.Close() // nothing was written
 		}
 	}

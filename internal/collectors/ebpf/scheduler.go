@@ -190,7 +190,7 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 		return err
 	}
 	err = errors.Join(s.appendProfile(a, names, sleeps, window, lost[1]+lost[2]), s.appendWakes(a, names))
-	names.appendRefused(a)
+	names.appendNameless(a)
 	return err
 }
 

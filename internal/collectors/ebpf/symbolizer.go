@@ -19,6 +19,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -43,8 +44,17 @@ type symbolizer struct {
 	files    map[fileID]*objectFile
 	called   map[returned]bool
 	left     *door.TableBudget
-	refused  []string  // files whose tables are too large, with the reason
-	until    time.Time // when no further file is read; zero before the first
+	nameless []string        // what has no names, with the reason: its tables are too large, or perfdoctor failed on them
+	opaque   map[string]bool // names that could not be made readable
+	until    time.Time       // when no further file is read; zero before the first
+	parsers
+}
+
+// parsers read bytes that belong to a process. Each runs behind the firewall: what it fails on has no names, and all else has.
+type parsers struct {
+	elf      func(io.ReaderAt, *door.TableBudget) (*objectFile, error)
+	perfMap  func(io.Reader) (*perfmap.Map, error)
+	demangle func(string) string
 }
 
 // mappedFile is a file as one process has it. Processes share most files, which are read once.
@@ -66,7 +76,8 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	return &symbolizer{
 		proc: proc, kernel: kernel, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
-		left: door.NewTableBudget(),
+		left: door.NewTableBudget(), opaque: map[string]bool{},
+		parsers: parsers{elf: readBinary, perfMap: perfmap.Parse, demangle: demangled},
 	}
 }
 
@@ -110,11 +121,11 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	if b := s.binaryOf(pid, m); b != nil {
 		sym, _, ok := b.function(at - m.from + m.offset)
 		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
-			s.nameLocals(pid, m, b)
+			s.note(m, firewall.Run(elfOf(pid), func() error { s.nameLocals(pid, m, b); return nil }))
 			sym, _, ok = b.function(at - m.from + m.offset)
 		}
 		if ok {
-			f.Name = readable(sym.name)
+			f.Name = s.readable(pid, m, sym.name)
 		}
 	}
 	return []stacks.Frame{f}
@@ -142,17 +153,23 @@ const maxMangled = 2000
 
 // readable undoes the mangling of C++ and Rust (Itanium C++ ABI, Rust RFC 2603), and leaves other names alone.
 //
-// The library panics on some names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its reading only.
-func readable(name string) (text string) {
-	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") {
+// The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its reading only.
+func (s *symbolizer) readable(pid uint32, m mapping, name string) string {
+	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || s.opaque[name] {
 		return name
 	}
-	defer func() {
-		if recover() != nil {
-			text = name
-		}
-	}()
-	return demangle.Filter(name, demangle.NoParams, demangle.MaxLength(12)) // 4096 bytes, as long as a frame's name may be
+	text := name
+	err := firewall.Run(fmt.Sprintf("a mangled name of pid %d", pid), func() error { text = s.demangle(name); return nil })
+	if err != nil {
+		s.opaque[name] = true
+		s.note(m, err)
+	}
+	return text
+}
+
+// demangled gives a name of at most 4096 bytes, as long as a frame's may be.
+func demangled(name string) string {
+	return demangle.Filter(name, demangle.NoParams, demangle.MaxLength(12))
 }
 
 func (s *symbolizer) mappingOf(pid uint32, at uint64) (mapping, bool) {
@@ -177,7 +194,7 @@ func (s *symbolizer) mapsOf(pid uint32) []mapping {
 		return nil
 	}
 	defer f.Close()
-	list, err := parseMaps(f)
+	list, err := firewall.Parse("the mappings", func() ([]mapping, error) { return parseMaps(f) })
 	if err == nil {
 		slices.SortFunc(list, func(a, b mapping) int { return cmp.Compare(a.from, b.from) })
 		s.maps[pid] = list
@@ -209,24 +226,38 @@ func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 		return nil
 	}
 	if b, known = s.files[id]; !known {
-		if b, err = readBinary(f, s.left); err != nil {
-			b = nil
-			if errors.Is(err, door.ErrTooLarge) {
-				s.refused = append(s.refused, fmt.Sprintf("%q: %v", m.path, err))
-			}
-		} else {
-			s.addDebugSymbols(pid, b)
-		}
+		b = s.readFile(pid, m, f)
 		s.files[id] = b
 	}
 	s.binaries[key] = b
 	return b
 }
 
-// appendRefused says which files' functions have no names, as their tables were too large to read.
-func (s *symbolizer) appendRefused(a *recording.Appender) {
-	for _, reason := range s.refused {
-		a.Lost(1, "names of the functions of "+reason)
+// readFile reads the functions of a file; nil if that cannot be.
+func (s *symbolizer) readFile(pid uint32, m mapping, f *os.File) *objectFile {
+	b, err := firewall.Parse(elfOf(pid), func() (*objectFile, error) { return s.elf(f, s.left) })
+	if err != nil {
+		s.note(m, err)
+		return nil
+	}
+	s.note(m, firewall.Run(elfOf(pid), func() error { s.addDebugSymbols(pid, b); return nil }))
+	return b
+}
+
+func elfOf(pid uint32) string { return fmt.Sprintf("an ELF file of pid %d", pid) }
+
+// note keeps why functions of a file have no names, if that is for a bound or a fault of perfdoctor. Most files just have none.
+func (s *symbolizer) note(m mapping, err error) {
+	if err == nil || !errors.Is(err, door.ErrTooLarge) && !firewall.IsFault(err) {
+		return
+	}
+	s.nameless = append(s.nameless, fmt.Sprintf("names of the functions of %q: %v", m.path, err))
+}
+
+// appendNameless says what has no names though there may be some.
+func (s *symbolizer) appendNameless(a *recording.Appender) {
+	for _, what := range s.nameless {
+		a.Lost(1, what)
 	}
 }
 
@@ -312,7 +343,7 @@ func (s *symbolizer) takeMap(pid uint32, f *os.File) error {
 	if s.mapRoom+size > maxMaps {
 		return fmt.Errorf("%s in the target: with the maps of other processes it takes more than %d MiB", f.Name(), maxMaps>>20)
 	}
-	m, err := perfmap.Parse(io.LimitReader(f, size))
+	m, err := firewall.Parse("the perf map", func() (*perfmap.Map, error) { return s.perfMap(io.LimitReader(f, size)) })
 	if err != nil {
 		return fmt.Errorf("%s in the target: %w", f.Name(), err)
 	}

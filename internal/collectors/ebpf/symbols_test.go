@@ -147,7 +147,7 @@ func TestReadable(t *testing.T) {
 		"main.(*server).handle":                  "main.(*server).handle",
 		"_Z" + strings.Repeat("N", maxMangled):   "_Z" + strings.Repeat("N", maxMangled),
 	} {
-		if got := readable(mangled); got != want {
+		if got := newSymbolizer("/proc", nil).readable(1, mapping{}, mangled); got != want {
 			t.Errorf("%s: %s, want %s", mangled, got, want)
 		}
 	}

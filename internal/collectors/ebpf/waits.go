@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"runtime"
@@ -302,13 +303,40 @@ func partsOf(at bpf.SchedulerPlace, slept bpf.SchedulerSlept, bucketNs uint64) [
 	return append(out, part{uint64(at.Last), slept.Count, rest})
 }
 
-// monotonic gives the time of the clock that programs of the kernel have.
+// monotonic gives the time of the clock that programs of the kernel have. A time namespace shifts that of perfdoctor, not theirs
+// (bpf_ktime_get_ns).
 func monotonic() (uint64, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return 0, fmt.Errorf("read the monotonic clock: %w", err)
 	}
-	return uint64(now.Nano()), nil
+	text, err := os.ReadFile("/proc/self/timens_offsets")
+	if errors.Is(err, fs.ErrNotExist) { // before Linux 5.6, or without CONFIG_TIME_NS
+		return uint64(now.Nano()), nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	shift, err := monotonicShift(string(text))
+	return uint64(now.Nano() - shift), err
+}
+
+// monotonicShift reads by how many nanoseconds a time namespace shifts the monotonic clock, from lines such as "monotonic 86400 0": the
+// clock, seconds and nanoseconds (proc_timens_show_offsets in kernel/time/namespace.c). Linux 5.6 has the clock's number, 1.
+func monotonicShift(text string) (int64, error) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) != 3 || words[0] != "monotonic" && words[0] != "1" {
+			continue
+		}
+		seconds, err1 := strconv.ParseInt(words[1], 10, 34) // the kernel allows 146 years (KTIME_SEC_MAX / 2)
+		nanos, err2 := strconv.ParseInt(words[2], 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, fmt.Errorf("/proc/self/timens_offsets: %w", err)
+		}
+		return seconds*1e9 + nanos, nil
+	}
+	return 0, errors.New("/proc/self/timens_offsets has no monotonic clock")
 }
 
 // appendWaits adds up the waits by thread, system call and what they were for.

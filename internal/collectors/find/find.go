@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 )
 
@@ -76,24 +78,24 @@ func look(ctx context.Context, h *host.Host, t host.Target) (JVMs, error) {
 }
 
 func inspect(ctx context.Context, processes []host.Process, named int) (found JVMs, err error) {
-	var refusal *jvm.Refusal
+	var unknown error // why the first process that may be a JVM could not be looked into
 	for _, p := range processes {
 		if err := ctx.Err(); err != nil {
 			return JVMs{}, err
 		}
-		vm, err := jvm.Inspect(p.PID)
+		vm, err := firewall.Parse(fmt.Sprintf("process %d", p.PID), func() (*jvm.VM, error) { return jvm.Inspect(p.PID) })
 		var r *jvm.Refusal
 		switch {
 		case err == nil:
 			found.List = append(found.List, Found{vm, p.Comm})
-		case errors.As(err, &r) && refusal == nil && (r.Cause == jvm.Denied || r.Cause == jvm.Starting):
-			refusal = r
+		case firewall.IsFault(err), errors.As(err, &r) && (r.Cause == jvm.Denied || r.Cause == jvm.Starting):
+			unknown = cmp.Or(unknown, err)
 		case r == nil && (p.PID == named || p.Comm == "java"): // of another program it need not be known
 			return JVMs{}, err
 		}
 	}
-	if len(found.List) == 0 && refusal != nil {
-		return JVMs{}, refusal
+	if len(found.List) == 0 && unknown != nil {
+		return JVMs{}, unknown
 	}
 	found.More = max(0, len(found.List)-MaxVMs)
 	found.List = found.List[:len(found.List)-found.More]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jcmd"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -83,15 +84,24 @@ func (s *answerSource) Sample(ctx context.Context, a *recording.Appender) error 
 	return nil
 }
 
+// parsed reads a JVM's answer to a command.
+func parsed[T any](pid, command, answer string, parse func(string) (T, error)) (T, error) {
+	result, err := firewall.Parse("the answer", func() (T, error) { return parse(answer) })
+	if err != nil {
+		return result, fmt.Errorf("pid %s: %s: %w", pid, command, err)
+	}
+	return result, nil
+}
+
 func (m *machine) appendInfo(ctx context.Context, a *recording.Appender, window time.Duration) {
 	text, err := m.Jcmd(ctx, "VM.info")
 	if err != nil {
 		missing(a, fromInfo(), err)
 		return
 	}
-	info, err := jcmd.ParseInfo(text)
+	info, err := parsed(m.pid, "VM.info", text, jcmd.ParseInfo)
 	if err != nil {
-		missing(a, fromInfo(), fmt.Errorf("pid %s: VM.info: %w", m.pid, err))
+		missing(a, fromInfo(), err)
 		return
 	}
 	a.None(metric.JVMLimit, metric.JVMMemoryLimit, metric.JVMAgent)
@@ -198,7 +208,7 @@ func (m *machine) appendFlags(ctx context.Context, a *recording.Appender) {
 	text, err := m.Jcmd(ctx, "VM.flags -all")
 	var flags map[string]jcmd.Flag
 	if err == nil {
-		flags, err = jcmd.ParseFlags(text)
+		flags, err = parsed(m.pid, "VM.flags", text, jcmd.ParseFlags)
 	}
 	if err != nil {
 		missing(a, []metric.Metric{metric.JVMFlag}, err)
@@ -217,7 +227,7 @@ func (m *machine) appendDump(ctx context.Context, a *recording.Appender, proc st
 	after, _ := m.stopped()
 	var dump jcmd.Dump
 	if err == nil {
-		dump, err = jcmd.ParseThreads(text)
+		dump, err = parsed(m.pid, "Thread.print", text, jcmd.ParseThreads)
 	}
 	if err != nil {
 		missing(a, fromDump(), err)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -30,6 +31,7 @@ type causes struct {
 	mu     sync.Mutex
 	counts map[[2]string]float64 // by kind and cause; "" is a cause that is not known
 	now    moment
+	fault  error // which ended the looks
 }
 
 // moment is what the counters say at one look.
@@ -58,8 +60,7 @@ func (m *machine) appendCauses(a *recording.Appender) error {
 		}
 		m.causes = countCauses(read)
 	}
-	m.causes.append(a, m.pid)
-	return nil
+	return m.causes.append(a, m.pid)
 }
 
 // countCauses begins to count. What it reads must not be closed before [causes.close].
@@ -79,15 +80,26 @@ func (c *causes) run(read func() (hsperf.Snapshot, error)) {
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
 	for {
-		if s, err := read(); err == nil { // what is wrong with them, the next sample says
-			c.look(momentOf(s))
-		}
+		if err := firewall.Run("the causes of its collections", func() error { return c.lookOnce(read) }); firewall.IsFault(err) {
+			c.mu.Lock()
+			c.fault = err
+			c.mu.Unlock()
+			return
+		} // what else is wrong with the counters, the next sample says
 		select {
 		case <-c.stop:
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+func (c *causes) lookOnce(read func() (hsperf.Snapshot, error)) error {
+	s, err := read()
+	if err == nil {
+		c.look(momentOf(s))
+	}
+	return err
 }
 
 func momentOf(s hsperf.Snapshot) moment {
@@ -155,9 +167,12 @@ func causeOf(before, now moment, kind string, n, all int64) string {
 }
 
 // append appends what was counted so far.
-func (c *causes) append(a *recording.Appender, pid string) {
+func (c *causes) append(a *recording.Appender, pid string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.fault != nil {
+		return fmt.Errorf("pid %s: %w", pid, c.fault)
+	}
 	a.None(metric.JVMGCsByCause)
 	for key, n := range c.counts {
 		cause := key[1]
@@ -166,4 +181,5 @@ func (c *causes) append(a *recording.Appender, pid string) {
 		}
 		a.Counter(metric.JVMGCsByCause, n, pid, key[0], cause)
 	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/typecheck"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
@@ -176,11 +177,16 @@ func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) er
 		return err
 	}
 	defer maps.Close()
-	regions, err := typecheck.ParseRegions(maps)
+	regions, err := firewall.Parse("the mappings", func() ([]typecheck.Region, error) { return typecheck.ParseRegions(maps) })
 	if err != nil {
 		return fmt.Errorf("maps of process %d: %w", pid, err)
 	}
-	return c.count(ctx, counters, typecheck.Code{Memory: c.memory, Regions: regions}, a)
+	return c.countSafely(ctx, pid, counters, typecheck.Code{Memory: c.memory, Regions: regions}, a)
+}
+
+func (c *checked) countSafely(ctx context.Context, pid int, counters map[uint64]int, code typecheck.Code, a *recording.Appender) error {
+	what := fmt.Sprintf("the code of process %d", pid)
+	return firewall.Run(what, func() error { return c.count(ctx, counters, code, a) })
 }
 
 func (c *checked) count(ctx context.Context, counters map[uint64]int, code typecheck.Code, a *recording.Appender) error {

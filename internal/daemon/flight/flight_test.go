@@ -197,7 +197,7 @@ func TestLimit(t *testing.T) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	half := ".20261122T030000Z-h-a.zip.77.partial"
+	half := ".20261122T030000Z-h-a.zip.77.perfdoctor.partial"
 	for _, name := range []string{"notes.txt", half, "20261122T000000Z-h-x.zip"} {
 		if err := os.WriteFile(filepath.Join(o.Dir, name), []byte("no zip"), 0o600); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func (f File) id() string { return f.Check + " " + f.Subject }
 var ours = regexp.MustCompile(`^\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip$`)
 
 // half matches what [recording.Recording.Save] leaves when the program is killed.
-var half = regexp.MustCompile(`^\.\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip\.\d+\.partial$`)
+var half = regexp.MustCompile(`^\.\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip\.\d+(\.perfdoctor)?\.partial$`) // older releases left the name out
 
 // maxFiles bounds the list, which is kept in memory and shown on one page: with the default cooldown that is a week of the same finding.
 const maxFiles = 1000

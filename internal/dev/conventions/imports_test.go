@@ -76,14 +76,15 @@ var table = []row{
 	{pkg: "internal/recording/stacks", pure: true, why: "profiles are data of their own: leaf"},
 	{pkg: "internal/series", pure: true, why: "joins readings by time, whoever read them: leaf"},
 	{
-		pkg: "internal/jvm/jfr", may: []string{"internal/recording/stacks"}, pure: true,
+		pkg: "internal/jvm/jfr", may: []string{"internal/recording/stacks", "internal/input/firewall"}, pure: true,
 		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
 	},
 	{pkg: "internal/report/junit", pure: true, why: "a file format, whoever fills it: leaf"},
 	{
 		pkg: "internal/recording",
 		may: []string{
-			"internal/metric", "internal/recording/stacks", "internal/input/spelling", "internal/series",
+			"internal/metric", "internal/recording/stacks", "internal/input/firewall", "internal/input/spelling",
+			"internal/recording/partial", "internal/series",
 		},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a " +
 			"misspelt one may be",
@@ -126,13 +127,15 @@ var table = []row{
 		pkg: "internal/evidence/hotcode", may: []string{"internal/recording"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
+	{pkg: "internal/recording/partial", why: "files that are there as a whole or not at all: leaf"},
+	{pkg: "internal/input/firewall", pure: true, why: "turns a panic into an error, for all that read foreign bytes: leaf"},
 	{pkg: "internal/host/door", why: "opens what belongs to a target: leaf"},
-	{pkg: "internal/host", may: []string{"internal/host/door"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
+	{pkg: "internal/host", may: []string{"internal/host/door", "internal/input/firewall"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
 	{pkg: "internal/kernel/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/kernel/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/kernel/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
-	{pkg: "internal/jvm", may: []string{"internal/host/door"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
+	{pkg: "internal/jvm", may: []string{"internal/host/door", "internal/input/firewall"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
 	{
 		pkg: "internal/jvm/asprof", may: []string{"internal/jvm", "internal/recording/stacks", "internal/jvm/asprof/library"},
 		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",

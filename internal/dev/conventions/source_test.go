@@ -42,6 +42,7 @@ var rules = map[string]func([]file) []string{
 	"exit":       exitViolations,
 	"door":       doorViolations,
 	"rooms":      roomViolations,
+	"firewall":   firewallViolations,
 	"thresholds": thresholdViolations,
 	"built":      builtViolations,
 }

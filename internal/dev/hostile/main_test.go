@@ -65,26 +65,44 @@ type outcome struct {
 // within window and grace.
 func perfdoctor(t *testing.T, window time.Duration, args ...string) outcome {
 	t.Helper()
+	return disturbed(t, window, 0, nil, args...)
+}
+
+// disturbed is perfdoctor with a fault: after a while disturb is called with the process id.
+func disturbed(t *testing.T, window, after time.Duration, disturb func(pid int) error, args ...string) outcome {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), window+6*grace)
 	defer cancel()
-	command := exec.CommandContext(ctx, program, args...)
+	return outcomeOf(t, window, after, disturb, exec.CommandContext(ctx, program, args...))
+}
+
+// outcomeOf runs a command that becomes perfdoctor, as disturbed does.
+func outcomeOf(t *testing.T, window, after time.Duration, disturb func(pid int) error, command *exec.Cmd) outcome {
+	t.Helper()
 	// An unkillable program must not keep its test.
 	command.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	begin := time.Now()
-	if err := command.Run(); err != nil && command.ProcessState == nil {
-		t.Fatalf("perfdoctor %q: %v", args, err)
+	if err := command.Start(); err != nil {
+		t.Fatalf("%q: %v", command.Args, err)
 	}
+	if disturb != nil {
+		time.Sleep(after)
+		if err := disturb(command.Process.Pid); err != nil {
+			t.Errorf("%q: %v", command.Args, err)
+		}
+	}
+	_ = command.Wait() // its exit code is part of the outcome
 	o := outcome{stdout: stdout.String(), stderr: stderr.String(), code: command.ProcessState.ExitCode(), took: time.Since(begin)}
 	if usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		o.peak = usage.Maxrss * 1024 // ru_maxrss is in KiB, getrusage(2)
 	}
 	if o.peak > maxMemory {
-		t.Errorf("perfdoctor %q: %d MiB at its peak, want at most %d", args, o.peak>>20, maxMemory>>20)
+		t.Errorf("%q: %d MiB at its peak, want at most %d", command.Args, o.peak>>20, maxMemory>>20)
 	}
 	if o.took > window+grace {
-		t.Errorf("perfdoctor %q: ended after %v, want at most %v", args, o.took.Round(time.Millisecond), window+grace)
+		t.Errorf("%q: ended after %v, want at most %v", command.Args, o.took.Round(time.Millisecond), window+grace)
 	}
 	return o
 }

@@ -1,0 +1,119 @@
+package ebpf
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// noted gives what a symbolizer appends to the recording about names that it lacks.
+func noted(s *symbolizer) (all []string) {
+	a := recording.NewBuilder().Appender()
+	s.appendNameless(a)
+	lost, _ := a.Commit()
+	for _, l := range lost {
+		all = append(all, l.What)
+	}
+	return all
+}
+
+// third fails as a parser does that believes a length: by a panic of the runtime.
+func third(list []byte) byte { return list[2] }
+
+// TestDemanglerFault is attack 8: a name at which the demangler panics, as that of 2025 did at _ZN1AcvT_cvT_IiEEv, costs its own
+// reading, which the recording tells.
+func TestDemanglerFault(t *testing.T) {
+	const fatal = "_ZN1AcvT_cvT_IiEEv"
+	s := newSymbolizer("/proc", nil)
+	demangled := s.demangle
+	s.demangle = func(name string) string {
+		if name == fatal {
+			return string(third([]byte(name)[:2]))
+		}
+		return demangled(name)
+	}
+	m := mapping{path: "/usr/bin/spinner"}
+	for name, want := range map[string]string{fatal: fatal, "_ZN3foo3barEv": "foo::bar", "main": "main"} {
+		for range 2 {
+			if got := s.readable(7, m, name); got != want {
+				t.Errorf("readable(%s) = %s, want %s", name, got, want)
+			}
+		}
+	}
+	all := noted(s)
+	if len(all) != 1 || !strings.HasPrefix(all[0], `names of the functions of "/usr/bin/spinner": a mangled name of pid 7: perfdoctor failed`) ||
+		strings.Contains(all[0], "_ZN1") {
+		t.Errorf("the recording says %q", all)
+	}
+}
+
+// TestELFFault: a parser of ELF files that fails on one costs the names of that file, which the recording tells, and no other's.
+func TestELFFault(t *testing.T) {
+	s := newSymbolizer("/proc", nil)
+	pid := uint32(os.Getpid())
+	var own []mapping
+	for _, m := range s.mapsOf(pid) {
+		if strings.HasPrefix(m.path, "/") {
+			own = append(own, m)
+		}
+	}
+	if len(own) == 0 {
+		t.Fatal("this process has no executable mapping of a file")
+	}
+	s.elf = func(io.ReaderAt, *door.TableBudget) (*objectFile, error) {
+		third(nil)
+		return nil, nil
+	}
+	frames := s.userFrames(pid, own[0].from)
+	want := filepath.Base(own[0].path)
+	if len(frames) != 1 || frames[0].Name != unknownFrame || frames[0].Module != want {
+		t.Errorf("frames %+v, want one without a name of %s", frames, want)
+	}
+	s.userFrames(pid, own[0].from) // it is read once
+	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], own[0].path) || !strings.Contains(all[0], "an ELF file of pid") {
+		t.Errorf("the recording says %q", all)
+	}
+	// Of another file the names are read.
+	s.elf = readBinary
+	clear(s.binaries)
+	clear(s.files)
+	if s.binaryOf(pid, own[0]) == nil {
+		t.Error("the next file is not read")
+	}
+}
+
+// TestPerfMapFault: a parser of perf maps that fails on one costs the names of that process, and its error is what the collector
+// tells the recording.
+func TestPerfMapFault(t *testing.T) {
+	s := newSymbolizer("/proc", nil)
+	s.perfMap = func(r io.Reader) (*perfmap.Map, error) {
+		text, err := io.ReadAll(r)
+		third(text[:2])
+		return nil, err
+	}
+	file := filepath.Join(t.TempDir(), "perf-7.map")
+	if err := os.WriteFile(file, []byte("10 10 method\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = s.takeMap(7, f)
+	if !firewall.IsFault(err) || !strings.Contains(err.Error(), "perf-7.map in the target: the perf map: perfdoctor failed on it") {
+		t.Errorf("error %v", err)
+	}
+	if diff := cmp.Diff(map[uint32]*perfmap.Map{}, s.compiled); diff != "" || s.mapRoom != 0 {
+		t.Errorf("the map is kept, and %d bytes of room:\n%s", s.mapRoom, diff)
+	}
+}

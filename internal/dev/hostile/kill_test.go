@@ -1,0 +1,264 @@
+package hostile_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+)
+
+const (
+	// killsVar and seedVar set the number of runs that are killed, and repeat a test's choices.
+	killsVar = "PERFDOCTOR_KILLS"
+	seedVar  = "PERFDOCTOR_KILL_SEED"
+	// defaultKills is what continuous integration has time for: each command twice, with half a minute of running.
+	defaultKills = 24
+)
+
+// victim is a command to be killed.
+type victim struct {
+	name string
+	args []string
+	span time.Duration // kills are within this time after the start; some come too late for a run that ends by itself
+}
+
+// fate is what became of a run.
+type fate struct {
+	signal syscall.Signal
+	ended  bool // before the signal
+}
+
+// TestKilled ends runs of every command that measures or writes at random moments, by every signal that ends programs. Nothing of them
+// is left, or nothing that the next run does not remove.
+func TestKilled(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java)
+	kills, seed := number(t, killsVar, defaultKills), number(t, seedVar, uint64(time.Now().UnixNano()))
+	t.Logf("%s=%d %s=%d", killsVar, kills, seedVar, seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	java, out := startOpenJVM(t, "1777"), t.TempDir()
+	list := victims(t, sleeper(t), java, out)
+	fates := map[string][]fate{}
+	before := ours(t)
+	left := 0
+	for i := range int(kills) {
+		v := list[i%len(list)]
+		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}[random.IntN(4)]
+		after := time.Duration(random.Int64N(int64(v.span)))
+		args := slices.Clone(v.args)
+		for j := range args {
+			args[j] = strings.ReplaceAll(args[j], "NUMBER", strconv.Itoa(i))
+		}
+		f := kill(t, args, after, signal)
+		fates[v.name] = append(fates[v.name], f)
+		if diff := before.changed(ours(t)); diff != "" {
+			t.Errorf("%q, %v after %v: %s", args, signal, after, diff)
+		}
+		if len(leftIn(t, java)) > 0 {
+			left++
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	report(t, list, fates)
+	t.Logf("%d runs were followed by files in the JVM's /tmp", left)
+	wholeFiles(t, out)
+	nothingLeft(t, java, out)
+}
+
+func number(t *testing.T, name string, unset uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return unset
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// victims are all commands that measure or write. Two recordings are made for those that read.
+func victims(t *testing.T, process, java, out string) []victim {
+	t.Helper()
+	recordings := t.TempDir()
+	var saved []string
+	for i := range 4 { // as many as a trend needs
+		path := filepath.Join(recordings, fmt.Sprintf("%d.zip", i))
+		perfdoctor(t, time.Second, "diagnose", "--duration", "1s", "--save", path)
+		saved = append(saved, path)
+	}
+	const measured = 2 * time.Second // opening, a window of one second, naming and writing: more on a busy machine
+	window := []string{"--duration", "1s", "--interval", "250ms"}
+	diagnose := func(more ...string) []string { return slices.Concat([]string{"diagnose"}, window, more) }
+	reads := func(args ...string) victim {
+		began := time.Now()
+		warm := slices.Clone(args)
+		for i := range warm {
+			warm[i] = strings.ReplaceAll(warm[i], "NUMBER", "warm")
+		}
+		perfdoctor(t, toRead, warm...)
+		return victim{name: args[0], args: args, span: time.Since(began)}
+	}
+	return []victim{
+		{"diagnose --pid", diagnose("--pid", process), measured},
+		{"diagnose", diagnose(), measured},
+		{"diagnose of a JVM", diagnose("--pid", java), measured},
+		{"diagnose --deep", diagnose("--deep"), measured},
+		{"diagnose --save", diagnose("--pid", process, "--save", filepath.Join(out, "NUMBER.zip")), measured},
+		{"diagnose --save of a JVM", diagnose("--pid", java, "--save", filepath.Join(out, "NUMBER")), measured},
+		{
+			"exporter", []string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0"},
+			measured,
+		},
+		{"preflight", []string{"preflight"}, 500 * time.Millisecond},
+		reads("report", saved[0], "--html", filepath.Join(out, "NUMBER.html")),
+		reads("compare", saved[0], saved[1]),
+		reads("trend", recordings),
+	}
+}
+
+// kill runs a command, sends it a signal after a while, and checks that it ends and takes along what it had.
+func kill(t *testing.T, args []string, after time.Duration, signal syscall.Signal) fate {
+	t.Helper()
+	command := exec.Command(program, args...)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts is known by its group
+	var said bytes.Buffer
+	command.Stderr = &said
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid, done := command.Process.Pid, make(chan error, 1)
+	go func() { done <- command.Wait() }()
+	held := objects{}
+	end := time.After(after)
+	for f := (fate{signal: signal}); ; {
+		select {
+		case <-done:
+			f.ended = true
+			gone(t, args, pid, held)
+			return f
+		case <-end:
+			held.add(pid)
+			if err := command.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				t.Error(err)
+			}
+			select {
+			case <-done:
+			case <-time.After(2 * grace): // its report, and what it has to take back
+				t.Errorf("%q still runs %v after %v", args, 2*grace, signal)
+				_ = command.Process.Kill()
+				<-done
+			}
+			if strings.Contains(said.String(), "goroutine ") {
+				t.Errorf("%q, %v after %v: %s", args, signal, after, &said)
+			}
+			gone(t, args, pid, held)
+			return f
+		case <-time.After(50 * time.Millisecond):
+			held.add(pid)
+		}
+	}
+}
+
+// report prints how many runs of each command met each signal.
+func report(t *testing.T, list []victim, fates map[string][]fate) {
+	t.Helper()
+	for _, v := range list {
+		counts, ended := map[syscall.Signal]int{}, 0
+		for _, f := range fates[v.name] {
+			if f.ended {
+				ended++
+				continue
+			}
+			counts[f.signal]++
+		}
+		t.Logf("%-26s %3d runs: SIGKILL %d, SIGTERM %d, SIGINT %d, SIGHUP %d, ended before %d", v.name, len(fates[v.name]),
+			counts[syscall.SIGKILL], counts[syscall.SIGTERM], counts[syscall.SIGINT], counts[syscall.SIGHUP], ended)
+	}
+}
+
+// wholeFiles checks that whatever has its final name is complete.
+func wholeFiles(t *testing.T, out string) {
+	t.Helper()
+	entries, err := os.ReadDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, parts := 0, 0
+	for _, e := range entries {
+		path := filepath.Join(out, e.Name())
+		var err error
+		switch {
+		case strings.HasSuffix(e.Name(), ".partial"):
+			parts++
+			continue
+		case e.IsDir():
+			_, err = os.Stat(filepath.Join(path, "samples.jsonl"))
+		case strings.HasSuffix(e.Name(), ".zip"):
+			var z *zip.ReadCloser
+			if z, err = zip.OpenReader(path); err == nil {
+				err = z.Close()
+			}
+		default:
+			var page []byte
+			if page, err = os.ReadFile(path); err == nil && !bytes.HasSuffix(bytes.TrimSpace(page), []byte("</html>")) {
+				err = errors.New("half a page")
+			}
+		}
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		whole++
+	}
+	t.Logf("%d files and directories are complete, %d were left half written", whole, parts)
+}
+
+// nothingLeft runs perfdoctor twice more: what killed runs have left is gone then, and the JVM can be profiled.
+func nothingLeft(t *testing.T, java, out string) {
+	t.Helper()
+	perfdoctor(t, time.Second, "diagnose", "--duration", "1s", "--save", filepath.Join(out, "last.zip"))
+	if files, err := filepath.Glob(filepath.Join(out, ".*.partial")); err != nil || len(files) > 0 {
+		t.Errorf("a run has left %v, %v", files, err)
+	}
+	if files := leftIn(t, java); len(files) > 0 {
+		t.Errorf("a diagnosis of the host has left in the JVM's /tmp: %v", files)
+	}
+	profiled := filepath.Join(out, "profiled")
+	o := perfdoctor(t, 2*time.Second, "diagnose", "--pid", java, "--duration", "2s", "--save", profiled)
+	if files := leftIn(t, java); len(files) > 0 {
+		t.Errorf("a diagnosis of the JVM has left %v", files)
+	}
+	if _, err := os.Stat(filepath.Join(profiled, "profiles", "alloc.pb.gz")); err != nil {
+		t.Errorf("the JVM is not profiled any more: %v\n%s\n%s", err, o.stdout, o.stderr)
+	}
+	if list := perfEventsOf(java); list > 0 {
+		t.Errorf("the JVM has %d perf events", list)
+	}
+}
+
+// leftIn gives the files of perfdoctor's in the directories that a JVM can be given files in.
+func leftIn(t *testing.T, java string) (files []string) {
+	t.Helper()
+	for _, dir := range []string{"tmp", "dev/shm", "var/tmp"} {
+		found, err := filepath.Glob(filepath.Join("/proc", java, "root", dir, ".perfdoctor-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	return files
+}
