@@ -85,7 +85,7 @@ func spinning(t *testing.T, spin lab.SpinOptions, quota time.Duration) (pid int,
 	check(t, err)
 	group, err = l.Cgroup("pod", "app")
 	check(t, err)
-	child, err := h.StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: 20 * time.Second, Spin: spin})
+	child, err := h.StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: 10 * time.Minute, Spin: spin})
 	check(t, err)
 	t.Cleanup(func() {
 		_ = unix.Kill(child.Pid, unix.SIGCONT)

@@ -190,7 +190,7 @@ func TestThrottled(t *testing.T) {
 	if err := group.SetQuota(50*time.Millisecond, 10*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	child, err := h.StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: 20 * time.Second, Spin: lab.SpinOptions{Threads: 1}})
+	child, err := h.StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: 10 * time.Minute, Spin: lab.SpinOptions{Threads: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
@@ -30,8 +31,15 @@ func rate(by, counter, match string) string {
 // noGuests leaves out the time of guests, which is in user time as well.
 const noGuests = `,mode!~"guest|guest_nice"`
 
-// panels of a stage go from what is used (rates and shares) over what is full or waits, to what fails, as far as one host can see it.
+// panels are those of all stages.
 func panels() map[check.Stage][]panel {
+	all := hostPanels()
+	maps.Copy(all, limitPanels())
+	return all
+}
+
+// hostPanels of a stage go from what is used (rates and shares) over what is full or waits, to what fails, as far as one host can see it.
+func hostPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Path: {
 			{"Traffic", "Bytes received and sent by all devices.", "Bps", []query{
@@ -70,6 +78,12 @@ func panels() map[check.Stage][]panel {
 				{`perfdoctor_memory_available_bytes{` + host + `,target=~"(host)?"}`, "{{instance}}"},
 			}},
 		},
+	}
+}
+
+// limitPanels are of what the targets may use, and of perfdoctor itself.
+func limitPanels() map[check.Stage][]panel {
+	return map[check.Stage][]panel{
 		check.Limits: {
 			{"CPU of the targets", "In CPUs: the control groups that the exporter watches, and the host's root.", "short", []query{
 				{"topk(20, " + rate("instance, cgroup", "cgroup_cpu_seconds_total", "") + ")", "{{instance}} {{cgroup}}"},
