@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
 const (
@@ -333,14 +335,10 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 
 // pause waits until it is time to look again, or for the end of ctx, whose cause is the error.
 func pause(ctx context.Context) error {
-	timer := time.NewTimer(attachPoll)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if clock.Sleep(ctx, attachPoll) != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // startListener makes the JVM open its socket: a file .attach_pid<pid> that belongs to it, and a SIGQUIT, for which

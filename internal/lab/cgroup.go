@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 )
 
 // Cgroup is a control group below the lab's own directory: in the v1 hierarchy of each controller where that is
@@ -245,26 +247,19 @@ func (c *Cgroup) Throttling() (Throttling, error) {
 	return t, nil
 }
 
+// parseThrottling reads cpu.stat. v1 has throttled_time in nanoseconds, v2 throttled_usec.
 func parseThrottling(data []byte) (Throttling, error) {
-	var t Throttling
-	for line := range bytes.Lines(data) {
-		key, text, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-		value, err := strconv.ParseUint(text, 10, 63)
-		if err != nil {
-			return Throttling{}, fmt.Errorf("line %q: %w", line, err)
-		}
-		switch key {
-		case "nr_periods":
-			t.Periods = value
-		case "nr_throttled":
-			t.Throttled = value
-		case "throttled_time":
-			t.Time = time.Duration(value)
-		case "throttled_usec":
-			t.Time = time.Duration(value) * time.Microsecond
-		}
+	periods, err1 := cgroupfs.Key(data, "nr_periods")
+	throttled, err2 := cgroupfs.Key(data, "nr_throttled")
+	waited, unit := "throttled_usec", time.Microsecond
+	if _, err := cgroupfs.Key(data, waited); errors.Is(err, cgroupfs.ErrNoKey) {
+		waited, unit = "throttled_time", time.Nanosecond
 	}
-	return t, nil
+	n, err3 := cgroupfs.Key(data, waited)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return Throttling{}, err
+	}
+	return Throttling{Periods: uint64(periods), Throttled: uint64(throttled), Time: time.Duration(n) * unit}, nil
 }
 
 // Pids lists the processes in the group, without those in groups below it.

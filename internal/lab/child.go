@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
@@ -334,7 +335,7 @@ func report(ctx context.Context, encoder *json.Encoder, rec *recorder) {
 		if err := encoder.Encode(rec.snapshot()); err != nil {
 			return
 		}
-		if !load.Sleep(ctx, reportEvery) {
+		if clock.Sleep(ctx, reportEvery) != nil {
 			return
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
@@ -73,7 +74,7 @@ func spin(ctx context.Context, due time.Time, o SpinOptions, rec *recorder) {
 		if o.Every == 0 {
 			due = time.Now()
 		}
-		load.Sleep(ctx, time.Until(due))
+		_ = clock.Sleep(ctx, time.Until(due))
 	}
 }
 
@@ -114,13 +115,13 @@ func openFiles(ctx context.Context, o FDOptions, rec *recorder) []*os.File {
 		if o.PerSecond > 0 {
 			due = start.Add(time.Duration(float64(n) / o.PerSecond * float64(time.Second)))
 		}
-		if !load.Sleep(ctx, time.Until(due)) {
+		if clock.Sleep(ctx, time.Until(due)) != nil {
 			break
 		}
 		file, err := os.Open(os.DevNull)
 		if err != nil {
 			rec.fail(err)
-			load.Sleep(ctx, errorPause)
+			_ = clock.Sleep(ctx, errorPause)
 			continue
 		}
 		files = append(files, file)
@@ -176,7 +177,7 @@ func flood(ctx context.Context, fds []int, o FloodOptions, rec *recorder) {
 	payload := make([]byte, o.Size)
 	rec.ready("")
 	start := time.Now()
-	for sent := 0; load.Sleep(ctx, floodTick); {
+	for sent := 0; clock.Sleep(ctx, floodTick) == nil; {
 		due := int(time.Since(start).Seconds() * float64(o.PPS))
 		sent = max(sent, due-o.PPS)
 		for ; sent < due; sent++ {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -88,7 +89,7 @@ func (p Plan) Ping(ctx context.Context) (*recording.Recording, error) {
 		a.Counter(metric.VantagePings, float64(sent), p.Name, destination)
 		a.Counter(metric.VantageUnanswered, float64(unanswered), p.Name, destination)
 		a.Commit()
-		wait(ctx, time.Until(began.Add(time.Duration(sent)*p.Interval)))
+		_ = clock.Sleep(ctx, time.Until(began.Add(time.Duration(sent)*p.Interval)))
 	}
 	return b.Done(p.meta(began, time.Since(began), sent)), nil
 }
@@ -129,15 +130,6 @@ func handshake(raw syscall.RawConn) (time.Duration, error) {
 		return 0, err
 	}
 	return time.Duration(info.Rtt) * time.Microsecond, nil
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // ErrApart is wrapped where recordings were not made at the same time.

@@ -24,6 +24,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -398,7 +399,7 @@ func FuzzParse(f *testing.F) {
 		if s, err := parseStalled(b); err == nil && len(s) == 0 {
 			t.Error("neither a line nor an error")
 		}
-		if _, err := parseKey(b, "nr_periods"); err == nil && !bytes.Contains(b, []byte("nr_periods ")) {
+		if _, err := cgroupfs.Key(b, "nr_periods"); err == nil && !bytes.Contains(b, []byte("nr_periods ")) {
 			t.Error("a number from nowhere")
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -162,7 +163,7 @@ func (r *reader) memory(g group, file, inactive string) {
 	if b == nil {
 		return
 	}
-	cache, err := parseKey(b, inactive)
+	cache, err := cgroupfs.Key(b, inactive)
 	if err != nil {
 		r.bad(g, "memory.stat", err, metric.CgroupWorkingSet)
 		return

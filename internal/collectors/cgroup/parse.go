@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 )
 
 // bandwidth is a CPU limit. The zero value is none.
@@ -41,15 +43,6 @@ func newBandwidth(quota, period []byte) (bandwidth, error) {
 	return bandwidth{cpus: float64(q) / float64(p), period: float64(p) / 1e6}, nil
 }
 
-// parseNumber reads a file that holds one number.
-func parseNumber(b []byte) (float64, error) {
-	n, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("bad number %.40q", b)
-	}
-	return float64(n), nil
-}
-
 // noLimit is where a v1 memory limit begins to mean none: the kernel shows the largest multiple of the page size below 2^63
 // (include/linux/page_counter.h, PAGE_COUNTER_MAX), which depends on the page size.
 const noLimit = 1 << 62
@@ -59,34 +52,16 @@ func parseLimit(b []byte) (limit float64, ok bool, err error) {
 	if string(bytes.TrimSpace(b)) == "max" {
 		return 0, false, nil
 	}
-	limit, err = parseNumber(b)
+	limit, err = cgroupfs.Number(b)
 	if err != nil || limit >= noLimit {
 		return 0, false, err
 	}
 	return limit, true, nil
 }
 
-// errNoKey says that a file of keys and numbers lacks the one asked for: an older kernel, or a controller that is off.
-var errNoKey = errors.New("no such line")
-
-// parseKey finds the number of a line "key number".
-func parseKey(b []byte, key string) (float64, error) {
-	for line := range bytes.Lines(b) {
-		name, value, ok := bytes.Cut(line, []byte(" "))
-		if ok && string(name) == key {
-			n, err := parseNumber(value)
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", key, err)
-			}
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("%s: %w", key, errNoKey)
-}
-
 // parseShares turns cpu.shares into the CPUs of the Kubernetes request that the kubelet would have written so: 1024 a CPU.
 func parseShares(b []byte) (cpus float64, err error) {
-	n, err := parseNumber(b)
+	n, err := cgroupfs.Number(b)
 	return n / sharesPerCPU, err
 }
 
@@ -96,7 +71,7 @@ const sharesPerCPU = 1024
 // (KEP-2254); this is that map backwards. Newer runtimes use a curve that gives small requests more weight, so that there
 // the true request is smaller. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
 func parseWeight(b []byte) (cpus float64, err error) {
-	n, err := parseNumber(b)
+	n, err := cgroupfs.Number(b)
 	switch {
 	case err != nil:
 		return 0, err

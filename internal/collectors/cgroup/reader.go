@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -87,7 +88,7 @@ func (r *reader) note(in map[metric.Metric]error, err error, ms []metric.Metric)
 // bad notes that a file does not hold what it should; a line that it lacks is one that an older kernel has not.
 func (r *reader) bad(g group, file string, err error, ms ...metric.Metric) {
 	in := r.trouble
-	if errors.Is(err, errNoKey) {
+	if errors.Is(err, cgroupfs.ErrNoKey) {
 		in = r.absent
 	}
 	r.note(in, fmt.Errorf("%s/%s: %w", g.dir, file, err), ms)
@@ -139,7 +140,7 @@ func (r *reader) number(g group, file string, m metric.Metric, per float64, also
 	if b == nil {
 		return 0, false
 	}
-	n, err := parseNumber(b)
+	n, err := cgroupfs.Number(b)
 	if err != nil {
 		r.bad(g, file, err, all...)
 		return 0, false
@@ -159,7 +160,7 @@ func (r *reader) append(g group, m metric.Metric, value float64) {
 
 // keyed appends the number of one line of a file that has been read.
 func (r *reader) keyed(g group, file string, b []byte, key string, m metric.Metric, per float64) {
-	n, err := parseKey(b, key)
+	n, err := cgroupfs.Key(b, key)
 	if err != nil {
 		r.bad(g, file, err, m)
 		return

@@ -19,6 +19,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -175,10 +176,8 @@ func switchRate(ctx context.Context, dirs []string) (float64, error) {
 			before[dir] = n
 		}
 	}
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(rateWindow):
+	if err := clock.Sleep(ctx, rateWindow); err != nil {
+		return 0, err
 	}
 	elapsed, switches := time.Since(began), uint64(0)
 	for dir, then := range before {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
@@ -133,22 +133,17 @@ func (g *groups) read(p string) (float64, error) {
 		return 0, err
 	}
 	if g.file == "cpuacct.usage" {
-		ns, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		ns, err := cgroupfs.Number(b)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
-		return float64(ns) * 1e-9, nil
+		return ns * 1e-9, nil
 	}
-	for line := range strings.Lines(string(b)) {
-		if text, ok := strings.CutPrefix(line, "usage_usec "); ok {
-			us, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", name, err)
-			}
-			return float64(us) * 1e-6, nil
-		}
+	us, err := cgroupfs.Key(b, "usage_usec")
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	return 0, fmt.Errorf("%s has no usage_usec", name)
+	return us * 1e-6, nil
 }
 
 // following is a target that is observed.

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
@@ -90,7 +91,7 @@ func story(ctx context.Context, l *lab.Lab) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, warmUp); err != nil {
+	if err := clock.Sleep(ctx, warmUp); err != nil {
 		return err
 	}
 	before := client.Stats()
@@ -123,7 +124,7 @@ func cure(ctx context.Context, l *lab.Lab, before string) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, warmUp); err != nil {
+	if err := clock.Sleep(ctx, warmUp); err != nil {
 		return err
 	}
 	begin := client.Stats()
@@ -219,13 +220,4 @@ func perfdoctor(ctx context.Context, args ...string) (code int, err error) {
 		err = nil
 	}
 	return cmd.ProcessState.ExitCode(), errors.Join(err, ctx.Err())
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
 // Run makes the plan's load and returns what came of it. Failed requests are in the Result; the error is a plan that
@@ -138,7 +140,7 @@ func (r *Runner) closedWorker(begin, end context.Context) {
 		}
 		for ; n > 0 && begin.Err() == nil; n-- {
 			if !w.request(time.Now()) {
-				Sleep(begin, errorPause)
+				_ = clock.Sleep(begin, errorPause)
 			}
 		}
 	}
@@ -286,7 +288,7 @@ func (r *Runner) startLive(ctx context.Context) *sync.WaitGroup {
 	printing.Go(func() {
 		shown := 0
 		for more := true; more; {
-			more = Sleep(ctx, time.Until(r.rec.start.Add(time.Duration(shown+1)*time.Second)))
+			more = clock.Sleep(ctx, time.Until(r.rec.start.Add(time.Duration(shown+1)*time.Second))) == nil
 			for _, second := range r.rec.seconds(shown) {
 				_, _ = fmt.Fprintln(r.plan.Live, second) // a reader that went away does not end the load
 				shown++

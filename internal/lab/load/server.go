@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
 // Key is the kind of a TLS server's key, which decides what a handshake costs.
@@ -298,7 +300,7 @@ func (s *Server) Run(ctx context.Context) ServerStats {
 // acceptAll accepts connections until ctx ends.
 func (s *Server) acceptAll(ctx context.Context, take func(*os.File)) {
 	for ctx.Err() == nil {
-		if s.plan.AcceptRate > 0 && !Sleep(ctx, time.Duration(float64(time.Second)/s.plan.AcceptRate)) {
+		if s.plan.AcceptRate > 0 && clock.Sleep(ctx, time.Duration(float64(time.Second)/s.plan.AcceptRate)) != nil {
 			return
 		}
 		conn, err := accept(s.listener)
@@ -308,7 +310,7 @@ func (s *Server) acceptAll(ctx context.Context, take func(*os.File)) {
 			take(conn)
 		case ctx.Err() == nil:
 			s.fail(err)
-			Sleep(ctx, errorPause) // EMFILE would repeat at once
+			_ = clock.Sleep(ctx, errorPause) // EMFILE would repeat at once
 		}
 	}
 }
@@ -446,7 +448,7 @@ func (s *Server) work(ctx context.Context, up *worker) error {
 	if s.plan.Stall.For > 0 {
 		wait += s.plan.Stall.left(time.Since(s.start))
 	}
-	if wait > 0 && !Sleep(ctx, wait) {
+	if wait > 0 && clock.Sleep(ctx, wait) != nil {
 		return ctx.Err()
 	}
 	return nil

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -225,18 +224,3 @@ func tlsClient(name string, session Session) *tls.Config {
 
 // past is a deadline that ends every wait at once.
 func past() time.Time { return time.Unix(1, 0) }
-
-// Sleep waits unless ctx ends before.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
@@ -376,7 +377,7 @@ func (p *process) await(ctx context.Context) error {
 		if p.ended() && !want.End {
 			return fmt.Errorf("ended before it had reached what await wants: %s%s", p.progress(), p.lastWords())
 		}
-		if err := sleep(ctx, awaitPoll); err != nil {
+		if err := clock.Sleep(ctx, awaitPoll); err != nil {
 			return err
 		}
 	}
@@ -448,15 +449,4 @@ func listens(h *lab.Host, port uint16) (bool, error) {
 		return nil
 	})
 	return found, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

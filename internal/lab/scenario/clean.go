@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
@@ -64,7 +65,7 @@ func sweep(ctx context.Context) (removed []string, err error) {
 		if time.Now().After(deadline) {
 			return removed, fmt.Errorf("these cgroups still hold processes, %v later: %s", killWait, strings.Join(left, ", "))
 		}
-		if err := sleep(ctx, cleanPoll); err != nil {
+		if err := clock.Sleep(ctx, cleanPoll); err != nil {
 			return removed, err
 		}
 	}
@@ -77,7 +78,7 @@ func removeDir(ctx context.Context, dir string) error {
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		if err := sleep(ctx, cleanPoll); err != nil {
+		if err := clock.Sleep(ctx, cleanPoll); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
@@ -138,7 +139,7 @@ const (
 func settle(ctx context.Context) (busy float64, err error) {
 	before, err := readCPU()
 	for deadline := time.Now().Add(settleWait); err == nil; {
-		if err = sleep(ctx, settleProbe); err != nil {
+		if err = clock.Sleep(ctx, settleProbe); err != nil {
 			return 0, err
 		}
 		var now cpuTime

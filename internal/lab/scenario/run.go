@@ -17,6 +17,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -230,7 +231,7 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, o Options) error {
 	done, err := undisturbed(func() (*Phase, error) { return s.phase(ctx, spec, o, res.Phases) }, func() {
 		o.say("%s: the hypervisor took CPUs from this machine meanwhile: %s once more", s.Name, spec.name)
-		_ = sleep(ctx, respite) // the next attempt finds that ctx is done
+		_ = clock.Sleep(ctx, respite) // the next attempt finds that ctx is done
 	})
 	if ctx.Err() != nil && !errors.Is(err, ErrLeft) {
 		return ctx.Err()
@@ -436,7 +437,7 @@ func (d *Diagnose) interval() time.Duration {
 // observe has the site diagnosed and measures its load meanwhile.
 func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	d := &b.site.Diagnose
-	if err := sleep(ctx, d.Warmup); err != nil {
+	if err := clock.Sleep(ctx, d.Warmup); err != nil {
 		return err
 	}
 	if err := b.alive(); err != nil { // with its last words, which a diagnosis would not have
