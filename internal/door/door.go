@@ -39,6 +39,7 @@ type Root struct {
 	who who
 
 	beneath bool // no path may lead above fd, not even to begin at it anew
+	noLinks bool // no path may lead through a link
 
 	fits func(unix.Stat_t) error // what every directory on the way has to be; nil: anything
 }
@@ -87,6 +88,18 @@ func (r *Root) Open(name string) (*os.File, error) {
 // OpenOwn is [Root.Open] of a file that the process wrote: it belongs to the process's user, has no other name, and
 // nobody else may write to it.
 func (r *Root) OpenOwn(name string) (*os.File, error) { return r.open(name, r.who.owns) }
+
+// OpenUnlinked is [Root.Open] of a file that has one name, and no link leads to it: it stands for no other file.
+func (r *Root) OpenUnlinked(name string) (*os.File, error) {
+	strict := *r
+	strict.noLinks = true
+	return strict.open(name, func(st unix.Stat_t) error {
+		if st.Nlink != 1 {
+			return fmt.Errorf("it has %d names", st.Nlink)
+		}
+		return nil
+	})
+}
 
 func (r *Root) open(name string, fits func(unix.Stat_t) error) (*os.File, error) {
 	fd, err := r.walk(name)
@@ -350,6 +363,9 @@ var errLeads = errors.New("it leads out of the working directory")
 func (w *walker) follow(fd int) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
+	}
+	if w.root.noLinks {
+		return errors.New("a link lies on the way")
 	}
 	text := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", text)
