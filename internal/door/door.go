@@ -190,6 +190,20 @@ func OpenMagic(dir, link string) (*os.File, error) {
 	return f, nil
 }
 
+// StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for it.
+func StatMagic(dir, link string) (st unix.Stat_t, err error) {
+	name := filepath.Join(dir, link)
+	fd, err := openPath(unix.AT_FDCWD, name, 0)
+	if err != nil {
+		return st, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer closeQuietly(fd)
+	if err := served(fd, dir); err != nil {
+		return st, fmt.Errorf("%s: %w", name, err)
+	}
+	return st, unix.Fstat(fd, &st)
+}
+
 // OpenIn opens a regular file of this user in a directory that [Root.Directory] gave.
 func OpenIn(dir int, name string, uid int) (*os.File, error) {
 	fd, err := locateIn(dir, name)
@@ -467,6 +481,9 @@ func servedByKernel() []string {
 	}
 }
 
+// ErrServer is why nothing on a file system is looked at that the kernel does not serve by itself.
+var ErrServer = errors.New("whose server can keep perfdoctor from ending")
+
 // served is nil where the kernel answers by itself for the file system on which fd, an O_PATH, lies. It asks the file
 // system nothing. As fd holds its mount, no other can have its number meanwhile.
 func served(fd int, dir string) error {
@@ -486,11 +503,10 @@ func served(fd int, dir string) error {
 		return fmt.Errorf("on which file system it lies cannot be told: %w", err)
 	}
 	if !slices.Contains(servedByKernel(), kind) {
-		return fmt.Errorf("it lies on a file system of type %s, whose server can keep perfdoctor from ending", kind)
+		return fmt.Errorf("it lies on a file system of type %s, %w", kind, ErrServer)
 	}
 	if kind == "overlay" && !isHosts(dir, device) {
-		return errors.New("it lies on an overlay of another user namespace, below which may be a file system of type fuse, " +
-			"whose server can keep perfdoctor from ending")
+		return fmt.Errorf("it lies on an overlay of another user namespace, below which may be a file system of type fuse, %w", ErrServer)
 	}
 	return nil
 }
