@@ -31,10 +31,10 @@ binary: ## bin/perfdoctor without fetching anything
 # Neither is committed. Without them the program builds and works, and says what it lacks. What is there already and
 # right is not fetched again, so that a later build needs no network.
 bundle: ## what the binary carries: async-profiler (Maven), the HTML report's program (npm), and the licences of the Go modules
-	@go run ./internal/licenses/gather internal/licenses/texts/licenses.txtar.zst
-	@go run ./internal/asprof/fetch --have internal/asprof/library 2>/dev/null || { \
+	@go run ./internal/cli/licenses/gather internal/cli/licenses/texts/licenses.txtar.zst
+	@go run ./internal/jvm/asprof/fetch --have internal/jvm/asprof/library 2>/dev/null || { \
 		if [ "$$(id -u)" = 0 ]; then .ci/deps mvn; fi; \
-		go run ./internal/asprof/fetch internal/asprof/library; } || \
+		go run ./internal/jvm/asprof/fetch internal/jvm/asprof/library; } || \
 		echo 'bundle: building without async-profiler: a JVM is profiled with --async-profiler PATH only'
 	@$(MAKE) --no-print-directory $(WEB)/page.js || \
 		echo 'bundle: building without the program of the HTML report: its charts and flame graphs will be missing'
@@ -62,7 +62,7 @@ test: deps bundle jdks ## all tests; needs of the machine are installed
 	go tool gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -timeout 15m $(TESTFLAGS)
 
 test-hostile: deps bundle jdks ## the attacks alone: programs that a hostile target could be, against the built program (root)
-	go test -count 1 -v ./internal/hostile
+	go test -count 1 -v ./internal/dev/hostile
 
 # KERNELS names some of this machine, 5.10, 6.1, 6.12 and '6.12 arm64' (each in quotes of its own); none is all of them.
 # The table goes to KERNELS_DOC, too; KERNELS_DOC=docs/kernels.md is how that page is made.
@@ -72,7 +72,7 @@ KERNELS_DOC ?= bin/kernels.md
 test-kernels: ## what depends on the kernel, on Debian's 5.10, 6.1 and 6.12 in guests, with a table (root, four minutes)
 	@.ci/deps qemu-system-x86_64 qemu-system-aarch64
 	@mkdir -p bin
-	go run ./internal/kernels -doc $(KERNELS_DOC) $(KERNELS)
+	go run ./internal/lab/kernels -doc $(KERNELS_DOC) $(KERNELS)
 
 # What the Java scenarios run, of which nothing is fetched again: .cache/java and .cache/jdk/11, 17, 21 and 25.
 workloads: jdks .cache/java/built ## the JVMs and Java programs of the scenarios (Maven, pip; 150 MB to download, once)
@@ -96,16 +96,16 @@ verify-ci: build ## the scenarios of the subset ci, once each (root, four minute
 	bin/perfdoctor scenario verify --subset ci --runs 1
 
 release: bundle ## dist/: programs, Debian and RPM packages, bills of materials and checksums, the same bytes for the same commit
-	go run ./internal/release -out dist
+	go run ./internal/dev/release -out dist
 
 # The root is debootstrap's from the mirror that it is set up for, made once.
 check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, and remove it (root)
 	@.ci/deps systemd-nspawn rpm
-	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -count 1 -v ./internal/release
+	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -count 1 -v ./internal/dev/release
 
 check-fleet: ## let a real Prometheus scrape the exporter, an alert come and go, and ask what the dashboard asks (root)
 	@.ci/deps prometheus
-	PERFDOCTOR_FLEET=1 go test -count 1 -v -run TestFleet ./internal/e2e
+	PERFDOCTOR_FLEET=1 go test -count 1 -v -run TestFleet ./internal/dev/e2e
 
 check-kubernetes: ## build the overlays and read them with the types of Kubernetes
 	cd deploy/kubernetes/validate && go vet . && go test -count 1 .
@@ -150,7 +150,7 @@ check-generated: ## fail if generate changes anything
 		git status --short; echo 'generated files are stale: run make generate and commit'; exit 1; fi
 
 check-pins: ## fail if a dependency is not pinned
-	go test -count 1 -run '^TestPins' ./internal/conventions
+	go test -count 1 -run '^TestPins' ./internal/dev/conventions
 	go mod verify
 	cd deploy/kubernetes/validate && go mod verify
 
@@ -164,4 +164,4 @@ deps: ## install the commands that tests need (apt)
 	@.ci/deps
 
 clean: ## remove what was built
-	rm -rf bin dist .cache internal/licenses/texts/*.zst internal/asprof/library/*/*.zst $(WEB)/*
+	rm -rf bin dist .cache internal/cli/licenses/texts/*.zst internal/jvm/asprof/library/*/*.zst $(WEB)/*

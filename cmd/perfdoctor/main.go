@@ -12,7 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
-	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
 // version is set by the build (-X main.version).

@@ -8,7 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // groupWait is what the threads of a control group, not of those below it, did in the window, in seconds summed over threads.

@@ -3,7 +3,7 @@ package checks
 import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // memoryStalled is the harm that reclaim, swapping and refaults must show to be a warning.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // busiestReceiver finds the device of a namespace that received most packets, loopback apart.

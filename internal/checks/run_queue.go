@@ -3,7 +3,7 @@ package checks
 import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // runnableThreads gives the mean number of threads that ran or wanted to. The reader of /proc/stat is running while it reads, and is

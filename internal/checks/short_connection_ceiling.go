@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 var paramCeilingWarn = &check.Param{

@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/spelling"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/strictyaml"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A signature is how a known bottleneck shows in a profile, and its cure: a row of signatures.yaml or of a user's file.

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A matcher finds the samples of one profile that a clause is about.

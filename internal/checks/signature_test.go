@@ -8,7 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // TestTableIsComplete: a row of the built-in table says all that a user needs, a user's own may leave much out.

@@ -3,7 +3,7 @@ package checks
 import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // vectorUses are the metrics of softirq time that BPF programs measure.

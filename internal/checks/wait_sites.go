@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // waiting is a wall-clock profile, prepared to be asked what threads wait for.

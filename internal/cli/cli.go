@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/scenario"
-	"github.com/perfdoctor/perfdoctor/internal/vantage"
 )
 
 // The exit codes, in every output format.

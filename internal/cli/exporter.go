@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
-	"github.com/perfdoctor/perfdoctor/internal/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )

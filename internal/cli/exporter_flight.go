@@ -15,10 +15,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
-	"github.com/perfdoctor/perfdoctor/internal/exporter"
-	"github.com/perfdoctor/perfdoctor/internal/flight"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/flight"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/push"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/push"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

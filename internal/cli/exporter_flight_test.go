@@ -16,8 +16,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
-	"github.com/perfdoctor/perfdoctor/internal/exporter"
-	"github.com/perfdoctor/perfdoctor/internal/flight"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/flight"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

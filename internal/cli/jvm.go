@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Bounds of the interval between CPU samples. At 1 ms a busy JVM loses 5 % of its throughput; a window of ten seconds has ten

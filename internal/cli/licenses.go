@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perfdoctor/perfdoctor/internal/licenses"
+	"github.com/perfdoctor/perfdoctor/internal/cli/licenses"
 )
 
 func (a *app) licensesCommand() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 const waiter = `public class Waiter { public static void main(String[] a) throws Exception { Thread.sleep(600_000); } }`

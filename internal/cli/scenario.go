@@ -16,11 +16,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/scenario"
-	"github.com/perfdoctor/perfdoctor/internal/spelling"
-	"github.com/perfdoctor/perfdoctor/internal/vm"
-	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 

@@ -18,9 +18,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/scenario"
-	"github.com/perfdoctor/perfdoctor/internal/vm"
 )
 
 // Where things are in a guest.

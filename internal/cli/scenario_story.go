@@ -13,9 +13,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
-	"github.com/perfdoctor/perfdoctor/internal/scenario"
 )
 
 // addClimb adds the flags of stories.

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/checks"
-	"github.com/perfdoctor/perfdoctor/internal/scenario"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/perfdoctor/perfdoctor/internal/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 )
 
 // flagError puts pflag's words about a flag into ours: what is wrong, and what would be right.

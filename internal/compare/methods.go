@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the recording.

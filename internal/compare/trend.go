@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

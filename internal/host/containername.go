@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's process,

@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // TestMain lets the test binary be its own target: with this variable set it starts a child and waits.

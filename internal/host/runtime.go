@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // Runtime is what executes the target's code.

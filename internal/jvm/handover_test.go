@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // Attack 2: what listens at a JVM's socket need not be a JVM. Each ends in time, with a reason.

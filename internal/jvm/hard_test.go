@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 const (

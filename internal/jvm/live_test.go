@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // spinSource computes a little, so that methods are compiled and one is inlined, and prints nothing after "ready".

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // Flag is the value of a -XX flag and where it was given.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 

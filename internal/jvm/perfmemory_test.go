@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // stranger has no entry in /etc/passwd, as the user of many an image: HotSpot then makes no file of its counters.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // ownPrefix begins the name of every file that perfdoctor places in a target, so that a later run knows them.

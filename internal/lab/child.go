@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // childEnv holds a child's options as JSON.

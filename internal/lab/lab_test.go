@@ -20,8 +20,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
 func TestMain(m *testing.M) {

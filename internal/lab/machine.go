@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/vm/guest"
+	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
 // MachineSysctl writes a key of the whole machine, such as net.core.netdev_max_backlog; Close writes the old value back. It is

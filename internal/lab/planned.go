@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // newLoad runs a load.Plan with the sockets of this process, which is a child in the host.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // socketFunc makes a non-blocking socket in the namespace that a load is to use.

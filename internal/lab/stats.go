@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/load"
+	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
 // Stats is what a load has done so far.

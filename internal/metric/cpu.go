@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 
 // sleepsCounted is a property of delayed dequeue (152e11f6df29), until such threads were left where they are (61b82dfb6b7e).
 const sleepsCounted = "Linux 6.12 and 6.13 may count a sleep too, of a thread moved to another CPU while it falls asleep (kernel/sched/core.c, sched_info_enqueue)."

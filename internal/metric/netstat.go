@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 
 // Counters of /proc/PID/net/snmp and /proc/PID/net/netstat, per network namespace (include/uapi/linux/snmp.h).
 var (

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 
 // The target and its processes. Without a target these are of the host's busiest processes.
 var (

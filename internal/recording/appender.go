@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // maxSeries bounds the memory of one recording: a busy host has a few thousand series, and a thread or destination list that

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // A Part is one of the recordings that [Join] puts together.

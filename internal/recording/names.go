@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // redactName takes secrets out of the name of a process or thread, which a program may set to anything.

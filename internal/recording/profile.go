@@ -12,7 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Profiles are files of their own, so that they open in the tools people have: pprof for a recording, folded text for a test case.

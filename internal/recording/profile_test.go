@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 const cpuText = "event: cpu\nengine: e\ninterval: 1\nduration: 1s\nlost: 0\n\n[];f_[n] 1 1\n"

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // SchemaVersion is the version of the file format. It rises when an older perfdoctor could misread a newer file.

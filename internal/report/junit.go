@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/junit"
+	"github.com/perfdoctor/perfdoctor/internal/report/junit"
 )
 
 // JUnit writes the report as one suite of JUnit's XML. Each finding is a case that failed when it is at warning or above, so the

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

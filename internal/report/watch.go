@@ -10,7 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
-	"github.com/perfdoctor/perfdoctor/internal/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // Watch is a screen that shows the latest of many diagnoses of one target, and how its key numbers went.

@@ -10,15 +10,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/asprof"
-	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Options are what the user asks for. The zero value profiles with all defaults.

@@ -13,16 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 func must(t testing.TB, err error) {
@@ -32,7 +32,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// busyJVM starts internal/asprof's program with two busy threads, below a shell if sh is set, and gives the pid of what it started.
+// busyJVM starts internal/jvm/asprof's program with two busy threads, below a shell if sh is set, and gives the pid of what it started.
 func busyJVM(t *testing.T, sh bool) int {
 	t.Helper()
 	return startBusy(t, func(args []string) []string {
@@ -54,7 +54,7 @@ func startBusy(t *testing.T, how func(args []string) []string) int {
 		t.Fatalf("%v, though there is Maven: run `make bundle`", err)
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("javac", "-d", dir, "../../asprof/testdata/Busy.java").CombinedOutput()
+	out, err := exec.Command("javac", "-d", dir, "../../jvm/asprof/testdata/Busy.java").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // rawName is the file below profiles/ of a recording that holds what async-profiler wrote.

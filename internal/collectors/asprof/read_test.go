@@ -3,7 +3,7 @@ package asprof
 import (
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 func TestParsePids(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // TestCallers: functions without a frame of their own, of the program and of the C library, are under those that call them, however they

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 const cpuProfileName = "bpf-cpu-profile"

@@ -8,7 +8,7 @@ import (
 	"encoding/hex"
 	"slices"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // What distributions strip from programs and libraries they keep in files of their own (packages named -dbg, -dbgsym or -debuginfo),

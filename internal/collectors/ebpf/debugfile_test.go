@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // TestDebugFile: a program whose symbols are in a file of their own, which is found by its build id, and one of another build is not

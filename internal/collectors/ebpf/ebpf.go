@@ -57,7 +57,7 @@ func allowed(h *host.Host) error {
 }
 
 // tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux 5.10 and later
-// (internal/kernels).
+// (internal/lab/kernels).
 func tracepointsWithTypes() collect.Floor {
 	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }

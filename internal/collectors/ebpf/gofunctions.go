@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // maxGoTable bounds .gopclntab, in bytes: the kubelet's has 30 MB.

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // goProgram builds a small Go program, with the linker's flags.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the variants of

@@ -6,11 +6,11 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // TestMeasuredInTurns: the kernel measures a part of a window, also of a collector that is sampled at its end alone, as each run of any

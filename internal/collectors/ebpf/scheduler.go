@@ -20,7 +20,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // maxThreads bounds the threads recorded: those that waited longest for a CPU.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
 )
 
 // Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel; see [SocketsFloor].

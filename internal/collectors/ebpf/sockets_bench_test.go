@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
 // costOf is the CPU time of this process and its children that a function takes.

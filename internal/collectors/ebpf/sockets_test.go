@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
 // alone moves the test into a network namespace of its own, on a thread that ends with it, and opens the iterators and sock_diag there.

@@ -17,11 +17,11 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // The names of frames without a symbol. The module tells code that was made at run time from the rest.

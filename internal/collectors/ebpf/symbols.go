@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // A symbol is a function's name at its address.

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
-	"github.com/perfdoctor/perfdoctor/internal/door"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // TestParseKernelNames reads lines of Linux 6.18.

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // program keeps a CPU busy for as many milliseconds as it is told, and says when that is over.

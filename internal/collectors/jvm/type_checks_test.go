@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // checker asks objects for two interfaces in turn, or for one only.

@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/netfilter"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/netfilter"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 

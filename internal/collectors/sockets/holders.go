@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
 const (

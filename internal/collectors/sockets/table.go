@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/sockdiag"
 )
 
 // Bounds of the table. A service talks to tens of destinations; a crawler or proxy to many, whose large ones matter.

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // New makes a lab for one test, closed when the test ends. It skips the test without root.

@@ -24,8 +24,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
-	"github.com/perfdoctor/perfdoctor/internal/testenv"
 )
 
 // screenshots is the environment variable that names a directory for pictures of each page, for people to look at.

@@ -20,8 +20,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // comparison reads a case of the text report's.

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/perfdoctor/perfdoctor/internal/compare"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // diffVersion is in the header of a packed difference; web/src/unpackdiff.ts reads this one.

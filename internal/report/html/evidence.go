@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
-	"github.com/perfdoctor/perfdoctor/internal/stacks"
 )
 
 // A link leads from a finding to what proves it, and back.

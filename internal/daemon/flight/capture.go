@@ -1,0 +1,75 @@
+package flight
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/episode"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A capture is a recording in progress: the windows of a target before and after the beginning of an episode.
+type capture struct {
+	episode.Episode
+	others  []string // further findings that began meanwhile
+	entries []*entry
+	until   time.Time
+
+	profiling bool
+	profile   *recording.Recording // nil for none
+}
+
+// maxOthers bounds what else is named: who needs more looks into the recording.
+const maxOthers = 20
+
+func (c *capture) alsoBegun(e episode.Episode) {
+	if len(c.others) < maxOthers {
+		c.others = append(c.others, e.Finding.ID())
+	}
+}
+
+// due tells whether the recording is complete. A profile that is being taken is waited for, for a while.
+func (c *capture) due(now time.Time) bool {
+	return !now.Before(c.until) && (!c.profiling || now.Sub(c.until) > profileGrace)
+}
+
+// join makes the recording. Why is why it ends before its time, if it does.
+func (c *capture) join(why string) *recording.Recording {
+	first := c.entries[0].Begin
+	parts := make([]recording.Part, len(c.entries))
+	incident := recording.Incident{
+		Check: c.Finding.Check, Subject: c.Finding.Subject.String(), Severity: c.Finding.Severity.String(), Summary: c.Finding.Summary,
+		Others: c.others, From: -1,
+	}
+	end := time.Duration(0)
+	for i, e := range c.entries {
+		at := e.Begin.Sub(first)
+		if at < 0 || i > 0 && at <= parts[i-1].At {
+			at = end // the clock was set back: windows follow each other
+		}
+		parts[i] = recording.Part{At: at, Recording: e.Recording}
+		end = at + e.End.Sub(e.Begin)
+		if !has(e.Result, c.Finding.ID()) || e.Begin.Before(c.Begin) {
+			parts[i].Recording = e.Recording.WithoutProfiles() // a profile cannot be divided: it is to be of the incident
+			continue
+		}
+		if incident.From < 0 {
+			incident.From = parts[i].At.Seconds()
+		}
+		incident.To = parts[i].At.Seconds() + e.Recording.Meta.Duration
+		incident.Late = e.Recording.Late().Seconds()
+	}
+	rec := recording.Join(parts...)
+	if c.profile != nil {
+		rec = rec.WithProfiles(c.profile.Meta.Started.Sub(rec.Meta.Started), c.profile)
+	}
+	rec = rec.WithIncident(incident)
+	rec.Meta.EndedEarly = why
+	return rec
+}
+
+// has tells whether a window has the finding at warning or above.
+func has(r *check.Result, id string) bool {
+	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity >= check.Warning && f.ID() == id })
+}

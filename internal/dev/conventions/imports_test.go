@@ -1,0 +1,289 @@
+package conventions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the import path that every package of this repository begins with.
+const module = "github.com/perfdoctor/perfdoctor/"
+
+// A row says what one package and those below it may import from this repository. What an imported package may
+// import itself is allowed too, because its API is made of those types.
+type row struct {
+	pkg  string
+	may  []string
+	why  string
+	pure bool // sees neither the host nor the clock's host: a diagnosis must be repeatable on a laptop
+}
+
+// table is the architecture. A new package needs a row here, with its reason.
+var table = []row{
+	{
+		pkg: "cmd/perfdoctor", may: []string{"internal/cli", "internal/lab", "internal/lab/vm/guest"},
+		why: "main is context, signals and exit code; the process of a scenario that was started from here; and a guest's init",
+	},
+	{
+		pkg: "internal/cli",
+		may: []string{
+			"internal/collectors", "internal/checks", "internal/report", "internal/report/html", "internal/daemon/exporter", "internal/lab/scenario",
+			"internal/daemon/flight", "internal/daemon/push",
+			"internal/compare",
+			"internal/recording", "internal/redact", "internal/host", "internal/jvm", "internal/input/spelling", "internal/lab/vm",
+			"internal/cli/licenses", "internal/collect/vantage", "scenarios",
+		},
+		why: "the only place that knows every other part",
+	},
+	{
+		pkg: "internal/dev/docgen", may: []string{"internal/cli"},
+		why: "writes the pages about commands, checks and metrics from what the command line shows",
+	},
+	{
+		pkg: "internal/dev/fleetgen", may: []string{"internal/checks"},
+		why: "writes a fleet's alert rules and dashboard from the checks",
+	},
+	{
+		pkg: "internal/dev/release", may: []string{"internal/jvm/asprof/library"},
+		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
+	},
+	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its own: leaf"},
+	{pkg: "internal/metric/quantity", pure: true, why: "a number with its unit: leaf"},
+	{pkg: "internal/metric", may: []string{"internal/metric/quantity"}, pure: true, why: "a metric has a unit"},
+	{pkg: "internal/recording/stacks", pure: true, why: "profiles are data of their own: leaf"},
+	{
+		pkg: "internal/jvm/jfr", may: []string{"internal/recording/stacks"}, pure: true,
+		why: "turns the bytes of a profiler's file into profiles, wherever they were recorded",
+	},
+	{pkg: "internal/report/junit", pure: true, why: "a file format, whoever fills it: leaf"},
+	{pkg: "internal/redact", pure: true, why: "removes secrets from strings, whoever holds them: leaf"},
+	{
+		pkg: "internal/recording", may: []string{"internal/metric", "internal/recording/stacks", "internal/redact"},
+		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts",
+	},
+	{
+		pkg: "internal/check", may: []string{"internal/recording"}, pure: true,
+		why: "a check is a pure function of a recording",
+	},
+	{
+		pkg: "internal/checks",
+		may: []string{
+			"internal/check", "internal/metric", "internal/metric/quantity", "internal/recording/stacks", "internal/evidence/hotcode", "internal/input/strictyaml",
+			"internal/input/spelling",
+		},
+		pure: true, why: "a rule must not be able to see the host",
+	},
+	{
+		pkg: "internal/evidence/hotcode", may: []string{"internal/recording"}, pure: true,
+		why: "tells whose code a profile finds hot, for checks and the report alike",
+	},
+	{pkg: "internal/host/door", why: "opens what belongs to a target: leaf"},
+	{pkg: "internal/host", may: []string{"internal/host/door"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
+	{pkg: "internal/kernel/sockdiag", why: "a netlink protocol: leaf"},
+	{pkg: "internal/kernel/perfevent", why: "a system call: leaf"},
+	{pkg: "internal/kernel/netfilter", why: "a netlink protocol: leaf"},
+	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
+	{pkg: "internal/jvm", may: []string{"internal/host/door"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
+	{
+		pkg: "internal/jvm/asprof", may: []string{"internal/jvm", "internal/recording/stacks", "internal/jvm/asprof/library"},
+		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",
+	},
+	{pkg: "internal/jvm/asprof/library", why: "a file for the binary, unpacked: leaf"},
+	{
+		pkg: "internal/jvm/asprof/fetch", may: []string{"internal/jvm/asprof/library"},
+		why: "brings the pinned file before a build; only what pins and packs it may be known to it",
+	},
+	{
+		pkg: "internal/cli/licenses", may: []string{"internal/jvm/asprof/library", "internal/report/html/bundle"},
+		why: "says what is in the binary, and the bundled profiler and page program may be in it or not",
+	},
+	{
+		pkg: "internal/collect", may: []string{"internal/host", "internal/recording"},
+		why: "the scheduler samples a host into a recording and knows no collector",
+	},
+	{
+		pkg: "internal/collectors",
+		may: []string{
+			"internal/collect", "internal/host/door", "internal/kernel/sockdiag", "internal/kernel/perfevent", "internal/kernel/netfilter", "internal/jvm", "internal/jvm/jfr",
+			"internal/jvm/asprof", "internal/jvm/asprof/library",
+			"internal/recording/stacks", "bpf",
+		},
+		why: "a collector turns what a leaf reads into metrics; it never sees a check",
+	},
+	{
+		pkg: "internal/collect/vantage", may: []string{"internal/recording"},
+		why: "measures from another place than the diagnosed host, for its recording: no collector, and for scenarios too",
+	},
+	{
+		pkg: "internal/report", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode", "internal/report/junit", "internal/compare"},
+		why: "renders results, which may come from another machine",
+	},
+	{
+		pkg: "internal/compare", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode"}, pure: true,
+		why: "tells two recordings apart, wherever they were made",
+	},
+	{
+		pkg: "internal/report/html", may: []string{"internal/report", "internal/report/html/bundle", "internal/compare"}, pure: true,
+		why: "writes a page of a report and its recording; it knows no rule, only what each was read from",
+	},
+	{pkg: "internal/report/html/bundle", why: "files for the binary: leaf"},
+	{
+		pkg: "internal/daemon/exporter", may: []string{"internal/collect", "internal/check"},
+		why: "the same samples and the same checks, for ever",
+	},
+	{
+		pkg: "internal/daemon/episode", may: []string{"internal/daemon/exporter"},
+		why: "tells from windows when a finding begins and ends, for all that act on it",
+	},
+	{
+		pkg: "internal/daemon/flight", may: []string{"internal/daemon/exporter", "internal/daemon/episode"},
+		why: "keeps windows and writes them down; it takes what it is handed, and no measurement of its own",
+	},
+	{
+		pkg: "internal/daemon/push", may: []string{"internal/daemon/exporter", "internal/daemon/episode", "internal/recording/stacks"},
+		why: "sends what it is handed to other systems, in their formats",
+	},
+	{
+		pkg: "internal/lab/scenario",
+		may: []string{
+			"internal/check", "internal/lab", "internal/lab/load", "internal/input/spelling", "internal/input/strictyaml", "internal/lab/vm/guest",
+			"internal/collect/vantage",
+			"internal/report/junit",
+		},
+		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
+			"asks whether it is in a guest before it touches what is not its hosts' own",
+	},
+	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
+	{pkg: "internal/input/spelling", pure: true, why: "compares words: leaf"},
+	{
+		pkg: "internal/input/strictyaml", may: []string{"internal/input/spelling"}, pure: true,
+		why: "reads what people write and says what is misspelt",
+	},
+	{
+		pkg: "internal/lab", may: []string{"internal/lab/load", "internal/lab/vm/guest"},
+		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +
+			"of the whole machine it changes in a guest only, and asks whether it is in one",
+	},
+	{pkg: "internal/lab/labtest", may: []string{"internal/lab", "internal/dev/testenv"}, why: "labs for tests, which may be skipped"},
+	{
+		pkg: "internal/lab/vm", may: []string{"internal/lab/vm/guest"},
+		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
+	},
+	{
+		pkg: "internal/lab/kernels", may: []string{"internal/lab/vm", "internal/collectors"},
+		why: "runs tests under other kernels, and knows from the collectors which kernel each declares to need",
+	},
+	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
+	{
+		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library"},
+		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself",
+	},
+	{pkg: "internal/dev/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
+	{
+		pkg: "internal/lab/load",
+		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",
+	},
+	{pkg: "internal/dev/testenv", why: "what a test needs of its machine: leaf"},
+	{pkg: "internal/dev/conventions", why: "these tests read source code only: leaf"},
+}
+
+// forTests are packages that any test may import, and nothing else but themselves.
+var forTests = []string{"internal/lab", "internal/lab/labtest", "internal/lab/load", "internal/dev/testenv"}
+
+// hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
+var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}
+
+// importViolations checks every import of every file against table.
+func importViolations(files []file) []string {
+	var bad []string
+	for _, f := range files {
+		r, ok := rowOf(f.pkg())
+		if !ok {
+			bad = append(bad, fmt.Sprintf("%s: package %s is not in the import table: add a row, with its reason, "+
+				"to internal/dev/conventions/imports_test.go", f.path, f.pkg()))
+			continue
+		}
+		for _, path := range f.imports {
+			if why := forbidden(r, path, f.isTest()); why != "" {
+				bad = append(bad, fmt.Sprintf("%s: %s may not import %s: %s", f.path, r.pkg, path, why))
+			}
+		}
+	}
+	return bad
+}
+
+// forbidden says why the packages of row r may not import path, or nothing.
+func forbidden(r row, path string, test bool) string {
+	pkg, ours := strings.CutPrefix(path, module)
+	if !ours {
+		if r.pure && !test && slices.Contains(hostPackages, path) {
+			return "it must not see the host (" + r.why + ")"
+		}
+		return ""
+	}
+	target, ok := rowOf(pkg)
+	switch {
+	case !ok:
+		return "there is no row for it"
+	case target.pkg == r.pkg:
+		return ""
+	case test && slices.Contains(forTests, target.pkg):
+		return ""
+	case !slices.Contains(reachable(r), target.pkg):
+		return r.why
+	}
+	return ""
+}
+
+// rowOf finds the row of a package or of the nearest package above it.
+func rowOf(pkg string) (row, bool) {
+	var best row
+	for _, r := range table {
+		if (pkg == r.pkg || strings.HasPrefix(pkg, r.pkg+"/")) && len(r.pkg) > len(best.pkg) {
+			best = r
+		}
+	}
+	return best, best.pkg != ""
+}
+
+// reachable is what r may import, directly and through others.
+func reachable(r row) []string {
+	var all []string
+	for _, pkg := range r.may {
+		all = append(all, pkg)
+		if next, ok := rowOf(pkg); ok {
+			all = append(all, reachable(next)...)
+		}
+	}
+	return all
+}
+
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range table {
+		if seen[r.pkg] {
+			t.Errorf("%s has two rows", r.pkg)
+		}
+		seen[r.pkg] = true
+		if r.why == "" {
+			t.Errorf("%s has no reason", r.pkg)
+		}
+	}
+	for _, r := range table {
+		for _, pkg := range r.may {
+			if !seen[pkg] {
+				t.Errorf("%s may import %s, which has no row", r.pkg, pkg)
+			}
+		}
+	}
+	// The heart of the design, said again in another way so that no combination of rows can undo it.
+	for _, name := range []string{"internal/check", "internal/checks", "internal/report"} {
+		r, _ := rowOf(name)
+		for _, eye := range []string{"internal/host", "internal/collect", "internal/collectors", "internal/kernel/sockdiag"} {
+			if slices.Contains(reachable(r), eye) {
+				t.Errorf("%s can reach %s, which sees the host", name, eye)
+			}
+		}
+	}
+}

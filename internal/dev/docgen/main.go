@@ -1,0 +1,67 @@
+// Command docgen writes the documentation that is made from the program itself: man pages, one page a check, and the list of
+// metrics. `make generate` runs it. It is apart from perfdoctor so that the binary does not carry a markdown converter.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+//go:generate go run github.com/perfdoctor/perfdoctor/internal/dev/docgen ../../..
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: docgen ROOT-OF-THE-REPOSITORY")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "docgen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root string) error {
+	pages, err := generate(os.DirFS(root))
+	if err != nil {
+		return err
+	}
+	return write(root, pages)
+}
+
+// ownDirs hold generated pages only: what is in them and was not generated is a page of something that is no more.
+var ownDirs = []string{"docs/man", "docs/checks"}
+
+// write writes the pages, by their path from the root, and removes stale ones.
+func write(root string, pages map[string][]byte) error {
+	for _, dir := range ownDirs {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil { //nolint:gosec // pages are for everybody
+			return err
+		}
+		if err := removeStale(root, dir, pages); err != nil {
+			return err
+		}
+	}
+	for name, text := range pages {
+		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil { //nolint:gosec // pages are for everybody
+			return err
+		}
+	}
+	return nil
+}
+
+func removeStale(root, dir string, pages map[string][]byte) error {
+	entries, err := os.ReadDir(filepath.Join(root, dir))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		if _, ok := pages[name]; !ok {
+			errs = append(errs, os.Remove(filepath.Join(root, name)))
+		}
+	}
+	return errors.Join(errs...)
+}

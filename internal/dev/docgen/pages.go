@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/cli"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+)
+
+// caseDir holds the checks' test cases, whose golden output is the example of a check's page.
+const caseDir = "internal/checks/testdata"
+
+// generated says where a page comes from, to whoever is about to edit it.
+const generated = "<!-- Written by internal/dev/docgen from the program: change it there, then `make generate`. -->\n"
+
+// generate makes all pages, by their path from the root of the repository.
+func generate(repo fs.FS) (map[string][]byte, error) {
+	pages := map[string][]byte{}
+	if err := manPages(pages, cli.Command("")); err != nil {
+		return nil, err
+	}
+	suite := checks.Suite()
+	for _, c := range suite {
+		page, err := checkPage(repo, c, suite)
+		if err != nil {
+			return nil, err
+		}
+		pages["docs/checks/"+c.Name+".md"] = page
+	}
+	pages["docs/checks/README.md"] = checkIndex(suite)
+	pages["docs/metrics.md"] = metricPage()
+	return pages, nil
+}
+
+// manDate is fixed, so that the same source gives the same pages. It is the month in which the commands took this form.
+var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+
+func manPages(pages map[string][]byte, cmd *cobra.Command) error {
+	cmd.DisableAutoGenTag = true // it holds the day of the run
+	var b bytes.Buffer
+	header := &doc.GenManHeader{Section: "1", Date: &manDate, Source: "perfdoctor", Manual: "perfdoctor manual"}
+	if err := doc.GenMan(cmd, header, &b); err != nil {
+		return fmt.Errorf("man page of %s: %w", cmd.CommandPath(), err)
+	}
+	pages["docs/man/"+strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"] = b.Bytes()
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
+			if err := manPages(pages, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkPage(repo fs.FS, c *check.Check, suite []*check.Check) ([]byte, error) {
+	var b bytes.Buffer
+	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
+	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
+	fmt.Fprintf(&b, "Stage %d in the [order of the cure](README.md): %s\n\n%s\n", c.Stage, c.Stage, markdown(strings.TrimSpace(body)))
+	code(&b, "Before", c.Before)
+	code(&b, "After", c.After)
+	thresholds(&b, c)
+	reads(&b, c)
+	related(&b, c, suite)
+	fmt.Fprintf(&b, "\n## Source\n\n<%s>\n", c.URL)
+	if err := example(&b, repo, c); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// code shows the fault and its cure as lines of a program.
+func code(b *bytes.Buffer, title, lines string) {
+	if lines != "" {
+		fmt.Fprintf(b, "\n## %s\n\n```\n%s\n```\n", title, strings.TrimSpace(lines))
+	}
+}
+
+func thresholds(b *bytes.Buffer, c *check.Check) {
+	if len(c.Params) == 0 {
+		return
+	}
+	b.WriteString("\n## Thresholds\n\n| threshold | default | why this number |\n|---|---|---|\n")
+	for _, p := range c.Params {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", p.Name, cell(p.Value().Text()), cell(p.Why))
+	}
+	fmt.Fprintf(b, "\nAnother value: `perfdoctor diagnose --set %s.%s=VALUE` (a share as 0.25).\n", c.Name, c.Params[0].Name)
+}
+
+func reads(b *bytes.Buffer, c *check.Check) {
+	b.WriteString("\n## What it reads\n\n| metric | from | without it |\n|---|---|---|\n")
+	row := func(m metric.Metric, without string) {
+		d := m.Describe()
+		fmt.Fprintf(b, "| [`%s`](../metrics.md#%s) | %s | %s |\n", d.Name, d.Name, cell(d.Source), without)
+	}
+	for _, m := range c.Needs {
+		row(m, "not assessed")
+	}
+	for _, m := range c.Uses {
+		row(m, "says less")
+	}
+}
+
+func related(b *bytes.Buffer, c *check.Check, suite []*check.Check) {
+	var causes []*check.Check
+	for _, other := range suite {
+		if slices.Contains(other.Explains, c) {
+			causes = append(causes, other)
+		}
+	}
+	if len(causes)+len(c.Explains) == 0 {
+		return
+	}
+	b.WriteString("\n## Causes and consequences\n\n")
+	if len(c.Explains) > 0 {
+		fmt.Fprintf(b, "- may explain: %s\n", links(c.Explains))
+	}
+	if len(causes) > 0 {
+		fmt.Fprintf(b, "- may be explained by: %s\n", links(causes))
+	}
+}
+
+func links(list []*check.Check) string {
+	var out []string
+	for _, c := range list {
+		out = append(out, fmt.Sprintf("[%s](%s.md)", c.Name, c.Name))
+	}
+	return strings.Join(out, ", ")
+}
+
+// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what the
+// check says. A check that cannot fire yet, for want of a collector, shows why it is not assessed.
+func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
+	var files []string
+	for _, pattern := range []string{"firing.txtar", "firing*.txtar", "not-assessed*.txtar"} {
+		found, err := fs.Glob(repo, path.Join(caseDir, c.Name, pattern))
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("check %s: there is no %s/%s/firing*.txtar to take its example from", c.Name, caseDir, c.Name)
+	}
+	data, err := fs.ReadFile(repo, files[0])
+	if err != nil {
+		return err
+	}
+	ar := txtar.Parse(data)
+	i := slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == "want" })
+	if i < 0 {
+		return fmt.Errorf("%s has no want section: go test ./internal/checks -update writes it", files[0])
+	}
+	fmt.Fprintf(b, "\n## Example\n\n%s\n\n```\n%s```\n\nFrom [%s](../../%s).\n",
+		markdown(strings.TrimSpace(string(ar.Comment))), ar.Files[i].Data, path.Base(files[0]), files[0])
+	return nil
+}
+
+// stageWords say what a stage is about, in the order of the cure.
+var stageWords = map[check.Stage]string{
+	check.Path:        "between machines: links, queues, NAT",
+	check.Connections: "sockets, ports and the kernel settings about them",
+	check.Kernel:      "the kernel's share of the CPU, memory and disk waits",
+	check.Limits:      "limits around the process: quota, threads, memory, descriptors",
+	check.Runtime:     "the language's runtime: collector, compiler, locks",
+	check.Code:        "the program itself",
+}
+
+func checkIndex(suite []*check.Check) []byte {
+	var b bytes.Buffer
+	b.WriteString("# The checks\n\n" + generated + `
+In the order of the cure: what stands first is cheaper to mend and distorts what is seen below it.
+` + "`perfdoctor checks explain NAME` prints a page's content on the host itself.\n")
+	last := check.Stage(0)
+	for _, c := range suite {
+		if c.Stage != last {
+			last = c.Stage
+			fmt.Fprintf(&b, "\n## Stage %d: %s\n\n%s\n\n| check | it finds |\n|---|---|\n", c.Stage, c.Stage, stageWords[c.Stage])
+		}
+		fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", c.Name, c.Name, cell(c.Title()))
+	}
+	return b.Bytes()
+}
+
+func metricPage() []byte {
+	var b bytes.Buffer
+	b.WriteString("# The metrics\n\n" + generated + `
+Everything that can be measured, under the names it has in a recording ([recording-format.md](recording-format.md)).
+A counter only rises: its raw value means nothing, its increase does. A gauge goes up and down. An info is a fact
+in its labels; its number is always 1.
+`)
+	for _, m := range metric.All() {
+		d := m.Describe()
+		fmt.Fprintf(&b, "\n### %s\n\n%s: %s", d.Name, d.Kind, markdown(d.Help))
+		var facts []string
+		if d.Unit != "" {
+			facts = append(facts, "unit: "+markdown(string(d.Unit)))
+		}
+		if len(d.Labels) > 0 {
+			facts = append(facts, "labels: `"+strings.Join(d.Labels, "`, `")+"`")
+		}
+		facts = append(facts, "from: "+markdown(d.Source))
+		fmt.Fprintf(&b, "\n\n- %s\n", strings.Join(facts, "\n- "))
+	}
+	return b.Bytes()
+}
+
+// quoted is text between backquotes, which markdown leaves alone.
+var quoted = regexp.MustCompile("`[^`\n]*`")
+
+// openers are characters that start something in markdown: emphasis, a link, a tag. An underscore does so only before a word.
+var openers = regexp.MustCompile(`[\\*<\[~]|(^|[^\pL\pN_])_`)
+
+// markdown escapes plain text.
+func markdown(text string) string {
+	var b strings.Builder
+	at := 0
+	for _, span := range quoted.FindAllStringIndex(text, -1) {
+		b.WriteString(escape(text[at:span[0]]) + text[span[0]:span[1]])
+		at = span[1]
+	}
+	b.WriteString(escape(text[at:]))
+	return b.String()
+}
+
+func escape(text string) string {
+	return openers.ReplaceAllStringFunc(text, func(s string) string { return s[:len(s)-1] + `\` + s[len(s)-1:] })
+}
+
+// cell escapes plain text for a table.
+func cell(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(markdown(text)), " "), "|", `\|`)
+}

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
+)
+
+// The units of work in the method main.tax of testdata/shop: of 100 in all, and three times as many, a quarter more CPU time for each
+// request. So much shows in ten seconds; a regression of 5 % takes a minute (docs/decisions/0012).
+const (
+	cheapTax = 10
+	dearTax  = 35
+)
+
+// comparisonJSON is what the tests read of a comparison (docs/report-schema.md).
+type comparisonJSON struct {
+	Verdict struct {
+		Result  string   `json:"result"`
+		Summary string   `json:"summary"`
+		Worse   []string `json:"worse"`
+	} `json:"verdict"`
+	Numbers []numberJSON `json:"numbers"`
+	Methods struct {
+		Against string   `json:"against"`
+		Samples [2]int64 `json:"samples"`
+		Grown   []struct {
+			Name  string  `json:"name"`
+			Extra float64 `json:"extra"`
+		} `json:"grown"`
+	} `json:"methods"`
+}
+
+// numberJSON is one of its numbers.
+type numberJSON struct {
+	Name   string `json:"name"`
+	Before struct {
+		Mean float64 `json:"mean"`
+	} `json:"before"`
+}
+
+func (c *comparisonJSON) number(t *testing.T, name string) numberJSON {
+	t.Helper()
+	i := slices.IndexFunc(c.Numbers, func(n numberJSON) bool { return n.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no number %s among %d", name, len(c.Numbers))
+	}
+	return c.Numbers[i]
+}
+
+// shop builds testdata/shop.
+func shop(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "shop")
+	if out, err := exec.Command("go", "build", "-o", program, "./testdata/shop").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
+	}
+	return program
+}
+
+// recordShop runs the program under load in a network of its own, and records it.
+func recordShop(t *testing.T, program string, tax int, to string) {
+	t.Helper()
+	const window = 10
+	l := labtest.New(t)
+	defer l.Close()
+	host := newHost(t, l, "web")
+	server := exec.Command(program, "-tax", strconv.Itoa(tax))
+	server.Env = append(os.Environ(), "GOMAXPROCS=1")
+	p, err := host.Start(server)
+	must(t, err)
+	awaitPort(t, host, 8080)
+	start(t, host, "wrk", "-t", "1", "-c", "8", "-d", strconv.Itoa(window+10), "http://127.0.0.1:8080/")
+	time.Sleep(time.Second)
+	out, err := exec.Command(perfdoctor(t), "diagnose", "--pid", strconv.Itoa(p.Pid), "--duration", fmt.Sprint(window, "s"), "--save", to).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3) {
+		t.Fatalf("diagnose: %v: %s", err, out)
+	}
+}
+
+// output runs the program and gives what it printed and its exit code.
+func output(t *testing.T, args ...string) (out []byte, code int) {
+	t.Helper()
+	cmd := exec.Command(perfdoctor(t), args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if stderr.Len() > 0 {
+		t.Logf("%v: %s", args, stderr.String())
+	}
+	return out, cmd.ProcessState.ExitCode()
+}
+
+func compared(t *testing.T, before, after string) (c comparisonJSON, code int) {
+	t.Helper()
+	out, code := output(t, "compare", before, after, "--fail-on", "regression", "-o", "json")
+	must(t, json.Unmarshal(out, &c))
+	return c, code
+}
+
+// TestCompare records a program twice as it is and twice with a dearer method: the same is the same, the dearer one is worse and named, the
+// other way round it is better, and a trend names the recording from which on it is so.
+func TestCompare(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.Tool("wrk"))
+	program, dir := shop(t), t.TempDir()
+	var names []string
+	for i, tax := range []int{cheapTax, cheapTax, dearTax, dearTax} {
+		names = append(names, filepath.Join(dir, fmt.Sprintf("night-%d.zip", i)))
+		recordShop(t, program, tax, names[i])
+	}
+	if c, code := compared(t, names[0], names[1]); c.Verdict.Result != "same" || code != 0 {
+		t.Errorf("two runs of one program: exit code %d, %s", code, c.Verdict.Summary)
+	}
+	c, code := compared(t, names[1], names[2])
+	if c.Verdict.Result != "worse" || code != 3 || len(c.Methods.Grown) != 1 || c.Methods.Grown[0].Name != "main.tax" {
+		t.Errorf("a dearer method: exit code %d, %s, %+v", code, c.Verdict.Summary, c.Methods)
+	}
+	if c, code := compared(t, names[3], names[0]); c.Verdict.Result != "better" || code != 0 {
+		t.Errorf("a cheaper method: exit code %d, %s, %+v", code, c.Verdict.Summary, c.Methods)
+	}
+	text, code := output(t, "trend", dir, "--fail-on", "regression")
+	if code != 3 || !strings.Contains(string(text), "from night-2.zip") || !strings.Contains(string(text), "main.tax grew") {
+		t.Errorf("trend: exit code %d:\n%s", code, text)
+	}
+	page, code := output(t, "compare", names[0], names[3], "-o", "html", "--folded", filepath.Join(dir, "folded"))
+	if code != 0 || !bytes.Contains(page, []byte(`data-method="main.tax"`)) { // leads to the flame graph
+		t.Errorf("the page: exit code %d, %d bytes", code, len(page))
+	}
+	folded, err := os.ReadFile(filepath.Join(dir, "folded"))
+	must(t, err)
+	if !slices.ContainsFunc(strings.Split(string(folded), "\n"), func(l string) bool { return strings.Contains(l, "main.tax_[n] ") }) {
+		t.Errorf("the folded stacks do not end in main.tax:\n%.500s", folded)
+	}
+}
+
+// TestScreen: on a terminal a long report goes through PAGER, and --watch shows window after window until Ctrl-C.
+func TestScreen(t *testing.T) {
+	testenv.Need(t, testenv.Tool("script"))
+	recording := filepath.Join(t.TempDir(), "rec.zip")
+	_, _ = output(t, "diagnose", "--duration", "1s", "--save", recording) // whatever it finds
+	onTerminal := func(command string) *exec.Cmd {
+		cmd := exec.Command("script", "-qec", "stty rows 20 cols 100; "+command, "/dev/null")
+		cmd.Env = append(os.Environ(), "TERM=xterm", "PAGER=sed s/^/paged:/", "PROGRAM="+perfdoctor(t), "RECORDING="+recording)
+		return cmd
+	}
+	paged, _ := onTerminal(`"$PROGRAM" report "$RECORDING"`).CombinedOutput()
+	if n := bytes.Count(paged, []byte("paged:")); n < 20 {
+		t.Errorf("%d lines went through the pager:\n%s", n, paged)
+	}
+	piped, _ := onTerminal(`"$PROGRAM" report "$RECORDING" | cat`).CombinedOutput()
+	if bytes.Contains(piped, []byte("paged:")) || len(piped) == 0 {
+		t.Errorf("a pipe got a pager:\n%s", piped)
+	}
+	watch := onTerminal(`"$PROGRAM" diagnose --watch --duration 1s --interval 500ms`)
+	keys, err := watch.StdinPipe()
+	must(t, err)
+	var screen bytes.Buffer
+	watch.Stdout, watch.Stderr = &screen, &screen
+	must(t, watch.Start())
+	time.Sleep(6 * time.Second)
+	_, err = keys.Write([]byte{3}) // Ctrl-C
+	must(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- watch.Wait() }()
+	select {
+	case err := <-ended: // the exit code is that of the last verdict
+		t.Logf("it ended: %v", err)
+	case <-time.After(10 * time.Second):
+		must(t, watch.Process.Kill())
+		t.Fatal("it did not end with Ctrl-C")
+	}
+	if !strings.Contains(screen.String(), "2 windows of") || !strings.Contains(screen.String(), "verdicts") {
+		t.Errorf("the screen was %q", screen.String())
+	}
+}

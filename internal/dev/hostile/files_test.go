@@ -1,0 +1,144 @@
+package hostile_test
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+)
+
+// nobody is a uid that owns nothing.
+const nobody = 65534
+
+// secret is what must not stand anywhere.
+const secret = "hunter2-of-root"
+
+// trap starts testdata/victim.c and gives its pid.
+func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
+	t.Helper()
+	testenv.Need(t, testenv.Tool("gcc"))
+	binary := filepath.Join(openDir(t), "victim")
+	if output, err := exec.Command("gcc", "-O1", "-o", binary, "testdata/victim.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	victim := exec.Command(binary, args...)
+	victim.SysProcAttr, victim.Stderr = as, os.Stderr
+	out, err := victim.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = victim.Process.Kill()
+		_ = victim.Wait()
+		_ = os.Remove("/tmp/perf-" + strconv.Itoa(victim.Process.Pid) + ".map")
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the victim said %q: %v", line, err)
+	}
+	return victim.Process.Pid
+}
+
+// openDir is a directory that every user can search, which t.TempDir is not.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hostile") //nolint:usetesting // its parent lets nobody in
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestFilesOfOthers is attack 1: the perf map is another name of a file that only root can read.
+func TestFilesOfOthers(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	file := filepath.Join(openDir(t), "shadow")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, as := range map[string]*syscall.SysProcAttr{
+		"link": {Credential: &syscall.Credential{Uid: nobody, Gid: nobody}},
+		"bind": {
+			Credential:  &syscall.Credential{NoSetGroups: true}, // uid 0 of its own namespace
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: nobody, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: nobody, Size: 1}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := diagnose(t, trap(t, as, name, file))
+			if strings.Contains(o.stdout+o.stderr, secret) {
+				t.Errorf("the report has the secret:\n%s%s", o.stdout, o.stderr)
+			}
+		})
+	}
+}
+
+// TestHangingFileSystem is attack 5: the server of the file system on /tmp never answers.
+func TestHangingFileSystem(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip(err)
+	}
+	diagnose(t, trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "fuse"))
+}
+
+// TestHugeArguments is attack 3: a command line and an environment of 1 GiB each.
+func TestHugeArguments(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	o := diagnose(t, trap(t, nil, "arguments"))
+	if len(o.stdout) > 1<<20 {
+		t.Errorf("the report has %d bytes", len(o.stdout))
+	}
+}
+
+// TestDevice is attack 6: a device under the name of a perf map is not opened, as that may act on it.
+func TestDevice(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	pid := trap(t, nil, "device")
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, "/tmp/perf-"+strconv.Itoa(pid)+".map", unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	diagnose(t, pid)
+	if n, err := unix.Read(fd, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the device was opened: %d bytes of events, %v", n, err)
+	}
+}
+
+// TestManyMappings reads 60,000 of them in bounded time and memory.
+func TestManyMappings(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	diagnose(t, trap(t, nil, "maps"))
+}
+
+// diagnose looks at the victim and expects that it ends, with a report.
+func diagnose(t *testing.T, pid int) outcome {
+	t.Helper()
+	const window = 2 * time.Second
+	o := perfdoctor(t, window, "diagnose", "-v", "--pid", strconv.Itoa(pid), "--duration", window.String())
+	if o.code < 0 || o.stdout == "" {
+		t.Errorf("exit code %d, and the report:\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	return o
+}

@@ -1,0 +1,430 @@
+package hotcode
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// CPU is where the CPU time of the recording's process went: what the kernel counted, and what samples say of it.
+type CPU struct {
+	*stacks.Profile
+	Owners Owners
+	Kernel float64 // seconds that the kernel counted, brought to the profile's window; 0 if it was not recorded
+	System float64 // of those, in kernel mode
+	Window float64 // seconds the profile covers
+}
+
+// CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A runtime's own profiler knows more of its
+// frames than the samples of all CPUs, which serve where there is none. A profile of a whole host is set against its own
+// samples only: the kernel's counters of single processes do not add up to it.
+func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
+	p, ok := rec.Ranked(stacks.CPU)
+	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
+	if !ok {
+		pids = targetPIDs(rec)
+		p, ok = ofTarget(rec, pids)
+	}
+	if !ok {
+		return nil, false
+	}
+	c = &CPU{Profile: p, Owners: OwnersOf(rec), Window: p.Duration.Seconds()}
+	if c.Window <= 0 {
+		c.Window = rec.Meta.Duration
+	}
+	for _, s := range rec.Counter(metric.ProcessCPU) {
+		rate, counted := s.Rate()
+		if !counted || !pids[s.Label("pid")] {
+			continue
+		}
+		c.Kernel += rate * c.Window
+		if s.Label("mode") == "system" {
+			c.System += rate * c.Window
+		}
+	}
+	return c, true
+}
+
+// targetPIDs are the target's processes; none of a whole host.
+func targetPIDs(rec *recording.Recording) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range rec.Counter(metric.ProcessCPU, "member", "target") {
+		out[s.Label("pid")] = true
+	}
+	return out
+}
+
+// ofTarget gives the samples of all CPUs that are the target's, all of them of a whole host.
+func ofTarget(rec *recording.Recording, pids map[string]bool) (p *stacks.Profile, ok bool) {
+	if p, ok = rec.Ranked(stacks.HostCPU); !ok {
+		return nil, false
+	}
+	if len(pids) == 0 {
+		return p, rec.Meta.Target.PID == 0
+	}
+	return p.Filter(func(s stacks.Sample) bool { return pids[strconv.Itoa(p.ThreadOf(s).ID)] }), true
+}
+
+// The least samples of compiled code that a share of is told, and the shares from which on it is: a tenth of the stacks misleads, a
+// fiftieth does not.
+const (
+	enoughCompiled = 20
+	worthTelling   = 0.1
+)
+
+// Notes say what the samples of all CPUs cannot show of the target: callers of code that keeps no frame pointers, and code without
+// symbols.
+func Notes(rec *recording.Recording) []string {
+	p, ok := ofTarget(rec, targetPIDs(rec))
+	if !ok {
+		return nil
+	}
+	var out []string
+	pic := stacks.PictureOf(p)
+	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
+	if s := share(pic.Shallow, pic.Managed); pic.Managed >= enoughCompiled && s >= worthTelling {
+		out = append(out, fmt.Sprintf("%.0f %% of the stacks of code compiled at run time are one frame deep in the samples of the CPUs "+
+			"(%d of %d): it keeps no frame pointers, and its callers are not known. A JVM keeps them "+
+			"with -XX:+PreserveFramePointer, for a register.",
+			100*s, pic.Shallow, pic.Managed))
+	}
+	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): their files are "+
+			"stripped, or gone", 100*s, pic.Unnamed, pic.Frames))
+	}
+	return out
+}
+
+// Sampled gives the seconds that the samples stand for.
+func (c *CPU) Sampled() float64 { return seconds(c.Profile.Total()) }
+
+// Total gives the seconds that shares are of: the kernel's count, unless the samples hold more, as they can by chance or when
+// the kernel counts by ticks.
+func (c *CPU) Total() float64 { return max(c.Kernel, c.Sampled()) }
+
+func seconds(w stacks.Weight) float64 { return float64(w.Value) / 1e9 }
+
+// A Part is a kind of work that CPU time goes into. Each sample is of one part, so that they add up.
+type Part string
+
+// The parts. JVM is the runtime's own machine code apart from collector and compiler; Unsampled is what the kernel counted and no
+// sample shows.
+const (
+	PartApplication Part = "application"
+	PartLibraries   Part = "libraries"
+	PartJDK         Part = "JDK"
+	PartGC          Part = "GC"
+	PartJIT         Part = "JIT"
+	PartJVM         Part = "JVM"
+	PartNative      Part = "native"
+	PartKernel      Part = "kernel"
+	PartUnsampled   Part = "not sampled"
+)
+
+// parts is the order in which they are shown.
+var parts = []Part{
+	PartApplication, PartLibraries, PartJDK, PartGC, PartJIT, PartJVM, PartNative, PartKernel, PartUnsampled,
+}
+
+// Frames and threads of the collectors (src/hotspot/share/gc) and of the compilers (compiler/compileBroker.cpp). Names of threads
+// are from JDK 11 to 25; before 14 Parallel's were "GC task thread#0".
+var (
+	gcFrames = ParsePatterns("GangWorker::*", "WorkerThread::run", "VM_GenCollect*", "VM_G1*", "VM_ParallelGC*", "VM_GC_*",
+		"VM_CollectFor*", "VM_SerialGC*", "PSPromotionManager::*", "PSParallelCompact*", "G1*", "ConcurrentG1*", "ShenandoahControlThread*",
+		"XDriver*", "ZDriver*", "XWorkers::*", "ZWorkers::*", "ZDirector::*", "GCTaskThread::*")
+	gcThreads = ParsePatterns("GC Thread*", "GC task*", "G1 *", "ParGC Thread*", "ZWorker*", "ZDriver*", "ZDirector*", "ZStat*",
+		"ZUncommitter*", "XWorker*", "XDriver*", "Shenandoah*", "Gang worker*", "ParallelGC*", "Concurrent Mark*")
+	jitFrames  = ParsePatterns("CompileBroker::*")
+	jitThreads = ParsePatterns("C1 Compiler*", "C2 Compiler*", "JVMCI*", "Graal Compiler*", "Sweeper thread*")
+)
+
+// PartTime is the CPU time of one part.
+type PartTime struct {
+	Part    Part
+	Seconds float64
+}
+
+// Parts divides the total among the parts, in the order in which they are shown and without those that took no time. Their sum is
+// [CPU.Total].
+func (c *CPU) Parts() []PartTime {
+	gc, _ := Frames(c.Profile, gcFrames)
+	jit, _ := Frames(c.Profile, jitFrames)
+	sum := map[Part]stacks.Weight{}
+	for _, s := range c.Samples {
+		part := c.partOf(s, gc, jit)
+		w := sum[part]
+		sum[part] = stacks.Weight{Count: w.Count + s.Count, Value: w.Value + s.Value}
+	}
+	var out []PartTime
+	for _, part := range parts {
+		if t := seconds(sum[part]); t > 0 {
+			out = append(out, PartTime{part, t})
+		}
+	}
+	if rest := c.Total() - c.Sampled(); rest > 0 {
+		out = append(out, PartTime{PartUnsampled, rest})
+	}
+	return out
+}
+
+// Part gives the seconds of one part, such as what the collector's threads used.
+func (c *CPU) Part(part Part) float64 {
+	for _, t := range c.Parts() {
+		if t.Part == part {
+			return t.Seconds
+		}
+	}
+	return 0
+}
+
+func (c *CPU) partOf(s stacks.Sample, gc, jit stacks.Set) Part {
+	thread := c.ThreadOf(s).Name
+	switch {
+	case anyText(gcThreads, thread) || s.Innermost(gc) >= 0:
+		return PartGC
+	case anyText(jitThreads, thread) || s.Innermost(jit) >= 0:
+		return PartJIT
+	case len(s.Stack) == 0:
+		return PartNative
+	}
+	return c.partOfLeaf(s)
+}
+
+// partOfLeaf goes by the innermost frame. Stubs that the runtime makes, such as jbyte_disjoint_arraycopy, are of no library: they
+// are their caller's.
+func (c *CPU) partOfLeaf(s stacks.Sample) Part {
+	leaf := c.Frames[s.Stack[0]]
+	if !leaf.Managed() && leaf.Kind != stacks.Kernel && leaf.Module == "" {
+		for _, f := range s.Stack {
+			if c.Frames[f].Managed() {
+				leaf = c.Frames[f]
+				break
+			}
+		}
+	}
+	switch c.Owners.Of(leaf) {
+	case Kernel:
+		return PartKernel
+	case Application:
+		return PartApplication
+	case Library:
+		return PartLibraries
+	case JDK:
+		return PartJDK
+	}
+	if leaf.Module == "libjvm.so" {
+		return PartJVM
+	}
+	return PartNative
+}
+
+func anyText(patterns []Pattern, name string) bool {
+	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Text(name) })
+}
+
+// MethodTime is the CPU time of one method of the application.
+type MethodTime struct {
+	Name      string  // com.example.Shop.cart
+	Line      int     // where most of its time is spent; 0 if unknown
+	Own       float64 // seconds in it and the JDK, libraries and kernel that it calls, up to the next method of the application
+	Inclusive float64 // seconds in it and all that it calls
+	Calls     string  // what it spends most of Own in; empty when that is itself
+}
+
+// Methods gives the application's methods with the most time of their own, at most n. Times of their own are disjoint. Where
+// nothing is the application's, or the program is machine code, it gives functions, the kernel's too, by the time in each alone.
+func (c *CPU) Methods(n int) []MethodTime {
+	if !slices.ContainsFunc(c.Frames, func(f stacks.Frame) bool { return f.Managed() && c.Owners.Of(f) == Application }) {
+		return c.functions(n)
+	}
+	own, total := map[string]*methodSum{}, map[string]float64{}
+	for _, s := range c.Samples {
+		t := float64(s.Value) / 1e9
+		seen := map[string]bool{}
+		for _, f := range s.Stack {
+			frame := c.Frames[f]
+			if c.Owners.Of(frame) == Application && !seen[frame.Name] {
+				seen[frame.Name] = true
+				total[frame.Name] += t
+			}
+		}
+		if len(seen) > 0 {
+			c.addOwn(own, s, t)
+		}
+	}
+	var out []MethodTime
+	for name, m := range own {
+		out = append(out, MethodTime{Name: name, Line: most(m.lines), Own: m.own, Inclusive: total[name], Calls: most(m.calls)})
+	}
+	return topMethods(out, n)
+}
+
+// constructorsOfExceptions are where the time of an exception is, and never why: that is in who throws it.
+var constructorsOfExceptions = ParsePatterns("*Exception.<init>", "*Error.<init>")
+
+// methodSum is what is known of a method while samples are added.
+type methodSum struct {
+	own   float64
+	lines map[int]float64
+	calls map[string]float64
+}
+
+func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
+	place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions)
+	at := place.At
+	if place.Owner != Application { // synthetic frames only
+		return
+	}
+	frame := c.Frames[s.Stack[at]]
+	m := sums[frame.Name]
+	if m == nil {
+		m = &methodSum{lines: map[int]float64{}, calls: map[string]float64{}}
+		sums[frame.Name] = m
+	}
+	m.own += t
+	m.lines[frame.Line] += t
+	callee := ""
+	if at > 0 {
+		callee = c.Frames[s.Stack[at-1]].Name
+	}
+	m.calls[callee] += t
+}
+
+// most gives the key with the greatest sum, the lesser of equals.
+func most[K cmp.Ordered](sums map[K]float64) (best K) {
+	greatest := math.Inf(-1)
+	for k, t := range sums {
+		if t > greatest || t == greatest && k < best {
+			best, greatest = k, t
+		}
+	}
+	return best
+}
+
+func topMethods(list []MethodTime, n int) []MethodTime {
+	slices.SortFunc(list, func(a, b MethodTime) int {
+		return cmp.Or(cmp.Compare(b.Own, a.Own), cmp.Compare(a.Name, b.Name))
+	})
+	return list[:min(n, len(list))]
+}
+
+func (c *CPU) functions(n int) []MethodTime {
+	var out []MethodTime
+	for _, r := range c.Top(stacks.Method) {
+		if r.Self.Value > 0 {
+			out = append(out, MethodTime{Name: r.Frame.Name, Own: seconds(r.Self), Inclusive: seconds(r.Total)})
+		}
+	}
+	return topMethods(out, n)
+}
+
+// Interval gives the bounds between which the true share lies with a certainty of 95 % when k of n samples show it (Wilson's
+// interval: it stays between 0 and 1 and is good for small counts too).
+func Interval(k, n int64) (low, high float64) {
+	if n <= 0 {
+		return 0, 1
+	}
+	const z = 1.96 // of the normal distribution, for 95 %
+	share, m := float64(k)/float64(n), float64(n)
+	middle := (share + z*z/(2*m)) / (1 + z*z/m)
+	half := z / (1 + z*z/m) * math.Sqrt(share*(1-share)/m+z*z/(4*m*m))
+	return max(0, middle-half), min(1, middle+half)
+}
+
+// An Attribution is whose time a sample is.
+type Attribution struct {
+	Name string
+	// Inlined tells that a compiler at run time made one piece of code of the method and others of the application, and that the sample is
+	// in it. Which of them an instruction there belongs to is known to the compiler only by halves: the optimised code of a loop can stand
+	// under the name of the method that calls it, and under its own after the next start.
+	Inlined bool
+	Callers []Caller // the application's methods on the stack, from the innermost outwards and each once
+}
+
+// A Caller is a method on a sample's stack; Inlined is as in [Attribution].
+type Caller struct {
+	Name    string
+	Inlined bool
+}
+
+// Attributed gives for each sample whose time it is: the application's method nearest to what ran, with the JDK, libraries and kernel that
+// it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for the collector's and the compilers' work; and the innermost
+// function where no caller is the application's. Unlike the times of [CPU.Methods] those of machine code are attributed to callers too, and
+// those of Go's standard library.
+func (c *CPU) Attributed() []Attribution {
+	gc, _ := Frames(c.Profile, gcFrames)
+	jit, _ := Frames(c.Profile, jitFrames)
+	modules := goModules(c.Profile)
+	own := c.application(modules)
+	out := make([]Attribution, len(c.Samples))
+	joined := map[string]bool{} // the compiled methods that others are inlined into
+	roots := make([]string, len(c.Samples))
+	for i, s := range c.Samples {
+		root := c.compiled(s.Stack)
+		a := Attribution{Callers: c.callers(s.Stack, own, root)}
+		part := c.partOf(s, gc, jit)
+		name, inGo := goMethod(c.Profile, modules, s.Stack)
+		switch {
+		case inGo:
+			a.Name = name
+		case part == PartGC || part == PartJIT:
+			a.Name = "[" + string(part) + "]"
+		case len(s.Stack) == 0:
+			a.Name = "[unknown]"
+		default:
+			at := 0
+			if place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions); place.Owner == Application {
+				at = place.At
+			}
+			a.Name = c.Frames[s.Stack[at]].Name
+			if at < root {
+				a.Inlined = true
+				joined[c.Frames[s.Stack[root]].Name] = true
+			} else if at == root {
+				roots[i] = a.Name
+			}
+		}
+		out[i] = a
+	}
+	for i := range out {
+		out[i].Inlined = out[i].Inlined || joined[roots[i]]
+	}
+	return out
+}
+
+// compiled gives the index of the method whose machine code ran: those before it are inlined into it. It is 0 of all that no compiler at
+// run time made.
+func (c *CPU) compiled(stack []int) int {
+	for i, f := range stack {
+		if c.Frames[f].Kind != stacks.Inlined {
+			return i
+		}
+	}
+	return max(len(stack)-1, 0)
+}
+
+// application tells which frames are methods of the application. In a program in Go the standard library's are none.
+func (c *CPU) application(goModules map[string]bool) []bool {
+	own := make([]bool, len(c.Frames))
+	for i, f := range c.Frames {
+		own[i] = c.Owners.Of(f) == Application && !Synthetic(f) && (f.Managed() || !goModules[f.Module] || !goStandard(f))
+	}
+	return own
+}
+
+func (c *CPU) callers(stack []int, own []bool, root int) []Caller {
+	var out []Caller
+	for i, f := range stack {
+		name := c.Frames[f].Name
+		if own[f] && !slices.ContainsFunc(out, func(x Caller) bool { return x.Name == name }) {
+			out = append(out, Caller{name, i < root})
+		}
+	}
+	return out
+}

@@ -1,0 +1,85 @@
+package hotcode
+
+import (
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A Pattern matches the names of frames, classes or threads. A star stands for any run of characters. A part before an
+// exclamation mark is matched with the frame's module: "libz.so*!*" is everything in zlib.
+type Pattern struct {
+	module, name glob
+	ofModule     bool
+}
+
+// ParsePattern reads a pattern; every text is one.
+func ParsePattern(text string) Pattern {
+	if module, name, ok := strings.Cut(text, "!"); ok {
+		return Pattern{module: parseGlob(module), name: parseGlob(name), ofModule: true}
+	}
+	return Pattern{name: parseGlob(text)}
+}
+
+// ParsePatterns reads each text as [ParsePattern] does.
+func ParsePatterns(texts ...string) []Pattern {
+	out := make([]Pattern, len(texts))
+	for i, t := range texts {
+		out[i] = ParsePattern(t)
+	}
+	return out
+}
+
+// Frame reports whether the pattern matches a frame. Parameters of a C++ function are no part of its name: some profilers
+// write them. The parenthesis of a Go method's receiver, behind a dot, is.
+func (p Pattern) Frame(f stacks.Frame) bool {
+	if p.ofModule && !p.module.match(f.Module) {
+		return false
+	}
+	name := f.Name
+	if i := strings.IndexByte(name, '('); i > 0 && name[i-1] != '.' && !f.Managed() {
+		name = name[:i]
+	}
+	return p.name.match(name)
+}
+
+// Text reports whether the pattern matches the name of a class or thread.
+func (p Pattern) Text(name string) bool { return !p.ofModule && p.name.match(name) }
+
+// A glob is the literal parts between stars.
+type glob []string
+
+func parseGlob(text string) glob { return strings.Split(text, "*") }
+
+func (g glob) match(s string) bool {
+	if len(g) == 1 {
+		return s == g[0]
+	}
+	if !strings.HasPrefix(s, g[0]) {
+		return false
+	}
+	s = s[len(g[0]):]
+	for _, part := range g[1 : len(g)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return strings.HasSuffix(s, g[len(g)-1])
+}
+
+// Frames gives the frames of a profile that any of the patterns matches, and whether there is one. Frames are few and
+// samples many, so names are compared once.
+func Frames(p *stacks.Profile, patterns []Pattern) (set stacks.Set, some bool) {
+	set = p.Set(func(f stacks.Frame) bool {
+		for _, pattern := range patterns {
+			if pattern.Frame(f) {
+				some = true
+				return true
+			}
+		}
+		return false
+	})
+	return set, some
+}

@@ -1,0 +1,384 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// The metrics of a phase, over the time of the diagnosis. The percentiles of a load that ended no request in that time, and of an
+// external program, are since its start.
+const (
+	Throughput = "throughput"             // units a second
+	P50        = "p50"                    // seconds
+	P90        = "p90"                    // seconds
+	P99        = "p99"                    // seconds
+	Errors     = "errors"                 // a second
+	CPUPerUnit = "cpu_per_request"        // seconds of all CPUs of the machine, everything that ran included; of one process: [ofProcess]
+	TargetCPU  = "target_cpu_per_request" // seconds of the process that is diagnosed, and of nothing else
+	SoftirqPer = "softirq_per_request"    // of these, the ones in softirq
+	PacketsPer = "packets_per_request"    // processed by softnet on the machine: a packet counts once for each device that receives it
+	CPU        = "cpu"                    // CPUs that this process used: its CPU seconds a second
+	Memory     = "memory"                 // bytes of it that were resident, at most since its start
+	Stopped    = "stopped"                // share of the time that CPU limits stopped its group, a sum over CPUs
+	Paused     = "paused"                 // share of the time that the collector of its JVM stopped it
+)
+
+// ofProcess stands between [CPUPerUnit] and the name of the process that it is of: what a cure saves in one place is lost in the noise of
+// the machine's.
+const ofProcess = " of "
+
+const (
+	unitsPerSec  = quantity.Unit("requests/s")
+	errorsPerSec = quantity.Unit("errors/s")
+	packetsEach  = quantity.Unit("packets")
+	// userHZ is the unit of /proc/stat to user space on every architecture Go runs on (include/asm-generic/param.h).
+	userHZ = 100
+	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
+	summaryWait = 3 * time.Second
+)
+
+// metricUnits are all metrics, in the order of output.
+func metricUnits() []struct {
+	Name string
+	Unit quantity.Unit
+} {
+	return []struct {
+		Name string
+		Unit quantity.Unit
+	}{
+		{Throughput, unitsPerSec},
+		{P50, quantity.Seconds},
+		{P90, quantity.Seconds},
+		{P99, quantity.Seconds},
+		{Errors, errorsPerSec},
+		{CPUPerUnit, quantity.Seconds},
+		{TargetCPU, quantity.Seconds},
+		{SoftirqPer, quantity.Seconds},
+		{PacketsPer, packetsEach},
+		{CPU, quantity.CPUs},
+		{Memory, quantity.Bytes},
+		{Stopped, quantity.Ratio},
+		{Paused, quantity.Ratio},
+	}
+}
+
+// metricNames are the metrics that a scenario with these processes can speak of, in the order of output.
+func metricNames(processes []Process) []string {
+	var names []string
+	for _, m := range metricUnits() {
+		names = append(names, m.Name)
+	}
+	for i := range processes {
+		names = append(names, CPUPerUnit+ofProcess+processes[i].Name)
+	}
+	return names
+}
+
+// metricText is a measured number with its unit.
+func metricText(name string, n float64) string {
+	whole, _, _ := strings.Cut(name, ofProcess)
+	for _, m := range metricUnits() {
+		if m.Name == whole {
+			return quantity.Of(name, n, m.Unit).Text()
+		}
+	}
+	return strconv.FormatFloat(n, 'g', 4, 64)
+}
+
+// reading is the state of load and machine at one moment.
+type reading struct {
+	stats   lab.Stats
+	cpu     cpuTime
+	packets uint32  // processed by softnet since boot; it wraps around
+	peak    float64 // bytes of the diagnosed process that were resident at most; 0 when the whole machine is diagnosed
+}
+
+// peakOf reads how much memory of a process was resident at most, in bytes.
+func peakOf(pid int) (float64, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
+	status, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	peak, err := parseStatus(status)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return peak, nil
+}
+
+// parseStatus finds VmHWM, the peak of the resident set, which has the unit kB and means KiB (fs/proc/task_mmu.c).
+func parseStatus(status []byte) (bytes float64, err error) {
+	for line := range strings.Lines(string(status)) {
+		value, ok := strings.CutPrefix(line, "VmHWM:")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+		return float64(n) * 1024, err
+	}
+	return 0, fmt.Errorf("no line VmHWM")
+}
+
+// cpuTime is CPU time of the machine since boot, in seconds.
+type cpuTime struct{ busy, softirq, idle float64 }
+
+const (
+	// settleWait is how long a phase waits for the machine to become idle, and idleEnough the share that counts as idle: a desktop
+	// or a monitoring agent uses less than the rest.
+	settleWait  = 10 * time.Second
+	settleProbe = 500 * time.Millisecond
+	idleEnough  = 0.8
+)
+
+// settle waits for the machine to be idle, for a while, and returns the busy share of its CPU time at the end.
+func settle(ctx context.Context) (busy float64, err error) {
+	before, err := readCPU()
+	for deadline := time.Now().Add(settleWait); err == nil; {
+		if err = sleep(ctx, settleProbe); err != nil {
+			return 0, err
+		}
+		var now cpuTime
+		if now, err = readCPU(); err != nil {
+			return 0, err
+		}
+		busy = (now.busy - before.busy) / max(now.busy-before.busy+now.idle-before.idle, 1.0/userHZ)
+		if busy <= 1-idleEnough || time.Now().After(deadline) {
+			return busy, nil
+		}
+		before = now
+	}
+	return 0, err
+}
+
+func readCPU() (cpuTime, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cpuTime{}, err
+	}
+	t, err := parseCPU(stat)
+	if err != nil {
+		return cpuTime{}, fmt.Errorf("/proc/stat: %w", err)
+	}
+	return t, nil
+}
+
+// read reads the load p, the machine and the process target, if it is not 0.
+func (p *process) read(target int) (reading, error) {
+	cpu, err := readCPU()
+	if err != nil {
+		return reading{}, err
+	}
+	packets, err := readSoftnet()
+	if err != nil {
+		return reading{}, err
+	}
+	r := reading{cpu: cpu, packets: packets}
+	if target != 0 {
+		if r.peak, err = peakOf(target); err != nil {
+			return reading{}, err
+		}
+	}
+	if p.child != nil {
+		r.stats = p.child.Stats()
+	}
+	return r, nil
+}
+
+// parseCPU reads the line "cpu user nice system idle iowait irq softirq steal …" in ticks (fs/proc/stat.c). Steal is no use of
+// this machine's.
+func parseCPU(stat []byte) (cpuTime, error) {
+	const idle, iowait, softirq, steal = 4, 5, 7, 8
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	field := strings.Fields(string(line))
+	if len(field) <= steal || field[0] != "cpu" {
+		return cpuTime{}, fmt.Errorf("first line %q: want cpu and at least %d numbers", line, steal)
+	}
+	var t cpuTime
+	for i := 1; i < steal; i++ {
+		n, err := strconv.ParseUint(field[i], 10, 64)
+		if err != nil {
+			return cpuTime{}, fmt.Errorf("first line: %w", err)
+		}
+		if i == idle || i == iowait {
+			t.idle += float64(n) / userHZ
+		} else {
+			t.busy += float64(n) / userHZ
+		}
+		if i == softirq {
+			t.softirq = float64(n) / userHZ
+		}
+	}
+	return t, nil
+}
+
+func readSoftnet() (uint32, error) {
+	const path = "/proc/net/softnet_stat"
+	table, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseSoftnet(table)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
+
+// parseSoftnet adds up the first column, hexadecimal, of the lines of all CPUs (softnet_seq_show in net/core/net-procfs.c). The
+// counters have 32 bits and wrap around; so does the sum, and the difference of two is right all the same.
+func parseSoftnet(table []byte) (uint32, error) {
+	var sum uint32
+	for line := range strings.Lines(string(table)) {
+		processed, _, _ := strings.Cut(line, " ")
+		n, err := strconv.ParseUint(processed, 16, 32)
+		if err != nil {
+			return 0, fmt.Errorf("line %q: %w", line, err)
+		}
+		sum += uint32(n)
+	}
+	return sum, nil
+}
+
+// measures are by metric; what could not be measured is not in it.
+type measures map[string]float64
+
+// measure says what happened between two readings that are window seconds apart.
+func measure(before, after reading, window float64) measures {
+	m := measures{}
+	elapsed := (after.stats.Elapsed - before.stats.Elapsed).Seconds()
+	if elapsed > 0 {
+		m[Throughput] = float64(after.stats.Units-before.stats.Units) / elapsed
+		m[Errors] = float64(after.stats.ErrorCount()-before.stats.ErrorCount()) / elapsed
+		if after.stats.Latency.Max > 0 { // a server of package load does not measure it
+			latency, some := after.stats.LatencySince(before.stats)
+			if !some {
+				latency = after.stats.Latency
+			}
+			m[P50], m[P90], m[P99] = latency.P50.Seconds(), latency.P90.Seconds(), latency.P99.Seconds()
+		}
+	}
+	if after.peak > 0 {
+		m[Memory] = after.peak
+	}
+	m.perUnit(before, after, window)
+	return m
+}
+
+// perUnit divides the machine's CPU time and packets by the units done in the same time.
+func (m measures) perUnit(before, after reading, window float64) {
+	units := m[Throughput] * window
+	if units <= 0 {
+		return
+	}
+	m[CPUPerUnit] = (after.cpu.busy - before.cpu.busy) / units
+	m[SoftirqPer] = (after.cpu.softirq - before.cpu.softirq) / units
+	m[PacketsPer] = float64(after.packets-before.packets) / units
+}
+
+// ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that what else the
+// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. What ran and was
+// stopped by no limit was stopped for no time. A program that is no JVM has no pauses.
+func (m measures) ofTarget(rec *recording.Recording) {
+	used := rateOf(rec.Counter(metric.ProcessCPU, "member", "target")) // CPUs
+	if used > 0 {
+		m[CPU] = used
+		m[Stopped] = rateOf(rec.Counter(metric.CgroupThrottledTime))
+	}
+	if used > 0 && m[Throughput] > 0 {
+		m[TargetCPU] = used / m[Throughput]
+	}
+	for _, kind := range metric.GCPauseKinds() {
+		if series := rec.Counter(metric.JVMGCSeconds, "kind", kind); len(series) > 0 {
+			m[Paused] += rateOf(series)
+		}
+	}
+}
+
+// ofProcesses gives the CPU time of each of the scenario's processes by unit of load.
+func (m measures) ofProcesses(rec *recording.Recording, pids map[string]int) {
+	for name, pid := range pids {
+		used := rateOf(rec.Counter(metric.ProcessCPU, "pid", strconv.Itoa(pid))) // CPUs
+		if used > 0 && m[Throughput] > 0 {
+			m[CPUPerUnit+ofProcess+name] = used / m[Throughput]
+		}
+	}
+}
+
+// rateOf is how much the counters grow a second, together.
+func rateOf(series []recording.CounterSeries) float64 {
+	sum := 0.0
+	for _, s := range series {
+		if r, ok := s.Rate(); ok {
+			sum += r
+		}
+	}
+	return sum
+}
+
+// summary ends an external program with SIGINT, on which load generators print their own measurements, and reads them.
+func (p *process) summary(ctx context.Context, m measures) error {
+	if p.Run.Throughput == "" && p.Run.P99 == "" {
+		return nil
+	}
+	if err := p.other.Signal(unix.SIGINT); err != nil {
+		return err
+	}
+	select {
+	case <-p.done():
+	case <-time.After(summaryWait):
+		return fmt.Errorf("process %s: still running %v after SIGINT", p.Name, summaryWait)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	out, err := os.ReadFile(filepath.Join(p.dir, stdoutName))
+	if err != nil {
+		return err
+	}
+	if p.Run.Throughput != "" {
+		if m[Throughput], err = p.find(out, p.Run.Throughput, parseNumber); err != nil {
+			return err
+		}
+	}
+	if p.Run.P99 != "" {
+		m[P99], err = p.find(out, p.Run.P99, parseSeconds)
+	}
+	return err
+}
+
+func parseNumber(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+
+func parseSeconds(s string) (float64, error) {
+	d, err := time.ParseDuration(s)
+	return d.Seconds(), err
+}
+
+func (p *process) find(out []byte, pattern string, read func(string) (float64, error)) (float64, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return 0, err
+	}
+	match := re.FindSubmatch(out)
+	if match == nil {
+		return 0, fmt.Errorf("process %s: %q is not in its output after SIGINT", p.Name, pattern)
+	}
+	n, err := read(string(match[1]))
+	if err != nil {
+		return 0, fmt.Errorf("process %s: %w", p.Name, err)
+	}
+	return n, nil
+}
