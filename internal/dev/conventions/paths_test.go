@@ -5,34 +5,192 @@ import (
 	"go/constant"
 	"go/token"
 	"go/types"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/go/callgraph"
 	"golang.org/x/tools/go/callgraph/cha"
 	"golang.org/x/tools/go/callgraph/vta"
 	"golang.org/x/tools/go/packages"
 	"golang.org/x/tools/go/ssa"
 	"golang.org/x/tools/go/ssa/ssautil"
+	"golang.org/x/tools/txtar"
 )
 
-// A paths follows the paths that a program opens back to where each of their parts comes from: through variables, fields, results
-// and parameters, from caller to caller.
+// doorPackages handle what may be hostile: each path that they open, or ask the kernel about, is followed to where its parts come
+// from.
+var doorPackages = []string{
+	"internal/host", "internal/jvm", "internal/collect", "internal/collectors", "internal/kernel", "internal/daemon/exporter",
+}
+
+// door is the package that opens what a target owns.
+const door = "internal/host/door"
+
+// targetFiles are the names below /proc/PID behind which a target can put any content, of any size.
+var targetFiles = []string{"root", "cwd", "exe", "fd", "cmdline", "environ", "maps", "smaps", "map_files"}
+
+// userPackages open what the user names, or hosts that they built themselves.
+var userPackages = map[string]string{
+	"cmd/perfdoctor":       "what its arguments name",
+	"internal/cli":         "what flags and arguments name",
+	"internal/recording":   "recordings, which flags and arguments name",
+	"internal/daemon":      "the directories and files that flags name",
+	"internal/lab":         "the hosts, guests and loads of scenarios",
+	"internal/report":      "files in the program",
+	"internal/input":       "files that a user wrote",
+	"internal/metric":      "names that stand in the program",
+	"internal/dev/testenv": "what a test needs of its machine",
+	"internal/checks":      "files that a user wrote",
+}
+
+// knownPaths are functions that may do without the door, and why. Paths are not followed past them.
+var knownPaths = map[string]string{
+	"(*internal/host.Host).hierarchies":                   "mounts of cgroupfs in perfdoctor's own list of mounts",
+	"(*internal/host.hierarchy).dirOf":                    "a directory of cgroupfs",
+	"(*internal/host.Host).Resolve":                       "the cgroup that a flag names",
+	"(*internal/host.Host).groupPIDs":                     "files of cgroupfs, below a directory of it",
+	"(*internal/host.Host).runtimeOf":                     "the text of the link exe, which is not followed",
+	"(*internal/jvm.VM).applyCommandLine":                 "the text of the link exe, which is not followed",
+	"(*internal/jvm.VM).isFrozen":                         "files of cgroupfs",
+	"internal/jvm.createNamed":                            "creates a new file (O_EXCL) in a directory that the door gave",
+	"internal/jvm.newTrigger":                             "a new name in a directory that the door gave",
+	"internal/jvm.removeLeftover":                         "a name in a directory that the door gave, by unlinkat",
+	"(*internal/jvm.File).Remove":                         "a name in a directory that the door gave, by unlinkat",
+	"(*internal/jvm.trigger).remove":                      "a name in a directory that the door gave, by unlinkat",
+	"(*internal/kernel/sockdiag.ownerSearch).process":     "the directory fd, which procfs makes",
+	"(*internal/kernel/sockdiag.ownerSearch).descriptor":  "the text of a link in fd, which is not followed",
+	"internal/kernel/perfevent.fileRoom":                  "the directory fd of perfdoctor itself",
+	"internal/collectors/process.newFileCounter":          "the directory fd of perfdoctor itself",
+	"(*internal/collectors/process.fileCounter).list":     "the directory fd, which procfs makes",
+	"internal/collectors/process.sizeOf":                  "the directory fd, which procfs makes",
+	"internal/collectors/proc.parseInterrupts":            "numbers of interrupts in /proc/interrupts",
+	"internal/collectors/proc.sampleDisks":                "names of block devices in /proc/diskstats",
+	"(internal/daemon/exporter.WebOptions).guards":        "the file that a flag names",
+	"internal/collectors/process.readThread":              "files of threads, in which all is the kernel's",
+	"(internal/collectors/network.namespace).gone":        "a directory of a process in procfs",
+	"(*internal/kernel/sockdiag.ownerSearch).descriptors": "the directory fd, which procfs makes",
+	"internal/jvm/asprof/library.Bundled":                 "a file in the program",
+	"(internal/jvm/asprof/library.File).Read":             "a file in the program",
+}
+
+// listed are functions of others that give the names in a directory: whoever could open that may open what it lists.
+var listed = []string{"(io/fs.DirEntry).Name", "(*os.File).Readdirnames", "path/filepath.Glob"}
+
+// pathParameters are what functions of others call a path.
+var pathParameters = []string{
+	"path", "file", "filename", "fileName", "name", "dir", "root", "fsRoot", "oldname", "newname", "oldpath", "newpath", "pathname", "pattern",
+}
+
+// notOpeners take a name that is none of a file's.
+var notOpeners = []string{
+	"os.NewFile", "github.com/ianlancetaylor/demangle.Filter", "(*debug/elf.File).Section", "golang.org/x/sys/unix.MemfdCreate",
+	"golang.org/x/sys/unix.NewIfreq",
+}
+
+// notPaths are packages whose names are no paths.
+var notPaths = []string{
+	"github.com/spf13/pflag", "github.com/spf13/cobra", "net/http", "html/template", "github.com/cilium/ebpf/btf", "mime/multipart",
+	"github.com/cilium/ebpf", "encoding/xml", "log/slog", "embed",
+}
+
+// purePackages make text from text; those of their functions that open something have these names.
+var (
+	purePackages = []string{"strings", "strconv", "fmt", "path", "path/filepath", "bytes", "slices", "maps", "cmp", "regexp", "encoding/hex"}
+	walkers      = []string{"Glob", "Walk", "WalkDir", "EvalSymlinks"}
+)
+
+// TestPaths shows, by types, imports and calls, that no code but the door's leads to a file that a target owns.
+func TestPaths(t *testing.T) {
+	p := loadPaths(t, "../../..", module, "./cmd/perfdoctor")
+	for _, violation := range p.violations() {
+		t.Error(violation)
+	}
+	for name := range knownPaths {
+		if !p.used[name] {
+			t.Errorf("knownPaths has %s, which no path comes from or through", name)
+		}
+	}
+	if p.calls < 100 {
+		t.Errorf("%d calls that open a path: this test looks at the wrong program", p.calls)
+	}
+}
+
+// TestPathsFire follows the paths of a small program that goes around the door in every way.
+func TestPathsFire(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/paths.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, want := t.TempDir(), ""
+	for _, f := range archive.Files {
+		if f.Name == "want" {
+			want = string(f.Data)
+			continue
+		}
+		name := filepath.Join(dir, f.Name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := strings.Join(loadPaths(t, dir, "example.com/paths/", "./cmd").violations(), "\n") + "\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("violations (-want +got):\n%s", diff)
+	}
+}
+
+// A paths follows each path that a program opens back to where its parts come from: through variables, fields, results and
+// parameters, from caller to caller.
 type paths struct {
 	module string
+	lines  *token.FileSet
 	graph  *callgraph.Graph
+	funcs  map[*ssa.Function]bool
 	stores map[*types.Var][]ssa.Value // what is stored to a field, anywhere
-	given  map[*types.Var]bool        // fields whose address is handed to code of others, as flags' are
+	given  map[*types.Var]bool        // fields whose address is handed to code of others
 	global map[*ssa.Global][]ssa.Value
 	closed map[*ssa.Function][]*ssa.MakeClosure
 	frames map[frame]*frame
+	used   map[string]bool // of knownPaths
+	calls  int             // that open a path
 }
 
-// loadPaths reads the packages that are linked into the programs that the patterns name.
-func loadPaths(t *testing.T, dir, module string, patterns ...string) *paths {
+// An origin is where a part of a path comes from.
+type origin struct {
+	where *ssa.Function
+	what  string
+}
+
+// A frame is a function as it was called from another, or, without a call, from anywhere.
+type frame struct {
+	fn   *ssa.Function
+	call *ssa.CallCommon
+	back *frame
+}
+
+// A trace is one walk back along a path.
+type trace struct {
+	*paths
+	out  map[origin]bool
+	seen map[visit]bool
+}
+
+type visit struct {
+	value ssa.Value
+	at    frame
+}
+
+// loadPaths reads the packages of the module that are linked into the program.
+func loadPaths(t *testing.T, dir, module string, program string) *paths {
 	t.Helper()
-	list, err := packages.Load(&packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps}, patterns...)
+	mode := packages.NeedName | packages.NeedImports | packages.NeedDeps
+	list, err := packages.Load(&packages.Config{Dir: dir, Mode: mode}, program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +206,13 @@ func loadPaths(t *testing.T, dir, module string, patterns ...string) *paths {
 	}
 	prog, _ := ssautil.Packages(list, ssa.InstantiateGenerics)
 	prog.Build()
+	funcs := ssautil.AllFunctions(prog)
 	p := &paths{
-		module: module, graph: vta.CallGraph(ssautil.AllFunctions(prog), cha.CallGraph(prog)), stores: map[*types.Var][]ssa.Value{}, given: map[*types.Var]bool{},
-		global: map[*ssa.Global][]ssa.Value{}, closed: map[*ssa.Function][]*ssa.MakeClosure{},
-		frames: map[frame]*frame{},
+		module: module, lines: prog.Fset, graph: vta.CallGraph(funcs, cha.CallGraph(prog)), funcs: funcs,
+		stores: map[*types.Var][]ssa.Value{}, given: map[*types.Var]bool{}, global: map[*ssa.Global][]ssa.Value{},
+		closed: map[*ssa.Function][]*ssa.MakeClosure{}, frames: map[frame]*frame{}, used: map[string]bool{},
 	}
-	for fn := range ssautil.AllFunctions(prog) {
+	for fn := range funcs {
 		for _, block := range fn.Blocks {
 			for _, instr := range block.Instrs {
 				p.note(instr)
@@ -63,6 +222,7 @@ func loadPaths(t *testing.T, dir, module string, patterns ...string) *paths {
 	return p
 }
 
+// note keeps what an instruction stores where other functions find it.
 func (p *paths) note(instr ssa.Instruction) {
 	switch in := instr.(type) {
 	case *ssa.Store:
@@ -74,8 +234,9 @@ func (p *paths) note(instr ssa.Instruction) {
 			p.global[at] = append(p.global[at], in.Val)
 		}
 	case *ssa.MakeClosure:
-		fn := in.Fn.(*ssa.Function)
-		p.closed[fn] = append(p.closed[fn], in)
+		if fn, ok := in.Fn.(*ssa.Function); ok {
+			p.closed[fn] = append(p.closed[fn], in)
+		}
 	case *ssa.FieldAddr:
 		for _, use := range *in.Referrers() {
 			switch use.(type) {
@@ -94,228 +255,256 @@ func fieldOf(t types.Type, i int) *types.Var {
 	return t.Underlying().(*types.Struct).Field(i).Origin()
 }
 
-
-// An origin is where a part of a path comes from, and the function in which it does.
-type origin struct {
-	where *ssa.Function
-	what  string // a constant's text in quotes, or what kind of value it is
+// violations are the calls outside the door whose path may lead to what a target owns.
+func (p *paths) violations() []string {
+	bad := map[string]bool{}
+	for fn := range p.funcs {
+		pkg := p.packageOf(fn)
+		if pkg == "" || pkg == door || p.known(fn) {
+			continue
+		}
+		for _, block := range fn.Blocks {
+			for _, instr := range block.Instrs {
+				if call, ok := instr.(ssa.CallInstruction); ok {
+					p.judge(call, fn, pkg, bad)
+				}
+			}
+		}
+	}
+	var list []string
+	for line := range bad {
+		list = append(list, line)
+	}
+	slices.Sort(list)
+	return list
 }
 
-// origins are those of a path. ctx are the calls on the way down, whose arguments parameters stand for.
-func (p *paths) origins(v ssa.Value, at *frame, out map[origin]bool, seen map[visit]bool) {
-	if seen[visit{v, *at}] {
+func (p *paths) judge(call ssa.CallInstruction, fn *ssa.Function, pkg string, bad map[string]bool) {
+	args := p.opened(call.Common())
+	if len(args) == 0 {
 		return
 	}
-	seen[visit{v, *at}] = true
-	if _, ok := v.Type().Underlying().(*types.Signature); ok {
+	p.calls++
+	if !isBelow(pkg, doorPackages) {
+		if !p.ofUser(pkg) {
+			bad[pkg+" opens paths: say whose, in doorPackages or userPackages"] = true
+		}
 		return
 	}
-	if pkg := packageOf(at.fn); !strings.HasPrefix(pkg, p.module) || !handlesTargets(strings.TrimPrefix(pkg, p.module)) {
-		out[origin{at.fn, "what "+pkg+" gives"}] = true
+	tr := trace{p, map[origin]bool{}, map[visit]bool{}}
+	for _, arg := range args {
+		tr.origins(arg, &frame{fn: fn})
+	}
+	for o := range tr.out {
+		at := p.lines.Position(call.Pos())
+		bad[fmt.Sprintf("%s:%d: %s: its path has %s of %s: leave what a target owns to %s", filepath.Base(at.Filename), at.Line,
+			p.short(calleeName(call.Common())), o.what, p.short(o.where.String()), door)] = true
+	}
+}
+
+// opened are the arguments of a call that are paths, where it leaves the module.
+func (p *paths) opened(c *ssa.CallCommon) []ssa.Value {
+	fn := c.StaticCallee()
+	if fn == nil || fn.Pkg == nil || p.packageOf(fn) != "" || isPure(fn) && !slices.Contains(walkers, fn.Name()) ||
+		slices.Contains(notPaths, fn.Pkg.Pkg.Path()) || slices.Contains(notOpeners, fn.String()) {
+		return nil
+	}
+	var args []ssa.Value
+	params := fn.Signature.Params()
+	for i := range params.Len() {
+		v := params.At(i)
+		basic, ok := v.Type().Underlying().(*types.Basic)
+		if ok && basic.Kind() == types.String && slices.Contains(pathParameters, v.Name()) {
+			args = append(args, c.Args[i+len(c.Args)-params.Len()])
+		}
+	}
+	return args
+}
+
+// origins finds where the parts of a value come from. Numbers are processes, threads or descriptors.
+func (t trace) origins(v ssa.Value, at *frame) {
+	if t.seen[visit{v, *at}] || t.known(at.fn) {
 		return
 	}
-	fn := at.fn
-	next := func(v ssa.Value) { p.origins(v, at, out, seen) }
-	leaf := func(what string) { out[origin{fn, what}] = true }
-	if basic, ok := v.Type().Underlying().(*types.Basic); ok && basic.Info()&(types.IsNumeric|types.IsBoolean) != 0 {
-		return // a number in a path is a process, a descriptor or a device
+	t.seen[visit{v, *at}] = true
+	if _, isFunc := v.Type().Underlying().(*types.Signature); isFunc || isNumber(v.Type()) || t.ofUser(t.packageOf(at.fn)) {
+		return
 	}
 	switch v := v.(type) {
 	case *ssa.Const:
-		if v.Value != nil && v.Value.Kind() == constant.String {
-			leaf(fmt.Sprintf("%q", constant.StringVal(v.Value)))
-		}
-	case *ssa.BinOp:
-		next(v.X)
-		next(v.Y)
-	case *ssa.Phi:
-		for _, edge := range v.Edges {
-			next(edge)
-		}
-	case *ssa.MakeInterface:
-		next(v.X)
-	case *ssa.ChangeType:
-		next(v.X)
-	case *ssa.ChangeInterface:
-		next(v.X)
-	case *ssa.Convert:
-		next(v.X)
-	case *ssa.MultiConvert:
-		next(v.X)
-	case *ssa.TypeAssert:
-		next(v.X)
-	case *ssa.Slice:
-		next(v.X)
-	case *ssa.SliceToArrayPointer:
-		next(v.X)
-	case *ssa.Extract:
-		if call, ok := v.Tuple.(*ssa.Call); ok {
-			p.results(call, v.Index, at, out, seen)
-			return
-		}
-		switch tuple := v.Tuple.(type) {
-		case *ssa.Next:
-			if r, ok := tuple.Iter.(*ssa.Range); ok {
-				next(r.X)
-			}
-		case *ssa.Lookup:
-			next(tuple.X)
-		case *ssa.TypeAssert:
-			next(tuple.X)
-		default:
-			leaf(fmt.Sprintf("%T", v.Tuple))
+		t.constant(v, at)
+	case *ssa.Parameter:
+		t.arguments(v, at)
+	case *ssa.FreeVar:
+		for _, made := range t.closed[at.fn] {
+			t.origins(made.Bindings[slices.Index(at.fn.FreeVars, v)], &frame{fn: made.Parent()})
 		}
 	case *ssa.Call:
-		p.results(v, 0, at, out, seen)
-	case *ssa.Parameter:
-		p.arguments(v, at, out, seen)
-	case *ssa.FreeVar:
-		i := slices.Index(fn.FreeVars, v)
-		for _, made := range p.closed[fn] {
-			p.origins(made.Bindings[i], &frame{fn: made.Parent()}, out, seen)
+		t.results(v, 0, at)
+	case *ssa.Extract:
+		if call, ok := v.Tuple.(*ssa.Call); ok {
+			t.results(call, v.Index, at)
+			return
 		}
-	case *ssa.Lookup:
-		next(v.X)
-	case *ssa.Index:
-		next(v.X)
+		t.operands(v.Tuple.(ssa.Instruction), at)
 	case *ssa.Field:
-		p.field(fieldOf(v.X.Type(), v.Field), at, out, seen)
+		t.field(fieldOf(v.X.Type(), v.Field), at)
 	case *ssa.FieldAddr:
-		p.field(fieldOf(v.X.Type(), v.Field), at, out, seen)
-	case *ssa.IndexAddr:
-		next(v.X)
-		p.stored(v, at, out, seen)
-	case *ssa.UnOp:
-		next(v.X)
-	case *ssa.Alloc:
-		p.stored(v, at, out, seen)
+		t.field(fieldOf(v.X.Type(), v.Field), at)
 	case *ssa.Global:
-		if len(p.global[v]) == 0 {
-			leaf("variable " + v.String())
+		for _, val := range t.global[v] {
+			t.origins(val, &frame{fn: val.(ssa.Instruction).Parent()})
 		}
-		for _, val := range p.global[v] {
-			p.origins(val, &frame{fn: val.Parent()}, out, seen)
-		}
-	case *ssa.MakeSlice, *ssa.MakeMap:
-		p.stored(v, at, out, seen)
-	default:
-		leaf(fmt.Sprintf("%T %s", v, v))
+	case ssa.Instruction: // all else makes its value of others
+		t.operands(v, at)
+		t.stored(v.(ssa.Value), at)
 	}
 }
 
-// stored are the values put to an address or below it, in this function.
-func (p *paths) stored(to ssa.Value, at *frame, out map[origin]bool, seen map[visit]bool) {
-	if to.Referrers() == nil {
+func (t trace) operands(in ssa.Instruction, at *frame) {
+	for _, o := range in.Operands(nil) {
+		if *o != nil {
+			t.origins(*o, at)
+		}
+	}
+}
+
+func (t trace) constant(v *ssa.Const, at *frame) {
+	if v.Value == nil || v.Value.Kind() != constant.String {
+		return
+	}
+	text := constant.StringVal(v.Value)
+	if slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return slices.Contains(targetFiles, part) }) {
+		t.out[origin{at.fn, fmt.Sprintf("%q", text)}] = true
+	}
+}
+
+// stored finds what is put to an address, or below it.
+func (t trace) stored(to ssa.Value, at *frame) {
+	switch to.(type) {
+	case *ssa.Alloc, *ssa.IndexAddr, *ssa.MakeSlice, *ssa.MakeMap, *ssa.Slice, *ssa.FreeVar, *ssa.FieldAddr:
+	default:
 		return
 	}
 	for _, use := range *to.Referrers() {
 		switch use := use.(type) {
 		case *ssa.Store:
-			if use.Addr == to {
-				p.origins(use.Val, at, out, seen)
-			}
+			t.origins(use.Val, at)
 		case *ssa.MapUpdate:
-			if use.Map == to {
-				p.origins(use.Key, at, out, seen)
-				p.origins(use.Value, at, out, seen)
-			}
+			t.origins(use.Key, at)
+			t.origins(use.Value, at)
 		case *ssa.IndexAddr:
-			if use.X == to {
-				p.stored(use, at, out, seen)
-			}
-		case *ssa.FieldAddr:
-			if use.X == to {
-				p.stored(use, at, out, seen)
-			}
+			t.stored(use, at)
 		case *ssa.Slice:
-			p.stored(use, at, out, seen)
+			t.stored(use, at)
 		case ssa.CallInstruction:
-			common := use.Common()
-			if _, ok := common.Value.(*ssa.Builtin); ok || common.StaticCallee() != nil && pure(common.StaticCallee()) {
-				for _, arg := range common.Args {
-					if arg != to {
-						p.origins(arg, at, out, seen)
-					}
-				}
-				continue
-			}
-			if i := slices.Index(common.Args, to); i >= 0 && p.ours(common.StaticCallee()) == false {
-				out[origin{at.fn, "filled by " + calleeName(common)}] = true
-			}
+			t.filled(use.Common(), to, at)
 		case *ssa.MakeClosure:
 			inner := use.Fn.(*ssa.Function)
-			for i, b := range use.Bindings {
-				if b == to {
-					p.stored(inner.FreeVars[i], &frame{fn: inner}, out, seen)
-				}
+			t.stored(inner.FreeVars[slices.Index(use.Bindings, to)], &frame{fn: inner})
+		}
+	}
+}
+
+// filled is what a call put to an address that it was given.
+func (t trace) filled(call *ssa.CallCommon, to ssa.Value, at *frame) {
+	callee := call.StaticCallee()
+	if _, builtin := call.Value.(*ssa.Builtin); builtin || callee != nil && isPure(callee) {
+		for _, arg := range call.Args {
+			if arg != to {
+				t.origins(arg, at)
 			}
 		}
-	}
-}
-
-func (p *paths) field(f *types.Var, at *frame, out map[origin]bool, seen map[visit]bool) {
-	if p.given[f] || len(p.stores[f]) == 0 {
-		out[origin{at.fn, "field " + f.Name()}] = true
-	}
-	for _, val := range p.stores[f] {
-		if val.Parent() != nil {
-			p.origins(val, &frame{fn: val.Parent()}, out, seen)
-		} else {
-			p.origins(val, at, out, seen)
-		}
-	}
-}
-
-// arguments are what callers give for a parameter.
-func (p *paths) arguments(v *ssa.Parameter, at *frame, out map[origin]bool, seen map[visit]bool) {
-	i := slices.Index(at.fn.Params, v)
-	if at.call != nil {
-		p.argument(i, at.fn, at.call, at.back, out, seen)
 		return
 	}
-	node := p.graph.Nodes[at.fn]
-	if node == nil || len(node.In) == 0 {
-		out[origin{at.fn, "parameter " + v.Name()}] = true
+	if callee != nil && t.packageOf(callee) == "" && slices.Contains(call.Args, to) {
+		t.out[origin{at.fn, "what " + calleeName(call) + " wrote, a part"}] = true
+	}
+}
+
+func (t trace) field(f *types.Var, at *frame) {
+	if t.given[f] || len(t.stores[f]) == 0 {
+		t.out[origin{at.fn, "the field " + f.Name()}] = true
+	}
+	for _, val := range t.stores[f] {
+		next := at
+		if val.Parent() != nil {
+			next = &frame{fn: val.Parent()}
+		}
+		t.origins(val, next)
+	}
+}
+
+// arguments are what a caller gives for a parameter: the one that this way came from, or all.
+func (t trace) arguments(v *ssa.Parameter, at *frame) {
+	i := slices.Index(at.fn.Params, v)
+	if at.call != nil {
+		t.argument(i, at.fn, at.call, at.back)
+		return
+	}
+	node := t.graph.Nodes[at.fn]
+	if (node == nil || len(node.In) == 0) && at.fn.Synthetic == "" && at.fn.Parent() != nil {
+		t.out[origin{at.fn, "a parameter"}] = true // a function that code of others calls
+	}
+	if node == nil {
 		return
 	}
 	for _, edge := range node.In {
-		p.argument(i, at.fn, edge.Site.Common(), &frame{fn: edge.Caller.Func}, out, seen)
+		t.argument(i, at.fn, edge.Site.Common(), &frame{fn: edge.Caller.Func})
 	}
 }
 
-func (p *paths) argument(i int, fn *ssa.Function, call *ssa.CallCommon, at *frame, out map[origin]bool, seen map[visit]bool) {
+func (t trace) argument(i int, fn *ssa.Function, call *ssa.CallCommon, at *frame) {
 	i -= len(fn.Params) - len(call.Args) // the receiver of an interface's method is no argument
 	if i >= 0 && i < len(call.Args) {
-		p.origins(call.Args[i], at, out, seen)
+		t.origins(call.Args[i], at)
 	}
 }
 
-// results are those of a call: of what it returns where that is code of ours, of its arguments otherwise.
-func (p *paths) results(call *ssa.Call, index int, at *frame, out map[origin]bool, seen map[visit]bool) {
-	callee := call.Call.StaticCallee()
-	if _, ok := call.Call.Value.(*ssa.Builtin); ok {
-		for _, arg := range call.Call.Args {
-			p.origins(arg, at, out, seen)
-		}
-		return
-	}
-	if callee == nil || !p.ours(callee) || len(callee.Blocks) == 0 {
-		if callee == nil || !pure(callee) {
-			out[origin{at.fn, "result of " + calleeName(call.Common())}] = true
-		}
-		if callee != nil && pure(callee) || callee == nil && call.Call.Method == nil {
-			for _, arg := range call.Call.Args {
-				p.origins(arg, at, out, seen)
+// results are those of a call: of what it returns where that is code of ours, of its arguments where it makes text of text.
+func (t trace) results(call *ssa.Call, index int, at *frame) {
+	callees := t.callees(call, at)
+	for _, callee := range callees {
+		inner := t.enter(call.Common(), callee, at)
+		for _, block := range callee.Blocks {
+			if ret, ok := block.Instrs[len(block.Instrs)-1].(*ssa.Return); ok && index < len(ret.Results) {
+				t.origins(ret.Results[index], inner)
 			}
 		}
+	}
+	if len(callees) > 0 {
 		return
 	}
-	inner := p.enter(call.Common(), callee, at)
-	for _, block := range callee.Blocks {
-		if ret, ok := block.Instrs[len(block.Instrs)-1].(*ssa.Return); ok && index < len(ret.Results) {
-			p.origins(ret.Results[index], inner, out, seen)
+	callee := call.Call.StaticCallee()
+	_, builtin := call.Call.Value.(*ssa.Builtin)
+	switch {
+	case slices.Contains(listed, calleeName(call.Common())):
+	case builtin, callee != nil && isPure(callee):
+		for _, arg := range call.Call.Args {
+			t.origins(arg, at)
+		}
+	default:
+		t.out[origin{at.fn, "the result of " + calleeName(call.Common())}] = true
+	}
+}
+
+// callees are the functions of ours that a call may reach.
+func (t trace) callees(call *ssa.Call, at *frame) []*ssa.Function {
+	if callee := call.Call.StaticCallee(); callee != nil {
+		if isPure(callee) || len(callee.Blocks) == 0 {
+			return nil
+		}
+		return []*ssa.Function{callee}
+	}
+	var list []*ssa.Function
+	if node := t.graph.Nodes[at.fn]; node != nil {
+		for _, edge := range node.Out {
+			if edge.Site == ssa.CallInstruction(call) && len(edge.Callee.Func.Blocks) > 0 {
+				list = append(list, edge.Callee.Func)
+			}
 		}
 	}
+	return list
 }
 
 // enter goes down into a call. A recursion, and what is deeper than any path is made, forgets who called.
@@ -333,31 +522,63 @@ func (p *paths) enter(call *ssa.CallCommon, callee *ssa.Function, at *frame) *fr
 	return p.frames[key]
 }
 
-// A frame is a function as it was called from another, or, without a call, from anywhere.
-type frame struct {
-	fn   *ssa.Function
-	call *ssa.CallCommon
-	back *frame
-}
-
-type visit struct {
-	value ssa.Value
-	at    frame
-}
-
-func (p *paths) ours(fn *ssa.Function) bool {
-	return fn != nil && fn.Pkg != nil && strings.HasPrefix(fn.Pkg.Pkg.Path(), p.module) || fn != nil && fn.Parent() != nil
-}
-
-// purePackages make text from text.
-var purePackages = []string{"strings", "strconv", "fmt", "path", "path/filepath", "bytes", "slices", "maps", "cmp"}
-
-func pure(fn *ssa.Function) bool {
-	pkg := fn.Pkg
-	if pkg == nil && fn.Origin() != nil {
-		pkg = fn.Origin().Pkg
+// known says that a function, or the one around it, is in knownPaths.
+func (p *paths) known(fn *ssa.Function) bool {
+	for fn.Parent() != nil {
+		fn = fn.Parent()
 	}
-	return pkg != nil && slices.Contains(purePackages, pkg.Pkg.Path())
+	name := p.short(fn.String())
+	_, ok := knownPaths[name]
+	p.used[name] = p.used[name] || ok
+	return ok
+}
+
+// packageOf is a function's package within the module, "" for one of others.
+func (p *paths) packageOf(fn *ssa.Function) string {
+	for fn.Parent() != nil {
+		fn = fn.Parent()
+	}
+	if fn.Pkg == nil && fn.Origin() != nil {
+		fn = fn.Origin()
+	}
+	if fn.Pkg == nil {
+		return ""
+	}
+	pkg, ours := strings.CutPrefix(fn.Pkg.Pkg.Path(), p.module)
+	if !ours {
+		return ""
+	}
+	return pkg
+}
+
+func (p *paths) ofUser(pkg string) bool {
+	if isBelow(pkg, doorPackages) {
+		return false
+	}
+	for of := range userPackages {
+		if isBelow(pkg, []string{of}) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *paths) short(name string) string { return strings.ReplaceAll(name, p.module, "") }
+
+func isBelow(pkg string, list []string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return pkg == p || strings.HasPrefix(pkg, p+"/") })
+}
+
+func isNumber(t types.Type) bool {
+	basic, ok := t.Underlying().(*types.Basic)
+	return ok && basic.Info()&(types.IsNumeric|types.IsBoolean) != 0
+}
+
+func isPure(fn *ssa.Function) bool {
+	if fn.Pkg == nil && fn.Origin() != nil {
+		fn = fn.Origin()
+	}
+	return fn.Pkg != nil && slices.Contains(purePackages, fn.Pkg.Pkg.Path())
 }
 
 func calleeName(c *ssa.CallCommon) string {
@@ -368,83 +589,4 @@ func calleeName(c *ssa.CallCommon) string {
 		return fn.String()
 	}
 	return c.Value.Name()
-}
-
-// pathParameters are what functions of others call a path.
-var pathParameters = []string{
-	"path", "file", "filename", "fileName", "name", "dir", "dirname", "root", "fsRoot", "oldname", "newname", "oldpath", "newpath", "pattern",
-	"dirfd", "pathname", "linkpath",
-}
-
-// opens gives the arguments of a call that are paths, where it leaves the module.
-func (p *paths) opens(c *ssa.CallCommon) []ssa.Value {
-	fn := c.StaticCallee()
-	if fn == nil || p.ours(fn) || fn.Pkg == nil || pure(fn) && !slices.Contains(walkers, fn.Name()) {
-		return nil
-	}
-	if slices.Contains(notPaths, fn.Pkg.Pkg.Path()) || slices.Contains(notOpeners, fn.String()) {
-		return nil
-	}
-	var args []ssa.Value
-	params := fn.Signature.Params()
-	shift := len(c.Args) - params.Len()
-	for i := range params.Len() {
-		v := params.At(i)
-		if basic, ok := v.Type().Underlying().(*types.Basic); ok && basic.Kind() == types.String && slices.Contains(pathParameters, v.Name()) {
-			args = append(args, c.Args[i+shift])
-		}
-	}
-	return args
-}
-
-var walkers = []string{"Glob", "Walk", "WalkDir", "EvalSymlinks"}
-var notPaths = []string{}
-var notOpeners = []string{"os.NewFile"}
-
-type violation struct{ fn, opener, what string }
-
-func (p *paths) all() []string {
-	lines := map[string]bool{}
-	for fn, node := range p.graph.Nodes {
-		if fn == nil || !p.ours(fn) {
-			continue
-		}
-		_ = node
-		for _, block := range fn.Blocks {
-			for _, instr := range block.Instrs {
-				call, ok := instr.(ssa.CallInstruction)
-				if !ok {
-					continue
-				}
-				for _, arg := range p.opens(call.Common()) {
-					out := map[origin]bool{}
-					p.origins(arg, &frame{fn: fn}, out, map[visit]bool{})
-					for o := range out {
-						lines[fmt.Sprintf("%s\t%s\t%s\t%s", fn, calleeName(call.Common()), o.where, o.what)] = true
-					}
-				}
-			}
-		}
-	}
-	return slices.Sorted(func(yield func(string) bool) {
-		for l := range lines {
-			if !yield(l) {
-				return
-			}
-		}
-	})
-}
-var _ = token.ADD
-
-func packageOf(fn *ssa.Function) string {
-	for fn.Parent() != nil {
-		fn = fn.Parent()
-	}
-	if fn.Pkg == nil && fn.Origin() != nil {
-		fn = fn.Origin()
-	}
-	if fn.Pkg == nil {
-		return ""
-	}
-	return fn.Pkg.Pkg.Path()
 }
