@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -109,7 +109,7 @@ func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 	}
 	for _, at := range mounts {
 		if rest, ok := below(at.root, config); ok && at.device == device {
-			return readDockerName(path.Join(h.Proc, process, "root", at.point, rest))
+			return readDockerName(path.Join(h.Proc, process), path.Join(at.point, rest))
 		}
 	}
 	return "", fmt.Errorf("the file system with Docker's %s is not mounted here", config)
@@ -118,36 +118,41 @@ func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 // maxDockerConfig is far above any config.v2.json, which has a container's settings with its environment.
 const maxDockerConfig = 4 << 20
 
-func readDockerName(config string) (string, error) {
-	st, err := os.Stat(config)
+// readDockerName reads a config as the process whose directory in /proc is dir sees it. Where it lies follows from a mount, and a
+// process can mount in its own namespace what only looks like Docker's: so the path is one that leads nowhere else, and no error
+// tells what was read.
+func readDockerName(dir, config string) (string, error) {
+	root, err := door.Enter(dir)
 	if err != nil {
 		return "", err
 	}
-	if st.Size() > maxDockerConfig {
-		return "", fmt.Errorf("%s: %d bytes are too many for what Docker writes there", config, st.Size())
+	defer root.Close()
+	f, err := root.OpenUnlinked(config)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", config, errors.Unwrap(err)) // it is in no target
 	}
-	text, err := os.ReadFile(config)
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxDockerConfig+1))
 	if err != nil {
 		return "", err
 	}
-	name, err := parseDockerName(text)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", config, err)
+	if len(text) > maxDockerConfig {
+		return "", fmt.Errorf("%s: more than %d bytes are too many for what Docker writes there", config, maxDockerConfig)
+	}
+	name := parseDockerName(text)
+	if name == "" {
+		return "", fmt.Errorf("%s has no Name as Docker writes it", config)
 	}
 	return name, nil
 }
 
-// parseDockerName reads the field Name, "/web".
-func parseDockerName(config []byte) (string, error) {
+// parseDockerName reads the field Name, "/web"; "" where there is none.
+func parseDockerName(config []byte) string {
 	var c struct{ Name string }
-	if err := json.Unmarshal(config, &c); err != nil {
-		return "", err
+	if json.Unmarshal(config, &c) != nil {
+		return ""
 	}
-	name := strings.TrimPrefix(c.Name, "/")
-	if name == "" {
-		return "", errors.New("no Name in it")
-	}
-	return name, nil
+	return strings.TrimPrefix(c.Name, "/")
 }
 
 // maxMounts bounds a list of mounts, to which a process can add: 10,000 of 400 bytes are more than a busy node of Kubernetes has.

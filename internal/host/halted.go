@@ -35,6 +35,8 @@ func (h *Host) Halted(t Target) string {
 // frozen asks the freezer of a control group, which counts a parent that is frozen. A process shows as asleep in it.
 func (h *Host) frozen(line cgroupLine) bool {
 	groups := filepath.Join(h.Sys, "fs/cgroup")
+	// Of a group outside perfdoctor's cgroup namespace the path begins with "..": it must not lead out of cgroupfs.
+	line.path = filepath.Clean("/" + line.path)
 	if line.version == 2 { // which lies at unified beside version 1
 		events := filepath.Join(line.path, "cgroup.events")
 		return fileHas(filepath.Join(groups, events), "frozen 1") || fileHas(filepath.Join(groups, "unified", events), "frozen 1")

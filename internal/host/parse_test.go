@@ -319,11 +319,11 @@ func FuzzParseStatus(f *testing.F) {
 }
 
 func TestParseDockerName(t *testing.T) {
-	if got, err := parseDockerName([]byte(`{"ID":"x","Name":"/web","Config":{"Env":["A=b"]}}`)); got != "web" || err != nil {
-		t.Errorf("got %q, %v, want web", got, err)
+	if got := parseDockerName([]byte(`{"ID":"x","Name":"/web","Config":{"Env":["A=b"]}}`)); got != "web" {
+		t.Errorf("got %q, want web", got)
 	}
 	for _, bad := range []string{"", "{", "[]", `{"Name":1}`, `{"Name":"/"}`, `{"ID":"x"}`} {
-		if got, err := parseDockerName([]byte(bad)); err == nil {
+		if got := parseDockerName([]byte(bad)); got != "" {
 			t.Errorf("accepted %q as %q", bad, got)
 		}
 	}
@@ -332,8 +332,8 @@ func TestParseDockerName(t *testing.T) {
 func FuzzParseDockerName(f *testing.F) {
 	f.Add([]byte(`{"ID":"x","Name":"/web"}`))
 	f.Fuzz(func(t *testing.T, config []byte) {
-		if name, err := parseDockerName(config); (name == "") != (err != nil) {
-			t.Errorf("%q: name %q, error %v", config, name, err)
+		if name := parseDockerName(config); len(name) > len(config)*3 {
+			t.Errorf("%q: name %q", config, name)
 		}
 	})
 }

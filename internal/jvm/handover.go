@@ -48,10 +48,13 @@ func (vm *VM) VerifyLoaded(f *File, answered bool) (known bool, err error) {
 	var swapped *SwappedError
 	for _, a := range areas {
 		// The numbers in maps itself are not those of stat(2) on btrfs, and on overlayfs before Linux 6.8.
-		var mapped unix.Stat_t
-		err := unix.Stat(vm.proc("map_files/"+a.span), &mapped)
+		mapped, err := door.StatMagic(vm.proc(""), "map_files/"+a.span)
 		switch {
 		case errors.Is(err, unix.ENOENT): // unmapped meanwhile
+		case errors.Is(err, door.ErrServer): // the placed file does not lie there
+			if a.name == f.name {
+				swapped = &SwappedError{f.Path, written.Ino, 0, -1}
+			}
 		case err != nil:
 			return false, nil //nolint:nilerr // it cannot be told
 		case sameInode(mapped, written):

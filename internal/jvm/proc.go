@@ -323,9 +323,12 @@ func (vm *VM) isFrozen() bool {
 // that is frozen.
 func frozenGroup(line string) bool {
 	parts := strings.SplitN(line, ":", 3)
-	switch {
-	case len(parts) != 3:
+	if len(parts) != 3 {
 		return false
+	}
+	// Of a group outside perfdoctor's cgroup namespace the path begins with "..": it must not lead out of cgroupfs.
+	parts[2] = path.Clean("/" + parts[2])
+	switch {
 	case parts[1] == "freezer":
 		return fileHas("/sys/fs/cgroup/freezer/"+parts[2]+"/freezer.state", "FROZEN")
 	case parts[0] == "0":

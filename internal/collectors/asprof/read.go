@@ -124,11 +124,9 @@ func parsePids(status string) (outer, inner int) {
 	if len(words) == 0 {
 		return 0, 0
 	}
-	outer, err := strconv.Atoi(words[0])
-	if err != nil {
-		return 0, 0
-	}
-	if inner, err = strconv.Atoi(words[len(words)-1]); err != nil {
+	outer, outerErr := strconv.Atoi(words[0])
+	inner, innerErr := strconv.Atoi(words[len(words)-1])
+	if outerErr != nil || innerErr != nil || outer < 1 || inner < 1 { // 0 is a thread that a namespace does not see
 		return 0, 0
 	}
 	return outer, inner

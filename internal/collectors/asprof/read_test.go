@@ -13,6 +13,8 @@ func TestParsePids(t *testing.T) {
 		head + "NSpid:\t4711\t300\t23\nNSpgid:\t4711\n":  {4711, 23},
 		head + "NSpid:\t4711\n":                          {4711, 4711},
 		head:                                             {},
+		head + "NSpid:\t0\t23\n":                         {},
+		head + "NSpid:\t4711\t-1\n":                      {},
 		head + "NSpid:\t\n":                              {},
 		head + "NSpid:\tx\t23\n":                         {},
 		head + "NSpid:\t4711\t99999999999999999999999\n": {},

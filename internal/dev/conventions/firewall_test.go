@@ -16,7 +16,11 @@ func firewallViolations(files []file) []string {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok && calledName(call) == "recover" {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if fn, ok := call.Fun.(*ast.Ident); ok && fn.Name == "recover" {
 				bad = append(bad, f.at(n.Pos())+": recover: use internal/input/firewall, which tells of the panic")
 			}
 			return true

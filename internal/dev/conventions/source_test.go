@@ -40,7 +40,6 @@ var rules = map[string]func([]file) []string{
 	"names":      nameViolations,
 	"markers":    markerViolations,
 	"exit":       exitViolations,
-	"door":       doorViolations,
 	"rooms":      roomViolations,
 	"firewall":   firewallViolations,
 	"thresholds": thresholdViolations,

@@ -116,8 +116,8 @@ func TestExporterDefaultAddress(t *testing.T) {
 	}
 }
 
-// Attack 15: 500 connections that ask again and again and never read, 200 that never end their heads, and 16 scrapers
-// at a time.
+// Attack 15: 500 connections that ask again and again and never read, 100 that never end their heads, 100 that never end
+// a body, and 16 scrapers at a time.
 func TestExporterSlowPeers(t *testing.T) {
 	address, pid := startExporter(t, "--web.listen-address", "127.0.0.1:0")
 	for begun := time.Now(); ; time.Sleep(200 * time.Millisecond) {
@@ -133,6 +133,9 @@ func TestExporterSlowPeers(t *testing.T) {
 		text := "GET /metrics HTTP/1.1\r\nHost: x\r\n"
 		if i < 500 {
 			text = strings.Repeat(text+"\r\n", 50)
+		}
+		if i >= 600 {
+			text = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx"
 		}
 		c, err := (&net.Dialer{Timeout: grace}).DialContext(t.Context(), "tcp", address)
 		if err != nil {

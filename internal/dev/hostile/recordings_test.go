@@ -3,6 +3,7 @@ package hostile_test
 import (
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -152,5 +153,104 @@ func TestTrendWithABrokenFile(t *testing.T) {
 	o := perfdoctor(t, toRead, "trend", dir)
 	if o.code != 0 || !strings.Contains(o.stderr, `broken\x1b[31m.zip`) || strings.Contains(o.stderr, "partial") {
 		t.Errorf("exit code %d, stderr %.500q, want 0 and a note about the broken file alone", o.code, o.stderr)
+	}
+}
+
+// zeros is a deflate stream (RFC 1951) of 10 GB: one of 64 MiB ends on a byte and refers to nothing before it, so that it can be
+// repeated.
+func zeros(t *testing.T) []byte {
+	t.Helper()
+	var once, all bytes.Buffer
+	w, err := flate.NewWriter(&once, flate.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = w.Write(make([]byte, 64<<20)); err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 160 {
+		all.Write(once.Bytes())
+	}
+	all.Write([]byte{1, 0, 0, 0xff, 0xff}) // an empty block, the last
+	return all.Bytes()
+}
+
+// liar writes a zip whose file has these bytes, and says that it has 100.
+func liar(t *testing.T, name string, packed []byte, size uint64) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, plain := range []struct{ name, text string }{
+		{"meta.json", hostileMeta}, {"samples.jsonl", fmt.Sprintf(hostileSample, 0, "1")},
+	} {
+		if plain.name == name {
+			continue
+		}
+		if w, err := z.Create(plain.name); err != nil {
+			t.Fatal(err)
+		} else if _, err := io.WriteString(w, plain.text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := z.CreateRaw(&zip.FileHeader{
+		Name: name, Method: zip.Deflate, CompressedSize64: uint64(len(packed)), UncompressedSize64: size,
+	})
+	if err == nil {
+		_, err = w.Write(packed)
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, "liar.zip", b.Bytes())
+}
+
+// TestZipBombs: 10 GB of zeros in 45 KB or 10 MB, with sizes that are true or not, a zip in a zip, and headers that disagree.
+func TestZipBombs(t *testing.T) {
+	bomb := zeros(t)
+	nested := zipOf(t, map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte("PK")})
+	inner, err := os.ReadFile(liar(t, "samples.jsonl", bomb, 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := gzipped(t, gzipped(t, make([]byte, 256<<20)))
+	plain := zipOf(t, map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte(fmt.Sprintf(hostileSample, 0, "1"))})
+	content, err := os.ReadFile(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first local header names another file, and another method, than the directory.
+	disagrees := bytes.Clone(content)
+	disagrees[8] = 99
+	disagrees = bytes.Replace(disagrees, []byte("meta.json"), []byte("beta.json"), 1)
+	cut := content[:len(content)-30]
+	for name, path := range map[string]string{
+		"true size":      liar(t, "samples.jsonl", bomb, 160*64<<20),
+		"says 100":       liar(t, "samples.jsonl", bomb, 100),
+		"meta says 100":  liar(t, "meta.json", bomb, 100),
+		"says 2^63":      liar(t, "samples.jsonl", bomb, 1<<63),
+		"profile":        liar(t, "profiles/cpu.pb.gz", bomb, 1000),
+		"packed twice":   zipOf(t, map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte(fmt.Sprintf(hostileSample, 0, "1")), "profiles/cpu.pb.gz": twice}),
+		"zip in a zip":   zipOf(t, map[string][]byte{"meta.json": inner, "samples.jsonl": inner}),
+		"zip as samples": nested,
+		"cut":            written(t, "cut.zip", cut),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, args := range [][]string{{"diagnose", "--from", path}, {"report", path, "-o", "json"}, {"compare", path, path}} {
+				o := perfdoctor(t, toRead, args...)
+				if o.code != 2 || !strings.Contains(o.stderr, "not a usable recording") || strings.Contains(o.stderr, "panic") {
+					t.Errorf("%s: exit code %d, stderr %.300q, want 2", args[0], o.code, o.stderr)
+				}
+			}
+		})
+	}
+	// The directory counts, so that both readers of it agree on what the recording is.
+	if o := perfdoctor(t, toRead, "report", written(t, "disagrees.zip", disagrees)); o.code == 1 || strings.Contains(o.stderr, "panic") {
+		t.Errorf("headers that disagree: exit code %d, stderr %.300q", o.code, o.stderr)
 	}
 }

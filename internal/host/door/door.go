@@ -39,6 +39,7 @@ type Root struct {
 	who who
 
 	beneath bool // no path may lead above fd, not even to begin at it anew
+	noLinks bool // no path may lead through a link
 
 	fits func(unix.Stat_t) error // what every directory on the way has to be; nil: anything
 }
@@ -87,6 +88,18 @@ func (r *Root) Open(name string) (*os.File, error) {
 // OpenOwn is [Root.Open] of a file that the process wrote: it belongs to the process's user, has no other name, and
 // nobody else may write to it.
 func (r *Root) OpenOwn(name string) (*os.File, error) { return r.open(name, r.who.owns) }
+
+// OpenUnlinked is [Root.Open] of a file that has one name, and no link leads to it: it stands for no other file.
+func (r *Root) OpenUnlinked(name string) (*os.File, error) {
+	strict := *r
+	strict.noLinks = true
+	return strict.open(name, func(st unix.Stat_t) error {
+		if st.Nlink != 1 {
+			return fmt.Errorf("it has %d names", st.Nlink)
+		}
+		return nil
+	})
+}
 
 func (r *Root) open(name string, fits func(unix.Stat_t) error) (*os.File, error) {
 	fd, err := r.walk(name)
@@ -175,6 +188,20 @@ func OpenMagic(dir, link string) (*os.File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return f, nil
+}
+
+// StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for it.
+func StatMagic(dir, link string) (st unix.Stat_t, err error) {
+	name := filepath.Join(dir, link)
+	fd, err := openPath(unix.AT_FDCWD, name, 0)
+	if err != nil {
+		return st, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer closeQuietly(fd)
+	if err := served(fd, dir); err != nil {
+		return st, fmt.Errorf("%s: %w", name, err)
+	}
+	return st, unix.Fstat(fd, &st)
 }
 
 // OpenIn opens a regular file of this user in a directory that [Root.Directory] gave.
@@ -351,6 +378,9 @@ func (w *walker) follow(fd int) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
 	}
+	if w.root.noLinks {
+		return errors.New("a link lies on the way")
+	}
 	text := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", text)
 	if err != nil {
@@ -451,6 +481,9 @@ func servedByKernel() []string {
 	}
 }
 
+// ErrServer is why nothing on a file system is looked at that the kernel does not serve by itself.
+var ErrServer = errors.New("whose server can keep perfdoctor from ending")
+
 // served is nil where the kernel answers by itself for the file system on which fd, an O_PATH, lies. It asks the file
 // system nothing. As fd holds its mount, no other can have its number meanwhile.
 func served(fd int, dir string) error {
@@ -470,11 +503,10 @@ func served(fd int, dir string) error {
 		return fmt.Errorf("on which file system it lies cannot be told: %w", err)
 	}
 	if !slices.Contains(servedByKernel(), kind) {
-		return fmt.Errorf("it lies on a file system of type %s, whose server can keep perfdoctor from ending", kind)
+		return fmt.Errorf("it lies on a file system of type %s, %w", kind, ErrServer)
 	}
 	if kind == "overlay" && !isHosts(dir, device) {
-		return errors.New("it lies on an overlay of another user namespace, below which may be a file system of type fuse, " +
-			"whose server can keep perfdoctor from ending")
+		return fmt.Errorf("it lies on an overlay of another user namespace, below which may be a file system of type fuse, %w", ErrServer)
 	}
 	return nil
 }

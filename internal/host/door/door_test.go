@@ -99,6 +99,29 @@ func TestOpenOwn(t *testing.T) {
 	}
 }
 
+// TestOpenUnlinked: a path that a stranger could have led elsewhere opens nothing, whoever may read what is there.
+func TestOpenUnlinked(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	dir, root := target(t, 0)
+	at := func(name string) string { return filepath.Join(root, "tmp", name) }
+	check(t, os.WriteFile(at("good"), []byte("{}"), 0o600))
+	check(t, os.WriteFile(at("first"), []byte("{}"), 0o600))
+	check(t, os.Link(at("first"), at("second")))
+	check(t, os.Symlink("good", at("link")))
+	check(t, os.Symlink(".", at("here")))
+	check(t, unix.Mkfifo(at("pipe"), 0o600))
+	r, err := door.Enter(dir)
+	check(t, err)
+	defer r.Close()
+	for name, want := range map[string]bool{"good": true, "second": false, "link": false, "here/good": false, "pipe": false} {
+		f, err := r.OpenUnlinked("/tmp/" + name)
+		if got := err == nil; got != want {
+			t.Errorf("%s: opened %v, want %v: %v", name, got, want, err)
+		}
+		_ = f.Close()
+	}
+}
+
 // TestRead is attack 3: a command line of 20 GiB.
 func TestRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "cmdline")

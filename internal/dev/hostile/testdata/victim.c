@@ -1,5 +1,6 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | device | fuse | arguments | maps DIRECTORY | threads NUMBER; it prints "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | arguments | maps DIRECTORY | threads NUMBER | names NAME | spin; it prints
+// "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -120,6 +121,8 @@ int main(int argc, char **argv) {
 		fuse();
 	if (!strcmp(trap, "maps"))
 		maps(argv[2]);
+	if (!strcmp(trap, "names"))
+		prctl(PR_SET_NAME, argv[2]);
 	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(code != MAP_FAILED, "mmap");
 #ifdef __x86_64__
@@ -128,6 +131,12 @@ int main(int argc, char **argv) {
 	memcpy(code, "\x00\x00\x00\x14", 4); // b to itself
 	__builtin___clear_cache((char *)code, (char *)code + 4);
 #endif
+	if (!strcmp(trap, "names")) {
+		FILE *f = fopen(map, "w");
+		check(f != NULL, map);
+		fprintf(f, "%lx 1000 %s\n", (unsigned long)code, argv[2]);
+		fclose(f);
+	}
 	puts("ready");
 	fflush(stdout);
 	((void (*)(void))code)();
