@@ -1,7 +1,7 @@
 //go:build ignore
 
-// The CPU limits of all control groups below one, and what came of them: what cpu.stat, cpu.max and, of v1, cpu.cfs_quota_us and
-// cpu.cfs_period_us of each group tell, in one pass over those that have a limit.
+// The CPU limits of all control groups below one, and what came of them: what cpu.stat, cpu.max and, of v1,
+// cpu.cfs_quota_us and cpu.cfs_period_us of each group tell, in one pass over those that have a limit.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");

@@ -4,8 +4,8 @@
 // IP_BIND_ADDRESS_NO_PORT. The port is then chosen without knowing the destination, from one pool for all of them
 // (net/ipv4/inet_connection_sock.c, inet_csk_get_port).
 //
-// The kernel calls these programs in bind() alone, before a port is chosen and after one was found. A tracepoint of the system
-// call would slow every system call of the host down (measured: by 51 ns). They let each bind() pass.
+// The kernel calls these programs in bind() alone, before a port is chosen and after one was found. A tracepoint of the
+// system call would slow every system call of the host down (measured: by 51 ns). They let each bind() pass.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");

@@ -1,7 +1,9 @@
-// Package bpf holds the programs that run in the kernel, one file a question, compiled and with their Go types generated.
+// Package bpf holds the programs that run in the kernel, one file a question, compiled and with their Go types
+// generated.
 //
-// They are built on BTF tracepoints, which load under lockdown=integrity and on Linux 5.10 and later, where fentry and kprobes may not.
-// One object serves all little-endian machines: nothing in it depends on the architecture. The loader is internal/collectors/ebpf.
+// They are built on BTF tracepoints, which load under lockdown=integrity and on Linux 5.10 and later, where fentry and
+// kprobes may not. One object serves all little-endian machines: nothing in it depends on the architecture. The loader
+// is internal/collectors/ebpf.
 package bpf
 
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type flow -type totals Connections connections.bpf.c -- -O2 -Wall -Werror

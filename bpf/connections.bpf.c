@@ -1,16 +1,18 @@
 //go:build ignore
 
-// Who connects where, how it ends, and how long it takes: TCP connections per network namespace, destination and process.
+// Who connects where, how it ends, and how long it takes: TCP connections per network namespace, destination and
+// process.
 //
-// All of it comes from changes of a socket's state and from repeated and reset segments: nothing runs per packet, and no
-// tracepoint of system calls is used, as one would slow every system call of the host down.
+// All of it comes from changes of a socket's state and from repeated and reset segments: nothing runs per packet, and
+// no tracepoint of system calls is used, as one would slow every system call of the host down.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
 
 enum { AF_INET6 = 10 };
 enum { SOCK_DONE = 1 }; // a bit of skc_flags, set by tcp_fin()
-enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING };
+enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN,
+	CLOSING };
 enum { ETIMEDOUT = 110, ECONNREFUSED = 111, EHOSTUNREACH = 113, ENETUNREACH = 101 };
 
 // Sides of a connection.
@@ -19,12 +21,12 @@ enum { CLIENT = 1, SERVER = 2, UNKNOWN = 3 };
 // The network namespace to look at, 0 for all. Set before loading, so that the others cost one comparison.
 const volatile u32 only_netns = 0;
 
-// Whether to follow connections on the server's side to their end, which nearly doubles the cost where both ends are on this
-// host. They are counted as they are accepted in any case.
+// Whether to follow connections on the server's side to their end, which nearly doubles the cost where both ends are on
+// this host. They are counted as they are accepted in any case.
 const volatile bool server_ends = 0;
 
-// A flow is what numbers are added up for. A client's endpoint is the destination, a server's its own listening
-// address and port. IPv4 addresses are mapped (::ffff:a.b.c.d). A flow of unknown side has neither endpoint nor pid: its
+// A flow is what numbers are added up for. A client's endpoint is the destination, a server's its own listening address
+// and port. IPv4 addresses are mapped (::ffff:a.b.c.d). A flow of unknown side has neither endpoint nor pid: its
 // connections were there before.
 struct flow {
 	u32 addr[4];
@@ -38,8 +40,8 @@ struct flow {
 // Buckets of times: the first is below 16 µs, each next one four times as wide, the last has the rest (from 67 s).
 #define BUCKETS 13
 
-// What can be had by adding up others is not counted: established connections are those of the buckets. Those that every connection changes
-// are side by side, in few lines of the cache.
+// What can be had by adding up others is not counted: established connections are those of the buckets. Those that
+// every connection changes are side by side, in few lines of the cache.
 struct totals {
 	u64 attempts;
 	u64 connect_ns;
@@ -94,7 +96,8 @@ struct {
 	TYPE(value, struct totals);
 } rows SEC(".maps");
 
-// The rows that are not taken yet, filled before the programs are attached. Linux before 5.12 has no atomic that gives a number.
+// The rows that are not taken yet, filled before the programs are attached. Linux before 5.12 has no atomic that gives
+// a number.
 struct {
 	NUMBER(type, STACK);
 	NUMBER(max_entries, FLOWS);
@@ -114,8 +117,8 @@ struct {
 	TYPE(value, struct last);
 } last_flow SEC(".maps");
 
-// By the address of the socket. An entry is left for the next socket that the kernel puts there, which it does at once: to insert one and
-// delete it would cost as much as all the rest.
+// By the address of the socket. An entry is left for the next socket that the kernel puts there, which it does at once:
+// to insert one and delete it would cost as much as all the rest.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 65536);
@@ -224,7 +227,8 @@ static inline void set_address(struct flow *f, const struct sock *sk, bool local
 // The locks of a socket's address and port, sk_userlocks (include/net/sock.h).
 enum { SOCK_BINDADDR_LOCK = 4, SOCK_BINDPORT_LOCK = 8 };
 
-// bound_to_any tells of a socket that connects whether bind() has chosen its port: it has one already, which nobody named.
+// bound_to_any tells of a socket that connects whether bind() has chosen its port: it has one already, which nobody
+// named.
 static inline bool bound_to_any(const struct sock *sk)
 {
 	return sk->__sk_common.skc_num && !(bits(sk->sk_userlocks, sk) & SOCK_BINDPORT_LOCK);
@@ -290,8 +294,8 @@ static inline void searched(struct totals *t, u64 ns)
 
 // answered ends SYN_SENT with a connection. Both times are in the socket, on the clock of ktime_ns (tcp_clock_ns in
 // include/net/tcp.h), which spares reading it: tcp_clock_cache, of the segment that came (tcp_mstamp_refresh in
-// net/ipv4/tcp_output.c), and tcp_wstamp_ns, of the last segment sent (tcp_update_skb_after_send there). What passed until the
-// SYN was sent, since SYN_SENT, is the search for a local port, unless the SYN was repeated.
+// net/ipv4/tcp_output.c), and tcp_wstamp_ns, of the last segment sent (tcp_update_skb_after_send there). What passed
+// until the SYN was sent, since SYN_SENT, is the search for a local port, unless the SYN was repeated.
 static inline void answered(const struct tcp_sock *tp, struct connection *c)
 {
 	struct totals *t = totals_of(c->row);
@@ -354,8 +358,8 @@ static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u6
 		c->began = c->established = ktime_ns();
 }
 
-// end_of gives the time of a connection's end. If what the peer sent ended it, the socket has that time (see answered): the last of its
-// acknowledgements, or its FIN.
+// end_of gives the time of a connection's end. If what the peer sent ended it, the socket has that time (see answered):
+// the last of its acknowledgements, or its FIN.
 static inline u64 end_of(const struct sock *sk, const struct tcp_sock *tp, int last)
 {
 	bool fin = sk->__sk_common.skc_flags >> SOCK_DONE & 1;
@@ -392,7 +396,8 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 	out = tp->data_segs_out;
 	in = tp->data_segs_in;
 	add(t->bytes_sent, tp->bytes_sent - tp->bytes_retrans);
-	add(t->bytes_received, tp->bytes_received - (sk->__sk_common.skc_flags >> SOCK_DONE & 1)); // the peer's FIN counts as a byte
+	// the peer's FIN counts as a byte
+	add(t->bytes_received, tp->bytes_received - (sk->__sk_common.skc_flags >> SOCK_DONE & 1));
 	add(t->turns, out < in ? out : in);
 }
 

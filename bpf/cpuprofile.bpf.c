@@ -6,8 +6,8 @@
 
 LICENSE("Dual BSD/GPL");
 
-// Where in a thread's saved registers of the program its stack pointer is, or on machines whose calls leave the return address in a
-// register that, and where they are; see scheduler.bpf.c.
+// Where in a thread's saved registers of the program its stack pointer is, or on machines whose calls leave the return
+// address in a register that, and where they are; see scheduler.bpf.c.
 const volatile u32 regs_caller = 0;
 const volatile bool caller_on_stack = 0;
 const volatile bool regs_by_helper = 0;
@@ -22,7 +22,8 @@ struct where {
 	u32 bucket; // of time, from 0
 };
 
-// The time buckets, told once the programs are loaded, and by the clock of ktime_ns: loading takes part of the first one.
+// The time buckets, told once the programs are loaded, and by the clock of ktime_ns: loading takes part of the first
+// one.
 struct times {
 	u64 began;
 	u64 bucket_ns;

@@ -54,7 +54,8 @@ static long (*const read_user)(void *to, u32 size, const void *from) = (void *)1
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static u64 (*const jiffies)(void) = (void *)118;
 // In an iterator; args are u64 each. Linux 5.7, and %pB of 5.9.
-static long (*const seq_printf)(struct seq_file *seq, const char *format, u32 format_size, const void *args, u32 args_size) = (void *)126;
+static long (*const seq_printf)(struct seq_file *seq, const char *format, u32 format_size, const void *args,
+	u32 args_size) = (void *)126;
 static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
 static struct socket *(*const sock_from_file)(struct file *file) = (void *)162; // Linux 5.11
 static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;
@@ -93,8 +94,8 @@ static void *(*const task_pt_regs)(struct task_struct *p) = (void *)175;      //
 // Whether the running kernel's type has the field (BPF_FIELD_EXISTS in tools/lib/bpf/bpf_core_read.h).
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 
-// The running kernel's value of an enumerator, and where its structure has the field (enum bpf_enum_value_kind and bpf_field_info_kind
-// in tools/lib/bpf/bpf_core_read.h).
+// The running kernel's value of an enumerator, and where its structure has the field (enum bpf_enum_value_kind and
+// bpf_field_info_kind in tools/lib/bpf/bpf_core_read.h).
 #define enum_value(type, name) __builtin_preserve_enum_value(*(type *)name, 1)
 #define byte_offset(type, field) __builtin_preserve_field_info(((type *)0)->field, 0)
 
@@ -314,8 +315,9 @@ static inline bool is_throttled(struct cfs_rq *queue)
 	return field_exists(queue->throttle_count) && queue && queue->throttle_count > 0;
 }
 
-// throttled_sum is how long a queue was stopped until now, of the times that are over (tg_unthrottle_up in kernel/sched/fair.c). Before
-// Linux 6.6 by a clock that is slower where the CPU is. The queue may be gone: then it is any number.
+// throttled_sum is how long a queue was stopped until now, of the times that are over (tg_unthrottle_up in
+// kernel/sched/fair.c). Before Linux 6.6 by a clock that is slower where the CPU is. The queue may be gone: then it is
+// any number.
 static inline u64 throttled_sum(struct cfs_rq *queue)
 {
 	struct cfs_rq___old *old = (void *)queue;
@@ -327,8 +329,9 @@ static inline u64 throttled_sum(struct cfs_rq *queue)
 	return field_exists(old->throttled_clock_task_time) ? read(old->throttled_clock_task_time) : 0;
 }
 
-// stopped_of is for how much of ns a quota stopped a thread that has waited in the queue: for all of it, if it was stopped as that began and
-// the queue's clock cannot tell. From Linux 6.18 on a thread is stopped on its way out of the kernel, and may run until then.
+// stopped_of is for how much of ns a quota stopped a thread that has waited in the queue: for all of it, if it was
+// stopped as that began and the queue's clock cannot tell. From Linux 6.18 on a thread is stopped on its way out of the
+// kernel, and may run until then.
 static inline u64 stopped_of(u64 ns, struct cfs_rq *queue, u64 sum_then, bool throttled_then)
 {
 	u64 sum = throttled_sum(queue);

@@ -1,4 +1,5 @@
-// The kernel's functions by address: its own list takes 40 ms to write and to read, of which a profile needs some hundred lines.
+// The kernel's functions by address: its own list takes 40 ms to write and to read, of which a profile needs some
+// hundred lines.
 #ifndef PERFDOCTOR_NAMES_H
 #define PERFDOCTOR_NAMES_H
 
@@ -7,9 +8,9 @@
 // What an iterator over a map's elements is given (Linux 5.9, kernel/bpf/map_iter.c), in words.
 enum { ELEM_META = 0, ELEM_KEY = 2 };
 
-// NAMES declares the map of the addresses to name, and the iterator, of a name that no other file has, that writes a line for each: the
-// address, then what the kernel calls the instruction before it (lib/vsprintf.c, %pB: as of a return address, which may be the first of the
-// next function).
+// NAMES declares the map of the addresses to name, and the iterator, of a name that no other file has, that writes a
+// line for each: the address, then what the kernel calls the instruction before it (lib/vsprintf.c, %pB: as of a return
+// address, which may be the first of the next function).
 #define NAMES(iterator, entries)                                                                                       \
 	struct {                                                                                                       \
 		NUMBER(type, HASH);                                                                                    \

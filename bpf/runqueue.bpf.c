@@ -1,7 +1,8 @@
 //go:build ignore
 
-// How long the threads of each control group run, wait for a CPU, and are stopped by a quota: from a thread's becoming runnable to its
-// switch to a CPU. Misses waits that began before the programs were loaded. Costs about 0.5 µs at each context switch and wakeup of the host.
+// How long the threads of each control group run, wait for a CPU, and are stopped by a quota: from a thread's becoming
+// runnable to its switch to a CPU. Misses waits that began before the programs were loaded. Costs about 0.5 µs at each
+// context switch and wakeup of the host.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");

@@ -21,11 +21,12 @@ enum { CALL_OTHER, CALL_READS, CALL_WRITES, CALL_POLL, CALL_FUTEX };
 #define CALLS 512
 const volatile u8 calls[CALLS] = {};
 
-// Where the number and arguments of a thread's system call are in its saved registers, which differ by machine, and how to find these:
-// by a helper from Linux 5.15 on, before at the end of its stack.
+// Where the number and arguments of a thread's system call are in its saved registers, which differ by machine, and how
+// to find these: by a helper from Linux 5.15 on, before at the end of its stack.
 const volatile u32 regs_call = 0;
 const volatile u32 regs_arguments[3] = {};
-const volatile u32 regs_caller = 0; // of the stack pointer, or where calls leave the return address in a register of that
+// of the stack pointer, or where calls leave the return address in a register of that
+const volatile u32 regs_caller = 0;
 const volatile bool caller_on_stack = 0;
 const volatile bool regs_by_helper = 0;
 const volatile u32 regs_from_stack = 0;
@@ -33,8 +34,8 @@ const volatile u32 regs_from_stack = 0;
 // When the programs were loaded, by the clock of ktime_ns.
 const volatile u64 began = 0;
 
-// The ports that somebody in the target's network namespace listened on as the programs were loaded: a connection with one of them is
-// of a client of that server.
+// The ports that somebody in the target's network namespace listened on as the programs were loaded: a connection with
+// one of them is of a client of that server.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 4096);
@@ -42,7 +43,8 @@ struct {
 	TYPE(value, u8);
 } listeners SEC(".maps");
 
-// Buckets of run-queue waits: the first is below 16 µs, each next one four times as wide, the last has the rest (from 1 s).
+// Buckets of run-queue waits: the first is below 16 µs, each next one four times as wide, the last has the rest (from
+// 1 s).
 #define BUCKETS 10
 
 // Of the waits of a thread, those that have their stack taken.
@@ -252,9 +254,9 @@ int wakeup_new(u64 *ctx)
 	return woken((void *)ctx[0]);
 }
 
-// The period after which the sampling is set anew. A thread that waits up to 640 times a second has every stack taken: the waits
-// that matter are long, and so few; a thread that naps for microseconds is sampled, and takes nothing from the others. A CPU takes
-// 10,000 a second at most, 3 µs each.
+// The period after which the sampling is set anew. A thread that waits up to 640 times a second has every stack taken:
+// the waits that matter are long, and so few; a thread that naps for microseconds is sampled, and takes nothing from
+// the others. A CPU takes 10,000 a second at most, 3 µs each.
 #define PERIOD_NS 100000000ULL
 #define STACKS_OF_A_THREAD 64
 #define STACKS_OF_A_CPU 1000
@@ -378,8 +380,8 @@ static inline void note_socket(struct place *at, struct sock *sk, bool writes)
 // Types of files (include/uapi/linux/stat.h).
 enum { S_IFMT = 0170000, S_IFSOCK = 0140000, S_IFREG = 0100000, S_IFBLK = 0060000, S_IFIFO = 0010000 };
 
-// note_file tells what is behind a descriptor of the thread. Nothing here is locked: a file that another thread closes at this moment
-// reads as something else, and never as an error.
+// note_file tells what is behind a descriptor of the thread. Nothing here is locked: a file that another thread closes
+// at this moment reads as something else, and never as an error.
 static inline void note_file(struct task_struct *p, struct place *at, u32 fd, bool writes)
 {
 	struct fdtable *fdt = p->files ? p->files->fdt : 0;
@@ -430,8 +432,9 @@ static inline void note_poll(struct task_struct *p, struct place *at, void *regs
 enum { FUTEX_WAIT = 0, FUTEX_LOCK_PI = 6, FUTEX_WAIT_BITSET = 9, FUTEX_LOCK_PI2 = 13 };
 #define FUTEX_CMD_MASK 0x7f
 
-// A lock's value is 2 while it is held and waited for, in glibc, Go and Rust (Drepper, Futexes Are Tricky), and has its highest bit set
-// in musl and in robust ones. The value of a condition variable or semaphore is a count, and no such constant.
+// A lock's value is 2 while it is held and waited for, in glibc, Go and Rust (Drepper, Futexes Are Tricky), and has its
+// highest bit set in musl and in robust ones. The value of a condition variable or semaphore is a count, and no such
+// constant.
 static inline enum reason futex_reason(void *regs)
 {
 	u32 operation = argument(regs, 1) & FUTEX_CMD_MASK, value = argument(regs, 2);
@@ -477,8 +480,8 @@ static inline void note_reason(struct task_struct *p, struct place *at)
 	}
 }
 
-// The waker of a wait for a futex is the thread that calls futex itself. In other cases the current thread was interrupted by what
-// ends the wait, such as a timer.
+// The waker of a wait for a futex is the thread that calls futex itself. In other cases the current thread was
+// interrupted by what ends the wait, such as a timer.
 SEC("tp_btf/sched_waking")
 int waking(u64 *ctx)
 {
@@ -642,8 +645,9 @@ int sched_switch(u64 *ctx)
 		return 0;
 	now = ktime_ns();
 	if (out && (t = thread_of(prev))) {
-		// Not prev_state of the tracepoint, which before Linux 6.16 also says of a thread that it sleeps if a signal kept it from that.
-		// One that is woken is TASK_WAKING until the CPU has switched, not TASK_RUNNING (try_to_wake_up in kernel/sched/core.c).
+		// Not prev_state of the tracepoint, which before Linux 6.16 also says of a thread that it sleeps if a signal
+		// kept it from that. One that is woken is TASK_WAKING until the CPU has switched, not TASK_RUNNING
+		// (try_to_wake_up in kernel/sched/core.c).
 		if (preempted || !state_of(prev)) {
 			t->preemptions++;
 			queue(t, prev, now);
@@ -665,7 +669,8 @@ struct bpf_iter__task {
 	struct task_struct *task; // 0 at the end
 };
 
-// asleep notes what those threads wait for that have slept since the programs were loaded: no switch told of them. They have no stack.
+// asleep notes what those threads wait for that have slept since the programs were loaded: no switch told of them. They
+// have no stack.
 SEC("iter/task")
 int asleep(struct bpf_iter__task *ctx)
 {

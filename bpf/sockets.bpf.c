@@ -1,7 +1,7 @@
 //go:build ignore
 
-// The TCP sockets of the network namespace in which the iterator is created, and the descriptors that hold TCP sockets, of all
-// processes: what sock_diag and the links in /proc/PID/fd tell, without a message or a link for each.
+// The TCP sockets of the network namespace in which the iterator is created, and the descriptors that hold TCP sockets,
+// of all processes: what sock_diag and the links in /proc/PID/fd tell, without a message or a link for each.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
@@ -9,7 +9,8 @@ LICENSE("Dual BSD/GPL");
 enum { AF_INET = 2, AF_INET6 = 10, S_IFMT = 0170000, S_IFSOCK = 0140000, IPPROTO_TCP = 6 };
 
 // include/net/tcp_states.h
-enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LISTEN = 10, TCP_NEW_SYN_RECV = 12 };
+enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LISTEN = 10,
+	TCP_NEW_SYN_RECV = 12 };
 
 struct endpoints {
 	u8 family;
@@ -51,7 +52,8 @@ struct held_socket {
 struct tcp_socket *tcp_socket_type __attribute__((unused));
 struct held_socket *held_socket_type __attribute__((unused));
 
-// Only those of this network namespace are told; 0: of all. An iterator of sockets knows its own, one of descriptors does not.
+// Only those of this network namespace are told; 0: of all. An iterator of sockets knows its own, one of descriptors
+// does not.
 const volatile u32 only_netns = 0;
 
 // Linux 5.11.
@@ -135,8 +137,8 @@ int sockets(u64 *ctx)
 	return 0;
 }
 
-// The types of the kernel's own pointers are known, and what is behind them is read directly; what comes of a void pointer is read by a
-// call for each field, which takes four times as long.
+// The types of the kernel's own pointers are known, and what is behind them is read directly; what comes of a void
+// pointer is read by a call for each field, which takes four times as long.
 #define GET(to, from)                                                                                                  \
 	do {                                                                                                           \
 		if (typed)                                                                                             \

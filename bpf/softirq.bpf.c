@@ -1,13 +1,13 @@
 //go:build ignore
 
-// How long each CPU is in softirqs, by vector, and in hardware interrupts, by line, without the time of interrupts that came in
-// between. /proc/stat has the sum, by ticks; /proc/softirqs and /proc/interrupts have counts.
+// How long each CPU is in softirqs, by vector, and in hardware interrupts, by line, without the time of interrupts that
+// came in between. /proc/stat has the sum, by ticks; /proc/softirqs and /proc/interrupts have counts.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
 
-// Softirq vectors are numbered as in include/linux/interrupt.h, 0 to 9. Then come the x86 vectors that bypass irq_handler_entry
-// (arch/x86/include/asm/trace/irq_vectors.h).
+// Softirq vectors are numbered as in include/linux/interrupt.h, 0 to 9. Then come the x86 vectors that bypass
+// irq_handler_entry (arch/x86/include/asm/trace/irq_vectors.h).
 enum { SOFTIRQS = 10, LOCAL_TIMER = 16, RESCHEDULE, CALL_FUNCTION, CALL_FUNCTION_SINGLE, IRQ_WORK, VECTORS };
 
 struct spent {
@@ -48,8 +48,8 @@ struct now {
 	u64 turn; // in which the softirq began
 };
 
-// The programs of softirqs are attached in turns where there are many softirqs. This is the turn's number: what began in one and ended
-// while they were detached is not of the next.
+// The programs of softirqs are attached in turns where there are many softirqs. This is the turn's number: what began
+// in one and ended while they were detached is not of the next.
 volatile u64 turn = 0;
 
 struct {

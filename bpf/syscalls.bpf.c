@@ -109,8 +109,8 @@ static inline void fail(u32 call, s32 error)
 
 #define MAX_ERRNO 4095 // include/linux/err.h
 
-// A call that was entered before the programs were loaded is not counted: nobody knows when it began. Calls that have not returned are
-// not, either.
+// A call that was entered before the programs were loaded is not counted: nobody knows when it began. Calls that have
+// not returned are not, either.
 SEC("tp_btf/sys_exit")
 int leave(u64 *ctx)
 {

@@ -1,6 +1,6 @@
-// Builds the program of the HTML report into the directory given as the first argument: page.js, page.css and the licences of what is
-// in them. With --tests it builds the tests instead.
-// NODE_PATH is where the modules of package-lock.json are, which is not beside this file.
+// Builds the program of the HTML report into the directory given as the first argument: page.js, page.css and the
+// licences of what is in them. With --tests it builds the tests instead. NODE_PATH is where the modules of
+// package-lock.json are, which is not beside this file.
 import { createRequire } from "node:module";
 import { readdir, readFile, writeFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,9 +13,11 @@ await mkdir(out, { recursive: true });
 
 if (mode === "--tests") {
   const tests = (await readdir("test")).filter((f) => f.endsWith(".test.ts")).map((f) => join("test", f));
-  await build({ ...common, entryPoints: tests, outdir: out, platform: "node", format: "esm", outExtension: { ".js": ".mjs" } });
+  await build({ ...common, entryPoints: tests, outdir: out, platform: "node", format: "esm",
+    outExtension: { ".js": ".mjs" } });
 } else {
-  await build({ ...common, entryPoints: { page: "src/main.ts" }, outdir: out, format: "iife", minify: true, legalComments: "none" });
+  await build({ ...common, entryPoints: { page: "src/main.ts" }, outdir: out, format: "iife", minify: true,
+    legalComments: "none" });
   const { dependencies } = JSON.parse(await readFile("package.json", "utf8"));
   let licenses = "";
   for (const [name, version] of Object.entries(dependencies)) {

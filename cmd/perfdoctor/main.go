@@ -20,8 +20,8 @@ import (
 // version is set by the build (-X main.version).
 var version = "unknown"
 
-// memoryLimit is from where on the garbage collector works harder, in bytes: the packaged unit grants 256 MiB, of which the
-// program's text, stacks and BPF maps need some.
+// memoryLimit is from where on the garbage collector works harder, in bytes: the packaged unit grants 256 MiB, of which
+// the program's text, stacks and BPF maps need some.
 const memoryLimit = 192 << 20
 
 func main() {
@@ -37,13 +37,15 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be saved.
+	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be
+	// saved.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	streams := command.Streams{Out: os.Stdout, Err: os.Stderr}
 	os.Exit(cli.Run(ctx, version, os.Args[1:], streams, commands.Scenario))
 }
 
-// ending gives the signals that end the observation, a lost terminal among them, less those that the parent wants ignored (nohup).
+// ending gives the signals that end the observation, a lost terminal among them, less those that the parent wants
+// ignored (nohup).
 func ending() []os.Signal {
 	return slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 }

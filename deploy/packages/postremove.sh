@@ -1,5 +1,6 @@
 #!/bin/sh
-# Debian: "remove", then "purge" when nothing is to be left; RPM knows no purge, and its distributions keep a service's user.
+# Debian: "remove", then "purge" when nothing is to be left; RPM knows no purge, and its distributions keep a service's
+# user.
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 if [ "$1" = purge ]; then

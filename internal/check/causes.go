@@ -111,7 +111,8 @@ func (c Causes) rings() (errs []error) {
 	}
 	for start := range next {
 		if way := wayBack(next, start, start, map[string]bool{}); way != nil {
-			errs = append(errs, fmt.Errorf("a ring, in which nothing is the first cause: %s", strings.Join(way, " -> ")))
+			errs = append(errs, fmt.Errorf("a ring, in which nothing is the first cause: %s",
+				strings.Join(way, " -> ")))
 		}
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })

@@ -32,8 +32,9 @@ func rec(t *testing.T, duration float64, meta string) *recording.Recording {
 // rule makes a valid check.
 func rule(name string, stage Stage, run func(*Pass) error) *Check {
 	return &Check{
-		Name: name, Stage: stage, Doc: "Title of " + name + "\n\nBody.", URL: "https://www.kernel.org/doc/", Needs: []metric.Metric{metric.MemoryTotal},
-		Run: run,
+		Name: name, Stage: stage, Doc: "Title of " + name + "\n\nBody.", URL: "https://www.kernel.org/doc/",
+		Needs: []metric.Metric{metric.MemoryTotal},
+		Run:   run,
 	}
 }
 
@@ -58,7 +59,8 @@ func TestOutcomes(t *testing.T) {
 	checks := []*Check{
 		rule("finds", Path, func(p *Pass) error { read(p); return reports(Warning, Host)(p) }),
 		rule("fine", Path, func(p *Pass) error { read(p); return nil }),
-		rule("cannot", Path, func(p *Pass) error { read(p); return fmt.Errorf("x: %w", NotAssessed("wait", "only %d samples", 1)) }),
+		rule("cannot", Path,
+			func(p *Pass) error { read(p); return fmt.Errorf("x: %w", NotAssessed("wait", "only %d samples", 1)) }),
 		rule("breaks", Path, func(*Pass) error { return errors.New("bad data") }),
 		rule("panics", Path, func(p *Pass) error {
 			p.Report(Finding{Subject: Host, Severity: Critical})
@@ -72,7 +74,8 @@ func TestOutcomes(t *testing.T) {
 	for _, c := range checks {
 		c.Params = []*Param{limit}
 	}
-	r := rec(t, 10, `,"not_measured":[{"metric":"swap_free_bytes","status":"unsupported","reason":"no swap","remedy":"swapon"}]`)
+	r := rec(t, 10,
+		`,"not_measured":[{"metric":"swap_free_bytes","status":"unsupported","reason":"no swap","remedy":"swapon"}]`)
 	res := Run(r, checks, Options{Params: map[*Param]float64{limit: 7}})
 	var got []string
 	for _, o := range res.Outcomes {
@@ -84,7 +87,8 @@ func TestOutcomes(t *testing.T) {
 	}
 	const bug = "report this as a bug with the recording (--save)"
 	want := []string{
-		"finds: findings  () read limit: 7 B", "fine: fine  () read limit: 7 B", "cannot: not assessed only 1 samples (wait) read limit: 7 B",
+		"finds: findings  () read limit: 7 B", "fine: fine  () read limit: 7 B",
+		"cannot: not assessed only 1 samples (wait) read limit: 7 B",
 		"breaks: not assessed the check failed: bad data (" + bug + ")",
 		`panics: not assessed the check failed: quantity: "window" is in "s", "ports" in "ports": they cannot be added or compared (place) (` + bug + ")",
 		"index: not assessed the check failed: index out of range [0] with length 0 (place) (" + bug + ")",
@@ -147,14 +151,52 @@ func TestExplain(t *testing.T) {
 		causes Causes
 		want   []string
 	}{
-		{"a different subject of the kind is not related", []*Check{b, c}, edges("b c"), []string{"c pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
-		{"the earliest cause explains all", []*Check{c, b, a}, edges("a b", "b c"), []string{"c pid 2", "a host", "c pid 1 <- a host", "b pid 1 <- a host"}},
-		{"in any order", []*Check{a, b, c}, edges("b c", "a b"), []string{"c pid 2", "a host", "c pid 1 <- a host", "b pid 1 <- a host"}},
-		{"not through a check that is fine", []*Check{far, fine, c}, edges("far fine", "fine c"), []string{"c pid 1", "c pid 2", "far pid 2"}},
-		{"nor through one that is not assessed", []*Check{far, cannot, c}, edges("far cannot", "cannot c"), []string{"c pid 1", "c pid 2", "far pid 2"}},
-		{"nor through one that did not run", []*Check{far, c}, edges("far b", "b c"), []string{"c pid 1", "c pid 2", "far pid 2"}},
-		{"nor through information", []*Check{a, info, c}, edges("a info", "info c"), []string{"c pid 1", "c pid 2", "a host", "info host <- a host"}},
-		{"nor through a finding about something else", []*Check{far, b, c}, edges("far b", "b c"), []string{"c pid 2", "far pid 2", "b pid 1", "c pid 1 <- b pid 1"}},
+		{
+			"a different subject of the kind is not related",
+			[]*Check{b, c},
+			edges("b c"),
+			[]string{"c pid 2", "b pid 1", "c pid 1 <- b pid 1"},
+		},
+		{
+			"the earliest cause explains all",
+			[]*Check{c, b, a},
+			edges("a b", "b c"),
+			[]string{"c pid 2", "a host", "c pid 1 <- a host", "b pid 1 <- a host"},
+		},
+		{"in any order", []*Check{a, b, c}, edges("b c", "a b"), []string{
+			"c pid 2", "a host", "c pid 1 <- a host",
+			"b pid 1 <- a host",
+		}},
+		{
+			"not through a check that is fine",
+			[]*Check{far, fine, c},
+			edges("far fine", "fine c"),
+			[]string{"c pid 1", "c pid 2", "far pid 2"},
+		},
+		{
+			"nor through one that is not assessed",
+			[]*Check{far, cannot, c},
+			edges("far cannot", "cannot c"),
+			[]string{"c pid 1", "c pid 2", "far pid 2"},
+		},
+		{
+			"nor through one that did not run",
+			[]*Check{far, c},
+			edges("far b", "b c"),
+			[]string{"c pid 1", "c pid 2", "far pid 2"},
+		},
+		{
+			"nor through information",
+			[]*Check{a, info, c},
+			edges("a info", "info c"),
+			[]string{"c pid 1", "c pid 2", "a host", "info host <- a host"},
+		},
+		{
+			"nor through a finding about something else",
+			[]*Check{far, b, c},
+			edges("far b", "b c"),
+			[]string{"c pid 2", "far pid 2", "b pid 1", "c pid 1 <- b pid 1"},
+		},
 		{"info explains nothing", []*Check{info, c}, edges("info c"), []string{"c pid 1", "c pid 2", "info host"}},
 		{
 			"where its numbers say so, and of a later stage",
@@ -162,9 +204,24 @@ func TestExplain(t *testing.T) {
 			Causes{{Cause: "holds", Effect: "c", If: "it-holds"}},
 			[]string{"c pid 2", "holds pid 1", "c pid 1 <- holds pid 1"},
 		},
-		{"not where they do not", []*Check{c, b}, Causes{{Cause: "b", Effect: "c", If: "it-holds"}}, []string{"c pid 1", "c pid 2", "b pid 1"}},
-		{"not where those of the effect clear the cause", []*Check{a, clears}, Causes{{Cause: "a", Effect: "clears", Unless: "it-cannot-be"}}, []string{"a host", "clears pid 1"}},
-		{"where they do not", []*Check{a, b}, Causes{{Cause: "a", Effect: "b", Unless: "it-cannot-be"}}, []string{"a host", "b pid 1 <- a host"}},
+		{
+			"not where they do not",
+			[]*Check{c, b},
+			Causes{{Cause: "b", Effect: "c", If: "it-holds"}},
+			[]string{"c pid 1", "c pid 2", "b pid 1"},
+		},
+		{
+			"not where those of the effect clear the cause",
+			[]*Check{a, clears},
+			Causes{{Cause: "a", Effect: "clears", Unless: "it-cannot-be"}},
+			[]string{"a host", "clears pid 1"},
+		},
+		{
+			"where they do not",
+			[]*Check{a, b},
+			Causes{{Cause: "a", Effect: "b", Unless: "it-cannot-be"}},
+			[]string{"a host", "b pid 1 <- a host"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			res := Run(rec(t, 10, ""), tc.checks, Options{Causes: tc.causes})
@@ -186,7 +243,8 @@ func TestUndeclaredParam(t *testing.T) {
 	hidden := &Param{Name: "hidden", Default: 1, Why: "test"}
 	c := rule("a", Path, func(p *Pass) error { p.Param(hidden); return nil })
 	o := Run(rec(t, 10, ""), []*Check{c}, Options{}).Outcomes[0]
-	if o.State != Unassessed || !strings.Contains(o.Reason, `a reads the threshold "hidden", which it does not declare`) {
+	if o.State != Unassessed ||
+		!strings.Contains(o.Reason, `a reads the threshold "hidden", which it does not declare`) {
 		t.Errorf("%+v", o)
 	}
 }
@@ -238,8 +296,10 @@ func TestOrder(t *testing.T) {
 		return nil
 	}
 	res := Run(rec(t, 10, ""), []*Check{
-		rule("z-code", Code, reports(Critical, Host)), rule("info", Path, reports(Info, Host)), rule("b", Kernel, reports(Warning, pid("2"), pid("1"))),
-		rule("a-unsure", Kernel, low), rule("a", Kernel, reports(Warning, Host)), rule("path", Path, reports(Warning, Host)),
+		rule("z-code", Code, reports(Critical, Host)), rule("info", Path, reports(Info, Host)),
+		rule("b", Kernel, reports(Warning, pid("2"), pid("1"))),
+		rule("a-unsure", Kernel, low), rule("a", Kernel, reports(Warning, Host)),
+		rule("path", Path, reports(Warning, Host)),
 	}, Options{})
 	want := []string{"z-code host", "path host", "a host", "b pid 1", "b pid 2", "a-unsure host", "info host"}
 	if diff := cmp.Diff(want, explained(res)); diff != "" {
@@ -248,8 +308,9 @@ func TestOrder(t *testing.T) {
 }
 
 func TestConfidence(t *testing.T) {
-	lossy := `,"collectors":[{"name":"mem","status":"ok","samples":9,"late_samples":1,"metrics":["memory_total_bytes"]},` +
-		`{"name":"other","status":"ok","lost":[{"what":"things","count":3}],"metrics":["uptime_seconds"]}]`
+	lossy :=
+		`,"collectors":[{"name":"mem","status":"ok","samples":9,"late_samples":1,"metrics":["memory_total_bytes"]},` +
+			`{"name":"other","status":"ok","lost":[{"what":"things","count":3}],"metrics":["uptime_seconds"]}]`
 	uses := rule("uses", Path, reports(Warning, Host))
 	uses.Uses = []metric.Metric{metric.Uptime}
 	for _, tc := range []struct {
@@ -296,8 +357,10 @@ func TestValidate(t *testing.T) {
 		"source, Run and Needs ":        broken(func(c *Check) { c.Run = nil }),
 		"source, Run and Needs must":    broken(func(c *Check) { c.Needs = nil }),
 		`parameter "p" needs`:           broken(func(c *Check) { c.Params = []*Param{{Name: "p"}} }),
-		`parameter "p" is listed twice`: broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x"}, {Name: "p", Why: "x"}} }),
-		`parameter "p" has no default`:  broken(func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x", Default: math.NaN()}} }),
+		`parameter "p" is listed twice`: broken(
+			func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x"}, {Name: "p", Why: "x"}} }),
+		`parameter "p" has no default`: broken(
+			func(c *Check) { c.Params = []*Param{{Name: "p", Why: "x", Default: math.NaN()}} }),
 	} {
 		if err := Validate(suite); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -315,9 +378,12 @@ func TestScope(t *testing.T) {
 		fill  func(a *recording.Appender)
 		state State
 	}{
-		"none":              {func(a *recording.Appender) { a.None(metric.JVMInfo) }, Inapplicable},
-		"nobody looked":     {func(*recording.Appender) {}, Unassessed},
-		"one, not measured": {func(a *recording.Appender) { a.Info(metric.JVMInfo, "1", "java", "HotSpot") }, Unassessed},
+		"none":          {func(a *recording.Appender) { a.None(metric.JVMInfo) }, Inapplicable},
+		"nobody looked": {func(*recording.Appender) {}, Unassessed},
+		"one, not measured": {
+			func(a *recording.Appender) { a.Info(metric.JVMInfo, "1", "java", "HotSpot") },
+			Unassessed,
+		},
 	} {
 		b := recording.NewBuilder()
 		a := b.Appender()

@@ -6,12 +6,12 @@ import (
 	"unicode"
 )
 
-// Command is text for a shell. It is a type of its own, so that a value of a recording gets into one only through [Commandf]: the
-// names of interfaces, groups and processes are chosen by those who may want their words run.
+// Command is text for a shell. It is a type of its own, so that a value of a recording gets into one only through
+// [Commandf]: the names of interfaces, groups and processes are chosen by those who may want their words run.
 type Command string
 
-// Commandf fills the format, a constant, with arguments. Numbers and commands stand as they are; each other value becomes one word
-// of the shell. A verb for a value must stand outside quotes.
+// Commandf fills the format, a constant, with arguments. Numbers and commands stand as they are; each other value
+// becomes one word of the shell. A verb for a value must stand outside quotes.
 func Commandf(format Command, args ...any) Command {
 	words := make([]any, len(args))
 	for i, a := range args {
@@ -25,9 +25,9 @@ func Commandf(format Command, args ...any) Command {
 	return Command(fmt.Sprintf(string(format), words...))
 }
 
-// Quote gives the text as one word of a shell: as it is where no shell reads anything into it, in single quotes otherwise. With
-// characters that a terminal would obey or hide it is $'...', which keeps them visible; it has no quote inside, so that a shell
-// that does not know this form sees one word as well.
+// Quote gives the text as one word of a shell: as it is where no shell reads anything into it, in single quotes
+// otherwise. With characters that a terminal would obey or hide it is $'...', which keeps them visible; it has no quote
+// inside, so that a shell that does not know this form sees one word as well.
 func Quote(s string) string {
 	if strings.ContainsFunc(s, hidden) || strings.ContainsRune(s, unicode.ReplacementChar) {
 		return escaped(s)

@@ -32,7 +32,8 @@ type Outcome struct {
 	Reason string           `json:"reason,omitempty"` // why not assessed, or why it does not apply
 	Remedy string           `json:"remedy,omitempty"` // what would make it assessable
 
-	// Blocked tells that what the check needs could not be read, for want of a right or by a failure, though it is there.
+	// Blocked tells that what the check needs could not be read, for want of a right or by a failure, though it is
+	// there.
 	Blocked bool `json:"blocked,omitempty"`
 }
 
@@ -58,8 +59,8 @@ type Options struct {
 	Causes Causes             // which findings are consequences of which
 }
 
-// shortWindow is the number of seconds below which rates of a few events are luck: ten intervals of the default duration are
-// sampled, and half of them is where one burst stops dominating the mean.
+// shortWindow is the number of seconds below which rates of a few events are luck: ten intervals of the default
+// duration are sampled, and half of them is where one burst stops dominating the mean.
 const shortWindow = 5
 
 // Run runs the checks over the recording. A check's panic is its own "not assessed"; the rest go on.
@@ -143,14 +144,15 @@ func byName(checks []*Check, name string) *Check {
 	return nil
 }
 
-// mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program that waits
-// for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
+// mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program
+// that waits for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
 func mendFirst(s *scene, findings []Finding) {
 	for i := range findings {
 		late := &findings[i]
 		for j := range findings {
 			early := &findings[j]
-			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning && early.ExplainedBy == "" &&
+			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning &&
+				early.ExplainedBy == "" &&
 				early.ID() != late.ExplainedBy && s.related(early.Subject, late.Subject) {
 				late.MendFirst = append(late.MendFirst, early.ID())
 			}

@@ -24,7 +24,8 @@ func settle(p *Pass) {
 		lost = append(lost, fmt.Sprintf("%d of %d samples of %s are lost", g.Lost, g.Rounds, g.Collector))
 	}
 	for _, param := range p.check.Params {
-		doubt := fmt.Sprintf("%s: they could bring the number to the other side of %s", strings.Join(lost, ", "), param.Name)
+		doubt := fmt.Sprintf("%s: they could bring the number to the other side of %s", strings.Join(lost, ", "),
+			param.Name)
 		for _, factor := range []float64{by, 1 / by} {
 			p.lowerTo(p.with(param, factor*p.Param(param).Number()), doubt)
 		}

@@ -16,7 +16,8 @@ import (
 func TestLostSamplesNeedClearNumbers(t *testing.T) {
 	most := &check.Param{Name: "most", Default: 100, Unit: "switches/s", Why: "the test's"}
 	rule := &check.Check{
-		Name: "switches", Stage: check.Kernel, Needs: []metric.Metric{metric.ContextSwitches}, Params: []*check.Param{most},
+		Name: "switches", Stage: check.Kernel, Needs: []metric.Metric{metric.ContextSwitches},
+		Params: []*check.Param{most},
 		Run: func(p *check.Pass) error {
 			if rate, ok := p.Counter(metric.ContextSwitches)[0].Rate(); ok && rate >= p.Param(most).Number() {
 				p.Report(check.Finding{Subject: check.Host, Severity: check.Warning})

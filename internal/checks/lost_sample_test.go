@@ -37,7 +37,8 @@ func TestLostSample(t *testing.T) {
 						continue
 					}
 					res := check.Run(c.without(t, i, collector.Metrics), Suite(), check.Options{})
-					where := fmt.Sprintf("without the sample of %s in line %d of %d", collector.Name, i+1, len(c.samples))
+					where := fmt.Sprintf("without the sample of %s in line %d of %d", collector.Name, i+1,
+						len(c.samples))
 					for _, f := range res.Findings {
 						if f.Severity >= check.Warning && f.Severity > before[f.Check] {
 							t.Errorf("%s: %s %s: %s", where, f.Severity, f.ID(), f.Summary)

@@ -15,8 +15,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
-// TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks must speak, as
-// loud and with the same numbers.
+// TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks
+// must speak, as loud and with the same numbers.
 func TestRedactedSaysTheSame(t *testing.T) {
 	files := checktest.Find(t, "*/*")
 	if len(files) < 300 {
@@ -59,8 +59,8 @@ func readCase(t *testing.T, file string) *recording.Recording {
 	return rec
 }
 
-// said gives what must not depend on names: which checks found something, how sure and how bad, and every number; and what was not
-// assessed. Two findings alike may come in another order.
+// said gives what must not depend on names: which checks found something, how sure and how bad, and every number; and
+// what was not assessed. Two findings alike may come in another order.
 func said(rec *recording.Recording) []string {
 	res := check.Run(rec, Suite(), check.Options{})
 	var out []string

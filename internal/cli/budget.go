@@ -12,13 +12,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// usualBudget is what perfdoctor may use, in percent of the host's CPUs: on two CPUs 0.4 s in ten seconds, of which an idle host takes 0.16 s
-// with the start.
+// usualBudget is what perfdoctor may use, in percent of the host's CPUs: on two CPUs 0.4 s in ten seconds, of which an
+// idle host takes 0.16 s with the start.
 const usualBudget = 2
 
 func addBudgetFlag(cmd *cobra.Command, percent *float64) {
 	cmd.Flags().Float64Var(percent, "budget", usualBudget,
-		"observe with at most `PERCENT` of the host's CPUs: deep probes, samples, collectors are given up past it; 0 for no limit")
+		"observe with at most `PERCENT` of the host's CPUs: deep probes, samples, collectors are given up past it; 0 "+
+			"for no limit")
 }
 
 func validateBudget(percent float64) error {

@@ -77,7 +77,9 @@ func explainCheck(w io.Writer, c *check.Check) error {
 		}
 	}
 	explainEdges(&b, "May explain", checks.Causes().Of(c.Name), func(e check.Edge) string { return e.Effect })
-	explainEdges(&b, "May be explained by", checks.Causes().Behind(c.Name).Drawn(), func(e check.Edge) string { return e.Cause })
+	explainEdges(&b, "May be explained by", checks.Causes().Behind(c.Name).Drawn(), func(e check.Edge) string {
+		return e.Cause
+	})
 	b.WriteString("\nNeeds:\n")
 	for _, m := range c.Needs {
 		d := m.Describe()
@@ -132,7 +134,8 @@ number or as a multiple of what it was. The comment of the case tells it.`,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the recording, made with diagnose --save")
 	cmd.Flags().StringVar(&comment, "comment", "", "where the recording came from, for the reader of the case")
-	cmd.Flags().StringArrayVar(&edits, "edit", nil, "other numbers: `EDIT` is METRIC{LABEL=VALUE,…}=NUMBER, or =xFACTOR")
+	cmd.Flags().StringArrayVar(&edits, "edit", nil, "other numbers: `EDIT` is METRIC{LABEL=VALUE,…}=NUMBER, or "+
+		"=xFACTOR")
 	return cmd
 }
 
@@ -182,7 +185,8 @@ func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 		}
 	}
 	if near := spelling.Nearest(name, CheckNames(suite)); near != "" {
-		return nil, command.UsageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name, near)
+		return nil, command.UsageErrorf("unknown check %q: did you mean %s? `perfdoctor checks list` names all", name,
+			near)
 	}
 	return nil, command.UsageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
 }
@@ -206,7 +210,8 @@ func parseParams(settings []string, suite, list []*check.Check) (map[*check.Para
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v >= 0) || math.IsInf(v, 0) { // a NaN is not >= 0
-			return nil, command.UsageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given as 0.25)",
+			return nil, command.UsageErrorf("--set %s: %q is not a number of zero or more (in %s; a share is given "+
+				"as 0.25)",
 				name, text, unitName(p))
 		}
 		if !slices.Contains(list, c) {

@@ -22,8 +22,8 @@ import (
 // A Maker makes a command of what all commands share.
 type Maker func(*command.App) *cobra.Command
 
-// Run runs one command line and gives the process's exit code. Commands of other packages, such as those of scenarios, are joined
-// to its own.
+// Run runs one command line and gives the process's exit code. Commands of other packages, such as those of scenarios,
+// are joined to its own.
 func Run(ctx context.Context, version string, args []string, s command.Streams, joined ...Maker) int {
 	app := &app{&command.App{Version: version, Streams: s}}
 	root := app.root(joined)
@@ -91,13 +91,15 @@ func exitCode(err error) int {
 	var usage *command.UsageError
 	switch {
 	case errors.As(err, &usage),
-		errors.Is(err, recording.ErrFormat), errors.Is(err, host.ErrNoSuchProcess), errors.Is(err, host.ErrNoSuchCgroup),
+		errors.Is(err, recording.ErrFormat), errors.Is(err, host.ErrNoSuchProcess),
+		errors.Is(err, host.ErrNoSuchCgroup),
 		errors.Is(err, host.ErrNoSuchContainer), errors.Is(err, host.ErrAmbiguous), errors.Is(err, host.ErrSelector),
 		errors.Is(err, host.ErrPermission), errors.Is(err, vantage.ErrPlan),
 		errors.Is(err, vantage.ErrApart):
 		return command.ExitUsage
 	}
-	if r, ok := errors.AsType[*jvm.Refusal](err); ok && (r.Cause == jvm.NotJVM || r.Cause == jvm.Gone || r.Cause == jvm.Denied) {
+	if r, ok := errors.AsType[*jvm.Refusal](err); ok && (r.Cause == jvm.NotJVM || r.Cause == jvm.Gone ||
+		r.Cause == jvm.Denied) {
 		return command.ExitUsage
 	}
 	return command.ExitFailed

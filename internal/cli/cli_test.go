@@ -41,7 +41,8 @@ func wantUsage(t *testing.T, want string, args ...string) {
 	if stdout != "" {
 		t.Errorf("the standard output is the report's, got %q", stdout)
 	}
-	if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "perfdoctor: ") || !strings.Contains(stderr, want) {
+	if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "perfdoctor: ") ||
+		!strings.Contains(stderr, want) {
 		t.Errorf("got %q, want one line with %q", stderr, want)
 	}
 }
@@ -71,7 +72,8 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --async-profiler /no/such.so", "--async-profiler /no/such.so: no such file"},
 		{"diagnose --no-jvm --jvm-events cpu", "--no-jvm takes no profile"},
 		{"diagnose --from x.zip --no-jvm", "--from reads a recording: what was profiled of a JVM is in it"},
-		{"diagnose --container my-app", "no running container of Docker's is named \"my-app\", and it is no id of one: give 4 to 64 hexadecimal digits"},
+		{"diagnose --container my-app", "no running container of Docker's is named \"my-app\", and it is no id of " +
+			"one: give 4 to 64 hexadecimal digits"},
 		{"diagnose --container 0123456789abcdef", "no process is in a container whose id begins with 0123456789abcdef"},
 		{"diagnose --container ''", "--container is empty"},
 		{"diagnose --pid 1 --comm init", "give one of --pid, --comm, --cgroup and --container"},
@@ -101,7 +103,10 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --set retransmits.warn-share=NaN", `"NaN" is not a number`},
 		{"diagnose --set retransmits.warn-share=Inf", `"Inf" is not a number`},
 		{"diagnose --set retransmits.warn-share=-1", `"-1" is not a number of zero or more`},
-		{"diagnose --check reset-storm --set retransmits.warn-share=1", "retransmits is not among the checks of --check"},
+		{
+			"diagnose --check reset-storm --set retransmits.warn-share=1",
+			"retransmits is not among the checks of --check",
+		},
 		{"diagnose -o xml", `unknown output format "xml": use text, json, markdown or junit`},
 		{"compare a.zip", "give two recordings, that of before and that of after"},
 		{"compare a.zip b.zip c.zip", "give two recordings"},
@@ -155,7 +160,8 @@ func TestUsageErrors(t *testing.T) {
 		{"checks explain no-such-check", `unknown check "no-such-check"`},
 		{"checks case " + c.Name, "give --from RECORDING and --comment"},
 		{
-			"checks case nic-errors --from ../checks/path/testdata/nic-errors/firing.txtar --comment x --edit net_device_error_total=1",
+			"checks case nic-errors --from ../checks/path/testdata/nic-errors/firing.txtar --comment x --edit " +
+				"net_device_error_total=1",
 			"did you mean net_device_errors_total?",
 		},
 		{"checks list x", `unexpected argument "x"`},
@@ -183,9 +189,11 @@ func TestUsageErrors(t *testing.T) {
 
 // TestEditedCase cuts the quiet case of a rule from the one that fires.
 func TestEditedCase(t *testing.T) {
-	code, stdout, stderr := run(t, "checks", "case", "nic-errors", "--from", "../checks/path/testdata/nic-errors/firing.txtar",
+	code, stdout, stderr := run(t, "checks", "case", "nic-errors", "--from",
+		"../checks/path/testdata/nic-errors/firing.txtar",
 		"--comment", "just below one packet in a thousand", "--edit", "net_device_errors_total{device=eth1}=190")
-	if code != 0 || !strings.HasPrefix(stdout, "just below one packet in a thousand\nEdited: net_device_errors_total{device=eth1}=190\n") {
+	if code != 0 || !strings.HasPrefix(stdout,
+		"just below one packet in a thousand\nEdited: net_device_errors_total{device=eth1}=190\n") {
 		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	fsys, err := txtar.FS(txtar.Parse([]byte(stdout)))
@@ -262,7 +270,8 @@ func fits(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		command := strings.HasPrefix(strings.TrimSpace(line), "$ ") || strings.HasPrefix(strings.TrimSpace(line), "perfdoctor ")
+		command := strings.HasPrefix(strings.TrimSpace(line), "$ ") || strings.HasPrefix(strings.TrimSpace(line),
+			"perfdoctor ")
 		if n := utf8.RuneCountInString(line); n > 80 && !command {
 			t.Errorf("%d columns: %s", n, line)
 		}
@@ -297,13 +306,15 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestSaveAndFrom shows that a saved recording gives the report of the live run again, byte for byte, in both forms of recording.
+// TestSaveAndFrom shows that a saved recording gives the report of the live run again, byte for byte, in both forms of
+// recording.
 func TestSaveAndFrom(t *testing.T) {
 	for _, name := range []string{"rec", "rec.zip", "dir/"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := dir + "/" + name
-			code, live, stderr := run(t, "diagnose", "--duration", "300ms", "--interval", "100ms", "-o", "json", "--save", path)
+			code, live, stderr := run(t, "diagnose", "--duration", "300ms", "--interval", "100ms", "-o", "json",
+				"--save", path)
 			if code != 0 && code != 3 || stderr != "" {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
@@ -330,10 +341,12 @@ func TestPing(t *testing.T) {
 	defer l.Close()
 	dir, pinged := t.TempDir(), make(chan string, 1)
 	go func() {
-		_, stdout, stderr := run(t, "ping", l.Addr().String(), "--as", "outside", "--duration", "2s", "--save", dir+"/outside.zip")
+		_, stdout, stderr := run(t, "ping", l.Addr().String(), "--as", "outside", "--duration", "2s", "--save",
+			dir+"/outside.zip")
 		pinged <- stdout + stderr
 	}()
-	if code, _, stderr := run(t, "diagnose", "--duration", "1s", "--check", "governor", "--save", dir+"/host.zip"); code == 1 {
+	if code, _, stderr := run(t, "diagnose", "--duration", "1s", "--check", "governor", "--save",
+		dir+"/host.zip"); code == 1 {
 		t.Fatal(stderr)
 	}
 	if out := <-pinged; !strings.Contains(out, "as outside: ") || !strings.Contains(out, "; 0 unanswered\n") {
@@ -343,7 +356,8 @@ func TestPing(t *testing.T) {
 	if code == 1 || code == 2 || stderr != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/path/testdata/path-rtt-under-load/quiet.txtar", "--vantage", dir+"/outside.zip")
+	code, stdout, stderr := run(t, "diagnose", "--from", "../checks/path/testdata/path-rtt-under-load/quiet.txtar",
+		"--vantage", dir+"/outside.zip")
 	if code != 2 || stdout == "" || !strings.Contains(stderr, "not recorded at the same time") {
 		t.Errorf("another day: exit code %d: %s", code, stderr)
 	}
@@ -360,20 +374,23 @@ func TestExitCodeIsTheReports(t *testing.T) {
 		if code != 0 && code != 3 {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}
-		found := strings.Contains(out, `"exit_code": 3`) || strings.Contains(out, "WARNING  ") || strings.Contains(out, "CRITICAL  ")
+		found := strings.Contains(out, `"exit_code": 3`) || strings.Contains(out, "WARNING  ") ||
+			strings.Contains(out, "CRITICAL  ")
 		if found != (code == 3) {
 			t.Errorf("-o %s: exit code %d for\n%s", format, code, out)
 		}
 	}
 }
 
-// TestTooShort ends the observation before two samples are far enough apart for a rate: no report is better than one of luck.
+// TestTooShort ends the observation before two samples are far enough apart for a rate: no report is better than one of
+// luck.
 func TestTooShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	var out, errs bytes.Buffer
 	code := cli.Run(ctx, "v1.2.3", []string{"diagnose"}, command.Streams{Out: &out, Err: &errs})
-	if want := "too short to say anything about the host"; code != 1 || out.Len() > 0 || !strings.Contains(errs.String(), want) {
+	if want := "too short to say anything about the host"; code != 1 || out.Len() > 0 ||
+		!strings.Contains(errs.String(), want) {
 		t.Errorf("exit code %d, %q, %q, want %q", code, out.String(), errs.String(), want)
 	}
 }
@@ -389,15 +406,21 @@ func TestFromBadFile(t *testing.T) {
 	}
 	fine := meta(recording.Meta{Schema: recording.SchemaVersion, Duration: 10})
 	for name, tt := range map[string]struct{ file, want string }{
-		"empty.zip":       {"", "not a usable recording"},
-		"text.zip":        {"hello", "not a usable recording"},
-		"nothing.txtar":   {"hello", "meta.json"},
-		"newer.txtar":     {"-- meta.json --\n" + meta(recording.Meta{Schema: recording.SchemaVersion + 1}), "use a newer perfdoctor"},
+		"empty.zip":     {"", "not a usable recording"},
+		"text.zip":      {"hello", "not a usable recording"},
+		"nothing.txtar": {"hello", "meta.json"},
+		"newer.txtar": {
+			"-- meta.json --\n" + meta(recording.Meta{Schema: recording.SchemaVersion + 1}),
+			"use a newer perfdoctor",
+		},
 		"no-schema.txtar": {"-- meta.json --\n{}\n", "schema"},
 		"half.txtar":      {"-- meta.json --\n" + fine, "samples.jsonl"},
-		"cut.txtar":       {"-- meta.json --\n" + fine + "\n-- samples.jsonl --\n" + `{"t":1,"m":{"cpu`, "samples.jsonl line 1"},
-		"outside.txtar":   {"-- ../../etc/passwd --\nx\n", "not a usable recording"},
-		"control.txtar":   {"-- meta.json --\n\x1b[2J\n", "not a usable recording"},
+		"cut.txtar": {
+			"-- meta.json --\n" + fine + "\n-- samples.jsonl --\n" + `{"t":1,"m":{"cpu`,
+			"samples.jsonl line 1",
+		},
+		"outside.txtar": {"-- ../../etc/passwd --\nx\n", "not a usable recording"},
+		"control.txtar": {"-- meta.json --\n\x1b[2J\n", "not a usable recording"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
@@ -417,7 +440,8 @@ func TestFromBadFile(t *testing.T) {
 // TestCase cuts a recording into a case file that opens again.
 func TestCase(t *testing.T) {
 	rec := filepath.Join(t.TempDir(), "rec.zip")
-	if code, _, stderr := run(t, "diagnose", "--duration", "200ms", "--interval", "100ms", "--save", rec); code != 0 && code != 3 {
+	if code, _, stderr := run(t, "diagnose", "--duration", "200ms", "--interval", "100ms", "--save", rec); code != 0 &&
+		code != 3 {
 		t.Fatal(stderr)
 	}
 	name := checks.Suite()[0].Name

@@ -30,8 +30,8 @@ type child struct {
 	killed bool // perfdoctor ended it
 }
 
-// startChild starts the command in a process group of its own, so that its children end with it, and tied to this process: it
-// does not outlive a SIGKILL of perfdoctor.
+// startChild starts the command in a process group of its own, so that its children end with it, and tied to this
+// process: it does not outlive a SIGKILL of perfdoctor.
 func startChild(args []string, stderr *os.File) (*child, error) {
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // stop ends it, with time to clean up; a context would not
 	cmd.Stdout, cmd.Stderr = stderr, stderr   // the standard output is the report's
@@ -39,7 +39,8 @@ func startChild(args []string, stderr *os.File) (*child, error) {
 	c := &child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // Pdeathsig fires when the thread that started the command ends (prctl(2)): keep it until then
+		// Pdeathsig fires when the thread that started the command ends (prctl(2)): keep it until then
+		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := cmd.Start(); err != nil {
 			started <- err
@@ -47,8 +48,10 @@ func startChild(args []string, stderr *os.File) (*child, error) {
 		}
 		started <- nil
 		waitEnd(cmd.Process.Pid)
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what is left of the group, while its number cannot be another's yet
-		_ = cmd.Wait()                                      // a failing command is no error of ours: its status is read below
+		// what is left of the group, while its number cannot be another's yet
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		// a failing command is no error of ours: its status is read below
+		_ = cmd.Wait()
 		close(c.done)
 	}()
 	if err := <-started; err != nil {
@@ -70,7 +73,8 @@ func startError(name string, err error) error {
 	return command.UsageErrorf("cannot start %s: %v", name, err)
 }
 
-// waitEnd returns when the process has ended and leaves it as a zombie, so that its number and that of its group stay its own.
+// waitEnd returns when the process has ended and leaves it as a zombie, so that its number and that of its group stay
+// its own.
 func waitEnd(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 		continue
@@ -150,6 +154,7 @@ func (d *diagnosis) wait(ctx context.Context, c *child) error {
 }
 
 func (d *diagnosis) endedTooSoon(c *child) error {
-	return fmt.Errorf("%s ended (%s) within the --delay of %v: nothing was observed; give a shorter --delay, or a command that runs longer",
+	return fmt.Errorf("%s ended (%s) within the --delay of %v: nothing was observed; give a shorter --delay, or a "+
+		"command that runs longer",
 		d.command[0], c.cmd.ProcessState, d.delay)
 }

@@ -61,7 +61,8 @@ regression 3 when something got worse.`,
   perfdoctor compare before.zip after.zip -o html > comparison.html`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return command.UsageErrorf("give two recordings, that of before and that of after: see `%s --help`", cmd.CommandPath())
+				return command.UsageErrorf("give two recordings, that of before and that of after: see `%s --help`",
+					cmd.CommandPath())
 			}
 			return nil
 		},
@@ -71,7 +72,8 @@ regression 3 when something got worse.`,
 	command.AddOutputFlag(cmd, &c.output, compareFormats)
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
-	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for flamegraph.pl")
+	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for "+
+		"flamegraph.pl")
 	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "show infos and all metrics that moved")
 	addColorFlag(cmd, &c.color)
@@ -147,7 +149,8 @@ func parseRequests(s string) (out [2]float64, err error) {
 	}
 	parts := strings.Split(s, ",")
 	if len(parts) != len(out) {
-		return out, command.UsageErrorf("--requests %q: give two numbers, requests per second before and after, such as 4100,3900", s)
+		return out, command.UsageErrorf("--requests %q: give two numbers, requests per second before and after, such "+
+			"as 4100,3900", s)
 	}
 	for i, p := range parts {
 		n, err := strconv.ParseFloat(strings.TrimSpace(p), 64)
@@ -168,7 +171,10 @@ func (c *comparison) print(data report.Comparison, f command.Format) error {
 	case command.HTML:
 		return command.OutputError(html.WriteComparison(c.Streams.Out, data))
 	}
-	return command.OutputError(data.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color), Verbose: c.verbose}))
+	return command.OutputError(data.Text(c.Streams.Out, report.TextOptions{
+		Color:   c.wantsColor(c.color),
+		Verbose: c.verbose,
+	}))
 }
 
 // addColorFlag adds --color.

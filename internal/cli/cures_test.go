@@ -37,14 +37,16 @@ func compareFiles(t *testing.T, before, after string) (c compared, code int) {
 	return c, code
 }
 
-// TestCures: from a scenario's recording to that of its cure it got better, by the fault that was planted; the other way round it got worse by
-// it. The recordings are cut to what the comparison and the fault's check read.
+// TestCures: from a scenario's recording to that of its cure it got better, by the fault that was planted; the other
+// way round it got worse by it. The recordings are cut to what the comparison and the fault's check read.
 func TestCures(t *testing.T) {
 	for _, tt := range []struct{ sick, cured, check string }{
 		{"fd-leak-as-is", "fd-leak-close", "fd-limit"}, // which comes up within the window
 		{"quota-closed-loop-as-is", "quota-closed-loop-no-quota", "cpu-throttled"},
-		{"port-cliff-as-is", "port-cliff-keep-alive", "short-connection-ceiling"}, // after which a hundred times as much is done
-		{"java-date-format-as-is", "java-date-format-shared", "date-format"},      // with the work in another method since
+		// after which a hundred times as much is done
+		{"port-cliff-as-is", "port-cliff-keep-alive", "short-connection-ceiling"},
+		// with the work in another method since
+		{"java-date-format-as-is", "java-date-format-shared", "date-format"},
 	} {
 		t.Run(tt.sick, func(t *testing.T) {
 			sick, cured := "testdata/cures/"+tt.sick+".txtar", "testdata/cures/"+tt.cured+".txtar"

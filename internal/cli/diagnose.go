@@ -27,8 +27,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
-// Bounds of what can be asked for. Below 100 ms the kernel's own ticks (4 ms at HZ=250) make the shares of CPU time luck; an hour
-// at one second is what a recording's memory is bounded for.
+// Bounds of what can be asked for. Below 100 ms the kernel's own ticks (4 ms at HZ=250) make the shares of CPU time
+// luck; an hour at one second is what a recording's memory is bounded for.
 const (
 	minInterval = 100 * time.Millisecond
 	maxDuration = time.Hour
@@ -91,14 +91,18 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 	f.DurationVar(&d.interval, "interval", time.Second, "`time` between samples")
 	f.DurationVar(&d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
 	command.AddOutputFlag(cmd, &d.output, reportFormats)
-	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends in .zip")
+	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends "+
+		"in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
-		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it for each")
-	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of each thread")
+		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it "+
+			"for each")
+	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of "+
+		"each thread")
 	addBudgetFlag(cmd, &d.budget)
-	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until Ctrl-C; profiles no JVM")
+	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until "+
+		"Ctrl-C; profiles no JVM")
 	d.jvm.add(cmd)
 	return cmd
 }
@@ -106,28 +110,32 @@ Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 // addReadingFlags adds the flags about what is made of a recording.
 func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to the new `FILE` for a browser too")
+	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to the new `FILE` for a "+
+		"browser too")
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
-	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too (docs/signatures.md)")
+	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too "+
+		"(docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
-	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the incident alone")
+	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the "+
+		"incident alone")
 	d.addRedactFlag(cmd)
 	addColorFlag(cmd, &d.color)
 	command.CompleteFlag(cmd, "check", CheckNames(checks.Suite())...)
 }
 
-// heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins at twice this
-// size instead of at 4 MiB, and has fewer turns: a diagnosis of ten seconds leaves 30 MiB of garbage, most of it as it names functions at
-// the end.
+// heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins
+// at twice this size instead of at 4 MiB, and has fewer turns: a diagnosis of ten seconds leaves 30 MiB of garbage,
+// most of it as it names functions at the end.
 const heapFloor = 8 << 20
 
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-		return command.UsageErrorf("unexpected argument %q: name a target with --pid, --comm, --cgroup or --container, a command after --", args[0])
+		return command.UsageErrorf("unexpected argument %q: name a target with --pid, --comm, --cgroup or "+
+			"--container, a command after --", args[0])
 	}
 	if len(args) == 0 && cmd.ArgsLenAtDash() == 0 {
 		return command.UsageErrorf("give the command to diagnose after --")
@@ -172,7 +180,8 @@ func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts c
 func (d *diagnosis) validate(cmd *cobra.Command) (command.Format, []*check.Check, check.Options, error) {
 	f, err := command.ParseFormat(d.output, reportFormats)
 	if err == nil {
-		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), validateBudget(d.budget), checkTargetFlags(cmd, d.selector),
+		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), validateBudget(d.budget),
+			checkTargetFlags(cmd, d.selector),
 			d.jvm.validate(cmd), d.validateSource(cmd), validateSave(cmd, &d.save))
 	}
 	if err != nil {
@@ -209,9 +218,11 @@ func (d *diagnosis) validateTimes() error {
 	case d.duration <= 0:
 		return command.UsageErrorf("--duration %v: give a positive time such as 10s", d.duration)
 	case d.duration < d.interval:
-		return command.UsageErrorf("--duration %v is shorter than --interval %v: a rate needs two samples", d.duration, d.interval)
+		return command.UsageErrorf("--duration %v is shorter than --interval %v: a rate needs two samples", d.duration,
+			d.interval)
 	case d.duration > maxDuration:
-		return command.UsageErrorf("--duration %v is longer than %v: run several diagnoses, for instance from a timer", d.duration, maxDuration)
+		return command.UsageErrorf("--duration %v is longer than %v: run several diagnoses, for instance from a timer",
+			d.duration, maxDuration)
 	case d.duration/d.interval > time.Duration(maxSamples):
 		return command.UsageErrorf("--duration %v at --interval %v are more than %d samples: give a longer --interval",
 			d.duration, d.interval, maxSamples)
@@ -248,9 +259,11 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 	case targeted || len(d.command) > 0:
 		return command.UsageErrorf("--from reads a recording: it goes with no target or command")
 	case given("save") && !given("redact"):
-		return command.UsageErrorf("--from reads a recording: it goes with --save only to keep a redacted one (--redact)")
+		return command.UsageErrorf("--from reads a recording: it goes with --save only to keep a redacted one " +
+			"(--redact)")
 	case given("duration") || given("interval") || given("delay") || given("deep") || given("budget"):
-		return command.UsageErrorf("--from reads a recording: its --duration, --interval, --delay, --deep and --budget are what they were")
+		return command.UsageErrorf("--from reads a recording: its --duration, --interval, --delay, --deep and " +
+			"--budget are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
 		return command.UsageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
 	}
@@ -265,7 +278,8 @@ func validateSave(cmd *cobra.Command, path *string) error {
 	if *path == "" {
 		return command.UsageErrorf("--save is empty: give the path of a new directory or .zip file")
 	}
-	*path = filepath.Clean(*path) // a shell completes a directory with a slash, behind which no temporary name would fit
+	// a shell completes a directory with a slash, behind which no temporary name would fit
+	*path = filepath.Clean(*path)
 	return validateNew("--save", *path)
 }
 
@@ -279,7 +293,8 @@ func validateNew(flag, path string) error {
 		return command.UsageErrorf("%s %s: there is no directory %s: make it, or choose another name", flag, path, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return command.UsageErrorf("%s %s: cannot write to the directory %s: %v: choose another one", flag, path, dir, err)
+		return command.UsageErrorf("%s %s: cannot write to the directory %s: %v: choose another one", flag, path, dir,
+			err)
 	}
 	return nil
 }
@@ -323,7 +338,8 @@ func fromError(err error) error {
 	return err
 }
 
-func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target, list []*check.Check,
+func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, described recording.Target,
+	list []*check.Check,
 	ended func() string,
 ) (*recording.Recording, error) {
 	budget, err := budgetOf(h, d.budget)
@@ -354,8 +370,8 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	return rec, err
 }
 
-// wantedMetrics gives the metrics that the checks read and the report's head shows. Profiles are taken for their own sake too, unless
-// the user asks for some checks only.
+// wantedMetrics gives the metrics that the checks read and the report's head shows. Profiles are taken for their own
+// sake too, unless the user asks for some checks only.
 func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 	want := map[string]bool{}
 	for _, m := range []metric.Metric{metric.HostInfo, metric.CPUsOnline, metric.TargetInfo} {

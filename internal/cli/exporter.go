@@ -61,18 +61,24 @@ exporter listens on an address of this host only.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&x.web.ListenAddresses, "web.listen-address", nil,
-		"listen on this `ADDRESS`; give it for each (127.0.0.1:9843, or :9843 when --web.config.file has TLS and passwords)")
-	f.BoolVar(&x.web.SystemdSocket, "web.systemd-socket", false, "listen on the sockets that systemd hands over instead")
-	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of exporter-toolkit")
+		"listen on this `ADDRESS`; give it for each (127.0.0.1:9843, or :9843 when --web.config.file has TLS and "+
+			"passwords)")
+	f.BoolVar(&x.web.SystemdSocket, "web.systemd-socket", false,
+		"listen on the sockets that systemd hands over instead")
+	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of "+
+		"exporter-toolkit")
 	f.DurationVar(&x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
 	f.DurationVar(&x.interval, "interval", 5*time.Second, "`time` between samples")
 	f.BoolVar(&x.deep, "deep", false,
-		"allow probes that cost the host more: waits for a CPU and instructions per cycle of each control group, a profile of the CPUs")
-	f.Float64Var(&x.targetCPU, "target.cpu", 0.1, "observe a control group, container or pod that uses more than `N` CPUs by itself, too")
+		"allow probes that cost the host more: waits for a CPU and instructions per cycle of each control group, a "+
+			"profile of the CPUs")
+	f.Float64Var(&x.targetCPU, "target.cpu", 0.1, "observe a control group, container or pod that uses more than `N` "+
+		"CPUs by itself, too")
 	f.IntVar(&x.targets, "target.max", 20, "at most `N` of them; 0 for the host alone")
 	f.IntVar(&x.findings, "finding.max", 100, "export at most `N` findings, the gravest")
 	f.IntVar(&x.series, "series.max", 50,
-		"tell at most `N` destinations, programs, groups or devices apart, the largest, in each metric; the rest are \"other\"")
+		"tell at most `N` destinations, programs, groups or devices apart, the largest, in each metric; the rest are "+
+			"\"other\"")
 	f.StringVar(&x.containerLogs, "kubelet.logs", "/var/log/containers",
 		"take the names of pods from the kubelet's links in `DIR`; empty for none")
 	f.StringVar(&x.runtimeSocket, "cri.socket", "",
@@ -183,7 +189,8 @@ func (x *exporting) validateTimes() error {
 	case x.interval < minInterval:
 		return command.UsageErrorf("--interval %v is too short: give at least %v", x.interval, minInterval)
 	case x.interval > x.window:
-		return command.UsageErrorf("--interval %v is longer than --window %v: a rate needs two samples", x.interval, x.window)
+		return command.UsageErrorf("--interval %v is longer than --window %v: a rate needs two samples", x.interval,
+			x.window)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ type flightFlags struct {
 	profile                 bool
 }
 
-// Bounds of the flight recorder. Its memory is bounded by itself: more than half an hour of windows does not fit; and less than a few
-// recordings on disk are none in the morning.
+// Bounds of the flight recorder. Its memory is bounded by itself: more than half an hour of windows does not fit; and
+// less than a few recordings on disk are none in the morning.
 const (
 	maxFlight      = 30 * time.Minute
 	minFlightBytes = 1 << 20
@@ -40,11 +40,13 @@ const (
 
 func (o *flightFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "flight.dir", "", "write what was measured before and after a finding began to the directory `DIR`; \"\" for not")
+	f.StringVar(&o.dir, "flight.dir", "", "write what was measured before and after a finding began to the directory "+
+		"`DIR`; \"\" for not")
 	f.Int64Var(&o.maxBytes, "flight.max-bytes", 256<<20, "remove the oldest of these recordings above `N` bytes in all")
 	f.DurationVar(&o.before, "flight.before", 2*time.Minute, "`time` recorded before the finding began")
 	f.DurationVar(&o.after, "flight.after", 30*time.Second, "`time` recorded from when it was known to have begun")
-	f.DurationVar(&o.cooldown, "flight.cooldown", 10*time.Minute, "`time` for which the same check and subject is not recorded again")
+	f.DurationVar(&o.cooldown, "flight.cooldown", 10*time.Minute,
+		"`time` for which the same check and subject is not recorded again")
 	f.BoolVar(&o.profile, "flight.profile-jvm", false,
 		"add a profile of 10 s of the JVM that is to blame: one at a time, six an hour (loads async-profiler into it)")
 }
@@ -75,8 +77,9 @@ func (o *flightFlags) recorder(name string, p flight.Profiler, log *slog.Logger)
 		return nil, nil
 	}
 	options := flight.Options{
-		Dir: o.dir, MaxBytes: o.maxBytes, Memory: flight.DefaultMemory, Before: o.before, After: o.after, Cooldown: o.cooldown,
-		Host: name, Log: log,
+		Dir: o.dir, MaxBytes: o.maxBytes, Memory: flight.DefaultMemory, Before: o.before, After: o.after,
+		Cooldown: o.cooldown,
+		Host:     name, Log: log,
 	}
 	if o.profile {
 		options.Profile = p
@@ -90,7 +93,8 @@ type pushFlags struct{ pyroscope, otlp, webhook push.Server }
 func (o *pushFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.pyroscope.URL, "push.pyroscope", "", "send profiles to the Pyroscope-compatible server at `URL`")
-	f.StringVar(&o.otlp.URL, "push.otlp", "", "send the beginning and end of findings as logs to the OTLP/HTTP endpoint at `URL`")
+	f.StringVar(&o.otlp.URL, "push.otlp", "", "send the beginning and end of findings as logs to the OTLP/HTTP "+
+		"endpoint at `URL`")
 	f.StringVar(&o.webhook.URL, "push.webhook", "", "send the beginning and end of findings as CloudEvents to `URL`")
 	for name, file := range map[string]*string{
 		"pyroscope": &o.pyroscope.ConfigFile, "otlp": &o.otlp.ConfigFile, "webhook": &o.webhook.ConfigFile,
@@ -150,8 +154,8 @@ func (x *exporting) listen(o *exporter.Options) (listening, error) {
 // profileTime is how long a JVM is profiled: 1000 samples of each busy CPU.
 const profileTime = 10 * time.Second
 
-// offenderProfile takes a profile of the JVM that a finding is about, or of that of its target which used the most CPU time, and sends it
-// too. It gives nil where there is none.
+// offenderProfile takes a profile of the JVM that a finding is about, or of that of its target which used the most CPU
+// time, and sends it too. It gives nil where there is none.
 func offenderProfile(h *host.Host, version string, sent *push.Pusher) flight.Profiler {
 	return func(ctx context.Context, w exporter.Window, f *check.Finding) (*recording.Recording, error) {
 		pid, err := offender(ctx, h, w, f)
@@ -165,7 +169,10 @@ func offenderProfile(h *host.Host, version string, sent *push.Pusher) flight.Pro
 		rec, err := collect.Run(ctx, collect.Options{
 			Env: collect.Env{Host: h, Target: t}, Collectors: asprof.Collectors(&find.Look{}, asprof.Options{}),
 			Interval: time.Second, Duration: profileTime,
-			Meta: recording.Meta{Version: version, Target: recording.Target{Kind: string(t.Kind), PID: pid, Name: t.Name}},
+			Meta: recording.Meta{Version: version, Target: recording.Target{
+				Kind: string(t.Kind), PID: pid,
+				Name: t.Name,
+			}},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("profile pid %d: %w", pid, err)
@@ -187,7 +194,8 @@ func offender(ctx context.Context, h *host.Host, w exporter.Window, f *check.Fin
 	case "cgroup":
 		t, err = h.Resolve(ctx, host.Selector{CgroupPath: f.Subject.ID})
 	}
-	if errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) || err == nil && t.Kind == host.KindHost {
+	if errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) || err == nil &&
+		t.Kind == host.KindHost {
 		return 0, nil // it has ended, or is all of the host
 	}
 	if err != nil {

@@ -21,8 +21,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestIncidentsOfAllChecks turns the recordings of each check's test cases into windows, quiet ones around one that fires, gives them to a
-// flight recorder, and diagnoses the file that it writes: the findings are those of the one window.
+// TestIncidentsOfAllChecks turns the recordings of each check's test cases into windows, quiet ones around one that
+// fires, gives them to a flight recorder, and diagnoses the file that it writes: the findings are those of the one
+// window.
 func TestIncidentsOfAllChecks(t *testing.T) {
 	t.Parallel()
 	suite := checks.Suite()
@@ -95,7 +96,8 @@ func recordIncident(t *testing.T, c *check.Check, windows []*recording.Recording
 	t.Helper()
 	dir := t.TempDir()
 	r, err := flight.New(flight.Options{
-		Dir: dir, MaxBytes: 64 << 20, Memory: 64 << 20, Before: 2 * time.Minute, After: 20 * time.Second, Cooldown: time.Hour, Host: "h",
+		Dir: dir, MaxBytes: 64 << 20, Memory: 64 << 20, Before: 2 * time.Minute, After: 20 * time.Second,
+		Cooldown: time.Hour, Host: "h",
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -146,7 +148,10 @@ func TestDiagnoseIncident(t *testing.T) {
 	if code != 3 {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
-	for _, want := range []string{"cpu-throttled: cgroup", "that a flight recorder kept, the part with cpu-throttled", "--whole"} {
+	for _, want := range []string{
+		"cpu-throttled: cgroup", "that a flight recorder kept, the part with cpu-throttled",
+		"--whole",
+	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -177,7 +182,10 @@ func TestExporterFlags(t *testing.T) {
 		{"--cri.socket tcp://127.0.0.1:1", "is not the path of a socket"},
 		{"--push.webhook ftp://user:secret@host", "--push.webhook is no URL"},
 		{"--push.otlp.config.file x", "--push.otlp.config.file goes with --push.otlp"},
-		{"--push.otlp http://h --push.otlp.config.file /none.yml", "--push.otlp.config.file: open /none.yml: no such file"},
+		{
+			"--push.otlp http://h --push.otlp.config.file /none.yml",
+			"--push.otlp.config.file: open /none.yml: no such file",
+		},
 	} {
 		wantUsage(t, tc.want, append([]string{"exporter"}, strings.Fields(tc.args)...)...)
 	}

@@ -16,19 +16,25 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
-// shown is what one format says of a recording: the findings at warning or above as "severity check subject", in no order, and the exit code.
+// shown is what one format says of a recording: the findings at warning or above as "severity check subject", in no
+// order, and the exit code.
 type shown struct {
 	Findings []string
 	Exit     int
 }
 
-// TestFormatsOfOneRecording: text, JSON, Markdown and JUnit, each with the page beside it, are of one recording, and whoever reads one of them
-// learns of the same findings with the same exit code.
+// TestFormatsOfOneRecording: text, JSON, Markdown and JUnit, each with the page beside it, are of one recording, and
+// whoever reads one of them learns of the same findings with the same exit code.
 func TestFormatsOfOneRecording(t *testing.T) {
-	readers := map[string]func(t *testing.T, out string) []string{"json": inJSON, "text": inText, "markdown": inMarkdown, "junit": inJUnit}
+	readers := map[string]func(t *testing.T, out string) []string{
+		"json": inJSON, "text": inText,
+		"markdown": inMarkdown, "junit": inJUnit,
+	}
 	for _, path := range []string{
-		"fd-limit/firing-critical", "fd-limit/firing-level", "close-wait-leak/firing", "cpu-throttled/firing-real", "java-deadlock/firing",
-		"monitor-contention/firing", "short-connection-ceiling/firing", "gc-overhead/firing", "gc-overhead/quiet-healthy",
+		"fd-limit/firing-critical", "fd-limit/firing-level", "close-wait-leak/firing", "cpu-throttled/firing-real",
+		"java-deadlock/firing",
+		"monitor-contention/firing", "short-connection-ceiling/firing", "gc-overhead/firing",
+		"gc-overhead/quiet-healthy",
 	} {
 		t.Run(path, func(t *testing.T) {
 			from := checktest.Find(t, path)[0]
@@ -96,7 +102,9 @@ func withoutSubjects(list []string) []string {
 
 func inMarkdown(_ *testing.T, out string) []string {
 	out = html.UnescapeString(regexp.MustCompile(`\\([^a-z0-9 ])|<!-- -->`).ReplaceAllString(out, "$1"))
-	return matched(`(?m)^(?:## perfdoctor: |<details><summary>|- )(warning|critical)(?:: | \*\*| <b>)(.*?)(?:\*\*: .*|</b>: .*)?$`, out)
+	return matched(
+		`(?m)^(?:## perfdoctor: |<details><summary>|- )(warning|critical)(?:: | \*\*| <b>)(.*?)(?:\*\*: .*|</b>: .*)?$`,
+		out)
 }
 
 func inJUnit(t *testing.T, out string) []string {
@@ -121,7 +129,8 @@ func inJUnit(t *testing.T, out string) []string {
 	return sorted(list)
 }
 
-// inPage reads what the page shows without its program: the badge, the check and the subject at the head of each finding.
+// inPage reads what the page shows without its program: the badge, the check and the subject at the head of each
+// finding.
 func inPage(t *testing.T, path string) []string {
 	t.Helper()
 	file, err := os.Open(path)

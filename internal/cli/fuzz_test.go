@@ -23,11 +23,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
-// FuzzRecording reads a recording, runs all checks on it and writes it in every format. What the reader accepts no renderer may
-// fail at, and no output has what a terminal acts on.
+// FuzzRecording reads a recording, runs all checks on it and writes it in every format. What the reader accepts no
+// renderer may fail at, and no output has what a terminal acts on.
 func FuzzRecording(f *testing.F) {
 	for _, name := range []string{
-		"cpu-throttled/firing-own", "hash-collisions/firing", "nic-drops/firing", "lock-contention/firing", "no-keepalive/firing",
+		"cpu-throttled/firing-own", "hash-collisions/firing", "nic-drops/firing", "lock-contention/firing",
+		"no-keepalive/firing",
 		"gc-overhead/firing", "java-deadlock/firing", "event-loop-blocked/quiet-no-loop",
 	} {
 		a, err := txtar.ParseFile(checktest.Find(f, name)[0])
@@ -84,7 +85,8 @@ func renderAll(t *testing.T, rec *recording.Recording, suite []*check.Check) {
 		return func(w io.Writer) error { return write(w, report.TextOptions{}) }
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		"text": plain(data.Text), "verdict": plain(data.VerdictText), "json": data.JSON, "markdown": data.Markdown, "junit": data.JUnit,
+		"text": plain(data.Text), "verdict": plain(data.VerdictText), "json": data.JSON, "markdown": data.Markdown,
+		"junit": data.JUnit,
 		"html": func(w io.Writer) error {
 			return html.Write(w, html.Input{Report: data, Recording: rec, Checks: suite})
 		},

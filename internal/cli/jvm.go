@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Bounds of the interval between CPU samples. At 1 ms a busy JVM loses 5 % of its throughput; a window of ten seconds has ten
-// samples a CPU at a second.
+// Bounds of the interval between CPU samples. At 1 ms a busy JVM loses 5 % of its throughput; a window of ten seconds
+// has ten samples a CPU at a second.
 const (
 	minProfileInterval = time.Millisecond
 	maxProfileInterval = time.Second
@@ -63,11 +63,13 @@ func (j *jvmFlags) validate(cmd *cobra.Command) error {
 	case len(j.events) == 0:
 		return command.UsageErrorf("--jvm-events is empty: give some of %s, or --no-jvm", wordList(jvmEvents()))
 	case j.interval < minProfileInterval || j.interval > maxProfileInterval:
-		return command.UsageErrorf("--jvm-interval %v: give a time between %v and %v", j.interval, minProfileInterval, maxProfileInterval)
+		return command.UsageErrorf("--jvm-interval %v: give a time between %v and %v", j.interval, minProfileInterval,
+			maxProfileInterval)
 	case given("async-profiler") && j.library == "":
 		return command.UsageErrorf("--async-profiler is empty: give the path of a libasyncProfiler.so")
 	case j.library != "" && !isFile(j.library):
-		return command.UsageErrorf("--async-profiler %s: no such file: give the path of a libasyncProfiler.so", j.library)
+		return command.UsageErrorf("--async-profiler %s: no such file: give the path of a libasyncProfiler.so",
+			j.library)
 	case j.off && (given("jvm-events") || given("jvm-interval") || given("async-profiler")):
 		return command.UsageErrorf("--no-jvm takes no profile: it goes with no other flag about one")
 	}

@@ -43,7 +43,8 @@ func (a *app) metricsText() error {
 		if d.Unit != "" {
 			unit = ", " + string(d.Unit)
 		}
-		_, err := fmt.Fprintf(a.Streams.Out, "%s%s (%s%s)\n    %s\n    from %s\n", d.Name, labels, d.Kind, unit, d.Help, d.Source)
+		_, err := fmt.Fprintf(a.Streams.Out, "%s%s (%s%s)\n    %s\n    from %s\n", d.Name, labels, d.Kind, unit, d.Help,
+			d.Source)
 		if err != nil {
 			return err
 		}

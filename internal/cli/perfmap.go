@@ -56,7 +56,8 @@ perf follows Java stacks only in a JVM started with -XX:+PreserveFramePointer.`,
 		},
 	}
 	cmd.Flags().IntVar(&r.pid, "pid", 0, "ask the JVM with process id `N`")
-	cmd.Flags().StringVarP(&r.output, "output", "o", "", "write to `FILE`, or - for the standard output (default /tmp/perf-<pid>.map)")
+	cmd.Flags().StringVarP(&r.output, "output", "o", "", "write to `FILE`, or - for the standard output (default "+
+		"/tmp/perf-<pid>.map)")
 	cmd.Flags().BoolVar(&r.inlined, "inlined", false, "name inlined methods, by an agent that is loaded into the JVM")
 	return cmd
 }
@@ -88,7 +89,8 @@ func (r *perfmapRun) run(ctx context.Context) error {
 	}
 	r.Streams.Say("perfdoctor: %s: %d ranges of compiled code\n", r.output, len(m.Entries))
 	if vm.Options.Flags["PreserveFramePointer"].Value != "true" {
-		r.Streams.Say("perfdoctor: note: the JVM was not started with -XX:+PreserveFramePointer: most Java stacks of perf " +
+		r.Streams.Say("perfdoctor: note: the JVM was not started with -XX:+PreserveFramePointer: most Java stacks " +
+			"of perf " +
 			"will be one frame deep\n")
 	}
 	return nil

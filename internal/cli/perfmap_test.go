@@ -58,7 +58,8 @@ func TestPerfmap(t *testing.T) {
 	}
 	for range 2 {
 		code, stdout, stderr := perfmapOf(t, pid)
-		if code != 0 || stdout != "" || !strings.Contains(stderr, path+": ") || !strings.Contains(stderr, "PreserveFramePointer") {
+		if code != 0 || stdout != "" || !strings.Contains(stderr, path+": ") ||
+			!strings.Contains(stderr, "PreserveFramePointer") {
 			t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
 		}
 		info, err := os.Lstat(path)
@@ -82,7 +83,8 @@ func TestPerfmap(t *testing.T) {
 	if code, stdout, stderr := perfmapOf(t, pid, "-o", "-"); code != 0 || !strings.Contains(stdout, " Interpreter\n") {
 		t.Errorf("exit %d, %.300s, %s", code, stdout, stderr)
 	}
-	if code, _, stderr := perfmapOf(t, pid, "-o", filepath.Join(file, "x")); code != 1 || !strings.Contains(stderr, "not a directory") {
+	if code, _, stderr := perfmapOf(t, pid, "-o", filepath.Join(file, "x")); code != 1 ||
+		!strings.Contains(stderr, "not a directory") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -93,7 +95,8 @@ func TestPerfmapRefused(t *testing.T) {
 	wantUsage(t, "is not a JVM", "perfmap", "--pid", strconv.Itoa(os.Getpid()))
 	wantUsage(t, "there is no process", "perfmap", "--pid", strconv.Itoa(1<<22+1))
 	code, stdout, stderr := perfmapOf(t, java(t, "-XX:+DisableAttachMechanism"), "-o", "-")
-	if code != 1 || stdout != "" || !strings.Contains(stderr, "+DisableAttachMechanism (command line); restart it without that option") {
+	if code != 1 || stdout != "" ||
+		!strings.Contains(stderr, "+DisableAttachMechanism (command line); restart it without that option") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 }

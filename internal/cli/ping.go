@@ -43,11 +43,13 @@ files to the diagnosis of the loaded host with --vantage.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.plan.Name, "as", metric.VantageHere, "`where` this is, seen from the loaded host: here, neighbour or outside")
+	f.StringVar(&p.plan.Name, "as", metric.VantageHere, "`where` this is, seen from the loaded host: here, neighbour "+
+		"or outside")
 	f.DurationVar(&p.plan.Duration, "duration", 10*time.Second, "ping for this `time`")
 	f.DurationVar(&p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
 	f.IntVar(&p.pid, "pid", 0, "ping from the network namespace of process `N`, such as one in a container")
-	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends in .zip")
+	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends "+
+		"in .zip")
 	command.CompleteFlag(cmd, "as", vantage.Names()...)
 	return cmd
 }
@@ -99,7 +101,8 @@ func pingSummary(rec *recording.Recording, plan vantage.Plan) string {
 		return fmt.Sprintf("%s, as %s: no answer to %.0f pings within 1 s", plan.Destination, plan.Name, unanswered)
 	}
 	text := func(v float64) string { return quantity.Of("", v, quantity.Seconds).Text() }
-	return fmt.Sprintf("%s, as %s: %d round trips, least %s, median %s, most %s; %.0f unanswered", plan.Destination, plan.Name, len(row),
+	return fmt.Sprintf("%s, as %s: %d round trips, least %s, median %s, most %s; %.0f unanswered", plan.Destination,
+		plan.Name, len(row),
 		text(slices.Min(row)), text(series.Median(row)), text(slices.Max(row)), unanswered)
 }
 

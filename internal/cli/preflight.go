@@ -77,7 +77,10 @@ With a target flag it answers for that target; no profiler is loaded into a JVM.
 
 func (d *diagnosis) preflight(cmd *cobra.Command) (*preflight, error) {
 	h := host.Local()
-	p := &preflight{User: userName(os.Geteuid()), Capabilities: []capability{}, Assessable: []string{}, Blind: []blind{}}
+	p := &preflight{
+		User: userName(os.Geteuid()), Capabilities: []capability{}, Assessable: []string{},
+		Blind: []blind{},
+	}
 	for _, c := range host.Capabilities() {
 		r := h.Probe(c)
 		p.Capabilities = append(p.Capabilities, capability{c.Name, c.Doc, string(r.Status), r.Reason, r.Remedy})
@@ -102,7 +105,8 @@ func userName(uid int) string {
 	return fmt.Sprintf("uid %d", uid)
 }
 
-// sort tells the checks that have all they need from those that lack something. It does not run them: a fifth of a second proves nothing.
+// sort tells the checks that have all they need from those that lack something. It does not run them: a fifth of a
+// second proves nothing.
 func (p *preflight) sort(rec *recording.Recording) {
 	for _, c := range checks.Suite() {
 		reason, remedy := lacking(rec, c)

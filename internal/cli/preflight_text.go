@@ -132,7 +132,8 @@ func (t *preflightPage) collectors(list []recording.CollectorStatus, missing []r
 	}
 }
 
-// missingByReason puts metrics that are missing for one reason into one entry: eight hardware counters lack the same PMU.
+// missingByReason puts metrics that are missing for one reason into one entry: eight hardware counters lack the same
+// PMU.
 func missingByReason(list []recording.Missing) []recording.Missing {
 	var out []recording.Missing
 	at := map[string]int{}

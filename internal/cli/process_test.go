@@ -43,7 +43,8 @@ func withBinary(run func() int) (code int, err error) {
 		return 0, err
 	}
 	binary = filepath.Join(dir, "perfdoctor")
-	out, err := exec.Command("go", "build", "-o", binary, "github.com/perfdoctor/perfdoctor/cmd/perfdoctor").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", binary, "github.com/perfdoctor/perfdoctor/cmd/perfdoctor").
+		CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("build perfdoctor: %w: %s", err, out)
 	}
@@ -147,7 +148,8 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	sleeper(t, "pd-one")
-	wantUsage(t, `2 processes that are not each other's children have the command name "pd-one"`, "diagnose", "--comm", "pd-one")
+	wantUsage(t, `2 processes that are not each other's children have the command name "pd-one"`, "diagnose", "--comm",
+		"pd-one")
 }
 
 func TestInterrupt(t *testing.T) {
@@ -178,7 +180,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptBeforeStart sends the signal into the delay of a command: nothing was seen, and nothing is left of the command.
+// TestInterruptBeforeStart sends the signal into the delay of a command: nothing was seen, and nothing is left of the
+// command.
 func TestInterruptBeforeStart(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	p := perfdoctor(t, "diagnose", "--", "sh", "-c", `echo $$ > "$0"; sleep 30`, pidFile)
@@ -189,7 +192,8 @@ func TestInterruptBeforeStart(t *testing.T) {
 	if err := p.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.exit(t, p.Wait()); code != 1 || !strings.Contains(p.errs.String(), "interrupted before the diagnosis began") {
+	if code := p.exit(t, p.Wait()); code != 1 || !strings.Contains(p.errs.String(),
+		"interrupted before the diagnosis began") {
 		t.Errorf("exit code %d, %s", code, p.errs.String())
 	}
 	awaitGone(t, pid)
@@ -225,7 +229,8 @@ func awaitGone(t *testing.T, pid int) {
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	p := perfdoctor(t, "diagnose", "--delay", "100ms", "--save", dir+"/rec", "--", "sh", "-c", `echo $$ > "$0"; exec sleep 30`, pidFile)
+	p := perfdoctor(t, "diagnose", "--delay", "100ms", "--save", dir+"/rec", "--", "sh", "-c",
+		`echo $$ > "$0"; exec sleep 30`, pidFile)
 	p.Stdout, p.Stderr = nil, nil
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -248,7 +253,10 @@ func TestCommand(t *testing.T) {
 		exitStatus string
 		ended      string
 	}{
-		"runs on":        {"echo to stdout; exec sleep 30", "still running; ended by perfdoctor (signal: terminated)", ""},
+		"runs on": {
+			"echo to stdout; exec sleep 30", "still running; ended by perfdoctor (signal: terminated)",
+			"",
+		},
 		"deaf":           {"trap '' TERM; for i in 1 2; do sleep 30; done", "ended by perfdoctor (signal: ", ""},
 		"ends meanwhile": {"echo to stdout; sleep 0.7; exit 7", "exit status 7", "sh ended (exit status 7)"},
 	} {
@@ -282,7 +290,8 @@ func TestCommand(t *testing.T) {
 // TestCommandGroup shows that what the command started ends with it.
 func TestCommandGroup(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	p := perfdoctor(t, diagnose("--delay", "200ms", "--", "sh", "-c", `sh -c 'echo $$ > "$0"; exec sleep 30' "$0" & sleep 0.4`, pidFile)...)
+	p := perfdoctor(t, diagnose("--delay", "200ms", "--", "sh", "-c",
+		`sh -c 'echo $$ > "$0"; exec sleep 30' "$0" & sleep 0.4`, pidFile)...)
 	if code := p.code(t); code != 0 && code != 3 {
 		t.Errorf("exit code %d: %s", code, p.errs.String())
 	}
@@ -299,7 +308,8 @@ func TestTargetEndsMeanwhile(t *testing.T) {
 	p := perfdoctor(t, diagnose("--duration", "5s", "--pid", strconv.Itoa(cmd.Process.Pid))...)
 	code := p.code(t)
 	r := p.report(t)
-	if want := fmt.Sprintf("process %d (sleep) ended after ", cmd.Process.Pid); code != r.Exit || !strings.HasPrefix(r.Window.Ended, want) {
+	if want := fmt.Sprintf("process %d (sleep) ended after ", cmd.Process.Pid); code != r.Exit ||
+		!strings.HasPrefix(r.Window.Ended, want) {
 		t.Errorf("exit code %d, ended early %q, want %q", code, r.Window.Ended, want)
 	}
 	if err := <-done; err != nil {
@@ -369,8 +379,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestUnprivileged diagnoses the host and another user's process without rights: the host can be assessed, and of the process most
-// cannot, which the exit code says unless there is a finding.
+// TestUnprivileged diagnoses the host and another user's process without rights: the host can be assessed, and of the
+// process most cannot, which the exit code says unless there is a finding.
 func TestUnprivileged(t *testing.T) {
 	testenv.Need(t, testenv.Unprivileged)
 	pid := strconv.Itoa(sleeper(t, "pd-other"))
@@ -391,7 +401,8 @@ func TestUnprivileged(t *testing.T) {
 	}
 	p := perfdoctor(t, "diagnose", "--save", "/etc/perfdoctor-test.zip")
 	testenv.Drop(p.Cmd)
-	if code := p.code(t); code != 2 || !strings.Contains(p.errs.String(), "cannot write to the directory /etc: permission denied") {
+	if code := p.code(t); code != 2 || !strings.Contains(p.errs.String(),
+		"cannot write to the directory /etc: permission denied") {
 		t.Errorf("exit code %d, %s", code, p.errs.String())
 	}
 }
@@ -411,7 +422,8 @@ func TestHiddenProcesses(t *testing.T) {
 	if code := p.code(t); code != 0 && code != 3 {
 		t.Fatalf("exit code %d: %s", code, p.errs.String())
 	}
-	if want := "perfdoctor runs in a pid namespace of its own: it sees part of the host"; !strings.Contains(p.errs.String(), want) {
+	if want := "perfdoctor runs in a pid namespace of its own: it sees part of the host"; !strings.Contains(
+		p.errs.String(), want) {
 		t.Errorf("got %q, want %q", p.errs.String(), want)
 	}
 	if r := p.report(t); r.Verdict.Result == "nothing assessed" {

@@ -22,13 +22,18 @@ var originals = []string{
 
 // plantedLabels are values of labels with names in them. Of the others any value does.
 var plantedLabels = map[string]string{
-	"destination": "10.77.3.9:8443", "endpoint": "[fd12:3456::7]:443", "source": "10.77.3.1", "listener": "10.77.3.1:80", "peer": "2a00:77::5",
+	"destination": "10.77.3.9:8443", "endpoint": "[fd12:3456::7]:443", "source": "10.77.3.1",
+	"listener": "10.77.3.1:80", "peer": "2a00:77::5",
 	"user": "alicesecret", "uid": "1234", "container": "9f8e7d6c5b4a", "cgroup": "/acmeprod.slice/billing-pod7.scope",
 	"dir": "/sys/fs/cgroup/acmeprod.slice/billing-pod7.scope", "path": "/opt/acmeprod/libx.so", "device": "acmenet0",
-	"comm": "w 10.77.3.9", "waker_comm": "w 10.77.3.9", "thread": "conn db1.acmeprod.internal:5432", "holder": "conn 10.77.3.9",
-	"pool": "conn 10.77.3.", "load": "wrk 10.77.3.9", "name": "/opt/acmeprod/agent.jar", "value": "/export/alicesecret/heap.bin",
-	"reason": "open /export/alicesecret/x: permission denied", "at": "~get /srv/acmeprod/app.js:1", "holder_at": "get /srv/acmeprod/app.js:1",
-	"holder_in": "get /srv/acmeprod/app.js:1", "waiter_at": "get /srv/acmeprod/app.js:1", "waker": "get /srv/acmeprod/app.js:1",
+	"comm": "w 10.77.3.9", "waker_comm": "w 10.77.3.9", "thread": "conn db1.acmeprod.internal:5432",
+	"holder": "conn 10.77.3.9",
+	"pool":   "conn 10.77.3.", "load": "wrk 10.77.3.9", "name": "/opt/acmeprod/agent.jar",
+	"value":  "/export/alicesecret/heap.bin",
+	"reason": "open /export/alicesecret/x: permission denied", "at": "~get /srv/acmeprod/app.js:1",
+	"holder_at": "get /srv/acmeprod/app.js:1",
+	"holder_in": "get /srv/acmeprod/app.js:1", "waiter_at": "get /srv/acmeprod/app.js:1",
+	"waker": "get /srv/acmeprod/app.js:1",
 	"class": "get /srv/acmeprod/app.js:1",
 }
 
@@ -48,7 +53,10 @@ func planted(t *testing.T) string {
 	a := b.Appender()
 	for _, e := range stacks.Events() {
 		p := stacks.NewBuilder(e)
-		s := stacks.Sample{Count: 100, Value: 1e9, Thread: p.Thread(stacks.Thread{ID: 4021, Name: "conn db1.acmeprod.internal:5432"})}
+		s := stacks.Sample{
+			Count: 100, Value: 1e9,
+			Thread: p.Thread(stacks.Thread{ID: 4021, Name: "conn db1.acmeprod.internal:5432"}),
+		}
 		s.Stack = []int{
 			p.Frame(stacks.Frame{Name: "~get /srv/acmeprod/app.js:1", Kind: stacks.Compiled}),
 			p.Frame(stacks.Frame{Name: "main", Module: "/opt/acmeprod/server", Kind: stacks.Native}),
@@ -59,21 +67,32 @@ func planted(t *testing.T) string {
 		a.Profile(profile)
 	}
 	a.Commit()
-	const text = "open /export/alicesecret/x on db1.acmeprod.internal (10.77.3.9, user alicesecret, container 9f8e7d6c5b4a, acmenet0): denied"
+	const text = "open /export/alicesecret/x on db1.acmeprod.internal (10.77.3.9, user alicesecret, container " +
+		"9f8e7d6c5b4a, acmenet0): denied"
 	rec := b.Done(recording.Meta{
 		Schema: recording.SchemaVersion, Duration: 10, Asked: 20, Interval: 1, EndedEarly: text,
 		Target: recording.Target{
 			Kind: "process", PID: 4021, Name: "server", User: "alicesecret", Container: "9f8e7d6c5b4a",
-			Cmdline:     []string{"/opt/acmeprod/server", "--db=db1.acmeprod.internal", "-ualicesecret", "10.77.3.9:80"},
+			Cmdline: []string{
+				"/opt/acmeprod/server", "--db=db1.acmeprod.internal", "-ualicesecret",
+				"10.77.3.9:80",
+			},
 			Cgroup:      "/acmeprod.slice/billing-pod7.scope",
 			NetNSDenied: text, ExitStatus: text,
 		},
 		Collectors: []recording.CollectorStatus{{
-			Name: "memory", Status: recording.StatusDenied, Reason: text, Remedy: text, Metrics: []string{"oom_kills_total"},
-			Lost: []recording.Loss{{What: text, Count: 1}},
+			Name: "memory", Status: recording.StatusDenied, Reason: text, Remedy: text,
+			Metrics: []string{"oom_kills_total"},
+			Lost:    []recording.Loss{{What: text, Count: 1}},
 		}},
-		Unsupported: []recording.Missing{{Metric: "cpus_online", Status: recording.StatusDenied, Reason: text, Remedy: text}},
-	}).WithIncident(recording.Incident{To: 10, Check: "fd-limit", Subject: "destination 10.77.3.9:8443", Summary: text, Others: []string{text}})
+		Unsupported: []recording.Missing{{
+			Metric: "cpus_online", Status: recording.StatusDenied, Reason: text,
+			Remedy: text,
+		}},
+	}).WithIncident(recording.Incident{
+		To: 10, Check: "fd-limit", Subject: "destination 10.77.3.9:8443", Summary: text,
+		Others: []string{text},
+	})
 	path := filepath.Join(t.TempDir(), "plain.zip")
 	if err := rec.Save(path); err != nil {
 		t.Fatal(err)
@@ -142,7 +161,8 @@ func TestRedactedHasNoName(t *testing.T) {
 		t.Error("two random keys gave the same pseudonyms")
 	}
 	wantUsage(t, "redacted already", "report", kept, "--redact")
-	wantUsage(t, "only to keep a redacted one", "diagnose", "--from", from, "--save", filepath.Join(t.TempDir(), "x.zip"))
+	wantUsage(t, "only to keep a redacted one", "diagnose", "--from", from, "--save",
+		filepath.Join(t.TempDir(), "x.zip"))
 	if err := os.WriteFile(key, []byte("too short"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 // wideWithoutTerminal is the width that --wide gives where there is no terminal to ask: that of a wide window.
 const wideWithoutTerminal = 160
 
-// width gives the columns of a text report: 80, which every terminal and mail shows, or with --wide all that the terminal has.
+// width gives the columns of a text report: 80, which every terminal and mail shows, or with --wide all that the
+// terminal has.
 func (a *app) width(wide bool) int {
 	if !wide {
 		return 0
@@ -38,7 +39,8 @@ func (a *app) terminalSize() (columns, lines int, ok bool) {
 	return columns, lines, err == nil && columns > 0 && lines > 0
 }
 
-// paged writes a text through the user's pager when it is longer than the terminal, and else as it is: to a pipe or a file always.
+// paged writes a text through the user's pager when it is longer than the terminal, and else as it is: to a pipe or a
+// file always.
 func (a *app) paged(write func(io.Writer) error) error {
 	_, lines, ok := a.terminalSize()
 	pager := pagerCommand(os.LookupEnv)
@@ -58,8 +60,8 @@ func (a *app) paged(write func(io.Writer) error) error {
 	return command.OutputError(err)
 }
 
-// pagerCommand gives the pager: what PAGER says, where "" and cat mean none, as for git and man; else less, with colours (-R), which ends
-// when all fits (-F) and leaves the text on the screen (-X).
+// pagerCommand gives the pager: what PAGER says, where "" and cat mean none, as for git and man; else less, with
+// colours (-R), which ends when all fits (-F) and leaves the text on the screen (-X).
 func pagerCommand(env func(string) (string, bool)) string {
 	if termType, _ := env("TERM"); termType == "" || termType == "dumb" {
 		return ""

@@ -21,7 +21,8 @@ func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f.StringVar(&s.Comm, "comm", "", "diagnose the process named `NAME` and its children")
 	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of the control group at `PATH`")
 	f.StringVar(&s.ContainerID, "container", "",
-		"diagnose the container with this `ID`, or the beginning of it (docker, containerd, podman, CRI-O), or a name of Docker's")
+		"diagnose the container with this `ID`, or the beginning of it (docker, containerd, podman, CRI-O), or a name "+
+			"of Docker's")
 }
 
 // checkTargetFlags finds values that were given and mean nothing, such as --pid 0.
@@ -42,7 +43,8 @@ func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 	return nil
 }
 
-// resolve finds the target and describes it for the recording, without secrets. What could not be found out about it is said at once.
+// resolve finds the target and describes it for the recording, without secrets. What could not be found out about it is
+// said at once.
 func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) (host.Target, recording.Target, error) {
 	t, err := h.Resolve(ctx, s)
 	switch {
@@ -72,7 +74,8 @@ func printable(s string) string {
 
 func describeTarget(t host.Target) recording.Target {
 	out := recording.Target{
-		Kind: string(t.Kind), Name: t.Name, Cmdline: recording.Redact(t.Cmdline), Runtime: string(t.Runtime), User: t.User,
+		Kind: string(t.Kind), Name: t.Name, Cmdline: recording.Redact(t.Cmdline), Runtime: string(t.Runtime),
+		User:      t.User,
 		Container: t.ContainerID, OwnNetNS: len(t.PIDs) > 0 && !t.Namespaces.Net.Same,
 	}
 	switch t.Kind {

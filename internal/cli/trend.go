@@ -74,8 +74,8 @@ func (c *comparison) trend(dir string) error {
 	return command.OutputError(t.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }
 
-// readTrend finds the recordings of a directory. A file of another kind is left alone, and so is a recording that is being written; a
-// damaged recording is left out with a note, so that the hole in the trend is seen.
+// readTrend finds the recordings of a directory. A file of another kind is left alone, and so is a recording that is
+// being written; a damaged recording is left out with a note, so that the hole in the trend is seen.
 func (a *app) readTrend(dir string) ([]compare.Source, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -89,14 +89,17 @@ func (a *app) readTrend(dir string) ([]compare.Source, error) {
 			continue
 		}
 		if read++; read > maxTrend {
-			return nil, command.UsageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend, dir)
+			return nil, command.UsageErrorf("trend: there are more than %d recordings in %s: move some away", maxTrend,
+				dir)
 		}
 		meta, err := recording.OpenMeta(path)
 		if err != nil {
 			a.leftOut(err)
 			continue
 		}
-		list = append(list, compare.Source{Name: e.Name(), Started: meta.Started, Open: func() (*recording.Recording, error) {
+		list = append(list, compare.Source{Name: e.Name(), Started: meta.Started, Open: func() (*recording.Recording,
+			error,
+		) {
 			rec, err := recording.Open(path)
 			if err != nil {
 				a.leftOut(err)
@@ -117,12 +120,14 @@ func (a *app) leftOut(err error) {
 }
 
 func tooFew(n int, dir string) error {
-	return command.UsageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, and a trend "+
+	return command.UsageErrorf("trend: there are %d recordings (.zip, .txtar, or directories with a meta.json) in %s, "+
+		"and a trend "+
 		"needs %d: compare two with `perfdoctor compare`", n, dir, leastTrend)
 }
 
 func isRecording(path string, e os.DirEntry) bool {
-	// Save writes under such a name, beside the final one; what a run that was killed left behind is no recording either.
+	// Save writes under such a name, beside the final one; what a run that was killed left behind is no recording
+	// either.
 	if strings.HasSuffix(e.Name(), ".partial") {
 		return false
 	}

@@ -38,7 +38,8 @@ func valueOf(f *pflag.Flag) string {
 }
 
 func unknownFlag(cmd *cobra.Command, name string) error {
-	if d, _, err := cmd.Root().Find([]string{"diagnose"}); err == nil && cmd == cmd.Root() && d.Flags().Lookup(name) != nil {
+	if d, _, err := cmd.Root().Find([]string{"diagnose"}); err == nil && cmd == cmd.Root() && d.Flags().
+		Lookup(name) != nil {
 		return command.UsageErrorf("--%s goes with a command: `perfdoctor diagnose --%s …`", name, name)
 	}
 	var names []string

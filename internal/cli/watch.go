@@ -16,7 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report"
 )
 
-// watchWindow is the window of --watch when no --duration is given: long enough for the checks, short enough to be called live.
+// watchWindow is the window of --watch when no --duration is given: long enough for the checks, short enough to be
+// called live.
 const watchWindow = 5 * time.Second
 
 // watchHistory is how many windows the sparklines of --watch show: five minutes of them.
@@ -36,7 +37,8 @@ func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 		return command.UsageErrorf("--watch looks at what runs: start the command, then give its --pid")
 	}
 	if !isTerminal(d.Streams.Out) {
-		return command.UsageErrorf("--watch needs a terminal: for a log or a pipe run diagnose again and again, with -o json")
+		return command.UsageErrorf("--watch needs a terminal: for a log or a pipe run diagnose again and again, with " +
+			"-o json")
 	}
 	if !cmd.Flags().Changed("duration") {
 		d.duration = watchWindow
@@ -46,7 +48,8 @@ func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 	return nil
 }
 
-// runWatch diagnoses window after window until the user has seen enough. The exit code is that of the last whole window.
+// runWatch diagnoses window after window until the user has seen enough. The exit code is that of the last whole
+// window.
 func (d *diagnosis) runWatch(ctx context.Context, list []*check.Check, opts check.Options) error {
 	h := host.Local()
 	t, described, err := d.resolve(ctx, h, d.selector)
@@ -86,7 +89,8 @@ func (d *diagnosis) watched(w *report.Watch, rec *recording.Recording, list []*c
 		return errors.New("--watch: the terminal is gone")
 	}
 	text := report.TextOptions{Color: d.wantsColor(d.color), Width: columns}
-	return command.OutputError(w.Frame(d.Streams.Out, text, lines-1)) // the last line is the progress of the next window
+	// the last line is the progress of the next window
+	return command.OutputError(w.Frame(d.Streams.Out, text, lines-1))
 }
 
 // shown writes a text report where it is to be read: through a pager if it is longer than the terminal.

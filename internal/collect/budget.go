@@ -11,8 +11,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A Budget is the CPU time that perfdoctor may use while it observes, of all collectors of all runs that share it. Past it something is
-// given up, one step at a time: the deep probes first, then the frequency of samples, then the collector that costs most.
+// A Budget is the CPU time that perfdoctor may use while it observes, of all collectors of all runs that share it. Past
+// it something is given up, one step at a time: the deep probes first, then the frequency of samples, then the
+// collector that costs most.
 type Budget struct {
 	cpus float64 // that may be used
 	text string  // the limit in words
@@ -37,14 +38,17 @@ func NewBudget(percent float64, cpus int) *Budget {
 }
 
 const (
-	// period is how long CPU time is added up, if it is not too much before: what was saved in an hour is not to be spent in a minute.
+	// period is how long CPU time is added up, if it is not too much before: what was saved in an hour is not to be
+	// spent in a minute.
 	period = 10 * time.Second
-	// unevenness is CPU time that is forgiven in each period: a sample that is due once, the collector of garbage, or names that are looked
-	// up for the first time. What is too much for long is more soon.
+	// unevenness is CPU time that is forgiven in each period: a sample that is due once, the collector of garbage, or
+	// names that are looked up for the first time. What is too much for long is more soon.
 	unevenness = 100 * time.Millisecond
-	// mostRarer takes samples every 8th time: with fewer a window of ten seconds has none between the first and the last.
+	// mostRarer takes samples every 8th time: with fewer a window of ten seconds has none between the first and the
+	// last.
 	mostRarer = 3
-	// leastOfSpent is the share of what was spent that a collector must have taken to be given up: else it is not the reason.
+	// leastOfSpent is the share of what was spent that a collector must have taken to be given up: else it is not the
+	// reason.
 	leastOfSpent = 0.1
 )
 
@@ -71,7 +75,8 @@ func (b *Budget) leave(workers []*worker) {
 	b.workers = slices.DeleteFunc(b.workers, func(w *worker) bool { return slices.Contains(workers, w) })
 }
 
-// forgive leaves out what opening a collector took: it is paid once, and saves nothing to give up. BPF programs take 0.1 s.
+// forgive leaves out what opening a collector took: it is paid once, and saves nothing to give up. BPF programs take
+// 0.1 s.
 func (b *Budget) forgive(used time.Duration) {
 	if b == nil {
 		return
@@ -117,7 +122,8 @@ func (b *Budget) check(n int) (sample bool) {
 }
 
 func (b *Budget) why(spent, passed time.Duration) string {
-	return fmt.Sprintf("perfdoctor used %.2f s of CPU time in %.1f s, and may use %s", spent.Seconds(), passed.Seconds(), b.text)
+	return fmt.Sprintf("perfdoctor used %.2f s of CPU time in %.1f s, and may use %s", spent.Seconds(),
+		passed.Seconds(), b.text)
 }
 
 // giveUp takes the next step and says what it was, "" if there is nothing left that would help.
@@ -136,7 +142,8 @@ func (b *Budget) giveUp(spent time.Duration, why string) (what string) {
 		b.rarer++
 		return fmt.Sprintf("samples: from now on every %d intervals", 1<<b.rarer)
 	}
-	costliest := slices.MaxFunc(append(slices.Clone(b.workers), &worker{}), func(x, y *worker) int { return cmp.Compare(x.spent(), y.spent()) })
+	costliest := slices.MaxFunc(append(slices.Clone(b.workers), &worker{}),
+		func(x, y *worker) int { return cmp.Compare(x.spent(), y.spent()) })
 	if took := costliest.spent(); took >= time.Duration(leastOfSpent*float64(spent)) && costliest.giveUp(why) {
 		return fmt.Sprintf("the collector %s, which took most (%.2f s)", costliest.c.Name, took.Seconds())
 	}
@@ -161,7 +168,8 @@ func (b *Budget) givenUp(since time.Time) (out []recording.GivenUp) {
 	return out
 }
 
-// maxGivenUp bounds the steps that are remembered: an exporter runs for months, and opens what it gave up every ten minutes.
+// maxGivenUp bounds the steps that are remembered: an exporter runs for months, and opens what it gave up every ten
+// minutes.
 const maxGivenUp = 100
 
 // often tells that the collector samples between the first and the last.
@@ -181,14 +189,16 @@ func (w *worker) spent() time.Duration {
 	return w.cpu
 }
 
-// giveUp closes the collector, or has it closed as soon as its sample or Open returns. It is false for one that could not be opened.
+// giveUp closes the collector, or has it closed as soon as its sample or Open returns. It is false for one that could
+// not be opened.
 func (w *worker) giveUp(why string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.given != nil || w.src == nil && w.isOpened() {
 		return false
 	}
-	w.given = Unavailable(recording.StatusBudget, "give perfdoctor more with --budget, observe a smaller target, or leave --deep out",
+	w.given = Unavailable(recording.StatusBudget, "give perfdoctor more with --budget, observe a smaller target, or "+
+		"leave --deep out",
 		"it was given up: %s", why)
 	if w.busy == nil && w.src != nil {
 		_ = w.src.Close() // what could not be undone now is undone at the end of the process

@@ -15,14 +15,18 @@ import (
 
 // opened is a worker whose samples have taken so much CPU time.
 func opened(name string, pace Pace, deep bool, cpu time.Duration) *worker {
-	w := &worker{c: Collector{Name: name, Pace: pace, Deep: deep, Provides: []metric.Metric{metric.Uptime}}, b: recording.NewBuilder(), cpu: cpu}
+	w := &worker{
+		c: Collector{Name: name, Pace: pace, Deep: deep, Provides: []metric.Metric{metric.Uptime}},
+		b: recording.NewBuilder(), cpu: cpu,
+	}
 	w.opened = make(chan struct{})
 	close(w.opened)
 	w.src = &source{sample: count(metric.Uptime)}
 	return w
 }
 
-// TestOrderOfGivingUp: deep probes first, then samples, then the collector that took most; and nothing that was not the reason.
+// TestOrderOfGivingUp: deep probes first, then samples, then the collector that took most; and nothing that was not the
+// reason.
 func TestOrderOfGivingUp(t *testing.T) {
 	const spent = time.Second
 	workers := []*worker{
@@ -38,8 +42,10 @@ func TestOrderOfGivingUp(t *testing.T) {
 	}
 	want := []string{
 		"the deep probes (bpf-run-queue, bpf-scheduler)",
-		"samples: from now on every 2 intervals", "samples: from now on every 4 intervals", "samples: from now on every 8 intervals",
-		"the collector threads, which took most (0.40 s)", "the collector sockets, which took most (0.30 s)", "", "", "",
+		"samples: from now on every 2 intervals", "samples: from now on every 4 intervals",
+		"samples: from now on every 8 intervals",
+		"the collector threads, which took most (0.40 s)", "the collector sockets, which took most (0.30 s)", "", "",
+		"",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -74,7 +80,8 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestCheck takes a step whenever too much was used, keeps what it was for the report, and takes samples more often again when little is.
+// TestCheck takes a step whenever too much was used, keeps what it was for the report, and takes samples more often
+// again when little is.
 func TestCheck(t *testing.T) {
 	began := time.Now()
 	b := NewBudget(2, 2)

@@ -1,7 +1,7 @@
 // Package collect runs collectors side by side for a bounded time and gathers what they measure into one recording.
 //
-// Only collectors touch the host. Each has its own time limit for a sample, its own status, and a share of time that it may
-// not exceed; one that hangs or fails costs its own metrics and nothing else.
+// Only collectors touch the host. Each has its own time limit for a sample, its own status, and a share of time that it
+// may not exceed; one that hangs or fails costs its own metrics and nothing else.
 package collect
 
 import (
@@ -28,9 +28,10 @@ type Collector struct {
 	Requires []host.Capability // what it cannot do without; what is merely better with one is reported by Sample
 	Since    Floor             // the oldest kernel it works on, if there are older ones
 	Pace     Pace              //
-	// Grace is how much later than the window the collector may end: for its last sample, or to undo an Open that the end of the
-	// window has overtaken. It is for a collector that leaves something in the target which it must take back; the others end as
-	// soon as ever, and what was measured covers the same time. 0 gives a collector what all have.
+	// Grace is how much later than the window the collector may end: for its last sample, or to undo an Open that the
+	// end of the window has overtaken. It is for a collector that leaves something in the target which it must take
+	// back; the others end as soon as ever, and what was measured covers the same time. 0 gives a collector what all
+	// have.
 	Grace time.Duration
 	// Share of one CPU's time that samples may take, if less than what dutyShare leaves; 0 for none.
 	Share float64
@@ -39,8 +40,8 @@ type Collector struct {
 	Open func(context.Context, Env) (Source, error)
 }
 
-// A Floor is the oldest Linux that has what a collector needs. It forbids nothing, since vendors bring features to older kernels; but
-// what does not work on an older kernel is explained by it, and nothing else is.
+// A Floor is the oldest Linux that has what a collector needs. It forbids nothing, since vendors bring features to
+// older kernels; but what does not work on an older kernel is explained by it, and nothing else is.
 type Floor struct {
 	Release string // "5.9"; "" for every Linux that perfdoctor runs on
 	Brought string // what came with it: "the BPF helper bpf_skc_to_tcp_sock"
@@ -117,7 +118,8 @@ func Classify(err error) (st recording.Status, reason, remedy string) {
 	switch {
 	case errors.As(err, &u):
 		return u.Status, u.Reason, u.Remedy
-	case errors.Is(err, host.ErrPermission), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, host.ErrPermission), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EPERM),
+		errors.Is(err, unix.EACCES):
 		return recording.StatusDenied, err.Error(), "run perfdoctor as root"
 	case errors.Is(err, fs.ErrNotExist):
 		return recording.StatusUnsupported, err.Error() + ": this kernel or its configuration does not have it", ""
@@ -146,21 +148,22 @@ func Wanted(all []Collector, metrics map[string]bool) []Collector {
 	return out
 }
 
-// sampleLimit is the time one sample may take: half of the default interval, so that a slow one is late before the next is due. The
-// slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s.
+// sampleLimit is the time one sample may take: half of the default interval, so that a slow one is late before the next
+// is due. The slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s.
 const sampleLimit = 500 * time.Millisecond
 
 // dutyShare is the share of wall time one collector may spend sampling; after a sample that took d the next one starts
 // d / dutyShare later at the earliest. It keeps a host with a million sockets from paying for its diagnosis.
 const dutyShare = 0.1
 
-// openGrace is how long the first sample waits for collectors that are slow to open: healthy ones take a few milliseconds, and what
-// is not seen before the first sample is lost to the user. A late one is sampled as soon as it is open.
+// openGrace is how long the first sample waits for collectors that are slow to open: healthy ones take a few
+// milliseconds, and what is not seen before the first sample is lost to the user. A late one is sampled as soon as it
+// is open.
 const openGrace = 100 * time.Millisecond
 
-// lastLimit is how long the last samples may take but for a collector with more [Collector.Grace], and closeGrace how long the end of
-// the run waits after that for samples that notice their deadline: together they end a run within half a second of its duration, or of
-// the longest grace, whatever hangs.
+// lastLimit is how long the last samples may take but for a collector with more [Collector.Grace], and closeGrace how
+// long the end of the run waits after that for samples that notice their deadline: together they end a run within half
+// a second of its duration, or of the longest grace, whatever hangs.
 const (
 	lastLimit  = 300 * time.Millisecond
 	closeGrace = 100 * time.Millisecond

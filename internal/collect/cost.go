@@ -28,8 +28,8 @@ func threadCPU() time.Duration {
 }
 
 // ownMaxRSS gives the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB (fs/proc/task_mmu.c);
-// 0 without /proc. ru_maxrss of getrusage does not do: it survives execve (setmax_mm_hiwater_rss in fs/exec.c), so that a
-// program started by a larger one shows the size of that.
+// 0 without /proc. ru_maxrss of getrusage does not do: it survives execve (setmax_mm_hiwater_rss in fs/exec.c), so that
+// a program started by a larger one shows the size of that.
 func ownMaxRSS() int64 {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// leastFiles is how many files a run must be able to open. On 2 CPUs the collectors have up to 182 open at once, with --deep. With
-// fewer, chance would decide which of them get one, and two runs would differ. Per CPU there are more, of perf events; a collector that
-// lacks those says so itself.
+// leastFiles is how many files a run must be able to open. On 2 CPUs the collectors have up to 182 open at once, with
+// --deep. With fewer, chance would decide which of them get one, and two runs would differ. Per CPU there are more, of
+// perf events; a collector that lacks those says so itself.
 const leastFiles = 256
 
 // enoughFiles says why the run cannot open as many files as it needs, or nil.
@@ -26,7 +26,8 @@ func enoughFiles() error {
 		}
 	}
 	return Unavailable(recording.StatusFailed, fmt.Sprintf("raise ulimit -n (now %d)", limit.Cur),
-		"%v: this process may open %d, and a run needs %d besides those it was started with", unix.EMFILE, limit.Cur, leastFiles)
+		"%v: this process may open %d, and a run needs %d besides those it was started with", unix.EMFILE, limit.Cur,
+		leastFiles)
 }
 
 // standardFiles are the files that every process has, and those of Go's runtime (epoll and eventfd).

@@ -22,10 +22,10 @@ type Options struct {
 	Budget     *Budget       // of CPU time; nil for none
 }
 
-// Run collects until the duration is over, the context is done or the target has ended, and gives what was measured until
-// then; a collection cut short says so in its Meta. It returns at most half a second after that, also when collectors hang, plus
-// the longest [Collector.Grace] if that collector needs it. It fails only when the interval or the duration is not positive, or
-// nothing at all could be collected.
+// Run collects until the duration is over, the context is done or the target has ended, and gives what was measured
+// until then; a collection cut short says so in its Meta. It returns at most half a second after that, also when
+// collectors hang, plus the longest [Collector.Grace] if that collector needs it. It fails only when the interval or
+// the duration is not positive, or nothing at all could be collected.
 func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
@@ -68,14 +68,16 @@ func (o Options) unmeasured(why error) *recording.Recording {
 // meta is the Meta of a recording in the making.
 type meta struct{ recording.Meta }
 
-// metaOf is that of the time that began then, when perfdoctor itself had used so much CPU time; it lacks the collectors.
+// metaOf is that of the time that began then, when perfdoctor itself had used so much CPU time; it lacks the
+// collectors.
 func (o Options) metaOf(began time.Time, covered, cpu time.Duration) *meta {
 	m := &meta{o.Meta}
 	m.Schema = recording.SchemaVersion
 	m.Started = began.UTC().Truncate(time.Millisecond)
 	m.Duration, m.Interval, m.Asked = covered.Seconds(), o.Interval.Seconds(), o.Duration.Seconds()
 	m.Cost = recording.Cost{
-		Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS(), GivenUp: o.Budget.givenUp(began),
+		Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS(),
+		GivenUp: o.Budget.givenUp(began),
 	}
 	return m
 }
@@ -119,7 +121,8 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 
 // loop samples at every tick and once more at the end, and gives the reason when it ended before its time.
 func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Options) (early string) {
-	// Samples are not cut off by the context: each is short, and an interrupted one would read as a failure of its collector.
+	// Samples are not cut off by the context: each is short, and an interrupted one would read as a failure of its
+	// collector.
 	sampling := context.WithoutCancel(ctx)
 	sampleAll(sampling, workers, o, first)
 	o.Budget.join(workers)
@@ -135,7 +138,8 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 			sampleAll(sampling, workers, o, last)
 			return ""
 		case <-tick.C:
-			if o.Budget.check(n) && o.Duration-b.Elapsed() > o.Interval/4 { // the last sample is about to be taken anyway
+			// the last sample is about to be taken anyway
+			if o.Budget.check(n) && o.Duration-b.Elapsed() > o.Interval/4 {
 				sampleAll(sampling, workers, o, between)
 			}
 			early = o.ended(b)

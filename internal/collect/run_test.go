@@ -34,7 +34,9 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 
 func (s *source) Close() error { s.closed.Add(1); return nil }
 
-func collector(name string, pace Pace, sample func(context.Context, int, *recording.Appender) error) (Collector, *source) {
+func collector(name string, pace Pace, sample func(context.Context, int, *recording.Appender) error) (Collector,
+	*source,
+) {
 	s := &source{sample: sample}
 	return Collector{
 		Name: name, Pace: pace, Provides: []metric.Metric{metric.Uptime},
@@ -123,7 +125,8 @@ func TestPaces(t *testing.T) {
 		t.Errorf("the source was closed %d times", n)
 	}
 	m := rec.Meta
-	if m.EndedEarly != "" || m.Duration < duration.Seconds() || m.Interval != 0.1 || m.Asked != 0.5 || m.Schema != recording.SchemaVersion {
+	if m.EndedEarly != "" || m.Duration < duration.Seconds() || m.Interval != 0.1 || m.Asked != 0.5 ||
+		m.Schema != recording.SchemaVersion {
 		t.Errorf("meta: %+v", m)
 	}
 	if m.Cost.Samples != len(all)+3 || m.Cost.Late != 0 || m.Cost.Wall < m.Duration || m.Cost.MaxRSS < 1<<20 {
@@ -133,7 +136,8 @@ func TestPaces(t *testing.T) {
 
 // TestOneBadCollector runs each kind of bad collector beside a good one, which must not notice.
 func TestOneBadCollector(t *testing.T) {
-	blocked := make(chan struct{}) // closed by no one until the test ends: nothing ends these but the end of the process
+	// closed by no one until the test ends: nothing ends these but the end of the process
+	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
 	sampling := func(f func(context.Context, int, *recording.Appender) error) Collector {
 		c, _ := collector("bad", EveryTick, f)
@@ -153,7 +157,10 @@ func TestOneBadCollector(t *testing.T) {
 			recording.StatusTimeout, "did not return",
 		},
 		{
-			"sample heeds its deadline", sampling(func(ctx context.Context, _ int, _ *recording.Appender) error { <-ctx.Done(); return ctx.Err() }),
+			"sample heeds its deadline", sampling(func(ctx context.Context, _ int, _ *recording.Appender) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}),
 			recording.StatusTimeout, "no sample was in time",
 		},
 		{"sample of a socket with a deadline", sampling(func(context.Context, int, *recording.Appender) error {
@@ -223,7 +230,10 @@ func TestHangingAtDefaultPace(t *testing.T) {
 	t.Parallel()
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
-	hang, _ := collector("hang", EveryTick, func(context.Context, int, *recording.Appender) error { <-blocked; return nil })
+	hang, _ := collector("hang", EveryTick, func(context.Context, int, *recording.Appender) error {
+		<-blocked
+		return nil
+	})
 	deaf, _ := collector("deaf", FirstAndLast, func(_ context.Context, n int, _ *recording.Appender) error {
 		if n > 0 {
 			<-blocked
@@ -231,7 +241,8 @@ func TestHangingAtDefaultPace(t *testing.T) {
 		return nil
 	})
 	good, _ := collector("good", EveryTick, count(metric.Uptime))
-	run(t.Context(), t, Options{Collectors: []Collector{hang, deaf, good}, Interval: time.Second, Duration: 1200 * time.Millisecond})
+	run(t.Context(), t, Options{Collectors: []Collector{hang, deaf, good}, Interval: time.Second, Duration: 1200 *
+		time.Millisecond})
 }
 
 func TestLateOpenIsSampled(t *testing.T) {
@@ -300,7 +311,10 @@ func TestGrace(t *testing.T) {
 	t.Cleanup(func() { close(blocked) })
 	const grace = 700 * time.Millisecond
 	graceful := func() (Collector, *source) {
-		c, src := collector("graceful", AtEnd, func(context.Context, int, *recording.Appender) error { <-blocked; return nil })
+		c, src := collector("graceful", AtEnd, func(context.Context, int, *recording.Appender) error {
+			<-blocked
+			return nil
+		})
 		c.Grace = grace
 		return c, src
 	}
@@ -332,7 +346,8 @@ func TestGrace(t *testing.T) {
 		default:
 			t.Error("the run did not wait for it")
 		}
-		if st := status(t, rec, "graceful"); st.Status != recording.StatusTimeout || !strings.Contains(st.Reason, "did not open") {
+		if st := status(t, rec, "graceful"); st.Status != recording.StatusTimeout || !strings.Contains(st.Reason,
+			"did not open") {
 			t.Errorf("%+v", st)
 		}
 		if over > grace || src.closed.Load() != 0 {
@@ -372,7 +387,8 @@ func TestSourceOpenedAfterTheEndIsClosed(t *testing.T) {
 	}
 }
 
-// TestLateSampleDoesNotReachTheRecording: the checks read the recording when a hanging sample returns. The race detector is the judge.
+// TestLateSampleDoesNotReachTheRecording: the checks read the recording when a hanging sample returns. The race
+// detector is the judge.
 func TestLateSampleDoesNotReachTheRecording(t *testing.T) {
 	t.Parallel()
 	release, committed := make(chan struct{}), make(chan struct{})
@@ -425,7 +441,8 @@ func TestOneLateSampleCostsItselfOnly(t *testing.T) {
 	}
 	things, events := recording.Loss{What: "things", Count: 5}, recording.Loss{What: "events", Count: 7 * got.Samples}
 	if !slices.Equal(got.Lost, []recording.Loss{things, events}) || rec.Meta.Cost.Lost != 5+7*got.Samples {
-		t.Errorf("lost: %+v, want the worst sample's 2 + 3 things, and the 7 events of each of %d", got.Lost, got.Samples)
+		t.Errorf("lost: %+v, want the worst sample's 2 + 3 things, and the 7 events of each of %d", got.Lost,
+			got.Samples)
 	}
 	if len(rec.Meta.Unsupported) != 1 {
 		t.Errorf("said once a sample: %+v", rec.Meta.Unsupported)
@@ -435,9 +452,14 @@ func TestOneLateSampleCostsItselfOnly(t *testing.T) {
 func TestDutyShare(t *testing.T) {
 	t.Parallel()
 	const took = 40 * time.Millisecond
-	slow, _ := collector("slow", EveryTick, func(context.Context, int, *recording.Appender) error { time.Sleep(took); return nil })
-	// An interval in which a sample has ended also on a busy machine: one that is still in flight at the next tick is late.
-	rec := run(t.Context(), t, Options{Collectors: []Collector{slow}, Interval: 100 * time.Millisecond, Duration: 900 * time.Millisecond})
+	slow, _ := collector("slow", EveryTick, func(context.Context, int, *recording.Appender) error {
+		time.Sleep(took)
+		return nil
+	})
+	// An interval in which a sample has ended also on a busy machine: one that is still in flight at the next tick is
+	// late.
+	rec := run(t.Context(), t, Options{Collectors: []Collector{slow}, Interval: 100 * time.Millisecond, Duration: 900 *
+		time.Millisecond})
 	got := status(t, rec, "slow")
 	// At 0, 400 and 800 ms, and the last one, which is always taken; without the limit there would be 9.
 	if got.Samples < 2 || got.Samples > 4 || got.Late != 0 {
@@ -448,8 +470,8 @@ func TestDutyShare(t *testing.T) {
 	}
 }
 
-// TestShare: a collector whose samples take more CPU time than its share is sampled first and last only. One that waits as long is not
-// held back.
+// TestShare: a collector whose samples take more CPU time than its share is sampled first and last only. One that waits
+// as long is not held back.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	// At 1 % a pause of 4 s. One that waits as long pauses for 0.4 s, or a second where others take the CPU from it.
@@ -460,7 +482,10 @@ func TestShare(t *testing.T) {
 		}
 		return nil
 	})
-	idle, _ := collector("idle", EveryTick, func(context.Context, int, *recording.Appender) error { time.Sleep(took); return nil })
+	idle, _ := collector("idle", EveryTick, func(context.Context, int, *recording.Appender) error {
+		time.Sleep(took)
+		return nil
+	})
 	costly.Share, idle.Share = 0.01, 0.01
 	rec := run(t.Context(), t, Options{
 		Collectors: []Collector{costly, idle}, Interval: 100 * time.Millisecond, Duration: 3 * time.Second,
@@ -487,7 +512,8 @@ func TestEndedEarly(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it ended %v after the start, interrupted at 0.25 s", took)
 		}
-		if !strings.HasPrefix(rec.Meta.EndedEarly, "interrupted after 0.") || !strings.HasSuffix(rec.Meta.EndedEarly, "of 10.0 s") {
+		if !strings.HasPrefix(rec.Meta.EndedEarly, "interrupted after 0.") || !strings.HasSuffix(rec.Meta.EndedEarly,
+			"of 10.0 s") {
 			t.Errorf("ended early: %q", rec.Meta.EndedEarly)
 		}
 		if st := status(t, rec, "c"); st.Samples != 2 || st.Status != recording.StatusOK {
@@ -527,7 +553,10 @@ func TestRunFails(t *testing.T) {
 		{Options{Interval: 0, Duration: time.Second}, "above zero"},
 		{Options{Interval: time.Second, Duration: -1}, "above zero"},
 		{Options{Interval: time.Millisecond, Duration: 10 * time.Millisecond}, "no collector"},
-		{Options{Interval: time.Millisecond, Duration: 10 * time.Millisecond, Collectors: []Collector{bad}}, "bad: permission denied"},
+		{
+			Options{Interval: time.Millisecond, Duration: 10 * time.Millisecond, Collectors: []Collector{bad}},
+			"bad: permission denied",
+		},
 	} {
 		if rec, err := Run(t.Context(), tc.o); err == nil || rec != nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("error %v, want one with %q", err, tc.want)
@@ -572,7 +601,8 @@ func TestFloor(t *testing.T) {
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("since %q: %v, want %q", release, err, want)
 		}
-		if st, _, remedy := Classify(err); release == "99.0" && (st != recording.StatusUnsupported || remedy != "Linux 99.0 or newer") {
+		if st, _, remedy := Classify(err); release == "99.0" && (st != recording.StatusUnsupported ||
+			remedy != "Linux 99.0 or newer") {
 			t.Errorf("since %q: %s, %q", release, st, remedy)
 		}
 		c.Open = func(context.Context, Env) (Source, error) { return SourceFunc(nil), nil }
@@ -585,7 +615,8 @@ func TestFloor(t *testing.T) {
 func TestWanted(t *testing.T) {
 	a, _ := collector("a", Once, nil)
 	b := Collector{Name: "b", Provides: []metric.Metric{metric.SwapFree, metric.SwapTotal}}
-	got := Wanted([]Collector{b, a}, map[string]bool{metric.SwapTotal.Describe().Name: true, metric.SwapFree.Describe().Name: true})
+	got := Wanted([]Collector{b, a}, map[string]bool{metric.SwapTotal.Describe().Name: true, metric.SwapFree.Describe().
+		Name: true})
 	if len(got) != 1 || got[0].Name != "b" {
 		t.Errorf("wanted: %+v", got)
 	}

@@ -12,24 +12,27 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// betweenShare is the share of wall time that one collector may spend on samples within a window, and on facts. All of them together are
-// to stay below half a percent of a CPU, of which the ends of windows take the larger part: these give a window its rates, and are taken
-// whatever they cost, up to [lastLimit].
+// betweenShare is the share of wall time that one collector may spend on samples within a window, and on facts. All of
+// them together are to stay below half a percent of a CPU, of which the ends of windows take the larger part: these
+// give a window its rates, and are taken whatever they cost, up to [lastLimit].
 const betweenShare = 0.0005
 
-// endShare is the share of a CPU that a collector which bounds its own ([Collector.Share]) may take at the ends of windows. What it read
-// last stands for the windows in between. The sockets of a host that has 100,000 take 0.15 s, so that they are read every 75 s.
+// endShare is the share of a CPU that a collector which bounds its own ([Collector.Share]) may take at the ends of
+// windows. What it read last stands for the windows in between. The sockets of a host that has 100,000 take 0.15 s, so
+// that they are read every 75 s.
 const endShare = 0.002
 
-// reopenAfter is when a collector is closed and opened anew. What it keeps for what is long gone, in its own memory or in tables of the
-// kernel, goes with it. To open all of them takes 0.2 s of CPU, so this takes 0.03 % of one.
+// reopenAfter is when a collector is closed and opened anew. What it keeps for what is long gone, in its own memory or
+// in tables of the kernel, goes with it. To open all of them takes 0.2 s of CPU, so this takes 0.03 % of one.
 const reopenAfter = 10 * time.Minute
 
-// Windows collects window after window of o.Duration, without a gap, until the context is done. Collectors stay open from one window to
-// the next, and the last sample of a window is the first of the next. Each finished window is given to each, in which nobody may dawdle:
-// meanwhile nothing is sampled. A collector at the pace [AtEnd] is opened anew for each window.
+// Windows collects window after window of o.Duration, without a gap, until the context is done. Collectors stay open
+// from one window to the next, and the last sample of a window is the first of the next. Each finished window is given
+// to each, in which nobody may dawdle: meanwhile nothing is sampled. A collector at the pace [AtEnd] is opened anew for
+// each window.
 //
-// It fails only when the interval or the duration is not positive. A window of which nothing could be collected says so in its Meta.
+// It fails only when the interval or the duration is not positive. A window of which nothing could be collected says so
+// in its Meta.
 func Windows(ctx context.Context, o Options, each func(*recording.Recording)) error {
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
@@ -71,8 +74,8 @@ type stream struct {
 	renewals sync.WaitGroup
 }
 
-// join waits for the collectors that are being opened anew, as long as [finish] does: what one undoes on the host as it is closed is to
-// be undone before the process ends.
+// join waits for the collectors that are being opened anew, as long as [finish] does: what one undoes on the host as it
+// is closed is to be undone before the process ends.
 func (s *stream) join() {
 	done := make(chan struct{})
 	go func() { s.renewals.Wait(); close(done) }()
@@ -84,8 +87,8 @@ func (s *stream) join() {
 	}
 }
 
-// wait samples until the window is over, and is false when the context is done before. A window that follows a late one is as long as
-// any: its time counts from its own beginning.
+// wait samples until the window is over, and is false when the context is done before. A window that follows a late one
+// is as long as any: its time counts from its own beginning.
 func (s *stream) wait(ctx, sampling context.Context) bool {
 	deadline := time.NewTimer(s.o.Duration - s.b.Elapsed())
 	defer deadline.Stop()
@@ -98,7 +101,8 @@ func (s *stream) wait(ctx, sampling context.Context) bool {
 		case <-deadline.C:
 			return true
 		case <-tick.C:
-			if s.o.Budget.check(n) && s.o.Duration-s.b.Elapsed() > s.o.Interval/4 { // the last sample is about to be taken anyway
+			// the last sample is about to be taken anyway
+			if s.o.Budget.check(n) && s.o.Duration-s.b.Elapsed() > s.o.Interval/4 {
 				sampleAll(sampling, s.workers, s.o, between)
 			}
 		}
@@ -154,8 +158,8 @@ func settleGraces(workers []*worker) {
 	}
 }
 
-// renewable tells that the collector is to be opened anew: what it gathered is told at the end of a window only, it has been open for
-// long, or it could not be opened. One whose sample or Open hangs is left alone.
+// renewable tells that the collector is to be opened anew: what it gathered is told at the end of a window only, it has
+// been open for long, or it could not be opened. One whose sample or Open hangs is left alone.
 func (w *worker) renewable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +209,8 @@ func (w *worker) detach() Source {
 // renew closes the source that was the worker's, opens another, and takes its first sample of the window.
 func (w *worker) renew(openCtx, sampling context.Context, o Options, src Source) {
 	if src != nil {
-		_ = src.Close() // its last sample is taken, and what could not be undone now is undone at the end of the process
+		// its last sample is taken, and what could not be undone now is undone at the end of the process
+		_ = src.Close()
 	}
 	w.open(openCtx, o.Env)
 	if w.c.Pace != AtEnd {
@@ -213,8 +218,8 @@ func (w *worker) renew(openCtx, sampling context.Context, o Options, src Source)
 	}
 }
 
-// rested tells that the collector may read its facts again without exceeding its share of the time. They change with the cure of what they
-// say.
+// rested tells that the collector may read its facts again without exceeding its share of the time. They change with
+// the cure of what they say.
 func (w *worker) rested() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -94,7 +94,10 @@ func TestWindowsReadCostlyCountersAtTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, _ := counting(metric.Forks, collect.FirstAndLast)
 		recs := windows(t, 2, c)
-		if diff := cmp.Diff([][]float64{{1, 2}, {2, 3}}, [][]float64{values(recs[0], metric.Forks), values(recs[1], metric.Forks)}); diff != "" {
+		if diff := cmp.Diff([][]float64{{1, 2}, {2, 3}}, [][]float64{
+			values(recs[0], metric.Forks),
+			values(recs[1], metric.Forks),
+		}); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -114,7 +117,8 @@ func TestWindowsOpenAnewWhatIsReadAtTheEnd(t *testing.T) {
 	})
 }
 
-// What a collector keeps of what is gone must go, too; and what counts from zero again must not be taken for a rise from what it was.
+// What a collector keeps of what is gone must go, too; and what counts from zero again must not be taken for a rise
+// from what it was.
 func TestWindowsOpenAnewAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, opened, closed := counting(metric.Forks, collect.EveryTick)
@@ -162,8 +166,8 @@ func TestWindowsCarryFacts(t *testing.T) {
 	})
 }
 
-// One that takes too much CPU time at the ends of windows is left out of some. What it read last stands for these, and nothing of what was
-// gone by then.
+// One that takes too much CPU time at the ends of windows is left out of some. What it read last stands for these, and
+// nothing of what was gone by then.
 func TestWindowsSpareWhatIsCostly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
@@ -172,7 +176,8 @@ func TestWindowsSpareWhatIsCostly(t *testing.T) {
 			Open: func(context.Context, collect.Env) (collect.Source, error) {
 				return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 					reads++
-					for began := threadTime(t); threadTime(t)-began < 20*time.Millisecond; { // 10 s, at the share that it may have
+					// 10 s, at the share that it may have
+					for began := threadTime(t); threadTime(t)-began < 20*time.Millisecond; {
 						continue
 					}
 					a.Gauge(metric.DestinationSmaller, float64(reads))
@@ -190,7 +195,8 @@ func TestWindowsSpareWhatIsCostly(t *testing.T) {
 			if len(last) != 1 {
 				t.Fatalf("window %d has %d readings' series", i, len(last))
 			}
-			if got := len(rec.Gauge(metric.SynSentRetrans)); got > 2 { // the one at its beginning, and the one at its end
+			// the one at its beginning, and the one at its end
+			if got := len(rec.Gauge(metric.SynSentRetrans)); got > 2 {
 				t.Errorf("window %d has %d destinations, of which all but one are gone", i, got)
 			}
 		}
@@ -218,7 +224,8 @@ func TestWindowsGoOnBesideWhatHangs(t *testing.T) {
 		hanging := collect.Collector{
 			Name: "hanging", Provides: []metric.Metric{metric.ProcsRunning},
 			Open: func(context.Context, collect.Env) (collect.Source, error) {
-				return collect.SourceFunc(func(context.Context, *recording.Appender) error { <-release; return nil }), nil
+				return collect.SourceFunc(func(context.Context, *recording.Appender) error { <-release; return nil }),
+					nil
 			},
 		}
 		deaf := collect.Collector{
@@ -267,7 +274,8 @@ func TestWindowsForgetFailures(t *testing.T) {
 		for _, rec := range windows(t, 3, shaky) {
 			got = append(got, rec.Meta.Collectors[0].Status)
 		}
-		if diff := cmp.Diff([]recording.Status{recording.StatusOK, recording.StatusFailed, recording.StatusOK}, got); diff != "" {
+		if diff := cmp.Diff([]recording.Status{recording.StatusOK, recording.StatusFailed, recording.StatusOK},
+			got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -286,8 +294,8 @@ func (s *slowToClose) Close() error {
 	return s.counter.Close()
 }
 
-// TestWindowsEndWithWhatIsRenewed: when the run ends while a collector is opened anew, nothing of it is left open or closed a second
-// time, and what is being undone is waited for: the process ends after it.
+// TestWindowsEndWithWhatIsRenewed: when the run ends while a collector is opened anew, nothing of it is left open or
+// closed a second time, and what is being undone is waited for: the process ends after it.
 func TestWindowsEndWithWhatIsRenewed(t *testing.T) {
 	for _, takes := range []time.Duration{0, 50 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil without one.
+// worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil
+// without one.
 type worker struct {
 	c Collector
 	b *recording.Builder
@@ -55,8 +56,8 @@ func (w *worker) open(ctx context.Context, env Env) {
 	w.src, w.err = src, err
 }
 
-// Open opens a collector as [Run] does: if all it requires is there. An error that an old kernel explains is an [UnavailableError] that
-// says so.
+// Open opens a collector as [Run] does: if all it requires is there. An error that an old kernel explains is an
+// [UnavailableError] that says so.
 func Open(ctx context.Context, c Collector, env Env) (Source, error) {
 	src, err := openChecked(ctx, c, env)
 	return src, c.Since.Explain(env.Host, err)
@@ -74,8 +75,8 @@ func openChecked(ctx context.Context, c Collector, env Env) (Source, error) {
 	return firewall.Parse("collector "+c.Name, func() (Source, error) { return c.Open(ctx, env) })
 }
 
-// due tells whether the collector's pace asks for a sample now. The first one is due at any moment: the collector may have been
-// late to open.
+// due tells whether the collector's pace asks for a sample now. The first one is due at any moment: the collector may
+// have been late to open.
 func (w *worker) due(m moment) bool {
 	switch {
 	case w.c.Pace == AtEnd:
@@ -90,8 +91,8 @@ func (w *worker) due(m moment) bool {
 	return w.c.Pace != Once
 }
 
-// start begins a sample unless one is in flight, the collector is not open, none is due, or it has used up its share of time. It
-// reports whether one is in flight now.
+// start begins a sample unless one is in flight, the collector is not open, none is due, or it has used up its share of
+// time. It reports whether one is in flight now.
 func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,8 +184,8 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 	}
 }
 
-// fail notes a sample that failed. One that was late costs itself only, so that it does not change the fate of a collector whose other
-// samples were in time.
+// fail notes a sample that failed. One that was late costs itself only, so that it does not change the fate of a
+// collector whose other samples were in time.
 func (w *worker) fail(err error) {
 	if late(err) {
 		w.status.Late++
@@ -196,8 +197,8 @@ func (w *worker) fail(err error) {
 	w.err = err
 }
 
-// addLoss adds up what each sample lost for itself. Of other kinds it keeps the worst sample's loss: the same destinations are past the
-// bound in every sample.
+// addLoss adds up what each sample lost for itself. Of other kinds it keeps the worst sample's loss: the same
+// destinations are past the bound in every sample.
 func addLoss(st *recording.CollectorStatus, l recording.Loss) {
 	i := slices.IndexFunc(st.Lost, func(old recording.Loss) bool { return old.What == l.What })
 	switch {
@@ -210,7 +211,8 @@ func addLoss(st *recording.CollectorStatus, l recording.Loss) {
 	}
 }
 
-// settle waits until no sample is in flight, and for one that has a grace until its Open has returned, which may have something to undo.
+// settle waits until no sample is in flight, and for one that has a grace until its Open has returned, which may have
+// something to undo.
 func (w *worker) settle(timeout <-chan time.Time) {
 	if w.c.Grace > 0 {
 		w.mu.Lock()
@@ -240,8 +242,8 @@ func (w *worker) idle() <-chan struct{} {
 	return closed
 }
 
-// report closes the source and gives the collector's status. A source whose sample or Open still hangs is closed when that returns,
-// if ever.
+// report closes the source and gives the collector's status. A source whose sample or Open still hangs is closed when
+// that returns, if ever.
 func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -28,13 +28,15 @@ type Options struct {
 func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(),
+		sockets.Collectors(programs),
 		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),
 	)
 }
 
-// jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left alone.
+// jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left
+// alone.
 func jvmCollectors(look *find.Look, off bool) []collect.Collector {
 	list := jvm.Collectors(look)
 	for i := range list {
@@ -48,12 +50,13 @@ func jvmCollectors(look *find.Look, off bool) []collect.Collector {
 	return list
 }
 
-// Standing lists those that are cheap enough to observe a host all the time: none that is read at the end of a window only, which would
-// have to be opened for each, unless deep asks for those of programs.
+// Standing lists those that are cheap enough to observe a host all the time: none that is read at the end of a window
+// only, which would have to be opened for each, unless deep asks for those of programs.
 func Standing(deep bool) []collect.Collector {
 	programs := &ebpf.Loader{}
 	list := slices.Concat(
-		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(), sockets.Collectors(programs),
+		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(),
+		sockets.Collectors(programs),
 		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: true}),
 	)
 	for i := range list {
@@ -62,11 +65,13 @@ func Standing(deep bool) []collect.Collector {
 	return slices.DeleteFunc(list, func(c collect.Collector) bool { return c.Deep && !deep })
 }
 
-// StandingTarget lists those that are cheap enough to observe many targets at once beside the host; with deep also what costs each switch
-// between control groups.
+// StandingTarget lists those that are cheap enough to observe many targets at once beside the host; with deep also what
+// costs each switch between control groups.
 func StandingTarget(deep bool) []collect.Collector {
 	facts := slices.DeleteFunc(proc.Collectors(), func(c collect.Collector) bool { return c.Pace != collect.Once })
-	own := slices.DeleteFunc(process.Collectors(), func(c collect.Collector) bool { return c.Pace == collect.FirstAndLast })
+	own := slices.DeleteFunc(process.Collectors(), func(c collect.Collector) bool {
+		return c.Pace == collect.FirstAndLast
+	})
 	list := slices.Concat(facts, own, cgroup.Collectors(&ebpf.Loader{}), []collect.Collector{jvm.Standing()})
 	if deep {
 		group := perf.OfGroup()

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNeverSilent runs all collectors on this machine: whatever a collector provides is recorded, or it is said why not.
+// TestNeverSilent runs all collectors on this machine: whatever a collector provides is recorded, or it is said why
+// not.
 func TestNeverSilent(t *testing.T) {
 	local := host.Local()
 	t.Run("host", func(t *testing.T) {
@@ -54,7 +55,8 @@ func TestNeverSilent(t *testing.T) {
 func neverSilent(t *testing.T, env collect.Env) {
 	t.Helper()
 	rec, err := collect.Run(t.Context(), collect.Options{
-		Env: env, Collectors: collectors.All(collectors.Options{}), Interval: 200 * time.Millisecond, Duration: 600 * time.Millisecond,
+		Env: env, Collectors: collectors.All(collectors.Options{}), Interval: 200 * time.Millisecond, Duration: 600 *
+			time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +90,8 @@ func neverSilent(t *testing.T, env collect.Env) {
 	}
 }
 
-// sharedMetrics are read of the target in every sample, and of the host's other processes at the start and the end only; or they are what
-// each set of BPF programs costs.
+// sharedMetrics are read of the target in every sample, and of the host's other processes at the start and the end
+// only; or they are what each set of BPF programs costs.
 var sharedMetrics = []metric.Metric{
 	metric.ProcessCPU, metric.ProcessFDs, metric.ProcessFDLimit, metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured,
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestReopened opens, reads and closes all collectors that observe a host all the time, with their real programs in the kernel, as often as
-// an exporter does in six hours, which reopens each every ten minutes: open files and memory are in the end what they were after the third time.
+// TestReopened opens, reads and closes all collectors that observe a host all the time, with their real programs in the
+// kernel, as often as an exporter does in six hours, which reopens each every ten minutes: open files and memory are in
+// the end what they were after the third time.
 func TestReopened(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	const times, settled = 36, 3
@@ -28,7 +29,10 @@ func TestReopened(t *testing.T) {
 	for i := range times {
 		opened = 0
 		for _, c := range list {
-			src, err := collect.Open(t.Context(), c, collect.Env{Host: h, Target: target, Deep: true, Duration: time.Second})
+			src, err := collect.Open(t.Context(), c, collect.Env{
+				Host: h, Target: target, Deep: true,
+				Duration: time.Second,
+			})
 			if err != nil {
 				continue // this machine has no such thing
 			}
@@ -46,7 +50,8 @@ func TestReopened(t *testing.T) {
 		}
 	}
 	nowFiles, nowHeap := openFiles(t), heapInUse()
-	t.Logf("%d of %d collectors opened %d times: %d open files, then %d; %d KiB of heap, then %d", opened, len(list), times, files, nowFiles,
+	t.Logf("%d of %d collectors opened %d times: %d open files, then %d; %d KiB of heap, then %d", opened, len(list),
+		times, files, nowFiles,
 		heap>>10, nowHeap>>10)
 	if opened < len(list)/2 {
 		t.Errorf("only %d of %d collectors work here: this test says nothing", opened, len(list))

@@ -18,8 +18,9 @@ type Data struct {
 	Numbers  []Number  `json:"numbers"`
 	Methods  *Methods  `json:"methods,omitempty"` // with a CPU profile
 	Others   []Other   `json:"others"`            // further metrics that moved, the most first
-	Doubts   []string  `json:"doubts,omitempty"`  // what else differs between the recordings, so that not only the program may be compared
-	Stacks   *Stacks   `json:"-"`                 // for differential flame graphs; nil without two profiles of one kind
+	// what else differs between the recordings, so that not only the program may be compared
+	Doubts []string `json:"doubts,omitempty"`
+	Stacks *Stacks  `json:"-"` // for differential flame graphs; nil without two profiles of one kind
 }
 
 // Options adjust a comparison.
@@ -36,8 +37,8 @@ func Compare(before, after *recording.Recording, opts Options) *Data {
 	return judge(b, a, pairsOf(b, a))
 }
 
-// pairs are all things that both recordings may have something to say of. The methods of two profiles are paired as they are judged, since
-// what is set aside depends on what was found so far.
+// pairs are all things that both recordings may have something to say of. The methods of two profiles are paired as
+// they are judged, since what is set aside depends on what was found so far.
 type pairs struct {
 	findings []findingPair
 	numbers  []numberPair
@@ -46,7 +47,8 @@ type pairs struct {
 
 func pairsOf(b, a *reading) pairs {
 	return pairs{
-		pairFindings(b.checks.whole.Findings, a.checks.whole.Findings), pairNumbers(b.numbers, a.numbers), pairFamilies(b.families, a.families),
+		pairFindings(b.checks.whole.Findings, a.checks.whole.Findings), pairNumbers(b.numbers, a.numbers),
+		pairFamilies(b.families, a.families),
 	}
 }
 

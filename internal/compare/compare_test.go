@@ -42,8 +42,12 @@ type program struct {
 
 func shop(seed uint64) program {
 	return program{
-		seconds: 20, requests: 1000, cpu: 500e-6, scatter: 0.01, throttled: -1, seed: seed, engine: "a sampler", started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
-		methods: map[string]float64{"main.parse": 0.2, "main.price": 0.3, "main.discount": 0.15, "main.tax": 0.1, "main.render": 0.25},
+		seconds: 20, requests: 1000, cpu: 500e-6, scatter: 0.01, throttled: -1, seed: seed, engine: "a sampler",
+		started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		methods: map[string]float64{
+			"main.parse": 0.2, "main.price": 0.3, "main.discount": 0.15, "main.tax": 0.1,
+			"main.render": 0.25,
+		},
 	}
 }
 
@@ -56,18 +60,23 @@ func (p program) record(t *testing.T) *recording.Recording {
 	requests, cpu, throttled := 0.0, 0.0, 0.0
 	tails := times{}
 	for i := range p.seconds + 1 {
-		row := fmt.Sprintf(`{"t": %d, "m": {"tcp_data_segments_sent_total": [["target", %.0f]], "tcp_time_wait_sockets": [["target", %v]], `+
-			`"process_cpu_seconds_total": [["%d", "shop", "user", "target", %v]]`, i, requests, p.timeWait, pid, cpu)
+		row := fmt.Sprintf(
+			`{"t": %d, "m": {"tcp_data_segments_sent_total": [["target", %.0f]], "tcp_time_wait_sockets": [["target", %v]], `+
+				`"process_cpu_seconds_total": [["%d", "shop", "user", "target", %v]]`, i, requests, p.timeWait, pid,
+			cpu)
 		if p.throttled >= 0 {
-			row += fmt.Sprintf(`, "cgroup_cpu_periods_total": [["/app-%[1]d", "0", %[2]v]], "cgroup_cpu_throttled_periods_total": [["/app-%[1]d", "0", %.0[3]f]]`,
+			row += fmt.Sprintf(
+				`, "cgroup_cpu_periods_total": [["/app-%[1]d", "0", %[2]v]], "cgroup_cpu_throttled_periods_total": [["/app-%[1]d", "0", %.0[3]f]]`,
 				pid, 10*i, throttled)
 		}
 		if p.others > 0 { // two CPUs, whose ticks miss half of what they do
 			idle := float64(i) - (cpu+p.others*float64(i))/2
-			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", %v], ["1", "idle", %[2]v]]`, cpu/2, idle)
+			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", %v], ["1", "idle", %[2]v]]`,
+				cpu/2, idle)
 		}
 		if p.latency > 0 {
-			row += fmt.Sprintf(`, "load_requests_total": [["clients", %.0f]], "load_request_durations_total": [%s]`, requests, tails.row())
+			row += fmt.Sprintf(`, "load_requests_total": [["clients", %.0f]], "load_request_durations_total": [%s]`,
+				requests, tails.row())
 		}
 		lines = append(lines, row+"}}")
 		n := p.requests * (1 + p.scatter*rng.NormFloat64())
@@ -76,16 +85,20 @@ func (p program) record(t *testing.T) *recording.Recording {
 		throttled += 10 * p.throttled
 	}
 	files := fstest.MapFS{
-		"meta.json": {Data: fmt.Appendf(nil, `{"schema": 1, "perfdoctor": "v1", "started": %q, "duration_seconds": %d, `+
-			`"interval_seconds": 1, "asked_seconds": %[2]d, "target": {"kind": "process", "pid": %d, "name": "shop"}}`,
-			p.started.Format(time.RFC3339), p.seconds, pid)},
+		"meta.json": {
+			Data: fmt.Appendf(nil, `{"schema": 1, "perfdoctor": "v1", "started": %q, "duration_seconds": %d, `+
+				`"interval_seconds": 1, "asked_seconds": %[2]d, "target": {"kind": "process", "pid": %d, "name": "shop"}}`,
+				p.started.Format(time.RFC3339), p.seconds, pid),
+		},
 	}
 	if p.summary > 0 {
-		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"load_requests_per_second": [["wrk", %v]], "load_request_p99_seconds": [["wrk", %v]]}}`,
+		lines = append(lines, fmt.Sprintf(
+			`{"t": %d, "m": {"load_requests_per_second": [["wrk", %v]], "load_request_p99_seconds": [["wrk", %v]]}}`,
 			p.seconds, p.requests, p.summary))
 	}
 	if p.guest {
-		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"host_info": [["6.18.44", "x86_64", "EPYC", "kvm", 1]]}}`, p.seconds))
+		lines = append(lines, fmt.Sprintf(`{"t": %d, "m": {"host_info": [["6.18.44", "x86_64", "EPYC", "kvm", 1]]}}`,
+			p.seconds))
 	}
 	if samples := p.samples(rng, cpu); len(p.methods) > 0 {
 		files["profiles/cpu.txt"] = &fstest.MapFile{Data: []byte(samples)}
@@ -116,7 +129,8 @@ func (c times) row() string {
 	return strings.Join(list, ", ")
 }
 
-// samples draws a profile at 99 Hz; shares may add up to more than one, when a method is dearer than in the program it is compared with.
+// samples draws a profile at 99 Hz; shares may add up to more than one, when a method is dearer than in the program it
+// is compared with.
 func (p program) samples(rng *rand.Rand, cpu float64) string {
 	out := fmt.Sprintf("event: cpu\nengine: %s\ninterval: 10101010\nduration: %ds\nlost: 0\n\n", p.engine, p.seconds)
 	names := slices.Sorted(maps.Keys(p.methods))
@@ -150,7 +164,10 @@ func backlog() *check.Check {
 					severity = check.Critical
 				}
 				if s.Max() > 100 {
-					p.Report(check.Finding{Subject: check.Subject{Kind: "pid", ID: fmt.Sprint(p.Meta.Target.PID)}, Severity: severity, Summary: "many"})
+					p.Report(check.Finding{
+						Subject:  check.Subject{Kind: "pid", ID: fmt.Sprint(p.Meta.Target.PID)},
+						Severity: severity, Summary: "many",
+					})
 				}
 			}
 			return nil
@@ -197,14 +214,15 @@ func TestDearerMethod(t *testing.T) {
 			t.Errorf("seed %d: %s, %+v", seed, d.Verdict.Summary, d.Methods)
 			continue
 		}
-		if m := d.Methods.Grown[0]; m.Name != "main.tax" || m.Low > 1.5 || m.High < 1.5 || m.Extra < 0.02 || m.Extra > 0.08 {
+		if m := d.Methods.Grown[0]; m.Name != "main.tax" || m.Low > 1.5 || m.High < 1.5 || m.Extra < 0.02 ||
+			m.Extra > 0.08 {
 			t.Errorf("seed %d: %s", seed, m.Text())
 		}
 	}
 }
 
-// TestFivePercent compares recordings of a real program in Go (testdata/five-percent.txtar): the regression that was planted in one of its methods
-// is named, and two runs of one program do not differ.
+// TestFivePercent compares recordings of a real program in Go (testdata/five-percent.txtar): the regression that was
+// planted in one of its methods is named, and two runs of one program do not differ.
 func TestFivePercent(t *testing.T) {
 	ar, err := txtar.ParseFile("testdata/five-percent.txtar")
 	if err != nil {
@@ -224,22 +242,26 @@ func TestFivePercent(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	if d := Compare(recs["before"], recs["again"], Options{}); d.Verdict.Result != Same || len(d.Methods.Grown)+len(d.Methods.Shrunk) > 0 {
+	if d := Compare(recs["before"], recs["again"], Options{}); d.Verdict.Result != Same || len(d.Methods.Grown)+len(
+		d.Methods.Shrunk) > 0 {
 		t.Errorf("the same twice: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 	d := Compare(recs["before"], recs["after"], Options{})
-	if d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "main.tax" || len(d.Methods.Shrunk) > 0 {
+	if d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "main.tax" ||
+		len(d.Methods.Shrunk) > 0 {
 		t.Fatalf("dearer: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 	if x := d.Methods.Grown[0].Extra; x < 0.035 || x > 0.065 {
 		t.Errorf("it grew by %v of all CPU time", x)
 	}
-	if d := Compare(recs["after"], recs["before"], Options{}); d.Verdict.Result != Improved || len(d.Methods.Shrunk) != 1 {
+	if d := Compare(recs["after"], recs["before"], Options{}); d.Verdict.Result != Improved ||
+		len(d.Methods.Shrunk) != 1 {
 		t.Errorf("the other way round: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 }
 
-// TestManyCallees: a method whose callees all grew a little, none of them for certain, is named itself; neither they nor its caller are.
+// TestManyCallees: a method whose callees all grew a little, none of them for certain, is named itself; neither they
+// nor its caller are.
 func TestManyCallees(t *testing.T) {
 	b, a := shop(3), shop(4)
 	for _, p := range []*program{&b, &a} {
@@ -266,7 +288,8 @@ func TestManyCallees(t *testing.T) {
 		t.Fatalf("%s: %+v", d.Verdict.Summary, d.Methods)
 	}
 	m := d.Methods.Grown[0]
-	if m.Name != "main.tax" || !m.With || m.Low > 1.25 || m.High < 1.25 || !strings.Contains(m.Text(), "with all that it calls") {
+	if m.Name != "main.tax" || !m.With || m.Low > 1.25 || m.High < 1.25 ||
+		!strings.Contains(m.Text(), "with all that it calls") {
 		t.Errorf("%s: %+v", m.Text(), m)
 	}
 	for _, m := range d.Methods.Grown[1:] { // the few that happen to be certain by themselves
@@ -291,14 +314,16 @@ func TestMethodThatIsGone(t *testing.T) {
 	}
 }
 
-// TestMethodOfAnotherName: work that moved is neither better nor worse, and what the whole certainly does outweighs its parts.
+// TestMethodOfAnotherName: work that moved is neither better nor worse, and what the whole certainly does outweighs its
+// parts.
 func TestMethodOfAnotherName(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 60, 60
 	a.methods["main.price2"] = a.methods["main.price"]
 	delete(a.methods, "main.price")
 	d := compared(t, b, a)
-	if d.Verdict.Result != Same || len(d.Methods.Grown) != 1 || len(d.Methods.Shrunk) != 1 || d.Methods.Uncounted == "" {
+	if d.Verdict.Result != Same || len(d.Methods.Grown) != 1 || len(d.Methods.Shrunk) != 1 ||
+		d.Methods.Uncounted == "" {
 		t.Errorf("as dear as before: %s, %+v", d.Verdict.Summary, d.Methods)
 	}
 	a.methods["main.price2"], a.cpu = 0.1, 0.8*b.cpu
@@ -322,7 +347,8 @@ func TestLessLoad(t *testing.T) {
 	b.timeWait, b.latency, a.latency = 500, 0.01, 0.01
 	a.requests = b.requests / 4
 	d := compared(t, b, a)
-	if d.Verdict.Result != Same || d.Findings[0].Fate != Gone || !strings.Contains(d.Findings[0].Doubt, "only 25 % as much was done") {
+	if d.Verdict.Result != Same || d.Findings[0].Fate != Gone || !strings.Contains(d.Findings[0].Doubt,
+		"only 25 % as much was done") {
 		t.Errorf("%s: %+v", d.Verdict.Summary, d.Findings)
 	}
 }
@@ -352,7 +378,8 @@ func TestThrottling(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreKnown: half the requests for the same CPU time are twice the CPU time per request, whatever the network shows.
+// TestRequestsThatAreKnown: half the requests for the same CPU time are twice the CPU time per request, whatever the
+// network shows.
 func TestRequestsThatAreKnown(t *testing.T) {
 	d := compared(t, shop(1), shop(2), 2000, 1000)
 	n := number(t, d, "cpu_per_request")
@@ -372,14 +399,16 @@ func TestRecordedLoad(t *testing.T) {
 	b.latency, a.latency = 0.01, 0.01
 	d := compared(t, b, a)
 	n := number(t, d, "request_p99")
-	if d.Verdict.Result != Same || n.Result != Same || n.Before.Mean < 0.026 || n.Before.Mean > 0.034 || n.Before.Samples < b.seconds-1 {
+	if d.Verdict.Result != Same || n.Result != Same || n.Before.Mean < 0.026 || n.Before.Mean > 0.034 ||
+		n.Before.Samples < b.seconds-1 {
 		t.Errorf("the same twice: %s: %s %+v", d.Verdict.Summary, n.Text(), n.Before)
 	}
 	if text := strings.Join(d.Doubts, "\n"); strings.Contains(text, "requests are not known") {
 		t.Errorf("doubts: %s", text)
 	}
 	a.latency = 0.04
-	if d := compared(t, b, a); d.Verdict.Result != Worse || number(t, d, "request_p50").Result != Worse || number(t, d, "request_p99").Result != Worse {
+	if d := compared(t, b, a); d.Verdict.Result != Worse || number(t, d, "request_p50").Result != Worse ||
+		number(t, d, "request_p99").Result != Worse {
 		t.Errorf("four times as slow: %s", d.Verdict.Summary)
 	}
 	b.latency, a.latency = 50e-6, 200e-6
@@ -387,13 +416,14 @@ func TestRecordedLoad(t *testing.T) {
 		t.Errorf("both below a millisecond, where the wait for a CPU decides: %s", d.Verdict.Summary)
 	}
 	b.requests, b.seconds = 2, 60
-	if n := number(t, compared(t, b, a), "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "too few requests") {
+	if n := number(t, compared(t, b, a), "request_p99"); n.Result != Unknown ||
+		!strings.Contains(n.Reason, "too few requests") {
 		t.Errorf("two requests a second: %+v", n)
 	}
 }
 
-// TestMedianOfFewRequests: clients that wait for each answer ask more often when it comes sooner. Their rate has no direction, and they
-// are too few for a p99; the median tells.
+// TestMedianOfFewRequests: clients that wait for each answer ask more often when it comes sooner. Their rate has no
+// direction, and they are too few for a p99; the median tells.
 func TestMedianOfFewRequests(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 6, 6
@@ -418,7 +448,8 @@ func TestLoadsSummary(t *testing.T) {
 	b.requests, a.requests = 2000, 1000 // with the same segments, which count requests only where nobody does
 	a.cpu *= 2
 	d := compared(t, b, a)
-	if n := number(t, d, "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "10 ms") || !strings.Contains(n.Reason, "80 ms") {
+	if n := number(t, d, "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "10 ms") ||
+		!strings.Contains(n.Reason, "80 ms") {
 		t.Errorf("%+v", n)
 	}
 	if n := number(t, d, "cpu_per_request"); n.Result != Worse || math.Abs(n.After.Mean-1e-3) > 5e-5 {
@@ -469,8 +500,8 @@ func TestAtTheThreshold(t *testing.T) {
 	}
 }
 
-// halfCheck is a check of these tests that says something of a window which begins or ends with such segments sent, in which the target is pid 4002:
-// those of the second recording.
+// halfCheck is a check of these tests that says something of a window which begins or ends with such segments sent, in
+// which the target is pid 4002: those of the second recording.
 func halfCheck(severity check.Severity, says func(p *check.Pass) bool, uses ...metric.Metric) *check.Check {
 	return &check.Check{
 		Name: "half", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPOrigDataSent}, Uses: uses,
@@ -483,8 +514,8 @@ func halfCheck(severity check.Severity, says func(p *check.Pass) bool, uses ...m
 	}
 }
 
-// TestHalves: what came up in the window, and was critical at its end, is past the threshold; a finding that rests on a profile is in
-// neither half, which says nothing against it.
+// TestHalves: what came up in the window, and was critical at its end, is past the threshold; a finding that rests on a
+// profile is in neither half, which says nothing against it.
 func TestHalves(t *testing.T) {
 	sent := func(p *check.Pass) []recording.Point { return p.Counter(metric.TCPOrigDataSent)[0].Points }
 	late := func(p *check.Pass) bool { return sent(p)[len(sent(p))-1].Value > 15_000 }
@@ -547,13 +578,15 @@ func TestMasked(t *testing.T) {
 // hidden stands for no finding.
 const hidden = check.Severity(-1)
 
-// TestDisturbed: the same work is dearer beside others, which is not the program's doing; clients that do more when more is asked for are none.
+// TestDisturbed: the same work is dearer beside others, which is not the program's doing; clients that do more when
+// more is asked for are none.
 func TestDisturbed(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.others, a.others = 0.2, 0.6
 	a.cpu *= 1.4
 	d := compared(t, b, a)
-	if d.Verdict.Result != Same || number(t, d, "cpu_per_request").Result != Changed || !strings.Contains(strings.Join(d.Doubts, "\n"), "what else ran") {
+	if d.Verdict.Result != Same || number(t, d, "cpu_per_request").Result != Changed ||
+		!strings.Contains(strings.Join(d.Doubts, "\n"), "what else ran") {
 		t.Errorf("%s, %q", d.Verdict.Summary, d.Doubts)
 	}
 	a.others, a.requests = 0.4, 2*b.requests
@@ -562,8 +595,8 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
-// TestGuest: in a virtual machine the same work may take a quarter more CPU time in the next run. What is twice as dear is so there, too,
-// and a method is set against the others.
+// TestGuest: in a virtual machine the same work may take a quarter more CPU time in the next run. What is twice as dear
+// is so there, too, and a method is set against the others.
 func TestGuest(t *testing.T) {
 	for _, tt := range []struct {
 		guest  bool
@@ -582,7 +615,8 @@ func TestGuest(t *testing.T) {
 	b.seconds, a.seconds = 120, 120
 	a.cpu *= 1.25
 	a.methods["main.tax"] = 0.2
-	if d := compared(t, b, a); d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "main.tax" {
+	if d := compared(t, b, a); d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 ||
+		d.Methods.Grown[0].Name != "main.tax" {
 		t.Errorf("a method twice as dear on a slower machine: %s", d.Verdict.Summary)
 	}
 }
@@ -602,10 +636,14 @@ func TestMethodsBesideOthers(t *testing.T) {
 	}
 }
 
-// TestTakenAway: on a full host a neighbour takes from target and clients alike, and what else ran is no more than before.
+// TestTakenAway: on a full host a neighbour takes from target and clients alike, and what else ran is no more than
+// before.
 func TestTakenAway(t *testing.T) {
 	of := func(before, after float64, r Result) Number {
-		return Number{Before: &keynumber.Estimate{Mean: before}, After: &keynumber.Estimate{Mean: after}, Change: &Change{Absolute: after - before}, Result: r}
+		return Number{
+			Before: &keynumber.Estimate{Mean: before}, After: &keynumber.Estimate{Mean: after},
+			Change: &Change{Absolute: after - before}, Result: r,
+		}
 	}
 	for _, tt := range []struct {
 		name       string
@@ -637,7 +675,9 @@ func TestKernelsShare(t *testing.T) {
 	list := func(kernel float64) (b, a *tally) {
 		of := func(n float64) *tally {
 			return &tally{
-				counts: map[string]float64{"x": 300, "y": 300, "z": 300, "write": n}, kernel: map[string]float64{"write": n * kernel}, total: 900 + n, seconds: 10,
+				counts: map[string]float64{"x": 300, "y": 300, "z": 300, "write": n}, kernel: map[string]float64{
+					"write": n * kernel,
+				}, total: 900 + n, seconds: 10,
 			}
 		}
 		return of(220), of(320)
@@ -656,25 +696,28 @@ func TestKernelsShare(t *testing.T) {
 	}
 }
 
-// TestInlined: of methods that a JVM compiles into one, the samples are now under the one and now under the other name. None of them is named,
-// nor the rest set against them; one that is compiled by itself is.
+// TestInlined: of methods that a JVM compiles into one, the samples are now under the one and now under the other name.
+// None of them is named, nor the rest set against them; one that is compiled by itself is.
 func TestInlined(t *testing.T) {
 	shop := func(seed uint64, order, tax, sign float64) program {
 		p := shop(seed)
 		p.seconds, p.latency = 60, 0.01
 		p.methods = map[string]float64{
 			"com.acme.Shop.order_[j]": order, "com.acme.Shop.order_[j];com.acme.Shop.tax_[i]": tax,
-			"com.acme.Shop.order_[j];com.acme.Shop.sign_[j]": sign, "com.acme.Shop.order_[j];com.acme.Shop.parse_[j]": 0.3,
+			"com.acme.Shop.order_[j];com.acme.Shop.sign_[j]":  sign,
+			"com.acme.Shop.order_[j];com.acme.Shop.parse_[j]": 0.3,
 		}
 		return p
 	}
-	if d := compared(t, shop(1, 0.2, 0.2, 0.3), shop(2, 0.1, 0.3, 0.3)); d.Verdict.Result != Same || len(d.Methods.Grown)+len(d.Methods.Shrunk) > 0 {
+	if d := compared(t, shop(1, 0.2, 0.2, 0.3), shop(2, 0.1, 0.3, 0.3)); d.Verdict.Result != Same ||
+		len(d.Methods.Grown)+len(d.Methods.Shrunk) > 0 {
 		t.Errorf("moved: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 	a := shop(2, 0.1, 0.3, 0.45)
 	a.cpu *= 1.15
 	d := compared(t, shop(1, 0.2, 0.2, 0.3), a)
-	if d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "com.acme.Shop.sign" || len(d.Methods.Shrunk) > 0 {
+	if d.Verdict.Result != Worse || len(d.Methods.Grown) != 1 || d.Methods.Grown[0].Name != "com.acme.Shop.sign" ||
+		len(d.Methods.Shrunk) > 0 {
 		t.Errorf("dearer: %s: %+v", d.Verdict.Summary, d.Methods)
 	}
 }
@@ -725,20 +768,27 @@ func TestDeterministic(t *testing.T) {
 func TestNature(t *testing.T) {
 	for _, tt := range []struct{ x, y check.Subject }{
 		{check.Subject{Kind: "pid", ID: "4021 (java)"}, check.Subject{Kind: "pid", ID: "77 (java)"}},
-		{check.Subject{Kind: "cgroup", ID: "/docker/3f2a9c1d77e0b4a5"}, check.Subject{Kind: "cgroup", ID: "/docker/aaaaaaaaaaaa"}},
+		{
+			check.Subject{Kind: "cgroup", ID: "/docker/3f2a9c1d77e0b4a5"},
+			check.Subject{Kind: "cgroup", ID: "/docker/aaaaaaaaaaaa"},
+		},
 		{check.Subject{Kind: "lock", ID: "futex 0x7f00aa10"}, check.Subject{Kind: "lock", ID: "futex 0x7fffbb20"}},
 	} {
 		if nature(tt.x) != nature(tt.y) {
 			t.Errorf("%q and %q are taken for two", nature(tt.x), nature(tt.y))
 		}
 	}
-	x, y := check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, check.Subject{Kind: "destination", ID: "10.0.0.6:443"}
+	x, y := check.Subject{Kind: "destination", ID: "10.0.0.5:443"}, check.Subject{
+		Kind: "destination",
+		ID:   "10.0.0.6:443",
+	}
 	if nature(x) == nature(y) {
 		t.Error("two destinations are taken for one")
 	}
 }
 
-// TestOneMethodIsNoMeasure: where one method is most of a program and shrinks, the others keep their time for each request.
+// TestOneMethodIsNoMeasure: where one method is most of a program and shrinks, the others keep their time for each
+// request.
 func TestOneMethodIsNoMeasure(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 6, 6

@@ -1,5 +1,5 @@
-// Package compare tells two recordings of a program apart: which findings are new and gone, which numbers and which methods changed by
-// more than samples of one and the same program differ by chance.
+// Package compare tells two recordings of a program apart: which findings are new and gone, which numbers and which
+// methods changed by more than samples of one and the same program differ by chance.
 //
 // It does so in three steps, each in files that can be read alone:
 //

@@ -17,17 +17,20 @@ type Stacks struct {
 	clump float64 // as of [Methods].Clustering
 }
 
-// LeastShare is below which share of both recordings a call is left out of a picture: a twentieth of a pixel of a wide screen.
+// LeastShare is below which share of both recordings a call is left out of a picture: a twentieth of a pixel of a wide
+// screen.
 const LeastShare = 1.0 / 40_000
 
-// maxNodes bounds the calls of a picture: each takes a hundred bytes. Of deep stacks that are all different more are left out.
+// maxNodes bounds the calls of a picture: each takes a hundred bytes. Of deep stacks that are all different more are
+// left out.
 const maxNodes = 200_000
 
 // visible gives the calls to draw.
 func visible(all *stacks.Both) *stacks.Node {
 	before, after := float64(all.Before)*LeastShare, float64(all.After)*LeastShare
 	for all.Size(before, after) > maxNodes {
-		before, after = max(2*before, 1.5), max(2*after, 1.5) // half a sample more than one leaves out what was seen once
+		// half a sample more than one leaves out what was seen once
+		before, after = max(2*before, 1.5), max(2*after, 1.5)
 	}
 	return all.Tree(before, after)
 }
@@ -43,8 +46,9 @@ func (d *Data) stacks(b, a *hotcode.CPU) *Stacks {
 
 // NodeChange says how much more of a call there is, beside what methods are set against.
 type NodeChange struct {
-	Factor  float64
-	Certain bool // by more than chance, with 95 % for this call alone: a graph is looked at where something is suspected
+	Factor float64
+	// by more than chance, with 95 % for this call alone: a graph is looked at where something is suspected
+	Certain bool
 }
 
 // Change gives the change of one call with all that it calls.

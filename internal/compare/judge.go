@@ -68,12 +68,14 @@ func (d *Data) decideMethods() {
 		m.Uncounted = "what grew does not count: as a whole it got cheaper, and work may have moved"
 	}
 	if len(grown)+len(shrunk) == 0 {
-		m.Uncounted = fmt.Sprintf("not counted: what grew and what shrank make up for each other (%s of the CPU time), and work "+
+		m.Uncounted = fmt.Sprintf("not counted: what grew and what shrank make up for each other (%s of the CPU "+
+			"time), and work "+
 			"may have moved", signed(m.Net))
 	}
 }
 
-// follows tells whether a finding is the consequence of another one that has the same fate: the cause is enough for a verdict.
+// follows tells whether a finding is the consequence of another one that has the same fate: the cause is enough for a
+// verdict.
 func (d *Data) follows(f *Finding) bool {
 	for i := range d.Findings {
 		cause := &d.Findings[i]
@@ -92,7 +94,8 @@ func (d *Data) relieved() bool {
 		}
 	}
 	for i := range d.Numbers {
-		if n := &d.Numbers[i]; n.Result == Improved || n.Name == "requests" && n.Result == Changed && n.Change.Absolute > 0 {
+		if n := &d.Numbers[i]; n.Result == Improved || n.Name == "requests" && n.Result == Changed &&
+			n.Change.Absolute > 0 {
 			return true
 		}
 	}

@@ -55,14 +55,15 @@ func (d *Data) doubtLoad(b, a *reading) {
 	}
 }
 
-// What else runs on a host makes the same work dearer: it shares caches, memory and, with two threads to a core, the core itself.
-// Measured: half a CPU of others made a request half as dear again (docs/decisions/0012). The bounds are what differed between
-// quiet runs, and what did not.
+// What else runs on a host makes the same work dearer: it shares caches, memory and, with two threads to a core, the
+// core itself. Measured: half a CPU of others made a request half as dear again (docs/decisions/0012). The bounds are
+// what differed between quiet runs, and what did not.
 const (
 	othersMatter = 0.05 // CPUs
 	othersAtMost = 0.5  // of the CPU time per request: a change by more is not the company's
 	othersFull   = 0.3  // CPUs: of the neighbour for which spreadBeside was measured
-	othersFactor = 1.5  // of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
+	// of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
+	othersFactor = 1.5
 )
 
 // The numbers that depend on what else runs: others make these, and raise those by half at most.
@@ -71,8 +72,8 @@ var (
 	othersRaise = []string{"cpu_per_request", "request_p50"}
 )
 
-// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how many CPUs it
-// does: 0 if it does not.
+// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how
+// many CPUs it does: 0 if it does not.
 func (d *Data) disturbed(b, a *reading) float64 {
 	by, reason := othersDiffer(b, a)
 	if reason == "" {
@@ -81,7 +82,8 @@ func (d *Data) disturbed(b, a *reading) float64 {
 	if reason == "" {
 		return 0
 	}
-	d.Doubts = append(d.Doubts, reason+"; the same work is dearer beside others, so that the wait for a CPU does not count, and the CPU "+
+	d.Doubts = append(d.Doubts, reason+"; the same work is dearer beside others, so that the wait for a CPU does not "+
+		"count, and the CPU "+
 		"time and the median time of a request only if they changed by more than half")
 	for i := range d.Numbers {
 		n := &d.Numbers[i]
@@ -107,8 +109,9 @@ func othersDiffer(b, a *reading) (by float64, reason string) {
 	return math.Abs(oa - ob), fmt.Sprintf("what else ran on the host differs: %s and %s", cpus(ob), cpus(oa))
 }
 
-// takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes from target and clients alike, and together they
-// use no more than before. Who waits longer for a CPU and uses less of it does not stand in its own way, unless a quota does.
+// takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes from target and clients alike,
+// and together they use no more than before. Who waits longer for a CPU and uses less of it does not stand in its own
+// way, unless a quota does.
 func (d *Data) takenAway() string {
 	used, wait, quota := d.number("cpu_used"), d.number("cpu_wait"), d.number("throttled_share")
 	if used == nil || wait == nil || used.Result != Changed {
@@ -125,8 +128,8 @@ func (d *Data) takenAway() string {
 	return ""
 }
 
-// Bounds of how much less was done. Segments that stand for requests also fall where a handshake is saved, so that only a large
-// part of them counts.
+// Bounds of how much less was done. Segments that stand for requests also fall where a handshake is saved, so that only
+// a large part of them counts.
 const (
 	lessMatters   = 0.5 // of the requests: a finding that is gone with half of the load is not cured
 	lessOfStandIn = 0.1
@@ -158,15 +161,17 @@ func (d *Data) lessLoad(share float64) {
 	}
 }
 
-// unmask takes findings that came out of account that a bottleneck of before may have hidden: who cures one sees the next, and that is no
-// regression. That it was cured, or held back less, must show; and what is worse than it was counts all the same.
+// unmask takes findings that came out of account that a bottleneck of before may have hidden: who cures one sees the
+// next, and that is no regression. That it was cured, or held back less, must show; and what is worse than it was
+// counts all the same.
 func (d *Data) unmask(principal *check.Finding) {
 	if principal == nil || !d.relieved() {
 		return
 	}
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		came := f.Fate == New || f.Fate == Risen && f.Before.Severity < check.Warning // as a fact it may have been there before
+		// as a fact it may have been there before
+		came := f.Fate == New || f.Fate == Risen && f.Before.Severity < check.Warning
 		if came && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
 			f.Doubt = "before, " + principal.Check + " held the system back and may have hidden it"
 		}

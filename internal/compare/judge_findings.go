@@ -25,7 +25,8 @@ type Finding struct {
 	Fate   Fate           `json:"fate"`
 	Before *check.Finding `json:"before,omitempty"`
 	After  *check.Finding `json:"after,omitempty"`
-	// Doubt says why the change may be chance: in a half of one recording the check says what it says of the other. Empty if not.
+	// Doubt says why the change may be chance: in a half of one recording the check says what it says of the other.
+	// Empty if not.
 	Doubt string `json:"doubt,omitempty"`
 }
 
@@ -118,9 +119,9 @@ func (f *Finding) decides() bool {
 
 const atThreshold = "half of one window alone says the other: it is at the threshold"
 
-// wavers tells whether a half of the window has the check speak as loudly as the other recording does, and not as the whole does. 0 is
-// silence. Halves that cannot be assessed say nothing. What came up within the window and was critical at its end has passed the
-// threshold, and is not at it.
+// wavers tells whether a half of the window has the check speak as loudly as the other recording does, and not as the
+// whole does. 0 is silence. Halves that cannot be assessed say nothing. What came up within the window and was critical
+// at its end has passed the threshold, and is not at it.
 func (d *diagnosis) wavers(name string, whole, other check.Severity) bool {
 	var said []check.Severity
 	blind := true

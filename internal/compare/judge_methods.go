@@ -9,21 +9,23 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the recording.
+// A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the
+// recording.
 type Method struct {
 	Name   string  `json:"name"`
 	Before float64 `json:"share_before"`
 	After  float64 `json:"share_after"`
-	// Factor is how much more of it there is, set against what most of the program takes: 1.5 when it takes half as much again while
-	// the rest of the program is as it was. The bounds hold it with a certainty of 99 % for all methods together.
+	// Factor is how much more of it there is, set against what most of the program takes: 1.5 when it takes half as
+	// much again while the rest of the program is as it was. The bounds hold it with a certainty of 99 % for all
+	// methods together.
 	Factor float64 `json:"factor"`
 	Low    float64 `json:"factor_low"`
 	High   float64 `json:"factor_high"`
 	// Extra is what it adds to the program's CPU time, as a share of that before: negative for what it takes away.
 	Extra   float64  `json:"extra"`
 	Samples [2]int64 `json:"samples"`
-	// With tells that all is counted in which the method is on the stack, but for what other methods of the lists have: none of what it
-	// calls changed by more than chance, all of it together did.
+	// With tells that all is counted in which the method is on the stack, but for what other methods of the lists have:
+	// none of what it calls changed by more than chance, all of it together did.
 	With bool `json:"with_callees,omitempty"`
 }
 
@@ -35,11 +37,11 @@ type Methods struct {
 	Tested  int        `json:"tested"`      // methods with samples enough to be tested
 	Grown   []Method   `json:"grown"`
 	Shrunk  []Method   `json:"shrunk"`
-	// Clustering is how many times more the counts of a second scatter than independent samples would; 1 if they do not, or if the profile
-	// has no times.
+	// Clustering is how many times more the counts of a second scatter than independent samples would; 1 if they do
+	// not, or if the profile has no times.
 	Clustering float64 `json:"clustering"`
-	// Against says what methods are set against: "most of the program", "requests", or "shares" where there is neither, so that what
-	// grew cannot be told from what the rest shrank, and none of it counts.
+	// Against says what methods are set against: "most of the program", "requests", or "shares" where there is neither,
+	// so that what grew cannot be told from what the rest shrank, and none of it counts.
 	Against string `json:"against,omitempty"`
 	// Detectable says what change these samples could have shown, for methods of some shares.
 	Detectable []Detectable `json:"detectable"`
@@ -55,10 +57,11 @@ type Methods struct {
 
 // Detectable is the least change of a method that would have been seen four times out of five.
 type Detectable struct {
-	Share   float64 `json:"share"`   // of the method before
-	Factor  float64 `json:"factor"`  // by which it would have to grow
-	Extra   float64 `json:"extra"`   // as a share of the program's CPU time
-	Seconds float64 `json:"seconds"` // of CPU time that a profile would need to show a growth by wanted of all CPU time; 0: this one does
+	Share  float64 `json:"share"`  // of the method before
+	Factor float64 `json:"factor"` // by which it would have to grow
+	Extra  float64 `json:"extra"`  // as a share of the program's CPU time
+	// of CPU time that a profile would need to show a growth by wanted of all CPU time; 0: this one does
+	Seconds float64 `json:"seconds"`
 	// Never tells that no profile would, since what else runs on the host differs.
 	Never bool `json:"never,omitempty"`
 }
@@ -85,7 +88,8 @@ const (
 	AgainstShares   = "shares"
 )
 
-// judgeMethods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran on the host differs.
+// judgeMethods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran
+// on the host differs.
 func judgeMethods(before, after *reading, beside float64) *Methods {
 	b, a := before.profile, after.profile
 	switch {
@@ -94,13 +98,17 @@ func judgeMethods(before, after *reading, beside float64) *Methods {
 	case b == nil || a == nil:
 		return &Methods{Reason: "only one of the recordings has a CPU profile"}
 	case b.Event != a.Event || b.Engine != a.Engine:
-		return &Methods{Reason: fmt.Sprintf("one profile is by %s, the other by %s: they do not see the same", b.Engine, a.Engine)}
+		return &Methods{Reason: fmt.Sprintf("one profile is by %s, the other by %s: they do not see the same", b.Engine,
+			a.Engine)}
 	}
 	all := newNames()
 	tb, ta := tallyOf(b, all), tallyOf(a, all)
 	out := &Methods{
 		Engine:  b.Engine,
-		Samples: [2]int64{b.Profile.Total().Count, a.Profile.Total().Count}, Seconds: [2]float64{b.Sampled(), a.Sampled()},
+		Samples: [2]int64{b.Profile.Total().Count, a.Profile.Total().Count}, Seconds: [2]float64{
+			b.Sampled(),
+			a.Sampled(),
+		},
 		Clustering: max(tb.clumps, ta.clumps), Grown: []Method{}, Shrunk: []Method{},
 	}
 	if tb.total < fewest || ta.total < fewest {
@@ -122,7 +130,8 @@ func workOf(before, after *reading) float64 {
 	return a.PerSecond * after.profile.Window / (b.PerSecond * before.profile.Window)
 }
 
-// test compares each method. work is as of [workOf]; places is how many such comparisons are made of the same recordings.
+// test compares each method. work is as of [workOf]; places is how many such comparisons are made of the same
+// recordings.
 func (m *Methods) test(b, a *tally, work float64, places int) {
 	list := pairMethods(b, a, nil, m.between)
 	m.Tested = len(list)
@@ -161,9 +170,10 @@ func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (
 	return changed, with
 }
 
-// callers looks for methods that changed with all that they call, where none of what they call did for certain: a loop that is walked
-// twice makes ten helpers dearer, none of them by much. The most certain is noted and its samples are set aside, until none is left; so of
-// a method and its callers the one stands in the list that the change is of. changed are the methods that were found by their own time.
+// callers looks for methods that changed with all that they call, where none of what they call did for certain: a loop
+// that is walked twice makes ten helpers dearer, none of them by much. The most certain is noted and its samples are
+// set aside, until none is left; so of a method and its callers the one stands in the list that the change is of.
+// changed are the methods that were found by their own time.
 func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64) []pair {
 	without := map[string]bool{}
 	for _, p := range changed {
@@ -174,7 +184,8 @@ func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64
 		for _, p := range wholes(b, a, without) {
 			p.between += m.between
 			x := p.compare(b.total, a.total, most, z)
-			if c := math.Abs(math.Log(x.Factor)) / math.Log(x.High/x.Factor); c > certainty && math.Abs(x.Extra) >= leastExtra {
+			if c := math.Abs(math.Log(x.Factor)) / math.Log(x.High/x.Factor); c > certainty &&
+				math.Abs(x.Extra) >= leastExtra {
 				best, certainty = p, c
 			}
 		}
@@ -203,8 +214,8 @@ func (m *Methods) note(x Method) bool {
 	return true
 }
 
-// balance adds up what grew and what shrank. Work that has moved from one method to another, or a method that has another name since, is
-// both.
+// balance adds up what grew and what shrank. Work that has moved from one method to another, or a method that has
+// another name since, is both.
 func (m *Methods) balance(changed []pair, most reference, total, z float64) {
 	before, after, variance := 0.0, 0.0, 0.0
 	for _, p := range changed {
@@ -216,8 +227,8 @@ func (m *Methods) balance(changed []pair, most reference, total, z float64) {
 	m.netError = z * math.Sqrt(variance+after*after*most.variance) / total
 }
 
-// counting gives what of the methods speaks for worse and for better. What the CPU time of a request as a whole certainly did, or else what
-// grew and shrank together, outweighs its parts.
+// counting gives what of the methods speaks for worse and for better. What the CPU time of a request as a whole
+// certainly did, or else what grew and shrank together, outweighs its parts.
 func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 	uncertain := math.Abs(m.Net) <= max(m.netError, leastExtra)
 	switch {
@@ -237,15 +248,18 @@ func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 	return nil, m.Shrunk
 }
 
-// reference is what a method's counts are set against: by what factor there would be more samples after, were the method as it was, and the
-// variance of that factor's logarithm.
+// reference is what a method's counts are set against: by what factor there would be more samples after, were the
+// method as it was, and the variance of that factor's logarithm.
 type reference struct{ scale, variance float64 }
 
-// reference finds what to set methods against: most of the program, if most of it changed in one ratio; else the requests; else nothing
-// but the total. A single method that is most of the program is no witness where requests are known: it may be the one that changed.
-// Methods whose samples can as well be others' (spreadOfInlined) are no measure.
+// reference finds what to set methods against: most of the program, if most of it changed in one ratio; else the
+// requests; else nothing but the total. A single method that is most of the program is no witness where requests are
+// known: it may be the one that changed. Methods whose samples can as well be others' (spreadOfInlined) are no measure.
 func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference {
-	list = slices.DeleteFunc(slices.Clone(list), func(p pair) bool { return p.between > m.between+2*square(spreadOfKernel) })
+	list = slices.DeleteFunc(slices.Clone(list), func(p pair) bool {
+		return p.between > m.between+2*square(
+			spreadOfKernel)
+	})
 	most, largest, n := bulk(list, z)
 	dominated := largest.before > most.before/2 || largest.after > most.after/2
 	if n >= leastBulk && most.before >= b.total/2 && most.after >= a.total/2 && !(dominated && work > 0) {
@@ -263,9 +277,9 @@ func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference
 // counts are samples before and after.
 type counts struct{ before, after float64 }
 
-// bulk finds the methods whose ratio is no further from the median's than chance allows, then from that of all these together, and how many
-// they are, and how many samples the largest of them has. Set against them, one that grew does not make all others shrink, and one that is
-// gone does not make them grow; nor does a faster CPU or a heavier load.
+// bulk finds the methods whose ratio is no further from the median's than chance allows, then from that of all these
+// together, and how many they are, and how many samples the largest of them has. Set against them, one that grew does
+// not make all others shrink, and one that is gone does not make them grow; nor does a faster CPU or a heavier load.
 func bulk(list []pair, z float64) (sum, largest counts, n int) {
 	if len(list) == 0 {
 		return counts{}, counts{}, 0
@@ -312,8 +326,8 @@ func medianRatio(list []pair) float64 {
 // leastBulk is the number of methods from which on one can speak of most of them.
 const leastBulk = 3
 
-// compare gives the change of one method against most of the program. Counts are taken as Poisson's; adding a half to each keeps the
-// logarithm finite and takes off its bias (J. B. S. Haldane, Annals of Human Genetics 20, 1956).
+// compare gives the change of one method against most of the program. Counts are taken as Poisson's; adding a half to
+// each keeps the logarithm finite and takes off its bias (J. B. S. Haldane, Annals of Human Genetics 20, 1956).
 func (p pair) compare(totalBefore, totalAfter float64, most reference, z float64) Method {
 	b, a, scale := p.before+0.5, p.after+0.5, most.scale
 	factor := a / b / scale
@@ -346,8 +360,9 @@ func (m *Methods) detectable(b, a *tally, z float64) {
 	}
 }
 
-// growth is the factor whose logarithm is so many standard errors from none, for a method of a share of so many samples; the error is that
-// of the counts with the growth in them, of the rest of the program, and what differs between runs.
+// growth is the factor whose logarithm is so many standard errors from none, for a method of a share of so many
+// samples; the error is that of the counts with the growth in them, of the rest of the program, and what differs
+// between runs.
 func (m *Methods) growth(share, before, after, errors float64) float64 {
 	factor := 1.0
 	rest := 1/before/(1-share) + 1/after/(1-share) + m.between

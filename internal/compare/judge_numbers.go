@@ -33,8 +33,8 @@ type Number struct {
 	Reason string              `json:"reason,omitempty"` // why it is unknown
 }
 
-// A Change is the difference of two estimates, after less before, with the bounds between which it lies with a certainty of 99 % of all
-// numbers of the comparison together. Relative ones are shares of the mean before.
+// A Change is the difference of two estimates, after less before, with the bounds between which it lies with a
+// certainty of 99 % of all numbers of the comparison together. Relative ones are shares of the mean before.
 type Change struct {
 	Absolute float64  `json:"absolute"`
 	Low      float64  `json:"low"`
@@ -47,11 +47,13 @@ type Change struct {
 // familyError is the chance that a comparison of two runs without any difference names one.
 const familyError = 0.01
 
-// spreadFreedom are the degrees of freedom of the spreads between runs: the number of runs they were measured in (docs/decisions/0012).
+// spreadFreedom are the degrees of freedom of the spreads between runs: the number of runs they were measured in
+// (docs/decisions/0012).
 const spreadFreedom = 20
 
-// A spread is how much runs of one program differ: their standard deviation as a share of the mean, and of a share of something the
-// same share of what it is away from nothing or from all, whichever is nearer. A share of 99 % does not differ by a quarter of itself.
+// A spread is how much runs of one program differ: their standard deviation as a share of the mean, and of a share of
+// something the same share of what it is away from nothing or from all, whichever is nearer. A share of 99 % does not
+// differ by a quarter of itself.
 type spread struct {
 	of      float64
 	bounded bool // of a number between 0 and 1
@@ -69,16 +71,17 @@ const (
 	spreadOfCPU = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
 	spreadOfIPC = 0.02
 
-	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server and its clients took
-	// 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one run than in the next, without a trace
-	// in steal.
+	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server
+	// and its clients took 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one
+	// run than in the next, without a trace in steal.
 	spreadOfGuestCPU = 0.12
 
 	spreadOfLoad    = 0.03 // what a closed loop of clients gets done
 	spreadOfShares  = 0.05
 	spreadOfWaits   = 0.25 // what depends on who else wants the CPUs
 	spreadOfLatency = 0.2  // of seconds' 99th percentiles, beside their own scatter
-	spreadOfMedian  = 0.15 // of seconds' medians: a bucket of the load generator's is up to 6 % wide, and the CPU time is in it
+	// of seconds' medians: a bucket of the load generator's is up to 6 % wide, and the CPU time is in it
+	spreadOfMedian = 0.15
 )
 
 // cpuSpread gives the spread of CPU time between runs, in a virtual machine or on a host of its own.
@@ -95,8 +98,8 @@ type rule struct {
 	least  float64 // the least change worth a word, as a share of the mean before
 }
 
-// rules gives those of all key numbers. All shares that are measured have a bound of one but the time that threads wait, of which there
-// are many.
+// rules gives those of all key numbers. All shares that are measured have a bound of one but the time that threads
+// wait, of which there are many.
 func rules(guest bool) map[string]rule {
 	return map[string]rule{
 		"cpu_per_request":       {spread{cpuSpread(guest), false}, 0.03},
@@ -119,8 +122,8 @@ func rules(guest bool) map[string]rule {
 	}
 }
 
-// difference sets two estimates against each other; tests is how many numbers the comparison has, each of which could differ by chance
-// (Bonferroni).
+// difference sets two estimates against each other; tests is how many numbers the comparison has, each of which could
+// differ by chance (Bonferroni).
 func difference(before, after keynumber.Estimate, between spread, tests int) Change {
 	parts := []struct{ variance, df float64 }{
 		{square(before.StdErr), before.DF},
@@ -137,7 +140,8 @@ func difference(before, after keynumber.Estimate, between spread, tests int) Cha
 	}
 	c := Change{Absolute: after.Mean - before.Mean}
 	if variance > 0 {
-		c.Detectable = keynumber.StudentQuantile(1-familyError/2/float64(max(tests, 1)), 1/perFreedom) * math.Sqrt(variance)
+		c.Detectable = keynumber.StudentQuantile(1-familyError/2/float64(max(tests, 1)), 1/perFreedom) *
+			math.Sqrt(variance)
 	}
 	c.Low, c.High = c.Absolute-c.Detectable, c.Absolute+c.Detectable
 	if before.Mean != 0 {
@@ -162,7 +166,8 @@ func judgeNumbers(pairs []numberPair, rules map[string]rule) []Number {
 	for _, p := range pairs {
 		x := p.before
 		n := Number{
-			Name: x.Name, Label: x.Label, Unit: x.Unit, Better: x.Better, Before: x.Estimate, After: p.after.Estimate, Result: Unknown,
+			Name: x.Name, Label: x.Label, Unit: x.Unit, Better: x.Better, Before: x.Estimate, After: p.after.Estimate,
+			Result: Unknown,
 			Reason: p.reason(),
 		}
 		if p.known() {

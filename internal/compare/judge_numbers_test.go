@@ -8,8 +8,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// TestNoiseIsNotNews draws pairs of windows from one process, whose neighbouring intervals resemble each other, and which is a few percent
-// slower or faster as a whole in each run. Of those pairs no more than the promised share may show a difference, with room for chance.
+// TestNoiseIsNotNews draws pairs of windows from one process, whose neighbouring intervals resemble each other, and
+// which is a few percent slower or faster as a whole in each run. Of those pairs no more than the promised share may
+// show a difference, with room for chance.
 func TestNoiseIsNotNews(t *testing.T) {
 	const pairs = 4000
 	for _, tt := range []struct {
@@ -38,7 +39,8 @@ func TestNoiseIsNotNews(t *testing.T) {
 			}
 		}
 		if share := float64(wrong) / pairs; share > tt.most {
-			t.Errorf("%s: %.1f %% of the pairs show a difference, want at most %.1f %%", tt.name, 100*share, 100*tt.most)
+			t.Errorf("%s: %.1f %% of the pairs show a difference, want at most %.1f %%", tt.name, 100*share,
+				100*tt.most)
 		} else {
 			t.Logf("%s: %.2f %%", tt.name, 100*share)
 		}

@@ -9,8 +9,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
-// An Other is a metric, or the part of it with some labels, that moved by more than its samples scatter. It says nothing about better or
-// worse, and no verdict rests on it: with hundreds of metrics it is for the reader who looks for a reason.
+// An Other is a metric, or the part of it with some labels, that moved by more than its samples scatter. It says
+// nothing about better or worse, and no verdict rests on it: with hundreds of metrics it is for the reader who looks
+// for a reason.
 type Other struct {
 	Metric string             `json:"metric"`
 	Labels string             `json:"labels,omitempty"` // name=value with commas between
@@ -23,8 +24,8 @@ type Other struct {
 // keptOthers bounds the list.
 const keptOthers = 30
 
-// What a metric must do to be listed: change by half beyond what its samples and runs can by chance. How much each of two hundred metrics
-// differs between runs is not known one by one; those of docs/decisions/0012 stay below a quarter.
+// What a metric must do to be listed: change by half beyond what its samples and runs can by chance. How much each of
+// two hundred metrics differs between runs is not known one by one; those of docs/decisions/0012 stay below a quarter.
 const (
 	spreadOfOthers = 0.25
 	leastOthers    = 0.5
@@ -41,13 +42,15 @@ func judgeOthers(pairs []familyPair, tests int) []Other {
 		x, b, a := p.before, *p.before.estimate, *p.after.estimate
 		c := difference(b, a, spread{of: spreadOfOthers}, tests)
 		size := max(b.Mean, a.Mean)
-		if !c.certain() || size <= 0 || math.Abs(c.Absolute) < leastOthers*math.Abs(min(b.Mean, a.Mean)) || size < x.floor() {
+		if !c.certain() || size <= 0 || math.Abs(c.Absolute) < leastOthers*math.Abs(min(b.Mean, a.Mean)) ||
+			size < x.floor() {
 			continue
 		}
 		rows = append(rows, row{Other{x.metric, x.labels, x.unit, b, a, c}, math.Abs(c.Absolute) / size})
 	}
 	slices.SortFunc(rows, func(x, y row) int {
-		return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.other.Metric+x.other.Labels, y.other.Metric+y.other.Labels))
+		return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.other.Metric+x.other.Labels,
+			y.other.Metric+y.other.Labels))
 	})
 	out := []Other{}
 	for _, r := range rows[:min(len(rows), keptOthers)] {

@@ -42,8 +42,8 @@ func (t *Trend) steps(h *past) {
 	t.hiddenStep(h)
 }
 
-// hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods differ? Those are
-// the regressions that the spread between runs hides from the numbers.
+// hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods
+// differ? Those are the regressions that the spread between runs hides from the numbers.
 func (t *Trend) hiddenStep(h *past) {
 	if len(t.Steps) > 0 {
 		return
@@ -75,14 +75,16 @@ func (t *Trend) hiddenStep(h *past) {
 	}
 	if best != nil {
 		t.Steps = append(t.Steps, Step{
-			At: at, Name: "methods", Label: "methods", Result: Worse, Summary: best.Grown[0].Text(), Before: best.Grown[0].Before,
-			After: best.Grown[0].After, Methods: best,
+			At: at, Name: "methods", Label: "methods", Result: Worse, Summary: best.Grown[0].Text(),
+			Before: best.Grown[0].Before,
+			After:  best.Grown[0].After, Methods: best,
 		})
 	}
 }
 
-// strideOf gives how many places are left out at first between two that are looked at, of so many recordings: with 500 each would take
-// minutes. A step that lasts is seen from its neighbourhood too; there every place is looked at then.
+// strideOf gives how many places are left out at first between two that are looked at, of so many recordings: with
+// 500 each would take minutes. A step that lasts is seen from its neighbourhood too; there every place is looked at
+// then.
 func strideOf(n int) int {
 	const few = 40
 	if n <= few {
@@ -121,8 +123,8 @@ func means(list []level) []float64 {
 	return out
 }
 
-// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose means certainly
-// differ.
+// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose
+// means certainly differ.
 func stepsOf(row *Row, r rule, tests int) []span {
 	list := levelsOf(row.Values)
 	if len(list) < 2*fewestRuns {
@@ -143,7 +145,8 @@ func stepsOf(row *Row, r rule, tests int) []span {
 		n := Number{Label: row.Label, Unit: row.Unit, Before: &b, After: &a, Change: &c}
 		out = append(out, span{
 			Step{
-				At: list[at].at, Name: row.Name, Label: row.Label, Result: result, Before: b.Mean, After: a.Mean, Summary: n.Text(),
+				At: list[at].at, Name: row.Name, Label: row.Label, Result: result, Before: b.Mean, After: a.Mean,
+				Summary: n.Text(),
 			},
 			list[from].at, list[to-1].at + 1,
 		})
@@ -151,9 +154,9 @@ func stepsOf(row *Row, r rule, tests int) []span {
 	return out
 }
 
-// stretches gives the bounds of the stretches, from 0 to the number of recordings: those that leave the least scatter, where each
-// further bound must take away more than chance would give it (optimal partitioning, B. Jackson et al., IEEE Signal Processing
-// Letters 12, 2005).
+// stretches gives the bounds of the stretches, from 0 to the number of recordings: those that leave the least scatter,
+// where each further bound must take away more than chance would give it (optimal partitioning, B. Jackson et al., IEEE
+// Signal Processing Letters 12, 2005).
 func stretches(list []level, r rule, tests int) []int {
 	n := len(list)
 	price := square(mathext.NormalQuantile(1 - familyError/2/float64(tests)))
@@ -193,8 +196,8 @@ func scatter(values []float64) (mean, squares float64) {
 // own is the variance of one recording's mean that its own samples and the spread between runs give it.
 func (r rule) own(l level) float64 { return square(l.StdErr) + square(r.spread.at(l.Mean)) }
 
-// noise is the variance of one recording's mean: what neighbours differ by, half of whose differences no step is in, and no less than the
-// measured spread.
+// noise is the variance of one recording's mean: what neighbours differ by, half of whose differences no step is in,
+// and no less than the measured spread.
 func noise(list []level, r rule) float64 {
 	var steps []float64
 	expected := 0.0
@@ -210,8 +213,8 @@ func noise(list []level, r rule) float64 {
 	return max(square(steps[len(steps)/2]/perDeviation), expected, math.SmallestNonzeroFloat64)
 }
 
-// pooled gives the mean of several recordings with an error from how they differ, and never less than the measured spread between
-// runs and their own errors would give.
+// pooled gives the mean of several recordings with an error from how they differ, and never less than the measured
+// spread between runs and their own errors would give.
 func pooled(list []level, r rule) keynumber.Estimate {
 	n := float64(len(list))
 	own := 0.0

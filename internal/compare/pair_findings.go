@@ -10,12 +10,12 @@ import (
 // A findingPair is what both recordings say of one thing; one is nil where only the other has it.
 type findingPair struct{ before, after *check.Finding }
 
-// changing are the parts of a subject that differ from one run of the same program to the next: process ids, numbers of containers
-// and of runs, addresses of locks.
+// changing are the parts of a subject that differ from one run of the same program to the next: process ids, numbers of
+// containers and of runs, addresses of locks.
 var changing = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{12,}|\d+`)
 
-// nature is a subject without what changes from run to run. Destinations and listeners are told apart by their numbers, others by their
-// names.
+// nature is a subject without what changes from run to run. Destinations and listeners are told apart by their numbers,
+// others by their names.
 func nature(s check.Subject) string {
 	if s.Kind == "destination" || s.Kind == "listener" {
 		return s.String()
@@ -23,8 +23,8 @@ func nature(s check.Subject) string {
 	return s.Kind + " " + changing.ReplaceAllString(s.ID, "#")
 }
 
-// pairFindings pairs by check and subject, then by what does not change from run to run, then by the check alone, since two runs may show
-// the same fault at another thread, CPU or destination. Those of after come first.
+// pairFindings pairs by check and subject, then by what does not change from run to run, then by the check alone, since
+// two runs may show the same fault at another thread, CPU or destination. Those of after come first.
 func pairFindings(before, after []check.Finding) []findingPair {
 	b, a := slices.Clone(before), slices.Clone(after)
 	var out []findingPair

@@ -15,8 +15,8 @@ func (p *numberPair) known() bool { return p.before.Estimate != nil && p.after.E
 // asked are the numbers that a reader looks for: where they are not known, the comparison says why.
 var asked = []string{"cpu_per_request", "ipc", "request_p99", "throttled_share"}
 
-// pairNumbers pairs the key numbers, which both lists have in one order. Those that neither recording knows are left out, unless they are
-// asked for.
+// pairNumbers pairs the key numbers, which both lists have in one order. Those that neither recording knows are left
+// out, unless they are asked for.
 func pairNumbers(before, after []keynumber.Number) []numberPair {
 	var out []numberPair
 	for i := range before {

@@ -2,7 +2,8 @@ package compare
 
 import "slices"
 
-// Bounds on what is kept of the profiles of many recordings. Nightly ones of one program have most of their stacks in common.
+// Bounds on what is kept of the profiles of many recordings. Nightly ones of one program have most of their stacks in
+// common.
 const (
 	maxPoolCalls = 100_000 // different stacks of 40 frames take 25 MiB
 	maxPoolNames = 100_000 // with 100 bytes each 20 MiB

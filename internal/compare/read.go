@@ -26,8 +26,8 @@ type reading struct {
 	profile  *hotcode.CPU // nil without a CPU profile
 }
 
-// read takes what is needed from a recording. reference is the recording whose 99th percentiles count as slow; nil for this one's own.
-// requests is how many a load generator counted per second; 0 if that is not known.
+// read takes what is needed from a recording. reference is the recording whose 99th percentiles count as slow; nil for
+// this one's own. requests is how many a load generator counted per second; 0 if that is not known.
 func read(rec *recording.Recording, reference *reading, requests float64, opts Options) *reading {
 	r := &reading{
 		cpuModel: cpuModel(rec), guest: isGuest(rec), checks: diagnose(rec, opts.Checks, opts.Check),
@@ -96,7 +96,8 @@ type diagnosis struct {
 	halves []half
 }
 
-// half is what the checks say of a half of the window. Those that read a profile, or what was read once at the end, are blind there.
+// half is what the checks say of a half of the window. Those that read a profile, or what was read once at the end, are
+// blind there.
 type half struct {
 	*check.Result
 	blind map[string]bool

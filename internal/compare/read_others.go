@@ -10,9 +10,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// changingLabels are those whose values differ from one run of a program to the next, or that there are many of: their series are added up.
+// changingLabels are those whose values differ from one run of a program to the next, or that there are many of: their
+// series are added up.
 var changingLabels = []string{
-	"pid", "tid", "comm", "cgroup", "container", "netns", "cpu", "irq", "lock", "on", "at", "source", "destination", "listener", "peer",
+	"pid", "tid", "comm", "cgroup", "container", "netns", "cpu", "irq", "lock", "on", "at", "source", "destination",
+	"listener", "peer",
 	"endpoint", "thread", "pool", "device", "waker", "waker_pid", "waker_comm", "holder", "at_most", "program", "level",
 }
 
@@ -50,11 +52,15 @@ func familiesOf(rec *recording.Recording) map[string]*family {
 	for _, m := range metric.All() {
 		switch m := m.(type) {
 		case *metric.Counter:
-			for labels, list := range grouped(rec.Counter(m), func(s recording.CounterSeries) string { return stable(s.Series) }) {
+			for labels, list := range grouped(rec.Counter(m), func(s recording.CounterSeries) string {
+				return stable(s.Series)
+			}) {
 				add(m, labels, "/s", keynumber.Rate(list))
 			}
 		case *metric.Gauge:
-			for labels, list := range grouped(rec.Gauge(m), func(s recording.GaugeSeries) string { return stable(s.Series) }) {
+			for labels, list := range grouped(rec.Gauge(m), func(s recording.GaugeSeries) string {
+				return stable(s.Series)
+			}) {
 				add(m, labels, "", keynumber.Readings(list))
 			}
 		}

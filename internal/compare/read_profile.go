@@ -90,7 +90,8 @@ func (n *names) set(of map[string]bool) []bool {
 }
 
 // address is what differs in the names of classes and stubs from one run to the next.
-var address = regexp.MustCompile(`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
+var address = regexp.MustCompile(
+	`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
 
 func newTally(engine string, seconds float64, of *names) *tally {
 	return &tally{
@@ -117,8 +118,8 @@ func (t *tally) count(c call) {
 	}
 }
 
-// keep gives the place of a call, with no samples at first. Its callers are copied where it is a new one: most stacks come again, in the
-// next second or recording.
+// keep gives the place of a call, with no samples at first. Its callers are copied where it is a new one: most stacks
+// come again, in the next second or recording.
 func (t *tally) keep(c call) int {
 	i, hash := t.find(&c)
 	if i < 0 {
@@ -142,7 +143,8 @@ func (t *tally) find(c *call) (place int, hash uint64) {
 		if !ok {
 			return -1, hash
 		}
-		if x := &t.calls[i]; x.name == c.name && x.inKernel == c.inKernel && x.inlined == c.inlined && slices.Equal(x.above, c.above) {
+		if x := &t.calls[i]; x.name == c.name && x.inKernel == c.inKernel && x.inlined == c.inlined &&
+			slices.Equal(x.above, c.above) {
 			return i, hash
 		}
 	}
@@ -184,9 +186,9 @@ func tallyOf(c *hotcode.CPU, all *names) *tally {
 	return t
 }
 
-// clustering compares the scatter of the counts from second to second with that of independent samples (Pearson's chi-square per
-// degree of freedom, over the methods with enough samples): a program that does one thing for a second and another in the next gives
-// samples that tell less than their number says.
+// clustering compares the scatter of the counts from second to second with that of independent samples (Pearson's
+// chi-square per degree of freedom, over the methods with enough samples): a program that does one thing for a second
+// and another in the next gives samples that tell less than their number says.
 func (t *tally) clustering(buckets map[time.Duration]map[string]float64) float64 {
 	const (
 		leastBuckets = 4

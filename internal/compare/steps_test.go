@@ -18,7 +18,8 @@ func stepOf(file string) int {
 	return slices.Index(steps, prefix)
 }
 
-// TestStepsAreReadAlone: no file of a step names a function, type or value of a later one, so that it can be read without it.
+// TestStepsAreReadAlone: no file of a step names a function, type or value of a later one, so that it can be read
+// without it.
 func TestStepsAreReadAlone(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {

@@ -30,7 +30,8 @@ func (m *Method) Text() string {
 	if m.With {
 		name += ", with all that it calls,"
 	}
-	s := fmt.Sprintf("%s %s: %s -> %s of the CPU time, %s of all", name, verb, ratio(m.Before), ratio(m.After), signed(m.Extra))
+	s := fmt.Sprintf("%s %s: %s -> %s of the CPU time, %s of all", name, verb, ratio(m.Before), ratio(m.After),
+		signed(m.Extra))
 	if m.Samples[0] == 0 || m.Samples[1] == 0 {
 		return s
 	}

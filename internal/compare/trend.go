@@ -96,7 +96,10 @@ type past struct {
 // MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out.
 func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Trend {
 	list := slices.Clone(sources)
-	slices.SortStableFunc(list, func(x, y Source) int { return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.Name, y.Name)) })
+	slices.SortStableFunc(list, func(x, y Source) int {
+		return cmp.Or(x.Started.Compare(y.Started),
+			cmp.Compare(x.Name, y.Name))
+	})
 	h := &past{pool: newPool()}
 	for _, s := range list {
 		if rec, err := s.Open(); err == nil {
@@ -114,8 +117,9 @@ func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Tre
 	t.steps(h)
 	t.decide()
 	if h.pool.full {
-		t.Doubts = append(t.Doubts, fmt.Sprintf("the profiles have more than %d different stacks: of the rest only what ran counts, not what "+
-			"called it", maxPoolCalls))
+		t.Doubts = append(t.Doubts,
+			fmt.Sprintf("the profiles have more than %d different stacks: of the rest only what ran counts, not what "+
+				"called it", maxPoolCalls))
 	}
 	return t
 }

@@ -64,11 +64,13 @@ func TestTrend(t *testing.T) {
 			}
 			continue
 		}
-		if len(tr.Steps) != 1 || tr.Steps[0].Name != tt.step || tr.Steps[0].At != tt.at || tr.Regressed() != (tt.result == Worse) {
+		if len(tr.Steps) != 1 || tr.Steps[0].Name != tt.step || tr.Steps[0].At != tt.at ||
+			tr.Regressed() != (tt.result == Worse) {
 			t.Errorf("%s: %+v", tt.name, tr.Steps)
 			continue
 		}
-		if m := tr.Steps[0].Methods; tt.name == "planted" && (m == nil || len(m.Grown) != 1 || m.Grown[0].Name != "main.tax") {
+		if m := tr.Steps[0].Methods; tt.name == "planted" && (m == nil || len(m.Grown) != 1 ||
+			m.Grown[0].Name != "main.tax") {
 			t.Errorf("%s: %+v", tt.name, m)
 		}
 	}
@@ -94,7 +96,8 @@ func TestMended(t *testing.T) {
 			p.cpu *= 1.3
 		}
 	}), []*check.Check{backlog()}, check.Options{})
-	if len(tr.Steps) != 2 || tr.Steps[0].Result != Worse || tr.Steps[0].At != 4 || tr.Steps[1].Result != Improved || tr.Steps[1].At != 8 || tr.Regressed() {
+	if len(tr.Steps) != 2 || tr.Steps[0].Result != Worse || tr.Steps[0].At != 4 || tr.Steps[1].Result != Improved ||
+		tr.Steps[1].At != 8 || tr.Regressed() {
 		t.Errorf("%s, %+v", tr.Verdict, tr.Steps)
 	}
 }
@@ -107,7 +110,8 @@ func TestHiddenStep(t *testing.T) {
 			p.methods["main.tax"] += 0.03
 		}
 	}), []*check.Check{backlog()}, check.Options{})
-	if len(tr.Steps) != 1 || tr.Steps[0].Name != "methods" || tr.Steps[0].At < 6 || tr.Steps[0].At > 8 || tr.Steps[0].Methods.Grown[0].Name != "main.tax" {
+	if len(tr.Steps) != 1 || tr.Steps[0].Name != "methods" || tr.Steps[0].At < 6 || tr.Steps[0].At > 8 ||
+		tr.Steps[0].Methods.Grown[0].Name != "main.tax" {
 		t.Errorf("%+v", tr.Steps)
 	}
 }

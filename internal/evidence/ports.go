@@ -39,7 +39,8 @@ func BindPools(p *check.Pass) []BindPool {
 		}
 	}
 	for _, s := range p.Counter(metric.BindsFound, "netns", metric.NetNSTarget) {
-		if b := by[s.Label("source")]; b != nil { // else nobody was seen to ask there: the recording is another program's
+		// else nobody was seen to ask there: the recording is another program's
+		if b := by[s.Label("source")]; b != nil {
 			b.Found += RiseSince(s, began)
 		}
 	}

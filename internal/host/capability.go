@@ -54,7 +54,8 @@ var (
 	SysPtrace     = Capability{"cap-sys-ptrace", "namespaces, executables and maps of other users' processes"}
 	DACReadSearch = Capability{"cap-dac-read-search", "read files whatever their mode"}
 	Perfmon       = Capability{"cap-perfmon", "perf events of the whole host, tracing programs (Linux 5.8)"}
-	BPF           = Capability{"cap-bpf", "load BPF programs: connections, interrupts, scheduling, owners of all sockets (Linux 5.8)"}
+	BPF           = Capability{"cap-bpf", "load BPF programs: connections, interrupts, scheduling, owners of all " +
+		"sockets (Linux 5.8)"}
 	// PressureStall is PSI, Documentation/accounting/psi.rst.
 	PressureStall = Capability{"psi", "share of time that tasks wait for CPU, memory or I/O"}
 	SockDiag      = Capability{"sock-diag", "socket tables over netlink instead of /proc/net/tcp"}
@@ -209,7 +210,10 @@ func (h *Host) probeRoot() Probe {
 		return Probe{Status: Denied, Reason: fmt.Sprintf("effective user id %d", st.UID[1]), Remedy: "run with sudo"}
 	}
 	if ino, err := h.ownNamespace("user"); err == nil && ino != initUserNS {
-		return Probe{Status: Denied, Reason: "user id 0 of a user namespace, not of the host", Remedy: "run it on the host"}
+		return Probe{
+			Status: Denied, Reason: "user id 0 of a user namespace, not of the host",
+			Remedy: "run it on the host",
+		}
 	}
 	return available("effective user id 0")
 }
@@ -230,7 +234,10 @@ func (h *Host) probePSI() Probe {
 	}
 	release, err := h.kernelRelease()
 	if err == nil && release.before(4, 20) {
-		return Probe{Status: Unsupported, Reason: "Linux " + release.text + " has no PSI", Remedy: "Linux 4.20 or newer"}
+		return Probe{
+			Status: Unsupported, Reason: "Linux " + release.text + " has no PSI",
+			Remedy: "Linux 4.20 or newer",
+		}
 	}
 	return Probe{
 		Status: Unsupported, Reason: h.Proc + "/pressure is missing: CONFIG_PSI is off, or off at boot",
@@ -244,7 +251,8 @@ func (h *Host) probeConntrack() Probe {
 	case err == nil:
 		return available("%s connections are tracked", bytes.TrimSpace(b))
 	case errors.Is(err, fs.ErrNotExist):
-		return Probe{Status: Unsupported, Reason: "nf_conntrack is not loaded: no connection is tracked here, none can be lost"}
+		return Probe{Status: Unsupported, Reason: "nf_conntrack is not loaded: no connection is tracked here, none " +
+			"can be lost"}
 	case errors.Is(err, fs.ErrPermission):
 		return Probe{Status: Denied, Reason: err.Error(), Remedy: "run as root"}
 	}
@@ -388,10 +396,14 @@ func (h *Host) probePMU() Probe {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENODEV):
 		return Probe{
 			Status: Unsupported, Reason: fmt.Sprintf("opening a cycle counter: %v: the CPU shows no PMU", err),
-			Remedy: "on a virtual machine: let the hypervisor pass the PMU through; on a cloud: a larger or metal instance",
+			Remedy: "on a virtual machine: let the hypervisor pass the PMU through; on a cloud: a larger or metal " +
+				"instance",
 		}
 	case errors.Is(err, unix.ENOSYS):
-		return Probe{Status: Unsupported, Reason: "the kernel has no perf_event_open", Remedy: "a kernel with CONFIG_PERF_EVENTS"}
+		return Probe{
+			Status: Unsupported, Reason: "the kernel has no perf_event_open",
+			Remedy: "a kernel with CONFIG_PERF_EVENTS",
+		}
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return Probe{
 			Status: Denied, Reason: fmt.Sprintf("opening a cycle counter: %v", err),
@@ -448,7 +460,8 @@ func (h *Host) probeKernelSymbols() Probe {
 	}
 	return Probe{
 		Status: Denied,
-		Reason: fmt.Sprintf("%s/kallsyms shows only zeros; sysctl kernel.kptr_restrict is %s", h.Proc, bytes.TrimSpace(restrict)),
+		Reason: fmt.Sprintf("%s/kallsyms shows only zeros; sysctl kernel.kptr_restrict is %s", h.Proc,
+			bytes.TrimSpace(restrict)),
 		Remedy: "run as root or with CAP_SYSLOG, and with sysctl kernel.kptr_restrict=1 or 0",
 	}
 }

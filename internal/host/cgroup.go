@@ -273,8 +273,9 @@ func (h *Host) cgroupLevels(lines []cgroupLine) (levels []CgroupLevel, notes []s
 		}
 		levels = append(levels, tree.levels(line.path)...)
 		if tree.root != "/" {
-			notes = append(notes, fmt.Sprintf("cgroup levels above %s are not mounted at %s: limits there cannot be seen",
-				tree.root, tree.point))
+			notes = append(
+				notes, fmt.Sprintf("cgroup levels above %s are not mounted at %s: limits there cannot be seen",
+					tree.root, tree.point))
 		}
 	}
 	if h.ownCgroupNS() {
@@ -313,8 +314,8 @@ func (h *Host) ownCgroupNS() bool {
 	return err == nil && ino != initCgroupNS
 }
 
-// UnifiedRoot gives the directory of the root of the v2 cgroups, of which every process of the host is a member or descendant. It fails
-// where no v2 tree is mounted, or only a part of it can be seen, as from within a container.
+// UnifiedRoot gives the directory of the root of the v2 cgroups, of which every process of the host is a member or
+// descendant. It fails where no v2 tree is mounted, or only a part of it can be seen, as from within a container.
 func (h *Host) UnifiedRoot() (string, error) {
 	if h.ownCgroupNS() {
 		return "", errors.New("perfdoctor is in a cgroup namespace of its own")
@@ -503,10 +504,12 @@ func parsePIDs(b []byte) ([]int, error) {
 	}
 }
 
-// CgroupPaths finds control groups below the directory of one by their ids, which are the inodes of their directories (kernfs_ino in
-// include/linux/kernfs.h). Paths are relative to it, without a slash in front; a group that is not there any more has none. all is false
-// if the search was given up after most groups.
-func CgroupPaths(ctx context.Context, dir string, ids map[uint64]bool, most int) (paths map[uint64]string, all bool, err error) {
+// CgroupPaths finds control groups below the directory of one by their ids, which are the inodes of their directories
+// (kernfs_ino in include/linux/kernfs.h). Paths are relative to it, without a slash in front; a group that is not there
+// any more has none. all is false if the search was given up after most groups.
+func CgroupPaths(ctx context.Context, dir string, ids map[uint64]bool, most int) (paths map[uint64]string, all bool,
+	err error,
+) {
 	paths = map[uint64]string{}
 	queue := []string{""}
 	for n := 0; n < len(queue) && len(paths) < len(ids); n++ {
@@ -527,8 +530,8 @@ func CgroupPaths(ctx context.Context, dir string, ids map[uint64]bool, most int)
 	return paths, true, nil
 }
 
-// CgroupsBelow gives the names of the groups directly below the directory of one; none of a group that was removed meanwhile, or is
-// delegated and closed to this user.
+// CgroupsBelow gives the names of the groups directly below the directory of one; none of a group that was removed
+// meanwhile, or is delegated and closed to this user.
 func CgroupsBelow(dir string) (names []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

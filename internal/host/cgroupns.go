@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnterHostCgroups starts the program anew in the host's cgroup namespace, unless it is there: from within another one, such as a
-// container has on a host with cgroup v2, the groups of others cannot be told. It does not return when it did. The error says what is
-// missing for it; the program goes on as before.
+// EnterHostCgroups starts the program anew in the host's cgroup namespace, unless it is there: from within another one,
+// such as a container has on a host with cgroup v2, the groups of others cannot be told. It does not return when it
+// did. The error says what is missing for it; the program goes on as before.
 //
 // A namespace is a thread's, and a Go program has several: so it executes itself from the one thread that has entered.
 func (h *Host) EnterHostCgroups() error {
@@ -39,8 +39,9 @@ func (h *Host) EnterHostCgroups() error {
 	return nil
 }
 
-// hostCgroupNS finds the namespace of the processes that can be seen: that of process 1, which may be guarded from all others, or else of
-// the kernel's own threads, of which 2 is the first (kernel/kthread.c) and which stay in the first namespaces.
+// hostCgroupNS finds the namespace of the processes that can be seen: that of process 1, which may be guarded from all
+// others, or else of the kernel's own threads, of which 2 is the first (kernel/kthread.c) and which stay in the first
+// namespaces.
 func (h *Host) hostCgroupNS() (path string, ino uint64, err error) {
 	path = filepath.Join(h.Proc, "1/ns/cgroup")
 	if ino, err = readNamespace(path); err == nil {

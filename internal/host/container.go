@@ -138,8 +138,8 @@ func innermost(lines []cgroupLine) container {
 // minContainerPrefix keeps a mistyped id from matching by chance.
 const minContainerPrefix = 4
 
-// normalContainerID accepts what users paste: upper case, and the scheme kubectl prints ("containerd://ID"). It is "" for what can
-// only be a name.
+// normalContainerID accepts what users paste: upper case, and the scheme kubectl prints ("containerd://ID"). It is ""
+// for what can only be a name.
 func normalContainerID(s string) string {
 	id := s
 	if i := strings.Index(id, "://"); i >= 0 {

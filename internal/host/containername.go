@@ -15,11 +15,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's process,
-// whichever engine it belongs to (rootless, another data-root, one of several), and nothing but reading is needed.
+// Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's
+// process, whichever engine it belongs to (rootless, another data-root, one of several), and nothing but reading is
+// needed.
 
-// containerNamed is the id of the Docker container of that name, "" when there is none. note then says how many names are not
-// known, and why the first of them is not.
+// containerNamed is the id of the Docker container of that name, "" when there is none. note then says how many names
+// are not known, and why the first of them is not.
 func (h *Host) containerNamed(ctx context.Context, name string) (id, note string, err error) {
 	byID, err := h.dockerContainers(ctx)
 	if err != nil {
@@ -73,8 +74,9 @@ func (h *Host) dockerContainers(ctx context.Context) (map[string]int, error) {
 	return byID, nil
 }
 
-// dockerName reads <data-root>/containers/<id>/config.v2.json. Docker mounts hostname, hosts and resolv.conf from that directory,
-// or from that of the container whose network this one shares (container/container.go and daemon/container_operations.go of moby).
+// dockerName reads <data-root>/containers/<id>/config.v2.json. Docker mounts hostname, hosts and resolv.conf from that
+// directory, or from that of the container whose network this one shares (container/container.go and
+// daemon/container_operations.go of moby).
 func (h *Host) dockerName(id string, pid int) (string, error) {
 	mounts, err := h.mountsOf(fmt.Sprint(pid))
 	if errors.Is(err, fs.ErrPermission) {
@@ -88,8 +90,8 @@ func (h *Host) dockerName(id string, pid int) (string, error) {
 			continue
 		}
 		config := path.Join(path.Dir(path.Dir(m.root)), id, "config.v2.json")
-		// Process 1 has the host's files also for a perfdoctor in a container that sees the host's pids; but not everybody who is
-		// root may look at it.
+		// Process 1 has the host's files also for a perfdoctor in a container that sees the host's pids; but not
+		// everybody who is root may look at it.
 		name, err := h.nameSeenBy("self", m.device, config)
 		if err != nil {
 			if again, other := h.nameSeenBy("1", m.device, config); other == nil {
@@ -118,9 +120,9 @@ func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 // maxDockerConfig is far above any config.v2.json, which has a container's settings with its environment.
 const maxDockerConfig = 4 << 20
 
-// readDockerName reads a config as the process whose directory in /proc is dir sees it. Where it lies follows from a mount, and a
-// process can mount in its own namespace what only looks like Docker's: so the path is one that leads nowhere else, and no error
-// tells what was read.
+// readDockerName reads a config as the process whose directory in /proc is dir sees it. Where it lies follows from a
+// mount, and a process can mount in its own namespace what only looks like Docker's: so the path is one that leads
+// nowhere else, and no error tells what was read.
 func readDockerName(dir, config string) (string, error) {
 	root, err := door.Enter(dir)
 	if err != nil {
@@ -137,7 +139,8 @@ func readDockerName(dir, config string) (string, error) {
 		return "", err
 	}
 	if len(text) > maxDockerConfig {
-		return "", fmt.Errorf("%s: more than %d bytes are too many for what Docker writes there", config, maxDockerConfig)
+		return "", fmt.Errorf("%s: more than %d bytes are too many for what Docker writes there", config,
+			maxDockerConfig)
 	}
 	name := parseDockerName(text)
 	if name == "" {
@@ -155,7 +158,8 @@ func parseDockerName(config []byte) string {
 	return strings.TrimPrefix(c.Name, "/")
 }
 
-// maxMounts bounds a list of mounts, to which a process can add: 10,000 of 400 bytes are more than a busy node of Kubernetes has.
+// maxMounts bounds a list of mounts, to which a process can add: 10,000 of 400 bytes are more than a busy node of
+// Kubernetes has.
 const maxMounts = 4 << 20
 
 func (h *Host) mountsOf(pid string) ([]mount, error) {

@@ -31,7 +31,8 @@ func TestDockerNameLeadsNowhereElse(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := place(filepath.Join(dir, "root/id/config.v2.json"), filepath.Join(dir, "root/shadow")); err != nil {
+			if err := place(filepath.Join(dir, "root/id/config.v2.json"),
+				filepath.Join(dir, "root/shadow")); err != nil {
 				t.Fatal(err)
 			}
 			got, err := readDockerName(dir, "/id/config.v2.json")

@@ -31,7 +31,8 @@ type Facts struct {
 	Cores          int // physical cores with at least one CPU online
 	ThreadsPerCore int // the most CPUs online that share a core
 
-	Virtualization string // none, kvm, qemu, vmware, hyperv, xen, virtualbox, amazon, google, vm (unknown hypervisor) ...
+	// none, kvm, qemu, vmware, hyperv, xen, virtualbox, amazon, google, vm (unknown hypervisor) ...
+	Virtualization string
 	Clocksource    string
 	Governor       string // cpufreq; several are joined with commas
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Halted says why a target that lives does nothing at this moment, and what lets it go on; "" if nothing of that kind is seen. Of a
-// group the oldest process is looked at.
+// Halted says why a target that lives does nothing at this moment, and what lets it go on; "" if nothing of that kind
+// is seen. Of a group the oldest process is looked at.
 func (h *Host) Halted(t Target) string {
 	if len(t.PIDs) == 0 {
 		return ""
@@ -39,7 +39,8 @@ func (h *Host) frozen(line cgroupLine) bool {
 	line.path = filepath.Clean("/" + line.path)
 	if line.version == 2 { // which lies at unified beside version 1
 		events := filepath.Join(line.path, "cgroup.events")
-		return fileHas(filepath.Join(groups, events), "frozen 1") || fileHas(filepath.Join(groups, "unified", events), "frozen 1")
+		return fileHas(filepath.Join(groups, events), "frozen 1") || fileHas(filepath.Join(groups, "unified", events),
+			"frozen 1")
 	}
 	return slices.Contains(line.controllers, "freezer") &&
 		fileHas(filepath.Join(groups, "freezer", line.path, "freezer.state"), "FROZEN")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFrozenStaysInside: the kernel writes the path of a group outside perfdoctor's cgroup namespace with "..", and what
-// follows is a name that the target chose.
+// TestFrozenStaysInside: the kernel writes the path of a group outside perfdoctor's cgroup namespace with "..", and
+// what follows is a name that the target chose.
 func TestFrozenStaysInside(t *testing.T) {
 	sys := t.TempDir()
 	for _, name := range []string{"evil/cgroup.events", "fs/cgroup/good/cgroup.events"} {

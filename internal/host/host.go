@@ -157,7 +157,8 @@ func (h *Host) processError(pid int, err error) error {
 		}
 		return kindErrorf(ErrNoSuchProcess, "no process with pid %d (it may have ended)", pid)
 	case errors.Is(err, fs.ErrPermission):
-		return kindErrorf(ErrPermission, "process %d may not be read: %v; run as root, as its user, or with CAP_SYS_PTRACE",
+		return kindErrorf(ErrPermission, "process %d may not be read: %v; run as root, as its user, or with "+
+			"CAP_SYS_PTRACE",
 			pid, err)
 	}
 	return err

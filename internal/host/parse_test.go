@@ -19,7 +19,8 @@ const (
 		"18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
 	stat618 = "9883 (a) R (b\n c)) R -1 9878 8315 0 -1 4194304 100 0 7 0 11 22 0 0 20 0 40 0 40370 3133440 417 " +
 		"18446744073709551615 94629493125120 94629493145001 140733877032816 0 0 0 0 0 0 0 0 0 17 1 0 0 5 6 0 " +
-		"94629493161008 94629493162624 94630044864512 140733877033665 140733877033685 140733877033685 140733877034987 0\n"
+		"94629493161008 94629493162624 94630044864512 140733877033665 140733877033685 140733877033685 " +
+		"140733877034987 0\n"
 )
 
 func TestParseStat(t *testing.T) {
@@ -80,8 +81,10 @@ func TestParseStatAllocates(t *testing.T) {
 	}
 }
 
-const status618 = "Name:\tx\\ny\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t70\nNgid:\t0\nPid:\t71\nPPid:\t1\nTracerPid:\t0\n" +
-	"Uid:\t1000\t0\t4294967294\t1000\nGid:\t100\t101\t102\t103\nFDSize:\t64\nGroups:\t \nNStgid:\t70\t9\t1\nNSpid:\t71\t10\t2\n" +
+const status618 = "Name:\tx\\ny\nUmask:\t0022\nState:\tS " +
+	"(sleeping)\nTgid:\t70\nNgid:\t0\nPid:\t71\nPPid:\t1\nTracerPid:\t0\n" +
+	"Uid:\t1000\t0\t4294967294\t1000\nGid:\t100\t101\t102\t103\nFDSize:\t64\nGroups:\t " +
+	"\nNStgid:\t70\t9\t1\nNSpid:\t71\t10\t2\n" +
 	"Threads:\t3\nCapEff:\t000001fffeffffff\nvoluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t2\n"
 
 func TestParseStatus(t *testing.T) {
@@ -123,12 +126,14 @@ func TestParseCgroup(t *testing.T) {
 }
 
 func TestParseMountInfo(t *testing.T) {
-	text := `31 23 0:28 /docker/x /sys/fs/cgroup/a\040b ro,nosuid shared:9 master:1 - cgroup cgroup rw,cpu,cpuacct` + "\n" +
+	text := `31 23 0:28 /docker/x /sys/fs/cgroup/a\040b ro,nosuid shared:9 master:1 - cgroup cgroup rw,cpu,cpuacct` +
+		"\n" +
 		`32 23 0:29 / /t\134 rw - tmpfs  rw` + "\n"
 	want := []mount{
 		{
-			device: "0:28", root: "/docker/x", point: "/sys/fs/cgroup/a b", options: []string{"ro", "nosuid"}, fsType: "cgroup",
-			super: []string{"rw", "cpu", "cpuacct"},
+			device: "0:28", root: "/docker/x", point: "/sys/fs/cgroup/a b", options: []string{"ro", "nosuid"},
+			fsType: "cgroup",
+			super:  []string{"rw", "cpu", "cpuacct"},
 		},
 		{device: "0:29", root: "/", point: `/t\`, options: []string{"rw"}, fsType: "tmpfs", super: []string{"rw"}},
 	}
@@ -154,9 +159,12 @@ func TestBelow(t *testing.T) {
 }
 
 const (
-	cpuinfoX86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Gold 6148\nflags\t\t: fpu vme hypervisor\n" +
+	cpuinfoX86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Gold " +
+		"6148\nflags\t\t: fpu " +
+		"vme hypervisor\n" +
 		"\nprocessor\t: 1\nmodel name\t: other\nflags\t\t: fpu\n"
-	cpuinfoARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\n" +
+	cpuinfoARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU " +
+		"architecture: 8\n" +
 		"CPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1\n"
 )
 
@@ -189,7 +197,10 @@ func TestParseCPUList(t *testing.T) {
 
 func TestParseRelease(t *testing.T) {
 	for text, want := range map[string]release{
-		"6.1.0-18-amd64": {major: 6, minor: 1}, "5.10-rc3": {major: 5, minor: 10}, "4.18.0-553.el8.x86_64": {major: 4, minor: 18},
+		"6.1.0-18-amd64": {major: 6, minor: 1}, "5.10-rc3": {major: 5, minor: 10}, "4.18.0-553.el8.x86_64": {
+			major: 4,
+			minor: 18,
+		},
 	} {
 		want.text = text
 		if got, err := parseRelease(text); err != nil || got != want {
@@ -202,7 +213,12 @@ func TestParseRelease(t *testing.T) {
 	for _, c := range []struct {
 		release, than string
 		want          bool
-	}{{"5.10.0-46-cloud-amd64", "5.9", false}, {"5.10.0", "5.10", false}, {"5.10.0", "6.1", true}, {"4.18.0-553.el8", "5.5", true}} {
+	}{
+		{"5.10.0-46-cloud-amd64", "5.9", false},
+		{"5.10.0", "5.10", false},
+		{"5.10.0", "6.1", true},
+		{"4.18.0-553.el8", "5.5", true},
+	} {
 		if got, err := ReleaseBefore(c.release, c.than); err != nil || got != c.want {
 			t.Errorf("%s before %s: %v, %v", c.release, c.than, got, err)
 		}
@@ -275,14 +291,16 @@ func TestVirtualizationByFirmware(t *testing.T) {
 }
 
 func TestRuntimeRules(t *testing.T) {
-	maps := "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/libpython3.11.so.1.0\n7f01-7f02 r-xp 0 08:01 1 /opt/j dk/libjvm.so (deleted)\n" +
+	maps := "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/libpython3.11.so.1.0\n7f01-7f02 r-xp 0 08:01 1 /opt/j " +
+		"dk/libjvm.so (deleted)\n" +
 		"7f03-7f04 rw-p 00000000 00:00 0 [heap]\n7f05-7f06 r-xp 0 08:01 1 /opt/j dk/libjvm.so (deleted)\n"
 	got, err := parseMapNames(strings.NewReader(maps))
 	if diff := cmp.Diff([]string{"libpython3.11.so.1.0", "libjvm.so"}, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 	for name, want := range map[string]Runtime{
-		"python3.11": RuntimePython, "node": RuntimeNode, "ruby3.1": RuntimeRuby, "php-fpm8.2": RuntimePHP, "beam.smp": RuntimeErlang,
+		"python3.11": RuntimePython, "node": RuntimeNode, "ruby3.1": RuntimeRuby, "php-fpm8.2": RuntimePHP,
+		"beam.smp": RuntimeErlang,
 		"pythonic": "", "java": "",
 	} {
 		var matched Runtime
@@ -363,7 +381,8 @@ func FuzzParseCgroup(f *testing.F) {
 }
 
 func FuzzParseMountInfo(f *testing.F) {
-	f.Add(`31 23 0:28 /docker/x /sys/fs/cgroup/a\040b ro shared:9 - cgroup cgroup rw,cpu` + "\n" + `1 1 0:1 / \777\ rw - a  b`)
+	f.Add(`31 23 0:28 /docker/x /sys/fs/cgroup/a\040b ro shared:9 - cgroup cgroup rw,cpu` + "\n" +
+		`1 1 0:1 / \777\ rw - a  b`)
 	f.Fuzz(func(t *testing.T, text string) {
 		mounts, err := parseMountInfo(strings.NewReader(text))
 		for _, m := range mounts {

@@ -27,7 +27,8 @@ func (h *Host) probeSockDiag() Probe {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPROTONOSUPPORT):
 		return Probe{
 			Status: Unsupported, Reason: fmt.Sprintf("inet_diag for TCP: %v", err),
-			Remedy: "modprobe tcp_diag, or a kernel with CONFIG_INET_TCP_DIAG; else /proc/net/tcp is read, which is slower",
+			Remedy: "modprobe tcp_diag, or a kernel with CONFIG_INET_TCP_DIAG; else /proc/net/tcp is read, which " +
+				"is slower",
 		}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return Probe{

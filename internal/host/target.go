@@ -131,13 +131,15 @@ func (h *Host) wholeHost() (Target, error) {
 	}{{"pid", initPIDNS}, {"user", initUserNS}} {
 		ino, err := h.ownNamespace(own.name)
 		if err == nil && ino != own.first {
-			t.Notes = append(t.Notes, "perfdoctor runs in a "+own.name+" namespace of its own: it sees part of the host")
+			t.Notes = append(t.Notes, "perfdoctor runs in a "+own.name+" namespace of its own: it sees part of "+
+				"the host")
 		}
 	}
 	return t, nil
 }
 
-// FirstPIDNamespace reports whether perfdoctor is in the first pid namespace, of which the kernel tells pids to BPF programs.
+// FirstPIDNamespace reports whether perfdoctor is in the first pid namespace, of which the kernel tells pids to BPF
+// programs.
 func (h *Host) FirstPIDNamespace() bool {
 	ino, err := h.ownNamespace("pid")
 	return err == nil && ino == initPIDNS
@@ -153,7 +155,8 @@ func (h *Host) resolvePID(pid int) (Target, error) {
 		return Target{}, err
 	}
 	if status.Tgid != pid {
-		t.Notes = append(t.Notes, fmt.Sprintf("%d is a thread of process %d: the process is the target", pid, status.Tgid))
+		t.Notes = append(t.Notes, fmt.Sprintf("%d is a thread of process %d: the process is the target", pid,
+			status.Tgid))
 	}
 	return t, nil
 }
@@ -183,7 +186,8 @@ func (h *Host) describe(t *Target) ([]cgroupLine, error) {
 	}
 	if stat.State == 'Z' || stat.State == 'X' {
 		return nil, kindErrorf(ErrNoSuchProcess,
-			"process %d (%s) has ended and only waits for its parent %d to collect it (zombie)", pid, stat.Comm, stat.PPID)
+			"process %d (%s) has ended and only waits for its parent %d to collect it (zombie)", pid, stat.Comm,
+			stat.PPID)
 	}
 	status, err := h.readStatus(pid)
 	if err != nil {
@@ -207,12 +211,12 @@ func (h *Host) describe(t *Target) ([]cgroupLine, error) {
 	return lines, nil
 }
 
-// maxCmdline bounds a command line, which is there to be read by people and is kept for every process of the host: a Java program
-// with a long class path has 30 KiB.
+// maxCmdline bounds a command line, which is there to be read by people and is kept for every process of the host: a
+// Java program with a long class path has 30 KiB.
 const maxCmdline = 64 << 10
 
-// cmdline is argv as far as it goes, nil for a kernel thread or when it may not be read. A process may overwrite its argv with one
-// string, as nginx and PostgreSQL do.
+// cmdline is argv as far as it goes, nil for a kernel thread or when it may not be read. A process may overwrite its
+// argv with one string, as nginx and PostgreSQL do.
 func (h *Host) cmdline(pid int) []string {
 	b, _, err := door.Read(h.pidPath(pid, "cmdline"), maxCmdline)
 	b = bytes.TrimRight(b, "\x00")
@@ -310,7 +314,8 @@ func (h *Host) resolveComm(ctx context.Context, name string) (Target, error) {
 	case 1:
 		return h.processTarget(top[0])
 	}
-	return Target{}, kindErrorf(ErrAmbiguous, "%d processes that are not each other's children have the command name %q "+
+	return Target{}, kindErrorf(ErrAmbiguous, "%d processes that are not each other's children have the command "+
+		"name %q "+
 		"(%s): choose one with --pid", len(top), name, listPIDs(top))
 }
 
@@ -328,7 +333,8 @@ func (h *Host) commMatches(st Stat, name string) bool {
 
 func (h *Host) hiddenHint() string {
 	if hide := h.hidepid(); hide != "" && h.checkCap(capSysPtrace) != nil {
-		return fmt.Sprintf(" (%s is mounted with hidepid=%s, which hides other users' processes: run as root)", h.Proc, hide)
+		return fmt.Sprintf(" (%s is mounted with hidepid=%s, which hides other users' processes: run as root)", h.Proc,
+			hide)
 	}
 	return ""
 }
@@ -437,7 +443,8 @@ func (h *Host) resolveContainer(ctx context.Context, name string) (Target, error
 		prefix = normalContainerID(name)
 	}
 	if prefix == "" {
-		return Target{}, kindErrorf(ErrNoSuchContainer, "no running container of Docker's is named %q, and it is no id of one: "+
+		return Target{}, kindErrorf(ErrNoSuchContainer, "no running container of Docker's is named %q, and it is no "+
+			"id of one: "+
 			"give %d to %d hexadecimal digits%s", name, minContainerPrefix, containerIDLen, unnamed)
 	}
 	found, err := h.findContainers(ctx, prefix)

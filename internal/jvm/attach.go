@@ -26,8 +26,8 @@ const (
 	// An argument of a request is at most this long, with its closing zero (AttachOperation::arg_length_max in
 	// src/hotspot/share/services/attachListener.hpp).
 	maxArgument = 1024
-	// A reply is text for people: Thread.print of 10,000 threads has about 20 MB. While it is read it takes up to four times
-	// its size, and perfdoctor has 256 MiB in its packaged unit.
+	// A reply is text for people: Thread.print of 10,000 threads has about 20 MB. While it is read it takes up to four
+	// times its size, and perfdoctor has 256 MiB in its packaged unit.
 	maxReply = 32 << 20
 	// A reply to load is a number, or the loader's words, which name the file twice.
 	maxLoadReply = 64 << 10
@@ -163,7 +163,8 @@ func encodeRequest(operation string, args []string) ([]byte, error) {
 			arg = args[i]
 		}
 		if len(arg) >= maxArgument {
-			return nil, fmt.Errorf("attach: an argument of %d bytes is longer than the %d that HotSpot takes", len(arg), maxArgument-1)
+			return nil, fmt.Errorf("attach: an argument of %d bytes is longer than the %d that HotSpot takes", len(arg),
+				maxArgument-1)
 		}
 		if strings.Contains(arg, "\x00") {
 			return nil, errors.New("attach: an argument holds a zero byte")
@@ -266,7 +267,8 @@ func (vm *VM) explain(err error, what string) error {
 	cause, remedy := Failed, ""
 	switch {
 	case errors.Is(err, errSwitch):
-		cause, remedy = Denied, fmt.Sprintf("run perfdoctor as uid %d, or as root with CAP_SETUID and CAP_SETGID", vm.UID)
+		cause, remedy = Denied, fmt.Sprintf("run perfdoctor as uid %d, or as root with CAP_SETUID and CAP_SETGID",
+			vm.UID)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		cause, remedy = Denied, "run perfdoctor as root or as the target's user"
 	}
@@ -302,7 +304,8 @@ func (t *tree) dialAsTarget(ctx context.Context, nspid int) (*os.File, error) {
 	}
 	// In a directory that all may write to, a stranger's socket could wait there for us.
 	if info.Mode&unix.S_IFMT != unix.S_IFSOCK || int(info.Uid) != t.as.uid {
-		return nil, fmt.Errorf("/tmp/%s in the target is not a socket of its own: mode %o, uid %d", name, info.Mode, info.Uid)
+		return nil, fmt.Errorf("/tmp/%s in the target is not a socket of its own: mode %o, uid %d", name, info.Mode,
+			info.Uid)
 	}
 	return connectTo(ctx, socket)
 }
@@ -475,15 +478,18 @@ func (vm *VM) mayQuit(patient bool) error {
 		return nil
 	// -Xrs leaves SIGQUIT alone, and the JVM listens from the start instead (AttachListener::init_at_startup).
 	case vm.Options.isTrue("ReduceSignalUsage") && vm.age() > startupPatience:
-		return vm.refuse(NoSignal, "the JVM was started with -Xrs and its attach socket /tmp/.java_pid"+strconv.Itoa(vm.NSPid)+
+		return vm.refuse(NoSignal, "the JVM was started with -Xrs and its attach socket /tmp/.java_pid"+strconv.Itoa(
+			vm.NSPid)+
 			" is gone, perhaps by a clean-up of /tmp: there is no way left to make it open another", "restart it")
 	case patient:
 		return errWait
 	case vm.age() < youngest:
-		return vm.refuse(Starting, "the JVM only starts: it does not yet handle SIGQUIT, which is how it is asked to listen",
+		return vm.refuse(Starting, "the JVM only starts: it does not yet handle SIGQUIT, which is how it is asked "+
+			"to listen",
 			"try again when it has started")
 	}
-	return vm.refuse(NoSignal, "the JVM has no handler for SIGQUIT, so the signal by which it is asked to listen would end it",
+	return vm.refuse(NoSignal, "the JVM has no handler for SIGQUIT, so the signal by which it is asked to listen "+
+		"would end it",
 		"restart it without what takes that signal from it, such as -Xrs")
 }
 
@@ -491,7 +497,8 @@ func (vm *VM) noTrigger(err error) error {
 	if errors.Is(err, errSwitch) {
 		return vm.explain(err, "attach")
 	}
-	r := vm.refuse(NoPlace, "the file that makes the JVM listen could be put neither into its working directory nor into "+
+	r := vm.refuse(NoPlace, "the file that makes the JVM listen could be put neither into its working directory "+
+		"nor into "+
 		"its /tmp: "+strings.ReplaceAll(err.Error(), "\n", ", "), "give the target a /tmp it can write to")
 	r.Err = err
 	return r

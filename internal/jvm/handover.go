@@ -33,9 +33,10 @@ func (e *SwappedError) Error() string {
 	return text
 }
 
-// VerifyLoaded makes sure that the target has mapped the very file that Place put there, and not one that somebody else put
-// in its place. answered says that the target has loaded something. known is false where it cannot be told: following
-// /proc/PID/map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc(5)). A swap is a *Refusal with cause Replaced.
+// VerifyLoaded makes sure that the target has mapped the very file that Place put there, and not one that somebody else
+// put in its place. answered says that the target has loaded something. known is false where it cannot be told:
+// following /proc/PID/map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc(5)). A swap is a *Refusal with
+// cause Replaced.
 func (vm *VM) VerifyLoaded(f *File, answered bool) (known bool, err error) {
 	var written unix.Stat_t
 	if err := unix.Fstat(int(f.held.Fd()), &written); err != nil {
@@ -72,8 +73,8 @@ func (vm *VM) VerifyLoaded(f *File, answered bool) (known bool, err error) {
 	return true, vm.replaced(swapped)
 }
 
-// VerifyMapped makes sure that the library that the target has mapped by a path is the one with this content. It is for one
-// that an earlier run placed, whose file is gone.
+// VerifyMapped makes sure that the library that the target has mapped by a path is the one with this content. It is for
+// one that an earlier run placed, whose file is gone.
 func (vm *VM) VerifyMapped(library string, content []byte) (known bool, err error) {
 	areas, err := vm.areas()
 	if err != nil {
@@ -124,7 +125,8 @@ type area struct {
 	name string // last component of the file's path
 }
 
-// maxAreas bounds what is read of a target's maps, in bytes: 262,144 areas, which Elasticsearch asks for, have some 28 MB.
+// maxAreas bounds what is read of a target's maps, in bytes: 262,144 areas, which Elasticsearch asks for, have some
+// 28 MB.
 const maxAreas = 32 << 20
 
 // errAreas says that not all of a target's areas were seen, so that one that was not need not be missing.
@@ -161,7 +163,8 @@ func areasOf(maps string) []area {
 }
 
 func (vm *VM) replaced(e *SwappedError) error {
-	r := vm.refuse(Replaced, e.Error(), "treat the JVM as taken over: find out who can write to that directory, and restart the JVM")
+	r := vm.refuse(Replaced, e.Error(), "treat the JVM as taken over: find out who can write to that directory, and "+
+		"restart the JVM")
 	r.Err = e
 	return r
 }

@@ -28,7 +28,10 @@ func TestFakeListeners(t *testing.T) {
 		{"answers without an end", func(c net.Conn) { pour(c, "0\nmore\n") }, 0, "longer than 65536 bytes"},
 		{"never ends its line", func(c net.Conn) { pour(c, "0000000") }, 0, "longer than 65536 bytes"},
 		{"closes at once", func(net.Conn) {}, 0, "no answer"},
-		{"a number too large", func(c net.Conn) { pourOnce(c, strings.Repeat("9", 100)+"\n\x1b[2J") }, 0, "does not begin with a code"},
+		{
+			"a number too large", func(c net.Conn) { pourOnce(c, strings.Repeat("9", 100)+"\n\x1b[2J") }, 0,
+			"does not begin with a code",
+		},
 		{"belongs to another", func(c net.Conn) { pourOnce(c, "0\n") }, 12345, "not a socket of its own"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -43,15 +43,19 @@ func TestPlaces(t *testing.T) {
 		{"other user", setup{uid: nobody}, "/tmp/"},
 		{"private tmp", setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp}, "/tmp/"},
 		{"container", setup{uid: nobody, spaces: containers, mounts: freshTmp + newProc}, "/tmp/"},
-		{"user namespace", setup{spaces: containers | syscall.CLONE_NEWUSER, subuid: 100000, mounts: freshTmp + newProc}, "/tmp/"},
-		{"noexec tmp", setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp + " && mount -o remount,noexec /tmp"}, "/dev/shm/"},
+		{"user namespace", setup{spaces: containers | syscall.CLONE_NEWUSER, subuid: 100000, mounts: freshTmp +
+			newProc}, "/tmp/"},
+		{"noexec tmp", setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp +
+			" && mount -o remount,noexec /tmp"}, "/dev/shm/"},
 		{"noexec tmp and shm", setup{
 			uid: nobody, spaces: containers,
-			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm && chmod 1777 /dev/shm" + noVarTmp,
+			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm " +
+				"&& chmod 1777 /dev/shm" + noVarTmp,
 		}, "/proc/self/cwd/"},
 		{"noexec tmp and shm alone", setup{
 			uid: nobody, spaces: containers,
-			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm && chmod 1777 /dev/shm",
+			mounts: freshTmp + newProc + " && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm " +
+				"&& chmod 1777 /dev/shm",
 		}, "/var/tmp/"},
 		// The attach trigger then goes to /tmp.
 		{"read-only cwd", setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp + " && cd /usr"}, "/tmp/"},
@@ -61,9 +65,11 @@ func TestPlaces(t *testing.T) {
 			tg := test.setup.start(t)
 			vm := tg.inspect(t)
 			spaces := test.setup.spaces
-			if vm.OtherMount != (spaces&syscall.CLONE_NEWNS != 0) || vm.OtherPID != (spaces&syscall.CLONE_NEWPID != 0) ||
+			if vm.OtherMount != (spaces&syscall.CLONE_NEWNS != 0) ||
+				vm.OtherPID != (spaces&syscall.CLONE_NEWPID != 0) ||
 				vm.OtherUser != (spaces&syscall.CLONE_NEWUSER != 0) {
-				t.Errorf("namespaces other than ours: mount %t, pid %t, user %t", vm.OtherMount, vm.OtherPID, vm.OtherUser)
+				t.Errorf("namespaces other than ours: mount %t, pid %t, user %t", vm.OtherMount, vm.OtherPID,
+					vm.OtherUser)
 			}
 			if want := max(test.setup.uid, test.setup.subuid); vm.UID != want || vm.GID != want {
 				t.Errorf("uid %d, gid %d, want %d", vm.UID, vm.GID, want)
@@ -105,7 +111,8 @@ func TestPlaces(t *testing.T) {
 func TestNoPlace(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	tg := setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp +
-		" && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm" + noVarTmp + " && cd /usr"}.start(t)
+		" && mount -o remount,noexec /tmp && mount -t tmpfs -o noexec none /dev/shm" + noVarTmp + " && cd /usr"}.start(
+		t)
 	_, err := tg.inspect(t).Place("x.so", []byte("x"), 0o500)
 	const want = "/tmp: mounted noexec, /dev/shm: mounted noexec, /var/tmp: mounted noexec, /run/user/65534: "
 	if causeOf(err) != NoPlace || !strings.Contains(err.Error(), want) {
@@ -129,7 +136,11 @@ func TestOptionsOfRealJVM(t *testing.T) {
 	}{
 		{"command line", setup{flags: []string{off}}, "command line"},
 		{"environment", setup{env: []string{"JAVA_TOOL_OPTIONS='" + off + "'"}}, "JAVA_TOOL_OPTIONS"},
-		{"last word", setup{flags: []string{"-XX:-DisableAttachMechanism"}, env: []string{"_JAVA_OPTIONS=" + off}}, "_JAVA_OPTIONS"},
+		{
+			"last word",
+			setup{flags: []string{"-XX:-DisableAttachMechanism"}, env: []string{"_JAVA_OPTIONS=" + off}},
+			"_JAVA_OPTIONS",
+		},
 		{"launcher", setup{env: []string{"JDK_JAVA_OPTIONS=" + off}}, "JDK_JAVA_OPTIONS"},
 		{"argument file", setup{flags: []string{"@" + file}}, "command line"},
 	} {
@@ -185,7 +196,8 @@ func TestReducedSignals(t *testing.T) {
 	}
 	// The same where the option is not seen.
 	vm.Options = Options{}
-	if _, err := vm.Jcmd(within(t, 10*time.Second), "VM.version"); causeOf(err) != Starting && causeOf(err) != NoSignal {
+	if _, err := vm.Jcmd(within(t, 10*time.Second), "VM.version"); causeOf(err) != Starting &&
+		causeOf(err) != NoSignal {
 		t.Errorf("without its socket: %v", err)
 	}
 	tg.unharmed(t)
@@ -321,7 +333,10 @@ func TestTraced(t *testing.T) {
 
 // A JVM that waits for its Java debugger before it runs the program answers all the same.
 func TestSuspended(t *testing.T) {
-	tg := setup{young: true, flags: []string{"-agentlib:jdwp=transport=dt_socket,server=y,suspend=y,quiet=y,address=127.0.0.1:0"}}.start(t)
+	tg := setup{
+		young: true,
+		flags: []string{"-agentlib:jdwp=transport=dt_socket,server=y,suspend=y,quiet=y,address=127.0.0.1:0"},
+	}.start(t)
 	var vm *VM
 	var err error
 	for vm == nil {
@@ -361,11 +376,13 @@ func freeze(t *testing.T, pid int) (thaw func()) {
 			continue
 		}
 		procs := []byte(strconv.Itoa(pid))
-		if err := errors.Join(os.WriteFile(dir+"/cgroup.procs", procs, 0), os.WriteFile(dir+"/"+v.file, []byte(v.on), 0)); err != nil {
+		if err := errors.Join(os.WriteFile(dir+"/cgroup.procs", procs, 0), os.WriteFile(dir+"/"+v.file, []byte(v.on),
+			0)); err != nil {
 			t.Fatal(err)
 		}
 		return func() {
-			err := errors.Join(os.WriteFile(dir+"/"+v.file, []byte(v.off), 0), os.WriteFile(v.root+"/cgroup.procs", procs, 0))
+			err := errors.Join(os.WriteFile(dir+"/"+v.file, []byte(v.off), 0), os.WriteFile(v.root+"/cgroup.procs",
+				procs, 0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -413,7 +430,8 @@ func TestForeignProfiler(t *testing.T) {
 		t.Errorf("profilers before: %v", vm.Profilers())
 	}
 	// A library whose Agent_OnAttach fails is unloaded again.
-	if err := errors.Join(os.WriteFile(dir+"/map", nil, 0o644), vm.Load(within(t, 10*time.Second), library, dir+"/map")); err != nil {
+	if err := errors.Join(os.WriteFile(dir+"/map", nil, 0o644), vm.Load(within(t, 10*time.Second), library,
+		dir+"/map")); err != nil {
 		t.Fatal(err)
 	}
 	got := tg.inspect(t).Profilers()
@@ -430,7 +448,8 @@ func TestManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if out, err := vm.Jcmd(within(t, 20*time.Second), "VM.version"); err != nil || !strings.Contains(out, "JDK") {
+			if out, err := vm.Jcmd(within(t, 20*time.Second), "VM.version"); err != nil ||
+				!strings.Contains(out, "JDK") {
 				t.Errorf("%q, %v", out, err)
 			}
 		})

@@ -112,10 +112,12 @@ func (vm *VM) Major() int { return majorOf(vm.Version) }
 func (vm *VM) Attachable() *Refusal {
 	switch vm.Kind {
 	case OpenJ9:
-		return vm.refuse(UnsupportedVM, "the process runs on Eclipse OpenJ9 ("+vm.Sign+"), whose attach protocol, counters and "+
+		return vm.refuse(UnsupportedVM, "the process runs on Eclipse OpenJ9 ("+vm.Sign+"), whose attach protocol, "+
+			"counters and "+
 			"profilers are others", "for this part of the diagnosis run the program on a HotSpot JVM, such as Temurin")
 	case NativeImage:
-		return vm.refuse(UnsupportedVM, "the process is a GraalVM native image ("+vm.Sign+"): compiled ahead of time, it has no "+
+		return vm.refuse(UnsupportedVM, "the process is a GraalVM native image ("+vm.Sign+"): compiled ahead of time, "+
+			"it has no "+
 			"virtual machine to ask", "profile it as a native program, with perf")
 	}
 	if r := vm.halted(); r != nil {
@@ -157,7 +159,8 @@ func (vm *VM) halted() *Refusal {
 	pid := strconv.Itoa(vm.PID)
 	switch {
 	case vm.State == 'T':
-		return vm.refuse(Stopped, "the process is stopped (state T: SIGSTOP or Ctrl-Z)", "let it go on: kill -CONT "+pid)
+		return vm.refuse(Stopped, "the process is stopped (state T: SIGSTOP or Ctrl-Z)",
+			"let it go on: kill -CONT "+pid)
 	case vm.State == 't':
 		return vm.refuse(Stopped, fmt.Sprintf("a debugger (its pid is %d) holds the process (state t)", vm.Tracer),
 			"detach the debugger, or let the process go on in it")

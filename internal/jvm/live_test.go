@@ -192,7 +192,8 @@ func (tg *target) inspect(t *testing.T) *VM {
 // unharmed tells that the JVM lives, printed nothing but its own line, and has no file of ours.
 func (tg *target) unharmed(t *testing.T) {
 	t.Helper()
-	if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tg.pid)); err != nil || bytes.Contains(state, []byte(") Z ")) {
+	if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tg.pid)); err != nil ||
+		bytes.Contains(state, []byte(") Z ")) {
 		t.Errorf("the JVM is dead: %s %v", state, err)
 		return
 	}
@@ -211,7 +212,8 @@ func (tg *target) unharmed(t *testing.T) {
 				owned = int(info.Sys().(*syscall.Stat_t).Uid) == tg.inspect(t).UID
 			}
 			name := e.Name()
-			if name == ".attach_pid"+nspid || name == "perf-"+nspid+".map" || (strings.HasPrefix(name, ownPrefix) && owned && dir == "cwd") {
+			if name == ".attach_pid"+nspid || name == "perf-"+nspid+".map" || (strings.HasPrefix(name, ownPrefix) &&
+				owned && dir == "cwd") {
 				t.Errorf("%s/%s was left behind", dir, name)
 			}
 		}
@@ -300,7 +302,8 @@ func (tg *target) maps(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		if slices.Contains(names, "incomplete") {
-			t.Errorf("inlined %t: the map lacks Spin.outer, or what is inlined into it:\n%s", inlined, strings.Join(names, "\n"))
+			t.Errorf("inlined %t: the map lacks Spin.outer, or what is inlined into it:\n%s", inlined,
+				strings.Join(names, "\n"))
 		}
 		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, "interpreter") }) {
 			t.Errorf("inlined %t: the map has no interpreter", inlined)
@@ -331,7 +334,8 @@ func TestLoadFails(t *testing.T) {
 			// The agent gives up on a file that it cannot open.
 			err = vm.loadAgent(within(t, 10*time.Second), "/nowhere/map")
 			r, ok = errors.AsType[*Refusal](err)
-			if !ok || r.Cause != Failed || r.Code != 3 || !strings.Contains(r.Reason, "could not open its output file") {
+			if !ok || r.Cause != Failed || r.Code != 3 ||
+				!strings.Contains(r.Reason, "could not open its output file") {
 				t.Errorf("an agent that fails: %#v", err)
 			}
 			tg.unharmed(t)

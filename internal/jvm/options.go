@@ -22,9 +22,11 @@ type Flag struct {
 // argument files it names, and three environment variables. Not in it is what a program hands to JNI_CreateJavaVM
 // itself and what the JVM chose; VM.flags over [VM.Jcmd] has that.
 type Options struct {
-	Flags    map[string]Flag // by name, as "UseSerialGC"; the last one given wins, as in HotSpot. -Xrs is ReduceSignalUsage
-	Debugger string          // options of the JDWP agent, such as "transport=dt_socket,server=y,suspend=y"; "" without it
-	Notes    []string        // which of the sources could not be read
+	// by name, as "UseSerialGC"; the last one given wins, as in HotSpot. -Xrs is ReduceSignalUsage
+	Flags map[string]Flag
+	// options of the JDWP agent, such as "transport=dt_socket,server=y,suspend=y"; "" without it
+	Debugger string
+	Notes    []string // which of the sources could not be read
 }
 
 func (o *Options) lookup(name string) (Flag, bool) {

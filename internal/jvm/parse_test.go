@@ -66,7 +66,8 @@ func TestParseStatus(t *testing.T) {
 }
 
 func TestParseStartTime(t *testing.T) {
-	const stat = "4021 (a) b (c) S 1 4021 4021 0 -1 4194560 25 0 0 0 1 2 0 0 20 0 24 0 98765 3000 100 18446744073709551615\n"
+	const stat = "4021 (a) b (c) S 1 4021 4021 0 -1 4194560 25 0 0 0 1 2 0 0 20 0 24 0 98765 3000 100 " +
+		"18446744073709551615\n"
 	if got, err := parseStartTime([]byte(stat)); err != nil || got != 98765 {
 		t.Errorf("%d, %v", got, err)
 	}
@@ -92,7 +93,11 @@ func TestRecognise(t *testing.T) {
 				line + "/opt/pyroscope/libasyncProfiler-linux-musl-x64-1a2b.so\n7f00 rw-p 0 0 0 [heap]\n",
 			HotSpot, Musl,
 			[]Agent{
-				{"perfmap-fc2eb4f3.so", "/tmp/.perfdoctor-0123456789abcdef0123456789abcdef-perfmap-fc2eb4f3.so", false, true},
+				{
+					"perfmap-fc2eb4f3.so", "/tmp/.perfdoctor-0123456789abcdef0123456789abcdef-perfmap-fc2eb4f3.so",
+					false,
+					true,
+				},
 				{"async-profiler", "/opt/pyroscope/libasyncProfiler-linux-musl-x64-1a2b.so", true, false},
 			},
 		},
@@ -101,7 +106,8 @@ func TestRecognise(t *testing.T) {
 				line + "/usr/lib/libc.so.6\n", OpenJ9, Glibc, nil,
 		},
 		{
-			"replaced", line + "/opt/with space/libjvm.so (deleted)\n" + line + "/lib/libc-2.28.so\n" + line + "/x/libjdwp.so\n",
+			"replaced", line + "/opt/with space/libjvm.so (deleted)\n" + line + "/lib/libc-2.28.so\n" + line +
+				"/x/libjdwp.so\n",
 			HotSpot, Glibc,
 			[]Agent{{"debugger (JDWP)", "/x/libjdwp.so", false, false}},
 		},
@@ -128,8 +134,14 @@ func TestNativeImage(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
 	dir := t.TempDir()
 	for _, test := range []struct{ name, source, want string }{
-		{"section", `char heap[64] __attribute__((section(".svm_heap"))) = {1}; int main(void) { return heap[0]; }`, "section .svm_heap"},
-		{"symbol", `int graal_create_isolate(void) { return 1; } int main(void) { return 0; }`, "symbol graal_create_isolate"},
+		{
+			"section", `char heap[64] __attribute__((section(".svm_heap"))) = {1}; int main(void) { return heap[0]; }`,
+			"section .svm_heap",
+		},
+		{
+			"symbol", `int graal_create_isolate(void) { return 1; } int main(void) { return 0; }`,
+			"symbol graal_create_isolate",
+		},
 		{"none", `int main(void) { return 0; }`, ""},
 	} {
 		source, exe := filepath.Join(dir, test.name+".c"), filepath.Join(dir, test.name)
@@ -226,7 +238,8 @@ func TestExpandArguments(t *testing.T) {
 		{"-Xint", []string{"-Xint"}, false, ""},
 	} {
 		got, end, err := expandArguments(strings.Fields(test.args), read)
-		if strings.Join(got, " ") != strings.Join(test.want, " ") || end != test.end || (err != nil && err.Error() != test.err) ||
+		if strings.Join(got, " ") != strings.Join(test.want, " ") || end != test.end ||
+			(err != nil && err.Error() != test.err) ||
 			(err == nil) != (test.err == "") {
 			t.Errorf("%s: %q, %t, %v", test.args, got, end, err)
 		}
@@ -255,7 +268,15 @@ func TestVersion(t *testing.T) {
 	for _, test := range []struct {
 		version string
 		major   int
-	}{{"17.0.9", 17}, {"1.8.0_392", 8}, {"25", 25}, {"21-ea+3", 21}, {"", 0}, {"x", 0}, {"99999999999999999999", 9999}} {
+	}{
+		{"17.0.9", 17},
+		{"1.8.0_392", 8},
+		{"25", 25},
+		{"21-ea+3", 21},
+		{"", 0},
+		{"x", 0},
+		{"99999999999999999999", 9999},
+	} {
 		if got := majorOf(test.version); got != test.major {
 			t.Errorf("%q: %d", test.version, got)
 		}
@@ -273,7 +294,8 @@ func TestEncodeRequest(t *testing.T) {
 	if err != nil || string(got) != "1\x00load\x00/a\x00true\x00x=y\x00" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err := encodeRequest("jcmd", []string{"VM.flags"}); err != nil || string(got) != "1\x00jcmd\x00VM.flags\x00\x00\x00" {
+	if got, err := encodeRequest("jcmd", []string{"VM.flags"}); err != nil ||
+		string(got) != "1\x00jcmd\x00VM.flags\x00\x00\x00" {
 		t.Errorf("%q, %v", got, err)
 	}
 	for _, bad := range []string{"a\x00b", strings.Repeat("x", maxArgument)} {
@@ -296,7 +318,10 @@ func TestLoadResult(t *testing.T) {
 		{"0\n\nreturn code: -1\n", Failed, -1},
 		{"-1\n/x.so was not loaded.\n/x.so: cannot open shared object file\n", Failed, -1},
 		{"0\n/x.so was not loaded.\n/x.so: failed to map segment from shared object\n", NoPlace, -1},
-		{"0\nDynamic agent loading is not enabled. Use -XX:+EnableDynamicAgentLoading to launch target VM.\n", LoadDisabled, -1},
+		{
+			"0\nDynamic agent loading is not enabled. Use -XX:+EnableDynamicAgentLoading to launch target VM.\n",
+			LoadDisabled, -1,
+		},
 		{"0\n", Failed, -1},
 		{"1\n0\n", Failed, -1},
 	} {

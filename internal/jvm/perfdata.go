@@ -14,7 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
-// PerfData are HotSpot's counters, in shared memory or else in its own, open for reading. The JVM does nothing for a reading.
+// PerfData are HotSpot's counters, in shared memory or else in its own, open for reading. The JVM does nothing for a
+// reading.
 type PerfData struct {
 	file *os.File
 	at   int64 // where they begin in it
@@ -31,12 +32,12 @@ func newPerfData(file *os.File, at, size int64) *PerfData {
 // table names what the firewall stands around.
 const table = "their table"
 
-// perfDataFile is where HotSpot keeps its counters (src/hotspot/os/posix/perfMemory_posix.cpp). The name is taken from the list
-// of mappings, so that neither the user's name nor the pid in the target's namespaces has to be guessed.
+// perfDataFile is where HotSpot keeps its counters (src/hotspot/os/posix/perfMemory_posix.cpp). The name is taken from
+// the list of mappings, so that neither the user's name nor the pid in the target's namespaces has to be guessed.
 var perfDataFile = regexp.MustCompile(`^/tmp/hsperfdata_[^/]*/[0-9]+$`)
 
-// OpenPerfData opens the counters: the file that HotSpot makes of them, or where it could not make one, or another removed it,
-// the JVM's own memory. Its error is a *Refusal, mostly that there are none.
+// OpenPerfData opens the counters: the file that HotSpot makes of them, or where it could not make one, or another
+// removed it, the JVM's own memory. Its error is a *Refusal, mostly that there are none.
 func (vm *VM) OpenPerfData() (*PerfData, error) {
 	if vm.Kind != HotSpot {
 		return nil, vm.Attachable()
@@ -51,7 +52,8 @@ func (vm *VM) OpenPerfData() (*PerfData, error) {
 		}
 	}
 	if v, ok := vm.Options.lookup("UsePerfData"); ok && v.Value == "false" {
-		return nil, vm.refuse(Failed, "the JVM was started with -XX:-UsePerfData ("+v.Source+"), which turns its counters off",
+		return nil, vm.refuse(Failed, "the JVM was started with -XX:-UsePerfData ("+v.Source+"), which turns its "+
+			"counters off",
 			"restart it without that option: the counters cost nothing that can be measured")
 	}
 	memory, at, size, ok, err := vm.perfMemory()
@@ -67,10 +69,12 @@ func (vm *VM) OpenPerfData() (*PerfData, error) {
 // noPerfData explains a JVM without any counters.
 func (vm *VM) noPerfData() *Refusal {
 	if age := vm.age(); age < startTimeOfJVM {
-		reason := fmt.Sprintf("pid %d: the JVM is starting and has no counters yet, %.1f s after its start", vm.PID, age.Seconds())
+		reason := fmt.Sprintf("pid %d: the JVM is starting and has no counters yet, %.1f s after its start", vm.PID,
+			age.Seconds())
 		return &Refusal{Cause: Starting, Reason: reason, Remedy: "try again"}
 	}
-	return vm.refuse(Failed, fmt.Sprintf("the JVM keeps no counters %.0f s after its start: they are turned off where that does not "+
+	return vm.refuse(Failed, fmt.Sprintf("the JVM keeps no counters %.0f s after its start: they are turned off where "+
+		"that does not "+
 		"show, or it hangs in its start", vm.age().Seconds()),
 		"start it with -XX:+UsePerfData: the counters cost nothing that can be measured")
 }
@@ -94,8 +98,9 @@ func (vm *VM) noPerfFile(files []string, err error) error {
 // whyNoPerfFile says why there is no file of the counters, as perfMemory_posix.cpp has it, and what would change that.
 func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
 	if v, ok := vm.Options.lookup("PerfDisableSharedMem"); ok && v.Value == "true" {
-		return "the JVM was started with -XX:+PerfDisableSharedMem (" + v.Source + ")", "restart it without that option, with /tmp in " +
-			"memory (tmpfs) if its writes to disk were the reason"
+		return "the JVM was started with -XX:+PerfDisableSharedMem (" + v.Source + ")",
+			"restart it without that option, with /tmp in " +
+				"memory (tmpfs) if its writes to disk were the reason"
 	}
 	for _, name := range files {
 		if perfDataFile.MatchString(strings.TrimSuffix(name, deletedMark)) {
@@ -103,13 +108,14 @@ func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
 				"keep what cleans /tmp away from hsperfdata_*, and restart the JVM"
 		}
 	}
-	return fmt.Sprintf("the JVM made no file /tmp/hsperfdata_USER/PID: its user (uid %d) has no entry in the /etc/passwd that it sees, "+
+	return fmt.Sprintf("the JVM made no file /tmp/hsperfdata_USER/PID: its user (uid %d) has no entry in the "+
+			"/etc/passwd that it sees, "+
 			"or /tmp could not be written", vm.UID),
 		"give the user an entry in the container's /etc/passwd, and a writable /tmp; then restart the JVM"
 }
 
-// startTimeOfJVM is how long a JVM may take until it has its counters: it makes them among the first things, but under a tenth of a
-// CPU that comes late.
+// startTimeOfJVM is how long a JVM may take until it has its counters: it makes them among the first things, but under
+// a tenth of a CPU that comes late.
 const startTimeOfJVM = 3 * time.Second
 
 func (vm *VM) openPerfData(name string) (*PerfData, error) {
@@ -118,7 +124,8 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 		return nil, vm.unreadable(err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > hsperf.MaxSize {
-		return nil, errors.Join(fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size()), file.Close())
+		return nil, errors.Join(fmt.Errorf("%s in the target, of %d bytes, is not HotSpot's", name, info.Size()),
+			file.Close())
 	}
 	return newPerfData(file, 0, info.Size()), nil
 }
@@ -136,8 +143,8 @@ func (p *PerfData) Read() (hsperf.Snapshot, error) {
 	return s, nil
 }
 
-// Part gives a function that takes only these counters as they are now, 2 us instead of 30. It may run beside [PerfData.Read].
-// Those that the JVM has not are left out; that it lacks all is an error.
+// Part gives a function that takes only these counters as they are now, 2 us instead of 30. It may run beside
+// [PerfData.Read]. Those that the JVM has not are left out; that it lacks all is an error.
 func (p *PerfData) Part(names map[string]bool) (read func() (hsperf.Snapshot, error), err error) {
 	buf := make([]byte, len(p.buf))
 	n, err := p.file.ReadAt(buf, p.at)

@@ -28,7 +28,8 @@ func TestCountersFault(t *testing.T) {
 	_, readErr := p.Read()
 	_, partErr := p.Part(nil)
 	for what, err := range map[string]error{"Read": readErr, "Part": partErr} {
-		if !firewall.IsFault(err) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "jvm.beyond") {
+		if !firewall.IsFault(err) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(),
+			"jvm.beyond") {
 			t.Errorf("%s: error %v", what, err)
 		}
 	}

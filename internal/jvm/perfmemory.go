@@ -15,14 +15,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
-// HotSpot describes its own types to debuggers in a table that its library exports (src/hotspot/share/runtime/vmStructs.cpp, since
-// JDK 6; async-profiler and jhsdb read it). In it is where the counters are, which a JVM has in memory when it could not make
-// the file of them: PerfMemory::create_memory_region in src/hotspot/os/posix/perfMemory_posix.cpp falls back to that.
+// HotSpot describes its own types to debuggers in a table that its library exports
+// (src/hotspot/share/runtime/vmStructs.cpp, since JDK 6; async-profiler and jhsdb read it). In it is where the counters
+// are, which a JVM has in memory when it could not make the file of them: PerfMemory::create_memory_region in
+// src/hotspot/os/posix/perfMemory_posix.cpp falls back to that.
 
 const (
 	// maxVMStructs bounds the table: JDK 25 has about 2,500 fields.
 	maxVMStructs = 20_000
-	// vmStructEntry is the least size of an entry: four pointers, a 32-bit number and a 64-bit one (VMStructEntry in vmStructs.hpp).
+	// vmStructEntry is the least size of an entry: four pointers, a 32-bit number and a 64-bit one (VMStructEntry in
+	// vmStructs.hpp).
 	vmStructEntry = 48
 )
 
@@ -113,8 +115,8 @@ func (t *vmStructs) read(b []byte, at uint64) {
 	}
 }
 
-// readAhead reads what is there: behind the end of the table may be the end of the mapping. What is not there reads as zeros, the
-// end of the table.
+// readAhead reads what is there: behind the end of the table may be the end of the mapping. What is not there reads as
+// zeros, the end of the table.
 func (t *vmStructs) readAhead(b []byte, at uint64) {
 	t.read(b[:t.stride], at)
 	if t.err != nil {

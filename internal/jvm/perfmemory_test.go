@@ -123,7 +123,8 @@ func FuzzVMStructs(f *testing.F) {
 		return b
 	}
 	names := []byte("PerfMemory\x00_start\x00_end\x00")
-	good := append(append(append(entry(base+144, base+155, 7), entry(base+144, base+162, 8)...), make([]byte, vmStructEntry)...), names...)
+	good := append(append(append(entry(base+144, base+155, 7), entry(base+144, base+162, 8)...),
+		make([]byte, vmStructEntry)...), names...)
 	f.Add(good, uint64(vmStructEntry))
 	f.Add(good[:100], uint64(vmStructEntry))
 	f.Add([]byte{}, uint64(vmStructEntry))
@@ -136,7 +137,8 @@ func FuzzVMStructs(f *testing.F) {
 		if err == nil && len(found) != 2 {
 			t.Errorf("found %v", found)
 		}
-		if string(memory) == string(good) && stride == vmStructEntry && (err != nil || found["_start"] != 7 || found["_end"] != 8) {
+		if string(memory) == string(good) && stride == vmStructEntry && (err != nil || found["_start"] != 7 ||
+			found["_end"] != 8) {
 			t.Errorf("the right table gives %v, %v", found, err)
 		}
 	})

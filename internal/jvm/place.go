@@ -48,8 +48,8 @@ type File struct {
 	as   credentials
 }
 
-// places are the directories in which a file can lie, in order of preference. /var/tmp is on a disk and outlives a boot. The
-// working directory is last because it may be watched or backed up.
+// places are the directories in which a file can lie, in order of preference. /var/tmp is on a disk and outlives a
+// boot. The working directory is last because it may be watched or backed up.
 func (t *tree) places() []place {
 	var all []place
 	for _, dir := range []string{"/tmp", "/dev/shm", "/var/tmp", "/run/user/" + strconv.Itoa(t.as.uid)} {
@@ -79,9 +79,9 @@ type place struct {
 	openPrivate func() (int, error)
 }
 
-// Place puts a file with this content into the target's file system, where the target, and apart from root nobody
-// else, can use it. name says what it is for and ends the file's name, which is otherwise random. With an executable
-// mode such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: in the first of places that
+// Place puts a file with this content into the target's file system, where the target, and apart from root nobody else,
+// can use it. name says what it is for and ends the file's name, which is otherwise random. With an executable mode
+// such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: in the first of places that
 // serves. For a file that the target is to write, give no content and mode 0o600.
 //
 // The caller must remove it. Its errors are a *Refusal, with cause NoPlace where no directory serves.
@@ -114,8 +114,10 @@ func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error
 	case errors.Is(err, errSwitch):
 		return nil, vm.explain(err, "place a file")
 	}
-	r := vm.refuse(NoPlace, "no directory of the target can hold a file for it: "+strings.ReplaceAll(err.Error(), "\n", ", "),
-		"give the target a /tmp that it can write to, that is not mounted noexec, and that is sticky (chmod +t) where others can "+
+	r := vm.refuse(NoPlace, "no directory of the target can hold a file for it: "+strings.ReplaceAll(err.Error(), "\n",
+		", "),
+		"give the target a /tmp that it can write to, that is not mounted noexec, and that is sticky (chmod +t) where "+
+			"others can "+
 			"write to it too")
 	r.Err = err
 	return nil, r
@@ -271,8 +273,8 @@ func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, err
 	return nil, err
 }
 
-// newTrigger creates the trigger by a name of ours, and gives it its own when it is locked and marked: a perfdoctor that is
-// killed in between leaves a file that the next one knows. It leaves dir open where it fails.
+// newTrigger creates the trigger by a name of ours, and gives it its own when it is locked and marked: a perfdoctor
+// that is killed in between leaves a file that the next one knows. It leaves dir open where it fails.
 func newTrigger(dir int, name string) (*trigger, error) {
 	f, err := createNamed(dir, ownName("attach"), []byte(triggerText), 0o660)
 	if err != nil {
@@ -280,7 +282,8 @@ func newTrigger(dir int, name string) (*trigger, error) {
 	}
 	err = unix.Renameat2(dir, f.name, dir, name, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) {
-		// A file system such as NFS cannot rename that way (rename(2)). A link does the same, but is seen with two names.
+		// A file system such as NFS cannot rename that way (rename(2)). A link does the same, but is seen with two
+		// names.
 		err = unix.Linkat(dir, f.name, dir, name, 0)
 		if err == nil {
 			err = unix.Unlinkat(dir, f.name, 0)

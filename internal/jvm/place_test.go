@@ -41,10 +41,12 @@ func TestCleanLeftovers(t *testing.T) {
 	defer file.Remove()
 	outside := filepath.Join(t.TempDir(), "outside")
 	random := ownPrefix + strings.Repeat("0", 32) + "-"
-	link, strange, directory := filepath.Join(tg.cwd, random+"link"), "/tmp/"+random+"strange", filepath.Join(tg.cwd, random+"dir")
+	link, strange, directory := filepath.Join(tg.cwd, random+"link"), "/tmp/"+random+"strange",
+		filepath.Join(tg.cwd, random+"dir")
 	defer os.Remove(strange)
 	err = errors.Join(os.WriteFile(outside, nil, 0o666), os.Symlink(outside, link), os.Lchown(link, nobody, nobody),
-		os.WriteFile(strange, nil, 0o666), os.Chown(strange, 12345, 12345), os.Mkdir(directory, 0o777), os.Chown(directory, nobody, nobody))
+		os.WriteFile(strange, nil, 0o666), os.Chown(strange, 12345, 12345), os.Mkdir(directory, 0o777),
+		os.Chown(directory, nobody, nobody))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,8 @@ func TestLinksDoNotLeadOut(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := t.TempDir()
-			if err := errors.Join(os.MkdirAll(root+test.prepare, 0o777), os.Symlink(test.link, root+"/tmp")); err != nil {
+			if err := errors.Join(os.MkdirAll(root+test.prepare, 0o777),
+				os.Symlink(test.link, root+"/tmp")); err != nil {
 				t.Fatal(err)
 			}
 			vm := hostile(t, root)
@@ -255,7 +258,8 @@ func TestReadTargetFile(t *testing.T) {
 		{"/", "", "no regular file"},
 	} {
 		got, err := vm.readTargetFile(test.path, 10)
-		if got != test.want || (err == nil) != (test.wantErr == "") || (err != nil && !strings.Contains(err.Error(), test.wantErr)) {
+		if got != test.want || (err == nil) != (test.wantErr == "") ||
+			(err != nil && !strings.Contains(err.Error(), test.wantErr)) {
 			t.Errorf("%s: %q, %v", test.path, got, err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owners are the users who may own a directory that leads to a file for the target: root, the target's user, and the root of
-// the target's user namespace. Each of them rules the target anyway.
+// owners are the users who may own a directory that leads to a file for the target: root, the target's user, and the
+// root of the target's user namespace. Each of them rules the target anyway.
 func (vm *VM) owners() []int {
 	owners := []int{0, vm.UID}
 	text, err := os.ReadFile(vm.proc("uid_map"))
@@ -38,15 +38,16 @@ func namespaceRoot(uidMap string) (int, bool) {
 	return 0, false
 }
 
-// guarded says whether nobody but the owners can rename an entry of the directory: it is theirs, and others cannot write to it
-// or it is sticky. The owner of a sticky directory may rename what is not his (inode(7)).
+// guarded says whether nobody but the owners can rename an entry of the directory: it is theirs, and others cannot
+// write to it or it is sticky. The owner of a sticky directory may rename what is not his (inode(7)).
 func (t *tree) guarded(dir unix.Stat_t) error {
 	if !slices.Contains(t.owners, int(dir.Uid)) {
 		return fmt.Errorf("uid %d, who owns it or a directory above it, could swap the file", dir.Uid)
 	}
 	// An access control list that lets others write shows as the group's bit (acl(5)).
 	if dir.Mode&0o022 != 0 && dir.Mode&unix.S_ISVTX == 0 {
-		return fmt.Errorf("other users could swap the file: it or a directory above it has mode %04o, which is not sticky",
+		return fmt.Errorf("other users could swap the file: it or a directory above it has mode %04o, which is "+
+			"not sticky",
 			dir.Mode&0o7777)
 	}
 	return nil
@@ -55,8 +56,8 @@ func (t *tree) guarded(dir unix.Stat_t) error {
 // private opens a directory by its path where nobody can swap a file in it.
 func (t *tree) private(name string) (int, error) { return t.root.DirectoryBy(name, t.guarded) }
 
-// privateCwd opens the working directory where nobody can swap a file in it. The target reaches it by a link of the kernel,
-// /proc/self/cwd, so that the directories above it do not matter.
+// privateCwd opens the working directory where nobody can swap a file in it. The target reaches it by a link of the
+// kernel, /proc/self/cwd, so that the directories above it do not matter.
 func (t *tree) privateCwd() (int, error) {
 	if t.cwd == nil {
 		return -1, errNoDirectory

@@ -27,11 +27,23 @@ func TestPlaceOnlyWhereNobodyCanSwap(t *testing.T) {
 		{name: "sticky behind a link", rootMode: 0o755, mode: 0o777 | os.ModeSticky, link: true},
 		{name: "for root alone", rootMode: 0o755, mode: 0o755},
 		{name: "not sticky", rootMode: 0o755, mode: 0o777, want: "mode 0777, which is not sticky"},
-		{name: "not sticky behind a link", rootMode: 0o755, mode: 0o777, link: true, want: "mode 0777, which is not sticky"},
+		{
+			name: "not sticky behind a link", rootMode: 0o755, mode: 0o777, link: true,
+			want: "mode 0777, which is not sticky",
+		},
 		{name: "for a group", rootMode: 0o755, mode: 0o775, want: "mode 0775, which is not sticky"},
-		{name: "sticky of a stranger", rootMode: 0o755, mode: 0o777 | os.ModeSticky, owner: stranger, want: "uid 12345"},
-		{name: "below one that is not sticky", rootMode: 0o777, mode: 0o777 | os.ModeSticky, want: "mode 0777, which is not sticky"},
-		{name: "below a stranger's", rootMode: 0o755, mode: 0o777 | os.ModeSticky, rootOwner: stranger, want: "uid 12345"},
+		{
+			name: "sticky of a stranger", rootMode: 0o755, mode: 0o777 | os.ModeSticky, owner: stranger,
+			want: "uid 12345",
+		},
+		{
+			name: "below one that is not sticky", rootMode: 0o777, mode: 0o777 | os.ModeSticky,
+			want: "mode 0777, which is not sticky",
+		},
+		{
+			name: "below a stranger's", rootMode: 0o755, mode: 0o777 | os.ModeSticky, rootOwner: stranger,
+			want: "uid 12345",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := t.TempDir()

@@ -221,7 +221,8 @@ func (vm *VM) notJVM() error {
 		return vm.refuse(Starting, "java has not yet loaded its virtual machine (libjvm.so is not mapped)",
 			"try again when it has started")
 	}
-	return vm.refuse(NotJVM, "the process is not a JVM: neither libjvm.so nor libj9vm is mapped, and its program has no sign "+
+	return vm.refuse(NotJVM, "the process is not a JVM: neither libjvm.so nor libj9vm is mapped, and its program has "+
+		"no sign "+
 		"of a native image", "")
 }
 
@@ -303,9 +304,9 @@ func (vm *VM) compareNamespaces() {
 	}
 }
 
-// isFrozen asks the cgroup freezer. A kernel stack does not tell: many sleeps can be frozen where they are (TASK_FREEZABLE,
-// Linux 6.1). Where the control groups are mounted elsewhere, or not visible from perfdoctor's container, a frozen
-// process shows as one that does not answer.
+// isFrozen asks the cgroup freezer. A kernel stack does not tell: many sleeps can be frozen where they are
+// (TASK_FREEZABLE, Linux 6.1). Where the control groups are mounted elsewhere, or not visible from perfdoctor's
+// container, a frozen process shows as one that does not answer.
 func (vm *VM) isFrozen() bool {
 	text, err := os.ReadFile(vm.proc("cgroup"))
 	if err != nil {

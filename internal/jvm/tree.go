@@ -54,8 +54,8 @@ func (t *tree) directory(name string) (int, error) {
 	return t.root.Directory(name)
 }
 
-// openInTarget opens a regular file for reading, at a path as the target has it, that the target may read. With own it must be
-// one that the target wrote.
+// openInTarget opens a regular file for reading, at a path as the target has it, that the target may read. With own it
+// must be one that the target wrote.
 func (vm *VM) openInTarget(name string, own bool) (*os.File, fs.FileInfo, error) {
 	root, err := door.Enter(vm.proc(""))
 	if err != nil {

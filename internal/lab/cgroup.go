@@ -87,7 +87,8 @@ func (c *Cgroup) makeCPU() error {
 	return err
 }
 
-// Dir is the directory of a controller ("cpu", "memory", or "cpuacct" where v1 has it) for the group, made when it is not there yet.
+// Dir is the directory of a controller ("cpu", "memory", or "cpuacct" where v1 has it) for the group, made when it is
+// not there yet.
 func (c *Cgroup) Dir(controller string) (string, error) {
 	d, err := c.dir(controller)
 	return d.path, err
@@ -149,8 +150,8 @@ func findHierarchy(controller string) (hierarchy, error) {
 	return h, nil
 }
 
-// hierarchyIn parses lines "device path type options 0 0" (fs/proc_namespace.c). A controller is bound to one hierarchy:
-// v2 offers it only when no v1 mount has it.
+// hierarchyIn parses lines "device path type options 0 0" (fs/proc_namespace.c). A controller is bound to one
+// hierarchy: v2 offers it only when no v1 mount has it.
 func hierarchyIn(mounts []byte, controller string, inV2 func(root string) bool) (hierarchy, bool) {
 	var v2 hierarchy
 	for line := range bytes.Lines(mounts) {
@@ -429,8 +430,8 @@ func (c *Cgroup) sendHome(d groupDir, pid int) {
 
 var staleGroup = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)$`)
 
-// Sweep removes the empty cgroups of labs whose process was killed, from all hierarchies, and returns their directories. A group
-// that is still in use stays, and is found again next time.
+// Sweep removes the empty cgroups of labs whose process was killed, from all hierarchies, and returns their
+// directories. A group that is still in use stays, and is found again next time.
 func Sweep() []string {
 	var removed []string
 	for _, dir := range StaleGroups() {

@@ -51,8 +51,8 @@ type ChildOptions struct {
 	Pool     PoolOptions
 	FDs      FDOptions
 	Flood    FloodOptions
-	// Load's Result is in the last Stats; its Live line is written by the parent. Its duration bounds the child, Duration
-	// does not.
+	// Load's Result is in the last Stats; its Live line is written by the parent. Its duration bounds the child,
+	// Duration does not.
 	Load   *load.Plan
 	Answer *load.ServerPlan
 	Engine *engineOptions `json:",omitempty"` // set by Host.StartDocker alone

@@ -46,8 +46,8 @@ func newSpin(o SpinOptions, rec *recorder) (func(context.Context), error) {
 	}
 	o.Threads = max(o.Threads, 1)
 	return func(ctx context.Context) {
-		// The runtime sizes itself to the CPUs and, since Go 1.25, to the quota: the load must exceed both. One more runs
-		// the reports.
+		// The runtime sizes itself to the CPUs and, since Go 1.25, to the quota: the load must exceed both. One more
+		// runs the reports.
 		runtime.GOMAXPROCS(o.Threads + 1)
 		rec.ready("")
 		start := time.Now()

@@ -14,15 +14,17 @@ import (
 const (
 	// maxDelay is a round trip by satellite, in one direction.
 	maxDelay = time.Second
-	// maxInFlight is the packets on the line at one time; more are dropped, as by a router. At 1500 bytes it holds 1.2 Gbit/s for 100 ms.
+	// maxInFlight is the packets on the line at one time; more are dropped, as by a router. At 1500 bytes it holds 1.2
+	// Gbit/s for 100 ms.
 	maxInFlight = 10_000
 	// largestPacket is the most that an IPv4 packet can have, whatever the device's MTU is set to.
 	largestPacket = 1 << 16
 )
 
-// DelayLine joins two hosts by a line on which every packet is for delay in either direction, up, with the addresses given as CIDR.
-// It returns the names of the devices in a and in b. Its ends are TUN devices, and this process carries the packets between
-// them (netem is a module that few kernels of small machines have): for latency, not for throughput.
+// DelayLine joins two hosts by a line on which every packet is for delay in either direction, up, with the addresses
+// given as CIDR. It returns the names of the devices in a and in b. Its ends are TUN devices, and this process carries
+// the packets between them (netem is a module that few kernels of small machines have): for latency, not for
+// throughput.
 func (l *Lab) DelayLine(a, b *Host, aCIDR, bCIDR string, delay time.Duration) (aDev, bDev string, err error) {
 	if delay < 0 || delay > maxDelay {
 		return "", "", fmt.Errorf("line from %s to %s: a delay of %v: want 0 to %v", a.name, b.name, delay, maxDelay)
@@ -70,8 +72,8 @@ func (h *Host) openTUN(name string) (*os.File, error) {
 	return file, nil
 }
 
-// attachTUN gives the descriptor its device, without a header before the packets. Only then can it be polled (tun_chr_poll in
-// drivers/net/tun.c), and so be made non-blocking for [os.NewFile].
+// attachTUN gives the descriptor its device, without a header before the packets. Only then can it be polled
+// (tun_chr_poll in drivers/net/tun.c), and so be made non-blocking for [os.NewFile].
 func attachTUN(fd int, name string) error {
 	req, err := unix.NewIfreq(name)
 	if err != nil {

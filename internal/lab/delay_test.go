@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestDelayLine: each direction takes its delay, so an answer comes after two of them; and the line carries many packets at once.
+// TestDelayLine: each direction takes its delay, so an answer comes after two of them; and the line carries many
+// packets at once.
 func TestDelayLine(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	l := forTest(t)

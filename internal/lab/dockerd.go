@@ -37,8 +37,8 @@ func engineEnv(dir string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 }
 
-// newEngine starts dockerd, which answers when the call returns. The process is the first one of its pid namespace, so that
-// all others end with it: containerd's shims leave the family of those who started them.
+// newEngine starts dockerd, which answers when the call returns. The process is the first one of its pid namespace, so
+// that all others end with it: containerd's shims leave the family of those who started them.
 func newEngine(o *engineOptions, rec *recorder) (func(context.Context), error) {
 	if o == nil {
 		return nil, errors.New("engine: the child has no options")
@@ -63,9 +63,9 @@ func newEngine(o *engineOptions, rec *recorder) (func(context.Context), error) {
 	}, nil
 }
 
-// veilMachine takes from the engine's mount namespace what dockerd would change of the machine, although all of it is in the
-// directories it is given: it writes /etc/docker/key.json and /opt/containerd, keeps sockets and locks in /run, asks a
-// firewalld it finds there to open ports, and loads an AppArmor profile (seen with docker.io 20.10).
+// veilMachine takes from the engine's mount namespace what dockerd would change of the machine, although all of it is
+// in the directories it is given: it writes /etc/docker/key.json and /opt/containerd, keeps sockets and locks in /run,
+// asks a firewalld it finds there to open ports, and loads an AppArmor profile (seen with docker.io 20.10).
 func veilMachine(dir string) error {
 	for _, hidden := range []string{"/run", "/etc", "/opt"} {
 		if dir == hidden || strings.HasPrefix(dir, hidden+"/") {
@@ -111,8 +111,9 @@ func writeAside(dir string) error {
 	return nil
 }
 
-// startDockerd starts it without the capability to load kernel modules: those that containers need are the same that the lab's
-// own hosts need, and br_netfilter, which dockerd would load, changes how the bridges of the machine treat packets.
+// startDockerd starts it without the capability to load kernel modules: those that containers need are the same that
+// the lab's own hosts need, and br_netfilter, which dockerd would load, changes how the bridges of the machine treat
+// packets.
 func startDockerd(o *engineOptions) (ended <-chan error, err error) {
 	in := func(name string) string { return filepath.Join(o.Dir, name) }
 	// A file of its own keeps it from reading /etc/docker/daemon.json.
@@ -123,9 +124,11 @@ func startDockerd(o *engineOptions) (ended <-chan error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }()                                                        // dockerd has its own descriptor
+	// dockerd has its own descriptor
+	defer func() { _ = log.Close() }()
 	cmd := exec.Command("dockerd", "--config-file", in(dockerdConfig), "--log-level", "warn", //nolint:noctx // ends with the namespace
-		"--host", "unix://"+in(socketName), "--data-root", in("data"), "--exec-root", "/run/docker", "--pidfile", "/run/docker.pid",
+		"--host", "unix://"+in(socketName), "--data-root", in("data"), "--exec-root", "/run/docker", "--pidfile",
+		"/run/docker.pid",
 		"--cgroup-parent", o.CgroupParent, "--exec-opt", "native.cgroupdriver=cgroupfs") // systemd has no part in a lab
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = o.Dir, engineEnv(o.Dir), log, log
 	runtime.LockOSThread() // the bounding set is the thread's, and so that of what it starts

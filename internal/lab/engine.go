@@ -63,7 +63,8 @@ func (e *Engine) start() error {
 	if err := e.host.lab.onClose(e.removeGroups); err != nil {
 		return err
 	}
-	o := ChildOptions{Mode: modeEngine, Engine: &engineOptions{Dir: e.dir, CgroupParent: "/" + filepath.Join(e.host.lab.run, e.group)}}
+	o := ChildOptions{Mode: modeEngine, Engine: &engineOptions{Dir: e.dir, CgroupParent: "/" + filepath.Join(
+		e.host.lab.run, e.group)}}
 	cmd, err := childCommand(o)
 	if err != nil {
 		return err
@@ -89,7 +90,8 @@ func staticProgram() (string, error) {
 	defer func() { _ = file.Close() }()
 	for _, part := range file.Progs {
 		if part.Type == elf.PT_INTERP {
-			return "", fmt.Errorf("%s needs shared libraries and cannot be a container's only file: build it with CGO_ENABLED=0", exe)
+			return "", fmt.Errorf("%s needs shared libraries and cannot be a container's only file: build it with "+
+				"CGO_ENABLED=0", exe)
 		}
 	}
 	return exe, nil
@@ -125,7 +127,10 @@ func writeTar(w io.Writer, exe string) error {
 		return err
 	}
 	archive := tar.NewWriter(w)
-	if err := archive.WriteHeader(&tar.Header{Name: strings.TrimPrefix(programPath, "/"), Mode: 0o755, Size: st.Size()}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{
+		Name: strings.TrimPrefix(programPath, "/"), Mode: 0o755,
+		Size: st.Size(),
+	}); err != nil {
 		return err
 	}
 	if _, err := io.Copy(archive, file); err != nil {
@@ -144,15 +149,16 @@ func (e *Engine) docker(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartChild is [Host.StartChild] in a container. [Process.Pid] is the pid of the engine's client, which passes on what the
-// child says, [Child.LoadPid] the pid of the child.
+// StartChild is [Host.StartChild] in a container. [Process.Pid] is the pid of the engine's client, which passes on what
+// the child says, [Child.LoadPid] the pid of the child.
 func (e *Engine) StartChild(c Container, o ChildOptions) (*Child, error) {
 	options, err := json.Marshal(o)
 	if err != nil {
 		return nil, fmt.Errorf("options of lab child: %w", err)
 	}
 	id := filepath.Join(e.dir, c.Name+".id")
-	args := append([]string{"run", "--rm", "--interactive", "--log-driver", "none", "--cidfile", id, "--env", childEnv}, c.flags()...)
+	args := append([]string{"run", "--rm", "--interactive", "--log-driver", "none", "--cidfile", id, "--env", childEnv},
+		c.flags()...)
 	cmd := e.docker(append(args, imageName, string(o.Mode), o.Addr)...)
 	cmd.Env = append(cmd.Env, childEnv+"="+string(options))
 	child, err := e.host.startChild(nil, cmd, o)

@@ -11,7 +11,8 @@
 //     frees them, with the devices, addresses and rules inside, when the process and its children are gone;
 //   - children carry PR_SET_PDEATHSIG=SIGKILL and so die with the thread that started them, which lives as long as the
 //     host;
-//   - cgroup directories stay, empty. They are named pd-<name>-<pid>, and the next [New] removes those whose pid is gone.
+//   - cgroup directories stay, empty. They are named pd-<name>-<pid>, and the next [New] removes those whose pid is
+//     gone.
 package lab
 
 import (
@@ -47,7 +48,8 @@ func New(name string) (*Lab, error) {
 		return nil, errors.New("a lab needs root: it makes network namespaces and cgroups")
 	}
 	if _, ok := os.LookupEnv(childEnv); ok { // else a forgotten exit makes children start children without end
-		return nil, errors.New("this process is a lab's child: main or TestMain must exit with the code of lab.RunIfChild")
+		return nil, errors.New("this process is a lab's child: main or TestMain must exit with the code of " +
+			"lab.RunIfChild")
 	}
 	Sweep()
 	return &Lab{

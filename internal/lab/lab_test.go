@@ -362,7 +362,10 @@ func TestQuotaThrottles(t *testing.T) {
 	group, err := l.Cgroup("pod", "app")
 	must(t, err)
 	must(t, group.SetQuota(50*time.Millisecond, 10*time.Millisecond))
-	child, err := h.StartChild(group, ChildOptions{Mode: ModeSpin, Duration: time.Second, Spin: SpinOptions{Threads: 2}})
+	child, err := h.StartChild(group, ChildOptions{
+		Mode: ModeSpin, Duration: time.Second,
+		Spin: SpinOptions{Threads: 2},
+	})
 	must(t, err)
 	pids, err := group.Pids()
 	must(t, err)
@@ -389,7 +392,8 @@ func TestAddedProcessSurvivesClose(t *testing.T) {
 		return
 	}
 	l := forTest(t)
-	other := exec.Command("/proc/self/exe", "-test.run=^TestAddedProcessSurvivesClose$") // in a guest there is no other program
+	// in a guest there is no other program
+	other := exec.Command("/proc/self/exe", "-test.run=^TestAddedProcessSurvivesClose$")
 	other.Env = append(os.Environ(), "PD_TEST_OTHER=1")
 	must(t, other.Start())
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
@@ -731,7 +735,8 @@ func TestLatencySince(t *testing.T) {
 	}
 	before := times(900, 900, 900)
 	got, ok := times(900, 900, 900, 10, 10, 40).LatencySince(before)
-	if !ok || got.P50.Round(time.Millisecond) != 10*time.Millisecond || got.Max.Round(time.Millisecond) != 40*time.Millisecond {
+	if !ok || got.P50.Round(time.Millisecond) != 10*time.Millisecond ||
+		got.Max.Round(time.Millisecond) != 40*time.Millisecond {
 		t.Errorf("got %+v, %v; want a median of 10 ms and 40 ms at most: what was before does not count", got, ok)
 	}
 	if _, ok := before.LatencySince(before); ok {
@@ -831,7 +836,8 @@ func TestProcessHeedsInterrupt(t *testing.T) {
 	}
 }
 
-// TestAffinity: a process and a child see their CPUs from the start; what is started later from the same thread sees all.
+// TestAffinity: a process and a child see their CPUs from the start; what is started later from the same thread sees
+// all.
 func TestAffinity(t *testing.T) {
 	l := forTest(t)
 	h, err := l.Host("alone")

@@ -20,8 +20,8 @@ const (
 	errorPause = time.Millisecond
 )
 
-// ClientOptions say what connections a client makes, in the words of most tests and scenarios; package load makes them. It sends 64-byte
-// requests and reads their echo. A unit is a request, or a connection without any.
+// ClientOptions say what connections a client makes, in the words of most tests and scenarios; package load makes them.
+// It sends 64-byte requests and reads their echo. A unit is a request, or a connection without any.
 type ClientOptions struct {
 	Count       int           // connections in all, or requests with KeepAlive; 0: until Duration has passed
 	Concurrency int           // at a time; 0: 1
@@ -82,8 +82,8 @@ func limited(d, fallback time.Duration) time.Duration {
 	return min(d, maxDuration)
 }
 
-// fallback is the client's time without a Duration. Who counts has as long as it takes: in an emulated guest on a busy machine 1000
-// connections may take a minute.
+// fallback is the client's time without a Duration. Who counts has as long as it takes: in an emulated guest on a busy
+// machine 1000 connections may take a minute.
 func (o ClientOptions) fallback() time.Duration {
 	if o.Count > 0 && !o.HoldOpen {
 		return maxDuration
@@ -94,8 +94,9 @@ func (o ClientOptions) fallback() time.Duration {
 // plan is the client's load.
 func (o ClientOptions) plan(addr string, limit time.Duration) load.Plan {
 	p := load.Plan{
-		Target: addr, Protocol: load.TCP, Connections: max(o.Concurrency, 1), Count: uint64(max(o.Count, 0)), Duration: limit,
-		Timeout: min(o.Timeout, maxDuration), BindIP: o.BindIP, BindNoPort: o.BindNoPort, Close: load.ServerCloses,
+		Target: addr, Protocol: load.TCP, Connections: max(o.Concurrency, 1), Count: uint64(max(o.Count, 0)),
+		Duration: limit,
+		Timeout:  min(o.Timeout, maxDuration), BindIP: o.BindIP, BindNoPort: o.BindNoPort, Close: load.ServerCloses,
 	}
 	perUnit := 1
 	switch {
@@ -128,8 +129,8 @@ func (h *Host) Connect(addr string, o ClientOptions) (*Load, error) {
 	return h.begin(maxDuration, rec, run)
 }
 
-// ServeOptions say how a server treats its connections, in the words of most tests and scenarios; package load makes it. By default it
-// echoes 64-byte requests until the client closes. A unit is a request answered.
+// ServeOptions say how a server treats its connections, in the words of most tests and scenarios; package load makes
+// it. By default it echoes 64-byte requests until the client closes. A unit is a request answered.
 type ServeOptions struct {
 	Backlog     int           // of listen; 0: 4096. The kernel queues one more
 	AcceptRate  float64       // connections accepted a second; 0: as fast as possible
@@ -143,8 +144,9 @@ type ServeOptions struct {
 
 func (o ServeOptions) plan(addr string, limit time.Duration) load.ServerPlan {
 	p := load.ServerPlan{
-		Listen: addr, Protocol: load.TCP, Backlog: o.Backlog, AcceptRate: o.AcceptRate, NeverAccept: o.NeverAccept, ServiceTime: o.Delay,
-		HoldOpen: o.HoldOpen, Duration: limit,
+		Listen: addr, Protocol: load.TCP, Backlog: o.Backlog, AcceptRate: o.AcceptRate, NeverAccept: o.NeverAccept,
+		ServiceTime: o.Delay,
+		HoldOpen:    o.HoldOpen, Duration: limit,
 	}
 	switch {
 	case o.CloseFirst && o.Requests == 0:

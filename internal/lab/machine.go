@@ -9,8 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
-// MachineSysctl writes a key of the whole machine, such as net.core.netdev_max_backlog; Close writes the old value back. It is
-// refused outside a guest of package vm: a user's machine is not a lab's to change.
+// MachineSysctl writes a key of the whole machine, such as net.core.netdev_max_backlog; Close writes the old value
+// back. It is refused outside a guest of package vm: a user's machine is not a lab's to change.
 func (l *Lab) MachineSysctl(key, value string) error {
 	if !guest.Inside() {
 		return fmt.Errorf("sysctl %s is the whole machine's: it is set in a virtual machine only", key)

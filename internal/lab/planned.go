@@ -75,7 +75,8 @@ func (p *planned) fill(s *Stats, runner *load.Runner) {
 		s.PerSecond = append(s.PerSecond, second.Requests)
 	}
 	s.Latency = Latency{
-		P50: now.Latency.Quantile(0.5), P90: now.Latency.Quantile(0.9), P99: now.Latency.Quantile(0.99), Max: now.Latency.Max(),
+		P50: now.Latency.Quantile(0.5), P90: now.Latency.Quantile(0.9), P99: now.Latency.Quantile(0.99),
+		Max: now.Latency.Max(),
 	}
 	var times histogram
 	now.Latency.Each(func(atMost time.Duration, n uint64) { times[bucketOf(atMost)] += n })

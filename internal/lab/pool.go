@@ -16,13 +16,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
-// PoolOptions are threads as a native program has them: each waits in the system call that blocks it, for a backend or for a lock
-// that all of them share. A unit is a turn; its latency is from when it was due.
+// PoolOptions are threads as a native program has them: each waits in the system call that blocks it, for a backend or
+// for a lock that all of them share. A unit is a turn; its latency is from when it was due.
 type PoolOptions struct {
-	Threads int           // 0: 1
-	To      string        // ip:port of a server of [ServeOptions] that each thread asks over a connection of its own; "": none
-	Hold    time.Duration // sleep while holding the lock, as for a file or another program; 0: no lock is taken
-	Every   time.Duration // from the start of a thread's turn to that of the next; 0: at once
+	Threads int // 0: 1
+	// ip:port of a server of [ServeOptions] that each thread asks over a connection of its own; "": none
+	To    string
+	Hold  time.Duration // sleep while holding the lock, as for a file or another program; 0: no lock is taken
+	Every time.Duration // from the start of a thread's turn to that of the next; 0: at once
 }
 
 func newPool(o PoolOptions, rec *recorder) (func(context.Context), error) {
@@ -77,7 +78,9 @@ func dialBlocking(to string) (int, error) {
 	return fd, nil
 }
 
-func poolThread(ctx context.Context, o PoolOptions, name string, fd int, lock *futexLock, due time.Time, rec *recorder) {
+func poolThread(ctx context.Context, o PoolOptions, name string, fd int, lock *futexLock, due time.Time,
+	rec *recorder,
+) {
 	runtime.LockOSThread() // it ends with the goroutine
 	if err := nameThread(name); err != nil {
 		rec.fail(err)
@@ -152,8 +155,8 @@ func useShared(lock *futexLock, hold time.Duration) {
 	napBlocking(hold)
 }
 
-// A futexLock is that of glibc, musl's cousin and Rust (Drepper, Futexes Are Tricky): 0 is free, 1 held, 2 held and waited for. Go's own
-// mutexes park goroutines, and no thread waits for them.
+// A futexLock is that of glibc, musl's cousin and Rust (Drepper, Futexes Are Tricky): 0 is free, 1 held, 2 held and
+// waited for. Go's own mutexes park goroutines, and no thread waits for them.
 type futexLock struct{ state atomic.Int32 }
 
 func (f *futexLock) lock() {

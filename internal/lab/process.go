@@ -51,8 +51,8 @@ func (h *Host) StartIn(place Place, cmd *exec.Cmd) (*Process, error) {
 	return p, h.lab.onClose(p.Stop)
 }
 
-// heedingInterrupt keeps a child from ignoring SIGINT because this process does, as a job of a shell script does. A signal
-// that is ignored stays so over execve, one that is caught does not (signal(7)); pgbench would then never end.
+// heedingInterrupt keeps a child from ignoring SIGINT because this process does, as a job of a shell script does. A
+// signal that is ignored stays so over execve, one that is caught does not (signal(7)); pgbench would then never end.
 func heedingInterrupt(start func() error) error {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)

@@ -17,8 +17,8 @@ const (
 	// ruleBuffer holds one batch of rules, and the acknowledgements for it, which the kernel sends before the first is
 	// read: 1000 x (error header + skb overhead of about 800 bytes). Beyond that it reports ENOBUFS.
 	ruleBuffer = 4 << 20
-	// maxLinearRules keeps the chain's blob below what nft_chain_commit allocates at once (net/netfilter/nf_tables_api.c,
-	// INT_MAX), and the load time in seconds.
+	// maxLinearRules keeps the chain's blob below what nft_chain_commit allocates at once
+	// (net/netfilter/nf_tables_api.c, INT_MAX), and the load time in seconds.
 	maxLinearRules = 150_000
 	// maxOneIn is a loss of 0.1 %, less than which a test of some seconds cannot tell from none.
 	maxOneIn = 1000

@@ -44,12 +44,15 @@ func (s Stats) LatencySince(before Stats) (l Latency, ok bool) {
 			h[bucket], count = n, count+n
 		}
 	}
-	return Latency{P50: h.quantile(0.5, count), P90: h.quantile(0.9, count), P99: h.quantile(0.99, count), Max: h.quantile(1, count)},
+	return Latency{
+			P50: h.quantile(0.5, count), P90: h.quantile(0.9, count), P99: h.quantile(0.99, count),
+			Max: h.quantile(1, count),
+		},
 		count > 0
 }
 
-// EachTime gives the units done so far by their time: so many of at most that long, with bounds of which 16 divide each power of two, so
-// that one is at most a sixteenth too high. They come in no order.
+// EachTime gives the units done so far by their time: so many of at most that long, with bounds of which 16 divide each
+// power of two, so that one is at most a sixteenth too high. They come in no order.
 func (s Stats) EachTime(take func(atMost time.Duration, units uint64)) {
 	const finer = subBuckets / 16
 	coarse := map[int]uint64{}

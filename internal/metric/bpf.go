@@ -2,34 +2,55 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 
-// TCP connections as BPF programs see them begin and end: exact, whatever their number, and with the process that opened them.
+// TCP connections as BPF programs see them begin and end: exact, whatever their number, and with the process that
+// opened them.
 //
 // Labels: netns is "target" for the target's network namespace; others, which are recorded when the whole host is the
-// target, are net:[INODE] as in /proc/PID/ns/net. side is client or server of the connection, and unknown for those that were
-// there before the recording, of which neither end is kept. endpoint is what a client connects to and what a server
-// listens on (ip:port). pid and comm are of the client that called connect(), empty for servers and for processes past the
-// bound of the kernel's table.
+// target, are net:[INODE] as in /proc/PID/ns/net. side is client or server of the connection, and unknown for those
+// that were there before the recording, of which neither end is kept. endpoint is what a client connects to and what a
+// server listens on (ip:port). pid and comm are of the client that called connect(), empty for servers and for
+// processes past the bound of the kernel's table.
 //
 // Of servers, connections are counted as they are accepted; their ends are followed with --deep only.
 //
 // They count from the moment the programs were loaded: a series that begins later in the recording began at zero.
 var (
-	ConnectAttempts   = counter("tcp_connect_attempts_total", q.Connections, tpState, "Connections begun: connect() of clients, accepted ones of servers.", flow()...)
-	Connects          = counter("tcp_connects_total", q.Connections, tpState, "Connections established.", flow()...)
-	ConnectFailures   = counter("tcp_connect_failures_total", q.Connections, tpState+", sk_err", "Connects that failed. error is EADDRNOTAVAIL (no local port: nothing was sent), ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or other (the program gave up before there was an answer).", flow("error")...)
-	ConnectsBound     = counter("tcp_connects_bound_total", q.Connections, tpState+", sk_userlocks", "Connects whose local port bind() had taken: to port 0, without IP_BIND_ADDRESS_NO_PORT.", flow()...)
-	ConnectSeconds    = counter("tcp_connect_seconds_total", q.Seconds, tpState, "Time that established connections took to connect: from SYN_SENT to ESTABLISHED, search for a local port included.", flow()...)
-	ConnectDurations  = counter("tcp_connect_durations_total", q.Connections, tpState, "Connections by the time they took to connect: at most so many seconds, and more than the next smaller bound.", flow("at_most")...)
-	PortSearches      = counter("tcp_port_searches_total", q.Connections, tpState+", tcp_wstamp_ns", "Connects of which it is known how long the kernel searched for a local port.", flow()...)
-	PortSearchSeconds = counter("tcp_port_search_seconds_total", q.Seconds, tpState+", tcp_wstamp_ns", "Time of these from SYN_SENT until the first SYN was sent, or until no port was found.", flow()...)
-	PortSearchLongest = gauge("tcp_port_search_longest_seconds", q.Seconds, tpState+", tcp_wstamp_ns", "The longest of them.", flow()...)
-	ConnectionsClosed = counter("tcp_connections_closed_total", q.Connections, tpState, "Connections that ended. first is who closed first: local (this side, which then holds the TIME_WAIT), peer, both, or reset.", flow("first")...)
-	ConnectionSeconds = counter("tcp_connection_seconds_total", q.Seconds, tpState, "How long connections that ended were established.", flow()...)
-	ConnectionLives   = counter("tcp_connection_lives_total", q.Connections, tpState, "Connections that ended by how long they were established: at most so many seconds, and more than the next smaller bound.", flow("at_most")...)
-	ConnectionBytes   = counter("tcp_connection_bytes_total", q.Bytes, "tcp_sock bytes_sent, bytes_retrans, bytes_received", "Bytes of connections that ended; direction is sent or received.", flow("direction")...)
-	ConnectionTurns   = counter("tcp_connection_turns_total", q.Events, "tcp_sock data_segs_out, data_segs_in", "Requests with an answer that connections that ended can have had at most: the lesser of the data segments sent and received, connection by connection.", flow()...)
-	FlowRetransmits   = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb", "Segments sent again; kind is syn (connecting) or data.", flow("kind")...)
-	FlowResets        = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset", "Resets; direction is sent or received.", flow("direction")...)
+	ConnectAttempts = counter("tcp_connect_attempts_total", q.Connections, tpState,
+		"Connections begun: connect() of clients, accepted ones of servers.", flow()...)
+	Connects        = counter("tcp_connects_total", q.Connections, tpState, "Connections established.", flow()...)
+	ConnectFailures = counter("tcp_connect_failures_total", q.Connections, tpState+", sk_err",
+		"Connects that failed. error is EADDRNOTAVAIL (no local port: nothing was sent), ECONNREFUSED, ETIMEDOUT, "+
+			"EHOSTUNREACH or other (the program gave up before there was an answer).", flow("error")...)
+	ConnectsBound = counter("tcp_connects_bound_total", q.Connections, tpState+", sk_userlocks",
+		"Connects whose local port bind() had taken: to port 0, without IP_BIND_ADDRESS_NO_PORT.", flow()...)
+	ConnectSeconds = counter("tcp_connect_seconds_total", q.Seconds, tpState, "Time that established connections "+
+		"took to connect: from SYN_SENT to ESTABLISHED, search for a local port included.", flow()...)
+	ConnectDurations = counter("tcp_connect_durations_total", q.Connections, tpState,
+		"Connections by the time they took to connect: at most so many seconds, and more than the next smaller bound.",
+		flow("at_most")...)
+	PortSearches = counter("tcp_port_searches_total", q.Connections, tpState+", tcp_wstamp_ns",
+		"Connects of which it is known how long the kernel searched for a local port.", flow()...)
+	PortSearchSeconds = counter("tcp_port_search_seconds_total", q.Seconds, tpState+", tcp_wstamp_ns",
+		"Time of these from SYN_SENT until the first SYN was sent, or until no port was found.", flow()...)
+	PortSearchLongest = gauge("tcp_port_search_longest_seconds", q.Seconds, tpState+", tcp_wstamp_ns",
+		"The longest of them.", flow()...)
+	ConnectionsClosed = counter("tcp_connections_closed_total", q.Connections, tpState,
+		"Connections that ended. first is who closed first: local (this side, which then holds the TIME_WAIT), peer, "+
+			"both, or reset.", flow("first")...)
+	ConnectionSeconds = counter("tcp_connection_seconds_total", q.Seconds, tpState,
+		"How long connections that ended were established.", flow()...)
+	ConnectionLives = counter("tcp_connection_lives_total", q.Connections, tpState,
+		"Connections that ended by how long they were established: at most so many seconds, and more than the next "+
+			"smaller bound.", flow("at_most")...)
+	ConnectionBytes = counter("tcp_connection_bytes_total", q.Bytes, "tcp_sock bytes_sent, bytes_retrans, "+
+		"bytes_received", "Bytes of connections that ended; direction is sent or received.", flow("direction")...)
+	ConnectionTurns = counter("tcp_connection_turns_total", q.Events, "tcp_sock data_segs_out, data_segs_in",
+		"Requests with an answer that connections that ended can have had at most: the lesser of the data segments "+
+			"sent and received, connection by connection.", flow()...)
+	FlowRetransmits = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb",
+		"Segments sent again; kind is syn (connecting) or data.", flow("kind")...)
+	FlowResets = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset",
+		"Resets; direction is sent or received.", flow("direction")...)
 )
 
 const tpState = "tp_btf/inet_sock_set_state"
@@ -39,68 +60,123 @@ func flow(more ...string) []string {
 	return append([]string{"netns", "side", "endpoint", "pid", "comm"}, more...)
 }
 
-// Sockets that have bind() choose their local port: it comes from one pool of each source address, whatever the destination.
+// Sockets that have bind() choose their local port: it comes from one pool of each source address, whatever the
+// destination.
 //
-// source is the address asked for, the unspecified one if the program had no wish. pid and comm are of who called bind().
+// source is the address asked for, the unspecified one if the program had no wish. pid and comm are of who called
+// bind().
 var (
-	BindsAsked        = counter("tcp_binds_any_port_total", q.Sockets, cgBind, "Calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT.", "netns", "source", "pid", "comm")
-	BindsFound        = counter("tcp_binds_any_port_found_total", q.Sockets, cgBind, "Those of them that got a port. The others failed: with EADDRINUSE if no port was left.", "netns", "source", "pid", "comm")
-	BindSearchSeconds = counter("tcp_bind_search_seconds_total", q.Seconds, cgBind, "Time that those that got a port took to find it.", "netns", "source", "pid", "comm")
+	BindsAsked = counter("tcp_binds_any_port_total", q.Sockets, cgBind,
+		"Calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT.", "netns", "source", "pid", "comm")
+	BindsFound = counter("tcp_binds_any_port_found_total", q.Sockets, cgBind, "Those of them that got a port. "+
+		"The others failed: with EADDRINUSE if no port was left.", "netns", "source", "pid", "comm")
+	BindSearchSeconds = counter("tcp_bind_search_seconds_total", q.Seconds, cgBind,
+		"Time that those that got a port took to find it.", "netns", "source", "pid", "comm")
 )
 
 const cgBind = "BPF_CGROUP_INET4_BIND, BPF_CGROUP_INET4_POST_BIND and those of INET6"
 
 // What BPF programs themselves cost.
 var (
-	BPFRuns    = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt", "Runs of perfdoctor's own BPF programs while they were measured.", "program")
-	BPFSeconds = counter("bpf_program_seconds_total", q.Seconds, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_time_ns", "CPU time of perfdoctor's own BPF programs, over all CPUs, while they were measured; it is in the time of what they interrupt.", "program")
+	BPFRuns = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt",
+		"Runs of perfdoctor's own BPF programs while they were measured.", "program")
+	BPFSeconds = counter("bpf_program_seconds_total", q.Seconds, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_time_ns",
+		"CPU time of perfdoctor's own BPF programs, over all CPUs, while they were measured; it is in the time of "+
+			"what they interrupt.", "program")
 	// BPFMeasured is there because the kernel's measuring costs more than most of the programs, 0.1 µs a run.
-	BPFMeasured = counter("bpf_program_measured_seconds_total", q.Seconds, "bpf(2) BPF_ENABLE_STATS", "Time for which the kernel measured perfdoctor's own BPF programs: a part of the recording, as it costs 0.1 µs a run.", "program")
+	BPFMeasured = counter("bpf_program_measured_seconds_total", q.Seconds, "bpf(2) BPF_ENABLE_STATS",
+		"Time for which the kernel measured perfdoctor's own BPF programs: a part of the recording, as it costs 0.1 "+
+			"µs a run.", "program")
 )
 
-// Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within another's time is not
-// counted there.
+// Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within
+// another's time is not counted there.
 var (
-	SoftirqsTimed       = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of an eighth of each second. softirqs_total has all.", "cpu", "vector")
-	SoftirqSeconds      = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as long as the last 100 or more that were.", "cpu", "vector")
-	SoftirqDurations    = counter("softirq_durations_total", q.Events, "tp_btf/softirq_entry, softirq_exit", "Softirqs whose time was taken (softirqs_timed_total) by how long they took, without hardware interrupts in between: at most so many seconds, and more than the next smaller bound. Of all CPUs.", "vector", "at_most")
-	SoftirqTimedSeconds = counter("softirq_timed_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit", "Time of those whose time was taken, without hardware interrupts in between. Of all CPUs.", "vector")
-	HardirqRuns         = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors", "Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
-	HardirqSeconds      = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors", "Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, RES, CAL and IWI as there.", "cpu", "irq")
+	SoftirqsTimed = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit",
+		"Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of "+
+			"an eighth of each second. softirqs_total has all.", "cpu", "vector")
+	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit",
+		"Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, "+
+			"RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as "+
+			"long as the last 100 or more that were.", "cpu", "vector")
+	SoftirqDurations = counter("softirq_durations_total", q.Events, "tp_btf/softirq_entry, softirq_exit",
+		"Softirqs whose time was taken (softirqs_timed_total) by how long they took, without hardware interrupts in "+
+			"between: at most so many seconds, and more than the next smaller bound. Of all CPUs.", "vector", "at_most")
+	SoftirqTimedSeconds = counter("softirq_timed_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit",
+		"Time of those whose time was taken, without hardware interrupts in between. Of all CPUs.", "vector")
+	HardirqRuns = counter("hardirq_runs_total", q.Events, "tp_btf/irq_handler_entry, irq_vectors",
+		"Hardware interrupts handled per CPU and line since the recording began.", "cpu", "irq")
+	HardirqSeconds = counter("hardirq_seconds_total", q.Seconds, "tp_btf/irq_handler_entry, irq_vectors",
+		"Time in handlers of hardware interrupts per CPU and line: its number as in /proc/interrupts, or on x86 LOC, "+
+			"RES, CAL and IWI as there.", "cpu", "irq")
 )
 
 var waitLabels = []string{"pid", "tid", "comm", "syscall", "for", "on"}
 
 // The system calls of the target's processes that began and ended in the window.
 var (
-	SyscallCalls     = overWindow("target_syscalls", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by name.", "syscall")
-	SyscallErrors    = overWindow("target_syscall_errors", q.Events, "tp_btf/sys_exit", "Those that failed, by errno; ERESTART is a signal, after which the kernel or the program begins anew.", "syscall", "error")
-	SyscallSeconds   = overWindow("target_syscall_seconds", q.Seconds, "tp_btf/sys_enter, sys_exit", "Time in them, over all threads, whether they ran or waited.", "syscall")
-	SyscallBytes     = overWindow("target_syscall_bytes", q.Bytes, "tp_btf/sys_exit", "Bytes that calls of the read, write, send and receive families moved.", "syscall")
-	SyscallDurations = overWindow("target_syscall_durations", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by how long they took: at most so many seconds, and more than the next smaller bound.", "syscall", "at_most")
+	SyscallCalls = overWindow("target_syscalls", q.Events, "tp_btf/sys_enter, sys_exit", "System calls by name.",
+		"syscall")
+	SyscallErrors = overWindow("target_syscall_errors", q.Events, "tp_btf/sys_exit",
+		"Those that failed, by errno; ERESTART is a signal, after which the kernel or the program begins anew.",
+		"syscall", "error")
+	SyscallSeconds = overWindow("target_syscall_seconds", q.Seconds, "tp_btf/sys_enter, sys_exit",
+		"Time in them, over all threads, whether they ran or waited.", "syscall")
+	SyscallBytes = overWindow("target_syscall_bytes", q.Bytes, "tp_btf/sys_exit",
+		"Bytes that calls of the read, write, send and receive families moved.", "syscall")
+	SyscallDurations = overWindow("target_syscall_durations", q.Events, "tp_btf/sys_enter, sys_exit",
+		"System calls by how long they took: at most so many seconds, and more than the next smaller bound.", "syscall",
+		"at_most")
 )
 
-// What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there as it began. They
-// are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
+// What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there
+// as it began. They are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
 var (
-	ThreadCPUWait       = overWindow("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of schedstat it has no time of throttling in it.", "pid", "tid", "comm")
-	ThreadCPUWaits      = overWindow("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU in the window.", "pid", "tid", "comm")
-	ThreadThrottledTime = overWindow("thread_throttled_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used up, and of other waits the part in which it was.", "pid", "tid", "comm")
-	ThreadSleepTime     = overWindow("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that a thread waited for something else than a CPU, until it was woken or the window ended.", "pid", "tid", "comm")
-	ThreadWaitTime      = overWindow("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs", "Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of the destination, which was sent something last), message (of a destination that was not), connect, room (the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
-	ThreadWaits         = overWindow("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs", "Waits of that time.", waitLabels...)
-	FutexWakes          = overWindow("futex_wakes", q.Events, "tp_btf/sched_waking", "Waits for a futex that a thread ended by its own call of futex(2); at is where it was then, the innermost function first.", "pid", "on", "waker_pid", "waker", "waker_comm", "at")
-	CPUWaitDurations    = overWindow("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next smaller bound.", "at_most")
+	ThreadCPUWait = overWindow("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup",
+		"Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of "+
+			"schedstat it has no time of throttling in it.", "pid", "tid", "comm")
+	ThreadCPUWaits = overWindow("thread_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup",
+		"Waits for a CPU in the window.", "pid", "tid", "comm")
+	ThreadThrottledTime = overWindow("thread_throttled_seconds", q.Seconds,
+		"tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time",
+		"Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used "+
+			"up, and of other waits the part in which it was.", "pid", "tid", "comm")
+	ThreadSleepTime = overWindow("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup",
+		"Time in the window that a thread waited for something else than a CPU, until it was woken or the "+
+			"window ended.", "pid", "tid", "comm")
+	ThreadWaitTime = overWindow("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs",
+		"Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of "+
+			"the destination, which was sent something last), message (of a destination that was not), connect, room "+
+			"(the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), "+
+			"mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or "+
+			"own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
+	ThreadWaits = overWindow("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs",
+		"Waits of that time.", waitLabels...)
+	FutexWakes = overWindow("futex_wakes", q.Events, "tp_btf/sched_waking",
+		"Waits for a futex that a thread ended by its own call of futex(2); at is where it was then, the innermost "+
+			"function first.", "pid", "on", "waker_pid", "waker", "waker_comm", "at")
+	CPUWaitDurations = overWindow("target_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup",
+		"Waits for a CPU of all the target's threads by their length: at most so many seconds, and more than the next "+
+			"smaller bound.", "at_most")
 )
 
-// The time of the threads of each control group of the host over the window: of those in it, not of those in groups below it. The group is
-// that of the cpu controller, of v1 or v2; unseen are those that were removed before the window ended, or that the file system perfdoctor
-// sees does not have, together.
+// The time of the threads of each control group of the host over the window: of those in it, not of those in groups
+// below it. The group is that of the cpu controller, of v1 or v2; unseen are those that were removed before the window
+// ended, or that the file system perfdoctor sees does not have, together.
 var (
-	CgroupCPURun        = overWindow("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch", "Time in the window that the group's threads ran.", "cgroup")
-	CgroupCPUWait       = overWindow("cgroup_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time in the window that the group's threads waited for a CPU while they had quota left, summed over threads.", "cgroup")
-	CgroupCPUWaits      = overWindow("cgroup_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of the group's threads for a CPU that ended in the window.", "cgroup")
-	RunQueueWaits       = overWindow("run_queue_waits", q.Events, "tp_btf/sched_switch, sched_wakeup", "Waits of all threads of the host for a CPU that ended in the window, by their length without the time in which a quota stopped them: at most so many seconds, and more than the next smaller bound.", "at_most")
-	RunQueueWaitSeconds = overWindow("run_queue_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup", "Time of the waits of run_queue_waits.")
-	CgroupThrottledWait = overWindow("cgroup_throttled_wait_seconds", q.Seconds, "tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window that the group's runnable threads were stopped by a quota of its own or above it, summed over threads.", "cgroup")
+	CgroupCPURun = overWindow("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch",
+		"Time in the window that the group's threads ran.", "cgroup")
+	CgroupCPUWait = overWindow("cgroup_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup",
+		"Time in the window that the group's threads waited for a CPU while they had quota left, summed over threads.",
+		"cgroup")
+	CgroupCPUWaits = overWindow("cgroup_cpu_waits", q.Events, "tp_btf/sched_switch, sched_wakeup",
+		"Waits of the group's threads for a CPU that ended in the window.", "cgroup")
+	RunQueueWaits = overWindow("run_queue_waits", q.Events, "tp_btf/sched_switch, sched_wakeup",
+		"Waits of all threads of the host for a CPU that ended in the window, by their length without the time in "+
+			"which a quota stopped them: at most so many seconds, and more than the next smaller bound.", "at_most")
+	RunQueueWaitSeconds = overWindow("run_queue_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup",
+		"Time of the waits of run_queue_waits.")
+	CgroupThrottledWait = overWindow("cgroup_throttled_wait_seconds", q.Seconds,
+		"tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time", "Time in the window that the group's "+
+			"runnable threads were stopped by a quota of its own or above it, summed over threads.", "cgroup")
 )

@@ -31,8 +31,8 @@ type Desc struct {
 	Labels []string // label names, in the order of their values everywhere
 	Source string   // kernel file or interface the number is read from
 
-	// OverWindow says that each reading of a gauge is a sum over the time since the one before, or since the recording began: the
-	// readings of a longer time add up.
+	// OverWindow says that each reading of a gauge is a sum over the time since the one before, or since the recording
+	// began: the readings of a longer time add up.
 	OverWindow bool
 }
 

@@ -117,7 +117,8 @@ func TestDescriptors(t *testing.T) {
 				t.Errorf("%s: labels %q", d.Name, d.Labels)
 			}
 		}
-		if strings.HasSuffix(d.Name, "_total") != (d.Kind == KindCounter) || strings.HasSuffix(d.Name, "_info") != (d.Kind == KindInfo) {
+		if strings.HasSuffix(d.Name, "_total") != (d.Kind == KindCounter) ||
+			strings.HasSuffix(d.Name, "_info") != (d.Kind == KindInfo) {
 			t.Errorf("%s is a %s: only counters end in _total, only infos in _info", d.Name, d.Kind)
 		}
 		base := strings.TrimSuffix(d.Name, "_total")

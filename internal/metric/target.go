@@ -4,53 +4,92 @@ import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 
 // The target and its processes. Without a target these are of the host's busiest processes.
 var (
-	TargetInfo = info("target_info", "/proc/PID", "The target: kind (host, process, cgroup, container), first pid, name, runtime (jvm, go, python, node, native), container id and user.",
+	TargetInfo = info("target_info", "/proc/PID", "The target: kind (host, process, cgroup, container), first pid, "+
+		"name, runtime (jvm, go, python, node, native), container id and user.",
 		"kind", "pid", "comm", "runtime", "container", "user")
 	ProcessCPU = counter("process_cpu_seconds_total", q.Seconds, "/proc/PID/stat",
-		"CPU time per process and mode (user, system); member is \"target\" for the target and its children, else \"host\".", "pid", "comm", "mode", "member")
-	ProcessFaults     = counter("process_page_faults_total", q.Faults, "/proc/PID/stat", "Page faults of the target's processes; kind is minor or major.", "pid", "comm", "kind")
-	ProcessRSS        = gauge("process_resident_bytes", q.Bytes, "/proc/PID/stat", "Resident memory of the target's processes.", "pid", "comm")
-	ProcessThreads    = gauge("process_threads", q.Threads, "/proc/PID/stat", "Threads of the target's processes.", "pid", "comm")
-	ProcessFDs        = gauge("process_open_fds", q.Files, "/proc/PID/fd", "Open file descriptors of the target's processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
-	ProcessFDLimit    = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
-	ProcessStart      = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started.", "pid", "comm")
-	ThreadCPU         = counter("thread_cpu_seconds_total", q.Seconds, "/proc/PID/task/TID/stat", "CPU time per thread of the target and mode (user, system).", "pid", "tid", "comm", "mode")
-	ThreadSwitches    = counter("thread_context_switches_total", q.Switches, "/proc/PID/task/TID/status", "Context switches per thread; kind is voluntary or involuntary.", "pid", "tid", "comm", "kind")
-	ThreadRunDelay    = counter("thread_run_delay_seconds_total", q.Seconds, "/proc/PID/task/TID/schedstat", "Time a thread was runnable but not running (CONFIG_SCHED_INFO). "+sleepsCounted, "pid", "tid", "comm")
-	ThreadStates      = gauge("target_threads", q.Threads, "/proc/PID/task/TID/stat", "Threads of the target by state letter (R, S, D, T, Z, I).", "state")
-	ThreadPools       = gauge("target_pool_threads", q.Threads, "/proc/PID/task/TID/comm", "Threads of the target per pool: the thread name with its number taken off (\"GC Thread\", \"nioEventLoopGro\").", "pool")
-	TargetListenPorts = info("target_listen_info", "NETLINK_SOCK_DIAG, /proc/PID/fd", "Addresses the target's processes listen on.", "listener", "pid", "comm")
+		"CPU time per process and mode (user, system); member is \"target\" for the target and its children, else "+
+			"\"host\".", "pid", "comm", "mode", "member")
+	ProcessFaults = counter("process_page_faults_total", q.Faults, "/proc/PID/stat",
+		"Page faults of the target's processes; kind is minor or major.", "pid", "comm", "kind")
+	ProcessRSS = gauge("process_resident_bytes", q.Bytes, "/proc/PID/stat",
+		"Resident memory of the target's processes.", "pid", "comm")
+	ProcessThreads = gauge("process_threads", q.Threads, "/proc/PID/stat", "Threads of the target's processes.",
+		"pid", "comm")
+	ProcessFDs = gauge("process_open_fds", q.Files, "/proc/PID/fd", "Open file descriptors of the target's "+
+		"processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
+	ProcessFDLimit = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
+	ProcessStart   = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started.",
+		"pid", "comm")
+	ThreadCPU = counter("thread_cpu_seconds_total", q.Seconds, "/proc/PID/task/TID/stat",
+		"CPU time per thread of the target and mode (user, system).", "pid", "tid", "comm", "mode")
+	ThreadSwitches = counter("thread_context_switches_total", q.Switches, "/proc/PID/task/TID/status",
+		"Context switches per thread; kind is voluntary or involuntary.", "pid", "tid", "comm", "kind")
+	ThreadRunDelay = counter("thread_run_delay_seconds_total", q.Seconds, "/proc/PID/task/TID/schedstat",
+		"Time a thread was runnable but not running (CONFIG_SCHED_INFO). "+sleepsCounted, "pid", "tid", "comm")
+	ThreadStates = gauge("target_threads", q.Threads, "/proc/PID/task/TID/stat",
+		"Threads of the target by state letter (R, S, D, T, Z, I).", "state")
+	ThreadPools = gauge("target_pool_threads", q.Threads, "/proc/PID/task/TID/comm",
+		"Threads of the target per pool: the thread name with its number taken off (\"GC Thread\", "+
+			"\"nioEventLoopGro\").", "pool")
+	TargetListenPorts = info("target_listen_info", "NETLINK_SOCK_DIAG, /proc/PID/fd",
+		"Addresses the target's processes listen on.", "listener", "pid", "comm")
 )
 
-// Control groups: one series per level, from the target's own group up to the root. level is 0 for the target's own, 1 for
-// its parent, and so on; cgroup is the path in its hierarchy.
+// Control groups: one series per level, from the target's own group up to the root. level is 0 for the target's own,
+// 1 for its parent, and so on; cgroup is the path in its hierarchy.
 var (
-	CgroupQuota         = gauge("cgroup_cpu_quota", q.CPUs, "cpu.max, cpu.cfs_quota_us", "CPU limit in CPUs (quota / period); no series for a level without a limit.", "cgroup", "level")
-	CgroupPeriod        = gauge("cgroup_cpu_period_seconds", q.Seconds, "cpu.max, cpu.cfs_period_us", "Enforcement period of the limit.", "cgroup", "level")
-	CgroupBurst         = gauge("cgroup_cpu_burst_seconds", q.Seconds, "cpu.max.burst, cpu.cfs_burst_us", "Unused quota a group may save up (kernel 5.14).", "cgroup", "level")
-	CgroupShares        = gauge("cgroup_cpu_request", q.CPUs, "cpu.weight, cpu.shares", "What a Kubernetes CPU request of this weight would be: shares / 1024.", "cgroup", "level")
-	CgroupPeriods       = counter("cgroup_cpu_periods_total", q.Periods, "cpu.stat nr_periods", "Enforcement periods in which the group had something to run.", "cgroup", "level")
-	CgroupThrottled     = counter("cgroup_cpu_throttled_periods_total", q.Periods, "cpu.stat nr_throttled", "Periods in which the group used up its quota and was stopped.", "cgroup", "level")
-	CgroupThrottledTime = counter("cgroup_cpu_throttled_seconds_total", q.Seconds, "cpu.stat throttled_usec, throttled_time", "Time the group was stopped, a sum over CPUs that can exceed wall time.", "cgroup", "level")
-	CgroupCPU           = counter("cgroup_cpu_seconds_total", q.Seconds, "cpu.stat usage_usec, cpuacct.usage", "CPU time of the group and its descendants.", "cgroup", "level")
-	CgroupCpuset        = gauge("cgroup_cpuset_cpus", q.CPUs, "cpuset.cpus.effective", "CPUs the group may run on.", "cgroup", "level")
-	CgroupMemory        = gauge("cgroup_memory_bytes", q.Bytes, "memory.current, memory.usage_in_bytes", "Memory charged to the group, page cache included.", "cgroup", "level")
-	CgroupWorkingSet    = gauge("cgroup_memory_working_set_bytes", q.Bytes, "memory.stat", "Memory less inactive page cache: what cannot simply be dropped.", "cgroup", "level")
-	CgroupMemoryLimit   = gauge("cgroup_memory_limit_bytes", q.Bytes, "memory.max, memory.limit_in_bytes", "Memory limit; no series for a level without one.", "cgroup", "level")
-	CgroupOOMKills      = counter("cgroup_oom_kills_total", q.Events, "memory.events oom_kill, memory.oom_control", "Processes of the group killed for memory (v1: kernel 4.13).", "cgroup", "level")
-	CgroupMemoryMax     = counter("cgroup_memory_limit_hits_total", q.Events, "memory.events max, memory.failcnt", "Times the limit was reached and memory had to be reclaimed.", "cgroup", "level")
-	CgroupPIDs          = gauge("cgroup_pids", q.Threads, "pids.current", "Threads in the group.", "cgroup", "level")
-	CgroupPIDsLimit     = gauge("cgroup_pids_limit", q.Threads, "pids.max", "Most threads the group may have; no series without a limit.", "cgroup", "level")
-	CgroupDir           = info("cgroup_dir_info", "/proc/PID/cgroup, /proc/PID/mountinfo", "Where a level's files of a controller (cpu, memory, pids) are, for the commands that a report prints; version is 1 or 2.", "cgroup", "level", "controller", "version", "dir")
-	CgroupPressure      = counter("cgroup_pressure_stalled_seconds_total", q.Seconds, "cpu.pressure, memory.pressure, io.pressure", "PSI of the group (v2).", "cgroup", "level", "resource", "kind")
+	CgroupQuota = gauge("cgroup_cpu_quota", q.CPUs, "cpu.max, cpu.cfs_quota_us",
+		"CPU limit in CPUs (quota / period); no series for a level without a limit.", "cgroup", "level")
+	CgroupPeriod = gauge("cgroup_cpu_period_seconds", q.Seconds, "cpu.max, cpu.cfs_period_us",
+		"Enforcement period of the limit.", "cgroup", "level")
+	CgroupBurst = gauge("cgroup_cpu_burst_seconds", q.Seconds, "cpu.max.burst, cpu.cfs_burst_us",
+		"Unused quota a group may save up (kernel 5.14).", "cgroup", "level")
+	CgroupShares = gauge("cgroup_cpu_request", q.CPUs, "cpu.weight, cpu.shares",
+		"What a Kubernetes CPU request of this weight would be: shares / 1024.", "cgroup", "level")
+	CgroupPeriods = counter("cgroup_cpu_periods_total", q.Periods, "cpu.stat nr_periods",
+		"Enforcement periods in which the group had something to run.", "cgroup", "level")
+	CgroupThrottled = counter("cgroup_cpu_throttled_periods_total", q.Periods, "cpu.stat nr_throttled",
+		"Periods in which the group used up its quota and was stopped.", "cgroup", "level")
+	CgroupThrottledTime = counter("cgroup_cpu_throttled_seconds_total", q.Seconds,
+		"cpu.stat throttled_usec, throttled_time", "Time the group was stopped, a sum over CPUs that can exceed "+
+			"wall time.", "cgroup", "level")
+	CgroupCPU = counter("cgroup_cpu_seconds_total", q.Seconds, "cpu.stat usage_usec, cpuacct.usage",
+		"CPU time of the group and its descendants.", "cgroup", "level")
+	CgroupCpuset = gauge("cgroup_cpuset_cpus", q.CPUs, "cpuset.cpus.effective", "CPUs the group may run on.",
+		"cgroup", "level")
+	CgroupMemory = gauge("cgroup_memory_bytes", q.Bytes, "memory.current, memory.usage_in_bytes",
+		"Memory charged to the group, page cache included.", "cgroup", "level")
+	CgroupWorkingSet = gauge("cgroup_memory_working_set_bytes", q.Bytes, "memory.stat",
+		"Memory less inactive page cache: what cannot simply be dropped.", "cgroup", "level")
+	CgroupMemoryLimit = gauge("cgroup_memory_limit_bytes", q.Bytes, "memory.max, memory.limit_in_bytes",
+		"Memory limit; no series for a level without one.", "cgroup", "level")
+	CgroupOOMKills = counter("cgroup_oom_kills_total", q.Events, "memory.events oom_kill, memory.oom_control",
+		"Processes of the group killed for memory (v1: kernel 4.13).", "cgroup", "level")
+	CgroupMemoryMax = counter("cgroup_memory_limit_hits_total", q.Events, "memory.events max, memory.failcnt",
+		"Times the limit was reached and memory had to be reclaimed.", "cgroup", "level")
+	CgroupPIDs      = gauge("cgroup_pids", q.Threads, "pids.current", "Threads in the group.", "cgroup", "level")
+	CgroupPIDsLimit = gauge("cgroup_pids_limit", q.Threads, "pids.max",
+		"Most threads the group may have; no series without a limit.", "cgroup", "level")
+	CgroupDir = info("cgroup_dir_info", "/proc/PID/cgroup, /proc/PID/mountinfo",
+		"Where a level's files of a controller (cpu, memory, pids) are, for the commands that a report prints; "+
+			"version is 1 or 2.", "cgroup", "level", "controller", "version", "dir")
+	CgroupPressure = counter("cgroup_pressure_stalled_seconds_total", q.Seconds,
+		"cpu.pressure, memory.pressure, io.pressure", "PSI of the group (v2).", "cgroup", "level", "resource", "kind")
 )
 
 // Profiles of the target: each is in the recording beside the metric that says so (see docs/recording-format.md).
 var (
-	CPUProfileSamples     = overWindow("cpu_profile_samples", q.Events, "profiles/cpu.pb.gz", "Samples of the profile of what the target's threads ran on the CPUs.")
-	WallProfileSamples    = overWindow("wall_profile_samples", q.Events, "profiles/wall.pb.gz", "Samples of the profile of all threads in turn, whether they ran or waited.")
-	AllocProfileSamples   = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz", "Samples of the profile of the objects allocated.")
-	LockProfileSamples    = overWindow("lock_profile_samples", q.Events, "profiles/lock.pb.gz", "Waits in the profile of contended locks.")
-	OffCPUProfileSamples  = overWindow("off_cpu_profile_samples", q.Events, "profiles/off-cpu.pb.gz", "Waits in the profile of the time threads were off the CPUs.")
-	HostCPUProfileSamples = overWindow("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz", "Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
+	CPUProfileSamples = overWindow("cpu_profile_samples", q.Events, "profiles/cpu.pb.gz",
+		"Samples of the profile of what the target's threads ran on the CPUs.")
+	WallProfileSamples = overWindow("wall_profile_samples", q.Events, "profiles/wall.pb.gz",
+		"Samples of the profile of all threads in turn, whether they ran or waited.")
+	AllocProfileSamples = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz",
+		"Samples of the profile of the objects allocated.")
+	LockProfileSamples = overWindow("lock_profile_samples", q.Events, "profiles/lock.pb.gz",
+		"Waits in the profile of contended locks.")
+	OffCPUProfileSamples = overWindow("off_cpu_profile_samples", q.Events, "profiles/off-cpu.pb.gz",
+		"Waits in the profile of the time threads were off the CPUs.")
+	HostCPUProfileSamples = overWindow("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz",
+		"Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
 )

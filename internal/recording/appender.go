@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// maxSeries bounds the memory of one recording: a busy host has a few thousand series, and a thread or destination list that
-// exceeds this is counted as lost.
+// maxSeries bounds the memory of one recording: a busy host has a few thousand series, and a thread or destination list
+// that exceeds this is counted as lost.
 const maxSeries = 100_000
 
 // A Builder gathers the samples of a running collection. It is safe for concurrent use.
@@ -40,8 +40,9 @@ func (b *Builder) Elapsed() time.Duration { return b.now().Sub(b.start).Truncate
 // Appender starts one sample. Nothing of it is in the recording before [Appender.Commit].
 func (b *Builder) Appender() *Appender { return &Appender{b: b, at: b.Elapsed()} }
 
-// Done ends the recording. A sample committed afterwards is dropped. The target's command line is redacted here, whoever filled
-// it in, and the rest of meta is brought to what a file would give back, so that a live report equals that of the saved recording.
+// Done ends the recording. A sample committed afterwards is dropped. The target's command line is redacted here,
+// whoever filled it in, and the rest of meta is brought to what a file would give back, so that a live report equals
+// that of the saved recording.
 func (b *Builder) Done(meta Meta) *Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,8 +57,8 @@ func (b *Builder) Done(meta Meta) *Recording {
 	return b.rec
 }
 
-// stored gives meta as a reader of its JSON would see it: invalid UTF-8 replaced, empty lists dropped, times without their
-// monotonic part. What cannot be stored (a number that is none) is kept, and [Recording.Save] says so.
+// stored gives meta as a reader of its JSON would see it: invalid UTF-8 replaced, empty lists dropped, times without
+// their monotonic part. What cannot be stored (a number that is none) is kept, and [Recording.Save] says so.
 func stored(meta Meta) Meta {
 	var out Meta
 	data, err := json.Marshal(meta)
@@ -90,9 +91,10 @@ type row struct {
 	value  float64
 }
 
-// Counter appends a counter's raw value, in the descriptor's unit, with one value for each of its labels. Like Gauge and Info
-// it panics when the labels do not fit the descriptor or the value is no finite number: both are a collector's bug, which the runner
-// turns into that collector's failure. Invalid UTF-8 in a label, such as a process may put into its name, becomes U+FFFD.
+// Counter appends a counter's raw value, in the descriptor's unit, with one value for each of its labels. Like Gauge
+// and Info it panics when the labels do not fit the descriptor or the value is no finite number: both are a collector's
+// bug, which the runner turns into that collector's failure. Invalid UTF-8 in a label, such as a process may put into
+// its name, becomes U+FFFD.
 func (a *Appender) Counter(c *metric.Counter, value float64, labels ...string) {
 	a.add(c, value, labels)
 }
@@ -125,11 +127,12 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 // None says that the metric was measured and there was nothing: no CLOSE_WAIT socket, no limit, no throttled group.
 func (a *Appender) None(ms ...metric.Metric) { a.none = append(a.none, ms...) }
 
-// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up; of several samples the largest stands, as
-// each has lost the same, such as destinations past a bound, or counts since the beginning.
+// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up; of several samples the
+// largest stands, as each has lost the same, such as destinations past a bound, or counts since the beginning.
 func (a *Appender) Lost(count int, what string) { a.lose(Loss{What: what, Count: count}) }
 
-// LostOfSample is Lost for what this sample alone has lost, such as events since the last one: the counts of samples add up.
+// LostOfSample is Lost for what this sample alone has lost, such as events since the last one: the counts of samples
+// add up.
 func (a *Appender) LostOfSample(count int, what string) {
 	a.lose(Loss{What: what, Count: count, PerSample: true})
 }
@@ -181,8 +184,8 @@ func (b *Builder) family(m metric.Metric) *family {
 	return f
 }
 
-// put adds a number to its series and gives how many it added: none for a series too many, and none for a second number at a time
-// that the series has already or has passed, which has no place in a series.
+// put adds a number to its series and gives how many it added: none for a series too many, and none for a second number
+// at a time that the series has already or has passed, which has no place in a series.
 func (b *Builder) put(r row, at time.Duration) int {
 	key := seriesKey(r.labels)
 	var s *Series

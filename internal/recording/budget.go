@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// maxWeight bounds the estimated memory of a recording that is read, in bytes: the collector of garbage may double it, and
-// the process has 256 MiB in all (MemoryMax of the packaged unit). An hour of a busy host weighs some 60 MiB.
+// maxWeight bounds the estimated memory of a recording that is read, in bytes: the collector of garbage may double it,
+// and the process has 256 MiB in all (MemoryMax of the packaged unit). An hour of a busy host weighs some 60 MiB.
 const maxWeight = 96 << 20
 
-// decodeRoom is what decoding a profile may take besides what is left, in bytes, as it is given back: pprof's structures are four
-// times as large as what is kept of them.
+// decodeRoom is what decoding a profile may take besides what is left, in bytes, as it is given back: pprof's
+// structures are four times as large as what is kept of them.
 const decodeRoom = 48 << 20
 
 // What the parts of a recording weigh in memory, in bytes, by unsafe.Sizeof and what append and maps add to it.
@@ -30,7 +30,8 @@ func newBudget() *budget { return &budget{left: maxWeight} }
 // take draws what a part weighs that stays in memory.
 func (b *budget) take(file string, weight int) error {
 	if weight < 0 || weight > b.left {
-		return fmt.Errorf("%w: with %s it needs more than %d MiB of memory: record a shorter time", ErrFormat, file, maxWeight>>20)
+		return fmt.Errorf("%w: with %s it needs more than %d MiB of memory: record a shorter time", ErrFormat, file,
+			maxWeight>>20)
 	}
 	b.left -= weight
 	return nil

@@ -7,10 +7,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
-// Continue begins the recording that follows this one without a gap: what was read at `from` or later is the last reading of this
-// recording and the first of the next. Facts are metrics that are read rarely: what was read of them last is carried over as if it had been
-// read at the beginning. Fresh are those of which nothing is carried over, because their counters begin anew. It must be called before
-// [Builder.Done].
+// Continue begins the recording that follows this one without a gap: what was read at `from` or later is the last
+// reading of this recording and the first of the next. Facts are metrics that are read rarely: what was read of them
+// last is carried over as if it had been read at the beginning. Fresh are those of which nothing is carried over,
+// because their counters begin anew. It must be called before [Builder.Done].
 func (b *Builder) Continue(from time.Duration, facts, fresh []metric.Metric) *Builder {
 	next := &Builder{rec: &Recording{series: map[string]*family{}}, start: b.start.Add(from), now: b.now}
 	b.mu.Lock()

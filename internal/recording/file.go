@@ -32,8 +32,8 @@ const (
 	samplesFile = "samples.jsonl"
 )
 
-// Bounds on what a file may hold, so that a hostile one costs neither memory nor time. A 10 s recording of a busy host is below
-// 4 MiB; an hour of one is below 500 MiB and would be cut into several.
+// Bounds on what a file may hold, so that a hostile one costs neither memory nor time. A 10 s recording of a busy host
+// is below 4 MiB; an hour of one is below 500 MiB and would be cut into several.
 const (
 	maxMeta    = 4 << 20
 	maxSamples = 512 << 20
@@ -99,7 +99,8 @@ func opened(path string, read func(fs.FS) error) error {
 	}
 	z, err := zip.OpenReader(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w (a recording is a directory, a .zip or a .txtar made with --save)", path, ErrFormat, err)
+		return fmt.Errorf("%s: %w: %w (a recording is a directory, a .zip or a .txtar made with --save)", path,
+			ErrFormat, err)
 	}
 	defer z.Close()
 	if len(z.File) > maxEntries {
@@ -114,7 +115,8 @@ const endOfDirectory = "PK\x05\x06"
 // maxDirectory bounds the directory of a zip: archive/zip holds all of it, with hundreds of bytes for an entry of 46.
 const maxDirectory = 1 << 20
 
-// checkDirectory bounds the directory of a zip before archive/zip reads it. The last end record in the file is the one that counts.
+// checkDirectory bounds the directory of a zip before archive/zip reads it. The last end record in the file is the one
+// that counts.
 func checkDirectory(path string, size int64) error {
 	if size > maxZip {
 		return fmt.Errorf("it is larger than %d bytes", maxZip)
@@ -191,7 +193,8 @@ func read(fsys fs.FS, parse profileParser) (*Recording, error) {
 	return rec, nil
 }
 
-// openRegular opens one of the files. Its kind is looked at before: opening a pipe in a directory would wait for a writer.
+// openRegular opens one of the files. Its kind is looked at before: opening a pipe in a directory would wait for a
+// writer.
 func openRegular(fsys fs.FS, name string) (fs.File, error) {
 	st, err := fs.Stat(fsys, name)
 	if err != nil {
@@ -231,7 +234,8 @@ func readMeta(fsys fs.FS, weight *budget) (Meta, error) {
 	}
 	switch {
 	case version.Schema > SchemaVersion:
-		return Meta{}, fmt.Errorf("%w: its schema is version %d, this perfdoctor reads up to %d: use a newer perfdoctor",
+		return Meta{}, fmt.Errorf("%w: its schema is version %d, this perfdoctor reads up to %d: use a newer "+
+			"perfdoctor",
 			ErrFormat, version.Schema, SchemaVersion)
 	case version.Schema < 1:
 		return Meta{}, fmt.Errorf("%w: %s has no schema version", ErrFormat, metaFile)
@@ -246,8 +250,8 @@ func readMeta(fsys fs.FS, weight *budget) (Meta, error) {
 	return m, nil
 }
 
-// line is one line of samples.jsonl: the time in seconds since the start, and per metric the rows measured then. A row is the label
-// values and then the number; no row means measured and nothing there.
+// line is one line of samples.jsonl: the time in seconds since the start, and per metric the rows measured then. A row
+// is the label values and then the number; no row means measured and nothing there.
 type line struct {
 	T float64                      `json:"t"`
 	M map[string][]json.RawMessage `json:"m"`
@@ -298,7 +302,8 @@ func readSamples(b *Builder, r io.Reader, weight *budget) error {
 	return nil
 }
 
-// brief cuts the text of an error about foreign bytes: encoding/json quotes numbers whole, and one can be a line of megabytes.
+// brief cuts the text of an error about foreign bytes: encoding/json quotes numbers whole, and one can be a line of
+// megabytes.
 func brief(err error) string { return fmt.Sprintf("%.200s", err) }
 
 func readLine(b *Builder, data []byte) (points int, at time.Duration, err error) {
@@ -339,7 +344,8 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 	}
 	d := m.Describe()
 	if len(cells) != len(d.Labels)+1 {
-		return row{}, fmt.Errorf("a row has %d cells, want %d (labels %v and a number)", len(cells), len(d.Labels)+1, d.Labels)
+		return row{}, fmt.Errorf("a row has %d cells, want %d (labels %v and a number)", len(cells), len(d.Labels)+1,
+			d.Labels)
 	}
 	r := row{metric: m}
 	for _, c := range cells[:len(cells)-1] {
@@ -360,8 +366,9 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 	return r, nil
 }
 
-// Bounds on a number that is not zero, either way of it. The largest that a 64-bit counter or limit of the kernel holds is 2^64:
-// fs.file-max is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of such numbers are finite.
+// Bounds on a number that is not zero, either way of it. The largest that a 64-bit counter or limit of the kernel holds
+// is 2^64: fs.file-max is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of such numbers are
+// finite.
 const (
 	maxValue   = 1 << 64
 	leastValue = 1e-100
@@ -372,9 +379,9 @@ func sane(v float64) bool {
 	return v == 0 || abs >= leastValue && abs <= maxValue
 }
 
-// Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name before all of it is
-// written and synced; an existing file or directory is an error, never overwritten. Only
-// its owner may read it, as with perf.data: even without secrets it tells much about a host.
+// Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name
+// before all of it is written and synced; an existing file or directory is an error, never overwritten. Only its owner
+// may read it, as with perf.data: even without secrets it tells much about a host.
 func (r *Recording) Save(path string) error {
 	var err error
 	if strings.HasSuffix(path, ".zip") {
@@ -451,11 +458,15 @@ func (r *Recording) WriteMeta(w io.Writer) error {
 	return e.Encode(r.Meta)
 }
 
-// WriteSamples writes samples.jsonl: all metrics, or only the given ones. The order is that of time, metric name and labels.
+// WriteSamples writes samples.jsonl: all metrics, or only the given ones. The order is that of time, metric name and
+// labels.
 func (r *Recording) WriteSamples(w io.Writer, only ...metric.Metric) error {
 	byTime := map[time.Duration]map[string][]string{}
 	for name, f := range r.series {
-		if len(only) == 0 || slices.ContainsFunc(only, func(m metric.Metric) bool { return m.Describe().Name == name }) {
+		if len(only) == 0 || slices.ContainsFunc(only, func(m metric.Metric) bool {
+			return m.Describe().
+				Name == name
+		}) {
 			f.rowsByTime(byTime, name)
 		}
 	}
@@ -519,8 +530,8 @@ func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) er
 	return err
 }
 
-// Cut gives the recording with only these metrics, the profiles among them, and of what is said about the collection only what
-// concerns them.
+// Cut gives the recording with only these metrics, the profiles among them, and of what is said about the collection
+// only what concerns them.
 func (r *Recording) Cut(ms []metric.Metric) *Recording {
 	out := &Recording{Meta: r.Meta, series: map[string]*family{}, profiles: map[stacks.Event]*stacks.Profile{}}
 	out.Meta.Collectors, out.Meta.Unsupported = nil, nil
@@ -551,9 +562,9 @@ func (r *Recording) Cut(ms []metric.Metric) *Recording {
 	return out
 }
 
-// With gives the recording with what another one, made meanwhile on another host, has of these metrics. Times are moved by the difference
-// of the two wall clocks at the start; what is outside of this recording's window is left out, and so is what this one has already.
-// Points is how many numbers were added.
+// With gives the recording with what another one, made meanwhile on another host, has of these metrics. Times are moved
+// by the difference of the two wall clocks at the start; what is outside of this recording's window is left out, and so
+// is what this one has already. Points is how many numbers were added.
 func (r *Recording) With(other *Recording, ms ...metric.Metric) (out *Recording, points int) {
 	out = &Recording{Meta: r.Meta, series: maps.Clone(r.series), profiles: r.profiles, raws: r.raws}
 	later := other.Meta.Started.Sub(r.Meta.Started)

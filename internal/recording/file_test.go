@@ -22,7 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// sample builds a recording with everything that is awkward to store: hostile labels, a metric with nothing, extreme numbers.
+// sample builds a recording with everything that is awkward to store: hostile labels, a metric with nothing, extreme
+// numbers.
 func sample(t testing.TB) *Recording {
 	t.Helper()
 	at := time.Unix(1_790_000_000, 0)
@@ -52,9 +53,16 @@ func sample(t testing.TB) *Recording {
 		at = at.Add(333_333_333 * time.Nanosecond)
 	}
 	return b.Done(Meta{
-		Schema: SchemaVersion, Version: "v0", Started: time.Unix(1_790_000_000, 123_456_789), Duration: 2.0 / 3, Interval: 0.1, Asked: 1,
-		Target:      Target{Kind: "process", PID: 7, Name: "a\xffb", Cmdline: []string{"a", "--password", "hunter2", "\xff"}},
-		Collectors:  []CollectorStatus{{Name: "c", Status: StatusFailed, Reason: "bad \xff", Lost: []Loss{}, Metrics: []string{"x"}}},
+		Schema: SchemaVersion, Version: "v0", Started: time.Unix(1_790_000_000, 123_456_789), Duration: 2.0 / 3,
+		Interval: 0.1, Asked: 1,
+		Target: Target{Kind: "process", PID: 7, Name: "a\xffb", Cmdline: []string{
+			"a", "--password", "hunter2",
+			"\xff",
+		}},
+		Collectors: []CollectorStatus{{
+			Name: "c", Status: StatusFailed, Reason: "bad \xff", Lost: []Loss{},
+			Metrics: []string{"x"},
+		}},
 		Unsupported: []Missing{{Metric: "m", Status: StatusDenied, Reason: "\x80"}},
 		Cost:        Cost{Wall: 0.1 + 0.2, MaxRSS: math.MaxInt64},
 	})
@@ -74,12 +82,21 @@ func text(t testing.TB, r *Recording) string {
 func awkwardProfile() *stacks.Profile {
 	return &stacks.Profile{
 		Event: stacks.CPU, Engine: "async-profiler", Interval: 10_000_000, Duration: 10 * time.Second, Lost: 3,
-		Frames:  []stacks.Frame{{Name: "z;\n-- x --\n\x1b", Kind: stacks.Native, Module: "lib!c"}, {Name: "a.B.c", Line: 7, Kind: stacks.Inlined}},
+		Frames: []stacks.Frame{
+			{Name: "z;\n-- x --\n\x1b", Kind: stacks.Native, Module: "lib!c"},
+			{Name: "a.B.c", Line: 7, Kind: stacks.Inlined},
+		},
 		Threads: []stacks.Thread{{ID: 9, Name: "unused"}, {ID: 7, Name: "http|1"}},
 		Samples: []stacks.Sample{
-			{Stack: []int{0, 1}, Thread: 1, Class: "byte[]", State: stacks.Sleeping, At: time.Second, Count: 2, Value: 20},
+			{
+				Stack: []int{0, 1}, Thread: 1, Class: "byte[]", State: stacks.Sleeping, At: time.Second, Count: 2,
+				Value: 20,
+			},
 			{Stack: []int{1}, Thread: -1, Count: 1, Value: 10},
-			{Stack: []int{0, 1}, Thread: 1, Class: "byte[]", State: stacks.Sleeping, At: time.Second, Count: 1, Value: 10},
+			{
+				Stack: []int{0, 1}, Thread: 1, Class: "byte[]", State: stacks.Sleeping, At: time.Second, Count: 1,
+				Value: 10,
+			},
 		},
 	}
 }
@@ -169,11 +186,18 @@ func TestRecordedAndWhy(t *testing.T) {
 	}
 	r.Meta.Unsupported = []Missing{{Metric: metric.SwapFree.Describe().Name, Reason: "no swap", Remedy: "buy some"}}
 	r.Meta.Collectors = []CollectorStatus{
-		{Name: "a", Status: StatusOK, Late: 2, Samples: 3, Lost: []Loss{{What: "things", Count: 4}}, Metrics: []string{metric.SwapTotal.Describe().Name}},
-		{Name: "b", Status: StatusDenied, Reason: "not root", Remedy: "be root", Metrics: []string{metric.Uptime.Describe().Name}},
+		{
+			Name: "a", Status: StatusOK, Late: 2, Samples: 3, Lost: []Loss{{What: "things", Count: 4}},
+			Metrics: []string{metric.SwapTotal.Describe().Name},
+		},
+		{
+			Name: "b", Status: StatusDenied, Reason: "not root", Remedy: "be root",
+			Metrics: []string{metric.Uptime.Describe().Name},
+		},
 	}
 	for m, want := range map[metric.Metric][2]string{
-		metric.SwapFree: {"no swap", "buy some"}, metric.Uptime: {"not root", "be root"}, metric.Governor: {"the recording has no cpufreq_governor_info", ""},
+		metric.SwapFree: {"no swap", "buy some"}, metric.Uptime: {"not root", "be root"},
+		metric.Governor: {"the recording has no cpufreq_governor_info", ""},
 	} {
 		if reason, remedy := r.Why(m); reason != want[0] || remedy != want[1] {
 			t.Errorf("%s: %q, %q; want %q", m.Describe().Name, reason, remedy, want)
@@ -302,8 +326,9 @@ func refused(t *testing.T, rec *Recording, err error, want string) {
 
 func TestUnknownMetricIsSkipped(t *testing.T) {
 	rec, err := Read(fstest.MapFS{
-		metaFile:    {Data: []byte(goodMeta)},
-		samplesFile: {Data: []byte(`{"t":1,"m":{"of_a_newer_perfdoctor":[["a",1]],"` + metric.Uptime.Describe().Name + `":[[5]]}}`)},
+		metaFile: {Data: []byte(goodMeta)},
+		samplesFile: {Data: []byte(`{"t":1,"m":{"of_a_newer_perfdoctor":[["a",1]],"` + metric.Uptime.Describe().
+			Name + `":[[5]]}}`)},
 	})
 	if err != nil || len(rec.Gauge(metric.Uptime)) != 1 {
 		t.Errorf("%v, %v", rec, err)
@@ -347,9 +372,11 @@ func (r *repeater) Read(p []byte) (int, error) {
 
 func TestZipBomb(t *testing.T) {
 	for name, files := range map[string]map[string]io.Reader{
-		"larger than":             {metaFile: io.LimitReader(repeat("\n"), 64<<20)},
-		"more than 2000000 lines": {metaFile: strings.NewReader(goodMeta), samplesFile: io.LimitReader(repeat("\n"), 64<<20)},
-		"holds more than":         {metaFile: strings.NewReader(goodMeta), samplesFile: io.LimitReader(repeat(strings.Repeat(" ", 1<<20)+"\n"), maxSamples+2)},
+		"larger than": {metaFile: io.LimitReader(repeat("\n"), 64<<20)},
+		"more than 2000000 lines": {metaFile: strings.NewReader(goodMeta), samplesFile: io.LimitReader(repeat("\n"),
+			64<<20)},
+		"holds more than": {metaFile: strings.NewReader(goodMeta), samplesFile: io.LimitReader(
+			repeat(strings.Repeat(" ", 1<<20)+"\n"), maxSamples+2)},
 	} {
 		if testing.Short() && name == "holds more than" {
 			continue // half a GiB takes minutes under the race detector
@@ -442,7 +469,8 @@ func TestDirectoryEscapeAndSpecialFiles(t *testing.T) {
 	}
 }
 
-// fullVar makes the test binary save a recording under a limit of file size, which stands for a full disk: EFBIG instead of ENOSPC.
+// fullVar makes the test binary save a recording under a limit of file size, which stands for a full disk: EFBIG
+// instead of ENOSPC.
 const fullVar = "PERFDOCTOR_TEST_SAVE"
 
 func TestMain(m *testing.M) {
@@ -480,7 +508,8 @@ func TestFullDiskLeavesNothing(t *testing.T) {
 		if cmd.ProcessState.ExitCode() != 1 {
 			t.Fatalf("%s: %v: %s", name, err, out)
 		}
-		if s := string(out); !strings.Contains(s, "save recording to "+dir) || !strings.Contains(s, "file too large") || strings.Contains(s, "\n") {
+		if s := string(out); !strings.Contains(s, "save recording to "+dir) || !strings.Contains(s, "file too large") ||
+			strings.Contains(s, "\n") {
 			t.Errorf("%s: the error is %q", name, s)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

@@ -39,7 +39,10 @@ func TestGaps(t *testing.T) {
 				Collectors: []CollectorStatus{{Name: "cpu", Status: StatusOK, Metrics: []string{name}}},
 			},
 			series: map[string]*family{
-				name: {metric: metric.ContextSwitches, list: []*Series{{Metric: metric.ContextSwitches, Points: points}}},
+				name: {
+					metric: metric.ContextSwitches,
+					list:   []*Series{{Metric: metric.ContextSwitches, Points: points}},
+				},
 			},
 		}
 		var want []Gap
@@ -60,7 +63,8 @@ func TestLost(t *testing.T) {
 	r := &Recording{
 		Meta: Meta{
 			Collectors: []CollectorStatus{
-				{Name: "a", Status: StatusOK, Metrics: []string{metric.Forks.Describe().Name, metric.Load.Describe().Name}},
+				{Name: "a", Status: StatusOK, Metrics: []string{metric.Forks.Describe().Name, metric.Load.Describe().
+					Name}},
 				{Name: "b", Status: StatusDenied, Metrics: []string{metric.Uptime.Describe().Name}},
 			},
 			Unsupported: []Missing{{Metric: metric.Load.Describe().Name}},
@@ -68,7 +72,8 @@ func TestLost(t *testing.T) {
 		series: map[string]*family{metric.ContextSwitches.Describe().Name: {metric: metric.ContextSwitches}},
 	}
 	for m, want := range map[metric.Metric]bool{
-		metric.ContextSwitches: false, metric.Forks: true, metric.Load: false, metric.Uptime: false, metric.SwapFree: false,
+		metric.ContextSwitches: false, metric.Forks: true, metric.Load: false, metric.Uptime: false,
+		metric.SwapFree: false,
 	} {
 		if got := r.Lost(m); got != want {
 			t.Errorf("%s: %v, want %v", m.Describe().Name, got, want)

@@ -17,12 +17,15 @@ type Part struct {
 	Recording *Recording
 }
 
-// Join makes one recording of parts, at least one, that are of the same target and follow each other in the order of time. Two windows may
-// share the reading between them, which is left out of the second. A fact that each part read once, with
-// the same answer, stands once. Profiles of one event add up. A collector has the state of the last part; parts in which it
-// did not work, while it did in others, are its loss.
+// Join makes one recording of parts, at least one, that are of the same target and follow each other in the order of
+// time. Two windows may share the reading between them, which is left out of the second. A fact that each part read
+// once, with the same answer, stands once. Profiles of one event add up. A collector has the state of the last part;
+// parts in which it did not work, while it did in others, are its loss.
 func Join(parts ...Part) *Recording {
-	j := &joiner{parts: parts, out: &Recording{Meta: joinedMeta(parts), series: map[string]*family{}}, refused: map[string]int{}}
+	j := &joiner{
+		parts: parts, out: &Recording{Meta: joinedMeta(parts), series: map[string]*family{}},
+		refused: map[string]int{},
+	}
 	names := map[string]bool{}
 	for _, p := range parts {
 		for name := range p.Recording.series {
@@ -87,14 +90,16 @@ func (j *joiner) family(name string) *family {
 	return out
 }
 
-// sameReading is how far apart the times of one reading that two windows share may be: the beginnings of both are known to the millisecond.
+// sameReading is how far apart the times of one reading that two windows share may be: the beginnings of both are known
+// to the millisecond.
 const sameReading = 2 * time.Millisecond
 
 // add puts the readings of one part behind those of the parts before it.
 func (j *joiner) add(to, from *family, at time.Duration) {
 	at = at.Truncate(time.Microsecond)
 	if from.metric.Describe().OverWindow && at > 0 {
-		// Of no time the sum is nothing: its next reading is of the time since then. The window before may end while this one has begun.
+		// Of no time the sum is nothing: its next reading is of the time since then. The window before may end while
+		// this one has begun.
 		to.marks = append(to.marks, max(at, to.last()))
 	}
 	for _, t := range from.marks {
@@ -143,7 +148,8 @@ func (j *joiner) isFact(name string) bool {
 // sameAs compares two families that were read once each.
 func (f *family) sameAs(other *family) bool {
 	return len(f.marks) == len(other.marks) && slices.EqualFunc(f.list, other.list, func(x, y *Series) bool {
-		return slices.Equal(x.Labels, y.Labels) && len(x.Points) == len(y.Points) && x.Points[0].Value == y.Points[0].Value
+		return slices.Equal(x.Labels, y.Labels) && len(x.Points) == len(y.Points) &&
+			x.Points[0].Value == y.Points[0].Value
 	})
 }
 
@@ -179,8 +185,8 @@ func (j *joiner) collectors() []CollectorStatus {
 	return out
 }
 
-// addStatus adds what a collector did in a further part to the list. Of each kind of loss the worst part's stays, as of samples in
-// one window: the same destinations are past the bound in all of them.
+// addStatus adds what a collector did in a further part to the list. Of each kind of loss the worst part's stays, as of
+// samples in one window: the same destinations are past the bound in all of them.
 func addStatus(list []CollectorStatus, c CollectorStatus) []CollectorStatus {
 	i := slices.IndexFunc(list, func(x CollectorStatus) bool { return x.Name == c.Name })
 	if i < 0 {
@@ -223,7 +229,8 @@ func (j *joiner) missing() []Missing {
 	return out
 }
 
-// joinedProfiles adds up the profiles of each event. The time that one covers is that of all its parts together, without what lies between.
+// joinedProfiles adds up the profiles of each event. The time that one covers is that of all its parts together,
+// without what lies between.
 func joinedProfiles(parts []Part) map[stacks.Event]*stacks.Profile {
 	var out map[stacks.Event]*stacks.Profile
 	for _, e := range stacks.Events() {
@@ -311,7 +318,8 @@ func (f *family) last() time.Duration {
 	return at
 }
 
-// covered gives which readings of sums over a window are of nothing but this time: each is of the time since the one before.
+// covered gives which readings of sums over a window are of nothing but this time: each is of the time since the one
+// before.
 func (f *family) covered(from, to time.Duration) map[time.Duration]bool {
 	out := map[time.Duration]bool{}
 	since := time.Duration(0)
@@ -340,11 +348,12 @@ func (r *Recording) Late() time.Duration {
 
 // Size estimates the memory of the recording, in bytes.
 func (r *Recording) Size() int64 {
-	// A series is itself, its place in a list, and the headers of its labels. Of a live host's 650 series with a profile it gives
-	// 1.0 of what the heap has, of one with longer series 0.8.
+	// A series is itself, its place in a list, and the headers of its labels. Of a live host's 650 series with a
+	// profile it gives 1.0 of what the heap has, of one with longer series 0.8.
 	const (
 		perSeries, perLabel, perPoint = 200, 16, 16
-		perSample, perFrame           = 120, 100 // of a profile: with a stack of some ten calls, and a name of sixty bytes
+		// of a profile: with a stack of some ten calls, and a name of sixty bytes
+		perSample, perFrame = 120, 100
 	)
 	n := int64(0)
 	for _, f := range r.series {
@@ -365,11 +374,13 @@ func (r *Recording) Size() int64 {
 	return n
 }
 
-// An Incident is why a flight recorder kept a recording: which finding began, and in which part of the recording it held.
+// An Incident is why a flight recorder kept a recording: which finding began, and in which part of the recording it
+// held.
 type Incident struct {
-	From     float64  `json:"from_seconds"` // since the recording began
-	To       float64  `json:"to_seconds"`
-	Late     float64  `json:"late_seconds,omitempty"` // how much after To the last readings were taken that belong to it
+	From float64 `json:"from_seconds"` // since the recording began
+	To   float64 `json:"to_seconds"`
+	// how much after To the last readings were taken that belong to it
+	Late     float64  `json:"late_seconds,omitempty"`
 	Check    string   `json:"check"`
 	Subject  string   `json:"subject"`
 	Severity string   `json:"severity"`
@@ -394,8 +405,8 @@ func (r *Recording) WithIncident(i Incident) *Recording {
 	return r.WithMeta(m)
 }
 
-// AtIncident gives the part of the recording in which the incident lasted, and all of one without any. Profiles stay whole: the recorder
-// keeps those of the incident alone.
+// AtIncident gives the part of the recording in which the incident lasted, and all of one without any. Profiles stay
+// whole: the recorder keeps those of the incident alone.
 func (r *Recording) AtIncident() *Recording {
 	i := r.Meta.Incident
 	if i == nil || i.To <= i.From {
@@ -420,8 +431,8 @@ func (r *Recording) AtIncident() *Recording {
 // seconds rounds to the microseconds in which points stand.
 func seconds(n float64) time.Duration { return time.Duration(math.Round(n*1e6)) * time.Microsecond }
 
-// WithProfiles gives the recording with the profiles that another one, of a process of its target, has, and what is said of the collectors
-// of that one. At is when that began, since this one did.
+// WithProfiles gives the recording with the profiles that another one, of a process of its target, has, and what is
+// said of the collectors of that one. At is when that began, since this one did.
 func (r *Recording) WithProfiles(at time.Duration, other *Recording) *Recording {
 	out := &Recording{
 		Meta: r.Meta, series: maps.Clone(r.series), profiles: maps.Clone(r.profiles),

@@ -24,7 +24,8 @@ func samplesOf(t *testing.T, r *Recording) string {
 	return b.String()
 }
 
-// TestJoinOfCuts: the parts of a recording, joined again, are the recording, but for what [Recording.Between] cannot divide.
+// TestJoinOfCuts: the parts of a recording, joined again, are the recording, but for what [Recording.Between] cannot
+// divide.
 func TestJoinOfCuts(t *testing.T) {
 	files, err := filepath.Glob("../checks/*/testdata/*/firing*.txtar")
 	if err != nil || len(files) < 50 {
@@ -38,7 +39,9 @@ func TestJoinOfCuts(t *testing.T) {
 		}
 		third := (rec.length() / 3).Truncate(time.Microsecond)
 		parts := []Part{
-			{0, rec.Between(0, third)}, {third, rec.Between(third, 2*third)}, {2 * third, rec.Between(2*third, rec.length()+time.Second)},
+			{0, rec.Between(0, third)},
+			{third, rec.Between(third, 2*third)},
+			{2 * third, rec.Between(2*third, rec.length()+time.Second)},
 		}
 		want := divisible(rec)
 		got := Join(parts...)
@@ -46,7 +49,8 @@ func TestJoinOfCuts(t *testing.T) {
 			t.Fatalf("%s: %s", file, d)
 		}
 		if math.Abs(got.Meta.Duration-rec.Meta.Duration) > 1e-6 || !got.Meta.Started.Equal(rec.Meta.Started) {
-			t.Errorf("%s: %v s from %v, want %v s from %v", file, got.Meta.Duration, got.Meta.Started, rec.Meta.Duration, rec.Meta.Started)
+			t.Errorf("%s: %v s from %v, want %v s from %v", file, got.Meta.Duration, got.Meta.Started,
+				rec.Meta.Duration, rec.Meta.Started)
 		}
 		points += strings.Count(samplesOf(t, got), "\n")
 	}
@@ -98,7 +102,10 @@ func TestJoin(t *testing.T) {
 		return Meta{Started: started, Collectors: []CollectorStatus{{
 			Name: "c", Status: st, Reason: "broken", Samples: samples, Lost: lost,
 			Metrics: []string{metric.ContextSwitches.Describe().Name},
-		}}, Unsupported: []Missing{{Metric: metric.SwapFree.Describe().Name, Reason: "first"}, {Metric: metric.Uptime.Describe().Name}}}
+		}}, Unsupported: []Missing{
+			{Metric: metric.SwapFree.Describe().Name, Reason: "first"},
+			{Metric: metric.Uptime.Describe().Name},
+		}}
 	}
 	first := window(t, status(StatusOK, 11, Loss{What: "things", Count: 3}), func(i int, a *Appender) {
 		a.Counter(metric.ContextSwitches, float64(1000+100*i))
@@ -143,7 +150,8 @@ func TestJoin(t *testing.T) {
 	if n := len(got.Info(metric.Governor)); n != 2 {
 		t.Errorf("a fact that changed has %d answers, want both", n)
 	}
-	if d := cmp.Diff([]Point{{At: 20*time.Second + 200*time.Millisecond, Value: 5}}, got.Gauge(metric.CgroupCPURun)[0].Points); d != "" {
+	if d := cmp.Diff([]Point{{At: 20*time.Second + 200*time.Millisecond, Value: 5}},
+		got.Gauge(metric.CgroupCPURun)[0].Points); d != "" {
 		t.Errorf("seconds over both windows: %s", d)
 	}
 	p, _ := got.Profile(stacks.CPU)
@@ -154,13 +162,15 @@ func TestJoin(t *testing.T) {
 		t.Errorf("%v s from %v", got.Meta.Duration, got.Meta.Started)
 	}
 	want := []CollectorStatus{{
-		Name: "c", Status: StatusFailed, Reason: "broken", Samples: 13, Metrics: []string{metric.ContextSwitches.Describe().Name},
-		Lost: []Loss{{What: "things", Count: 3}, {What: "of 2 windows, in which it did not work: broken", Count: 1}},
+		Name: "c", Status: StatusFailed, Reason: "broken", Samples: 13,
+		Metrics: []string{metric.ContextSwitches.Describe().Name},
+		Lost:    []Loss{{What: "things", Count: 3}, {What: "of 2 windows, in which it did not work: broken", Count: 1}},
 	}}
 	if d := cmp.Diff(want, got.Meta.Collectors); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]Missing{{Metric: metric.SwapFree.Describe().Name, Reason: "first"}}, got.Meta.Unsupported); d != "" {
+	if d := cmp.Diff([]Missing{{Metric: metric.SwapFree.Describe().Name, Reason: "first"}},
+		got.Meta.Unsupported); d != "" {
 		t.Errorf("not measured, though one window has one of them: %s", d)
 	}
 }
@@ -207,14 +217,16 @@ func TestJoinIsStored(t *testing.T) {
 
 // TestWithProfiles: what a profiler took in the middle of a recording is there at the incident, and is not taken twice.
 func TestWithProfiles(t *testing.T) {
-	rec := window(t, Meta{Collectors: []CollectorStatus{{Name: "c"}}}, func(i int, a *Appender) { a.Counter(metric.ContextSwitches, float64(i)) })
+	rec := window(t, Meta{Collectors: []CollectorStatus{{Name: "c"}}},
+		func(i int, a *Appender) { a.Counter(metric.ContextSwitches, float64(i)) })
 	name := metric.CPUProfileSamples.Describe().Name
-	prof := window(t, Meta{Collectors: []CollectorStatus{{Name: "jvm-profile", Metrics: []string{name}}}}, func(i int, a *Appender) {
-		if i == 3 {
-			a.Profile(profiled(7))
-			a.File("jvm.jfr", []byte("x"))
-		}
-	})
+	prof := window(t, Meta{Collectors: []CollectorStatus{{Name: "jvm-profile", Metrics: []string{name}}}},
+		func(i int, a *Appender) {
+			if i == 3 {
+				a.Profile(profiled(7))
+				a.File("jvm.jfr", []byte("x"))
+			}
+		})
 	got := rec.WithProfiles(2*time.Second, prof).WithIncident(Incident{From: 1, To: 9}).AtIncident()
 	if p, ok := got.Profile(stacks.CPU); !ok || p.Total().Count != 7 {
 		t.Error("the profile is not there")

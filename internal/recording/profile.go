@@ -16,7 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Profiles are files of their own, so that they open in the tools people have: pprof for a recording, folded text for a test case.
+// Profiles are files of their own, so that they open in the tools people have: pprof for a recording, folded text for a
+// test case.
 const (
 	profileDir = "profiles/"
 	pprofEnd   = ".pb.gz"
@@ -35,7 +36,8 @@ const (
 // profileMetric gives the metric that says a profile of the event is there.
 func profileMetric(e stacks.Event) *metric.Gauge {
 	return map[stacks.Event]*metric.Gauge{
-		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
+		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples,
+		stacks.Wall:  metric.WallProfileSamples,
 		stacks.Alloc: metric.AllocProfileSamples,
 		stacks.Lock:  metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
@@ -48,8 +50,8 @@ type rawFile struct {
 }
 
 // Profile appends what was sampled of one event over the window, and the number of its samples as that event's metric
-// ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event: that of a second profiler is counted as
-// lost. Like [Appender.Counter] it panics when the profile is not valid.
+// ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event: that of a second profiler is
+// counted as lost. Like [Appender.Counter] it panics when the profile is not valid.
 func (a *Appender) Profile(p *stacks.Profile) {
 	own, err := stacks.Merge(withoutSecrets(p)) // the canonical form, which is what reading it back gives
 	if err != nil {
@@ -61,15 +63,16 @@ func (a *Appender) Profile(p *stacks.Profile) {
 // rawName is what a raw file may be called: nothing that leads out of its directory.
 var rawName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,60}$`)
 
-// File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it, and reading a
-// recording does not load it. One that is too large is left out and counted as lost. The caller must know that
-// it holds no secrets. A name that is no plain file name, or a profile's, is a collector's bug and panics.
+// File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it, and
+// reading a recording does not load it. One that is too large is left out and counted as lost. The caller must know
+// that it holds no secrets. A name that is no plain file name, or a profile's, is a collector's bug and panics.
 func (a *Appender) File(name string, content []byte) {
 	if !rawName.MatchString(name) || strings.HasSuffix(name, pprofEnd) || strings.HasSuffix(name, textEnd) {
 		panic(fmt.Sprintf("recording: %q is no name for a raw file", name))
 	}
 	if len(content) > maxRaw {
-		a.Lost(len(content), fmt.Sprintf("bytes of %s, which is larger than a raw file may be (%d MiB)", name, maxRaw>>20))
+		a.Lost(len(content), fmt.Sprintf("bytes of %s, which is larger than a raw file may be (%d MiB)", name,
+			maxRaw>>20))
 		return
 	}
 	a.raws = append(a.raws, rawFile{name, slices.Clone(content)})
@@ -100,8 +103,9 @@ func (a *Appender) commitProfiles() {
 	}
 }
 
-// Profile gives what was sampled of an event, as the profiler gave it ([stacks.Profile.Clean] prepares it for ranking). It is
-// not to be changed. ok is false when there is none; a check that needs one lists the event's metric in its Needs.
+// Profile gives what was sampled of an event, as the profiler gave it ([stacks.Profile.Clean] prepares it for ranking).
+// It is not to be changed. ok is false when there is none; a check that needs one lists the event's metric in its
+// Needs.
 func (r *Recording) Profile(e stacks.Event) (p *stacks.Profile, ok bool) {
 	p, ok = r.profiles[e]
 	return p, ok
@@ -126,8 +130,8 @@ func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
 	return r.ranked[e], true
 }
 
-// RankAll prepares the profiles for ranking and gives up what profilers gave, of a recording that is only looked at: both together would take
-// twice the memory. That of all CPUs is kept, as some checks look at its interrupts.
+// RankAll prepares the profiles for ranking and gives up what profilers gave, of a recording that is only looked at:
+// both together would take twice the memory. That of all CPUs is kept, as some checks look at its interrupts.
 func (r *Recording) RankAll() {
 	for e := range r.profiles {
 		if e == stacks.HostCPU {
@@ -167,7 +171,8 @@ type profileParser func(r io.Reader, memory int) (*stacks.Profile, error)
 func (r *Recording) lose(m metric.Metric, why error) {
 	name := m.Describe().Name
 	delete(r.series, name)
-	r.Meta.Unsupported = slices.DeleteFunc(slices.Clone(r.Meta.Unsupported), func(u Missing) bool { return u.Metric == name })
+	r.Meta.Unsupported = slices.DeleteFunc(slices.Clone(r.Meta.Unsupported),
+		func(u Missing) bool { return u.Metric == name })
 	r.Meta.Unsupported = append(r.Meta.Unsupported, Missing{
 		Metric: name, Status: StatusFailed, Reason: why.Error(), Remedy: "report this as a bug, with the recording",
 	})
@@ -180,7 +185,8 @@ func (r *Recording) listRaws(fsys fs.FS) {
 		return // there are no profiles
 	}
 	for _, e := range entries[:min(len(entries), maxEntries)] {
-		if name := e.Name(); rawName.MatchString(name) && !strings.HasSuffix(name, pprofEnd) && !strings.HasSuffix(name, textEnd) {
+		if name := e.Name(); rawName.MatchString(name) && !strings.HasSuffix(name, pprofEnd) &&
+			!strings.HasSuffix(name, textEnd) {
 			r.unread = append(r.unread, name)
 		}
 	}
@@ -204,7 +210,8 @@ func (r *Recording) readProfiles(fsys fs.FS, b *budget, parse profileParser) err
 			}
 			r.profiles[e] = p
 		} else if len(r.Gauge(m)) > 0 {
-			return fmt.Errorf("%w: %s has %s, but there is no %s%s%s", ErrFormat, samplesFile, m.Describe().Name, profileDir, e, pprofEnd)
+			return fmt.Errorf("%w: %s has %s, but there is no %s%s%s", ErrFormat, samplesFile, m.Describe().Name,
+				profileDir, e, pprofEnd)
 		}
 	}
 	return nil
@@ -229,7 +236,10 @@ func readProfile(fsys fs.FS, e stacks.Event, b *budget, parsePprof profileParser
 		return nil, err
 	}
 	defer f.Close()
-	p, err := firewall.Parse(name, func() (*stacks.Profile, error) { return parse(io.LimitReader(f, maxProfile+1), b.left+decodeRoom) })
+	p, err := firewall.Parse(name, func() (*stacks.Profile, error) {
+		return parse(io.LimitReader(f, maxProfile+1),
+			b.left+decodeRoom)
+	})
 	switch {
 	case firewall.IsFault(err):
 		return nil, err

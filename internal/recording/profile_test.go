@@ -35,7 +35,8 @@ func TestProfileIsAMetricToo(t *testing.T) {
 		t.Error("a profile that was not taken is there")
 	}
 	want := []string{"async-profiler: 3 samples of the cpu profile"}
-	if diff := cmp.Diff(want, r.Losses([]metric.Metric{metric.CPUProfileSamples, metric.LockProfileSamples})); diff != "" {
+	if diff := cmp.Diff(
+		want, r.Losses([]metric.Metric{metric.CPUProfileSamples, metric.LockProfileSamples})); diff != "" {
 		t.Errorf("losses: -want +got:\n%s", diff)
 	}
 }
@@ -112,7 +113,10 @@ func TestAppenderRefusesProfiles(t *testing.T) {
 		f(NewBuilder().Appender())
 	}
 	panics("a profile without an event", func(a *Appender) { a.Profile(&stacks.Profile{}) })
-	for _, name := range []string{"", ".", "..", "../x", "a/b", "/a", ".a", "cpu.pb.gz", "cpu.txt", "a\n", strings.Repeat("a", 80)} {
+	for _, name := range []string{
+		"", ".", "..", "../x", "a/b", "/a", ".a", "cpu.pb.gz", "cpu.txt", "a\n",
+		strings.Repeat("a", 80),
+	} {
 		panics(name, func(a *Appender) { a.File(name, nil) })
 	}
 }
@@ -136,7 +140,12 @@ func TestHostileProfiles(t *testing.T) {
 		{"truncated", map[string]string{"profiles/cpu.pb.gz": wall.String()[:wall.Len()-9]}, "", "unexpected EOF"},
 		{"of another event", map[string]string{"profiles/cpu.pb.gz": wall.String()}, "", "is a profile of wall"},
 		{"bad text", map[string]string{"profiles/cpu.txt": cpuText + "x"}, "", "profiles/cpu.txt: line 8"},
-		{"huge text", map[string]string{"profiles/cpu.txt": cpuText + strings.Repeat("\n", maxProfile)}, "", "larger than"},
+		{
+			"huge text",
+			map[string]string{"profiles/cpu.txt": cpuText + strings.Repeat("\n", maxProfile)},
+			"",
+			"larger than",
+		},
 		{"both forms", map[string]string{"profiles/cpu.txt": cpuText, "profiles/cpu.pb.gz": ""}, "", "there are both"},
 		{"a directory", map[string]string{"profiles/cpu.txt/x": ""}, "", "is not a file"},
 		{"no profile", nil, `{"t":1,"m":{"cpu_profile_samples":[[7]]}}`, "there is no profiles/cpu.pb.gz"},
@@ -195,7 +204,8 @@ func TestProfileFault(t *testing.T) {
 	if _, ok := r.Profile(stacks.CPU); ok || r.Recorded(metric.CPUProfileSamples) {
 		t.Error("the profile is there")
 	}
-	if reason, _ := r.Why(metric.CPUProfileSamples); !strings.HasPrefix(reason, "profiles/cpu.pb.gz: perfdoctor failed on it (index out of") {
+	if reason, _ := r.Why(metric.CPUProfileSamples); !strings.HasPrefix(reason,
+		"profiles/cpu.pb.gz: perfdoctor failed on it (index out of") {
 		t.Errorf("the reason is %q", reason)
 	}
 	if _, ok := r.Profile(stacks.OffCPU); !ok {

@@ -13,13 +13,14 @@ import (
 
 // Redaction tells that names in the recording are pseudonyms.
 type Redaction struct {
-	Key     string   `json:"key"`                // tells keys apart: with the same one the same name has the same pseudonym
+	// tells keys apart: with the same one the same name has the same pseudonym
+	Key     string   `json:"key"`
 	LeftOut []string `json:"left_out,omitempty"` // files that may hold names or secrets
 }
 
-// Redacted gives the recording with pseudonyms in place of the names of hosts, addresses, users, files, control groups and
-// containers. Raw files of profilers are left out: nobody has looked for what is in them. Numbers, times, and what the checks
-// go by stay as they were.
+// Redacted gives the recording with pseudonyms in place of the names of hosts, addresses, users, files, control groups
+// and containers. Raw files of profilers are left out: nobody has looked for what is in them. Numbers, times, and what
+// the checks go by stay as they were.
 func (r *Recording) Redacted(n *redact.Names) (*Recording, error) {
 	if r.Meta.Redacted != nil {
 		return nil, fmt.Errorf("the recording is redacted already: it has no names to replace")
@@ -87,23 +88,35 @@ func redactTarget(t Target, n *redact.Names) Target {
 	return t
 }
 
-// redactions says what becomes of the values of a label. A test wants every label to be here: a new one is thought about.
+// redactions says what becomes of the values of a label. A test wants every label to be here: a new one is thought
+// about.
 var redactions = map[string]func(*redact.Names, string) string{
 	"destination": (*redact.Names).Endpoint, "endpoint": (*redact.Names).Endpoint, "source": (*redact.Names).Endpoint,
 	"listener": (*redact.Names).Endpoint, "peer": (*redact.Names).Endpoint,
 	"user": (*redact.Names).User, "uid": (*redact.Names).User, "container": container,
 	"cgroup": (*redact.Names).Path, "dir": (*redact.Names).Path, "path": (*redact.Names).Path,
 	"device": (*redact.Names).Device,
-	"comm":   (*redact.Names).Name, "waker_comm": (*redact.Names).Name, "thread": (*redact.Names).Name, "holder": (*redact.Names).Name,
-	"load": (*redact.Names).Name, "pool": (*redact.Names).Pool, "name": (*redact.Names).Name, "value": (*redact.Names).Text, "reason": (*redact.Names).Text,
-	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code, "waiter_at": (*redact.Names).Code,
-	"waker": (*redact.Names).Code, "class": (*redact.Names).Code,
-	"at_most": nil, "available": nil, "cause": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil, "cpu_model": nil,
-	"cpus": nil, "current": nil, "cycle": nil, "direction": nil, "driver": nil, "error": nil, "event": nil, "first": nil, "for": nil,
-	"from": nil, "generation": nil, "governor": nil, "heap": nil, "hook": nil, "irq": nil, "kernel": nil, "kind": nil, "level": nil,
-	"loaded": nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "on": nil, "operation": nil, "origin": nil,
-	"pid": nil, "program": nil, "queue": nil, "resource": nil, "runtime": nil, "scope": nil, "side": nil, "space": nil, "state": nil,
-	"syscall": nil, "tid": nil, "vantage": nil, "vector": nil, "version": nil, "virtualization": nil, "waker_pid": nil, "window": nil,
+	"comm":   (*redact.Names).Name, "waker_comm": (*redact.Names).Name, "thread": (*redact.Names).Name,
+	"holder": (*redact.Names).Name,
+	"load":   (*redact.Names).Name, "pool": (*redact.Names).Pool, "name": (*redact.Names).Name,
+	"value": (*redact.Names).
+		Text, "reason": (*redact.Names).Text,
+	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code,
+	"waiter_at": (*redact.Names).Code,
+	"waker":     (*redact.Names).Code, "class": (*redact.Names).Code,
+	"at_most": nil, "available": nil, "cause": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil,
+	"cpu_model": nil,
+	"cpus":      nil, "current": nil, "cycle": nil, "direction": nil, "driver": nil, "error": nil, "event": nil,
+	"first": nil, "for": nil,
+	"from": nil, "generation": nil, "governor": nil, "heap": nil, "hook": nil, "irq": nil, "kernel": nil, "kind": nil,
+	"level":  nil,
+	"loaded": nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "on": nil, "operation": nil,
+	"origin": nil,
+	"pid":    nil, "program": nil, "queue": nil, "resource": nil, "runtime": nil, "scope": nil, "side": nil,
+	"space":   nil,
+	"state":   nil,
+	"syscall": nil, "tid": nil, "vantage": nil, "vector": nil, "version": nil, "virtualization": nil, "waker_pid": nil,
+	"window":  nil,
 	"written": nil,
 }
 

@@ -11,14 +11,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
-// TestEveryLabelIsThoughtAbout: what becomes of a new label's values when a recording is redacted is decided in redactions.
+// TestEveryLabelIsThoughtAbout: what becomes of a new label's values when a recording is redacted is decided in
+// redactions.
 func TestEveryLabelIsThoughtAbout(t *testing.T) {
 	used := map[string]bool{}
 	for _, m := range metric.All() {
 		for _, l := range m.Describe().Labels {
 			used[l] = true
 			if _, ok := redactions[l]; !ok {
-				t.Errorf("label %s of %s: decide in redactions whether its values may name somebody", l, m.Describe().Name)
+				t.Errorf("label %s of %s: decide in redactions whether its values may name somebody", l, m.Describe().
+					Name)
 			}
 		}
 	}

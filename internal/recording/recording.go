@@ -1,7 +1,8 @@
 // Package recording holds what was measured: raw counters over time, facts, and what could not be measured and why.
 //
-// A recording is the only input of the checks, so a diagnosis made on a production host can be repeated elsewhere. It stores raw
-// counters, never rates, and opens with ordinary tools: meta.json, samples.jsonl and profiles in a directory, a zip or a txtar.
+// A recording is the only input of the checks, so a diagnosis made on a production host can be repeated elsewhere. It
+// stores raw counters, never rates, and opens with ordinary tools: meta.json, samples.jsonl and profiles in a
+// directory, a zip or a txtar.
 package recording
 
 import (
@@ -22,8 +23,8 @@ const SchemaVersion = 1
 // Status is how a collector fared.
 type Status string
 
-// The ways a collector can end. Unsupported (the kernel lacks it), Denied (this user may not) and Failed (it broke) are told
-// apart because they have different ways out.
+// The ways a collector can end. Unsupported (the kernel lacks it), Denied (this user may not) and Failed (it broke) are
+// told apart because they have different ways out.
 const (
 	StatusOK          Status = "ok"
 	StatusUnsupported Status = "unsupported"
@@ -52,18 +53,19 @@ type Meta struct {
 
 // Target says what was diagnosed, in words fit for a report.
 type Target struct {
-	Kind        string   `json:"kind"` // host, process, cgroup, container or command
-	PID         int      `json:"pid,omitempty"`
-	Name        string   `json:"name,omitempty"`    // comm, cgroup path or container id
-	Cmdline     []string `json:"cmdline,omitempty"` // redacted
-	Runtime     string   `json:"runtime,omitempty"`
-	User        string   `json:"user,omitempty"`
-	Container   string   `json:"container,omitempty"`
-	Cgroup      string   `json:"cgroup,omitempty"`
-	OwnNetNS    bool     `json:"own_network_namespace"`  // it has a network namespace other than perfdoctor's
-	Halted      string   `json:"halted,omitempty"`       // why it did nothing when the collection began or ended: stopped, or frozen
-	ExitStatus  string   `json:"exit_status,omitempty"`  // of a command perfdoctor started
-	NetNSDenied string   `json:"netns_denied,omitempty"` // why its network namespace could not be entered
+	Kind      string   `json:"kind"` // host, process, cgroup, container or command
+	PID       int      `json:"pid,omitempty"`
+	Name      string   `json:"name,omitempty"`    // comm, cgroup path or container id
+	Cmdline   []string `json:"cmdline,omitempty"` // redacted
+	Runtime   string   `json:"runtime,omitempty"`
+	User      string   `json:"user,omitempty"`
+	Container string   `json:"container,omitempty"`
+	Cgroup    string   `json:"cgroup,omitempty"`
+	OwnNetNS  bool     `json:"own_network_namespace"` // it has a network namespace other than perfdoctor's
+	// why it did nothing when the collection began or ended: stopped, or frozen
+	Halted      string `json:"halted,omitempty"`
+	ExitStatus  string `json:"exit_status,omitempty"`  // of a command perfdoctor started
+	NetNSDenied string `json:"netns_denied,omitempty"` // why its network namespace could not be entered
 }
 
 // CollectorStatus is one collector's part of the recording.
@@ -202,7 +204,8 @@ type family struct {
 // Recorded reports whether the metric was measured, be it that there was nothing to count.
 func (r *Recording) Recorded(m metric.Metric) bool { return r.series[m.Describe().Name] != nil }
 
-// Counter gives the series of a counter whose labels match the pairs (name, value, name, value …), in order of label values.
+// Counter gives the series of a counter whose labels match the pairs (name, value, name, value …), in order of label
+// values.
 func (r *Recording) Counter(c *metric.Counter, match ...string) []CounterSeries {
 	var out []CounterSeries
 	for _, s := range r.matching(c, match) {
@@ -288,7 +291,8 @@ func (r *Recording) Blocked(m metric.Metric) bool {
 	})
 }
 
-// Losses gives what the collectors of these metrics lost: late samples, data past their bounds, and samples of profiles.
+// Losses gives what the collectors of these metrics lost: late samples, data past their bounds, and samples of
+// profiles.
 func (r *Recording) Losses(ms []metric.Metric) []string {
 	var out []string
 	for _, c := range r.Meta.Collectors {

@@ -12,8 +12,8 @@ const redacted = "***"
 // maxArg bounds one kept argument in bytes: a class path can be 100 KiB long and tells a reader nothing past its start.
 const maxArg = 200
 
-// maxLooked bounds the part of an argument that is searched for secrets, in bytes: the kernel allows 128 KiB (MAX_ARG_STRLEN), which
-// would take tens of milliseconds each, and nothing behind the kept part is stored.
+// maxLooked bounds the part of an argument that is searched for secrets, in bytes: the kernel allows 128 KiB
+// (MAX_ARG_STRLEN), which would take tens of milliseconds each, and nothing behind the kept part is stored.
 const maxLooked = 4096
 
 // maxArgs bounds the arguments kept; the first ones name the program.
@@ -23,18 +23,22 @@ const maxArgs = 40
 const secretWords = `passw|passphrase|passcode|passkey|passin|passout|pass(?:[^a-z]|$)|pwd|secret|token|api[-_.]?key|access[-_.]?key|` +
 	`private[-_.]?key|licen[sc]e[-_.]?key|credential|auth|bearer|signature|session|cookie|dsn|conn(?:ection)?[-_.]?str|salt`
 
-// shortWords make a name a secret's only where they end it, as a whole word: --key-buffer-size and --keyspace have no secret.
+// shortWords make a name a secret's only where they end it, as a whole word: --key-buffer-size and --keyspace have no
+// secret.
 const shortWords = `(?:key|pin|pw|[ht]?otp|creds?|sas|sig|jwt|licen[sc]e)`
 
 var (
-	// secretName matches an option or variable whose value is a secret. A property of Java has -D before its first word.
-	secretName = regexp.MustCompile(`(?i)` + secretWords + `|(?:^-D|^|[^a-z0-9])` + shortWords + `$|(?-i:[a-z](?:Key|Pin|Pw|Otp|Creds))$`)
-	// secretText matches, inside a longer word, a secret's name and what stands between it and the value: "password=" in a DSN,
-	// "Authorization: " in a header, "--token " in the command line of a shell. A name does not go past a slash or a dot, so that
-	// a class path with auth.jar in it is kept.
+	// secretName matches an option or variable whose value is a secret. A property of Java has -D before its first
+	// word.
+	secretName = regexp.MustCompile(`(?i)` + secretWords + `|(?:^-D|^|[^a-z0-9])` + shortWords +
+		`$|(?-i:[a-z](?:Key|Pin|Pw|Otp|Creds))$`)
+	// secretText matches, inside a longer word, a secret's name and what stands between it and the value: "password="
+	// in a DSN, "Authorization: " in a header, "--token " in the command line of a shell. A name does not go past a
+	// slash or a dot, so that a class path with auth.jar in it is kept.
 	secretText = regexp.MustCompile(`(?i)(?:` + secretWords + `)[^=:\s&?;,/.]{0,40}(?:\s*[=:]\s*|\s+)|` +
 		`(?:[^a-z0-9]D|^|[^a-z0-9])` + shortWords + `\s*[=:]\s*|(?:^|\s)--?(?:[a-z0-9]+[-_.])*` + shortWords + `\s+`)
-	// urlUserInfo matches the user:password@ of a URL. A password may hold @ and /, so it reaches to the last @ of the word.
+	// urlUserInfo matches the user:password@ of a URL. A password may hold @ and /, so it reaches to the last @ of the
+	// word.
 	urlUserInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)\S*@`)
 	// oracleUser matches the user/password@ of jdbc:oracle:thin:user/password@host.
 	oracleUser = regexp.MustCompile(`(?i)(jdbc:oracle:[a-z]+:)[^@\s]*@`)
@@ -49,10 +53,10 @@ var (
 	slashBlob = regexp.MustCompile(`(^|=)[A-Za-z0-9+][A-Za-z0-9+/]{31,}={0,2}$`)
 )
 
-// Redact takes secrets out of a command line, so that they never enter a recording: values of options and variables named like
-// secrets (--password x, -Dpassword=x, TOKEN=x), the short password options of well-known clients (mysql -px), user info of URLs,
-// authorisation headers, and long key-like words. It errs on the side of too much, keeps at most 40 arguments of 200 bytes, and
-// gives valid UTF-8. Redacting twice changes nothing.
+// Redact takes secrets out of a command line, so that they never enter a recording: values of options and variables
+// named like secrets (--password x, -Dpassword=x, TOKEN=x), the short password options of well-known clients (mysql
+// -px), user info of URLs, authorisation headers, and long key-like words. It errs on the side of too much, keeps at
+// most 40 arguments of 200 bytes, and gives valid UTF-8. Redacting twice changes nothing.
 func Redact(args []string) []string {
 	if args == nil {
 		return nil
@@ -77,8 +81,8 @@ func Redact(args []string) []string {
 	return out
 }
 
-// isValue tells the value of an option from the next option. Random secrets begin with a dash too: only a second dash, or a
-// single letter behind it, makes an option.
+// isValue tells the value of an option from the next option. Random secrets begin with a dash too: only a second dash,
+// or a single letter behind it, makes an option.
 func isValue(a string) bool {
 	return !strings.HasPrefix(a, "--") && (!strings.HasPrefix(a, "-") || len(a) > 2)
 }
@@ -132,7 +136,8 @@ func redactText(a string) string {
 	if at := slashBlob.FindStringSubmatchIndex(a); at != nil && mixed(a[at[3]:]) {
 		return a[:at[3]] + redacted
 	}
-	if strings.ContainsAny(a, "/.") || strings.HasPrefix(a, "-XX:") { // paths, class names, host names and JVM flags are long and harmless
+	// paths, class names, host names and JVM flags are long and harmless
+	if strings.ContainsAny(a, "/.") || strings.HasPrefix(a, "-XX:") {
 		return a
 	}
 	return longBlob.ReplaceAllStringFunc(a, func(blob string) string {

@@ -18,13 +18,16 @@ const secret = "hunter2"
 func TestRedactHides(t *testing.T) {
 	for _, line := range []string{
 		"app --password hunter2", "app --password=hunter2", "app --password:hunter2", "app -password hunter2",
-		"app --db-pass hunter2", "app --pass=hunter2", "app DB_PASS=hunter2", "app PGPASSWORD=hunter2", "app MYSQL_PWD=hunter2",
+		"app --db-pass hunter2", "app --pass=hunter2", "app DB_PASS=hunter2", "app PGPASSWORD=hunter2",
+		"app MYSQL_PWD=hunter2",
 		"java -Dpassword=hunter2 -jar a.jar", "java -Djavax.net.ssl.keyStorePassword=hunter2", "java -Dapp.key=hunter2",
 		"java -Dspring.datasource.url=jdbc:mysql://root:hunter2@db/app",
 		"keytool -storepass hunter2", "openssl rsa -passin pass:hunter2", "app --token hunter2", "app --token -hunter2",
 		"app --api-key hunter2", "app API_KEY=hunter2", "app --access-key=hunter2", "app AWS_SECRET_ACCESS_KEY=hunter2",
-		"app --client-secret hunter2", "app --auth hunter2", "app -p hunter2", "app -u root:hunter2", "redis-cli -a hunter2",
-		"redis-server --requirepass hunter2", "mysql -phunter2 db", "mysqldump -uroot -phunter2 db", "/usr/bin/mariadb -phunter2",
+		"app --client-secret hunter2", "app --auth hunter2", "app -p hunter2", "app -u root:hunter2",
+		"redis-cli -a hunter2",
+		"redis-server --requirepass hunter2", "mysql -phunter2 db", "mysqldump -uroot -phunter2 db",
+		"/usr/bin/mariadb -phunter2",
 		"docker exec db mysql -phunter2", "sshpass -phunter2 ssh host", "7z a -phunter2 x.7z", "ldapsearch -w hunter2",
 		"smbclient -U me%hunter2", "curl -ume:hunter2 http://h/", "curl -u me:hunter2 http://h/",
 		"curl -H Authorization:hunter2", "curl -HX-Api-Key:hunter2",
@@ -32,22 +35,29 @@ func TestRedactHides(t *testing.T) {
 		"app DATABASE_URL=postgres://me:hunter2@db/app", "app jdbc:mysql://db/app?user=me&password=hunter2",
 		"app jdbc:oracle:thin:me/hunter2@db:1521:orcl", "app jdbc:sqlserver://db;user=sa;password=hunter2",
 		"app Server=db;User=sa;Password=hunter2", "app https://h/x?sig=hunter2", "app https://h/x?a=1&token=hunter2",
-		`app {"user":"me","password":"hunter2"}`, "app --session-cookie hunter2", "app --pin hunter2", "app sentry_dsn=hunter2",
+		`app {"user":"me","password":"hunter2"}`, "app --session-cookie hunter2", "app --pin hunter2",
+		"app sentry_dsn=hunter2",
 		// Attack 12.
-		"app --pw hunter2", "java -Dcreds=hunter2", "app --otp hunter2", "app --passcode=hunter2", "app --license hunter2",
+		"app --pw hunter2", "java -Dcreds=hunter2", "app --otp hunter2", "app --passcode=hunter2",
+		"app --license hunter2",
 		"app --db-pw=hunter2", "app DB_PW=hunter2", "app --totp hunter2", "app --licence=hunter2", "app --cred hunter2",
 		"app --jwt hunter2", "app --sas=hunter2", "app --connection-string hunter2", "java -Ddb.creds=hunter2",
-		"java -DdbPw=hunter2", "app a=b;pw=hunter2;c=d", "app https://h/x?a=1&key=hunter2", "app jdbc:x://db;otp=hunter2",
+		"java -DdbPw=hunter2", "app a=b;pw=hunter2;c=d", "app https://h/x?a=1&key=hunter2",
+		"app jdbc:x://db;otp=hunter2",
 	} {
 		if got := strings.Join(Redact(strings.Fields(line)), " "); strings.Contains(got, secret) {
 			t.Errorf("%s\n  became %s", line, got)
 		}
 	}
 	for _, arg := range []string{
-		"Authorization: Bearer hunter2", "Proxy-Authorization: Basic hunter2", "X-Auth-Token: hunter2", "Cookie: a=hunter2",
-		"host=db user=me password=hunter2 dbname=app", "host=db password = hunter2", "A=1 TOKEN=hunter2 ./run", "mysql --password=hunter2",
-		"mysql --password hunter2", "curl -H 'Authorization: Bearer hunter2' http://h/", "export A=1; TOKEN=hunter2 ./run",
-		"nginx: worker --token hunter2", "run --pw hunter2", "run --db-pw hunter2", "java -Dcreds=hunter2", "key: hunter2",
+		"Authorization: Bearer hunter2", "Proxy-Authorization: Basic hunter2", "X-Auth-Token: hunter2",
+		"Cookie: a=hunter2",
+		"host=db user=me password=hunter2 dbname=app", "host=db password = hunter2", "A=1 TOKEN=hunter2 ./run",
+		"mysql --password=hunter2",
+		"mysql --password hunter2", "curl -H 'Authorization: Bearer hunter2' http://h/",
+		"export A=1; TOKEN=hunter2 ./run",
+		"nginx: worker --token hunter2", "run --pw hunter2", "run --db-pw hunter2", "java -Dcreds=hunter2",
+		"key: hunter2",
 	} {
 		if got := strings.Join(Redact([]string{"sh", "-c", arg}), " "); strings.Contains(got, secret) {
 			t.Errorf("one word %q\n  became %s", arg, got)
@@ -72,13 +82,15 @@ func TestRedactHidesKeysByTheirForm(t *testing.T) {
 
 func TestRedactKeeps(t *testing.T) {
 	for _, line := range []string{
-		"java -Xmx2g -Xms512m -XX:+UseG1GC -XX:InitiatingHeapOccupancyPercent=45 -XX:+PrintGCApplicationConcurrentTime -jar app.jar",
+		"java -Xmx2g -Xms512m -XX:+UseG1GC -XX:InitiatingHeapOccupancyPercent=45 " +
+			"-XX:+PrintGCApplicationConcurrentTime -jar app.jar",
 		"java -cp /app/lib/auth.jar:/app/lib/session-token.jar:/app/main.jar com.example.authentication.Main",
 		"/usr/sbin/nginx -g daemon off;", "python3 -m http.server 8080", "node --max-old-space-size=4096 server.js",
 		"/usr/bin/envoy --concurrency 2 --config-path /etc/envoy.yaml", "postgres: checkpointer",
 		"redis-server 127.0.0.1:6379", "app --listen=0.0.0.0:8080 --workers 16 --log-level=info",
 		"app --enable-experimental-feature-with-a-long-name", "curl https://example.com/a/b", "mysqld --port=3306",
-		"mysqld --key-buffer-size=16M --keepalive=30", "app --keyspace orders --pinned=2", "java -XX:+UseNUMA -Dkeepalive=60",
+		"mysqld --key-buffer-size=16M --keepalive=30", "app --keyspace orders --pinned=2",
+		"java -XX:+UseNUMA -Dkeepalive=60",
 		"app --monkey 3 --spin 4 --turnkey=yes",
 		"app --upstream=http://10.0.0.5:8080/path", "java -Dserver.port=8080 -Dhttp.maxConnections=200", "***", "",
 	} {
@@ -107,7 +119,10 @@ func TestRedactBounds(t *testing.T) {
 }
 
 func FuzzRedact(f *testing.F) {
-	for _, line := range []string{"app --password x", "mysql -psecret", "a=b?c&d;e", "x://a:b@c", "-p", "\xff", "jdbc:oracle:thin:a/b@c"} {
+	for _, line := range []string{
+		"app --password x", "mysql -psecret", "a=b?c&d;e", "x://a:b@c", "-p", "\xff",
+		"jdbc:oracle:thin:a/b@c",
+	} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Between gives what the recording would be had it begun and ended at these times: a part of the window, as if it were all. Facts that were
-// read once at the beginning stay. What was read once at the end, of the whole window, is not in it, and neither are profiles: both
-// could be divided only by guessing.
+// Between gives what the recording would be had it begun and ended at these times: a part of the window, as if it were
+// all. Facts that were read once at the beginning stay. What was read once at the end, of the whole window, is not in
+// it, and neither are profiles: both could be divided only by guessing.
 func (r *Recording) Between(from, to time.Duration) *Recording { return r.cut(from, to, r.length()/2) }
 
 // cut gives the part between two times. What was read once, not later than known, is a fact that holds in the part too.

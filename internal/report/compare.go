@@ -87,7 +87,10 @@ func verdictWords(r compare.Result) string {
 
 func (t *compareText) verdict() {
 	v := t.d.Verdict
-	st := map[compare.Result]style{compare.Same: green, compare.Improved: green, compare.Worse: red, compare.Mixed: yellow}[v.Result]
+	st := map[compare.Result]style{
+		compare.Same: green, compare.Improved: green, compare.Worse: red,
+		compare.Mixed: yellow,
+	}[v.Result]
 	t.line(st, strings.ToUpper(verdictWords(v.Result)), "", "")
 	if v.Result == compare.Same {
 		t.line(plain, "  ", "  ", v.Summary)
@@ -118,7 +121,8 @@ func (t *compareText) findings() {
 			infos++
 			continue
 		}
-		t.line(fateStyle(f), "  "+fateText(f)+"  ", "    ", f.Either().Check+": "+f.Either().Subject.String()+": "+f.Either().Summary)
+		t.line(fateStyle(f), "  "+fateText(f)+"  ", "    ", f.Either().Check+": "+f.Either().
+			Subject.String()+": "+f.Either().Summary)
 		if f.Doubt != "" {
 			t.line(faint, "    ", "    ", "not counted: "+f.Doubt)
 		}
@@ -238,8 +242,8 @@ func changeText(n *compare.Number) string {
 	return string(n.Result)
 }
 
-// uncertain is the share by which a number may have changed unseen, beyond which nobody would call it the same. 10,105 context switches a
-// second and 6780 were "same to within 98 %".
+// uncertain is the share by which a number may have changed unseen, beyond which nobody would call it the same. 10,105
+// context switches a second and 6780 were "same to within 98 %".
 const uncertain = 0.5
 
 // sameText is of a number whose change did not show, and is by its bounds at most this share.
@@ -294,7 +298,8 @@ func (t *compareText) methods() {
 }
 
 // sharesOnly says why methods that changed are no verdict.
-const sharesOnly = "not counted: too much of the program changed to tell what grew from what the rest shrank, and requests are not " +
+const sharesOnly = "not counted: too much of the program changed to tell what grew from what the rest shrank, and " +
+	"requests are not " +
 	"known (--requests)"
 
 // detectableText says what the samples could have shown, and how long a profile would have to be to show more.
@@ -315,7 +320,8 @@ func detectableText(m *compare.Methods) string {
 	case never:
 		s += ". However long, none shows 5 % in a method of 10 % where what else runs on the host differs so"
 	case longest > 0:
-		s += fmt.Sprintf(". To show 5 %% in a method of 10 %% record %s of CPU time each (--duration)", secondsText(math.Ceil(longest)))
+		s += fmt.Sprintf(". To show 5 %% in a method of 10 %% record %s of CPU time each (--duration)",
+			secondsText(math.Ceil(longest)))
 	}
 	return s
 }
@@ -343,7 +349,8 @@ func otherText(o *compare.Other) string {
 	if o.Labels != "" {
 		name += "{" + o.Labels + "}"
 	}
-	s := name + ": " + quantity.Of("", o.Before.Mean, o.Unit).Text() + " -> " + quantity.Of("", o.After.Mean, o.Unit).Text()
+	s := name + ": " + quantity.Of("", o.Before.Mean, o.Unit).Text() + " -> " + quantity.Of("", o.After.Mean, o.Unit).
+		Text()
 	if o.Change.Relative != nil {
 		s += fmt.Sprintf(" (%s)", signedShare(*o.Change.Relative))
 	}

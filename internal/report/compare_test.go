@@ -32,7 +32,8 @@ func TestCompareGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			ar, c := comparison(t, path)
 			got := map[string]string{
-				"want.txt": compareTextOf(t, c, TextOptions{}), "want-verbose.txt": compareTextOf(t, c, TextOptions{Verbose: true, Width: 100}),
+				"want.txt": compareTextOf(t, c, TextOptions{}), "want-verbose.txt": compareTextOf(
+					t, c, TextOptions{Verbose: true, Width: 100}),
 				"want.md": rendered(t, c.Markdown), "want.json": rendered(t, c.JSON),
 			}
 			golden(t, path, ar, wantsOfComparison, got)
@@ -56,7 +57,8 @@ func comparison(t *testing.T, path string) (*txtar.Archive, Comparison) {
 		t.Fatal(err)
 	}
 	recs := recordings(t, path)
-	return txtar.Parse(data), Comparison{compare.Compare(recs[0], recs[1], compare.Options{Checks: []*check.Check{throttling()}})}
+	return txtar.Parse(data),
+		Comparison{compare.Compare(recs[0], recs[1], compare.Options{Checks: []*check.Check{throttling()}})}
 }
 
 // recordings reads both of a case.
@@ -90,7 +92,8 @@ func throttling() *check.Check {
 			for _, s := range p.Counter(metric.CgroupThrottled) {
 				if n, ok := s.Increase(); ok && n > 0 {
 					p.Report(check.Finding{
-						Subject: check.Subject{Kind: "cgroup", ID: s.Label("cgroup")}, Severity: check.Critical, Summary: "stopped, its *name* is |hostile| <b>",
+						Subject: check.Subject{Kind: "cgroup", ID: s.Label("cgroup")}, Severity: check.Critical,
+						Summary: "stopped, its *name* is |hostile| <b>",
 					})
 				}
 			}
@@ -99,14 +102,18 @@ func throttling() *check.Check {
 	}
 }
 
-// TestCompareLayout: lines fit, and nothing that a terminal acts on is in any format, whatever a method or a cgroup is called.
+// TestCompareLayout: lines fit, and nothing that a terminal acts on is in any format, whatever a method or a cgroup is
+// called.
 func TestCompareLayout(t *testing.T) {
 	_, c := comparison(t, "../../testdata/report/compare/planted.txtar")
 	evil := "x\x1b[2J\nBETTER\u202e"
 	c.Methods.Grown[0].Name, c.Before.Target.Name, c.Doubts = evil, evil, append(c.Doubts, evil)
 	c.Findings = append(c.Findings, compare.Finding{
 		ID: evil, Fate: compare.New, Doubt: evil,
-		After: &check.Finding{Check: "a-check", Subject: check.Subject{Kind: "pid", ID: evil}, Severity: check.Warning, Summary: evil},
+		After: &check.Finding{
+			Check: "a-check", Subject: check.Subject{Kind: "pid", ID: evil}, Severity: check.Warning,
+			Summary: evil,
+		},
 	})
 	for _, width := range []int{40, 80, 120} {
 		for _, l := range strings.Split(compareTextOf(t, c, TextOptions{Width: width, Verbose: true}), "\n") {
@@ -118,7 +125,10 @@ func TestCompareLayout(t *testing.T) {
 			}
 		}
 	}
-	for name, s := range map[string]string{"text": compareTextOf(t, c, TextOptions{}), "markdown": rendered(t, c.Markdown), "json": rendered(t, c.JSON)} {
+	for name, s := range map[string]string{
+		"text":     compareTextOf(t, c, TextOptions{}),
+		"markdown": rendered(t, c.Markdown), "json": rendered(t, c.JSON),
+	} {
 		for _, r := range s {
 			if r != '\n' && !unicode.IsPrint(r) {
 				t.Errorf("%s holds %U", name, r)

@@ -17,14 +17,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// said is what a format says of a report's findings: those at warning or above by their ids, in the order of the report.
+// said is what a format says of a report's findings: those at warning or above by their ids, in the order of the
+// report.
 type said struct {
 	Result   string
 	Findings []string
 	Exit     int
 }
 
-// TestFormatsAgree: whoever reads another format learns of the same findings, and a CI server fails when the shell would.
+// TestFormatsAgree: whoever reads another format learns of the same findings, and a CI server fails when the shell
+// would.
 func TestFormatsAgree(t *testing.T) {
 	for name := range suites() {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +37,10 @@ func TestFormatsAgree(t *testing.T) {
 					want.Findings = append(want.Findings, f.Severity.String()+" "+clean(f.ID))
 				}
 			}
-			for format, got := range map[string]said{"json": fromJSON(t, d), "junit": fromJUnit(t, d), "markdown": fromMarkdown(t, d)} {
+			for format, got := range map[string]said{
+				"json": fromJSON(t, d), "junit": fromJUnit(t, d),
+				"markdown": fromMarkdown(t, d),
+			} {
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("%s: -want +got:\n%s", format, diff)
 				}
@@ -63,7 +68,8 @@ func fromJSON(t *testing.T, d *Data) said {
 	out := said{Result: raw.Verdict.Result, Exit: raw.Exit}
 	for _, f := range raw.Findings {
 		if f.Severity != "info" {
-			// JSON has no place for a byte that is not UTF-8 (a recording has none): U+FFFD stands for the \xff of the hostile case.
+			// JSON has no place for a byte that is not UTF-8 (a recording has none): U+FFFD stands for the \xff of the
+			// hostile case.
 			out.Findings = append(out.Findings, f.Severity+" "+strings.ReplaceAll(clean(f.ID), "\ufffd", `\xff`))
 		}
 	}
@@ -133,7 +139,8 @@ func fromMarkdown(t *testing.T, d *Data) said {
 	if m := results.FindStringSubmatch(text); m != nil {
 		out.Result = m[1]
 	}
-	line := regexp.MustCompile(`(?m)^(?:## perfdoctor: |<details><summary>|- )(warning|critical)(?:: | \*\*| <b>)(.*?)(?:\*\*: .*|</b>: .*)?$`)
+	line := regexp.MustCompile(
+		`(?m)^(?:## perfdoctor: |<details><summary>|- )(warning|critical)(?:: | \*\*| <b>)(.*?)(?:\*\*: .*|</b>: .*)?$`)
 	for _, m := range line.FindAllStringSubmatch(text, -1) {
 		out.Findings = append(out.Findings, m[1]+" "+m[2])
 	}
@@ -147,17 +154,22 @@ func unescape(s string) string {
 	return regexp.MustCompile("\\\\([\\\\`*_\\[\\]|~$!#=+:.)-])").ReplaceAllString(s, "$1")
 }
 
-// FuzzEscape renders a name in a line, a table and a heading: what comes out is that name as text, and no element of its own.
+// FuzzEscape renders a name in a line, a table and a heading: what comes out is that name as text, and no element of
+// its own.
 func FuzzEscape(f *testing.F) {
 	for _, s := range []string{
-		"java", "# heading", "1. list", "- item", "> quoted", "a|b", "`code`", "```", "[x](http://evil)", "![i](//evil)", "<img src=x onerror=y>",
-		"</details><script>", "**bold** _it_ ~~gone~~", "@everyone #12 !7", "https://evil.example www.evil.example", "\\`x", "&lt;b&gt; &#60;", "$x^2$",
-		"a\n\n# b", "    code", "<!-- -->", "===", ": x", "<https://evil>", "a  \nb", "[^1]", "x\\", "http\u202e://", "a@b.example", "! #", "a ##",
+		"java", "# heading", "1. list", "- item", "> quoted", "a|b", "`code`", "```", "[x](http://evil)",
+		"![i](//evil)", "<img src=x onerror=y>",
+		"</details><script>", "**bold** _it_ ~~gone~~", "@everyone #12 !7", "https://evil.example www.evil.example",
+		"\\`x", "&lt;b&gt; &#60;", "$x^2$",
+		"a\n\n# b", "    code", "<!-- -->", "===", ": x", "<https://evil>", "a  \nb", "[^1]", "x\\", "http\u202e://",
+		"a@b.example", "! #", "a ##",
 	} {
 		f.Add(s)
 	}
 	tag := regexp.MustCompile(`</?(p|h2|table|thead|tbody|tr|th|td|strong)>|<(th|td)( align="right")?>|<!-- -->|\n`)
-	// As GitHub does: tables, links without markup, and HTML as it stands, so that an element of the name's own would be seen.
+	// As GitHub does: tables, links without markup, and HTML as it stands, so that an element of the name's own would
+	// be seen.
 	github := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(renderer.WithUnsafe()))
 	render := func(t *testing.T, md string) string {
 		var b strings.Builder

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// How many methods and waits a report holds, and how many of them the text shows without -v: past the third there is rarely one
-// that is worth a change.
+// How many methods and waits a report holds, and how many of them the text shows without -v: past the third there is
+// rarely one that is worth a change.
 const (
 	hotMethods   = 10
 	shownMethods = 5
@@ -23,8 +23,9 @@ const (
 
 // CPUTime is where the CPU time of the process went, whether or not a check knows the code. Parts add up to Seconds.
 type CPUTime struct {
-	Seconds float64   `json:"seconds"`                // what shares are of
-	Kernel  float64   `json:"kernel_seconds"`         // what the kernel counted in the profile's window; 0 if it was not recorded
+	Seconds float64 `json:"seconds"` // what shares are of
+	// what the kernel counted in the profile's window; 0 if it was not recorded
+	Kernel  float64   `json:"kernel_seconds"`
 	System  float64   `json:"kernel_mode_seconds"`    // of those, in the kernel
 	Window  float64   `json:"window_seconds"`         // that the profile covers
 	Engine  string    `json:"engine"`                 // what took the samples
@@ -44,9 +45,10 @@ type CPUPart struct {
 
 // Method is one method of the application.
 type Method struct {
-	Name      string  `json:"name"`
-	Line      int     `json:"line,omitempty"`
-	Own       float64 `json:"own_share"`       // with the JDK, libraries and kernel it calls, without further methods of the application
+	Name string `json:"name"`
+	Line int    `json:"line,omitempty"`
+	// with the JDK, libraries and kernel it calls, without further methods of the application
+	Own       float64 `json:"own_share"`
 	Inclusive float64 `json:"inclusive_share"` // with all that it calls
 	Calls     string  `json:"calls,omitempty"` // what most of its own share is in
 }
@@ -77,7 +79,8 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 	total := c.Total()
 	out := &CPUTime{
 		Seconds: total, Kernel: c.Kernel, System: c.System, Window: c.Window, Engine: c.Engine,
-		Samples: c.Profile.Total().Count, Lost: c.Lost, Parts: []CPUPart{}, Methods: []Method{}, Notes: hotcode.Notes(rec),
+		Samples: c.Profile.Total().Count, Lost: c.Lost, Parts: []CPUPart{}, Methods: []Method{},
+		Notes: hotcode.Notes(rec),
 	}
 	for _, p := range c.Parts() {
 		out.Parts = append(out.Parts, CPUPart{p.Part, p.Seconds, p.Seconds / total})

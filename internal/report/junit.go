@@ -10,9 +10,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/junit"
 )
 
-// JUnit writes the report as one suite of JUnit's XML. Each finding is a case that failed when it is at warning or above, so the
-// document has failures exactly when [Data.ExitCode] is 3; each check that was fine is one that passed, and each that was not assessed
-// one that was skipped. The document has one error, the case "verdict", exactly when the exit code is 4.
+// JUnit writes the report as one suite of JUnit's XML. Each finding is a case that failed when it is at warning or
+// above, so the document has failures exactly when [Data.ExitCode] is 3; each check that was fine is one that passed,
+// and each that was not assessed one that was skipped. The document has one error, the case "verdict", exactly when the
+// exit code is 4.
 func (d *Data) JUnit(w io.Writer) error {
 	s := junit.Suite{
 		Name: "perfdoctor: " + clean(targetName(d.Target)), Seconds: d.Window.Seconds, Started: d.Window.Started,
@@ -108,7 +109,10 @@ func junitGaps(gaps []Gap, why string) []junit.Case {
 			text += " -> " + g.Remedy
 		}
 		for _, name := range g.Checks {
-			out = append(out, junit.Case{Class: junitClass("unassessed"), Name: name, Skipped: &junit.Message{Text: clean(text)}})
+			out = append(out, junit.Case{
+				Class: junitClass("unassessed"), Name: name,
+				Skipped: &junit.Message{Text: clean(text)},
+			})
 		}
 	}
 	return out

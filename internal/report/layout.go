@@ -77,8 +77,8 @@ func (p *page) command(indent, cmd string) {
 // (and a slash).
 func clean(s string) string { return Escape(s, "") }
 
-// Escape shows what of a string is not printable (unicode.IsPrint) or not UTF-8 as Go's escapes \xNN and \uNNNN; the characters in keep
-// stay as they are.
+// Escape shows what of a string is not printable (unicode.IsPrint) or not UTF-8 as Go's escapes \xNN and \uNNNN; the
+// characters in keep stay as they are.
 func Escape(s, keep string) string {
 	var b strings.Builder
 	b.Grow(len(s))

@@ -10,9 +10,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// Markdown writes the report for a ticket or a pull request, in what GitHub, GitLab and Jira's importers have in common: headings,
-// lists, tables, fenced code, and <details> for what need not be read at once. Every string is text there, whatever it holds:
-// no name becomes a heading, a link, an image, a mention or HTML.
+// Markdown writes the report for a ticket or a pull request, in what GitHub, GitLab and Jira's importers have in
+// common: headings, lists, tables, fenced code, and <details> for what need not be read at once. Every string is text
+// there, whatever it holds: no name becomes a heading, a link, an image, a mention or HTML.
 func (d *Data) Markdown(w io.Writer) error {
 	m := &markdown{d: d}
 	m.verdict()
@@ -45,8 +45,8 @@ var active = strings.NewReplacer(
 	"<", "&lt;", ">", "&gt;", "&", "&amp;",
 )
 
-// linked are what GitHub and GitLab make links and notifications of without any markup: addresses, mentions, numbers of issues and of
-// merge requests. An empty comment in them is shown by none and ends it.
+// linked are what GitHub and GitLab make links and notifications of without any markup: addresses, mentions, numbers of
+// issues and of merge requests. An empty comment in them is shown by none and ends it.
 var linked = regexp.MustCompile(`(?i)://|www\.|mailto:|xmpp:|@[a-z0-9]|[#!]\d|\bGH-\d`)
 
 // lineStart is what makes a heading, a list, a quotation, a rule or a table of a line.
@@ -125,7 +125,8 @@ func (m *markdown) notes() {
 	}
 	if early := m.d.Window.EndedEarly; early != "" {
 		w := m.d.Window
-		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds), secondsText(w.Asked))
+		m.line("\n**Ended early:** %s (%s of %s asked for)\n", escape(early), secondsText(w.Seconds),
+			secondsText(w.Asked))
 	}
 }
 
@@ -196,7 +197,10 @@ func (m *markdown) consequences(cause *Finding) {
 		return
 	}
 	m.line("\n**Leads to** (consequences: look again after the cure)\n")
-	m.each(Consequence, cause.ID, func(f *Finding) { m.line("- %s **%s**: %s", f.Severity, escape(f.ID), escape(f.Summary)) })
+	m.each(Consequence, cause.ID, func(f *Finding) {
+		m.line("- %s **%s**: %s", f.Severity, escape(f.ID),
+			escape(f.Summary))
+	})
 }
 
 func (m *markdown) further() {
@@ -219,7 +223,10 @@ func (m *markdown) infos() {
 	m.line("\n### Worth knowing, no fault by itself\n")
 	m.each(Note, "", func(f *Finding) {
 		m.line("- **%s**: %s", escape(f.ID), escape(f.Summary))
-		m.each(Consequence, f.ID, func(f *Finding) { m.line("  - %s **%s**: %s", f.Severity, escape(f.ID), escape(f.Summary)) })
+		m.each(Consequence, f.ID, func(f *Finding) {
+			m.line("  - %s **%s**: %s", f.Severity, escape(f.ID),
+				escape(f.Summary))
+		})
 	})
 }
 
@@ -228,7 +235,8 @@ func (m *markdown) cpuTime() {
 	if c == nil {
 		return
 	}
-	m.line("\n### Where the CPU time goes\n\n%s of CPU time in %s; %s (%s)\n", secondsText(c.Seconds), secondsText(c.Window),
+	m.line("\n### Where the CPU time goes\n\n%s of CPU time in %s; %s (%s)\n", secondsText(c.Seconds),
+		secondsText(c.Window),
 		plural(int(c.Samples), "sample"), escape(c.Engine))
 	m.line("| part | CPU time | share |\n|---|--:|--:|")
 	for _, p := range c.Parts {
@@ -238,7 +246,8 @@ func (m *markdown) cpuTime() {
 		m.line("\n| own | with all that it calls | method | most in |\n|--:|--:|---|---|")
 	}
 	for _, x := range c.Methods {
-		m.line("| %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(at(x.Name, x.Line)), escape(x.Calls))
+		m.line("| %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(at(x.Name, x.Line)),
+			escape(x.Calls))
 	}
 	for _, n := range c.Notes {
 		m.line("\n%s", escape(n))
@@ -276,7 +285,8 @@ func (m *markdown) fine() {
 
 func (m *markdown) notAssessed() {
 	if len(m.d.NotAssessed) > 0 {
-		m.line("\n<details><summary>Not assessed: %s, nothing is known about these</summary>\n", plural(m.d.Verdict.NotAssessed, "check"))
+		m.line("\n<details><summary>Not assessed: %s, nothing is known about these</summary>\n",
+			plural(m.d.Verdict.NotAssessed, "check"))
 		m.gaps(m.d.NotAssessed)
 		m.line("\n</details>")
 	}
@@ -299,7 +309,8 @@ func (m *markdown) gaps(gaps []Gap) {
 
 func (m *markdown) cost() {
 	c := m.d.Cost
-	m.line("\n<sub>perfdoctor %s, itself: %s wall, %s CPU; %s, %d late, %d lost. Exit code %d.</sub>", escape(m.d.Version),
+	m.line("\n<sub>perfdoctor %s, itself: %s wall, %s CPU; %s, %d late, %d lost. Exit code %d.</sub>",
+		escape(m.d.Version),
 		secondsText(c.Wall), secondsText(c.CPU), plural(c.Samples, "sample"), c.Late, c.Lost, m.d.ExitStatus)
 	for _, g := range c.GivenUp {
 		m.line("\n<sub>Given up: %s.</sub>", escape(g.Text()))

@@ -92,8 +92,9 @@ func incidentOf(m recording.Meta) *Incident {
 		return nil
 	}
 	out := &Incident{
-		Check: i.Check, Subject: i.Subject, Severity: i.Severity, Summary: i.Summary, Others: i.Others, Recorded: i.Recorded,
-		Began: m.Started.Add(time.Duration(i.From * float64(time.Second))).UTC(),
+		Check: i.Check, Subject: i.Subject, Severity: i.Severity, Summary: i.Summary, Others: i.Others,
+		Recorded: i.Recorded,
+		Began:    m.Started.Add(time.Duration(i.From * float64(time.Second))).UTC(),
 	}
 	if out.Recorded == 0 {
 		out.Recorded, out.Whole = m.Duration, true
@@ -160,7 +161,8 @@ type Gap struct {
 // Cost is what perfdoctor itself used and lost.
 type Cost struct {
 	recording.Cost
-	BPF        float64                     `json:"bpf_seconds,omitempty"` // CPU time of its programs in the kernel, which is not in CPU
+	// CPU time of its programs in the kernel, which is not in CPU
+	BPF        float64                     `json:"bpf_seconds,omitempty"`
 	Collectors []recording.CollectorStatus `json:"collectors"`
 }
 
@@ -169,10 +171,12 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	m := rec.Meta
 	d := &Data{
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
-		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m), Redacted: m.Redacted,
+		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),
+		Redacted: m.Redacted,
 		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
-		Cost: Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)}, Numbers: keynumber.Of(rec),
+		Cost:    Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
+		Numbers: keynumber.Of(rec),
 	}
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)
@@ -194,7 +198,8 @@ func (d *Data) Pseudonyms() string {
 	return text
 }
 
-// bpfSeconds adds up what perfdoctor's own programs took: what the kernel measured of each, in a part of the window, for all of it.
+// bpfSeconds adds up what perfdoctor's own programs took: what the kernel measured of each, in a part of the window,
+// for all of it.
 func bpfSeconds(rec *recording.Recording) float64 {
 	n := 0.0
 	for _, s := range rec.Counter(metric.BPFSeconds) {
@@ -275,7 +280,8 @@ func (v *Verdict) decide(d *Data) {
 	if assessed > 0 && v.incomplete() {
 		v.Result = Incomplete
 		v.Summary = fmt.Sprintf("In %s, only %s %s assessed, and what %s to know could not be read: "+
-			"this is no clean bill. To change that: %s.", window, plural(assessed, "check"), were(assessed), needs(v.Blocked), d.wayOut())
+			"this is no clean bill. To change that: %s.", window, plural(assessed, "check"), were(assessed),
+			needs(v.Blocked), d.wayOut())
 		return
 	}
 	if assessed == 0 {
@@ -296,7 +302,8 @@ func (v *Verdict) decide(d *Data) {
 	}
 }
 
-// incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do not count.
+// incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do
+// not count.
 func (v *Verdict) incomplete() bool { return v.Blocked > v.WithFinding+v.Fine }
 
 func needs(n int) string {
@@ -314,8 +321,8 @@ func (d *Data) Doubt() string {
 	return fmt.Sprintf("what %s to know could not be read; to change that: %s", needs(d.Verdict.Blocked), d.wayOut())
 }
 
-// wayOut gives what lets most of the blocked checks see. Where nothing was denied it is no right that is missing, so it does not name
-// sudo: root is not told to become root.
+// wayOut gives what lets most of the blocked checks see. Where nothing was denied it is no right that is missing, so it
+// does not name sudo: root is not told to become root.
 func (d *Data) wayOut() string {
 	denied := false
 	for _, c := range d.Cost.Collectors {
@@ -397,7 +404,8 @@ func causes(all []Finding) []Finding {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(place[a.Role], place[b.Role]), cmp.Compare(a.Stage, b.Stage), cmp.Compare(b.Severity, a.Severity))
+		return cmp.Or(cmp.Compare(place[a.Role], place[b.Role]), cmp.Compare(a.Stage, b.Stage),
+			cmp.Compare(b.Severity, a.Severity))
 	})
 	return out
 }

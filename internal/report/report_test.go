@@ -25,8 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of the cases")
 
-// TestGolden prints the report of every case: a recording in testdata/report/<case>.txtar and the suite of that name below.
-// A case with one finding that is the verdict must fit a screen.
+// TestGolden prints the report of every case: a recording in testdata/report/<case>.txtar and the suite of that name
+// below. A case with one finding that is the verdict must fit a screen.
 func TestGolden(t *testing.T) {
 	for name, suite := range suites() {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,8 @@ func TestWidth(t *testing.T) {
 	for name := range suites() {
 		for _, width := range []int{40, 60, 80, 120} {
 			for _, verbose := range []bool{false, true} {
-				for _, l := range strings.Split(textOf(t, load(t, name), TextOptions{Width: width, Verbose: verbose}), "\n") {
+				for _, l := range strings.Split(textOf(t, load(t, name), TextOptions{Width: width, Verbose: verbose}),
+					"\n") {
 					code := regexp.MustCompile(`^ +(\$|before:|after:) `).MatchString(l) // whole, to be copied
 					if utf8.RuneCountInString(l) > width && !code {
 						t.Errorf("%s at %d columns: %q", name, width, l)
@@ -343,7 +344,9 @@ func fine(name string, read ...q.Value) *check.Check {
 }
 
 func needing(name string, m metric.Metric) *check.Check {
-	return &check.Check{Name: name, Stage: check.Limits, Needs: []metric.Metric{m}, Run: func(*check.Pass) error { return nil }}
+	return &check.Check{Name: name, Stage: check.Limits, Needs: []metric.Metric{m}, Run: func(*check.Pass) error {
+		return nil
+	}}
 }
 
 func suites() map[string][]*check.Check {
@@ -357,7 +360,8 @@ func suites() map[string][]*check.Check {
 		fine("fd-limit", q.Of("open", 120, q.Files).Per(q.Of("limit", 1024, q.Files))),
 	}
 	gaps := []*check.Check{
-		needing("ipc-low", metric.PerfEvents), needing("branch-misses", metric.PerfEvents), needing("irq-affinity", metric.IRQAffinity),
+		needing("ipc-low", metric.PerfEvents), needing("branch-misses", metric.PerfEvents),
+		needing("irq-affinity", metric.IRQAffinity),
 		needing("cpu-throttled", metric.CgroupPeriods), needing("cpu-throttled-burst", metric.CgroupThrottled),
 	}
 	return map[string][]*check.Check{
@@ -374,13 +378,16 @@ func suites() map[string][]*check.Check {
 // profiled is a finding about code, and one of an earlier stage that distorts it.
 func profiled() []*check.Check {
 	throttled := finding("cpu-throttled", check.Limits, check.Finding{
-		Subject: check.Subject{Kind: "cgroup", ID: "/app.slice"}, Severity: check.Critical, Summary: "stopped in 60 % of its periods.",
-		Evidence: []q.Value{q.Of("throttled", 60, q.Periods).Per(q.Of("periods", 100, q.Periods))}, Disproof: "cpu.stat stands still.",
+		Subject: check.Subject{Kind: "cgroup", ID: "/app.slice"}, Severity: check.Critical,
+		Summary:  "stopped in 60 % of its periods.",
+		Evidence: []q.Value{q.Of("throttled", 60, q.Periods).Per(q.Of("periods", 100, q.Periods))},
+		Disproof: "cpu.stat stands still.",
 	})
 	code := finding("exception-storm", check.Code, check.Finding{
 		Subject: check.Subject{Kind: "pid", ID: "4021 (java)"}, Severity: check.Warning,
-		Summary:  "40 % of the CPU time goes into throwing exceptions, for com.example.shop.Tickets.find:42",
-		Evidence: []q.Value{q.Of("", 4, q.Seconds).Per(q.Of("CPU time", 10, q.Seconds)).Named("share of the process's CPU time")},
+		Summary: "40 % of the CPU time goes into throwing exceptions, for com.example.shop.Tickets.find:42",
+		Evidence: []q.Value{q.Of("", 4, q.Seconds).Per(q.Of("CPU time", 10, q.Seconds)).
+			Named("share of the process's CPU time")},
 		Remedies: []check.Remedy{{
 			Action: "Return a value.", Risk: "callers change", Effect: "the share to below 1 %",
 			Before: "throw new NotFoundException(id);", After: "return Optional.empty();",
@@ -402,7 +409,10 @@ func closeWait(pid string) check.Finding {
 		Subject: check.Subject{Kind: "pid", ID: pid}, Severity: check.Warning,
 		Summary:  "CLOSE_WAIT grows by 12 sockets/s: the program does not close what the peer has closed.",
 		Evidence: []q.Value{q.Of("growth", 60, q.Sockets).Per(q.Of("window", 5, q.Seconds))},
-		Remedies: []check.Remedy{{Action: "Close the socket when read returns 0.", Risk: "none", Effect: "CLOSE_WAIT to 0"}},
+		Remedies: []check.Remedy{{
+			Action: "Close the socket when read returns 0.", Risk: "none",
+			Effect: "CLOSE_WAIT to 0",
+		}},
 		Disproof: "The number falls again within minutes: ss -tn state close-wait",
 	}
 }
@@ -430,7 +440,10 @@ func sick() []*check.Check {
 		Subject: check.Host, Severity: check.Warning, Confidence: check.Medium,
 		Summary:  "26 packets are processed for each request, 10 would do.",
 		Evidence: []q.Value{q.Of("processed", 260000, q.Packets).Per(q.Of("requests", 10000, "requests"))},
-		Remedies: []check.Remedy{{Action: "Let the hot path use the host's network.", Risk: "ports clash", Effect: "10 packets/request"}},
+		Remedies: []check.Remedy{{
+			Action: "Let the hot path use the host's network.", Risk: "ports clash",
+			Effect: "10 packets/request",
+		}},
 	})
 	return []*check.Check{steal, ports, syn, leak, sy, threads, note()}
 }
@@ -448,7 +461,8 @@ func exhausted() check.Finding {
 		Notes: []string{"opened by pid 4021 (java)"},
 		Remedies: []check.Remedy{
 			{
-				Action: "Keep connections alive in the client of 10.0.0.5:443.", Risk: "load may stick to old backends: set a maximum age",
+				Action: "Keep connections alive in the client of 10.0.0.5:443.",
+				Risk:   "load may stick to old backends: set a maximum age",
 				Effect: "new connections fall from 16.7/s to the pool's turnover",
 			},
 			{
@@ -456,9 +470,10 @@ func exhausted() check.Finding {
 				Risk: "none known with timestamps on", Effect: "ceiling 16.7 -> 1000 connections/s",
 			},
 			{
-				Action:  "Widen the range.",
-				Command: "sysctl -w net.ipv4.ip_local_port_range='1024 65000' && sysctl -w net.ipv4.ip_local_reserved_ports=8080",
-				Risk:    "clashes with listeners above 1024", Effect: "ceiling 16.7 -> 1066 connections/s",
+				Action: "Widen the range.",
+				Command: "sysctl -w net.ipv4.ip_local_port_range='1024 65000' && sysctl -w " +
+					"net.ipv4.ip_local_reserved_ports=8080",
+				Risk: "clashes with listeners above 1024", Effect: "ceiling 16.7 -> 1066 connections/s",
 			},
 		},
 		Placebos: []string{"tcp_fin_timeout: it is about FIN_WAIT_2 and does not shorten TIME_WAIT."},
@@ -468,11 +483,16 @@ func exhausted() check.Finding {
 
 func hostile() *check.Check {
 	return finding("cpu-throttled", check.Limits, check.Finding{
-		Subject: check.Subject{Kind: "cgroup", ID: "/evil\x1b[2J\nNO BOTTLENECK FOUND\u009b1m\u202e\xff"}, Severity: check.Warning,
+		Subject:  check.Subject{Kind: "cgroup", ID: "/evil\x1b[2J\nNO BOTTLENECK FOUND\u009b1m\u202e\xff"},
+		Severity: check.Warning,
 		Summary:  "cgroup /evil\x1b[2J\nNO BOTTLENECK FOUND was stopped in 40 % of its periods.",
 		Evidence: []q.Value{q.Of("throttled\r\n\x1b[1A", 40, q.Periods).Per(q.Of("periods", 100, q.Periods))},
-		Notes:    []string{"\u2066note\u2069\U000e0041"}, Placebos: []string{"\bplacebo"}, Doubts: []string{"\x7fdoubt"},
-		Remedies: []check.Remedy{{Action: "act\x1b", Command: "echo \x1b[31m\nrm x", Risk: "risk\v", Effect: "effect\f"}},
+		Notes:    []string{"\u2066note\u2069\U000e0041"}, Placebos: []string{"\bplacebo"},
+		Doubts: []string{"\x7fdoubt"},
+		Remedies: []check.Remedy{{
+			Action: "act\x1b", Command: "echo \x1b[31m\nrm x", Risk: "risk\v",
+			Effect: "effect\f",
+		}},
 		Disproof: "\x00disproof",
 	})
 }

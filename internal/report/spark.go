@@ -8,8 +8,8 @@ import (
 // sparks are the eighths of a cell, from the bottom (Block Elements, U+2581 to U+2588).
 var sparks = []rune("▁▂▃▄▅▆▇█")
 
-// sparkline draws numbers as one cell each, from the least of them to the greatest; one that is none (NaN) is a gap, and numbers that
-// hardly differ are a flat line. Zero is the bottom when it is not far below the least.
+// sparkline draws numbers as one cell each, from the least of them to the greatest; one that is none (NaN) is a gap,
+// and numbers that hardly differ are a flat line. Zero is the bottom when it is not far below the least.
 func sparkline(values []float64) string {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, v := range values {
@@ -38,7 +38,8 @@ func sparkline(values []float64) string {
 	return b.String()
 }
 
-// eighth gives the place of a number between low and high in sparks. It halves first: the distance of two numbers can be infinite.
+// eighth gives the place of a number between low and high in sparks. It halves first: the distance of two numbers can
+// be infinite.
 func eighth(v, low, high float64) int {
 	share := (v/2 - low/2) / (high/2 - low/2)
 	if math.IsNaN(share) {

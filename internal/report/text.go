@@ -46,7 +46,8 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	return nil
 }
 
-// VerdictText writes the part of the report about the verdict: the finding to act on first, in full, with its consequences.
+// VerdictText writes the part of the report about the verdict: the finding to act on first, in full, with its
+// consequences.
 func (d *Data) VerdictText(w io.Writer, opts TextOptions) error {
 	t := &text{page: newPage(opts), d: d}
 	t.verdict()
@@ -74,7 +75,8 @@ func (t *text) header() {
 	}
 	if t.d.Window.EndedEarly != "" {
 		asked := quantity.Of("", t.d.Window.Asked, quantity.Seconds).Text()
-		t.line(yellow, "Ended early: ", "  ", fmt.Sprintf("%s (%s of %s asked for)", t.d.Window.EndedEarly, t.seconds(), asked))
+		t.line(yellow, "Ended early: ", "  ", fmt.Sprintf("%s (%s of %s asked for)", t.d.Window.EndedEarly, t.seconds(),
+			asked))
 	}
 	if t.d.Target.Halted != "" {
 		t.line(yellow, "Halted: ", "  ", t.d.Target.Halted)
@@ -92,10 +94,12 @@ func (t *text) header() {
 func (i *Incident) Text() string {
 	recorded := quantity.Of("", i.Recorded, quantity.Seconds).Text()
 	if i.Whole {
-		return fmt.Sprintf("all of the %s that a flight recorder kept because of %s: %s, which began at %s", recorded, i.Check, i.Subject,
+		return fmt.Sprintf("all of the %s that a flight recorder kept because of %s: %s, which began at %s", recorded,
+			i.Check, i.Subject,
 			i.Began.Format("15:04:05 UTC"))
 	}
-	return fmt.Sprintf("of %s that a flight recorder kept, the part with %s: %s; --whole is about all of it", recorded, i.Check, i.Subject)
+	return fmt.Sprintf("of %s that a flight recorder kept, the part with %s: %s; --whole is about all of it", recorded,
+		i.Check, i.Subject)
 }
 
 func (t *text) seconds() string { return quantity.Of("", t.d.Window.Seconds, quantity.Seconds).Text() }
@@ -193,7 +197,8 @@ func (t *text) full(f *Finding) {
 		t.line(plain, "    ", "      ", n)
 	}
 	if len(f.MendFirst) > 0 {
-		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile shows changes with it")
+		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile "+
+			"shows changes with it")
 	}
 	for i, r := range f.Remedies {
 		t.remedy(i, r)
@@ -338,7 +343,8 @@ func (t *text) compact(f, last *Finding) {
 		t.line(plain, "    ", "      ", f.Evidence[0].String())
 	}
 	if len(f.MendFirst) > 0 {
-		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile shows changes with it")
+		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile "+
+			"shows changes with it")
 	}
 	more := "perfdoctor checks explain " + f.Check
 	if len(f.Remedies) > 0 {
@@ -440,7 +446,8 @@ func (t *text) cost() {
 	if c.BPF > 0 {
 		programs = " and " + sec(c.BPF) + " in BPF programs"
 	}
-	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU%s, %s; %s, %d late, %d lost", sec(c.Wall), sec(c.CPU), programs,
+	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU%s, %s; %s, %d late, %d lost", sec(c.Wall),
+		sec(c.CPU), programs,
 		quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(), plural(c.Samples, "sample"), c.Late, c.Lost))
 	for _, g := range c.GivenUp {
 		t.line(yellow, "Given up: ", "    ", g.Text())

@@ -40,7 +40,8 @@ const minute = "2006-01-02 15:04"
 
 func (t *trendText) header() {
 	first, last := t.d.Span()
-	t.line(bold, plural(len(t.d.Runs), "recording")+"  ", "  ", fmt.Sprintf("from %s to %s UTC", first.Format(minute), last.Format(minute)))
+	t.line(bold, plural(len(t.d.Runs), "recording")+"  ", "  ", fmt.Sprintf("from %s to %s UTC", first.Format(minute),
+		last.Format(minute)))
 	for _, s := range t.d.Doubts {
 		t.line(faint, "  but  ", "       ", s)
 	}
@@ -138,7 +139,10 @@ func (t *trendText) findings() {
 	}
 	t.blank()
 	t.line(bold, "FINDINGS  ", "  ", "! critical, + warning, · none, ? not assessed")
-	marks := map[compare.Seen]string{compare.SeenCritical: "!", compare.SeenWarning: "+", compare.SeenFine: "·", compare.SeenNot: "?"}
+	marks := map[compare.Seen]string{
+		compare.SeenCritical: "!", compare.SeenWarning: "+", compare.SeenFine: "·",
+		compare.SeenNot: "?",
+	}
 	width := 0
 	for _, m := range t.d.Marks {
 		width = max(width, len(m.Check))
@@ -154,8 +158,9 @@ func (t *trendText) findings() {
 
 // tableColumns are the numbers that the table has, where they are known; the others are in JSON.
 var tableColumns = map[string]string{
-	"cpu_per_request": "CPU/request", "ipc": "IPC", "throttled_share": "throttled", "gc_share": "GC", "slow_connects": "slow connects",
-	"requests": "requests/s", "cpu_used": "CPUs",
+	"cpu_per_request": "CPU/request", "ipc": "IPC", "throttled_share": "throttled", "gc_share": "GC",
+	"slow_connects": "slow connects",
+	"requests":      "requests/s", "cpu_used": "CPUs",
 }
 
 func (t *trendText) table() {
@@ -201,7 +206,8 @@ func orNone(s string) string {
 func (t Trend) Markdown(w io.Writer) error {
 	m := &markdown{}
 	first, last := t.Span()
-	m.line("## perfdoctor trend: %s from %s to %s UTC\n", plural(len(t.Runs), "recording"), first.Format(minute), last.Format(minute))
+	m.line("## perfdoctor trend: %s from %s to %s UTC\n", plural(len(t.Runs), "recording"), first.Format(minute),
+		last.Format(minute))
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		m.line("- **%s** %s", s.Result, escape(stepText(t.Trend, s)))

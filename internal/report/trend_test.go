@@ -16,8 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// trend makes one of the two recordings of a case, the first of them three times and then the second three times, a day apart. Equal
-// recordings have no spread between them, so that a test's figures are those of the file.
+// trend makes one of the two recordings of a case, the first of them three times and then the second three times, a day
+// apart. Equal recordings have no spread between them, so that a test's figures are those of the file.
 func trend(t *testing.T) Trend {
 	t.Helper()
 	var list []compare.Source
@@ -25,7 +25,11 @@ func trend(t *testing.T) Trend {
 		rec := recordings(t, "../../testdata/report/compare/planted.txtar")[r]
 		rec.Meta.Started = time.Date(2026, 11, 1+i, 2, 0, 0, 0, time.UTC)
 		list = append(list, compare.Source{
-			Name: fmt.Sprintf("night-%d.zip", i), Started: rec.Meta.Started, Open: func() (*recording.Recording, error) { return rec, nil },
+			Name: fmt.Sprintf("night-%d.zip", i), Started: rec.Meta.Started, Open: func() (*recording.Recording,
+				error,
+			) {
+				return rec, nil
+			},
 		})
 	}
 	return Trend{compare.MakeTrend(list, []*check.Check{throttling()}, check.Options{})}
@@ -38,7 +42,8 @@ func TestTrendText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"6 recordings  from 2026-11-01 02:00 to 2026-11-06 02:00 UTC\n", "LASTING CHANGES\n", "from night-3.zip (2026-11-04 02:00 UTC) on:", "main.tax",
+		"6 recordings  from 2026-11-01 02:00 to 2026-11-06 02:00 UTC\n", "LASTING CHANGES\n",
+		"from night-3.zip (2026-11-04 02:00 UTC) on:", "main.tax",
 		"CPU time per request", "▅▅▅███", "\n  2026-11-04 02:00  33.65 µs", "night-5.zip: none\n",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -57,7 +62,8 @@ func TestTrendText(t *testing.T) {
 func TestTrendLayout(t *testing.T) {
 	tr := trend(t)
 	evil := "x\x1b[2J\n| evil | **\u202e"
-	tr.Runs[3].Name, tr.Runs[2].Verdict, tr.Marks = evil, evil, []compare.Mark{{Check: "c", Seen: []compare.Seen{compare.SeenCritical}}}
+	tr.Runs[3].Name, tr.Runs[2].Verdict, tr.Marks = evil, evil,
+		[]compare.Mark{{Check: "c", Seen: []compare.Seen{compare.SeenCritical}}}
 	for _, width := range []int{40, 80, 160} {
 		var b bytes.Buffer
 		if err := tr.Text(&b, TextOptions{Width: width}); err != nil {

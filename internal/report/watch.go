@@ -65,12 +65,13 @@ func markOf(d *Data) rune {
 	return '+'
 }
 
-// Frame writes the screen, at most so many lines: it goes to the upper left corner, writes over what is there, and clears the rest, so that
-// nothing flickers (ECMA-48: CUP, EL, ED).
+// Frame writes the screen, at most so many lines: it goes to the upper left corner, writes over what is there, and
+// clears the rest, so that nothing flickers (ECMA-48: CUP, EL, ED).
 func (w *Watch) Frame(out io.Writer, opts TextOptions, lines int) error {
 	t := &text{page: newPage(opts), d: w.data}
 	t.line(bold, "perfdoctor ", "  ", t.target())
-	t.line(plain, "", "  ", fmt.Sprintf("%s of %s, the last from %s; Ctrl-C ends", plural(w.windows, "window"), t.seconds(),
+	t.line(plain, "", "  ", fmt.Sprintf("%s of %s, the last from %s; Ctrl-C ends", plural(w.windows, "window"),
+		t.seconds(),
 		w.data.Window.Started.Format("15:04:05 UTC")))
 	t.blank()
 	w.verdict(t)
@@ -126,11 +127,13 @@ func (w *Watch) keyNumbers(t *text) {
 		if n.Estimate == nil || !worthALine(n, w.history[n.Name]) {
 			continue
 		}
-		rows = append(rows, []string{n.Label, sparkline(w.history[n.Name]), quantity.Of("", n.Estimate.Mean, n.Unit).Text()})
+		rows = append(rows, []string{n.Label, sparkline(w.history[n.Name]), quantity.Of("", n.Estimate.Mean, n.Unit).
+			Text()})
 	}
 	for _, r := range padded(rows) {
 		line := "  " + r[0] + "  " + r[1] + "  "
-		if over := utf8.RuneCountInString(line) + 14 - t.width; over > 0 { // the newest is at the right: what is old goes
+		// the newest is at the right: what is old goes
+		if over := utf8.RuneCountInString(line) + 14 - t.width; over > 0 {
 			rs := []rune(r[1])
 			line = "  " + r[0] + "  " + string(rs[min(over, len(rs)):]) + "  "
 		}
@@ -138,7 +141,8 @@ func (w *Watch) keyNumbers(t *text) {
 	}
 }
 
-// worthALine reports whether a number was ever more than as good as none: a curve of a thousandth of a per cent only draws the eye.
+// worthALine reports whether a number was ever more than as good as none: a curve of a thousandth of a per cent only
+// draws the eye.
 func worthALine(n *keynumber.Number, list []float64) bool {
 	return slices.ContainsFunc(list, func(v float64) bool { return v > 0 && v >= n.Floor })
 }
@@ -151,7 +155,8 @@ func (t *text) overTime() {
 		if n.Estimate == nil || !worthALine(n, n.Series) {
 			continue
 		}
-		rows = append(rows, []string{n.Label, sparkline(thin(n.Series, sparkCells)), quantity.Of("", n.Estimate.Mean, n.Unit).Text()})
+		rows = append(rows, []string{n.Label, sparkline(thin(n.Series, sparkCells)), quantity.Of("", n.Estimate.Mean,
+			n.Unit).Text()})
 	}
 	if len(rows) == 0 {
 		return
@@ -161,7 +166,8 @@ func (t *text) overTime() {
 	for _, r := range padded(rows) {
 		head := "  " + r[0] + "  " + r[1] + "  "
 		if utf8.RuneCountInString(head)+len(r[2]) > t.width {
-			t.line(plain, "  ", "    ", strings.TrimSpace(r[0])+": "+strings.TrimSpace(r[1])+" "+strings.TrimSpace(r[2]))
+			t.line(plain, "  ", "    ", strings.TrimSpace(r[0])+": "+strings.TrimSpace(r[1])+" "+strings.TrimSpace(
+				r[2]))
 			continue
 		}
 		t.line(plain, head, "    ", strings.TrimSpace(r[2]))

@@ -21,7 +21,10 @@ func frame(t *testing.T, w *Watch, opts TextOptions, lines int) string {
 }
 
 func keyNumber(mean float64) []keynumber.Number {
-	return []keynumber.Number{{Name: "cpu_used", Label: "CPUs used by the target", Unit: "CPUs", Estimate: &keynumber.Estimate{Mean: mean}}}
+	return []keynumber.Number{{
+		Name: "cpu_used", Label: "CPUs used by the target", Unit: "CPUs",
+		Estimate: &keynumber.Estimate{Mean: mean},
+	}}
 }
 
 func TestWatch(t *testing.T) {
@@ -39,7 +42,10 @@ func TestWatch(t *testing.T) {
 	}
 	w.Add(load(t, "critical"), keyNumber(4))
 	got = frame(t, w, TextOptions{}, 100)
-	for _, want := range []string{"CRITICAL  local-port-exhaustion", "Keep connections alive", "▁▅█ ▅", "4 CPUs", "warning  bridge-nat-cost"} {
+	for _, want := range []string{
+		"CRITICAL  local-port-exhaustion", "Keep connections alive", "▁▅█ ▅", "4 CPUs",
+		"warning  bridge-nat-cost",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("there is no %q in\n%s", want, got)
 		}

@@ -100,7 +100,12 @@ func TestJoins(t *testing.T) {
 		{"the other one's last is lost", a, without(b, 4), []float64{9, 18, 27, 36}, []float64{10, 10, 10, 10}},
 		{"the own second is lost", without(a, 1), b, []float64{9, 27, 36, 45}, []float64{10, 10, 10, 10}},
 		{"both lost one", without(a, 1), without(b, 3), []float64{9, 27, 45}, []float64{10, 10, 10}},
-		{"a slower one", a, points{{At: 0, Value: 1}, {At: 4 * time.Second, Value: 5}}, []float64{9, 45}, []float64{10, 10}},
+		{
+			"a slower one", a,
+			points{{At: 0, Value: 1}, {At: 4 * time.Second, Value: 5}},
+			[]float64{9, 45},
+			[]float64{10, 10},
+		},
 		{"read once", a, later(2*time.Second, each(3)), []float64{27}, []float64{10}},
 		{"nothing", a, nil, nil, nil},
 		{"zero divides nothing", each(7, 7), each(0, 2), []float64{7, 5}, []float64{3.5}},
@@ -169,7 +174,11 @@ func TestMeanAndMedian(t *testing.T) {
 		list         []float64
 		mean, median float64
 	}{
-		{nil, 0, 0}, {[]float64{4}, 4, 4}, {[]float64{3, 1}, 2, 2}, {[]float64{9, 1, 2}, 4, 2}, {[]float64{9, 1, 2, 4}, 4, 3},
+		{nil, 0, 0},
+		{[]float64{4}, 4, 4},
+		{[]float64{3, 1}, 2, 2},
+		{[]float64{9, 1, 2}, 4, 2},
+		{[]float64{9, 1, 2, 4}, 4, 3},
 	} {
 		if m := series.Mean(c.list); m != c.mean {
 			t.Errorf("mean of %v: %v, want %v", c.list, m, c.mean)

@@ -19,8 +19,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 )
 
-// billOfMaterials writes what is in one program as CycloneDX: the modules that its own build information names, and what is embedded
-// in it. It is read from the program that was built rather than from go.mod, which also has what its tests need.
+// billOfMaterials writes what is in one program as CycloneDX: the modules that its own build information names, and
+// what is embedded in it. It is read from the program that was built rather than from go.mod, which also has what its
+// tests need.
 func (r *release) billOfMaterials(w io.Writer, arch string) error {
 	info, err := buildinfo.ReadFile(r.binary(arch))
 	if err != nil {
@@ -63,7 +64,8 @@ func goComponents(info *debug.BuildInfo) []cdx.Component {
 			m = m.Replace
 		}
 		out = append(out, cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: "pkg:golang/" + m.Path + "@" + m.Version,
+			Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: "pkg:golang/" + m.Path + "@" +
+				m.Version,
 		})
 	}
 	return out
@@ -124,7 +126,8 @@ func (r *release) page() ([]cdx.Component, error) {
 			continue
 		}
 		out = append(out, cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: name, Version: p.Version, PackageURL: "pkg:npm/" + name + "@" + p.Version,
+			Type: cdx.ComponentTypeLibrary, Name: name, Version: p.Version, PackageURL: "pkg:npm/" + name + "@" +
+				p.Version,
 		})
 	}
 	return out, nil

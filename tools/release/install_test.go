@@ -18,7 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// What `make check-packages` hands to the tests below. They take a minute and a network, too much for every run of all tests.
+// What `make check-packages` hands to the tests below. They take a minute and a network, too much for every run of all
+// tests.
 const (
 	packagesVar = "PERFDOCTOR_PACKAGES" // the directory of a release
 	debianVar   = "PERFDOCTOR_DEBIAN"   // the root that debootstrap made, which is not changed
@@ -43,7 +44,8 @@ type guest struct {
 func boot(t *testing.T, dir string) *guest {
 	t.Helper()
 	// The rights beyond a container's are those of the unit, and the machine may have no systemd of its own.
-	cmd := exec.Command("systemd-nspawn", "--quiet", "--directory", dir, "--register=no", "--keep-unit", "--private-network", "--boot",
+	cmd := exec.Command("systemd-nspawn", "--quiet", "--directory", dir, "--register=no", "--keep-unit",
+		"--private-network", "--boot",
 		"--console=read-only", "--machine=perfdoctor-package", "--capability=CAP_BPF,CAP_PERFMON,CAP_NET_ADMIN",
 		"--system-call-filter=bpf perf_event_open")
 	log, err := os.Create(filepath.Join(t.TempDir(), "console"))
@@ -62,7 +64,8 @@ func boot(t *testing.T, dir string) *guest {
 		select {
 		case <-ended:
 		case <-time.After(20 * time.Second):
-			_ = syscall.Kill(g.leader, syscall.SIGKILL) // its death is that of the whole guest, and then of systemd-nspawn
+			// its death is that of the whole guest, and then of systemd-nspawn
+			_ = syscall.Kill(g.leader, syscall.SIGKILL)
 			<-ended
 		}
 		_ = log.Close()
@@ -90,7 +93,8 @@ func boot(t *testing.T, dir string) *guest {
 	return g
 }
 
-// removeGroups removes the control groups that systemd-nspawn made beside the test's own and leaves where no systemd looks after them.
+// removeGroups removes the control groups that systemd-nspawn made beside the test's own and leaves where no systemd
+// looks after them.
 func removeGroups(t *testing.T) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	must(t, err)
@@ -112,7 +116,8 @@ func (g *guest) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.t.Context(), time.Minute)
 	defer cancel()
 	all := append([]string{
-		"--all", "--target", strconv.Itoa(g.leader), "--", "/usr/bin/env", "-i", "LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		"--all", "--target", strconv.Itoa(g.leader), "--", "/usr/bin/env", "-i", "LC_ALL=C",
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
 	}, args...)
 	out, err := exec.CommandContext(ctx, "nsenter", all...).CombinedOutput()
 	return string(out), err
@@ -130,7 +135,8 @@ func (g *guest) run(args ...string) string {
 
 // get asks the exporter, with nothing but the shell that every Debian has.
 func (g *guest) get(path string) (string, error) {
-	return g.try("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/9843 && printf 'GET %s HTTP/1.0\r\n\r\n' "$0" >&3 && cat <&3`, path)
+	return g.try("bash", "-c",
+		`exec 3<>/dev/tcp/127.0.0.1/9843 && printf 'GET %s HTTP/1.0\r\n\r\n' "$0" >&3 && cat <&3`, path)
 }
 
 func eventually(t *testing.T, what string, try func() error) {
@@ -166,16 +172,16 @@ func overlay(t *testing.T, lower string) string {
 	return root
 }
 
-// traces lists every file of the guest with its owner and mode, its users, and its units. Logs and the package manager's and systemd's own
-// books are not listed: what was installed once is in them for ever.
+// traces lists every file of the guest with its owner and mode, its users, and its units. Logs and the package
+// manager's and systemd's own books are not listed: what was installed once is in them for ever.
 func (g *guest) traces() string {
 	g.t.Helper()
 	return g.run("sh", "-c", `find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/backups \) \
 		-prune -o ! -name '*-' ! -path /etc/.pwd.lock -printf '%p %u %g %m %y\n' | sort; cat /etc/passwd /etc/group; systemctl list-unit-files --no-pager`)
 }
 
-// TestInstalled installs the Debian package in a root that has nothing but Debian, looks at what the service is and what it cannot do,
-// and removes it without a trace.
+// TestInstalled installs the Debian package in a root that has nothing but Debian, looks at what the service is and
+// what it cannot do, and removes it without a trace.
 func TestInstalled(t *testing.T) {
 	packages, debian := given(t, packagesVar), given(t, debianVar)
 	testenv.Need(t, testenv.Root, testenv.Tool("systemd-nspawn"), testenv.Tool("nsenter"))
@@ -226,7 +232,8 @@ func (g *guest) serves(t *testing.T) {
 	must(t, err)
 	// Those that need a capability each: NET_ADMIN and SYS_PTRACE, PERFMON, BPF.
 	for _, name := range []string{"sockets", "perf-events", "bpf-connections", "bpf-softirq"} {
-		if want := fmt.Sprintf("\nperfdoctor_collector_success{collector=%q,target=\"host\"} 1\n", name); !strings.Contains(page, want) {
+		if want := fmt.Sprintf("\nperfdoctor_collector_success{collector=%q,target=\"host\"} 1\n",
+			name); !strings.Contains(page, want) {
 			journal, _ := g.try("journalctl", "--no-pager", "-u", "perfdoctor-exporter")
 			t.Errorf("no %q: the rights of the unit do not suffice\n%s", want, journal)
 		}
@@ -240,9 +247,13 @@ func (g *guest) rights(t *testing.T) {
 		t.Errorf("it runs as %s", user)
 	}
 	status := g.run("cat", "/proc/"+pid+"/status")
-	// CAP_DAC_READ_SEARCH 2, CAP_NET_ADMIN 12, CAP_SYS_PTRACE 19, CAP_PERFMON 38, CAP_BPF 39 (include/uapi/linux/capability.h).
+	// CAP_DAC_READ_SEARCH 2, CAP_NET_ADMIN 12, CAP_SYS_PTRACE 19, CAP_PERFMON 38, CAP_BPF 39
+	// (include/uapi/linux/capability.h).
 	want := fmt.Sprintf("%016x", uint64(1<<2|1<<12|1<<19|1<<38|1<<39))
-	for _, line := range []string{"CapPrm:\t" + want, "CapEff:\t" + want, "CapBnd:\t" + want, "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, line := range []string{
+		"CapPrm:\t" + want, "CapEff:\t" + want, "CapBnd:\t" + want, "NoNewPrivs:\t1",
+		"Seccomp:\t2",
+	} {
 		if !strings.Contains(status, line+"\n") {
 			t.Errorf("no line %q in its status:\n%s", line, status)
 		}
@@ -251,7 +262,8 @@ func (g *guest) rights(t *testing.T) {
 
 // unit asks systemd what it thinks of the files.
 func (g *guest) unit(t *testing.T) {
-	if out := g.run("systemd-analyze", "verify", "--man=no", "perfdoctor-exporter.service", "perfdoctor-exporter.socket"); out != "" {
+	if out := g.run("systemd-analyze", "verify", "--man=no", "perfdoctor-exporter.service",
+		"perfdoctor-exporter.socket"); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	out := g.run("systemd-analyze", "security", "--no-pager", "perfdoctor-exporter.service")
@@ -260,12 +272,15 @@ func (g *guest) unit(t *testing.T) {
 	g.run("systemd-analyze", "security", "--no-pager", "--threshold=30", "perfdoctor-exporter.service")
 }
 
-// sandbox runs the probes as a unit that has all of the service's settings but its program, and as one that has none of them.
+// sandbox runs the probes as a unit that has all of the service's settings but its program, and as one that has none of
+// them.
 func (g *guest) sandbox(t *testing.T) {
 	service := g.run("cat", "/usr/lib/systemd/system/perfdoctor-exporter.service")
 	g.run("sh", "-c", "echo secret >/home/.diary && echo secret >/tmp/other")
-	g.write("/run/systemd/system/control.service", "[Service]\nType=oneshot\nStateDirectory=control\nExecStart=/bin/sh /probe.sh /var/lib/control/out\n")
-	g.write("/run/systemd/system/probe.service", probeUnit(service, "/bin/sh /probe.sh /var/lib/perfdoctor/out", `(NoExecPaths|ExecPaths)=.*`))
+	g.write("/run/systemd/system/control.service",
+		"[Service]\nType=oneshot\nStateDirectory=control\nExecStart=/bin/sh /probe.sh /var/lib/control/out\n")
+	g.write("/run/systemd/system/probe.service", probeUnit(service, "/bin/sh /probe.sh /var/lib/perfdoctor/out",
+		`(NoExecPaths|ExecPaths)=.*`))
 	g.write("/run/systemd/system/exec.service", probeUnit(service, "/bin/sh -c true", `-`))
 	g.run("systemctl", "daemon-reload")
 	g.run("systemctl", "start", "control.service", "probe.service")
@@ -281,7 +296,8 @@ func (g *guest) sandbox(t *testing.T) {
 	if out, err := g.try("systemctl", "start", "exec.service"); err == nil {
 		t.Errorf("it can execute a shell: %s", out)
 	}
-	if status := g.run("systemctl", "show", "--property", "ExecMainStatus", "--value", "exec.service"); strings.TrimSpace(status) != "203" {
+	if status := g.run("systemctl", "show", "--property", "ExecMainStatus", "--value",
+		"exec.service"); strings.TrimSpace(status) != "203" {
 		t.Errorf("the shell was not refused but ended with %s", status) // 203: EXIT_EXEC of systemd.exec(5)
 	}
 }
@@ -290,14 +306,16 @@ func (g *guest) sandbox(t *testing.T) {
 func (g *guest) clean() {
 	g.t.Helper()
 	g.run("systemctl", "reset-failed")
-	g.run("sh", "-c", "rm -rf /run/systemd/system/probe.service /run/systemd/system/control.service /run/systemd/system/exec.service "+
+	g.run("sh", "-c", "rm -rf /run/systemd/system/probe.service /run/systemd/system/control.service "+
+		"/run/systemd/system/exec.service "+
 		"/tmp/other /var/lib/control /home/.diary")
 	g.run("systemctl", "daemon-reload")
 }
 
 // probeUnit is the service with another program: its socket, and the settings that match without, are not taken over.
 func probeUnit(service, program, without string) string {
-	service = regexp.MustCompile(`(?m)^(ExecStart|Type|Restart|RestartSec|Requires|After|`+without+`)=?.*\n`).ReplaceAllString(service, "")
+	service = regexp.MustCompile(`(?m)^(ExecStart|Type|Restart|RestartSec|Requires|After|`+without+`)=?.*\n`).
+		ReplaceAllString(service, "")
 	return strings.Replace(service, "[Service]\n", "[Service]\nType=oneshot\nExecStart="+program+"\n", 1)
 }
 

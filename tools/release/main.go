@@ -1,6 +1,6 @@
-// Command release makes what a release consists of: the program for each architecture, Debian and RPM packages, a bill of materials
-// for each program, the checksums of them all, and a signature of these. The same commit gives the same bytes: nothing in them is of
-// the machine, the path or the time of the build.
+// Command release makes what a release consists of: the program for each architecture, Debian and RPM packages, a bill
+// of materials for each program, the checksums of them all, and a signature of these. The same commit gives the same
+// bytes: nothing in them is of the machine, the path or the time of the build.
 package main
 
 import (
@@ -111,7 +111,8 @@ func (r *release) build(ctx context.Context, arch string) error {
 		return err
 	}
 	// -buildvcs=false: the version says it already, and a copy without .git must give the same bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+r.version,
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
+		"-s -w -X main.version="+r.version,
 		"-o", out, "./cmd/perfdoctor")
 	cmd.Dir, cmd.Stderr = r.root, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0")
@@ -128,7 +129,8 @@ func (r *release) build(ctx context.Context, arch string) error {
 // described is what git says some commits after a tag.
 var described = regexp.MustCompile(`^v([0-9][0-9.]*)(?:-([0-9]+)-g([0-9a-f]+))?(-dirty)?$`)
 
-// packageVersion is the version as package managers sort it: v0.1.0-12-gabc comes after 0.1.0, and a commit without a tag before all.
+// packageVersion is the version as package managers sort it: v0.1.0-12-gabc comes after 0.1.0, and a commit without a
+// tag before all.
 func (r *release) packageVersion() string {
 	m := described.FindStringSubmatch(r.version)
 	switch {
@@ -156,7 +158,8 @@ func checksums(dir string) error {
 		}
 		lines = append(lines, fmt.Sprintf("%x  %s\n", sum, e.Name()))
 	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[66:], b[66:]) })      // by name, after 64 digits and two blanks
+	// by name, after 64 digits and two blanks
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[66:], b[66:]) })
 	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(strings.Join(lines, "")), 0o644) //nolint:gosec // for everybody
 }
 

@@ -67,7 +67,9 @@ func (r *release) packAs(format, arch, staged string) error {
 	env := map[string]string{
 		"ROOT": r.root, "BINARY": r.binary(arch), "ARCH": arch, "VERSION": r.packageVersion(), "MAN": staged,
 	}
-	config, err := nfpm.ParseFileWithEnvMapping(filepath.Join(r.root, recipe), func(name string) string { return env[name] })
+	config, err := nfpm.ParseFileWithEnvMapping(filepath.Join(r.root, recipe), func(name string) string {
+		return env[name]
+	})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What the service must not be able to do. TestInstalled runs it in the service's sandbox, where each line must fail, and as root without
-# one, where each must succeed: a probe that fails anyway would prove nothing. Its argument is the file for the answers.
+# What the service must not be able to do. TestInstalled runs it in the service's sandbox, where each line must fail,
+# and as root without one, where each must succeed: a probe that fails anyway would prove nothing. Its argument is the
+# file for the answers.
 out=$1
 try() {
 	name=$1

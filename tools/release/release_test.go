@@ -75,7 +75,8 @@ func TestPackagesAreReproducible(t *testing.T) {
 func TestPackagesAgree(t *testing.T) {
 	testenv.Need(t, testenv.Tool("dpkg-deb"), testenv.Tool("rpm"))
 	r := packed(t, time.Now())
-	archive, err := exec.Command("dpkg-deb", "--fsys-tarfile", filepath.Join(r.out, "perfdoctor_1.2.3_arm64.deb")).Output()
+	archive, err := exec.Command("dpkg-deb", "--fsys-tarfile", filepath.Join(r.out, "perfdoctor_1.2.3_arm64.deb")).
+		Output()
 	must(t, err)
 	var deb []string
 	for tr := tar.NewReader(bytes.NewReader(archive)); ; {
@@ -102,14 +103,16 @@ func TestPackagesAgree(t *testing.T) {
 		t.Errorf("-deb +rpm:\n%s", diff)
 	}
 	for _, path := range []string{
-		"/usr/bin/perfdoctor", "/usr/lib/systemd/system/perfdoctor-exporter.service", "/etc/default/perfdoctor-exporter",
+		"/usr/bin/perfdoctor", "/usr/lib/systemd/system/perfdoctor-exporter.service",
+		"/etc/default/perfdoctor-exporter",
 		"/usr/share/man/man1/perfdoctor-exporter.1.gz", "/usr/share/perfdoctor/prometheus/perfdoctor.rules.yml",
 	} {
 		if !slices.Contains(deb, path) {
 			t.Errorf("no %s in the packages", path)
 		}
 	}
-	scripts, err := exec.Command("rpm", "-qp", "--scripts", filepath.Join(r.out, "perfdoctor-1.2.3-1.aarch64.rpm")).Output()
+	scripts, err := exec.Command("rpm", "-qp", "--scripts", filepath.Join(r.out, "perfdoctor-1.2.3-1.aarch64.rpm")).
+		Output()
 	must(t, err)
 	for _, want := range []string{"postinstall scriptlet", "preuninstall scriptlet", "postuninstall scriptlet"} {
 		if !strings.Contains(string(scripts), want) {
@@ -134,7 +137,8 @@ func TestReproducible(t *testing.T) {
 	}
 	git("clone", "--quiet", ".", dir)
 	// What make bundle fetched is in the program, too, and no part of the repository.
-	for name := range strings.Lines(git("ls-files", "--others", "--ignored", "--exclude-standard", "--full-name", ":/internal")) {
+	for name := range strings.Lines(git("ls-files", "--others", "--ignored", "--exclude-standard", "--full-name",
+		":/internal")) {
 		name = strings.TrimSpace(name)
 		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		copyFile(t, filepath.Join(root, name), filepath.Join(dir, name))

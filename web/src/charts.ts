@@ -25,7 +25,8 @@ export function drawCharts(data: ChartData, range: Range): Charts {
   const heights: number[] = [];
   let printing = false;
   const resize = (i: number) => plots[i].setSize(
-    printing ? { ...onPaper, height: Math.min(onPaper.height, heights[i]) } : { width: Math.max(places[i].clientWidth, 200), height: heights[i] },
+    printing ? { ...onPaper, height: Math.min(onPaper.height, heights[i]) } : { width: Math.max(places[i].clientWidth,
+      200), height: heights[i] },
   );
   for (const c of data.charts) {
     const place = document.querySelector<HTMLElement>(`[data-chart="${c.id}"]`);
@@ -62,7 +63,8 @@ function selectable(u: uPlot, range: Range): void {
 }
 
 function axes(unit: string): uPlot.Axis[] {
-  const look = { stroke: () => color("--quiet"), font: "12px system-ui, sans-serif", grid: { stroke: () => color("--grid"), width: 1 }, ticks: { show: false } };
+  const look = { stroke: () => color("--quiet"), font: "12px system-ui, sans-serif",
+    grid: { stroke: () => color("--grid"), width: 1 }, ticks: { show: false } };
   return [
     { ...look, values: (_u, ticks) => ticks.map((t) => `${t} s`), size: 26 },
     {
@@ -133,8 +135,8 @@ function translucent(rgb: string): string {
   return rgb.replace(/^rgb\((.*)\)$/, "rgba($1, 0.35)");
 }
 
-// columns gives times and lines as uPlot wants them. Stacked, a line is drawn on top of those before it. A value is that of the interval
-// before its time: the first one's begins as much earlier as the second one's.
+// columns gives times and lines as uPlot wants them. Stacked, a line is drawn on top of those before it. A value is
+// that of the interval before its time: the first one's begins as much earlier as the second one's.
 function columns(c: Plot, shown: boolean[]): Column[] {
   const times = c.times as number[];
   const sums = new Array<number>(times.length).fill(0);
@@ -167,7 +169,8 @@ function keyList(c: Plot, stroke: (() => string)[], toggle: (i: number) => boole
     const paint = () => (l.limit ? (swatch.style.borderColor = stroke[i]()) : (swatch.style.background = stroke[i]()));
     paint();
     addEventListener("themed", paint);
-    const button = make("button", { type: "button", "aria-pressed": "true", title: "show or hide", class: l.marked ? "key-line" : undefined }, swatch, l.label);
+    const button = make("button", { type: "button", "aria-pressed": "true", title: "show or hide",
+      class: l.marked ? "key-line" : undefined }, swatch, l.label);
     button.addEventListener("click", () => button.setAttribute("aria-pressed", String(toggle(i))));
     element.append(make("li", {}, button, " ", value));
     return value;
@@ -199,7 +202,8 @@ function heatMap(c: Plot, place: HTMLElement, duration: number): uPlot {
     height: Math.min(420, Math.max(110, 40 + n * (n <= 16 ? 22 : 8))),
     scales: { x: { time: false, range: [0, duration] }, y: { range: [0, n], dir: -1 } },
     axes: [axes("s")[0], {
-      ...axes("")[1], grid: { show: false }, size: 62, splits: () => c.lines.map((_l, i) => i + 0.5).filter((_x, i) => i % step === 0),
+      ...axes("")[1], grid: { show: false }, size: 62, splits: () => c.lines.map((_l, i) => i + 0.5).filter(
+        (_x, i) => i % step === 0),
       values: (_u, splits) => splits.map((s) => c.lines[Math.floor(s)]?.label ?? ""),
     }],
     series: [{}, { show: true, stroke: "transparent", points: { show: false } }],
@@ -210,7 +214,8 @@ function heatMap(c: Plot, place: HTMLElement, duration: number): uPlot {
     const line = c.lines[Math.floor(u.posToVal(e.clientY - r.top, "y"))];
     const at = times.findIndex((t) => t >= u.posToVal(e.clientX - r.left, "x"));
     const v = line?.values[at];
-    if (line && v !== null && v !== undefined) hover.show(e.clientX, e.clientY, `${line.label}: ${quantity(v, c.unit)}\nup to ${times[at].toFixed(1)} s`);
+    if (line && v !== null && v !== undefined) hover.show(e.clientX, e.clientY,
+      `${line.label}: ${quantity(v, c.unit)}\nup to ${times[at].toFixed(1)} s`);
     else hover.hide();
   });
   u.over.addEventListener("mouseleave", () => hover.hide());
@@ -251,7 +256,8 @@ function drawCells(c: Plot, u: uPlot): void {
     const gap = y1 - y0 > 6 ? 1 : 0;
     l.values.forEach((v, k) => {
       if (v === null) return;
-      const x0 = u.valToPos(k > 0 ? times[k - 1] : Math.max(0, times[0] - (times[1] - times[0] || times[0])), "x", true);
+      const x0 = u.valToPos(k > 0 ? times[k - 1] : Math.max(0, times[0] - (times[1] - times[0] || times[0])), "x",
+        true);
       g.fillStyle = shade(v);
       g.fillRect(x0, y0, u.valToPos(times[k], "x", true) - x0 - 1, y1 - y0 - gap);
     });

@@ -1,5 +1,5 @@
-// The differential flame graph of a comparison: one tree with the samples of both recordings, which the reader sees as it was before or
-// after.
+// The differential flame graph of a comparison: one tree with the samples of both recordings, which the reader sees as
+// it was before or after.
 
 import { block } from "./data.js";
 import { make } from "./dom.js";
@@ -17,7 +17,8 @@ class DiffPanel {
   private side: Side = "after";
   private readonly flame: Flame;
   private readonly sides = new Map<Side, HTMLButtonElement>();
-  private readonly search = make("input", { type: "search", placeholder: "name, or /expression/", spellcheck: "false", id: "flame-search" });
+  private readonly search = make("input", { type: "search", placeholder: "name, or /expression/", spellcheck: "false",
+    id: "flame-search" });
   private readonly found = make("output", { class: "found", id: "flame-found" });
   private readonly crumbs = make("p", { class: "crumbs" });
   private readonly now = make("p", { class: "over", "aria-live": "polite", id: "flame-now" });
@@ -28,7 +29,8 @@ class DiffPanel {
       about: (node) => this.about(node), color: (node) => colors[diff.change[node] + 3],
     });
     const sides = make("div", { class: "tabs" });
-    for (const [side, title] of [["after", "As it is after: what grew is wide"], ["before", "As it was before: what is gone is there"]] as const) {
+    for (const [side, title] of [["after", "As it is after: what grew is wide"],
+      ["before", "As it was before: what is gone is there"]] as const) {
       const b = make("button", { type: "button", id: `side-${side}` }, title);
       b.addEventListener("click", () => this.show(side));
       this.sides.set(side, b);
@@ -40,7 +42,8 @@ class DiffPanel {
     this.search.addEventListener("keydown", (e) => {
       if (e.key === "Enter") this.reveal();
     });
-    place.append(sides, make("div", { class: "tools" }, make("label", {}, "Search ", this.search), this.found, all), this.crumbs, this.flame.element, this.now);
+    place.append(sides, make("div", { class: "tools" }, make("label", {}, "Search ", this.search), this.found, all),
+      this.crumbs, this.flame.element, this.now);
     for (const b of document.querySelectorAll<HTMLButtonElement>("button[data-method]")) {
       b.addEventListener("click", () => {
         this.search.value = b.dataset["method"] ?? "";

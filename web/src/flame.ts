@@ -141,7 +141,8 @@ export class Flame {
     return node;
   }
 
-  // layout places all frames that are wide enough: the path to the zoomed one over the whole width, and what is below it.
+  // layout places all frames that are wide enough: the path to the zoomed one over the whole width, and what is below
+  // it.
   private layout(): void {
     const t = this.tree;
     const width = this.element.clientWidth;

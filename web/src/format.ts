@@ -40,7 +40,8 @@ export function percent(share: number): string {
   return `${p !== 0 && Math.abs(p) < 10 ? Number(p.toPrecision(2)) : Math.round(p * 10) / 10} %`;
 }
 
-// shortName takes the package off the name of a Java method, the path off that of a Go function, and the parameters off a C++ function.
+// shortName takes the package off the name of a Java method, the path off that of a Go function, and the parameters off
+// a C++ function.
 export function shortName(name: string): string {
   const java = /^(?:[\w$]+[./])+([\w$]+\.[\w$<>]+)$/.exec(name);
   if (java) return java[1];

@@ -29,7 +29,8 @@ export class Panel {
   private readonly flame: Flame;
   private readonly tabs = new Map<string, HTMLButtonElement>();
   private readonly forms = new Map<Form, HTMLButtonElement>();
-  private readonly search = make("input", { type: "search", placeholder: "name, or /expression/", spellcheck: "false", id: "flame-search" });
+  private readonly search = make("input", { type: "search", placeholder: "name, or /expression/", spellcheck: "false",
+    id: "flame-search" });
   private readonly found = make("output", { class: "found", id: "flame-found" });
   private readonly group = make("select", { id: "flame-group" });
   private readonly only = make("select", { id: "flame-only" });
@@ -37,7 +38,8 @@ export class Panel {
   private readonly scope = make("input", { type: "checkbox", id: "flame-target" });
   private readonly reverse = make("input", { type: "checkbox", id: "flame-reverse" });
   private readonly collapse = make("input", { type: "checkbox", id: "flame-collapse" });
-  private readonly hide = make("input", { type: "text", placeholder: "java.util.stream., libc.so", spellcheck: "false", id: "flame-hide" });
+  private readonly hide = make("input", { type: "text", placeholder: "java.util.stream., libc.so", spellcheck: "false",
+    id: "flame-hide" });
   private readonly shown = owners.map(() => make("input", { type: "checkbox" }));
   private readonly is = make("p", { class: "quiet", id: "flame-is" });
   private readonly crumbs = make("p", { class: "crumbs" });
@@ -47,10 +49,12 @@ export class Panel {
 
   constructor(place: HTMLElement, private readonly charts: ChartData, private readonly range: Range) {
     this.flame = new Flame({
-      changed: (node) => this.flame.crumbs(this.crumbs, node), say: (text) => (this.now.textContent = text), about: (node) => this.about(node),
+      changed: (node) => this.flame.crumbs(this.crumbs, node), say: (text) => (this.now.textContent = text),
+        about: (node) => this.about(node),
     });
     const events = [...document.querySelectorAll<HTMLElement>("#profiles [data-event]")];
-    place.append(this.tabRow(events), this.toolRow(), this.filterRow(), this.is, this.crumbs, this.body, this.legend(), this.now);
+    place.append(this.tabRow(events), this.toolRow(), this.filterRow(), this.is, this.crumbs, this.body, this.legend(),
+      this.now);
     for (const e of [this.group, this.only, this.state, this.scope, this.reverse, this.collapse, ...this.shown]) {
       e.addEventListener("change", () => this.rebuild());
     }
@@ -79,7 +83,8 @@ export class Panel {
     }
     list.addEventListener("keydown", (e) => {
       const all = [...this.tabs.values()];
-      const i = all.indexOf(document.activeElement as HTMLButtonElement) + ({ ArrowRight: 1, ArrowLeft: -1 }[e.key] ?? 0);
+      const i = all.indexOf(document.activeElement as HTMLButtonElement) + (
+        { ArrowRight: 1, ArrowLeft: -1 }[e.key] ?? 0);
       all[(i + all.length) % all.length]?.focus();
     });
     return list;
@@ -102,7 +107,8 @@ export class Panel {
   private filterRow(): HTMLElement {
     const label = (text: string, e: HTMLElement) => make("label", {}, `${text} `, e);
     const box = (text: string, e: HTMLElement) => make("label", {}, e, ` ${text}`);
-    const options = (e: HTMLSelectElement, list: [string, string][]) => e.append(...list.map(([value, text]) => make("option", { value }, text)));
+    const options = (e: HTMLSelectElement, list: [string, string][]) => e.append(
+      ...list.map(([value, text]) => make("option", { value }, text)));
     options(this.group, [["none", "nothing"], ["pool", "pool of threads"], ["thread", "thread"], ["class", "class"]]);
     options(this.state, [["all", "running and waiting"], ["running", "running"], ["waiting", "waiting"]]);
     const code = make("fieldset", {}, make("legend", {}, "Show code of"));
@@ -114,7 +120,8 @@ export class Panel {
     code.append(label("hide what begins with", this.hide));
     this.scope.checked = true;
     return make(
-      "div", { class: "tools" }, label("By", this.group), label("Only", this.only), label("Threads", this.state), box("the target only", this.scope),
+      "div", { class: "tools" }, label("By", this.group), label("Only", this.only), label("Threads", this.state),
+        box("the target only", this.scope),
       box("bottom-up (who calls it)", this.reverse), box("collapse recursion", this.collapse), code,
     );
   }
@@ -148,7 +155,8 @@ export class Panel {
   // offer sets what can be chosen of a profile.
   private offer(p: Profile): void {
     const pools = [...new Set(p.threads.map((t) => t.pool))].sort();
-    this.only.replaceChildren(make("option", { value: "" }, "all threads"), ...pools.map((v) => make("option", { value: v }, v)));
+    this.only.replaceChildren(make("option", { value: "" }, "all threads"),
+      ...pools.map((v) => make("option", { value: v }, v)));
     const has = (e: HTMLElement, yes: boolean) => ((e.parentElement as HTMLElement).hidden = !yes);
     has(this.only, pools.length > 1);
     has(this.state, p.event === "wall");
@@ -184,8 +192,10 @@ export class Panel {
       !this.shown[p.frames.owner[f]].checked ||
       prefixes.some((x) => p.names[p.frames.name[f]].startsWith(x) || p.modules[p.frames.module[f]].startsWith(x));
     return {
-      from: this.range.from, to: this.range.to, reverse: this.reverse.checked, group: this.group.value as Group, only: this.only.value,
-      target: this.scope.checked && p.threads.some((t) => t.target), state: this.state.value as View["state"], collapse: this.collapse.checked, hidden,
+      from: this.range.from, to: this.range.to, reverse: this.reverse.checked, group: this.group.value as Group,
+        only: this.only.value,
+      target: this.scope.checked && p.threads.some((t) => t.target), state: this.state.value as View["state"],
+        collapse: this.collapse.checked, hidden,
     };
   }
 
@@ -249,9 +259,11 @@ export class Panel {
       lines.push(kinds[p.frames.kind[f]].words + module + line);
     }
     const zoomed = this.flame.zoomed;
-    const of = zoomed !== 0 && t.total[zoomed] > 0 ? `, ${percent(t.total[node] / t.total[zoomed])} of the zoomed frame` : "";
+    const of = zoomed !== 0 &&
+      t.total[zoomed] > 0 ? `, ${percent(t.total[node] / t.total[zoomed])} of the zoomed frame` : "";
     lines.push(`${percent(t.total[0] > 0 ? t.total[node] / t.total[0] : 0)} (${quantity(t.total[node], p.unit)}, ${t.count[node]} samples)${of}`);
-    if (t.self[node] > 0) lines.push(`itself ${percent(t.self[node] / t.total[0])} (${quantity(t.self[node], p.unit)})`);
+    if (t.self[node] > 0) lines.push(
+      `itself ${percent(t.self[node] / t.total[0])} (${quantity(t.self[node], p.unit)})`);
     const findings = [...(t.marks.get(node) ?? [])].map((i) => this.charts.findings[i]?.check ?? "").join(", ");
     if (findings) lines.push(`◆ ${findings}`);
     return lines;
@@ -324,14 +336,17 @@ export class Panel {
         this.reveal();
       });
       body.append(make(
-        "tr", {}, make("td", { class: "n" }, percent(s.self / all)), make("td", { class: "n" }, quantity(s.self, p.unit)),
+        "tr", {}, make("td", { class: "n" }, percent(s.self / all)),
+          make("td", { class: "n" }, quantity(s.self, p.unit)),
         make("td", { class: "n" }, percent(s.total / all)), make("td", { class: "n" }, quantity(s.total, p.unit)),
-        make("td", {}, `${kinds[p.frames.kind[s.frame]].letter} ${kinds[p.frames.kind[s.frame]].words}`), make("td", { class: "code tree-row" }, go),
+        make("td", {}, `${kinds[p.frames.kind[s.frame]].letter} ${kinds[p.frames.kind[s.frame]].words}`),
+          make("td", { class: "code tree-row" }, go),
         make("td", { class: "code" }, p.modules[p.frames.module[s.frame]]),
       ));
     }
     const more = list.length > rows ? `, and ${list.length - rows} more, which the search finds` : "";
-    return table(`Methods by the ${p.unit === "B" ? "bytes" : "time"} of their own${more}`, ["self", "", "with callees", "", "code", "method", "module"], body, "hot-spots");
+    return table(`Methods by the ${p.unit === "B" ? "bytes" : "time"} of their own${more}`,
+      ["self", "", "with callees", "", "code", "method", "module"], body, "hot-spots");
   }
 
   private callTree(): HTMLElement {
@@ -353,11 +368,14 @@ export class Panel {
     const f = t.frame[node];
     const open = make("button", { type: "button", "aria-label": "callees" }, t.first[node] >= 0 ? "▸" : "·");
     const kind = f >= 0 ? `${kinds[p.frames.kind[f]].letter} ` : "";
-    const place = make("td", { class: "code" }, open, `${t.marks.has(node) ? "◆ " : ""}${kind}${this.flame.label(node)}`);
+    const place = make("td", { class: "code" }, open,
+      `${t.marks.has(node) ? "◆ " : ""}${kind}${this.flame.label(node)}`);
     place.style.paddingLeft = `${0.5 + (level - 1) * 1.1}rem`;
     const row = make(
-      "tr", { class: this.chosen().match?.(node) ? "tree-row marked" : "tree-row", "aria-level": String(level), "aria-expanded": t.first[node] >= 0 ? "false" : undefined },
-      make("td", { class: "n" }, percent(t.total[node] / all)), make("td", { class: "n" }, quantity(t.total[node], p.unit)),
+      "tr", { class: this.chosen().match?.(node) ? "tree-row marked" : "tree-row", "aria-level": String(level),
+        "aria-expanded": t.first[node] >= 0 ? "false" : undefined },
+      make("td", { class: "n" }, percent(t.total[node] / all)),
+        make("td", { class: "n" }, quantity(t.total[node], p.unit)),
       make("td", { class: "n" }, t.self[node] > 0 ? percent(t.self[node] / all) : ""), place,
     );
     let below: HTMLTableRowElement[] = [];
@@ -368,9 +386,11 @@ export class Panel {
       if (closed) {
         below = children(t, node).slice(0, branches).flatMap((c) => this.branch(c, level + 1));
         row.after(...below);
-        if (below.length === 1) below[0].querySelector<HTMLButtonElement>("button")?.click(); // a single callee is the way on
+        // a single callee is the way on
+        if (below.length === 1) below[0].querySelector<HTMLButtonElement>("button")?.click();
       } else {
-        for (let next = row.nextElementSibling; next && Number(next.getAttribute("aria-level")) > level; next = row.nextElementSibling) next.remove();
+        for (let next = row.nextElementSibling; next &&
+          Number(next.getAttribute("aria-level")) > level; next = row.nextElementSibling) next.remove();
       }
     });
     if (t.first[node] < 0) open.disabled = true;
@@ -390,6 +410,7 @@ export class Panel {
 function table(caption: string, head: string[], body: HTMLElement, id: string): HTMLElement {
   return make(
     "div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    make("table", { id }, make("caption", {}, caption), make("thead", {}, make("tr", {}, ...head.map((h) => make("th", { scope: "col" }, h)))), body),
+    make("table", { id }, make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, ...head.map((h) => make("th", { scope: "col" }, h)))), body),
   );
 }

@@ -34,7 +34,8 @@ export interface Tree {
   proof: Map<number, number>; // what the stacks of a finding's marks are together, by finding
 }
 
-// A Builder adds stacks to a tree. Children are found by a hash table of open addresses: maps of strings would take ten times as long.
+// A Builder adds stacks to a tree. Children are found by a hash table of open addresses: maps of strings would take ten
+// times as long.
 class Builder {
   size = 0;
   frame = new Int32Array(1 << 12);
@@ -120,7 +121,8 @@ function wanted(p: Profile, v: View): { group: Int32Array; names: string[] } {
     if (p.at[i] < first || p.at[i] > last) continue;
     if (v.only !== "" && t?.pool !== v.only) continue;
     if (v.target && t !== undefined && !t.target) continue;
-    if ((v.state === "running" && p.state[i] !== running) || (v.state === "waiting" && p.state[i] !== waiting)) continue;
+    if ((v.state === "running" && p.state[i] !== running) ||
+      (v.state === "waiting" && p.state[i] !== waiting)) continue;
     const name = groupName(v.group, t, p.classes[p.class[i]]);
     let g = index.get(name);
     if (g === undefined) {
@@ -133,7 +135,8 @@ function wanted(p: Profile, v: View): { group: Int32Array; names: string[] } {
   return { group, names };
 }
 
-function groupName(by: Group, t: { name: string; id: number; pool: string } | undefined, kind: string | undefined): string {
+function groupName(by: Group, t: { name: string; id: number; pool: string } | undefined,
+  kind: string | undefined): string {
   switch (by) {
     case "none":
       return "";
@@ -146,8 +149,8 @@ function groupName(by: Group, t: { name: string; id: number; pool: string } | un
   }
 }
 
-// buckets gives the time buckets whose middle is in the range, at least the one in the middle of the range. A profile without times is
-// shown whole.
+// buckets gives the time buckets whose middle is in the range, at least the one in the middle of the range. A profile
+// without times is shown whole.
 export function buckets(p: { bucket: number }, range: { from: number; to: number }): [number, number] {
   if (p.bucket <= 0) return [0, Number.MAX_SAFE_INTEGER];
   const first = Math.max(0, Math.ceil(range.from / p.bucket - 0.5));
@@ -168,9 +171,11 @@ export function treeOf(p: Profile, v: View): Tree {
   let of = -1;
   let node = 0;
   const proof = new Map<number, number>();
-  const proves = p.marks.filter((m) => m.stacks.length > 0).map((m) => ({ finding: m.finding, stacks: new Set(m.stacks) }));
+  const proves = p.marks.filter((m) => m.stacks.length > 0).map(
+    (m) => ({ finding: m.finding, stacks: new Set(m.stacks) }));
   for (const i of inGroups(group, names.length)) {
-    for (const m of proves) if (m.stacks.has(p.stack[i])) proof.set(m.finding, (proof.get(m.finding) ?? 0) + p.value[i]);
+    for (const m of proves) if (m.stacks.has(p.stack[i])) proof.set(m.finding,
+      (proof.get(m.finding) ?? 0) + p.value[i]);
     if (p.stack[i] !== last || group[i] !== of) {
       [last, of] = [p.stack[i], group[i]];
       node = addStack(b, p, last, grouped ? b.child(0, -1 - of) : 0, v, hidden);
@@ -205,7 +210,8 @@ function addStack(b: Builder, p: Profile, stack: number, top: number, v: View, h
     if (hidden[f] === 0 && !(v.collapse && p.frames.name[f] === last)) node = b.step(node, f, steps++);
     if (hidden[f] === 0) last = p.frames.name[f];
     if (marked && node !== top) for (const [d, finding] of marked) if (d === depth) b.mark(node, finding);
-    if (p.markedFrames.size > 0 && node !== top) for (const finding of p.markedFrames.get(f) ?? []) b.mark(node, finding);
+    if (p.markedFrames.size > 0 && node !== top) for (const finding of p.markedFrames.get(f) ?? []) b.mark(node,
+      finding);
   }
   return node;
 }
@@ -270,7 +276,8 @@ export interface Spot {
   total: number;
 }
 
-// spots gives the methods of a tree; of a reversed one, whose first level is the hot functions, total is only right for those.
+// spots gives the methods of a tree; of a reversed one, whose first level is the hot functions, total is only right for
+// those.
 export function spots(t: Tree, name: Int32Array | number[]): Spot[] {
   const rows = new Map<number, Spot>();
   const open = new Map<number, number>(); // methods on the path, by how often

@@ -40,8 +40,8 @@ interface Header extends Code {
   samples: number;
 }
 
-// A Profile is sampled stacks. Stack i is frames[start[i]] to frames[start[i+1]], the outermost call first. Samples are in the order of
-// stacks; thread is -1 where it is unknown.
+// A Profile is sampled stacks. Stack i is frames[start[i]] to frames[start[i+1]], the outermost call first. Samples are
+// in the order of stacks; thread is -1 where it is unknown.
 export interface Profile extends Header {
   start: Int32Array;
   calls: Int32Array;
@@ -89,7 +89,8 @@ class Cursor {
 // unpack reads a profile. It throws when the data is of another version or cut off.
 export function unpack(data: ArrayBuffer): Profile {
   const [header, c] = split<Header>(data);
-  if (header.version !== version) throw new Error(`the profile is of version ${header.version}, this page reads ${version}`);
+  if (header.version !== version) throw new Error(
+    `the profile is of version ${header.version}, this page reads ${version}`);
   const { start, calls, same } = readStacks(c, header.stacks, header.frames.name.length);
   const n = header.samples;
   const column = () => {
@@ -120,7 +121,8 @@ function readStacks(c: Cursor, n: number, frames: number) {
   }
   const places = Int32Array.from({ length: all }, () => c.next());
   const calls = new Int32Array(start[n]);
-  const callees: number[][] = Array.from({ length: frames + 1 }, () => []); // by caller, the one called last first; at the end of no caller
+  // by caller, the one called last first; at the end of no caller
+  const callees: number[][] = Array.from({ length: frames + 1 }, () => []);
   let known = 0;
   let p = 0;
   for (let i = 0; i < n; i++) {
@@ -138,7 +140,8 @@ function readStacks(c: Cursor, n: number, frames: number) {
   return { start, calls, same };
 }
 
-// readMarks gives each stack its marked calls: a place is of all stacks that are equal up to it, which lie side by side.
+// readMarks gives each stack its marked calls: a place is of all stacks that are equal up to it, which lie side by
+// side.
 function readMarks(marks: Mark[], same: Int32Array) {
   const marked = new Map<number, [number, number][]>();
   const markedFrames = new Map<number, number[]>();

@@ -21,7 +21,8 @@ export interface Diff extends Header {
 // unpackDiff reads what packDiff of internal/report/html/diff.go writes: nodes with their callees behind them.
 export function unpackDiff(data: ArrayBuffer): Diff {
   const [header, c] = split<Header>(data);
-  if (header.version !== version) throw new Error(`the graph is of version ${header.version}, this page reads ${version}`);
+  if (header.version !== version) throw new Error(
+    `the graph is of version ${header.version}, this page reads ${version}`);
   const n = header.nodes;
   const column = () => Float64Array.from({ length: n }, () => c.next());
   const callees = column();
@@ -52,7 +53,8 @@ export function unpackDiff(data: ArrayBuffer): Diff {
   const side = (total: Float64Array): Tree => {
     const self = total.slice();
     for (let i = 1; i < n; i++) self[parent[i]] -= total[i];
-    return { size: n, frame, parent, depth, first, next, self, total, count: total, marks: new Map(), groups: [], proof: new Map(), order };
+    return { size: n, frame, parent, depth, first, next, self, total, count: total, marks: new Map(), groups: [],
+      proof: new Map(), order };
   };
   return { ...header, tree: { before: side(before), after: side(after) }, change, factor };
 }

@@ -5,8 +5,10 @@ import { Range } from "../src/range.js";
 
 test("numbers read like those of the text report", () => {
   const cases: [number, string, string][] = [
-    [0.42, "ratio", "42 %"], [0.0123, "ratio", "1.2 %"], [1, "ratio", "100 %"], [0, "ratio", "0 %"], [3.5e9, "ns", "3.5 s"], [2e6, "ns", "2 ms"], [1.5e-5, "s", "15 µs"],
-    [1536, "B", "1.5 KiB"], [3 * 2 ** 30, "B", "3 GiB"], [12, "B", "12 B"], [1234567, "events", "1235k events"], [42, "sockets", "42 sockets"],
+    [0.42, "ratio", "42 %"], [0.0123, "ratio", "1.2 %"], [1, "ratio", "100 %"], [0, "ratio", "0 %"],
+      [3.5e9, "ns", "3.5 s"], [2e6, "ns", "2 ms"], [1.5e-5, "s", "15 µs"],
+    [1536, "B", "1.5 KiB"], [3 * 2 ** 30, "B", "3 GiB"], [12, "B", "12 B"], [1234567, "events", "1235k events"],
+      [42, "sockets", "42 sockets"],
   ];
   for (const [n, unit, want] of cases) assert.equal(quantity(n, unit), want);
   assert.equal(percent(0.999), "99.9 %");

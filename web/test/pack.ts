@@ -18,8 +18,10 @@ export interface Plain {
 export function pack(p: Plain): ArrayBuffer {
   const zeros = p.names.map(() => 0);
   const header = {
-    version: p.version ?? 2, event: p.event ?? "cpu", unit: "ns", engine: "test", interval: p.interval, duration: 10, lost: 0, bucket: p.bucket, scale: p.scale,
-    names: p.names, modules: [""], classes: [""], marks: p.marks.map((m) => ({ stacks: [], ...m })), stacks: p.stacks.length, samples: p.samples.length,
+    version: p.version ?? 2, event: p.event ?? "cpu", unit: "ns", engine: "test", interval: p.interval, duration: 10,
+      lost: 0, bucket: p.bucket, scale: p.scale,
+    names: p.names, modules: [""], classes: [""], marks: p.marks.map((m) => ({ stacks: [], ...m })),
+      stacks: p.stacks.length, samples: p.samples.length,
     frames: { name: p.names.map((_n, i) => i), module: zeros, line: zeros, kind: zeros, owner: p.names.map(() => 1) },
     threads: p.threads ?? [{ name: "t", id: 1, pool: "t", target: true }],
   };

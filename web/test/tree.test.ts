@@ -5,7 +5,8 @@ import { type Profile, unpack } from "../src/unpack.js";
 import { pack } from "./pack.js";
 
 const names = ["main", "work", "fib", "leaf"];
-const threads = [{ name: "http-1", id: 1, pool: "http", target: true }, { name: "http-2", id: 2, pool: "http", target: true }, { name: "other", id: 9, pool: "other", target: false }];
+const threads = [{ name: "http-1", id: 1, pool: "http", target: true }, { name: "http-2", id: 2, pool: "http",
+  target: true }, { name: "other", id: 9, pool: "other", target: false }];
 
 // main → work → leaf in second 0 and 2; main → fib → fib → leaf in second 1.
 const profile = unpack(pack({
@@ -19,10 +20,12 @@ const profile = unpack(pack({
 }));
 
 const whole: View = {
-  from: 0, to: 10, reverse: false, group: "none", only: "", target: false, state: "all", collapse: false, hidden: () => false,
+  from: 0, to: 10, reverse: false, group: "none", only: "", target: false, state: "all", collapse: false,
+    hidden: () => false,
 };
 
-const label = (p: Profile, t: Tree, n: number) => (t.frame[n] >= 0 ? p.names[p.frames.name[t.frame[n]]] : n === 0 ? "all" : t.groups[-1 - t.frame[n]]);
+const label = (p: Profile, t: Tree, n: number) => (
+  t.frame[n] >= 0 ? p.names[p.frames.name[t.frame[n]]] : n === 0 ? "all" : t.groups[-1 - t.frame[n]]);
 
 // shape writes a tree on one line: name total(children).
 function shape(t: Tree, n = 0): string {
@@ -35,7 +38,8 @@ const cases: [string, Partial<View>, string][] = [
   ["a time range", { from: 0.9, to: 2 }, "all 4 (main 4 (fib 4 (fib 4 (leaf 4))))"],
   ["bottom-up", { reverse: true }, "all 10 (leaf 10 (work 6 (main 6), fib 4 (fib 4 (main 4))))"],
   ["recursion collapsed", { collapse: true }, "all 10 (main 10 (work 6 (leaf 6), fib 4 (leaf 4)))"],
-  ["by pool", { group: "pool" }, "all 10 (pool http 6 (main 6 (work 6 (leaf 6))), pool other 4 (main 4 (fib 4 (fib 4 (leaf 4)))))"],
+  ["by pool", { group: "pool" },
+    "all 10 (pool http 6 (main 6 (work 6 (leaf 6))), pool other 4 (main 4 (fib 4 (fib 4 (leaf 4)))))"],
   ["by thread", { group: "thread", from: 0, to: 1 }, "all 5 (http-1 (1) 5 (main 5 (work 5 (leaf 5))))"],
   ["one pool", { only: "other" }, "all 4 (main 4 (fib 4 (fib 4 (leaf 4))))"],
   ["the target", { target: true }, "all 6 (main 6 (work 6 (leaf 6)))"],

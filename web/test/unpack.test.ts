@@ -32,7 +32,8 @@ test("calls are found by their place among those of their caller", () => {
 
 test("values are multiples of the scale where they are not the count's", () => {
   const p = unpack(pack({
-    names: ["a"], interval: 10, scale: 10, bucket: 0, stacks: [[0]], samples: [{ stack: 0, thread: 0, at: 0, count: 1, value: 7 * 2 ** 40 }], marks: [],
+    names: ["a"], interval: 10, scale: 10, bucket: 0, stacks: [[0]],
+      samples: [{ stack: 0, thread: 0, at: 0, count: 1, value: 7 * 2 ** 40 }], marks: [],
   }));
   assert.deepEqual([...p.value], [70 * 2 ** 40]);
 });

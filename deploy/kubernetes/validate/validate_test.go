@@ -1,5 +1,6 @@
-// Package validate builds each overlay as `kubectl apply -k` does and reads the result into the API types of Kubernetes, where an
-// unknown or misplaced field is an error. It is a module of its own, so that these types are in nobody's go.mod but this.
+// Package validate builds each overlay as `kubectl apply -k` does and reads the result into the API types of
+// Kubernetes, where an unknown or misplaced field is an error. It is a module of its own, so that these types are in
+// nobody's go.mod but this.
 package validate
 
 import (
@@ -31,7 +32,8 @@ type built struct {
 
 func build(t *testing.T, overlay string) built {
 	t.Helper()
-	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlays+"/"+overlay)
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
+		overlays+"/"+overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +92,12 @@ func TestOverlays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if selector.Empty() || len(pod.Labels) == 0 || pod.Labels["app.kubernetes.io/name"] != b.set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
+			if selector.Empty() || len(pod.Labels) == 0 ||
+				pod.Labels["app.kubernetes.io/name"] != b.set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
 				t.Errorf("the selector %v does not select its own pods, labelled %v", selector, pod.Labels)
 			}
-			if b.set.Namespace != b.namespace.Name || b.account.Namespace != b.namespace.Name || pod.Spec.ServiceAccountName != b.account.Name {
+			if b.set.Namespace != b.namespace.Name || b.account.Namespace != b.namespace.Name ||
+				pod.Spec.ServiceAccountName != b.account.Name {
 				t.Error("namespace or service account do not belong together")
 			}
 			for _, complaint := range slices.Concat(leastPrivilege(name, b), mounts(pod.Spec), probes(pod.Spec)) {
@@ -126,13 +130,16 @@ func leastPrivilege(overlay string, b built) []string {
 	must(s.Privileged == nil || !*s.Privileged, "it is privileged")
 	must(s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation, "it may gain privileges")
 	must(s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem, "its root can be written")
-	must(s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "it has no seccomp profile")
+	must(s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault,
+		"it has no seccomp profile")
 	must(slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}), "it drops %v, not ALL", s.Capabilities.Drop)
 	may := slices.Concat(allowed, more[overlay])
 	must(slices.Equal(s.Capabilities.Add, may), "it adds %v; what it does needs %v", s.Capabilities.Add, may)
-	must(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken, "it has a token of the cluster")
+	must(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken,
+		"it has a token of the cluster")
 	must(!spec.HostIPC, "it is in the node's IPC namespace")
-	must(!c.Resources.Limits.Memory().IsZero() && !c.Resources.Limits.Cpu().IsZero() && !c.Resources.Requests.Cpu().IsZero(), "no resources")
+	must(!c.Resources.Limits.Memory().IsZero() && !c.Resources.Limits.Cpu().IsZero() && !c.Resources.Requests.Cpu().
+		IsZero(), "no resources")
 	return bad
 }
 
@@ -168,7 +175,9 @@ func probes(spec corev1.PodSpec) []string {
 		if secure != (p.HTTPGet.Scheme == corev1.URISchemeHTTPS) {
 			bad = append(bad, fmt.Sprintf("the probe of %s and the exporter do not agree on TLS", p.HTTPGet.Path))
 		}
-		if !slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return port.Name == p.HTTPGet.Port.StrVal }) {
+		if !slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool {
+			return port.Name == p.HTTPGet.Port.StrVal
+		}) {
 			bad = append(bad, fmt.Sprintf("the probe of %s asks an unknown port", p.HTTPGet.Path))
 		}
 	}
@@ -182,7 +191,8 @@ func TestStrict(t *testing.T) {
 		t.Fatal(err)
 	}
 	misspelt := bytes.Replace(text, []byte("readOnlyRootFilesystem"), []byte("readonlyRootFileSystem"), 1)
-	if err := decode(misspelt, &appsv1.DaemonSet{}); err == nil || !strings.Contains(err.Error(), "readonlyRootFileSystem") {
+	if err := decode(misspelt, &appsv1.DaemonSet{}); err == nil || !strings.Contains(err.Error(),
+		"readonlyRootFileSystem") {
 		t.Errorf("%v", err)
 	}
 }

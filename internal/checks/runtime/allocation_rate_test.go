@@ -22,7 +22,8 @@ func TestAllocatingPools(t *testing.T) {
 		t.Errorf("of nothing: %q", got)
 	}
 	got := strings.Join(pools(map[string]float64{"a": 1, "b": 5, "c": 3, "d": 1}), "\n")
-	if b, c, a := strings.Index(got, `"b"`), strings.Index(got, `"c"`), strings.Index(got, `"a"`); b < 0 || c < b || a < c {
+	if b, c, a := strings.Index(got, `"b"`), strings.Index(got, `"c"`), strings.Index(got, `"a"`); b < 0 || c < b ||
+		a < c {
 		t.Errorf("want b, c and a in this order:\n%s", got)
 	}
 }

@@ -1,5 +1,5 @@
-// Package command holds what all commands of the program share: streams, exit codes, errors in the call, output formats, and how
-// arguments and flags are checked.
+// Package command holds what all commands of the program share: streams, exit codes, errors in the call, output
+// formats, and how arguments and flags are checked.
 package command
 
 import (

@@ -1,8 +1,8 @@
-// Package licenses gives the licences of what this program is made of: its own, those of the Go modules linked into it, and that of
-// async-profiler when it is bundled.
+// Package licenses gives the licences of what this program is made of: its own, those of the Go modules linked into it,
+// and that of async-profiler when it is bundled.
 //
-// The texts of the modules are no part of the repository: internal/cli/licenses/gather takes them from the module cache when perfdoctor
-// is built. A build without them still names every module, its version and where its licence is.
+// The texts of the modules are no part of the repository: internal/cli/licenses/gather takes them from the module cache
+// when perfdoctor is built. A build without them still names every module, its version and where its licence is.
 package licenses
 
 import (
@@ -35,7 +35,8 @@ const FileName = "licenses.txtar.zst"
 //go:embed all:texts
 var gathered embed.FS
 
-// apache is the licence of perfdoctor and of async-profiler, the same as the file LICENSE of the repository, which go:embed cannot reach.
+// apache is the licence of perfdoctor and of async-profiler, the same as the file LICENSE of the repository,
+// which go:embed cannot reach.
 //
 //go:embed apache-2.0.txt
 var apache string
@@ -55,8 +56,8 @@ Exception, which allows that: https://www.gnu.org/licenses/gcc-exception-3.1
 // own is perfdoctor's name among the licences.
 const own = "perfdoctor"
 
-// All lists perfdoctor, async-profiler and the libraries of the HTML report when they are bundled, the Go runtime, and every module
-// that the build information of this program names, in this order.
+// All lists perfdoctor, async-profiler and the libraries of the HTML report when they are bundled, the Go runtime, and
+// every module that the build information of this program names, in this order.
 func All() ([]License, error) {
 	texts, err := gatheredTexts()
 	if err != nil {

@@ -52,10 +52,20 @@ func TestModules(t *testing.T) {
 	info := &debug.BuildInfo{Deps: []*debug.Module{
 		{Path: "example.org/b", Version: "v2.0.0"},
 		{Path: "example.org/a", Version: "v1.0.0"},
-		{Path: "example.org/old", Version: "v1.0.0", Replace: &debug.Module{Path: "example.org/new", Version: "v3.0.0"}},
+		{Path: "example.org/old", Version: "v1.0.0", Replace: &debug.Module{
+			Path:    "example.org/new",
+			Version: "v3.0.0",
+		}},
 	}}
-	texts := map[string]string{"example.org/a@v1.0.0": "A", "example.org/b@v1.9.0": "of another version", "example.org/new@v3.0.0": "N"}
-	want := []License{{"example.org/a", "v1.0.0", "A"}, {"example.org/b", "v2.0.0", ""}, {"example.org/new", "v3.0.0", "N"}}
+	texts := map[string]string{
+		"example.org/a@v1.0.0": "A", "example.org/b@v1.9.0": "of another version",
+		"example.org/new@v3.0.0": "N",
+	}
+	want := []License{
+		{"example.org/a", "v1.0.0", "A"},
+		{"example.org/b", "v2.0.0", ""},
+		{"example.org/new", "v3.0.0", "N"},
+	}
 	if d := cmp.Diff(want, modules(info, texts)); d != "" {
 		t.Error(d)
 	}

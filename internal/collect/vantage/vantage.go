@@ -1,5 +1,5 @@
-// Package vantage measures round trips to a destination from another place than the host that is diagnosed, and adds them to that
-// host's recording. One host cannot tell where on a path packets wait; several can.
+// Package vantage measures round trips to a destination from another place than the host that is diagnosed, and adds
+// them to that host's recording. One host cannot tell where on a path packets wait; several can.
 package vantage
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Names are the places that the checks tell apart: the host that is diagnosed, an unloaded host behind the same egress, and one
-// outside of it.
+// Names are the places that the checks tell apart: the host that is diagnosed, an unloaded host behind the same egress,
+// and one outside of it.
 func Names() []string {
 	return []string{metric.VantageHere, metric.VantageNeighbour, metric.VantageOutside}
 }
@@ -30,8 +30,8 @@ func Names() []string {
 const (
 	MinInterval = 50 * time.Millisecond
 	MaxDuration = time.Hour
-	// timeout is that of a first SYN, after which the kernel sends another (TCP_TIMEOUT_INIT in include/net/tcp.h): what comes later
-	// is no round trip.
+	// timeout is that of a first SYN, after which the kernel sends another (TCP_TIMEOUT_INIT in include/net/tcp.h):
+	// what comes later is no round trip.
 	timeout = time.Second
 )
 
@@ -54,17 +54,19 @@ func (p Plan) Check() error {
 	case !p.Destination.IsValid() || p.Destination.Port() == 0:
 		return fmt.Errorf("%w: destination %v: want an address with a port", ErrPlan, p.Destination)
 	case p.Interval < MinInterval:
-		return fmt.Errorf("%w: an interval of %v: give at least %v, each is a connection", ErrPlan, p.Interval, MinInterval)
+		return fmt.Errorf("%w: an interval of %v: give at least %v, each is a connection", ErrPlan, p.Interval,
+			MinInterval)
 	case p.Duration < p.Interval || p.Duration > MaxDuration:
-		return fmt.Errorf("%w: a duration of %v: give at least the interval, %v, and at most %v", ErrPlan, p.Duration, p.Interval,
+		return fmt.Errorf("%w: a duration of %v: give at least the interval, %v, and at most %v", ErrPlan, p.Duration,
+			p.Interval,
 			MaxDuration)
 	}
 	return nil
 }
 
-// Ping opens and closes one connection after the other, from the calling thread's network namespace, and records the round trip
-// of each handshake as the kernel measured it (tcpi_rtt): a busy host does not lengthen it. One without an answer within a second
-// is counted. It ends early with ctx; the error is that of a destination that refuses.
+// Ping opens and closes one connection after the other, from the calling thread's network namespace, and records the
+// round trip of each handshake as the kernel measured it (tcpi_rtt): a busy host does not lengthen it. One without an
+// answer within a second is counted. It ends early with ctx; the error is that of a destination that refuses.
 func (p Plan) Ping(ctx context.Context) (*recording.Recording, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -77,7 +79,8 @@ func (p Plan) Ping(ctx context.Context) (*recording.Recording, error) {
 		rtt, err := roundTrip(ctx, destination)
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
-			return nil, fmt.Errorf("ping %s: nobody listens there: give a port that somebody listens on: %w", destination, err)
+			return nil, fmt.Errorf("ping %s: nobody listens there: give a port that somebody listens on: %w",
+				destination, err)
 		case err == nil:
 			a.Gauge(metric.VantageRTT, rtt.Seconds(), p.Name, destination)
 		case ctx.Err() != nil:
@@ -97,11 +100,13 @@ func (p Plan) Ping(ctx context.Context) (*recording.Recording, error) {
 // meta is that of a recording with one collector.
 func (p Plan) meta(began time.Time, took time.Duration, sent int) recording.Meta {
 	return recording.Meta{
-		Schema: recording.SchemaVersion, Version: p.Version, Started: began.UTC(), Duration: took.Seconds(), Interval: p.Interval.Seconds(),
-		Asked: p.Duration.Seconds(), Target: recording.Target{Kind: "host"},
+		Schema: recording.SchemaVersion, Version: p.Version, Started: began.UTC(), Duration: took.Seconds(),
+		Interval: p.Interval.Seconds(),
+		Asked:    p.Duration.Seconds(), Target: recording.Target{Kind: "host"},
 		Collectors: []recording.CollectorStatus{{
 			Name: "ping", Status: recording.StatusOK, Samples: sent, Metrics: []string{
-				metric.VantageRTT.Describe().Name, metric.VantagePings.Describe().Name, metric.VantageUnanswered.Describe().Name,
+				metric.VantageRTT.Describe().Name, metric.VantagePings.Describe().Name,
+				metric.VantageUnanswered.Describe().Name,
 			},
 		}},
 	}
@@ -125,7 +130,10 @@ func roundTrip(ctx context.Context, destination string) (time.Duration, error) {
 func handshake(raw syscall.RawConn) (time.Duration, error) {
 	var info *unix.TCPInfo
 	var asked error
-	err := raw.Control(func(fd uintptr) { info, asked = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	err := raw.Control(func(fd uintptr) {
+		info, asked = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP,
+			unix.TCP_INFO)
+	})
 	if err := errors.Join(err, asked); err != nil {
 		return 0, err
 	}
@@ -135,16 +143,18 @@ func handshake(raw syscall.RawConn) (time.Duration, error) {
 // ErrApart is wrapped where recordings were not made at the same time.
 var ErrApart = errors.New("not recorded at the same time")
 
-// Add gives the recording of a diagnosed host with the round trips that others measured meanwhile. What they measured before and
-// after is left out. The hosts' clocks must agree to about a second.
+// Add gives the recording of a diagnosed host with the round trips that others measured meanwhile. What they measured
+// before and after is left out. The hosts' clocks must agree to about a second.
 func Add(rec *recording.Recording, others ...*recording.Recording) (*recording.Recording, error) {
 	for _, other := range others {
 		if !other.Recorded(metric.VantageRTT) && !other.Recorded(metric.VantageUnanswered) {
-			return nil, fmt.Errorf("%w: it has no round trips: want one that `perfdoctor ping --save` made", recording.ErrFormat)
+			return nil, fmt.Errorf("%w: it has no round trips: want one that `perfdoctor ping --save` made",
+				recording.ErrFormat)
 		}
 		with, points := rec.With(other, metric.VantageRTT, metric.VantagePings, metric.VantageUnanswered)
 		if points == 0 {
-			return nil, fmt.Errorf("%w: %s was pinged from %s for %.0f s, and the diagnosis is of %s for %.0f s", ErrApart,
+			return nil, fmt.Errorf("%w: %s was pinged from %s for %.0f s, and the diagnosis is of %s for %.0f s",
+				ErrApart,
 				destinations(other), other.Meta.Started.Format(time.DateTime), other.Meta.Duration,
 				rec.Meta.Started.Format(time.DateTime), rec.Meta.Duration)
 		}

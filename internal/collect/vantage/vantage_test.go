@@ -41,7 +41,10 @@ func listen(t *testing.T) netip.AddrPort {
 }
 
 func TestPing(t *testing.T) {
-	plan := vantage.Plan{Name: metric.VantageOutside, Destination: listen(t), Duration: 500 * ms, Interval: 100 * ms, Version: "test"}
+	plan := vantage.Plan{
+		Name: metric.VantageOutside, Destination: listen(t), Duration: 500 * ms, Interval: 100 * ms,
+		Version: "test",
+	}
 	rec, err := plan.Ping(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -50,10 +53,12 @@ func TestPing(t *testing.T) {
 	if len(rtts) != 1 || len(rtts[0].Points) < 2 || rtts[0].Min() <= 0 || rtts[0].Max() > 0.5 {
 		t.Errorf("round trips %v; want one series of several, above 0", rtts)
 	}
-	if sent := rec.Counter(metric.VantagePings); len(sent) != 1 || int(sent[0].Points[len(sent[0].Points)-1].Value) != len(rtts[0].Points) {
+	if sent := rec.Counter(metric.VantagePings); len(sent) != 1 ||
+		int(sent[0].Points[len(sent[0].Points)-1].Value) != len(rtts[0].Points) {
 		t.Errorf("pings %v; want as many as round trips, %d", sent, len(rtts[0].Points))
 	}
-	if lost := rec.Counter(metric.VantageUnanswered); len(lost) != 1 || lost[0].Points[len(lost[0].Points)-1].Value != 0 {
+	if lost := rec.Counter(metric.VantageUnanswered); len(lost) != 1 ||
+		lost[0].Points[len(lost[0].Points)-1].Value != 0 {
 		t.Errorf("unanswered %v; want 0", lost)
 	}
 	if d := rec.Meta.Duration; d < 0.4 || d > 5 || rec.Meta.Version != "test" {
@@ -80,7 +85,8 @@ func TestPingUnanswered(t *testing.T) {
 			defer c.Close()
 		}
 	}
-	rec, err := vantage.Plan{Name: metric.VantageNeighbour, Destination: to, Duration: 500 * ms, Interval: 100 * ms}.Ping(t.Context())
+	rec, err := vantage.Plan{Name: metric.VantageNeighbour, Destination: to, Duration: 500 * ms, Interval: 100 *
+		ms}.Ping(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +115,8 @@ func TestPingRefused(t *testing.T) {
 	}
 	to := l.Addr().(*net.TCPAddr).AddrPort()
 	_ = l.Close()
-	_, err = vantage.Plan{Name: metric.VantageHere, Destination: to, Duration: 100 * ms, Interval: 100 * ms}.Ping(t.Context())
+	_, err = vantage.Plan{Name: metric.VantageHere, Destination: to, Duration: 100 * ms, Interval: 100 * ms}.Ping(
+		t.Context())
 	if err == nil || !strings.Contains(err.Error(), "nobody listens there") {
 		t.Errorf("error %v; want that nobody listens", err)
 	}
@@ -119,7 +126,10 @@ func TestPingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()
-	_, err := vantage.Plan{Name: metric.VantageHere, Destination: listen(t), Duration: time.Minute, Interval: time.Second}.Ping(ctx)
+	_, err := vantage.Plan{
+		Name: metric.VantageHere, Destination: listen(t), Duration: time.Minute,
+		Interval: time.Second,
+	}.Ping(ctx)
 	if err != nil || time.Since(began) > 10*time.Second {
 		t.Errorf("error %v after %v", err, time.Since(began))
 	}
@@ -171,8 +181,10 @@ func TestAdd(t *testing.T) {
 
 func TestAddRefuses(t *testing.T) {
 	diagnosis := open(t, "2026-11-20T10:00:04Z", 5, `{"t":0.000000,"m":{"load1":[[1]]}}`)
-	before := open(t, "2026-11-20T09:00:00Z", 6, `{"t":0.000000,"m":{"vantage_rtt_seconds":[["outside","192.0.2.1:80",0.1]],"vantage_pings_total":[["outside","192.0.2.1:80",1]]}}`)
-	if _, err := vantage.Add(diagnosis, before); !errors.Is(err, vantage.ErrApart) || !strings.Contains(err.Error(), "192.0.2.1:80") {
+	before := open(t, "2026-11-20T09:00:00Z", 6,
+		`{"t":0.000000,"m":{"vantage_rtt_seconds":[["outside","192.0.2.1:80",0.1]],"vantage_pings_total":[["outside","192.0.2.1:80",1]]}}`)
+	if _, err := vantage.Add(diagnosis, before); !errors.Is(err, vantage.ErrApart) || !strings.Contains(err.Error(),
+		"192.0.2.1:80") {
 		t.Errorf("an hour before: error %v, want ErrApart", err)
 	}
 	if _, err := vantage.Add(diagnosis, diagnosis); !errors.Is(err, recording.ErrFormat) {
@@ -184,9 +196,11 @@ func TestAddRefuses(t *testing.T) {
 func open(t *testing.T, started string, seconds float64, samples string) *recording.Recording {
 	t.Helper()
 	path := t.TempDir() + "/r.txtar"
-	meta := `{"schema": 1, "perfdoctor": "test", "started": "` + started + `", "duration_seconds": ` + strconv.FormatFloat(seconds, 'g', -1, 64) +
+	meta := `{"schema": 1, "perfdoctor": "test", "started": "` + started + `", "duration_seconds": ` +
+		strconv.FormatFloat(seconds, 'g', -1, 64) +
 		`, "interval_seconds": 1, "asked_seconds": 5, "target": {"kind": "host"}, "collectors": [], "cost": {}}`
-	if err := os.WriteFile(path, []byte("-- meta.json --\n"+meta+"\n-- samples.jsonl --\n"+samples+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("-- meta.json --\n"+meta+"\n-- samples.jsonl --\n"+samples+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	rec, err := recording.Open(path)

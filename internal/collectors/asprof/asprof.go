@@ -1,5 +1,5 @@
-// Package asprof collects profiles of a JVM: what its threads run on, wait for, allocate and contend for, sampled by async-profiler
-// for the window of the recording.
+// Package asprof collects profiles of a JVM: what its threads run on, wait for, allocate and contend for, sampled by
+// async-profiler for the window of the recording.
 package asprof
 
 import (
@@ -35,9 +35,11 @@ type Options struct {
 // Collectors lists this package's collectors.
 func Collectors(look *find.Look, o Options) []collect.Collector {
 	return []collect.Collector{{
-		Name:     "jvm-profile",
-		Doc:      "Profiles of one JVM by async-profiler: CPU, wall clock, allocations and locks.",
-		Overhead: "0.5 to 2 % of the throughput of a JVM that keeps all CPUs busy; once 0.2 to 1 s of one CPU to load the library into it",
+		Name: "jvm-profile",
+		Doc:  "Profiles of one JVM by async-profiler: CPU, wall clock, allocations and locks.",
+		Overhead: "0.5 to 2 % of the throughput of a JVM that keeps all CPUs busy; once 0.2 to 1 s of one CPU " +
+			"to load " +
+			"the library into it",
 		Provides: provided(),
 		Pace:     collect.AtEnd,
 		Grace:    grace,
@@ -51,13 +53,14 @@ const DefaultInterval = asprof.DefaultCPU
 // Events lists what Options.Events may hold.
 func Events() []stacks.Event { return asprof.DefaultEvents() }
 
-// grace is what the end of a profile may take: stopping it 30 ms in a JVM that answers, reading 100 MB two seconds. A JVM that is
-// stopped or throttled to a standstill is given up then; its profiler stops by itself.
+// grace is what the end of a profile may take: stopping it 30 ms in a JVM that answers, reading 100 MB two seconds. A
+// JVM that is stopped or throttled to a standstill is given up then; its profiler stops by itself.
 //
 // With the naming and printing after it, it stays below the five seconds after its window in which a run is to end.
 const grace = 3500 * time.Millisecond
 
-// slack is how much longer than the window the profiler would run by itself: no less than the end of the window may be late.
+// slack is how much longer than the window the profiler would run by itself: no less than the end of the window may be
+// late.
 const slack = 5 * time.Second
 
 // measured is an event with the metric that tells of its profile.
@@ -81,8 +84,8 @@ func provided() []metric.Metric {
 	return out
 }
 
-// missing is a source that says why there is no profile, where that is not a failure: there is no JVM to profile, or the user
-// wants none.
+// missing is a source that says why there is no profile, where that is not a failure: there is no JVM to profile, or
+// the user wants none.
 func missing(remedy, reason string, args ...any) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 		a.Missing(metric.JVMSwappedLibrary, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
@@ -110,13 +113,14 @@ func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (col
 		return missing("", "no process of the target is a JVM")
 	case len(found.List) > 1 && !isNamed(env.Target, found.List[0].VM):
 		sweep(ctx, env, look, o)
-		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one", len(found.List)+found.More)
+		return missing("name one with --pid", "the target has %d JVMs, and a profile is taken of one",
+			len(found.List)+found.More)
 	}
 	return begin(ctx, env, o, found.List[0].VM)
 }
 
-// sweep removes what a killed run left in JVMs that this run does not profile. What cannot be removed is said by the run that
-// profiles that JVM. Where its profiler still runs it ends by itself, and its recording with it.
+// sweep removes what a killed run left in JVMs that this run does not profile. What cannot be removed is said by the
+// run that profiles that JVM. Where its profiler still runs it ends by itself, and its recording with it.
 func sweep(ctx context.Context, env collect.Env, look *find.Look, o Options) {
 	found, err := look.JVMs(ctx, env.Host, env.Target)
 	if err != nil || o.Probe {
@@ -165,7 +169,8 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 // wallPerCPU keeps the ratio of the two default intervals when a user sets one of them.
 const wallPerCPU = int(asprof.DefaultWall / asprof.DefaultCPU)
 
-// probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that lives.
+// probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that
+// lives.
 func probe(o asprof.Options) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 		a.None(metric.JVMSwappedLibrary)

@@ -32,7 +32,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// busyJVM starts internal/jvm/asprof's program with two busy threads, below a shell if sh is set, and gives the pid of what it started.
+// busyJVM starts internal/jvm/asprof's program with two busy threads, below a shell if sh is set, and gives the pid of
+// what it started.
 func busyJVM(t *testing.T, sh bool) int {
 	t.Helper()
 	return startBusy(t, func(args []string) []string {
@@ -82,7 +83,10 @@ func record(t *testing.T, pid int, o asprof.Options) *recording.Recording {
 	clock := collect.Collector{
 		Name: "clock", Provides: []metric.Metric{metric.Uptime},
 		Open: func(context.Context, collect.Env) (collect.Source, error) {
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { a.Gauge(metric.Uptime, 1); return nil }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+				a.Gauge(metric.Uptime, 1)
+				return nil
+			}), nil
 		},
 	}
 	rec, err := collect.Run(t.Context(), collect.Options{
@@ -103,11 +107,13 @@ func TestProfiles(t *testing.T) {
 				}
 			}
 			cpu := profile(t, rec, stacks.CPU)
-			// On a machine that others use the threads wait for the CPUs; how much they then get is TestAgreesWithFlat's question.
+			// On a machine that others use the threads wait for the CPUs; how much they then get is
+			// TestAgreesWithFlat's question.
 			if busy := time.Duration(cpu.Total().Value); busy < cpu.Duration/20 || busy > 5*cpu.Duration/2 {
 				t.Errorf("two busy threads on %v of CPU time in %v", busy, cpu.Duration)
 			}
-			if !strings.Contains(cpu.Engine, "async-profiler "+library.Version) || cpu.Interval != int64(asprof.DefaultInterval) {
+			if !strings.Contains(cpu.Engine, "async-profiler "+library.Version) || cpu.Interval != int64(
+				asprof.DefaultInterval) {
 				t.Errorf("engine %q, interval %d", cpu.Engine, cpu.Interval)
 			}
 			work := cpu.Inclusive(cpu.Set(func(f stacks.Frame) bool { return f.Name == "Busy.work" }))
@@ -148,17 +154,19 @@ func TestNoSecrets(t *testing.T) {
 	}
 }
 
-// TestAgreesWithFlat holds `go tool pprof -top` of the saved profile against async-profiler's own list of the same samples.
+// TestAgreesWithFlat holds `go tool pprof -top` of the saved profile against async-profiler's own list of the same
+// samples.
 func TestAgreesWithFlat(t *testing.T) {
 	testenv.Need(t, testenv.Tool("jcmd"), testenv.Tool("go"))
 	pid := busyJVM(t, false)
 	dir := filepath.Join(t.TempDir(), "recording")
 	must(t, record(t, pid, asprof.Options{Events: []stacks.Event{stacks.CPU}}).Save(dir))
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=30", filepath.Join(dir, "profiles/cpu.pb.gz")).Output()
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=30", filepath.Join(dir, "profiles/cpu.pb.gz")).
+		Output()
 	must(t, err)
 	// "     4.27s 39.91% 39.91%      4.30s 40.19%  java.util.DualPivotQuicksort.sort"
 	ours := shares(string(out), 1, 5)
-	// "  4270642211   39.90%        0  java.util.DualPivotQuicksort.sort": what the profiler keeps until it is started again.
+	// " 4270642211 39.90% 0 java.util.DualPivotQuicksort.sort": what the profiler keeps until it is started again.
 	theirs := shares(flat(t, pid), 1, 3)
 	if len(ours) < 5 || len(theirs) < 5 {
 		t.Fatalf("pprof: %v\nasync-profiler: %v\n%s", ours, theirs, out)
@@ -243,9 +251,11 @@ func TestNotProfiled(t *testing.T) {
 	}
 	t.Run("host", func(t *testing.T) {
 		h := host.Local()
-		left := filepath.Join(os.TempDir(), ".perfdoctor-"+strings.Repeat("0", 32)+"-profile.jfr") // as a killed run leaves it
+		// as a killed run leaves it
+		left := filepath.Join(os.TempDir(), ".perfdoctor-"+strings.Repeat("0", 32)+"-profile.jfr")
 		must(t, os.WriteFile(left, nil, 0o600))
-		src, err := asprof.Collectors(&find.Look{}, asprof.Options{})[0].Open(t.Context(), collect.Env{Host: h, Target: host.Target{Kind: host.KindHost}})
+		src, err := asprof.Collectors(&find.Look{}, asprof.Options{})[0].Open(t.Context(),
+			collect.Env{Host: h, Target: host.Target{Kind: host.KindHost}})
 		must(t, err)
 		a := recording.NewBuilder().Appender()
 		must(t, src.Sample(t.Context(), a))
@@ -259,12 +269,16 @@ func TestNotProfiled(t *testing.T) {
 }
 
 func TestOneEvent(t *testing.T) {
-	rec := record(t, busyJVM(t, false), asprof.Options{Events: []stacks.Event{stacks.Wall}, Interval: 5 * time.Millisecond})
+	rec := record(t, busyJVM(t, false), asprof.Options{
+		Events:   []stacks.Event{stacks.Wall},
+		Interval: 5 * time.Millisecond,
+	})
 	if p := profile(t, rec, stacks.Wall); p.Interval != int64(100*time.Millisecond) {
 		t.Errorf("interval %d", p.Interval)
 	}
 	reason, remedy := rec.Why(metric.CPUProfileSamples)
-	if rec.Recorded(metric.CPUProfileSamples) || !strings.Contains(reason, "left it out") || !strings.Contains(remedy, "cpu") {
+	if rec.Recorded(metric.CPUProfileSamples) || !strings.Contains(reason, "left it out") ||
+		!strings.Contains(remedy, "cpu") {
 		t.Errorf("%q, %q", reason, remedy)
 	}
 }

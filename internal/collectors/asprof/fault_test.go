@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestJFRFault: a reader that fails on a recording of async-profiler's costs the profiles of that JVM. The recording of the run says
-// so, and keeps the file.
+// TestJFRFault: a reader that fails on a recording of async-profiler's costs the profiles of that JVM. The recording of
+// the run says so, and keeps the file.
 func TestJFRFault(t *testing.T) {
 	f, err := os.Open("../../jvm/jfr/testdata/sample.jfr")
 	if err != nil {
@@ -35,7 +35,8 @@ func TestJFRFault(t *testing.T) {
 		t.Errorf("%d metrics are missing, want %d", len(missing), len(events))
 	}
 	for _, m := range missing {
-		if m.Status != recording.StatusFailed || !strings.HasPrefix(m.Reason, "what async-profiler recorded of pid 7: perfdoctor failed on it") {
+		if m.Status != recording.StatusFailed || !strings.HasPrefix(m.Reason,
+			"what async-profiler recorded of pid 7: perfdoctor failed on it") {
 			t.Errorf("%+v", m)
 		}
 	}

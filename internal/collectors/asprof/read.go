@@ -29,9 +29,10 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	profiles, err := firewall.Parse(fmt.Sprintf("what async-profiler recorded of pid %d", s.vm.PID), func() ([]*stacks.Profile, error) {
-		return s.parse(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
-	})
+	profiles, err := firewall.Parse(fmt.Sprintf("what async-profiler recorded of pid %d", s.vm.PID),
+		func() ([]*stacks.Profile, error) {
+			return s.parse(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
+		})
 	if firewall.IsFault(err) { // the file is kept, to find out why
 		for _, e := range events {
 			a.Missing(e.metric, recording.StatusFailed, err.Error(), "report this as a bug with the recording (--save)")
@@ -51,16 +52,19 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 		case slices.Contains(s.asked, e.event):
 			a.Missing(e.metric, recording.StatusFailed, "async-profiler gave no profile of it", "")
 		default:
-			a.Missing(e.metric, recording.StatusUnsupported, "--jvm-events left it out", "add "+string(e.event)+" to --jvm-events")
+			a.Missing(e.metric, recording.StatusUnsupported, "--jvm-events left it out",
+				"add "+string(e.event)+" to --jvm-events")
 		}
 	}
 	return keep(f, info.Size(), a)
 }
 
-// blind tells that the profiler could not see what the kernel does for a thread: its time is then that of the caller. Timers never see
-// it; perf events do if the target may read the kernel's symbols (PerfEvents::start in src/perfEvents_linux.cpp of async-profiler).
+// blind tells that the profiler could not see what the kernel does for a thread: its time is then that of the caller.
+// Timers never see it; perf events do if the target may read the kernel's symbols (PerfEvents::start in
+// src/perfEvents_linux.cpp of async-profiler).
 func blind(p *stacks.Profile, warnings []string) bool {
-	denied := slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, "Kernel symbols are unavailable") })
+	denied := slices.ContainsFunc(warnings,
+		func(w string) bool { return strings.HasPrefix(w, "Kernel symbols are unavailable") })
 	return denied || strings.HasSuffix(p.Engine, "timer") // ctimer, itimer
 }
 
@@ -76,7 +80,8 @@ func profileOf(list []*stacks.Profile, e stacks.Event) *stacks.Profile {
 // keep puts the file itself into the recording.
 func keep(f *os.File, size int64, a *recording.Appender) error {
 	if size > maxRaw {
-		a.Lost(int(size), fmt.Sprintf("bytes of %s, which is larger than a recording keeps (%d MiB); its profiles are there",
+		a.Lost(int(size), fmt.Sprintf("bytes of %s, which is larger than a recording keeps (%d MiB); its profiles "+
+			"are there",
 			rawName, maxRaw>>20))
 		return nil
 	}
@@ -88,8 +93,8 @@ func keep(f *os.File, size int64, a *recording.Appender) error {
 	return nil
 }
 
-// hostThreads gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM in
-// perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
+// hostThreads gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM
+// in perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
 func hostThreads(vm *jvm.VM) func(nstid int) int {
 	if !vm.OtherPID {
 		return nil
@@ -112,8 +117,8 @@ func hostThreads(vm *jvm.VM) func(nstid int) int {
 	return func(nstid int) int { return threads[nstid] }
 }
 
-// parsePids reads the line NSpid of /proc/PID/task/TID/status (fs/proc/array.c, since Linux 4.1): the id in the namespace of the reader's
-// procfs first, in the innermost last. 0 for a text without it.
+// parsePids reads the line NSpid of /proc/PID/task/TID/status (fs/proc/array.c, since Linux 4.1): the id in the
+// namespace of the reader's procfs first, in the innermost last. 0 for a text without it.
 func parsePids(status string) (outer, inner int) {
 	_, rest, ok := strings.Cut(status, "\nNSpid:")
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// tellSwapped records that a stranger's library is in the JVM. There is no profile then: nothing that the JVM says of itself
-// is to be believed.
+// tellSwapped records that a stranger's library is in the JVM. There is no profile then: nothing that the JVM says of
+// itself is to be believed.
 func tellSwapped(a *recording.Appender, vm *jvm.VM, e *jvm.SwappedError) {
 	a.Info(metric.JVMSwappedLibrary, strconv.Itoa(vm.PID), e.Path, strconv.FormatUint(e.Written, 10),
 		strconv.FormatUint(e.Loaded, 10), strconv.Itoa(e.UID))
@@ -25,6 +25,7 @@ func (s *source) tellVerified(a *recording.Appender) {
 		return
 	}
 	a.Missing(metric.JVMSwappedLibrary, recording.StatusDenied,
-		"what the JVM has mapped cannot be compared with what was placed: that needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE",
+		"what the JVM has mapped cannot be compared with what was placed: that needs CAP_SYS_ADMIN or "+
+			"CAP_CHECKPOINT_RESTORE",
 		"run perfdoctor as root")
 }

@@ -1,7 +1,7 @@
 // Package cgroup collects limits, throttling, use and pressure of the control groups above the target, v1 and v2.
 //
-// A limit of any ancestor binds, so every level is read, from the target's own group (level 0) up to the root. In v1 each
-// controller has a tree of its own, whose paths and depths may differ: levels count within it. A controller is in
+// A limit of any ancestor binds, so every level is read, from the target's own group (level 0) up to the root. In v1
+// each controller has a tree of its own, whose paths and depths may differ: levels count within it. A controller is in
 // one tree only, so on a host with both versions each is read where it is.
 //
 // When the whole host is the target, the groups with a CPU quota are read instead, wherever they are, with an
@@ -24,9 +24,11 @@ import (
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "cgroup",
-		Doc: "Limits, throttling, use and pressure of the target's control groups at every level; of the host, the groups " +
+		Doc: "Limits, throttling, use and pressure of the target's control groups at every level; of the host, the " +
+			"groups " +
 			"with a CPU quota.",
-		Overhead: "0.6 ms a sample four levels deep; for the whole host 20 µs a group with a quota, where BPF programs may not run " +
+		Overhead: "0.6 ms a sample four levels deep; for the whole host 20 µs a group with a quota, where BPF " +
+			"programs may not run " +
 			"60 µs, and 20 µs a group every 10 s to find those",
 		Provides: append(ebpf.Costs(), provides()...),
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -47,7 +49,8 @@ func cpuMetrics() []metric.Metric {
 
 func otherMetrics() []metric.Metric {
 	return []metric.Metric{
-		metric.CgroupCpuset, metric.CgroupMemory, metric.CgroupWorkingSet, metric.CgroupMemoryLimit, metric.CgroupOOMKills,
+		metric.CgroupCpuset, metric.CgroupMemory, metric.CgroupWorkingSet, metric.CgroupMemoryLimit,
+		metric.CgroupOOMKills,
 		metric.CgroupMemoryMax, metric.CgroupPIDs, metric.CgroupPIDsLimit, metric.CgroupPressure,
 	}
 }
@@ -64,7 +67,8 @@ func open(ctx context.Context, l *ebpf.Loader, env collect.Env) (collect.Source,
 		return s, nil
 	}
 	if len(env.Target.Cgroups) == 0 {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the cgroup file systems where perfdoctor runs",
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"mount the cgroup file systems where perfdoctor runs",
 			"no control group of the target can be seen%s", whyHidden(env.Target.Notes))
 	}
 	return &source{levels: env.Target.Cgroups, reader: newReader()}, nil
@@ -135,12 +139,19 @@ func controllers() []controller {
 			name: "cpu", v1: (*reader).cpuV1, v2: (*reader).cpuV2,
 			metrics: append(bandwidthMetrics(), metric.CgroupShares),
 		},
-		{name: "cpuacct", joined: "cpu", v1: (*reader).usageV1, v2: (*reader).usageV2, metrics: []metric.Metric{metric.CgroupCPU}},
+		{
+			name: "cpuacct", joined: "cpu", v1: (*reader).usageV1, v2: (*reader).usageV2,
+			metrics: []metric.Metric{metric.CgroupCPU},
+		},
 		{name: "cpuset", v1: (*reader).cpusetV1, v2: (*reader).cpusetV2, metrics: []metric.Metric{metric.CgroupCpuset}},
 		{name: "memory", v1: (*reader).memoryV1, v2: (*reader).memoryV2, metrics: []metric.Metric{
-			metric.CgroupMemory, metric.CgroupWorkingSet, metric.CgroupMemoryLimit, metric.CgroupOOMKills, metric.CgroupMemoryMax,
+			metric.CgroupMemory, metric.CgroupWorkingSet, metric.CgroupMemoryLimit, metric.CgroupOOMKills,
+			metric.CgroupMemoryMax,
 		}},
-		{name: "pids", v1: (*reader).pids, v2: (*reader).pids, metrics: []metric.Metric{metric.CgroupPIDs, metric.CgroupPIDsLimit}},
+		{name: "pids", v1: (*reader).pids, v2: (*reader).pids, metrics: []metric.Metric{
+			metric.CgroupPIDs,
+			metric.CgroupPIDsLimit,
+		}},
 		// v1 has no pressure per group; where v2 is mounted beside it, it has, whatever controllers it has.
 		{name: "pressure", v2: (*reader).pressure, metrics: []metric.Metric{metric.CgroupPressure}},
 	}

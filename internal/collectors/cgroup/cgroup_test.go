@@ -98,7 +98,10 @@ func parseLevels(t *testing.T, dir, text string) (levels []host.CgroupLevel) {
 			t.Fatal(err)
 		}
 		tree := map[bool]string{true: "v2", false: f[0]}[version == 2]
-		levels = append(levels, host.CgroupLevel{Controller: f[0], Version: version, Path: f[2], Dir: path.Join(dir, tree, f[2])})
+		levels = append(levels, host.CgroupLevel{
+			Controller: f[0], Version: version, Path: f[2],
+			Dir: path.Join(dir, tree, f[2]),
+		})
 	}
 	return levels
 }
@@ -311,11 +314,15 @@ func TestThrottledAncestor(t *testing.T) {
 	}
 	rec := record(t, collect.Env{Host: h, Target: target}, 1500*time.Millisecond)
 	quotas := rec.Gauge(metric.CgroupQuota)
-	if len(quotas) != 1 || quotas[0].Label("level") != "2" || quotas[0].Label("cgroup") != top || quotas[0].Last() != 0.2 {
+	if len(quotas) != 1 || quotas[0].Label("level") != "2" || quotas[0].Label("cgroup") != top ||
+		quotas[0].Last() != 0.2 {
 		t.Errorf("quota: %v", quotas)
 	}
 	checkThrottled(t, rec, top, "2")
-	for _, m := range []metric.Metric{metric.CgroupMemory, metric.CgroupCpuset, metric.CgroupCPU, metric.CgroupPressure} {
+	for _, m := range []metric.Metric{
+		metric.CgroupMemory, metric.CgroupCpuset, metric.CgroupCPU,
+		metric.CgroupPressure,
+	} {
 		if !rec.Recorded(m) {
 			t.Errorf("%s is not there: %v", m.Describe().Name, rec.Meta.Unsupported)
 		}

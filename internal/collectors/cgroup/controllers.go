@@ -107,7 +107,8 @@ func (r *reader) bandwidth(g group, limit bandwidth, burst, throttled string, pe
 
 func (r *reader) usageV1(g group) { r.number(g, "cpuacct.usage", metric.CgroupCPU, perNano) }
 
-// usageV2 needs no controller: every v2 group has its CPU time in cpu.stat (kernel/cgroup/rstat.c), the root on newer kernels only.
+// usageV2 needs no controller: every v2 group has its CPU time in cpu.stat (kernel/cgroup/rstat.c), the root on newer
+// kernels only.
 func (r *reader) usageV2(g group) {
 	if b := r.read(g, "cpu.stat", metric.CgroupCPU); b != nil {
 		r.keyed(g, "cpu.stat", b, "usage_usec", metric.CgroupCPU, perMicro)
@@ -153,7 +154,8 @@ func (r *reader) memoryV2(g group) {
 	r.keyed(g, "memory.events", b, "max", metric.CgroupMemoryMax, 1)
 }
 
-// memory appends what is charged, and that less the page cache not used lately, which is how the kubelet counts the working set.
+// memory appends what is charged, and that less the page cache not used lately, which is how the kubelet counts the
+// working set.
 func (r *reader) memory(g group, file, inactive string) {
 	used, ok := r.number(g, file, metric.CgroupMemory, 1, metric.CgroupWorkingSet)
 	if !ok {

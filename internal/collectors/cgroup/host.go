@@ -36,7 +36,8 @@ type hostSource struct {
 	beyond  int // groups past maxLimited
 	unseen  bool
 
-	program *ebpf.Background[*ebpf.Bandwidth] // reads the limits of all groups in one pass of the kernel; nil: not to be used
+	// reads the limits of all groups in one pass of the kernel; nil: not to be used
+	program *ebpf.Background[*ebpf.Bandwidth]
 	paths   map[uint64]string
 }
 
@@ -63,7 +64,8 @@ func openHost(ctx context.Context, h *host.Host) (*hostSource, error) {
 	s := &hostSource{reader: newReader()}
 	all := controllers()
 	if s.cpu = rootOf(own.Cgroups, all[0]); s.cpu.dir == "" {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the cgroup file systems where perfdoctor runs",
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"mount the cgroup file systems where perfdoctor runs",
 			"no tree of control groups with the cpu controller can be seen%s", whyHidden(own.Notes))
 	}
 	s.usage = rootOf(own.Cgroups, all[1])
@@ -110,7 +112,8 @@ func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// find gives the limits by path where a program tells them; else it looks for groups with a limit now and then, whose files tell it.
+// find gives the limits by path where a program tells them; else it looks for groups with a limit now and then, whose
+// files tell it.
 func (s *hostSource) find(ctx context.Context) (map[string]*ebpf.CPULimit, error) {
 	byID, err := s.readPass(ctx)
 	if err != nil {

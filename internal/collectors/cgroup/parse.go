@@ -15,7 +15,8 @@ type bandwidth struct {
 	period float64 // seconds
 }
 
-// parseMax reads cpu.max: "max 100000", or the quota and the period in microseconds (kernel/sched/core.c, cpu_max_show).
+// parseMax reads cpu.max: "max 100000", or the quota and the period in microseconds (kernel/sched/core.c,
+// cpu_max_show).
 func parseMax(b []byte) (bandwidth, error) {
 	f := bytes.Fields(b)
 	if len(f) != 2 {
@@ -43,8 +44,8 @@ func newBandwidth(quota, period []byte) (bandwidth, error) {
 	return bandwidth{cpus: float64(q) / float64(p), period: float64(p) / 1e6}, nil
 }
 
-// noLimit is where a v1 memory limit begins to mean none: the kernel shows the largest multiple of the page size below 2^63
-// (include/linux/page_counter.h, PAGE_COUNTER_MAX), which depends on the page size.
+// noLimit is where a v1 memory limit begins to mean none: the kernel shows the largest multiple of the page size below
+// 2^63 (include/linux/page_counter.h, PAGE_COUNTER_MAX), which depends on the page size.
 const noLimit = 1 << 62
 
 // parseLimit reads a file that holds "max" or a number; ok is false when there is no limit.
@@ -59,7 +60,8 @@ func parseLimit(b []byte) (limit float64, ok bool, err error) {
 	return limit, true, nil
 }
 
-// parseShares turns cpu.shares into the CPUs of the Kubernetes request that the kubelet would have written so: 1024 a CPU.
+// parseShares turns cpu.shares into the CPUs of the Kubernetes request that the kubelet would have written so: 1024 a
+// CPU.
 func parseShares(b []byte) (cpus float64, err error) {
 	n, err := cgroupfs.Number(b)
 	return n / sharesPerCPU, err
@@ -67,9 +69,9 @@ func parseShares(b []byte) (cpus float64, err error) {
 
 const sharesPerCPU = 1024
 
-// parseWeight turns cpu.weight, 1 to 10000, into the same. Container runtimes map shares of 2 to 262144 to it along a line
-// (KEP-2254); this is that map backwards. Newer runtimes use a curve that gives small requests more weight, so that there
-// the true request is smaller. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
+// parseWeight turns cpu.weight, 1 to 10000, into the same. Container runtimes map shares of 2 to 262144 to it along a
+// line (KEP-2254); this is that map backwards. Newer runtimes use a curve that gives small requests more weight, so
+// that there the true request is smaller. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
 func parseWeight(b []byte) (cpus float64, err error) {
 	n, err := cgroupfs.Number(b)
 	switch {
@@ -107,8 +109,8 @@ func parseCPUs(b []byte) (float64, error) {
 	return float64(n), nil
 }
 
-// parseStalled finds the total of the lines "some" and "full" in seconds (Documentation/accounting/psi.rst). Kernels before
-// 5.13 have no "full" for the CPU.
+// parseStalled finds the total of the lines "some" and "full" in seconds (Documentation/accounting/psi.rst). Kernels
+// before 5.13 have no "full" for the CPU.
 func parseStalled(b []byte) (map[string]float64, error) {
 	out := map[string]float64{}
 	for line := range bytes.Lines(b) {

@@ -27,8 +27,8 @@ func (s *hostSource) readPass(ctx context.Context) (map[uint64]ebpf.CPULimit, er
 	return byID, err
 }
 
-// locate finds the groups of a pass in the file system, and gives their limits by path. Only directories are read, and only when there
-// is a group that was not there before.
+// locate finds the groups of a pass in the file system, and gives their limits by path. Only directories are read, and
+// only when there is a group that was not there before.
 func (s *hostSource) locate(ctx context.Context, byID map[uint64]ebpf.CPULimit) (map[string]*ebpf.CPULimit, error) {
 	s.limited, s.beyond, s.unseen = nil, 0, false
 	for id := range byID {

@@ -66,7 +66,10 @@ func TestProgramOnHost(t *testing.T) {
 	sampled(byProgram)
 	dir := byFiles.cpu.dir + quiet
 	cpuGroup(t, dir)
-	for file, value := range map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "35000", "cpu.shares": "512"} {
+	for file, value := range map[string]string{
+		"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "35000",
+		"cpu.shares": "512",
+	} {
 		if err := os.WriteFile(dir+"/"+file, []byte(value), 0); err != nil {
 			t.Fatal(err)
 		}

@@ -37,8 +37,8 @@ func (r *reader) place(g group, controller string, version int) {
 	r.a.Info(metric.CgroupDir, g.path, g.level, controller, strconv.Itoa(version), g.dir)
 }
 
-// read gives the content of a group's file, valid until the next read; nil when there is none, which is noted for the metrics.
-// A group that has been removed meanwhile is no error.
+// read gives the content of a group's file, valid until the next read; nil when there is none, which is noted for the
+// metrics. A group that has been removed meanwhile is no error.
 func (r *reader) read(g group, file string, ms ...metric.Metric) []byte {
 	b, err := r.load(g, file, ms)
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *reader) read(g group, file string, ms ...metric.Metric) []byte {
 	return b
 }
 
-// readLimit is read for the file of a limit. When it is not there, there is no limit: the root has none, nor has a v2 group
-// that its controller is off for.
+// readLimit is read for the file of a limit. When it is not there, there is no limit: the root has none, nor has a v2
+// group that its controller is off for.
 func (r *reader) readLimit(g group, file string, ms ...metric.Metric) []byte {
 	b, _ := r.load(g, file, ms)
 	return b
@@ -125,7 +125,8 @@ func (r *reader) report(ms []metric.Metric) {
 		case r.seen[m]:
 		case absent != nil:
 			r.a.Missing(m, recording.StatusUnsupported,
-				absent.Error()+": this kernel lacks it, its controller is off for the group, or the group is the root", "")
+				absent.Error()+": this kernel lacks it, its controller is off for the group, or the group is the root",
+				"")
 		case r.removed: // no series, but that says nothing of what there was
 		default:
 			r.a.None(m)
@@ -134,7 +135,9 @@ func (r *reader) report(ms []metric.Metric) {
 }
 
 // number appends the one number of a file, divided by per. The metrics that also need it are missing when it is.
-func (r *reader) number(g group, file string, m metric.Metric, per float64, also ...metric.Metric) (value float64, ok bool) {
+func (r *reader) number(g group, file string, m metric.Metric, per float64, also ...metric.Metric) (value float64,
+	ok bool,
+) {
 	all := append(also, m)
 	b := r.read(g, file, all...)
 	if b == nil {

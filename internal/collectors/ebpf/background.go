@@ -14,8 +14,9 @@ type inKernel interface {
 	Close() error
 }
 
-// A Background holds programs that are loaded beside the first samples of a collector, since that takes longer than an interval may be.
-// Until they are there, and where they may not be loaded, the collector has another way to tell the same. A nil one has none, ever.
+// A Background holds programs that are loaded beside the first samples of a collector, since that takes longer than an
+// interval may be. Until they are there, and where they may not be loaded, the collector has another way to tell the
+// same. A nil one has none, ever.
 type Background[T inKernel] struct {
 	loaded   chan struct{} // closed when what follows is set
 	programs T

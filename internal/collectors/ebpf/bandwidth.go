@@ -16,8 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Bandwidth reads the CPU limits of all control groups below one, itself included, in one pass of the kernel (Linux 6.1). It is not safe
-// for concurrent use.
+// Bandwidth reads the CPU limits of all control groups below one, itself included, in one pass of the kernel (Linux
+// 6.1). It is not safe for concurrent use.
 type Bandwidth struct {
 	set  *set
 	link *cgroupLink
@@ -33,7 +33,8 @@ type CPULimit struct {
 	Throttled     uint64 // periods
 }
 
-// ErrTooManyLimits says that there are more groups with a limit than the kernel tells in one pass; those that came are right.
+// ErrTooManyLimits says that there are more groups with a limit than the kernel tells in one pass; those that came are
+// right.
 var ErrTooManyLimits = errors.New("more control groups with a CPU limit than one pass of the kernel tells")
 
 // BandwidthFloor is the oldest kernel that [OpenBandwidth] works on.
@@ -75,13 +76,16 @@ func (b *Bandwidth) Each(ctx context.Context, fn func(*CPULimit) error) error {
 	err = b.set.measured(func() error {
 		return readRecords(ctx, r, func(rec *bpf.BandwidthLimit) error {
 			l = CPULimit{
-				ID: rec.Id, Quota: time.Duration(rec.Quota), Period: time.Duration(rec.Period), Burst: time.Duration(rec.Burst),
-				ThrottledTime: time.Duration(rec.ThrottledNs), Periods: uint64(rec.Periods), Throttled: uint64(rec.Throttled),
+				ID: rec.Id, Quota: time.Duration(rec.Quota), Period: time.Duration(rec.Period),
+				Burst:         time.Duration(rec.Burst),
+				ThrottledTime: time.Duration(rec.ThrottledNs), Periods: uint64(rec.Periods),
+				Throttled: uint64(rec.Throttled),
 			}
 			return fn(&l)
 		})
 	})
-	if errors.Is(err, unix.EOPNOTSUPP) { // what does not fit in one read ends the pass (cgroup_iter_seq_start in kernel/bpf/cgroup_iter.c)
+	// what does not fit in one read ends the pass (cgroup_iter_seq_start in kernel/bpf/cgroup_iter.c)
+	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%w: %w", ErrTooManyLimits, err)
 	}
 	return err

@@ -233,12 +233,14 @@ func TestAllLimitsOfTheHost(t *testing.T) {
 		if errors.Is(err, os.ErrNotExist) { // a group that has ended
 			return nil
 		}
-		if err != nil || !d.IsDir() || path == root.dir || tree.v2 && !isFile(path+"/cpu.max") { // the root has no limit
+		// the root has no limit
+		if err != nil || !d.IsDir() || path == root.dir || tree.v2 && !isFile(path+"/cpu.max") {
 			return err
 		}
 		want, limited := root.files(t, path)
 		l, told := got[want.ID]
-		if limited && (l.Quota != want.Quota || l.Period != want.Period || l.Periods > want.Periods || l.Throttled > want.Throttled) {
+		if limited && (l.Quota != want.Quota || l.Period != want.Period || l.Periods > want.Periods ||
+			l.Throttled > want.Throttled) {
 			t.Errorf("%s: %+v, its files said a moment later %+v", path, l, want)
 		}
 		if limited {

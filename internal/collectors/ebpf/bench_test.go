@@ -24,17 +24,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// The windows of a benchmark, with the programs and without in turns. A window has thousands of connections. What the machine does
-// besides changes from one window to the next by more than the programs cost, so there are many pairs, each window with the programs
-// beside two without, and what is given is the median of the pairs and the interval in which it lies (19 times of 20).
+// The windows of a benchmark, with the programs and without in turns. A window has thousands of connections. What the
+// machine does besides changes from one window to the next by more than the programs cost, so there are many pairs,
+// each window with the programs beside two without, and what is given is the median of the pairs and the interval in
+// which it lies (19 times of 20).
 const (
 	benchPairs  = 24
 	benchWindow = 500 * time.Millisecond
 )
 
-// BenchmarkOverhead is where the Overhead of the collectors comes from: the throughput of a load with the programs over that without,
-// and the CPU time that perfdoctor itself takes: for a sample, of which there is one a second, and once, to begin and at the end. The
-// default set is every collector of this package that needs no --deep.
+// BenchmarkOverhead is where the Overhead of the collectors comes from: the throughput of a load with the programs over
+// that without, and the CPU time that perfdoctor itself takes: for a sample, of which there is one a second, and once,
+// to begin and at the end. The default set is every collector of this package that needs no --deep.
 func BenchmarkOverhead(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.BPF)
 	for _, load := range []struct {
@@ -198,8 +199,8 @@ func median(row []float64) float64 {
 	return s[len(s)/2]
 }
 
-// interval gives the median and where it lies with a certainty of 95 %: between the values whose rank, of n tosses of a coin, is 1.96
-// standard deviations from the middle.
+// interval gives the median and where it lies with a certainty of 95 %: between the values whose rank, of n tosses of a
+// coin, is 1.96 standard deviations from the middle.
 func interval(row []float64) (low, middle, high float64) {
 	s := slices.Sorted(slices.Values(row))
 	n := len(s)
@@ -216,7 +217,8 @@ http {
 	server { listen 127.0.0.1:9000; location / { return 200 "a small answer\n"; } }
 }`
 
-// shortConnectionsOfNginx is what the programs cost a service as it is: nginx, with a connection for each request of wrk.
+// shortConnectionsOfNginx is what the programs cost a service as it is: nginx, with a connection for each request of
+// wrk.
 func shortConnectionsOfNginx(t testing.TB) *benchLoad {
 	testenv.Need(t, testenv.Tool("nginx"), testenv.Tool("wrk"))
 	h, dir := timeWaitlessHost(t), t.TempDir()
@@ -229,7 +231,8 @@ func shortConnectionsOfNginx(t testing.TB) *benchLoad {
 		t.Fatal(err)
 	}
 	time.Sleep(benchWindow) // until it listens
-	client, err := h.Start(exec.Command("wrk", "-t1", "-c32", "-d600s", "-H", "Connection: close", "http://127.0.0.1:9000/"))
+	client, err := h.Start(exec.Command("wrk", "-t1", "-c32", "-d600s", "-H", "Connection: close",
+		"http://127.0.0.1:9000/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +249,10 @@ func shortConnections(t testing.TB) *benchLoad {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := h.StartClient(addr, lab.ClientOptions{Concurrency: 4, Requests: 1, CloseFirst: true, Duration: 5 * time.Minute})
+	client, err := h.StartClient(addr, lab.ClientOptions{
+		Concurrency: 4, Requests: 1, CloseFirst: true,
+		Duration: 5 * time.Minute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,11 +261,13 @@ func shortConnections(t testing.TB) *benchLoad {
 	return loadOfConnections(t, h)
 }
 
-// timeWaitlessHost forgets what is in TIME_WAIT at once: no port is searched for long, however many connections there were.
+// timeWaitlessHost forgets what is in TIME_WAIT at once: no port is searched for long, however many connections there
+// were.
 func timeWaitlessHost(t testing.TB) *lab.Host {
 	t.Helper()
 	h := newHost(t)
-	if err := errors.Join(h.Sysctl("net.ipv4.tcp_tw_reuse", "1"), h.Sysctl("net.ipv4.tcp_max_tw_buckets", "1")); err != nil {
+	if err := errors.Join(h.Sysctl("net.ipv4.tcp_tw_reuse", "1"), h.Sysctl("net.ipv4.tcp_max_tw_buckets",
+		"1")); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -271,15 +279,16 @@ func loadOfConnections(t testing.TB, h *lab.Host) *benchLoad {
 	time.Sleep(benchWindow)
 	return &benchLoad{env: inHost(t, h), units: func() float64 {
 		var n float64
-		if err := h.Do(func() error { n = netCounter(t, "thread-self/net/snmp", "Tcp:", "ActiveOpens"); return nil }); err != nil {
+		if err := h.Do(
+			func() error { n = netCounter(t, "thread-self/net/snmp", "Tcp:", "ActiveOpens"); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}}
 }
 
-// pin keeps the threads of a process on a CPU, also those that they will start: where the kernel puts them changes what they do in a
-// second by more than any program does.
+// pin keeps the threads of a process on a CPU, also those that they will start: where the kernel puts them changes what
+// they do in a second by more than any program does.
 func pin(t testing.TB, pid, cpu int) {
 	t.Helper()
 	threads, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
@@ -301,8 +310,8 @@ func pinThread(tid, cpu int) error {
 	return unix.SchedSetaffinity(tid, &set)
 }
 
-// contextSwitches are two threads that wake each other, each on a CPU: two switches a round. Between CPUs each wakes the other's CPU by
-// an interrupt.
+// contextSwitches are two threads that wake each other, each on a CPU: two switches a round. Between CPUs each wakes
+// the other's CPU by an interrupt.
 func contextSwitches(t testing.TB, cpu, other int) *benchLoad {
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
@@ -311,7 +320,8 @@ func contextSwitches(t testing.TB, cpu, other int) *benchLoad {
 	var rounds atomic.Int64
 	done := make(chan struct{}, 2)
 	pass := func(from, to, cpu int, count *atomic.Int64) {
-		runtime.LockOSThread() // so that it is the kernel that switches; the thread ends with the function, as it is pinned
+		// so that it is the kernel that switches; the thread ends with the function, as it is pinned
+		runtime.LockOSThread()
 		if err := pinThread(0, cpu); err != nil {
 			t.Error(err)
 		}

@@ -23,8 +23,9 @@ import (
 
 func bindsCollector(l *Loader) collect.Collector {
 	return collect.Collector{
-		Name:     "bpf-binds",
-		Doc:      "TCP sockets that have bind() choose their local port, by process and source address, and whether there was one.",
+		Name: "bpf-binds",
+		Doc: "TCP sockets that have bind() choose their local port, by process and source address, and whether " +
+			"there was one.",
 		Overhead: "1 µs a bind(); nothing else calls the programs, which are attached to the root of the v2 cgroups",
 		Provides: append(Costs(), bindMetrics()...),
 		Requires: append(requires(), host.NetAdmin),
@@ -54,7 +55,8 @@ func openBinds(ctx context.Context, l *Loader, env collect.Env) (collect.Source,
 	}
 	root, err := env.Host.UnifiedRoot()
 	if err != nil {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "mount the v2 cgroups, and run perfdoctor outside of containers",
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"mount the v2 cgroups, and run perfdoctor outside of containers",
 			"the programs are attached to the root of the v2 cgroups: %v", err)
 	}
 	b := &binds{names: newNames(env.Host.Proc), netns: uint32(netns.Inode)}
@@ -73,8 +75,8 @@ func openBinds(ctx context.Context, l *Loader, env collect.Env) (collect.Source,
 	return b, nil
 }
 
-// attachCgroup attaches the programs of cgroups, beside those of others. Each is attached by a link, which ends with the process; the
-// older way, which would outlive it, is not tried (link.AttachCgroup would).
+// attachCgroup attaches the programs of cgroups, beside those of others. Each is attached by a link, which ends with
+// the process; the older way, which would outlive it, is not tried (link.AttachCgroup would).
 func (s *set) attachCgroup(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -87,7 +89,10 @@ func (s *set) attachCgroup(dir string) error {
 	}
 	// Those that tell of success first: a bind() between two is then counted by neither.
 	for _, name := range []string{bpf.BindsProgFound4, bpf.BindsProgFound6, bpf.BindsProgBind4, bpf.BindsProgBind6} {
-		l, err := link.AttachRawLink(link.RawLinkOptions{Target: int(f.Fd()), Program: s.collection.Programs[name], Attach: types[name]})
+		l, err := link.AttachRawLink(link.RawLinkOptions{
+			Target: int(f.Fd()), Program: s.collection.Programs[name],
+			Attach: types[name],
+		})
 		if errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("attach program %s to %s: %w: it holds a program that suffers no other", name, dir, err)
 		}

@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// A function without a frame of its own, as memcpy, a spin lock or what makes a system call is in every C library, is followed in a
-// stack by its caller's caller: the walk goes by frame pointers, and the register has that of its caller. The caller is where the
-// function returns to, at the top of the stack (x86) or in a register (arm64). Whether what is there is that, or anything else, the
-// program itself tells: the instruction before calls the very function.
+// A function without a frame of its own, as memcpy, a spin lock or what makes a system call is in every C library, is
+// followed in a stack by its caller's caller: the walk goes by frame pointers, and the register has that of its caller.
+// The caller is where the function returns to, at the top of the stack (x86) or in a register (arm64). Whether what is
+// there is that, or anything else, the program itself tells: the instruction before calls the very function.
 
 // returned is an address that a function, by where it begins, may return to.
 type returned struct {
@@ -51,8 +51,8 @@ func (s *symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	return at - into, ok
 }
 
-// isCall tells whether the instruction before an address calls the function. It reads the program's code, if the kernel allows it
-// (PTRACE_MODE_ATTACH).
+// isCall tells whether the instruction before an address calls the function. It reads the program's code, if the kernel
+// allows it (PTRACE_MODE_ATTACH).
 func (s *symbolizer) isCall(r returned) bool {
 	if known, ok := s.called[r]; ok {
 		return known
@@ -74,8 +74,9 @@ func (s *symbolizer) isCall(r returned) bool {
 	return s.called[r]
 }
 
-// calleeOfX86 tells whether a call before the address leads to the function: directly, through a pointer to it, or through a stub of the
-// linkage table, which jumps by such a pointer (Intel SDM, volume 2, CALL and JMP; System V ABI for x86-64, 5.2).
+// calleeOfX86 tells whether a call before the address leads to the function: directly, through a pointer to it, or
+// through a stub of the linkage table, which jumps by such a pointer (Intel SDM, volume 2, CALL and JMP; System V ABI
+// for x86-64, 5.2).
 func calleeOfX86(memory io.ReaderAt, to, function uint64) bool {
 	var code [6]byte
 	if _, err := memory.ReadAt(code[:], int64(to)-6); err != nil {
@@ -110,8 +111,8 @@ func pointsTo(memory io.ReaderAt, at, function uint64) bool {
 	return err == nil && binary.LittleEndian.Uint64(word[:]) == function
 }
 
-// calleeOfARM is the same for arm64: BL, and a stub of ADRP, LDR, ADD and BR, maybe after a BTI (Arm ARM, C6.2; ELF for the Arm 64-bit
-// Architecture, 5.8). What an indirect call leads to cannot be told.
+// calleeOfARM is the same for arm64: BL, and a stub of ADRP, LDR, ADD and BR, maybe after a BTI (Arm ARM, C6.2; ELF for
+// the Arm 64-bit Architecture, 5.8). What an indirect call leads to cannot be told.
 func calleeOfARM(memory io.ReaderAt, to, function uint64) bool {
 	var code [4]byte
 	if _, err := memory.ReadAt(code[:], int64(to)-4); err != nil {

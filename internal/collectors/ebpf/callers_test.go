@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestCallers: functions without a frame of their own, of the program and of the C library, are under those that call them, however they
-// are linked; and those are under their own callers, once each.
+// TestCallers: functions without a frame of their own, of the program and of the C library, are under those that call
+// them, however they are linked; and those are under their own callers, once each.
 func TestCallers(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"))
 	for name, flags := range map[string][]string{
@@ -113,7 +113,11 @@ func TestCallees(t *testing.T) {
 		{name: "no call", code: "909090909090", pointer: function},
 		{name: "BL", arm: true, code: "0000c1030094", want: true}, // 0xfc + 0x3c1*4 = 0x1000
 		{name: "BL to another", arm: true, code: "0000c2030094"},
-		{name: "BL of a stub", arm: true, code: "000041000094", stub: "10000090" + "118241f9" + "10020c91" + "20021fd6", pointer: function, want: true},
+		{
+			name: "BL of a stub", arm: true, code: "000041000094", stub: "10000090" + "118241f9" + "10020c91" +
+				"20021fd6",
+			pointer: function, want: true,
+		},
 		{name: "B", arm: true, code: "0000c1030014"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

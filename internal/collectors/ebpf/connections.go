@@ -20,17 +20,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// maxFlows bounds the flows recorded, up to 40 series each, and again those without a process. The largest are kept; one that is
-// recorded stays.
+// maxFlows bounds the flows recorded, up to 40 series each, and again those without a process. The largest are kept;
+// one that is recorded stays.
 const maxFlows = 100
 
 func connectionsCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-connections",
-		Doc: "Every TCP connection that begins or ends: where to, by which process, how long it took and lived, how it failed, " +
+		Doc: "Every TCP connection that begins or ends: where to, by which process, how long it took and lived, how " +
+			"it failed, " +
 			"who closed it.",
-		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 1 µs a connection with " +
-			"both of its ends on this host, of which 0.6 µs are the kernel's for calling programs ten times; about half with one end",
+		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 1 µs a " +
+			"connection with " +
+			"both of its ends on this host, of which 0.6 µs are the kernel's for calling programs ten times; about " +
+			"half with one end",
 		Provides: append(Costs(), flowMetrics()...),
 		Requires: requires(),
 		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
@@ -43,8 +46,10 @@ func connectionsCollector(l *Loader) collect.Collector {
 func flowMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.ConnectAttempts, metric.Connects, metric.ConnectFailures, metric.ConnectSeconds, metric.ConnectDurations,
-		metric.PortSearches, metric.PortSearchSeconds, metric.PortSearchLongest, metric.ConnectionsClosed, metric.ConnectionSeconds,
-		metric.ConnectionLives, metric.ConnectionBytes, metric.ConnectionTurns, metric.FlowRetransmits, metric.FlowResets,
+		metric.PortSearches, metric.PortSearchSeconds, metric.PortSearchLongest, metric.ConnectionsClosed,
+		metric.ConnectionSeconds,
+		metric.ConnectionLives, metric.ConnectionBytes, metric.ConnectionTurns, metric.FlowRetransmits,
+		metric.FlowResets,
 		metric.ConnectsBound,
 	}
 }
@@ -128,8 +133,9 @@ func (c *connections) read() error {
 	return nil
 }
 
-// choose gives the flows to record: those recorded before and the largest others. What is left, such as of a program started anew
-// for each connection, is added to one flow per endpoint without a process, so that an endpoint's sum is whole.
+// choose gives the flows to record: those recorded before and the largest others. What is left, such as of a program
+// started anew for each connection, is added to one flow per endpoint without a process, so that an endpoint's sum is
+// whole.
 func (c *connections) choose(a *recording.Appender) []bpf.ConnectionsFlow {
 	var chosen, others []bpf.ConnectionsFlow
 	for f := range c.totals {
@@ -156,7 +162,9 @@ func (c *connections) choose(a *recording.Appender) []bpf.ConnectionsFlow {
 	return chosen
 }
 
-func (c *connections) addToRest(a *recording.Appender, chosen []bpf.ConnectionsFlow, f bpf.ConnectionsFlow) []bpf.ConnectionsFlow {
+func (c *connections) addToRest(a *recording.Appender, chosen []bpf.ConnectionsFlow,
+	f bpf.ConnectionsFlow,
+) []bpf.ConnectionsFlow {
 	rest := f
 	rest.Pid = 0
 	if rest == f || !c.kept[rest] && len(c.kept) >= 2*maxFlows {
@@ -243,7 +251,8 @@ func endpointOf(f bpf.ConnectionsFlow) string {
 // boundOf is the upper bound of bucket i of a flow's times, in seconds (bucket() in connections.bpf.c).
 func boundOf(i, buckets int) string { return boundFrom(16384*time.Nanosecond, i, buckets) }
 
-// boundFrom is the upper bound in seconds of bucket i, where the first has that bound and each next four times it, and "+Inf" of the last.
+// boundFrom is the upper bound in seconds of bucket i, where the first has that bound and each next four times it, and
+// "+Inf" of the last.
 func boundFrom(first time.Duration, i, buckets int) string {
 	if i == buckets-1 {
 		return "+Inf"
@@ -251,7 +260,8 @@ func boundFrom(first time.Duration, i, buckets int) string {
 	return strconv.FormatFloat((first << (2 * i)).Seconds(), 'g', 6, 64)
 }
 
-// establishedOf adds up the connections of all durations; those that a server accepts are established as they are first seen.
+// establishedOf adds up the connections of all durations; those that a server accepts are established as they are first
+// seen.
 func establishedOf(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) uint64 {
 	if f.Side == sideServer {
 		return t.Attempts

@@ -108,7 +108,10 @@ func TestShortConnections(t *testing.T) {
 				o := openNamed(t, connectionsName, env)
 				defer o.close()
 				o.sample()
-				st := connect(t, h, addr, lab.ClientOptions{Count: n, Concurrency: 4, Requests: c.requests, CloseFirst: c.clientFirst})
+				st := connect(t, h, addr, lab.ClientOptions{
+					Count: n, Concurrency: 4, Requests: c.requests,
+					CloseFirst: c.clientFirst,
+				})
 				if st.Conns != n || st.ErrorCount() != 0 {
 					t.Fatalf("the load itself: %+v", st)
 				}
@@ -116,7 +119,8 @@ func TestShortConnections(t *testing.T) {
 				return o.done(), o.missed
 			}
 			rec, missed := run()
-			// An interrupt that comes while a program runs cannot run it (bpf_prog_active); the recording says so, and is no test of the counts.
+			// An interrupt that comes while a program runs cannot run it (bpf_prog_active); the recording says so, and
+			// is no test of the counts.
 			for try := 2; missed && try <= 3; try++ {
 				rec, missed = run()
 			}
@@ -141,7 +145,8 @@ func TestShortConnections(t *testing.T) {
 			want(t, rec, n, metric.PortSearches, client...)
 			want(t, rec, 2*n, metric.ConnectAttempts) // and nothing else
 			want(t, rec, 0, metric.ConnectFailures)
-			if sum, life := total(rec, metric.ConnectSeconds, client...), total(rec, metric.PortSearchSeconds, client...); life <= 0 || life >= sum {
+			if sum, life := total(rec, metric.ConnectSeconds, client...), total(rec, metric.PortSearchSeconds,
+				client...); life <= 0 || life >= sum {
 				t.Errorf("port search %v s of %v s connecting", life, sum)
 			}
 			if got := total(rec, metric.BPFRuns, "program", bpf.ConnectionsProgSetState); got < least {
@@ -171,7 +176,8 @@ func TestProcesses(t *testing.T) {
 	}
 	settled()
 	var opens float64
-	if err := h.Do(func() error { opens = netCounter(t, "thread-self/net/snmp", "Tcp:", "ActiveOpens"); return nil }); err != nil {
+	if err := h.Do(
+		func() error { opens = netCounter(t, "thread-self/net/snmp", "Tcp:", "ActiveOpens"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	rec := o.done()
@@ -201,7 +207,8 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("no port", func(t *testing.T) {
 		h := newHost(t)
-		// An even number: of an odd one, connect() may leave a port out (remaining &= ~1U in __inet_hash_connect, inet_hashtables.c).
+		// An even number: of an odd one, connect() may leave a port out (remaining &= ~1U in __inet_hash_connect,
+		// inet_hashtables.c).
 		if err := h.Sysctl("net.ipv4.ip_local_port_range", "20000 20097"); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +238,11 @@ func TestFailures(t *testing.T) {
 		dialOnce(t, h, 7, unix.ETIMEDOUT)
 		rec := o.done()
 		var again float64
-		if err := h.Do(func() error { again = netCounter(t, "thread-self/net/netstat", "TcpExt:", "TCPSynRetrans"); return nil }); err != nil {
+		if err := h.Do(func() error {
+			again = netCounter(t, "thread-self/net/netstat", "TcpExt:",
+				"TCPSynRetrans")
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if again == 0 {
@@ -264,7 +275,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// dialOnce connects to a port of the host's loopback, expecting this error or 0. The descriptor is closed with the test.
+// dialOnce connects to a port of the host's loopback, expecting this error or 0. The descriptor is closed with the
+// test.
 func dialOnce(t *testing.T, h *lab.Host, port int, expect unix.Errno) int {
 	t.Helper()
 	fd, err := h.Socket(unix.AF_INET, unix.SOCK_STREAM)
@@ -282,7 +294,8 @@ func dialOnce(t *testing.T, h *lab.Host, port int, expect unix.Errno) int {
 	return fd
 }
 
-// TestOtherNamespace: with a target, only its network namespace is looked at; with the whole host, all are, each by its name.
+// TestOtherNamespace: with a target, only its network namespace is looked at; with the whole host, all are, each by its
+// name.
 func TestOtherNamespace(t *testing.T) {
 	l := labtest.New(t)
 	target, err := l.Host("target")
@@ -297,7 +310,10 @@ func TestOtherNamespace(t *testing.T) {
 	whole := env
 	whole.Target.Kind = "host"
 	narrow, wide := openNamed(t, connectionsName, env), openNamed(t, connectionsName, whole)
-	connect(t, other, listen(t, other, "127.0.0.1:80", lab.ServeOptions{}), lab.ClientOptions{Count: 101, Requests: 1, CloseFirst: true})
+	connect(t, other, listen(t, other, "127.0.0.1:80", lab.ServeOptions{}), lab.ClientOptions{
+		Count: 101, Requests: 1,
+		CloseFirst: true,
+	})
 	settled()
 	rec := narrow.done()
 	want(t, rec, 0, metric.ConnectAttempts)

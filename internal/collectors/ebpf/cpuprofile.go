@@ -26,15 +26,18 @@ import (
 // sampleRate is how often a second each CPU is sampled, on average: 14 µs a sample are 0.14 % of it.
 const sampleRate = 99
 
-// profileGrace is what naming the frames may take after the window: 0.1 s as a rule, readTime for files, and an answer of the JVM.
+// profileGrace is what naming the frames may take after the window: 0.1 s as a rule, readTime for files, and an answer
+// of the JVM.
 const profileGrace = 3 * time.Second
 
 func cpuProfileCollector(l *Loader, o Options) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
-		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each busy CPU; " +
-			"at the end 0.02 to 0.1 s to name the functions, for which the pointers to those of the C library that were chosen for " +
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each " +
+			"busy CPU; " +
+			"at the end 0.02 to 0.1 s to name the functions, for which the pointers to those of the C library that " +
+			"were chosen for " +
 			"the CPU are read from a program's memory; a JVM writes where its compiled methods lie, 10 to 50 ms",
 		Provides: append(Costs(), metric.HostCPUProfileSamples),
 		Requires: requires(),
@@ -70,8 +73,10 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = min(size, maxStackTable)
 		r, err := registersOf(kernel)
 		return errors.Join(err,
-			spec.Variables[bpf.CPUProfileVarRegsCaller].Set(r.caller), spec.Variables[bpf.CPUProfileVarCallerOnStack].Set(r.onStack),
-			spec.Variables[bpf.CPUProfileVarRegsByHelper].Set(r.byHelper), spec.Variables[bpf.CPUProfileVarRegsFromStack].Set(r.fromStack))
+			spec.Variables[bpf.CPUProfileVarRegsCaller].Set(r.caller),
+			spec.Variables[bpf.CPUProfileVarCallerOnStack].Set(r.onStack),
+			spec.Variables[bpf.CPUProfileVarRegsByHelper].Set(r.byHelper),
+			spec.Variables[bpf.CPUProfileVarRegsFromStack].Set(r.fromStack))
 	})
 	if err != nil {
 		return nil, err
@@ -85,8 +90,8 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	return s, nil
 }
 
-// The least and the most entries of the tables. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB; a sample 0.1 KB: 7 MB at
-// most.
+// The least and the most entries of the tables. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB; a sample
+// 0.1 KB: 7 MB at most.
 const (
 	minTable       = 1024
 	maxStackTable  = 16384
@@ -104,10 +109,10 @@ func mostSamples(cpus int, window time.Duration) int {
 	return sampleRate * cpus * int(max(window, time.Second)/time.Second)
 }
 
-// bucketFor is how long the time buckets last in which samples are counted: a second, and of a long window a sixtieth of it, which can
-// still be selected in a chart. Equal stacks of two buckets are two entries of the table. Where it has room for each sample that cannot
-// fill it. On larger hosts there are as few buckets as the table of samples has entries for one of stacks, so that with times no
-// more is lost than without.
+// bucketFor is how long the time buckets last in which samples are counted: a second, and of a long window a sixtieth
+// of it, which can still be selected in a chart. Equal stacks of two buckets are two entries of the table. Where it has
+// room for each sample that cannot fill it. On larger hosts there are as few buckets as the table of samples has
+// entries for one of stacks, so that with times no more is lost than without.
 func bucketFor(cpus int, window time.Duration) time.Duration {
 	const second, most = time.Second, 60
 	buckets := most
@@ -173,7 +178,8 @@ type sampled struct {
 	count        uint64
 }
 
-// read gives what was sampled: the target's processes first, then those with the most samples, so that their names are sought first.
+// read gives what was sampled: the target's processes first, then those with the most samples, so that their names are
+// sought first.
 func (s *cpuProfile) read() ([]sampled, error) {
 	kept := map[uint64][]uint64{}
 	err := readHash(s.set.collection.Maps[bpf.CPUProfileMapStacks], func(key uint64, st *bpf.CPUProfileStack) {
@@ -189,7 +195,10 @@ func (s *cpuProfile) read() ([]sampled, error) {
 	var list []sampled
 	total := map[uint32]uint64{}
 	err = readHash(s.set.collection.Maps[bpf.CPUProfileMapSamples], func(at bpf.CPUProfileWhere, count *uint64) {
-		list = append(list, sampled{at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], at.Caller, at.Bucket, *count})
+		list = append(list, sampled{
+			at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], at.Caller,
+			at.Bucket, *count,
+		})
 		total[at.Tgid] += *count
 	})
 	slices.SortFunc(list, func(x, y sampled) int {
@@ -208,7 +217,9 @@ func threadComm(name [16]int8) string {
 	return string(b)
 }
 
-func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []sampled, interval time.Duration) (*stacks.Profile, error) {
+func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []sampled,
+	interval time.Duration,
+) (*stacks.Profile, error) {
 	members, err := s.members(ctx)
 	if err != nil {
 		return nil, err
@@ -228,7 +239,8 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 		b.Add(stacks.Sample{
 			Stack:  names.stack(b, at.pid, at.kernel, names.withCaller(at.pid, at.user, at.caller)),
 			Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
-			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) * int64(interval),
+			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) *
+				int64(interval),
 		})
 	}
 	names.appendNameless(a)
@@ -261,13 +273,16 @@ func (s *cpuProfile) members(ctx context.Context) (map[uint32]bool, error) {
 	return out, nil
 }
 
-// worthMap is the share of a process's samples in code made at run time from which on a JVM is asked for its map: a program
-// that runs little else than a library has no use for it.
+// worthMap is the share of a process's samples in code made at run time from which on a JVM is asked for its map: a
+// program that runs little else than a library has no use for it.
 const worthMap = 0.01
 
-// readMaps gets the maps of the code that runtimes compiled, for processes that were seen in such code: of a JVM of the target by asking
-// it, of others what they wrote by themselves. Without one the frames stay unknown, and are counted so.
-func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names *symbolizer, seen []sampled, members map[uint32]bool) {
+// readMaps gets the maps of the code that runtimes compiled, for processes that were seen in such code: of a JVM of the
+// target by asking it, of others what they wrote by themselves. Without one the frames stay unknown, and are counted
+// so.
+func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names *symbolizer, seen []sampled,
+	members map[uint32]bool,
+) {
 	all, made := map[uint32]uint64{}, map[uint32]uint64{}
 	var order []uint32
 	for _, at := range seen {
@@ -296,8 +311,8 @@ func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names 
 	}
 }
 
-// askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the command (before JDK
-// 17): no agent is loaded for a profile that async-profiler takes better.
+// askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the
+// command (before JDK 17): no agent is loaded for a profile that async-profiler takes better.
 func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err error) {
 	vm, err := jvm.Inspect(int(pid))
 	if err != nil {
@@ -346,9 +361,9 @@ func (s *symbolizer) userStack(pid uint32, addresses []uint64) (frames []stacks.
 	return frames
 }
 
-// nameStart labels the outermost frame if it is of the C library and has no name: start_thread and __libc_start_call_main of glibc are
-// static, and where a library is not of those in which they are found (library.starts), as musl and glibc before 2.34, its place at
-// the bottom of nearly every stack is all that is known.
+// nameStart labels the outermost frame if it is of the C library and has no name: start_thread and
+// __libc_start_call_main of glibc are static, and where a library is not of those in which they are found
+// (library.starts), as musl and glibc before 2.34, its place at the bottom of nearly every stack is all that is known.
 func nameStart(frames []stacks.Frame) {
 	if len(frames) < 2 {
 		return

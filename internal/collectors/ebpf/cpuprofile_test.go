@@ -141,8 +141,9 @@ func checkSum(t *testing.T, p *stacks.Profile, used time.Duration) {
 	t.Helper()
 	sampled := time.Duration(p.Total().Value)
 	t.Logf("%d samples stand for %v, the kernel counted %v", p.Total().Count, sampled, used)
-	// A program that keeps a CPU busy is sampled at each tick; one that shares it is a matter of chance, 3 sigma of n samples. An emulated
-	// guest that waits for its host misses ticks, while its scheduler's clock goes on: a third of them on a busy machine.
+	// A program that keeps a CPU busy is sampled at each tick; one that shares it is a matter of chance, 3 sigma of n
+	// samples. An emulated guest that waits for its host misses ticks, while its scheduler's clock goes on: a third of
+	// them on a busy machine.
 	tolerance := 0.05 + 3/math.Sqrt(float64(p.Total().Count))
 	off := sampled.Seconds()/used.Seconds() - 1
 	if off > tolerance || off < -tolerance && !guest.Inside() {
@@ -150,8 +151,8 @@ func checkSum(t *testing.T, p *stacks.Profile, used time.Duration) {
 	}
 }
 
-// TestWhatRepeats: a program that takes turns between two functions in the very period of the sampling clock. A clock that kept its
-// period would find it in one of them only.
+// TestWhatRepeats: a program that takes turns between two functions in the very period of the sampling clock. A clock
+// that kept its period would find it in one of them only.
 func TestWhatRepeats(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -175,7 +176,8 @@ func TestWhatRepeats(t *testing.T) {
 	inSecond := float64(own.Inclusive(own.Set(named("ebpf.secondHalf"))).Value)
 	got, want := inFirst/(inFirst+inSecond), first.Seconds()/(first+second).Seconds()
 	t.Logf("%.2f of the samples in one half, %.2f of the CPU time", got, want)
-	// In 24 stretches of one period each the samples wander through 2.5 of the program's periods at most: 0.06 is a standard deviation.
+	// In 24 stretches of one period each the samples wander through 2.5 of the program's periods at most: 0.06 is a
+	// standard deviation.
 	if math.Abs(got-want) > 0.3 {
 		t.Errorf("%.2f of the samples in one half of what repeats every %v, want %.2f ± 0.3", got, meanPeriod, want)
 	}
@@ -230,7 +232,8 @@ func TestSharesOfGo(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	dir := t.TempDir()
 	bin, out := filepath.Join(dir, "shares"), filepath.Join(dir, "cpu.pprof")
-	if text, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./testdata/go").CombinedOutput(); err != nil {
+	if text, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./testdata/go").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	p := start(t, bin, out)
@@ -288,18 +291,24 @@ func TestJVM(t *testing.T) {
 			checkSum(t, own, used)
 			pic := stacks.PictureOf(own)
 			t.Logf("%+v", pic)
-			t.Logf("%.2f %% of %d frames have names", 100-100*float64(pic.Unnamed)/float64(max(pic.Frames, 1)), pic.Frames)
+			t.Logf("%.2f %% of %d frames have names", 100-100*float64(pic.Unnamed)/float64(max(pic.Frames, 1)),
+				pic.Frames)
 			if tc.whole && (pic.Frames == 0 || float64(pic.Unnamed) > 0.01*float64(pic.Frames)) {
 				t.Errorf("%d of %d frames have no name, more than 1 %%", pic.Unnamed, pic.Frames)
 			}
 			// From main's thread to the copy in the kernel.
 			mixed := own.Containing(own.Set(named("Mixed.work"))).Containing(own.Set(named("Mixed.kernel"))).
-				Containing(own.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "read_zero") }))
+				Containing(own.Set(func(f stacks.Frame) bool {
+					return f.Kind == stacks.Kernel &&
+						strings.Contains(f.Name, "read_zero")
+				}))
 			deep := float64(pic.Shallow) / float64(max(pic.Managed, 1))
 			if tc.whole && (mixed.Total().Count == 0 || deep > 0.05) {
-				t.Errorf("%d samples from Java to the kernel; %.2f of the Java stacks are one frame deep", mixed.Total().Count, deep)
+				t.Errorf("%d samples from Java to the kernel; %.2f of the Java stacks are one frame deep",
+					mixed.Total().Count, deep)
 			}
-			// What is left of a stack by chance depends on the code: of a program that recurses more than of one that calls libraries.
+			// What is left of a stack by chance depends on the code: of a program that recurses more than of one that
+			// calls libraries.
 			if !tc.whole && deep < 0.1 {
 				t.Errorf("%.2f of the Java stacks are one frame deep, without frame pointers", deep)
 			}
@@ -307,9 +316,9 @@ func TestJVM(t *testing.T) {
 	}
 }
 
-// TestOwnCPU: this program computes, and has the kernel zero memory. It needs no compiler and no JVM, so it runs in guests too. What its
-// two functions used is what their thread used in them: the other threads of the Go runtime, which wait for each other by spinning,
-// take a third of the whole in an emulated guest.
+// TestOwnCPU: this program computes, and has the kernel zero memory. It needs no compiler and no JVM, so it runs in
+// guests too. What its two functions used is what their thread used in them: the other threads of the Go runtime, which
+// wait for each other by spinning, take a third of the whole in an emulated guest.
 func TestOwnCPU(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -351,7 +360,8 @@ func TestOwnCPU(t *testing.T) {
 	}
 }
 
-// checkTimes wants samples in each time bucket in which the program worked all the time, and none after the profile's end.
+// checkTimes wants samples in each time bucket in which the program worked all the time, and none after the profile's
+// end.
 func checkTimes(t *testing.T, p *stacks.Profile, worked, end time.Duration) {
 	t.Helper()
 	seen := map[time.Duration]int64{}
@@ -395,7 +405,10 @@ func readZeros(t *testing.T, zeros *os.File) {
 
 // TestWholeHost: a host has no target, and its idle task no samples.
 func TestWholeHost(t *testing.T) {
-	o := openNamed(t, cpuProfileName, collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}, Duration: time.Second})
+	o := openNamed(t, cpuProfileName, collect.Env{
+		Host: host.Local(), Target: host.Target{Kind: host.KindHost},
+		Duration: time.Second,
+	})
 	time.Sleep(measuredFor / 2) // within the meter's first interval runs are counted, later they are estimated
 	rec := o.done()
 	p, ok := rec.Profile(stacks.HostCPU)
@@ -412,8 +425,8 @@ func TestWholeHost(t *testing.T) {
 	}
 }
 
-// TestTables: an entry for the kernel's and one for the program's stack of each sample, between the bounds; time buckets that can be
-// told apart, and that fit.
+// TestTables: an entry for the kernel's and one for the program's stack of each sample, between the bounds; time
+// buckets that can be told apart, and that fit.
 func TestTables(t *testing.T) {
 	for _, tc := range []struct {
 		cpus   int

@@ -11,8 +11,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// What distributions strip from programs and libraries they keep in files of their own (packages named -dbg, -dbgsym or -debuginfo),
-// which debuggers find by the build id that the linker gave both (Debugging with GDB, Separate Debug Files).
+// What distributions strip from programs and libraries they keep in files of their own (packages named -dbg, -dbgsym or
+// -debuginfo), which debuggers find by the build id that the linker gave both (Debugging with GDB, Separate Debug
+// Files).
 const debugDirectory = "/usr/lib/debug/.build-id/"
 
 // noteBuildID is the type of the note with it, whose owner is GNU (gABI of GNU).
@@ -35,7 +36,8 @@ func buildID(f *elf.File) string {
 	return ""
 }
 
-// noteOf finds the id among notes: lengths of owner and content, type, owner and content, the last two filled up to 4 bytes.
+// noteOf finds the id among notes: lengths of owner and content, type, owner and content, the last two filled up to 4
+// bytes.
 func noteOf(data []byte, order binary.ByteOrder) string {
 	padded := func(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
 	for len(data) >= 12 {
@@ -53,8 +55,8 @@ func noteOf(data []byte, order binary.ByteOrder) string {
 	return ""
 }
 
-// addDebugSymbols adds the functions that a stripped file had, from the file that was stripped off, in the process's root. One with
-// another id is of another build, and is not read.
+// addDebugSymbols adds the functions that a stripped file had, from the file that was stripped off, in the process's
+// root. One with another id is of another build, and is not read.
 func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if len(b.buildID) < 3 {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// TestDebugFile: a program whose symbols are in a file of their own, which is found by its build id, and one of another build is not
-// read. The root of the process is a directory of the test.
+// TestDebugFile: a program whose symbols are in a file of their own, which is found by its build id, and one of another
+// build is not read. The root of the process is a directory of the test.
 func TestDebugFile(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"), testenv.Tool("objcopy"))
 	dir := t.TempDir()
@@ -88,7 +88,8 @@ func FuzzNotes(f *testing.F) {
 
 // TestNotes: the seed of the fuzz target.
 func TestNotes(t *testing.T) {
-	if id := noteOf([]byte("\x04\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00GNU\x00\xab\xcd\x00\x00"), binary.LittleEndian); id != "abcd" {
+	if id := noteOf([]byte("\x04\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00GNU\x00\xab\xcd\x00\x00"),
+		binary.LittleEndian); id != "abcd" {
 		t.Errorf("id %q, want abcd", id)
 	}
 }

@@ -1,7 +1,8 @@
-// Package ebpf measures with programs that run in the kernel (package bpf) what counters cannot tell: to whom, how long and why.
+// Package ebpf measures with programs that run in the kernel (package bpf) what counters cannot tell: to whom, how long
+// and why.
 //
-// Each set of programs is a collector of its own, with its own status: one that this kernel or user may not load costs its own metrics
-// only. Nothing is pinned: programs, maps and their links end with the process, also when it is killed.
+// Each set of programs is a collector of its own, with its own status: one that this kernel or user may not load costs
+// its own metrics only. Nothing is pinned: programs, maps and their links end with the process, also when it is killed.
 package ebpf
 
 import (
@@ -33,7 +34,8 @@ type Options struct {
 // Collectors lists this package's collectors.
 func Collectors(l *Loader, o Options) []collect.Collector {
 	return []collect.Collector{
-		connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o), schedulerCollector(l),
+		connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o),
+		schedulerCollector(l),
 		syscallsCollector(l), runQueueCollector(l),
 	}
 }
@@ -56,8 +58,8 @@ func allowed(h *host.Host) error {
 	return nil
 }
 
-// tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux 5.10 and later
-// (internal/lab/kernels).
+// tracepointsWithTypes is the floor of programs that need nothing newer. What each program counts is tested on Linux
+// 5.10 and later (internal/lab/kernels).
 func tracepointsWithTypes() collect.Floor {
 	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }
@@ -114,9 +116,11 @@ func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if err != nil {
 		return nil, fmt.Errorf("read the compiled programs: %w", err)
 	}
-	// Before Linux 5.11 a map's memory counts against RLIMIT_MEMLOCK, of which there are 64 KB; on later kernels this does nothing.
+	// Before Linux 5.11 a map's memory counts against RLIMIT_MEMLOCK, of which there are 64 KB; on later kernels this
+	// does nothing.
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or raise ulimit -l",
+		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or "+
+			"raise ulimit -l",
 			"the kernel charges maps to RLIMIT_MEMLOCK, which could not be raised: %v", err)
 	}
 	s := &set{links: map[string]link.Link{}}
@@ -134,7 +138,8 @@ func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 }
 
 // load does the part that needs the kernel's types, one collector at a time.
-func (l *Loader) load(ctx context.Context, spec *cilium.CollectionSpec, change func(*cilium.CollectionSpec, *btf.Spec) error,
+func (l *Loader) load(ctx context.Context, spec *cilium.CollectionSpec, change func(*cilium.CollectionSpec,
+	*btf.Spec) error,
 	optional []string,
 ) (*cilium.Collection, []string, error) {
 	l.mu.Lock()
@@ -156,7 +161,8 @@ func (l *Loader) load(ctx context.Context, spec *cilium.CollectionSpec, change f
 	for name, p := range spec.Programs {
 		// A BTF tracepoint is a typedef in the kernel's types (include/trace/bpf_probe.h).
 		_, err := kernel.AnyTypeByName("btf_trace_" + p.AttachTo)
-		if p.AttachType == cilium.AttachTraceRawTp && errors.Is(err, btf.ErrNotFound) && slices.Contains(optional, name) {
+		if p.AttachType == cilium.AttachTraceRawTp && errors.Is(err, btf.ErrNotFound) &&
+			slices.Contains(optional, name) {
 			absent = append(absent, p.AttachTo)
 			delete(spec.Programs, name)
 		}
@@ -247,12 +253,12 @@ func (s *set) Close() error {
 	return errors.Join(errs...)
 }
 
-// spareFiles is how many descriptors a load may need beside its own: the kernel's types, the library's probes of features, and the
-// samples that other collectors take meanwhile.
+// spareFiles is how many descriptors a load may need beside its own: the kernel's types, the library's probes of
+// features, and the samples that other collectors take meanwhile.
 const spareFiles = 24
 
-// withLimit adds EMFILE to the error of a load that had too few descriptors for the set. The library's probes of features hide it, and a
-// missing feature or the verifier seems to be the cause.
+// withLimit adds EMFILE to the error of a load that had too few descriptors for the set. The library's probes of
+// features hide it, and a missing feature or the verifier seems to be the cause.
 func withLimit(err error, spec *cilium.CollectionSpec) error {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -265,7 +271,8 @@ func withLimit(err error, spec *cilium.CollectionSpec) error {
 	return fmt.Errorf("%w: raise ulimit -n (now %d)", unix.EMFILE, limit.Cur)
 }
 
-// free counts the unused descriptors below the limit, up to enough. It needs none itself, as reading /proc/self/fd would.
+// free counts the unused descriptors below the limit, up to enough. It needs none itself, as reading /proc/self/fd
+// would.
 func free(limit uint64, enough int) int {
 	n := 0
 	for fd := uintptr(0); uint64(fd) < limit && n < enough; fd++ {
@@ -276,14 +283,15 @@ func free(limit uint64, enough int) int {
 	return n
 }
 
-// unavailable says why programs cannot be loaded here. The rights were probed before, so what is refused now is refused by something
-// else: a seccomp profile, a security module, or the verifier of an older kernel.
+// unavailable says why programs cannot be loaded here. The rights were probed before, so what is refused now is refused
+// by something else: a seccomp profile, a security module, or the verifier of an older kernel.
 func unavailable(err error) error {
 	var verifier *cilium.VerifierError
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE): // before all others: probes of features fail by it too
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		// before all others: probes of features fail by it too
 		return collect.Unavailable(recording.StatusFailed, "raise ulimit -n", "%v", err)
 	case errors.As(err, &verifier):
 		return collect.Unavailable(recording.StatusUnsupported, "report it with the kernel's version",

@@ -29,8 +29,8 @@ func noted(s *symbolizer) (all []string) {
 // third fails as a parser does that believes a length: by a panic of the runtime.
 func third(list []byte) byte { return list[2] }
 
-// TestDemanglerFault is attack 8: a name at which the demangler panics, as that of 2025 did at _ZN1AcvT_cvT_IiEEv, costs its own
-// reading, which the recording tells.
+// TestDemanglerFault is attack 8: a name at which the demangler panics, as that of 2025 did at _ZN1AcvT_cvT_IiEEv,
+// costs its own reading, which the recording tells.
 func TestDemanglerFault(t *testing.T) {
 	const fatal = "_ZN1AcvT_cvT_IiEEv"
 	s := newSymbolizer("/proc", nil)
@@ -50,13 +50,15 @@ func TestDemanglerFault(t *testing.T) {
 		}
 	}
 	all := noted(s)
-	if len(all) != 1 || !strings.HasPrefix(all[0], `names of the functions of "/usr/bin/spinner": a mangled name of pid 7: perfdoctor failed`) ||
+	if len(all) != 1 || !strings.HasPrefix(all[0],
+		`names of the functions of "/usr/bin/spinner": a mangled name of pid 7: perfdoctor failed`) ||
 		strings.Contains(all[0], "_ZN1") {
 		t.Errorf("the recording says %q", all)
 	}
 }
 
-// TestELFFault: a parser of ELF files that fails on one costs the names of that file, which the recording tells, and no other's.
+// TestELFFault: a parser of ELF files that fails on one costs the names of that file, which the recording tells, and no
+// other's.
 func TestELFFault(t *testing.T) {
 	s := newSymbolizer("/proc", nil)
 	pid := uint32(os.Getpid())
@@ -79,7 +81,8 @@ func TestELFFault(t *testing.T) {
 		t.Errorf("frames %+v, want one without a name of %s", frames, want)
 	}
 	s.userFrames(pid, own[0].from) // it is read once
-	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], own[0].path) || !strings.Contains(all[0], "an ELF file of pid") {
+	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], own[0].path) ||
+		!strings.Contains(all[0], "an ELF file of pid") {
 		t.Errorf("the recording says %q", all)
 	}
 	// Of another file the names are read.
@@ -91,8 +94,8 @@ func TestELFFault(t *testing.T) {
 	}
 }
 
-// TestPerfMapFault: a parser of perf maps that fails on one costs the names of that process, and its error is what the collector
-// tells the recording.
+// TestPerfMapFault: a parser of perf maps that fails on one costs the names of that process, and its error is what the
+// collector tells the recording.
 func TestPerfMapFault(t *testing.T) {
 	s := newSymbolizer("/proc", nil)
 	s.perfMap = func(r io.Reader) (*perfmap.Map, error) {
@@ -110,7 +113,8 @@ func TestPerfMapFault(t *testing.T) {
 	}
 	defer f.Close()
 	err = s.takeMap(7, f)
-	if !firewall.IsFault(err) || !strings.Contains(err.Error(), "perf-7.map in the target: the perf map: perfdoctor failed on it") {
+	if !firewall.IsFault(err) || !strings.Contains(err.Error(),
+		"perf-7.map in the target: the perf map: perfdoctor failed on it") {
 		t.Errorf("error %v", err)
 	}
 	if diff := cmp.Diff(map[uint32]*perfmap.Map{}, s.compiled); diff != "" || s.mapRoom != 0 {

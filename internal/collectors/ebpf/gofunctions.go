@@ -12,11 +12,13 @@ import (
 // maxGoTable bounds .gopclntab, in bytes: the kubelet's has 30 MB.
 const maxGoTable = 64 << 20
 
-// goFunctions reads the table that a Go program keeps for its own stack traces, also when it is stripped; nothing of other
-// programs, and of one built by Go before 1.18 (2022). debug/gosym unpacks every entry, and names without a bound.
+// goFunctions reads the table that a Go program keeps for its own stack traces, also when it is stripped; nothing of
+// other programs, and of one built by Go before 1.18 (2022). debug/gosym unpacks every entry, and names without a
+// bound.
 func goFunctions(f *elf.File, left *door.TableBudget) ([]symbol, error) {
 	var table *elf.Section
-	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} { // the latter of a position-independent program
+	// the latter of a position-independent program
+	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if s := f.Section(name); s != nil {
 			table = s
 			break
@@ -42,7 +44,8 @@ func parseGoTable(data []byte, order binary.ByteOrder, text elf.SectionHeader, l
 		magic120 = 0xfffffff1 // Go 1.20
 		header   = 8          // magic, two zeros, instruction size, pointer size
 	)
-	if len(data) < header || data[7] != 8 && data[7] != 4 || !slices.Contains([]uint32{magic118, magic120}, order.Uint32(data)) {
+	if len(data) < header || data[7] != 8 && data[7] != 4 || !slices.Contains([]uint32{magic118, magic120},
+		order.Uint32(data)) {
 		return nil
 	}
 	word := func(i uint64) uint64 { // pointer-sized field i of the header
@@ -67,7 +70,8 @@ func parseGoTable(data []byte, order binary.ByteOrder, text elf.SectionHeader, l
 	names, functions := door.NameTable{Data: data[nameAt:], Left: left}, data[funcAt:]
 	var list []symbol
 	for i := uint64(0); i < count && (i+1)*8+4 <= uint64(len(functions)) && left.Take(); i++ {
-		from, info, to := order.Uint32(functions[i*8:]), uint64(order.Uint32(functions[i*8+4:])), order.Uint32(functions[i*8+8:])
+		from, info, to := order.Uint32(functions[i*8:]), uint64(order.Uint32(functions[i*8+4:])),
+			order.Uint32(functions[i*8+8:])
 		if info+8 > uint64(len(functions)) {
 			break
 		}

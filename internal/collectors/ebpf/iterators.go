@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iteratorBuffer is what one read of an iterator may give: the kernel keeps eight pages (bpf_seq_read in kernel/bpf/bpf_iter.c).
+// iteratorBuffer is what one read of an iterator may give: the kernel keeps eight pages (bpf_seq_read in
+// kernel/bpf/bpf_iter.c).
 const iteratorBuffer = 64 << 10
 
-// readRecords calls each with every record that an iterator writes. The record is used again for the next one. It looks at the context
-// once a buffer, which is some tenths of a millisecond of the kernel's work.
+// readRecords calls each with every record that an iterator writes. The record is used again for the next one. It looks
+// at the context once a buffer, which is some tenths of a millisecond of the kernel's work.
 func readRecords[T any](ctx context.Context, r io.Reader, each func(*T) error) error {
 	var zero T
 	size := int(unsafe.Sizeof(zero))
@@ -47,7 +48,8 @@ func fill(ctx context.Context, r io.Reader, b []byte) (n int, err error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return n, nil
-		case errors.Is(err, unix.EAGAIN): // a million objects without a record: MAX_ITER_OBJECTS in kernel/bpf/bpf_iter.c
+		case errors.Is(err, unix.EAGAIN):
+			// a million objects without a record: MAX_ITER_OBJECTS in kernel/bpf/bpf_iter.c
 		case err != nil:
 			return n, fmt.Errorf("read an iterator: %w", err)
 		}
@@ -55,8 +57,8 @@ func fill(ctx context.Context, r io.Reader, b []byte) (n int, err error) {
 	return n, ctx.Err()
 }
 
-// The commands and the attach type of include/uapi/linux/bpf.h that a cgroup iterator needs. cilium/ebpf v0.22.0 attaches iterators
-// without parameters and those of maps only.
+// The commands and the attach type of include/uapi/linux/bpf.h that a cgroup iterator needs. cilium/ebpf v0.22.0
+// attaches iterators without parameters and those of maps only.
 const (
 	bpfLinkCreate = 28
 	bpfIterCreate = 33
@@ -114,6 +116,7 @@ func bpfCall(command uintptr, attr unsafe.Pointer, size uintptr) (fd int, err er
 	if errno != 0 {
 		return -1, errno
 	}
-	unix.CloseOnExec(int(n)) // the kernel sets it already (anon_inode_getfd with O_CLOEXEC); a kernel that does not must not leak it
+	// the kernel sets it already (anon_inode_getfd with O_CLOEXEC); a kernel that does not must not leak it
+	unix.CloseOnExec(int(n))
 	return int(n), nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/bpf"
 )
 
-// kernelSymbols names the functions that addresses of the kernel are in, by the file's iterator of bpf/names.h, which costs 1 µs for each
-// address, where the kernel's whole list costs 40 ms.
+// kernelSymbols names the functions that addresses of the kernel are in, by the file's iterator of bpf/names.h, which
+// costs 1 µs for each address, where the kernel's whole list costs 40 ms.
 func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]symbol, error) {
 	if len(addresses) == 0 {
 		return nil, nil
@@ -41,8 +41,9 @@ func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]sym
 	return out, err
 }
 
-// parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it: the address, the
-// name with offset and size, and the module in brackets; the address again for what is in no function, which has no symbol here.
+// parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it:
+// the address, the name with offset and size, and the module in brackets; the address again for what is in no function,
+// which has no symbol here.
 func parseKernelNames(r io.Reader) (map[uint64]symbol, error) {
 	out := map[uint64]symbol{}
 	sc := bufio.NewScanner(r)

@@ -15,15 +15,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
-// A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the variants of
-// memcpy, strlen and the like, one of which a resolver chooses for the CPU as the library is loaded (STT_GNU_IFUNC, gABI of GNU),
-// and the functions in which threads begin. What is there after stripping names them without a guess: the slots of the process's
-// linkage tables hold the address of what was chosen, .eh_frame_hdr has the bounds of every function, and the functions of glibc
-// that a thread begins in are the only ones with their calls.
+// A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the
+// variants of memcpy, strlen and the like, one of which a resolver chooses for the CPU as the library is loaded
+// (STT_GNU_IFUNC, gABI of GNU), and the functions in which threads begin. What is there after stripping names them
+// without a guess: the slots of the process's linkage tables hold the address of what was chosen, .eh_frame_hdr has the
+// bounds of every function, and the functions of glibc that a thread begins in are the only ones with their calls.
 
-// nameLocals adds the functions of a file for which there is no symbol. It reads some of the process's memory, if the kernel
-// allows it (PTRACE_MODE_ATTACH); else the frames stay without a name. A file is asked about in one process only: what was
-// chosen depends on the CPU.
+// nameLocals adds the functions of a file for which there is no symbol. It reads some of the process's memory, if the
+// kernel allows it (PTRACE_MODE_ATTACH); else the frames stay without a name. A file is asked about in one process
+// only: what was chosen depends on the CPU.
 func (s *symbolizer) nameLocals(pid uint32, m mapping, b *objectFile) {
 	b.asked = true
 	f, err := s.openMapped(pid, m)
@@ -102,8 +102,8 @@ func sectionData(s *elf.Section) ([]byte, error) {
 	return s.Data()
 }
 
-// functionBounds reads the sorted table of .eh_frame_hdr (Linux Standard Base, 10.6.2) and the lengths in .eh_frame. It gives nothing
-// of a table in another encoding than the linkers write.
+// functionBounds reads the sorted table of .eh_frame_hdr (Linux Standard Base, 10.6.2) and the lengths in .eh_frame. It
+// gives nothing of a table in another encoding than the linkers write.
 func functionBounds(f *elf.File) ([]symbol, error) {
 	header, frames := f.Section(".eh_frame_hdr"), f.Section(".eh_frame")
 	table, err := sectionData(header)
@@ -122,7 +122,8 @@ func functionBounds(f *elf.File) ([]symbol, error) {
 		if i > uint64(len(entries)) || uint64(len(entries))-i < 16 {
 			continue
 		}
-		// An entry is its length, that of its common part, where the function begins, relative to this field, and its length.
+		// An entry is its length, that of its common part, where the function begins, relative to this field, and its
+		// length.
 		if e := entries[i:]; entry+8+signed(e[8:]) == at {
 			out = append(out, symbol{at: at, end: at + uint64(binary.LittleEndian.Uint32(e[12:]))})
 		}
@@ -143,8 +144,8 @@ type slot struct {
 // maxSlotFiles bounds the files of a process whose slots are looked at: a JVM has 15.
 const maxSlotFiles = 32
 
-// slotsOf gives the slots for the names of a library, of the library itself and the other files of the process: glibc for arm64
-// keeps few for itself.
+// slotsOf gives the slots for the names of a library, of the library itself and the other files of the process: glibc
+// for arm64 keeps few for itself.
 func (s *symbolizer) slotsOf(pid uint32, own mapping, l *library) []slot {
 	wanted := map[string]string{}
 	for _, names := range l.resolvers {
@@ -181,9 +182,15 @@ func usualName(names []string) string {
 func slotKinds(m elf.Machine) (chosen, named []uint32) {
 	switch m {
 	case elf.EM_X86_64:
-		return []uint32{uint32(elf.R_X86_64_IRELATIVE)}, []uint32{uint32(elf.R_X86_64_JMP_SLOT), uint32(elf.R_X86_64_GLOB_DAT)}
+		return []uint32{uint32(elf.R_X86_64_IRELATIVE)}, []uint32{
+			uint32(elf.R_X86_64_JMP_SLOT),
+			uint32(elf.R_X86_64_GLOB_DAT),
+		}
 	case elf.EM_AARCH64:
-		return []uint32{uint32(elf.R_AARCH64_IRELATIVE)}, []uint32{uint32(elf.R_AARCH64_JUMP_SLOT), uint32(elf.R_AARCH64_GLOB_DAT)}
+		return []uint32{uint32(elf.R_AARCH64_IRELATIVE)}, []uint32{
+			uint32(elf.R_AARCH64_JUMP_SLOT),
+			uint32(elf.R_AARCH64_GLOB_DAT),
+		}
 	}
 	return nil, nil
 }
@@ -206,7 +213,8 @@ func importSlots(r io.ReaderAt, m mapping, wanted map[string]string) (out []slot
 		return nil
 	}
 	var names []string
-	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(), func(s door.Symbol) { names = append(names, s.Name) })
+	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(),
+		func(s door.Symbol) { names = append(names, s.Name) })
 	if err != nil {
 		return nil
 	}
@@ -254,8 +262,9 @@ func loadsOf(f *elf.File) (out []elf.ProgHeader) {
 // maxSlots bounds the reads of a process's memory, 8 bytes and 1 µs each.
 const maxSlots = 4096
 
-// chosen gives the functions that slots point to: those of the library, and of them only what a function begins with. A slot that
-// is not bound yet points elsewhere. Names that share a function, as memcpy and memmove do on x86, are both told.
+// chosen gives the functions that slots point to: those of the library, and of them only what a function begins with. A
+// slot that is not bound yet points elsewhere. Names that share a function, as memcpy and memmove do on x86, are both
+// told.
 func (l *library) chosen(slots []slot, memory io.ReaderAt, base uint64) (out []symbol) {
 	names := map[uint64][]string{}
 	for _, s := range slots[:min(len(slots), maxSlots)] {
@@ -277,9 +286,10 @@ func (l *library) chosen(slots []slot, memory io.ReaderAt, base uint64) (out []s
 	return out
 }
 
-// starts gives the functions of glibc since 2.34 in which threads begin, by what they call: start_thread (nptl/pthread_create.c)
-// is the only one that readies the thread's character tables and ends its variables; __libc_start_call_main
-// (sysdeps/nptl/libc_start_call_main.h) the only one that __libc_start_main calls and that calls exit.
+// starts gives the functions of glibc since 2.34 in which threads begin, by what they call: start_thread
+// (nptl/pthread_create.c) is the only one that readies the thread's character tables and ends its variables;
+// __libc_start_call_main (sysdeps/nptl/libc_start_call_main.h) the only one that __libc_start_main calls and that calls
+// exit.
 func (l *library) starts() (out []symbol) {
 	all := l.calls()
 	made := map[call]bool{} // from the beginning of the function
@@ -309,8 +319,8 @@ type call struct{ from, to uint64 }
 // maxCode bounds the code that is searched for calls: that of libc.so.6 has 1.4 MB.
 const maxCode = 4 << 20
 
-// calls gives the calls of functions that matter to starts. On x86 instructions begin anywhere, so that some bytes look like a call
-// that is none: that one of them names a function's first byte is one in four thousand million.
+// calls gives the calls of functions that matter to starts. On x86 instructions begin anywhere, so that some bytes look
+// like a call that is none: that one of them names a function's first byte is one in four thousand million.
 func (l *library) calls() (out []call) {
 	wanted := map[uint64]bool{}
 	for _, name := range []string{"__ctype_init", "_setjmp", "__call_tls_dtors", "exit"} {

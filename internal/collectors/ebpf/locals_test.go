@@ -20,7 +20,8 @@ import (
 func TestLocals(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("gcc"))
 	bin := filepath.Join(t.TempDir(), "locals")
-	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", bin, "testdata/c/locals.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", bin, "testdata/c/locals.c").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := start(t, bin)
@@ -51,8 +52,8 @@ func TestLocals(t *testing.T) {
 	}
 }
 
-// implements reports whether a name is that of one of the C library's implementations of a function, such as __memmove_avx512_unaligned_erms
-// of memcpy: it has these where the library's debug file is installed (libc6-dbg).
+// implements reports whether a name is that of one of the C library's implementations of a function, such as
+// __memmove_avx512_unaligned_erms of memcpy: it has these where the library's debug file is installed (libc6-dbg).
 func implements(got, function string) bool {
 	if function == "memcpy" {
 		function = "memmove" // one implementation for both (sysdeps/x86_64/multiarch/memmove-vec-unaligned-erms.S)
@@ -99,7 +100,8 @@ func TestBase(t *testing.T) {
 
 func TestUsualName(t *testing.T) {
 	for want, names := range map[string][]string{
-		"memcmp": {"bcmp", "__memcmpeq", "memcmp"}, "strchr": {"index", "strchr"}, "memcpy": {"memcpy"}, "stpcpy": {"__stpcpy", "stpcpy"},
+		"memcmp": {"bcmp", "__memcmpeq", "memcmp"}, "strchr": {"index", "strchr"}, "memcpy": {"memcpy"},
+		"stpcpy": {"__stpcpy", "stpcpy"},
 	} {
 		if got := usualName(names); got != want {
 			t.Errorf("%s of %v, want %s", got, names, want)
@@ -126,7 +128,8 @@ func smallLibrary(t testing.TB) []byte {
 	cmd := exec.Command("gcc", "-shared", "-nostdlib", "-fPIC", "-O1", "-x", "c", "-o", file, "-")
 	cmd.Stdin = strings.NewReader("static int one(void) { return 1; }\n" +
 		"static void *choose(void) { return one; }\nint chosen(void) __attribute__((ifunc(\"choose\")));\n" +
-		"void exit(int n) { for (;;); }\nint _setjmp(void) { return chosen(); }\nint __ctype_init(void) { return _setjmp(); }\n" +
+		"void exit(int n) { for (;;); }\nint _setjmp(void) { return chosen(); }\nint __ctype_init(void) { return " +
+		"_setjmp(); }\n" +
 		"int __call_tls_dtors(void) { exit(1); return 2 * __ctype_init(); }\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

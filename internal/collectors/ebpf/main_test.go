@@ -24,8 +24,9 @@ func burn() {
 	}
 }
 
-// The main goroutine stays on the main thread: a test that moves its thread into another network namespace (alone) has another one, as
-// the main thread does not end with a goroutine, and /proc/PID/ns/net of the whole process is that of its main thread.
+// The main goroutine stays on the main thread: a test that moves its thread into another network namespace (alone) has
+// another one, as the main thread does not end with a goroutine, and /proc/PID/ns/net of the whole process is that of
+// its main thread.
 func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only here does a lock hold main on the main thread
 
 func TestMain(m *testing.M) {

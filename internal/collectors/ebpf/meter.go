@@ -14,16 +14,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// The kernel measures programs for measuredFor of each measuredEvery: it reads the clock twice for each run of any program, which on most
-// CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54). An interval as long as that between samples has as
-// many runs of what samples cause as any other. The first one begins as the programs are loaded.
+// The kernel measures programs for measuredFor of each measuredEvery: it reads the clock twice for each run of any
+// program, which on most CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54). An interval
+// as long as that between samples has as many runs of what samples cause as any other. The first one begins as the
+// programs are loaded.
 const (
 	measuredFor   = time.Second
 	measuredEvery = 8 * time.Second
 )
 
-// A meter is what the programs of a set cost in the intervals in which the kernel measured them. It has a clock of its own: a set that is
-// sampled once, at the end, would otherwise have all programs measured for all of the window.
+// A meter is what the programs of a set cost in the intervals in which the kernel measured them. It has a clock of its
+// own: a set that is sampled once, at the end, would otherwise have all programs measured for all of the window.
 type meter struct {
 	mu        sync.Mutex
 	stats     io.Closer // the kernel measures while it is open; nil: not now
@@ -131,8 +132,8 @@ func (m *meter) close() error {
 	return err
 }
 
-// runs reads what the kernel measured of each program until now, and appends the events that it missed because it ran already on
-// that CPU.
+// runs reads what the kernel measured of each program until now, and appends the events that it missed because it ran
+// already on that CPU.
 func (s *set) runs(a *recording.Appender) (map[string]cost, error) {
 	out := map[string]cost{}
 	for name, p := range s.collection.Programs {
@@ -171,7 +172,8 @@ func (s *set) appendCost(a *recording.Appender) error {
 	return nil
 }
 
-// countRuns tells how often programs ran by now that are not attached all the time: what the kernel measured of some is what all took.
+// countRuns tells how often programs ran by now that are not attached all the time: what the kernel measured of some is
+// what all took.
 func (s *set) countRuns(runs uint64, programs ...string) error {
 	s.meter.mu.Lock()
 	defer s.meter.mu.Unlock()

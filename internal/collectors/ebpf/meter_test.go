@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestMeasuredInTurns: the kernel measures a part of a window, also of a collector that is sampled at its end alone, as each run of any
-// program on the host takes longer meanwhile.
+// TestMeasuredInTurns: the kernel measures a part of a window, also of a collector that is sampled at its end alone, as
+// each run of any program on the host takes longer meanwhile.
 func TestMeasuredInTurns(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}, Duration: 2 * time.Second}
@@ -37,7 +37,8 @@ func TestMeasuredInTurns(t *testing.T) {
 					least, most = least+time.Second, most+time.Second // it stands for all runs
 				}
 				if measured < least || measured > most {
-					t.Errorf("program %s was measured for %v of %v", s.Label("program"), measured, measuredFor+time.Second)
+					t.Errorf("program %s was measured for %v of %v", s.Label("program"), measured,
+						measuredFor+time.Second)
 				}
 			}
 			if total(rec, metric.BPFRuns) == 0 || total(rec, metric.BPFSeconds) == 0 {

@@ -8,12 +8,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/bpf"
 )
 
-// TestProgramNames: what programs cost is told apart by their names alone, so that no two of all sets may have the same.
+// TestProgramNames: what programs cost is told apart by their names alone, so that no two of all sets may have the
+// same.
 func TestProgramNames(t *testing.T) {
 	of := map[string]string{}
 	for set, load := range map[string]func() (*cilium.CollectionSpec, error){
-		"bandwidth": bpf.LoadBandwidth, "binds": bpf.LoadBinds, "connections": bpf.LoadConnections, "cpuprofile": bpf.LoadCPUProfile,
-		"runqueue": bpf.LoadRunQueue, "scheduler": bpf.LoadScheduler, "sockets": bpf.LoadSockets, "softirq": bpf.LoadSoftirq,
+		"bandwidth": bpf.LoadBandwidth, "binds": bpf.LoadBinds, "connections": bpf.LoadConnections,
+		"cpuprofile": bpf.LoadCPUProfile,
+		"runqueue":   bpf.LoadRunQueue, "scheduler": bpf.LoadScheduler, "sockets": bpf.LoadSockets,
+		"softirq":  bpf.LoadSoftirq,
 		"syscalls": bpf.LoadSyscalls,
 	} {
 		spec, err := load()

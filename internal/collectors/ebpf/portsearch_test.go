@@ -16,8 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestPortSearchOfTheFunction: the time that tracepoints tell of the search for a port is that of the kernel's own function. It includes
-// what connect() does until the SYN is on its way.
+// TestPortSearchOfTheFunction: the time that tracepoints tell of the search for a port is that of the kernel's own
+// function. It includes what connect() does until the SYN is on its way.
 func TestPortSearchOfTheFunction(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	set, err := (&Loader{}).open(t.Context(), bpf.LoadPortSearch, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
@@ -39,7 +39,8 @@ func TestPortSearchOfTheFunction(t *testing.T) {
 			dialOnce(t, h, 7, 0)
 		}
 		after, ended := searchTime(o), functionTime(t, set)
-		if searches := after.searches - before.searches; searches != float64(n) || ended.Count-begun.Count != uint64(n) {
+		if searches := after.searches - before.searches; searches != float64(n) || ended.Count-begun.Count != uint64(
+			n) {
 			t.Errorf("%v searches by tracepoints, %d of the function, want %d", searches, ended.Count-begun.Count, n)
 		}
 		return (after.seconds - before.seconds) / float64(n) * 1e6, float64(ended.Ns-begun.Ns) / float64(n) / 1e3
@@ -47,10 +48,12 @@ func TestPortSearchOfTheFunction(t *testing.T) {
 	quick, quickFunction := compare(1009)
 	compare(1103) // past the half of the range
 	slow, slowFunction := compare(307)
-	t.Logf("measured: tracepoints %.1f µs a search, fentry %.1f µs; past half of the range %.0f µs and %.0f µs", quick, quickFunction, slow,
+	t.Logf("measured: tracepoints %.1f µs a search, fentry %.1f µs; past half of the range %.0f µs and %.0f µs", quick,
+		quickFunction, slow,
 		slowFunction)
 	if slow < slowFunction || slow-slowFunction > quick+0.1*slow {
-		t.Errorf("%.1f µs by tracepoints, of which the function takes %.1f µs: what else is in it took %.1f µs at most before", slow,
+		t.Errorf("%.1f µs by tracepoints, of which the function takes %.1f µs: what else is in it took %.1f µs at "+
+			"most before", slow,
 			slowFunction, quick)
 	}
 }

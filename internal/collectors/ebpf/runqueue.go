@@ -26,7 +26,8 @@ func runQueueCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-run-queue",
 		Doc:  "How long the threads of each control group of the host run, wait for a CPU, and are stopped by a quota.",
-		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.5 µs a context switch and a wakeup " +
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.5 µs a context switch " +
+			"and a wakeup " +
 			"of any thread of the host; at the end 20 µs a control group to find its path",
 		Provides: append(Costs(), runQueueMetrics()...),
 		Requires: requires(),
@@ -73,7 +74,8 @@ func openRunQueue(ctx context.Context, l *Loader, env collect.Env) (collect.Sour
 	return s, nil
 }
 
-// cpuTreeOf gives the root of the control groups that share the CPUs, through perfdoctor's own: in v1 those of the cpu controller.
+// cpuTreeOf gives the root of the control groups that share the CPUs, through perfdoctor's own: in v1 those of the cpu
+// controller.
 func cpuTreeOf(ctx context.Context, h *host.Host) (dir string, err error) {
 	link, err := os.Readlink(filepath.Join(h.Proc, "self"))
 	if err != nil {
@@ -128,11 +130,13 @@ func (s *runQueue) Sample(ctx context.Context, a *recording.Appender) error {
 	}
 	appendGroups(a, groups, paths)
 	appendRunQueueWaits(a, cpus)
-	_, err = s.set.appendLost(a, "waits of threads past the kernel's table", "switches to control groups past the kernel's table")
+	_, err = s.set.appendLost(a, "waits of threads past the kernel's table",
+		"switches to control groups past the kernel's table")
 	return err
 }
 
-// groups gives the times by the groups' ids, with those of what is under way, and what each CPU runs, with the waits that ended on it.
+// groups gives the times by the groups' ids, with those of what is under way, and what each CPU runs, with the waits
+// that ended on it.
 func (s *runQueue) groups() (sums map[uint64]bpf.RunQueueUsage, cpus []bpf.RunQueueRunning, err error) {
 	sums = map[uint64]bpf.RunQueueUsage{}
 	update := func(id uint64, change func(*bpf.RunQueueUsage)) {
@@ -146,7 +150,8 @@ func (s *runQueue) groups() (sums map[uint64]bpf.RunQueueUsage, cpus []bpf.RunQu
 	for it.Next(&id, &each) {
 		for _, u := range each {
 			update(id, func(sum *bpf.RunQueueUsage) {
-				sum.RunNs, sum.WaitNs, sum.ThrottledNs = sum.RunNs+u.RunNs, sum.WaitNs+u.WaitNs, sum.ThrottledNs+u.ThrottledNs
+				sum.RunNs, sum.WaitNs, sum.ThrottledNs = sum.RunNs+u.RunNs, sum.WaitNs+u.WaitNs,
+					sum.ThrottledNs+u.ThrottledNs
 				sum.Waits += u.Waits
 			})
 		}
@@ -179,7 +184,8 @@ func (s *runQueue) groups() (sums map[uint64]bpf.RunQueueUsage, cpus []bpf.RunQu
 	return sums, cpus, err
 }
 
-// runQueueBound is the upper bound of the first bucket of waits (bucket() in runqueue.bpf.c): one on an idle CPU takes little more.
+// runQueueBound is the upper bound of the first bucket of waits (bucket() in runqueue.bpf.c): one on an idle CPU takes
+// little more.
 const runQueueBound = 1024 * time.Nanosecond
 
 // appendRunQueueWaits appends the waits of all threads by length.

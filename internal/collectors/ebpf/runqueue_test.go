@@ -21,8 +21,8 @@ import (
 
 const runQueueName = "bpf-run-queue"
 
-// schedstat is the second source: time run, time waited for a CPU, quotas' stops included, and how often it got one, of all threads of a
-// process (Documentation/scheduler/sched-stats.rst).
+// schedstat is the second source: time run, time waited for a CPU, quotas' stops included, and how often it got one, of
+// all threads of a process (Documentation/scheduler/sched-stats.rst).
 type schedstat struct {
 	run, delay time.Duration
 	times      int64
@@ -100,15 +100,16 @@ func spinning(t *testing.T, spin lab.SpinOptions, quota time.Duration) (pid int,
 	return child.Pid, group
 }
 
-// TestGroupWaits: what a group's threads do between two stops. Schedstat and the programs have to agree in one of three windows, since
-// schedstat (kernel/sched/core.c) counts two things that are no wait, or no run, of the programs':
-//   - A thread that takes the CPU from another runs from when it was woken (rq_clock_skip_update). Until the switch, an emulated guest that
-//     has to wait for its host loses 0.1 ms each time, and more the busier that is: 0.15 of 0.87 s of a window on Linux 5.10. No window of
-//     such a guest is without it. What moves from waiting to running leaves their sum as it is, and the programs of bpf-scheduler divide it
-//     by the same clock as those under test; so a guest's windows are held against these two.
-//   - From Linux 6.12 on, a thread that has gone to sleep may stay in the run queue for a while (152e11f6df29, delayed dequeue). Moved to
-//     another CPU's, it waits from then on (sched_info_enqueue), until it has slept: up to a whole window. It is no longer moved from 6.14
-//     on (61b82dfb6b7e).
+// TestGroupWaits: what a group's threads do between two stops. Schedstat and the programs have to agree in one of three
+// windows, since schedstat (kernel/sched/core.c) counts two things that are no wait, or no run, of the programs':
+//   - A thread that takes the CPU from another runs from when it was woken (rq_clock_skip_update). Until the switch, an
+//     emulated guest that has to wait for its host loses 0.1 ms each time, and more the busier that is: 0.15 of 0.87 s
+//     of a window on Linux 5.10. No window of such a guest is without it. What moves from waiting to running leaves
+//     their sum as it is, and the programs of bpf-scheduler divide it by the same clock as those under test; so a
+//     guest's windows are held against these two.
+//   - From Linux 6.12 on, a thread that has gone to sleep may stay in the run queue for a while (152e11f6df29, delayed
+//     dequeue). Moved to another CPU's, it waits from then on (sched_info_enqueue), until it has slept: up to a whole
+//     window. It is no longer moved from 6.14 on (61b82dfb6b7e).
 func TestGroupWaits(t *testing.T) {
 	pid, group := spinning(t, lab.SpinOptions{Threads: 3, Burst: time.Millisecond, Every: 7 * time.Millisecond}, 0)
 	var apart error
@@ -138,7 +139,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 		return n
 	}
 	waits, waited, ran := sum(metric.CgroupCPUWaits), sum(metric.CgroupCPUWait), sum(metric.CgroupCPURun)
-	t.Logf("%v waits, waited %.4f s, ran %.4f s; schedstat has %d, %v, %v", waits, waited, ran, want.times, want.delay, want.run)
+	t.Logf("%v waits, waited %.4f s, ran %.4f s; schedstat has %d, %v, %v", waits, waited, ran, want.times, want.delay,
+		want.run)
 	// At times one in a thousand is missing, and then bpf-scheduler's programs do not have it either.
 	if most := float64(want.times); waits > most || waits < most*0.997 || waits < 100 {
 		t.Errorf("%v waits, schedstat has %d", waits, want.times)
@@ -147,8 +149,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 		t.Errorf("stopped for %v s by a quota, which there is none of", n)
 	}
 	lengthsAgree(t, rec)
-	// Two clocks, which are read some runs of the programs apart: of 0.5 µs each, and 10 µs in an emulated guest. Schedstat's does not go
-	// on in interrupts.
+	// Two clocks, which are read some runs of the programs apart: of 0.5 µs each, and 10 µs in an emulated guest.
+	// Schedstat's does not go on in interrupts.
 	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
 	apart := (10e-6 + 8*each) * waits
 	t.Logf("a run of the programs takes %.0f ns", each*1e9)
@@ -167,8 +169,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 	return nil
 }
 
-// lengthsAgree holds the waits of the whole host by length against those of all its groups, which are read a moment before, and their
-// time against what these lengths allow.
+// lengthsAgree holds the waits of the whole host by length against those of all its groups, which are read a moment
+// before, and their time against what these lengths allow.
 func lengthsAgree(t *testing.T, rec *recording.Recording) {
 	t.Helper()
 	all := gauges(rec, metric.CgroupCPUWaits)
@@ -184,7 +186,8 @@ func lengthsAgree(t *testing.T, rec *recording.Recording) {
 		}
 	}
 	waited := gauges(rec, metric.RunQueueWaitSeconds)
-	t.Logf("%v waits of all groups, %v by their length; they took %.4f s, from %.4f to %.4f s", all, counted, waited, least, most)
+	t.Logf("%v waits of all groups, %v by their length; they took %.4f s, from %.4f to %.4f s", all, counted, waited,
+		least, most)
 	if counted < all || counted > 1.05*all+100 {
 		t.Errorf("%v waits by their length, the groups had %v", counted, all)
 	}
@@ -193,8 +196,8 @@ func lengthsAgree(t *testing.T, rec *recording.Recording) {
 	}
 }
 
-// TestGroupThrottled: seven threads of a group share a CPU and its quota, which stops all of them at once, also those that wait for the CPU
-// then. The group's own counter is by CPU.
+// TestGroupThrottled: seven threads of a group share a CPU and its quota, which stops all of them at once, also those
+// that wait for the CPU then. The group's own counter is by CPU.
 func TestGroupThrottled(t *testing.T) {
 	const threads = 7
 	pid, group := spinning(t, lab.SpinOptions{Threads: threads}, 5*time.Millisecond)
@@ -203,7 +206,8 @@ func TestGroupThrottled(t *testing.T) {
 	for _, tid := range threadsOf(t, pid) {
 		check(t, unix.SchedSetaffinity(tid, &one))
 	}
-	groups, target := openNamed(t, runQueueName, targetOf(t, os.Getpid())), openNamed(t, schedulerName, targetOf(t, pid))
+	groups, target := openNamed(t, runQueueName, targetOf(t, os.Getpid())),
+		openNamed(t, schedulerName, targetOf(t, pid))
 	before, limit := schedstatOf(t, pid), throttlingOf(t, group)
 	check(t, unix.Kill(pid, unix.SIGCONT))
 	time.Sleep(1500 * time.Millisecond)
@@ -219,16 +223,19 @@ func TestGroupThrottled(t *testing.T) {
 		waited += s.Last()
 	}
 	byThread, byThreadWaited := gauges(ofTarget, metric.ThreadThrottledTime), gauges(ofTarget, metric.ThreadCPUWait)
-	t.Logf("%d threads stopped %.3f s (by thread %.3f s), the group %.3f s; waited %.3f s (%.3f s); schedstat's delay, which has both, %.3f s",
+	t.Logf("%d threads stopped %.3f s (by thread %.3f s), the group %.3f s; waited %.3f s (%.3f s); schedstat's "+
+		"delay, which has both, %.3f s",
 		threads, throttled, byThread, stopped, waited, byThreadWaited, delay)
-	if most := float64(len(threadsOf(t, pid))); throttled < 0.85*threads*stopped || throttled > 1.15*most*stopped { // with the runtime's own
+	// with the runtime's own
+	if most := float64(len(threadsOf(t, pid))); throttled < 0.85*threads*stopped || throttled > 1.15*most*stopped {
 		t.Errorf("stopped for %.3f s, the group was for %.3f s, with %d threads", throttled, stopped, threads)
 	}
 	if math.Abs(throttled+waited-delay) > 0.03*delay+0.01 {
 		t.Errorf("stopped and waited for %.3f s, schedstat has %.3f s", throttled+waited, delay)
 	}
 	if math.Abs(byThread-throttled) > 0.05*throttled+0.01 || math.Abs(byThreadWaited-waited) > 0.1*waited+0.02 {
-		t.Errorf("by thread: stopped %.3f s, waited %.3f s; by group %.3f s, %.3f s", byThread, byThreadWaited, throttled, waited)
+		t.Errorf("by thread: stopped %.3f s, waited %.3f s; by group %.3f s, %.3f s", byThread, byThreadWaited,
+			throttled, waited)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A clock of one period beats with programs that do the same again and again: a server that answered eight requests in each 0.45 ms had
-// 7 and 17 % of its samples in one method, in two windows of one run. So the period is another one after each periodLasts, by chance
-// within periodSpread of the mean to either side: samples are 1 ms off then, as long as the requests of a busy server and the ticks of a
-// kernel of 1000 Hz. Each change is 3 µs on every CPU.
+// A clock of one period beats with programs that do the same again and again: a server that answered eight requests in
+// each 0.45 ms had 7 and 17 % of its samples in one method, in two windows of one run. So the period is another one
+// after each periodLasts, by chance within periodSpread of the mean to either side: samples are 1 ms off then, as long
+// as the requests of a busy server and the ticks of a kernel of 1000 Hz. Each change is 3 µs on every CPU.
 const (
 	periodLasts  = 250 * time.Millisecond
 	periodSpread = 0.1
@@ -39,8 +39,8 @@ type samplingClock struct {
 	samples float64 // until then, of a CPU that is always busy
 }
 
-// startSampling attaches a program to the clocks of the CPUs. The program is attached as before bpf_link, which for these events is there
-// since Linux 5.15.
+// startSampling attaches a program to the clocks of the CPUs. The program is attached as before bpf_link, which for
+// these events is there since Linux 5.15.
 func startSampling(cpus []int, program int) (*samplingClock, error) {
 	now := time.Now()
 	c := &samplingClock{began: now, since: now, period: meanPeriod}
@@ -85,7 +85,8 @@ func perfUnavailable(cpu int, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return collect.Unavailable(recording.StatusDenied,
-			"run perfdoctor as root; in a container, allow perf_event_open in the seccomp profile", "perf_event_open of CPU %d: %v", cpu,
+			"run perfdoctor as root; in a container, allow perf_event_open in the seccomp profile",
+			"perf_event_open of CPU %d: %v", cpu,
 			err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 		return collect.Unavailable(recording.StatusUnsupported, "a kernel with CONFIG_PERF_EVENTS",
@@ -116,8 +117,8 @@ func (c *samplingClock) change() {
 	c.timer.Reset(periodLasts)
 }
 
-// halfInterval is what a change costs in samples: the interval that is under way begins anew (__perf_event_period in kernel/events/core.c
-// clears period_left), and half of one has passed on average.
+// halfInterval is what a change costs in samples: the interval that is under way begins anew (__perf_event_period in
+// kernel/events/core.c clears period_left), and half of one has passed on average.
 const halfInterval = 0.5
 
 // setPeriod has the clock tick at another rate. The kernel reads the period from memory, not from the argument.

@@ -29,9 +29,13 @@ const maxThreads = 200
 func schedulerCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-scheduler",
-		Doc:  "What the target's threads wait for: a CPU, their cgroup's quota, or something else, with the stacks that led there.",
-		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.1 µs a context switch of others, 0.5 µs of " +
-			"the target's, and 3 µs a stack, of a thread about 640 a second at most, of a CPU 10,000; at the end 0.1 s to name them",
+		Doc: "What the target's threads wait for: a CPU, their cgroup's quota, or something else, with the stacks " +
+			"that led there.",
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.1 µs a context " +
+			"switch of " +
+			"others, 0.5 µs of " +
+			"the target's, and 3 µs a stack, of a thread about 640 a second at most, of a CPU 10,000; at the end 0.1 " +
+			"s to name them",
 		Provides: append(Costs(), schedulerMetrics()...),
 		Requires: requires(),
 		Since:    namesOfKernel(),
@@ -45,7 +49,8 @@ func schedulerCollector(l *Loader) collect.Collector {
 
 func schedulerMetrics() []metric.Metric {
 	return []metric.Metric{
-		metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime, metric.ThreadSleepTime, metric.CPUWaitDurations,
+		metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime, metric.ThreadSleepTime,
+		metric.CPUWaitDurations,
 		metric.OffCPUProfileSamples, metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes,
 	}
 }
@@ -70,7 +75,8 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 			return err
 		}
 		now, err := monotonic()
-		return errors.Join(err, spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec), setRegisters(spec, kernel),
+		return errors.Join(err, spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec),
+			setRegisters(spec, kernel),
 			setListeners(spec, env, members[0].PID))
 	})
 	if err != nil {
@@ -82,15 +88,16 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	return s, nil
 }
 
-// maxSleeps is the table's size of scheduler.bpf.c. placesOfThread is at how many places a thread waits in a time bucket: of most at one
-// to three.
+// maxSleeps is the table's size of scheduler.bpf.c. placesOfThread is at how many places a thread waits in a time
+// bucket: of most at one to three.
 const (
 	maxSleeps      = 65536
 	placesOfThread = 8
 )
 
-// waitBucket is how long the time buckets last in which waits are counted: a second, and of a long window a sixtieth of it, but longer
-// where the table has no room for that. Where it has room for one bucket only, it is 0: the waits have no times.
+// waitBucket is how long the time buckets last in which waits are counted: a second, and of a long window a sixtieth of
+// it, but longer where the table has no room for that. Where it has room for one bucket only, it is 0: the waits have
+// no times.
 func waitBucket(threads int, window time.Duration) time.Duration {
 	const most = 60
 	buckets := min(most, maxSleeps/(placesOfThread*max(threads, 1)))
@@ -124,7 +131,8 @@ func (s *scheduler) startClock(bucket time.Duration) error {
 	return nil
 }
 
-// deepMembers gives the target's processes, for programs that run at what is too frequent for a whole host, or without --deep.
+// deepMembers gives the target's processes, for programs that run at what is too frequent for a whole host, or without
+// --deep.
 func deepMembers(ctx context.Context, env collect.Env, what string) ([]host.Process, error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose a process, cgroup or container",
@@ -172,15 +180,18 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	}
 	threads, sleeps := map[uint32]bpf.SchedulerThread{}, map[bpf.SchedulerPlace]bpf.SchedulerSlept{}
 	err := errors.Join(
-		readHash(s.set.collection.Maps[bpf.SchedulerMapThreads], func(tid uint32, t *bpf.SchedulerThread) { threads[tid] = *t }),
-		readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps], func(at bpf.SchedulerPlace, t *bpf.SchedulerSlept) { sleeps[at] = *t }),
+		readHash(s.set.collection.Maps[bpf.SchedulerMapThreads],
+			func(tid uint32, t *bpf.SchedulerThread) { threads[tid] = *t }),
+		readHash(s.set.collection.Maps[bpf.SchedulerMapSleeps],
+			func(at bpf.SchedulerPlace, t *bpf.SchedulerSlept) { sleeps[at] = *t }),
 	)
 	if err = errors.Join(err, endWaits(threads, sleeps, s.clock)); err != nil {
 		return err
 	}
 	s.appendThreads(a, threads)
 	s.appendWaits(a, sleeps)
-	lost, err := s.set.appendLost(a, "events of threads past the kernel's table", "waits of stacks past the kernel's table",
+	lost, err := s.set.appendLost(a, "events of threads past the kernel's table",
+		"waits of stacks past the kernel's table",
 		"waits whose stacks the kernel could not keep", "wakes past the kernel's table")
 	if err != nil {
 		return err
@@ -227,7 +238,10 @@ func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.
 	a.Lost(len(order)-maxThreads, "threads beyond the "+strconv.Itoa(maxThreads)+" that waited longest for a CPU")
 	for _, tid := range order[:min(len(order), maxThreads)] {
 		t := threads[tid]
-		labels := []string{strconv.FormatUint(uint64(t.At.Tgid), 10), strconv.FormatUint(uint64(tid), 10), s.threadName(t.At.Tgid, tid)}
+		labels := []string{
+			strconv.FormatUint(uint64(t.At.Tgid), 10), strconv.FormatUint(uint64(tid), 10),
+			s.threadName(t.At.Tgid, tid),
+		}
 		a.Gauge(metric.ThreadCPUWait, float64(t.WaitNs)*1e-9, labels...)
 		a.Gauge(metric.ThreadCPUWaits, float64(t.Waits), labels...)
 		a.Gauge(metric.ThreadSleepTime, float64(t.SleepNs)*1e-9, labels...)
@@ -240,7 +254,8 @@ func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.
 			a.Gauge(metric.CPUWaitDurations, float64(n), boundOf(i, len(buckets)))
 		}
 	}
-	a.None(metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadSleepTime, metric.ThreadThrottledTime, metric.CPUWaitDurations)
+	a.None(metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadSleepTime, metric.ThreadThrottledTime,
+		metric.CPUWaitDurations)
 }
 
 // threadName is empty of a thread that has ended.
@@ -249,7 +264,8 @@ func (s *scheduler) threadName(pid, tid uint32) string {
 		return name
 	}
 	s.comms[tid] = ""
-	b, err := os.ReadFile(filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), "task", strconv.FormatUint(uint64(tid), 10), "comm"))
+	b, err := os.ReadFile(filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), "task",
+		strconv.FormatUint(uint64(tid), 10), "comm"))
 	if err != nil {
 		return ""
 	}
@@ -257,9 +273,10 @@ func (s *scheduler) threadName(pid, tid uint32) string {
 	return s.comms[tid]
 }
 
-// appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is woken, so that
-// neither waiting for a CPU nor throttling is in it.
-func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
+// appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is
+// woken, so that neither waiting for a CPU nor throttling is in it.
+func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer,
+	sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
 	window time.Duration, lost int64,
 ) error {
 	b := stacks.NewBuilder(stacks.OffCPU)
@@ -285,8 +302,8 @@ func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer, slee
 	return nil
 }
 
-// stack gives the frames of a wait, the innermost first: the kernel's without the program itself above the scheduler, then the
-// process's.
+// stack gives the frames of a wait, the innermost first: the kernel's without the program itself above the scheduler,
+// then the process's.
 func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.SchedulerPlace) ([]int, error) {
 	kernel, err := s.addresses(at.KernelStack)
 	if err != nil {

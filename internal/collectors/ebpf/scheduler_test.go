@@ -70,10 +70,15 @@ func TestSleeps(t *testing.T) {
 		t.Fatal("no profile")
 	}
 	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
-		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "nanosleep") })).
-		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, ".napFor") }))
-	// A thread that loses its CPU while it sets its timer may find it expired as it runs again, and does not sleep (do_nanosleep in
-	// kernel/time/hrtimer.c). The kernel counts where it was preempted; what a hypervisor took it does not, hence two in a hundred.
+		Containing(p.Set(func(f stacks.Frame) bool {
+			return f.Kind == stacks.Kernel &&
+				strings.Contains(f.Name, "nanosleep")
+		})).
+		Containing(
+			p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, ".napFor") }))
+	// A thread that loses its CPU while it sets its timer may find it expired as it runs again, and does not sleep
+	// (do_nanosleep in kernel/time/hrtimer.c). The kernel counts where it was preempted; what a hypervisor took it does
+	// not, hence two in a hundred.
 	got, most := slept.Total().Count, int64(naps)
 	t.Logf("%d of %d naps slept, preempted %d times", got, naps, preempted)
 	if least := most - int64(preempted) - most/50; got > most || got < least {
@@ -84,8 +89,8 @@ func TestSleeps(t *testing.T) {
 	}
 }
 
-// TestManyStacks: a thread sleeps once at each of a thousand stacks. None is lost to another, as one in twenty was in the kernel's own map
-// of stacks.
+// TestManyStacks: a thread sleeps once at each of a thousand stacks. None is lost to another, as one in twenty was in
+// the kernel's own map of stacks.
 func TestManyStacks(t *testing.T) {
 	const n, turns, each = 1009, 10, 2 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
@@ -105,7 +110,10 @@ func TestManyStacks(t *testing.T) {
 		t.Fatal("no profile")
 	}
 	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
-		Containing(p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Kernel && strings.Contains(f.Name, "nanosleep") }))
+		Containing(p.Set(func(f stacks.Frame) bool {
+			return f.Kind == stacks.Kernel &&
+				strings.Contains(f.Name, "nanosleep")
+		}))
 	ways := map[string]bool{}
 	for _, s := range slept.Samples {
 		ways[wayOf(slept, s)] = true
@@ -190,7 +198,10 @@ func TestThrottled(t *testing.T) {
 	if err := group.SetQuota(50*time.Millisecond, 10*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	child, err := h.StartChild(group, lab.ChildOptions{Mode: lab.ModeSpin, Duration: 10 * time.Minute, Spin: lab.SpinOptions{Threads: 1}})
+	child, err := h.StartChild(group, lab.ChildOptions{
+		Mode: lab.ModeSpin, Duration: 10 * time.Minute,
+		Spin: lab.SpinOptions{Threads: 1},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +223,8 @@ func TestThrottled(t *testing.T) {
 	}
 	throttled, waited := gauges(rec, metric.ThreadThrottledTime), gauges(rec, metric.ThreadCPUWait)
 	stopped := (after.Time - before.Time).Seconds()
-	t.Logf("throttled %.3f s, cgroup %.3f s; waited for a CPU %.3f s; schedstat's run delay, which has both, %.3f s", throttled, stopped,
+	t.Logf("throttled %.3f s, cgroup %.3f s; waited for a CPU %.3f s; schedstat's run delay, which has both, %.3f s",
+		throttled, stopped,
 		waited, delay.Seconds())
 	// By thread, of which the child has a few that hardly run; the cgroup's is by CPU.
 	if throttled < 0.7*stopped || throttled > 3*stopped+0.1 {
@@ -259,18 +271,19 @@ func delayOf(t *testing.T, tid int) time.Duration {
 // waitsNow is the sum of all waits until now.
 func waitsNow(t *testing.T, o *opened) (sum time.Duration) {
 	t.Helper()
-	err := readHash(o.src.(*scheduler).set.collection.Maps[bpf.SchedulerMapThreads], func(_ uint32, th *bpf.SchedulerThread) {
-		sum += time.Duration(th.WaitNs)
-	})
+	err := readHash(o.src.(*scheduler).set.collection.Maps[bpf.SchedulerMapThreads],
+		func(_ uint32, th *bpf.SchedulerThread) {
+			sum += time.Duration(th.WaitNs)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return sum
 }
 
-// waitsAgree reads what the target's threads waited for a CPU in a window, and schedstat's count of the same. The programs are at work
-// before open returns: what they had by then is not in the second source. This thread waits for a CPU as well, also between its readings
-// of the two sources: the second is read before and after the first.
+// waitsAgree reads what the target's threads waited for a CPU in a window, and schedstat's count of the same. The
+// programs are at work before open returns: what they had by then is not in the second source. This thread waits for a
+// CPU as well, also between its readings of the two sources: the second is read before and after the first.
 func waitsAgree(t *testing.T, o *opened, pid int) (waited time.Duration, agree bool) {
 	t.Helper()
 	before := [2]time.Duration{runDelay(t, pid)}
@@ -285,8 +298,8 @@ func waitsAgree(t *testing.T, o *opened, pid int) (waited time.Duration, agree b
 	return waited, waited > 0 && waited >= least*9/10 && waited <= most*11/10+100*time.Millisecond
 }
 
-// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long. An emulated guest's clock may jump in one
-// window, when its host is busy; a count that is wrong is so in each.
+// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long. An emulated guest's
+// clock may jump in one window, when its host is busy; a count that is wrong is so in each.
 func TestCPUWaits(t *testing.T) {
 	h := newHost(t)
 	child, err := h.StartChild(nil, lab.ChildOptions{
@@ -310,11 +323,13 @@ func TestCPUWaits(t *testing.T) {
 	if !agree {
 		t.Error("schedstat has other waits in each window")
 	}
-	// In whole nanoseconds: where nothing waited outside the windows both are one sum, and that of the threads' seconds is rounded.
+	// In whole nanoseconds: where nothing waited outside the windows both are one sum, and that of the threads' seconds
+	// is rounded.
 	if recorded := time.Duration(math.Round(gauges(rec, metric.ThreadCPUWait) * 1e9)); recorded < all {
 		t.Errorf("%v are recorded, %v were waited", recorded, all)
 	}
-	if waits, buckets := gauges(rec, metric.ThreadCPUWaits), gauges(rec, metric.CPUWaitDurations); waits == 0 || waits != buckets {
+	if waits, buckets := gauges(rec, metric.ThreadCPUWaits), gauges(rec, metric.CPUWaitDurations); waits == 0 ||
+		waits != buckets {
 		t.Errorf("%v waits, %v by their length", waits, buckets)
 	}
 	if n := gauges(rec, metric.ThreadThrottledTime); n != 0 {

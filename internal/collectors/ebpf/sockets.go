@@ -22,8 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel; see [SocketsFloor].
-// It is not safe for concurrent use.
+// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel;
+// see [SocketsFloor]. It is not safe for concurrent use.
 type Sockets struct {
 	set         *set
 	sockets     *link.Iter
@@ -46,8 +46,8 @@ func SocketsFloor() collect.Floor {
 	return collect.Floor{Release: "5.9", Brought: "BPF iterators over TCP sockets"}
 }
 
-// OpenSockets loads the programs for the namespace of the environment's target, perfdoctor's own for a host. pid is a process in the
-// namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open.
+// OpenSockets loads the programs for the namespace of the environment's target, perfdoctor's own for a host. pid is a
+// process in the namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open.
 func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Sockets, error) {
 	if err := allowed(env.Host); err != nil {
 		return nil, err
@@ -78,7 +78,8 @@ func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Soc
 		return nil, unavailable(errors.Join(err, s.set.Close()))
 	}
 	s.set.links[bpf.SocketsProgSockets] = s.sockets
-	s.descriptors, err = link.AttachIter(link.IterOptions{Program: s.set.collection.Programs[bpf.SocketsProgDescriptors]})
+	s.descriptors,
+		err = link.AttachIter(link.IterOptions{Program: s.set.collection.Programs[bpf.SocketsProgDescriptors]})
 	if err != nil {
 		return nil, unavailable(errors.Join(err, s.set.Close()))
 	}
@@ -86,7 +87,8 @@ func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Soc
 	return s, nil
 }
 
-// ticks gives the kernel's CONFIG_HZ: the coarse clocks advance once a tick (kernel/time/posix-timers.c, KTIME_LOW_RES).
+// ticks gives the kernel's CONFIG_HZ: the coarse clocks advance once a tick (kernel/time/posix-timers.c,
+// KTIME_LOW_RES).
 func ticks() (int64, error) {
 	var res unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil {
@@ -98,9 +100,10 @@ func ticks() (int64, error) {
 	return int64(math.Round(1e9 / float64(res.Nsec))), nil
 }
 
-// Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less than that: of inodes
-// those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of SYN_SENT, of queues a listener's, of
-// tcp_info that of ESTABLISHED up to MinRTT; no cookie, interface or user. fn's socket is used again.
+// Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less
+// than that: of inodes those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of
+// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to MinRTT; no cookie, interface or user. fn's
+// socket is used again.
 func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) error {
 	var r io.ReadCloser
 	// An iterator is of the namespace in which it is created (bpf_iter_init_seq_net in net/core or fs/proc/proc_net.c).
@@ -164,8 +167,8 @@ func ntohs(port uint16) uint16 {
 	return binary.BigEndian.Uint16(b[:])
 }
 
-// Holders calls fn with every descriptor of a TCP socket of the namespace, of all processes that are in perfdoctor's pid namespace or
-// below. The pids are those of the first pid namespace. fn's holder is used again.
+// Holders calls fn with every descriptor of a TCP socket of the namespace, of all processes that are in perfdoctor's
+// pid namespace or below. The pids are those of the first pid namespace. fn's holder is used again.
 func (s *Sockets) Holders(ctx context.Context, fn func(*Holder) error) error {
 	r, err := s.descriptors.Open()
 	if err != nil {

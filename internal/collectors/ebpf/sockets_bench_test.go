@@ -29,7 +29,8 @@ func costOf(b *testing.B, fn func() error) time.Duration {
 	return used() - before
 }
 
-// fillEstablished holds n connections, of which both ends are here: 8000 with the usual hard limit of 20,000 descriptors.
+// fillEstablished holds n connections, of which both ends are here: 8000 with the usual hard limit of 20,000
+// descriptors.
 func fillEstablished(b *testing.B, n int) {
 	var limit unix.Rlimit
 	check(b, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -53,8 +54,8 @@ func fillTimeWait(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkSocketIterator is what the choice in collectors/sockets is made by: the CPU time of one pass of the iterator, of one dump by
-// sock_diag with tcp_info and of `ss -tan`, in turns over the same sockets.
+// BenchmarkSocketIterator is what the choice in collectors/sockets is made by: the CPU time of one pass of the
+// iterator, of one dump by sock_diag with tcp_info and of `ss -tan`, in turns over the same sockets.
 func BenchmarkSocketIterator(b *testing.B) {
 	testenv.Need(b, testenv.Tool("ss"))
 	for _, kind := range []struct {
@@ -72,7 +73,8 @@ func BenchmarkSocketIterator(b *testing.B) {
 			var iterator, diag, ss time.Duration
 			n := 0
 			for b.Loop() {
-				iterator += costOf(b, func() error { return s.Each(b.Context(), func(*sockdiag.Socket) error { n++; return nil }) })
+				iterator += costOf(
+					b, func() error { return s.Each(b.Context(), func(*sockdiag.Socket) error { n++; return nil }) })
 				diag += costOf(b, func() error {
 					return c.Dump(unix.AF_UNSPEC, sockdiag.AllStates, true, func(*sockdiag.Socket) error { return nil })
 				})
@@ -90,8 +92,8 @@ func BenchmarkSocketIterator(b *testing.B) {
 	}
 }
 
-// BenchmarkHolders is the same for the owners of sockets: the iterator over descriptors, the links in /proc/PID/fd, and `ss -tanp`, which
-// does both.
+// BenchmarkHolders is the same for the owners of sockets: the iterator over descriptors, the links in /proc/PID/fd, and
+// `ss -tanp`, which does both.
 func BenchmarkHolders(b *testing.B) {
 	testenv.Need(b, testenv.Tool("ss"))
 	for _, pairs := range []int{10, 1000, 8000} {
@@ -107,7 +109,8 @@ func BenchmarkHolders(b *testing.B) {
 			var iterator, links, ss time.Duration
 			n := 0
 			for b.Loop() {
-				iterator += costOf(b, func() error { return s.Holders(b.Context(), func(*Holder) error { n++; return nil }) })
+				iterator += costOf(
+					b, func() error { return s.Holders(b.Context(), func(*Holder) error { n++; return nil }) })
 				links += costOf(b, func() error {
 					_, err := sockdiag.Owners(b.Context(), "/proc", allProcesses(b), wanted, 1<<30)
 					return err

@@ -18,7 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
-// alone moves the test into a network namespace of its own, on a thread that ends with it, and opens the iterators and sock_diag there.
+// alone moves the test into a network namespace of its own, on a thread that ends with it, and opens the iterators and
+// sock_diag there.
 func alone(t testing.TB) (*Sockets, *sockdiag.Conn) {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -31,7 +32,8 @@ func alone(t testing.TB) (*Sockets, *sockdiag.Conn) {
 	check(t, err)
 	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	check(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
-	for name, value := range map[string]string{ // a TIME_WAIT that is used again, or ended by a reset, would spoil the counts
+	// a TIME_WAIT that is used again, or ended by a reset, would spoil the counts
+	for name, value := range map[string]string{
 		"tcp_tw_reuse": "0", "tcp_rfc1337": "1", "tcp_max_tw_buckets": "300000", "ip_local_port_range": "1024 65000",
 	} {
 		check(t, os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0))
@@ -50,7 +52,10 @@ func ownEnv(t testing.TB) collect.Env {
 	t.Helper()
 	var st unix.Stat_t
 	check(t, unix.Stat("/proc/thread-self/ns/net", &st))
-	return collect.Env{Host: host.Local(), Target: host.Target{Namespaces: host.Namespaces{Net: host.Namespace{Inode: st.Ino}}}}
+	return collect.Env{
+		Host:   host.Local(),
+		Target: host.Target{Namespaces: host.Namespaces{Net: host.Namespace{Inode: st.Ino}}},
+	}
 }
 
 func check(t testing.TB, err error) {
@@ -146,7 +151,10 @@ type socketKey struct {
 func byDiag(t testing.TB, c *sockdiag.Conn) map[socketKey]sockdiag.Socket {
 	t.Helper()
 	out := map[socketKey]sockdiag.Socket{}
-	for _, states := range []sockdiag.States{sockdiag.StatesOf(sockdiag.Listen), sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.Listen)} {
+	for _, states := range []sockdiag.States{
+		sockdiag.StatesOf(sockdiag.Listen),
+		sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.Listen),
+	} {
 		check(t, c.Dump(unix.AF_UNSPEC, states, true, func(s *sockdiag.Socket) error {
 			k := *s
 			if k.State != sockdiag.Listen { // that is all the iterator tells of these
@@ -164,7 +172,8 @@ func byDiag(t testing.TB, c *sockdiag.Conn) map[socketKey]sockdiag.Socket {
 			i := k.Info
 			if k.HasInfo {
 				k.Info = sockdiag.Info{
-					Len: sockdiag.InfoToMinRTT, RTT: i.RTT, MinRTT: i.MinRTT, TotalRetrans: i.TotalRetrans, SegsOut: i.SegsOut,
+					Len: sockdiag.InfoToMinRTT, RTT: i.RTT, MinRTT: i.MinRTT, TotalRetrans: i.TotalRetrans,
+					SegsOut:    i.SegsOut,
 					BytesAcked: i.BytesAcked, BytesReceived: i.BytesReceived,
 				}
 			}
@@ -225,7 +234,8 @@ func settle(t testing.TB, c *sockdiag.Conn, done func(map[string]int) bool) {
 	}
 }
 
-// TestSocketIterator makes a known number of sockets in each state that lasts, and reads them by the iterator and by sock_diag.
+// TestSocketIterator makes a known number of sockets in each state that lasts, and reads them by the iterator and by
+// sock_diag.
 func TestSocketIterator(t *testing.T) {
 	s, c := alone(t)
 	l4, at4 := listenOn(t, "127.0.0.1", 4096)
@@ -239,7 +249,8 @@ func TestSocketIterator(t *testing.T) {
 
 	clients, servers := dial(t, 101, l4, at4)
 	dial(t, 53, l6, at6)
-	dial(t, 19, both, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), atBoth.Port())) // of AF_INET and AF_INET6, mapped
+	// of AF_INET and AF_INET6, mapped
+	dial(t, 19, both, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), atBoth.Port()))
 	leaveTimeWaits(t, 211, l4, at4)
 	leaveTimeWaits(t, 97, l6, at6)
 	for i := range 11 { // in CLOSE_WAIT here, in FIN_WAIT2 there

@@ -21,7 +21,8 @@ func softirqCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-softirq",
 		Doc:  "Time of each CPU in softirqs by vector, and in hardware interrupts by line.",
-		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 0.2 µs a softirq; where a " +
+		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 0.2 µs a " +
+			"softirq; where a " +
 			"CPU has more than 2,000 a second they are timed for an eighth of the time",
 		Provides: append(Costs(), interruptMetrics()...),
 		Requires: requires(),
@@ -40,10 +41,13 @@ func interruptMetrics() []metric.Metric {
 }
 
 // vectorNames are the softirqs as in /proc/softirqs (kernel/softirq.c), at the index of softirq.bpf.c.
-var vectorNames = [...]string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
+var vectorNames = [...]string{
+	"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+	"RCU",
+}
 
-// x86Vectors are the interrupts without a line, as in /proc/interrupts (arch/x86/kernel/irq.c), and their index in softirq.bpf.c. CAL
-// has both kinds of function calls.
+// x86Vectors are the interrupts without a line, as in /proc/interrupts (arch/x86/kernel/irq.c), and their index in
+// softirq.bpf.c. CAL has both kinds of function calls.
 var x86Vectors = [...]struct {
 	name    string
 	indices []uint32
@@ -64,7 +68,8 @@ func openSoftirq(ctx context.Context, l *Loader, env collect.Env) (collect.Sourc
 	}
 	s := &softirq{proc: proc}
 	s.set, err = l.open(ctx, bpf.LoadSoftirq, unchanged,
-		bpf.SoftirqProgLocalTimerIn, bpf.SoftirqProgLocalTimerOut, bpf.SoftirqProgRescheduleIn, bpf.SoftirqProgRescheduleOut,
+		bpf.SoftirqProgLocalTimerIn, bpf.SoftirqProgLocalTimerOut, bpf.SoftirqProgRescheduleIn,
+		bpf.SoftirqProgRescheduleOut,
 		bpf.SoftirqProgCallFunctionIn, bpf.SoftirqProgCallFunctionOut, bpf.SoftirqProgCallFunctionSingleIn,
 		bpf.SoftirqProgCallFunctionSingleOut, bpf.SoftirqProgIrqWorkIn, bpf.SoftirqProgIrqWorkOut)
 	if err != nil {
@@ -108,7 +113,8 @@ func (s *softirq) Sample(_ context.Context, a *recording.Appender) error {
 	return s.sampleLines(a)
 }
 
-// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound the upper bound of the first; each next is four times that.
+// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound the upper bound of the first; each next is four times
+// that.
 const (
 	softirqBuckets = 12
 	softirqBound   = 1024 * time.Nanosecond

@@ -60,8 +60,9 @@ func openSoftirqs(t *testing.T, limit float64) *opened {
 	return o
 }
 
-// TestSoftirqsInTurns: attached for a part of the time, the programs tell the same time as those that are attached for all of it. Not in
-// a guest, where what was attached is slow at first: its CPU translates the kernel anew when that changes its own code.
+// TestSoftirqsInTurns: attached for a part of the time, the programs tell the same time as those that are attached for
+// all of it. Not in a guest, where what was attached is slow at first: its CPU translates the kernel anew when that
+// changes its own code.
 func TestSoftirqsInTurns(t *testing.T) {
 	always, turns := openSoftirqs(t, math.Inf(1)), openSoftirqs(t, 0)
 	h := newHost(t)
@@ -75,20 +76,25 @@ func TestSoftirqsInTurns(t *testing.T) {
 	}
 	all, part := always.done(), turns.done()
 	timed := func(rec *recording.Recording) (count, seconds float64) {
-		return total(rec, metric.SoftirqsTimed, "vector", "NET_RX"), total(rec, metric.SoftirqSeconds, "vector", "NET_RX")
+		return total(rec, metric.SoftirqsTimed, "vector", "NET_RX"), total(rec, metric.SoftirqSeconds, "vector",
+			"NET_RX")
 	}
 	count, want := timed(all)
 	some, got := timed(part)
-	// Of each softirq that is timed in turns, its time holds the last program of those that are always attached, which runs before.
-	last := total(all, metric.BPFSeconds, "program", bpf.SoftirqProgSoftirqOut) / total(all, metric.BPFRuns, "program", bpf.SoftirqProgSoftirqOut)
-	t.Logf("%v of %v softirqs NET_RX timed: %.4f s, truly %.4f s; %.0f ns of each are the other program's", some, count, got, want, 1e9*last)
+	// Of each softirq that is timed in turns, its time holds the last program of those that are always attached, which
+	// runs before.
+	last := total(all, metric.BPFSeconds, "program", bpf.SoftirqProgSoftirqOut) / total(all, metric.BPFRuns, "program",
+		bpf.SoftirqProgSoftirqOut)
+	t.Logf("%v of %v softirqs NET_RX timed: %.4f s, truly %.4f s; %.0f ns of each are the other program's", some, count,
+		got, want, 1e9*last)
 	got -= count * last
 	// Five turns, and in each of them what it takes to attach and detach.
 	if share := some / count; share < 0.1 || share > 0.35 {
 		t.Errorf("%.0f %% of the softirqs were timed", 100*share)
 	}
-	// A softirq of 0.6 µs, the shortest there is, takes up to a third longer while two sets of programs and the meter are attached, and what
-	// takes a virtual CPU away in one of the five turns counts fivefold. What is not scaled is an eighth, and what is twice is double.
+	// A softirq of 0.6 µs, the shortest there is, takes up to a third longer while two sets of programs and the meter
+	// are attached, and what takes a virtual CPU away in one of the five turns counts fivefold. What is not scaled is
+	// an eighth, and what is twice is double.
 	if got < 0.7*want || got > 1.6*want {
 		t.Errorf("%.4f s in NET_RX, truly %.4f s", got, want)
 	}
@@ -124,7 +130,8 @@ func TestSoftirqTurns(t *testing.T) {
 		if sum := total(rec, metric.SoftirqsTimed); runs != sum {
 			t.Errorf("%s: its cost is given of %v runs, of %v", program, runs, sum)
 		}
-		if of := total(rec, metric.BPFMeasured, "program", program); spent <= 0 || of < 2*turnEvery.Seconds() || of > time.Since(began).Seconds() {
+		if of := total(rec, metric.BPFMeasured, "program", program); spent <= 0 || of < 2*turnEvery.Seconds() ||
+			of > time.Since(began).Seconds() {
 			t.Errorf("%s: %v s of %v s", program, spent, of)
 		}
 	}
@@ -173,24 +180,28 @@ func TestSoftirqs(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Commit()
-		return outer, total(b.Done(recording.Meta{}), metric.SoftirqsTimed, "vector", "NET_RX"), softirqCount(t, "NET_RX")
+		return outer, total(b.Done(recording.Meta{}), metric.SoftirqsTimed, "vector", "NET_RX"),
+			softirqCount(t, "NET_RX")
 	}
 	lo1, n1, hi1 := read()
 	began := time.Now()
 	connect(t, h, addr, lab.ClientOptions{Count: 5003, Concurrency: 2, KeepAlive: true, CloseFirst: true})
 	took := time.Since(began)
 	lo2, n2, hi2 := read()
-	// Others on this machine have softirqs, too: the kernel's count just before and just after must enclose ours. The kernel counts when one
-	// begins (kernel/softirq.c, handle_softirqs), we when it ends: on each CPU one may be under way.
+	// Others on this machine have softirqs, too: the kernel's count just before and just after must enclose ours. The
+	// kernel counts when one begins (kernel/softirq.c, handle_softirqs), we when it ends: on each CPU one may be under
+	// way.
 	under := float64(runtime.NumCPU())
 	if got := n2 - n1; got < lo2-hi1-under || got > hi2-lo1+under || got < 5003 {
 		t.Errorf("%v NET_RX softirqs, /proc/softirqs has %v to %v", got, lo2-hi1, hi2-lo1)
 	}
 	rec := o.done()
 	seconds := total(rec, metric.SoftirqSeconds)
-	t.Logf("%v softirqs NET_RX of 5003 requests; %.1f ms in softirqs, %.1f ms in hardware interrupts, in %v", n2-n1, seconds*1e3,
+	t.Logf("%v softirqs NET_RX of 5003 requests; %.1f ms in softirqs, %.1f ms in hardware interrupts, in %v", n2-n1,
+		seconds*1e3,
 		total(rec, metric.HardirqSeconds)*1e3, took)
-	if seconds <= 0 || total(rec, metric.SoftirqSeconds, "vector", "NET_RX") <= 0 || total(rec, metric.HardirqRuns) == 0 {
+	if seconds <= 0 || total(rec, metric.SoftirqSeconds, "vector", "NET_RX") <= 0 ||
+		total(rec, metric.HardirqRuns) == 0 {
 		t.Error("no time in interrupts")
 	}
 	for _, s := range rec.Counter(metric.SoftirqSeconds) {
@@ -200,8 +211,9 @@ func TestSoftirqs(t *testing.T) {
 	}
 }
 
-// TestSoftirqDurations: each softirq that is timed is in one bucket, and the buckets bound their time. What is counted goes on between two
-// readings, so that the buckets have no less than was timed before they were read, and no more than was afterwards.
+// TestSoftirqDurations: each softirq that is timed is in one bucket, and the buckets bound their time. What is counted
+// goes on between two readings, so that the buckets have no less than was timed before they were read, and no more than
+// was afterwards.
 func TestSoftirqDurations(t *testing.T) {
 	o := openSoftirqs(t, math.Inf(1))
 	h := newHost(t)
@@ -220,7 +232,8 @@ func TestSoftirqDurations(t *testing.T) {
 	under := float64(runtime.NumCPU()) // softirqs under way, which one of the two tables has already
 	for _, vector := range []string{"NET_RX", "TIMER"} {
 		n := total(before, metric.SoftirqDurations, "vector", vector)
-		lo, hi := total(before, metric.SoftirqsTimed, "vector", vector)-under, total(after, metric.SoftirqsTimed, "vector", vector)+under
+		lo, hi := total(before, metric.SoftirqsTimed, "vector", vector)-under, total(after, metric.SoftirqsTimed,
+			"vector", vector)+under
 		if n < lo || n > hi || n == 0 {
 			t.Errorf("%s: %v in the buckets, %v to %v were timed", vector, n, lo, hi)
 		}
@@ -233,7 +246,8 @@ func TestSoftirqDurations(t *testing.T) {
 			unbounded = unbounded || math.IsInf(bound, 1)
 			most += bound * s.Points[0].Value
 		}
-		if spent := total(before, metric.SoftirqTimedSeconds, "vector", vector); spent <= 0 || spent > most && !unbounded {
+		if spent := total(before, metric.SoftirqTimedSeconds, "vector", vector); spent <= 0 || spent > most &&
+			!unbounded {
 			t.Errorf("%s: %v s, by the buckets at most %v s", vector, spent, most)
 		}
 	}

@@ -32,8 +32,8 @@ const (
 	noFile        = "[no file]"
 )
 
-// A symbolizer names addresses: the kernel's by the kernel itself, those of a process from the files that are mapped into it, read
-// through its own root, and from the map of a runtime that compiles. What it cannot name it says so.
+// A symbolizer names addresses: the kernel's by the kernel itself, those of a process from the files that are mapped
+// into it, read through its own root, and from the map of a runtime that compiles. What it cannot name it says so.
 type symbolizer struct {
 	proc     string
 	kernel   map[uint64]symbol
@@ -44,13 +44,15 @@ type symbolizer struct {
 	files    map[fileID]*objectFile
 	called   map[returned]bool
 	left     *door.TableBudget
-	nameless []string        // what has no names, with the reason: its tables are too large, or perfdoctor failed on them
+	// what has no names, with the reason: its tables are too large, or perfdoctor failed on them
+	nameless []string
 	opaque   map[string]bool // names that could not be made readable
 	until    time.Time       // when no further file is read; zero before the first
 	parsers
 }
 
-// parsers read bytes that belong to a process. Each runs behind the firewall: what it fails on has no names, and all else has.
+// parsers read bytes that belong to a process. Each runs behind the firewall: what it fails on has no names, and all
+// else has.
 type parsers struct {
 	elf      func(io.ReaderAt, *door.TableBudget) (*objectFile, error)
 	perfMap  func(io.Reader) (*perfmap.Map, error)
@@ -66,9 +68,10 @@ type mappedFile struct {
 
 type fileID struct{ device, inode uint64 }
 
-// readTime bounds the time in which files are read, 10 to 100 ms each for the largest: on a host with hundreds of programs the rest
-// stays without names. Those with the most samples come first. It begins with the first file: on a slow machine the kernel's list and a
-// JVM's answer take longer than this, and no function of any program would get a name.
+// readTime bounds the time in which files are read, 10 to 100 ms each for the largest: on a host with hundreds of
+// programs the rest stays without names. Those with the most samples come first. It begins with the first file: on a
+// slow machine the kernel's list and a JVM's answer take longer than this, and no function of any program would get a
+// name.
 const readTime = time.Second
 
 // newSymbolizer prepares to name the addresses of the kernel whose symbols it is given, and any of processes.
@@ -81,11 +84,13 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	}
 }
 
-// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes. iterator is the one that names the former.
+// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes. iterator is the one that
+// names the former.
 func (s *set) symbolizer(iterator, proc string, kernel []uint64) (*symbolizer, error) {
 	wanted := make([]uint64, 0, 2*len(kernel))
 	for _, ip := range kernel {
-		wanted = append(wanted, ip, ip-1) // of a call it is the return address, which may be the first of the next function
+		// of a call it is the return address, which may be the first of the next function
+		wanted = append(wanted, ip, ip-1)
 	}
 	symbols, err := s.kernelSymbols(iterator, wanted)
 	if err != nil {
@@ -101,7 +106,8 @@ func (s *symbolizer) kernelFrame(at uint64) stacks.Frame {
 	return stacks.Frame{Name: unknownKernel, Kind: stacks.Kernel}
 }
 
-// userFrames names an address of a process: the function, or the methods that were compiled into one, the innermost first.
+// userFrames names an address of a process: the function, or the methods that were compiled into one, the innermost
+// first.
 func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	if m := s.compiled[pid]; m != nil {
 		if e, ok := m.Find(at); ok {
@@ -131,7 +137,8 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	return []stacks.Frame{f}
 }
 
-// compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a class before it.
+// compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a
+// class before it.
 func compiledFrames(e perfmap.Entry) []stacks.Frame {
 	var out []stacks.Frame
 	names := e.Frames()
@@ -153,13 +160,15 @@ const maxMangled = 2000
 
 // readable undoes the mangling of C++ and Rust (Itanium C++ ABI, Rust RFC 2603), and leaves other names alone.
 //
-// The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its reading only.
+// The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its
+// reading only.
 func (s *symbolizer) readable(pid uint32, m mapping, name string) string {
 	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || s.opaque[name] {
 		return name
 	}
 	text := name
-	err := firewall.Run(fmt.Sprintf("a mangled name of pid %d", pid), func() error { text = s.demangle(name); return nil })
+	err := firewall.Run(fmt.Sprintf("a mangled name of pid %d", pid),
+		func() error { text = s.demangle(name); return nil })
 	if err != nil {
 		s.opaque[name] = true
 		s.note(m, err)
@@ -246,7 +255,8 @@ func (s *symbolizer) readFile(pid uint32, m mapping, f *os.File) *objectFile {
 
 func elfOf(pid uint32) string { return fmt.Sprintf("an ELF file of pid %d", pid) }
 
-// note keeps why functions of a file have no names, if that is for a bound or a fault of perfdoctor. Most files just have none.
+// note keeps why functions of a file have no names, if that is for a bound or a fault of perfdoctor. Most files just
+// have none.
 func (s *symbolizer) note(m mapping, err error) {
 	if err == nil || !errors.Is(err, door.ErrTooLarge) && !firewall.IsFault(err) {
 		return
@@ -272,8 +282,8 @@ func identify(f *os.File) (fileID, error) {
 	return fileID{st.Dev, st.Ino}, nil
 }
 
-// openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for which the
-// kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
+// openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for
+// which the kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
 func (s *symbolizer) openMapped(pid uint32, m mapping) (*os.File, error) {
 	if m.deleted {
 		return door.OpenMagic(s.pidPath(pid, ""), fmt.Sprintf("map_files/%x-%x", m.from, m.to))
@@ -298,9 +308,11 @@ func (s *symbolizer) pidPath(pid uint32, name string) string {
 const (
 	// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
 	maxMapFile = 16 << 20
-	// maxMaps bounds what all maps of a run take in memory: 16 of 30,000 methods, and a fifth of what the packaged unit grants.
+	// maxMaps bounds what all maps of a run take in memory: 16 of 30,000 methods, and a fifth of what the packaged unit
+	// grants.
 	maxMaps = 48 << 20
-	// mapEntry is what an entry takes besides its name: address, size and the name's address and length, held twice while parsed.
+	// mapEntry is what an entry takes besides its name: address, size and the name's address and length, held twice
+	// while parsed.
 	mapEntry = 64
 )
 
@@ -338,10 +350,12 @@ func (s *symbolizer) takeMap(pid uint32, f *os.File) error {
 	}
 	size := info.Size()
 	if size > maxMapFile {
-		return fmt.Errorf("%s in the target: its %d MiB are more than the %d that are read of one map", f.Name(), size>>20, maxMapFile>>20)
+		return fmt.Errorf("%s in the target: its %d MiB are more than the %d that are read of one map", f.Name(),
+			size>>20, maxMapFile>>20)
 	}
 	if s.mapRoom+size > maxMaps {
-		return fmt.Errorf("%s in the target: with the maps of other processes it takes more than %d MiB", f.Name(), maxMaps>>20)
+		return fmt.Errorf("%s in the target: with the maps of other processes it takes more than %d MiB", f.Name(),
+			maxMaps>>20)
 	}
 	m, err := firewall.Parse("the perf map", func() (*perfmap.Map, error) { return s.perfMap(io.LimitReader(f, size)) })
 	if err != nil {

@@ -58,8 +58,9 @@ func parseHex(b []byte) (n uint64, err error) {
 // A mapping is executable memory of a process, from /proc/PID/maps (fs/proc/task_mmu.c).
 type mapping struct {
 	from, to, offset uint64
-	path             string // of the file; "" of memory that no file is mapped to, where code is made at run time; or such as [vdso]
-	deleted          bool   // the path has no file any more, or another
+	// of the file; "" of memory that no file is mapped to, where code is made at run time; or such as [vdso]
+	path    string
+	deleted bool // the path has no file any more, or another
 }
 
 // parseMaps keeps what is executable.
@@ -102,7 +103,8 @@ func parseMapping(line string) (m mapping, executable bool, err error) {
 		return m, false, fmt.Errorf("maps: bad line %.80q: %w", line, err)
 	}
 	m.path, m.deleted = strings.CutSuffix(strings.TrimLeft(rest, " "), " (deleted)")
-	if strings.HasPrefix(m.path, "[anon:") || strings.HasPrefix(m.path, "//anon") || strings.HasPrefix(m.path, "/memfd:") {
+	if strings.HasPrefix(m.path, "[anon:") || strings.HasPrefix(m.path, "//anon") ||
+		strings.HasPrefix(m.path, "/memfd:") {
 		m.path = "" // memory with a label
 	}
 	return m, true, nil

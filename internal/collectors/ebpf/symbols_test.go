@@ -35,7 +35,10 @@ ffffffff80ffffff 0xffffffff80ffffff
 	}
 	want := map[uint64]symbol{
 		0xffffffff81000047: {at: 0xffffffff81000040, end: 0xffffffff81000350, name: "__startup_64"},
-		0xffffffffc0a01ffe: {at: 0xffffffffc0a01000, end: 0xffffffffc0a02200, name: "nf_conntrack_in", module: "nf_conntrack"},
+		0xffffffffc0a01ffe: {
+			at: 0xffffffffc0a01000, end: 0xffffffffc0a02200, name: "nf_conntrack_in",
+			module: "nf_conntrack",
+		},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(symbol{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -47,18 +50,22 @@ ffffffff80ffffff 0xffffffff80ffffff
 	}
 }
 
-// TestKernelSymbols asks the kernel for the first and the last byte of a prime number of functions of its own list, by which it is judged.
+// TestKernelSymbols asks the kernel for the first and the last byte of a prime number of functions of its own list, by
+// which it is judged.
 func TestKernelSymbols(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	const functions = 997
 	first, last := kallsyms(t, functions)
-	s, err := (&Loader{}).open(t.Context(), bpf.LoadCPUProfile, func(*cilium.CollectionSpec, *btf.Spec) error { return nil })
+	s, err := (&Loader{}).open(t.Context(), bpf.LoadCPUProfile, func(*cilium.CollectionSpec, *btf.Spec) error {
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { check(t, s.Close()) })
 	for range 2 { // nothing is left of the first time
-		got, err := s.kernelSymbols(bpf.CPUProfileProgProfileNames, append(slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(last))...))
+		got, err := s.kernelSymbols(bpf.CPUProfileProgProfileNames, append(slices.Collect(maps.Keys(first)),
+			slices.Collect(maps.Keys(last))...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +168,8 @@ func TestOpenInRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		os.WriteFile(filepath.Join(root, "inside"), []byte("own"), 0o600), os.Symlink("/inside", filepath.Join(root, "link")),
+		os.WriteFile(filepath.Join(root, "inside"), []byte("own"), 0o600),
+		os.Symlink("/inside", filepath.Join(root, "link")),
 		os.Symlink(outside, filepath.Join(root, "escape")), unix.Mkfifo(filepath.Join(root, "fifo"), 0o600),
 	} {
 		if err != nil {
@@ -231,7 +239,8 @@ func TestMapBudget(t *testing.T) {
 }
 
 func FuzzParseKernelNames(f *testing.F) {
-	f.Add([]byte("ffffffff81000048 __startup_64+0x8/0x310\nffffffffc0a01fff nf_conntrack_in+0xfff/0x1200 [nf_conntrack]\n"))
+	f.Add([]byte("ffffffff81000048 __startup_64+0x8/0x310\nffffffffc0a01fff nf_conntrack_in+0xfff/0x1200 " +
+		"[nf_conntrack]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, err := parseKernelNames(bytes.NewReader(data))
 		for at, s := range got {

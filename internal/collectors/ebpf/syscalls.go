@@ -21,8 +21,10 @@ func syscallsCollector(l *Loader) collect.Collector {
 	return collect.Collector{
 		Name: "bpf-syscalls",
 		Doc:  "The target's system calls by name: how many, how long, how many bytes, and how they failed.",
-		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 0.46 µs a system call of the target's, of which " +
-			"one that makes 500,000 a second loses a fifth; those of other processes take the kernel's slower path meanwhile",
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 0.46 µs a system call of the " +
+			"target's, of which " +
+			"one that makes 500,000 a second loses a fifth; those of other processes take the kernel's slower path " +
+			"meanwhile",
 		Provides: append(Costs(), syscallMetrics()...),
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
@@ -61,7 +63,8 @@ func (s *syscalls) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}
-	if _, err := s.set.appendLost(a, "system calls of threads past the kernel's table", "failed system calls past the kernel's table",
+	if _, err := s.set.appendLost(a, "system calls of threads past the kernel's table",
+		"failed system calls past the kernel's table",
 		"system calls of an unknown number"); err != nil {
 		return err
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A busy server runs 100,000 softirqs a second, and calling two programs for each takes 1 % of its time even if they do nothing (0.06 µs a
-// call). So where a CPU has more than busySoftirqs a second, which cost 0.04 % of it, the programs are attached for turnLength of each
-// turnEvery, which takes 0.7 ms. /proc/softirqs has the number of the others, and they took as long as those that were timed.
+// A busy server runs 100,000 softirqs a second, and calling two programs for each takes 1 % of its time even if they do
+// nothing (0.06 µs a call). So where a CPU has more than busySoftirqs a second, which cost 0.04 % of it, the programs
+// are attached for turnLength of each turnEvery, which takes 0.7 ms. /proc/softirqs has the number of the others, and
+// they took as long as those that were timed.
 const (
 	turnLength    = 125 * time.Millisecond
 	turnEvery     = time.Second

@@ -31,7 +31,8 @@ const maxWaits = 500
 // callKinds says what a system call may wait for, by its name: CALL_READS and those after it in scheduler.bpf.c.
 var callKinds = [...][]string{
 	1: {
-		"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4", "connect",
+		"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4",
+		"connect",
 		"fsync", "fdatasync", "sync_file_range", "ftruncate", "fallocate", "flock", "fcntl",
 	},
 	2: {"write", "writev", "pwrite64", "pwritev", "pwritev2", "sendto", "sendmsg", "sendmmsg", "sendfile"},
@@ -71,7 +72,9 @@ func registersOf(kernel *btf.Spec) (registers, error) {
 	if err := errors.Join(kernel.TypeByName("pt_regs", &regs), kernel.TypeByName("bpf_func_id", &helpers)); err != nil {
 		return r, err
 	}
-	r.byHelper = slices.ContainsFunc(helpers.Values, func(v btf.EnumValue) bool { return v.Name == "BPF_FUNC_task_pt_regs" })
+	r.byHelper = slices.ContainsFunc(helpers.Values, func(v btf.EnumValue) bool {
+		return v.Name == "BPF_FUNC_task_pt_regs"
+	})
 	r.fromStack = uint32(max(16<<10, os.Getpagesize())) - regs.Size // THREAD_SIZE of both, before Linux 5.15
 	names := []string{"orig_ax", "di", "si", "dx"}
 	if r.onStack = runtime.GOARCH != "arm64"; !r.onStack {
@@ -110,16 +113,19 @@ func memberOffset(of *btf.Struct, name string) (uint32, error) {
 func setRegisters(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 	r, err := registersOf(kernel)
 	return errors.Join(err,
-		spec.Variables[bpf.SchedulerVarRegsCall].Set(r.call), spec.Variables[bpf.SchedulerVarRegsArguments].Set(r.arguments),
-		spec.Variables[bpf.SchedulerVarRegsCaller].Set(r.caller), spec.Variables[bpf.SchedulerVarCallerOnStack].Set(r.onStack),
-		spec.Variables[bpf.SchedulerVarRegsByHelper].Set(r.byHelper), spec.Variables[bpf.SchedulerVarRegsFromStack].Set(r.fromStack))
+		spec.Variables[bpf.SchedulerVarRegsCall].Set(r.call), spec.Variables[bpf.SchedulerVarRegsArguments].Set(
+			r.arguments),
+		spec.Variables[bpf.SchedulerVarRegsCaller].Set(r.caller), spec.Variables[bpf.SchedulerVarCallerOnStack].Set(
+			r.onStack),
+		spec.Variables[bpf.SchedulerVarRegsByHelper].Set(r.byHelper), spec.Variables[bpf.SchedulerVarRegsFromStack].Set(
+			r.fromStack))
 }
 
 // listenTimeout bounds the search for listeners. They are in a table of their own in the kernel, and few.
 const listenTimeout = 2 * time.Second
 
-// setListeners tells the programs the ports on which somebody listens in the namespace of the process. Without them a server's
-// clients look like destinations, so an error is one.
+// setListeners tells the programs the ports on which somebody listens in the namespace of the process. Without them a
+// server's clients look like destinations, so an error is one.
 func setListeners(spec *cilium.CollectionSpec, env collect.Env, pid int) error {
 	var conn *sockdiag.Conn
 	err := env.Host.InNetNS(pid, func() (err error) {
@@ -171,8 +177,10 @@ func listenersFromProc(env collect.Env, pid int, note func(*sockdiag.Socket) err
 // reasons are the values of the label "for".
 var reasons = map[bpf.SchedulerReason]string{
 	bpf.SchedulerReasonFOR_OTHER: "other", bpf.SchedulerReasonFOR_FUTEX: "futex", bpf.SchedulerReasonFOR_MUTEX: "mutex",
-	bpf.SchedulerReasonFOR_ANSWER: "answer", bpf.SchedulerReasonFOR_MESSAGE: "message", bpf.SchedulerReasonFOR_REQUEST: "request",
-	bpf.SchedulerReasonFOR_CONNECT: "connect", bpf.SchedulerReasonFOR_ROOM: "room", bpf.SchedulerReasonFOR_CLIENT: "client",
+	bpf.SchedulerReasonFOR_ANSWER: "answer", bpf.SchedulerReasonFOR_MESSAGE: "message",
+	bpf.SchedulerReasonFOR_REQUEST: "request",
+	bpf.SchedulerReasonFOR_CONNECT: "connect", bpf.SchedulerReasonFOR_ROOM: "room",
+	bpf.SchedulerReasonFOR_CLIENT: "client",
 	bpf.SchedulerReasonFOR_SOCKET: "socket", bpf.SchedulerReasonFOR_PIPE: "pipe", bpf.SchedulerReasonFOR_FILE: "file",
 }
 
@@ -224,7 +232,8 @@ func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPl
 		return err
 	}
 	for tid, t := range threads {
-		// Of a thread that is stopped the time is long, up to a period of the quota; one that waits for a CPU may as well run by now.
+		// Of a thread that is stopped the time is long, up to a period of the quota; one that waits for a CPU may as
+		// well run by now.
 		if t.Runnable != 0 && t.Throttled && now > t.Runnable {
 			t.ThrottledNs += now - t.Runnable
 			threads[tid] = t
@@ -266,9 +275,11 @@ type part struct{ bucket, count, ns uint64 }
 // maxParts bounds what the times add to a profile: half of what it may hold.
 const maxParts = 50_000
 
-// spread divides waits among the time buckets in which they were, by their place without times. Where that would be too many samples,
-// buckets are put together: they last as long as the duration that it gives, 0 where waits have no times.
-func spread(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept, bucketNs uint64) (map[bpf.SchedulerPlace][]part, time.Duration) {
+// spread divides waits among the time buckets in which they were, by their place without times. Where that would be too
+// many samples, buckets are put together: they last as long as the duration that it gives, 0 where waits have no times.
+func spread(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept, bucketNs uint64) (map[bpf.SchedulerPlace][]part,
+	time.Duration,
+) {
 	out := map[bpf.SchedulerPlace][]part{}
 	all := 0
 	for at, slept := range sleeps {
@@ -303,8 +314,8 @@ func partsOf(at bpf.SchedulerPlace, slept bpf.SchedulerSlept, bucketNs uint64) [
 	return append(out, part{uint64(at.Last), slept.Count, rest})
 }
 
-// monotonic gives the time of the clock that programs of the kernel have. A time namespace shifts that of perfdoctor, not theirs
-// (bpf_ktime_get_ns).
+// monotonic gives the time of the clock that programs of the kernel have. A time namespace shifts that of perfdoctor,
+// not theirs (bpf_ktime_get_ns).
 func monotonic() (uint64, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -321,8 +332,9 @@ func monotonic() (uint64, error) {
 	return uint64(now.Nano() - shift), err
 }
 
-// monotonicShift reads by how many nanoseconds a time namespace shifts the monotonic clock, from lines such as "monotonic 86400 0": the
-// clock, seconds and nanoseconds (proc_timens_show_offsets in kernel/time/namespace.c). Linux 5.6 has the clock's number, 1.
+// monotonicShift reads by how many nanoseconds a time namespace shifts the monotonic clock, from lines such as
+// "monotonic 86400 0": the clock, seconds and nanoseconds (proc_timens_show_offsets in kernel/time/namespace.c). Linux
+// 5.6 has the clock's number, 1.
 func monotonicShift(text string) (int64, error) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -344,7 +356,8 @@ func (s *scheduler) appendWaits(a *recording.Appender, sleeps map[bpf.SchedulerP
 	sums := map[[6]string]bpf.SchedulerSlept{}
 	for at, slept := range sleeps {
 		key := [6]string{
-			strconv.FormatUint(uint64(at.Tgid), 10), strconv.FormatUint(uint64(at.Tid), 10), s.threadName(at.Tgid, at.Tid),
+			strconv.FormatUint(uint64(at.Tgid), 10), strconv.FormatUint(uint64(at.Tid), 10),
+			s.threadName(at.Tgid, at.Tid),
 			callName(at.Call), reasons[at.Reason], waitedOn(&at),
 		}
 		sum := sums[key]
@@ -387,7 +400,8 @@ func (s *scheduler) appendWakes(a *recording.Appender, names *symbolizer) error 
 			return
 		}
 		key := [6]string{
-			strconv.FormatUint(uint64(w.Tgid), 10), fmt.Sprintf("%#x", w.Object), strconv.FormatUint(uint64(w.WakerTgid), 10),
+			strconv.FormatUint(uint64(w.Tgid), 10), fmt.Sprintf("%#x", w.Object),
+			strconv.FormatUint(uint64(w.WakerTgid), 10),
 			strconv.FormatUint(uint64(w.Waker), 10), s.threadName(w.WakerTgid, w.Waker), at,
 		}
 		sum := sums[key]

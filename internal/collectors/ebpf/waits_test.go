@@ -46,8 +46,8 @@ func waitsOf(rec *recording.Recording, tid int, labels ...string) (n, seconds fl
 	return n, seconds
 }
 
-// wantWaits checks a number of waits. A thread may find what it is about to wait for there already, when it loses its CPU before it
-// sleeps: as often as the kernel says that it was preempted.
+// wantWaits checks a number of waits. A thread may find what it is about to wait for there already, when it loses its
+// CPU before it sleeps: as often as the kernel says that it was preempted.
 func wantWaits(t *testing.T, got float64, n int, preempted uint64, what string) {
 	t.Helper()
 	t.Logf("%s: %v of %d, preempted %d times", what, got, n, preempted)
@@ -56,7 +56,8 @@ func wantWaits(t *testing.T, got float64, n int, preempted uint64, what string) 
 	}
 }
 
-// socketPair gives a TCP connection of blocking sockets over loopback: the client's end and the server's, and where it leads.
+// socketPair gives a TCP connection of blocking sockets over loopback: the client's end and the server's, and where it
+// leads.
 func socketPair(t *testing.T) (client, server int, to string) {
 	t.Helper()
 	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -92,8 +93,8 @@ func socketPair(t *testing.T) (client, server int, to string) {
 	return client, server, fmt.Sprintf("127.0.0.1:%d", addr.(*unix.SockaddrInet4).Port)
 }
 
-// TestWaitsForAnswer: a thread asks a prime number of times, by read and by poll, and is answered late. The waits are for the
-// destination it asked; those of the other side are for a request of a client, as somebody listens on its port.
+// TestWaitsForAnswer: a thread asks a prime number of times, by read and by poll, and is answered late. The waits are
+// for the destination it asked; those of the other side are for a request of a client, as somebody listens on its port.
 func TestWaitsForAnswer(t *testing.T) {
 	const n, late = 101, 5 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	client, server, to := socketPair(t)
@@ -129,7 +130,8 @@ func TestWaitsForAnswer(t *testing.T) {
 	wantWaits(t, reads, n, preempted, "read")
 	polls, more := waitsOf(rec, first, "syscall", "ppoll", "for", "answer", "on", to)
 	wantWaits(t, polls, n, preempted, "poll")
-	if got := time.Duration((seconds + more) * 1e9); got < (2*n-20)*late-time.Duration(preempted)*late || got > 8*n*late {
+	if got := time.Duration((seconds + more) * 1e9); got < (2*n-20)*late-time.Duration(preempted)*late ||
+		got > 8*n*late {
 		t.Errorf("waited %v, want %v or somewhat more", got, 2*n*late)
 	}
 	if got, _ := waitsOf(rec, first, "for", "request"); got != 0 {
@@ -145,7 +147,8 @@ func TestWaitsForAnswer(t *testing.T) {
 func ask(t *testing.T, fd, n int) {
 	one := []byte{1}
 	for i := range 2 * n {
-		time.Sleep(time.Millisecond) // until the other end waits for it: on one CPU an answer makes this end run before the other can
+		// until the other end waits for it: on one CPU an answer makes this end run before the other can
+		time.Sleep(time.Millisecond)
 		if _, err := unix.Write(fd, one); err != nil {
 			t.Error(err)
 			return
@@ -194,12 +197,13 @@ func (d *drepper) unlock() {
 
 func futex(at *atomic.Int32, operation, value int) unix.Errno {
 	const private = 128
-	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(at)), uintptr(operation|private), uintptr(value), 0, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(at)), uintptr(operation|private),
+		uintptr(value), 0, 0, 0)
 	return errno
 }
 
-// TestHandOffs: a thread takes a lock a prime number of times from another that holds it. So many waits are for that lock, and so many
-// were ended by the other, at its unlock.
+// TestHandOffs: a thread takes a lock a prime number of times from another that holds it. So many waits are for that
+// lock, and so many were ended by the other, at its unlock.
 func TestHandOffs(t *testing.T) {
 	const n, hold = 97, 10 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
@@ -287,7 +291,8 @@ func TestAsleepThroughout(t *testing.T) {
 	}
 }
 
-// TestTimesOfWaits: short sleeps, then a long one: each has its time in the buckets in which it was, and no more than those last.
+// TestTimesOfWaits: short sleeps, then a long one: each has its time in the buckets in which it was, and no more than
+// those last.
 func TestTimesOfWaits(t *testing.T) {
 	env := targetOf(t, os.Getpid())
 	env.Duration = 4 * time.Second
@@ -307,8 +312,12 @@ func TestTimesOfWaits(t *testing.T) {
 	}
 	of := func(function string) map[time.Duration]time.Duration {
 		out := map[time.Duration]time.Duration{}
-		calls := p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, function) })
-		for _, s := range p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).Containing(calls).Samples {
+		calls := p.Set(func(f stacks.Frame) bool {
+			return f.Kind == stacks.Native &&
+				strings.HasSuffix(f.Name, function)
+		})
+		for _, s := range p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).Containing(calls).
+			Samples {
 			out[s.At] += time.Duration(s.Value)
 		}
 		return out
@@ -357,7 +366,10 @@ func TestSpread(t *testing.T) {
 	}
 	got, bucket := spread(sleeps, second)
 	for _, parts := range got {
-		slices.SortFunc(parts, func(x, y part) int { return cmp.Or(cmp.Compare(x.bucket, y.bucket), cmp.Compare(x.ns, y.ns)) })
+		slices.SortFunc(parts, func(x, y part) int {
+			return cmp.Or(cmp.Compare(x.bucket, y.bucket),
+				cmp.Compare(x.ns, y.ns))
+		})
 	}
 	want := map[bpf.SchedulerPlace][]part{
 		place(1, 0, 0): {{0, 0, second / 2}, {1, 0, 2 * second}, {2, 7, 5}, {2, 0, 2 * second}, {3, 2, second / 2}},

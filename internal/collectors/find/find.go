@@ -33,7 +33,8 @@ type JVMs struct {
 	More int     // that there are beyond
 }
 
-// A Look finds the JVMs of one target once, for all that want to know. The zero value is ready, and safe for use by several at once.
+// A Look finds the JVMs of one target once, for all that want to know. The zero value is ready, and safe for use by
+// several at once.
 type Look struct {
 	mu    sync.Mutex
 	done  bool
@@ -41,9 +42,9 @@ type Look struct {
 	err   error
 }
 
-// JVMs looks, or gives what was found when it was first asked; each caller has copies of its own. That there is none is no error,
-// unless a process that may be one could not be looked into, or only starts: that is a *[jvm.Refusal]. Other errors are those of
-// [host.Host.Members].
+// JVMs looks, or gives what was found when it was first asked; each caller has copies of its own. That there is none is
+// no error, unless a process that may be one could not be looked into, or only starts: that is a *[jvm.Refusal]. Other
+// errors are those of [host.Host.Members].
 func (l *Look) JVMs(ctx context.Context, h *host.Host, t host.Target) (JVMs, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +84,8 @@ func inspect(ctx context.Context, processes []host.Process, named int) (found JV
 		if err := ctx.Err(); err != nil {
 			return JVMs{}, err
 		}
-		vm, err := firewall.Parse(fmt.Sprintf("process %d", p.PID), func() (*jvm.VM, error) { return jvm.Inspect(p.PID) })
+		vm, err := firewall.Parse(fmt.Sprintf("process %d", p.PID),
+			func() (*jvm.VM, error) { return jvm.Inspect(p.PID) })
 		var r *jvm.Refusal
 		switch {
 		case err == nil:

@@ -38,7 +38,8 @@ func startShell(t *testing.T, burn ...string) int {
 	if out, err := exec.Command("javac", "-d", dir, filepath.Join(dir, "Program.java")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	script := "exec 3<&0; for ms in " + strings.Join(burn, " ") + "; do java -Xmx32m -Xint -cp " + dir + " Program $ms <&3 & done; wait"
+	script := "exec 3<&0; for ms in " + strings.Join(burn, " ") + "; do java -Xmx32m -Xint -cp " + dir +
+		" Program $ms <&3 & done; wait"
 	cmd := exec.Command("sh", "-c", script)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -81,14 +82,16 @@ func TestOrder(t *testing.T) {
 		t.Fatalf("found %+v, %v", found, err)
 	}
 	busiest := found.List[0].VM
-	if text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(busiest.PID), "cmdline")); err != nil || !strings.HasSuffix(string(text), "\x001500\x00") {
+	if text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(busiest.PID), "cmdline")); err != nil ||
+		!strings.HasSuffix(string(text), "\x001500\x00") {
 		t.Errorf("the first is %q, %v", text, err)
 	}
 	// Each caller has its own, of one look.
 	busiest.Notes = append(busiest.Notes, "mine")
 	busiest.State = 'x'
 	again, err := look.JVMs(t.Context(), h, to)
-	if err != nil || again.List[0].VM == busiest || again.List[0].VM.State == 'x' || again.List[0].VM.PID != busiest.PID {
+	if err != nil || again.List[0].VM == busiest || again.List[0].VM.State == 'x' ||
+		again.List[0].VM.PID != busiest.PID {
 		t.Errorf("asked again: %+v, %v", again.List, err)
 	}
 	idle := found.List[1].VM.PID

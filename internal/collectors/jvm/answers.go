@@ -40,7 +40,8 @@ func fromInfo() []metric.Metric {
 
 func fromDump() []metric.Metric {
 	return []metric.Metric{
-		metric.JVMThread, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMStates, metric.JVMMonitorWaiters, metric.JVMDeadlock,
+		metric.JVMThread, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMStates, metric.JVMMonitorWaiters,
+		metric.JVMDeadlock,
 		metric.JVMDumpSeconds,
 	}
 }
@@ -49,7 +50,8 @@ func answered() []metric.Metric {
 	return slices.Concat(fromInfo(), fromDump(), []metric.Metric{metric.JVMFlag})
 }
 
-// answerSource asks the target's JVMs when the window is over, so that what that costs them is not in what was measured.
+// answerSource asks the target's JVMs when the window is over, so that what that costs them is not in what was
+// measured.
 type answerSource struct {
 	proc   string
 	window time.Duration
@@ -149,8 +151,8 @@ func (m *machine) appendCode(a *recording.Appender, c jcmd.CodeCache) {
 	a.Gauge(metric.JVMCodeFull, float64(c.Full), m.pid, state)
 }
 
-// agents gives name and kind of what watches the JVM: by its own list or its options, and by what is mapped. What perfdoctor
-// loads is not among them.
+// agents gives name and kind of what watches the JVM: by its own list or its options, and by what is mapped. What
+// perfdoctor loads is not among them.
 func (m *machine) agents(info jcmd.Info) [][2]string {
 	list := info.Agents
 	if !info.AgentsKnown {
@@ -184,8 +186,8 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
-// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded since, and
-// the JVM lists it by that, without a path.
+// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded
+// since, and the JVM lists it by that, without a path.
 func (m *machine) own(a jcmd.Agent) bool {
 	return jvm.IsOwnFile(path.Base(a.Name)) || jvm.IsOwnFile(path.Base(a.Path)) ||
 		slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == a.Path })
@@ -198,7 +200,8 @@ func sameLibrary(mapped string, a jcmd.Agent) bool {
 // readFlags are the flags that the checks read, and those of the collectors.
 var readFlags = []string{
 	"ActiveProcessorCount", "CICompilerCount", "ConcGCThreads", "DisableExplicitGC", "ExplicitGCInvokesConcurrent",
-	"InitialHeapSize", "MaxDirectMemorySize", "MaxHeapSize", "MaxRAMPercentage", "ParallelGCThreads", "ReservedCodeCacheSize",
+	"InitialHeapSize", "MaxDirectMemorySize", "MaxHeapSize", "MaxRAMPercentage", "ParallelGCThreads",
+	"ReservedCodeCacheSize",
 	"UseContainerSupport", "UseDynamicNumberOfGCThreads", "UseSecondarySupersTable",
 }
 
@@ -271,8 +274,9 @@ func (m *machine) appendThreads(a *recording.Appender, dump jcmd.Dump, proc stri
 	}
 }
 
-// hostIDs gives a function from the target's thread ids to perfdoctor's, 0 for a thread that has ended. In a pid namespace of its
-// own the target counts otherwise; the last number of NSpid in /proc/PID/task/TID/status is its own (fs/proc/array.c).
+// hostIDs gives a function from the target's thread ids to perfdoctor's, 0 for a thread that has ended. In a pid
+// namespace of its own the target counts otherwise; the last number of NSpid in /proc/PID/task/TID/status is its own
+// (fs/proc/array.c).
 func (m *machine) hostIDs(proc string) (func(int) int, error) {
 	if !m.OtherPID {
 		return func(id int) int { return id }, nil
@@ -346,8 +350,8 @@ func largest[K cmp.Ordered](counts map[K]int, n int) []K {
 	return keys[:min(len(keys), n)]
 }
 
-// appendWaits appends who waits for which lock, and where its holder is. Threads in Object.wait wait for news, not for a lock, and
-// those that park wait for one only when the blocker is a lock's.
+// appendWaits appends who waits for which lock, and where its holder is. Threads in Object.wait wait for news, not for
+// a lock, and those that park wait for one only when the blocker is a lock's.
 func (m *machine) appendWaits(a *recording.Appender, dump jcmd.Dump) {
 	type wait struct{ lock, class, at string }
 	waits := map[wait]int{}
@@ -372,7 +376,8 @@ func (m *machine) appendWaits(a *recording.Appender, dump jcmd.Dump) {
 	}
 }
 
-// isLock tells the inner classes of java.util.concurrent's locks, such as ReentrantLock$NonfairSync, from its queues and conditions.
+// isLock tells the inner classes of java.util.concurrent's locks, such as ReentrantLock$NonfairSync, from its queues
+// and conditions.
 func isLock(class string) bool { return strings.HasSuffix(class, "Sync") }
 
 func site(t jcmd.Thread, frame int) string {
@@ -382,8 +387,8 @@ func site(t jcmd.Thread, frame int) string {
 	return ""
 }
 
-// holderOf gives the thread that holds a monitor, where it took it, and the call it is in. A thread in Object.wait has given up the
-// monitor that it is still printed to have locked.
+// holderOf gives the thread that holds a monitor, where it took it, and the call it is in. A thread in Object.wait has
+// given up the monitor that it is still printed to have locked.
 func holderOf(dump jcmd.Dump, lock string) (holder, at, in string) {
 	for _, t := range dump.Threads {
 		i := slices.IndexFunc(t.Locks, func(l jcmd.Lock) bool { return l.Address == lock })

@@ -12,15 +12,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// lookPeriod is how often the cause of the last collection is looked at. HotSpot keeps only one: of two collections within this time the
-// first's is mostly not known. A look takes 5 us with its wakeup, all of them a thousandth of a CPU; a full collection of a small heap
-// takes as long as that between two.
+// lookPeriod is how often the cause of the last collection is looked at. HotSpot keeps only one: of two collections
+// within this time the first's is mostly not known. A look takes 5 us with its wakeup, all of them a thousandth of a
+// CPU; a full collection of a small heap takes as long as that between two.
 const lookPeriod = 5 * time.Millisecond
 
-// asked are the causes of collections that somebody asked for, which are of the whole heap (GCCause::is_user_requested_gc and
-// is_serviceability_requested_gc in src/hotspot/share/gc/shared/gcCause.hpp, JvmtiEnv).
+// asked are the causes of collections that somebody asked for, which are of the whole heap
+// (GCCause::is_user_requested_gc and is_serviceability_requested_gc in src/hotspot/share/gc/shared/gcCause.hpp,
+// JvmtiEnv).
 var asked = []string{
-	"System.gc()", "JvmtiEnv ForceGarbageCollection", "Heap Inspection Initiated GC", "Heap Dump Initiated GC", "Diagnostic Command",
+	"System.gc()", "JvmtiEnv ForceGarbageCollection", "Heap Inspection Initiated GC", "Heap Dump Initiated GC",
+	"Diagnostic Command",
 }
 
 // causes counts the collections of a JVM by kind and cause, while it runs.
@@ -80,7 +82,8 @@ func (c *causes) run(read func() (hsperf.Snapshot, error)) {
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
 	for {
-		if err := firewall.Run("the causes of its collections", func() error { return c.lookOnce(read) }); firewall.IsFault(err) {
+		if err := firewall.Run("the causes of its collections",
+			func() error { return c.lookOnce(read) }); firewall.IsFault(err) {
 			c.mu.Lock()
 			c.fault = err
 			c.mu.Unlock()
@@ -142,10 +145,11 @@ func (c *causes) look(m moment) {
 	}
 }
 
-// causeOf gives the cause of n collections of a kind, of all that were between two looks, "" where it is not known. That of a single
-// one is of the operation which was the last to end, or of one that ran at both looks: the count rises at the end of a collection,
-// before its cause becomes the last one. A full one among others is that which was asked for, if one was seen that was, before or after
-// the others; in Parallel a young one may belong to it (ScavengeBeforeFullGC).
+// causeOf gives the cause of n collections of a kind, of all that were between two looks, "" where it is not known.
+// That of a single one is of the operation which was the last to end, or of one that ran at both looks: the count rises
+// at the end of a collection, before its cause becomes the last one. A full one among others is that which was asked
+// for, if one was seen that was, before or after the others; in Parallel a young one may belong to it
+// (ScavengeBeforeFullGC).
 func causeOf(before, now moment, kind string, n, all int64) string {
 	ended := now.last
 	if now.cause != "" || ended == noGC {

@@ -38,7 +38,10 @@ func TestCauseOf(t *testing.T) {
 
 // TestOperations: the last collections are in the JVM's own log, with what they were for.
 func TestOperations(t *testing.T) {
-	for gc, want := range map[string]string{"Serial": "GenCollectFull", "Parallel": "ParallelGCSystemGC", "G1": "G1CollectFull"} {
+	for gc, want := range map[string]string{
+		"Serial": "GenCollectFull", "Parallel": "ParallelGCSystemGC",
+		"G1": "G1CollectFull",
+	} {
 		t.Run(gc, func(t *testing.T) {
 			c := startJava(t, "-XX:+Use"+gc+"GC", "-Xmx64m")
 			fmt.Fprint(c.in, "c")

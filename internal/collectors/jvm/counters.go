@@ -21,9 +21,11 @@ import (
 // counted are the metrics that come from the counters.
 func counted() []metric.Metric {
 	return []metric.Metric{
-		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause, metric.JVMGCsByCause,
+		metric.JVMVersion, metric.JVMUptime, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMGCCause,
+		metric.JVMGCsByCause,
 		metric.JVMSafepoints,
-		metric.JVMSafepointSeconds, metric.JVMSafepointSync, metric.JVMApplication, metric.JVMCompileSeconds, metric.JVMThreads,
+		metric.JVMSafepointSeconds, metric.JVMSafepointSync, metric.JVMApplication, metric.JVMCompileSeconds,
+		metric.JVMThreads,
 		metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds, metric.JVMSuperHash, metric.JVMGCCPU,
 		metric.JVMSpace, metric.JVMMetaspace,
 	}
@@ -45,8 +47,8 @@ func openCounters(ctx context.Context, env collect.Env, look *find.Look) (collec
 	return &counterSource{list: list, more: more, now: time.Now, causes: true}, nil
 }
 
-// Standing is the collector jvm for those who observe a target for hours: it looks for JVMs at each Open, since they come and go, and does
-// not count collections by their causes, which a thread would have to look at 200 times a second.
+// Standing is the collector jvm for those who observe a target for hours: it looks for JVMs at each Open, since they
+// come and go, and does not count collections by their causes, which a thread would have to look at 200 times a second.
 func Standing() collect.Collector {
 	c := Collectors(&find.Look{})[0]
 	c.Provides = slices.DeleteFunc(c.Provides, func(m metric.Metric) bool { return m == metric.JVMGCsByCause })
@@ -153,7 +155,10 @@ func appendSeconds(a *recording.Appender, pid string, c hsperf.Snapshot, to *met
 
 // gcName names the collector by its policy; Z and Shenandoah have none and are known by the names of their collections.
 func gcName(c hsperf.Snapshot) string {
-	names := map[string]string{"Copy:MSC": "Serial", "ParScav:MSC": "Parallel", "GarbageFirst": "G1", "ParNew:CMS": "CMS"}
+	names := map[string]string{
+		"Copy:MSC": "Serial", "ParScav:MSC": "Parallel", "GarbageFirst": "G1",
+		"ParNew:CMS": "CMS",
+	}
 	policy := c.Texts["sun.gc.policy.name"]
 	switch {
 	case names[policy] != "":
@@ -168,9 +173,9 @@ func gcName(c hsperf.Snapshot) string {
 	return "unknown"
 }
 
-// gcKind tells what a collector's collections are. Collector 0 is the young one and 1 the full one of Serial, Parallel and G1;
-// 2 is of G1's and Z's concurrent cycles (src/hotspot/share/gc/*/*MonitoringSupport.cpp, zServiceability.cpp). Shenandoah counts
-// all as "full", and the concurrent work with it.
+// gcKind tells what a collector's collections are. Collector 0 is the young one and 1 the full one of Serial, Parallel
+// and G1; 2 is of G1's and Z's concurrent cycles (src/hotspot/share/gc/*/*MonitoringSupport.cpp, zServiceability.cpp).
+// Shenandoah counts all as "full", and the concurrent work with it.
 func gcKind(c hsperf.Snapshot, n int) string {
 	if strings.HasPrefix(c.Texts["sun.gc.collector.1.name"], "Shenandoah") {
 		return map[int]string{1: "cycle"}[n]
@@ -194,7 +199,8 @@ func appendGC(a *recording.Appender, pid string, c hsperf.Snapshot) {
 	}
 	if !counted {
 		for _, m := range []metric.Metric{metric.JVMGCSeconds, metric.JVMGCs} {
-			a.Missing(m, recording.StatusUnsupported, "this JVM's collector keeps no count of its collections (Z does since JDK 15)", "")
+			a.Missing(m, recording.StatusUnsupported, "this JVM's collector keeps no count of its collections (Z does "+
+				"since JDK 15)", "")
 		}
 	}
 	cause := c.Texts["sun.gc.cause"]
@@ -206,8 +212,8 @@ func appendGC(a *recording.Appender, pid string, c hsperf.Snapshot) {
 	}
 }
 
-// safepointSplit is the release since which safepointTime no longer holds the time to get there: SafepointTracing::end in
-// src/hotspot/share/runtime/safepoint.cpp of JDK 13, against RuntimeService::record_safepoint_end of JDK 11.
+// safepointSplit is the release since which safepointTime no longer holds the time to get there: SafepointTracing::end
+// in src/hotspot/share/runtime/safepoint.cpp of JDK 13, against RuntimeService::record_safepoint_end of JDK 11.
 const safepointSplit = 13
 
 func appendSafepoints(a *recording.Appender, pid string, c hsperf.Snapshot, release int) {

@@ -23,7 +23,8 @@ func TestAnswerFault(t *testing.T) {
 	_, err := parsed("7", "Thread.print", "hunter2", func(text string) (jcmd.Dump, error) {
 		return jcmd.Dump{Threads: make([]jcmd.Thread, beyond(text))}, nil
 	})
-	if !firewall.IsFault(err) || !strings.HasPrefix(err.Error(), "pid 7: Thread.print: the answer: perfdoctor failed on it") ||
+	if !firewall.IsFault(err) || !strings.HasPrefix(err.Error(),
+		"pid 7: Thread.print: the answer: perfdoctor failed on it") ||
 		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error %v", err)
 	}
@@ -41,7 +42,8 @@ func TestCausesFault(t *testing.T) {
 		})
 		time.Sleep(10 * lookPeriod)
 		err := c.append(recording.NewBuilder().Appender(), "7")
-		if !firewall.IsFault(err) || !strings.HasPrefix(err.Error(), "pid 7: the causes of its collections: perfdoctor failed on it") {
+		if !firewall.IsFault(err) || !strings.HasPrefix(err.Error(),
+			"pid 7: the causes of its collections: perfdoctor failed on it") {
 			t.Errorf("error %v", err)
 		}
 		if looks != 3 {

@@ -1,5 +1,5 @@
-// Package jvm collects what Java virtual machines know of themselves: counters in shared memory, and once, when the window is
-// over, what they answer when asked.
+// Package jvm collects what Java virtual machines know of themselves: counters in shared memory, and once, when the
+// window is over, what they answer when asked.
 package jvm
 
 import (
@@ -17,25 +17,29 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// answerTime is how long the JVMs may take to answer, after the window. One that has half a CPU or a thousand threads takes a tenth
-// of it.
+// answerTime is how long the JVMs may take to answer, after the window. One that has half a CPU or a thousand threads
+// takes a tenth of it.
 const answerTime = 3 * time.Second
 
 // Collectors lists this package's collectors, which share one look for the target's JVMs.
 func Collectors(look *find.Look) []collect.Collector {
 	return []collect.Collector{{
 		Name: "jvm",
-		Doc:  "Counters of HotSpot JVMs among the target's processes: collections, safepoints, compilation, threads, heap.",
-		Overhead: "0.1 ms a sample and JVM, and 1 ms a second, without the JVM doing anything for it; 1 ms at the start for each " +
+		Doc: "Counters of HotSpot JVMs among the target's processes: collections, safepoints, compilation, " +
+			"threads, heap.",
+		Overhead: "0.1 ms a sample and JVM, and 1 ms a second, without the JVM doing anything for it; 1 ms at the " +
+			"start for each " +
 			"process of the target " +
 			"that may be one",
 		Provides: append([]metric.Metric{metric.JVMInfo}, counted()...),
 		Open:     opener(look, openCounters),
 	}, {
 		Name: "jvm-answers",
-		Doc: "What HotSpot JVMs answer after the window: their view of CPUs and limits, flags, code cache, agents, and one thread " +
+		Doc: "What HotSpot JVMs answer after the window: their view of CPUs and limits, flags, code cache, agents, " +
+			"and one thread " +
 			"dump.",
-		Overhead: "10 to 100 ms, after the window; the dump stops the JVM's threads for 1 to 10 ms (jvm_thread_dump_seconds)",
+		Overhead: "10 to 100 ms, after the window; the dump stops the JVM's threads for 1 to 10 ms " +
+			"(jvm_thread_dump_seconds)",
 		Provides: answered(),
 		Pace:     collect.AtEnd,
 		Grace:    answerTime,

@@ -216,7 +216,8 @@ func TestNoJVM(t *testing.T) {
 	if rec := b.Done(recording.Meta{}); !rec.Recorded(metric.JVMInfo) || len(rec.Info(metric.JVMInfo)) > 0 {
 		t.Error("it is not said that there is no JVM")
 	}
-	_, err := openCounters(t.Context(), collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}}, &find.Look{})
+	_, err := openCounters(t.Context(), collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}},
+		&find.Look{})
 	if status, _, remedy := collect.Classify(err); status != recording.StatusUnsupported || remedy == "" {
 		t.Errorf("for the whole host: %v", err)
 	}
@@ -224,7 +225,8 @@ func TestNoJVM(t *testing.T) {
 
 func TestMajor(t *testing.T) {
 	for version, want := range map[string]int{
-		"17.0.15+6-Debian-1deb12u1": 17, "25.0.3+9-LTS": 25, "11.0.13+8": 11, "25.392-b08": 8, "21": 21, "21.0.1-beta+3": 21, "": 0, "x": 0,
+		"17.0.15+6-Debian-1deb12u1": 17, "25.0.3+9-LTS": 25, "11.0.13+8": 11, "25.392-b08": 8, "21": 21,
+		"21.0.1-beta+3": 21, "": 0, "x": 0,
 	} {
 		if got := major(version); got != want {
 			t.Errorf("%q: %d, want %d", version, got, want)
@@ -274,13 +276,16 @@ func TestGCName(t *testing.T) {
 	}
 }
 
-// TestAgents: neither a library that was mapped when the JVM was opened is told twice, nor the profiler that perfdoctor loaded
-// since then told at all: a JVM from 21 on lists it.
+// TestAgents: neither a library that was mapped when the JVM was opened is told twice, nor the profiler that perfdoctor
+// loaded since then told at all: a JVM from 21 on lists it.
 func TestAgents(t *testing.T) {
 	m := &machine{VM: &jvm.VM{Agents: []jvm.Agent{{Name: "YourKit", Path: "/opt/libyjpagent.so", Profiler: true}}}}
 	own := "/tmp/.perfdoctor-d8cd9c15aebdb93e535f9c032a59cf2d-libasyncProfiler-1aa55af4645f.so"
 	got := m.agents(jcmd.Info{AgentsKnown: true, Agents: []jcmd.Agent{
-		{Name: own}, {Name: own, Path: own}, {Name: "yjpagent", Path: "/opt/libyjpagent.so"}, {Name: "/opt/apm.jar", Java: true},
+		{Name: own},
+		{Name: own, Path: own},
+		{Name: "yjpagent", Path: "/opt/libyjpagent.so"},
+		{Name: "/opt/apm.jar", Java: true},
 	}})
 	if d := cmp.Diff([][2]string{{"apm.jar", "java"}, {"YourKit", "profiler"}}, got); d != "" {
 		t.Errorf("agents (-want +got):\n%s", d)

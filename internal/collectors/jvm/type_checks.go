@@ -21,20 +21,22 @@ import (
 )
 
 const (
-	// samplePeriod gives 1000 samples of each busy CPU in ten seconds. It is no multiple of a millisecond, so that it does not keep
-	// step with the kernel's tick or with a profiler, both of which run code of their own.
+	// samplePeriod gives 1000 samples of each busy CPU in ten seconds. It is no multiple of a millisecond, so that it
+	// does not keep step with the kernel's tick or with a profiler, both of which run code of their own.
 	samplePeriod = 10007 * time.Microsecond
-	// maxCounters bounds the different program counters of a JVM that are looked up in one sample: each costs 1 to 3 reads of
-	// 2 µs. 50 busy CPUs have as many in a second if each sample is at another place.
+	// maxCounters bounds the different program counters of a JVM that are looked up in one sample: each costs 1 to 3
+	// reads of 2 µs. 50 busy CPUs have as many in a second if each sample is at another place.
 	maxCounters = 5000
 )
 
 func typeChecks(look *find.Look) collect.Collector {
 	return collect.Collector{
 		Name: "jvm-type-checks",
-		Doc: "Samples of the CPUs' program counters that are in searches of HotSpot's type checks, found by the machine code there " +
+		Doc: "Samples of the CPUs' program counters that are in searches of HotSpot's type checks, found by the " +
+			"machine code there " +
 			"(x86-64).",
-		Overhead: "each CPU 100 samples a second of 1 to 2 µs; a sample 2 to 4 µs for each place in the JVM's code, mostly below 1 ms",
+		Overhead: "each CPU 100 samples a second of 1 to 2 µs; a sample 2 to 4 µs for each place in the JVM's code, " +
+			"mostly below 1 ms",
 		Provides: []metric.Metric{metric.TypeCheckSamples},
 		Open:     opener(look, openTypeChecks),
 	}
@@ -60,7 +62,8 @@ type checked struct {
 func openTypeChecks(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
 	switch {
 	case runtime.GOARCH != "amd64":
-		return nil, collect.Unavailable(recording.StatusUnsupported, "run the type pollution agent on a copy of the program",
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"run the type pollution agent on a copy of the program",
 			"the search of a type check is only known for x86-64")
 	case env.Host.Proc != "/proc":
 		return nil, collect.Unavailable(recording.StatusUnsupported, "run perfdoctor in the host's pid namespace",
@@ -86,7 +89,10 @@ func (s *typeCheckSource) open(env collect.Env, machines []*machine) error {
 		if err != nil {
 			return err
 		}
-		s.list[m.PID] = &checked{pid: m.pid, memory: memory, counts: map[typecheck.Place]float64{}, user: map[uint64]int{}}
+		s.list[m.PID] = &checked{
+			pid: m.pid, memory: memory, counts: map[typecheck.Place]float64{},
+			user: map[uint64]int{},
+		}
 	}
 	if len(s.list) == 0 {
 		return collect.Unavailable(recording.StatusUnsupported, "", "no process of the target is a HotSpot JVM")
@@ -127,8 +133,8 @@ func (s *typeCheckSource) Close() error {
 	return errors.Join(errs...)
 }
 
-// Sample looks up where the JVMs were since the last sample. It is done each time, since code moves: a method that is compiled anew
-// leaves its old place.
+// Sample looks up where the JVMs were since the last sample. It is done each time, since code moves: a method that is
+// compiled anew leaves its old place.
 func (s *typeCheckSource) Sample(ctx context.Context, a *recording.Appender) error {
 	lost, err := s.sampler.Read(s.sort)
 	if err != nil {
@@ -162,7 +168,8 @@ func (s *typeCheckSource) sort(x perfevent.Sample) {
 
 func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) error {
 	c.counts[typecheck.Elsewhere] += float64(c.kernel)
-	a.LostOfSample(c.over, fmt.Sprintf("samples of program counters, which were at more than %d places in a JVM", maxCounters))
+	a.LostOfSample(c.over, fmt.Sprintf("samples of program counters, which were at more than %d places in a JVM",
+		maxCounters))
 	counters := c.user
 	c.kernel, c.over, c.user = 0, 0, map[uint64]int{}
 	if len(counters) == 0 {
@@ -177,19 +184,26 @@ func (c *checked) lookUp(ctx context.Context, pid int, a *recording.Appender) er
 		return err
 	}
 	defer maps.Close()
-	regions, err := firewall.Parse("the mappings", func() ([]typecheck.Region, error) { return typecheck.ParseRegions(maps) })
+	regions, err := firewall.Parse("the mappings", func() ([]typecheck.Region, error) {
+		return typecheck.ParseRegions(
+			maps)
+	})
 	if err != nil {
 		return fmt.Errorf("maps of process %d: %w", pid, err)
 	}
 	return c.countSafely(ctx, pid, counters, typecheck.Code{Memory: c.memory, Regions: regions}, a)
 }
 
-func (c *checked) countSafely(ctx context.Context, pid int, counters map[uint64]int, code typecheck.Code, a *recording.Appender) error {
+func (c *checked) countSafely(ctx context.Context, pid int, counters map[uint64]int, code typecheck.Code,
+	a *recording.Appender,
+) error {
 	what := fmt.Sprintf("the code of process %d", pid)
 	return firewall.Run(what, func() error { return c.count(ctx, counters, code, a) })
 }
 
-func (c *checked) count(ctx context.Context, counters map[uint64]int, code typecheck.Code, a *recording.Appender) error {
+func (c *checked) count(ctx context.Context, counters map[uint64]int, code typecheck.Code,
+	a *recording.Appender,
+) error {
 	unread := 0
 	for pc, n := range counters {
 		if err := ctx.Err(); err != nil {

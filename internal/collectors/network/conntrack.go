@@ -53,7 +53,8 @@ func openConntrack(_ context.Context, env collect.Env) (collect.Source, error) {
 		case err == nil:
 			s.spaces = append(s.spaces, c)
 		case n.label == metric.NetNSTarget && errors.Is(err, os.ErrNotExist):
-			return nil, errors.Join(collect.Unavailable(recording.StatusUnsupported, "nothing: without it there is no table to fill up",
+			return nil, errors.Join(collect.Unavailable(recording.StatusUnsupported,
+				"nothing: without it there is no table to fill up",
 				"connection tracking is not in use here (no nf_conntrack)"), s.Close())
 		case n.label == metric.NetNSTarget:
 			return nil, errors.Join(err, s.Close())
@@ -127,8 +128,12 @@ func (s *conntrackSource) drops(c *conntrackSpace, a *recording.Appender) error 
 	}
 	stats, err := fs.ConntrackStat()
 	if errors.Is(err, os.ErrNotExist) && !c.gone(s.proc, err) {
-		for _, m := range []metric.Metric{metric.ConntrackDrops, metric.ConntrackInsertFailed, metric.ConntrackEarlyDrops} {
-			a.Missing(m, recording.StatusUnsupported, "the kernel has no net/stat/nf_conntrack (CONFIG_NF_CONNTRACK_PROCFS is off)", "")
+		for _, m := range []metric.Metric{
+			metric.ConntrackDrops, metric.ConntrackInsertFailed,
+			metric.ConntrackEarlyDrops,
+		} {
+			a.Missing(m, recording.StatusUnsupported,
+				"the kernel has no net/stat/nf_conntrack (CONFIG_NF_CONNTRACK_PROCFS is off)", "")
 		}
 		return nil
 	}

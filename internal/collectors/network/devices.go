@@ -46,7 +46,8 @@ func sampleDevices(dir string, n namespace, a *recording.Appender) error {
 		}{
 			{metric.DevicePackets, d.RxPackets, d.TxPackets},
 			{metric.DeviceBytes, d.RxBytes, d.TxBytes},
-			// rx_errors and tx_errors have frame, carrier and transmit FIFO errors in them (include/uapi/linux/if_link.h).
+			// rx_errors and tx_errors have frame, carrier and transmit FIFO errors in them
+			// (include/uapi/linux/if_link.h).
 			{metric.DeviceErrors, d.RxErrors, d.TxErrors},
 			{metric.DeviceDrops, d.RxDropped + d.RxFIFO, d.TxDropped},
 		} {

@@ -18,7 +18,9 @@ func netfilterCollector() collect.Collector {
 		Provides: []metric.Metric{metric.NATRules, metric.NetfilterRules},
 		Pace:     collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return collect.SourceFunc(func(ctx context.Context, a *recording.Appender) error { return sampleRules(ctx, env, a) }), nil
+			return collect.SourceFunc(func(ctx context.Context, a *recording.Appender) error {
+				return sampleRules(ctx, env, a)
+			}), nil
 		},
 	}
 }
@@ -67,7 +69,8 @@ func appendRules(a *recording.Appender, n namespace, s netfilter.Summary) {
 		}
 	}
 	if s.Truncated && s.NATRules == 0 { // the one that translates may be among those that were not read
-		a.Missing(metric.NATRules, recording.StatusTimeout, "the rules that were read in time translate no address, and there are more",
+		a.Missing(metric.NATRules, recording.StatusTimeout, "the rules that were read in time translate no address, "+
+			"and there are more",
 			"a longer --interval leaves more time")
 	} else {
 		a.Gauge(metric.NATRules, float64(s.NATRules), n.label)

@@ -75,9 +75,9 @@ func (s *netstatSource) sampleOne(n namespace, a *recording.Appender) error {
 	return sampleSockstat(dir, n, a)
 }
 
-// parseNetstat reads /proc/net/snmp and /proc/net/netstat (net/ipv4/proc.c): pairs of lines, names and then values, each behind the
-// group's name. Keys of the result are "GROUP FIELD". procfs is not used: its structures drop the fields it does not know, and
-// several that the rules need are newer than it.
+// parseNetstat reads /proc/net/snmp and /proc/net/netstat (net/ipv4/proc.c): pairs of lines, names and then values,
+// each behind the group's name. Keys of the result are "GROUP FIELD". procfs is not used: its structures drop the
+// fields it does not know, and several that the rules need are newer than it.
 func parseNetstat(r io.Reader, values map[string]float64) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 0, 8<<10), 1<<20)

@@ -1,5 +1,6 @@
-// Package network collects what the kernel keeps per network namespace: protocol counters, settings, devices, connection tracking
-// and packet filter rules; of the target's namespace and, when that is another, of perfdoctor's own, where NAT for containers happens.
+// Package network collects what the kernel keeps per network namespace: protocol counters, settings, devices,
+// connection tracking and packet filter rules; of the target's namespace and, when that is another, of perfdoctor's
+// own, where NAT for containers happens.
 package network
 
 import (
@@ -17,7 +18,10 @@ import (
 
 // Collectors lists this package's collectors.
 func Collectors() []collect.Collector {
-	return []collect.Collector{netstatCollector(), deviceCollector(), sysctlCollector(), conntrackCollector(), netfilterCollector()}
+	return []collect.Collector{
+		netstatCollector(), deviceCollector(), sysctlCollector(), conntrackCollector(),
+		netfilterCollector(),
+	}
 }
 
 // namespace is one network namespace to read: its netns label, and a process in it (0: perfdoctor itself).
@@ -26,7 +30,8 @@ type namespace struct {
 	pid   int
 }
 
-// namespaces gives those to read. A target without a namespace of its own shares perfdoctor's, which is then read once, as the target's.
+// namespaces gives those to read. A target without a namespace of its own shares perfdoctor's, which is then read once,
+// as the target's.
 func namespaces(env collect.Env) []namespace {
 	t := env.Target
 	if len(t.PIDs) == 0 || t.Namespaces.Net.Same {
@@ -51,8 +56,8 @@ func (n namespace) enter(env collect.Env, fn func() error) error {
 	return env.Host.InNetNS(n.pid, fn)
 }
 
-// gone tells the error of a target that ended from that of a kernel without the file: its namespace then has nothing more to say, and
-// the runner ends the run.
+// gone tells the error of a target that ended from that of a kernel without the file: its namespace then has nothing
+// more to say, and the runner ends the run.
 func (n namespace) gone(proc string, err error) bool {
 	if n.pid == 0 || err == nil {
 		return false

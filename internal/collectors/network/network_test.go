@@ -77,14 +77,18 @@ func TestOldKernel(t *testing.T) {
 	env := collect.Env{Host: tree(t, "linux-2.6.32")}
 	r := record(t, netstatCollector(), env)
 	for c, value := range map[*metric.Counter]float64{
-		metric.TCPActiveOpens: 53, metric.TCPRetransSegs: 7, metric.ListenOverflows: 3, metric.TWEntered: 41, metric.UDPInDatagrams: 9,
-		metric.IPForwarded: 1,
+		metric.TCPActiveOpens: 53, metric.TCPRetransSegs: 7, metric.ListenOverflows: 3, metric.TWEntered: 41,
+		metric.UDPInDatagrams: 9,
+		metric.IPForwarded:    1,
 	} {
 		if s := r.Counter(c); len(s) != 1 || s[0].Points[0].Value != value {
 			t.Errorf("%s: %v, want %v", c.Describe().Name, s, value)
 		}
 	}
-	for _, m := range []metric.Metric{metric.TCPSynRetrans, metric.TCPRcvQDrop, metric.TCPTimeWaitOverflow, metric.TCPMemoryPressureMs} {
+	for _, m := range []metric.Metric{
+		metric.TCPSynRetrans, metric.TCPRcvQDrop, metric.TCPTimeWaitOverflow,
+		metric.TCPMemoryPressureMs,
+	} {
 		if reason, _ := r.Why(m); r.Recorded(m) || !strings.Contains(reason, "this kernel does not count") {
 			t.Errorf("%s: recorded %v, %q", m.Describe().Name, r.Recorded(m), reason)
 		}
@@ -100,7 +104,8 @@ func TestOldKernel(t *testing.T) {
 			t.Errorf("%s: recorded %v, %q", m.Describe().Name, r.Recorded(m), reason)
 		}
 	}
-	if _, err := conntrackCollector().Open(t.Context(), env); err == nil || !strings.Contains(err.Error(), "not in use") {
+	if _, err := conntrackCollector().Open(t.Context(), env); err == nil || !strings.Contains(err.Error(),
+		"not in use") {
 		t.Errorf("conntrack without nf_conntrack: %v", err)
 	}
 	r = record(t, deviceCollector(), env)
@@ -114,19 +119,23 @@ func TestOldKernel(t *testing.T) {
 
 func TestParseNetstatErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"Tcp A B": "no group", "Tcp: A B": "no values", "Tcp: A\nUdp: 1": "missing", "Tcp: A B\nTcp: 1": "2 names and 1 values",
-		"Tcp: A\nTcp: x": `bad number "x"`, "Tcp: A\nTcp: 99999999999999999999": "bad number", "\n": "no group",
+		"Tcp A B": "no group", "Tcp: A B": "no values", "Tcp: A\nUdp: 1": "missing",
+		"Tcp: A B\nTcp: 1": "2 names and 1 values",
+		"Tcp: A\nTcp: x":   `bad number "x"`, "Tcp: A\nTcp: 99999999999999999999": "bad number", "\n": "no group",
 		"Tcp: " + strings.Repeat("A", 2<<20): "too long",
 	} {
-		if err := parseNetstat(strings.NewReader(text), map[string]float64{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := parseNetstat(strings.NewReader(text), map[string]float64{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want an error with %q", text, err, want)
 		}
 	}
 	got := map[string]float64{}
-	if err := parseNetstat(strings.NewReader("Tcp: MaxConn InSegs\nTcp: -1 18446744073709551615\nMPTcpExt: X\nMPTcpExt: 3\n"), got); err != nil {
+	if err := parseNetstat(strings.NewReader("Tcp: MaxConn InSegs\nTcp: -1 18446744073709551615\nMPTcpExt: "+
+		"X\nMPTcpExt: 3\n"), got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]float64{"Tcp MaxConn": -1, "Tcp InSegs": 1 << 64, "MPTcpExt X": 3}, got); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"Tcp MaxConn": -1, "Tcp InSegs": 1 << 64, "MPTcpExt X": 3},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -212,7 +221,8 @@ func TestSettingsAreTheTargets(t *testing.T) {
 	}
 	r := record(t, sysctlCollector(), env)
 	for g, value := range map[*metric.Gauge]float64{
-		metric.PortRangeLow: 20000, metric.PortRangeHigh: 20999, metric.TWReuse: 1, metric.IPForward: 1, metric.Somaxconn: 137,
+		metric.PortRangeLow: 20000, metric.PortRangeHigh: 20999, metric.TWReuse: 1, metric.IPForward: 1,
+		metric.Somaxconn:     137,
 		metric.ReservedPorts: 300,
 	} {
 		want(t, r, g, value)
@@ -255,7 +265,8 @@ func TestCountersAreTheTargets(t *testing.T) {
 		}
 	}
 	r = record(t, deviceCollector(), env)
-	if s := r.Counter(metric.DevicePackets, "netns", metric.NetNSTarget); len(s) != 2 || s[0].Label("device") != "lo" || s[0].Points[0].Value < 8*n {
+	if s := r.Counter(metric.DevicePackets, "netns", metric.NetNSTarget); len(s) != 2 || s[0].Label("device") != "lo" ||
+		s[0].Points[0].Value < 8*n {
 		t.Errorf("devices of the target: %v", s)
 	}
 }

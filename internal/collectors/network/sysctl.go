@@ -55,7 +55,9 @@ func sysctlCollector() collect.Collector {
 		Provides: provides,
 		Pace:     collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleSettings(env, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+				return sampleSettings(env, a)
+			}), nil
 		},
 	}
 }
@@ -123,12 +125,13 @@ func sysctlPath(proc, key string) string {
 	return filepath.Join(proc, "sys", strings.ReplaceAll(key, ".", "/"))
 }
 
-// reservedBytes holds the longest list of reserved ports, every second one: 32768 numbers of up to 5 digits and a comma.
+// reservedBytes holds the longest list of reserved ports, every second one: 32768 numbers of up to 5 digits and a
+// comma.
 const reservedBytes = 32768*6 + 1
 
-// readReserved counts the reserved ports inside the range: only those are missing from it. The file is read by one call: the kernel
-// gives what fits the buffer and nothing after it (kernel/sysctl.c proc_do_large_bitmap), so that os.ReadFile, which begins with
-// 512 bytes, would cut the list.
+// readReserved counts the reserved ports inside the range: only those are missing from it. The file is read by one
+// call: the kernel gives what fits the buffer and nothing after it (kernel/sysctl.c proc_do_large_bitmap), so that
+// os.ReadFile, which begins with 512 bytes, would cut the list.
 func readReserved(proc string) (int, error) {
 	low, err := readSetting(proc, setting{metric.PortRangeLow, 0, 1})
 	if err != nil {
@@ -145,7 +148,8 @@ func readReserved(proc string) (int, error) {
 	return countReserved(strings.TrimSpace(string(b)), int(low), int(high))
 }
 
-// countReserved counts the ports of a list such as "8080,9000-9100" that lie in low..high. The kernel writes it sorted and merged.
+// countReserved counts the ports of a list such as "8080,9000-9100" that lie in low..high. The kernel writes it sorted
+// and merged.
 func countReserved(list string, low, high int) (int, error) {
 	count := 0
 	if list == "" {

@@ -1,5 +1,5 @@
-// Package perf counts hardware and software events with perf_event_open(2): of the target's threads, or, when the whole host
-// is the target, of all its CPUs. Not both at once, as they would share the CPU's few counters.
+// Package perf counts hardware and software events with perf_event_open(2): of the target's threads, or, when the whole
+// host is the target, of all its CPUs. Not both at once, as they would share the CPU's few counters.
 //
 // An event that this machine or user cannot count has no series but says why in perf_events_unavailable_info. What is
 // counted at all is chosen by what it costs the target: see groupsFor.
@@ -26,14 +26,16 @@ import (
 )
 
 const (
-	// busySwitches is the target's rate of context switches from which on only the hardware's core events are counted. A switch
-	// of a counted thread costs it 2.1 µs for the software events alone (package perfevent), so this rate costs 2 % of one CPU.
+	// busySwitches is the target's rate of context switches from which on only the hardware's core events are counted.
+	// A switch of a counted thread costs it 2.1 µs for the software events alone (package perfevent), so this rate
+	// costs 2 % of one CPU.
 	busySwitches = 10_000
 	// manyThreads is from where on there are fewer groups, too: each event of each thread is a descriptor, 18 in all.
 	manyThreads = 200
 	// maxProcesses bounds the processes counted at one time: opening one takes 1 ms. A build starts thousands.
 	maxProcesses = 100
-	// rateWindow is how long the rate of context switches is looked at before anything is opened; others open meanwhile.
+	// rateWindow is how long the rate of context switches is looked at before anything is opened; others open
+	// meanwhile.
 	rateWindow = 20 * time.Millisecond
 )
 
@@ -41,22 +43,26 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "perf-events",
-		Doc: "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's counters " +
+		Doc: "Cycles, instructions, cache and branch misses of the target's threads or of all CPUs, where the CPU's " +
+			"counters " +
 			"can be had.",
-		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 1 ms to open a process; the target pays 2 µs a " +
-			"context switch of its own, and above " + strconv.Itoa(busySwitches) + " a second only hardware events are counted",
+		Overhead: "1 µs a thread and group a sample (500 threads: 1 ms), 1 ms to open a process; the target pays " +
+			"2 µs a " +
+			"context switch of its own, and above " + strconv.Itoa(busySwitches) +
+			" a second only hardware events are counted",
 		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
 		Open:     open,
 	}}
 }
 
-// OfGroup counts cycles and instructions of the target's control group, for those who observe many targets for as long as they run: it
-// follows no processes, and has the same series as the collector of a diagnosis.
+// OfGroup counts cycles and instructions of the target's control group, for those who observe many targets for as long
+// as they run: it follows no processes, and has the same series as the collector of a diagnosis.
 func OfGroup() collect.Collector {
 	return collect.Collector{
 		Name: "perf-events-of-group",
 		Doc:  "Cycles and instructions of the target's control group (v2), where the CPU's counters can be had.",
-		Overhead: "two descriptors a CPU; each switch from one group to another costs its CPU 1 to 2 µs, whichever groups they are " +
+		Overhead: "two descriptors a CPU; each switch from one group to another costs its CPU 1 to 2 µs, whichever " +
+			"groups they are " +
 			"(kernel/events/core.c, perf_cgroup_switch)",
 		Provides: []metric.Metric{metric.PerfEvents, metric.PerfRunning, metric.PerfUnavailable},
 		Open:     openGroup,
@@ -140,16 +146,19 @@ func openHost(h *host.Host) (collect.Source, error) {
 func groupsFor(switches float64, threads int) (groups []perfevent.Group, leftOut string) {
 	switch {
 	case switches > busySwitches:
-		return []perfevent.Group{perfevent.Core}, fmt.Sprintf("left out to spare the target: its threads are switched %.0f times "+
-			"a second, and each event makes a switch dearer (bound: %d)", switches, busySwitches)
+		return []perfevent.Group{perfevent.Core},
+			fmt.Sprintf("left out to spare the target: its threads are switched %.0f times "+
+				"a second, and each event makes a switch dearer (bound: %d)", switches, busySwitches)
 	case threads > manyThreads:
-		return []perfevent.Group{perfevent.Core, perfevent.Software}, fmt.Sprintf("left out to spare descriptors: the target has %d "+
-			"threads (bound: %d)", threads, manyThreads)
+		return []perfevent.Group{perfevent.Core, perfevent.Software},
+			fmt.Sprintf("left out to spare descriptors: the target has %d "+
+				"threads (bound: %d)", threads, manyThreads)
 	}
 	return nil, ""
 }
 
-// targetThreads gives the task directories of the target's threads, at most manyThreads of them, and how many there are.
+// targetThreads gives the task directories of the target's threads, at most manyThreads of them, and how many there
+// are.
 func targetThreads(ctx context.Context, env collect.Env) (dirs []string, all int) {
 	list, err := env.Host.Members(ctx, env.Target)
 	if err != nil {
@@ -231,7 +240,8 @@ func targetEvents() []perfevent.Event {
 	return []perfevent.Event{
 		perfevent.Cycles, perfevent.Instructions, perfevent.Branches, perfevent.BranchMisses, perfevent.CacheReferences,
 		perfevent.CacheMisses, perfevent.StalledCyclesFront, perfevent.StalledCyclesBack, perfevent.DTLBLoadMisses,
-		perfevent.TaskClock, perfevent.ContextSwitches, perfevent.CPUMigrations, perfevent.MinorFaults, perfevent.MajorFaults,
+		perfevent.TaskClock, perfevent.ContextSwitches, perfevent.CPUMigrations, perfevent.MinorFaults,
+		perfevent.MajorFaults,
 	}
 }
 
@@ -274,7 +284,8 @@ func (s *source) Close() error {
 	return nil
 }
 
-// openMembers opens the processes that have joined the target and takes leave of those that ended. Threads are inherited.
+// openMembers opens the processes that have joined the target and takes leave of those that ended. Threads are
+// inherited.
 func (s *source) openMembers(ctx context.Context) error {
 	list, err := s.env.Host.Members(ctx, s.env.Target)
 	switch {
@@ -304,7 +315,8 @@ func (s *source) openMembers(ctx context.Context) error {
 }
 
 func ended(err error) bool {
-	return errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) || errors.Is(err, host.ErrNoSuchContainer)
+	return errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) ||
+		errors.Is(err, host.ErrNoSuchContainer)
 }
 
 // openProcess opens one process unless it is counted already, if need be by the set of its parent.
@@ -387,8 +399,8 @@ func (s *source) reportSet(a *recording.Appender, set *perfevent.Set) {
 	}
 }
 
-// addCounts adds up one set. An event that is in several groups counts in the first that can be opened: the same one in every
-// set and sample, as what can be opened depends on the machine and the user.
+// addCounts adds up one set. An event that is in several groups counts in the first that can be opened: the same one in
+// every set and sample, as what can be opened depends on the machine and the user.
 func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
 	done := map[perfevent.Event]bool{}
 	for _, c := range counts {
@@ -401,10 +413,11 @@ func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
 	}
 }
 
-// opened says whether the event could be opened, be it that no thread has run since. perfevent begins the reason with the system
-// call where it could not.
+// opened says whether the event could be opened, be it that no thread has run since. perfevent begins the reason with
+// the system call where it could not.
 func opened(c perfevent.Count) bool {
-	return c.Status == perfevent.Counted || c.Status == perfevent.NotCounted && !strings.HasPrefix(c.Reason, "perf_event_open")
+	return c.Status == perfevent.Counted || c.Status == perfevent.NotCounted && !strings.HasPrefix(c.Reason,
+		"perf_event_open")
 }
 
 // addReasons notes what the machine or the user cannot count.
@@ -417,7 +430,8 @@ func addReasons(why map[string]unavailable, counts []perfevent.Count) {
 			counted[c.Event] = true
 			delete(why, event)
 			if c.UserOnly {
-				why[event+":k"] = unavailable{reason: "only user mode is counted: run as root, grant CAP_PERFMON or set " +
+				why[event+":k"] = unavailable{reason: "only user mode is counted: run as root, grant CAP_PERFMON " +
+					"or set " +
 					"kernel.perf_event_paranoid below 2", denied: true}
 			}
 		case !counted[c.Event]:
@@ -426,14 +440,15 @@ func addReasons(why map[string]unavailable, counts []perfevent.Count) {
 	}
 }
 
-// appendTotals appends what was counted. An event that had no time on a counter while it should have had is unknown, not
-// zero; one of threads that did not run is zero.
+// appendTotals appends what was counted. An event that had no time on a counter while it should have had is unknown,
+// not zero; one of threads that did not run is zero.
 func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]total, why map[string]unavailable) {
 	counted := false
 	for event, t := range totals {
 		if t.enabled > 0 && t.running == 0 {
 			if s.samples > 1 { // at the first it may not have had its turn yet
-				why[string(event)] = unavailable{reason: "it had no time on a counter: others hold them (another perf, the NMI watchdog)"}
+				why[string(event)] = unavailable{reason: "it had no time on a counter: others hold them (another " +
+					"perf, the NMI watchdog)"}
 			}
 			continue
 		}
@@ -451,7 +466,8 @@ func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]
 	}
 }
 
-// missing says why nothing was counted. One refusal stands for all, as it can be mended; else the reason of one event does.
+// missing says why nothing was counted. One refusal stands for all, as it can be mended; else the reason of one event
+// does.
 func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
 	if s.trouble != nil {
 		a.Missing(m, recording.StatusFailed, s.trouble.Error(), "")

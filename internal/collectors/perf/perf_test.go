@@ -22,8 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// childEnv makes the test binary a process to count: "touch" faults in 3000 pages at the first line it reads, "fork" starts a
-// child that burns 0.2 s of CPU and waits for its end.
+// childEnv makes the test binary a process to count: "touch" faults in 3000 pages at the first line it reads, "fork"
+// starts a child that burns 0.2 s of CPU and waits for its end.
 const childEnv = "PERFDOCTOR_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -66,7 +66,8 @@ func beChild(role string) error {
 
 func touch() error {
 	size := os.Getpagesize()
-	mem, err := syscall.Mmap(-1, 0, touched*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	mem, err := syscall.Mmap(-1, 0, touched*size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return err
 	}
@@ -336,7 +337,8 @@ func TestDenied(t *testing.T) {
 		_, missing = a.Commit()
 	})
 	defer s.Close()
-	if len(missing) != 2 || missing[0].Status != recording.StatusDenied || !strings.Contains(missing[0].Remedy, "root") {
+	if len(missing) != 2 || missing[0].Status != recording.StatusDenied || !strings.Contains(missing[0].Remedy,
+		"root") {
 		t.Errorf("missing %+v", missing)
 	}
 	if rec := b.Done(recording.Meta{}); rec.Recorded(metric.PerfEvents) {
@@ -397,7 +399,8 @@ func TestSwitchRate(t *testing.T) {
 	}()
 	dir := fmt.Sprintf("/proc/self/task/%d", <-tid)
 	defer close(stop)
-	if rate, err := switchRate(t.Context(), []string{dir, "/proc/self/task/0"}); err != nil || rate < 100 || rate > 2000 {
+	if rate, err := switchRate(t.Context(), []string{dir, "/proc/self/task/0"}); err != nil || rate < 100 ||
+		rate > 2000 {
 		t.Errorf("%v switches a second, %v; want up to 1000", rate, err)
 	}
 	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindProcess, PIDs: []int{os.Getpid()}}}
@@ -419,7 +422,10 @@ func TestSums(t *testing.T) {
 	count := func(
 		event perfevent.Event, group perfevent.Group, status perfevent.Status, value float64, enabled, running uint64,
 	) perfevent.Count {
-		return perfevent.Count{Event: event, Group: group, Status: status, Value: value, Enabled: enabled, Running: running}
+		return perfevent.Count{
+			Event: event, Group: group, Status: status, Value: value, Enabled: enabled,
+			Running: running,
+		}
 	}
 	partial := []perfevent.Count{ // no branch events, so that the core group holds two; cycles again in another group
 		count(perfevent.Cycles, perfevent.Core, perfevent.Counted, 200, 10, 5),
@@ -492,7 +498,9 @@ func TestOfGroup(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindCgroup, Cgroups: []host.CgroupLevel{{Version: 2, Path: "/", Dir: dir}}}}
+	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindCgroup, Cgroups: []host.CgroupLevel{
+		{Version: 2, Path: "/", Dir: dir},
+	}}}
 	src, err := OfGroup().Open(t.Context(), env)
 	if err != nil {
 		t.Fatal(err)
@@ -516,7 +524,10 @@ func TestOfGroup(t *testing.T) {
 			t.Errorf("%s: counted %v, said to be unavailable %v", event, counted, why)
 		}
 	}
-	env.Target.Cgroups = append(env.Target.Cgroups, host.CgroupLevel{Controller: "cpu", Version: 1, Path: "/", Dir: dir})
+	env.Target.Cgroups = append(env.Target.Cgroups, host.CgroupLevel{
+		Controller: "cpu", Version: 1, Path: "/",
+		Dir: dir,
+	})
 	if src, err := OfGroup().Open(t.Context(), env); err == nil {
 		_ = src.Close()
 		t.Error("counters of a group of v1 were opened")

@@ -15,19 +15,23 @@ import (
 
 func cpuCollector() collect.Collector {
 	return collect.Collector{
-		Name:     "cpu",
-		Doc:      "CPU time per CPU and mode, softirqs, softnet_stat, context switches, load and run-queue delay of the host.",
+		Name: "cpu",
+		Doc: "CPU time per CPU and mode, softirqs, softnet_stat, context switches, load and run-queue delay of " +
+			"the host.",
 		Overhead: "about 0.2 ms a sample on 2 CPUs; grows with the number of CPUs",
 		Provides: []metric.Metric{
-			metric.CPUSeconds, metric.Softirqs, metric.SoftnetProcessed, metric.SoftnetDropped, metric.SoftnetSqueezed, metric.SoftnetRPS,
-			metric.ContextSwitches, metric.Forks, metric.ProcsRunning, metric.ProcsBlocked, metric.Load, metric.CPURunDelay,
+			metric.CPUSeconds, metric.Softirqs, metric.SoftnetProcessed, metric.SoftnetDropped, metric.SoftnetSqueezed,
+			metric.SoftnetRPS,
+			metric.ContextSwitches, metric.Forks, metric.ProcsRunning, metric.ProcsBlocked, metric.Load,
+			metric.CPURunDelay,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			fs, err := openFS(env)
 			if err != nil {
 				return nil, err
 			}
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleCPU(fs, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleCPU(fs, a) }),
+				nil
 		},
 	}
 }
@@ -37,7 +41,8 @@ func sampleCPU(fs procfs.FS, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	// At once, as the other collectors begin at the same tick: where CPUs are short, their threads are in the queues too.
+	// At once, as the other collectors begin at the same tick: where CPUs are short, their threads are in the queues
+	// too.
 	running := max(1, int(st.ProcessesRunning)-otherThreads(fs))
 	for id, c := range st.CPU {
 		appendCPU(a, strconv.FormatInt(id, 10), c)
@@ -55,7 +60,8 @@ func sampleCPU(fs procfs.FS, a *recording.Appender) error {
 	return nil
 }
 
-// otherThreads is how many threads of this process want a CPU beside the one that reads. A /proc that is not this host's has none.
+// otherThreads is how many threads of this process want a CPU beside the one that reads. A /proc that is not this
+// host's has none.
 func otherThreads(fs procfs.FS) int {
 	threads, err := fs.AllThreads(os.Getpid())
 	if err != nil {
@@ -151,14 +157,16 @@ func sampleRunDelay(fs procfs.FS, a *recording.Appender) {
 	s, err := fs.Schedstat()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		a.Missing(metric.CPURunDelay, recording.StatusUnsupported, "the kernel has no /proc/schedstat (CONFIG_SCHEDSTATS is off)", "")
+		a.Missing(metric.CPURunDelay, recording.StatusUnsupported,
+			"the kernel has no /proc/schedstat (CONFIG_SCHEDSTATS is off)", "")
 		return
 	case err != nil:
 		status, reason, remedy := collect.Classify(err)
 		a.Missing(metric.CPURunDelay, status, reason, remedy)
 		return
 	case len(s.CPUs) == 0:
-		a.Missing(metric.CPURunDelay, recording.StatusFailed, "/proc/schedstat has no line of a CPU that could be read", "")
+		a.Missing(metric.CPURunDelay, recording.StatusFailed, "/proc/schedstat has no line of a CPU that could be read",
+			"")
 		return
 	}
 	for _, c := range s.CPUs {

@@ -29,7 +29,9 @@ func diskCollector() collect.Collector {
 			if err != nil {
 				return nil, err
 			}
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleDisks(fs, env.Host.Sys, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+				return sampleDisks(fs, env.Host.Sys, a)
+			}), nil
 		},
 	}
 }
@@ -55,7 +57,8 @@ func sampleDisks(fs blockdevice.FS, sys string, a *recording.Appender) error {
 	return nil
 }
 
-// wholeDisk tells disks from partitions, whose numbers are in their disk's already: only disks are directories of /sys/block.
+// wholeDisk tells disks from partitions, whose numbers are in their disk's already: only disks are directories of
+// /sys/block.
 func wholeDisk(sys, name string) bool {
 	_, err := os.Stat(filepath.Join(sys, "block", name))
 	return err == nil

@@ -15,8 +15,9 @@ import (
 
 func factCollector() collect.Collector {
 	return collect.Collector{
-		Name:     "facts",
-		Doc:      "Kernel, CPU model, virtualisation, clock source, frequency governor, uptime and the queues of network devices.",
+		Name: "facts",
+		Doc: "Kernel, CPU model, virtualisation, clock source, frequency governor, uptime and the queues of " +
+			"network devices.",
 		Overhead: "1-3 ms, once",
 		Provides: []metric.Metric{
 			metric.HostInfo, metric.CPUsOnline, metric.Clocksource, metric.Governor, metric.Uptime,
@@ -24,7 +25,9 @@ func factCollector() collect.Collector {
 		},
 		Pace: collect.Once,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleFacts(env, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+				return sampleFacts(env, a)
+			}), nil
 		},
 	}
 }
@@ -66,7 +69,8 @@ func sampleClocksource(sys string, a *recording.Appender) {
 func sampleGovernors(sys string, a *recording.Appender) {
 	files, err := filepath.Glob(filepath.Join(sys, "devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
 	if err != nil || len(files) == 0 {
-		a.Missing(metric.Governor, recording.StatusUnsupported, "the CPUs have no cpufreq driver here (usual in a virtual machine)",
+		a.Missing(metric.Governor, recording.StatusUnsupported,
+			"the CPUs have no cpufreq driver here (usual in a virtual machine)",
 			"look at the hypervisor's frequency governor")
 		return
 	}

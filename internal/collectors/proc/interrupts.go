@@ -65,8 +65,8 @@ func (s *interruptSource) Sample(_ context.Context, a *recording.Appender) error
 // Close has nothing to do.
 func (s *interruptSource) Close() error { return nil }
 
-// affinity reads where the lines of devices go. effective_affinity_list exists since kernel 4.15; before, smp_affinity_list
-// is what was asked for.
+// affinity reads where the lines of devices go. effective_affinity_list exists since kernel 4.15; before,
+// smp_affinity_list is what was asked for.
 func (s *interruptSource) affinity(a *recording.Appender, lines []interruptLine) {
 	told := 0
 	for _, l := range lines {
@@ -83,7 +83,8 @@ func (s *interruptSource) affinity(a *recording.Appender, lines []interruptLine)
 		}
 	}
 	if told == 0 {
-		a.Missing(metric.IRQAffinity, recording.StatusUnsupported, "no interrupt line of a device tells its CPUs in "+s.proc+"/irq", "")
+		a.Missing(metric.IRQAffinity, recording.StatusUnsupported,
+			"no interrupt line of a device tells its CPUs in "+s.proc+"/irq", "")
 	}
 }
 
@@ -94,8 +95,8 @@ type interruptLine struct {
 	counts      []uint64
 }
 
-// parseInterrupts reads /proc/interrupts (kernel/irq/proc.c): a header of the online CPUs, then per line its counts, chip, hardware
-// number with trigger, and the names of the devices that share it.
+// parseInterrupts reads /proc/interrupts (kernel/irq/proc.c): a header of the online CPUs, then per line its counts,
+// chip, hardware number with trigger, and the names of the devices that share it.
 func parseInterrupts(r io.Reader) ([]interruptLine, error) {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20) // a line has 11 bytes for each of up to 8192 CPUs (CONFIG_NR_CPUS)
@@ -129,7 +130,8 @@ func parseInterruptLine(text string, cpus []string) (interruptLine, error) {
 	l := interruptLine{irq: strings.TrimSpace(irq)}
 	fields := strings.Fields(rest)
 	n := min(len(fields), len(cpus))
-	if l.irq == "ERR" || l.irq == "MIS" || l.irq == "Err" { // one count for the whole host (arch/x86/kernel/irq.c, arch/arm64)
+	// one count for the whole host (arch/x86/kernel/irq.c, arch/arm64)
+	if l.irq == "ERR" || l.irq == "MIS" || l.irq == "Err" {
 		n, cpus = min(n, 1), []string{"all"}
 	} else if n < len(cpus) {
 		return interruptLine{}, fmt.Errorf("interrupts: line %.40q has %d counts for %d CPUs", l.irq, n, len(cpus))
@@ -147,9 +149,10 @@ func parseInterruptLine(text string, cpus []string) (interruptLine, error) {
 	return l, nil
 }
 
-// deviceOf takes off what stands before the names of the devices (kernel/irq/proc.c show_interrupts): the chip, then the hardware
-// number with the handler ("IO-APIC 2-edge timer", Xen has "xen-dyn -event eth0") and on arm64 the trigger ("GICv3 27 Level
-// arch_timer"). Before kernel 3.19 x86 has chip and handler in one word ("PCI-MSI-edge eth0"). A line without a device gives "".
+// deviceOf takes off what stands before the names of the devices (kernel/irq/proc.c show_interrupts): the chip, then
+// the hardware number with the handler ("IO-APIC 2-edge timer", Xen has "xen-dyn -event eth0") and on arm64 the trigger
+// ("GICv3 27 Level arch_timer"). Before kernel 3.19 x86 has chip and handler in one word ("PCI-MSI-edge eth0"). A line
+// without a device gives "".
 func deviceOf(fields []string) string {
 	switch {
 	case len(fields) > 1 && (fields[1][0] == '-' || fields[1][0] >= '0' && fields[1][0] <= '9'):

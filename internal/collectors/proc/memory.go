@@ -19,7 +19,10 @@ import (
 )
 
 func memoryCollector() collect.Collector {
-	provides := []metric.Metric{metric.MemoryTotal, metric.MemoryAvailable, metric.SwapTotal, metric.SwapFree, metric.AllocStalls}
+	provides := []metric.Metric{
+		metric.MemoryTotal, metric.MemoryAvailable, metric.SwapTotal, metric.SwapFree,
+		metric.AllocStalls,
+	}
 	for _, f := range vmstatFields() {
 		provides = append(provides, f.metric)
 	}
@@ -110,8 +113,8 @@ func appendVMStat(a *recording.Appender, v map[string]uint64) {
 	}
 }
 
-// sumZones gives the field, or the sum of its fields per memory zone: allocstall has one for each since kernel 4.8, pgscan_direct and
-// pgsteal_direct had before (include/linux/vm_event_item.h).
+// sumZones gives the field, or the sum of its fields per memory zone: allocstall has one for each since kernel 4.8,
+// pgscan_direct and pgsteal_direct had before (include/linux/vm_event_item.h).
 func sumZones(v map[string]uint64, name string) (sum uint64, found bool) {
 	if n, ok := v[name]; ok {
 		return n, true

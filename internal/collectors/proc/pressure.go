@@ -23,7 +23,9 @@ func pressureCollector() collect.Collector {
 			if err != nil {
 				return nil, err
 			}
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return samplePressure(fs, a) }), nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+				return samplePressure(fs, a)
+			}), nil
 		},
 	}
 }

@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of testdata/trees/proc/*.txtar")
 
-// TestKernels samples the files of several kernels in testdata/trees/proc/<kernel>.txtar. The section want is what is recorded, and then what is
-// said to be missing.
+// TestKernels samples the files of several kernels in testdata/trees/proc/<kernel>.txtar. The section want is what is
+// recorded, and then what is said to be missing.
 func TestKernels(t *testing.T) {
 	files, err := filepath.Glob("../../../testdata/trees/proc/*.txtar")
 	if err != nil || len(files) < 5 {
@@ -129,7 +129,10 @@ func TestInterruptErrors(t *testing.T) {
 }
 
 func TestVMStatErrors(t *testing.T) {
-	for text, want := range map[string]string{"pgfault": "no number", "pgfault x": `bad number "x"`, "pgfault 1 2": "bad number", "a 1\n\n": "no number"} {
+	for text, want := range map[string]string{
+		"pgfault": "no number", "pgfault x": `bad number "x"`,
+		"pgfault 1 2": "bad number", "a 1\n\n": "no number",
+	} {
 		if _, err := parseVMStat(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error with %q", text, err, want)
 		}
@@ -138,7 +141,8 @@ func TestVMStatErrors(t *testing.T) {
 
 func TestCPUsOfMask(t *testing.T) {
 	for mask, want := range map[string]string{
-		"0": "", "3": "0,1", "00000000,00000000": "", "00000001,80000000": "31,32", "f": "0,1,2,3", "": "", "xyz": "xyz", "1ffffffff": "1ffffffff",
+		"0": "", "3": "0,1", "00000000,00000000": "", "00000001,80000000": "31,32", "f": "0,1,2,3", "": "",
+		"xyz": "xyz", "1ffffffff": "1ffffffff",
 	} {
 		if got := cpusOfMask(mask); got != want {
 			t.Errorf("mask %q is CPUs %q, want %q", mask, got, want)
@@ -163,7 +167,8 @@ func TestHostileDeviceName(t *testing.T) {
 	sampleQueues(sys, a)
 	a.Commit()
 	r := b.Done(recording.Meta{})
-	if got := r.Gauge(metric.DeviceQueues, "device", "eth[0*", "direction", "receive"); len(got) != 1 || got[0].Last() != 2 {
+	if got := r.Gauge(metric.DeviceQueues, "device", "eth[0*", "direction", "receive"); len(got) != 1 ||
+		got[0].Last() != 2 {
 		t.Errorf("receive queues: %v", got)
 	}
 	if got := r.Info(metric.QueueRPS); len(got) != 1 || got[0].Label("cpus") != "1" || got[0].Label("queue") != "rx-1" {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv makes the test binary a process to look at, instead of running tests. It holds what the child shall do, in words:
-// "threads 3", "files 50", "touch 1000" (pages), "burn 1" (threads of pure CPU).
+// childEnv makes the test binary a process to look at, instead of running tests. It holds what the child shall do, in
+// words: "threads 3", "files 50", "touch 1000" (pages), "burn 1" (threads of pure CPU).
 const childEnv = "PERFDOCTOR_TEST_CHILD"
 
 // The child keeps its main goroutine on its main thread, so that no order changes the name of the process.

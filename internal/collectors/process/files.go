@@ -17,8 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// maxListed is how many directory entries one sample reads where files must be counted by listing them: about 0.4 µs each, so
-// at most 40 ms.
+// maxListed is how many directory entries one sample reads where files must be counted by listing them: about 0.4 µs
+// each, so at most 40 ms.
 const maxListed = 100_000
 
 // fileCounter counts open files and reads their limit. It is used by one source, one sample at a time.
@@ -128,7 +128,8 @@ func (c *fileCounter) limit(pid int) (limit float64, ok bool) {
 
 // report says what of this sample could not be measured.
 func (c *fileCounter) report(a *recording.Appender) {
-	a.Lost(c.over, fmt.Sprintf("processes whose open files were not counted, as there were more than %d in all", maxListed))
+	a.Lost(c.over, fmt.Sprintf("processes whose open files were not counted, as there were more than %d in all",
+		maxListed))
 	if c.measured {
 		a.Lost(c.refused, "processes whose open files this user may not count")
 	} else if c.denied != nil {
@@ -148,7 +149,8 @@ func status(err error) recording.Status {
 
 var errNoFilesLine = errors.New(`no line "Max open files"`)
 
-// parseFileLimit finds the soft limit in /proc/PID/limits (fs/proc/base.c, proc_pid_limits); ok is false when it is unlimited.
+// parseFileLimit finds the soft limit in /proc/PID/limits (fs/proc/base.c, proc_pid_limits); ok is false when it is
+// unlimited.
 func parseFileLimit(b []byte) (limit float64, ok bool, err error) {
 	for line := range bytes.Lines(b) {
 		rest, found := bytes.CutPrefix(line, []byte("Max open files"))

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// maxHostProcesses bounds the processes of the host with series: a large node runs a few thousand, most of them idle.
+	// maxHostProcesses bounds the processes of the host with series: a large node runs a few thousand, most of them
+	// idle.
 	maxHostProcesses = 500
 	// manyFiles is where the open files of a process of the host become worth a series; nearly all have fewer.
 	manyFiles = 100
@@ -23,8 +24,9 @@ const (
 
 func hostCollector() collect.Collector {
 	return collect.Collector{
-		Name:     "host-processes",
-		Doc:      "CPU time of the host's other processes; for the whole host as target also open files near their limit.",
+		Name: "host-processes",
+		Doc: "CPU time of the host's other processes; for the whole host as target also open files near " +
+			"their limit.",
 		Overhead: "5 µs a process, at the first and the last sample; with the host as target 20 µs a process",
 		Provides: []metric.Metric{metric.ProcessCPU, metric.ProcessFDs, metric.ProcessFDLimit},
 		Pace:     collect.FirstAndLast,
@@ -77,8 +79,9 @@ func (s *hostSource) withoutTarget(ctx context.Context, list []host.Process) ([]
 	return slices.DeleteFunc(list, func(p host.Process) bool { return s.skip[p.PID] }), nil
 }
 
-// appendCPU appends at most maxHostProcesses, those with the most CPU time. At the last sample those of the first come before
-// all others, as only they have an increase. Kernel threads that never ran are left out: there are a dozen for each CPU.
+// appendCPU appends at most maxHostProcesses, those with the most CPU time. At the last sample those of the first come
+// before all others, as only they have an increase. Kernel threads that never ran are left out: there are a dozen for
+// each CPU.
 func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) {
 	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool {
 		return p.Flags&host.FlagKernelThread != 0 && cpuTicks(p.Stat) == 0
@@ -94,7 +97,8 @@ func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) {
 		appendProcessCPU(a, p.Stat, memberHost)
 	}
 	if s.first != nil {
-		a.Lost(s.ranMeanwhile(list[n:]), fmt.Sprintf("processes of the host that used CPU time, beyond %d", maxHostProcesses))
+		a.Lost(s.ranMeanwhile(list[n:]), fmt.Sprintf("processes of the host that used CPU time, beyond %d",
+			maxHostProcesses))
 		return
 	}
 	s.first, s.kept = map[threadID]uint64{}, map[threadID]bool{}

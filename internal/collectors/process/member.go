@@ -14,22 +14,24 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// maxMembers bounds the processes of one target: a cgroup may hold a build with thousands, and a sample of this many takes
-// about 15 ms.
+// maxMembers bounds the processes of one target: a cgroup may hold a build with thousands, and a sample of this many
+// takes about 15 ms.
 const maxMembers = 500
 
 func memberCollector() collect.Collector {
 	return collect.Collector{
-		Name:     "process",
-		Doc:      "CPU time, page faults, memory, threads, open files and age of the target's processes.",
-		Overhead: "0.1 ms a sample for a process with few threads; 1 ms when it has 256 and more; 30 µs a further process",
+		Name: "process",
+		Doc:  "CPU time, page faults, memory, threads, open files and age of the target's processes.",
+		Overhead: "0.1 ms a sample for a process with few threads; 1 ms when it has 256 and more; 30 µs a further " +
+			"process",
 		Provides: []metric.Metric{
 			metric.ProcessCPU, metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessFDs,
 			metric.ProcessFDLimit, metric.ProcessStart,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			if env.Target.Kind == host.KindHost {
-				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessStart), nil
+				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads,
+					metric.ProcessStart), nil
 			}
 			m := &memberSource{env: env, files: newFileCounter(env.Host), pageSize: float64(os.Getpagesize())}
 			return collect.SourceFunc(m.sample), nil
@@ -48,7 +50,8 @@ func (m *memberSource) sample(ctx context.Context, a *recording.Appender) error 
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	a.Lost(len(list)-maxMembers, fmt.Sprintf("processes of the target beyond the %d with the most CPU time", maxMembers))
+	a.Lost(len(list)-maxMembers, fmt.Sprintf("processes of the target beyond the %d with the most CPU time",
+		maxMembers))
 	uptime, err := readUptime(m.env.Host)
 	if err != nil {
 		a.Missing(metric.ProcessStart, recording.StatusFailed, err.Error(), "")

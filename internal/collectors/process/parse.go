@@ -32,8 +32,8 @@ func taskIDs(h *host.Host, pid int) ([]int, error) {
 	return tids, nil
 }
 
-// parseRunDelay reads schedstat: nanoseconds on a CPU, nanoseconds runnable but waiting, and time slices (fs/proc/base.c,
-// proc_pid_schedstat). It gives the second in seconds.
+// parseRunDelay reads schedstat: nanoseconds on a CPU, nanoseconds runnable but waiting, and time slices
+// (fs/proc/base.c, proc_pid_schedstat). It gives the second in seconds.
 func parseRunDelay(b []byte) (float64, error) {
 	f := bytes.Fields(b)
 	if len(f) != 3 {

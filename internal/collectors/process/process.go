@@ -1,7 +1,8 @@
-// Package process collects what the kernel tells of the target's processes and threads, and of the processes beside them.
+// Package process collects what the kernel tells of the target's processes and threads, and of the processes beside
+// them.
 //
-// Times are in ticks of USER_HZ in these files and in seconds in the metrics. A process or a thread that ends between two
-// reads is left out without a word: it is what processes do.
+// Times are in ticks of USER_HZ in these files and in seconds in the metrics. A process or a thread that ends between
+// two reads is left out without a word: it is what processes do.
 package process
 
 import (
@@ -43,7 +44,8 @@ const noTarget = "name a target with --pid, --comm, --cgroup or --container"
 func withoutTarget(ms ...metric.Metric) collect.SourceFunc {
 	return func(_ context.Context, a *recording.Appender) error {
 		for _, m := range ms {
-			a.Missing(m, recording.StatusUnsupported, "it is read for a target only, and the whole host was diagnosed", noTarget)
+			a.Missing(m, recording.StatusUnsupported, "it is read for a target only, and the whole host was diagnosed",
+				noTarget)
 		}
 		return nil
 	}

@@ -169,7 +169,10 @@ func TestThreads(t *testing.T) {
 	if n := increase(t, rec, metric.ThreadCPU, idle); n != 0 {
 		t.Errorf("an idle thread used %v s", n)
 	}
-	if n := increase(t, rec, metric.ThreadSwitches, map[string]string{"comm": "burner-0", "kind": "involuntary"}); n < 0 {
+	if n := increase(t, rec, metric.ThreadSwitches, map[string]string{
+		"comm": "burner-0",
+		"kind": "involuntary",
+	}); n < 0 {
 		t.Errorf("burner: %v involuntary switches", n)
 	}
 	for _, s := range rec.Counter(metric.ThreadSwitches) {
@@ -376,7 +379,8 @@ func TestWithoutTarget(t *testing.T) {
 	}
 }
 
-// TestUnprivileged looks at root's process as nobody: files cannot be listed, which must come with its reason and remedy.
+// TestUnprivileged looks at root's process as nobody: files cannot be listed, which must come with its reason and
+// remedy.
 func TestUnprivileged(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	c := startChild(t, "files 10")

@@ -18,10 +18,11 @@ import (
 const (
 	// maxThreads bounds the threads with series of their own: a JVM with a thread per connection has a thousand or two.
 	maxThreads = 2000
-	// maxThreadReads bounds the threads looked at in one sample: 5 µs each, so 100 ms of the half second a sample may take.
+	// maxThreadReads bounds the threads looked at in one sample: 5 µs each, so 100 ms of the half second a sample may
+	// take.
 	maxThreadReads = 20_000
-	// maxDetails bounds the threads whose status and schedstat are read in one sample: 20 µs each, so 4 ms. Others have their
-	// turn in the next sample, over the longer time.
+	// maxDetails bounds the threads whose status and schedstat are read in one sample: 20 µs each, so 4 ms. Others have
+	// their turn in the next sample, over the longer time.
 	maxDetails = 200
 	// maxPools bounds the pools: a process that names each thread differently has no pools.
 	maxPools = 200
@@ -31,14 +32,16 @@ func threadCollector() collect.Collector {
 	return collect.Collector{
 		Name: "threads",
 		Doc:  "CPU time, context switches, run-queue delay, states and pools of the target's threads.",
-		Overhead: "12 µs a thread, and 20 µs more for one that used CPU since the last sample: 500 threads take 6 to 10 ms a " +
+		Overhead: "12 µs a thread, and 20 µs more for one that used CPU since the last sample: 500 threads take 6 to " +
+			"10 ms a " +
 			"sample; thousands are sampled less often",
 		Provides: []metric.Metric{
 			metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay, metric.ThreadStates, metric.ThreadPools,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			if env.Target.Kind == host.KindHost {
-				return withoutTarget(metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay, metric.ThreadStates,
+				return withoutTarget(metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay,
+					metric.ThreadStates,
 					metric.ThreadPools), nil
 			}
 			return collect.SourceFunc(newThreadSource(env).sample), nil
@@ -97,7 +100,8 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 	a.Lost(s.over, fmt.Sprintf("threads not looked at, beyond %d", maxThreadReads))
 	s.appendTotals(a)
 	chosen := s.choose()
-	a.Lost(len(s.all)-len(chosen), fmt.Sprintf("threads without series, beyond the %d with the most CPU time", maxThreads))
+	a.Lost(len(s.all)-len(chosen), fmt.Sprintf("threads without series, beyond the %d with the most CPU time",
+		maxThreads))
 	if err := s.appendChosen(ctx, a, chosen); err != nil {
 		return err
 	}
@@ -105,8 +109,8 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 	return nil
 }
 
-// appendChosen appends all that is kept of each thread. Status and schedstat cost twice what stat does, and a thread that did
-// not run was hardly switched: these two are read for active threads only, some at a time.
+// appendChosen appends all that is kept of each thread. Status and schedstat cost twice what stat does, and a thread
+// that did not run was hardly switched: these two are read for active threads only, some at a time.
 func (s *threadSource) appendChosen(ctx context.Context, a *recording.Appender, chosen []thread) error {
 	next := make(map[threadID]uint64, len(chosen))
 	details := 0
@@ -201,8 +205,8 @@ func clearValues(m map[string]float64) {
 	}
 }
 
-// choose keeps the threads that have series already, so that these do not break off, and fills up with those that have used
-// the most CPU.
+// choose keeps the threads that have series already, so that these do not break off, and fills up with those that have
+// used the most CPU.
 func (s *threadSource) choose() []thread {
 	if len(s.all) <= maxThreads {
 		return s.all

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// passTime bounds one pass over all descriptors: 0.75 µs of CPU each (BenchmarkHolders, Linux 6.18), so that 100,000 sockets take
-	// 75 ms, where the links in /proc took 4 µs each. A sample may take half a second.
+	// passTime bounds one pass over all descriptors: 0.75 µs of CPU each (BenchmarkHolders, Linux 6.18), so that
+	// 100,000 sockets take 75 ms, where the links in /proc took 4 µs each. A sample may take half a second.
 	passTime = 200 * time.Millisecond
 	// passShare is the share of time that passes may take.
 	passShare = 0.02
@@ -29,8 +29,8 @@ type pass struct {
 	found   map[uint64]owner
 }
 
-// findByIterator counts whose all sockets of the recorded destinations are, and finds the owners of listeners and of sockets in
-// CLOSE_WAIT. A pass that finds nothing new is spared.
+// findByIterator counts whose all sockets of the recorded destinations are, and finds the owners of listeners and of
+// sockets in CLOSE_WAIT. A pass that finds nothing new is spared.
 func (o *owners) findByIterator(ctx context.Context, it *ebpf.Sockets, t *table) {
 	o.cut = false
 	defer o.sumWaits(t)
@@ -93,7 +93,8 @@ func (o *owners) newPass(ctx context.Context, t *table) *pass {
 
 func (p *pass) add(h *ebpf.Holder) error {
 	if p.wanted[h.Inode] {
-		if old, twice := p.found[h.Inode]; !twice || !old.target && p.members[h.PID] { // of those who share one, the target matters
+		// of those who share one, the target matters
+		if old, twice := p.found[h.Inode]; !twice || !old.target && p.members[h.PID] {
 			p.found[h.Inode] = owner{pid: strconv.Itoa(h.PID), comm: h.Comm, target: p.members[h.PID]}
 		}
 	}

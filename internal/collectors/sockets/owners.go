@@ -18,11 +18,13 @@ import (
 
 // Bounds of the search for owners, which reads a link per descriptor (about 1 µs each).
 const (
-	searchTime  = 50 * time.Millisecond // of one sample; what is not found now is looked for in the next one
-	searchFDs   = 20_000                // descriptors a sample
-	hostSearch  = 5                     // every n-th sample looks at all processes, the others at the target's: others' sockets matter less
-	unknownTTL  = 3                     // whole searches after which a socket that nobody was found to hold is looked for no more
-	maxRemember = 50_000                // sockets remembered
+	searchTime = 50 * time.Millisecond // of one sample; what is not found now is looked for in the next one
+	searchFDs  = 20_000                // descriptors a sample
+	// every n-th sample looks at all processes, the others at the target's: others' sockets matter less
+	hostSearch = 5
+	// whole searches after which a socket that nobody was found to hold is looked for no more
+	unknownTTL  = 3
+	maxRemember = 50_000 // sockets remembered
 )
 
 // owner is a process that holds sockets; the zero owner is not known.
@@ -37,10 +39,11 @@ type owners struct {
 	programs *ebpf.Background[*ebpf.Sockets]
 	next     time.Time // the iterator over descriptors is not started before
 	known    map[uint64]owner
-	began    map[string]uint64        // start time of each owner, by pid: another process of that number is not the owner
-	tried    map[uint64]int           // sockets looked for in vain in all processes, and how often
-	others   map[uint64]bool          // sockets that the target does not hold
-	flows    map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
+	// start time of each owner, by pid: another process of that number is not the owner
+	began  map[string]uint64
+	tried  map[uint64]int           // sockets looked for in vain in all processes, and how often
+	others map[uint64]bool          // sockets that the target does not hold
+	flows  map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
 
 	searched map[string]bool // destinations whose sockets were looked for in all processes
 	waits    map[owner]int
@@ -53,14 +56,16 @@ type owners struct {
 
 func newOwners(env collect.Env) *owners {
 	return &owners{
-		env: env, known: map[uint64]owner{}, began: map[string]uint64{}, tried: map[uint64]int{}, others: map[uint64]bool{},
-		flows: map[string]map[owner]int{}, searched: map[string]bool{},
+		env: env, known: map[uint64]owner{}, began: map[string]uint64{}, tried: map[uint64]int{},
+		others: map[uint64]bool{},
+		flows:  map[string]map[owner]int{}, searched: map[string]bool{},
 	}
 }
 
 func (o *owners) of(inode uint64) owner { return o.known[inode] }
 
-// find looks for the owners of the sockets in the table that are not known yet, and sums up per destination and process.
+// find looks for the owners of the sockets in the table that are not known yet, and sums up per destination and
+// process.
 func (o *owners) find(ctx context.Context, t *table) {
 	o.samples++
 	o.forget()
@@ -71,7 +76,8 @@ func (o *owners) find(ctx context.Context, t *table) {
 		o.findByIterator(ctx, it, t)
 		return
 	}
-	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1 || o.cut // on a busy host the last search may not have come far
+	// on a busy host the last search may not have come far
+	everywhere := len(o.env.Target.PIDs) == 0 || o.samples%hostSearch == 1 || o.cut
 	wanted := o.wanted(t, everywhere)
 	o.cut = false
 	if len(wanted) > 0 {
@@ -109,7 +115,8 @@ func (o *owners) forget() {
 	}
 }
 
-// forgetDead forgets owners that have ended: who has inherited their sockets is looked for anew. It reads a file for each (8 µs).
+// forgetDead forgets owners that have ended: who has inherited their sockets is looked for anew. It reads a file for
+// each (8 µs).
 func (o *owners) forgetDead() {
 	dead := map[string]bool{}
 	for pid, began := range o.began {
@@ -169,8 +176,8 @@ func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 	return wanted
 }
 
-// search reads the descriptors of the target's processes, and those of all others when asked to. What it finds it takes out of wanted.
-// It reports whether it came to its end.
+// search reads the descriptors of the target's processes, and those of all others when asked to. What it finds it takes
+// out of wanted. It reports whether it came to its end.
 func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}, everywhere bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()

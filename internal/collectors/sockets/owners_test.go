@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// TestDeadOwners: a process that has ended owns nothing any more, so that who has inherited its sockets is looked for; nor does one that
-// has got its number. One that lives stays.
+// TestDeadOwners: a process that has ended owns nothing any more, so that who has inherited its sockets is looked for;
+// nor does one that has got its number. One that lives stays.
 func TestDeadOwners(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := cmd.Start(); err != nil {
@@ -43,6 +43,7 @@ func TestDeadOwners(t *testing.T) {
 		t.Errorf("known are %v: want that of the living", o.known)
 	}
 	if len(o.flows["10.0.0.1:1"]) != 1 || o.flows["10.0.0.2:1"] != nil || o.searched["10.0.0.2:1"] {
-		t.Errorf("flows %v, searched %v: want one of the first destination, and the second to be searched again", o.flows, o.searched)
+		t.Errorf("flows %v, searched %v: want one of the first destination, and the second to be searched again",
+			o.flows, o.searched)
 	}
 }

@@ -1,5 +1,5 @@
-// Package sockets collects the TCP sockets of the target's network namespace: per destination on the client's side, per listener
-// on the server's, and whose they are.
+// Package sockets collects the TCP sockets of the target's network namespace: per destination on the client's side, per
+// listener on the server's, and whose they are.
 package sockets
 
 import (
@@ -24,21 +24,28 @@ import (
 // dumpTimeout bounds one dump: a million sockets take 0.4 s of CPU; a host with more is sampled late and says so.
 const dumpTimeout = 450 * time.Millisecond
 
-// cpuShare is the share of a CPU that samples may take: a quarter of what all of perfdoctor is to cost on a host that is busy with
-// connections. There 30,000 sockets in TIME_WAIT take 10 ms, and are read every other second: they last for 60 s.
+// cpuShare is the share of a CPU that samples may take: a quarter of what all of perfdoctor is to cost on a host that
+// is busy with connections. There 30,000 sockets in TIME_WAIT take 10 ms, and are read every other second: they last
+// for 60 s.
 const cpuShare = 0.005
 
 // Collectors lists this package's collector, which loads its programs with those of others.
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "sockets",
-		Doc:  "TCP sockets of the target's network namespace by state, per destination, per listener, and their owners.",
-		Overhead: "0.3 ms a sample, and 0.3 µs per TIME_WAIT or 0.8 µs per other socket; for their owners 0.75 µs a descriptor in the " +
-			"kernel, at most 2 % of the time, or 4 µs in /proc, at most 50 ms a sample; samples are left out to stay below 0.5 % of a CPU",
+		Doc: "TCP sockets of the target's network namespace by state, per destination, per listener, and their " +
+			"owners.",
+		Overhead: "0.3 ms a sample, and 0.3 µs per TIME_WAIT or 0.8 µs per other socket; for their owners 0.75 µs a " +
+			"descriptor in the " +
+			"kernel, at most 2 % of the time, or 4 µs in /proc, at most 50 ms a sample; samples are left out to stay " +
+			"below 0.5 % of a CPU",
 		Provides: append(ebpf.Costs(),
-			metric.Sockets, metric.DestinationSockets, metric.DestinationSmaller, metric.DestinationYoungTW, metric.DestinationOwner,
-			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
-			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerPeers,
+			metric.Sockets, metric.DestinationSockets, metric.DestinationSmaller, metric.DestinationYoungTW,
+			metric.DestinationOwner,
+			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost,
+			metric.DestinationSegs,
+			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
+			metric.ListenerPeers,
 			metric.ListenerBytes, metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -130,7 +137,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 // diagOnly are the metrics that /proc/PID/net/tcp does not tell.
 func diagOnly() []metric.Metric {
 	return []metric.Metric{
-		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
+		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost,
+		metric.DestinationSegs,
 		metric.ListenerBacklog, metric.ListenerBytes,
 	}
 }
@@ -144,9 +152,10 @@ func (s *source) Close() error {
 	return errors.Join(err, s.conn.Close())
 }
 
-// What a pass of the iterator costs beside a dump by sock_diag, in ns of CPU (BenchmarkSocketIterator, Linux 6.18, with the kernel counting
-// what programs cost): it calls the program for every socket and begins late, but need not build a message with tcp_info. So it is dearer
-// for few sockets and for many in TIME_WAIT (371 against 267 ns), and cheaper from about 6400 connections on (700 against 930 ns).
+// What a pass of the iterator costs beside a dump by sock_diag, in ns of CPU (BenchmarkSocketIterator, Linux 6.18, with
+// the kernel counting what programs cost): it calls the program for every socket and begins late, but need not build a
+// message with tcp_info. So it is dearer for few sockets and for many in TIME_WAIT (371 against 267 ns), and cheaper
+// from about 6400 connections on (700 against 930 ns).
 const (
 	iteratorBegins   = 1_500_000
 	iteratorTimeWait = 100
@@ -186,7 +195,10 @@ func (s *source) dump(ctx context.Context, a *recording.Appender) error {
 	if s.conn == nil {
 		return s.dumpProc(add)
 	}
-	for _, states := range []sockdiag.States{sockdiag.StatesOf(sockdiag.Listen), sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.Listen)} {
+	for _, states := range []sockdiag.States{
+		sockdiag.StatesOf(sockdiag.Listen),
+		sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.Listen),
+	} {
 		err := s.conn.Dump(unix.AF_UNSPEC, states, true, add)
 		if errors.Is(err, sockdiag.ErrInterrupted) {
 			a.LostOfSample(1, "socket dump with sockets missing or doubled because the table changed under it")

@@ -141,7 +141,10 @@ func TestSidesAndOwners(t *testing.T) {
 	p := newPair(t)
 	server := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Name: "srv \x01\xff", Addr: serverAddr})
 	client := child(t, p.client, lab.ChildOptions{
-		Mode: lab.ModeClient, Name: "cli", Addr: serverAddr, Client: lab.ClientOptions{Count: n, HoldOpen: true, Requests: 1},
+		Mode: lab.ModeClient, Name: "cli", Addr: serverAddr, Client: lab.ClientOptions{
+			Count: n, HoldOpen: true,
+			Requests: 1,
+		},
 	})
 	until(t, "13 connections", func() bool { return client.Stats().Units == n })
 	pid := strconv.Itoa(client.Pid)
@@ -152,7 +155,8 @@ func TestSidesAndOwners(t *testing.T) {
 	want(t, r, metric.Sockets, n, "state", "ESTABLISHED")
 	want(t, r, metric.Sockets, 0, "state", "LISTEN")
 	want(t, r, metric.DestinationOwner, n, "destination", serverAddr, "pid", pid, "comm", "cli")
-	want(t, r, metric.DestinationBytes, n*(64+64+1), "destination", serverAddr) // bytes_acked counts the SYN (net/ipv4/tcp_input.c)
+	// bytes_acked counts the SYN (net/ipv4/tcp_input.c)
+	want(t, r, metric.DestinationBytes, n*(64+64+1), "destination", serverAddr)
 	if rtt := r.Gauge(metric.DestinationRTT); len(rtt) != 1 || rtt[0].Last() <= 0 || rtt[0].Last() > 1 {
 		t.Errorf("RTT: %v", rtt)
 	}
@@ -213,7 +217,10 @@ func TestCloseWaitOwner(t *testing.T) {
 	if _, err := p.server.Listen(serverAddr, lab.ServeOptions{CloseFirst: true}); err != nil {
 		t.Fatal(err)
 	}
-	leak := child(t, p.client, lab.ChildOptions{Mode: lab.ModeCloseWait, Name: "leak", Addr: serverAddr, Client: lab.ClientOptions{Count: n}})
+	leak := child(t, p.client, lab.ChildOptions{
+		Mode: lab.ModeCloseWait, Name: "leak", Addr: serverAddr,
+		Client: lab.ClientOptions{Count: n},
+	})
 	src := openFor(t, leak.Pid)
 	until(t, "7 sockets in CLOSE_WAIT", func() bool {
 		s := record(t, src, 1).Gauge(metric.Sockets, "state", "CLOSE_WAIT")
@@ -321,8 +328,10 @@ func TestListenerOf(t *testing.T) {
 	only6.V6Only = true
 	add(t, tb, only6)
 	for local, want := range map[string]string{
-		"10.0.0.1:80": "10.0.0.1:80", "10.0.0.2:80": "", "10.0.0.2:81": "0.0.0.0:81", "[fd00::1]:81": "", "10.0.0.2:82": "[::]:82",
-		"[fd00::1]:82": "[::]:82", "[fd00::1]:83": "[::]:83", "10.0.0.2:83": "", "[fd00::1]:84": "[fd00::1]:84", "10.0.0.1:99": "",
+		"10.0.0.1:80": "10.0.0.1:80", "10.0.0.2:80": "", "10.0.0.2:81": "0.0.0.0:81", "[fd00::1]:81": "",
+		"10.0.0.2:82":  "[::]:82",
+		"[fd00::1]:82": "[::]:82", "[fd00::1]:83": "[::]:83", "10.0.0.2:83": "", "[fd00::1]:84": "[fd00::1]:84",
+		"10.0.0.1:99": "",
 	} {
 		got := ""
 		if l := tb.listenerOf(netip.MustParseAddrPort(local)); l != nil {
@@ -341,7 +350,10 @@ func TestTwoSourcesToOneDestination(t *testing.T) {
 		s.Retransmits = 1
 		add(t, tb, s)
 		e := socket(sockdiag.Established, local, "10.0.0.9:80")
-		e.HasInfo, e.Info = true, sockdiag.Info{RTT: 1000, MinRTT: 900, Len: 256, BytesAcked: 10, SegsOut: 2, TotalRetrans: 1}
+		e.HasInfo, e.Info = true, sockdiag.Info{
+			RTT: 1000, MinRTT: 900, Len: 256, BytesAcked: 10, SegsOut: 2,
+			TotalRetrans: 1,
+		}
 		add(t, tb, e)
 	}
 	r, lost := sampleTable(t, tb)
@@ -367,7 +379,8 @@ func TestBounds(t *testing.T) {
 		add(t, tb, s)
 	}
 	for range 3 {
-		add(t, tb, socket(sockdiag.TimeWait, "10.0.0.1:5000", "10.0.0.7:80")) // known already: not lost, and the largest
+		// known already: not lost, and the largest
+		add(t, tb, socket(sockdiag.TimeWait, "10.0.0.1:5000", "10.0.0.7:80"))
 	}
 	for i := range maxCloseWaits + 3 {
 		s := socket(sockdiag.CloseWait, "10.0.0.1:5000", "10.0.0.7:80")
@@ -398,22 +411,26 @@ func TestKeptPairsHaveNoGaps(t *testing.T) {
 	add(t, tb, socket(sockdiag.Established, "10.0.0.1:1", "10.0.0.2:80"))
 	for i := range keptFlows { // each larger than the one kept
 		for port := range 2 {
-			add(t, tb, socket(sockdiag.Established, fmt.Sprintf("10.0.0.1:%d", 100+port), fmt.Sprintf("10.0.1.%d:80", i)))
+			add(t, tb, socket(sockdiag.Established, fmt.Sprintf("10.0.0.1:%d", 100+port),
+				fmt.Sprintf("10.0.1.%d:80", i)))
 		}
 	}
 	r, _ := sampleTable(t, tb)
 	want(t, r, metric.DestinationSockets, 1, "destination", "10.0.0.2:80", "state", "ESTABLISHED")
 }
 
-// TestOwnersOfOtherProcesses: a listener of a process that is not the target's is found by the next search of all processes.
+// TestOwnersOfOtherProcesses: a listener of a process that is not the target's is found by the next search of all
+// processes.
 func TestOwnersOfOtherProcesses(t *testing.T) {
 	p := newPair(t)
 	anchor := child(t, p.server, lab.ChildOptions{Mode: lab.ModeSleep})
 	src := openFor(t, anchor.Pid)
 	record(t, src, 1)
-	other := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Name: "other", Addr: serverAddr}) // after the first whole search
+	// after the first whole search
+	other := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Name: "other", Addr: serverAddr})
 	r := record(t, src, hostSearch+1)
-	if got := r.Gauge(metric.ListenerQueue, "listener", serverAddr, "pid", strconv.Itoa(other.Pid), "comm", "other"); len(got) != 1 {
+	if got := r.Gauge(metric.ListenerQueue, "listener", serverAddr, "pid", strconv.Itoa(other.Pid), "comm",
+		"other"); len(got) != 1 {
 		t.Errorf("the listener's owner was not found in %d samples: %v", hostSearch+2, r.Gauge(metric.ListenerQueue))
 	}
 	if got := r.Info(metric.TargetListenPorts); got != nil {
@@ -428,7 +445,8 @@ func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	h := must(t)(l.Host("lo"))
 	for key, value := range map[string]string{
 		"net.ipv4.tcp_max_tw_buckets": "100000", "net.ipv4.ip_local_port_range": "1024 65000",
-		"net.ipv4.tcp_tw_reuse": "0", // on loopback a port is taken anew after a second, as long as a busy machine takes for this
+		// on loopback a port is taken anew after a second, as long as a busy machine takes for this
+		"net.ipv4.tcp_tw_reuse": "0",
 	} {
 		if err := h.Sysctl(key, value); err != nil {
 			t.Fatal(err)
@@ -452,9 +470,10 @@ func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	}
 }
 
-// TestAllocationsDoNotGrowWithSockets: a sample whose sockets need no search for an owner allocates as often for 11,000 as for 1,000. Of
-// several the least is compared: the server is slower to close its ends on a busy machine, and whose those are is looked for in the samples
-// that see them, as it is in each hostSearch-th sample. What other goroutines allocate meanwhile counts as well.
+// TestAllocationsDoNotGrowWithSockets: a sample whose sockets need no search for an owner allocates as often for
+// 11,000 as for 1,000. Of several the least is compared: the server is slower to close its ends on a busy machine, and
+// whose those are is looked for in the samples that see them, as it is in each hostSearch-th sample. What other
+// goroutines allocate meanwhile counts as well.
 func TestAllocationsDoNotGrowWithSockets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes 11,000 connections")
@@ -515,14 +534,17 @@ func openPrograms(t testing.TB, pid int) *source {
 	return src
 }
 
-// TestOwnersAreCounted: of two processes that connect to one destination, the iterator counts the sockets of each, and /proc names
-// both by a sample of them.
+// TestOwnersAreCounted: of two processes that connect to one destination, the iterator counts the sockets of each, and
+// /proc names both by a sample of them.
 func TestOwnersAreCounted(t *testing.T) {
 	p := newPair(t)
 	server := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Name: "srv", Addr: serverAddr})
 	hold := func(name string, n int) *lab.Child {
 		c := child(t, p.client, lab.ChildOptions{
-			Mode: lab.ModeClient, Name: name, Addr: serverAddr, Client: lab.ClientOptions{Count: n, HoldOpen: true, Requests: 1},
+			Mode: lab.ModeClient, Name: name, Addr: serverAddr, Client: lab.ClientOptions{
+				Count: n, HoldOpen: true,
+				Requests: 1,
+			},
 		})
 		until(t, name, func() bool { return c.Stats().Units == uint64(n) })
 		return c
@@ -558,7 +580,10 @@ func TestReadByIterator(t *testing.T) {
 	if _, err := p.server.Listen(serverAddr, lab.ServeOptions{CloseFirst: true}); err != nil {
 		t.Fatal(err)
 	}
-	leak := child(t, p.client, lab.ChildOptions{Mode: lab.ModeCloseWait, Name: "leak", Addr: serverAddr, Client: lab.ClientOptions{Count: 37}})
+	leak := child(t, p.client, lab.ChildOptions{
+		Mode: lab.ModeCloseWait, Name: "leak", Addr: serverAddr,
+		Client: lab.ClientOptions{Count: 37},
+	})
 	src := openPrograms(t, leak.Pid)
 	until(t, "37 sockets in CLOSE_WAIT", func() bool {
 		s := record(t, src, 1).Gauge(metric.Sockets, "state", "CLOSE_WAIT")
@@ -585,7 +610,14 @@ func TestIteratorPays(t *testing.T) {
 	for _, c := range []struct {
 		established, timeWait int
 		want                  bool
-	}{{0, 0, false}, {6000, 0, false}, {7000, 0, true}, {7000, 10_000, false}, {0, 100_000, false}, {100_000, 100_000, true}} {
+	}{
+		{0, 0, false},
+		{6000, 0, false},
+		{7000, 0, true},
+		{7000, 10_000, false},
+		{0, 100_000, false},
+		{100_000, 100_000, true},
+	} {
 		tb := newTable()
 		tb.states[sockdiag.Established], tb.states[sockdiag.TimeWait] = c.established, c.timeWait
 		if got := tb.iteratorPays(); got != c.want {

@@ -14,11 +14,12 @@ import (
 
 // Bounds of the table. A service talks to tens of destinations; a crawler or proxy to many, whose large ones matter.
 const (
-	maxFlows       = 20_000 // distinct (source, destination) pairs and (listener, peer) pairs counted in one dump
-	keptFlows      = 64     // pairs recorded, the largest
-	keptPeers      = 32     // peers recorded, over all listeners
-	rttSamples     = 64     // round-trip times of a destination that its median is taken from
-	flowInodes     = 32     // sockets of a pair by which owners are looked for, a chance sample: the kernel's table is in order of a hash
+	maxFlows   = 20_000 // distinct (source, destination) pairs and (listener, peer) pairs counted in one dump
+	keptFlows  = 64     // pairs recorded, the largest
+	keptPeers  = 32     // peers recorded, over all listeners
+	rttSamples = 64     // round-trip times of a destination that its median is taken from
+	// sockets of a pair by which owners are looked for, a chance sample: the kernel's table is in order of a hash
+	flowInodes     = 32
 	maxCloseWaits  = 4096   // sockets in CLOSE_WAIT whose owner is looked for
 	youngMillis    = 1000   // age up to which a TIME_WAIT socket is young: the unit of a rate per second
 	timeWaitMillis = 60_000 // TCP_TIMEWAIT_LEN (include/net/tcp.h), not tunable
@@ -137,7 +138,8 @@ func (t *table) addListener(s *sockdiag.Socket) {
 		t.listeners[s.Local] = l
 	}
 	l.sockets++
-	if l.sockets == 1 || s.RQueue > l.queue { // of several sockets on a port, the fullest queue is the one that overflows
+	// of several sockets on a port, the fullest queue is the one that overflows
+	if l.sockets == 1 || s.RQueue > l.queue {
 		l.inode, l.queue, l.backlog, l.hasBacklog = s.Inode, s.RQueue, s.WQueue, s.HasBacklog
 	}
 }
@@ -234,7 +236,8 @@ func (t *table) keepLargest() {
 		t.list = append(t.list, f)
 	}
 	slices.SortFunc(t.list, func(a, b *flow) int {
-		return cmp.Or(cmp.Compare(b.total, a.total), a.key.destination.Compare(b.key.destination), a.key.source.Compare(b.key.source))
+		return cmp.Or(cmp.Compare(b.total, a.total), a.key.destination.Compare(b.key.destination),
+			a.key.source.Compare(b.key.source))
 	})
 	n := 0
 	for i, f := range t.list {
@@ -253,7 +256,8 @@ func (t *table) keepLargest() {
 
 // append records the table. Of what only a netlink dump tells it does not say that there was nothing: the source knows.
 func (t *table) append(a *recording.Appender, o *owners) {
-	a.None(metric.DestinationSockets, metric.DestinationYoungTW, metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue,
+	a.None(metric.DestinationSockets, metric.DestinationYoungTW, metric.SynSentRetrans, metric.ListenerSockets,
+		metric.ListenerQueue,
 		metric.ListenerPeers)
 	for st := sockdiag.Established; st <= sockdiag.Closing; st++ {
 		a.Gauge(metric.Sockets, float64(t.states[st]), st.String())
@@ -282,7 +286,8 @@ func (t *table) append(a *recording.Appender, o *owners) {
 	a.Lost(t.unowned, "sockets in CLOSE_WAIT past the "+strconv.Itoa(maxCloseWaits)+" whose owner is looked for")
 }
 
-// append records the states that every rule reads even at zero, so that their series have no gaps, and others when there are any.
+// append records the states that every rule reads even at zero, so that their series have no gaps, and others when
+// there are any.
 func (f *flow) append(a *recording.Appender) {
 	source, destination := f.key.source.String(), f.key.destination.String()
 	for st, n := range f.states {
@@ -352,7 +357,8 @@ func (t *table) appendPeers(a *recording.Appender) {
 		list = append(list, p)
 	}
 	slices.SortFunc(list, func(a, b *peer) int {
-		return cmp.Or(cmp.Compare(b.sockets, a.sockets), a.key.listener.Compare(b.key.listener), a.key.peer.Compare(b.key.peer))
+		return cmp.Or(cmp.Compare(b.sockets, a.sockets), a.key.listener.Compare(b.key.listener),
+			a.key.peer.Compare(b.key.peer))
 	})
 	for _, p := range list[:min(len(list), keptPeers)] {
 		a.Gauge(metric.ListenerPeers, float64(p.sockets), p.key.listener.String(), p.key.peer.String())

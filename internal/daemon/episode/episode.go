@@ -1,7 +1,7 @@
 // Package episode tells when a finding begins and when it has ended, from what the checks say of window after window.
 //
-// A finding that comes and goes is one episode, and one that is seen for a moment is none: neither a recording nor a message a window is
-// of use to anybody.
+// A finding that comes and goes is one episode, and one that is seen for a moment is none: neither a recording nor a
+// message a window is of use to anybody.
 package episode
 
 import (
@@ -28,9 +28,9 @@ type Options struct {
 	Clear int
 }
 
-// Defaults gives the usual options. Ten seconds are the default duration of a diagnosis, which is what a rate of a busy host needs to be
-// more than a burst: one window of the exporter's default length, and two of the shortest. Two windows without it are the least that
-// tell a finding at its threshold, which comes and goes, from one that is over.
+// Defaults gives the usual options. Ten seconds are the default duration of a diagnosis, which is what a rate of a busy
+// host needs to be more than a burst: one window of the exporter's default length, and two of the shortest. Two windows
+// without it are the least that tell a finding at its threshold, which comes and goes, from one that is over.
 func Defaults() Options { return Options{Hold: 10 * time.Second, Clear: 2} }
 
 // A Tracker follows the findings of all targets. It is for one goroutine.
@@ -53,16 +53,16 @@ func NewTracker(o Options) *Tracker {
 	return &Tracker{o: o, open: map[key]*state{}, last: map[string]time.Time{}}
 }
 
-// goneAfter is when a target of which there is no window any more is taken for gone, and its findings with it: a group that uses little
-// CPU for a moment is left out of some windows.
+// goneAfter is when a target of which there is no window any more is taken for gone, and its findings with it: a group
+// that uses little CPU for a moment is left out of some windows.
 const goneAfter = 5 * time.Minute
 
 // maxOpen bounds the memory: a window has some tens of findings at warning or above at worst.
 const maxOpen = 1000
 
-// Observe takes a further window, and gives the episodes that it begins and those that have ended by it, in the order of the checks'
-// findings. Consequences of another finding are no episodes of their own. A check that could not be assessed says neither
-// that its finding is there nor that it has gone.
+// Observe takes a further window, and gives the episodes that it begins and those that have ended by it, in the order
+// of the checks' findings. Consequences of another finding are no episodes of their own. A check that could not be
+// assessed says neither that its finding is there nor that it has gone.
 func (t *Tracker) Observe(w exporter.Window) (begun, ended []Episode) {
 	t.last[w.Name] = w.End
 	seen := map[string]bool{}
@@ -113,7 +113,10 @@ func (t *Tracker) without(w exporter.Window, seen map[string]bool) (ended []Epis
 }
 
 func unassessed(w exporter.Window, name string) bool {
-	return slices.ContainsFunc(w.Result.Outcomes, func(o check.Outcome) bool { return o.Check == name && o.State == check.Unassessed })
+	return slices.ContainsFunc(w.Result.Outcomes, func(o check.Outcome) bool {
+		return o.Check == name &&
+			o.State == check.Unassessed
+	})
 }
 
 // gone forgets targets of which there was no window for a while, and gives their episodes.

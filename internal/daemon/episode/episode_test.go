@@ -17,7 +17,10 @@ var start = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 func windowAt(target string, n int, length time.Duration, has rune) exporter.Window {
 	w := exporter.Window{Name: target, Begin: start.Add(time.Duration(n) * length), Result: &check.Result{}}
 	w.End = w.Begin.Add(length)
-	f := check.Finding{Check: "cpu-throttled", Subject: check.Subject{Kind: "cgroup", ID: "/a"}, Severity: check.Warning}
+	f := check.Finding{
+		Check: "cpu-throttled", Subject: check.Subject{Kind: "cgroup", ID: "/a"},
+		Severity: check.Warning,
+	}
 	o := check.Outcome{Check: f.Check, State: check.Found}
 	switch has {
 	case '.':
@@ -53,7 +56,10 @@ func TestTracker(t *testing.T) {
 		{"not assessed says nothing", "w????w..", 15 * time.Second, []string{"0 begins warning", "7 ends, held 1m30s"}},
 		{"a consequence", "eee", 15 * time.Second, nil},
 		{"it becomes a consequence", "wee..", 15 * time.Second, []string{"0 begins warning", "4 ends, held 45s"}},
-		{"again", "w..w..", 15 * time.Second, []string{"0 begins warning", "2 ends, held 15s", "3 begins warning", "5 ends, held 15s"}},
+		{"again", "w..w..", 15 * time.Second, []string{
+			"0 begins warning", "2 ends, held 15s", "3 begins warning",
+			"5 ends, held 15s",
+		}},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			tr := NewTracker(Defaults())
@@ -102,7 +108,8 @@ func TestBounded(t *testing.T) {
 	tr := NewTracker(Defaults())
 	w := windowAt("host", 0, 15*time.Second, '.')
 	for n := range 3 * maxOpen {
-		w.Result.Findings = append(w.Result.Findings, check.Finding{Check: "c", Subject: check.Subject{ID: fmt.Sprint(n)}, Severity: check.Warning})
+		w.Result.Findings = append(w.Result.Findings,
+			check.Finding{Check: "c", Subject: check.Subject{ID: fmt.Sprint(n)}, Severity: check.Warning})
 	}
 	if begun, _ := tr.Observe(w); len(begun) != maxOpen {
 		t.Errorf("%d episodes at a time, want %d", len(begun), maxOpen)

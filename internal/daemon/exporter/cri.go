@@ -12,8 +12,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// askTime is how long a container runtime may take to say who a container is: it is asked once for each target, and answers in
-// milliseconds.
+// askTime is how long a container runtime may take to say who a container is: it is asked once for each target, and
+// answers in milliseconds.
 const askTime = 3 * time.Second
 
 // Labels that the kubelet gives each container (k8s.io/kubelet/pkg/types, labels.go).
@@ -30,15 +30,16 @@ type Runtime struct {
 	wait time.Duration
 }
 
-// DialRuntime takes the path of a socket, with or without unix:// in front. It connects when the runtime is first asked, and again when
-// that was started anew.
+// DialRuntime takes the path of a socket, with or without unix:// in front. It connects when the runtime is first
+// asked, and again when that was started anew.
 func DialRuntime(socket string) (*Runtime, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is not the path of a socket, such as /run/containerd/containerd.sock", socket)
 	}
 	// What is on this host needs no TLS. A proxy of the environment is for other hosts.
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

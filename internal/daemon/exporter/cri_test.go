@@ -25,7 +25,9 @@ type runtimeServer struct {
 
 const foreignID = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 
-func (s *runtimeServer) ListContainers(ctx context.Context, r *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+func (s *runtimeServer) ListContainers(ctx context.Context, r *cri.ListContainersRequest) (*cri.ListContainersResponse,
+	error,
+) {
 	if s.hang != nil {
 		select {
 		case <-s.hang:
@@ -36,7 +38,8 @@ func (s *runtimeServer) ListContainers(ctx context.Context, r *cri.ListContainer
 	answer := &cri.ListContainersResponse{}
 	for _, c := range []*cri.Container{
 		{Id: containerID, Labels: map[string]string{
-			"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-7d9f", "io.kubernetes.container.name": "nginx",
+			"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-7d9f",
+			"io.kubernetes.container.name": "nginx",
 		}},
 		{Id: foreignID, Labels: map[string]string{"com.docker.compose.project": "x"}},
 	} {
@@ -72,8 +75,8 @@ func dialed(t *testing.T, socket string) *Runtime {
 	return r
 }
 
-// TestRuntimeNames: a container runtime knows the pod of a container. Where it does not, cannot answer or is not there, the kubelet's links
-// tell, and in the end the control group.
+// TestRuntimeNames: a container runtime knows the pod of a container. Where it does not, cannot answer or is not there,
+// the kubelet's links tell, and in the end the control group.
 func TestRuntimeNames(t *testing.T) {
 	logs := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(logs, "linked_shop_php-"+foreignID+".log"), nil, 0o600))
@@ -93,10 +96,14 @@ func TestRuntimeNames(t *testing.T) {
 		want    string
 		log     string
 	}{
-		"of a pod":             {answering, path(containerID), "pod shop/web-7d9f/nginx", ""},
-		"of somebody else":     {answering, path(foreignID), "pod shop/linked/php", ""},
-		"unknown":              {answering, path(unknown), "cgroup " + path(unknown).Name, ""},
-		"no container":         {answering, host.Target{Name: "/system.slice/x.service"}, "cgroup /system.slice/x.service", ""},
+		"of a pod":         {answering, path(containerID), "pod shop/web-7d9f/nginx", ""},
+		"of somebody else": {answering, path(foreignID), "pod shop/linked/php", ""},
+		"unknown":          {answering, path(unknown), "cgroup " + path(unknown).Name, ""},
+		"no container": {
+			answering,
+			host.Target{Name: "/system.slice/x.service"},
+			"cgroup /system.slice/x.service", "",
+		},
 		"the runtime hangs":    {stuck, path(containerID), "pod shop/linked/nginx", "DeadlineExceeded"},
 		"there is no runtime":  {absent, path(containerID), "pod shop/linked/nginx", "none.sock"},
 		"no runtime was given": {nil, path(containerID), "pod shop/linked/nginx", ""},
@@ -115,7 +122,8 @@ func TestRuntimeNames(t *testing.T) {
 
 func TestDialRuntime(t *testing.T) {
 	for _, socket := range []string{"containerd.sock", "tcp://127.0.0.1:1", "unix://", "unix://relative.sock"} {
-		if r, err := DialRuntime(socket); err == nil || !strings.Contains(err.Error(), "/run/containerd/containerd.sock") {
+		if r, err := DialRuntime(socket); err == nil || !strings.Contains(err.Error(),
+			"/run/containerd/containerd.sock") {
 			t.Errorf("%q: %v, %v", socket, r, err)
 		}
 	}

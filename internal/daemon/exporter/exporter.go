@@ -1,5 +1,5 @@
-// Package exporter observes a host for as long as it runs: the same collectors and the same checks as a diagnosis, window after window,
-// and what they say as metrics for Prometheus.
+// Package exporter observes a host for as long as it runs: the same collectors and the same checks as a diagnosis,
+// window after window, and what they say as metrics for Prometheus.
 //
 // A scrape reads the last window. It never runs a collector, so that nothing that hangs on the host can stall it.
 package exporter
@@ -88,7 +88,8 @@ func provides(c collect.Collector, m metric.Metric) bool {
 	return false
 }
 
-// Run observes the host and its targets until the context is done. It fails if the host cannot be told from others at all.
+// Run observes the host and its targets until the context is done. It fails if the host cannot be told from others at
+// all.
 func (e *Exporter) Run(ctx context.Context) error {
 	t, err := e.o.Host.Resolve(ctx, host.Selector{})
 	if err != nil {
@@ -103,7 +104,9 @@ func (e *Exporter) Run(ctx context.Context) error {
 }
 
 // observe runs the windows of one target.
-func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list []collect.Collector, checks []*check.Check) error {
+func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list []collect.Collector,
+	checks []*check.Check,
+) error {
 	ledger := newLedger(name, e.o.MaxSeries, e.perTarget, func(family string, n int) {
 		if n > 0 {
 			e.own.seriesDropped.WithLabelValues(family).Add(float64(n))
@@ -124,8 +127,9 @@ func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list
 		}
 		begin := rec.Meta.Started
 		w := Window{
-			Target: t, Name: name, Recording: rec, Result: check.Run(rec, checks, check.Options{Causes: e.o.Causes}), Begin: begin,
-			End: begin.Add(time.Duration(rec.Meta.Duration * float64(time.Second))),
+			Target: t, Name: name, Recording: rec, Result: check.Run(rec, checks, check.Options{Causes: e.o.Causes}),
+			Begin: begin,
+			End:   begin.Add(time.Duration(rec.Meta.Duration * float64(time.Second))),
 		}
 		e.own.countCollectors(rec, before)
 		before = rec

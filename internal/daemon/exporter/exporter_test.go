@@ -25,7 +25,9 @@ import (
 )
 
 // collector makes one from its sample.
-func collector(name string, sample func(context.Context, *recording.Appender) error, provides ...metric.Metric) collect.Collector {
+func collector(name string, sample func(context.Context, *recording.Appender) error,
+	provides ...metric.Metric,
+) collect.Collector {
 	return collect.Collector{
 		Name: name, Provides: provides,
 		Open: func(context.Context, collect.Env) (collect.Source, error) { return collect.SourceFunc(sample), nil },
@@ -38,7 +40,8 @@ func changing(many int) collect.Collector {
 	return collector("changing", func(_ context.Context, a *recording.Appender) error {
 		n++
 		for i := range many {
-			a.Gauge(metric.DestinationSockets, float64(i+1), "10.0.0.1", fmt.Sprintf("10.0.%d.%d:443", (n/4+i)%256, i%256), "ESTABLISHED")
+			a.Gauge(metric.DestinationSockets, float64(i+1), "10.0.0.1", fmt.Sprintf("10.0.%d.%d:443", (n/4+i)%256,
+				i%256), "ESTABLISHED")
 			a.Counter(metric.CgroupCPU, float64(n), fmt.Sprintf("/pod%d", (n/4+i)%2000), "")
 		}
 		return nil
@@ -51,7 +54,10 @@ func always() *check.Check {
 		Name: "always", Stage: check.Path, Needs: []metric.Metric{metric.DestinationSockets},
 		Run: func(p *check.Pass) error {
 			for _, s := range p.Gauge(metric.DestinationSockets) {
-				p.Report(check.Finding{Subject: check.Subject{Kind: "destination", ID: s.Label("destination")}, Severity: check.Warning})
+				p.Report(check.Finding{
+					Subject:  check.Subject{Kind: "destination", ID: s.Label("destination")},
+					Severity: check.Warning,
+				})
 			}
 			return nil
 		},
@@ -143,12 +149,14 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// A file system that is stuck, or whatever else does not return, costs its collector's metrics. Scrapes and windows go on.
+// A file system that is stuck, or whatever else does not return, costs its collector's metrics. Scrapes and windows go
+// on.
 func TestScrapesGoOnBesideWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		release := make(chan struct{})
-		stuck := collector("stuck", func(context.Context, *recording.Appender) error { <-release; return nil }, metric.DiskReads)
+		stuck := collector("stuck", func(context.Context, *recording.Appender) error { <-release; return nil },
+			metric.DiskReads)
 		e := New(options(changing(500), stuck))
 		h := handler(t, e)
 		done := make(chan error)
@@ -177,7 +185,8 @@ func TestScrapesGoOnBesideWhatHangs(t *testing.T) {
 		if status, _ := get(t, h, readyPath); status != http.StatusOK {
 			t.Errorf("ready after five windows: %d", status)
 		}
-		if _, body := get(t, h, collectorsPath); !strings.Contains(body, "stuck: timeout: a sample did not return in time") {
+		if _, body := get(t, h, collectorsPath); !strings.Contains(
+			body, "stuck: timeout: a sample did not return in time") {
 			t.Errorf("collectors: %s", body)
 		}
 		cancel()
@@ -200,8 +209,10 @@ func TestFindings(t *testing.T) {
 		if err := e.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if w := last.Load(); w.Name != HostName || w.End.Sub(w.Begin) != 15*time.Second || len(w.Result.Findings) < 500 {
-			t.Errorf("the listener got %s, %v long, with %d findings", w.Name, w.End.Sub(w.Begin), len(w.Result.Findings))
+		if w := last.Load(); w.Name != HostName || w.End.Sub(w.Begin) != 15*time.Second ||
+			len(w.Result.Findings) < 500 {
+			t.Errorf("the listener got %s, %v long, with %d findings", w.Name, w.End.Sub(w.Begin),
+				len(w.Result.Findings))
 		}
 		e.snapshot.put(HostName, &told{findings: last.Load().Result.Findings}, 20)
 		_, body := get(t, h, metricsPath)
@@ -244,7 +255,10 @@ func TestPromtool(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
-		for _, name := range []string{"perfdoctor_tcp_connect_duration_seconds_bucket", "perfdoctor_tcp_memory_pressure_seconds_total"} {
+		for _, name := range []string{
+			"perfdoctor_tcp_connect_duration_seconds_bucket",
+			"perfdoctor_tcp_memory_pressure_seconds_total",
+		} {
 			if !strings.Contains(body, "\n"+name) {
 				t.Errorf("no %s", name)
 			}

@@ -18,7 +18,10 @@ import (
 
 // FuzzWindow serves the metrics of a recording, twice, as of two windows: the page is one that Prometheus reads.
 func FuzzWindow(f *testing.F) {
-	for _, name := range []string{"cpu-throttled/firing-own", "nic-drops/firing", "no-keepalive/firing", "gc-overhead/firing"} {
+	for _, name := range []string{
+		"cpu-throttled/firing-own", "nic-drops/firing", "no-keepalive/firing",
+		"gc-overhead/firing",
+	} {
 		a, err := txtar.ParseFile(filepath.FromSlash("../../checks/testdata/" + name + ".txtar"))
 		if err != nil {
 			f.Fatal(err)
@@ -38,10 +41,14 @@ func FuzzWindow(f *testing.F) {
 		ledger := newLedger(target, 200, nil, func(string, int) {})
 		histograms := newHistograms(target)
 		s := &snapshot{registry: prometheus.NewRegistry(), targets: map[string]*told{}}
-		findings := []check.Finding{{Check: "a", Severity: check.Warning, Subject: check.Subject{Kind: "pid", ID: subject}}}
+		findings := []check.Finding{{Check: "a", Severity: check.Warning, Subject: check.Subject{
+			Kind: "pid",
+			ID:   subject,
+		}}}
 		for range 2 {
 			families := append(ledger.add(rec), histograms.add(rec)...)
-			w := Window{Name: target, Recording: rec, Result: check.Run(rec, []*check.Check{{Name: "a"}}, check.Options{}), End: time.Unix(10, 0)}
+			w := Window{Name: target, Recording: rec, Result: check.Run(rec, []*check.Check{{Name: "a"}},
+				check.Options{}), End: time.Unix(10, 0)}
 			s.put(target, &told{families: append(families, windowFamilies(w, 0)...), findings: findings}, 10)
 		}
 		list, err := s.Gather()

@@ -24,16 +24,20 @@ type Page struct {
 	Handler     http.Handler
 }
 
-// Handler serves the metrics, health, pages, and a page with links to them all. It is ready once there was a window of the host.
+// Handler serves the metrics, health, pages, and a page with links to them all. It is ready once there was a window of
+// the host.
 func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+metricsPath, Limit(promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true})))
+	mux.Handle("GET "+metricsPath,
+		Limit(promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	mux.HandleFunc("GET "+healthyPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, "healthy") })
 	mux.HandleFunc("GET "+readyPath, e.serveReady)
 	links := []web.LandingLinks{
 		{Address: metricsPath, Text: "Metrics", Description: "for Prometheus, of the last window"},
 		{Address: readyPath, Text: "Ready", Description: "whether there was a window"},
-		{Address: collectorsPath, Text: "Collectors", Description: "what cannot be measured here, why, and what would change that"},
+		{Address: collectorsPath, Text: "Collectors", Description: "what cannot be measured here, why, and " +
+			"what would " +
+			"change that"},
 	}
 	mux.HandleFunc("GET "+collectorsPath, e.serveCollectors)
 	for _, p := range pages {
@@ -43,7 +47,8 @@ func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
 		}
 	}
 	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name: "perfdoctor exporter", Description: "What holds this host back, for Prometheus", Version: e.o.Version, Links: links,
+		Name: "perfdoctor exporter", Description: "What holds this host back, for Prometheus", Version: e.o.Version,
+		Links:     links,
 		Profiling: "false",
 	})
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// nativeSchema has a bucket for each power of four, as the programs in the kernel have: in seconds, where theirs are in nanoseconds.
-// 4^15 ns are 1.074 s, so that a bound is told 7 % too small. The classic buckets beside it have the bounds as they are.
+// nativeSchema has a bucket for each power of four, as the programs in the kernel have: in seconds, where theirs are in
+// nanoseconds. 4^15 ns are 1.074 s, so that a bound is told 7 % too small. The classic buckets beside it have the
+// bounds as they are.
 const nativeSchema = -1
 
 // A distribution is a histogram of durations, and the metrics that it is made of.
@@ -30,13 +31,16 @@ type distribution struct {
 
 func distributions() []distribution {
 	return []distribution{{
-		name: "tcp_connect_duration_seconds", help: "How long connections took to connect, from the SYN to ESTABLISHED, of clients.",
+		name: "tcp_connect_duration_seconds", help: "How long connections took to connect, from the SYN to " +
+			"ESTABLISHED, of clients.",
 		counts: metric.ConnectDurations, seconds: metric.ConnectSeconds,
 	}, {
-		name: "cpu_wait_duration_seconds", help: "How long threads waited for a CPU while their control group had quota left.",
+		name: "cpu_wait_duration_seconds", help: "How long threads waited for a CPU while their control group had " +
+			"quota left.",
 		counts: metric.RunQueueWaits, seconds: metric.RunQueueWaitSeconds,
 	}, {
-		name: "softirq_duration_seconds", help: "How long softirqs took, by vector; of many those of an eighth of each second.",
+		name: "softirq_duration_seconds", help: "How long softirqs took, by vector; of many those of an eighth of " +
+			"each second.",
 		counts: metric.SoftirqDurations, seconds: metric.SoftirqTimedSeconds, by: "vector",
 	}}
 }
@@ -99,7 +103,8 @@ func (d distribution) addTo(sums map[string]*histogram, rec *recording.Recording
 	}
 }
 
-// rise gives what a series added in the window: a gauge of the window all of it, and a counter that began in the window at zero, too.
+// rise gives what a series added in the window: a gauge of the window all of it, and a counter that began in the window
+// at zero, too.
 func rise(s *recording.Series, later time.Duration) float64 {
 	last := s.Points[len(s.Points)-1].Value
 	if s.Metric.Describe().Kind == metric.KindGauge {
@@ -126,7 +131,8 @@ func (d distribution) export(sums map[string]*histogram, target string) *dto.Met
 // export gives classic and native buckets in one, of which a scraper takes those that it knows.
 func (h *histogram) export() *dto.Histogram {
 	out := &dto.Histogram{
-		SampleSum: proto.Float64(h.sum), Schema: proto.Int32(nativeSchema), ZeroThreshold: proto.Float64(0), ZeroCount: proto.Uint64(0),
+		SampleSum: proto.Float64(h.sum), Schema: proto.Int32(nativeSchema), ZeroThreshold: proto.Float64(0),
+		ZeroCount: proto.Uint64(0),
 	}
 	total, previous := uint64(0), int64(0)
 	next := int32(0) // index behind the last bucket
@@ -138,19 +144,24 @@ func (h *histogram) export() *dto.Histogram {
 			index = nativeIndex(bound)
 		}
 		if !math.IsInf(bound, 1) {
-			out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(total)})
+			out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(
+				total)})
 		}
 		if spans := out.GetPositiveSpan(); len(spans) > 0 && index == next {
 			spans[len(spans)-1].Length = proto.Uint32(spans[len(spans)-1].GetLength() + 1)
 		} else {
-			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: proto.Int32(index - next), Length: proto.Uint32(1)})
+			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{
+				Offset: proto.Int32(index - next),
+				Length: proto.Uint32(1),
+			})
 		}
 		out.PositiveDelta = append(out.PositiveDelta, int64(n)-previous)
 		previous, next = int64(n), index+1
 	}
 	out.SampleCount = proto.Uint64(total)
 	if len(out.GetPositiveSpan()) == 0 {
-		out.PositiveSpan = []*dto.BucketSpan{{Offset: proto.Int32(0), Length: proto.Uint32(0)}} // says that it is a native one
+		// says that it is a native one
+		out.PositiveSpan = []*dto.BucketSpan{{Offset: proto.Int32(0), Length: proto.Uint32(0)}}
 	}
 	return out
 }

@@ -18,7 +18,8 @@ const (
 	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
 )
 
-// limited bounds what answers cost. One is written once it is whole, so that who takes it slowly holds up nobody's turn.
+// limited bounds what answers cost. One is written once it is whole, so that who takes it slowly holds up nobody's
+// turn.
 type limited struct {
 	inner     http.Handler
 	turns     chan struct{}

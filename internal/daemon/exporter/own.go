@@ -33,10 +33,13 @@ func newOwn(version string) *own {
 		findingsDropped: counter("findings_dropped_total",
 			"Findings that were not exported because there were more than --finding.max, in each window."),
 		targetsDropped: counter("targets_dropped_total",
-			"Control groups above --target.cpu that were not observed because there were more than --target.max, at each look."),
+			"Control groups above --target.cpu that were not observed because there were more than --target.max, at "+
+				"each look."),
 		seriesDropped: counters("series_dropped_total",
-			"Label values that were folded into other because there were more than --series.max, in each window.", "family"),
-		sampleSeconds: counters("collector_sample_seconds_total", "Time that the collector spent sampling, of all targets.", "collector"),
+			"Label values that were folded into other because there were more than --series.max, in each window.",
+			"family"),
+		sampleSeconds: counters("collector_sample_seconds_total",
+			"Time that the collector spent sampling, of all targets.", "collector"),
 		lost: counters("collector_lost_events_total",
 			"Data that the collector saw and could not keep, or samples that were late, of all targets.", "collector"),
 		targets: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -44,10 +47,13 @@ func newOwn(version string) *own {
 		}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: namespace + "build_info", Help: "The version of perfdoctor: always 1.", ConstLabels: prometheus.Labels{"version": version},
+		Name: namespace + "build_info", Help: "The version of perfdoctor: always 1.", ConstLabels: prometheus.Labels{
+			"version": version,
+		},
 	})
 	build.Set(1)
-	o.registry.MustRegister(o.windows, o.late, o.findingsDropped, o.seriesDropped, o.targetsDropped, o.sampleSeconds, o.lost, o.targets,
+	o.registry.MustRegister(o.windows, o.late, o.findingsDropped, o.seriesDropped, o.targetsDropped, o.sampleSeconds,
+		o.lost, o.targets,
 		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return o
 }
@@ -55,8 +61,8 @@ func newOwn(version string) *own {
 // Registry is where listeners register counters of their own, to be served with the others.
 func (e *Exporter) Registry() prometheus.Registerer { return e.own.registry }
 
-// countCollectors adds up what the collectors of a window cost and lost. A loss that was there in the window before is the same one: tables
-// of the kernel count theirs since they were made.
+// countCollectors adds up what the collectors of a window cost and lost. A loss that was there in the window before is
+// the same one: tables of the kernel count theirs since they were made.
 func (o *own) countCollectors(rec, before *recording.Recording) {
 	for i, c := range rec.Meta.Collectors {
 		o.sampleSeconds.WithLabelValues(c.Name).Add(c.Busy)

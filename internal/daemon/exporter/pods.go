@@ -11,8 +11,8 @@ import (
 
 // PodNames finds the names of pods on the node itself, without a right in the cluster.
 type PodNames struct {
-	// Logs is where the kubelet keeps a link for each container, named POD_NAMESPACE_CONTAINER-ID.log: /var/log/containers. "" or without
-	// such links, a container has the name of its control group.
+	// Logs is where the kubelet keeps a link for each container, named POD_NAMESPACE_CONTAINER-ID.log:
+	// /var/log/containers. "" or without such links, a container has the name of its control group.
 	Logs string
 	// Runtime is asked first, unless it is nil.
 	Runtime *Runtime

@@ -4,8 +4,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
-// A policy says what becomes of a metric whose labels have no bound: processes, threads, destinations and groups come and go, and each
-// would leave a series behind in Prometheus. A metric without a policy has labels that the machine bounds, and is passed on as it is.
+// A policy says what becomes of a metric whose labels have no bound: processes, threads, destinations and groups come
+// and go, and each would leave a series behind in Prometheus. A metric without a policy has labels that the machine
+// bounds, and is passed on as it is.
 type policy struct {
 	keep  []string // labels that stay; series that differ in others are folded into one
 	each  []string // of keep, those without bound: the largest of their values stay, the rest become other
@@ -86,7 +87,8 @@ func setSockets(set func(policy, ...metric.Metric)) {
 	set(policy{keep: owner, each: owner}, metric.DestinationOwner)
 	set(policy{keep: dest, each: dest, fold: most}, metric.DestinationRTT)
 	set(policy{keep: dest, each: dest, fold: least}, metric.DestinationMin)
-	set(policy{keep: dest, each: dest}, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs, metric.SynSentRetrans)
+	set(policy{keep: dest, each: dest}, metric.DestinationBytes, metric.DestinationLost, metric.DestinationSegs,
+		metric.SynSentRetrans)
 	listener, accepting := []string{"listener"}, []string{"listener", "comm"}
 	set(policy{keep: []string{"listener", "state"}, each: listener}, metric.ListenerSockets)
 	set(policy{keep: accepting, each: accepting, fold: most}, metric.ListenerQueue)
@@ -111,7 +113,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{keep: []string{}}, metric.ThreadRunDelay)
 	pool := []string{"pool"}
 	set(policy{keep: pool, each: pool}, metric.ThreadPools)
-	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime, metric.ThreadSleepTime,
+	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime,
+		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
@@ -125,12 +128,15 @@ func setGroups(set func(policy, ...metric.Metric)) {
 	by := func(f fold, more ...string) policy {
 		return policy{keep: append(more, "cgroup"), each: group, fold: f, own: true}
 	}
-	set(by(least), metric.CgroupQuota, metric.CgroupPeriod, metric.CgroupBurst, metric.CgroupShares, metric.CgroupCpuset,
+	set(by(least), metric.CgroupQuota, metric.CgroupPeriod, metric.CgroupBurst, metric.CgroupShares,
+		metric.CgroupCpuset,
 		metric.CgroupMemoryLimit, metric.CgroupPIDsLimit)
-	set(by(sum), metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupThrottledTime, metric.CgroupCPU, metric.CgroupMemory,
+	set(by(sum), metric.CgroupPeriods, metric.CgroupThrottled, metric.CgroupThrottledTime, metric.CgroupCPU,
+		metric.CgroupMemory,
 		metric.CgroupWorkingSet, metric.CgroupOOMKills, metric.CgroupMemoryMax, metric.CgroupPIDs)
 	set(by(sum, "resource", "kind"), metric.CgroupPressure)
-	set(policy{keep: group, each: group}, metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits, metric.CgroupThrottledWait)
+	set(policy{keep: group, each: group}, metric.CgroupCPURun, metric.CgroupCPUWait, metric.CgroupCPUWaits,
+		metric.CgroupThrottledWait)
 	set(policy{leave: placesOnly}, metric.CgroupDir)
 }
 
@@ -140,11 +146,14 @@ func setJVMs(set func(policy, ...metric.Metric)) {
 	set(policy{keep: []string{}, fold: least}, metric.JVMUptime, metric.JVMCPUs, metric.JVMLimit, metric.JVMMemoryLimit)
 	set(policy{keep: []string{"kind"}}, metric.JVMGCSeconds, metric.JVMGCs, metric.JVMThreads, metric.JVMMetaspace)
 	set(policy{keep: []string{"kind", "cause"}, begun: true}, metric.JVMGCsByCause)
-	set(policy{keep: []string{}}, metric.JVMSafepoints, metric.JVMSafepointSeconds, metric.JVMSafepointSync, metric.JVMApplication,
-		metric.JVMCompileSeconds, metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds, metric.JVMSuperHash,
+	set(policy{keep: []string{}}, metric.JVMSafepoints, metric.JVMSafepointSeconds, metric.JVMSafepointSync,
+		metric.JVMApplication,
+		metric.JVMCompileSeconds, metric.JVMThreadsStarted, metric.JVMClassesLoaded, metric.JVMClassSeconds,
+		metric.JVMSuperHash,
 		metric.JVMGCCPU)
 	set(policy{keep: []string{"generation", "space", "kind"}}, metric.JVMSpace)
-	set(policy{leave: perPID}, metric.JVMGCCause, metric.JVMOperations, metric.JVMFlag, metric.JVMAgent, metric.JVMThread,
+	set(policy{leave: perPID}, metric.JVMGCCause, metric.JVMOperations, metric.JVMFlag, metric.JVMAgent,
+		metric.JVMThread,
 		metric.JVMSwappedLibrary,
 		metric.JVMStates, metric.JVMDumpSeconds, metric.JVMCode, metric.JVMCodeFull, metric.TypeCheckSamples)
 	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock)
@@ -156,7 +165,8 @@ func setDevices(set func(policy, ...metric.Metric)) {
 	// Each container has a device of its own at the host's end.
 	set(by("netns", "direction"), metric.DevicePackets, metric.DeviceBytes, metric.DeviceErrors, metric.DeviceDrops)
 	set(by("direction"), metric.DeviceQueues)
-	set(policy{leave: "the queues of a device and the CPUs of an interrupt are as many as both together: the checks read them"},
+	set(policy{leave: "the queues of a device and the CPUs of an interrupt are as many as both together: the checks " +
+		"read them"},
 		metric.QueueRPS, metric.QueueXPS, metric.IRQAffinity)
 	set(by(), metric.DiskReads, metric.DiskWrites, metric.DiskReadBytes, metric.DiskWriteBytes, metric.DiskReadSeconds,
 		metric.DiskWriteSeconds, metric.DiskBusySeconds)

@@ -10,13 +10,16 @@ import (
 // unbounded are the names of labels whose values come and go with what runs on the host.
 func unbounded() []string {
 	return []string{
-		"pid", "tid", "comm", "endpoint", "destination", "source", "listener", "peer", "cgroup", "name", "pool", "lock", "class", "holder",
-		"holder_at", "holder_in", "waiter_at", "at", "on", "for", "waker_pid", "waker", "waker_comm", "device", "container", "user", "dir",
+		"pid", "tid", "comm", "endpoint", "destination", "source", "listener", "peer", "cgroup", "name", "pool", "lock",
+		"class", "holder",
+		"holder_at", "holder_in", "waiter_at", "at", "on", "for", "waker_pid", "waker", "waker_comm", "device",
+		"container", "user", "dir",
 		"level", "irq", "cycle", "thread", "vantage", "syscall",
 	}
 }
 
-// A metric that is new and has a label without bound must have a policy, or each process of a host would leave a series behind.
+// A metric that is new and has a label without bound must have a policy, or each process of a host would leave a series
+// behind.
 func TestPolicies(t *testing.T) {
 	all := policies()
 	for _, m := range metric.All() {

@@ -19,16 +19,16 @@ const (
 	namespace = "perfdoctor_"
 	// other is the value of labels whose own are beyond the bound.
 	other = "other"
-	// idleWindows is how long a value without a reading keeps its place: five minutes at 15 s, after which Prometheus calls its series
-	// stale anyway.
+	// idleWindows is how long a value without a reading keeps its place: five minutes at 15 s, after which Prometheus
+	// calls its series stale anyway.
 	idleWindows = 20
-	// replaceFactor is how much larger a newcomer must be than the least that has a place. Without it two of a size would take turns, and
-	// each turn is a new series.
+	// replaceFactor is how much larger a newcomer must be than the least that has a place. Without it two of a size
+	// would take turns, and each turn is a new series.
 	replaceFactor = 2
 )
 
-// A ledger turns the windows of one target into families of metrics. What it folds it adds up itself, so that a counter goes on rising
-// when one of those that are folded into it ends.
+// A ledger turns the windows of one target into families of metrics. What it folds it adds up itself, so that a counter
+// goes on rising when one of those that are folded into it ends.
 type ledger struct {
 	target    string
 	perTarget map[string]bool // metrics that have the label target
@@ -64,7 +64,8 @@ type member struct {
 
 func newLedger(target string, most int, perTarget map[string]bool, dropped func(string, int)) *ledger {
 	return &ledger{
-		target: target, perTarget: perTarget, policies: policies(), most: most, families: map[string]*family{}, dropped: dropped,
+		target: target, perTarget: perTarget, policies: policies(), most: most, families: map[string]*family{},
+		dropped: dropped,
 	}
 }
 
@@ -144,10 +145,14 @@ func (f *family) ownLevel(list []*recording.Series) []*recording.Series {
 	if !f.policy.own {
 		return list
 	}
-	return slices.DeleteFunc(list, func(s *recording.Series) bool { return s.Label("level") != "" && s.Label("level") != "0" })
+	return slices.DeleteFunc(list, func(s *recording.Series) bool {
+		return s.Label("level") != "" &&
+			s.Label("level") != "0"
+	})
 }
 
-// reading gives what a series adds: a counter that is folded its increase over the window, and all others their last reading.
+// reading gives what a series adds: a counter that is folded its increase over the window, and all others their last
+// reading.
 func (f *family) reading(s *recording.Series) (float64, bool) {
 	last := s.Points[len(s.Points)-1].Value
 	if !f.folded || f.desc.Kind != metric.KindCounter {
@@ -196,8 +201,8 @@ func (f *family) put(labels []string, v float64, rising bool) {
 	}
 }
 
-// place gives the largest a place, and says how many have none. Who has one keeps it until it is gone for long, or one that is much larger
-// comes.
+// place gives the largest a place, and says how many have none. Who has one keeps it until it is gone for long, or one
+// that is much larger comes.
 func (f *family) place(list []*recording.Series, most int) (without int) {
 	weights := map[string]float64{}
 	for _, s := range list {
@@ -215,8 +220,12 @@ func (f *family) place(list []*recording.Series, most int) (without int) {
 			f.evict(key)
 		}
 	}
-	newcomers := slices.DeleteFunc(slices.Collect(maps.Keys(weights)), func(key string) bool { return f.members[key] != nil })
-	slices.SortFunc(newcomers, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
+	newcomers := slices.DeleteFunc(slices.Collect(maps.Keys(weights)),
+		func(key string) bool { return f.members[key] != nil })
+	slices.SortFunc(newcomers, func(a, b string) int {
+		return cmp.Or(cmp.Compare(weights[b], weights[a]),
+			cmp.Compare(a, b))
+	})
 	settled := slices.SortedFunc(maps.Keys(f.members), func(a, b string) int {
 		return cmp.Or(cmp.Compare(f.members[a].weight, f.members[b].weight), cmp.Compare(a, b))
 	})
@@ -292,8 +301,8 @@ func sortPairs(list []*dto.LabelPair) {
 	slices.SortFunc(list, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 }
 
-// exportedName gives a metric's name and what its numbers are multiplied with: Prometheus wants base units, and the recordings keep the
-// kernel's.
+// exportedName gives a metric's name and what its numbers are multiplied with: Prometheus wants base units, and the
+// recordings keep the kernel's.
 func exportedName(name string) (string, float64) {
 	if rest, ok := strings.CutSuffix(name, "_milliseconds_total"); ok {
 		return namespace + rest + "_seconds_total", 1e-3

@@ -53,7 +53,8 @@ func processes(cpu map[string]float64) func(*recording.Appender) {
 	}
 }
 
-// The sum over processes goes on rising when one of them ends: the other way Prometheus would take its end for a reset of all.
+// The sum over processes goes on rising when one of them ends: the other way Prometheus would take its end for a reset
+// of all.
 func TestFoldedCountersOnlyRise(t *testing.T) {
 	l := newLedger(HostName, 10, nil, func(string, int) {})
 	windows := []*recording.Recording{
@@ -63,7 +64,8 @@ func TestFoldedCountersOnlyRise(t *testing.T) {
 	}
 	for i, want := range []string{"7", "9", "10"} {
 		got := text(t, l.add(windows[i]))
-		if diff := cmp.Diff(`perfdoctor_process_cpu_seconds_total{comm="worker",member="host",mode="user"} `+want+"\n", got); diff != "" {
+		if diff := cmp.Diff(`perfdoctor_process_cpu_seconds_total{comm="worker",member="host",mode="user"} `+want+"\n",
+			got); diff != "" {
 			t.Errorf("window %d (-want +got):\n%s", i, diff)
 		}
 	}
@@ -124,8 +126,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// 10,000 destinations and 2,000 control groups that come and go leave a bounded number of series, of values that are kept, and say how
-// many were folded.
+// 10,000 destinations and 2,000 control groups that come and go leave a bounded number of series, of values that are
+// kept, and say how many were folded.
 func TestCardinality(t *testing.T) {
 	const most = 50
 	dropped := map[string]int{}
@@ -134,7 +136,8 @@ func TestCardinality(t *testing.T) {
 		sample := func(n float64) func(*recording.Appender) {
 			return func(a *recording.Appender) {
 				for i := range 500 { // the collector itself tells no more apart
-					destination := fmt.Sprintf("10.%d.%d.%d:443", (window*500+i)>>16&255, (window*500+i)>>8&255, (window*500+i)&255)
+					destination := fmt.Sprintf("10.%d.%d.%d:443", (window*500+i)>>16&255, (window*500+i)>>8&255,
+						(window*500+i)&255)
 					a.Gauge(metric.DestinationSockets, float64(i+1), "10.0.0.1", destination, "ESTABLISHED")
 				}
 				for i := range 500 {

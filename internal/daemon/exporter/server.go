@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Times of the server. A scrape takes milliseconds; a peer that sends its request or takes its answer more slowly than this holds a
-// connection for nothing. A recording is megabytes, which a slow line takes a while for.
+// Times of the server. A scrape takes milliseconds; a peer that sends its request or takes its answer more slowly than
+// this holds a connection for nothing. A recording is megabytes, which a slow line takes a while for.
 const (
 	headerTime   = 10 * time.Second
 	answerTime   = 5 * time.Minute
@@ -30,8 +30,8 @@ const (
 const (
 	maxConnections = 1000
 	maxHeaders     = 16 << 10
-	// maxUnsent is what the kernel keeps of answers for a connection: an answer fits, and not megabytes of them (tcp_wmem)
-	// for each of a thousand peers that do not read.
+	// maxUnsent is what the kernel keeps of answers for a connection: an answer fits, and not megabytes of them
+	// (tcp_wmem) for each of a thousand peers that do not read.
 	maxUnsent = 128 << 10
 )
 
@@ -105,7 +105,8 @@ func (o WebOptions) listen(ctx context.Context) ([]net.Listener, error) {
 	if o.SystemdSocket {
 		listeners, err := activation.Listeners()
 		if err == nil && len(listeners) == 0 {
-			err = errors.New("systemd handed over no socket: start it by a socket unit, or without --web.systemd-socket")
+			err = errors.New("systemd handed over no socket: start it by a socket unit, or without " +
+				"--web.systemd-socket")
 		}
 		return listeners, err
 	}
@@ -135,9 +136,9 @@ func (l boundedListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// healthListener lets health be asked for without a password. exporter-toolkit wraps the handler of the whole server when that begins
-// to serve, and has no exceptions; so the wrapped handler is wrapped once more as the server asks for its first connection, before
-// there is a request.
+// healthListener lets health be asked for without a password. exporter-toolkit wraps the handler of the whole server
+// when that begins to serve, and has no exceptions; so the wrapped handler is wrapped once more as the server asks for
+// its first connection, before there is a request.
 type healthListener struct {
 	net.Listener
 	server *http.Server

@@ -32,7 +32,8 @@ type told struct {
 	findings []check.Finding
 }
 
-// Gather gives the own counters and the families of the last windows. It reads nothing else, so that a scrape waits for nothing.
+// Gather gives the own counters and the families of the last windows. It reads nothing else, so that a scrape waits for
+// nothing.
 func (s *snapshot) Gather() ([]*dto.MetricFamily, error) {
 	out, err := s.registry.Gather()
 	if last := s.ready.Load(); last != nil {
@@ -117,7 +118,10 @@ func subjectLabel(s check.Subject) string {
 }
 
 func gaugeFamily(name, help string) *dto.MetricFamily {
-	return &dto.MetricFamily{Name: proto.String(namespace + name), Help: proto.String(help), Type: dto.MetricType_GAUGE.Enum()}
+	return &dto.MetricFamily{
+		Name: proto.String(namespace + name), Help: proto.String(help),
+		Type: dto.MetricType_GAUGE.Enum(),
+	}
 }
 
 // addGauge adds a series; names must be sorted.
@@ -136,7 +140,8 @@ func windowFamilies(w Window, left int) []*dto.MetricFamily {
 }
 
 func assessed(w Window) *dto.MetricFamily {
-	mf := gaugeFamily("check_assessed", "Whether the check could be assessed in the last window: 0 means that nothing is known about it.")
+	mf := gaugeFamily("check_assessed", "Whether the check could be assessed in the last window: 0 means that nothing "+
+		"is known about it.")
 	names := []string{"check", "target"}
 	for _, o := range w.Result.Outcomes {
 		switch o.State {
@@ -152,9 +157,11 @@ func assessed(w Window) *dto.MetricFamily {
 
 // collectorFamilies passes over the last ones, which were left out.
 func collectorFamilies(w Window, left int) []*dto.MetricFamily {
-	success := gaugeFamily("collector_success", "Whether the collector worked in the last window: 0 means that it failed, was late, or "+
+	success := gaugeFamily("collector_success", "Whether the collector worked in the last window: 0 means that it "+
+		"failed, was late, or "+
 		"may not do its work; what this host cannot do at all is perfdoctor_collector_unsupported.")
-	unsupported := gaugeFamily("collector_unsupported", "1 for a collector that this host's kernel or hardware does not support, or that "+
+	unsupported := gaugeFamily("collector_unsupported", "1 for a collector that this host's kernel or hardware does "+
+		"not support, or that "+
 		"is of no use for the target: no failure.")
 	names := []string{"collector", "target"}
 	list := w.Recording.Meta.Collectors

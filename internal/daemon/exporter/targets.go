@@ -24,7 +24,8 @@ const (
 	maxGroups = 5000
 	// findEvery is how many looks at their CPU time pass between searches for new groups, which cost as much again.
 	findEvery = 2
-	// calmLooks is how many looks below half the threshold end a target: one with a load in bursts is not to come and go.
+	// calmLooks is how many looks below half the threshold end a target: one with a load in bursts is not to come and
+	// go.
 	calmLooks = 8
 )
 
@@ -65,12 +66,14 @@ func openGroups(ctx context.Context, h *host.Host) (*groups, error) {
 		}
 	}
 	if g.dir == "" {
-		return nil, errors.New("no tree of control groups can be seen: mount it where perfdoctor runs, at /sys/fs/cgroup")
+		return nil, errors.New("no tree of control groups can be seen: mount it where perfdoctor runs, at " +
+			"/sys/fs/cgroup")
 	}
 	return g, nil
 }
 
-// look gives the groups that used CPU time since the last look, the busiest first. all is false if there are too many groups to look at.
+// look gives the groups that used CPU time since the last look, the busiest first. all is false if there are too many
+// groups to look at.
 func (g *groups) look(now time.Time) (list []busy, all bool) {
 	all = true
 	if g.looks%findEvery == 0 {
@@ -90,12 +93,13 @@ func (g *groups) look(now time.Time) (list []busy, all bool) {
 		}
 	}
 	g.last = next
-	slices.SortFunc(list, func(a, b busy) int { return cmp.Or(cmp.Compare(b.cpus, a.cpus), cmp.Compare(a.path, b.path)) })
+	slices.SortFunc(
+		list, func(a, b busy) int { return cmp.Or(cmp.Compare(b.cpus, a.cpus), cmp.Compare(a.path, b.path)) })
 	return list, all
 }
 
-// find lists the groups that are something of their own: containers, services and scopes with all below them, and others that have
-// nothing below.
+// find lists the groups that are something of their own: containers, services and scopes with all below them, and
+// others that have nothing below.
 func (g *groups) find() (all bool) {
 	g.paths = nil
 	queue := []string{"/"}
@@ -153,8 +157,8 @@ type following struct {
 	calm int // looks in a row in which it used little
 }
 
-// followTargets looks at the control groups once a window, observes those that use much CPU time, and lets go of those that do not any
-// more or have ended.
+// followTargets looks at the control groups once a window, observes those that use much CPU time, and lets go of those
+// that do not any more or have ended.
 func (e *Exporter) followTargets(ctx context.Context) {
 	g, err := openGroups(ctx, e.o.Host)
 	if err != nil {
@@ -189,7 +193,8 @@ func (e *Exporter) followTargets(ctx context.Context) {
 	}
 }
 
-// drop lets go of targets that ended or calmed down. One has its place until its last window is over, so that there are never more.
+// drop lets go of targets that ended or calmed down. One has its place until its last window is over, so that there are
+// never more.
 func (e *Exporter) drop(now map[string]*following, list []busy) {
 	for p, f := range now {
 		i := slices.IndexFunc(list, func(b busy) bool { return b.path == p })
@@ -254,13 +259,14 @@ func (e *Exporter) observeTarget(ctx context.Context, stop context.CancelFunc, t
 		}
 	}()
 	list := e.o.TargetCollectors()
-	if err := e.observe(ctx, t, e.o.PodNames.nameOf(ctx, e.o.Log, t), list, targetChecks(e.o.Checks, list)); err != nil {
+	if err := e.observe(ctx, t, e.o.PodNames.nameOf(ctx, e.o.Log, t), list,
+		targetChecks(e.o.Checks, list)); err != nil {
 		e.o.Log.Warn("a control group is not observed", "cgroup", t.Name, "reason", err)
 	}
 }
 
-// targetChecks gives the checks that these collectors can answer for a target, and that are about more than the host: the host's own
-// windows answer the others, and one cause is to be said once.
+// targetChecks gives the checks that these collectors can answer for a target, and that are about more than the host:
+// the host's own windows answer the others, and one cause is to be said once.
 func targetChecks(all []*check.Check, list []collect.Collector) []*check.Check {
 	offered, facts := map[metric.Metric]bool{}, map[metric.Metric]bool{}
 	for _, c := range list {

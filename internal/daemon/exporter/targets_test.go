@@ -28,16 +28,19 @@ func must(t *testing.T, err error) {
 func used(t *testing.T, dir string, seconds float64) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "cpu.stat"), fmt.Appendf(nil, "usage_usec %.0f\nuser_usec 1\n", seconds*1e6), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "cpu.stat"), fmt.Appendf(nil, "usage_usec %.0f\nuser_usec 1\n",
+		seconds*1e6), 0o600))
 }
 
 const containerID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestGroups(t *testing.T) {
 	root := t.TempDir()
-	pod := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod11111111_2222_3333_4444_555555555555.slice/cri-containerd-" +
-		containerID + ".scope"
-	for _, p := range []string{"/system.slice/nginx.service/worker", pod, "/plain/leaf", "/docker/" + containerID + "/inner"} {
+	pod :=
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod11111111_2222_3333_4444_555555555555.slice/cri-containerd-" +
+			containerID + ".scope"
+	for _, p := range []string{"/system.slice/nginx.service/worker", pod, "/plain/leaf", "/docker/" + containerID +
+		"/inner"} {
 		used(t, root+p, 100)
 		used(t, root+filepath.Dir(p), 100)
 	}
@@ -85,13 +88,17 @@ func TestPodNames(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "web-7d9f_shop_nginx-"+containerID+".log"), nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "odd-"+containerID[1:]+"0.log"), nil, 0o600))
 	for path, want := range map[string]string{
-		"/kubepods.slice/cri-containerd-" + containerID + ".scope":            "pod shop/web-7d9f/nginx",
-		"/kubepods.slice/cri-containerd-" + containerID + ".scope/inner":      "cgroup /kubepods.slice/cri-containerd-" + containerID + ".scope/inner",
-		"/kubepods.slice/cri-containerd-" + containerID[1:] + "0.scope":       "cgroup /kubepods.slice/cri-containerd-" + containerID[1:] + "0.scope",
-		"/system.slice/nginx.service":                                         "cgroup /system.slice/nginx.service",
-		"/kubepods.slice/cri-containerd-" + "f" + containerID[:63] + ".scope": "cgroup /kubepods.slice/cri-containerd-f" + containerID[:63] + ".scope",
+		"/kubepods.slice/cri-containerd-" + containerID + ".scope": "pod shop/web-7d9f/nginx",
+		"/kubepods.slice/cri-containerd-" + containerID +
+			".scope/inner": "cgroup /kubepods.slice/cri-containerd-" + containerID + ".scope/inner",
+		"/kubepods.slice/cri-containerd-" + containerID[1:] +
+			"0.scope": "cgroup /kubepods.slice/cri-containerd-" + containerID[1:] + "0.scope",
+		"/system.slice/nginx.service": "cgroup /system.slice/nginx.service",
+		"/kubepods.slice/cri-containerd-" + "f" + containerID[:63] +
+			".scope": "cgroup /kubepods.slice/cri-containerd-f" + containerID[:63] + ".scope",
 	} {
-		if got := (PodNames{Logs: dir}).nameOf(t.Context(), slog.New(slog.DiscardHandler), host.Target{Name: path}); got != want {
+		if got := (PodNames{Logs: dir}).nameOf(t.Context(), slog.New(slog.DiscardHandler),
+			host.Target{Name: path}); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}

@@ -39,8 +39,9 @@ func (c *capture) join(why string) *recording.Recording {
 	first := c.entries[0].Begin
 	parts := make([]recording.Part, len(c.entries))
 	incident := recording.Incident{
-		Check: c.Finding.Check, Subject: c.Finding.Subject.String(), Severity: c.Finding.Severity.String(), Summary: c.Finding.Summary,
-		Others: c.others, From: -1,
+		Check: c.Finding.Check, Subject: c.Finding.Subject.String(), Severity: c.Finding.Severity.String(),
+		Summary: c.Finding.Summary,
+		Others:  c.others, From: -1,
 	}
 	end := time.Duration(0)
 	for i, e := range c.entries {
@@ -51,7 +52,8 @@ func (c *capture) join(why string) *recording.Recording {
 		parts[i] = recording.Part{At: at, Recording: e.Recording}
 		end = at + e.End.Sub(e.Begin)
 		if !has(e.Result, c.Finding.ID()) || e.Begin.Before(c.Begin) {
-			parts[i].Recording = e.Recording.WithoutProfiles() // a profile cannot be divided: it is to be of the incident
+			// a profile cannot be divided: it is to be of the incident
+			parts[i].Recording = e.Recording.WithoutProfiles()
 			continue
 		}
 		if incident.From < 0 {
@@ -71,5 +73,8 @@ func (c *capture) join(why string) *recording.Recording {
 
 // has tells whether a window has the finding at warning or above.
 func has(r *check.Result, id string) bool {
-	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity >= check.Warning && f.ID() == id })
+	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
+		return f.Severity >= check.Warning &&
+			f.ID() == id
+	})
 }

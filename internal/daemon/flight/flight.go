@@ -1,8 +1,9 @@
-// Package flight keeps the last minutes of what was measured, and writes them down when something goes wrong: the windows before and after
-// the beginning of a finding, as one recording, so that the cause of last night's incident can be opened this morning.
+// Package flight keeps the last minutes of what was measured, and writes them down when something goes wrong: the
+// windows before and after the beginning of a finding, as one recording, so that the cause of last night's incident can
+// be opened this morning.
 //
-// Whatever happens to the disk or to a reader, the exporter goes on: windows are taken from a bounded queue, files are written by
-// a goroutine of its own, and what is lost is counted.
+// Whatever happens to the disk or to a reader, the exporter goes on: windows are taken from a bounded queue, files are
+// written by a goroutine of its own, and what is lost is counted.
 package flight
 
 import (
@@ -32,24 +33,26 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// DefaultMemory keeps two and a half minutes of a host with 2,000 series and of twenty groups with 100, by [recording.Recording.Size].
+// DefaultMemory keeps two and a half minutes of a host with 2,000 series and of twenty groups with 100, by
+// [recording.Recording.Size].
 const DefaultMemory = 16 << 20
 
-// A Profiler takes a short profile of the offender of a finding. It gives nil without an error when that has no JVM. It must return soon
-// after the context is done.
+// A Profiler takes a short profile of the offender of a finding. It gives nil without an error when that has no JVM. It
+// must return soon after the context is done.
 type Profiler func(ctx context.Context, w exporter.Window, f *check.Finding) (*recording.Recording, error)
 
-// Bounds on profiles. A JVM that is profiled loses up to 2 % of its throughput, and up to a second of a CPU when it is for the first time:
-// an incident is no time for more.
+// Bounds on profiles. A JVM that is profiled loses up to 2 % of its throughput, and up to a second of a CPU when it is
+// for the first time: an incident is no time for more.
 const (
 	profilesPerHour = 6
-	// profileLimit ends a profiler that does not end by itself; profileGrace is how much longer than asked a recording may wait for it.
+	// profileLimit ends a profiler that does not end by itself; profileGrace is how much longer than asked a recording
+	// may wait for it.
 	profileLimit = time.Minute
 	profileGrace = time.Minute
 )
 
-// Bounds on what waits. A window of each of twenty targets and the host comes every 15 s. Of what goes wrong in more than eight groups at
-// once, the first eight recordings say as much.
+// Bounds on what waits. A window of each of twenty targets and the host comes every 15 s. Of what goes wrong in more
+// than eight groups at once, the first eight recordings say as much.
 const (
 	maxQueue    = 100
 	maxCaptures = 8
@@ -92,15 +95,16 @@ type profiled struct {
 	err     error
 }
 
-// New makes a recorder, which records once [Recorder.Run] is called. Recordings of an earlier one in the directory are found. It fails if
-// the directory cannot be made, read or written to.
+// New makes a recorder, which records once [Recorder.Run] is called. Recordings of an earlier one in the directory are
+// found. It fails if the directory cannot be made, read or written to.
 func New(o Options) (*Recorder, error) {
 	s, err := openStore(o.Dir, o.MaxBytes, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	r := &Recorder{
-		o: o, store: s, windows: make(chan exporter.Window, maxQueue), writes: make(chan write, maxWrites), done: make(chan profiled, 1),
+		o: o, store: s, windows: make(chan exporter.Window, maxQueue), writes: make(chan write, maxWrites),
+		done:    make(chan profiled, 1),
 		tracker: episode.NewTracker(episode.Defaults()), captures: map[string]*capture{}, cool: map[string]time.Time{},
 	}
 	r.counts = newCounts(r)
@@ -145,7 +149,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	case <-written:
 		return nil
 	case <-time.After(lastWrites):
-		return errors.New("flight recorder: the disk of " + r.o.Dir + " does not answer: recordings in progress are lost")
+		return errors.New("flight recorder: the disk of " + r.o.Dir + " does not answer: recordings in progress " +
+			"are lost")
 	}
 }
 
@@ -202,7 +207,8 @@ func (r *Recorder) relieve() {
 	}
 }
 
-// begin starts a recording of an episode that has begun, unless one of its target is in progress or of its like was made shortly before.
+// begin starts a recording of an episode that has begun, unless one of its target is in progress or of its like was
+// made shortly before.
 func (r *Recorder) begin(ctx context.Context, e episode.Episode, w exporter.Window) {
 	if c := r.captures[e.Target]; c != nil {
 		c.alsoBegun(e)
@@ -228,7 +234,8 @@ func (r *Recorder) begin(ctx context.Context, e episode.Episode, w exporter.Wind
 		r.ring.retain(e)
 	}
 	r.captures[e.Target] = c
-	r.o.Log.Info("flight recorder: recording", "check", e.Finding.Check, "subject", e.Finding.Subject.String(), "target", e.Target)
+	r.o.Log.Info("flight recorder: recording", "check", e.Finding.Check, "subject", e.Finding.Subject.String(),
+		"target", e.Target)
 	r.startProfile(ctx, c, w)
 }
 
@@ -306,7 +313,9 @@ func newCounts(r *Recorder) counts {
 	c := counts{
 		recordings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "perfdoctor_flight_recordings_total",
-			Help: "Recordings of the flight recorder: written; failed (the disk); dropped (the disk is too slow); not begun because of " +
+			Help: "Recordings of the flight recorder: written; failed (the disk); dropped (the disk is too " +
+				"slow); not " +
+				"begun because of " +
 				"the cooldown, or busy with others.",
 		}, []string{"outcome"}),
 		profilesTaken: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -317,13 +326,15 @@ func newCounts(r *Recorder) counts {
 			Name: "perfdoctor_flight_windows_dropped_total", Help: "Windows that the flight recorder was too slow for.",
 		}),
 		memory: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "perfdoctor_flight_memory_bytes", Help: "Memory of the windows that the flight recorder keeps, estimated.",
+			Name: "perfdoctor_flight_memory_bytes", Help: "Memory of the windows that the flight recorder keeps, " +
+				"estimated.",
 		}),
 		bytes: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "perfdoctor_flight_bytes", Help: "Size of all recordings of the flight recorder on disk.",
 		}, func() float64 { return float64(r.store.bytes()) }),
 	}
-	for _, o := range []string{"written", "failed", "dropped", "cooldown", "busy"} { // so that each is there before it first happens
+	// so that each is there before it first happens
+	for _, o := range []string{"written", "failed", "dropped", "cooldown", "busy"} {
 		c.recordings.WithLabelValues(o)
 	}
 	return c

@@ -42,11 +42,15 @@ func source(t *testing.T) *recording.Recording {
 
 // windowAt is the nth window of a target. Each word of has is a check that has a finding.
 func windowAt(rec *recording.Recording, target string, n int, has ...string) exporter.Window {
-	w := exporter.Window{Name: target, Recording: rec.WithoutProfiles(), Begin: start.Add(time.Duration(n) * length), Result: &check.Result{}}
+	w := exporter.Window{
+		Name: target, Recording: rec.WithoutProfiles(), Begin: start.Add(time.Duration(n) * length),
+		Result: &check.Result{},
+	}
 	w.End, w.Recording.Meta.Started = w.Begin.Add(length), w.Begin
 	for _, name := range has {
 		w.Result.Findings = append(w.Result.Findings, check.Finding{
-			Check: name, Subject: check.Subject{Kind: "cgroup", ID: "/a"}, Severity: check.Warning, Summary: name + " <b>by far</b>",
+			Check: name, Subject: check.Subject{Kind: "cgroup", ID: "/a"}, Severity: check.Warning, Summary: name +
+				" <b>by far</b>",
 		})
 	}
 	return w
@@ -55,7 +59,8 @@ func windowAt(rec *recording.Recording, target string, n int, has ...string) exp
 func options(t *testing.T) Options {
 	t.Helper()
 	return Options{
-		Dir: filepath.Join(t.TempDir(), "recordings"), MaxBytes: 10 << 20, Memory: 64 << 20, Before: 30 * time.Second, After: 15 * time.Second,
+		Dir: filepath.Join(t.TempDir(), "recordings"), MaxBytes: 10 << 20, Memory: 64 << 20, Before: 30 * time.Second,
+		After:    15 * time.Second,
 		Cooldown: 10 * time.Minute, Host: "node 1/é", Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -133,8 +138,9 @@ func TestBeforeAndAfter(t *testing.T) {
 		t.Errorf("%v s are recorded", got.Meta.Duration)
 	}
 	incident := recording.Incident{
-		From: 30, To: 45 + rec.Meta.Duration, Check: "a", Subject: "cgroup /a", Severity: "warning", Summary: "a <b>by far</b>",
-		Others: []string{"b cgroup /a"},
+		From: 30, To: 45 + rec.Meta.Duration, Check: "a", Subject: "cgroup /a", Severity: "warning",
+		Summary: "a <b>by far</b>",
+		Others:  []string{"b cgroup /a"},
 	}
 	if d := cmp.Diff(&incident, got.Meta.Incident); d != "" {
 		t.Error(d)
@@ -225,7 +231,8 @@ func TestLimit(t *testing.T) {
 		}
 		sizes = append(sizes, st.Size())
 	}
-	if name, err := s.add(rec, fileName(start.Add(2*time.Hour), "h", "a")); err != nil || name != "20261122T050000Z-h-a-2.zip" {
+	if name, err := s.add(rec, fileName(start.Add(2*time.Hour), "h", "a")); err != nil ||
+		name != "20261122T050000Z-h-a-2.zip" {
 		t.Errorf("a second one of the same second is %s, %v", name, err)
 	}
 	s, err = openStore(o.Dir, 2*sizes[0]+1, o.Log)
@@ -240,7 +247,8 @@ func TestLimit(t *testing.T) {
 		t.Errorf("%d bytes", s.bytes())
 	}
 	s.max = 10
-	if _, err := s.add(rec, fileName(start, "h", "b")); err == nil || !strings.Contains(err.Error(), "--flight.max-bytes") {
+	if _, err := s.add(rec, fileName(start, "h", "b")); err == nil || !strings.Contains(err.Error(),
+		"--flight.max-bytes") {
 		t.Errorf("one that is larger than all may be: %v", err)
 	}
 }
@@ -278,7 +286,8 @@ func TestNeverBlocks(t *testing.T) {
 	}
 }
 
-// TestMemory: neither a long time nor many targets make it grow, and a recording in progress ends when there is no room.
+// TestMemory: neither a long time nor many targets make it grow, and a recording in progress ends when there is no
+// room.
 func TestMemory(t *testing.T) {
 	rec := source(t)
 	size := rec.Size()
@@ -311,7 +320,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestProfile: a profile of the offender is in the recording; one at a time; none without a JVM, and then none of the budget is used.
+// TestProfile: a profile of the offender is in the recording; one at a time; none without a JVM, and then none of the
+// budget is used.
 func TestProfile(t *testing.T) {
 	rec, o := source(t), options(t)
 	profile, err := recording.Open("../../checks/runtime/testdata/lock-contention/firing.txtar")
@@ -340,7 +350,8 @@ func TestProfile(t *testing.T) {
 		r.Observe(windowAt(rec, "host", n, name))
 		<-calls
 		eventually(t, "the profile of "+name, func() bool {
-			return testutil.ToFloat64(r.profileOutcome("taken"))+testutil.ToFloat64(r.profileOutcome("failed")) > 0 || name == "none"
+			return testutil.ToFloat64(r.profileOutcome("taken"))+testutil.ToFloat64(r.profileOutcome("failed")) > 0 ||
+				name == "none"
 		})
 		for i := 1; i < 4; i++ {
 			r.Observe(windowAt(rec, "host", n+i))
@@ -363,7 +374,8 @@ func TestProfile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		profiled := slices.ContainsFunc(z.File, func(f *zip.File) bool { return strings.HasPrefix(f.Name, "profiles/") })
+		profiled := slices.ContainsFunc(z.File,
+			func(f *zip.File) bool { return strings.HasPrefix(f.Name, "profiles/") })
 		z.Close()
 		if profiled != (f.Check == "a") {
 			t.Errorf("%s: profiled %v", f.Name, profiled)
@@ -421,12 +433,14 @@ func TestHandler(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &l); err != nil || resp.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("%v, %v", err, resp.Header)
 	}
-	if len(l.Recordings) != 1 || l.Recordings[0].URL != "/recordings/"+name || l.Recordings[0].Check != "a" || l.Bytes <= 0 {
+	if len(l.Recordings) != 1 || l.Recordings[0].URL != "/recordings/"+name || l.Recordings[0].Check != "a" ||
+		l.Bytes <= 0 {
 		t.Errorf("%s", body)
 	}
 
 	resp, body = get(t, h, "/recordings/", "text/html,*/*;q=0.8")
-	if strings.Contains(body, "<b>") || !strings.Contains(body, "&lt;b&gt;by far") || !strings.Contains(body, `href="/recordings/`+name) {
+	if strings.Contains(body, "<b>") || !strings.Contains(body, "&lt;b&gt;by far") ||
+		!strings.Contains(body, `href="/recordings/`+name) {
 		t.Errorf("the page is\n%s", body)
 	}
 	policy := resp.Header.Get("Content-Security-Policy")
@@ -460,9 +474,11 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{
-		"/recordings": http.StatusOK, "/recordings/": http.StatusOK, "/recordings/x.zip": http.StatusNotFound, "/": http.StatusOK,
+		"/recordings": http.StatusOK, "/recordings/": http.StatusOK, "/recordings/x.zip": http.StatusNotFound,
+		"/": http.StatusOK,
 	} {
-		if resp, body := get(t, h, path, "*/*"); resp.StatusCode != want || path == "/" && strings.Count(body, "/recordings") != 1 {
+		if resp, body := get(t, h, path, "*/*"); resp.StatusCode != want || path == "/" &&
+			strings.Count(body, "/recordings") != 1 {
 			t.Errorf("%s: %s\n%s", path, resp.Status, body)
 		}
 	}
@@ -491,7 +507,8 @@ func TestNoTraversal(t *testing.T) {
 	}
 	base := filepath.Base(secret)
 	for _, name := range []string{
-		"../" + base, "..%2f" + base, "%2e%2e/" + base, "..", ".", "secret", "secret.zip", link, "20261122T030000Z-h-dir.zip", secret,
+		"../" + base, "..%2f" + base, "%2e%2e/" + base, "..", ".", "secret", "secret.zip", link,
+		"20261122T030000Z-h-dir.zip", secret,
 		"20261122T030000Z-h-x.zip\x00", "20261122T030000Z-../../" + base, strings.Repeat("a", 5000),
 	} {
 		resp, body := get(t, r.Handler(), "/recordings/"+name, "*/*")

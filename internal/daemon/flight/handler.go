@@ -32,7 +32,10 @@ var pageStyle string
 func (r *Recorder) Pages() []exporter.Page {
 	h := r.Handler()
 	return []exporter.Page{
-		{Path: listPath, Text: "Recordings", Description: "what was measured before and after findings began", Handler: h},
+		{
+			Path: listPath, Text: "Recordings", Description: "what was measured before and after findings began",
+			Handler: h,
+		},
 		{Path: listPath + "/", Handler: h},
 	}
 }

@@ -33,7 +33,8 @@ func (r *ring) release(e *entry) {
 	}
 }
 
-// add takes a further window, and drops those that ended longer ago than keep, or that are too many for the memory: the oldest first.
+// add takes a further window, and drops those that ended longer ago than keep, or that are too many for the memory: the
+// oldest first.
 func (r *ring) add(w exporter.Window, keep time.Duration, memory int64) *entry {
 	e := &entry{Window: w, size: w.Recording.Size()}
 	r.retain(e)

@@ -38,14 +38,17 @@ type File struct {
 // id is that of the finding.
 func (f File) id() string { return f.Check + " " + f.Subject }
 
-// ours matches the names that a recorder gives, and no others: what else is in the directory is neither shown nor removed. The names say
-// time, host and check, so that they sort by time and can be told apart when they are gathered from a fleet.
+// ours matches the names that a recorder gives, and no others: what else is in the directory is neither shown nor
+// removed. The names say time, host and check, so that they sort by time and can be told apart when they are gathered
+// from a fleet.
 var ours = regexp.MustCompile(`^\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip$`)
 
 // half matches what [recording.Recording.Save] leaves when the program is killed.
-var half = regexp.MustCompile(`^\.\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip\.\d+(\.perfdoctor)?\.partial$`) // older releases left the name out
+// older releases left the name out
+var half = regexp.MustCompile(`^\.\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip\.\d+(\.perfdoctor)?\.partial$`)
 
-// maxFiles bounds the list, which is kept in memory and shown on one page: with the default cooldown that is a week of the same finding.
+// maxFiles bounds the list, which is kept in memory and shown on one page: with the default cooldown that is a week of
+// the same finding.
 const maxFiles = 1000
 
 // fileName gives the name of a recording.
@@ -76,7 +79,8 @@ func openStore(dir string, limit int64, log *slog.Logger) (*store, error) {
 		return nil, fmt.Errorf("flight recorder: %w: choose another directory with --flight.dir", err)
 	}
 	if err := unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
-		return nil, fmt.Errorf("flight recorder: cannot write to the directory %s: %w: choose another one with --flight.dir", dir, err)
+		return nil, fmt.Errorf("flight recorder: cannot write to the directory %s: %w: choose another one with "+
+			"--flight.dir", dir, err)
 	}
 	s := &store{dir: dir, max: limit, log: log}
 	if err := s.scan(); err != nil {
@@ -133,7 +137,8 @@ func (f *File) describe(m recording.Meta) {
 	}
 }
 
-// add writes a recording, and removes the oldest ones if there are too many bytes then. The name is given a number if there is one like it.
+// add writes a recording, and removes the oldest ones if there are too many bytes then. The name is given a number if
+// there is one like it.
 func (s *store) add(rec *recording.Recording, name string) (string, error) {
 	base := strings.TrimSuffix(name, ".zip")
 	for n := 2; s.exists(name); n++ {
@@ -148,8 +153,9 @@ func (s *store) add(rec *recording.Recording, name string) (string, error) {
 		return "", err
 	}
 	if st.Size() > s.max {
-		return "", errors.Join(fmt.Errorf("%s has %d bytes, more than all recordings may have (%d): give a larger --flight.max-bytes",
-			path, st.Size(), s.max), os.Remove(path))
+		return "", errors.Join(
+			fmt.Errorf("%s has %d bytes, more than all recordings may have (%d): give a larger --flight.max-bytes",
+				path, st.Size(), s.max), os.Remove(path))
 	}
 	f := File{Name: name, URL: listPath + "/" + name, Bytes: st.Size()}
 	f.describe(rec.Meta)
@@ -165,8 +171,8 @@ func (s *store) exists(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// trim removes the oldest recordings while there are too many. One that cannot be removed stays in the sum: the limit is to
-// hold, and others go for it.
+// trim removes the oldest recordings while there are too many. One that cannot be removed stays in the sum: the limit
+// is to hold, and others go for it.
 func (s *store) trim() {
 	slices.SortFunc(s.files, func(x, y File) int { return strings.Compare(x.Name, y.Name) })
 	total := sum(s.files)
@@ -206,7 +212,8 @@ func (s *store) list() []File {
 	return out
 }
 
-// open opens a recording by its name. Nothing but a regular file of the directory itself that has a recording's name is opened.
+// open opens a recording by its name. Nothing but a regular file of the directory itself that has a recording's name is
+// opened.
 func (s *store) open(name string) (*os.File, os.FileInfo, error) {
 	if !ours.MatchString(name) {
 		return nil, nil, fs.ErrNotExist

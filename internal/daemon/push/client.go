@@ -12,8 +12,9 @@ import (
 	"github.com/prometheus/common/config"
 )
 
-// clientOf makes the client of a destination, with the password, token, certificates and proxy of a file in the format of Prometheus's
-// http_config, if one is given. Passwords and tokens that lie in files of their own are read again for each message.
+// clientOf makes the client of a destination, with the password, token, certificates and proxy of a file in the format
+// of Prometheus's http_config, if one is given. Passwords and tokens that lie in files of their own are read again for
+// each message.
 func clientOf(file string) (*http.Client, error) {
 	client := &http.Client{}
 	if file != "" {
@@ -72,6 +73,7 @@ func hidden(file string, err error) error {
 	if line := lineOf.FindString(err.Error()); line != "" {
 		where = ", " + line
 	}
-	return fmt.Errorf("%s%s: not as http_config of Prometheus's configuration wants it (not quoted here: it may be a password)",
+	return fmt.Errorf("%s%s: not as http_config of Prometheus's configuration wants it (not quoted here: it may be a "+
+		"password)",
 		file, where)
 }

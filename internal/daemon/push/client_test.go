@@ -20,24 +20,30 @@ func file(t *testing.T, dir, name, content string) string {
 	return path
 }
 
-// TestSecretsFromFiles: passwords and tokens of a file are sent as they are when a message is, so that they can be changed.
+// TestSecretsFromFiles: passwords and tokens of a file are sent as they are when a message is, so that they can be
+// changed.
 func TestSecretsFromFiles(t *testing.T) {
 	for name, tc := range map[string]struct{ config, secret, want, other, then string }{
 		"password": {
-			"basic_auth: {username: node, password_file: secret}", "first\n", "Basic bm9kZTpmaXJzdA==", "second", "Basic bm9kZTpzZWNvbmQ=",
+			"basic_auth: {username: node, password_file: secret}", "first\n", "Basic bm9kZTpmaXJzdA==", "second",
+			"Basic bm9kZTpzZWNvbmQ=",
 		},
 		"token": {"authorization: {credentials_file: secret}", "first", "Bearer first", "second\n", "Bearer second"},
 		"other": {"authorization: {type: Token, credentials_file: secret}", "a b", "Token a b", "c", "Token c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make(chan string, 10)
-			s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Authorization") }))
+			s := httptest.NewServer(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Authorization") }))
 			defer s.Close()
 			dir := t.TempDir()
 			file(t, dir, "secret", tc.secret)
 			p := running(t, Options{Webhook: Server{URL: s.URL, ConfigFile: file(t, dir, "push.yml", tc.config)}})
 			for i, want := range []string{tc.want, tc.then} {
-				p.enqueue(p.hook, message{body: func() ([]byte, string, error) { return []byte("news"), "text/plain", nil }})
+				p.enqueue(p.hook, message{body: func() ([]byte, string, error) {
+					return []byte("news"), "text/plain",
+						nil
+				}})
 				select {
 				case auth := <-got:
 					if auth != want {
@@ -52,7 +58,8 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
-// TestConfigFiles: what cannot be used is refused before anything is sent, and no part of the file is quoted that may be a password.
+// TestConfigFiles: what cannot be used is refused before anything is sent, and no part of the file is quoted that may
+// be a password.
 func TestConfigFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct{ url, config, want string }{
@@ -63,7 +70,10 @@ func TestConfigFiles(t *testing.T) {
 		{"http://h", "basic_auth: {username: node, password_file: none}", "none: no such file or directory"},
 		{"http://h", "authorization: {credentials_file: none}", "none: no such file or directory"},
 		{"http://h", "tls_config: {ca_file: none}", "none: no such file or directory"},
-		{"http://h", "basic_auth: {username: a, password: hunter2}\nauthorization: {credentials: hunter2}", "push.yml: at most one of basic_auth"},
+		{
+			"http://h", "basic_auth: {username: a, password: hunter2}\nauthorization: {credentials: hunter2}",
+			"push.yml: at most one of basic_auth",
+		},
 		{"http://u:hunter2@h", "authorization: {credentials: hunter2}", "leave one of them out"},
 		{"", "authorization: {credentials: hunter2}", "--push.webhook.config.file goes with --push.webhook"},
 	} {
@@ -81,7 +91,10 @@ func TestConfigFiles(t *testing.T) {
 // FuzzConfigFile: whatever is in the file, no error quotes a secret of it.
 func FuzzConfigFile(f *testing.F) {
 	const secret = "hunter2"
-	for _, s := range []string{"\x00", "basic_auth: {password: \x00}", "proxy_url: http://u:\x00@h:%zz", "http_headers: {a: {values: [\x00]}}", "authorization:\n- \x00"} {
+	for _, s := range []string{
+		"\x00", "basic_auth: {password: \x00}", "proxy_url: http://u:\x00@h:%zz",
+		"http_headers: {a: {values: [\x00]}}", "authorization:\n- \x00",
+	} {
 		before, after, _ := strings.Cut(s, "\x00")
 		f.Add(before, after)
 	}

@@ -38,12 +38,13 @@ func (e event) at() time.Time {
 	return e.Begin
 }
 
-// logs writes an OTLP/HTTP request. The messages are OpenTelemetry's own, in the edition without gRPC, which adds 50 KB to the program; the
-// exporter of its SDK adds 5.6 MB and a second queue.
+// logs writes an OTLP/HTTP request. The messages are OpenTelemetry's own, in the edition without gRPC, which adds 50 KB
+// to the program; the exporter of its SDK adds 5.6 MB and a second queue.
 func (p *Pusher) logs(e event) (body []byte, contentType string, err error) {
 	f := e.Finding
 	attributes := []*common.KeyValue{
-		text("perfdoctor.state", e.state), text("perfdoctor.check", f.Check), text("perfdoctor.stage", f.Stage.String()),
+		text("perfdoctor.state", e.state), text("perfdoctor.check", f.Check),
+		text("perfdoctor.stage", f.Stage.String()),
 		text("perfdoctor.severity", f.Severity.String()), text("perfdoctor.confidence", f.Confidence.String()),
 		text("perfdoctor.subject", f.Subject.String()), text("perfdoctor.target", e.Target),
 		text("perfdoctor.began", e.Begin.UTC().Format(time.RFC3339)),
@@ -54,8 +55,9 @@ func (p *Pusher) logs(e event) (body []byte, contentType string, err error) {
 	}
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(e.at().UnixNano()), ObservedTimeUnixNano: uint64(e.known.UnixNano()),
-		SeverityNumber: number(e), SeverityText: f.Severity.String(), Attributes: attributes, EventName: "perfdoctor.finding." + e.state,
-		Body: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(f.Summary)}},
+		SeverityNumber: number(e), SeverityText: f.Severity.String(), Attributes: attributes,
+		EventName: "perfdoctor.finding." + e.state,
+		Body:      &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(f.Summary)}},
 	}
 	body, err = proto.Marshal(&collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{
 		Resource: &resource.Resource{Attributes: []*common.KeyValue{
@@ -81,14 +83,16 @@ func number(e event) logs.SeverityNumber {
 }
 
 func text(key, value string) *common.KeyValue {
-	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(value)}}}
+	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{
+		StringValue: valid(value),
+	}}}
 }
 
 // valid makes a string one that protobuf takes: a subject may hold a name that a process gave itself.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// A cloudEvent is an event in the JSON format of CloudEvents 1.0. It is written by hand because it is eight fields, and the event package
-// of its SDK adds 2.7 MB to the program; the tests read it with that package.
+// A cloudEvent is an event in the JSON format of CloudEvents 1.0. It is written by hand because it is eight fields, and
+// the event package of its SDK adds 2.7 MB to the program; the tests read it with that package.
 type cloudEvent struct {
 	SpecVersion string    `json:"specversion"`
 	ID          string    `json:"id"` // the same for each try, so that a receiver can tell a repetition
@@ -114,25 +118,29 @@ type eventData struct {
 const eventType = "io.github.perfdoctor.finding."
 
 func (p *Pusher) cloudEvent(e event) (body []byte, contentType string, err error) {
-	id := sha256.Sum256([]byte(strings.Join([]string{p.o.Host, e.Target, e.Finding.ID(), e.state, e.Begin.UTC().String()}, "\x00")))
+	id := sha256.Sum256(
+		[]byte(strings.Join([]string{p.o.Host, e.Target, e.Finding.ID(), e.state, e.Begin.UTC().String()}, "\x00")))
 	body, err = json.Marshal(cloudEvent{
-		SpecVersion: "1.0", ID: hex.EncodeToString(id[:16]), Source: "/perfdoctor/" + url.PathEscape(p.o.Host), Type: eventType + e.state,
+		SpecVersion: "1.0", ID: hex.EncodeToString(id[:16]), Source: "/perfdoctor/" + url.PathEscape(p.o.Host),
+		Type:    eventType + e.state,
 		Subject: e.Finding.ID(), Time: e.at().UTC(), ContentType: "application/json",
 		Data: eventData{e.state, p.o.Host, e.Target, e.Begin.UTC(), e.End.UTC(), e.Finding},
 	})
 	return body, "application/cloudevents+json; charset=utf-8", err
 }
 
-// pyroscope makes a message of a profile for Pyroscope's POST /ingest: pprof in a form, with what its values are, since a server drops the
-// types that it does not know.
+// pyroscope makes a message of a profile for Pyroscope's POST /ingest: pprof in a form, with what its values are, since
+// a server drops the types that it does not know.
 func (p *Pusher) pyroscope(target string, rec *recording.Recording, prof *stacks.Profile) message {
 	from := rec.Meta.Started
 	until := from.Add(time.Duration(rec.Meta.Duration * float64(time.Second)))
 	return message{
 		query: url.Values{
-			"name":   {"perfdoctor." + string(prof.Event) + "{host=" + label(p.o.Host) + ",target=" + label(target) + "}"},
+			"name": {"perfdoctor." + string(prof.Event) + "{host=" + label(p.o.Host) + ",target=" + label(target) +
+				"}"},
 			"format": {"pprof"}, "spyName": {"perfdoctor"},
-			"from": {strconv.FormatInt(from.Unix(), 10)}, "until": {strconv.FormatInt(max(until.Unix(), from.Unix()+1), 10)},
+			"from":  {strconv.FormatInt(from.Unix(), 10)},
+			"until": {strconv.FormatInt(max(until.Unix(), from.Unix()+1), 10)},
 		},
 		body: func() ([]byte, string, error) { return form(prof) },
 	}

@@ -1,8 +1,8 @@
-// Package push sends what an exporter finds to where it is wanted without being asked for: the beginning and the end of findings as
-// OpenTelemetry logs and as CloudEvents, and profiles to a Pyroscope-compatible store.
+// Package push sends what an exporter finds to where it is wanted without being asked for: the beginning and the end of
+// findings as OpenTelemetry logs and as CloudEvents, and profiles to a Pyroscope-compatible store.
 //
-// Each destination has a bounded queue, bounded tries and a goroutine of its own, so that one that hangs holds up neither the exporter
-// nor another. What became of each message is counted.
+// Each destination has a bounded queue, bounded tries and a goroutine of its own, so that one that hangs holds up
+// neither the exporter nor another. What became of each message is counted.
 package push
 
 import (
@@ -40,10 +40,12 @@ type Options struct {
 	firstPause time.Duration // before the second try, 0 for the default; for tests
 }
 
-// A Server is where to send, and how to show who sends: "" for neither. A user and a password in the URL are sent as basic authentication.
+// A Server is where to send, and how to show who sends: "" for neither. A user and a password in the URL are sent as
+// basic authentication.
 type Server struct {
 	URL string
-	// ConfigFile has passwords, tokens, certificates and a proxy, in the format of http_config of Prometheus's configuration.
+	// ConfigFile has passwords, tokens, certificates and a proxy, in the format of http_config of Prometheus's
+	// configuration.
 	ConfigFile string
 }
 
@@ -51,7 +53,8 @@ type Server struct {
 const (
 	maxQueue = 64
 	maxTries = 5
-	// tryTime is for a server across the world; firstPause and maxPause let one that restarts come back: five tries take 10 to 30 s.
+	// tryTime is for a server across the world; firstPause and maxPause let one that restarts come back: five tries
+	// take 10 to 30 s.
 	tryTime    = 10 * time.Second
 	firstPause = time.Second
 	maxPause   = 15 * time.Second
@@ -92,11 +95,14 @@ type message struct {
 
 // New makes a pusher, which sends once [Pusher.Run] is called. It fails if a URL is none, or a file cannot be used.
 func New(o Options) (*Pusher, error) {
-	p := &Pusher{o: o, tracker: episode.NewTracker(episode.Defaults()), sent: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "perfdoctor_push_sent_total",
-		Help: "Messages by destination and what became of them: ok; failed after all tries; refused, and not tried again; " +
-			"dropped because too many waited.",
-	}, []string{"to", "outcome"})}
+	p := &Pusher{o: o, tracker: episode.NewTracker(episode.Defaults()), sent: prometheus.NewCounterVec(
+		prometheus.CounterOpts{
+			Name: "perfdoctor_push_sent_total",
+			Help: "Messages by destination and what became of them: ok; failed after all tries; refused, and " +
+				"not tried " +
+				"again; " +
+				"dropped because too many waited.",
+		}, []string{"to", "outcome"})}
 	for _, d := range []struct {
 		at     **destination
 		name   string
@@ -124,7 +130,8 @@ func New(o Options) (*Pusher, error) {
 		made.url.Path = d.path(made.url.Path)
 		*d.at = made
 		p.all = append(p.all, made)
-		for _, outcome := range []string{"ok", "failed", "refused", "dropped"} { // so that each is there before it first happens
+		// so that each is there before it first happens
+		for _, outcome := range []string{"ok", "failed", "refused", "dropped"} {
 			p.sent.WithLabelValues(d.name, outcome)
 		}
 	}
@@ -141,10 +148,12 @@ func newDestination(name string, s Server) (*destination, error) {
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("--push.%s is no URL: give one such as https://host:port", name) // not quoted: it may hold a password
+		// not quoted: it may hold a password
+		return nil, fmt.Errorf("--push.%s is no URL: give one such as https://host:port", name)
 	}
 	if u.User != nil && s.ConfigFile != "" { // that of the URL would be sent, and the other not
-		return nil, fmt.Errorf("--push.%s has a user in its URL, and --push.%s.config.file is given: leave one of them out", name, name)
+		return nil, fmt.Errorf("--push.%s has a user in its URL, and --push.%s.config.file is given: leave one of "+
+			"them out", name, name)
 	}
 	client, err := clientOf(s.ConfigFile)
 	if err != nil {
@@ -260,7 +269,10 @@ func (p *Pusher) send(ctx context.Context, d *destination, m message) {
 	if p.o.firstPause > 0 {
 		pause.InitialInterval = p.o.firstPause
 	}
-	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, post(ctx, d.client, u.String(), contentType, body) },
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		return struct{}{},
+			post(ctx, d.client, u.String(), contentType, body)
+	},
 		backoff.WithBackOff(pause), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(maxTime))
 	switch {
 	case err == nil:
@@ -297,7 +309,8 @@ func post(ctx context.Context, client *http.Client, to, contentType string, body
 		return err
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what it says matters only if it is an error, and then as far as it came
+	// what it says matters only if it is an error, and then as far as it came
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	status := fmt.Errorf("the server answers %s: %.200q", resp.Status, answer)
 	switch {
 	case resp.StatusCode < http.StatusMultipleChoices:

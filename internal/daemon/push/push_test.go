@@ -102,11 +102,15 @@ func (p *Pusher) counted(to, outcome string) float64 {
 
 // windowAt is the nth window of the host, with a finding or without.
 func windowAt(n int, has bool) exporter.Window {
-	w := exporter.Window{Name: "host", Recording: &recording.Recording{}, Begin: start.Add(time.Duration(n) * 15 * time.Second)}
+	w := exporter.Window{
+		Name: "host", Recording: &recording.Recording{},
+		Begin: start.Add(time.Duration(n) * 15 * time.Second),
+	}
 	w.End, w.Result = w.Begin.Add(15*time.Second), &check.Result{}
 	if has {
 		w.Result.Findings = []check.Finding{{
-			Check: "cpu-throttled", Stage: check.Limits, Subject: check.Subject{Kind: "cgroup", ID: "/a\xff"}, Severity: check.Critical,
+			Check: "cpu-throttled", Stage: check.Limits, Subject: check.Subject{Kind: "cgroup", ID: "/a\xff"},
+			Severity:   check.Critical,
 			Confidence: check.High, Summary: "throttled in 90 % of the periods",
 			Remedies: []check.Remedy{{Action: "raise it", Command: "echo max > cpu.max"}},
 		}}
@@ -127,7 +131,10 @@ func TestCloudEvents(t *testing.T) {
 	incident(p)
 	eventually(t, "both are sent", func() bool { return p.counted("webhook", "ok") == 2 })
 	ids := map[string]bool{}
-	for i, want := range []struct{ state, at string }{{"began", "2026-11-22T03:00:15Z"}, {"ended", "2026-11-22T03:01:00Z"}} {
+	for i, want := range []struct{ state, at string }{
+		{"began", "2026-11-22T03:00:15Z"},
+		{"ended", "2026-11-22T03:01:00Z"},
+	} {
 		r := got()[i]
 		if r.url != "/hook?key=1" || r.contentType != "application/cloudevents+json; charset=utf-8" {
 			t.Errorf("%s, %s", r.url, r.contentType)
@@ -140,7 +147,8 @@ func TestCloudEvents(t *testing.T) {
 			t.Error(err)
 		}
 		ids[e.ID()] = true
-		if e.Type() != eventType+want.state || e.Time().Format(time.RFC3339) != want.at || e.Source() != "/perfdoctor/node-1" {
+		if e.Type() != eventType+want.state || e.Time().Format(time.RFC3339) != want.at ||
+			e.Source() != "/perfdoctor/node-1" {
 			t.Errorf("%s", e)
 		}
 		var data struct {
@@ -150,7 +158,8 @@ func TestCloudEvents(t *testing.T) {
 		if err := e.DataAs(&data); err != nil {
 			t.Fatal(err)
 		}
-		if data.State != want.state || data.Finding.Check != "cpu-throttled" || data.Finding.Severity != "critical" || data.Host != "node-1" {
+		if data.State != want.state || data.Finding.Check != "cpu-throttled" || data.Finding.Severity != "critical" ||
+			data.Host != "node-1" {
 			t.Errorf("%+v", data)
 		}
 	}
@@ -177,7 +186,8 @@ func TestLogs(t *testing.T) {
 	}
 	var said []string
 	for _, r := range records {
-		line := fmt.Sprintf("%s %s %s %s", time.Unix(0, int64(r.TimeUnixNano)).UTC().Format(time.TimeOnly), r.SeverityNumber, r.EventName,
+		line := fmt.Sprintf("%s %s %s %s", time.Unix(0, int64(r.TimeUnixNano)).UTC().Format(time.TimeOnly),
+			r.SeverityNumber, r.EventName,
 			r.Body.GetStringValue())
 		for _, a := range r.Attributes {
 			if a.Key == "perfdoctor.subject" || a.Key == "perfdoctor.remedy" {
@@ -187,8 +197,10 @@ func TestLogs(t *testing.T) {
 		said = append(said, line)
 	}
 	want := []string{
-		"03:00:15 SEVERITY_NUMBER_ERROR perfdoctor.finding.began throttled in 90 % of the periods; cgroup /a\uFFFD; raise it echo max > cpu.max",
-		"03:01:00 SEVERITY_NUMBER_INFO perfdoctor.finding.ended throttled in 90 % of the periods; cgroup /a\uFFFD; raise it echo max > cpu.max",
+		"03:00:15 SEVERITY_NUMBER_ERROR perfdoctor.finding.began throttled in 90 % of the periods; cgroup /a\uFFFD; " +
+			"raise it echo max > cpu.max",
+		"03:01:00 SEVERITY_NUMBER_INFO perfdoctor.finding.ended throttled in 90 % of the periods; cgroup /a\uFFFD; " +
+			"raise it echo max > cpu.max",
 	}
 	if d := cmp.Diff(want, said); d != "" {
 		t.Error(d)
@@ -296,8 +308,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestHangingServer: it holds up neither the exporter nor another destination, and what is too much for it is counted. The end of the
-// program does not wait for it.
+// TestHangingServer: it holds up neither the exporter nor another destination, and what is too much for it is counted.
+// The end of the program does not wait for it.
 func TestHangingServer(t *testing.T) {
 	released := make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released }))
@@ -305,7 +317,8 @@ func TestHangingServer(t *testing.T) {
 	defer close(released)
 	s, _ := server(t)
 	p, err := New(Options{
-		Webhook: Server{URL: hanging.URL}, OTLP: Server{URL: s.URL}, Host: "h", Log: slog.New(slog.DiscardHandler), firstPause: time.Millisecond,
+		Webhook: Server{URL: hanging.URL}, OTLP: Server{URL: s.URL}, Host: "h", Log: slog.New(slog.DiscardHandler),
+		firstPause: time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -344,7 +357,12 @@ func TestNoSecretInLog(t *testing.T) {
 	})
 	p.Observe(windowAt(0, true))
 	eventually(t, "it has failed", func() bool { return p.counted("webhook", "failed") == 1 })
-	eventually(t, "it is said", func() bool { mu.Lock(); defer mu.Unlock(); return strings.Contains(b.String(), "a message is lost") })
+	eventually(t, "it is said", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(b.String(),
+			"a message is lost")
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	if strings.Contains(b.String(), "hunter2") || !strings.Contains(b.String(), "connection refused") {

@@ -31,8 +31,12 @@ const aRoom = "a rule must not be able to see the host, nor another room"
 var table = []row{
 	{
 		pkg: "cmd/perfdoctor",
-		may: []string{"internal/cli", "internal/cli/command", "internal/lab", "internal/lab/commands", "internal/lab/vm/guest"},
-		why: "main is context, signals and exit code, joins the commands of scenarios to the others, and is the process of a " +
+		may: []string{
+			"internal/cli", "internal/cli/command", "internal/lab", "internal/lab/commands",
+			"internal/lab/vm/guest",
+		},
+		why: "main is context, signals and exit code, joins the commands of scenarios to the others, and is the " +
+			"process of a " +
 			"scenario that was started from here, or a guest's init",
 	},
 	{
@@ -42,8 +46,10 @@ var table = []row{
 	{
 		pkg: "internal/cli",
 		may: []string{
-			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks", "internal/compare",
-			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight", "internal/daemon/push",
+			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks",
+			"internal/compare",
+			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight",
+			"internal/daemon/push",
 			"internal/recording", "internal/host", "internal/jvm", "internal/input/spelling",
 			"internal/collect/vantage",
 		},
@@ -70,7 +76,8 @@ var table = []row{
 		pkg: "tools/release", may: []string{"internal/jvm/asprof/library"},
 		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
 	},
-	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its own: leaf"},
+	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its " +
+		"own: leaf"},
 	{pkg: "internal/metric/quantity", pure: true, why: "a number with its unit: leaf"},
 	{pkg: "internal/metric", may: []string{"internal/metric/quantity"}, pure: true, why: "a metric has a unit"},
 	{pkg: "internal/recording/stacks", pure: true, why: "profiles are data of their own: leaf"},
@@ -86,7 +93,8 @@ var table = []row{
 			"internal/metric", "internal/recording/stacks", "internal/input/firewall", "internal/input/spelling",
 			"internal/recording/partial", "internal/series",
 		},
-		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which metric a " +
+		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which " +
+			"metric a " +
 			"misspelt one may be",
 	},
 	{
@@ -120,26 +128,37 @@ var table = []row{
 		why: "runs a room's cases in its tests: files in, what the checks say out",
 	},
 	{
-		pkg: "internal/evidence", may: []string{"internal/check", "internal/series", "internal/evidence/hotcode"}, pure: true,
-		why: "what several rules read of a recording: it knows no rule",
+		pkg: "internal/evidence", may: []string{"internal/check", "internal/series", "internal/evidence/hotcode"},
+		pure: true,
+		why:  "what several rules read of a recording: it knows no rule",
 	},
 	{
 		pkg: "internal/evidence/hotcode", may: []string{"internal/recording"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
 	{pkg: "internal/recording/partial", why: "files that are there as a whole or not at all: leaf"},
-	{pkg: "internal/input/firewall", pure: true, why: "turns a panic into an error, for all that read foreign bytes: leaf"},
+	{pkg: "internal/input/firewall", pure: true, why: "turns a panic into an error, for all that read foreign " +
+		"bytes: leaf"},
 	{pkg: "internal/host/clock", why: "waits, for whoever has a context: leaf"},
 	{pkg: "internal/host/cgroupfs", why: "the text of control groups' files, wherever they were read: leaf"},
 	{pkg: "internal/host/door", why: "opens what belongs to a target: leaf"},
-	{pkg: "internal/host", may: []string{"internal/host/door", "internal/input/firewall"}, why: "reads kernel, namespaces and cgroups; knows nothing of metrics"},
+	{
+		pkg: "internal/host", may: []string{"internal/host/door", "internal/input/firewall"},
+		why: "reads kernel, namespaces and cgroups; knows nothing of metrics",
+	},
 	{pkg: "internal/kernel/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/kernel/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/kernel/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
-	{pkg: "internal/jvm", may: []string{"internal/host/door", "internal/input/firewall"}, why: "HotSpot's attach protocol, hsperfdata and perf maps"},
 	{
-		pkg: "internal/jvm/asprof", may: []string{"internal/jvm", "internal/recording/stacks", "internal/jvm/asprof/library"},
+		pkg: "internal/jvm", may: []string{"internal/host/door", "internal/input/firewall"},
+		why: "HotSpot's attach protocol, hsperfdata and perf maps",
+	},
+	{
+		pkg: "internal/jvm/asprof", may: []string{
+			"internal/jvm", "internal/recording/stacks",
+			"internal/jvm/asprof/library",
+		},
 		why: "a profiler's session in a JVM: attaches to it, and names events as profiles do",
 	},
 	{pkg: "internal/jvm/asprof/library", why: "a file for the binary, unpacked: leaf"},
@@ -159,7 +178,8 @@ var table = []row{
 		pkg: "internal/collectors",
 		may: []string{
 			"internal/host/cgroupfs",
-			"internal/collect", "internal/host/door", "internal/kernel/sockdiag", "internal/kernel/perfevent", "internal/kernel/netfilter", "internal/jvm", "internal/jvm/jfr",
+			"internal/collect", "internal/host/door", "internal/kernel/sockdiag", "internal/kernel/perfevent",
+			"internal/kernel/netfilter", "internal/jvm", "internal/jvm/jfr",
 			"internal/jvm/asprof", "internal/jvm/asprof/library",
 			"internal/recording/stacks", "bpf",
 		},
@@ -167,10 +187,14 @@ var table = []row{
 	},
 	{
 		pkg: "internal/collect/vantage", may: []string{"internal/recording"},
-		why: "measures from another place than the diagnosed host, for its recording: no collector, and for scenarios too",
+		why: "measures from another place than the diagnosed host, for its recording: no collector, and for " +
+			"scenarios too",
 	},
 	{
-		pkg: "internal/report", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode", "internal/evidence/keynumber", "internal/report/junit", "internal/compare"},
+		pkg: "internal/report", may: []string{
+			"internal/check", "internal/recording/stacks",
+			"internal/evidence/hotcode", "internal/evidence/keynumber", "internal/report/junit", "internal/compare",
+		},
 		why: "renders results, which may come from another machine",
 	},
 	{
@@ -178,11 +202,17 @@ var table = []row{
 		why: "reads the key numbers of a recording, for the report of one, the comparison of two and the trend of many",
 	},
 	{
-		pkg: "internal/compare", may: []string{"internal/check", "internal/recording/stacks", "internal/evidence/hotcode", "internal/evidence/keynumber"}, pure: true,
+		pkg: "internal/compare", may: []string{
+			"internal/check", "internal/recording/stacks",
+			"internal/evidence/hotcode", "internal/evidence/keynumber",
+		}, pure: true,
 		why: "tells two recordings apart, wherever they were made",
 	},
 	{
-		pkg: "internal/report/html", may: []string{"internal/report", "internal/report/html/bundle", "internal/compare"}, pure: true,
+		pkg: "internal/report/html", may: []string{
+			"internal/report", "internal/report/html/bundle",
+			"internal/compare",
+		}, pure: true,
 		why: "writes a page of a report and its recording; it knows no rule, only what each was read from",
 	},
 	{pkg: "internal/report/html/bundle", why: "files for the binary: leaf"},
@@ -199,17 +229,22 @@ var table = []row{
 		why: "keeps windows and writes them down; it takes what it is handed, and no measurement of its own",
 	},
 	{
-		pkg: "internal/daemon/push", may: []string{"internal/daemon/exporter", "internal/daemon/episode", "internal/recording/stacks"},
+		pkg: "internal/daemon/push", may: []string{
+			"internal/daemon/exporter", "internal/daemon/episode",
+			"internal/recording/stacks",
+		},
 		why: "sends what it is handed to other systems, in their formats",
 	},
 	{
 		pkg: "internal/lab/scenario",
 		may: []string{
-			"internal/check", "internal/lab", "internal/lab/load", "internal/input/spelling", "internal/input/strictyaml", "internal/lab/vm/guest",
+			"internal/check", "internal/lab", "internal/lab/load", "internal/input/spelling",
+			"internal/input/strictyaml", "internal/lab/vm/guest",
 			"internal/collect/vantage",
 			"internal/report/junit",
 		},
-		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed in. It " +
+		why: "a fault, and the findings expected of it: it builds hosts and judges results; who observes is handed " +
+			"in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
@@ -220,10 +255,14 @@ var table = []row{
 	},
 	{
 		pkg: "internal/lab", may: []string{"internal/host/cgroupfs", "internal/lab/load", "internal/lab/vm/guest"},
-		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be found. Settings " +
+		why: "sick hosts and the load on them, for scenarios, tests and the demo; it must not know what will be " +
+			"found. Settings " +
 			"of the whole machine it changes in a guest only, and asks whether it is in one",
 	},
-	{pkg: "internal/lab/labtest", may: []string{"internal/lab", "internal/dev/testenv"}, why: "labs for tests, which may be skipped"},
+	{
+		pkg: "internal/lab/labtest", may: []string{"internal/lab", "internal/dev/testenv"},
+		why: "labs for tests, which may be skipped",
+	},
 	{
 		pkg: "internal/lab/vm", may: []string{"internal/lab/vm/guest"},
 		why: "boots a kernel with a program in it and brings its results back; which program, it does not know",
@@ -235,20 +274,25 @@ var table = []row{
 	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{
 		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library", "internal/recording/stacks"},
-		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library itself, and a profile " +
+		why: "attacks the built program as a hostile target does; a library to swap for perfdoctor's is the library " +
+			"itself, and a profile " +
 			"that is heavy is made as any",
 	},
 	{pkg: "internal/dev/e2e", why: "sees a diagnosis as a user does, by running the program: nothing of ours but labs"},
 	{
 		pkg: "internal/lab/load",
-		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor findings: leaf",
+		why: "makes requests with the sockets it is given and counts what came of them; knows neither labs nor " +
+			"findings: leaf",
 	},
 	{pkg: "internal/dev/testenv", why: "what a test needs of its machine: leaf"},
 	{pkg: "internal/dev/conventions", why: "these tests read source code only: leaf"},
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
-var forTests = []string{"internal/checks/checktest", "internal/lab", "internal/lab/labtest", "internal/lab/load", "internal/dev/testenv", "internal/lab/vm/guest"}
+var forTests = []string{
+	"internal/checks/checktest", "internal/lab", "internal/lab/labtest", "internal/lab/load",
+	"internal/dev/testenv", "internal/lab/vm/guest",
+}
 
 // forAll may be imported by any package that is not pure: waiting is nobody's domain.
 var forAll = []string{"internal/host/clock"}
@@ -325,8 +369,12 @@ func reachable(r row) []string {
 func emptyRows(rows []row, files []file) []string {
 	var bad []string
 	for _, r := range rows {
-		if !slices.ContainsFunc(files, func(f file) bool { return f.pkg() == r.pkg || strings.HasPrefix(f.pkg(), r.pkg+"/") }) {
-			bad = append(bad, "there is no package "+r.pkg+": remove its row from internal/dev/conventions/imports_test.go")
+		if !slices.ContainsFunc(files, func(f file) bool {
+			return f.pkg() == r.pkg ||
+				strings.HasPrefix(f.pkg(), r.pkg+"/")
+		}) {
+			bad = append(
+				bad, "there is no package "+r.pkg+": remove its row from internal/dev/conventions/imports_test.go")
 		}
 	}
 	return bad
@@ -365,7 +413,10 @@ func TestTable(t *testing.T) {
 	// The heart of the design, said again in another way so that no combination of rows can undo it.
 	for _, name := range []string{"internal/check", "internal/checks", "internal/report"} {
 		r, _ := rowOf(name)
-		for _, eye := range []string{"internal/host", "internal/collect", "internal/collectors", "internal/kernel/sockdiag"} {
+		for _, eye := range []string{
+			"internal/host", "internal/collect", "internal/collectors",
+			"internal/kernel/sockdiag",
+		} {
 			if slices.Contains(reachable(r), eye) {
 				t.Errorf("%s can reach %s, which sees the host", name, eye)
 			}

@@ -40,8 +40,8 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// TestProductionHasNoLab: what runs on a host that is diagnosed has nothing of what builds sick ones. The packages below cmd join
-// the two for one binary.
+// TestProductionHasNoLab: what runs on a host that is diagnosed has nothing of what builds sick ones. The packages
+// below cmd join the two for one binary.
 func TestProductionHasNoLab(t *testing.T) {
 	packages := []string{"./internal/cli", "./internal/daemon/...", "./internal/report/...", "./internal/compare"}
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, packages...)...)

@@ -49,8 +49,8 @@ const (
 	mainMod    = "go.mod"
 	toolsMod   = "tools/go.mod"
 	releaseMod = "tools/release/go.mod"
-	// maxRequirements bounds what a reviewer of the program must know of, indirect ones included. There were 59 when the
-	// tools had left: a library with its own may come, the 200 of a linter may not.
+	// maxRequirements bounds what a reviewer of the program must know of, indirect ones included. There were 59 when
+	// the tools had left: a library with its own may come, the 200 of a linter may not.
 	maxRequirements = 130
 )
 
@@ -58,10 +58,12 @@ const (
 func modViolations(name string, m modFile) []string {
 	var bad []string
 	for _, r := range m.Replace {
-		if own := strings.TrimSuffix(module, "/"); name != mainMod && r.Old.Path == own && strings.HasPrefix(r.New.Path, "..") {
+		if own := strings.TrimSuffix(module, "/"); name != mainMod && r.Old.Path == own && strings.HasPrefix(r.New.Path,
+			"..") {
 			continue // a module of this repository takes the program as it stands beside it
 		}
-		bad = append(bad, fmt.Sprintf("%s: %s is replaced: users of the module would not get the replacement", name, r.Old.Path))
+		bad = append(bad, fmt.Sprintf("%s: %s is replaced: users of the module would not get the replacement", name,
+			r.Old.Path))
 	}
 	for _, tool := range m.Tool {
 		if name == mainMod {
@@ -72,7 +74,8 @@ func modViolations(name string, m modFile) []string {
 		}
 	}
 	if name == mainMod && len(m.Require) > maxRequirements {
-		bad = append(bad, fmt.Sprintf("%s has %d requirements, more than %d: what is not in the program or its tests belongs in %s",
+		bad = append(bad, fmt.Sprintf("%s has %d requirements, more than %d: what is not in the program or its tests "+
+			"belongs in %s",
 			name, len(m.Require), maxRequirements, toolsMod))
 	}
 	return bad
@@ -159,8 +162,8 @@ func (m modFile) asked() []string {
 	return all
 }
 
-// strangers are the modules in the program's go.sum that the other modules of this repository are there for, and the program's
-// go.mod is not.
+// strangers are the modules in the program's go.sum that the other modules of this repository are there for, and the
+// program's go.mod is not.
 func strangers(sum string, m modFile, others []modFile) []string {
 	var found []string
 	for _, other := range others {
@@ -173,7 +176,8 @@ func strangers(sum string, m modFile, others []modFile) []string {
 	return found
 }
 
-// TestToolsStayOut: what lints, tests and packs is nowhere among the program's modules, so that no tool decides a version there.
+// TestToolsStayOut: what lints, tests and packs is nowhere among the program's modules, so that no tool decides a
+// version there.
 func TestToolsStayOut(t *testing.T) {
 	all := modFiles(t)
 	sum, err := os.ReadFile("../../../go.sum")

@@ -78,7 +78,8 @@ func (r *rulesByType) Import(name string) (*types.Package, error) {
 		return r.packages[name], nil
 	}
 	info := &types.Info{
-		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{},
+		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
+		Selections: map[*ast.SelectorExpr]*types.Selection{},
 	}
 	config := types.Config{Importer: r, Error: func(error) {}} // what is not known of others is an error to it
 	set := token.NewFileSet()                                  // one for all files of a package

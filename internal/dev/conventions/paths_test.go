@@ -21,10 +21,11 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// doorPackages handle what may be hostile: each path that they open, or ask the kernel about, is followed to where its parts come
-// from.
+// doorPackages handle what may be hostile: each path that they open, or ask the kernel about, is followed to where its
+// parts come from.
 var doorPackages = []string{
-	"internal/host", "internal/jvm", "internal/collect", "internal/collectors", "internal/kernel", "internal/daemon/exporter",
+	"internal/host", "internal/jvm", "internal/collect", "internal/collectors", "internal/kernel",
+	"internal/daemon/exporter",
 }
 
 // door is the package that opens what a target owns.
@@ -49,14 +50,15 @@ var userPackages = map[string]string{
 
 // knownPaths are functions that may do without the door, and why. Paths are not followed past them.
 var knownPaths = map[string]string{
-	"(*internal/host.Host).hierarchies":                   "mounts of cgroupfs in perfdoctor's own list of mounts",
-	"(*internal/host.hierarchy).dirOf":                    "a directory of cgroupfs",
-	"(*internal/host.Host).Resolve":                       "the cgroup that a flag names",
-	"(*internal/host.Host).groupPIDs":                     "files of cgroupfs, below a directory of it",
-	"(*internal/host.Host).runtimeOf":                     "the text of the link exe, which is not followed",
-	"(*internal/jvm.VM).applyCommandLine":                 "the text of the link exe, which is not followed",
-	"(*internal/jvm.VM).isFrozen":                         "files of cgroupfs",
-	"internal/jvm.createNamed":                            "creates a new file (O_EXCL) in a directory that the door gave",
+	"(*internal/host.Host).hierarchies":   "mounts of cgroupfs in perfdoctor's own list of mounts",
+	"(*internal/host.hierarchy).dirOf":    "a directory of cgroupfs",
+	"(*internal/host.Host).Resolve":       "the cgroup that a flag names",
+	"(*internal/host.Host).groupPIDs":     "files of cgroupfs, below a directory of it",
+	"(*internal/host.Host).runtimeOf":     "the text of the link exe, which is not followed",
+	"(*internal/jvm.VM).applyCommandLine": "the text of the link exe, which is not followed",
+	"(*internal/jvm.VM).isFrozen":         "files of cgroupfs",
+	"internal/jvm.createNamed": "creates a new file (O_EXCL) in a directory that the " +
+		"door gave",
 	"internal/jvm.newTrigger":                             "a new name in a directory that the door gave",
 	"internal/jvm.removeLeftover":                         "a name in a directory that the door gave, by unlinkat",
 	"(*internal/jvm.File).Remove":                         "a name in a directory that the door gave, by unlinkat",
@@ -84,25 +86,31 @@ var listed = []string{"(io/fs.DirEntry).Name", "(*os.File).Readdirnames", "path/
 
 // pathParameters are what functions of others call a path.
 var pathParameters = []string{
-	"path", "file", "filename", "fileName", "name", "dir", "root", "fsRoot", "oldname", "newname", "oldpath", "newpath", "pathname", "pattern",
+	"path", "file", "filename", "fileName", "name", "dir", "root", "fsRoot", "oldname", "newname", "oldpath", "newpath",
+	"pathname", "pattern",
 }
 
 // notOpeners take a name that is none of a file's.
 var notOpeners = []string{
-	"os.NewFile", "github.com/ianlancetaylor/demangle.Filter", "(*debug/elf.File).Section", "golang.org/x/sys/unix.MemfdCreate",
+	"os.NewFile", "github.com/ianlancetaylor/demangle.Filter", "(*debug/elf.File).Section",
+	"golang.org/x/sys/unix.MemfdCreate",
 	"golang.org/x/sys/unix.NewIfreq",
 }
 
 // notPaths are packages whose names are no paths.
 var notPaths = []string{
-	"github.com/spf13/pflag", "github.com/spf13/cobra", "net/http", "html/template", "github.com/cilium/ebpf/btf", "mime/multipart",
+	"github.com/spf13/pflag", "github.com/spf13/cobra", "net/http", "html/template", "github.com/cilium/ebpf/btf",
+	"mime/multipart",
 	"github.com/cilium/ebpf", "encoding/xml", "log/slog", "embed",
 }
 
 // purePackages make text from text; those of their functions that open something have these names.
 var (
-	purePackages = []string{"strings", "strconv", "fmt", "path", "path/filepath", "bytes", "slices", "maps", "cmp", "regexp", "encoding/hex"}
-	walkers      = []string{"Glob", "Walk", "WalkDir", "EvalSymlinks"}
+	purePackages = []string{
+		"strings", "strconv", "fmt", "path", "path/filepath", "bytes", "slices", "maps", "cmp",
+		"regexp", "encoding/hex",
+	}
+	walkers = []string{"Glob", "Walk", "WalkDir", "EvalSymlinks"}
 )
 
 // TestPaths shows, by types, imports and calls, that no code but the door's leads to a file that a target owns.
@@ -147,8 +155,8 @@ func TestPathsFire(t *testing.T) {
 	}
 }
 
-// A paths follows each path that a program opens back to where its parts come from: through variables, fields, results and
-// parameters, from caller to caller.
+// A paths follows each path that a program opens back to where its parts come from: through variables, fields, results
+// and parameters, from caller to caller.
 type paths struct {
 	module string
 	lines  *token.FileSet
@@ -299,7 +307,8 @@ func (p *paths) judge(call ssa.CallInstruction, fn *ssa.Function, pkg string, ba
 	}
 	for o := range tr.out {
 		at := p.lines.Position(call.Pos())
-		bad[fmt.Sprintf("%s:%d: %s: its path has %s of %s: leave what a target owns to %s", filepath.Base(at.Filename), at.Line,
+		bad[fmt.Sprintf("%s:%d: %s: its path has %s of %s: leave what a target owns to %s", filepath.Base(at.Filename),
+			at.Line,
 			p.short(calleeName(call.Common())), o.what, p.short(o.where.String()), door)] = true
 	}
 }
@@ -329,7 +338,8 @@ func (t trace) origins(v ssa.Value, at *frame) {
 		return
 	}
 	t.seen[visit{v, *at}] = true
-	if _, isFunc := v.Type().Underlying().(*types.Signature); isFunc || isNumber(v.Type()) || t.ofUser(t.packageOf(at.fn)) {
+	if _, isFunc := v.Type().Underlying().(*types.Signature); isFunc || isNumber(v.Type()) ||
+		t.ofUser(t.packageOf(at.fn)) {
 		return
 	}
 	switch v := v.(type) {
@@ -376,7 +386,8 @@ func (t trace) constant(v *ssa.Const, at *frame) {
 		return
 	}
 	text := constant.StringVal(v.Value)
-	if slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return slices.Contains(targetFiles, part) }) {
+	if slices.ContainsFunc(strings.Split(text, "/"),
+		func(part string) bool { return slices.Contains(targetFiles, part) }) {
 		t.out[origin{at.fn, fmt.Sprintf("%q", text)}] = true
 	}
 }
@@ -463,7 +474,8 @@ func (t trace) argument(i int, fn *ssa.Function, call *ssa.CallCommon, at *frame
 	}
 }
 
-// results are those of a call: of what it returns where that is code of ours, of its arguments where it makes text of text.
+// results are those of a call: of what it returns where that is code of ours, of its arguments where it makes text of
+// text.
 func (t trace) results(call *ssa.Call, index int, at *frame) {
 	callees := t.callees(call, at)
 	for _, callee := range callees {

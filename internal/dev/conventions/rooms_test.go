@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mostRooms is how many directories internal/ may have: a newcomer reads so many names in a minute. What comes new belongs below
-// one of them, as a rule.
+// mostRooms is how many directories internal/ may have: a newcomer reads so many names in a minute. What comes new
+// belongs below one of them, as a rule.
 const mostRooms = 18
 
 // TestRooms: each directory of internal/ has one line in docs/architecture.md that says what may be changed there.

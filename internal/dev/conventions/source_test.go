@@ -60,7 +60,10 @@ func initViolations(files []file) []string {
 }
 
 // emptyNames say nothing about what is in a package, so everything ends up in it.
-var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "pkg", "shared"}
+var emptyNames = []string{
+	"util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "pkg",
+	"shared",
+}
 
 func nameViolations(files []file) []string {
 	var bad []string
@@ -117,8 +120,8 @@ func exitViolations(files []file) []string {
 	return bad
 }
 
-// builtViolations finds assignments to the Meta of a recording outside of its package. A recording is not changed once it is built:
-// windows share what they hold with those before and after, and others read them meanwhile.
+// builtViolations finds assignments to the Meta of a recording outside of its package. A recording is not changed once
+// it is built: windows share what they hold with those before and after, and others read them meanwhile.
 func builtViolations(files []file) []string {
 	var bad []string
 	for _, f := range files {

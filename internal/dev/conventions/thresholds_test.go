@@ -10,7 +10,8 @@ import (
 
 // inRules tells the source of the rules of thumb, and of what several of them read.
 func inRules(f file) bool {
-	return (strings.HasPrefix(f.path, "internal/checks/") || strings.HasPrefix(f.path, "internal/evidence/")) && !f.isTest()
+	return (strings.HasPrefix(f.path, "internal/checks/") || strings.HasPrefix(f.path, "internal/evidence/")) &&
+		!f.isTest()
 }
 
 // declared gives the variables of a type of internal/check that the files declare as variables of packages.
@@ -60,15 +61,19 @@ func thresholdViolations(files []file) []string {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
 				if x := lastName(n.X); params[x] && (n.Sel.Name == "Default" || n.Sel.Name == "Value") {
-					bad = append(bad, fmt.Sprintf("%s: %s.%s: read the value in force, with Pass.Param", f.at(n.Pos()), x, n.Sel.Name))
+					bad = append(bad, fmt.Sprintf("%s: %s.%s: read the value in force, with Pass.Param", f.at(n.Pos()),
+						x, n.Sel.Name))
 				}
 			case *ast.BinaryExpr:
 				if number := fraction(n); compares(n.Op) && number != "" {
-					bad = append(bad, fmt.Sprintf("%s: a comparison with %s: declare a check.Param", f.at(n.Pos()), number))
+					bad = append(bad, fmt.Sprintf("%s: a comparison with %s: declare a check.Param", f.at(n.Pos()),
+						number))
 				}
 			case *ast.CallExpr:
-				if number := fraction(n); number != "" && slices.Contains([]string{"AtLeast", "Above", "Below"}, lastName(n.Fun)) {
-					bad = append(bad, fmt.Sprintf("%s: a comparison with %s: declare a check.Param", f.at(n.Pos()), number))
+				if number := fraction(n); number != "" && slices.Contains([]string{"AtLeast", "Above", "Below"},
+					lastName(n.Fun)) {
+					bad = append(bad, fmt.Sprintf("%s: a comparison with %s: declare a check.Param", f.at(n.Pos()),
+						number))
 				}
 			}
 			return true
@@ -84,7 +89,8 @@ func compares(op token.Token) bool {
 // fraction gives a number with a point that is in an expression; numbers without one count things.
 func fraction(x ast.Node) (number string) {
 	ast.Inspect(x, func(n ast.Node) bool {
-		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.FLOAT && strings.Contains(l.Value, ".") { // 1e6 turns units
+		// 1e6 turns units
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.FLOAT && strings.Contains(l.Value, ".") {
 			number = l.Value
 		}
 		return number == ""

@@ -38,7 +38,8 @@ func TestVulnerabilities(t *testing.T) {
 		{"/nowhere", 77, "not checked, because"},
 		{"http://127.0.0.1:1", 77, "not checked, because"}, // nothing listens there
 	} {
-		cmd := exec.CommandContext(t.Context(), "../../../.ci/vulnerabilities", tc.database, "./internal/input/strictyaml")
+		cmd := exec.CommandContext(t.Context(), "../../../.ci/vulnerabilities", tc.database,
+			"./internal/input/strictyaml")
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != tc.status || !strings.Contains(string(out), tc.want) {

@@ -111,7 +111,8 @@ func TestStalePagesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := write(root, map[string][]byte{"docs/checks/a.md": []byte("new"), "docs/metrics.md": []byte("m")}); err != nil {
+	if err := write(root, map[string][]byte{"docs/checks/a.md": []byte("new"), "docs/metrics.md": []byte(
+		"m")}); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -151,8 +152,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestManPages lets groff read every page: it warns of a request or an escape that it does not know, and of text that a slip
-// has made one.
+// TestManPages lets groff read every page: it warns of a request or an escape that it does not know, and of text that a
+// slip has made one.
 func TestManPages(t *testing.T) {
 	testenv.Need(t, testenv.Tool("groff"))
 	read := 0
@@ -213,8 +214,8 @@ help for look
 	}
 }
 
-// TestFlagsNameOneValue: pflag takes the first word in back quotes of a flag's help for the name of its value, and leaves the
-// quotes of others in the text.
+// TestFlagsNameOneValue: pflag takes the first word in back quotes of a flag's help for the name of its value, and
+// leaves the quotes of others in the text.
 func TestFlagsNameOneValue(t *testing.T) {
 	flags := 0
 	var walk func(cmd *cobra.Command)
@@ -222,7 +223,8 @@ func TestFlagsNameOneValue(t *testing.T) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			flags++
 			if n := strings.Count(f.Usage, "`"); n > 2 {
-				t.Errorf("%s --%s: %d back quotes, of which a reader sees some: %s", cmd.CommandPath(), f.Name, n, f.Usage)
+				t.Errorf("%s --%s: %d back quotes, of which a reader sees some: %s", cmd.CommandPath(), f.Name, n,
+					f.Usage)
 			}
 		})
 		for _, c := range cmd.Commands() {

@@ -1,5 +1,6 @@
-// Command docgen writes the documentation that is made from the program itself: man pages, one page a check, and the list of
-// metrics. `make generate` runs it. It is apart from perfdoctor so that the binary does not carry a markdown converter.
+// Command docgen writes the documentation that is made from the program itself: man pages, one page a check, and the
+// list of metrics. `make generate` runs it. It is apart from perfdoctor so that the binary does not carry a markdown
+// converter.
 package main
 
 import (

@@ -11,8 +11,8 @@ import (
 // manDate is fixed, so that the same source gives the same pages. It is the month in which the commands took this form.
 const manDate = "Nov 2026"
 
-// manPages writes the page of a command and of all below it. cobra's own generator goes by way of Markdown, which takes an
-// asterisk or an underscore of the plain help text for emphasis, and knows nothing of the names of flags' values.
+// manPages writes the page of a command and of all below it. cobra's own generator goes by way of Markdown, which takes
+// an asterisk or an underscore of the plain help text for emphasis, and knows nothing of the names of flags' values.
 func manPages(pages map[string][]byte, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
 	pages["docs/man/"+pageName(cmd)+".1"] = []byte(manPage(cmd))
@@ -38,7 +38,8 @@ func manPage(cmd *cobra.Command) string {
 	var b strings.Builder
 	name := roff(pageName(cmd))
 	// nh: a word that is broken by a hyphen is not what the program calls it.
-	fmt.Fprintf(&b, ".nh\n.TH \"%s\" \"1\" \"%s\" \"perfdoctor\" \"perfdoctor manual\"\n", strings.ToUpper(name), manDate)
+	fmt.Fprintf(&b, ".nh\n.TH \"%s\" \"1\" \"%s\" \"perfdoctor\" \"perfdoctor manual\"\n", strings.ToUpper(name),
+		manDate)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", name, roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n\\fB%s\\fP\n", roff(cmd.UseLine()))
 	b.WriteString(".SH DESCRIPTION\n")
@@ -109,8 +110,8 @@ func seeAlso(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// roff makes plain text of what troff would take for its own: a backslash, a dash that must stay one when it is copied, and
-// a dot or apostrophe that begins a line and would make a request of it.
+// roff makes plain text of what troff would take for its own: a backslash, a dash that must stay one when it is copied,
+// and a dot or apostrophe that begins a line and would make a request of it.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

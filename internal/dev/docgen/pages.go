@@ -47,7 +47,8 @@ func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	var b bytes.Buffer
 	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
 	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
-	fmt.Fprintf(&b, "Stage %d in the [order of the cure](README.md): %s\n\n%s\n", c.Stage, c.Stage, markdown(strings.TrimSpace(body)))
+	fmt.Fprintf(&b, "Stage %d in the [order of the cure](README.md): %s\n\n%s\n", c.Stage, c.Stage,
+		markdown(strings.TrimSpace(body)))
 	code(&b, "Before", c.Before)
 	code(&b, "After", c.After)
 	thresholds(&b, c)
@@ -75,7 +76,8 @@ func thresholds(b *bytes.Buffer, c *check.Check) {
 	for _, p := range c.Params {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", p.Name, cell(p.Value().Text()), cell(p.Why))
 	}
-	fmt.Fprintf(b, "\nAnother value: `perfdoctor diagnose --set %s.%s=VALUE` (a share as 0.25).\n", c.Name, c.Params[0].Name)
+	fmt.Fprintf(b, "\nAnother value: `perfdoctor diagnose --set %s.%s=VALUE` (a share as 0.25).\n", c.Name,
+		c.Params[0].Name)
 }
 
 func reads(b *bytes.Buffer, c *check.Check) {
@@ -173,8 +175,8 @@ func causeLink(name string) string {
 // node is a name that mermaid takes for one word.
 func node(name string) string { return strings.ReplaceAll(name, " ", "-") }
 
-// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what the
-// check says. A check that cannot fire yet, for want of a collector, shows why it is not assessed.
+// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what
+// the check says. A check that cannot fire yet, for want of a collector, shows why it is not assessed.
 func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	var files []string
 	for _, pattern := range []string{"firing.txtar", "firing*.txtar", "not-assessed*.txtar"} {
@@ -185,7 +187,8 @@ func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("check %s: there is no %s/%s/firing*.txtar to take its example from", c.Name, caseDirs, c.Name)
+		return fmt.Errorf("check %s: there is no %s/%s/firing*.txtar to take its example from", c.Name, caseDirs,
+			c.Name)
 	}
 	data, err := fs.ReadFile(repo, files[0])
 	if err != nil {
@@ -221,7 +224,8 @@ In the order of the cure: what stands first is cheaper to mend and distorts what
 	for _, c := range suite {
 		if c.Stage != last {
 			last = c.Stage
-			fmt.Fprintf(&b, "\n## Stage %d: %s\n\n%s\n\n| check | it finds |\n|---|---|\n", c.Stage, c.Stage, stageWords[c.Stage])
+			fmt.Fprintf(&b, "\n## Stage %d: %s\n\n%s\n\n| check | it finds |\n|---|---|\n", c.Stage, c.Stage,
+				stageWords[c.Stage])
 		}
 		fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", c.Name, c.Name, cell(c.Title()))
 	}
@@ -254,7 +258,8 @@ in its labels; its number is always 1.
 // quoted is text between backquotes, which markdown leaves alone.
 var quoted = regexp.MustCompile("`[^`\n]*`")
 
-// openers are characters that start something in markdown: emphasis, a link, a tag. An underscore does so only before a word.
+// openers are characters that start something in markdown: emphasis, a link, a tag. An underscore does so only before a
+// word.
 var openers = regexp.MustCompile(`[\\*<\[~]|(^|[^\pL\pN_])_`)
 
 // markdown escapes plain text.

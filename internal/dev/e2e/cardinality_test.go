@@ -31,9 +31,10 @@ const (
 	attackFindings = 10
 )
 
-// TestCardinality attacks the exporter with 10,000 destinations and 2,000 control groups that come and go: 2,500 and 500 that stay for
-// some windows, 5,000 and 1,000 that live for less than one, and again as many others that stay. Series stay within the limits, what is
-// beyond is counted, memory stays within its bound, and in the end nothing of it is left.
+// TestCardinality attacks the exporter with 10,000 destinations and 2,000 control groups that come and go: 2,500 and
+// 500 that stay for some windows, 5,000 and 1,000 that live for less than one, and again as many others that stay.
+// Series stay within the limits, what is beyond is counted, memory stays within its bound, and in the end nothing of it
+// is left.
 func TestCardinality(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("promtool"))
 	l := labtest.New(t)
@@ -54,13 +55,15 @@ func TestCardinality(t *testing.T) {
 			t.Errorf("%s: %v values were counted as dropped", family, n)
 		}
 	}
-	if n := last.value("perfdoctor_tcp_destination_smaller_sockets"); n < 2000 { // of 2,500, the collector tells the largest apart
+	// of 2,500, the collector tells the largest apart
+	if n := last.value("perfdoctor_tcp_destination_smaller_sockets"); n < 2000 {
 		t.Errorf("%v sockets are counted as of smaller destinations", n)
 	}
 	if n := last.value("perfdoctor_targets_dropped_total"); n == 0 {
 		t.Error("no control group was counted as dropped")
 	}
-	t.Logf("at most %d series of %d families, of %d destinations and %d groups; %d MiB RSS at most", a.most, len(last), a.destinations, a.groups,
+	t.Logf("at most %d series of %d families, of %d destinations and %d groups; %d MiB RSS at most", a.most, len(last),
+		a.destinations, a.groups,
 		exporter.rss(t)>>20)
 	if rss := exporter.rss(t); rss > maxExporterRSS {
 		t.Errorf("%d bytes RSS, more than %d", rss, maxExporterRSS)
@@ -70,7 +73,8 @@ func TestCardinality(t *testing.T) {
 	a.end(t)
 	eventually(t, "what has ended is gone", startTime, func() bool {
 		m := a.scrape(t, exporter)
-		return len(m.values("perfdoctor_tcp_destination_sockets", "destination", networks)) == 0 && len(a.targets(m)) == 0
+		return len(m.values("perfdoctor_tcp_destination_sockets", "destination", networks)) == 0 &&
+			len(a.targets(m)) == 0
 	})
 }
 
@@ -131,7 +135,10 @@ func newAttack(t *testing.T, l *lab.Lab, host *lab.Host) *attack {
 	}
 	for range 2 * attackTargets {
 		child, err := host.StartChild(nil, lab.ChildOptions{
-			Mode: lab.ModeSpin, Duration: loadTime, Spin: lab.SpinOptions{Burst: 4 * time.Millisecond, Every: 100 * time.Millisecond},
+			Mode: lab.ModeSpin, Duration: loadTime, Spin: lab.SpinOptions{
+				Burst: 4 * time.Millisecond,
+				Every: 100 * time.Millisecond,
+			},
 		})
 		must(t, err)
 		a.burners = append(a.burners, child)
@@ -151,7 +158,8 @@ func (a *attack) stay(t *testing.T, exporter *running, destinations, groups int)
 	eventually(t, "destinations and targets are exported", 2*startTime, func() bool {
 		m := a.scrape(t, exporter)
 		return len(m.values("perfdoctor_tcp_destination_sockets", "destination", a.network)) >= attackSeries/2 &&
-			slices.ContainsFunc(a.targets(m), func(name string) bool { return slices.Contains(a.burning, filepath.Base(name)) })
+			slices.ContainsFunc(a.targets(m),
+				func(name string) bool { return slices.Contains(a.burning, filepath.Base(name)) })
 	})
 }
 
@@ -218,7 +226,8 @@ func (a *attack) makeGroups(t *testing.T, n int) {
 		for _, parent := range a.parents {
 			must(t, os.Mkdir(filepath.Join(parent, name), 0o750))
 			if i < len(a.burners) {
-				must(t, os.WriteFile(filepath.Join(parent, name, "cgroup.procs"), []byte(strconv.Itoa(a.burners[i].Pid)), 0))
+				must(t, os.WriteFile(filepath.Join(parent, name, "cgroup.procs"),
+					[]byte(strconv.Itoa(a.burners[i].Pid)), 0))
 			}
 		}
 		if i < len(a.burners) {
@@ -287,7 +296,10 @@ func bounded(t *testing.T, name string, family *dto.MetricFamily) {
 		for _, l := range m.GetLabel() {
 			labels[l.GetName()] = l.GetValue()
 		}
-		for _, l := range []string{"destination", "endpoint", "source", "listener", "comm", "cgroup", "pool", "device", "irq"} {
+		for _, l := range []string{
+			"destination", "endpoint", "source", "listener", "comm", "cgroup", "pool", "device",
+			"irq",
+		} {
 			if v, ok := labels[l]; ok {
 				key := labels["target"] + " " + l
 				if seen[key] == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// The units of work in the method main.tax of testdata/shop: of 100 in all, and three times as many, a quarter more CPU time for each
-// request. So much shows in ten seconds; a regression of 5 % takes a minute (docs/decisions/0012).
+// The units of work in the method main.tax of testdata/shop: of 100 in all, and three times as many, a quarter more CPU
+// time for each request. So much shows in ten seconds; a regression of 5 % takes a minute (docs/decisions/0012).
 const (
 	cheapTax = 10
 	dearTax  = 35
@@ -84,7 +84,8 @@ func recordShop(t *testing.T, program string, tax int, to string) {
 	awaitPort(t, host, 8080)
 	start(t, host, "wrk", "-t", "1", "-c", "8", "-d", strconv.Itoa(window+10), "http://127.0.0.1:8080/")
 	time.Sleep(time.Second)
-	out, err := exec.Command(perfdoctor(t), "diagnose", "--pid", strconv.Itoa(p.Pid), "--duration", fmt.Sprint(window, "s"), "--save", to).CombinedOutput()
+	out, err := exec.Command(perfdoctor(t), "diagnose", "--pid", strconv.Itoa(p.Pid), "--duration",
+		fmt.Sprint(window, "s"), "--save", to).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3) {
 		t.Fatalf("diagnose: %v: %s", err, out)
@@ -115,8 +116,8 @@ func compared(t *testing.T, before, after string) (c comparisonJSON, code int) {
 	return c, code
 }
 
-// TestCompare records a program twice as it is and twice with a dearer method: the same is the same, the dearer one is worse and named, the
-// other way round it is better, and a trend names the recording from which on it is so.
+// TestCompare records a program twice as it is and twice with a dearer method: the same is the same, the dearer one is
+// worse and named, the other way round it is better, and a trend names the recording from which on it is so.
 func TestCompare(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("wrk"))
 	program, dir := shop(t), t.TempDir()
@@ -136,7 +137,8 @@ func TestCompare(t *testing.T) {
 		t.Errorf("a cheaper method: exit code %d, %s, %+v", code, c.Verdict.Summary, c.Methods)
 	}
 	text, code := output(t, "trend", dir, "--fail-on", "regression")
-	if code != 3 || !strings.Contains(string(text), "from night-2.zip") || !strings.Contains(string(text), "main.tax grew") {
+	if code != 3 || !strings.Contains(string(text), "from night-2.zip") || !strings.Contains(string(text),
+		"main.tax grew") {
 		t.Errorf("trend: exit code %d:\n%s", code, text)
 	}
 	page, code := output(t, "compare", names[0], names[3], "-o", "html", "--folded", filepath.Join(dir, "folded"))
@@ -145,7 +147,8 @@ func TestCompare(t *testing.T) {
 	}
 	folded, err := os.ReadFile(filepath.Join(dir, "folded"))
 	must(t, err)
-	if !slices.ContainsFunc(strings.Split(string(folded), "\n"), func(l string) bool { return strings.Contains(l, "main.tax_[n] ") }) {
+	if !slices.ContainsFunc(strings.Split(string(folded), "\n"),
+		func(l string) bool { return strings.Contains(l, "main.tax_[n] ") }) {
 		t.Errorf("the folded stacks do not end in main.tax:\n%.500s", folded)
 	}
 }
@@ -157,7 +160,8 @@ func TestScreen(t *testing.T) {
 	_, _ = output(t, "diagnose", "--duration", "1s", "--save", recording) // whatever it finds
 	onTerminal := func(command string) *exec.Cmd {
 		cmd := exec.Command("script", "-qec", "stty rows 20 cols 100; "+command, "/dev/null")
-		cmd.Env = append(os.Environ(), "TERM=xterm", "PAGER=sed s/^/paged:/", "PROGRAM="+perfdoctor(t), "RECORDING="+recording)
+		cmd.Env = append(os.Environ(), "TERM=xterm", "PAGER=sed s/^/paged:/", "PROGRAM="+perfdoctor(t),
+			"RECORDING="+recording)
 		return cmd
 	}
 	paged, _ := onTerminal(`"$PROGRAM" report "$RECORDING"`).CombinedOutput()

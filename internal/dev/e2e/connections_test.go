@@ -35,7 +35,10 @@ func TestBlackHole(t *testing.T) {
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{})
 	must(t, err)
 	must(t, server.DropSYN(9000))
-	child, err := client.StartClient(serverAddr, lab.ClientOptions{Concurrency: 64, CloseFirst: true, Duration: loadTime})
+	child, err := client.StartClient(serverAddr, lab.ClientOptions{
+		Concurrency: 64, CloseFirst: true,
+		Duration: loadTime,
+	})
 	must(t, err)
 	time.Sleep(1200 * time.Millisecond) // the first repeat of a SYN comes after 1 s
 	expect(t, want{
@@ -61,7 +64,8 @@ func TestConntrackFull(t *testing.T) {
 	must(t, gateway.Do(func() error { return udpFlows(int(conntrackFill * float64(limit))) }))
 	expect(t, want{
 		verdict: []string{"conntrack-full"},
-		text:    []string{strconv.Itoa(limit), "nf_conntrack_max"}, forbidden: append([]string{"syn-sent-pileup"}, portChecks...),
+		text:    []string{strconv.Itoa(limit), "nf_conntrack_max"}, forbidden: append([]string{"syn-sent-pileup"},
+			portChecks...),
 	}.complaints, "--pid", pid(child))
 }
 
@@ -100,7 +104,8 @@ func TestFDLeak(t *testing.T) {
 	must(t, err)
 	eventually(t, "files open", 10*time.Second, func() bool { return child.Stats().Units > 100 })
 	expect(t, want{
-		verdict: []string{"fd-limit"}, subject: pid(child), text: []string{"300 files"}, forbidden: []string{"close-wait-leak"},
+		verdict: []string{"fd-limit"}, subject: pid(child), text: []string{"300 files"},
+		forbidden: []string{"close-wait-leak"},
 	}.complaints, "--pid", pid(child))
 }
 
@@ -114,6 +119,7 @@ func TestCloseWaitLeak(t *testing.T) {
 	must(t, err)
 	eventually(t, "connections closed by the server", 10*time.Second, func() bool { return child.Stats().Conns > 20 })
 	expect(t, want{
-		verdict: []string{"close-wait-leak"}, subject: pid(child), forbidden: append([]string{"fd-limit"}, portChecks...),
+		verdict: []string{"close-wait-leak"}, subject: pid(child), forbidden: append([]string{"fd-limit"},
+			portChecks...),
 	}.complaints, "--pid", pid(child))
 }

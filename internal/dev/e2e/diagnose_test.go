@@ -80,7 +80,8 @@ func diagnose(t *testing.T, args ...string) diagnosis {
 	must(t, os.Chmod(recording, 0o644)) // the recording is private until its owner gives it away
 	again := run(t, withoutRights(program, "diagnose", "--from", recording, "-o", "json"))
 	if diff := cmp.Diff(string(live.json), string(again.json)); diff != "" || live.code != again.code {
-		t.Errorf("diagnosed again from the recording, exit code %d, then %d (-live +again):\n%s", live.code, again.code, diff)
+		t.Errorf("diagnosed again from the recording, exit code %d, then %d (-live +again):\n%s", live.code, again.code,
+			diff)
 	}
 	live.text = string(run(t, withoutRights(program, "diagnose", "--from", recording)).json)
 	t.Logf("perfdoctor diagnose %s\n%s", strings.Join(args, " "), live.text)
@@ -181,7 +182,8 @@ func (w want) complaints(d diagnosis) []string {
 	wrong(!p.atWarning() || w.severity != nil && !slices.Contains(w.severity, p.Severity),
 		"severity %s, want %v", p.Severity, w.severity)
 	wrong(d.code != 3, "exit code %d, want 3", d.code)
-	wrong(!strings.Contains(p.Subject.ID, w.subject), "subject %s %q, want %q in it", p.Subject.Kind, p.Subject.ID, w.subject)
+	wrong(!strings.Contains(p.Subject.ID, w.subject), "subject %s %q, want %q in it", p.Subject.Kind, p.Subject.ID,
+		w.subject)
 	for _, text := range w.text {
 		wrong(!strings.Contains(p.raw, text), "the verdict does not say %q", text)
 	}

@@ -53,7 +53,8 @@ func expect(t *testing.T, complaints func(diagnosis) []string, args ...string) d
 		}
 		others := (after.others - before.others) / max(after.all-before.all, 1)
 		if others < othersShare || n == attempts {
-			t.Errorf("%s\nother programs used %.0f %% of the CPUs; diagnosis %d of this state", strings.Join(bad, "\n"), others*100, n)
+			t.Errorf("%s\nother programs used %.0f %% of the CPUs; diagnosis %d of this state", strings.Join(bad, "\n"),
+				others*100, n)
 			return d
 		}
 		t.Logf("diagnosed again, for other programs used %.0f %% of the CPUs: %s", others*100, strings.Join(bad, "; "))
@@ -74,8 +75,8 @@ func awaitIdleOthers(t *testing.T) {
 	}
 }
 
-// cpuTicks is CPU time since boot, in ticks: in all, idle, and of programs that do not descend from this one. Interrupts
-// belong to no program, and are in all only.
+// cpuTicks is CPU time since boot, in ticks: in all, idle, and of programs that do not descend from this one.
+// Interrupts belong to no program, and are in all only.
 type cpuTicks struct{ all, idle, others float64 }
 
 func readCPU(t testing.TB) cpuTicks {
@@ -113,8 +114,8 @@ func ownTicks(t testing.TB) float64 {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name, in brackets, may hold anything (proc_pid_stat(5)); after it come state, ppid, …, and as 12th to 15th
-		// utime, stime, cutime and cstime.
+		// The name, in brackets, may hold anything (proc_pid_stat(5)); after it come state, ppid, …, and as 12th to
+		// 15th utime, stime, cutime and cstime.
 		field := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 		pid := filepath.Base(filepath.Dir(path))
 		parents[pid] = field[1]

@@ -16,8 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// busyJava allocates and computes without end, in more threads than the quota feeds. It writes a file of its own, so that the
-// difference of the container to its image is not empty.
+// busyJava allocates and computes without end, in more threads than the quota feeds. It writes a file of its own, so
+// that the difference of the container to its image is not empty.
 const busyJava = `import java.nio.file.*;
 public class Busy {
   static volatile long sink;
@@ -29,8 +29,8 @@ public class Busy {
 }
 `
 
-// TestDockerJVM diagnoses a JVM as it is found in the field: in a container with a quota, of another user, with a /tmp that only the
-// container sees. The diagnosis must not change a file of the container.
+// TestDockerJVM diagnoses a JVM as it is found in the field: in a container with a quota, of another user, with a /tmp
+// that only the container sees. The diagnosis must not change a file of the container.
 func TestDockerJVM(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Java, testenv.Tool("javac"), testenv.Tool("dockerd"), testenv.Tool("docker"))
 	docker := engineOfContained(t)
@@ -57,10 +57,14 @@ func TestDockerJVM(t *testing.T) {
 	}
 	before := changed()
 	d := expect(t, want{
-		verdict: []string{"cpu-throttled"}, severity: []string{"critical"}, text: []string{"0.5 CPUs"}, forbidden: []string{"cpu-saturated"},
+		verdict: []string{"cpu-throttled"}, severity: []string{"critical"}, text: []string{"0.5 CPUs"},
+		forbidden: []string{"cpu-saturated"},
 	}.complaints, "--container", "pd-e2e-jvm")
 	// What the system does to it, what its runtime does, and which code costs the CPU.
-	for _, part := range []string{"pd-e2e-jvm, jvm", "serial-gc-by-quota", "WHERE THE CPU TIME GOES", "async-profiler", "Busy.lambda$main"} {
+	for _, part := range []string{
+		"pd-e2e-jvm, jvm", "serial-gc-by-quota", "WHERE THE CPU TIME GOES", "async-profiler",
+		"Busy.lambda$main",
+	} {
 		if !strings.Contains(d.text, part) {
 			t.Errorf("the report does not say %q: %s", part, d.text)
 		}
@@ -81,14 +85,16 @@ func engineOfContained(t *testing.T) func(args ...string) string {
 	t.Helper()
 	var said bytes.Buffer
 	cmd, _ := startContained(t, &said)
-	sockets, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("pd-contained-%d-*/docker.box/docker.sock", cmd.Process.Pid)))
+	sockets, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("pd-contained-%d-*/docker.box/docker.sock",
+		cmd.Process.Pid)))
 	must(t, err)
 	if len(sockets) != 1 {
 		t.Fatalf("sockets of the engine: %v", sockets)
 	}
 	return func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command("docker", append([]string{"--host", "unix://" + sockets[0]}, args...)...).CombinedOutput()
+		out, err := exec.Command("docker", append([]string{"--host", "unix://" + sockets[0]}, args...)...).
+			CombinedOutput()
 		if err != nil {
 			t.Fatalf("docker %v: %v: %s", args, err, out)
 		}

@@ -55,9 +55,11 @@ func startContained(t *testing.T, errs *bytes.Buffer) (cmd *exec.Cmd, id string)
 		text, err := os.ReadFile(files[0])
 		must(t, err)
 		id = string(text)
-		groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/cpu/pd-contained-%d/docker-box/%s/cgroup.procs", cmd.Process.Pid, id))
+		groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/cpu/pd-contained-%d/docker-box/%s/cgroup.procs",
+			cmd.Process.Pid, id))
 		must(t, err)
-		v2, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/pd-contained-%d/docker-box/%s/cgroup.procs", cmd.Process.Pid, id))
+		v2, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/pd-contained-%d/docker-box/%s/cgroup.procs",
+			cmd.Process.Pid, id))
 		must(t, err)
 		return id != "" && len(groups)+len(v2) > 0
 	})
@@ -65,10 +67,11 @@ func startContained(t *testing.T, errs *bytes.Buffer) (cmd *exec.Cmd, id string)
 	return cmd, id
 }
 
-// TestDockerContainer diagnoses a container by the name Docker knows it by, as its user does, then kills the scenario that runs
-// the engine and has what is left removed.
+// TestDockerContainer diagnoses a container by the name Docker knows it by, as its user does, then kills the scenario
+// that runs the engine and has what is left removed.
 func TestDockerContainer(t *testing.T) {
-	testenv.Need(t, testenv.Root, testenv.Tool("dockerd"), testenv.Tool("docker"), testenv.Tool("nft"), testenv.Tool("ip"))
+	testenv.Need(t, testenv.Root, testenv.Tool("dockerd"), testenv.Tool("docker"), testenv.Tool("nft"),
+		testenv.Tool("ip"))
 	before := machine(t)
 	var said bytes.Buffer
 	cmd, id := startContained(t, &said)
@@ -94,7 +97,8 @@ func TestDockerContainer(t *testing.T) {
 
 // TestDockerInterrupted ends the scenario with Ctrl-C: it removes everything by itself.
 func TestDockerInterrupted(t *testing.T) {
-	testenv.Need(t, testenv.Root, testenv.Tool("dockerd"), testenv.Tool("docker"), testenv.Tool("nft"), testenv.Tool("ip"))
+	testenv.Need(t, testenv.Root, testenv.Tool("dockerd"), testenv.Tool("docker"), testenv.Tool("nft"),
+		testenv.Tool("ip"))
 	before := machine(t)
 	var said bytes.Buffer
 	cmd, _ := startContained(t, &said)
@@ -112,23 +116,33 @@ func TestDockerInterrupted(t *testing.T) {
 var engines = regexp.MustCompile(`(?i)docker|containerd|runc|pd-contained-|\bveth|\bbr-|172\.17\.`)
 
 // engineModules begin the names of the modules that an engine has loaded for its network and its file systems.
-var engineModules = []string{"bridge", "br_netfilter", "overlay", "veth", "xt_", "nf_", "nft_", "nfnetlink", "ip_tables", "iptable_", "ip6"}
+var engineModules = []string{
+	"bridge", "br_netfilter", "overlay", "veth", "xt_", "nf_", "nft_", "nfnetlink",
+	"ip_tables", "iptable_", "ip6",
+}
 
-// machine is what a container engine could change of the machine: control groups of all hierarchies, links, named namespaces,
-// firewall rules, mounts, modules, settings of network and keys, files and processes of its own. What other programs make meanwhile,
-// such as a mount or a device, is none of it.
+// machine is what a container engine could change of the machine: control groups of all hierarchies, links, named
+// namespaces, firewall rules, mounts, modules, settings of network and keys, files and processes of its own. What other
+// programs make meanwhile, such as a mount or a device, is none of it.
 func machine(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, pattern := range []string{
-		"/sys/fs/cgroup/pd-contained-*", "/sys/fs/cgroup/*/pd-contained-*", filepath.Join(os.TempDir(), "pd-contained-*"),
-		"/sys/class/net/*", "/var/run/netns/*", "/etc/docker/*", "/opt/*", "/run/*", "/run/containerd/*", "/run/docker/*", "/var/lib/docker*",
+		"/sys/fs/cgroup/pd-contained-*", "/sys/fs/cgroup/*/pd-contained-*",
+		filepath.Join(os.TempDir(), "pd-contained-*"),
+		"/sys/class/net/*", "/var/run/netns/*", "/etc/docker/*", "/opt/*", "/run/*", "/run/containerd/*",
+		"/run/docker/*", "/var/lib/docker*",
 	} {
 		names, err := filepath.Glob(pattern)
 		must(t, err)
 		found = append(found, names...)
 	}
-	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"ip", "netns"}, {"ip", "rule"}, {"ip", "route", "show", "table", "all"}} {
+	for _, command := range [][]string{
+		{"nft", "list", "ruleset"},
+		{"ip", "netns"},
+		{"ip", "rule"},
+		{"ip", "route", "show", "table", "all"},
+	} {
 		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %v: %s", command, err, out)

@@ -35,8 +35,8 @@ const (
 	exporterWindow  = 15 * time.Second
 )
 
-// BenchmarkScrape scrapes the exporter and node_exporter in turn, on a quiet host and on one with 100,000 sockets and 500 control groups,
-// and reads what the exporter costs between scrapes.
+// BenchmarkScrape scrapes the exporter and node_exporter in turn, on a quiet host and on one with 100,000 sockets and
+// 500 control groups, and reads what the exporter costs between scrapes.
 func BenchmarkScrape(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.BPF, testenv.Tool("prometheus-node-exporter"))
 	b.Run("quiet", func(b *testing.B) { scrapeBoth(b, func(*testing.B, *lab.Lab, *lab.Host) {}) })
@@ -77,15 +77,19 @@ func scrapeBoth(b *testing.B, prepare func(*testing.B, *lab.Lab, *lab.Host)) {
 func crowd(b *testing.B, l *lab.Lab, host *lab.Host) {
 	b.Helper()
 	const (
-		pairs       = 4
-		connections = 50_000 / pairs // fewer than the open files that a program may have by default where the benchmark was written, 20,000
+		pairs = 4
+		// fewer than the open files that a program may have by default where the benchmark was written, 20,000
+		connections = 50_000 / pairs
 	)
 	must(b, host.Sysctl("net.ipv4.ip_local_port_range", "10000 65000"))
 	for i := range pairs {
 		address := fmt.Sprintf("127.0.0.1:%d", 700+i)
 		_, err := host.StartServer(address, lab.ServeOptions{HoldOpen: true, Duration: loadTime})
 		must(b, err)
-		client, err := host.StartClient(address, lab.ClientOptions{Count: connections, Concurrency: 8, HoldOpen: true, Duration: loadTime})
+		client, err := host.StartClient(address, lab.ClientOptions{
+			Count: connections, Concurrency: 8, HoldOpen: true,
+			Duration: loadTime,
+		})
 		must(b, err)
 		eventually(b, "connections", startTime, func() bool { return client.Stats().Conns >= connections })
 	}
@@ -121,7 +125,9 @@ func observed(b testing.TB, host *lab.Host, address, program string, args ...str
 	p, err := host.Start(cmd)
 	must(b, err)
 	r := &running{pid: p.Pid, url: "http://" + address + "/metrics"}
-	r.http = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (c net.Conn, err error) {
+	r.http = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (c net.Conn,
+		err error,
+	) {
 		err = host.Do(func() error { c, err = net.Dial("tcp", address); return err })
 		return c, err
 	}}}
@@ -167,7 +173,8 @@ func (r *running) rss(b testing.TB) (peak int64) {
 	return peak << 10
 }
 
-// programs are the BPF programs that run in what they interrupt: iterators, which run when the exporter reads, are in its own time.
+// programs are the BPF programs that run in what they interrupt: iterators, which run when the exporter reads, are in
+// its own time.
 type programs map[string]struct{ run, measured float64 }
 
 func (r *running) programs(b *testing.B) programs {

@@ -53,8 +53,9 @@ func startExporter(t *testing.T, flags ...string) *scraped {
 	hash, err := bcrypt.GenerateFromPassword([]byte(s.pass), bcrypt.MinCost)
 	must(t, err)
 	config := filepath.Join(s.dir, "web.yml")
-	must(t, os.WriteFile(config, fmt.Appendf(nil, "tls_server_config:\n  cert_file: %s\n  key_file: %s\nbasic_auth_users:\n  %s: %s\n",
-		s.authority, key, s.user, hash), 0o600))
+	must(t, os.WriteFile(config,
+		fmt.Appendf(nil, "tls_server_config:\n  cert_file: %s\n  key_file: %s\nbasic_auth_users:\n  %s: %s\n",
+			s.authority, key, s.user, hash), 0o600))
 	flags = append([]string{
 		"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0",
 		"--web.config.file", config,
@@ -108,8 +109,10 @@ func (s *scraped) certify(t *testing.T) string {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "perfdoctor test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "perfdoctor test"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	must(t, err)
@@ -153,7 +156,10 @@ func TestExporterRefuses(t *testing.T) {
 	if status := s.get(t, "/-/healthy", "", ""); status != http.StatusOK {
 		t.Errorf("health without a password: %d", status)
 	}
-	for _, path := range []string{"/", "/metrics", "/collectors", "/recordings", "/-/", "/-/healthy/../../metrics", "//metrics", "/none"} {
+	for _, path := range []string{
+		"/", "/metrics", "/collectors", "/recordings", "/-/", "/-/healthy/../../metrics",
+		"//metrics", "/none",
+	} {
 		for _, who := range [][2]string{{"", ""}, {s.user, "wrong"}, {"nobody", s.pass}} {
 			if status := s.get(t, path, who[0], who[1]); status != http.StatusUnauthorized {
 				t.Errorf("%s as %q: %d", path, who[0], status)
@@ -193,8 +199,9 @@ func TestExporterTargets(t *testing.T) {
 	} {
 		eventually(t, want, 2*startTime, func() bool { return strings.Contains(s.metrics(t), want) })
 	}
-	finding := regexp.MustCompile(`perfdoctor_finding\{check="cpu-throttled",severity="(warning|critical)",stage="limits",` +
-		regexp.QuoteMeta(fmt.Sprintf("subject=%q} 1", "cgroup "+group.Path())))
+	finding := regexp.MustCompile(
+		`perfdoctor_finding\{check="cpu-throttled",severity="(warning|critical)",stage="limits",` +
+			regexp.QuoteMeta(fmt.Sprintf("subject=%q} 1", "cgroup "+group.Path())))
 	eventually(t, finding.String(), 2*startTime, func() bool { return finding.MatchString(s.metrics(t)) })
 	_, err = child.Stop()
 	must(t, err)
@@ -235,7 +242,8 @@ scrape_configs:
 	free := l.Addr().String()
 	must(t, l.Close())
 	startLogged(t, regexp.MustCompile(`(Server is ready|Start listening)`), "prometheus", "--config.file="+config,
-		"--storage.tsdb.path="+filepath.Join(s.dir, "data"), "--web.listen-address="+free, "--enable-feature=native-histograms")
+		"--storage.tsdb.path="+filepath.Join(s.dir, "data"), "--web.listen-address="+free,
+		"--enable-feature=native-histograms")
 	for _, query := range []string{
 		`up{job="perfdoctor"} == 1`,
 		`perfdoctor_window_seconds{target="host"} >= 5`,
@@ -260,7 +268,8 @@ scrape_configs:
 func holds(t *testing.T, address, query string) bool {
 	t.Helper()
 	client := &http.Client{Timeout: startTime, Transport: &http.Transport{DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/v1/query?query="+url.QueryEscape(query), nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+address+"/api/v1/query?query="+url.QueryEscape(query), nil)
 	must(t, err)
 	resp, err := client.Do(req)
 	if err != nil {

@@ -14,14 +14,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// podExporter starts an exporter as a pod on a node with cgroup v2 is: in a control group, and in a cgroup namespace whose root that is.
+// podExporter starts an exporter as a pod on a node with cgroup v2 is: in a control group, and in a cgroup namespace
+// whose root that is.
 func podExporter(t *testing.T, rights ...string) (address string, said *bytes.Buffer) {
 	t.Helper()
 	pod, err := labtest.New(t).Cgroup("pod")
 	must(t, err)
 	address, said = freeAddress(t), &bytes.Buffer{}
 	args := append([]string{"-c", `read go && exec unshare --cgroup -- "$@"`, "sh"}, rights...)
-	args = append(args, perfdoctor(t), "exporter", "--web.listen-address", address, "--window", "5s", "--interval", "1s")
+	args = append(args, perfdoctor(t), "exporter", "--web.listen-address", address, "--window", "5s", "--interval",
+		"1s")
 	cmd := exec.Command("sh", args...)
 	cmd.Stderr = said
 	ready, err := cmd.StdinPipe()
@@ -51,7 +53,8 @@ func page(t *testing.T, address string) string {
 	return string(text)
 }
 
-// TestFleetPod has a throttled group beside the pod's: with CAP_SYS_ADMIN the exporter finds it, without it says what it lacks.
+// TestFleetPod has a throttled group beside the pod's: with CAP_SYS_ADMIN the exporter finds it, without it says what
+// it lacks.
 func TestFleetPod(t *testing.T) {
 	needFleet(t, testenv.Tool("unshare"), testenv.Tool("setpriv"))
 	outer, _ := limited(t, lab.SpinOptions{Threads: 1})
@@ -59,7 +62,8 @@ func TestFleetPod(t *testing.T) {
 	lacks, said := podExporter(t, "setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin")
 	until(t, "the throttled group is found from the pod", func() bool {
 		for line := range strings.Lines(page(t, sees)) {
-			if strings.HasPrefix(line, `perfdoctor_finding{check="cpu-throttled"`) && strings.Contains(line, outer.Path()) {
+			if strings.HasPrefix(line, `perfdoctor_finding{check="cpu-throttled"`) &&
+				strings.Contains(line, outer.Path()) {
 				return true
 			}
 		}

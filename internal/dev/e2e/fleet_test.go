@@ -19,7 +19,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// fleetVar is set by `make check-fleet`: the tests of what is in deploy take a minute or two, too much for every run of all tests.
+// fleetVar is set by `make check-fleet`: the tests of what is in deploy take a minute or two, too much for every run of
+// all tests.
 const fleetVar = "PERFDOCTOR_FLEET"
 
 func needFleet(t *testing.T, needs ...testenv.Requirement) {
@@ -30,11 +31,12 @@ func needFleet(t *testing.T, needs ...testenv.Requirement) {
 	testenv.Need(t, append(needs, testenv.Root)...)
 }
 
-// shortWait stands for what the rules wait for, minutes that `promtool test rules` proves in no time: see internal/dev/fleetgen.
+// shortWait stands for what the rules wait for, minutes that `promtool test rules` proves in no time: see
+// internal/dev/fleetgen.
 const shortWait = 10 * time.Second
 
-// TestFleet lets a Prometheus with the rules of deploy scrape an exporter, makes the host sick and well again, and asks what a user would:
-// whether the alert came and went, and whether each chart of the dashboard has data.
+// TestFleet lets a Prometheus with the rules of deploy scrape an exporter, makes the host sick and well again, and asks
+// what a user would: whether the alert came and went, and whether each chart of the dashboard has data.
 func TestFleet(t *testing.T) {
 	needFleet(t, testenv.Tool("prometheus"), testenv.Tool("promtool"))
 	server := startPrometheus(t, startExporter(t))
@@ -73,12 +75,14 @@ scrape_configs:
   basic_auth: {username: %s, password: %s}
   static_configs: [{targets: [%q]}]
 `, across, s.authority, s.user, s.pass, s.address), 0o600))
-	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).
+		CombinedOutput(); err != nil {
 		t.Fatalf("promtool check config: %v\n%s", err, out)
 	}
 	server := freeAddress(t)
 	startLogged(t, regexp.MustCompile(`(Server is ready|Start listening)`), "prometheus", "--config.file="+config,
-		"--storage.tsdb.path="+filepath.Join(s.dir, "data"), "--web.listen-address="+server, "--enable-feature=native-histograms")
+		"--storage.tsdb.path="+filepath.Join(s.dir, "data"), "--web.listen-address="+server,
+		"--enable-feature=native-histograms")
 	return server
 }
 
@@ -93,7 +97,8 @@ func freeAddress(t *testing.T) string {
 // beginning is when an expression first had a sample in the last five minutes, in seconds.
 func beginning(t *testing.T, server, expr string) float64 {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+server+"/api/v1/query?query="+url.QueryEscape(expr+"[5m]"), nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+server+"/api/v1/query?query="+url.QueryEscape(expr+"[5m]"), nil)
 	must(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	must(t, err)

@@ -27,11 +27,12 @@ type recordings struct {
 // cloudEvent is what it reads of an event.
 type cloudEvent struct{ Type, Subject string }
 
-// patience is how long each part of an incident may take to be noticed: it lasts 20 s, and is known of a window or two later.
+// patience is how long each part of an incident may take to be noticed: it lasts 20 s, and is known of a window or two
+// later.
 const patience = 2 * time.Minute
 
-// TestFlightRecorder is a fault at night: a service that has run well within its quota wants four CPUs for 20 s while nobody looks. In
-// the morning the recording is there, and names the cause. Somebody was told, too.
+// TestFlightRecorder is a fault at night: a service that has run well within its quota wants four CPUs for 20 s while
+// nobody looks. In the morning the recording is there, and names the cause. Somebody was told, too.
 func TestFlightRecorder(t *testing.T) {
 	l := labtest.New(t)
 	host := newHost(t, l, "host")
@@ -48,7 +49,8 @@ func TestFlightRecorder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "flight")
 	x := startExporter(t, "--flight.dir", dir, "--flight.after", "5s", "--push.webhook", hook)
 	observed := regexp.MustCompile(`(?m)^perfdoctor_flight_memory_bytes [1-9]`)
-	eventually(t, "the recorder has windows", patience, func() bool { return observed.MatchString(x.body(t, "/metrics")) })
+	eventually(t, "the recorder has windows", patience,
+		func() bool { return observed.MatchString(x.body(t, "/metrics")) })
 	if status := x.get(t, "/recordings", "", ""); status != http.StatusUnauthorized {
 		t.Errorf("without a password the list is answered with %d", status)
 	}

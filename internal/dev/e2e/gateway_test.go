@@ -44,10 +44,14 @@ func saturatedGateway(t *testing.T) *lab.Child {
 	link(outside, 96)
 	must(t, gateway.Masquerade("eth2"))
 	must(t, gateway.LinearRules(20_000))
-	// The server closes first: ports that wait at the client were half of all after 13 s, and connect() searched on both CPUs then.
+	// The server closes first: ports that wait at the client were half of all after 13 s, and connect() searched on
+	// both CPUs then.
 	_, err := server.StartServer("10.95.0.2:9000", lab.ServeOptions{CloseFirst: true, Requests: 1, Duration: loadTime})
 	must(t, err)
-	client, err := loaded.StartClient("10.95.0.2:9000", lab.ClientOptions{Concurrency: 400, Requests: 1, Duration: loadTime})
+	client, err := loaded.StartClient("10.95.0.2:9000", lab.ClientOptions{
+		Concurrency: 400, Requests: 1,
+		Duration: loadTime,
+	})
 	must(t, err)
 	eventually(t, "connections through the gateway", 10*time.Second, func() bool { return client.Stats().Conns > 400 })
 	child, err := gateway.StartChild(nil, lab.ChildOptions{Mode: lab.ModeSleep, Duration: loadTime})

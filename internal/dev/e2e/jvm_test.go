@@ -87,15 +87,17 @@ func (j *jvm) left(t *testing.T) []string {
 // endDiagnosis begins a diagnosis of the JVM and sends the signal at a random moment of it.
 func (j *jvm) endDiagnosis(t *testing.T, by syscall.Signal, random *rand.Rand) {
 	t.Helper()
-	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.pid), "--duration", "1s", "--interval", "500ms")
+	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.pid), "--duration", "1s", "--interval",
+		"500ms")
 	must(t, cmd.Start())
-	time.Sleep(time.Duration(random.Int64N(int64(1300 * time.Millisecond)))) // its end, with what is taken back, included
+	// its end, with what is taken back, included
+	time.Sleep(time.Duration(random.Int64N(int64(1300 * time.Millisecond))))
 	must(t, cmd.Process.Signal(by))
 	cmd.Wait()
 }
 
-// TestKilledWhileProfiling: SIGKILL at random moments. The JVM lives and answers, its profiler stops by itself, and the next run
-// takes back what was left.
+// TestKilledWhileProfiling: SIGKILL at random moments. The JVM lives and answers, its profiler stops by itself, and the
+// next run takes back what was left.
 func TestKilledWhileProfiling(t *testing.T) {
 	const kills = 20
 	j := startJVM(t)
@@ -119,7 +121,8 @@ func TestKilledWhileProfiling(t *testing.T) {
 	}
 	const timeout = 6*time.Second + 2*time.Second // the window, 5 s more, and the profiler's clock ticks once a second
 	eventually(t, "the profiler stops by itself", timeout, func() bool { return !j.profiled(t) })
-	measure := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.pid), "--duration", "1s", "--interval", "500ms")
+	measure := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.pid), "--duration", "1s", "--interval",
+		"500ms")
 	if out, err := measure.CombinedOutput(); measure.ProcessState.ExitCode() == 1 {
 		t.Fatalf("the next run: %v: %s", err, out)
 	}

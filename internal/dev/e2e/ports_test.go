@@ -75,15 +75,18 @@ func TestPortCeilingAhead(t *testing.T) {
 	eventually(t, "a steady rate", 10*time.Second, func() bool { return child.Stats().Conns >= 20 })
 	d := expect(t, want{
 		verdict: []string{"short-connection-ceiling"}, severity: []string{"warning"}, subject: serverAddr,
-		text: []string{"1000 ports / 60 s", pid(child)}, forbidden: []string{"local-port-exhaustion", "port-search-cliff"},
+		text: []string{"1000 ports / 60 s", pid(child)}, forbidden: []string{
+			"local-port-exhaustion",
+			"port-search-cliff",
+		},
 	}.complaints, "--pid", pid(child))
 	if rate := d.measured(t, "per second"); rate < 12 || rate > 14 {
 		t.Errorf("measured rate %v, want 13 connections/s", rate)
 	}
 }
 
-// TestPortCeilingDefaultRange diagnoses twice: on the cliff, when half of the ports are used and each connect() searches
-// long, and when all are.
+// TestPortCeilingDefaultRange diagnoses twice: on the cliff, when half of the ports are used and each connect()
+// searches long, and when all are.
 func TestPortCeilingDefaultRange(t *testing.T) {
 	client, server := pair(t)
 	ports(t, client, "32768 60999", "0")
@@ -94,7 +97,8 @@ func TestPortCeilingDefaultRange(t *testing.T) {
 		text: []string{"28232 ports / 60 s", "470.5 connections/s", pid(child)},
 	}
 	expect(t, w.complaints, "--pid", pid(child))
-	eventually(t, "all 28232 ports used", 50*time.Second, func() bool { return child.Stats().Errors["EADDRNOTAVAIL"] > 0 })
+	eventually(t, "all 28232 ports used", 50*time.Second,
+		func() bool { return child.Stats().Errors["EADDRNOTAVAIL"] > 0 })
 	w.severity = []string{"critical"}
 	expect(t, w.complaints, "--pid", pid(child))
 	t.Logf("client: %+v", child.Stats())
@@ -133,7 +137,10 @@ func TestSlowTrickle(t *testing.T) {
 	client, server := pair(t)
 	ports(t, client, "32768 60999", "0")
 	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 20, CloseFirst: true, Requests: 1})
-	burst, err := client.StartClient(serverAddr, lab.ClientOptions{Count: 3000, Concurrency: 4, CloseFirst: true, Requests: 1})
+	burst, err := client.StartClient(serverAddr, lab.ClientOptions{
+		Count: 3000, Concurrency: 4, CloseFirst: true,
+		Requests: 1,
+	})
 	must(t, err)
 	if s, err := burst.Wait(); err != nil || s.Conns != 3000 {
 		t.Fatalf("burst: %+v, %v", s, err)

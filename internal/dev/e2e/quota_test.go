@@ -40,6 +40,9 @@ func TestThrottledByAnAncestor(t *testing.T) {
 func TestThrottledInBursts(t *testing.T) {
 	outer, child := limited(t, lab.SpinOptions{Threads: 4, Burst: 10 * time.Millisecond, Every: 500 * time.Millisecond})
 	expect(t, want{
-		verdict: []string{"cpu-throttled-burst"}, subject: outer.Path(), forbidden: []string{"cpu-throttled", "cpu-saturated"},
+		verdict: []string{"cpu-throttled-burst"}, subject: outer.Path(), forbidden: []string{
+			"cpu-throttled",
+			"cpu-saturated",
+		},
 	}.complaints, "--pid", pid(child))
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// TestFewerCapabilities takes the capabilities that BPF programs need away, one by one: what counters tell stays, each collector that
-// is lost says what it lacks, and so does preflight. CAP_SYS_ADMIN stands in for CAP_BPF and CAP_PERFMON, so it goes with them, and with
-// it the right to enter a namespace: perfdoctor runs in the client's.
+// TestFewerCapabilities takes the capabilities that BPF programs need away, one by one: what counters tell stays, each
+// collector that is lost says what it lacks, and so does preflight. CAP_SYS_ADMIN stands in for CAP_BPF and
+// CAP_PERFMON, so it goes with them, and with it the right to enter a namespace: perfdoctor runs in the client's.
 func TestFewerCapabilities(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("setpriv"))
 	client, server := pair(t)
@@ -35,14 +35,26 @@ func TestFewerCapabilities(t *testing.T) {
 		names       string
 	}{
 		{without: "-sys_admin", ok: []string{"bpf-connections", "bpf-binds", "bpf-softirq"}},
-		{without: "-sys_admin,-bpf", missing: []string{"bpf-connections", "bpf-binds", "bpf-softirq"}, names: "CAP_BPF"},
-		{without: "-sys_admin,-perfmon", missing: []string{"bpf-connections", "bpf-binds", "bpf-softirq"}, names: "CAP_PERFMON"},
-		{without: "-net_admin", ok: []string{"bpf-connections", "bpf-softirq"}, missing: []string{"bpf-binds"}, names: "CAP_NET_ADMIN"},
+		{
+			without: "-sys_admin,-bpf", missing: []string{"bpf-connections", "bpf-binds", "bpf-softirq"},
+			names: "CAP_BPF",
+		},
+		{
+			without: "-sys_admin,-perfmon", missing: []string{"bpf-connections", "bpf-binds", "bpf-softirq"},
+			names: "CAP_PERFMON",
+		},
+		{
+			without: "-net_admin", ok: []string{"bpf-connections", "bpf-softirq"}, missing: []string{"bpf-binds"},
+			names: "CAP_NET_ADMIN",
+		},
 	} {
 		t.Run(c.without, func(t *testing.T) {
 			d := run(t, within(t, client, c.without, "diagnose", "--duration", "2s", "--pid", pid(child), "-o", "json"))
 			d.parse(t)
-			w := want{verdict: []string{"short-connection-ceiling"}, severity: []string{"critical"}, text: []string{"1000 ports / 60 s"}}
+			w := want{
+				verdict: []string{"short-connection-ceiling"}, severity: []string{"critical"},
+				text: []string{"1000 ports / 60 s"},
+			}
 			for _, complaint := range w.complaints(d) {
 				t.Error(complaint)
 			}
@@ -69,7 +81,10 @@ func TestFewerCapabilities(t *testing.T) {
 func within(t *testing.T, h *lab.Host, without string, args ...string) *exec.Cmd {
 	t.Helper()
 	program := perfdoctor(t)
-	return exec.Command("nsenter", append([]string{"--net=" + h.NetNS(), "setpriv", "--bounding-set", without, "--", program}, args...)...)
+	return exec.Command("nsenter", append([]string{
+		"--net=" + h.NetNS(), "setpriv", "--bounding-set", without, "--",
+		program,
+	}, args...)...)
 }
 
 // collectorsOf gives status and reason of each collector.
@@ -88,8 +103,8 @@ func collectorsOf(t *testing.T, report []byte) (status, reason map[string]string
 	return status, reason
 }
 
-// TestNothingLeftInKernel kills perfdoctor while its programs run: programs, maps and links end with it. What is pinned or attached to
-// something that lives on would keep them.
+// TestNothingLeftInKernel kills perfdoctor while its programs run: programs, maps and links end with it. What is pinned
+// or attached to something that lives on would keep them.
 func TestNothingLeftInKernel(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	cmd := exec.Command(perfdoctor(t), "diagnose", "--duration", "60s")
@@ -118,8 +133,8 @@ func TestNothingLeftInKernel(t *testing.T) {
 	})
 }
 
-// kernelObjects gives the BPF programs, maps and links that a process holds, by the name of their line in /proc/PID/fdinfo
-// (kernel/bpf/syscall.c, bpf_prog_show_fdinfo and its like).
+// kernelObjects gives the BPF programs, maps and links that a process holds, by the name of their line in
+// /proc/PID/fdinfo (kernel/bpf/syscall.c, bpf_prog_show_fdinfo and its like).
 func kernelObjects(t *testing.T, pid int) map[string][]uint32 {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))

@@ -25,7 +25,10 @@ func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	}
 	testenv.Need(t, testenv.Tool(emulator))
 	var out, errs bytes.Buffer
-	cmd := exec.Command(perfdoctor(t), append([]string{"scenario", "run", "--vm", "--kernel", guestKernel, "-o", "json"}, args...)...)
+	cmd := exec.Command(perfdoctor(t), append([]string{
+		"scenario", "run", "--vm", "--kernel", guestKernel, "-o",
+		"json",
+	}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	_ = cmd.Run() // the exit code is what counts
 	t.Logf("%v: exit code %d\n%s%s", cmd.Args, cmd.ProcessState.ExitCode(), errs.String(), out.String())
@@ -55,14 +58,16 @@ func TestScenarioInGuest(t *testing.T) {
 		Host     struct{ Kernel string }
 		Findings []struct{ Check string }
 	}
-	cmd := exec.Command(perfdoctor(t), "diagnose", "--from", filepath.Join(keep, "quota-v2-by-ancestor-as-is.zip"), "-o", "json")
+	cmd := exec.Command(perfdoctor(t), "diagnose", "--from", filepath.Join(keep, "quota-v2-by-ancestor-as-is.zip"),
+		"-o", "json")
 	out, _ := cmd.Output() // the exit code of findings is an error
 	must(t, json.Unmarshal(out, &report))
 	if !strings.HasPrefix(report.Host.Kernel, guestKernel+".") || len(report.Findings) == 0 ||
 		report.Findings[0].Check != "cpu-throttled" {
 		t.Errorf("the recording that came back: %+v", report)
 	}
-	if code, stdout := runInGuest(t, args...); code != 1 || !bytes.Contains(stdout, []byte("exists: choose another directory")) {
+	if code, stdout := runInGuest(t, args...); code != 1 ||
+		!bytes.Contains(stdout, []byte("exists: choose another directory")) {
 		t.Errorf("over the same recordings: exit code %d, %s", code, stdout)
 	}
 }

@@ -81,7 +81,8 @@ func TestScenario(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
 	keep := t.TempDir()
-	code, stdout := runScenario(t, "leak", "--dir", scenarios(t, "leak", fmt.Sprintf(leak, "fd-limit")), "-o", "json", "--keep", keep)
+	code, stdout := runScenario(t, "leak", "--dir", scenarios(t, "leak", fmt.Sprintf(leak, "fd-limit")), "-o", "json",
+		"--keep", keep)
 	var results []outcome
 	must(t, json.Unmarshal(stdout, &results))
 	if code != 0 || len(results) != 1 || results[0].Status != "held" || len(results[0].Phases) != 2 {
@@ -96,7 +97,8 @@ func TestScenario(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	out, _ := output(t, "compare", filepath.Join(keep, "leak-as-is.zip"), filepath.Join(keep, "leak-close.zip"), "-o", "json")
+	out, _ := output(t, "compare", filepath.Join(keep, "leak-as-is.zip"), filepath.Join(keep, "leak-close.zip"), "-o",
+		"json")
 	var c comparisonJSON
 	must(t, json.Unmarshal(out, &c))
 	if n := c.number(t, "requests"); n.Before.Mean < 5 { // 30 are asked for
@@ -159,7 +161,8 @@ func TestScenarioKilled(t *testing.T) {
 	must(t, cmd.Start())
 	var child int
 	eventually(t, "the scenario runs", 20*time.Second, func() bool {
-		files, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("pd-survivors-%d-*/shell/child", cmd.Process.Pid)))
+		files, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("pd-survivors-%d-*/shell/child",
+			cmd.Process.Pid)))
 		must(t, err)
 		if len(files) == 0 {
 			return false
@@ -200,7 +203,8 @@ func TestScenarioInterrupted(t *testing.T) {
 	cmd.Stderr = &errs
 	must(t, cmd.Start())
 	eventually(t, "the scenario runs", 20*time.Second, func() bool {
-		files, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("pd-survivors-%d-*/shell/child", cmd.Process.Pid)))
+		files, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("pd-survivors-%d-*/shell/child",
+			cmd.Process.Pid)))
 		must(t, err)
 		return len(files) > 0
 	})
@@ -217,14 +221,15 @@ func TestScenarioInterrupted(t *testing.T) {
 // runs begin the names of what the scenarios of these tests make.
 var runs = []string{"pd-leak-", "pd-bad-", "pd-survivors-"}
 
-// traces is what these scenarios could leave on the machine: control groups, directories, devices, named namespaces and mounts with their
-// names, and settings that are not per namespace. Other programs come and go meanwhile.
+// traces is what these scenarios could leave on the machine: control groups, directories, devices, named namespaces and
+// mounts with their names, and settings that are not per namespace. Other programs come and go meanwhile.
 func traces(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, run := range runs {
 		for _, pattern := range []string{
-			"/sys/fs/cgroup/" + run + "*", "/sys/fs/cgroup/*/" + run + "*", filepath.Join(os.TempDir(), run+"*"), "/var/run/netns/" + run + "*",
+			"/sys/fs/cgroup/" + run + "*", "/sys/fs/cgroup/*/" + run + "*", filepath.Join(os.TempDir(), run+"*"),
+			"/var/run/netns/" + run + "*",
 		} {
 			names, err := filepath.Glob(pattern)
 			must(t, err)
@@ -235,7 +240,8 @@ func traces(t *testing.T) []string {
 	must(t, err)
 	for _, path := range append(aliases, "/proc/self/mounts") {
 		text, err := os.ReadFile(path) // a device may be gone by now
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) &&
+			!errors.Is(err, unix.EINVAL) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {

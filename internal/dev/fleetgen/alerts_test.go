@@ -50,8 +50,8 @@ type firing struct {
 	Annotations map[string]string `yaml:"exp_annotations"`
 }
 
-// alertTests proves of every alert that it is silent until its finding has lasted, then speaks, and is silent again one step after the
-// finding is gone; and that a finding that is info wakes nobody.
+// alertTests proves of every alert that it is silent until its finding has lasted, then speaks, and is silent again one
+// step after the finding is gone; and that a finding that is info wakes nobody.
 func alertTests(rules ruleFile) testFile {
 	f := testFile{RuleFiles: []string{"perfdoctor.rules.yml"}, EvaluationInterval: prometheusTime(step)}
 	for i, p := range patiences() {
@@ -68,17 +68,20 @@ func alertTests(rules ruleFile) testFile {
 func (t *ruleTest) add(r rule, p patience) {
 	name := strings.TrimSuffix(strings.TrimPrefix(r.Annotations["runbook_url"], pages), ".md")
 	found := func(severity, subject string) string {
-		return fmt.Sprintf(`perfdoctor_finding{instance="node1:9843",job="perfdoctor",check=%q,stage=%q,severity=%q,subject=%q}`,
+		return fmt.Sprintf(
+			`perfdoctor_finding{instance="node1:9843",job="perfdoctor",check=%q,stage=%q,severity=%q,subject=%q}`,
 			name, p.stage, severity, subject)
 	}
 	lasts := fmt.Sprintf("_x%d 1x%d stale", lead/step, p.wait/step+1)
 	t.Series = append(t.Series,
-		series{found("warning", "pid 7 (shop)"), lasts}, series{found("critical", "host"), lasts}, series{found("info", "pid 8 (quiet)"), lasts})
+		series{found("warning", "pid 7 (shop)"), lasts}, series{found("critical", "host"), lasts},
+		series{found("info", "pid 8 (quiet)"), lasts})
 	begin := lead
 	t.Alerts = append(t.Alerts,
 		alertTest{At: prometheusTime(begin + p.wait - step), Name: r.Alert},
 		alertTest{At: prometheusTime(begin + p.wait), Name: r.Alert, Expect: []firing{
-			fires(r, name, p, "warning", "pid 7 (shop)"), fires(r, name, p, "critical", "host"), fires(r, name, p, "warning", "host"),
+			fires(r, name, p, "warning", "pid 7 (shop)"), fires(r, name, p, "critical", "host"),
+			fires(r, name, p, "warning", "host"),
 		}},
 		alertTest{At: prometheusTime(begin + p.wait + 2*step), Name: r.Alert})
 }
@@ -87,7 +90,8 @@ func fires(r rule, name string, p patience, severity, subject string) firing {
 	const instance = "node1:9843"
 	f := firing{
 		Labels: map[string]string{
-			"instance": instance, "job": "perfdoctor", "check": name, "stage": p.stage.String(), "severity": severity, "subject": subject,
+			"instance": instance, "job": "perfdoctor", "check": name, "stage": p.stage.String(), "severity": severity,
+			"subject": subject,
 		},
 		Annotations: map[string]string{},
 	}

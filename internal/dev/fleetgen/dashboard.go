@@ -38,7 +38,8 @@ func panels() map[check.Stage][]panel {
 	return all
 }
 
-// hostPanels of a stage go from what is used (rates and shares) over what is full or waits, to what fails, as far as one host can see it.
+// hostPanels of a stage go from what is used (rates and shares) over what is full or waits, to what fails, as far as
+// one host can see it.
 func hostPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Path: {
@@ -49,15 +50,26 @@ func hostPanels() map[check.Stage][]panel {
 				{rate("instance", "net_device_drops_total", ""), "{{instance}} devices"},
 				{rate("instance", "softnet_dropped_packets_total", ""), "{{instance}} backlog"},
 			}},
-			{"Softirq against its peers", "Share of CPU time; above twice the median of the job it is an alert.", "percentunit", []query{
-				{rate("instance", "cpu_seconds_total", `,mode="softirq"`) + " / " +
-					rate("instance", "cpu_seconds_total", noGuests), "{{instance}}"},
-			}},
+			{
+				"Softirq against its peers", "Share of CPU time; above twice the median of the job it is an alert.",
+				"percentunit",
+				[]query{
+					{rate("instance", "cpu_seconds_total", `,mode="softirq"`) + " / " +
+						rate("instance", "cpu_seconds_total", noGuests), "{{instance}}"},
+				},
+			},
 		},
 		check.Connections: {
-			{"Sockets by state", "TCP sockets. Many in TIME_WAIT: short connections; in CLOSE_WAIT: a leak.", "short", []query{
-				{`sum by (instance, state) (perfdoctor_tcp_sockets{` + host + `,target=~"(host)?"})`, "{{instance}} {{state}}"},
-			}},
+			{
+				"Sockets by state", "TCP sockets. Many in TIME_WAIT: short connections; in CLOSE_WAIT: a leak.",
+				"short",
+				[]query{
+					{
+						`sum by (instance, state) (perfdoctor_tcp_sockets{` + host + `,target=~"(host)?"})`,
+						"{{instance}} {{state}}",
+					},
+				},
+			},
 			{"Segments sent again", "As a share of those sent.", "percentunit", []query{
 				{rate("instance", "tcp_retransmitted_segments_total", "") + " / " +
 					rate("instance", "tcp_out_segments_total", ""), "{{instance}}"},
@@ -68,7 +80,10 @@ func hostPanels() map[check.Stage][]panel {
 		},
 		check.Kernel: {
 			{"CPU time", "In CPUs, by mode, idle left out.", "short", []query{
-				{rate("instance, mode", "cpu_seconds_total", `,mode!~"idle|guest|guest_nice"`), "{{instance}} {{mode}}"},
+				{
+					rate("instance, mode", "cpu_seconds_total", `,mode!~"idle|guest|guest_nice"`),
+					"{{instance}} {{mode}}",
+				},
 			}},
 			{"Threads that run or want to", "Above the number of CPUs, some wait.", "short", []query{
 				{`perfdoctor_procs_running{` + host + `,target=~"(host)?"}`, "{{instance}} threads"},
@@ -85,23 +100,45 @@ func hostPanels() map[check.Stage][]panel {
 func limitPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Limits: {
-			{"CPU of the targets", "In CPUs: the control groups that the exporter watches, and the host's root.", "short", []query{
-				{"topk(20, " + rate("instance, cgroup", "cgroup_cpu_seconds_total", "") + ")", "{{instance}} {{cgroup}}"},
-			}},
+			{
+				"CPU of the targets", "In CPUs: the control groups that the exporter watches, and the host's root.",
+				"short",
+				[]query{
+					{
+						"topk(20, " + rate("instance, cgroup", "cgroup_cpu_seconds_total", "") + ")",
+						"{{instance}} {{cgroup}}",
+					},
+				},
+			},
 			{"Findings by stage", "The last window's.", "short", []query{
 				{`sum by (stage) (perfdoctor_finding{` + host + `}) or vector(0)`, "{{stage}}"},
 			}},
 		},
 		check.Runtime: {
-			{"Checks that could not be assessed", "For want of a right, a kernel or a runtime: not the same as fine.", "short", []query{
-				{`count by (instance) (perfdoctor_check_assessed{` + host + `,target="host"} == 0) or vector(0)`, "{{instance}}"},
-			}},
+			{
+				"Checks that could not be assessed", "For want of a right, a kernel or a runtime: not the same " +
+					"as fine.",
+				"short",
+				[]query{
+					{
+						`count by (instance) (perfdoctor_check_assessed{` + host + `,target="host"} == 0) or vector(0)`,
+						"{{instance}}",
+					},
+				},
+			},
 		},
 		check.Code: {
-			{"What perfdoctor itself costs", "In CPUs; its BPF programs are in the time of whatever they ran in.", "short", []query{
-				{`rate(process_cpu_seconds_total{` + host + `}[$__rate_interval])`, "{{instance}}"},
-			}},
-			{"Its memory", "Resident.", "bytes", []query{{`process_resident_memory_bytes{` + host + `}`, "{{instance}}"}}},
+			{
+				"What perfdoctor itself costs", "In CPUs; its BPF programs are in the time of whatever they ran in.",
+				"short",
+				[]query{
+					{`rate(process_cpu_seconds_total{` + host + `}[$__rate_interval])`, "{{instance}}"},
+				},
+			},
+			{
+				"Its memory", "Resident.", "bytes",
+				[]query{{`process_resident_memory_bytes{` + host + `}`, "{{instance}}"}},
+			},
 			{"Collectors that fail", "Those that this host cannot run are not among them.", "short", []query{
 				{
 					`sum by (instance, collector) (1 - perfdoctor_collector_success{` + host + `,target="host"})`,
@@ -123,8 +160,10 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	layout := &grid{}
 	layout.add(map[string]any{
 		"type": "table", "title": "Findings", "datasource": source,
-		"description": "What the last window of each host says, the earliest stage of the cure first. A check's name leads to its page.",
-		"targets":     []any{target("A", query{expr: `max without (target) (perfdoctor_finding{` + host + `})`}, "table")},
+		"description": "What the last window of each host says, the earliest stage of the cure first. A check's name " +
+			"leads to its page.",
+		"targets": []any{target("A", query{expr: `max without (target) (perfdoctor_finding{` + host + `})`},
+			"table")},
 		"transformations": []any{map[string]any{"id": "organize", "options": map[string]any{
 			"excludeByName": map[string]bool{"Time": true, "Value": true, "__name__": true, "job": true},
 			"indexByName":   map[string]int{"severity": 0, "stage": 1, "check": 2, "subject": 3, "instance": 4},
@@ -138,7 +177,8 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	}, 24, 9)
 	all := panels()
 	for stage := check.Path; stage <= check.Code; stage++ {
-		layout.add(map[string]any{"type": "row", "title": rowTitles[stage], "collapsed": false, "panels": []any{}}, 24, 1)
+		layout.add(map[string]any{"type": "row", "title": rowTitles[stage], "collapsed": false, "panels": []any{}}, 24,
+			1)
 		for _, p := range all[stage] {
 			layout.add(p.object(), 24/len(all[stage]), 8)
 		}
@@ -146,8 +186,10 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	}
 	board := map[string]any{
 		"title": "perfdoctor", "uid": "perfdoctor", "schemaVersion": schemaVersion, "version": 1, "editable": true,
-		"description": fmt.Sprintf("Written by internal/dev/fleetgen: %d checks, by the order of the cure.", len(suite)),
-		"tags":        []string{"perfdoctor"}, "time": map[string]string{"from": "now-1h", "to": "now"}, "refresh": "30s",
+		"description": fmt.Sprintf("Written by internal/dev/fleetgen: %d checks, by the order of the cure.",
+			len(suite)),
+		"tags": []string{"perfdoctor"}, "time": map[string]string{"from": "now-1h", "to": "now"},
+		"refresh":  "30s",
 		"timezone": "browser", "panels": layout.panels, "templating": map[string]any{"list": variables()},
 		"annotations": map[string]any{"list": []any{}}, "links": []any{},
 	}
@@ -163,7 +205,10 @@ func variables() []any {
 		q := fmt.Sprintf("label_values(perfdoctor_build_info%s, %s)", of, name)
 		return map[string]any{
 			"name": name, "type": "query", "datasource": source, "query": q, "definition": q, "refresh": 2, "sort": 1,
-			"multi": true, "includeAll": true, "allValue": ".+", "current": map[string]any{"text": "All", "value": "$__all"},
+			"multi": true, "includeAll": true, "allValue": ".+", "current": map[string]any{
+				"text":  "All",
+				"value": "$__all",
+			},
 		}
 	}
 	return []any{
@@ -185,8 +230,9 @@ func (p panel) object() map[string]any {
 
 func target(ref string, q query, format string) any {
 	return map[string]any{
-		"refId": ref, "expr": q.expr, "legendFormat": q.legend, "datasource": source, "format": format, "instant": format == "table",
-		"range": format != "table",
+		"refId": ref, "expr": q.expr, "legendFormat": q.legend, "datasource": source, "format": format,
+		"instant": format == "table",
+		"range":   format != "table",
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 
 // Constants of the rules across hosts that no check on one host has.
 const (
-	// fewestPeers is how many there must be for a median to mean something: of two, each is as far from it as the other.
+	// fewestPeers is how many there must be for a median to mean something: of two, each is as far from it as the
+	// other.
 	fewestPeers = 3
-	// softirqFactor is how far above the median of its peers a node is remarkable: a balancer that is even leaves a few percent between
-	// them, one flow that sticks to a node, or a NAT that only it does, doubles its share.
+	// softirqFactor is how far above the median of its peers a node is remarkable: a balancer that is even leaves a few
+	// percent between them, one flow that sticks to a node, or a NAT that only it does, doubles its share.
 	softirqFactor = 2
-	// ipcFall is what is left of the instructions per cycle of yesterday's version. From one day to the next the mix of requests moves
-	// it by some percent.
+	// ipcFall is what is left of the instructions per cycle of yesterday's version. From one day to the next the mix of
+	// requests moves it by some percent.
 	ipcFall = 0.8
 	// staleWindows is how many windows may be missed: one is late on a busy host, four are not coming.
 	staleWindows = 4
@@ -23,7 +24,11 @@ const (
 // fleetRules are what one host cannot see, and how the exporters themselves fare.
 func fleetRules(suite []*check.Check) (ruleFile, error) {
 	t := map[string]float64{}
-	for _, of := range [][2]string{{"cpu-in-softirq", "level"}, {"connection-skew", "connections"}, {"connection-skew", "factor"}} {
+	for _, of := range [][2]string{
+		{"cpu-in-softirq", "level"},
+		{"connection-skew", "connections"},
+		{"connection-skew", "factor"},
+	} {
 		n, err := threshold(suite, of[0], of[1])
 		if err != nil {
 			return ruleFile{}, err
@@ -32,7 +37,8 @@ func fleetRules(suite []*check.Check) (ruleFile, error) {
 	}
 	return ruleFile{Groups: []ruleGroup{
 		{Name: "perfdoctor-fleet-softirq", Rules: softirqRules(t["cpu-in-softirq.level"])},
-		{Name: "perfdoctor-fleet-skew", Rules: skewRules(t["connection-skew.connections"], t["connection-skew.factor"])},
+		{Name: "perfdoctor-fleet-skew", Rules: skewRules(t["connection-skew.connections"],
+			t["connection-skew.factor"])},
 		{Name: "perfdoctor-fleet-ipc", Rules: ipcRules()},
 		{Name: "perfdoctor-fleet-findings", Rules: findingRules()},
 		{Name: "perfdoctor-itself", Rules: ownRules()},
@@ -61,19 +67,23 @@ count by (job) (instance:perfdoctor_softirq_cpu:ratio_rate5m) >= %d`, level, sof
 			For:    "10m", // twice the 5 min of the rate: one burst is out of it by then
 			Labels: map[string]string{"severity": "warning", "stage": check.Path.String()},
 			Annotations: map[string]string{
-				"summary": "{{ $labels.instance }} spends {{ $value | humanizePercentage }} of its CPU time in softirq, " +
+				"summary": "{{ $labels.instance }} spends {{ $value | humanizePercentage }} of its CPU time in " +
+					"softirq, " +
 					"over twice the median of its peers.",
-				"description": "The nodes of job {{ $labels.job }} are taken for peers. One that handles more packets than they do " +
-					"has a flow that sticks to it, does NAT for others, or has its interrupts on one CPU: see `perfdoctor diagnose` there.",
+				"description": "The nodes of job {{ $labels.job }} are taken for peers. One that handles more " +
+					"packets " +
+					"than they do " +
+					"has a flow that sticks to it, does NAT for others, or has its interrupts on one CPU: see " +
+					"`perfdoctor diagnose` there.",
 				"runbook_url": page("cpu-in-softirq"),
 			},
 		},
 	}
 }
 
-// skewRules hold the connections of one pod against those of the others of its service. Each host knows the connections that its own
-// processes opened; added over all hosts, by destination, they are what each pod has. A pod that has none is in no host's list:
-// kube-state-metrics knows that it is there.
+// skewRules hold the connections of one pod against those of the others of its service. Each host knows the connections
+// that its own processes opened; added over all hosts, by destination, they are what each pod has. A pod that has none
+// is in no host's list: kube-state-metrics knows that it is there.
 func skewRules(connections, factor float64) []rule {
 	return []rule{
 		{
@@ -104,8 +114,11 @@ count by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum
 			Annotations: map[string]string{
 				"summary": "{{ $labels.ip }}:{{ $labels.port_number }} has {{ $value }} connections, " +
 					"over twice the mean of the pods of {{ $labels.namespace }}/{{ $labels.endpoint }}.",
-				"description": "Long-lived connections stay where they were made: a pod added or restarted later gets none, and one does " +
-					"the work of several. Give connections a maximal age, or balance by request. Hosts without perfdoctor, and clients " +
+				"description": "Long-lived connections stay where they were made: a pod added or restarted " +
+					"later gets " +
+					"none, and one does " +
+					"the work of several. Give connections a maximal age, or balance by request. Hosts without " +
+					"perfdoctor, and clients " +
 					"from outside, are not counted.",
 				"runbook_url": page("connection-skew"),
 			},
@@ -140,8 +153,11 @@ image:perfdoctor_ipc:ratio_rate15m offset 1d`, ipcFall),
 			Annotations: map[string]string{
 				"summary": "{{ $labels.image }} does {{ printf `%.2f` $value }} instructions per cycle, " +
 					"over a fifth less than {{ $labels.namespace }}/{{ $labels.container }} did a day before.",
-				"description": "A version that waits more for memory does less per cycle at the same CPU use. It is a fact, no harm by " +
-					"itself: compare recordings of both versions with `perfdoctor compare`. It needs exporters with --deep, where the " +
+				"description": "A version that waits more for memory does less per cycle at the same CPU use. " +
+					"It is a " +
+					"fact, no harm by " +
+					"itself: compare recordings of both versions with `perfdoctor compare`. It needs exporters with " +
+					"--deep, where the " +
 					"CPU's counters can be had.",
 				"runbook_url": page("ipc-low"),
 			},
@@ -170,7 +186,8 @@ func ownRules() []rule {
 			For:    "2m",
 			Labels: map[string]string{"severity": "warning"},
 			Annotations: map[string]string{
-				"summary":     "perfdoctor on {{ $labels.instance }} has finished no window for {{ $value | humanizeDuration }}.",
+				"summary": "perfdoctor on {{ $labels.instance }} has finished no window for {{ $value | " +
+					"humanizeDuration }}.",
 				"description": "It is scraped, but does not look any more, so that it finds nothing. See its log.",
 			},
 		},

@@ -103,7 +103,8 @@ func TestFleetCases(t *testing.T) {
 
 // ownMetrics are those of the exporter that no recording has.
 var ownMetrics = []string{
-	"finding", "findings_dropped_total", "check_assessed", "collector_success", "collector_unsupported", "window_seconds",
+	"finding", "findings_dropped_total", "check_assessed", "collector_success", "collector_unsupported",
+	"window_seconds",
 	"window_end_timestamp_seconds", "build_info",
 }
 
@@ -142,8 +143,8 @@ type board struct {
 	}
 }
 
-// TestDashboard reads it as Grafana lays it out: no two panels in one place, each with an id of its own, queries that Prometheus can
-// read.
+// TestDashboard reads it as Grafana lays it out: no two panels in one place, each with an id of its own, queries that
+// Prometheus can read.
 func TestDashboard(t *testing.T) {
 	var b board
 	must(t, json.Unmarshal(files(t)[dashboardFile], &b))

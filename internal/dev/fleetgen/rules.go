@@ -53,13 +53,19 @@ type patience struct {
 	why   string
 }
 
-// patiences are multiples of the exporter's window of 15 s: one window is a moment, and what passes by itself wakes nobody.
+// patiences are multiples of the exporter's window of 15 s: one window is a moment, and what passes by itself wakes
+// nobody.
 func patiences() []patience {
 	return []patience{
-		{check.Path, 2 * time.Minute, "eight windows: a link that flaps or a route that moves is over, and what lasts hits every request"},
-		{check.Connections, 2 * time.Minute, "twice the 60 s of TIME_WAIT: a burst is over, and a port range that fills is nearly full"},
-		{check.Kernel, 5 * time.Minute, "a backup, a deployment or a rotation of logs keeps the kernel busy for minutes"},
-		{check.Limits, 5 * time.Minute, "a container uses up its quota while it starts, for minutes, and is well afterwards"},
+		{check.Path, 2 * time.Minute, "eight windows: a link that flaps or a route that moves is over, and " +
+			"what lasts " +
+			"hits every request"},
+		{check.Connections, 2 * time.Minute, "twice the 60 s of TIME_WAIT: a burst is over, and a port range that " +
+			"fills is nearly full"},
+		{check.Kernel, 5 * time.Minute, "a backup, a deployment or a rotation of logs keeps the kernel busy for " +
+			"minutes"},
+		{check.Limits, 5 * time.Minute, "a container uses up its quota while it starts, for minutes, and is well " +
+			"afterwards"},
 		{check.Runtime, 10 * time.Minute, "a runtime compiles and sizes its heap in its first minutes under load"},
 		{check.Code, 30 * time.Minute, "code is not changed at night: a job of half an hour is not how the service is"},
 	}
@@ -101,7 +107,9 @@ func heading(name string) string {
 	for _, p := range patiences() {
 		fmt.Fprintf(&b, "#   %-12s %-4s %s\n", p.stage, prometheusTime(p.wait), p.why)
 	}
-	b.WriteString("# A critical finding is a warning too, so that a finding that becomes worse does not begin to wait anew: it has both\n" +
+	b.WriteString("# A critical finding is a warning too, so that a finding that becomes worse does not begin " +
+		"to wait " +
+		"anew: it has both\n" +
 		"# alerts, and the inhibition in docs/deploy.md leaves the critical one.\n")
 	return b.String()
 }
@@ -132,7 +140,8 @@ func alertRules(suite []*check.Check) (ruleFile, error) {
 		for _, r := range g.Rules {
 			for _, text := range r.Annotations {
 				if n := strings.Count(text, "{{"); n != strings.Count(text, "{{ $labels.") {
-					return f, fmt.Errorf("%s: Prometheus would take a part of %q for a template: write it in another way", r.Alert, text)
+					return f, fmt.Errorf("%s: Prometheus would take a part of %q for a template: write it in "+
+						"another way", r.Alert, text)
 				}
 			}
 		}
@@ -140,8 +149,8 @@ func alertRules(suite []*check.Check) (ruleFile, error) {
 	return f, nil
 }
 
-// alertOf is the alert of one check. It is by subject; target goes, because a window of the host and one of a container may find the
-// same; stage goes, because the check has it.
+// alertOf is the alert of one check. It is by subject; target goes, because a window of the host and one of a container
+// may find the same; stage goes, because the check has it.
 func alertOf(c *check.Check, wait time.Duration) rule {
 	return rule{
 		Alert: alertName(c),
@@ -158,8 +167,9 @@ func alertOf(c *check.Check, wait time.Duration) rule {
 
 func annotations(c *check.Check) map[string]string {
 	a := map[string]string{
-		"summary":     "{{ $labels.instance }}, {{ $labels.subject }}: " + c.Title() + ".",
-		"description": firstParagraph(c) + "\nThe numbers and the cure: `perfdoctor diagnose` on {{ $labels.instance }}.",
+		"summary": "{{ $labels.instance }}, {{ $labels.subject }}: " + c.Title() + ".",
+		"description": firstParagraph(c) + "\nThe numbers and the cure: `perfdoctor diagnose` on {{ " +
+			"$labels.instance }}.",
 		"runbook_url": pages + c.Name + ".md",
 	}
 	var lines []string
@@ -197,7 +207,8 @@ func prometheusTime(d time.Duration) string {
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
-// threshold is the default of a check's parameter, so that a rule across hosts uses the number that the check on each host uses.
+// threshold is the default of a check's parameter, so that a rule across hosts uses the number that the check on each
+// host uses.
 func threshold(suite []*check.Check, checkName, param string) (float64, error) {
 	i := slices.IndexFunc(suite, func(c *check.Check) bool { return c.Name == checkName })
 	if i < 0 {
@@ -208,5 +219,6 @@ func threshold(suite []*check.Check, checkName, param string) (float64, error) {
 			return p.Default, nil
 		}
 	}
-	return 0, fmt.Errorf("check %s has no parameter %s: a rule across hosts takes its threshold from it", checkName, param)
+	return 0, fmt.Errorf("check %s has no parameter %s: a rule across hosts takes its threshold from it", checkName,
+		param)
 }

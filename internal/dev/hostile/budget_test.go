@@ -27,8 +27,8 @@ type costReport struct {
 	} `json:"cost"`
 }
 
-// TestBudget: a program with thousands of threads makes each sample of them dear. Past the budget perfdoctor gives deep probes up, then
-// samples, then collectors, and says so.
+// TestBudget: a program with thousands of threads makes each sample of them dear. Past the budget perfdoctor gives deep
+// probes up, then samples, then collectors, and says so.
 func TestBudget(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	pid := trap(t, nil, "threads", "6000")
@@ -36,13 +36,15 @@ func TestBudget(t *testing.T) {
 	observed := func(budget string, more ...string) (r costReport) {
 		t.Helper()
 		args := append([]string{
-			"diagnose", "--pid", strconv.Itoa(pid), "--deep", "--interval", "200ms", "--duration", window.String(), "--budget", budget,
+			"diagnose", "--pid", strconv.Itoa(pid), "--deep", "--interval", "200ms", "--duration", window.String(),
+			"--budget", budget,
 		}, more...)
 		o := perfdoctor(t, window, append(args, "-o", "json")...)
 		if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
 			t.Fatalf("%v: %s", err, o.stderr)
 		}
-		t.Logf("--budget %s: %.2f s of CPU time, %d samples, given up %+v", budget, r.Cost.CPU, r.Cost.Samples, r.Cost.GivenUp)
+		t.Logf("--budget %s: %.2f s of CPU time, %d samples, given up %+v", budget, r.Cost.CPU, r.Cost.Samples,
+			r.Cost.GivenUp)
 		return r
 	}
 	free, tight := observed("0"), observed("0.2")
@@ -64,7 +66,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestStartIsWithinTheBudget: loading the programs alone trips no budget, with the default one and a window of ten seconds.
+// TestStartIsWithinTheBudget: loading the programs alone trips no budget, with the default one and a window of ten
+// seconds.
 func TestStartIsWithinTheBudget(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	o := perfdoctor(t, 10*time.Second, "diagnose", "-o", "json")

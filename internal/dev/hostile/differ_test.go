@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// objects are what the kernel keeps for a process beyond its own memory, by the lines of /proc/PID/fdinfo that name them: programs and
-// maps of BPF, and links (bpf_prog_show_fdinfo, bpf_map_show_fdinfo and bpf_link_show_fdinfo in kernel/bpf/syscall.c).
+// objects are what the kernel keeps for a process beyond its own memory, by the lines of /proc/PID/fdinfo that name
+// them: programs and maps of BPF, and links (bpf_prog_show_fdinfo, bpf_map_show_fdinfo and bpf_link_show_fdinfo in
+// kernel/bpf/syscall.c).
 type objects map[object]bool
 
 type object struct {
@@ -54,10 +55,12 @@ func (o objects) add(pid int) {
 	}
 }
 
-// exists asks the kernel for an object. The ids of a kernel are given in turn, and to another one only after 2^31 (bpf_prog_alloc_id).
+// exists asks the kernel for an object. The ids of a kernel are given in turn, and to another one only after 2^31
+// (bpf_prog_alloc_id).
 func (o object) exists() bool {
 	attr := struct{ id, next, flags uint32 }{id: o.id}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(byID[o.kind]), uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(byID[o.kind]), uintptr(unsafe.Pointer(&attr)),
+		unsafe.Sizeof(attr))
 	if errno != 0 {
 		return false
 	}
@@ -65,8 +68,8 @@ func (o object) exists() bool {
 	return true
 }
 
-// gone checks that nothing lives of an ended run: no process that it started, and no object that it held. The kernel frees these after
-// a grace period of RCU, and a process that another end of a pipe keeps is reaped a moment later.
+// gone checks that nothing lives of an ended run: no process that it started, and no object that it held. The kernel
+// frees these after a grace period of RCU, and a process that another end of a pipe keeps is reaped a moment later.
 func gone(t *testing.T, args []string, pid int, held objects) {
 	t.Helper()
 	var rest []string
@@ -90,15 +93,17 @@ func gone(t *testing.T, args []string, pid int, held objects) {
 // state is what of the host perfdoctor could have changed and not taken back, as lines.
 type state []string
 
-// settings are those that programs which measure turn on. kernel.perf_event_max_sample_rate is none of them: the kernel lowers it
-// itself.
+// settings are those that programs which measure turn on. kernel.perf_event_max_sample_rate is none of them: the kernel
+// lowers it itself.
 var settings = []string{
-	"kernel/bpf_stats_enabled", "kernel/sched_schedstats", "kernel/task_delayacct", "kernel/perf_event_paranoid", "kernel/kptr_restrict",
+	"kernel/bpf_stats_enabled", "kernel/sched_schedstats", "kernel/task_delayacct", "kernel/perf_event_paranoid",
+	"kernel/kptr_restrict",
 	"kernel/unprivileged_bpf_disabled", "net/core/bpf_jit_enable", "net/core/bpf_jit_kallsyms", "kernel/ftrace_enabled",
 }
 
-// ours takes the state now. What other users of the machine have is not looked at: of mounts, probes and pinned objects those with
-// perfdoctor's name. A network namespace lives by a process, a descriptor or a mount, and so does a perf event.
+// ours takes the state now. What other users of the machine have is not looked at: of mounts, probes and pinned objects
+// those with perfdoctor's name. A network namespace lives by a process, a descriptor or a mount, and so does a perf
+// event.
 func ours(t *testing.T) state {
 	t.Helper()
 	var s state

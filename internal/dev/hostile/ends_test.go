@@ -15,13 +15,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// limited runs diagnose for a second with so many descriptors, without those that whoever runs the tests has left open, as flock(1) does,
-// and gives the report as one line.
+// limited runs diagnose for a second with so many descriptors, without those that whoever runs the tests has left open,
+// as flock(1) does, and gives the report as one line.
 func limited(t *testing.T, files int, args string) (report string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*grace)
 	defer cancel()
-	script := "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n " + strconv.Itoa(files) + "; exec " + program + " diagnose --duration 1s " + args
+	script := "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n " + strconv.Itoa(files) + "; exec " + program +
+		" diagnose --duration 1s " + args
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
@@ -48,17 +49,21 @@ func sleeper(t *testing.T) string {
 	return strconv.Itoa(cmd.Process.Pid)
 }
 
-// Attacks 10, 17 and 18: with few descriptors chance decided which collector got one. A living target was said to have ended, the
-// kernel was blamed, and the exit code was 0, 3 or 4. Each run says the same now, whatever the host does.
+// Attacks 10, 17 and 18: with few descriptors chance decided which collector got one. A living target was said to have
+// ended, the kernel was blamed, and the exit code was 0, 3 or 4. Each run says the same now, whatever the host does.
 func TestFewDescriptors(t *testing.T) {
 	for _, files := range []int{8, 20, 64, 200} {
 		for _, target := range []string{"--pid " + sleeper(t), "", "-o json"} {
 			out, code := limited(t, files, target)
-			if code != 4 || !strings.Contains(out, "too many open files: this process may open "+strconv.Itoa(files)+",") ||
+			if code != 4 || !strings.Contains(out, "too many open files: this process may open "+strconv.Itoa(
+				files)+",") ||
 				!strings.Contains(out, "ulimit -n 1024") {
 				t.Errorf("%d descriptors, diagnose %s: exit code %d, want 4:\n%s", files, target, code, out)
 			}
-			for _, blamed := range []string{"Ended early", "verifier refuses", "report it with the kernel's version", "map create"} {
+			for _, blamed := range []string{
+				"Ended early", "verifier refuses", "report it with the kernel's version",
+				"map create",
+			} {
 				if strings.Contains(out, blamed) {
 					t.Errorf("%d descriptors, diagnose %s: the report says %q:\n%s", files, target, blamed, out)
 				}
@@ -67,7 +72,8 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// The limit sinks below what is open already, so that nothing more can be opened until the end: the target lives nevertheless.
+// The limit sinks below what is open already, so that nothing more can be opened until the end: the target lives
+// nevertheless.
 func TestDescriptorsRunOut(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	const window = 3 * time.Second
@@ -75,9 +81,11 @@ func TestDescriptorsRunOut(t *testing.T) {
 		limit := unix.Rlimit{Cur: 20, Max: 20}
 		return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
 	}
-	o := disturbed(t, window, time.Second, cut, "diagnose", "--pid", sleeper(t), "--duration", window.String(), "--interval", "500ms")
+	o := disturbed(t, window, time.Second, cut, "diagnose", "--pid", sleeper(t), "--duration", window.String(),
+		"--interval", "500ms")
 	out := inOneLine(o.stdout)
-	if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(out, "Ended early") || !strings.Contains(out, "too many open files") {
+	if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(out, "Ended early") ||
+		!strings.Contains(out, "too many open files") {
 		t.Errorf("exit code %d:\n%s\n%s", o.code, o.stdout, o.stderr)
 	}
 }

@@ -87,7 +87,10 @@ func TestExporterRecordings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/recordings", "/recordings/", "/recordings/20260101T000000Z-h-c.zip", "//recordings"} {
+	for _, path := range []string{
+		"/recordings", "/recordings/", "/recordings/20260101T000000Z-h-c.zip",
+		"//recordings",
+	} {
 		status, text := ask(t, "127.0.0.1:"+port, path, "")
 		if status != http.StatusForbidden || !strings.Contains(text, "password") {
 			t.Errorf("%s: %d %s", path, status, text)
@@ -116,8 +119,8 @@ func TestExporterDefaultAddress(t *testing.T) {
 	}
 }
 
-// Attack 15: 500 connections that ask again and again and never read, 100 that never end their heads, 100 that never end
-// a body, and 16 scrapers at a time.
+// Attack 15: 500 connections that ask again and again and never read, 100 that never end their heads, 100 that never
+// end a body, and 16 scrapers at a time.
 func TestExporterSlowPeers(t *testing.T) {
 	address, pid := startExporter(t, "--web.listen-address", "127.0.0.1:0")
 	for begun := time.Now(); ; time.Sleep(200 * time.Millisecond) {

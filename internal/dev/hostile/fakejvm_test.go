@@ -16,10 +16,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// answerTime is what waiting for a JVM that does not answer costs above the window: half the grace for the attach, at most.
+// answerTime is what waiting for a JVM that does not answer costs above the window: half the grace for the attach, at
+// most.
 const answerTime = 2 * time.Second
 
-// TestFakeJVMs: what has a libjvm.so mapped need not be a JVM. It costs the JVM's collectors, with a reason, and nothing else.
+// TestFakeJVMs: what has a libjvm.so mapped need not be a JVM. It costs the JVM's collectors, with a reason, and
+// nothing else.
 func TestFakeJVMs(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("gcc"))
 	binary := compiled(t, "fakejvm.c", "java")
@@ -43,7 +45,8 @@ func TestFakeJVMs(t *testing.T) {
 			pid := startFake(t, binary, kind)
 			const window = 2 * time.Second
 			for _, format := range []string{"text", "json"} {
-				o := perfdoctor(t, window+answerTime, "diagnose", "-v", "-o", format, "--pid", pid, "--duration", window.String())
+				o := perfdoctor(t, window+answerTime, "diagnose", "-v", "-o", format, "--pid", pid, "--duration",
+					window.String())
 				if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(o.stderr, "panic") {
 					t.Errorf("exit code %d:\n%s", o.code, o.stderr)
 				}
@@ -133,7 +136,8 @@ func everyFormat(t *testing.T, saved string) {
 			t.Fatalf("%s: exit code %d: %s", format, o.code, o.stderr)
 		}
 		harmless(t, format, o.stdout+o.stderr)
-		if strings.Contains(o.stdout, "\nCRITICAL\u202e") || format == "markdown" && strings.Contains(o.stdout, "</script><b>") {
+		if strings.Contains(o.stdout, "\nCRITICAL\u202e") || format == "markdown" &&
+			strings.Contains(o.stdout, "</script><b>") {
 			t.Errorf("%s: a name makes lines or markup of its own", format)
 		}
 	}
@@ -153,7 +157,8 @@ func TestEvilNamesOfProcesses(t *testing.T) {
 	pid := started(t, exec.Command(binary, "names", evil), &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET})
 	t.Cleanup(func() { _ = os.Remove("/tmp/perf-" + pid + ".map") })
 	const device = "e\x1b[2J\u202e$(x)" // 15 bytes, no blank (dev_valid_name)
-	if out, err := exec.Command("nsenter", "-t", pid, "-n", "ip", "link", "set", "lo", "name", device).CombinedOutput(); err != nil {
+	if out, err := exec.Command("nsenter", "-t", pid, "-n", "ip", "link", "set", "lo", "name", device).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	joinEvilCgroup(t, pid)
@@ -168,7 +173,8 @@ func TestEvilNamesOfProcesses(t *testing.T) {
 func joinEvilCgroup(t *testing.T, pid string) {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/memory"} {
-		dir := filepath.Join(root, strings.NewReplacer("/", "_", "\n", "").Replace(evil)) // a newline is refused (cgroup_mkdir)
+		// a newline is refused (cgroup_mkdir)
+		dir := filepath.Join(root, strings.NewReplacer("/", "_", "\n", "").Replace(evil))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
@@ -192,7 +198,8 @@ func joinEvilCgroup(t *testing.T, pid string) {
 // TestEvilNamesInRecordings: every label of a recording has an evil name, in findings of several kinds.
 func TestEvilNamesInRecordings(t *testing.T) {
 	for _, name := range []string{
-		"cpu-throttled/firing-own", "nic-drops/firing", "lock-contention/firing", "fd-limit/firing", "no-keepalive/firing",
+		"cpu-throttled/firing-own", "nic-drops/firing", "lock-contention/firing", "fd-limit/firing",
+		"no-keepalive/firing",
 	} {
 		t.Run(filepath.Dir(name), func(t *testing.T) {
 			content, err := os.ReadFile("../../checks/testdata/" + name + ".txtar")
@@ -231,7 +238,8 @@ func TestEvilNamesInRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			meta = strings.Replace(meta, `"name": "java"`, `"name": `+string(name), 1)
-			everyFormat(t, zipOf(t, map[string][]byte{"meta.json": []byte(meta), "samples.jsonl": []byte(out.String())}))
+			everyFormat(
+				t, zipOf(t, map[string][]byte{"meta.json": []byte(meta), "samples.jsonl": []byte(out.String())}))
 		})
 	}
 }
@@ -252,7 +260,10 @@ func TestChroot(t *testing.T) {
 			}
 			cmd := exec.Command("/victim", "spin")
 			cmd.Dir = "/"
-			pid := started(t, cmd, &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}})
+			pid := started(t, cmd, &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{
+				Uid: nobody,
+				Gid: nobody,
+			}})
 			text := "0 7fffffffffff " + secret + "\n"
 			if err := os.WriteFile(filepath.Join(host, "perf-"+pid+".map"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -268,7 +279,8 @@ func TestChroot(t *testing.T) {
 	}
 }
 
-// TestProfileIsSwapped: the file into which a JVM's profiler writes is made another by the JVM's user, as soon as it is there.
+// TestProfileIsSwapped: the file into which a JVM's profiler writes is made another by the JVM's user, as soon as it is
+// there.
 func TestProfileIsSwapped(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	for name, forge := range map[string]func(path, shadow string) error{
@@ -301,7 +313,8 @@ func TestProfileIsSwapped(t *testing.T) {
 					found, _ := filepath.Glob(filepath.Join(tmpOf(pid), ".perfdoctor-*.jfr"))
 					for _, file := range found {
 						other := filepath.Join(tmpOf(pid), "other"+strconv.Itoa(i))
-						if forge(other, "/tmp/shadow") == nil && os.Lchown(other, nobody, nobody) == nil && os.Rename(other, file) == nil {
+						if forge(other, "/tmp/shadow") == nil && os.Lchown(other, nobody, nobody) == nil &&
+							os.Rename(other, file) == nil {
 							swapped++
 						}
 					}
@@ -311,7 +324,8 @@ func TestProfileIsSwapped(t *testing.T) {
 			o := perfdoctor(t, window+answerTime, "diagnose", "-v", "--pid", pid, "--duration", window.String())
 			close(stop)
 			<-done
-			if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(o.stderr, "panic") || strings.Contains(o.stdout, secret) {
+			if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(o.stderr, "panic") ||
+				strings.Contains(o.stdout, secret) {
 				t.Errorf("exit code %d:\n%s%s", o.code, o.stdout, o.stderr)
 			}
 			if swapped == 0 {

@@ -23,7 +23,8 @@ func inShell(t *testing.T, window time.Duration, dir, script string, flags ...st
 	return outcomeOf(t, window, 0, nil, exec.Command("unshare", args...))
 }
 
-// TestFullAndReadOnly: ENOSPC and EROFS. The report is printed, the error names the file and the reason, and nothing half is left.
+// TestFullAndReadOnly: ENOSPC and EROFS. The report is printed, the error names the file and the reason, and nothing
+// half is left.
 func TestFullAndReadOnly(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"))
 	const run = "$0 diagnose --duration 1s --interval 250ms "
@@ -34,13 +35,32 @@ func TestFullAndReadOnly(t *testing.T) {
 		reported bool
 		says     string
 	}{
-		"full, directory":       {"mount -t tmpfs -o size=64k tmpfs $1; set +e; " + run + "--save $1/x", 1, true, "no space left on device"},
-		"full, zip":             {"mount -t tmpfs -o size=4k tmpfs $1; set +e; " + run + "--save $1/x.zip", 1, true, "no space left on device"},
-		"full, page":            {"mount -t tmpfs -o size=64k tmpfs $1; set +e; " + run + "--html $1/x", 1, true, "no space left on device"},
-		"read-only, recording":  {"mount -t tmpfs -o ro tmpfs $1; set +e; " + run + "--save $1/x.zip", 2, false, "read-only file system: choose another one"},
-		"read-only, page":       {"mount -t tmpfs -o ro tmpfs $1; set +e; " + run + "--html $1/x", 2, false, "read-only file system: choose another one"},
-		"read-only in mid-run":  {"mount -t tmpfs tmpfs $1; (sleep 0.5; mount -o remount,ro $1) & set +e; " + run + "--save $1/x --html $1/y", 1, true, "read-only file system"},
-		"full in memory of zip": {"mount -t tmpfs -o size=64k,nr_inodes=1 tmpfs $1; set +e; " + run + "--save $1/x.zip", 1, true, "no space left on device"},
+		"full, directory": {
+			"mount -t tmpfs -o size=64k tmpfs $1; set +e; " + run + "--save $1/x", 1, true,
+			"no space left on device",
+		},
+		"full, zip": {
+			"mount -t tmpfs -o size=4k tmpfs $1; set +e; " + run + "--save $1/x.zip", 1, true,
+			"no space left on device",
+		},
+		"full, page": {
+			"mount -t tmpfs -o size=64k tmpfs $1; set +e; " + run + "--html $1/x", 1, true,
+			"no space left on device",
+		},
+		"read-only, recording": {
+			"mount -t tmpfs -o ro tmpfs $1; set +e; " + run + "--save $1/x.zip", 2, false,
+			"read-only file system: choose another one",
+		},
+		"read-only, page": {
+			"mount -t tmpfs -o ro tmpfs $1; set +e; " + run + "--html $1/x", 2, false,
+			"read-only file system: choose another one",
+		},
+		"read-only in mid-run": {"mount -t tmpfs tmpfs $1; (sleep 0.5; mount -o remount,ro $1) & set +e; " + run +
+			"--save $1/x --html $1/y", 1, true, "read-only file system"},
+		"full in memory of zip": {
+			"mount -t tmpfs -o size=64k,nr_inodes=1 tmpfs $1; set +e; " + run + "--save $1/x.zip",
+			1, true, "no space left on device",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := inShell(t, time.Second, t.TempDir(), tt.script+left)
@@ -81,8 +101,8 @@ func set(t *testing.T, dir, file, value string) {
 	}
 }
 
-// TestLittleMemory: in a group of 32 MiB the kernel kills perfdoctor, or it ends with a reason; either way nothing of it is left
-// (docs/security.md says which).
+// TestLittleMemory: in a group of 32 MiB the kernel kills perfdoctor, or it ends with a reason; either way nothing of
+// it is left (docs/security.md says which).
 func TestLittleMemory(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"))
 	group, dir := groupIn(t, "memory"), t.TempDir()
@@ -98,7 +118,8 @@ func TestLittleMemory(t *testing.T) {
 	}
 }
 
-// TestHaltedTarget: a process, and a JVM, that is stopped or frozen before or in the window does not hold up the run, which says so.
+// TestHaltedTarget: a process, and a JVM, that is stopped or frozen before or in the window does not hold up the run,
+// which says so.
 func TestHaltedTarget(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	const window = 2 * time.Second
@@ -120,7 +141,8 @@ func TestHaltedTarget(t *testing.T) {
 			halt = nil
 		}
 		o := disturbed(t, window, after, halt, args...)
-		if out := inOneLine(o.stdout); o.code != 0 && o.code != 3 || !strings.Contains(out, "Halted: process "+pid+" is "+want) {
+		if out := inOneLine(o.stdout); o.code != 0 && o.code != 3 ||
+			!strings.Contains(out, "Halted: process "+pid+" is "+want) {
 			t.Errorf("exit code %d, want one line with %q:\n%s%s", o.code, want, o.stdout, o.stderr)
 		}
 	}
@@ -156,7 +178,8 @@ func TestHaltedTarget(t *testing.T) {
 	}
 }
 
-// TestShiftedClock: in a time namespace perfdoctor's clocks are not those of the kernel's programs. No number tells of it.
+// TestShiftedClock: in a time namespace perfdoctor's clocks are not those of the kernel's programs. No number tells of
+// it.
 func TestShiftedClock(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("unshare"))
 	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
@@ -165,13 +188,15 @@ func TestShiftedClock(t *testing.T) {
 	const window = 2 * time.Second
 	for _, shift := range []string{"1000000", "-1000"} { // no further back than the host is up
 		dir := filepath.Join(t.TempDir(), "saved")
-		o := inShell(t, window, dir, `exec $0 diagnose --deep --duration 2s --save $1`, "--time", "--monotonic="+shift, "--boottime="+shift)
+		o := inShell(t, window, dir, `exec $0 diagnose --deep --duration 2s --save $1`, "--time", "--monotonic="+shift,
+			"--boottime="+shift)
 		if o.code != 0 && o.code != 3 {
 			t.Fatalf("shifted by %s s: exit code %d\n%s", shift, o.code, o.stderr)
 		}
 		for name, value := range largest(t, filepath.Join(dir, "samples.jsonl")) {
 			switch name { // times since the window began, of all threads of a group together
-			case "cgroup_cpu_wait_seconds", "cgroup_run_seconds", "run_queue_wait_seconds", "thread_wait_seconds", "thread_off_cpu_seconds":
+			case "cgroup_cpu_wait_seconds", "cgroup_run_seconds", "run_queue_wait_seconds", "thread_wait_seconds",
+				"thread_off_cpu_seconds":
 				if value < 0 || value > 500*(window+grace).Seconds() {
 					t.Errorf("shifted by %s s: %s is %g s in %v", shift, name, value, window)
 				}
@@ -214,7 +239,8 @@ func largest(t *testing.T, samples string) map[string]float64 {
 func TestNetworkVanishes(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"), testenv.Tool("ip"), testenv.Tool("nsenter"))
 	const window = 3 * time.Second
-	const inside = "ip link add v1 type veth peer name v2; ip link set v1 up; ip link set v2 up; echo ready; exec sleep 60"
+	const inside = "ip link add v1 type veth peer name v2; ip link set v1 up; ip link set v2 up; echo ready; exec " +
+		"sleep 60"
 	for name, tt := range map[string]struct {
 		vanish func(pid string) error
 		says   string
@@ -222,7 +248,10 @@ func TestNetworkVanishes(t *testing.T) {
 		"interface": {func(pid string) error {
 			return exec.Command("nsenter", "--net=/proc/"+pid+"/ns/net", "ip", "link", "del", "v1").Run()
 		}, "PERFDOCTOR ITSELF"},
-		"namespace": {func(pid string) error { return exec.Command("kill", "-KILL", pid).Run() }, "Ended early: process"},
+		"namespace": {
+			func(pid string) error { return exec.Command("kill", "-KILL", pid).Run() },
+			"Ended early: process",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := exec.Command("unshare", "--net", "sh", "-ec", inside)
@@ -242,7 +271,8 @@ func TestNetworkVanishes(t *testing.T) {
 			pid := strconv.Itoa(target.Process.Pid)
 			o := disturbed(t, window, 1500*time.Millisecond, func(int) error { return tt.vanish(pid) },
 				"diagnose", "--pid", pid, "--duration", window.String(), "--interval", "500ms")
-			if o.code != 0 && o.code != 3 || !strings.Contains(o.stdout, tt.says) || strings.Contains(o.stderr, "goroutine ") {
+			if o.code != 0 && o.code != 3 || !strings.Contains(o.stdout, tt.says) ||
+				strings.Contains(o.stderr, "goroutine ") {
 				t.Errorf("exit code %d, want a report with %q:\n%s%s", o.code, tt.says, o.stdout, o.stderr)
 			}
 		})

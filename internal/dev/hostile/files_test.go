@@ -28,7 +28,8 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("gcc"))
 	binary := filepath.Join(openDir(t), "victim")
-	if output, err := exec.Command("gcc", "-O1", "-pthread", "-o", binary, "testdata/victim.c").CombinedOutput(); err != nil {
+	if output, err := exec.Command("gcc", "-O1", "-pthread", "-o", binary, "testdata/victim.c").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	victim := exec.Command(binary, args...)
@@ -126,7 +127,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestManyMappings: 60,000 mappings of a file with a long name make a list of 900 MB, of which only the beginning is read.
+// TestManyMappings: 60,000 mappings of a file with a long name make a list of 900 MB, of which only the beginning is
+// read.
 func TestManyMappings(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	diagnose(t, trap(t, nil, "maps", openDir(t)))

@@ -20,8 +20,8 @@ const (
 	stranger = "12345" // attacks it
 )
 
-// openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes has, and
-// runs it as another user. / is none in which that user can have a file.
+// openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes
+// has, and runs it as another user. / is none in which that user can have a file.
 const openDirectories = `for dir in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o mode=$MODE tmpfs $dir; done; cd /
 exec setpriv --reuid ` + jvmUser + ` --regid ` + jvmUser + ` --clear-groups -- "$@"`
 
@@ -32,11 +32,13 @@ done; }
 echo ready
 while :; do swap; done`
 
-// Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. None may be put there.
+// Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. None may be put
+// there.
 func TestLibraryIsNotSwapped(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	pid := startOpenJVM(t, "0777")
-	attacker := exec.Command("nsenter", "--target", pid, "--mount", "setpriv", "--reuid", stranger, "--regid", stranger, "--clear-groups",
+	attacker := exec.Command("nsenter", "--target", pid, "--mount", "setpriv", "--reuid", stranger, "--regid", stranger,
+		"--clear-groups",
 		"sh", "-c", swapping)
 	out, err := attacker.StdoutPipe()
 	if err != nil {
@@ -72,7 +74,8 @@ func TestLibraryIsNotSwapped(t *testing.T) {
 	}
 }
 
-// Attack 2: root, or the JVM's own user, can swap the library in any directory. It is found after the load, and is critical.
+// Attack 2: root, or the JVM's own user, can swap the library in any directory. It is found after the load, and is
+// critical.
 func TestSwapIsFound(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	pid := startOpenJVM(t, "1777")
@@ -150,7 +153,8 @@ func startOpenJVM(t *testing.T, mode string) string {
 	if err := os.Chmod(classes, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("javac", "-d", classes, "../../../testdata/java/Busy.java").CombinedOutput(); err != nil {
+	if out, err := exec.Command("javac", "-d", classes, "../../../testdata/java/Busy.java").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-ec", openDirectories, "sh",

@@ -40,8 +40,8 @@ type fate struct {
 	ended  bool // before the signal
 }
 
-// TestKilled ends runs of every command that measures or writes at random moments, by every signal that ends programs. Nothing of them
-// is left, or nothing that the next run does not remove.
+// TestKilled ends runs of every command that measures or writes at random moments, by every signal that ends programs.
+// Nothing of them is left, or nothing that the next run does not remove.
 func TestKilled(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java)
 	kills, seed := number(t, killsVar, defaultKills), number(t, seedVar, uint64(time.Now().UnixNano()))
@@ -121,7 +121,8 @@ func victims(t *testing.T, process, java, out string) []victim {
 		{"diagnose --save", diagnose("--pid", process, "--save", filepath.Join(out, "NUMBER.zip")), measured},
 		{"diagnose --save of a JVM", diagnose("--pid", java, "--save", filepath.Join(out, "NUMBER")), measured},
 		{
-			"exporter", []string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0"},
+			"exporter",
+			[]string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0"},
 			measured,
 		},
 		{"preflight", []string{"preflight"}, 500 * time.Millisecond},
@@ -186,7 +187,8 @@ func report(t *testing.T, list []victim, fates map[string][]fate) {
 			}
 			counts[f.signal]++
 		}
-		t.Logf("%-26s %3d runs: SIGKILL %d, SIGTERM %d, SIGINT %d, SIGHUP %d, ended before %d", v.name, len(fates[v.name]),
+		t.Logf("%-26s %3d runs: SIGKILL %d, SIGTERM %d, SIGINT %d, SIGHUP %d, ended before %d", v.name,
+			len(fates[v.name]),
 			counts[syscall.SIGKILL], counts[syscall.SIGTERM], counts[syscall.SIGINT], counts[syscall.SIGHUP], ended)
 	}
 }

@@ -98,7 +98,10 @@ func outcomeOf(t *testing.T, window, after time.Duration, disturb func(pid int) 
 		}
 	}
 	_ = command.Wait() // its exit code is part of the outcome
-	o := outcome{stdout: stdout.String(), stderr: stderr.String(), code: command.ProcessState.ExitCode(), took: time.Since(begin)}
+	o := outcome{
+		stdout: stdout.String(), stderr: stderr.String(), code: command.ProcessState.ExitCode(),
+		took: time.Since(begin),
+	}
 	if usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		o.peak = usage.Maxrss * 1024 // ru_maxrss is in KiB, getrusage(2)
 	}

@@ -17,8 +17,9 @@ import (
 // heavyEnv makes this program write a profile instead of running its tests.
 const heavyEnv = "PERFDOCTOR_TEST_HEAVY"
 
-// heavy is a profile of stacks that are all different, 40 calls deep. A process of its own makes it: the peak of memory that getrusage(2) tells of
-// a program begins with that of the process that started it (setmax_mm_hiwater_rss in fs/exec.c).
+// heavy is a profile of stacks that are all different, 40 calls deep. A process of its own makes it: the peak of memory
+// that getrusage(2) tells of a program begins with that of the process that started it (setmax_mm_hiwater_rss in
+// fs/exec.c).
 func heavy(t *testing.T, event stacks.Event, seed uint64, number, functions int) []byte {
 	t.Helper()
 	maker := exec.CommandContext(t.Context(), os.Args[0])
@@ -79,7 +80,8 @@ func recordingWith(t *testing.T, path string, hour int, profiles map[string][]by
 	}
 }
 
-// TestProfilesNearTheBound: what reads recordings with profiles near the bound of their weight stays within the memory and time of all.
+// TestProfilesNearTheBound: what reads recordings with profiles near the bound of their weight stays within the memory
+// and time of all.
 func TestProfilesNearTheBound(t *testing.T) {
 	const most, each = 60_000, 42_000 // stacks of one profile, and of each of three
 	dir := t.TempDir()
@@ -100,11 +102,15 @@ func TestProfilesNearTheBound(t *testing.T) {
 	}
 	for name, p := range paths {
 		for _, args := range [][]string{
-			{"report", p[0]}, {"report", p[0], "--html", filepath.Join(dir, name+".html")}, {"compare", p[0], p[1]},
-			{"compare", p[0], p[1], "-o", "html"}, {"compare", p[0], p[1], "--folded", filepath.Join(dir, name+".txt")},
+			{"report", p[0]},
+			{"report", p[0], "--html", filepath.Join(dir, name+".html")},
+			{"compare", p[0], p[1]},
+			{"compare", p[0], p[1], "-o", "html"},
+			{"compare", p[0], p[1], "--folded", filepath.Join(dir, name+".txt")},
 		} {
 			o := perfdoctor(t, toRead, args...)
-			t.Logf("%s %s: %d MiB, %v", name, strings.Join(args[2:], " "), o.peak>>20, o.took.Round(100*time.Millisecond))
+			t.Logf("%s %s: %d MiB, %v", name, strings.Join(args[2:], " "), o.peak>>20,
+				o.took.Round(100*time.Millisecond))
 			if o.code != 0 {
 				t.Errorf("%q: exit code %d: %s", args, o.code, o.stderr)
 			}
@@ -117,7 +123,8 @@ func TestTrendOfManyProfiles(t *testing.T) {
 	const toReadAll = 3 * time.Minute // it takes 23 s of CPU time
 	dir := t.TempDir()
 	for hour := range 500 {
-		recordingWith(t, fmt.Sprintf("%s/%03d.zip", dir, hour), hour, map[string][]byte{"cpu": heavy(t, stacks.CPU, uint64(hour), 4000, 1000)})
+		recordingWith(t, fmt.Sprintf("%s/%03d.zip", dir, hour), hour,
+			map[string][]byte{"cpu": heavy(t, stacks.CPU, uint64(hour), 4000, 1000)})
 	}
 	o := perfdoctor(t, toReadAll, "trend", dir)
 	t.Logf("%d MiB, %v", o.peak>>20, o.took.Round(100*time.Millisecond))

@@ -75,10 +75,14 @@ func TestHeavyRecordings(t *testing.T) {
 	}
 	meta := func(field, item string) map[string][]byte {
 		list := strings.TrimSuffix(strings.Repeat(item+",", 4_000_000/(len(item)+1)), ",")
-		return map[string][]byte{"meta.json": []byte(`{"schema":1,"` + field + `":[` + list + `]}`), "samples.jsonl": sample}
+		return map[string][]byte{
+			"meta.json":     []byte(`{"schema":1,"` + field + `":[` + list + `]}`),
+			"samples.jsonl": sample,
+		}
 	}
 	line := func(rows string) map[string][]byte {
-		return map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte(`{"t":0,"m":{` + rows + "}}\n")}
+		return map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte(`{"t":0,"m":{` + rows +
+			"}}\n")}
 	}
 	many := map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": sample}
 	for i := range 200 {
@@ -88,14 +92,17 @@ func TestHeavyRecordings(t *testing.T) {
 		files map[string][]byte
 		names string // what the error names
 	}{
-		"empty pprof samples":    {pprof("\x12\x00", 30<<20), "profiles/cpu.pb.gz"},
-		"62 MB of pprof":         {pprof("\x12\x00", 62<<20), "profiles/cpu.pb.gz"},
-		"empty pprof locations":  {pprof("\x22\x00", 30<<20), "profiles/cpu.pb.gz"},
-		"empty pprof strings":    {pprof("\x32\x00", 30<<20), "profiles/cpu.pb.gz"},
-		"empty pprof labels":     {pprof("\x12\x06\x1a\x00\x1a\x00\x1a\x00", 30<<20), "profiles/cpu.pb.gz"},
-		"empty pprof lines":      {pprof("\x22\x06\x22\x00\x22\x00\x22\x00", 30<<20), "profiles/cpu.pb.gz"},
-		"empty collectors":       {meta("collectors", "{}"), "meta.json"},
-		"rows without a cell":    {line(`"memory_total_bytes":[` + strings.Repeat("[],", 5<<20) + `[]]`), "samples.jsonl"},
+		"empty pprof samples":   {pprof("\x12\x00", 30<<20), "profiles/cpu.pb.gz"},
+		"62 MB of pprof":        {pprof("\x12\x00", 62<<20), "profiles/cpu.pb.gz"},
+		"empty pprof locations": {pprof("\x22\x00", 30<<20), "profiles/cpu.pb.gz"},
+		"empty pprof strings":   {pprof("\x32\x00", 30<<20), "profiles/cpu.pb.gz"},
+		"empty pprof labels":    {pprof("\x12\x06\x1a\x00\x1a\x00\x1a\x00", 30<<20), "profiles/cpu.pb.gz"},
+		"empty pprof lines":     {pprof("\x22\x06\x22\x00\x22\x00\x22\x00", 30<<20), "profiles/cpu.pb.gz"},
+		"empty collectors":      {meta("collectors", "{}"), "meta.json"},
+		"rows without a cell": {
+			line(`"memory_total_bytes":[` + strings.Repeat("[],", 5<<20) + `[]]`),
+			"samples.jsonl",
+		},
 		"a line too long":        {line(`"x":"` + strings.Repeat("a", 40<<20) + `"`), "samples.jsonl"},
 		"more files than it has": {many, "files"},
 	}
@@ -103,7 +110,8 @@ func TestHeavyRecordings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := zipOf(t, tt.files)
 			o := perfdoctor(t, toRead, "diagnose", "--from", path)
-			if o.code != 2 || !strings.Contains(o.stderr, tt.names) || !strings.Contains(o.stderr, "not a usable recording") {
+			if o.code != 2 || !strings.Contains(o.stderr, tt.names) ||
+				!strings.Contains(o.stderr, "not a usable recording") {
 				t.Errorf("exit code %d, stderr %.300q, want 2 and an error about %s", o.code, o.stderr, tt.names)
 			}
 		})
@@ -118,8 +126,10 @@ func TestHugeNumbers(t *testing.T) {
 		})
 		for _, format := range []string{"text", "json"} {
 			o := perfdoctor(t, toRead, "diagnose", "--from", path, "--output", format)
-			if o.code != 2 || !strings.Contains(o.stderr, "samples.jsonl line 1") || strings.Contains(o.stderr, "panic") {
-				t.Errorf("%s as %s: exit code %d, stderr %.300q, want 2 and an error about line 1", number, format, o.code, o.stderr)
+			if o.code != 2 || !strings.Contains(o.stderr, "samples.jsonl line 1") ||
+				strings.Contains(o.stderr, "panic") {
+				t.Errorf("%s as %s: exit code %d, stderr %.300q, want 2 and an error about line 1", number, format,
+					o.code, o.stderr)
 			}
 		}
 	}
@@ -156,8 +166,8 @@ func TestTrendWithABrokenFile(t *testing.T) {
 	}
 }
 
-// zeros is a deflate stream (RFC 1951) of 10 GB: one of 64 MiB ends on a byte and refers to nothing before it, so that it can be
-// repeated.
+// zeros is a deflate stream (RFC 1951) of 10 GB: one of 64 MiB ends on a byte and refers to nothing before it, so that
+// it can be repeated.
 func zeros(t *testing.T) []byte {
 	t.Helper()
 	var once, all bytes.Buffer
@@ -210,7 +220,8 @@ func liar(t *testing.T, name string, packed []byte, size uint64) string {
 	return written(t, "liar.zip", b.Bytes())
 }
 
-// TestZipBombs: 10 GB of zeros in 45 KB or 10 MB, with sizes that are true or not, a zip in a zip, and headers that disagree.
+// TestZipBombs: 10 GB of zeros in 45 KB or 10 MB, with sizes that are true or not, a zip in a zip, and headers that
+// disagree.
 func TestZipBombs(t *testing.T) {
 	bomb := zeros(t)
 	nested := zipOf(t, map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte("PK")})
@@ -219,7 +230,10 @@ func TestZipBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	twice := gzipped(t, gzipped(t, make([]byte, 256<<20)))
-	plain := zipOf(t, map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte(fmt.Sprintf(hostileSample, 0, "1"))})
+	plain := zipOf(t, map[string][]byte{
+		"meta.json":     []byte(hostileMeta),
+		"samples.jsonl": []byte(fmt.Sprintf(hostileSample, 0, "1")),
+	})
 	content, err := os.ReadFile(plain)
 	if err != nil {
 		t.Fatal(err)
@@ -230,27 +244,36 @@ func TestZipBombs(t *testing.T) {
 	disagrees = bytes.Replace(disagrees, []byte("meta.json"), []byte("beta.json"), 1)
 	cut := content[:len(content)-30]
 	for name, path := range map[string]string{
-		"true size":      liar(t, "samples.jsonl", bomb, 160*64<<20),
-		"says 100":       liar(t, "samples.jsonl", bomb, 100),
-		"meta says 100":  liar(t, "meta.json", bomb, 100),
-		"says 2^63":      liar(t, "samples.jsonl", bomb, 1<<63),
-		"profile":        liar(t, "profiles/cpu.pb.gz", bomb, 1000),
-		"packed twice":   zipOf(t, map[string][]byte{"meta.json": []byte(hostileMeta), "samples.jsonl": []byte(fmt.Sprintf(hostileSample, 0, "1")), "profiles/cpu.pb.gz": twice}),
+		"true size":     liar(t, "samples.jsonl", bomb, 160*64<<20),
+		"says 100":      liar(t, "samples.jsonl", bomb, 100),
+		"meta says 100": liar(t, "meta.json", bomb, 100),
+		"says 2^63":     liar(t, "samples.jsonl", bomb, 1<<63),
+		"profile":       liar(t, "profiles/cpu.pb.gz", bomb, 1000),
+		"packed twice": zipOf(t, map[string][]byte{
+			"meta.json":     []byte(hostileMeta),
+			"samples.jsonl": []byte(fmt.Sprintf(hostileSample, 0, "1")), "profiles/cpu.pb.gz": twice,
+		}),
 		"zip in a zip":   zipOf(t, map[string][]byte{"meta.json": inner, "samples.jsonl": inner}),
 		"zip as samples": nested,
 		"cut":            written(t, "cut.zip", cut),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, args := range [][]string{{"diagnose", "--from", path}, {"report", path, "-o", "json"}, {"compare", path, path}} {
+			for _, args := range [][]string{
+				{"diagnose", "--from", path},
+				{"report", path, "-o", "json"},
+				{"compare", path, path},
+			} {
 				o := perfdoctor(t, toRead, args...)
-				if o.code != 2 || !strings.Contains(o.stderr, "not a usable recording") || strings.Contains(o.stderr, "panic") {
+				if o.code != 2 || !strings.Contains(o.stderr, "not a usable recording") ||
+					strings.Contains(o.stderr, "panic") {
 					t.Errorf("%s: exit code %d, stderr %.300q, want 2", args[0], o.code, o.stderr)
 				}
 			}
 		})
 	}
 	// The directory counts, so that both readers of it agree on what the recording is.
-	if o := perfdoctor(t, toRead, "report", written(t, "disagrees.zip", disagrees)); o.code == 1 || strings.Contains(o.stderr, "panic") {
+	if o := perfdoctor(t, toRead, "report", written(t, "disagrees.zip", disagrees)); o.code == 1 ||
+		strings.Contains(o.stderr, "panic") {
 		t.Errorf("headers that disagree: exit code %d, stderr %.300q", o.code, o.stderr)
 	}
 }

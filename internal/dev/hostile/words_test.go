@@ -9,10 +9,12 @@ import (
 	"time"
 )
 
-// TestSecretsOfATarget is attack 12: options with secrets and a thread's name with one reach neither a recording nor a report.
+// TestSecretsOfATarget is attack 12: options with secrets and a thread's name with one reach neither a recording nor a
+// report.
 func TestSecretsOfATarget(t *testing.T) {
 	const secret = "hunter2"
-	target := exec.Command("python3", "-c", "import ctypes,time\nctypes.CDLL(None).prctl(15,b'pw=hunter2',0,0,0)\ntime.sleep(60)",
+	target := exec.Command("python3", "-c",
+		"import ctypes,time\nctypes.CDLL(None).prctl(15,b'pw=hunter2',0,0,0)\ntime.sleep(60)",
 		"--pw", secret, "-Dcreds="+secret, "--otp", secret, "--passcode="+secret, "--license", secret)
 	if err := target.Start(); err != nil {
 		t.Skip(err)
@@ -28,7 +30,8 @@ func TestSecretsOfATarget(t *testing.T) {
 	time.Sleep(500 * time.Millisecond) // until it has its name
 	saved := filepath.Join(t.TempDir(), "saved.zip")
 	const window = 2 * time.Second
-	o := perfdoctor(t, window, "diagnose", "--pid", strconv.Itoa(target.Process.Pid), "--duration", window.String(), "--save", saved, "-o", "json")
+	o := perfdoctor(t, window, "diagnose", "--pid", strconv.Itoa(target.Process.Pid), "--duration", window.String(),
+		"--save", saved, "-o", "json")
 	files, err := exec.Command("unzip", "-p", saved).Output()
 	if err != nil {
 		t.Fatalf("unzip: %v; perfdoctor: %s", err, o.stderr)

@@ -6,9 +6,10 @@ import (
 	"syscall"
 )
 
-// DefaultSignals gives the programs that this process starts the usual meaning of the signals that end one. Whoever starts tests with
-// nohup, or in the background of a shell without job control, has them ignored, and every child inherits that; a test that sends such a
-// signal would wait in vain. The tests' own process goes on ignoring them. It belongs in TestMain.
+// DefaultSignals gives the programs that this process starts the usual meaning of the signals that end one. Whoever
+// starts tests with nohup, or in the background of a shell without job control, has them ignored, and every child
+// inherits that; a test that sends such a signal would wait in vain. The tests' own process goes on ignoring them. It
+// belongs in TestMain.
 func DefaultSignals() {
 	for _, sig := range []os.Signal{syscall.SIGHUP, os.Interrupt, syscall.SIGTERM} {
 		if signal.Ignored(sig) {

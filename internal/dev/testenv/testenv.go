@@ -168,8 +168,8 @@ func missingUnprivileged() error {
 	return nil
 }
 
-// answerTime is because a docker client waits for ever on a hung daemon. In an emulated guest on a busy machine the start of a program has
-// taken more than 20 s.
+// answerTime is because a docker client waits for ever on a hung daemon. In an emulated guest on a busy machine the
+// start of a program has taken more than 20 s.
 const answerTime = 2 * time.Minute
 
 // run starts a program that only answers a question, after the change to it.

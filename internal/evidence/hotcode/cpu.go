@@ -21,9 +21,9 @@ type CPU struct {
 	Window float64 // seconds the profile covers
 }
 
-// CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A runtime's own profiler knows more of its
-// frames than the samples of all CPUs, which serve where there is none. A profile of a whole host is set against its own
-// samples only: the kernel's counters of single processes do not add up to it.
+// CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A runtime's own profiler knows
+// more of its frames than the samples of all CPUs, which serve where there is none. A profile of a whole host is set
+// against its own samples only: the kernel's counters of single processes do not add up to it.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	p, ok := rec.Ranked(stacks.CPU)
 	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
@@ -71,15 +71,15 @@ func ofTarget(rec *recording.Recording, pids map[string]bool) (p *stacks.Profile
 	return p.Filter(func(s stacks.Sample) bool { return pids[strconv.Itoa(p.ThreadOf(s).ID)] }), true
 }
 
-// The least samples of compiled code that a share of is told, and the shares from which on it is: a tenth of the stacks misleads, a
-// fiftieth does not.
+// The least samples of compiled code that a share of is told, and the shares from which on it is: a tenth of the stacks
+// misleads, a fiftieth does not.
 const (
 	enoughCompiled = 20
 	worthTelling   = 0.1
 )
 
-// Notes say what the samples of all CPUs cannot show of the target: callers of code that keeps no frame pointers, and code without
-// symbols.
+// Notes say what the samples of all CPUs cannot show of the target: callers of code that keeps no frame pointers, and
+// code without symbols.
 func Notes(rec *recording.Recording) []string {
 	p, ok := ofTarget(rec, targetPIDs(rec))
 	if !ok {
@@ -89,13 +89,15 @@ func Notes(rec *recording.Recording) []string {
 	pic := stacks.PictureOf(p)
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
 	if s := share(pic.Shallow, pic.Managed); pic.Managed >= enoughCompiled && s >= worthTelling {
-		out = append(out, fmt.Sprintf("%.0f %% of the stacks of code compiled at run time are one frame deep in the samples of the CPUs "+
+		out = append(out, fmt.Sprintf("%.0f %% of the stacks of code compiled at run time are one frame deep in the "+
+			"samples of the CPUs "+
 			"(%d of %d): it keeps no frame pointers, and its callers are not known. A JVM keeps them "+
 			"with -XX:+PreserveFramePointer, for a register.",
 			100*s, pic.Shallow, pic.Managed))
 	}
 	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
-		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): their files are "+
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): "+
+			"their files are "+
 			"stripped, or gone", 100*s, pic.Unnamed, pic.Frames))
 	}
 	return out
@@ -104,8 +106,8 @@ func Notes(rec *recording.Recording) []string {
 // Sampled gives the seconds that the samples stand for.
 func (c *CPU) Sampled() float64 { return seconds(c.Profile.Total()) }
 
-// Total gives the seconds that shares are of: the kernel's count, unless the samples hold more, as they can by chance or when
-// the kernel counts by ticks.
+// Total gives the seconds that shares are of: the kernel's count, unless the samples hold more, as they can by chance
+// or when the kernel counts by ticks.
 func (c *CPU) Total() float64 { return max(c.Kernel, c.Sampled()) }
 
 func seconds(w stacks.Weight) float64 { return float64(w.Value) / 1e9 }
@@ -113,8 +115,8 @@ func seconds(w stacks.Weight) float64 { return float64(w.Value) / 1e9 }
 // A Part is a kind of work that CPU time goes into. Each sample is of one part, so that they add up.
 type Part string
 
-// The parts. JVM is the runtime's own machine code apart from collector and compiler; Unsampled is what the kernel counted and no
-// sample shows.
+// The parts. JVM is the runtime's own machine code apart from collector and compiler; Unsampled is what the kernel
+// counted and no sample shows.
 const (
 	PartApplication Part = "application"
 	PartLibraries   Part = "libraries"
@@ -132,13 +134,16 @@ var parts = []Part{
 	PartApplication, PartLibraries, PartJDK, PartGC, PartJIT, PartJVM, PartNative, PartKernel, PartUnsampled,
 }
 
-// Frames and threads of the collectors (src/hotspot/share/gc) and of the compilers (compiler/compileBroker.cpp). Names of threads
-// are from JDK 11 to 25; before 14 Parallel's were "GC task thread#0".
+// Frames and threads of the collectors (src/hotspot/share/gc) and of the compilers (compiler/compileBroker.cpp). Names
+// of threads are from JDK 11 to 25; before 14 Parallel's were "GC task thread#0".
 var (
-	gcFrames = ParsePatterns("GangWorker::*", "WorkerThread::run", "VM_GenCollect*", "VM_G1*", "VM_ParallelGC*", "VM_GC_*",
-		"VM_CollectFor*", "VM_SerialGC*", "PSPromotionManager::*", "PSParallelCompact*", "G1*", "ConcurrentG1*", "ShenandoahControlThread*",
+	gcFrames = ParsePatterns("GangWorker::*", "WorkerThread::run", "VM_GenCollect*", "VM_G1*", "VM_ParallelGC*",
+		"VM_GC_*",
+		"VM_CollectFor*", "VM_SerialGC*", "PSPromotionManager::*", "PSParallelCompact*", "G1*", "ConcurrentG1*",
+		"ShenandoahControlThread*",
 		"XDriver*", "ZDriver*", "XWorkers::*", "ZWorkers::*", "ZDirector::*", "GCTaskThread::*")
-	gcThreads = ParsePatterns("GC Thread*", "GC task*", "G1 *", "ParGC Thread*", "ZWorker*", "ZDriver*", "ZDirector*", "ZStat*",
+	gcThreads = ParsePatterns("GC Thread*", "GC task*", "G1 *", "ParGC Thread*", "ZWorker*", "ZDriver*", "ZDirector*",
+		"ZStat*",
 		"ZUncommitter*", "XWorker*", "XDriver*", "Shenandoah*", "Gang worker*", "ParallelGC*", "Concurrent Mark*")
 	jitFrames  = ParsePatterns("CompileBroker::*")
 	jitThreads = ParsePatterns("C1 Compiler*", "C2 Compiler*", "JVMCI*", "Graal Compiler*", "Sweeper thread*")
@@ -150,8 +155,8 @@ type PartTime struct {
 	Seconds float64
 }
 
-// Parts divides the total among the parts, in the order in which they are shown and without those that took no time. Their sum is
-// [CPU.Total].
+// Parts divides the total among the parts, in the order in which they are shown and without those that took no time.
+// Their sum is [CPU.Total].
 func (c *CPU) Parts() []PartTime {
 	gc, _ := Frames(c.Profile, gcFrames)
 	jit, _ := Frames(c.Profile, jitFrames)
@@ -196,8 +201,8 @@ func (c *CPU) partOf(s stacks.Sample, gc, jit stacks.Set) Part {
 	return c.partOfLeaf(s)
 }
 
-// partOfLeaf goes by the innermost frame. Stubs that the runtime makes, such as jbyte_disjoint_arraycopy, are of no library: they
-// are their caller's.
+// partOfLeaf goes by the innermost frame. Stubs that the runtime makes, such as jbyte_disjoint_arraycopy, are of no
+// library: they are their caller's.
 func (c *CPU) partOfLeaf(s stacks.Sample) Part {
 	leaf := c.Frames[s.Stack[0]]
 	if !leaf.Managed() && leaf.Kind != stacks.Kernel && leaf.Module == "" {
@@ -230,17 +235,22 @@ func anyText(patterns []Pattern, name string) bool {
 
 // MethodTime is the CPU time of one method of the application.
 type MethodTime struct {
-	Name      string  // com.example.Shop.cart
-	Line      int     // where most of its time is spent; 0 if unknown
-	Own       float64 // seconds in it and the JDK, libraries and kernel that it calls, up to the next method of the application
+	Name string // com.example.Shop.cart
+	Line int    // where most of its time is spent; 0 if unknown
+	// seconds in it and the JDK, libraries and kernel that it calls, up to the next method of the application
+	Own       float64
 	Inclusive float64 // seconds in it and all that it calls
 	Calls     string  // what it spends most of Own in; empty when that is itself
 }
 
-// Methods gives the application's methods with the most time of their own, at most n. Times of their own are disjoint. Where
-// nothing is the application's, or the program is machine code, it gives functions, the kernel's too, by the time in each alone.
+// Methods gives the application's methods with the most time of their own, at most n. Times of their own are disjoint.
+// Where nothing is the application's, or the program is machine code, it gives functions, the kernel's too, by the time
+// in each alone.
 func (c *CPU) Methods(n int) []MethodTime {
-	if !slices.ContainsFunc(c.Frames, func(f stacks.Frame) bool { return f.Managed() && c.Owners.Of(f) == Application }) {
+	if !slices.ContainsFunc(c.Frames, func(f stacks.Frame) bool {
+		return f.Managed() &&
+			c.Owners.Of(f) == Application
+	}) {
 		return c.functions(n)
 	}
 	own, total := map[string]*methodSum{}, map[string]float64{}
@@ -260,7 +270,10 @@ func (c *CPU) Methods(n int) []MethodTime {
 	}
 	var out []MethodTime
 	for name, m := range own {
-		out = append(out, MethodTime{Name: name, Line: most(m.lines), Own: m.own, Inclusive: total[name], Calls: most(m.calls)})
+		out = append(out, MethodTime{
+			Name: name, Line: most(m.lines), Own: m.own, Inclusive: total[name],
+			Calls: most(m.calls),
+		})
 	}
 	return topMethods(out, n)
 }
@@ -324,8 +337,8 @@ func (c *CPU) functions(n int) []MethodTime {
 	return topMethods(out, n)
 }
 
-// Interval gives the bounds between which the true share lies with a certainty of 95 % when k of n samples show it (Wilson's
-// interval: it stays between 0 and 1 and is good for small counts too).
+// Interval gives the bounds between which the true share lies with a certainty of 95 % when k of n samples show it
+// (Wilson's interval: it stays between 0 and 1 and is good for small counts too).
 func Interval(k, n int64) (low, high float64) {
 	if n <= 0 {
 		return 0, 1
@@ -340,12 +353,13 @@ func Interval(k, n int64) (low, high float64) {
 // An Attribution is whose time a sample is.
 type Attribution struct {
 	Name string
-	// Inlined tells that a compiler at run time made one piece of code of the method and others of the application, and that the sample is
-	// in it. Which of them an instruction there belongs to is known to the compiler only by halves: the optimised code of a loop can stand
-	// under the name of the method that calls it, and under its own after the next start.
+	// Inlined tells that a compiler at run time made one piece of code of the method and others of the application, and
+	// that the sample is in it. Which of them an instruction there belongs to is known to the compiler only by halves:
+	// the optimised code of a loop can stand under the name of the method that calls it, and under its own after the
+	// next start.
 	Inlined bool
-	// Callers are the application's methods on the stack, from the innermost outwards and each once. The list is made anew for the next
-	// sample: 100,000 stacks of 40 frames would be 100 MiB.
+	// Callers are the application's methods on the stack, from the innermost outwards and each once. The list is made
+	// anew for the next sample: 100,000 stacks of 40 frames would be 100 MiB.
 	Callers []Caller
 }
 
@@ -355,10 +369,10 @@ type Caller struct {
 	Inlined bool
 }
 
-// Attributed tells each of every sample in turn, and whose time it is: the application's method nearest to what ran, with the JDK, libraries and kernel that
-// it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for the collector's and the compilers' work; and the innermost
-// function where no caller is the application's. Unlike the times of [CPU.Methods] those of machine code are attributed to callers too, and
-// those of Go's standard library.
+// Attributed tells each of every sample in turn, and whose time it is: the application's method nearest to what ran,
+// with the JDK, libraries and kernel that it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for
+// the collector's and the compilers' work; and the innermost function where no caller is the application's. Unlike the
+// times of [CPU.Methods] those of machine code are attributed to callers too, and those of Go's standard library.
 func (c *CPU) Attributed(each func(stacks.Sample, Attribution)) {
 	callers := c.callersOf()
 	for i, a := range c.attributions() {
@@ -409,8 +423,8 @@ func (c *CPU) attributions() []Attribution {
 	return out
 }
 
-// compiled gives the index of the method whose machine code ran: those before it are inlined into it. It is 0 of all that no compiler at
-// run time made.
+// compiled gives the index of the method whose machine code ran: those before it are inlined into it. It is 0 of all
+// that no compiler at run time made.
 func (c *CPU) compiled(stack []int) int {
 	for i, f := range stack {
 		if c.Frames[f].Kind != stacks.Inlined {
@@ -424,7 +438,8 @@ func (c *CPU) compiled(stack []int) int {
 func (c *CPU) application(goModules map[string]bool) []bool {
 	own := make([]bool, len(c.Frames))
 	for i, f := range c.Frames {
-		own[i] = c.Owners.Of(f) == Application && !Synthetic(f) && (f.Managed() || !goModules[f.Module] || !goStandard(f))
+		own[i] = c.Owners.Of(f) == Application && !Synthetic(f) && (f.Managed() || !goModules[f.Module] ||
+			!goStandard(f))
 	}
 	return own
 }

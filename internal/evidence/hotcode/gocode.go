@@ -7,31 +7,37 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// goPackages are the first parts of the import paths of Go's standard library (go list std, Go 1.26), and of what the compiler makes:
-// type..eq.T. A module's path begins with the name of a host as a rule.
+// goPackages are the first parts of the import paths of Go's standard library (go list std, Go 1.26), and of what the
+// compiler makes: type..eq.T. A module's path begins with the name of a host as a rule.
 var goPackages = []string{
-	"archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto", "database", "debug", "embed", "encoding", "errors",
-	"expvar", "flag", "fmt", "go", "hash", "html", "image", "index", "internal", "io", "iter", "log", "maps", "math", "mime", "net", "os",
-	"path", "plugin", "reflect", "regexp", "runtime", "slices", "sort", "strconv", "strings", "structs", "sync", "syscall", "testing",
+	"archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto", "database", "debug", "embed",
+	"encoding", "errors",
+	"expvar", "flag", "fmt", "go", "hash", "html", "image", "index", "internal", "io", "iter", "log", "maps", "math",
+	"mime", "net", "os",
+	"path", "plugin", "reflect", "regexp", "runtime", "slices", "sort", "strconv", "strings", "structs", "sync",
+	"syscall", "testing",
 	"text", "time", "type", "unicode", "unique", "unsafe", "vendor", "weak",
 }
 
-// goCollector are the functions in which Go's collector runs beside the program (runtime/mgc.go, mgcsweep.go, mgcscavenge.go).
+// goCollector are the functions in which Go's collector runs beside the program (runtime/mgc.go, mgcsweep.go,
+// mgcscavenge.go).
 var goCollector = []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}
 
-// goModules gives the files that are programs in Go: a goroutine's outermost function is runtime.goexit, the scheduler's runtime.mstart.
+// goModules gives the files that are programs in Go: a goroutine's outermost function is runtime.goexit, the
+// scheduler's runtime.mstart.
 func goModules(p *stacks.Profile) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range p.Frames {
-		if !f.Managed() && (strings.HasPrefix(f.Name, "runtime.goexit") || strings.HasPrefix(f.Name, "runtime.mstart")) {
+		if !f.Managed() && (strings.HasPrefix(f.Name, "runtime.goexit") ||
+			strings.HasPrefix(f.Name, "runtime.mstart")) {
 			out[f.Module] = true
 		}
 	}
 	return out
 }
 
-// goStandard tells functions of Go's standard library, and those of the runtime that are written in assembly and have no package, such as
-// memeqbody.
+// goStandard tells functions of Go's standard library, and those of the runtime that are written in assembly and have
+// no package, such as memeqbody.
 func goStandard(f stacks.Frame) bool {
 	if !strings.Contains(f.Name, ".") {
 		return true
@@ -39,9 +45,9 @@ func goStandard(f stacks.Frame) bool {
 	return slices.Contains(goPackages, f.Name[:strings.IndexAny(f.Name, "./:")])
 }
 
-// goMethod gives the function of a Go program whose time a sample is: the nearest that is not the standard library's, as in a managed
-// runtime the nearest that is not the JDK's. By the innermost function a method that formats and compares would be a dozen of fmt, strconv
-// and memeqbody, which others call too. ok is false where there is none.
+// goMethod gives the function of a Go program whose time a sample is: the nearest that is not the standard library's,
+// as in a managed runtime the nearest that is not the JDK's. By the innermost function a method that formats and
+// compares would be a dozen of fmt, strconv and memeqbody, which others call too. ok is false where there is none.
 func goMethod(p *stacks.Profile, modules map[string]bool, stack []int) (name string, ok bool) {
 	inGo := false
 	for _, i := range stack {
@@ -58,7 +64,8 @@ func goMethod(p *stacks.Profile, modules map[string]bool, stack []int) (name str
 		return "", false
 	}
 	for _, i := range stack {
-		if name := p.Frames[i].Name; slices.ContainsFunc(goCollector, func(c string) bool { return strings.HasPrefix(name, c) }) {
+		if name := p.Frames[i].Name; slices.ContainsFunc(goCollector,
+			func(c string) bool { return strings.HasPrefix(name, c) }) {
 			return "[" + string(PartGC) + "]", true
 		}
 	}

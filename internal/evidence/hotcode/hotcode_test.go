@@ -43,7 +43,10 @@ func TestPattern(t *testing.T) {
 
 func TestMainOfCommand(t *testing.T) {
 	for want, args := range map[string][]string{
-		"com.acme.Main":     {"/usr/bin/java", "-Xmx1g", "-cp", "lib/*:app.jar", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "com.acme.Main", "8080"},
+		"com.acme.Main": {
+			"/usr/bin/java", "-Xmx1g", "-cp", "lib/*:app.jar", "--add-opens",
+			"java.base/java.lang=ALL-UNNAMED", "com.acme.Main", "8080",
+		},
 		"com.acme.mod.Main": {"java", "-p", "mods", "-m", "app/com.acme.mod.Main"},
 		"Main":              {"java", "Main", "x.y.Z"},
 		"":                  {"java", "-jar", "app.jar"},
@@ -56,8 +59,10 @@ func TestMainOfCommand(t *testing.T) {
 		t.Errorf("no command line: %q", got)
 	}
 	for class, want := range map[string]string{
-		"com.acme.shop.web.Main": "com.acme.", "acme.Main": "acme.", "Main": "", "org.apache.kafka.Kafka": "org.apache.kafka.",
-		"org.springframework.boot.loader.JarLauncher": "", "org.apache.catalina.startup.Bootstrap": "", "jdk.jfr.Main": "",
+		"com.acme.shop.web.Main": "com.acme.", "acme.Main": "acme.", "Main": "",
+		"org.apache.kafka.Kafka":                      "org.apache.kafka.",
+		"org.springframework.boot.loader.JarLauncher": "", "org.apache.catalina.startup.Bootstrap": "",
+		"jdk.jfr.Main": "",
 	} {
 		if got := packageOf(class); got != want {
 			t.Errorf("package of %s: %q, want %q", class, got, want)
@@ -87,7 +92,12 @@ func TestNearest(t *testing.T) {
 		skip  []string
 		want  Place
 	}{
-		{"own frame behind JDK and library", "", []string{jdk, lib, "com.acme.A.b", spring, "com.acme.C.d"}, 0, nil, Place{2, -1, Application}},
+		{
+			"own frame behind JDK and library", "",
+			[]string{jdk, lib, "com.acme.A.b", spring, "com.acme.C.d"},
+			0, nil,
+			Place{2, -1, Application},
+		},
 		{
 			"an exception's constructor is no culprit", "",
 			[]string{jdk, "com.acme.GoneException.<init>", "com.acme.A.b"},
@@ -95,13 +105,40 @@ func TestNearest(t *testing.T) {
 			[]string{"*Exception.<init>"},
 			Place{2, -1, Application},
 		},
-		{"a lambda is named by its method", "", []string{jdk, "com.acme.A$$Lambda.apply", "com.acme.A.lambda$b$0"}, 0, nil, Place{2, -1, Application}},
+		{
+			"a lambda is named by its method", "",
+			[]string{jdk, "com.acme.A$$Lambda.apply", "com.acme.A.lambda$b$0"},
+			0,
+			nil,
+			Place{2, -1, Application},
+		},
 		{"library when nothing is own", "", []string{jdk, lib, spring}, 0, nil, Place{1, -1, Library}},
 		{"JDK when there is nothing else", "", []string{jdk, "java.lang.Thread.run"}, 0, nil, Place{0, -1, JDK}},
-		{"the main class's package before one that nobody knows", "com.acme.", []string{jdk, "de.unknown.P.q", "com.acme.A.b"}, 0, nil, Place{2, 1, Application}},
-		{"an unknown package when the main class's is not there", "com.acme.", []string{jdk, "de.unknown.P.q", spring}, 0, nil, Place{1, -1, Application}},
-		{"a server is an application where it is what runs", "org.apache.kafka.", []string{jdk, "org.apache.kafka.Log.append"}, 0, nil, Place{1, -1, Application}},
-		{"a callback is inwards", "", []string{"com.acme.Buffer.finalize", "java.lang.ref.Finalizer.runFinalizer"}, 1, nil, Place{0, -1, Application}},
+		{
+			"the main class's package before one that nobody knows", "com.acme.",
+			[]string{jdk, "de.unknown.P.q", "com.acme.A.b"},
+			0, nil,
+			Place{2, 1, Application},
+		},
+		{
+			"an unknown package when the main class's is not there", "com.acme.",
+			[]string{jdk, "de.unknown.P.q", spring},
+			0, nil,
+			Place{1, -1, Application},
+		},
+		{
+			"a server is an application where it is what runs", "org.apache.kafka.",
+			[]string{jdk, "org.apache.kafka.Log.append"},
+			0, nil,
+			Place{1, -1, Application},
+		},
+		{
+			"a callback is inwards", "",
+			[]string{"com.acme.Buffer.finalize", "java.lang.ref.Finalizer.runFinalizer"},
+			1,
+			nil,
+			Place{0, -1, Application},
+		},
 	} {
 		p, stack := stackOf(tc.stack...)
 		if got := (Owners{main: tc.main}).Nearest(p, stack, tc.from, ParsePatterns(tc.skip...)); got != tc.want {
@@ -117,8 +154,11 @@ func rec(t *testing.T, profiles map[string]string) *recording.Recording {
 	t.Helper()
 	fsys := fstest.MapFS{
 		"meta.json": {Data: []byte(`{"schema":1,"duration_seconds":10,"target":{"kind":"process","pid":7}}`)},
-		"samples.jsonl": {Data: []byte(`{"t":0,"m":{"process_cpu_seconds_total":[["7","java","user","target",0],["7","java","system","target",0],["8","x","user","host",0]]}}` + "\n" +
-			`{"t":10,"m":{"process_cpu_seconds_total":[["7","java","user","target",8],["7","java","system","target",2],["8","x","user","host",5]]}}` + "\n")},
+		"samples.jsonl": {
+			Data: []byte(
+				`{"t":0,"m":{"process_cpu_seconds_total":[["7","java","user","target",0],["7","java","system","target",0],["8","x","user","host",0]]}}` + "\n" +
+					`{"t":10,"m":{"process_cpu_seconds_total":[["7","java","user","target",8],["7","java","system","target",2],["8","x","user","host",5]]}}` + "\n"),
+		},
 	}
 	for e, lines := range profiles {
 		fsys["profiles/"+e+".txt"] = &fstest.MapFile{Data: []byte("event: " + e + "\n" + header + lines)}
@@ -147,7 +187,14 @@ func TestPartsAddUp(t *testing.T) {
 		t.Fatalf("total %v, sampled %v, system %v", c.Total(), c.Sampled(), c.System)
 	}
 	want := []PartTime{
-		{PartApplication, 1}, {PartJDK, 3.5}, {PartGC, 1}, {PartJIT, 0.6}, {PartJVM, 0.2}, {PartNative, 0.7}, {PartKernel, 2}, {PartUnsampled, 1},
+		{PartApplication, 1},
+		{PartJDK, 3.5},
+		{PartGC, 1},
+		{PartJIT, 0.6},
+		{PartJVM, 0.2},
+		{PartNative, 0.7},
+		{PartKernel, 2},
+		{PartUnsampled, 1},
 	}
 	if diff := cmp.Diff(want, c.Parts(), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -173,7 +220,11 @@ func TestMethods(t *testing.T) {
 	if got := c.Methods(1); len(got) != 1 {
 		t.Errorf("asked for one method: %d", len(got))
 	}
-	native, _ := CPUOf(rec(t, map[string]string{"cpu": "[];libc.so.6!memcpy_[n] 3 3000000000\n[];libc.so.6!write_[n];tcp_sendmsg_[k] 5 5000000000\n"}))
+	native,
+		_ := CPUOf(
+		rec(t,
+			map[string]string{"cpu": "[];libc.so.6!memcpy_[n] 3 3000000000\n[];libc.so.6!write_[n];tcp_sendmsg_[k] " +
+				"5 5000000000\n"}))
 	if got := native.Methods(5); len(got) != 2 || got[0].Name != "tcp_sendmsg" || got[1].Own != 3 {
 		t.Errorf("functions: %+v", got)
 	}
@@ -206,20 +257,33 @@ func TestInterval(t *testing.T) {
 func TestWaits(t *testing.T) {
 	const root = ";java.lang.Thread.run_[j];com.acme.Dao.find:31_[j];"
 	for line, want := range map[string]Wait{
-		"[a tid=1|running]" + root + "java.net.SocketInputStream.read_[j];java.util.HashMap.get_[j]":                                        NotWaiting,
-		"[a tid=1|sleeping]" + root + "java.net.SocketInputStream.socketRead0_[j];libc.so.6!recv_[n]":                                       ForNetwork,
-		"[a tid=1]" + root + "java.net.SocketInputStream.socketRead0_[j];libc.so.6!recv_[n]":                                                ForNetwork,
-		"[a tid=1]" + root + "java.net.SocketInputStream.read_[j];java.util.HashMap.get_[j]":                                                NotWaiting,
-		"[a tid=1|sleeping]" + root + "com.zaxxer.hikari.util.ConcurrentBag.borrow_[j];java.util.concurrent.SynchronousQueue.poll_[j]":      ForPool,
-		"[a tid=1|sleeping]" + root + "java.util.concurrent.ArrayBlockingQueue.put_[j];jdk.internal.misc.Unsafe.park_[n]":                   ForQueue,
-		"[a tid=1|sleeping];java.lang.Thread.run_[j];java.util.concurrent.LinkedBlockingQueue.take_[j]":                                     Idle,
-		"[a tid=1|sleeping]" + root + "libjvm.so!ObjectMonitor::enter_[n];libc.so.6!pthread_cond_wait_[n]":                                  ForLock,
-		"[a tid=1|sleeping]" + root + "java.util.concurrent.locks.ReentrantLock.lock_[j];java.util.concurrent.locks.LockSupport.park_[j]":   ForLock,
-		"[a tid=1|sleeping]" + root + "java.util.concurrent.CompletableFuture.join_[j];java.util.concurrent.locks.LockSupport.park_[j]":     ForFuture,
-		"[a tid=1|sleeping]" + root + "java.lang.Thread.sleep_[j]":                                                                          ForSleep,
-		"[a tid=1|sleeping]" + root + "java.io.FileInputStream.readBytes_[j]":                                                               ForFile,
-		"[a tid=1|sleeping]" + root + "java.lang.Object.wait_[j]":                                                                           ForWakeUp,
-		"[a tid=1|sleeping]" + root + "com.acme.Native.call_[j];libacme.so!acme_wait_[n]":                                                   ForNative,
+		"[a tid=1|running]" + root +
+			"java.net.SocketInputStream.read_[j];java.util.HashMap.get_[j]": NotWaiting,
+		"[a tid=1|sleeping]" + root +
+			"java.net.SocketInputStream.socketRead0_[j];libc.so.6!recv_[n]": ForNetwork,
+		"[a tid=1]" + root +
+			"java.net.SocketInputStream.socketRead0_[j];libc.so.6!recv_[n]": ForNetwork,
+		"[a tid=1]" + root +
+			"java.net.SocketInputStream.read_[j];java.util.HashMap.get_[j]": NotWaiting,
+		"[a tid=1|sleeping]" + root +
+			"com.zaxxer.hikari.util.ConcurrentBag.borrow_[j];java.util.concurrent.SynchronousQueue.poll_[j]": ForPool,
+		"[a tid=1|sleeping]" + root +
+			"java.util.concurrent.ArrayBlockingQueue.put_[j];jdk.internal.misc.Unsafe.park_[n]": ForQueue,
+		"[a tid=1|sleeping];java.lang.Thread.run_[j];java.util.concurrent.LinkedBlockingQueue.take_[j]": Idle,
+		"[a tid=1|sleeping]" + root +
+			"libjvm.so!ObjectMonitor::enter_[n];libc.so.6!pthread_cond_wait_[n]": ForLock,
+		"[a tid=1|sleeping]" + root +
+			"java.util.concurrent.locks.ReentrantLock.lock_[j];java.util.concurrent.locks.LockSupport.park_[j]": ForLock,
+		"[a tid=1|sleeping]" + root +
+			"java.util.concurrent.CompletableFuture.join_[j];java.util.concurrent.locks.LockSupport.park_[j]": ForFuture,
+		"[a tid=1|sleeping]" + root +
+			"java.lang.Thread.sleep_[j]": ForSleep,
+		"[a tid=1|sleeping]" + root +
+			"java.io.FileInputStream.readBytes_[j]": ForFile,
+		"[a tid=1|sleeping]" + root +
+			"java.lang.Object.wait_[j]": ForWakeUp,
+		"[a tid=1|sleeping]" + root +
+			"com.acme.Native.call_[j];libacme.so!acme_wait_[n]": ForNative,
 		"[GC Thread#0 tid=2|sleeping];libjvm.so!thread_native_entry_[n];libc.so.6!futex_wait_[n]":                                           Idle,
 		"[x tid=3|sleeping];java.lang.Thread.run_[j];sun.nio.ch.SelectorImpl.select_[j];sun.nio.ch.EPoll.wait_[n];libc.so.6!epoll_wait_[n]": Idle,
 	} {
@@ -263,10 +327,19 @@ func TestEntry(t *testing.T) {
 		want  string
 		stack []string
 	}{
-		{"connect()", []string{"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_connect", "__sys_connect", "inet_stream_connect"}},
+		{"connect()", []string{
+			"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_connect",
+			"__sys_connect", "inet_stream_connect",
+		}},
 		{"read()", []string{"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read"}},
-		{"epoll_wait()", []string{"main", "do_syscall_64", "x64_sys_call", "do_epoll_wait", "schedule_hrtimeout_range"}},
-		{"connect()", []string{"main", "el0t_64_sync", "el0_svc", "do_el0_svc", "el0_svc_common.constprop.0", "invoke_syscall", "__arm64_sys_connect"}},
+		{"epoll_wait()", []string{
+			"main", "do_syscall_64", "x64_sys_call", "do_epoll_wait",
+			"schedule_hrtimeout_range",
+		}},
+		{"connect()", []string{
+			"main", "el0t_64_sync", "el0_svc", "do_el0_svc", "el0_svc_common.constprop.0",
+			"invoke_syscall", "__arm64_sys_connect",
+		}},
 		{"stat()", []string{"main", "do_syscall_64", "__do_sys_newstat", "vfs_statx"}},
 		{"", []string{"main", "entry_SYSCALL_64_after_hwframe", "do_syscall_64"}},
 		{"", []string{"main", "do_syscall_64", "syscall_exit_to_user_mode", "do_signal"}},
@@ -282,8 +355,8 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// TestCPUOfAllCPUs: where no runtime's profiler measured the target, its part of the samples of all CPUs serves, kernel and all, and
-// what those cannot show is said.
+// TestCPUOfAllCPUs: where no runtime's profiler measured the target, its part of the samples of all CPUs serves, kernel
+// and all, and what those cannot show is said.
 func TestCPUOfAllCPUs(t *testing.T) {
 	r := rec(t, map[string]string{"host-cpu": `[worker tid=7];app!main_[n];app!work_[n] 500 5000000000
 [worker tid=7];app!main_[n];do_syscall_64_[k];__x64_sys_connect_[k];__inet_hash_connect_[k] 200 2000000000
@@ -301,12 +374,14 @@ func TestCPUOfAllCPUs(t *testing.T) {
 	if m := c.Methods(2); len(m) != 2 || m[0].Name != "work" || m[1].Name != "__inet_hash_connect" {
 		t.Errorf("functions %+v", m)
 	}
-	if notes := Notes(r); len(notes) != 1 || !strings.HasPrefix(notes[0], "100 % of the stacks of code compiled at run time are one frame deep") {
+	if notes := Notes(r); len(notes) != 1 || !strings.HasPrefix(notes[0],
+		"100 % of the stacks of code compiled at run time are one frame deep") {
 		t.Errorf("notes %q", notes)
 	}
 }
 
-// TestAttributedInGo: the standard library and the kernel work for the method that calls them; names with a slash in them are a module's.
+// TestAttributedInGo: the standard library and the kernel work for the method that calls them; names with a slash in
+// them are a module's.
 func TestAttributedInGo(t *testing.T) {
 	lines := map[string]string{
 		"main.tax":          "shop!runtime.goexit.abi0_[n];shop!main.serve_[n];shop!main.tax_[n]",
@@ -342,7 +417,8 @@ func attributed(c *CPU) (out []Attribution) {
 	return out
 }
 
-// TestAttributedInlined: what is inlined into one compiled method with others is told from what is compiled by itself, or called from there.
+// TestAttributedInlined: what is inlined into one compiled method with others is told from what is compiled by itself,
+// or called from there.
 func TestAttributedInlined(t *testing.T) {
 	c, ok := CPUOf(rec(t, map[string]string{"cpu": "[];com.acme.Shop.order_[j];com.acme.Shop.tax_[i] 1 10101010\n" +
 		"[];com.acme.Shop.order_[j] 1 10101010\n" +

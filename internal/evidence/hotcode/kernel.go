@@ -7,15 +7,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Host is what samples of all CPUs say of the kernel: which of its functions run, for whom and by which system call. A thread's id
-// in them is its process's.
+// Host is what samples of all CPUs say of the kernel: which of its functions run, for whom and by which system call. A
+// thread's id in them is its process's.
 type Host struct {
 	*stacks.Profile
 	softirq, interrupt stacks.Set
 }
 
-// HostOf gives the samples of the recording's host; ok is false without them. They are as they were taken, with the interrupts on top of
-// whom they interrupted.
+// HostOf gives the samples of the recording's host; ok is false without them. They are as they were taken, with the
+// interrupts on top of whom they interrupted.
 func HostOf(rec *recording.Recording) (h *Host, ok bool) {
 	p, ok := rec.Profile(stacks.HostCPU)
 	if !ok {
@@ -24,7 +24,8 @@ func HostOf(rec *recording.Recording) (h *Host, ok bool) {
 	return &Host{p, p.Set(stacks.IsSoftirq), p.Set(stacks.IsInterrupt)}, true
 }
 
-// System gives the samples in the kernel on behalf of who ran: the sy of /proc/stat, which is without interrupts and softirqs.
+// System gives the samples in the kernel on behalf of who ran: the sy of /proc/stat, which is without interrupts and
+// softirqs.
 func (h *Host) System() *stacks.Profile {
 	return h.Filter(func(s stacks.Sample) bool {
 		return h.inKernel(s) && s.Innermost(h.softirq) < 0 && s.Innermost(h.interrupt) < 0
@@ -46,8 +47,8 @@ func (h *Host) Of(pid int) *stacks.Profile {
 	return h.Filter(func(s stacks.Sample) bool { return h.ThreadOf(s).ID == pid })
 }
 
-// Entry says by what the thread of a sample came into the kernel: the name of a system call with parentheses, "page fault", or
-// "kernel thread"; "" where the stack does not tell. p is of the sample.
+// Entry says by what the thread of a sample came into the kernel: the name of a system call with parentheses, "page
+// fault", or "kernel thread"; "" where the stack does not tell. p is of the sample.
 func Entry(p *stacks.Profile, s stacks.Sample) string {
 	user, inside := false, false
 	for i := len(s.Stack) - 1; i >= 0; i-- {
@@ -75,27 +76,31 @@ func Entry(p *stacks.Profile, s stacks.Sample) string {
 	return ""
 }
 
-// OnTheWay tells whether a sample is of the way into the kernel or back, which is the same for each system call, and not of what the
-// call does. p is of the sample.
+// OnTheWay tells whether a sample is of the way into the kernel or back, which is the same for each system call, and
+// not of what the call does. p is of the sample.
 func OnTheWay(p *stacks.Profile, s stacks.Sample) bool {
 	return len(s.Stack) > 0 && p.Frames[s.Stack[0]].Kind == stacks.Kernel && syscallEntry(p.Frames[s.Stack[0]].Name)
 }
 
-// syscallEntry matches the functions through which system calls go (arch/x86/entry/common.c, syscall_64.c; arch/arm64/kernel/syscall.c).
+// syscallEntry matches the functions through which system calls go (arch/x86/entry/common.c, syscall_64.c;
+// arch/arm64/kernel/syscall.c).
 func syscallEntry(name string) bool {
 	name, _, _ = strings.Cut(name, ".") // of a copy that the compiler made
 	switch name {
-	case "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64_after_hwframe", "do_el0_svc", "el0_svc_common", "invoke_syscall",
+	case "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64_after_hwframe", "do_el0_svc", "el0_svc_common",
+		"invoke_syscall",
 		"__invoke_syscall":
 		return true
 	}
 	return false
 }
 
-// syscallPrefixes begin the names of the functions of system calls: arch/x86/include/asm/syscall_wrapper.h, the same of arm64, and
-// include/linux/syscalls.h. The call's own function is seldom on the stack: it ends by jumping to one of the latter.
+// syscallPrefixes begin the names of the functions of system calls: arch/x86/include/asm/syscall_wrapper.h, the same of
+// arm64, and include/linux/syscalls.h. The call's own function is seldom on the stack: it ends by jumping to one of the
+// latter.
 var syscallPrefixes = []string{
-	"__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_", "__sys_", "ksys_", "do_sys_", "do_compat_", "do_",
+	"__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_", "__sys_", "ksys_", "do_sys_", "do_compat_",
+	"do_",
 }
 
 // syscallOf gives the call of the first function behind the entry; "" when it is none.
@@ -111,8 +116,10 @@ func syscallOf(name string) string {
 
 // pageFaults are the entries of faults: arch/x86/mm/fault.c, arch/arm64/mm/fault.c.
 var pageFaults = map[string]bool{
-	"asm_exc_page_fault": true, "exc_page_fault": true, "do_user_addr_fault": true, "do_mem_abort": true, "do_page_fault": true,
+	"asm_exc_page_fault": true, "exc_page_fault": true, "do_user_addr_fault": true, "do_mem_abort": true,
+	"do_page_fault": true,
 }
 
-// threadEntries are what a kernel thread begins with (arch/x86/entry/entry_64.S, kernel/fork.c, arch/arm64/kernel/entry.S).
+// threadEntries are what a kernel thread begins with (arch/x86/entry/entry_64.S, kernel/fork.c,
+// arch/arm64/kernel/entry.S).
 var threadEntries = map[string]bool{"ret_from_fork_asm": true, "ret_from_fork": true, "kthread": true}

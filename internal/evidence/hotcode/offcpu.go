@@ -9,17 +9,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// offCPUWaits tells what a thread waits for by the class of a sample in an off-CPU profile: its first word is the value of the label
-// "for" of metric.ThreadWaitTime, or for "other" the system call.
+// offCPUWaits tells what a thread waits for by the class of a sample in an off-CPU profile: its first word is the value
+// of the label "for" of metric.ThreadWaitTime, or for "other" the system call.
 var offCPUWaits = map[string]Wait{
 	"answer": ForNetwork, "connect": ForNetwork, "room": ForNetwork, "mutex": ForLock, "file": ForFile,
 	"fsync": ForFile, "fdatasync": ForFile, "msync": ForFile, "syncfs": ForFile, "sync": ForFile,
 	"io_getevents": ForFile, "io_uring_enter": ForWakeUp, "flock": ForLock, "fcntl": ForLock,
-	"getdents64": ForFile, "openat": ForFile, "open": ForFile, "stat": ForFile, "newfstatat": ForFile, "": ForFile, // none: a page fault
+	// none: a page fault
+	"getdents64": ForFile, "openat": ForFile, "open": ForFile, "stat": ForFile, "newfstatat": ForFile, "": ForFile,
 }
 
-// OffCPUWait tells what the threads of an off-CPU sample of this class wait for. Idle are those that wait for work: for a connection or a
-// request of a client, an event, a time, a child, or a futex that is no lock.
+// OffCPUWait tells what the threads of an off-CPU sample of this class wait for. Idle are those that wait for work: for
+// a connection or a request of a client, an event, a time, a child, or a futex that is no lock.
 func OffCPUWait(class string) Wait {
 	word, _, _ := strings.Cut(class, " ")
 	if w, ok := offCPUWaits[word]; ok {
@@ -77,7 +78,8 @@ func BlockedTimes(rec *recording.Recording, n int) []Blocked {
 
 const shownWakers = 2
 
-// WakersOf gives the places from which waits for a futex were ended, the most first, with the thread that did so most often.
+// WakersOf gives the places from which waits for a futex were ended, the most first, with the thread that did so most
+// often.
 func WakersOf(rec *recording.Recording, on string, n int) []Waker {
 	total := 0.0
 	byPlace := map[string]*Waker{}
@@ -112,8 +114,8 @@ func WakersOf(rec *recording.Recording, on string, n int) []Waker {
 // pathFrames bounds what is shown of a stack: the callers further out are the program's loop.
 const pathFrames = 5
 
-// NativePath names the program's own functions of a native stack, the innermost first, without the kernel, the C library and what Go's
-// runtime does for a system call. It is empty when nothing of the program is known.
+// NativePath names the program's own functions of a native stack, the innermost first, without the kernel, the C
+// library and what Go's runtime does for a system call. It is empty when nothing of the program is known.
 func NativePath(p *stacks.Profile, stack []int) []string {
 	var names []string
 	for _, i := range stack {
@@ -170,7 +172,8 @@ func shortFunction(name string) string {
 var (
 	systemModules   = []string{"libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"}
 	systemFunctions = []string{
-		"syscall.", "golang.org/x/sys/unix.", "internal/runtime/", "runtime.", "internal/poll.", "pthread_", "__pthread", "__lll",
+		"syscall.", "golang.org/x/sys/unix.", "internal/runtime/", "runtime.", "internal/poll.", "pthread_",
+		"__pthread", "__lll",
 		"__GI_", "[unknown]", "sem_wait", "futex",
 	}
 	startFunctions = []string{"runtime.goexit", "start_thread", "clone3", "_start", "__libc_start"}

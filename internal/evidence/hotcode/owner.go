@@ -34,51 +34,72 @@ func (o Owner) String() string { return ownerNames[o] }
 
 // jdkPrefixes begin the names of classes that come with a JDK, and of the standard interfaces.
 var jdkPrefixes = []string{
-	"java.", "javax.", "jakarta.", "jdk.", "sun.", "com.sun.", "netscape.", "org.ietf.jgss.", "org.w3c.dom.", "org.xml.sax.",
+	"java.", "javax.", "jakarta.", "jdk.", "sun.", "com.sun.", "netscape.", "org.ietf.jgss.", "org.w3c.dom.",
+	"org.xml.sax.",
 	"com.oracle.svm.", "org.graalvm.",
 }
 
 // libraryPrefixes begin the names of classes of well-known libraries, frameworks, servers, drivers and agents.
 var libraryPrefixes = []string{
 	// Frameworks and servers.
-	"org.springframework.", "org.apache.", "org.eclipse.", "org.jboss.", "org.wildfly.", "org.xnio.", "io.undertow.", "io.vertx.",
-	"io.quarkus.", "io.smallrye.", "io.micronaut.", "io.helidon.", "io.dropwizard.", "com.codahale.", "io.javalin.", "io.ktor.", "akka.",
-	"play.api.", "play.core.", "org.glassfish.", "org.jvnet.", "weblogic.", "com.ibm.", "org.osgi.", "com.google.", "dagger.",
-	"org.aopalliance.", "org.aspectj.", "org.codehaus.", "feign.", "com.netflix.", "org.mortbay.", "com.caucho.", "org.quartz.",
+	"org.springframework.", "org.apache.", "org.eclipse.", "org.jboss.", "org.wildfly.", "org.xnio.", "io.undertow.",
+	"io.vertx.",
+	"io.quarkus.", "io.smallrye.", "io.micronaut.", "io.helidon.", "io.dropwizard.", "com.codahale.", "io.javalin.",
+	"io.ktor.", "akka.",
+	"play.api.", "play.core.", "org.glassfish.", "org.jvnet.", "weblogic.", "com.ibm.", "org.osgi.", "com.google.",
+	"dagger.",
+	"org.aopalliance.", "org.aspectj.", "org.codehaus.", "feign.", "com.netflix.", "org.mortbay.", "com.caucho.",
+	"org.quartz.",
 	// Asynchronous and network code.
-	"io.netty.", "reactor.", "io.reactivex.", "rx.", "org.reactivestreams.", "io.grpc.", "okhttp3.", "okio.", "retrofit2.",
-	"com.squareup.", "com.lmax.", "kafka.", "io.nats.", "com.rabbitmq.", "com.ning.", "org.asynchttpclient.", "com.hazelcast.",
+	"io.netty.", "reactor.", "io.reactivex.", "rx.", "org.reactivestreams.", "io.grpc.", "okhttp3.", "okio.",
+	"retrofit2.",
+	"com.squareup.", "com.lmax.", "kafka.", "io.nats.", "com.rabbitmq.", "com.ning.", "org.asynchttpclient.",
+	"com.hazelcast.",
 	// Data.
-	"com.fasterxml.", "tools.jackson.", "org.json.", "net.minidev.", "com.alibaba.", "com.dslplatform.", "com.jsoniter.", "org.yaml.",
-	"com.ctc.wstx.", "org.dom4j.", "org.jdom", "nu.xom.", "org.xmlpull.", "com.thoughtworks.", "org.hibernate.", "org.postgresql.",
-	"com.mysql.", "org.mariadb.", "oracle.", "com.microsoft.", "net.sourceforge.jtds.", "org.h2.", "org.hsqldb.", "com.zaxxer.",
-	"com.mchange.", "org.jooq.", "org.mybatis.", "org.flywaydb.", "liquibase.", "com.mongodb.", "org.bson.", "redis.clients.",
-	"io.lettuce.", "org.redisson.", "net.spy.memcached.", "co.elastic.", "org.elasticsearch.", "org.opensearch.", "com.datastax.",
-	"org.neo4j.", "org.infinispan.", "com.github.benmanes.", "net.sf.", "net.bytebuddy.", "javassist.", "org.objectweb.", "ua_parser.",
-	"nl.basjes.", "eu.bitwalker.", "org.joda.", "org.threeten.", "com.ibm.icu.", "com.opencsv.", "com.itextpdf.", "org.jsoup.",
-	"freemarker.", "org.thymeleaf.", "com.samskivert.", "org.mvel2.", "org.antlr.", "org.mapstruct.", "com.esotericsoftware.",
-	"org.msgpack.", "com.twitter.", "org.roaringbitmap.", "it.unimi.dsi.", "gnu.trove.", "org.agrona.", "com.carrotsearch.",
+	"com.fasterxml.", "tools.jackson.", "org.json.", "net.minidev.", "com.alibaba.", "com.dslplatform.",
+	"com.jsoniter.", "org.yaml.",
+	"com.ctc.wstx.", "org.dom4j.", "org.jdom", "nu.xom.", "org.xmlpull.", "com.thoughtworks.", "org.hibernate.",
+	"org.postgresql.",
+	"com.mysql.", "org.mariadb.", "oracle.", "com.microsoft.", "net.sourceforge.jtds.", "org.h2.", "org.hsqldb.",
+	"com.zaxxer.",
+	"com.mchange.", "org.jooq.", "org.mybatis.", "org.flywaydb.", "liquibase.", "com.mongodb.", "org.bson.",
+	"redis.clients.",
+	"io.lettuce.", "org.redisson.", "net.spy.memcached.", "co.elastic.", "org.elasticsearch.", "org.opensearch.",
+	"com.datastax.",
+	"org.neo4j.", "org.infinispan.", "com.github.benmanes.", "net.sf.", "net.bytebuddy.", "javassist.",
+	"org.objectweb.", "ua_parser.",
+	"nl.basjes.", "eu.bitwalker.", "org.joda.", "org.threeten.", "com.ibm.icu.", "com.opencsv.", "com.itextpdf.",
+	"org.jsoup.",
+	"freemarker.", "org.thymeleaf.", "com.samskivert.", "org.mvel2.", "org.antlr.", "org.mapstruct.",
+	"com.esotericsoftware.",
+	"org.msgpack.", "com.twitter.", "org.roaringbitmap.", "it.unimi.dsi.", "gnu.trove.", "org.agrona.",
+	"com.carrotsearch.",
 	// Logging, measuring, security, clouds.
-	"ch.qos.", "org.slf4j.", "org.tinylog.", "net.logstash.", "io.micrometer.", "io.prometheus.", "io.opentelemetry.", "io.opentracing.",
-	"brave.", "zipkin2.", "com.newrelic.", "datadog.", "com.datadog.", "com.dynatrace.", "com.appdynamics.", "one.profiler.",
-	"one.jfr.", "org.bouncycastle.", "org.conscrypt.", "io.jsonwebtoken.", "com.nimbusds.", "com.auth0.", "software.amazon.",
+	"ch.qos.", "org.slf4j.", "org.tinylog.", "net.logstash.", "io.micrometer.", "io.prometheus.", "io.opentelemetry.",
+	"io.opentracing.",
+	"brave.", "zipkin2.", "com.newrelic.", "datadog.", "com.datadog.", "com.dynatrace.", "com.appdynamics.",
+	"one.profiler.",
+	"one.jfr.", "org.bouncycastle.", "org.conscrypt.", "io.jsonwebtoken.", "com.nimbusds.", "com.auth0.",
+	"software.amazon.",
 	"com.amazonaws.", "com.azure.", "org.jolokia.", "com.sun.jna.",
 	// Languages and tools.
-	"kotlin.", "kotlinx.", "scala.", "groovy.", "groovyjarjar", "clojure.", "io.vavr.", "org.jruby.", "org.python.", "org.openjdk.jmh.",
+	"kotlin.", "kotlinx.", "scala.", "groovy.", "groovyjarjar", "clojure.", "io.vavr.", "org.jruby.", "org.python.",
+	"org.openjdk.jmh.",
 	"org.junit.", "junit.", "org.mockito.", "org.testng.", "org.gradle.", "com.intellij.",
 }
 
-// syntheticParts are in the names of classes and methods that a compiler or framework made around somebody's code: naming
-// them tells a reader nothing.
+// syntheticParts are in the names of classes and methods that a compiler or framework made around somebody's code:
+// naming them tells a reader nothing.
 var syntheticParts = []string{
-	"$$Lambda", "$$FastClass", "$$Enhancer", "$$SpringCGLIB", "$$Proxy", "$HibernateProxy$", ".access$", "_$$_javassist", "$ByteBuddy$",
+	"$$Lambda", "$$FastClass", "$$Enhancer", "$$SpringCGLIB", "$$Proxy", "$HibernateProxy$", ".access$",
+	"_$$_javassist", "$ByteBuddy$",
 }
 
 // Owners tells whose code the frames of one process are.
 type Owners struct{ main string }
 
-// OwnersOf prepares for the process of a recording: the package of its main class is the application's whatever the list of
-// libraries says, since a server of org.apache is an application where it is what runs.
+// OwnersOf prepares for the process of a recording: the package of its main class is the application's whatever the
+// list of libraries says, since a server of org.apache is an application where it is what runs.
 func OwnersOf(rec *recording.Recording) Owners {
 	class := mainOfCommand(rec.Meta.Target.Cmdline)
 	for _, e := range []stacks.Event{stacks.Wall, stacks.CPU} {
@@ -136,8 +157,9 @@ func mainOfProfile(p *stacks.Profile) string {
 	return ""
 }
 
-// packageOf gives the first two parts of a class's package with a dot at the end: modules of one company lie side by side. Of
-// a package that is a library's elsewhere it takes three: org.apache.kafka. must not make all of org.apache. the application.
+// packageOf gives the first two parts of a class's package with a dot at the end: modules of one company lie side by
+// side. Of a package that is a library's elsewhere it takes three: org.apache.kafka. must not make all of org.apache.
+// the application.
 func packageOf(class string) string {
 	parts := strings.Split(class, ".")
 	if parts = parts[:len(parts)-1]; len(parts) == 0 || hasPrefix(class, jdkPrefixes) || launcher(class) {
@@ -152,7 +174,8 @@ func packageOf(class string) string {
 
 // launchers start somebody else's application.
 var launchers = []string{
-	"org.springframework.boot.loader.", "org.apache.catalina.startup.", "org.eclipse.jetty.start.", "org.jboss.modules.", "org.codehaus.",
+	"org.springframework.boot.loader.", "org.apache.catalina.startup.", "org.eclipse.jetty.start.",
+	"org.jboss.modules.", "org.codehaus.",
 	"org.apache.maven.", "org.gradle.", "io.quarkus.bootstrap.", "com.intellij.", "org.openjdk.jmh.", "org.junit.",
 	"io.vertx.core.Launcher",
 }
@@ -176,10 +199,11 @@ func (o Owners) Of(f stacks.Frame) Owner {
 	return Application
 }
 
-// ofMachine tells a program's own machine code from shared libraries (lib*.so*, ld.so, the vDSO), from Go's runtime, which is
-// in the program's file, and from code without a symbol.
+// ofMachine tells a program's own machine code from shared libraries (lib*.so*, ld.so, the vDSO), from Go's runtime,
+// which is in the program's file, and from code without a symbol.
 func ofMachine(f stacks.Frame) Owner {
-	if f.Kind == stacks.Unknown || f.Module == "" || strings.Contains(f.Module, ".so") || strings.HasPrefix(f.Module, "[") ||
+	if f.Kind == stacks.Unknown || f.Module == "" || strings.Contains(f.Module, ".so") ||
+		strings.HasPrefix(f.Module, "[") ||
 		strings.HasPrefix(f.Module, "perf-") || strings.HasPrefix(f.Name, "runtime.") {
 		return Machine
 	}
@@ -196,12 +220,13 @@ type Place struct {
 	Owner   Owner // Application, else whose it is where none of the stack is the application's
 }
 
-// Nearest finds the application's frame nearest the bottleneck, which is at index from: outwards, callers come next. Skipped
-// frames are never named, such as constructors of exceptions. Where no caller is the application's it gives the nearest of its
-// frames inwards (a finalizer, a callback), else the nearest library frame, else the JDK's, else the frame itself.
+// Nearest finds the application's frame nearest the bottleneck, which is at index from: outwards, callers come next.
+// Skipped frames are never named, such as constructors of exceptions. Where no caller is the application's it gives the
+// nearest of its frames inwards (a finalizer, a callback), else the nearest library frame, else the JDK's, else the
+// frame itself.
 //
-// A package that no list knows is taken for the application's. If the main class's package is known and further out, that is
-// named, and the unknown frame with it: it may be a library nobody has heard of.
+// A package that no list knows is taken for the application's. If the main class's package is known and further out,
+// that is named, and the unknown frame with it: it may be a library nobody has heard of.
 func (o Owners) Nearest(p *stacks.Profile, stack []int, from int, skip []Pattern) Place {
 	place := Place{At: from, Through: -1, Owner: o.Of(p.Frames[stack[from]])}
 	found := false
@@ -240,7 +265,8 @@ func (o Owners) inwards(p *stacks.Profile, stack []int, from int, skip []Pattern
 	return place
 }
 
-// Synthetic tells classes and methods that a compiler or framework made around somebody's code, such as lambdas and proxies.
+// Synthetic tells classes and methods that a compiler or framework made around somebody's code, such as lambdas and
+// proxies.
 func Synthetic(f stacks.Frame) bool {
 	return slices.ContainsFunc(syntheticParts, func(part string) bool { return strings.Contains(f.Name, part) })
 }

@@ -30,8 +30,8 @@ func ParsePatterns(texts ...string) []Pattern {
 	return out
 }
 
-// Frame reports whether the pattern matches a frame. Parameters of a C++ function are no part of its name: some profilers
-// write them. The parenthesis of a Go method's receiver, behind a dot, is.
+// Frame reports whether the pattern matches a frame. Parameters of a C++ function are no part of its name: some
+// profilers write them. The parenthesis of a Go method's receiver, behind a dot, is.
 func (p Pattern) Frame(f stacks.Frame) bool {
 	if p.ofModule && !p.module.match(f.Module) {
 		return false

@@ -22,8 +22,8 @@ const (
 	ForNative  Wait = "native code" // asleep in a call of machine code that no row knows
 )
 
-// waitFrames tells waits by frames anywhere in the stack. The first row that matches counts: a lease of a pool is a parked thread,
-// and so is an idle one.
+// waitFrames tells waits by frames anywhere in the stack. The first row that matches counts: a lease of a pool is a
+// parked thread, and so is an idle one.
 var waitFrames = []struct {
 	wait   Wait
 	frames []Pattern
@@ -31,12 +31,16 @@ var waitFrames = []struct {
 	{ForPool, ParsePatterns(
 		"com.zaxxer.hikari.util.ConcurrentBag.borrow", "com.zaxxer.hikari.pool.HikariPool.getConnection",
 		"org.apache.commons.pool2.impl.*.borrowObject", "org.apache.commons.pool.impl.*.borrowObject",
-		"org.apache.tomcat.jdbc.pool.ConnectionPool.borrowConnection", "com.mchange.v2.resourcepool.BasicResourcePool.*checkout*",
+		"org.apache.tomcat.jdbc.pool.ConnectionPool.borrowConnection",
+		"com.mchange.v2.resourcepool.BasicResourcePool.*checkout*",
 		"io.agroal.pool.ConnectionPool.*", "org.apache.http.pool.AbstractConnPool.getPoolEntryBlocking",
 		"org.apache.http.impl.conn.PoolingHttpClientConnectionManager.leaseConnection",
-		"org.apache.hc.core5.pool.*Pool*.lease", "org.apache.hc.client5.http.impl.io.PoolingHttpClientConnectionManager*.get",
-		"redis.clients.jedis.util.Pool.getResource", "oracle.ucp.*.borrowConnection", "com.mongodb.internal.connection.*Pool*.get",
-		"reactor.pool.*.acquire", "java.util.concurrent.Semaphore.acquire*", "java.util.concurrent.Semaphore.tryAcquire",
+		"org.apache.hc.core5.pool.*Pool*.lease",
+		"org.apache.hc.client5.http.impl.io.PoolingHttpClientConnectionManager*.get",
+		"redis.clients.jedis.util.Pool.getResource", "oracle.ucp.*.borrowConnection",
+		"com.mongodb.internal.connection.*Pool*.get",
+		"reactor.pool.*.acquire", "java.util.concurrent.Semaphore.acquire*",
+		"java.util.concurrent.Semaphore.tryAcquire",
 	)},
 	{ForQueue, ParsePatterns(
 		"java.util.concurrent.*Queue.put", "java.util.concurrent.*Queue.transfer", "java.util.concurrent.*Deque.put*",
@@ -49,26 +53,32 @@ var waitFrames = []struct {
 		"java.util.concurrent.*Queue.take", "java.util.concurrent.*Queue.poll", "java.util.concurrent.*Deque.take*",
 		"java.util.concurrent.*Deque.poll*", "sun.nio.ch.*Selector*.*elect", "sun.nio.ch.EPoll.wait",
 		"sun.nio.ch.EPollArrayWrapper.epollWait",
-		"sun.nio.ch.KQueue.poll", "io.netty.channel.epoll.*epollWait*", "io.netty.channel.epoll.*Wait", "io.netty.channel.kqueue.*Wait",
-		"io.netty.channel.uring.*Wait*", "io.netty.util.concurrent.*.takeTask", "io.netty.util.HashedWheelTimer$Worker.waitForNextTick",
+		"sun.nio.ch.KQueue.poll", "io.netty.channel.epoll.*epollWait*", "io.netty.channel.epoll.*Wait",
+		"io.netty.channel.kqueue.*Wait",
+		"io.netty.channel.uring.*Wait*", "io.netty.util.concurrent.*.takeTask",
+		"io.netty.util.HashedWheelTimer$Worker.waitForNextTick",
 		"java.net.ServerSocket.accept", "java.net.ServerSocket.implAccept", "sun.nio.ch.*.accept*",
 		"org.apache.tomcat.util.net.*.serverSocketAccept",
 		"org.eclipse.jetty.util.thread.QueuedThreadPool.*dle*", "org.eclipse.jetty.util.thread.ReservedThreadExecutor*",
-		"java.lang.Thread.join*", "java.util.concurrent.CountDownLatch.await", "jdk.internal.misc.Signal*", "sun.misc.Signal*",
+		"java.lang.Thread.join*", "java.util.concurrent.CountDownLatch.await", "jdk.internal.misc.Signal*",
+		"sun.misc.Signal*",
 		"org.apache.catalina.core.StandardServer.await", "java.lang.ProcessHandleImpl*", "java.lang.Process*.waitFor*",
 		"org.apache.catalina.core.ContainerBase$ContainerBackgroundProcessor.run", "com.lmax.disruptor.*.waitFor",
 		"org.apache.logging.log4j.core.util.WatchManager*", "org.springframework.boot.web.embedded.*.TomcatWebServer*",
 	)},
 	{ForNetwork, ParsePatterns(
-		"java.net.SocketInputStream.socketRead*", "java.net.SocketInputStream.read", "java.net.Socket$SocketInputStream.read",
-		"sun.nio.ch.NioSocketImpl.*", "sun.nio.ch.SocketDispatcher.read*", "sun.nio.ch.SocketChannelImpl.*ead", "sun.nio.ch.Net.poll*",
+		"java.net.SocketInputStream.socketRead*", "java.net.SocketInputStream.read",
+		"java.net.Socket$SocketInputStream.read",
+		"sun.nio.ch.NioSocketImpl.*", "sun.nio.ch.SocketDispatcher.read*", "sun.nio.ch.SocketChannelImpl.*ead",
+		"sun.nio.ch.Net.poll*",
 		"sun.nio.ch.Net.connect*", "java.net.PlainSocketImpl.socketConnect", "java.net.Inet*AddressImpl.lookup*",
 		"jdk.internal.net.http.HttpClientImpl.send",
 		"java.net.SocketOutputStream.socketWrite*", "sun.nio.ch.SocketDispatcher.write*",
 	)},
 	{ForLock, ParsePatterns(
 		"ObjectMonitor::enter*", "ObjectSynchronizer::enter*", "*monitor_enter*", "InterpreterRuntime::monitorenter",
-		"*complete_monitor_locking*", "java.util.concurrent.locks.ReentrantLock*", "java.util.concurrent.locks.ReentrantReadWriteLock*",
+		"*complete_monitor_locking*", "java.util.concurrent.locks.ReentrantLock*",
+		"java.util.concurrent.locks.ReentrantReadWriteLock*",
 		"java.util.concurrent.locks.StampedLock*", "java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire*",
 		"java.util.concurrent.locks.AbstractQueuedSynchronizer.acquireShared*",
 	)},
@@ -81,13 +91,16 @@ var waitFrames = []struct {
 	)},
 	{ForSleep, ParsePatterns("java.lang.Thread.sleep*", "java.util.concurrent.TimeUnit.sleep")},
 	{ForFile, ParsePatterns(
-		"java.io.FileInputStream.read*", "java.io.FileOutputStream.write*", "java.io.RandomAccessFile.*", "sun.nio.ch.FileChannelImpl.*",
-		"sun.nio.ch.FileDispatcherImpl.*", "sun.nio.ch.UnixFileDispatcherImpl.*", "java.io.FileDescriptor.sync*", "sun.nio.fs.*",
+		"java.io.FileInputStream.read*", "java.io.FileOutputStream.write*", "java.io.RandomAccessFile.*",
+		"sun.nio.ch.FileChannelImpl.*",
+		"sun.nio.ch.FileDispatcherImpl.*", "sun.nio.ch.UnixFileDispatcherImpl.*", "java.io.FileDescriptor.sync*",
+		"sun.nio.fs.*",
 	)},
 }
 
 // parkFrames are how a thread waits at all, for stacks whose state the profiler did not tell.
-var parkFrames = ParsePatterns("*.Unsafe.park", "java.lang.Object.wait*", "java.util.concurrent.locks.LockSupport.park*")
+var parkFrames = ParsePatterns("*.Unsafe.park", "java.lang.Object.wait*",
+	"java.util.concurrent.locks.LockSupport.park*")
 
 // Waits tells of samples of one wall-clock or off-CPU profile what their threads wait for.
 type Waits struct {
@@ -107,8 +120,8 @@ func WaitsOf(p *stacks.Profile) *Waits {
 	return w
 }
 
-// Of tells what the thread of a sample waits for. A thread that runs is not waiting, whatever its frames are called: one
-// that parses what it reads has read() in its stack all the time.
+// Of tells what the thread of a sample waits for. A thread that runs is not waiting, whatever its frames are called:
+// one that parses what it reads has read() in its stack all the time.
 func (w *Waits) Of(s stacks.Sample) Wait {
 	if s.State == stacks.Running {
 		return NotWaiting
@@ -165,7 +178,8 @@ type WaitTime struct {
 	Threads float64 // that wait so at any moment, on average
 }
 
-// WaitTimes gives what threads with work wait for and where, at most n, the most first. Idle threads and those that run are left out.
+// WaitTimes gives what threads with work wait for and where, at most n, the most first. Idle threads and those that run
+// are left out.
 func WaitTimes(p *stacks.Profile, owners Owners, n int) []WaitTime {
 	type site struct {
 		wait   Wait

@@ -8,14 +8,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A curve is the sum of counters since the first sample, at the times they were read. Between two readings it is a straight line.
+// A curve is the sum of counters since the first sample, at the times they were read. Between two readings it is a
+// straight line.
 type curve struct {
 	at  []float64 // seconds
 	sum []float64
 }
 
-// sumOf adds counters up. A series that begins later than the others counts from its first reading; where its source begins at zero, as a
-// BPF program's does, fromZero counts that reading too.
+// sumOf adds counters up. A series that begins later than the others counts from its first reading; where its source
+// begins at zero, as a BPF program's does, fromZero counts that reading too.
 func sumOf(series []recording.CounterSeries, fromZero bool) curve {
 	rises := map[float64]float64{}
 	first := 0.0
@@ -90,9 +91,9 @@ func (c curve) perSecondTotal() float64 {
 	return c.total() / (c.at[len(c.at)-1] - c.at[0])
 }
 
-// per gives the intervals of one curve against another: what both rose by between readings of the first. Collectors sample side by side, a
-// few milliseconds apart, so the second is read between its own readings. A piece at the end that is shorter than half an interval is left
-// out: its ratio is luck.
+// per gives the intervals of one curve against another: what both rose by between readings of the first. Collectors
+// sample side by side, a few milliseconds apart, so the second is read between its own readings. A piece at the end
+// that is shorter than half an interval is left out: its ratio is luck.
 func (c curve) per(base curve) []Interval {
 	if len(c.at) < 2 || len(base.at) < 2 {
 		return nil

@@ -7,12 +7,13 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// An Interval is what one interval between two samples holds: a number of events, and how many there could have been or what they are set
-// against, such as seconds. A gauge's reading has a base of one.
+// An Interval is what one interval between two samples holds: a number of events, and how many there could have been or
+// what they are set against, such as seconds. A gauge's reading has a base of one.
 type Interval struct{ Num, Base float64 }
 
-// An Estimate is a mean over the window with the bounds between which it lies with a certainty of 95 %, as far as the differences
-// between the samples of this window tell. What differs between one run of a program and the next is not in it.
+// An Estimate is a mean over the window with the bounds between which it lies with a certainty of 95 %, as far as the
+// differences between the samples of this window tell. What differs between one run of a program and the next is not in
+// it.
 type Estimate struct {
 	Mean    float64 `json:"mean"`
 	Low     float64 `json:"low"`
@@ -22,19 +23,20 @@ type Estimate struct {
 	DF      float64 `json:"-"` // degrees of freedom of StdErr
 }
 
-// Bounds of what is believed of samples. Under fewer than leastSamples intervals their scatter is unknown. Neighbouring intervals of one
-// second resemble each other, so that ten of them tell less than ten independent ones would: the correlation is estimated, and no
-// estimate from a short window is taken to be better or worse than these.
+// Bounds of what is believed of samples. Under fewer than leastSamples intervals their scatter is unknown. Neighbouring
+// intervals of one second resemble each other, so that ten of them tell less than ten independent ones would: the
+// correlation is estimated, and no estimate from a short window is taken to be better or worse than these.
 const (
-	leastSamples       = 4
-	leastCorrelation   = 0.0
-	assumedCorrelation = 0.3 // where there are too few to estimate it: the median over the numbers of the pairs in docs/decisions/0012
+	leastSamples     = 4
+	leastCorrelation = 0.0
+	// where there are too few to estimate it: the median over the numbers of the pairs in docs/decisions/0012
+	assumedCorrelation = 0.3
 	mostCorrelation    = 0.8
 )
 
-// Mean gives the ratio of the sums, its bounds, and ok false where there are too few intervals. The error is that of a ratio
-// of means (W. G. Cochran, Sampling Techniques, 3rd ed., 6.4), made larger by what neighbouring intervals have in common
-// ((1+r)/(1−r) for a first-order autoregression).
+// Mean gives the ratio of the sums, its bounds, and ok false where there are too few intervals. The error is that of a
+// ratio of means (W. G. Cochran, Sampling Techniques, 3rd ed., 6.4), made larger by what neighbouring intervals have in
+// common ((1+r)/(1−r) for a first-order autoregression).
 func Mean(list []Interval) (e Estimate, ok bool) {
 	n := float64(len(list))
 	sum := Interval{}
@@ -62,15 +64,15 @@ func Mean(list []Interval) (e Estimate, ok bool) {
 	return e, true
 }
 
-// StudentQuantile gives the value below which the share p of Student's distribution lies, for p from 0.5 on (Abramowitz and Stegun, 26.7.1;
-// why it is not the one of gonum's distuv is in docs/decisions/0061).
+// StudentQuantile gives the value below which the share p of Student's distribution lies, for p from 0.5 on (Abramowitz
+// and Stegun, 26.7.1; why it is not the one of gonum's distuv is in docs/decisions/0061).
 func StudentQuantile(p, df float64) float64 {
 	x := mathext.InvRegIncBeta(df/2, 0.5, 2*(1-p))
 	return math.Sqrt(df * (1 - x) / x)
 }
 
-// correlation estimates that of neighbours, with the correction for its bias in short series (F. H. C. Marriott and J. A. Pope, Biometrika
-// 41, 1954).
+// correlation estimates that of neighbours, with the correction for its bias in short series (F. H. C. Marriott and J.
+// A. Pope, Biometrika 41, 1954).
 func correlation(residuals []float64, squares float64) float64 {
 	n := len(residuals)
 	if squares == 0 {

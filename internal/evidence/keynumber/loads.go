@@ -11,8 +11,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// answered is the requests that clients counted: what the caller says, what a load generator's process reported meanwhile, or the rate
-// that it printed at its end. It is empty where none did.
+// answered is the requests that clients counted: what the caller says, what a load generator's process reported
+// meanwhile, or the rate that it printed at its end. It is empty where none did.
 func (s *Source) answered() curve {
 	if s.requests > 0 {
 		return steady(s.requests, s.cpu().at)
@@ -39,18 +39,19 @@ func steady(rate float64, at []float64) (c curve) {
 	return c
 }
 
-// How many requests a percentile of them takes: for a 99th one of a hundred is slower. Three have one in their middle. Seconds with fewer
-// are taken together.
+// How many requests a percentile of them takes: for a 99th one of a hundred is slower. Three have one in their middle.
+// Seconds with fewer are taken together.
 const (
 	leastForP99 = 100
 	leastForP50 = 3
 )
 
-// requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number without any scatter.
+// requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number
+// without any scatter.
 func (s *Source) requestP99() ([]Interval, string) { return s.requestTimes(percentile, leastForP99) }
 
-// requestP50 gives the median of each second, by its requests. A closed loop's median tells what its rate may not: whether each of its
-// clients waits for less, or there are more of them.
+// requestP50 gives the median of each second, by its requests. A closed loop's median tells what its rate may not:
+// whether each of its clients waits for less, or there are more of them.
 func (s *Source) requestP50() ([]Interval, string) { return s.requestTimes(0.5, leastForP50) }
 
 // requestTimes gives a quantile of each second's requests, where they are so many at least.
@@ -82,14 +83,15 @@ func (s *Source) noLatency() string {
 		longest = max(longest, g.Last())
 	}
 	if longest > 0 {
-		return fmt.Sprintf("the load generator printed %s for all of its run, without the scatter that tells chance from change",
+		return fmt.Sprintf("the load generator printed %s for all of its run, without the scatter that tells chance "+
+			"from change",
 			quantity.Of("", longest, quantity.Seconds).Text())
 	}
 	return "no load generator's times of requests are in the recording"
 }
 
-// durations gives, in the order of time, how many requests ended since the reading before, by the bound of their time in seconds. A series
-// that begins later than the others began at zero.
+// durations gives, in the order of time, how many requests ended since the reading before, by the bound of their time
+// in seconds. A series that begins later than the others began at zero.
 func durations(series []recording.CounterSeries) []map[float64]float64 {
 	first := math.Inf(1)
 	for _, c := range series {

@@ -10,7 +10,8 @@ import (
 // Better is the direction in which a number should go.
 type Better string
 
-// The directions. Neither is of numbers that go with the load, such as requests per second: more of them is no merit of the program.
+// The directions. Neither is of numbers that go with the load, such as requests per second: more of them is no merit of
+// the program.
 const (
 	Less    Better = "less"
 	More    Better = "more"

@@ -34,9 +34,10 @@ func (s *Source) cpu() curve {
 	return counters(s.rec, metric.ProcessCPU, "member", "target")
 }
 
-// busy is the CPU time of all CPUs without what they idled, or what another guest of the same machine had them for. It is what idle time
-// leaves over: that is measured from one switch of tasks to the next, while what a CPU was busy with is counted by ticks, and work that a
-// timer begins just after a tick falls between them. A server and its clients at 1.1 CPUs were 0.9 by ticks in one run and 1.2 in the next.
+// busy is the CPU time of all CPUs without what they idled, or what another guest of the same machine had them for. It
+// is what idle time leaves over: that is measured from one switch of tasks to the next, while what a CPU was busy with
+// is counted by ticks, and work that a timer begins just after a tick falls between them. A server and its clients at
+// 1.1 CPUs were 0.9 by ticks in one run and 1.2 in the next.
 func (s *Source) busy() curve {
 	var list []recording.CounterSeries
 	cpus := map[string]bool{}
@@ -61,8 +62,8 @@ func (s *Source) busy() curve {
 // leastWork is the rate from which on segments stand for requests: below, what else a host sends is a part of them.
 const leastWork = 50
 
-// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments with data that its
-// network namespace sent.
+// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments
+// with data that its network namespace sent.
 type Work struct {
 	PerSecond float64
 	Recorded  bool // there is a rate; of segments it may be too low to stand for requests
@@ -84,7 +85,8 @@ func (s *Source) Work() Work {
 	return w
 }
 
-// Others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target is the host.
+// Others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target
+// is the host.
 func (s *Source) Others() (cpus float64, ok bool) {
 	busy, own := s.busy(), s.cpu()
 	if s.rec.Meta.Target.Kind == "host" || len(busy.at) < 2 || len(own.at) < 2 {
@@ -125,7 +127,8 @@ func (s *Source) ipc() ([]Interval, string) {
 	return done.per(cycles), why
 }
 
-// throttled is of the level whose share is the highest, as the check cpu-throttled has it. No limit means nothing throttled.
+// throttled is of the level whose share is the highest, as the check cpu-throttled has it. No limit means nothing
+// throttled.
 func (s *Source) throttled() ([]Interval, string) {
 	if !s.rec.Recorded(metric.CgroupPeriods) {
 		return nil, notRecorded

@@ -12,8 +12,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A 99th percentile that comes in buckets moves by a whole bucket or not at all. What is compared instead is the share of all that was
-// slower than the 99th percentile before: 1 % or less there, by its meaning, and more where the tail has become longer.
+// A 99th percentile that comes in buckets moves by a whole bucket or not at all. What is compared instead is the share
+// of all that was slower than the 99th percentile before: 1 % or less there, by its meaning, and more where the tail
+// has become longer.
 
 // percentile is the share whose bound is looked for.
 const percentile = 0.99
@@ -21,14 +22,15 @@ const percentile = 0.99
 // leastTail is how many events have a 99th percentile: ten of a thousand are the last percent.
 const leastTail = 1000
 
-// slowest gives the smallest bound that 99 % of what was counted by the label at_most do not exceed; ok is false with too few.
+// slowest gives the smallest bound that 99 % of what was counted by the label at_most do not exceed; ok is false with
+// too few.
 func slowest(counts map[float64]float64) (bound float64, ok bool) {
 	bound, all := quantile(counts, percentile)
 	return bound, all >= leastTail && !math.IsInf(bound, 1)
 }
 
-// quantile gives the smallest bound that the share q of what was counted does not exceed, and how much was counted. The one of gonum's stat
-// panics where counts add up to no number, and a recording is a file that anybody may have written.
+// quantile gives the smallest bound that the share q of what was counted does not exceed, and how much was counted. The
+// one of gonum's stat panics where counts add up to no number, and a recording is a file that anybody may have written.
 func quantile(counts map[float64]float64, q float64) (bound, all float64) {
 	for _, n := range counts {
 		all += n
@@ -56,8 +58,8 @@ func (s *Source) connects() []recording.CounterSeries {
 	return s.rec.Counter(metric.ConnectDurations, "netns", metric.NetNSTarget, "side", "client")
 }
 
-// SlowerThan takes the 99th percentiles of one source, which may be s itself, as the bounds of what is slow: what the numbers of s count
-// is how much of it was slower than that.
+// SlowerThan takes the 99th percentiles of one source, which may be s itself, as the bounds of what is slow: what the
+// numbers of s count is how much of it was slower than that.
 func (s *Source) SlowerThan(reference *Source) {
 	counts := map[float64]float64{}
 	for _, c := range reference.connects() {
@@ -104,8 +106,8 @@ func (s *Source) slowConnects() ([]Interval, string) {
 	return late.per(all), notRecorded
 }
 
-// slowWaits is of a number that is read once, at the end of the window, so that nothing is known of its scatter but that of independent
-// events; the spread between runs of all that depends on who else wants the CPUs is far larger.
+// slowWaits is of a number that is read once, at the end of the window, so that nothing is known of its scatter but
+// that of independent events; the spread between runs of all that depends on who else wants the CPUs is far larger.
 func (s *Source) slowWaits() ([]Interval, string) {
 	if s.slowWait == 0 {
 		return nil, "there were too few waits for a 99th percentile"
@@ -120,7 +122,8 @@ func (s *Source) slowWaits() ([]Interval, string) {
 	return binomial(slow, all), notRecorded
 }
 
-// binomial gives ten intervals with the mean of k of n events, and the scatter that tenths of them have when they are independent.
+// binomial gives ten intervals with the mean of k of n events, and the scatter that tenths of them have when they are
+// independent.
 func binomial(k, n float64) []Interval {
 	if n == 0 {
 		return nil

@@ -145,8 +145,8 @@ func (r *Root) Directory(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// DirectoryBy is [Root.Directory] of a directory that fits, and so does every directory that the path leads through, those of
-// links among them: whoever could write to one could lead the path elsewhere.
+// DirectoryBy is [Root.Directory] of a directory that fits, and so does every directory that the path leads through,
+// those of links among them: whoever could write to one could lead the path elsewhere.
 func (r *Root) DirectoryBy(name string, fits func(unix.Stat_t) error) (fd int, err error) {
 	guarded := *r
 	guarded.fits = fits
@@ -190,7 +190,8 @@ func OpenMagic(dir, link string) (*os.File, error) {
 	return f, nil
 }
 
-// StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for it.
+// StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for
+// it.
 func StatMagic(dir, link string) (st unix.Stat_t, err error) {
 	name := filepath.Join(dir, link)
 	fd, err := openPath(unix.AT_FDCWD, name, 0)
@@ -259,7 +260,8 @@ func reopen(fd int, name string, fits func(unix.Stat_t) error) (*os.File, error)
 		return nil, err
 	}
 	read, err := retry(func() (int, error) {
-		return unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		return unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC,
+			0)
 	})
 	if err != nil {
 		return nil, err
@@ -348,8 +350,8 @@ func (w *walker) step(part string) error {
 	return w.follow(fd)
 }
 
-// served is [served] of a component. What lies on the mount of its directory needs no look at the list of mounts, which a
-// target can make long.
+// served is [served] of a component. What lies on the mount of its directory needs no look at the list of mounts, which
+// a target can make long.
 func (w *walker) served(above, fd int) error {
 	if same, err := sameMount(above, fd); err != nil || same {
 		return err
@@ -476,7 +478,8 @@ func numbers(text string) []uint32 {
 // servedByKernel are the file systems that wait for no other program and no other machine.
 func servedByKernel() []string {
 	return []string{
-		"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "rootfs", "devtmpfs", "zfs", "f2fs", "squashfs", "erofs",
+		"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "rootfs", "devtmpfs", "zfs", "f2fs", "squashfs",
+		"erofs",
 		"vfat", "iso9660", "bcachefs", "overlay",
 	}
 }
@@ -506,7 +509,8 @@ func served(fd int, dir string) error {
 		return fmt.Errorf("it lies on a file system of type %s, %w", kind, ErrServer)
 	}
 	if kind == "overlay" && !isHosts(dir, device) {
-		return fmt.Errorf("it lies on an overlay of another user namespace, below which may be a file system of type fuse, %w", ErrServer)
+		return fmt.Errorf("it lies on an overlay of another user namespace, below which may be a file system of type "+
+			"fuse, %w", ErrServer)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func target(t *testing.T, uid int) (dir, root string) {
 	root = filepath.Join(dir, "root")
 	check(t, os.MkdirAll(filepath.Join(root, "tmp"), 0o755))
 	check(t, os.Chmod(dir, 0o755))
-	check(t, os.WriteFile(filepath.Join(dir, "status"), fmt.Appendf(nil, "Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", uid), 0o600))
+	check(t, os.WriteFile(filepath.Join(dir, "status"), fmt.Appendf(nil, "Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", uid),
+		0o600))
 	return dir, root
 }
 
@@ -113,7 +114,10 @@ func TestOpenUnlinked(t *testing.T) {
 	r, err := door.Enter(dir)
 	check(t, err)
 	defer r.Close()
-	for name, want := range map[string]bool{"good": true, "second": false, "link": false, "here/good": false, "pipe": false} {
+	for name, want := range map[string]bool{
+		"good": true, "second": false, "link": false, "here/good": false,
+		"pipe": false,
+	} {
 		f, err := r.OpenUnlinked("/tmp/" + name)
 		if got := err == nil; got != want {
 			t.Errorf("%s: opened %v, want %v: %v", name, got, want, err)

@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// maxHeaders bounds what is read of an ELF file for its headers, in bytes: those of 65,535 sections and their names have 6 MB.
-// debug/elf reads the table of names whole, whatever size the file claims for it.
+// maxHeaders bounds what is read of an ELF file for its headers, in bytes: those of 65,535 sections and their names
+// have 6 MB. debug/elf reads the table of names whole, whatever size the file claims for it.
 const maxHeaders = 16 << 20
 
 var errHeaders = errors.New("its ELF headers are larger than perfdoctor reads")
 
-// ELF reads the headers of an ELF file. The size of each section is what its file claims: look at [elf.Section.Size], which is
-// that after decompression, before the content is read.
+// ELF reads the headers of an ELF file. The size of each section is what its file claims: look at [elf.Section.Size],
+// which is that after decompression, before the content is read.
 func ELF(r io.ReaderAt) (*elf.File, error) {
 	bounded := &headerReader{r: r, left: maxHeaders}
 	f, err := elf.NewFile(bounded)

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Whoever owns a program owns what its ELF file says, such as a table of 40 GB in a sparse file or a compressed section.
-// So debug/elf reads the headers only; tables are read here, within bounds.
+// Whoever owns a program owns what its ELF file says, such as a table of 40 GB in a sparse file or a compressed
+// section. So debug/elf reads the headers only; tables are read here, within bounds.
 const (
 	// maxSymbolTable bounds a symbol table and its names, in bytes: libjvm.so has 3 MB and 10 MB, a Chromium 24 and 60.
 	maxSymbolTable = 64 << 20
@@ -51,7 +51,8 @@ type Symbol struct {
 	Value, Size uint64           // address and bytes
 }
 
-// Section reads a section of at most so many bytes. Its size is what it unpacks to where it is compressed, and debug/elf reads no more.
+// Section reads a section of at most so many bytes. Its size is what it unpacks to where it is compressed, and
+// debug/elf reads no more.
 func Section(s *elf.Section, most uint64) ([]byte, error) {
 	if s.Size > most {
 		return nil, fmt.Errorf("%w: section %.20q has %d bytes, at most %d are read", ErrTooLarge, s.Name, s.Size, most)
@@ -72,7 +73,8 @@ func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Sy
 		return errors.New("the symbol table has no names")
 	}
 	if table.Size > maxSymbolTable {
-		return fmt.Errorf("%w: section %.20q has %d bytes, at most %d are read", ErrTooLarge, table.Name, table.Size, maxSymbolTable)
+		return fmt.Errorf("%w: section %.20q has %d bytes, at most %d are read", ErrTooLarge, table.Name, table.Size,
+			maxSymbolTable)
 	}
 	data, err := Section(f.Sections[table.Link], maxSymbolTable)
 	if err != nil {

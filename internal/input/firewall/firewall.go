@@ -1,7 +1,8 @@
 // Package firewall keeps a panic from costing more than the symbol, file or rule that it came from.
 //
-// Whatever reads bytes that perfdoctor did not make may hit a mistake of ours, or of a library, that only those bytes uncover. The
-// firewall stands around each such piece of work, and its error takes the way of every other error: into the recording, by name.
+// Whatever reads bytes that perfdoctor did not make may hit a mistake of ours, or of a library, that only those bytes
+// uncover. The firewall stands around each such piece of work, and its error takes the way of every other error: into
+// the recording, by name.
 package firewall
 
 import (
@@ -27,8 +28,8 @@ func (f *Fault) Error() string {
 // module begins the names of perfdoctor's own functions.
 const module = "github.com/perfdoctor/perfdoctor/"
 
-// reason says why there was a panic. The runtime's words are about numbers and types, and perfdoctor's own hold nothing that was
-// read; what a library says may.
+// reason says why there was a panic. The runtime's words are about numbers and types, and perfdoctor's own hold nothing
+// that was read; what a library says may.
 func reason(value any, from runtime.Frame) string {
 	if err, ok := value.(runtime.Error); ok {
 		return strings.TrimPrefix(err.Error(), "runtime error: ")
@@ -39,8 +40,8 @@ func reason(value any, from runtime.Frame) string {
 	return fmt.Sprintf("a panic with a %T", value)
 }
 
-// Run calls f. A panic of f becomes a [*Fault] about what, which names kind and owner of what f works on, never its content. What f
-// has changed until then stays as it is, so that f gives its results only at its end.
+// Run calls f. A panic of f becomes a [*Fault] about what, which names kind and owner of what f works on, never its
+// content. What f has changed until then stays as it is, so that f gives its results only at its end.
 //
 // It cannot help where f starts goroutines, exhausts the memory or overflows the stack.
 func Run(what string, f func() error) (err error) {

@@ -17,13 +17,23 @@ func TestRun(t *testing.T) {
 		want  string
 		fault bool
 	}{
-		"no error":   {func() error { return nil }, "", false},
-		"an error":   {func() error { return plain }, "cut short", false},
-		"a mistake":  {func() error { _, err := third(nil); return err }, "the counters of pid 7: perfdoctor failed on it (index out of range [2] with length 0; firewall.third, firewall_test.go:9), which is a bug to report", true},
-		"a nil map":  {func() error { unmade["a"] = 1; return nil }, "assignment to entry in nil map", true},
-		"of our own": {func() error { panic("comparing seconds with bytes") }, "(comparing seconds with bytes; firewall.TestRun", true},
+		"no error": {func() error { return nil }, "", false},
+		"an error": {func() error { return plain }, "cut short", false},
+		"a mistake": {
+			func() error { _, err := third(nil); return err },
+			"the counters of pid 7: perfdoctor failed on it (index out of range [2] with length 0; firewall.third, " +
+				"firewall_test.go:9), which is a bug to report", true,
+		},
+		"a nil map": {func() error { unmade["a"] = 1; return nil }, "assignment to entry in nil map", true},
+		"of our own": {
+			func() error { panic("comparing seconds with bytes") },
+			"(comparing seconds with bytes; firewall.TestRun", true,
+		},
 		// strings.Repeat panics by words of its own, which here stands for one that quotes what was read.
-		"of a library": {func() error { _ = strings.Repeat("x", -1); return nil }, "(a panic with a string; strings.Repeat", true},
+		"of a library": {
+			func() error { _ = strings.Repeat("x", -1); return nil },
+			"(a panic with a string; strings.Repeat", true,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,8 @@ package spelling
 
 import "strings"
 
-// Nearest gives the name that is most like the word: one that begins with it, or differs in few letters. It is empty when none is.
+// Nearest gives the name that is most like the word: one that begins with it, or differs in few letters. It is empty
+// when none is.
 func Nearest(word string, names []string) string {
 	if word == "" {
 		return ""

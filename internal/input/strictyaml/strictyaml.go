@@ -1,4 +1,5 @@
-// Package strictyaml fills Go values from YAML and refuses whatever it does not know, with the line and the nearest name.
+// Package strictyaml fills Go values from YAML and refuses whatever it does not know, with the line and the nearest
+// name.
 //
 // The library's own strict mode names neither the nearest field nor, after nodes have been merged, the right line.
 package strictyaml
@@ -23,11 +24,11 @@ import (
 
 // A Decoder gathers every mistake of one file. The zero value with a File is ready.
 //
-// The tags of a struct field: `yaml:"name"`; ",inline" for the fields of an embedded struct; ",key" for the name an entry
-// has in a mapping, which then gives a slice in the order of the file; ",value" for the only other field of an entry, which is
-// then written as that value; "name,value" for the field that a struct written as one value stands for; "-" for a field that
-// is not data. A [time.Duration] is written with its unit; a type with a
-// form of its own is an [encoding.TextUnmarshaler].
+// The tags of a struct field: `yaml:"name"`; ",inline" for the fields of an embedded struct; ",key" for the name an
+// entry has in a mapping, which then gives a slice in the order of the file; ",value" for the only other field of an
+// entry, which is then written as that value; "name,value" for the field that a struct written as one value stands for;
+// "-" for a field that is not data. A [time.Duration] is written with its unit; a type with a form of its own is an
+// [encoding.TextUnmarshaler].
 type Decoder struct {
 	File string
 	errs []error

@@ -37,7 +37,8 @@ type file struct {
 }
 
 func TestDecode(t *testing.T) {
-	n, err := Parse("a.yaml", []byte("rules:\n  first:\n    limit: 0.5\n    every: 2s\n    size: word\n    where: [a.b, {frame: c.d, under: [e]}]\n  second:\n"))
+	n, err := Parse("a.yaml", []byte("rules:\n  first:\n    limit: 0.5\n    every: 2s\n    size: word\n    where: "+
+		"[a.b, {frame: c.d, under: [e]}]\n  second:\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,10 @@ func TestDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := file{[]rule{
-		{Name: "first", Limit: 0.5, Every: 2 * time.Second, Size: 4, Where: []place{{Frame: "a.b"}, {Frame: "c.d", Under: []string{"e"}}}},
+		{
+			Name: "first", Limit: 0.5, Every: 2 * time.Second, Size: 4,
+			Where: []place{{Frame: "a.b"}, {Frame: "c.d", Under: []string{"e"}}},
+		},
 		{Name: "second"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -58,12 +62,14 @@ func TestDecode(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"rules:\n  a:\n    limits: 1\n":             `a.yaml:3: unknown field "limits" in rules.a: did you mean limit?`,
-		"rules:\n  a: {where: [{farme: x}]}\n":      `a.yaml:2: unknown field "farme" in rules.a.where[0]: did you mean frame?`,
-		"rules:\n  a: {size: odd}\n":                `a.yaml:2: rules.a.size: an odd word`,
-		"rules:\n  a: {limit: x, every: 3}\n":       "a.yaml:2: rules.a.limit: \"x\" is not a number of zero or more\na.yaml:2: rules.a.every: 3 has no unit: write 3s or 3ms",
-		"rules:\n  a: {}\n  a: {}\n":                "a.yaml:3: rules.a is given twice",
-		"rules:\n  a: {where: &x [y]}\n":            "a.yaml:2: rules.a.where: anchors and aliases are not supported: write it out",
+		"rules:\n  a:\n    limits: 1\n":        `a.yaml:3: unknown field "limits" in rules.a: did you mean limit?`,
+		"rules:\n  a: {where: [{farme: x}]}\n": `a.yaml:2: unknown field "farme" in rules.a.where[0]: did you mean frame?`,
+		"rules:\n  a: {size: odd}\n":           `a.yaml:2: rules.a.size: an odd word`,
+		"rules:\n  a: {limit: x, every: 3}\n": "a.yaml:2: rules.a.limit: \"x\" is not a number of zero or " +
+			"more\na.yaml:2: rules.a.every: 3 has no unit: write 3s or 3ms",
+		"rules:\n  a: {}\n  a: {}\n": "a.yaml:3: rules.a is given twice",
+		"rules:\n  a: {where: &x [y]}\n": "a.yaml:2: rules.a.where: anchors and aliases are not supported: " +
+			"write it out",
 		"rules:\n  a: {where: [{frame: x}, [y]]}\n": "a.yaml:2: rules.a.where[1]: want fields: frame, under",
 		"[a]\n": "a.yaml:1: the file: want fields: rules",
 	} {

@@ -33,7 +33,8 @@ func (b *busyJVM) speed(tb testing.TB, d time.Duration) speed {
 	return speed{work / float64(t1-t0), work / float64(c1-c0)}
 }
 
-// cpuTime is that of all threads of the JVM in nanoseconds. /proc/PID/stat has it in 10 ms, which is too coarse for a turn.
+// cpuTime is that of all threads of the JVM in nanoseconds. /proc/PID/stat has it in 10 ms, which is too coarse for a
+// turn.
 func (b *busyJVM) cpuTime(tb testing.TB) int64 {
 	tb.Helper()
 	const sched = 2 // CPUCLOCK_SCHED (include/linux/posix-timers_types.h); clock_getcpuclockid(3) makes the same of it
@@ -42,12 +43,13 @@ func (b *busyJVM) cpuTime(tb testing.TB) int64 {
 	return ts.Nano()
 }
 
-// BenchmarkProfiledThroughput compares the throughput of a JVM whose threads keep all CPUs busy with a profiler and without, in turns
-// of half a second: each turn with one is held against the mean of the turns before and after it. The profilers are a session with
-// the defaults, and the same settings given to async-profiler by jcmd, as a person would.
+// BenchmarkProfiledThroughput compares the throughput of a JVM whose threads keep all CPUs busy with a profiler and
+// without, in turns of half a second: each turn with one is held against the mean of the turns before and after it. The
+// profilers are a session with the defaults, and the same settings given to async-profiler by jcmd, as a person would.
 //
-// Work per CPU second decides: with all CPUs busy it is the throughput, since a profiler takes its time from the JVM's threads. Work
-// per second is reported beside it; on a virtual machine its neighbours make it scatter by 1 %, as much as is to be measured.
+// Work per CPU second decides: with all CPUs busy it is the throughput, since a profiler takes its time from the JVM's
+// threads. Work per second is reported beside it; on a virtual machine its neighbours make it scatter by 1 %, as much
+// as is to be measured.
 func BenchmarkProfiledThroughput(bench *testing.B) {
 	const turn, pairs = 500 * time.Millisecond, 14
 	b := startJVM(bench, nil)
@@ -121,13 +123,15 @@ func (h *byHand) start(tb testing.TB) (end func()) {
 
 func (h *byHand) command(tb testing.TB, options string) {
 	tb.Helper()
-	out, err := exec.Command("jcmd", strconv.Itoa(h.b.Process.Pid), "JVMTI.agent_load", h.library, strconv.Quote(options)).CombinedOutput()
+	out, err := exec.Command("jcmd", strconv.Itoa(h.b.Process.Pid), "JVMTI.agent_load", h.library,
+		strconv.Quote(options)).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "return code: 0") {
 		tb.Fatalf("jcmd: %v: %s", err, out)
 	}
 }
 
-// BenchmarkStart is the time from attaching to a JVM that idles until the profiler runs: with the library to be loaded, and later.
+// BenchmarkStart is the time from attaching to a JVM that idles until the profiler runs: with the library to be loaded,
+// and later.
 func BenchmarkStart(bench *testing.B) {
 	for bench.Loop() {
 		bench.StopTimer()

@@ -17,8 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 )
 
-// pidVar has the test program profile the JVM with this pid, for a short time again and again, instead of running tests: it is what
-// the test kills.
+// pidVar has the test program profile the JVM with this pid, for a short time again and again, instead of running
+// tests: it is what the test kills.
 const pidVar = "PERFDOCTOR_TEST_PROFILE"
 
 const killedTimeout = 2 * time.Second
@@ -33,7 +33,8 @@ func profileForever(pid string) error {
 		return err
 	}
 	o := Options{
-		Library: lib, Events: DefaultEvents(), CPU: DefaultCPU, Wall: DefaultWall, Alloc: DefaultAlloc, Lock: DefaultLock,
+		Library: lib, Events: DefaultEvents(), CPU: DefaultCPU, Wall: DefaultWall, Alloc: DefaultAlloc,
+		Lock:    DefaultLock,
 		Timeout: killedTimeout,
 	}
 	for {
@@ -56,8 +57,8 @@ func profileForever(pid string) error {
 	}
 }
 
-// profilerRuns tells whether async-profiler runs in the process: with a JFR recording it has a timer thread, "Async-profiler Timer",
-// whose name the kernel cuts.
+// profilerRuns tells whether async-profiler runs in the process: with a JFR recording it has a timer thread,
+// "Async-profiler Timer", whose name the kernel cuts.
 func profilerRuns(t testing.TB, pid int) bool {
 	t.Helper()
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
@@ -80,8 +81,8 @@ func awaitStop(t testing.TB, pid int, within time.Duration) {
 	}
 }
 
-// TestKilled kills perfdoctor's part at random moments of a session: the JVM lives and answers, its profiler ends in time, and the
-// next session works and leaves nothing.
+// TestKilled kills perfdoctor's part at random moments of a session: the JVM lives and answers, its profiler ends in
+// time, and the next session works and leaves nothing.
 func TestKilled(t *testing.T) {
 	const kills = 10 // internal/dev/e2e kills the whole program more often
 	b := startJVM(t, ownTmp)

@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// Lost is what async-profiler counted as lost in a session, of all events together. Known is false where it did not say: the JVM has
-// ended, or the library is a release before 4.1.
+// Lost is what async-profiler counted as lost in a session, of all events together. Known is false where it did not
+// say: the JVM has ended, or the library is a release before 4.1.
 type Lost struct {
-	Known     bool
-	Skipped   int64 // samples that were not taken: other threads were just storing theirs (Profiler::recordSample in src/profiler.cpp)
+	Known bool
+	// samples that were not taken: other threads were just storing theirs (Profiler::recordSample in src/profiler.cpp)
+	Skipped   int64
 	Overflows int64 // stacks beyond the memory limit; their samples are in the recording as storage_overflow
 }
 
-// lost asks the profiler after its end, before the next session sets its counters to zero. The log takes the answer: nothing
-// else is written to it any more.
+// lost asks the profiler after its end, before the next session sets its counters to zero. The log takes the answer:
+// nothing else is written to it any more.
 func (s *Session) lost(ctx context.Context) Lost {
 	if err := s.command(ctx, "metrics,quiet,loglevel=none,file="+s.lg.Path); err != nil {
 		return Lost{}
@@ -29,7 +30,10 @@ func parseLost(text string) Lost {
 	seen := 0
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		to := map[string]*int64{"samples_skipped_total": &l.Skipped, "calltracestorage_overflows_total": &l.Overflows}[name]
+		to := map[string]*int64{
+			"samples_skipped_total":            &l.Skipped,
+			"calltracestorage_overflows_total": &l.Overflows,
+		}[name]
 		if to == nil {
 			continue
 		}

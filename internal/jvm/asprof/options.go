@@ -22,22 +22,22 @@ type Options struct {
 // The defaults are to cost a JVM that keeps all CPUs busy some 2 % of its throughput, all four events together, as
 // BenchmarkProfiledThroughput measures: the CPU samples are half of it.
 const (
-	// DefaultCPU is async-profiler's own default: 1000 samples in ten seconds of one busy CPU, so that a share of 10 % is measured
-	// within 2 % (twice the standard error of a binomial share).
+	// DefaultCPU is async-profiler's own default: 1000 samples in ten seconds of one busy CPU, so that a share of 10 %
+	// is measured within 2 % (twice the standard error of a binomial share).
 	DefaultCPU = 10 * time.Millisecond
-	// DefaultWall is fifty samples of each thread in ten seconds; a pool of threads has as many more. Each sample of a thread
-	// that runs is a signal to it; one that sleeps costs its first sample only.
+	// DefaultWall is fifty samples of each thread in ten seconds; a pool of threads has as many more. Each sample of a
+	// thread that runs is a signal to it; one that sleeps costs its first sample only.
 	DefaultWall = 200 * time.Millisecond
-	// DefaultAlloc is eight times async-profiler's own default: 120 samples a second from a program that allocates 500 MB/s, where
-	// that default's 1000 cost as much as all CPU samples.
+	// DefaultAlloc is eight times async-profiler's own default: 120 samples a second from a program that allocates 500
+	// MB/s, where that default's 1000 cost as much as all CPU samples.
 	DefaultAlloc = 4 << 20
-	// DefaultLock is where a wait begins to be felt. A lock that is waited for more often, each time for less, is sampled in
-	// proportion to the time waited.
+	// DefaultLock is where a wait begins to be felt. A lock that is waited for more often, each time for less, is
+	// sampled in proportion to the time waited.
 	DefaultLock = 10 * time.Millisecond
 )
 
-// memLimit bounds the memory that async-profiler uses in the target for stacks: fifty times what a program with thousands of
-// different ones needs. Stacks beyond it are counted as lost.
+// memLimit bounds the memory that async-profiler uses in the target for stacks: fifty times what a program with
+// thousands of different ones needs. Stacks beyond it are counted as lost.
 const memLimit = "64m"
 
 // DefaultEvents are all that can be sampled at a time.
@@ -80,13 +80,14 @@ func (o Options) every(e stacks.Event) (n int64, ok bool) {
 	return 0, false
 }
 
-// samplesOnly leaves out of the recording what else the profiler would write into it: the machine and the JVM's arguments (1), system
-// properties (2), libraries (4), CPU load (8) and heap (16; JfrOption in src/arguments.h). Arguments and properties hold passwords, and
-// the recording is kept.
+// samplesOnly leaves out of the recording what else the profiler would write into it: the machine and the JVM's
+// arguments (1), system properties (2), libraries (4), CPU load (8) and heap (16; JfrOption in src/arguments.h).
+// Arguments and properties hold passwords, and the recording is kept.
 const samplesOnly = "31"
 
-// start is the command that begins a session, as Arguments::parse reads it (src/arguments.cpp of async-profiler). quiet and log keep
-// its words out of the target's standard output. The clock is that of CLOCK_MONOTONIC, so that durations are nanoseconds.
+// start is the command that begins a session, as Arguments::parse reads it (src/arguments.cpp of async-profiler). quiet
+// and log keep its words out of the target's standard output. The clock is that of CLOCK_MONOTONIC, so that durations
+// are nanoseconds.
 func (o Options) start(cpuEvent, file, log string) string {
 	words := []string{"start", "quiet"}
 	for _, e := range o.Events {
@@ -103,6 +104,6 @@ func (o Options) start(cpuEvent, file, log string) string {
 		fmt.Sprintf("timeout=%d", seconds), "file="+file, "log="+log), ",")
 }
 
-// stop ends a session. Without a log the one that was opened is closed, so that no descriptor stays behind, and none of the words
-// that would then go to the target's standard output is written at this level (Log::open in src/log.cpp).
+// stop ends a session. Without a log the one that was opened is closed, so that no descriptor stays behind, and none of
+// the words that would then go to the target's standard output is written at this level (Log::open in src/log.cpp).
 const stop = "stop,quiet,loglevel=none"

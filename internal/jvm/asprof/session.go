@@ -1,8 +1,8 @@
 // Package asprof runs async-profiler in a JVM for a bounded time and takes everything back.
 //
-// A session is safe to be killed: the profiler is started with a timeout of its own, its files are locked as long as their owner
-// lives, and a later session removes those that no one holds (see [jvm.VM.CleanLeftovers]). The library stays mapped in the JVM,
-// because HotSpot never unloads an agent; a later session uses the one that is there.
+// A session is safe to be killed: the profiler is started with a timeout of its own, its files are locked as long as
+// their owner lives, and a later session removes those that no one holds (see [jvm.VM.CleanLeftovers]). The library
+// stays mapped in the JVM, because HotSpot never unloads an agent; a later session uses the one that is there.
 package asprof
 
 import (
@@ -26,7 +26,8 @@ var ErrBusy = errors.New("a profiler already runs in the JVM: another perfdoctor
 type Session struct {
 	// Warnings are what async-profiler said when it was started, a line each: such as that there are no kernel symbols.
 	Warnings []string
-	// Verified says that what the JVM has loaded is the library that was placed. It is false where that could not be told.
+	// Verified says that what the JVM has loaded is the library that was placed. It is false where that could not be
+	// told.
 	Verified bool
 	// Lost is what the profiler lost, after Stop.
 	Lost Lost
@@ -43,7 +44,8 @@ const (
 	logName       = "asprof.log"
 )
 
-// libraryName tells one release of the library from another, so that what is mapped is used again only if it is the same.
+// libraryName tells one release of the library from another, so that what is mapped is used again only if it is the
+// same.
 func libraryName(library []byte) string {
 	sum := sha256.Sum256(library)
 	return "libasyncProfiler-" + hex.EncodeToString(sum[:6]) + ".so"
@@ -52,8 +54,9 @@ func libraryName(library []byte) string {
 // Limits of what is done after the context of a start has ended: an answer of a JVM that works takes 50 ms.
 const undoLimit = time.Second
 
-// Start places the library into the target, has it loaded and the profiler started. Its errors are a [jvm.Refusal] for what lies at
-// the target, [ErrBusy], or async-profiler's own words. After an error nothing is left in the target but the library's mapping.
+// Start places the library into the target, has it loaded and the profiler started. Its errors are a [jvm.Refusal] for
+// what lies at the target, [ErrBusy], or async-profiler's own words. After an error nothing is left in the target but
+// the library's mapping.
 func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -76,8 +79,8 @@ func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
 	return s, nil
 }
 
-// Possible says why no session can be started in a JVM, as far as that shows without touching it, or nil: what [jvm.VM.Loadable]
-// says, and another profiler that is loaded, since signals and perf events are for one at a time.
+// Possible says why no session can be started in a JVM, as far as that shows without touching it, or nil: what
+// [jvm.VM.Loadable] says, and another profiler that is loaded, since signals and perf events are for one at a time.
 func Possible(vm *jvm.VM) error {
 	if r := vm.Loadable(); r != nil {
 		return r
@@ -85,7 +88,8 @@ func Possible(vm *jvm.VM) error {
 	for _, a := range vm.Profilers() {
 		return &jvm.Refusal{
 			Cause: jvm.Failed,
-			Reason: fmt.Sprintf("pid %d: another profiler is loaded, %s (%s), which a second one beside it would disturb",
+			Reason: fmt.Sprintf("pid %d: another profiler is loaded, %s (%s), which a second one beside it would "+
+				"disturb",
 				vm.PID, a.Name, a.Path),
 			Remedy: "use that one, or start the program without it",
 		}
@@ -139,15 +143,15 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 		return err
 	}
 	if s.lib == nil && notLoaded(err) {
-		// The loader knows a mapped library by the name it was loaded with (_dl_map_object in glibc's elf/dl-load.c), though the file
-		// is gone. Not so in musl, and not when it was loaded by another name.
+		// The loader knows a mapped library by the name it was loaded with (_dl_map_object in glibc's elf/dl-load.c),
+		// though the file is gone. Not so in musl, and not when it was loaded by another name.
 		if err = s.placeLibrary(o.Library); err == nil {
 			err = s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
 		}
 	}
 	if err != nil && strings.Contains(s.said(), "Perf events") {
-		// Perf events work for the process, but not for all its threads: they need a right, and a descriptor each. Timers of the
-		// CPU time of a thread need neither.
+		// Perf events work for the process, but not for all its threads: they need a right, and a descriptor each.
+		// Timers of the CPU time of a thread need neither.
 		err = s.command(ctx, o.start("ctimer", s.jfr.Path, s.lg.Path))
 	}
 	s.Warnings = lines(s.said())
@@ -165,9 +169,11 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 	return fmt.Errorf("async-profiler could not start: %s: %w", strings.Join(s.Warnings, "; "), err)
 }
 
-// stopOrphan stops the profiler of a perfdoctor that was killed. One that has stopped by itself says so, which is as good.
+// stopOrphan stops the profiler of a perfdoctor that was killed. One that has stopped by itself says so, which is as
+// good.
 func (s *Session) stopOrphan(ctx context.Context) error {
-	if s.lib != nil { // what is mapped is another release, or was loaded by an older perfdoctor: it cannot be told to stop
+	// what is mapped is another release, or was loaded by an older perfdoctor: it cannot be told to stop
+	if s.lib != nil {
 		return nil
 	}
 	err := s.command(ctx, stop)
@@ -177,8 +183,9 @@ func (s *Session) stopOrphan(ctx context.Context) error {
 	}
 	if notLoaded(err) {
 		return &jvm.Refusal{
-			Cause:  jvm.Failed,
-			Reason: fmt.Sprintf("pid %d: the profiler of a perfdoctor that was killed may still run, and cannot be told to stop", s.vm.PID),
+			Cause: jvm.Failed,
+			Reason: fmt.Sprintf("pid %d: the profiler of a perfdoctor that was killed may still run, and cannot be "+
+				"told to stop", s.vm.PID),
 			Remedy: "wait until it stops by itself: a few seconds after the end of the window that was asked for",
 		}
 	}
@@ -252,8 +259,9 @@ func lines(text string) []string {
 // maxRecording bounds the recording that is read: 10,000 samples a second with all their stacks for an hour are less.
 const maxRecording = 1 << 30
 
-// Stop ends the profiler and gives its recording, a JFR file that is complete. It is the caller's to close; its name in the target
-// is gone. A profiler that has stopped by itself, at its timeout or because the JVM has ended, has completed its file before.
+// Stop ends the profiler and gives its recording, a JFR file that is complete. It is the caller's to close; its name in
+// the target is gone. A profiler that has stopped by itself, at its timeout or because the JVM has ended, has completed
+// its file before.
 func (s *Session) Stop(ctx context.Context) (recording *os.File, err error) {
 	stopped := s.end(ctx)
 	if stopped == nil {
@@ -284,7 +292,8 @@ func bounded(f *os.File) error {
 	}
 	switch {
 	case info.Size() > maxRecording:
-		return fmt.Errorf("the recording has %d bytes, more than %d: profile for a shorter time or with longer intervals",
+		return fmt.Errorf("the recording has %d bytes, more than %d: profile for a shorter time or with longer "+
+			"intervals",
 			info.Size(), maxRecording)
 	case info.Size() == 0:
 		return errors.New("the recording is empty: the JVM ended before anything was written")

@@ -68,14 +68,16 @@ func startJVM(t testing.TB, how func(*exec.Cmd), options ...string) *busyJVM {
 	return startThreads(t, 2, how, options...)
 }
 
-// ownTmp gives the JVM a /tmp and a /dev/shm that no other test's session writes to, so that a test can tell what its own has left.
+// ownTmp gives the JVM a /tmp and a /dev/shm that no other test's session writes to, so that a test can tell what its
+// own has left.
 func ownTmp(cmd *exec.Cmd) {
 	if os.Geteuid() != 0 {
 		return
 	}
 	const script = `mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; exec "$@"`
 	java := cmd.Args
-	*cmd = *exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh"}, java...)...)
+	*cmd = *exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, "sh"},
+		java...)...)
 }
 
 func startThreads(t testing.TB, busy int, how func(*exec.Cmd), options ...string) *busyJVM {
@@ -310,10 +312,12 @@ func TestElsewhere(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := startJVM(t, func(cmd *exec.Cmd) {
-				script := tc.mounts + `; chmod 1777 /tmp /dev/shm; cd /; exec setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"`
+				script := tc.mounts +
+					`; chmod 1777 /tmp /dev/shm; cd /; exec setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"`
 				java := cmd.Args
 				*cmd = *exec.Command("unshare", append([]string{
-					"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "-ec", script, "sh",
+					"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh",
+					"-ec", script, "sh",
 				}, java...)...)
 			})
 			pid := childOf(t, b.Process.Pid)
@@ -366,7 +370,10 @@ func TestRefused(t *testing.T) {
 	}{
 		{"foreign profiler", "another profiler is loaded, async-profiler", foreign},
 		{"attach disabled", "DisableAttachMechanism", func(*testing.T) string { return "-XX:+DisableAttachMechanism" }},
-		{"loading disabled", "EnableDynamicAgentLoading", func(*testing.T) string { return "-XX:-EnableDynamicAgentLoading" }},
+		{
+			"loading disabled", "EnableDynamicAgentLoading",
+			func(*testing.T) string { return "-XX:-EnableDynamicAgentLoading" },
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := startJVM(t, ownTmp, tc.option(t))
@@ -416,17 +423,21 @@ func TestBadOptions(t *testing.T) {
 
 func TestStartCommand(t *testing.T) {
 	o := Options{
-		Events: DefaultEvents(), CPU: DefaultCPU, Wall: DefaultWall, Alloc: DefaultAlloc, Lock: DefaultLock, Timeout: 15100 * time.Millisecond,
+		Events: DefaultEvents(), CPU: DefaultCPU, Wall: DefaultWall, Alloc: DefaultAlloc, Lock: DefaultLock,
+		Timeout: 15100 * time.Millisecond,
 	}
-	want := "start,quiet,event=cpu,interval=10000000,wall=200000000,alloc=4194304,lock=10000000,jfr,jfropts=31,clock=monotonic,memlimit=64m," +
-		"timeout=16,file=/tmp/f.jfr,log=/tmp/l"
+	want :=
+		"start,quiet,event=cpu,interval=10000000,wall=200000000,alloc=4194304,lock=10000000,jfr,jfropts=31,clock=monotonic,memlimit=64m," +
+			"timeout=16,file=/tmp/f.jfr,log=/tmp/l"
 	if got := o.start("cpu", "/tmp/f.jfr", "/tmp/l"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 func TestLines(t *testing.T) {
-	const log = "[WARN] perf_event_open for TID 7 failed: Too many open files\n[WARN] Kernel symbols are unavailable. Try\n  sysctl x=1\n" +
+	const log = "[WARN] perf_event_open for TID 7 failed: Too many open files\n[WARN] Kernel symbols are " +
+		"unavailable. " +
+		"Try\n  sysctl x=1\n" +
 		"[WARN] Kernel symbols are unavailable. Try\n\n[ERROR] Profiler already started\n"
 	want := []string{
 		"perf_event_open for TID 7 failed: Too many open files", "Kernel symbols are unavailable. Try", "sysctl x=1",
@@ -440,10 +451,11 @@ func TestLines(t *testing.T) {
 // safepoint is a line of HotSpot's log about one: of JDK 12 and later, or of 11.
 var safepoint = regexp.MustCompile(`Safepoint "(\w+)"|Entering safepoint region: (\w+)`)
 
-// TestSafepoints: attaching stops no thread of the JVM. async-profiler does when it is first told to sample locks, for some 10 us:
-// it looks for the native method behind Unsafe.park through the table of JNI functions (LockTracer::initialize in
-// src/lockTracer.cpp); JDK 11 ends the bias of a lock on the way. From JDK 21 on HotSpot itself does for the first agent
-// that is loaded at run time (VM_SetNotifyJvmtiEventsMode in src/hotspot/share/prims/jvmtiThreadState.cpp). No later session does.
+// TestSafepoints: attaching stops no thread of the JVM. async-profiler does when it is first told to sample locks, for
+// some 10 us: it looks for the native method behind Unsafe.park through the table of JNI functions
+// (LockTracer::initialize in src/lockTracer.cpp); JDK 11 ends the bias of a lock on the way. From JDK 21 on HotSpot
+// itself does for the first agent that is loaded at run time (VM_SetNotifyJvmtiEventsMode in
+// src/hotspot/share/prims/jvmtiThreadState.cpp). No later session does.
 func TestSafepoints(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "safepoints")
 	b := startThreads(t, 0, nil, "-Xlog:safepoint=info:file="+file)
@@ -491,7 +503,10 @@ func safepoints(t testing.TB, file string) []string {
 
 func TestParseLost(t *testing.T) {
 	for text, want := range map[string]Lost{
-		"samples_total 9\nsamples_skipped_total 7\nstackwalk_ns_avg x\ncalltracestorage_overflows_total 2\n": {true, 7, 2},
+		"samples_total 9\nsamples_skipped_total 7\nstackwalk_ns_avg x\ncalltracestorage_overflows_total 2\n": {
+			true, 7,
+			2,
+		},
 		"samples_skipped_total 7\n":                                      {},
 		"samples_skipped_total x\ncalltracestorage_overflows_total 2\n":  {},
 		"samples_skipped_total -1\ncalltracestorage_overflows_total 2\n": {},

@@ -1,8 +1,8 @@
 // Package hsperf reads the counters that HotSpot keeps in a file in shared memory, /tmp/hsperfdata_USER/PID.
 //
-// The layout is that of PerfDataPrologue and PerfDataEntry in src/hotspot/share/runtime/perfMemory.hpp, version 2.0 since
-// JDK 5. The file belongs to the target and changes while it is read: nothing in it is trusted, and a number may be one
-// update older than its neighbour.
+// The layout is that of PerfDataPrologue and PerfDataEntry in src/hotspot/share/runtime/perfMemory.hpp, version 2.0
+// since JDK 5. The file belongs to the target and changes while it is read: nothing in it is trusted, and a number may
+// be one update older than its neighbour.
 package hsperf
 
 import (
@@ -22,8 +22,8 @@ type Snapshot struct {
 // ErrStarting says that the JVM has not yet filled in the file.
 var ErrStarting = errors.New("the JVM is starting: its counters are not ready")
 
-// MaxSize bounds the file: it has -XX:PerfDataMemorySize bytes, 32 KiB unless set, and a JVM with every counter of every
-// collector needs about half of that.
+// MaxSize bounds the file: it has -XX:PerfDataMemorySize bytes, 32 KiB unless set, and a JVM with every counter of
+// every collector needs about half of that.
 const MaxSize = 4 << 20
 
 // Offsets and sizes in the prologue and in an entry.
@@ -43,7 +43,8 @@ const (
 	entryHead     = 20
 )
 
-// Parse reads a whole file. An entry that does not fit into the file, or a number of a type that HotSpot does not write, is an error.
+// Parse reads a whole file. An entry that does not fit into the file, or a number of a type that HotSpot does not
+// write, is an error.
 func Parse(b []byte) (Snapshot, error) {
 	s := Snapshot{Longs: map[string]int64{}, Texts: map[string]string{}}
 	if err := each(b, func(_ int, name string, entry []byte, order binary.ByteOrder) error {
@@ -54,7 +55,8 @@ func Parse(b []byte) (Snapshot, error) {
 	return s, nil
 }
 
-// Part is where some counters are in the file, which HotSpot never moves: who looks at them often need not read the others.
+// Part is where some counters are in the file, which HotSpot never moves: who looks at them often need not read the
+// others.
 type Part struct {
 	At, Size int // the part of the file that holds them
 	entries  map[string]place
@@ -186,7 +188,8 @@ func text(b []byte, at int) (string, bool) {
 	return string(v), ok
 }
 
-// Seconds gives a counter of time in seconds; ok is false when the JVM does not have it, or not the length of its ticks.
+// Seconds gives a counter of time in seconds; ok is false when the JVM does not have it, or not the length of its
+// ticks.
 func (s Snapshot) Seconds(name string) (seconds float64, ok bool) {
 	ticks, ok := s.Longs[name]
 	hz := s.Longs["sun.os.hrt.frequency"]

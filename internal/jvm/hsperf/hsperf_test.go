@@ -45,9 +45,10 @@ func recorded(t testing.TB) map[string][]byte {
 	return out
 }
 
-var shown = regexp.MustCompile(`^sun\.gc\.(collector\.\d\.(name|time|invocations)|policy\.name|lastCause|generation\.\d\.space\.\d\.(name|used))$|` +
-	`^sun\.rt\.(safepoints|safepointTime|safepointSyncTime|applicationTime)$|^java\.(ci\.totalTime|threads\.\w+)$|^sun\.os\.hrt\.frequency$|` +
-	`^java\.property\.java\.vm\.version$|^sun\.threads\.total_gc_cpu_time$|^sun\.cls\.secondarySuperHashTime$`)
+var shown = regexp.MustCompile(
+	`^sun\.gc\.(collector\.\d\.(name|time|invocations)|policy\.name|lastCause|generation\.\d\.space\.\d\.(name|used))$|` +
+		`^sun\.rt\.(safepoints|safepointTime|safepointSyncTime|applicationTime)$|^java\.(ci\.totalTime|threads\.\w+)$|^sun\.os\.hrt\.frequency$|` +
+		`^java\.property\.java\.vm\.version$|^sun\.threads\.total_gc_cpu_time$|^sun\.cls\.secondarySuperHashTime$`)
 
 func TestRecorded(t *testing.T) {
 	var got strings.Builder
@@ -181,7 +182,8 @@ func TestLocate(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", file, part, err)
 		}
 		got, err := part.Parse(b[part.At:][:part.Size])
-		if err != nil || len(got.Longs) != 1 || len(got.Texts) != 1 || got.Texts["sun.gc.lastCause"] != all.Texts["sun.gc.lastCause"] ||
+		if err != nil || len(got.Longs) != 1 || len(got.Texts) != 1 ||
+			got.Texts["sun.gc.lastCause"] != all.Texts["sun.gc.lastCause"] ||
 			got.Longs["sun.os.hrt.frequency"] != all.Longs["sun.os.hrt.frequency"] {
 			t.Errorf("%s: %+v, %v", file, got, err)
 		}

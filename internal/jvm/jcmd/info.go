@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Info is what is used of `VM.info` (VMError::print_vm_info in src/hotspot/share/utilities/vmError.cpp). The rest of that text,
-// the environment of the process among it, is not kept.
+// Info is what is used of `VM.info` (VMError::print_vm_info in src/hotspot/share/utilities/vmError.cpp). The rest of
+// that text, the environment of the process among it, is not kept.
 type Info struct {
 	VM        string  // OpenJDK 64-Bit Server VM (17.0.15+6-Debian-1deb12u1, mixed mode, …, g1 gc, linux-amd64)
 	Uptime    float64 // seconds since the JVM started
@@ -28,7 +28,8 @@ type Info struct {
 	Operations  []Operation // the last ones, ten to twenty, the newest last
 }
 
-// Operation is one of the VM thread, mostly with all others stopped (VM_Operation in src/hotspot/share/runtime/vmOperation.hpp).
+// Operation is one of the VM thread, mostly with all others stopped (VM_Operation in
+// src/hotspot/share/runtime/vmOperation.hpp).
 type Operation struct {
 	At    float64 // seconds since the JVM started
 	Name  string  // GenCollectFull, G1CollectForAllocation
@@ -64,13 +65,16 @@ var (
 	infoQuota   = regexp.MustCompile(`(?m)^cpu_quota: (\S.*)$`)
 	infoPeriod  = regexp.MustCompile(`(?m)^cpu_period: (\S.*)$`)
 	infoMemory  = regexp.MustCompile(`(?m)^memory_limit_in_bytes: (\S.*)$`)
-	operation   = regexp.MustCompile(`(?m)^Event: ([0-9.]{1,20}) Executing (?:(?:non-)?safepoint )?VM operation: (\w+)(?: \((.*)\))?$`)
-	codeHeap    = regexp.MustCompile(`(?m)^(?:CodeHeap '([^']*)'|CodeCache): size=(\d+)Kb,? used=(\d+)Kb,? max_used=(\d+)Kb`)
-	codeFull    = regexp.MustCompile(`full_count=(\d+)`)
-	codeOn      = regexp.MustCompile(`(?mi)^ ?compilation: (enabled|disabled)`)
+	operation   = regexp.MustCompile(
+		`(?m)^Event: ([0-9.]{1,20}) Executing (?:(?:non-)?safepoint )?VM operation: (\w+)(?: \((.*)\))?$`)
+	codeHeap = regexp.MustCompile(
+		`(?m)^(?:CodeHeap '([^']*)'|CodeCache): size=(\d+)Kb,? used=(\d+)Kb,? max_used=(\d+)Kb`)
+	codeFull = regexp.MustCompile(`full_count=(\d+)`)
+	codeOn   = regexp.MustCompile(`(?mi)^ ?compilation: (enabled|disabled)`)
 )
 
-// ParseInfo reads the output of VM.info. What a JVM without the CPU line or the code cache prints is no answer to VM.info.
+// ParseInfo reads the output of VM.info. What a JVM without the CPU line or the code cache prints is no answer to
+// VM.info.
 func ParseInfo(text string) (Info, error) {
 	var i Info
 	var err error
@@ -126,7 +130,8 @@ func positive(s string) (int, error) {
 	return int(n), nil
 }
 
-// container reads what the JVM says of its control group (os::Linux::print_container_info in src/hotspot/os/linux/os_linux.cpp).
+// container reads what the JVM says of its control group (os::Linux::print_container_info in
+// src/hotspot/os/linux/os_linux.cpp).
 func (i *Info) container(text string) error {
 	_, text, i.Container = strings.Cut(text, "container (cgroup) information:\n")
 	if !i.Container {
@@ -153,7 +158,8 @@ func (i *Info) container(text string) error {
 	return nil
 }
 
-// limit reads a limit of the control group: "50000", "524288 k", or 0 for none: "-1", "no quota", "unlimited", "not supported".
+// limit reads a limit of the control group: "50000", "524288 k", or 0 for none: "-1", "no quota", "unlimited", "not
+// supported".
 func limit(s string) (int64, error) {
 	if s == "" || s[0] < '0' || s[0] > '9' {
 		return 0, nil
@@ -167,8 +173,8 @@ func limit(s string) (int64, error) {
 	return n * factor, nil
 }
 
-// ParseCodeCache reads the output of Compiler.codecache, or the part of VM.info that is the same (CodeCache::print_summary in
-// src/hotspot/share/code/codeCache.cpp).
+// ParseCodeCache reads the output of Compiler.codecache, or the part of VM.info that is the same
+// (CodeCache::print_summary in src/hotspot/share/code/codeCache.cpp).
 func ParseCodeCache(text string) (CodeCache, error) {
 	var c CodeCache
 	var total []CodeHeap

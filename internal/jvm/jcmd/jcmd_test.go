@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/want-*.txt")
 
-// recorded gives the answers of one kind, by file name: of JDK 11, 17, 21 and 25 with each collector, of JVMs under a quota of half
-// a CPU that were told to have 32, and of deadlocks.
+// recorded gives the answers of one kind, by file name: of JDK 11, 17, 21 and 25 with each collector, of JVMs under a
+// quota of half a CPU that were told to have 32, and of deadlocks.
 func recorded(t testing.TB, kind string, atLeast int) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + kind + "-*.txt")
@@ -65,7 +65,8 @@ func TestParseThreads(t *testing.T) {
 		d, err := ParseThreads(text)
 		var b strings.Builder
 		for _, th := range d.Threads {
-			fmt.Fprintf(&b, "  %q java=%v daemon=%v id=%d cpu=%v allocated=%d %s\n", th.Name, th.Java, th.Daemon, th.ID, th.CPU,
+			fmt.Fprintf(&b, "  %q java=%v daemon=%v id=%d cpu=%v allocated=%d %s\n", th.Name, th.Java, th.Daemon, th.ID,
+				th.CPU,
 				th.Allocated, th.State)
 			if len(th.Frames) > 0 {
 				fmt.Fprintf(&b, "    at %s, %d calls\n", th.Frames[0], len(th.Frames))
@@ -95,9 +96,11 @@ func TestParseFlags(t *testing.T) {
 func TestParseInfo(t *testing.T) {
 	golden(t, "info", 23, func(text string) (string, error) {
 		i, err := ParseInfo(text)
-		return fmt.Sprintf("  %s\n  up %v s, %d CPUs, %d active, limited %v: %v CPUs, %d B, from flag %v\n  args %q agents %+v known "+
+		return fmt.Sprintf("  %s\n  up %v s, %d CPUs, %d active, limited %v: %v CPUs, %d B, from flag %v\n  args %q "+
+			"agents %+v known "+
 			"%v\n  code %+v\n  operations %v\n",
-			i.VM, i.Uptime, i.CPUs, i.Active, i.Container, i.Quota, i.Memory, i.FromFlag, i.Args, i.Agents, i.AgentsKnown, i.Code, i.Operations), err
+			i.VM, i.Uptime, i.CPUs, i.Active, i.Container, i.Quota, i.Memory, i.FromFlag, i.Args, i.Agents,
+			i.AgentsKnown, i.Code, i.Operations), err
 	})
 }
 
@@ -106,7 +109,8 @@ func TestBadNumbers(t *testing.T) {
 	for _, text := range []string{
 		"", "1234:\nThe -XX:+X option", head,
 		head + `"a" #1 prio=5 cpu=1ms nid=0x`, head + `"a" #1 cpu=many nid=1`, head + `"a" #1 allocated=1T nid=1`,
-		head + `"a" #1 allocated=9999999999999999999G nid=1`, head + `"a" #1 nid=99999999999`, head + `"a #1 nid=1`, head + `"a" #1`,
+		head + `"a" #1 allocated=9999999999999999999G nid=1`, head + `"a" #1 nid=99999999999`, head + `"a #1 nid=1`,
+		head + `"a" #1`,
 	} {
 		if d, err := ParseThreads(text); err == nil {
 			t.Errorf("%.40q: no error but %v", text, d)
@@ -114,9 +118,11 @@ func TestBadNumbers(t *testing.T) {
 	}
 	const code = "CodeCache: size=1Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\n"
 	for _, text := range []string{
-		"", code, "CPU: total 2 (initial active 2)", code + "CPU: total 0 (initial active 2)", code + "CPU: total 2 (initial active " +
+		"", code, "CPU: total 2 (initial active 2)", code + "CPU: total 0 (initial active 2)",
+		code + "CPU: total 2 (initial active " +
 			"99999999999)",
-		"CodeCache: size=99999999999999999999Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\nCPU: total 2 (initial active 2)",
+		"CodeCache: size=99999999999999999999Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\nCPU: " +
+			"total 2 (initial active 2)",
 		code + "CPU: total 2 (initial active 2)\nelapsed time: 1.2.3 seconds",
 		code + "CPU: total 2 (initial active 2)\ncontainer (cgroup) information:\ncpu_quota: 5x\n",
 		code + "CPU: total 2 (initial active 2)\ncontainer (cgroup) information:\nmemory_limit_in_bytes: 1 parsec\n",
@@ -133,8 +139,11 @@ func TestBadNumbers(t *testing.T) {
 // TestOwnableSynchronizer: a deadlock of ReentrantLocks is printed in other words.
 func TestOwnableSynchronizer(t *testing.T) {
 	const text = "Full thread dump X:\n\"a\" #1 nid=1 x\n\nFound one Java-level deadlock:\n=====\n\"a\":\n" +
-		"  waiting for ownable synchronizer 0x00000000fef08268, (a java.util.concurrent.locks.ReentrantLock$NonfairSync),\n" +
-		"  which is held by \"b\"\n\n\"b\":\n  waiting to lock monitor 0x1 (object 0x2, a java.lang.Object),\n  which is held by \"a\"\n\n" +
+		"  waiting for ownable synchronizer 0x00000000fef08268, (a " +
+		"java.util.concurrent.locks.ReentrantLock$NonfairSync),\n" +
+		"  which is held by \"b\"\n\n\"b\":\n  waiting to lock monitor 0x1 (object 0x2, a java.lang.Object),\n " +
+		" which " +
+		"is held by \"a\"\n\n" +
 		"Java stack information for the threads listed above:\n"
 	d, err := ParseThreads(text)
 	want := []Deadlock{{[]Wait{
@@ -175,7 +184,8 @@ func FuzzParseInfo(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if i, err := ParseInfo(s); err == nil && (i.Active <= 0 || i.Quota < 0 || i.Memory < 0 || len(i.Code.Heaps) == 0) {
+		if i, err := ParseInfo(s); err == nil && (i.Active <= 0 || i.Quota < 0 || i.Memory < 0 ||
+			len(i.Code.Heaps) == 0) {
 			t.Errorf("%+v", i)
 		}
 	})
@@ -194,12 +204,21 @@ func FuzzParseFlags(f *testing.F) {
 
 // TestOperations: as JDK 11 and 17, 21 and 25 write them.
 func TestOperations(t *testing.T) {
-	const text = "CodeCache: size=1Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\nCPU: total 2 (initial active 2)\n" +
-		"VM Operations (20 events):\nEvent: 1.806 Executing VM operation: G1CollectFull\nEvent: 1.812 Executing VM operation: G1CollectFull done\n" +
-		"Event: 2.100 Executing VM operation: GenCollectFull (System.gc())\nEvent: 2.110 Executing VM operation: GenCollectFull (System.gc()) done\n" +
-		"Event: 3 Executing safepoint VM operation: SerialGCCollect (System.gc())\nEvent: 4 Executing non-safepoint VM operation: X\n"
+	const text = "CodeCache: size=1Kb used=1Kb max_used=1Kb\n full_count=0\n compilation: enabled\nCPU: total 2 " +
+		"(initial active 2)\n" +
+		"VM Operations (20 events):\nEvent: 1.806 Executing VM operation: G1CollectFull\nEvent: 1.812 Executing VM " +
+		"operation: G1CollectFull done\n" +
+		"Event: 2.100 Executing VM operation: GenCollectFull (System.gc())\nEvent: 2.110 Executing VM operation: " +
+		"GenCollectFull (System.gc()) done\n" +
+		"Event: 3 Executing safepoint VM operation: SerialGCCollect (System.gc())\nEvent: 4 Executing non-safepoint " +
+		"VM operation: X\n"
 	i, err := ParseInfo(text)
-	want := []Operation{{1.806, "G1CollectFull", ""}, {2.1, "GenCollectFull", "System.gc()"}, {3, "SerialGCCollect", "System.gc()"}, {4, "X", ""}}
+	want := []Operation{
+		{1.806, "G1CollectFull", ""},
+		{2.1, "GenCollectFull", "System.gc()"},
+		{3, "SerialGCCollect", "System.gc()"},
+		{4, "X", ""},
+	}
 	if err != nil || !slices.Equal(i.Operations, want) {
 		t.Errorf("%+v, %v", i.Operations, err)
 	}

@@ -1,8 +1,8 @@
 // Package jcmd reads what HotSpot's diagnostic commands print.
 //
-// The texts are meant for people and differ between releases: those of JDK 11, 17, 21 and 25 are known, each with a recording
-// under testdata. They come from the target and are not trusted: what has an unknown form is an error that quotes it, never a
-// number of zero.
+// The texts are meant for people and differ between releases: those of JDK 11, 17, 21 and 25 are known, each with a
+// recording under testdata. They come from the target and are not trusted: what has an unknown form is an error that
+// quotes it, never a number of zero.
 package jcmd
 
 import (

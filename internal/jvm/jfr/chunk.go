@@ -22,8 +22,8 @@ const (
 	kindAlloc
 )
 
-// Bounds on what one chunk keeps in memory. A sample here is a stack of a thread in a time bucket, as in a profile, which
-// holds 100,000 at most.
+// Bounds on what one chunk keeps in memory. A sample here is a stack of a thread in a time bucket, as in a profile,
+// which holds 100,000 at most.
 const (
 	maxKeys   = 100_000   // for each event
 	maxFrames = 4_000_000 // of all stacks that samples use
@@ -64,7 +64,8 @@ var sources = map[string]source{
 	"jdk.ObjectAllocationInNewTLAB": {
 		kind: kindAlloc, fields: append(fields("eventThread", "", "objectClass", "", "allocationSize"), "tlabSize"),
 	},
-	"jdk.ObjectAllocationOutsideTLAB": {kind: kindAlloc, fields: fields("eventThread", "", "objectClass", "", "allocationSize")},
+	"jdk.ObjectAllocationOutsideTLAB": {kind: kindAlloc, fields: fields("eventThread", "", "objectClass", "",
+		"allocationSize")},
 }
 
 // fields gives the names by slot; every event has a time and a stack.
@@ -183,7 +184,10 @@ func (ck *chunk) add(s *source, v *values) error {
 	if n[slotLength] > math.MaxInt64 || n[slotValue] > maxValue || n[slotSize] > maxValue {
 		return errors.New("a number is out of range")
 	}
-	in := sampleKey{stack: n[slotStack], thread: n[slotThread], class: n[slotClass], state: n[slotState], kind: int32(s.kind)}
+	in := sampleKey{
+		stack: n[slotStack], thread: n[slotThread], class: n[slotClass], state: n[slotState],
+		kind: int32(s.kind),
+	}
 	switch s.kind {
 	case kindCPU:
 		in.state = 0 // what perf_events or a timer sampled was running
@@ -210,7 +214,8 @@ func (ck *chunk) add(s *source, v *values) error {
 	return nil
 }
 
-// batch counts the samples of a wall-clock event, which may stand for many of one idle thread, in the time buckets it covers.
+// batch counts the samples of a wall-clock event, which may stand for many of one idle thread, in the time buckets it
+// covers.
 func (ck *chunk) batch(in sampleKey, from, span uint64, samples int64) {
 	if samples < 2 || samples > maxBatch || from > math.MaxUint64-span {
 		ck.count(in, from, samples, samples)
@@ -251,8 +256,8 @@ type waiting struct {
 	guess int32
 }
 
-// flush counts what waits. Of a large file each sample is at another place in memory, which takes the CPU longer to load than all the
-// rest; so it is made to load those of a batch at once, before they are needed one after the other.
+// flush counts what waits. Of a large file each sample is at another place in memory, which takes the CPU longer to
+// load than all the rest; so it is made to load those of a batch at once, before they are needed one after the other.
 func (ck *chunk) flush() {
 	for i := range ck.waiting {
 		ck.waiting[i].guess = ck.index.guess(ck.waiting[i].hash)
@@ -285,8 +290,8 @@ func (ck *chunk) keep(w *waiting) {
 	}
 }
 
-// bucket gives the number of the time bucket of a moment, counted from the beginning of the file. Clocks are read side by
-// side, so an event may be a moment before its chunk or after it: it counts as the first or last then.
+// bucket gives the number of the time bucket of a moment, counted from the beginning of the file. Clocks are read side
+// by side, so an event may be a moment before its chunk or after it: it counts as the first or last then.
 func (ck *chunk) bucket(ticks uint64) int32 {
 	var ns int64
 	if ticks > ck.header.ticks {
@@ -408,8 +413,9 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 			stack = append(stack, frames[f])
 		}
 		b.Add(stacks.Sample{
-			Stack: stack, Thread: b.Thread(ck.thread(p.threads[s.thread])), Class: p.className(s.class), State: p.states[s.state],
-			At: time.Duration(s.bucket) * ck.options.Bucket, Count: s.count, Value: s.value * scale,
+			Stack: stack, Thread: b.Thread(ck.thread(p.threads[s.thread])), Class: p.className(s.class),
+			State: p.states[s.state],
+			At:    time.Duration(s.bucket) * ck.options.Bucket, Count: s.count, Value: s.value * scale,
 		})
 	}
 	return nil

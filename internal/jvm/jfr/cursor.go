@@ -132,8 +132,8 @@ const (
 	stringLatin1
 )
 
-// text reads a string when keep is set, and else passes over it. async-profiler writes every string where it is used: one in the
-// string pool is left empty.
+// text reads a string when keep is set, and else passes over it. async-profiler writes every string where it is used:
+// one in the string pool is left empty.
 func (c *cursor) text(keep bool) string {
 	switch encoding := c.byte(); encoding {
 	case stringNull, stringEmpty:

@@ -5,15 +5,15 @@ import (
 	"math/rand/v2"
 )
 
-// An index finds samples by their keys: a table with open addressing. A map of Go's takes longer, and most of the reading of a file is
-// this: a place in memory for each event that no cache has.
+// An index finds samples by their keys: a table with open addressing. A map of Go's takes longer, and most of the
+// reading of a file is this: a place in memory for each event that no cache has.
 type index struct {
 	table []entry // a power of two, at most half full
 	seed  [2]uint64
 }
 
-// An entry is a part of the key's hash, so that a sample of another key need not be looked at, and one more than the sample's position:
-// 0 is an empty slot.
+// An entry is a part of the key's hash, so that a sample of another key need not be looked at, and one more than the
+// sample's position: 0 is an empty slot.
 type entry struct {
 	tag uint32
 	at  int32
@@ -64,7 +64,8 @@ func (x *index) enter(hash uint64, at int) {
 	x.table[slot] = entry{uint32(hash >> 32), int32(at)}
 }
 
-// hash mixes by multiplication with seeds that are random, so that no file can hold keys that collide (as runtime/hash64.go does).
+// hash mixes by multiplication with seeds that are random, so that no file can hold keys that collide (as
+// runtime/hash64.go does).
 func (x *index) hash(k *sampleKey) uint64 {
 	h := mix(k.stack^x.seed[0], k.thread^x.seed[1])
 	h = mix(h^k.class, k.state^x.seed[0])

@@ -1,7 +1,8 @@
-// Package jfr reads the recording that async-profiler makes of a JVM, in the format of JDK Flight Recorder, into profiles.
+// Package jfr reads the recording that async-profiler makes of a JVM, in the format of JDK Flight Recorder, into
+// profiles.
 //
-// It has a reader of its own because the file comes from the diagnosed process. No size in it is believed, and memory is
-// bounded whatever it says: only a window of the file is in memory, and of its constants only what samples use.
+// It has a reader of its own because the file comes from the diagnosed process. No size in it is believed, and memory
+// is bounded whatever it says: only a window of the file is in memory, and of its constants only what samples use.
 // github.com/grafana/jfr-parser v0.9.3 wants the file and all its constants in memory (219 MB for one of 98 MB, where
 // this reader takes 71) and panics on one with a damaged size.
 //
@@ -23,7 +24,8 @@ import (
 // ErrFormat is wrapped by every error about the content of a file.
 var ErrFormat = errors.New("not a usable JFR file of async-profiler")
 
-// maxSize bounds the time that reading takes. async-profiler begins a new chunk after 100 MiB; 10 s of a large JVM are 4 MiB.
+// maxSize bounds the time that reading takes. async-profiler begins a new chunk after 100 MiB; 10 s of a large JVM are
+// 4 MiB.
 const maxSize = 2 << 30
 
 // Options say how to read.
@@ -35,12 +37,13 @@ type Options struct {
 	ThreadID func(nstid int) int
 }
 
-// Read gives a profile of each event that the profiler was told to take, be it without samples, in the order cpu, wall, lock,
-// alloc. Values are scaled: a CPU or wall-clock sample is an interval, an allocation sample the bytes that it stands for, and a
-// wait at least the interval of the lock profile, because shorter ones are sampled in proportion to their length (updateCounter,
-// src/engine.h).
+// Read gives a profile of each event that the profiler was told to take, be it without samples, in the order cpu, wall,
+// lock, alloc. Values are scaled: a CPU or wall-clock sample is an interval, an allocation sample the bytes that it
+// stands for, and a wait at least the interval of the lock profile, because shorter ones are sampled in proportion to
+// their length (updateCounter, src/engine.h).
 //
-// A file without its end, as of a profiler that still runs or was killed, is an error: the names of its methods are missing.
+// A file without its end, as of a profiler that still runs or was killed, is an error: the names of its methods are
+// missing.
 func Read(r io.ReaderAt, size int64, o Options) ([]*stacks.Profile, error) {
 	if o.Bucket <= 0 {
 		o.Bucket = time.Second
@@ -130,7 +133,8 @@ func (rd *reader) chunk(r io.ReaderAt, at, size int64) (next int64, err error) {
 		return 0, err
 	}
 	if h.size > uint64(size-at) {
-		return 0, fmt.Errorf("it has %d bytes and says %d: the file is cut, or the profiler still writes it", size-at, h.size)
+		return 0, fmt.Errorf("it has %d bytes and says %d: the file is cut, or the profiler still writes it", size-at,
+			h.size)
 	}
 	end := at + int64(h.size)
 	types, err := readMetadata(newCursor(r, at+int64(h.metadata), end))

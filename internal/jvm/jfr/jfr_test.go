@@ -57,7 +57,10 @@ func TestCountsOfTheJDK(t *testing.T) {
 	enters, _ := printed(t, "jdk.JavaMonitorEnter", "")
 	parks, _ := printed(t, "jdk.ThreadPark", "")
 	alloc, _ := printed(t, "jdk.ObjectAllocationInNewTLAB", "")
-	for e, want := range map[stacks.Event]int64{stacks.CPU: cpu, stacks.Wall: wall, stacks.Lock: enters + parks, stacks.Alloc: alloc} {
+	for e, want := range map[stacks.Event]int64{
+		stacks.CPU: cpu, stacks.Wall: wall, stacks.Lock: enters + parks,
+		stacks.Alloc: alloc,
+	} {
 		if got := p[e].Total().Count; got != want || want == 0 {
 			t.Errorf("%s: %d samples, the JDK's jfr print has %d", e, got, want)
 		}
@@ -80,7 +83,8 @@ func printed(t *testing.T, event, field string) (count, sum int64) {
 			sum += n
 		}
 	}
-	return int64(bytes.Count(out, []byte("\n"+event+" {"))) + int64(bytes.Count(out[:min(len(out), len(event)+2)], []byte(event+" {"))), sum
+	return int64(bytes.Count(out, []byte("\n"+event+" {"))) + int64(bytes.Count(out[:min(len(out), len(event)+2)],
+		[]byte(event+" {"))), sum
 }
 
 // TestRecording pins what a real file says, in numbers that jfr summary and the program itself give.
@@ -121,17 +125,20 @@ func TestRecording(t *testing.T) {
 	} {
 		got := p[tc.event]
 		if got.Engine != tc.engine || got.Interval != tc.interval || got.Total() != tc.total || got.Lost != 0 {
-			t.Errorf("%s: %q, interval %d, total %v, lost %d", tc.event, got.Engine, got.Interval, got.Total(), got.Lost)
+			t.Errorf("%s: %q, interval %d, total %v, lost %d", tc.event, got.Engine, got.Interval, got.Total(),
+				got.Lost)
 		}
 		if d := got.Duration; d < 1500*time.Millisecond || d > 3*time.Second {
 			t.Errorf("%s: the program ran 1.5 s, the profile %v", tc.event, d)
 		}
 		want := got.Set(func(f stacks.Frame) bool { f.Kind = tc.frame.Kind; return f == tc.frame })
 		hits := got.Filter(func(s stacks.Sample) bool {
-			return s.Innermost(want) >= 0 && got.ThreadOf(s).Name == tc.thread && got.ThreadOf(s).ID > 0 && s.Class == tc.class && s.State == tc.state
+			return s.Innermost(want) >= 0 && got.ThreadOf(s).Name == tc.thread && got.ThreadOf(s).ID > 0 &&
+				s.Class == tc.class && s.State == tc.state
 		})
 		if hits.Total().Count == 0 {
-			t.Errorf("%s: no sample of %+v in thread %s, class %q, state %d", tc.event, tc.frame, tc.thread, tc.class, tc.state)
+			t.Errorf("%s: no sample of %+v in thread %s, class %q, state %d", tc.event, tc.frame, tc.thread, tc.class,
+				tc.state)
 		}
 		for _, s := range got.Samples {
 			if s.At > got.Duration {
@@ -140,7 +147,8 @@ func TestRecording(t *testing.T) {
 		}
 	}
 	// Two threads share a monitor, two a lock: with two held in turn, each pair waits most of the time.
-	if wait := time.Duration(p[stacks.Lock].Total().Value); wait < 1500*time.Millisecond || wait > 4*1500*time.Millisecond {
+	if wait := time.Duration(p[stacks.Lock].Total().Value); wait < 1500*time.Millisecond ||
+		wait > 4*1500*time.Millisecond {
 		t.Errorf("four threads of 1.5 s waited %v", wait)
 	}
 }
@@ -157,7 +165,8 @@ func TestSynthetic(t *testing.T) {
 		}
 		s.event(102, func(s *synth) { s.num(ticks+500_000, 1, 6, 2, 21, 2_000_000) }) // 21 samples from 0.5 s to 2.5 s
 		s.event(102, func(s *synth) { s.num(ticks-5, 1, 6, 2, 1, 0) })
-		s.event(103, func(s *synth) { s.num(ticks+99_000_000, 7, 9, 5, 1) })     // 7 us, past the end, of an unknown thread
+		// 7 us, past the end, of an unknown thread
+		s.event(103, func(s *synth) { s.num(ticks+99_000_000, 7, 9, 5, 1) })
 		s.event(103, func(s *synth) { s.num(ticks, 2_000_000, 1, 77, 1) })       // 2 s, of an unknown stack
 		s.event(104, func(s *synth) { s.num(ticks, 1, 0, 99, 24, 524_288) })     // of an unknown class
 		s.event(104, func(s *synth) { s.num(ticks, 1, 0, 1, 1_000_000_000, 0) }) // no size of a buffer
@@ -221,7 +230,8 @@ func TestWhatWasTaken(t *testing.T) {
 		for _, p := range list {
 			got = append(got, p.Event)
 		}
-		if diff := cmp.Diff(tc.want, got); err != nil || diff != "" || len(list) > 0 && list[0].Interval != tc.interval {
+		if diff := cmp.Diff(tc.want, got); err != nil || diff != "" || len(list) > 0 &&
+			list[0].Interval != tc.interval {
 			t.Errorf("%q: %v, %v, -want +got:\n%s", tc.settings, list, err, diff)
 		}
 	}
@@ -238,10 +248,16 @@ func TestHostile(t *testing.T) {
 	with := func(set ...[2]string) []byte { return synthFile{settings: append(set, settings...)}.bytes() }
 	events := func(f func(*synth)) []byte { return synthFile{settings: settings, pool: smallPool, events: f}.bytes() }
 	pool := func(f func(*synth)) []byte {
-		return synthFile{settings: settings, pool: f, events: func(s *synth) { s.event(102, func(s *synth) { s.num(ticks, 1, 1, 2, 1, 0) }) }}.bytes()
+		return synthFile{
+			settings: settings, pool: f,
+			events: func(s *synth) { s.event(102, func(s *synth) { s.num(ticks, 1, 1, 2, 1, 0) }) },
+		}.bytes()
 	}
 	types := func(extra ...synthClass) []byte {
-		return synthFile{types: append(extra, synthClasses...), pool: func(s *synth) { s.num(1, extra[0].id, 1, 1) }}.bytes()
+		return synthFile{
+			types: append(extra, synthClasses...),
+			pool:  func(s *synth) { s.num(1, extra[0].id, 1, 1) },
+		}.bytes()
 	}
 	for _, tc := range []struct {
 		name string
@@ -268,21 +284,40 @@ func TestHostile(t *testing.T) {
 		{"an event of no bytes", events(func(s *synth) { s.b = append(s.b, 0, 0) }), "does not fit"},
 		{"an event past the end", events(func(s *synth) { s.num(1<<40, 101) }), "does not fit"},
 		{"a cut event", events(func(s *synth) { s.b = append(s.b, 4, 103, 0x80, 0x80) }), "truncated or damaged"},
-		{"a wait of ages", events(func(s *synth) { s.event(103, func(s *synth) { s.num(ticks, math.MaxInt64, 1, 5, 1) }) }), "too long"},
-		{"a huge size", events(func(s *synth) { s.event(104, func(s *synth) { s.num(ticks, 1, 5, 1, 1<<60, 1) }) }), "out of range"},
-		{"too many samples", events(func(s *synth) { s.event(102, func(s *synth) { s.num(ticks, 1, 5, 2, 1<<52, 0) }) }), "overflows"},
+		{"a wait of ages", events(
+			func(s *synth) { s.event(103, func(s *synth) { s.num(ticks, math.MaxInt64, 1, 5, 1) }) }), "too long"},
+		{
+			"a huge size", events(func(s *synth) { s.event(104, func(s *synth) { s.num(ticks, 1, 5, 1, 1<<60, 1) }) }),
+			"out of range",
+		},
+		{
+			"too many samples",
+			events(func(s *synth) { s.event(102, func(s *synth) { s.num(ticks, 1, 5, 2, 1<<52, 0) }) }), "overflows",
+		},
 		{"a pool of no type", pool(func(s *synth) { s.num(1, 999, 1) }), "no type 999"},
 		{"more constants than bytes", pool(func(s *synth) { s.num(1, 22, 1<<50) }), "truncated or damaged"},
-		{"a deep stack", pool(func(s *synth) { s.num(1, 27, 1, 1, 0, maxDepth+1); s.num(make([]uint64, maxDepth*4)...) }), "a stack of"},
-		{"a string of an unknown sort", pool(func(s *synth) { s.num(1, 22, 1, 1); s.b = append(s.b, 99) }), "no string encoding 99"},
-		{"a string longer than the pool", pool(func(s *synth) { s.num(1, 22, 1, 1); s.b = append(s.b, stringUTF8); s.num(1 << 40) }), "truncated or damaged"},
+		{
+			"a deep stack",
+			pool(func(s *synth) { s.num(1, 27, 1, 1, 0, maxDepth+1); s.num(make([]uint64, maxDepth*4)...) }),
+			"a stack of",
+		},
+		{
+			"a string of an unknown sort", pool(func(s *synth) { s.num(1, 22, 1, 1); s.b = append(s.b, 99) }),
+			"no string encoding 99",
+		},
+		{
+			"a string longer than the pool",
+			pool(func(s *synth) { s.num(1, 22, 1, 1); s.b = append(s.b, stringUTF8); s.num(1 << 40) }),
+			"truncated or damaged",
+		},
 		{"a type that holds itself", types(synthClass{50, "a.A", [][2]string{{"x", "a.A"}}}), "holds itself"},
 		{"a type without fields", types(synthClass{50, "a.A", nil}), "has no fields"},
 		{"a field of no type", types(synthClass{50, "a.A", [][2]string{{"x", "a.B"}}}), "id of a type is"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			list, err := Read(bytes.NewReader(tc.data), int64(len(tc.data)), Options{})
-			if list != nil || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 400 {
+			if list != nil || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tc.want) ||
+				len(err.Error()) > 400 {
 				t.Errorf("error %.400v, want %v with %q", err, ErrFormat, tc.want)
 			}
 		})
@@ -322,7 +357,8 @@ func (e errorReader) ReadAt(p []byte, at int64) (int, error) {
 	return e.ReaderAt.ReadAt(p[:min(len(p), 1000)], at)
 }
 
-// TestStacksPastTheLimitAreLost: samples whose stack the profiler had no memory for are lost, and not a method of that name.
+// TestStacksPastTheLimitAreLost: samples whose stack the profiler had no memory for are lost, and not a method of that
+// name.
 func TestStacksPastTheLimitAreLost(t *testing.T) {
 	data := synthFile{settings: settings, events: func(s *synth) {
 		for _, stack := range []uint64{5, 6, 6} {

@@ -48,7 +48,8 @@ func readMetadata(c *cursor) (*classes, error) {
 	start := c.offset()
 	size, kind := c.number(), c.number()
 	if c.err == nil && (kind != eventMetadata || size > maxMetadata) {
-		return nil, fmt.Errorf("at byte %d: no description of the types, or one of more than %d bytes", start, maxMetadata)
+		return nil, fmt.Errorf("at byte %d: no description of the types, or one of more than %d bytes", start,
+			maxMetadata)
 	}
 	c.number() // start time
 	c.number() // duration
@@ -98,8 +99,9 @@ func (m *metadataReader) element(depth int, parent *class) {
 	case "field":
 		if parent != nil {
 			parent.fields = append(parent.fields, field{
-				name: attributes["name"], class: m.id(attributes["class"]), pooled: attributes["constantPool"] == "true",
-				array: attributes["dimension"] == "1",
+				name: attributes["name"], class: m.id(attributes["class"]),
+				pooled: attributes["constantPool"] == "true",
+				array:  attributes["dimension"] == "1",
 			})
 		}
 	}
@@ -140,8 +142,8 @@ var primitives = map[string]opKind{
 	"float": opFloat, "double": opDouble, "java.lang.String": opText,
 }
 
-// plan gives how to read a value of a class; the fields in want get their position there as slot. That a class lacks one is
-// no error: its value is then zero.
+// plan gives how to read a value of a class; the fields in want get their position there as slot. That a class lacks
+// one is no error: its value is then zero.
 func (cs *classes) plan(id uint64, want ...string) ([]op, error) {
 	ops, err := cs.plain(id, 0)
 	if err != nil {

@@ -44,8 +44,9 @@ type method struct{ class, name uint64 }
 func newPools(types *classes) *pools {
 	return &pools{
 		types: types, stacks: map[uint64][]uint32{}, dropped: map[uint64]bool{}, frameIDs: map[rawFrame]uint32{},
-		methods: map[uint64]method{}, classes: map[uint64]uint64{}, symbols: map[uint64]string{}, threads: map[uint64]stacks.Thread{},
-		kinds: map[uint64]stacks.Kind{}, states: map[uint64]stacks.State{},
+		methods: map[uint64]method{}, classes: map[uint64]uint64{}, symbols: map[uint64]string{},
+		threads: map[uint64]stacks.Thread{},
+		kinds:   map[uint64]stacks.Kind{}, states: map[uint64]stacks.State{},
 	}
 }
 
@@ -145,8 +146,9 @@ func (p *pools) keep(name string, key uint64, v *values) error {
 
 // kindNames are the frame types of async-profiler 4.6 (writeFrameTypes, src/flightRecorder.cpp).
 var kindNames = map[string]stacks.Kind{
-	"Interpreted": stacks.Interpreted, "JIT compiled": stacks.Compiled, "C1 compiled": stacks.Compiled, "Inlined": stacks.Inlined,
-	"Native": stacks.Native, "C++": stacks.Native, "Kernel": stacks.Kernel,
+	"Interpreted": stacks.Interpreted, "JIT compiled": stacks.Compiled, "C1 compiled": stacks.Compiled,
+	"Inlined": stacks.Inlined,
+	"Native":  stacks.Native, "C++": stacks.Native, "Kernel": stacks.Kernel,
 }
 
 var stateNames = map[string]stacks.State{"STATE_RUNNABLE": stacks.Running, "STATE_SLEEPING": stacks.Sleeping}
@@ -203,7 +205,10 @@ func (p *pools) readStack(c *cursor, key uint64, ops, frame []op) error {
 		for ; depth > 0 && c.err == nil; depth-- {
 			c.read(frame, &v)
 			if stack != nil {
-				stack = append(stack, p.frameID(rawFrame{method: v.number[0], line: uint32(v.number[1]), kind: v.number[2]}))
+				stack = append(stack, p.frameID(rawFrame{
+					method: v.number[0], line: uint32(v.number[1]),
+					kind: v.number[2],
+				}))
 			}
 		}
 		if used {
@@ -231,8 +236,8 @@ func (p *pools) frameID(f rawFrame) uint32 {
 	return id
 }
 
-// overflowed tells the stack that async-profiler gives to samples whose own is beyond its memory limit (CallTraceStorage::clear in
-// src/callTraceStorage.cpp).
+// overflowed tells the stack that async-profiler gives to samples whose own is beyond its memory limit
+// (CallTraceStorage::clear in src/callTraceStorage.cpp).
 func (p *pools) overflowed(id uint64) bool {
 	stack := p.stacks[id]
 	return len(stack) == 1 && p.symbols[p.methods[p.rawFrames[stack[0]].method].name] == "storage_overflow"

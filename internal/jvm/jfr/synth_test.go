@@ -58,12 +58,24 @@ var synthClasses = []synthClass{
 	{7, "java.lang.String", nil},
 	{8, "double", nil},
 	{20, "java.lang.Class", [][2]string{{"classLoader", "long"}, {"name", "*jdk.types.Symbol"}}},
-	{21, "java.lang.Thread", [][2]string{{"osName", "java.lang.String"}, {"osThreadId", "long"}, {"javaName", "java.lang.String"}}},
+	{21, "java.lang.Thread", [][2]string{
+		{"osName", "java.lang.String"},
+		{"osThreadId", "long"},
+		{"javaName", "java.lang.String"},
+	}},
 	{22, "jdk.types.Symbol", [][2]string{{"string", "java.lang.String"}}},
 	{23, "jdk.types.FrameType", [][2]string{{"description", "java.lang.String"}}},
 	{24, "jdk.types.ThreadState", [][2]string{{"name", "java.lang.String"}}},
-	{25, "jdk.types.Method", [][2]string{{"type", "*java.lang.Class"}, {"name", "*jdk.types.Symbol"}, {"hidden", "boolean"}}},
-	{26, "jdk.types.StackFrame", [][2]string{{"method", "*jdk.types.Method"}, {"lineNumber", "int"}, {"type", "*jdk.types.FrameType"}}},
+	{25, "jdk.types.Method", [][2]string{
+		{"type", "*java.lang.Class"},
+		{"name", "*jdk.types.Symbol"},
+		{"hidden", "boolean"},
+	}},
+	{26, "jdk.types.StackFrame", [][2]string{
+		{"method", "*jdk.types.Method"},
+		{"lineNumber", "int"},
+		{"type", "*jdk.types.FrameType"},
+	}},
 	{27, "jdk.types.StackTrace", [][2]string{{"truncated", "boolean"}, {"frames", "[]jdk.types.StackFrame"}}},
 	{28, "a.Pair", [][2]string{{"x", "float"}, {"y", "double"}}},
 	{101, "jdk.ExecutionSample", [][2]string{
@@ -97,7 +109,12 @@ var synthClasses = []synthClass{
 		{"allocationSize", "long"},
 		{"tlabSize", "long"},
 	}},
-	{105, "jdk.ActiveSetting", [][2]string{{"startTime", "long"}, {"id", "long"}, {"name", "java.lang.String"}, {"value", "java.lang.String"}}},
+	{105, "jdk.ActiveSetting", [][2]string{
+		{"startTime", "long"},
+		{"id", "long"},
+		{"name", "java.lang.String"},
+		{"value", "java.lang.String"},
+	}},
 }
 
 // metadata writes the description of the types.
@@ -239,7 +256,8 @@ func smallPool(s *synth) {
 	s.text("STATE_SLEEPING")
 }
 
-// largeFile makes a file of about size bytes: stacks of 40 frames, and samples of all four kinds in the mix of a real recording.
+// largeFile makes a file of about size bytes: stacks of 40 frames, and samples of all four kinds in the mix of a real
+// recording.
 func largeFile(size int) []byte {
 	const depth, methods = 40, 4000
 	random := rand.New(rand.NewPCG(1, 2))

@@ -50,7 +50,9 @@ type Map struct{ Entries []Entry }
 
 // Find gives the entry that holds the address.
 func (m *Map) Find(address uint64) (Entry, bool) {
-	i, found := slices.BinarySearchFunc(m.Entries, address, func(e Entry, a uint64) int { return cmp.Compare(e.Start, a) })
+	i, found := slices.BinarySearchFunc(m.Entries, address, func(e Entry, a uint64) int {
+		return cmp.Compare(e.Start, a)
+	})
 	if !found {
 		i--
 	}
@@ -76,17 +78,17 @@ func (m *Map) WriteTo(w io.Writer) (int64, error) {
 }
 
 const (
-	// maxEntries is the most that are read. A code cache of 240 MB, HotSpot's default, holds some 100,000 methods, which with those
-	// that were inlined are 500,000 lines; while they are sorted an entry takes 100 bytes.
+	// maxEntries is the most that are read. A code cache of 240 MB, HotSpot's default, holds some 100,000 methods,
+	// which with those that were inlined are 500,000 lines; while they are sorted an entry takes 100 bytes.
 	maxEntries = 600_000
 	// maxLine bounds a line: a chain of inlined methods is the longest, 15 (MaxInlineLevel) of some hundred bytes.
 	maxLine = 64 << 10
 )
 
 // Parse reads a map. It comes from the target and is not trusted: names lose what could act on a terminal or break a
-// line, and a line that does not parse is an error with its number, and nothing of its text: by a link the file may be one that
-// only perfdoctor can read. Where entries overlap the inner one, which begins
-// later, is kept whole and the outer one is cut; of two at the same place the smaller is the inner one.
+// line, and a line that does not parse is an error with its number, and nothing of its text: by a link the file may be
+// one that only perfdoctor can read. Where entries overlap the inner one, which begins later, is kept whole and the
+// outer one is cut; of two at the same place the smaller is the inner one.
 func Parse(r io.Reader) (*Map, error) {
 	var all []Entry
 	sc := bufio.NewScanner(r)

@@ -22,7 +22,8 @@ func TestParse(t *testing.T) {
 		{"nothing", "", nil},
 		// Compiler.perfmap of JDK 17 and 25.
 		{
-			"names of HotSpot", "0x00007f3d454001a0 0x0000000000000110 int java.lang.String.indexOf(java.lang.String, int)\n" +
+			"names of HotSpot",
+			"0x00007f3d454001a0 0x0000000000000110 int java.lang.String.indexOf(java.lang.String, int)\n" +
 				"0x7f3d45400560 0x330 StubRoutines (1)\n7f3d45400b20 10 I2C/C2I adapters(0xb)\n" +
 				"7f3d45400f00 10 void A$$Lambda/0x00007f.run()\n",
 			[]Entry{
@@ -48,11 +49,15 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 			continue
 		}
-		if diff := cmp.Diff(test.want, m.Entries, cmp.Transformer("nil", func(e []Entry) []Entry { return append([]Entry{}, e...) })); diff != "" {
+		if diff := cmp.Diff(test.want, m.Entries,
+			cmp.Transformer("nil", func(e []Entry) []Entry { return append([]Entry{}, e...) })); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
 	}
-	for _, bad := range []string{"10\n", "10 8\n", "10 8 \n", "x 8 a\n", "10 y a\n", "\n", "-1 8 a\n", "10 8 a\n10\n", "fffffffffffffff0 20 a\n", strings.Repeat("x", maxLine+1)} {
+	for _, bad := range []string{
+		"10\n", "10 8\n", "10 8 \n", "x 8 a\n", "10 y a\n", "\n", "-1 8 a\n", "10 8 a\n10\n",
+		"fffffffffffffff0 20 a\n", strings.Repeat("x", maxLine+1),
+	} {
 		if m, err := Parse(strings.NewReader(bad)); err == nil {
 			t.Errorf("%.20q: %v", bad, m.Entries)
 		}
@@ -61,7 +66,10 @@ func TestParse(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	m := &Map{[]Entry{{0x10, 8, "a"}, {0x20, 8, "b->c"}}}
-	for address, want := range map[uint64]string{0: "", 0xf: "", 0x10: "a", 0x17: "a", 0x18: "", 0x20: "b->c", 0x27: "b->c", 0x28: "", ^uint64(0): ""} {
+	for address, want := range map[uint64]string{
+		0: "", 0xf: "", 0x10: "a", 0x17: "a", 0x18: "", 0x20: "b->c",
+		0x27: "b->c", 0x28: "", ^uint64(0): "",
+	} {
 		got, ok := m.Find(address)
 		if got.Name != want || ok != (want != "") {
 			t.Errorf("%#x: %q, %t", address, got.Name, ok)
@@ -84,7 +92,8 @@ func TestFlattenAgreesWithSearch(t *testing.T) {
 		for address := range uint64(32) {
 			want := Entry{}
 			for _, e := range all {
-				if address >= e.Start && address < e.End() && (want.Size == 0 || e.Start > want.Start || (e.Start == want.Start && e.Size < want.Size)) {
+				if address >= e.Start && address < e.End() && (want.Size == 0 || e.Start > want.Start ||
+					(e.Start == want.Start && e.Size < want.Size)) {
 					want = e
 				}
 			}
@@ -168,7 +177,8 @@ func TestAgent(t *testing.T) {
 // The committed objects are those of the committed source.
 func TestAgentIsFresh(t *testing.T) {
 	testenv.Need(t, testenv.Tool("bash"))
-	check := exec.Command("bash", "-c", `cd agent && [[ $(sed -n 's/^source: //p' sums) == $(cat agent.c build.sh | sha256sum | cut -d ' ' -f 1) ]] && grep -v : sums | sha256sum --check`)
+	check := exec.Command("bash", "-c",
+		`cd agent && [[ $(sed -n 's/^source: //p' sums) == $(cat agent.c build.sh | sha256sum | cut -d ' ' -f 1) ]] && grep -v : sums | sha256sum --check`)
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("run make generate: %v\n%s", err, out)
 	}

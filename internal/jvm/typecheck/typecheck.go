@@ -1,11 +1,11 @@
-// Package typecheck tells whether a program counter of a HotSpot JVM is in a type check that its class's memory of one answer
-// does not serve (JDK-8180450).
+// Package typecheck tells whether a program counter of a HotSpot JVM is in a type check that its class's memory of one
+// answer does not serve (JDK-8180450).
 //
-// HotSpot remembers in each class the last interface that was asked for with success (Klass::_secondary_super_cache). A check
-// compares with that, and where it is another one, searches the class's list of interfaces and writes what it found into that
-// memory (MacroAssembler::check_klass_subtype_slow_path in src/hotspot/cpu/x86/macroAssembler_x86.cpp, JDK 11 to 21). No frame
-// shows any of it, because the compilers inline it; but the search is the only place where HotSpot uses repne scasq. So the
-// machine code around a program counter tells, and it can be read from outside.
+// HotSpot remembers in each class the last interface that was asked for with success (Klass::_secondary_super_cache). A
+// check compares with that, and where it is another one, searches the class's list of interfaces and writes what it
+// found into that memory (MacroAssembler::check_klass_subtype_slow_path in src/hotspot/cpu/x86/macroAssembler_x86.cpp,
+// JDK 11 to 21). No frame shows any of it, because the compilers inline it; but the search is the only place where
+// HotSpot uses repne scasq. So the machine code around a program counter tells, and it can be read from outside.
 package typecheck
 
 import (
@@ -22,8 +22,8 @@ import (
 // Place is where in a type check a program counter is.
 type Place string
 
-// The places. A check that is served by the memory runs through the comparison only, so that this alone says nothing; but
-// there a CPU waits for the cache line that another has written.
+// The places. A check that is served by the memory runs through the comparison only, so that this alone says nothing;
+// but there a CPU waits for the cache line that another has written.
 const (
 	Search    Place = "search"  // in the search, which runs only when the memory holds another interface
 	Write     Place = "write"   // at the write that follows a search that found the interface
@@ -51,22 +51,23 @@ var ErrUnreadable = errors.New("code could not be read")
 var scas = []byte{0xf2, 0x48, 0xaf}
 
 const (
-	// setup is the size of what comes before repne scasq and runs with it only: the load of the list and of its length, the skip to
-	// its first element, and a test (4 + 2 or 3 + 4 + 3 bytes).
+	// setup is the size of what comes before repne scasq and runs with it only: the load of the list and of its length,
+	// the skip to its first element, and a test (4 + 2 or 3 + 4 + 3 bytes).
 	setup = 14
 	// result is the size of what comes after it: pops of two registers, a jump, and the write (2 + 6 + 4 bytes).
 	result = 16
-	// ahead is how far before a jump to a search the comparison begins: load of the class (4 + 4), of its memory (4), of a
-	// constant (10), the comparison (3), the jump (6).
+	// ahead is how far before a jump to a search the comparison begins: load of the class (4 + 4), of its memory (4),
+	// of a constant (10), the comparison (3), the jump (6).
 	ahead = 32
-	// entry is how far after its first instruction a search has its repne scasq: constant (10), moves of registers, setup.
+	// entry is how far after its first instruction a search has its repne scasq: constant (10), moves of registers,
+	// setup.
 	entry = 48
 	// longest is the size of a near jump on condition: 0f 84 or 0f 85, then 4 bytes.
 	longest = 6
 )
 
-// Place tells where a program counter is. Outside of compiled code, as in the kernel or in a library, that is Elsewhere. Its error
-// is ErrUnreadable, with the cause.
+// Place tells where a program counter is. Outside of compiled code, as in the kernel or in a library, that is
+// Elsewhere. Its error is ErrUnreadable, with the cause.
 func (c *Code) Place(pc uint64) (Place, error) {
 	r, ok := c.region(pc)
 	if !ok {
@@ -127,14 +128,14 @@ func nearest(b []byte, at int) int {
 	return -1
 }
 
-// isWrite tells mov [register + 8 bits], register: REX.W with any extension, 89, a ModRM byte of mode 01. Register 4 stands for an
-// address on the stack, which is no class.
+// isWrite tells mov [register + 8 bits], register: REX.W with any extension, 89, a ModRM byte of mode 01. Register 4
+// stands for an address on the stack, which is no class.
 func isWrite(b []byte) bool {
 	return len(b) >= 4 && b[0]&0xf8 == 0x48 && b[1] == 0x89 && b[2]>>6 == 1 && b[2]&7 != 4
 }
 
-// comparison looks for a jump on equal or not equal whose target begins a search. Bytes are not decoded: what only looks like a
-// jump does not lead to one.
+// comparison looks for a jump on equal or not equal whose target begins a search. Bytes are not decoded: what only
+// looks like a jump does not lead to one.
 func (c *Code) comparison(pc uint64, b []byte) (Place, error) {
 	for i := 0; i < min(ahead, len(b)-1); i++ {
 		target, ok := jump(b[i:], pc+uint64(i))
@@ -185,15 +186,15 @@ func (c *Code) beginsSearch(address uint64) (bool, error) {
 }
 
 const (
-	// maxRegions bounds what is kept of a process's mappings. HotSpot has three regions of code (profiled, not profiled, and its
-	// own), and each may be mapped in pieces.
+	// maxRegions bounds what is kept of a process's mappings. HotSpot has three regions of code (profiled, not
+	// profiled, and its own), and each may be mapped in pieces.
 	maxRegions = 4096
 	// maxLine bounds a line of maps: a path has at most 4096 bytes, each escaped as four.
 	maxLine = 32 << 10
 )
 
-// ParseRegions reads /proc/PID/maps (show_map_vma in fs/proc/task_mmu.c) and gives the mappings that are executable and of no
-// file: what was compiled at run time. A line that does not parse is an error that names it.
+// ParseRegions reads /proc/PID/maps (show_map_vma in fs/proc/task_mmu.c) and gives the mappings that are executable and
+// of no file: what was compiled at run time. A line that does not parse is an error that names it.
 func ParseRegions(maps io.Reader) ([]Region, error) {
 	var list []Region
 	sc := bufio.NewScanner(maps)
@@ -215,8 +216,9 @@ func ParseRegions(maps io.Reader) ([]Region, error) {
 	return list, sc.Err()
 }
 
-// parseMapping reads "7f4575000000-7f4575270000 rwxp 00000000 00:00 0" and a name, which for anonymous memory is missing or one
-// given by prctl(2), "[anon:x]". Huge pages by -XX:+UseLargePages are a file without a name, /anon_hugepage.
+// parseMapping reads "7f4575000000-7f4575270000 rwxp 00000000 00:00 0" and a name, which for anonymous memory is
+// missing or one given by prctl(2), "[anon:x]". Huge pages by -XX:+UseLargePages are a file without a name,
+// /anon_hugepage.
 func parseMapping(line []byte) (r Region, code bool, err error) {
 	words := bytes.Fields(line)
 	if len(words) < 5 || len(words[1]) != 4 {
@@ -228,6 +230,7 @@ func parseMapping(line []byte) (r Region, code bool, err error) {
 	if !ok || err1 != nil || err2 != nil || start >= end {
 		return Region{}, false, fmt.Errorf("bad addresses: %.60q", line)
 	}
-	anonymous := len(words) == 5 || bytes.HasPrefix(words[5], []byte("[anon")) || bytes.HasPrefix(words[5], []byte("/anon_hugepage"))
+	anonymous := len(words) == 5 || bytes.HasPrefix(words[5], []byte("[anon")) ||
+		bytes.HasPrefix(words[5], []byte("/anon_hugepage"))
 	return Region{start, end}, anonymous && words[1][2] == 'x', nil
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Code of C2, JDK 17.0.15 on x86-64, of a loop that asks objects for two interfaces in turn. In fast the class's memory is loaded
-// (4c 8b 5e 20) and compared with one interface, then with the other; the jumps lead to slow, at whose end what the search found
-// is written (48 89 46 20).
+// Code of C2, JDK 17.0.15 on x86-64, of a loop that asks objects for two interfaces in turn. In fast the class's memory
+// is loaded (4c 8b 5e 20) and compared with one interface, then with the other; the jumps lead to slow, at whose end
+// what the search found is written (48 89 46 20).
 const (
-	fast = "4c8b5e20" + "48b90004000001000000" + "4c3bd9" + "0f85e4000000" + "48b9100c000001000000" + "4c3bd9" + "0f855b010000" + "4983c001"
-	slow = "48b8100c000001000000" + "488b7e28" + "8b0f" + "4883c708" + "4885c0" + "f248af" + "0f8504000000" + "48894620" + "0f84c2feffff"
+	fast = "4c8b5e20" + "48b90004000001000000" + "4c3bd9" + "0f85e4000000" + "48b9100c000001000000" + "4c3bd9" +
+		"0f855b010000" + "4983c001"
+	slow = "48b8100c000001000000" + "488b7e28" + "8b0f" + "4883c708" + "4885c0" + "f248af" + "0f8504000000" +
+		"48894620" + "0f84c2feffff"
 )
 
 const (
@@ -103,7 +105,11 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
 func TestParseRegions(t *testing.T) {
 	got, err := ParseRegions(strings.NewReader(maps))
-	want := []Region{{0x7f4575000000, 0x7f4575270000}, {0x7f457c538000, 0x7f457c7a8000}, {0x7f457cac7000, 0x7f457cd37000}}
+	want := []Region{
+		{0x7f4575000000, 0x7f4575270000},
+		{0x7f457c538000, 0x7f457c7a8000},
+		{0x7f457cac7000, 0x7f457cd37000},
+	}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%x, %v", got, err)
 	}

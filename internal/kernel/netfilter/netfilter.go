@@ -41,8 +41,8 @@ const (
 
 // Read summarises the rules of the calling thread's network namespace; a caller that has entered another one must have
 // locked its goroutine to the thread. Legacy tables are read as well where there are any. When nf_tables cannot be read
-// (ErrPermission, ErrUnsupported, ctx) the summary still holds the legacy tables, and Notes what is missing. A deadline of ctx that
-// passes among the rules is no error: the summary is Truncated.
+// (ErrPermission, ErrUnsupported, ctx) the summary still holds the legacy tables, and Notes what is missing. A deadline
+// of ctx that passes among the rules is no error: the summary is Truncated.
 func Read(ctx context.Context) (Summary, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -55,8 +55,8 @@ func Read(ctx context.Context) (Summary, error) {
 	return s, err
 }
 
-// readTables repeats the dump when the rules changed meanwhile, and then takes the last one with Changed set. One that had no time
-// for all rules is not repeated.
+// readTables repeats the dump when the rules changed meanwhile, and then takes the last one with Changed set. One that
+// had no time for all rules is not repeated.
 func readTables(ctx context.Context) (*ruleset, error) {
 	present, err := hasTables()
 	if err != nil || !present {
@@ -84,7 +84,8 @@ func hasTables() (bool, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil
 	}
-	if err == nil && (bytes.HasPrefix(modules, []byte("nf_tables ")) || bytes.Contains(modules, []byte("\nnf_tables "))) {
+	if err == nil && (bytes.HasPrefix(modules, []byte("nf_tables ")) ||
+		bytes.Contains(modules, []byte("\nnf_tables "))) {
 		return true, nil
 	}
 	const path = "/proc/kallsyms"

@@ -89,7 +89,10 @@ func build() error {
 	jump := &expr.Verdict{Kind: expr.VerdictJump, Chain: "side"}
 	rule(forward, source, &expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID}, jump)
 	rule(forward, jump) // the same chain again: counted once
-	rule(forward, source, &expr.Lookup{SourceRegister: 1, SetName: verdicts.Name, SetID: verdicts.ID, IsDestRegSet: true})
+	rule(forward, source, &expr.Lookup{
+		SourceRegister: 1, SetName: verdicts.Name, SetID: verdicts.ID,
+		IsDestRegSet: true,
+	})
 	rule(forward, &expr.Verdict{Kind: expr.VerdictAccept})
 	rule(out, &expr.Masq{})
 	rule(out, &expr.Immediate{Register: 1, Data: []byte{192, 0, 2, 1}},
@@ -117,12 +120,16 @@ func TestReadCountsExactly(t *testing.T) {
 			Present: true, Tables: 2, Chains: 5, Sets: 2, Rules: 523,
 			NATRules: 4, Masquerade: 1, SNAT: 1, DNAT: 1, Redirect: 1, Lookups: 2, VerdictMaps: 1,
 			IPv4: map[string]Hook{
-				"prerouting": {Connection: 2}, "forward": {Packet: 512, PacketJumped: 7}, "postrouting": {Connection: 2},
+				"prerouting": {Connection: 2}, "forward": {Packet: 512, PacketJumped: 7},
+				"postrouting": {Connection: 2},
 			},
 			IPv6: map[string]Hook{"forward": {Packet: 11}},
 			Base: []Chain{
 				forward,
-				{Family: "inet", Table: "guard", Name: "both", Hook: "forward", Type: "filter", Priority: -150, Rules: 11},
+				{
+					Family: "inet", Table: "guard", Name: "both", Hook: "forward", Type: "filter", Priority: -150,
+					Rules: 11,
+				},
 				{Family: "ip", Table: "router", Name: "in", Hook: "prerouting", Type: "nat", Priority: -100, Rules: 2},
 				{Family: "ip", Table: "router", Name: "out", Hook: "postrouting", Type: "nat", Priority: 100, Rules: 2},
 			},
@@ -295,7 +302,8 @@ func (p *passing) Err() error {
 	return nil
 }
 
-// TestReadingStopsAtTheDeadline: what was read in time is kept, as a bound; before the first rule there is nothing to keep.
+// TestReadingStopsAtTheDeadline: what was read in time is kept, as a bound; before the first rule there is nothing to
+// keep.
 func TestReadingStopsAtTheDeadline(t *testing.T) {
 	inNamespace(t, func() error {
 		if err := build(); err != nil {
@@ -331,7 +339,10 @@ func TestHasSymbol(t *testing.T) {
 func TestJumpsThatLoopEnd(t *testing.T) {
 	r := newRuleset()
 	for name, target := range map[string]string{"a": "b", "b": "a", "c": "gone"} {
-		r.chains[chainID{unix.NFPROTO_IPV4, "t", name}] = &chain{Chain: Chain{Name: name, Rules: 3}, jumps: []string{target}}
+		r.chains[chainID{unix.NFPROTO_IPV4, "t", name}] = &chain{
+			Chain: Chain{Name: name, Rules: 3},
+			jumps: []string{target},
+		}
 	}
 	if got := r.jumped(chainID{unix.NFPROTO_IPV4, "t", "a"}, map[string]bool{"a": true}); got != 3 {
 		t.Errorf("jumped = %d, want the 3 rules of b", got)

@@ -27,7 +27,8 @@ type Chain struct {
 type Hook struct {
 	// Packet rules are walked for each packet.
 	Packet int
-	// Connection rules are of nat chains, which only the first packet of a connection walks (net/netfilter/nf_nat_core.c).
+	// Connection rules are of nat chains, which only the first packet of a connection walks
+	// (net/netfilter/nf_nat_core.c).
 	Connection int
 	// PacketJumped and ConnectionJumped are the rules within reach by jumps.
 	PacketJumped, ConnectionJumped int

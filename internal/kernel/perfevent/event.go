@@ -78,8 +78,14 @@ func groups(clock kind, only []Group) []group {
 	all := []group{
 		{Software, []kind{
 			clock,
-			{event: ContextSwitches, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, kernelOnly: true},
-			{event: CPUMigrations, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_MIGRATIONS, kernelOnly: true},
+			{
+				event: ContextSwitches, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES,
+				kernelOnly: true,
+			},
+			{
+				event: CPUMigrations, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_MIGRATIONS,
+				kernelOnly: true,
+			},
 			{event: MinorFaults, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MIN},
 			{event: MajorFaults, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MAJ},
 		}},

@@ -97,8 +97,8 @@ func TestContextSwitchesOfSleeps(t *testing.T) {
 	mustRusage(t, unix.RUSAGE_THREAD, &after)
 	switches := value(t, read(t, s), ContextSwitches) - first
 	want := float64(after.Nvcsw + after.Nivcsw - before.Nvcsw - before.Nivcsw)
-	// A preemption may be between the two readings; and a sleep is no switch if its timer fires before its thread is off the
-	// CPU (kernel/time/hrtimer.c, do_nanosleep), as where the hypervisor takes the CPU just then.
+	// A preemption may be between the two readings; and a sleep is no switch if its timer fires before its thread is
+	// off the CPU (kernel/time/hrtimer.c, do_nanosleep), as where the hypervisor takes the CPU just then.
 	if switches < 90 || math.Abs(switches-want) > 3 {
 		t.Errorf("context switches = %v, rusage says %v, slept 101 times", switches, want)
 	}
@@ -143,9 +143,9 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	}
 }
 
-// checkTaskClock allows three tries. On a busy machine with two CPUs 24 of 25 were within 1 %, and single ones up to 4 %
-// below rusage; why is not established (rusage of a thread on another CPU is as old as its last tick, and a thread's
-// exit runs on after its events are taken off, but neither was shown to add up to this).
+// checkTaskClock allows three tries. On a busy machine with two CPUs 24 of 25 were within 1 %, and single ones up to
+// 4 % below rusage; why is not established (rusage of a thread on another CPU is as old as its last tick, and a
+// thread's exit runs on after its events are taken off, but neither was shown to add up to this).
 func checkTaskClock(t *testing.T, s *Set, wholeGroups bool) {
 	t.Helper()
 	off := math.Inf(1)
@@ -301,7 +301,8 @@ func TestHardwareIsCountedOrExplained(t *testing.T) {
 		if c.Group == Software {
 			continue
 		}
-		if c.Status == NotCounted || (c.Status != Counted) != (c.Reason != "") || (c.Status != Counted && c.Value != 0) {
+		if c.Status == NotCounted || (c.Status != Counted) != (c.Reason != "") ||
+			(c.Status != Counted && c.Value != 0) {
 			t.Errorf("%s in %s: %+v", c.Event, c.Group, c)
 		}
 	}

@@ -129,8 +129,10 @@ func refused(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(e
 func explain(err error) (Status, string) {
 	switch {
 	case refused(err):
-		return Denied, fmt.Sprintf("perf_event_open: %v (kernel.perf_event_paranoid = %s): run as root, grant CAP_PERFMON "+
-			"(and CAP_SYS_PTRACE for another user's process), or in a container allow the system call in its seccomp profile",
+		return Denied, fmt.Sprintf("perf_event_open: %v (kernel.perf_event_paranoid = %s): run as root, grant "+
+			"CAP_PERFMON "+
+			"(and CAP_SYS_PTRACE for another user's process), or in a container allow the system call in its seccomp "+
+			"profile",
 			err, paranoid())
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENODEV):
 		return NotSupported, fmt.Sprintf("perf_event_open: %v: this machine has no such counter; "+

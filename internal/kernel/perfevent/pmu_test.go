@@ -53,8 +53,9 @@ func TestInstructionsOfALoop(t *testing.T) {
 	t.Logf("%.5f instructions a turn", each)
 }
 
-// pmuVar says which PMU the tests below know this machine to have: the time of one instruction, such as 2ns, of a guest whose clock
-// counts instructions and whose cycles are nanoseconds, or "partial" where it counts cycles and no instructions. Command kernels sets it.
+// pmuVar says which PMU the tests below know this machine to have: the time of one instruction, such as 2ns, of a guest
+// whose clock counts instructions and whose cycles are nanoseconds, or "partial" where it counts cycles and no
+// instructions. Command kernels sets it.
 const pmuVar = "PERFDOCTOR_TEST_PMU"
 
 // instructionTime skips the test unless the time of one instruction is known.
@@ -83,8 +84,8 @@ func work(t *testing.T, turns int) time.Duration {
 	return time.Duration(after.Nano() - before.Nano())
 }
 
-// TestKnownIPC: a cycle is a nanosecond, so instructions per cycle are known to all digits, and the thread's CPU time tells how many
-// instructions there were.
+// TestKnownIPC: a cycle is a nanosecond, so instructions per cycle are known to all digits, and the thread's CPU time
+// tells how many instructions there were.
 func TestKnownIPC(t *testing.T) {
 	each := instructionTime(t)
 	s := thisThread(t)
@@ -105,7 +106,8 @@ func TestKnownIPC(t *testing.T) {
 	}
 }
 
-// TestGroupIPC: what runs in a control group is counted while it is there, and cycles and instructions are those of a known machine.
+// TestGroupIPC: what runs in a control group is counted while it is there, and cycles and instructions are those of a
+// known machine.
 func TestGroupIPC(t *testing.T) {
 	each := instructionTime(t)
 	enter, leave := cgroup(t)
@@ -138,8 +140,8 @@ func TestGroupIPC(t *testing.T) {
 	}
 }
 
-// TestMultiplexed: twelve events share the seven counters of a Cortex-A57, so that three of the six groups are counted at a time, and are
-// scaled to what they would have counted.
+// TestMultiplexed: twelve events share the seven counters of a Cortex-A57, so that three of the six groups are counted
+// at a time, and are scaled to what they would have counted.
 func TestMultiplexed(t *testing.T) {
 	each := instructionTime(t)
 	sets := make([]*Set, 6) // of cycles and instructions
@@ -157,7 +159,8 @@ func TestMultiplexed(t *testing.T) {
 			t.Fatalf("set %d: no instructions per cycle", i)
 		}
 		off := ratio.Numerator/want - 1
-		t.Logf("set %d: %s: %.1f %% of the time on a counter, %.2f %% off %.0f instructions", i, ratio.Group, 100*ratio.RunningShare, 100*off, want)
+		t.Logf("set %d: %s: %.1f %% of the time on a counter, %.2f %% off %.0f instructions", i, ratio.Group,
+			100*ratio.RunningShare, 100*off, want)
 		if math.Abs(off) > 0.02 {
 			t.Errorf("set %d: scaled to %.0f instructions, the CPU time has %.0f", i, ratio.Numerator, want)
 		}

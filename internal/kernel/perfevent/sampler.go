@@ -30,9 +30,9 @@ type RefusedError struct {
 // Error gives the reason.
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Sampler samples the program counters of whole CPUs by their clock, which every machine has, a virtual one too. A CPU costs one
-// descriptor and 68 KiB, and 1 to 2 µs a sample; threads pay nothing at context switches, since the events belong to the CPUs.
-// It is not safe for concurrent use. Close it.
+// Sampler samples the program counters of whole CPUs by their clock, which every machine has, a virtual one too. A CPU
+// costs one descriptor and 68 KiB, and 1 to 2 µs a sample; threads pay nothing at context switches, since the events
+// belong to the CPUs. It is not safe for concurrent use. Close it.
 type Sampler struct {
 	rings []ring
 	buf   []byte
@@ -44,12 +44,12 @@ type ring struct {
 	bytes []byte // a page for perf_event_mmap_page, then dataPages
 }
 
-// dataPages of the buffer hold 2700 samples, 27 s at 100 a second, so that a tick may be late. A power of two (perf_mmap in
-// kernel/events/core.c).
+// dataPages of the buffer hold 2700 samples, 27 s at 100 a second, so that a tick may be late. A power of two
+// (perf_mmap in kernel/events/core.c).
 const dataPages = 16
 
-// OpenSampler samples the CPUs every period each, while they are not idle. Needs CAP_PERFMON (CAP_SYS_ADMIN before 5.8) or
-// kernel.perf_event_paranoid <= 0, else its error is a *RefusedError.
+// OpenSampler samples the CPUs every period each, while they are not idle. Needs CAP_PERFMON (CAP_SYS_ADMIN before 5.8)
+// or kernel.perf_event_paranoid <= 0, else its error is a *RefusedError.
 func OpenSampler(cpus []int, period time.Duration) (*Sampler, error) {
 	if len(cpus) == 0 || period <= 0 {
 		return nil, fmt.Errorf("nothing to sample: %d CPUs every %v", len(cpus), period)
@@ -96,13 +96,14 @@ func openRing(cpu int, period time.Duration) (ring, error) {
 	b, err := unix.Mmap(fd, 0, (1+dataPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		closeFiles([]int{fd})
-		return ring{}, fmt.Errorf("map the samples of CPU %d (limits: RLIMIT_MEMLOCK, kernel.perf_event_mlock_kb): %w", cpu, err)
+		return ring{}, fmt.Errorf("map the samples of CPU %d (limits: RLIMIT_MEMLOCK, kernel.perf_event_mlock_kb): %w",
+			cpu, err)
 	}
 	return ring{fd, b}, nil
 }
 
-// Read gives the samples since the last Read, those of one CPU after another, and how many were lost since the buffers were full.
-// An error of one CPU's buffer costs what is in that buffer only.
+// Read gives the samples since the last Read, those of one CPU after another, and how many were lost since the buffers
+// were full. An error of one CPU's buffer costs what is in that buffer only.
 func (s *Sampler) Read(visit func(Sample)) (lost uint64, err error) {
 	var errs []error
 	for _, r := range s.rings {
@@ -160,7 +161,8 @@ func parseSamples(b []byte, visit func(Sample)) (lost uint64, err error) {
 		case unix.PERF_RECORD_SAMPLE:
 			visit(Sample{
 				IP: binary.NativeEndian.Uint64(b[8:]), User: misc&modeMask == modeUser,
-				PID: int(int32(binary.NativeEndian.Uint32(b[16:]))), TID: int(int32(binary.NativeEndian.Uint32(b[20:]))),
+				PID: int(int32(binary.NativeEndian.Uint32(b[16:]))),
+				TID: int(int32(binary.NativeEndian.Uint32(b[20:]))),
 			})
 		case unix.PERF_RECORD_LOST:
 			lost += binary.NativeEndian.Uint64(b[16:])

@@ -150,7 +150,10 @@ func TestParseSamples(t *testing.T) {
 	if err != nil || lost != 17 || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %d lost, %v", got, lost, err)
 	}
-	for _, bad := range [][]byte{b[:7], b[:23], record(unix.PERF_RECORD_SAMPLE, 0, 1), record(unix.PERF_RECORD_LOST, 0), make([]byte, 8)} {
+	for _, bad := range [][]byte{
+		b[:7], b[:23], record(unix.PERF_RECORD_SAMPLE, 0, 1), record(unix.PERF_RECORD_LOST, 0),
+		make([]byte, 8),
+	} {
 		if _, err := parseSamples(bad, func(Sample) {}); err == nil {
 			t.Errorf("%x is taken for records", bad)
 		}

@@ -100,10 +100,11 @@ func openCPUs(wanted []group, id, how int, cpus []int) (*Set, error) {
 	return s.checked(len(cpus))
 }
 
-// OpenCgroup counts cycles and instructions of what runs in a control group and in those below it, on the given CPUs. dir is the group's
-// directory in the unified hierarchy (v2), or in that of perf_event where it has one of its own (v1). It needs the same rights as
-// [OpenHost]. A CPU pays for each switch between groups (perf_cgroup_switch in kernel/events/core.c), of whatever group. The error is for
-// arguments, a group that is gone, and for running out of descriptors.
+// OpenCgroup counts cycles and instructions of what runs in a control group and in those below it, on the given CPUs.
+// dir is the group's directory in the unified hierarchy (v2), or in that of perf_event where it has one of its own
+// (v1). It needs the same rights as [OpenHost]. A CPU pays for each switch between groups (perf_cgroup_switch in
+// kernel/events/core.c), of whatever group. The error is for arguments, a group that is gone, and for running out of
+// descriptors.
 func OpenCgroup(dir string, cpus []int) (*Set, error) {
 	core := groups(cpuClock(), []Group{Core})
 	core[0].kinds = core[0].kinds[:2] // of a counter there may be one for each group and CPU

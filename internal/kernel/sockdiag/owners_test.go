@@ -112,7 +112,8 @@ func TestOwnersForeignTree(t *testing.T) {
 	dir := filepath.Join(root, "42", "fd")
 	check(t, os.MkdirAll(dir, 0o755))
 	for name, link := range map[string]string{
-		"0": "/dev/null", "1": "socket:[", "2": "socket:[12x]", "3": "socket:[12]", "4": "socket:[99999999999999999999]",
+		"0": "/dev/null", "1": "socket:[", "2": "socket:[12x]", "3": "socket:[12]",
+		"4": "socket:[99999999999999999999]",
 		"5": "/very/long/" + string(make0(200)), "x": "socket:[13]",
 	} {
 		check(t, os.Symlink(link, filepath.Join(dir, name)))

@@ -185,7 +185,8 @@ func (s *Socket) decode(b []byte) error {
 	return s.attributes(b[msgLen:])
 }
 
-// SetAddrs sets the addresses of a socket of the family that is set, from the kernel's bytes: for AF_INET the first four.
+// SetAddrs sets the addresses of a socket of the family that is set, from the kernel's bytes: for AF_INET the first
+// four.
 func (s *Socket) SetAddrs(src, dst [16]byte, sport, dport uint16) {
 	if s.Family == unix.AF_INET6 {
 		s.setAddrs6(src, dst, sport, dport)

@@ -284,7 +284,8 @@ func TestOpenTinyTimeout(t *testing.T) {
 	c, err := Open(time.Nanosecond)
 	check(t, err)
 	defer c.Close()
-	if err := c.Dump(unix.AF_INET, AllStates, false, func(*Socket) error { return nil }); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := c.Dump(unix.AF_INET, AllStates, false, func(*Socket) error { return nil }); !errors.Is(
+		err, os.ErrDeadlineExceeded) {
 		t.Errorf("error %v, want a deadline", err)
 	}
 }

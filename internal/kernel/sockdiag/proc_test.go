@@ -22,7 +22,8 @@ func TestDumpProcRecorded(t *testing.T) {
 }
 
 func TestDumpProcFields(t *testing.T) {
-	line := "   3: 0100007F:1F90 0200007F:C350 01 0000000A:0000000B 01:00000014 00000003  1000        0 4294967297 2 0 20\n"
+	line := "   3: 0100007F:1F90 0200007F:C350 01 0000000A:0000000B 01:00000014 00000003  1000        0 4294967297 " +
+		"2 0 20\n"
 	var got Socket
 	check(t, DumpProc(strings.NewReader(procHeader+line), nil, func(s *Socket) error { got = *s; return nil }))
 	want := Socket{
@@ -36,20 +37,39 @@ func TestDumpProcFields(t *testing.T) {
 }
 
 func TestDumpProcErrors(t *testing.T) {
-	good := "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1 0 100 0 0 10 0\n"
+	good := "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1 0 100 0 " +
+		"0 10 0\n"
 	for _, tc := range []struct{ name, in, want string }{
 		{"empty", "", "net/tcp line 1: unexpected EOF"},
 		{"another file", "Inter-|   Receive\n", "net/tcp line 1: header"},
 		{"cut in a line", procHeader + good + good[:60], "net/tcp line 3: unexpected EOF"},
 		{"ends early", procHeader + good[:60] + "\n", "net/tcp line 2: line ends early"},
 		{"empty line", procHeader + "\n", "net/tcp line 2: line ends early"},
-		{"bad address", procHeader + strings.Replace(good, "0100007F", "0100007", 1), `net/tcp line 2: bad address: "0100007"`},
-		{"IPv6 address", procHeader + strings.Replace(good, "0100007F", strings.Repeat("0", 32), 1), "net/tcp line 2: bad address"},
-		{"no hex", procHeader + strings.Replace(good, "0100007F", "0100007G", 1), `net/tcp line 2: bad hexadecimal number: "0100007G"`},
+		{
+			"bad address", procHeader + strings.Replace(good, "0100007F", "0100007", 1),
+			`net/tcp line 2: bad address: "0100007"`,
+		},
+		{
+			"IPv6 address", procHeader + strings.Replace(good, "0100007F", strings.Repeat("0", 32), 1),
+			"net/tcp line 2: bad address",
+		},
+		{
+			"no hex", procHeader + strings.Replace(good, "0100007F", "0100007G", 1),
+			`net/tcp line 2: bad hexadecimal number: "0100007G"`,
+		},
 		{"long port", procHeader + strings.Replace(good, "1F90", "11F90", 1), "net/tcp line 2: bad hexadecimal number"},
-		{"bad inode", procHeader + good + strings.Replace(good, "77", "7x", 1), `net/tcp line 3: bad decimal number: "7x"`},
-		{"inode too big", procHeader + strings.Replace(good, "77", "18446744073709551616", 1), "net/tcp line 2: bad decimal"},
-		{"negative uid", procHeader + strings.Replace(good, "     0   ", "    -1   ", 1), "net/tcp line 2: bad decimal"},
+		{
+			"bad inode", procHeader + good + strings.Replace(good, "77", "7x", 1),
+			`net/tcp line 3: bad decimal number: "7x"`,
+		},
+		{
+			"inode too big", procHeader + strings.Replace(good, "77", "18446744073709551616", 1),
+			"net/tcp line 2: bad decimal",
+		},
+		{
+			"negative uid", procHeader + strings.Replace(good, "     0   ", "    -1   ", 1),
+			"net/tcp line 2: bad decimal",
+		},
 		{"endless line", procHeader + strings.Repeat(" ", procBufferSize+1), "net/tcp line 2: bufio: buffer full"},
 	} {
 		err := DumpProc(strings.NewReader(tc.in), nil, func(*Socket) error { return nil })
@@ -58,10 +78,12 @@ func TestDumpProcErrors(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := DumpProc(strings.NewReader(procHeader+good), nil, func(*Socket) error { return stop }); !errors.Is(err, stop) {
+	if err := DumpProc(strings.NewReader(procHeader+good), nil, func(*Socket) error { return stop }); !errors.Is(
+		err, stop) {
 		t.Errorf("error %v, want fn's own", err)
 	}
-	if err := DumpProc(strings.NewReader(procHeader+good), strings.NewReader("x"), func(*Socket) error { return nil }); err == nil ||
+	if err := DumpProc(strings.NewReader(procHeader+good), strings.NewReader("x"),
+		func(*Socket) error { return nil }); err == nil ||
 		!strings.Contains(err.Error(), "net/tcp6 line 1") {
 		t.Errorf("error %v, want tcp6 named", err)
 	}

@@ -155,7 +155,8 @@ func TestDumpFullAcceptQueue(t *testing.T) {
 	}
 	s := got[0]
 	if s.RQueue != backlog+1 || s.WQueue != backlog || !s.HasBacklog {
-		t.Errorf("accept queue %d of %d (known: %v), want %d of %d", s.RQueue, s.WQueue, s.HasBacklog, backlog+1, backlog)
+		t.Errorf("accept queue %d of %d (known: %v), want %d of %d", s.RQueue, s.WQueue, s.HasBacklog, backlog+1,
+			backlog)
 	}
 	if s.HasInfo {
 		t.Error("a listener has tcp_info of a connection")
@@ -214,7 +215,8 @@ func TestDumpInfo(t *testing.T) {
 		t.Errorf("cookie %#x, want %#x", client.Cookie, cookie)
 	}
 	ci, si := &client.Info, &server.Info
-	if !ci.HasBytes() || !ci.HasSegs() || !ci.HasMinRTT() || !ci.HasDataSegs() || !ci.HasDeliveryRate() || !ci.HasBusyTime() {
+	if !ci.HasBytes() || !ci.HasSegs() || !ci.HasMinRTT() || !ci.HasDataSegs() || !ci.HasDeliveryRate() ||
+		!ci.HasBusyTime() {
 		t.Errorf("%d bytes of tcp_info on a kernel of today", ci.Len)
 	}
 	const total = rounds*sent + unread

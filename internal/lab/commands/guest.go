@@ -40,9 +40,11 @@ const (
 // addGuest adds the flags that put scenarios into a virtual machine.
 func (s *scenarioRun) addGuest(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&s.vm, "vm", false, "run each scenario in a virtual machine of its own (qemu), which is gone afterwards; needs no root")
+	f.BoolVar(&s.vm, "vm", false, "run each scenario in a virtual machine of its own (qemu), which is gone "+
+		"afterwards; needs no root")
 	f.StringVar(&s.kernel, "kernel", "",
-		"the virtual machine's `KERNEL`: a file such as /boot/vmlinuz-*, or 6.1 or 6.12, which are Debian's (fetched once, with apt); "+
+		"the virtual machine's `KERNEL`: a file such as /boot/vmlinuz-*, or 6.1 or 6.12, which are Debian's (fetched "+
+			"once, with apt); "+
 			"if not given, the one that runs here")
 	command.CompleteFlag(cmd, "kernel", "6.1", "6.12")
 }
@@ -94,8 +96,11 @@ func (s *scenarioRun) one(ctx context.Context, sc *scenario.Scenario, keep strin
 	return r, nil
 }
 
-// inGuest boots a guest that runs the scenario as this program would here, and brings back the result and the recordings.
-func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep string, run int) (*scenario.Result, error) {
+// inGuest boots a guest that runs the scenario as this program would here, and brings back the result and the
+// recordings.
+func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep string, run int) (*scenario.Result,
+	error,
+) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -173,7 +178,8 @@ func (s *scenarioRun) phasesOf(sc *scenario.Scenario, run int) ([]string, error)
 func guestResult(out vm.Result) (*scenario.Result, error) {
 	var results []*scenario.Result
 	if err := json.Unmarshal(out.Stdout, &results); err != nil || len(results) != 1 {
-		return nil, fmt.Errorf("in the guest: exit code %d: %s%s", out.ExitCode, bytes.TrimSpace(out.Stderr), bytes.TrimSpace(out.Stdout))
+		return nil, fmt.Errorf("in the guest: exit code %d: %s%s", out.ExitCode, bytes.TrimSpace(out.Stderr),
+			bytes.TrimSpace(out.Stdout))
 	}
 	results[0].Guest = fmt.Sprintf("kernel %s, %s", out.Release, out.Accelerator)
 	return results[0], nil

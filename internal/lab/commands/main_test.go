@@ -42,7 +42,8 @@ func wantUsage(t *testing.T, want string, args ...string) {
 	if code != 2 || stdout != "" {
 		t.Errorf("exit code %d, want 2; standard output %q", code, stdout)
 	}
-	if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "perfdoctor: ") || !strings.Contains(stderr, want) {
+	if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "perfdoctor: ") ||
+		!strings.Contains(stderr, want) {
 		t.Errorf("got %q, want one line with %q", stderr, want)
 	}
 }

@@ -1,5 +1,5 @@
-// Package commands has the commands of scenarios. It is joined to the command line by main, so that what diagnoses a host has
-// nothing of what builds sick ones.
+// Package commands has the commands of scenarios. It is joined to the command line by main, so that what diagnoses a
+// host has nothing of what builds sick ones.
 package commands
 
 import (
@@ -74,7 +74,8 @@ usage, 3 an expectation failed.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those built in")
+	cmd.PersistentFlags().StringVar(&s.dir, "dir", "", "read the scenarios in the directory `PATH` instead of those "+
+		"built in")
 	cmd.PersistentFlags().StringVar(&s.workloads, "workloads", defaultWorkloads,
 		"the directory `PATH` that make workloads filled: JVMs and Java programs")
 	for _, sub := range []*cobra.Command{
@@ -144,7 +145,8 @@ func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 
 func unknownScenario(name string, there []string) error {
 	if near := spelling.Nearest(name, there); near != "" {
-		return command.UsageErrorf("unknown scenario %q: did you mean %s? `perfdoctor scenario list` names all", name, near)
+		return command.UsageErrorf("unknown scenario %q: did you mean %s? `perfdoctor scenario list` names all", name,
+			near)
 	}
 	return command.UsageErrorf("unknown scenario %q: `perfdoctor scenario list` names all", name)
 }
@@ -168,7 +170,8 @@ func (s *scenarioRun) listCommand() *cobra.Command {
 				return err
 			}
 			for _, sc := range list {
-				if _, err := fmt.Fprintf(s.Streams.Out, "%-34s %-26s %s%s\n", sc.Name, says(sc), sc.Title, needs(sc)); err != nil {
+				if _, err := fmt.Fprintf(s.Streams.Out, "%-34s %-26s %s%s\n", sc.Name, says(sc), sc.Title,
+					needs(sc)); err != nil {
 					return command.OutputError(err)
 				}
 			}
@@ -249,7 +252,8 @@ usage, 3 an expectation failed.`,
 	s.addOutput(cmd)
 	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
 	s.addGuest(cmd)
-	cmd.Flags().StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas between")
+	cmd.Flags().StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas "+
+		"between")
 	s.addClimb(cmd)
 	cmd.Flags().StringVar(&s.page, "page", "", "write the run of a story as Markdown to `FILE`, over what is there")
 	return cmd
@@ -324,7 +328,8 @@ func (s *scenarioRun) checkOnly(list []*scenario.Scenario) error {
 			there = append(there, names...)
 		}
 		if !slices.Contains(there, name) {
-			return command.UsageErrorf("--only %s: there is no such cure or placebo: there is %s", name, strings.Join(there, ", "))
+			return command.UsageErrorf("--only %s: there is no such cure or placebo: there is %s", name,
+				strings.Join(there, ", "))
 		}
 	}
 	return nil
@@ -387,7 +392,9 @@ func (s *scenarioRun) count(r *scenario.Result) {
 
 func needRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("a scenario needs root, as it makes network namespaces and cgroups of its own; with --vm it needs none")
+		return errors.New("a scenario needs root, as it makes network namespaces and cgroups of its own; with " +
+			"--vm it " +
+			"needs none")
 	}
 	return nil
 }
@@ -410,7 +417,8 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 
 func (s *scenarioRun) options(keep string, run int) scenario.Options {
 	return scenario.Options{
-		Diagnose: s.observe, Ping: cli.PingFrom, Checks: checks.Suite(), Causes: checks.Causes(), Keep: keep, Only: s.only,
+		Diagnose: s.observe, Ping: cli.PingFrom, Checks: checks.Suite(), Causes: checks.Causes(), Keep: keep,
+		Only:      s.only,
 		Climb:     s.way(run),
 		Workloads: s.workloads, Words: words, Compare: compared,
 		Say: func(format string, args ...any) { s.Streams.Say(format+"\n", args...) },
@@ -418,7 +426,9 @@ func (s *scenarioRun) options(keep string, run int) scenario.Options {
 }
 
 // observe is what diagnose does between its flags and its checks.
-func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording, error) {
+func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration,
+	deep bool,
+) (*recording.Recording, error) {
 	return cli.Observe(ctx, s.App, cli.Observation{PID: pid, Duration: duration, Interval: interval, Deep: deep})
 }
 
@@ -443,7 +453,8 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	s.addChoice(cmd)
 	s.addGuest(cmd)
 	s.addOutput(cmd)
-	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`, under run-1, run-2 and so on")
+	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`, under "+
+		"run-1, run-2 and so on")
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
 	return cmd
 }

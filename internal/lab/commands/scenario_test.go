@@ -78,12 +78,22 @@ func TestScenarioUsageErrors(t *testing.T) {
 		{"scenario run ports-exhausted -o xml", "use text, json or junit"},
 		{"scenario run ports-exhausted --only keepalive", "there is as-is, keep-alive, reuse, fin-timeout"},
 		{"scenario run ports-exhausted --ony keep-alive", "did you mean --only?"},
-		{"scenario run conntrack-full", "it runs in a virtual machine only, with --vm: nf_conntrack_max is one for the whole machine"},
+		{"scenario run conntrack-full", "it runs in a virtual machine only, with --vm: nf_conntrack_max is one for " +
+			"the whole machine"},
 		{"scenario run nginx-keepalive-light --vm", "a virtual machine has perfdoctor in it, and not nginx, wrk"},
 		{"scenario run ports-exhausted --kernel 6.12", "--kernel is that of a virtual machine: add --vm"},
-		{"scenario run ports-exhausted --vm --kernel /no/such/vmlinuz", "--kernel /no/such/vmlinuz: there is no such file"},
-		{"scenario run two-queues --dir testdata/stories --rung leek", `two-queues has no rung "leek": did you mean leak?`},
-		{"scenario run two-queues --dir testdata/stories --order leak", "the order: queue is missing: name each fault once"},
+		{
+			"scenario run ports-exhausted --vm --kernel /no/such/vmlinuz",
+			"--kernel /no/such/vmlinuz: there is no such file",
+		},
+		{
+			"scenario run two-queues --dir testdata/stories --rung leek",
+			`two-queues has no rung "leek": did you mean leak?`,
+		},
+		{
+			"scenario run two-queues --dir testdata/stories --order leak",
+			"the order: queue is missing: name each fault once",
+		},
 		{"scenario run two-queues --dir testdata/stories --rung leak --seed 1", "--rung and --seed: give one of them"},
 		{"scenario run two-queues --dir testdata/stories --only leak", "--only: two-queues is a story: use --rung"},
 		{"scenario run ports-exhausted --healthy", "--healthy: ports-exhausted has no rungs"},
@@ -113,7 +123,8 @@ func TestScenarioAnswers(t *testing.T) {
 		"scenario list --dir testdata/stories":               "story of 3 rungs",
 		"scenario explain two-queues --dir testdata/stories": "a story for the tests",
 	} {
-		if code, stdout, stderr := run(t, strings.Fields(args)...); code != 0 || !strings.Contains(stdout, want) || stderr != "" {
+		if code, stdout, stderr := run(t, strings.Fields(args)...); code != 0 || !strings.Contains(stdout, want) ||
+			stderr != "" {
 			t.Errorf("%s: exit code %d, stderr %q, want %q in:\n%s", args, code, stderr, want, stdout)
 		}
 	}
@@ -129,7 +140,10 @@ func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(dir, "page.md")
-	args := append([]string{"scenario", "run", "two-queues", "--dir", stories, "--keep", dir, "--page", page, "-o", "json"}, way...)
+	args := append([]string{
+		"scenario", "run", "two-queues", "--dir", stories, "--keep", dir, "--page", page, "-o",
+		"json",
+	}, way...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // four phases, on a machine that is busy before each
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
@@ -158,8 +172,8 @@ func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
 	return results[0], string(text)
 }
 
-// TestStory climbs a real system with two faults: each is the verdict in its turn, its cure moves what it must, the placebo
-// does not help, and nothing is wrong in the end.
+// TestStory climbs a real system with two faults: each is the verdict in its turn, its cure moves what it must, the
+// placebo does not help, and nothing is wrong in the end.
 func TestStory(t *testing.T) {
 	r, page := climbedWay(t)
 	var got []string
@@ -167,7 +181,8 @@ func TestStory(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s: %s, held %v", st.Rung, st.Verdict, st.Held))
 	}
 	want := []string{
-		"somaxconn: accept-queue-overflow, held true", "queue: accept-queue-overflow, held true", "leak: close-wait-leak, held true",
+		"somaxconn: accept-queue-overflow, held true", "queue: accept-queue-overflow, held true",
+		"leak: close-wait-leak, held true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
@@ -176,7 +191,10 @@ func TestStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"| queue | accept-queue-overflow |", "did not help", "CRITICAL  accept-queue-overflow", "NO BOTTLENECK FOUND"} {
+	for _, part := range []string{
+		"| queue | accept-queue-overflow |", "did not help",
+		"CRITICAL  accept-queue-overflow", "NO BOTTLENECK FOUND",
+	} {
 		if !strings.Contains(page, part) {
 			t.Errorf("the page has no %q:\n%s", part, page)
 		}

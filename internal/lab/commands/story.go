@@ -22,9 +22,12 @@ import (
 // addClimb adds the flags of stories.
 func (s *scenarioRun) addClimb(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&s.climb.Order, "order", nil, "of a story: cure its faults in this order: `RUNGS` with commas between")
-	f.Uint64Var(&s.seed, "seed", 0, "of a story: leave two faults out, chosen by the number `N`; verify counts up from it")
-	f.StringVar(&s.climb.Rung, "rung", "", "of a story: only the fault `RUNG`, with those before it cured, and its cure")
+	f.StringSliceVar(&s.climb.Order, "order", nil, "of a story: cure its faults in this order: `RUNGS` with commas "+
+		"between")
+	f.Uint64Var(&s.seed, "seed", 0, "of a story: leave two faults out, chosen by the number `N`; verify counts up "+
+		"from it")
+	f.StringVar(&s.climb.Rung, "rung", "", "of a story: only the fault `RUNG`, with those before it cured, and "+
+		"its cure")
 	f.BoolVar(&s.climb.Healthy, "healthy", false, "of a story: only the system with all faults cured")
 }
 
@@ -79,7 +82,8 @@ func (s *scenarioRun) checkStory(sc *scenario.Scenario, given []string) error {
 	return nil
 }
 
-// writePage writes the page of the only result. What it may hold of this machine is left out: its name, and where things are.
+// writePage writes the page of the only result. What it may hold of this machine is left out: its name, and where
+// things are.
 func (s *scenarioRun) writePage(results []*scenario.Result) error {
 	if s.page == "" {
 		return nil

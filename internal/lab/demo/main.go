@@ -1,8 +1,9 @@
-// Command demo makes a client run out of local ports, lets perfdoctor diagnose it, cures it and measures the difference.
+// Command demo makes a client run out of local ports, lets perfdoctor diagnose it, cures it and measures the
+// difference.
 //
 // It runs bin/perfdoctor (make build) and needs root, for network namespaces of its own; all of it is gone afterwards.
-// It exits with 0 if the verdict was the fault that it had made, and that finding was gone after the cure. What else the
-// host suffers from meanwhile is not the demo's business.
+// It exits with 0 if the verdict was the fault that it had made, and that finding was gone after the cure. What else
+// the host suffers from meanwhile is not the demo's business.
 package main
 
 import (
@@ -70,7 +71,8 @@ func run(ctx context.Context) error {
 
 // withoutRoot diagnoses this host, which may well be healthy; findings are no failure of the demo.
 func withoutRoot(ctx context.Context) error {
-	fmt.Println("The demo needs root: it makes a sick client in a network namespace of its own. Without root it diagnoses this host.")
+	fmt.Println("The demo needs root: it makes a sick client in a network namespace of its own. Without root it " +
+		"diagnoses this host.")
 	code, err := perfdoctor(ctx, "diagnose")
 	if err == nil && code != 0 && code != 3 {
 		err = fmt.Errorf("%s diagnose ended with exit code %d", program, code)
@@ -83,8 +85,10 @@ func story(ctx context.Context, l *lab.Lab) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("A client in a network namespace of its own makes short connections to 10.91.0.2:9000, one request each, and closes")
-	fmt.Println("them. It may use 1000 local ports (40000-40999). It began fast, and now hardly a request gets through. Why?")
+	fmt.Println("A client in a network namespace of its own makes short connections to 10.91.0.2:9000, one request " +
+		"each, and closes")
+	fmt.Println("them. It may use 1000 local ports (40000-40999). It began fast, and now hardly a request gets " +
+		"through. Why?")
 	client, err := sick.StartClient(serverAddr, lab.ClientOptions{
 		Requests: 1, CloseFirst: true, Duration: maxTime,
 	})
@@ -119,7 +123,8 @@ func cure(ctx context.Context, l *lab.Lab, before string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("\nThe cure, in a fresh namespace with the same 1000 ports: the client keeps its connections open (keep-alive).")
+	fmt.Println("\nThe cure, in a fresh namespace with the same 1000 ports: the client keeps its connections open " +
+		"(keep-alive).")
 	client, err := cured.StartClient(serverAddr, lab.ClientOptions{KeepAlive: true, Duration: maxTime})
 	if err != nil {
 		return err
@@ -139,7 +144,8 @@ func cure(ctx context.Context, l *lab.Lab, before string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%s\nafter   %8.0f requests/s on one connection, and the finding is gone\n", before, perSecond(begin, end))
+	fmt.Printf("\n%s\nafter   %8.0f requests/s on one connection, and the finding is gone\n", before,
+		perSecond(begin, end))
 	return nil
 }
 
@@ -208,7 +214,8 @@ func findings(ctx context.Context, recording string) (found []string, err error)
 	return found, nil
 }
 
-// perfdoctor runs the program in front of the user. On Ctrl-C the terminal tells it too, and it prints what it has seen.
+// perfdoctor runs the program in front of the user. On Ctrl-C the terminal tells it too, and it prints what it has
+// seen.
 func perfdoctor(ctx context.Context, args ...string) (code int, err error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

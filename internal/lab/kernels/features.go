@@ -28,17 +28,19 @@ var (
 
 func kernels() []kernel { return []kernel{thisHost, linux510, linux61, linux612, arm612} }
 
-// A feature is a row of the table: tests of this repository that must pass on every kernel that has what the feature needs.
+// A feature is a row of the table: tests of this repository that must pass on every kernel that has what the feature
+// needs.
 type feature struct {
 	name string
-	// The floor of the feature is the oldest kernel it must work on. On an older one, and nowhere else, may the tests be skipped. It is
-	// that of the collector, or since, or else there is none.
+	// The floor of the feature is the oldest kernel it must work on. On an older one, and nowhere else, may the tests
+	// be skipped. It is that of the collector, or since, or else there is none.
 	collector string
 	since     collect.Floor
 	pkg       string   // below internal
 	tests     []string // each must be there, and none of it be skipped
 	env       []string
-	// only are the kernels with what the tests are about, and because says why the others lack it; empty for all kernels.
+	// only are the kernels with what the tests are about, and because says why the others lack it; empty for all
+	// kernels.
 	only    []kernel
 	because string
 	// clock makes time a count of instructions in the guest; see vm.Options.
@@ -48,11 +50,13 @@ type feature struct {
 // knownPMU is what package perfevent's tests are told of the machine.
 const knownPMU = "PERFDOCTOR_TEST_PMU="
 
-// instructionClock is a row about hardware counters, whose right values are known only in a guest whose time is a count of instructions.
+// instructionClock is a row about hardware counters, whose right values are known only in a guest whose time is a count
+// of instructions.
 func instructionClock(name string, each time.Duration, tests ...string) feature {
 	return feature{
 		name: name, pkg: "kernel/perfevent", tests: tests, clock: each, env: []string{knownPMU + each.String()},
-		only: []kernel{arm612}, because: "only an emulated arm64 machine with a clock of instructions has counters whose values are known",
+		only: []kernel{arm612}, because: "only an emulated arm64 machine with a clock of instructions has counters " +
+			"whose values are known",
 	}
 }
 
@@ -113,7 +117,8 @@ func programFeatures() []feature {
 			tests: []string{"TestThrottled"},
 		},
 		{
-			name: "waits for a CPU by control group, against schedstat", collector: "bpf-run-queue", pkg: "collectors/ebpf",
+			name: "waits for a CPU by control group, against schedstat", collector: "bpf-run-queue",
+			pkg:   "collectors/ebpf",
 			tests: []string{"TestGroupWaits"},
 		},
 		{
@@ -139,14 +144,16 @@ func programFeatures() []feature {
 func counterFeatures() []feature {
 	return []feature{
 		instructionClock("instructions per cycle: 1.0000", time.Nanosecond, "TestKnownIPC"),
-		instructionClock("instructions per cycle: 0.5000", 2*time.Nanosecond, "TestKnownIPC", "TestInstructionsOfALoop"),
+		instructionClock("instructions per cycle: 0.5000", 2*time.Nanosecond, "TestKnownIPC",
+			"TestInstructionsOfALoop"),
 		instructionClock("instructions per cycle: 0.2500", 4*time.Nanosecond, "TestKnownIPC"),
 		instructionClock("instructions per cycle of a control group: 0.5000", 2*time.Nanosecond, "TestGroupIPC"),
 		instructionClock("counters shared by 12 events, scaled", 2*time.Nanosecond, "TestMultiplexed"),
 		instructionClock("events without a counter stay missing", 2*time.Nanosecond, "TestMissingEvents"),
 		{
 			name: "a PMU with cycles and no instructions", pkg: "kernel/perfevent", tests: []string{"TestPartialPMU"},
-			env: []string{knownPMU + "partial"}, only: []kernel{arm612}, because: "only an emulated arm64 machine has such counters",
+			env: []string{knownPMU + "partial"}, only: []kernel{arm612},
+			because: "only an emulated arm64 machine has such counters",
 		},
 	}
 }

@@ -95,7 +95,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{"TestGood", false, cell{status: ok}},
 		{"TestGood TestTimed", false, cell{ok, "7 µs"}},
-		{"TestGood", true, cell{failed, "works on a kernel that is older than the feature declares: the declared one is wrong"}},
+		{"TestGood", true, cell{failed, "works on a kernel that is older than the feature declares: the declared one " +
+			"is wrong"}},
 		{"TestSkipped", true, cell{tooOld, "Linux 5.4 is older than 5.9: no helper"}},
 		{"TestSkipped", false, cell{failed, "skipped on a kernel that is not older than the feature declares: " +
 			"Linux 5.4 is older than 5.9: no helper"}},
@@ -132,11 +133,16 @@ func TestTable(t *testing.T) {
 	m := &matrix{
 		floors: map[string]collect.Floor{"a": {Release: "6.1"}},
 		features: []feature{
-			{name: "first", collector: "a"}, {name: "second", since: collect.Floor{Release: "5.9"}, only: []kernel{arm612}, because: "only there"},
+			{name: "first", collector: "a"}, {
+				name: "second", since: collect.Floor{Release: "5.9"},
+				only: []kernel{arm612}, because: "only there",
+			},
 		},
 		cells: map[place]cell{
-			{"first", "5.10"}: {tooOld, "no iterator"}, {"first", "6.1"}: {failed, "2 is not 3"}, {"first", "6.12 arm64"}: {status: ok},
-			{"second", "5.10"}: {notThere, "only there"}, {"second", "6.1"}: {notThere, "only there"}, {"second", "6.12 arm64"}: {status: ok},
+			{"first", "5.10"}: {tooOld, "no iterator"}, {"first", "6.1"}: {failed, "2 is not 3"},
+			{"first", "6.12 arm64"}: {status: ok},
+			{"second", "5.10"}:      {notThere, "only there"}, {"second", "6.1"}: {notThere, "only there"},
+			{"second", "6.12 arm64"}: {status: ok},
 		},
 		releases: map[kernel]string{linux510: "5.10.0-46", linux61: "6.1.0-56", arm612: "6.12.117"},
 	}

@@ -1,8 +1,9 @@
-// Command kernels runs the tests of what depends on the kernel on this machine and in guests with other kernels, and prints a table of
-// what worked where. `make test-kernels` runs it, as root.
+// Command kernels runs the tests of what depends on the kernel on this machine and in guests with other kernels, and
+// prints a table of what worked where. `make test-kernels` runs it, as root.
 //
-// A feature either works on a kernel, or the kernel is older than the feature declares: everything else fails. Kernels are Debian's,
-// fetched once (vm.FetchKernel); guests are emulated (qemu), so this needs no hardware and changes nothing on the machine.
+// A feature either works on a kernel, or the kernel is older than the feature declares: everything else fails. Kernels
+// are Debian's, fetched once (vm.FetchKernel); guests are emulated (qemu), so this needs no hardware and changes
+// nothing on the machine.
 package main
 
 import (

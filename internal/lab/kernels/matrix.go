@@ -47,8 +47,9 @@ type job struct {
 
 func (j job) place(f feature) place { return place{f.name, j.on.kernel.name} }
 
-// fill runs all features on all kernels: on this machine first and alone, since what runs beside would be measured too, then in several
-// guests at a time. Then what failed is run again. Errors are those of the matrix itself; what fails in a test is in its cell.
+// fill runs all features on all kernels: on this machine first and alone, since what runs beside would be measured too,
+// then in several guests at a time. Then what failed is run again. Errors are those of the matrix itself; what fails in
+// a test is in its cell.
 func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 	var here, guests []job
 	for _, k := range columns {
@@ -75,8 +76,8 @@ func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 	return m.again(ctx, slices.Concat(here, guests))
 }
 
-// maxAgain is how many cells may have failed for the machine's sake: guests are emulated, several at a time, on CPUs that others use, too.
-// More are a fault.
+// maxAgain is how many cells may have failed for the machine's sake: guests are emulated, several at a time, on CPUs
+// that others use, too. More are a fault.
 const maxAgain = 5
 
 // again runs the features that failed once more, alone: a fault fails each time. What holds then says so in its cell.
@@ -87,7 +88,8 @@ func (m *matrix) again(ctx context.Context, jobs []job) error {
 	first := maps.Clone(m.cells)
 	var retries []job
 	for _, j := range jobs {
-		j.list = slices.DeleteFunc(slices.Clone(j.list), func(f feature) bool { return first[j.place(f)].status != failed })
+		j.list = slices.DeleteFunc(slices.Clone(j.list),
+			func(f feature) bool { return first[j.place(f)].status != failed })
 		if len(j.list) > 0 {
 			retries = append(retries, j)
 		}
@@ -215,13 +217,16 @@ func (m *machine) arch() string {
 	return m.kernel.arch
 }
 
-// testTime bounds the tests of one package on one kernel: on this machine they take half a minute, in a guest two, and up to six times that
-// where other programs have the CPUs, too. It is there for a guest that stands still.
+// testTime bounds the tests of one package on one kernel: on this machine they take half a minute, in a guest two, and
+// up to six times that where other programs have the CPUs, too. It is there for a guest that stands still.
 const testTime = 15 * time.Minute
 
 // run gives the outcomes of the tests. broken says what went wrong beyond them, such as a guest that stopped.
 func (m *machine) run(ctx context.Context, b batch, tests []string) (all map[string]*outcome, broken, err error) {
-	args := []string{"-test.v=test2json", "-test.timeout", testTime.String(), "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
+	args := []string{
+		"-test.v=test2json", "-test.timeout", testTime.String(), "-test.run",
+		"^(" + strings.Join(tests, "|") + ")$",
+	}
 	env := []string{"PERFDOCTOR_REQUIRE=root,bpf"}
 	if b.env != "" {
 		env = append(env, strings.Split(b.env, "\n")...)
@@ -261,7 +266,8 @@ func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (pri
 	o := vm.Options{
 		Kernel: m.image, Binary: m.doctor(), Command: "/bin/tests", Args: args, Env: env, Dir: work,
 		Timeout: testTime, InstructionTime: b.clock,
-		// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing will do.
+		// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing
+		// will do.
 		Files: map[string]string{"/bin/tests": m.tests(b.pkg), "/bin/true": m.doctor()},
 	}
 	data := filepath.Join("internal", b.pkg, "testdata")
@@ -286,7 +292,8 @@ func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (pri
 	return printed, nil, nil
 }
 
-// tests and doctor are the programs of the kernel's architecture: the tests of a package, and perfdoctor, which is a guest's init.
+// tests and doctor are the programs of the kernel's architecture: the tests of a package, and perfdoctor, which is a
+// guest's init.
 func (m *machine) tests(pkg string) string {
 	return filepath.Join(m.dir, m.arch(), strings.ReplaceAll(pkg, "/", "-")+".test")
 }
@@ -294,7 +301,8 @@ func (m *machine) tests(pkg string) string {
 func (m *machine) doctor() string { return filepath.Join(m.dir, m.arch(), "perfdoctor") }
 
 func (m *machine) compileAll(ctx context.Context, pkg string) error {
-	if err := m.compile(ctx, "build", "-trimpath", "-ldflags", "-s -w", "-o", m.doctor(), "./cmd/perfdoctor"); err != nil {
+	if err := m.compile(ctx, "build", "-trimpath", "-ldflags", "-s -w", "-o", m.doctor(),
+		"./cmd/perfdoctor"); err != nil {
 		return err
 	}
 	return m.compile(ctx, "test", "-c", "-trimpath", "-o", m.tests(pkg), "./internal/"+pkg)

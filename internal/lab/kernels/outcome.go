@@ -41,7 +41,8 @@ func parseEvents(data []byte) (map[string]*outcome, error) {
 		case "pass", "fail", "skip":
 			o.action = e.Action
 		case "output":
-			if text := strings.TrimSpace(e.Output); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") {
+			if text := strings.TrimSpace(e.Output); text != "" && !strings.HasPrefix(text, "=== ") &&
+				!strings.HasPrefix(text, "--- ") {
 				o.output = append(o.output, text)
 			}
 		}
@@ -103,7 +104,8 @@ func judge(tests []string, outcomes map[string]*outcome, old bool) cell {
 	case len(skips) > 0 && old:
 		return cell{tooOld, skips[0]}
 	case len(skips) > 0:
-		return cell{failed, "skipped on a kernel that is not older than the feature declares: " + strings.Join(skips, "; ")}
+		return cell{failed, "skipped on a kernel that is not older than the feature declares: " + strings.Join(
+			skips, "; ")}
 	case old:
 		return cell{failed, "works on a kernel that is older than the feature declares: the declared one is wrong"}
 	}

@@ -17,8 +17,8 @@ import (
 
 const benchTime = 2 * time.Second
 
-// BenchmarkAgainstWrk prints the generator's CPU time per request beside wrk's, each in a process of its own against the
-// same server, one after the other: ratios hold on any machine, microseconds on one.
+// BenchmarkAgainstWrk prints the generator's CPU time per request beside wrk's, each in a process of its own against
+// the same server, one after the other: ratios hold on any machine, microseconds on one.
 func BenchmarkAgainstWrk(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.Tool("wrk"))
 	for name, perConn := range map[string]int{"keep": 0, "short": 1} {
@@ -34,7 +34,8 @@ func BenchmarkAgainstWrk(b *testing.B) {
 				wrk := runWrk(b, host)
 				// The server closes first in both, so that neither runs out of ports.
 				child, err := host.StartChild(nil, lab.ChildOptions{Mode: lab.ModeLoad, Load: &load.Plan{
-					Target: "127.0.0.1:9000", Connections: 8, Duration: benchTime, RequestsPerConn: perConn, Close: load.ServerCloses,
+					Target: "127.0.0.1:9000", Connections: 8, Duration: benchTime, RequestsPerConn: perConn,
+					Close: load.ServerCloses,
 				}})
 				must(b, err)
 				stats, err := child.Wait()

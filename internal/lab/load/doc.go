@@ -23,8 +23,9 @@
 //     in bind() from one pool for all destinations: the very fault that a scenario is to show or not to show. fortio
 //     binds none, and neither sets IP_BIND_ADDRESS_NO_PORT;
 //   - with neither can one say which side closes first, nor ask for a reset;
-//   - vegeta counts the latency from when a worker takes the request (hit in lib/attack.go), fortio from the call (runOne
-//     in periodic/periodic.go, which keeps how late the calls were in a histogram apart): not from when it was due;
+//   - vegeta counts the latency from when a worker takes the request (hit in lib/attack.go), fortio from the call
+//     (runOne in periodic/periodic.go, which keeps how late the calls were in a histogram apart): not from when it was
+//     due;
 //   - vegeta speaks HTTP only; fortio has a TCP echo, but its sockets are made where the process is;
 //   - a client made with net/http, as vegeta's is, used three times wrk's CPU time per request on kept connections and
 //     twice on short ones (measured on Linux 6.18), this one 1.2 to 1.3 times (BenchmarkAgainstWrk): on a small machine

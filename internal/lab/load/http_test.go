@@ -21,7 +21,8 @@ func TestReadHead(t *testing.T) {
 		{"length", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", head{status: 200, bytes: 38, length: 3}, 3, nil},
 		{"case", "HTTP/1.1 200 OK\r\ncontent-length:3\r\n\r\nabc", head{status: 200, bytes: 37, length: 3}, 3, nil},
 		{
-			"chunked with trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
+			"chunked with trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: " +
+				"y\r\n\r\n",
 			head{status: 200, bytes: 47, length: -1, chunked: true},
 			3, nil,
 		},
@@ -39,7 +40,12 @@ func TestReadHead(t *testing.T) {
 		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", head{status: 204, bytes: 27, length: -1}, 0, nil},
 		{"request", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", head{bytes: 27, length: -1, close: true}, 0, nil},
 		{"nothing", "", head{length: -1}, 0, io.EOF},
-		{"cut in the head", "HTTP/1.1 200 OK\r\nConte", head{status: 200, bytes: 17, length: -1}, 0, io.ErrUnexpectedEOF},
+		{
+			"cut in the head", "HTTP/1.1 200 OK\r\nConte",
+			head{status: 200, bytes: 17, length: -1},
+			0,
+			io.ErrUnexpectedEOF,
+		},
 		{
 			"cut in the body", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na",
 			head{status: 200, bytes: 38, length: 3},
@@ -47,9 +53,19 @@ func TestReadHead(t *testing.T) {
 		},
 		{"status", "HTTP/1.1 many\r\n\r\n", head{bytes: 15, length: -1}, 0, errHead},
 		{"short version", "HTTP/1. 200\r\n\r\n", head{bytes: 13, length: -1}, 0, errHead},
-		{"length", "HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\n", head{status: 200, bytes: 37, length: -1}, 0, errHead},
+		{
+			"length", "HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\n",
+			head{status: 200, bytes: 37, length: -1},
+			0,
+			errHead,
+		},
 		{"no field", "HTTP/1.1 200 OK\r\nabc\r\n\r\n", head{status: 200, bytes: 22, length: -1}, 0, errHead},
-		{"endless line", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a", 5000), head{status: 200, bytes: 17, length: -1}, 0, errHead},
+		{
+			"endless line", "HTTP/1.1 200 OK\r\n" + strings.Repeat("a", 5000),
+			head{status: 200, bytes: 17, length: -1},
+			0,
+			errHead,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

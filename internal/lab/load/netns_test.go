@@ -69,7 +69,8 @@ func TestErrno(t *testing.T) {
 		{
 			"bound without port",
 			load.Plan{
-				Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1", BindNoPort: true,
+				Target: serverAddr, Protocol: load.TCP, RequestsPerConn: 1, Count: 60, BindIP: "10.90.0.1",
+				BindNoPort: true,
 			},
 			50,
 			map[string]uint64{"EADDRNOTAVAIL": 10},
@@ -82,12 +83,18 @@ func TestErrno(t *testing.T) {
 		{
 			"no answer to SYN",
 			load.Plan{
-				Target: "10.90.0.2:9002", Protocol: load.Connect, Count: 3, Connections: 3, Timeout: 300 * time.Millisecond,
+				Target: "10.90.0.2:9002", Protocol: load.Connect, Count: 3, Connections: 3, Timeout: 300 *
+					time.Millisecond,
 			},
 			0,
 			map[string]uint64{"ETIMEDOUT": 3},
 		},
-		{"no such source", load.Plan{Target: serverAddr, Count: 2, BindIP: "10.90.0.7"}, 0, map[string]uint64{"EADDRNOTAVAIL": 2}},
+		{
+			"no such source",
+			load.Plan{Target: serverAddr, Count: 2, BindIP: "10.90.0.7"},
+			0,
+			map[string]uint64{"EADDRNOTAVAIL": 2},
+		},
 		{"no route", load.Plan{Target: "10.99.0.1:80", Count: 2}, 0, map[string]uint64{"ENETUNREACH": 2}},
 	}
 	for _, test := range tests {
@@ -122,8 +129,8 @@ func timeWaits(t *testing.T, h *lab.Host) int {
 	return n
 }
 
-// awaitTimeWaits counts them when there are n, or after some time: the last connection's second side may close after the
-// load has ended.
+// awaitTimeWaits counts them when there are n, or after some time: the last connection's second side may close after
+// the load has ended.
 func awaitTimeWaits(t *testing.T, h *lab.Host, n int) int {
 	t.Helper()
 	got := timeWaits(t, h)
@@ -199,7 +206,8 @@ func TestChild(t *testing.T) {
 	must(t, err)
 	var live lockedBuffer
 	child, err := client.StartChild(nil, lab.ChildOptions{Mode: lab.ModeLoad, Load: &load.Plan{
-		Target: serverAddr, Protocol: load.TCP, Rate: 50, Duration: 1200 * time.Millisecond, RequestsPerConn: 1, Live: &live,
+		Target: serverAddr, Protocol: load.TCP, Rate: 50, Duration: 1200 * time.Millisecond, RequestsPerConn: 1,
+		Live: &live,
 	}})
 	must(t, err)
 	stats, err := child.Wait()
@@ -267,7 +275,8 @@ func TestChildStops(t *testing.T) {
 func TestIPv6(t *testing.T) {
 	host, _ := pair(t, portsAll)
 	serve(t, load.ServerPlan{Listen: "[::1]:9000"}, host.Socket)
-	got := run(t, load.Plan{Target: "[::1]:9000", Count: 5, RequestsPerConn: 1, BindIP: "::1", BindNoPort: true}, host.Socket)
+	got := run(t, load.Plan{Target: "[::1]:9000", Count: 5, RequestsPerConn: 1, BindIP: "::1", BindNoPort: true},
+		host.Socket)
 	if got.Requests != 5 || got.ErrorCount() != 0 {
 		t.Errorf("got %v, want 5 requests", got)
 	}
@@ -304,7 +313,12 @@ func TestNginx(t *testing.T) {
 	}{
 		{"kept", load.Plan{Path: "/page", Count: 95}, 95, 10, nil, 1},
 		{"short", load.Plan{Path: "/page", Count: 50, RequestsPerConn: 1}, 50, 50, nil, 50},
-		{"server closes", load.Plan{Path: "/page", Count: 50, RequestsPerConn: 1, Close: load.ServerCloses}, 50, 50, nil, 0},
+		{
+			"server closes",
+			load.Plan{Path: "/page", Count: 50, RequestsPerConn: 1, Close: load.ServerCloses},
+			50, 50,
+			nil, 0,
+		},
 		{"busy", load.Plan{Path: "/busy", Count: 20}, 0, 2, map[string]uint64{"HTTP 503": 20}, 0},
 	}
 	for _, test := range tests {
@@ -312,7 +326,8 @@ func TestNginx(t *testing.T) {
 			before := timeWaits(t, client)
 			test.plan.Target = serverAddr
 			got := run(t, test.plan, client.Socket)
-			if diff := cmp.Diff(test.want, got.Errors); diff != "" || got.Requests != test.requests || got.Conns != test.conns {
+			if diff := cmp.Diff(test.want, got.Errors); diff != "" || got.Requests != test.requests ||
+				got.Conns != test.conns {
 				t.Errorf("%v; errors (-want +got):\n%s", got, diff)
 			}
 			if got.BytesReceived < test.requests*100_000 {
@@ -328,7 +343,8 @@ func TestNginx(t *testing.T) {
 func awaitListener(t *testing.T, client *lab.Host) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		got := run(t, load.Plan{Target: serverAddr, Protocol: load.Connect, Count: 1, Close: load.ClientResets}, client.Socket)
+		got := run(t, load.Plan{Target: serverAddr, Protocol: load.Connect, Count: 1, Close: load.ClientResets},
+			client.Socket)
 		if got.Requests == 1 {
 			return
 		}

@@ -71,8 +71,8 @@ type Step struct {
 // Plan says what load to make. In JSON durations are nanoseconds; in YAML they are written like 1.5s.
 type Plan struct {
 	Target string `json:"target" yaml:"target"` // ip:port
-	// Others are more targets. Connections go to all of them in turn, as a client with a list of backends makes them; one that
-	// refuses is passed over.
+	// Others are more targets. Connections go to all of them in turn, as a client with a list of backends makes them;
+	// one that refuses is passed over.
 	Others   []string `json:"others,omitempty" yaml:"others,omitempty"`
 	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	TLS      Session  `json:"tls,omitempty" yaml:"tls,omitempty"`
@@ -87,9 +87,9 @@ type Plan struct {
 	RequestsPerConn int    `json:"requests_per_conn,omitempty" yaml:"requests_per_conn,omitempty"`
 	Close           Closer `json:"close,omitempty" yaml:"close,omitempty"`
 
-	// Duration bounds when requests begin, Count how many are begun, those of one connection together; one of them or Steps is
-	// needed. A request begun in
-	// time is waited for: Timeout in an open loop, 250 ms at most in a closed one. The whole is at most 10 min.
+	// Duration bounds when requests begin, Count how many are begun, those of one connection together; one of them or
+	// Steps is needed. A request begun in time is waited for: Timeout in an open loop, 250 ms at most in a closed one.
+	// The whole is at most 10 min.
 	Duration time.Duration `json:"duration,omitempty" yaml:"duration,omitempty"`
 	Count    uint64        `json:"count,omitempty" yaml:"count,omitempty"`
 	// Timeout is for connect with the TLS handshake, for each answer, and for the server to close; 0: 5 s.
@@ -184,7 +184,8 @@ func (p Plan) checkAddresses() error {
 		errs = append(errs, errors.New("bind_no_port: without bind_ip nothing is bound"))
 	}
 	if strings.ContainsAny(p.Path+p.Host, " \r\n") || p.Path != "" && p.Path[0] != '/' {
-		errs = append(errs, fmt.Errorf("path %q, host %q: want a path that begins with /, and no blanks", p.Path, p.Host))
+		errs = append(errs, fmt.Errorf("path %q, host %q: want a path that begins with /, and no blanks", p.Path,
+			p.Host))
 	}
 	if strings.ContainsAny(p.UserAgent, "\r\n") {
 		errs = append(errs, fmt.Errorf("user_agent %q: want one line", p.UserAgent))
@@ -201,7 +202,8 @@ func (p Plan) checkSteps() error {
 		errs = append(errs, errors.New("duration: the steps say how long"))
 	}
 	for i, step := range p.Steps {
-		if step.For <= 0 || step.For > MaxDuration || !(step.Rate >= 0 && step.Rate <= MaxRate) { // a NaN is within no bounds
+		// a NaN is within no bounds
+		if step.For <= 0 || step.For > MaxDuration || !(step.Rate >= 0 && step.Rate <= MaxRate) {
 			errs = append(errs, fmt.Errorf("step %d: rate %v for %v: want 0 to %d a second, for at most %v",
 				i+1, step.Rate, step.For, MaxRate, MaxDuration))
 		}

@@ -73,7 +73,10 @@ func TestServerPlanCheck(t *testing.T) {
 
 func TestPlanIsData(t *testing.T) {
 	want := Plan{
-		Target: "10.0.0.2:443", Protocol: TCP, TLS: ResumeTLS, Steps: []Step{{100, 1500 * time.Millisecond}, {0.5, time.Second}},
+		Target: "10.0.0.2:443", Protocol: TCP, TLS: ResumeTLS, Steps: []Step{
+			{100, 1500 * time.Millisecond},
+			{0.5, time.Second},
+		},
 		Connections: 8, RequestsPerConn: 3, Close: ServerCloses, Count: 9, Timeout: time.Second, BindIP: "10.0.0.1",
 		BindNoPort: true, Path: "/x", Host: "h", UserAgent: "u", RequestBytes: 10, ResponseBytes: 20,
 	}
@@ -100,7 +103,10 @@ func TestPlanIsData(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(text), &got); err != nil {
 		t.Fatal(err)
 	}
-	want = Plan{Target: "10.0.0.2:80", Steps: []Step{{100, 1500 * time.Millisecond}}, RequestsPerConn: 1, BindNoPort: true}
+	want = Plan{
+		Target: "10.0.0.2:80", Steps: []Step{{100, 1500 * time.Millisecond}}, RequestsPerConn: 1,
+		BindNoPort: true,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

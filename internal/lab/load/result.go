@@ -28,8 +28,8 @@ type Result struct {
 	BytesSent     uint64 `json:"bytes_sent"` // with HTTP heads, without TLS, TCP and IP
 	BytesReceived uint64 `json:"bytes_received"`
 
-	// CPU time of the process that made the load: in a process of its own the cost of the generator, otherwise also that
-	// of whatever else the process did.
+	// CPU time of the process that made the load: in a process of its own the cost of the generator, otherwise also
+	// that of whatever else the process did.
 	CPUUser   time.Duration `json:"cpu_user"`
 	CPUSystem time.Duration `json:"cpu_system"`
 
@@ -129,8 +129,9 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Merge adds another load that ran at the same time, as when several processes share one. A second's quantiles become the
-// larger ones: the P99 of both together is not above that. CPU times add up, so the two must be of different processes.
+// Merge adds another load that ran at the same time, as when several processes share one. A second's quantiles become
+// the larger ones: the P99 of both together is not above that. CPU times add up, so the two must be of different
+// processes.
 func (r *Result) Merge(other Result) {
 	r.Elapsed = max(r.Elapsed, other.Elapsed)
 	r.Requests += other.Requests

@@ -82,7 +82,9 @@ func TestHistogramExport(t *testing.T) {
 func TestResultMerge(t *testing.T) {
 	a := Result{
 		Elapsed: 2 * time.Second, Requests: 10, CPUUser: time.Second, Errors: map[string]uint64{"EOF": 1},
-		Seconds: []Second{{At: time.Second, For: time.Second, Requests: 10, P99: 5, Errors: map[string]uint64{"EOF": 1}}},
+		Seconds: []Second{{At: time.Second, For: time.Second, Requests: 10, P99: 5, Errors: map[string]uint64{
+			"EOF": 1,
+		}}},
 	}
 	b := Result{
 		Elapsed: time.Second, Requests: 5, CPUUser: time.Second, Errors: map[string]uint64{"EOF": 2, "EPIPE": 1},
@@ -96,7 +98,10 @@ func TestResultMerge(t *testing.T) {
 	}
 	a.Latency = Histogram{}
 	want := Result{
-		Elapsed: 2 * time.Second, Requests: 15, CPUUser: 2 * time.Second, Errors: map[string]uint64{"EOF": 3, "EPIPE": 1},
+		Elapsed: 2 * time.Second, Requests: 15, CPUUser: 2 * time.Second, Errors: map[string]uint64{
+			"EOF":   3,
+			"EPIPE": 1,
+		},
 		Seconds: []Second{
 			{At: time.Second, For: time.Second, Requests: 14, P99: 7, Errors: map[string]uint64{"EOF": 1}},
 			{At: 2 * time.Second, Requests: 1},

@@ -157,8 +157,8 @@ func (w *worker) finishKept() {
 	w.finish()
 }
 
-// take says how many of the requests that are left to begin are a worker's next: those of one connection, so that a count of whole
-// connections makes no parts of some.
+// take says how many of the requests that are left to begin are a worker's next: those of one connection, so that a
+// count of whole connections makes no parts of some.
 func (r *Runner) take() uint64 {
 	n := uint64(max(r.plan.RequestsPerConn, 1))
 	if r.plan.Count == 0 {

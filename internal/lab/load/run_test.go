@@ -110,7 +110,12 @@ func TestExactCounts(t *testing.T) {
 		{"http kept", turns, load.Plan{Connections: 3}, 3},
 		{"http short", load.ServerPlan{}, load.Plan{Connections: 3, RequestsPerConn: 1}, count},
 		{"http 5 each", load.ServerPlan{}, load.Plan{RequestsPerConn: 5}, count / 5},
-		{"http reset", load.ServerPlan{}, load.Plan{Connections: 2, RequestsPerConn: 1, Close: load.ClientResets}, count},
+		{
+			"http reset",
+			load.ServerPlan{},
+			load.Plan{Connections: 2, RequestsPerConn: 1, Close: load.ClientResets},
+			count,
+		},
 		{"http server closes", load.ServerPlan{RequestsPerConn: 10}, load.Plan{}, count / 10},
 		{"http open loop", load.ServerPlan{}, load.Plan{Rate: 400, Connections: 4, RequestsPerConn: 1}, count},
 		{"tcp kept", tcpTurns, load.Plan{Protocol: load.TCP, Connections: 3}, 3},
@@ -177,9 +182,9 @@ func requestBytes(p load.Plan) uint64 {
 	}
 }
 
-// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 30 % fall due meanwhile, and
-// the wait of the first 1 % of all is 290 ms or more, that of the first 10 % 200 ms. A closed loop asks one thing in that
-// time. With 2 connections most of the waiting is for a free one, with 100 for the answer.
+// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 30 % fall due meanwhile,
+// and the wait of the first 1 % of all is 290 ms or more, that of the first 10 % 200 ms. A closed loop asks one thing
+// in that time. With 2 connections most of the waiting is for a free one, with 100 for the answer.
 func TestCoordinatedOmission(t *testing.T) {
 	const ms = time.Millisecond
 	stall := load.ServerPlan{Stall: load.Stall{After: 300 * ms, For: 300 * ms}}
@@ -213,7 +218,8 @@ func TestUnfinished(t *testing.T) {
 	got, err := load.Run(ctx, load.Plan{Target: addr, Rate: 100, Duration: time.Second, Connections: 5}, nil)
 	must(t, err)
 	due := uint64(got.Elapsed/(10*time.Millisecond)) + 1 // at 0, 10, ... ms
-	if got.Requests != 0 || got.ErrorCount() != 0 || got.Unfinished < 30 || got.Unfinished+2 < due || got.Unfinished > due {
+	if got.Requests != 0 || got.ErrorCount() != 0 || got.Unfinished < 30 || got.Unfinished+2 < due ||
+		got.Unfinished > due {
 		t.Errorf("got %+v, want %d unfinished requests", got, due)
 	}
 }
@@ -240,7 +246,8 @@ func TestSteps(t *testing.T) {
 		t.Fatalf("got %+v, want 100 + 400 + 10 requests in three seconds", got)
 	}
 	for i, want := range []float64{100, 400, 10} {
-		if n := float64(got.Seconds[i].Requests); math.Abs(n-want) > 0.25*want+10 { // late answers fall over the edge of a second
+		// late answers fall over the edge of a second
+		if n := float64(got.Seconds[i].Requests); math.Abs(n-want) > 0.25*want+10 {
 			t.Errorf("second %d: %v requests, want %v", i+1, n, want)
 		}
 	}
@@ -265,8 +272,10 @@ func TestResumption(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			addr, stop := serve(t, load.ServerPlan{TLS: load.RSAKey, NoResume: test.noResume}, nil)
 			got := run(t, load.Plan{Target: addr, TLS: test.session, Count: 20, RequestsPerConn: 1}, nil)
-			if s := stop(); got.Resumed != test.want || s.Resumed != test.want || got.Conns != 20 || got.Requests != 20 {
-				t.Errorf("client resumed %d of %d, server %d; want %d of 20", got.Resumed, got.Conns, s.Resumed, test.want)
+			if s := stop(); got.Resumed != test.want || s.Resumed != test.want || got.Conns != 20 ||
+				got.Requests != 20 {
+				t.Errorf("client resumed %d of %d, server %d; want %d of 20", got.Resumed, got.Conns, s.Resumed,
+					test.want)
 			}
 		})
 	}
@@ -312,7 +321,8 @@ func TestForeignServer(t *testing.T) {
 	defer server.Close()
 	plan := load.Plan{Target: server.Listener.Addr().String(), Host: "shop", Path: "/cart", Count: 40}
 	got := run(t, plan, nil)
-	if diff := gocmp.Diff(map[string]uint64{"HTTP 503": 4}, got.Errors); diff != "" || got.Requests != 36 || got.Conns != 1 {
+	if diff := gocmp.Diff(map[string]uint64{"HTTP 503": 4}, got.Errors); diff != "" || got.Requests != 36 ||
+		got.Conns != 1 {
 		t.Errorf("%d requests on %d connections, errors (-want +got):\n%s", got.Requests, got.Conns, diff)
 	}
 	if got.BytesReceived < 36*9000 {
@@ -358,7 +368,8 @@ func TestWorkersWaitForUpstream(t *testing.T) {
 	for _, protocol := range []load.Protocol{load.HTTP, load.TCP} {
 		t.Run(string(protocol), func(t *testing.T) {
 			behind, stopBehind := start(t, load.ServerPlan{ServiceTime: 20 * time.Millisecond, Protocol: protocol}, nil)
-			proxy, stop := start(t, load.ServerPlan{Upstream: behind.Addr().String(), Workers: 2, Protocol: protocol}, nil)
+			proxy, stop := start(t, load.ServerPlan{Upstream: behind.Addr().String(), Workers: 2, Protocol: protocol},
+				nil)
 			got := run(t, load.Plan{
 				Target: proxy.Addr().String(), Protocol: protocol, Count: 12, Connections: 6, RequestsPerConn: 1,
 			}, nil)
@@ -378,7 +389,8 @@ func TestWorkersWaitForUpstream(t *testing.T) {
 	}
 	// Two slots do the same for kept connections, which workers would not share.
 	slots, _ := start(t, load.ServerPlan{ServiceTime: 20 * time.Millisecond, Slots: 2}, nil)
-	if got := run(t, load.Plan{Target: slots.Addr().String(), Count: 12, Connections: 6}, nil); got.Elapsed < 6*20*time.Millisecond {
+	if got := run(t, load.Plan{Target: slots.Addr().String(), Count: 12, Connections: 6},
+		nil); got.Elapsed < 6*20*time.Millisecond {
 		t.Errorf("12 requests through two slots took %v, want 120 ms or more", got.Elapsed)
 	}
 	// Without a bound each connection has its own to the upstream.
@@ -413,7 +425,8 @@ func TestKeptConnections(t *testing.T) {
 		plan := load.Plan{Target: addr, Protocol: load.Connect, Count: 5, Close: load.ClientKeeps, Duration: length}
 		got := run(t, plan, nil)
 		if got.Conns != 5 || got.ErrorCount() != 0 || got.Elapsed < length {
-			t.Errorf("%+v: %d connections, %v, for %v: want 5 for %v", server, got.Conns, got.Errors, got.Elapsed, length)
+			t.Errorf("%+v: %d connections, %v, for %v: want 5 for %v", server, got.Conns, got.Errors, got.Elapsed,
+				length)
 		}
 		if s := stop(); s.Conns != 5 || len(s.Errors) != 0 {
 			t.Errorf("%+v: the server saw %d connections, %v", server, s.Conns, s.Errors)
@@ -421,7 +434,8 @@ func TestKeptConnections(t *testing.T) {
 	}
 }
 
-// TestAccepting: a server that accepts slowly, and one that never does. Connections are made without it, up to the backlog.
+// TestAccepting: a server that accepts slowly, and one that never does. Connections are made without it, up to the
+// backlog.
 func TestAccepting(t *testing.T) {
 	plan := load.Plan{Protocol: load.Connect, Count: 3, Connections: 3}
 	addr, stop := serve(t, load.ServerPlan{Protocol: load.TCP, NeverAccept: true}, nil)
@@ -450,7 +464,10 @@ func TestMappedAddress(t *testing.T) {
 	if !strings.HasPrefix(addr, "127.0.0.1:") {
 		t.Errorf("it listens on %s", addr)
 	}
-	plan := load.Plan{Target: "[::ffff:127.0.0.1]:" + addr[strings.LastIndex(addr, ":")+1:], BindIP: "::ffff:127.0.0.2", Protocol: load.TCP, Count: 1}
+	plan := load.Plan{
+		Target: "[::ffff:127.0.0.1]:" + addr[strings.LastIndex(addr, ":")+1:], BindIP: "::ffff:127.0.0.2",
+		Protocol: load.TCP, Count: 1,
+	}
 	if got := run(t, plan, nil); got.Requests != 1 || got.ErrorCount() != 0 {
 		t.Errorf("%d answers, %v", got.Requests, got.Errors)
 	}

@@ -41,20 +41,23 @@ const (
 
 // ServerPlan says how a server answers. In JSON durations are nanoseconds; in YAML they are written like 1.5s.
 type ServerPlan struct {
-	Listen   string   `json:"listen" yaml:"listen"`                         // ip:port, port 0 for any
-	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"` // with connect each connection is closed at once
+	Listen string `json:"listen" yaml:"listen"` // ip:port, port 0 for any
+	// with connect each connection is closed at once
+	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	TLS      Key      `json:"tls,omitempty" yaml:"tls,omitempty"`
 	// NoResume gives no session tickets, so that every TLS connection makes a whole handshake.
 	NoResume bool `json:"no_resume,omitempty" yaml:"no_resume,omitempty"`
 	Backlog  int  `json:"backlog,omitempty" yaml:"backlog,omitempty"` // of listen; 0: 4096. The kernel queues one more
 
 	// AcceptRate is how many connections are accepted a second; 0: all at once.
-	AcceptRate  float64 `json:"accept_rate,omitempty" yaml:"accept_rate,omitempty"`
-	NeverAccept bool    `json:"never_accept,omitempty" yaml:"never_accept,omitempty"` // leave every connection in the kernel's queue
+	AcceptRate float64 `json:"accept_rate,omitempty" yaml:"accept_rate,omitempty"`
+	// leave every connection in the kernel's queue
+	NeverAccept bool `json:"never_accept,omitempty" yaml:"never_accept,omitempty"`
 	// HoldOpen neither reads nor closes a connection before the end.
 	HoldOpen bool `json:"hold_open,omitempty" yaml:"hold_open,omitempty"`
 
-	// RequestsPerConn is after how many answers the server closes; HTTP says so in the last. 0: the client closes first.
+	// RequestsPerConn is after how many answers the server closes; HTTP says so in the last. 0: the client closes
+	// first.
 	RequestsPerConn int `json:"requests_per_conn,omitempty" yaml:"requests_per_conn,omitempty"`
 	RequestBytes    int `json:"request_bytes,omitempty" yaml:"request_bytes,omitempty"` // TCP; 0: 64
 	// ResponseBytes is the size of the HTTP body, or of the TCP answer, where 0 means an echo.
@@ -64,13 +67,14 @@ type ServerPlan struct {
 	Workers int `json:"workers,omitempty" yaml:"workers,omitempty"`
 	// Slots is how many requests are worked on at a time, as by a pool behind; others wait in the program. 0: all.
 	Slots int `json:"slots,omitempty" yaml:"slots,omitempty"`
-	// Upstream is a server (ip:port, of the same protocol, without TLS) that is asked before each answer, as a proxy does: on a
-	// kept connection of each worker, or of each connection where there is no bound of workers.
+	// Upstream is a server (ip:port, of the same protocol, without TLS) that is asked before each answer, as a proxy
+	// does: on a kept connection of each worker, or of each connection where there is no bound of workers.
 	Upstream string `json:"upstream,omitempty" yaml:"upstream,omitempty"`
 
 	ServiceTime time.Duration `json:"service_time,omitempty" yaml:"service_time,omitempty"` // asleep before each answer
-	ServiceCPU  time.Duration `json:"service_cpu,omitempty" yaml:"service_cpu,omitempty"`   // on a CPU before each answer
-	Stall       Stall         `json:"stall,omitzero" yaml:"stall,omitempty"`
+	// on a CPU before each answer
+	ServiceCPU time.Duration `json:"service_cpu,omitempty" yaml:"service_cpu,omitempty"`
+	Stall      Stall         `json:"stall,omitzero" yaml:"stall,omitempty"`
 
 	Duration time.Duration `json:"duration,omitempty" yaml:"duration,omitempty"` // 0: until stopped; at most 10 min
 }
@@ -196,7 +200,8 @@ func Listen(p ServerPlan, d Dialer) (*Server, error) {
 	}
 	if p.Upstream != "" {
 		plan := Plan{
-			Target: p.Upstream, Protocol: p.Protocol, RequestBytes: p.RequestBytes, Duration: MaxDuration, Timeout: upstreamTimeout,
+			Target: p.Upstream, Protocol: p.Protocol, RequestBytes: p.RequestBytes, Duration: MaxDuration,
+			Timeout: upstreamTimeout,
 		}
 		if s.upstream, err = New(plan, d); err != nil {
 			return nil, err
@@ -215,7 +220,8 @@ func answers(p ServerPlan) (answer, last []byte) {
 		return answer, answer
 	}
 	text := func(field string) []byte {
-		head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%s\r\n", p.ResponseBytes, field)
+		head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%s\r\n",
+			p.ResponseBytes, field)
 		return append([]byte(head), make([]byte, p.ResponseBytes)...)
 	}
 	return text(""), text("Connection: close\r\n")
@@ -269,7 +275,8 @@ func (s *Server) Stats() ServerStats {
 	}
 }
 
-// Run answers until ctx or the plan's duration ends, then closes every connection and returns what was done. It runs once.
+// Run answers until ctx or the plan's duration ends, then closes every connection and returns what was done. It runs
+// once.
 func (s *Server) Run(ctx context.Context) ServerStats {
 	limit := s.plan.Duration
 	if limit == 0 {

@@ -13,9 +13,9 @@ import (
 )
 
 // Dialer makes a non-blocking, close-on-exec socket of an address family (unix.AF_INET, unix.AF_INET6) and a kind
-// (unix.SOCK_STREAM). A socket keeps the network namespace of the thread it was made on (sk_net, net/core/sock.c), so this
-// alone decides where a load or a server lives. A nil Dialer makes it in the calling thread's. It is called from many
-// goroutines.
+// (unix.SOCK_STREAM). A socket keeps the network namespace of the thread it was made on (sk_net, net/core/sock.c), so
+// this alone decides where a load or a server lives. A nil Dialer makes it in the calling thread's. It is called from
+// many goroutines.
 type Dialer func(family, kind int) (fd int, err error)
 
 func (d Dialer) socket(family int) (int, error) {
@@ -25,8 +25,8 @@ func (d Dialer) socket(family int) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// Sockaddr gives an address and its family for a system call. It makes a new one each time: the kernel's form is written into it when it
-// is used.
+// Sockaddr gives an address and its family for a system call. It makes a new one each time: the kernel's form is
+// written into it when it is used.
 func Sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 	if ip := addr.Addr().Unmap(); ip.Is4() {
 		return &unix.SockaddrInet4{Addr: ip.As4(), Port: int(addr.Port())}, unix.AF_INET
@@ -137,8 +137,9 @@ func setOption(file *os.File, option int) error {
 	return errors.Join(err, result)
 }
 
-// sayGoodbye sends close_notify with the FIN of the close that is to follow, in one segment (TCP_CORK, tcp(7)): a peer that
-// got it alone would close at once and could be the first. Whoever closes second sends none, as RST would answer it.
+// sayGoodbye sends close_notify with the FIN of the close that is to follow, in one segment (TCP_CORK, tcp(7)): a peer
+// that got it alone would close at once and could be the first. Whoever closes second sends none, as RST would answer
+// it.
 func sayGoodbye(file *os.File, conn *tls.Conn) error {
 	if err := setOption(file, unix.TCP_CORK); err != nil {
 		return err

@@ -70,7 +70,10 @@ func build(ctx context.Context, l *lab.Lab, dir, workloads string, s *Site) (*bu
 		hosts: map[string]*lab.Host{}, devices: map[string]string{}, groups: map[string]*lab.Cgroup{},
 		engines: map[string]*lab.Engine{}, processes: map[string]*process{},
 	}
-	for _, step := range []func() error{b.setMachine, b.makeHosts, b.join, b.configureHosts, b.makeGroups, b.startEngines} {
+	for _, step := range []func() error{
+		b.setMachine, b.makeHosts, b.join, b.configureHosts, b.makeGroups,
+		b.startEngines,
+	} {
 		if err := errors.Join(step(), ctx.Err()); err != nil {
 			return nil, err
 		}
@@ -283,7 +286,10 @@ func childOptions(s *Process) lab.ChildOptions {
 		plan := s.loadPlan()
 		o.Mode, o.Load = lab.ModeLoad, &plan
 	case s.Spin != nil:
-		o.Mode, o.Spin = lab.ModeSpin, lab.SpinOptions{Threads: s.Spin.Threads, Burst: s.Spin.Burst, Every: s.Spin.Every}
+		o.Mode, o.Spin = lab.ModeSpin, lab.SpinOptions{
+			Threads: s.Spin.Threads, Burst: s.Spin.Burst,
+			Every: s.Spin.Every,
+		}
 	case s.Pool != nil:
 		o.Mode = lab.ModePool
 		o.Pool = lab.PoolOptions{Threads: s.Pool.Threads, To: s.Pool.To, Hold: s.Pool.Hold, Every: s.Pool.Every}
@@ -313,7 +319,8 @@ func (p *Process) loadPlan() load.Plan {
 
 func clientOptions(c *Connect) lab.ClientOptions {
 	return lab.ClientOptions{
-		Count: c.Count, Concurrency: c.Concurrency, Rate: c.Rate, Timeout: c.Timeout, Requests: c.Requests, KeepAlive: c.KeepAlive,
+		Count: c.Count, Concurrency: c.Concurrency, Rate: c.Rate, Timeout: c.Timeout, Requests: c.Requests,
+		KeepAlive:  c.KeepAlive,
 		CloseFirst: c.CloseFirst, HoldOpen: c.HoldOpen, BindIP: c.BindIP, BindNoPort: c.BindNoPort,
 	}
 }

@@ -63,7 +63,8 @@ func sweep(ctx context.Context) (removed []string, err error) {
 			return removed, nil
 		}
 		if time.Now().After(deadline) {
-			return removed, fmt.Errorf("these cgroups still hold processes, %v later: %s", killWait, strings.Join(left, ", "))
+			return removed, fmt.Errorf("these cgroups still hold processes, %v later: %s", killWait,
+				strings.Join(left, ", "))
 		}
 		if err := clock.Sleep(ctx, cleanPoll); err != nil {
 			return removed, err

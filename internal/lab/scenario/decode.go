@@ -49,7 +49,8 @@ func merge(base, change *yaml.Node) *yaml.Node {
 		case at >= 0:
 			out.Content[at+1] = merge(out.Content[at+1], value)
 		default:
-			empty := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: value.Line} // takes the nulls out of a new mapping
+			// takes the nulls out of a new mapping
+			empty := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: value.Line}
 			out.Content = append(out.Content, key, merge(empty, value))
 		}
 	}

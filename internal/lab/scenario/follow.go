@@ -10,7 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A follower records what a load measures while the site is diagnosed, so that a comparison knows requests and their times.
+// A follower records what a load measures while the site is diagnosed, so that a comparison knows requests and their
+// times.
 type follower struct {
 	*process
 	builder *recording.Builder
@@ -21,8 +22,9 @@ type follower struct {
 	done    sync.WaitGroup
 }
 
-// followPoll is how often a load's process is asked for a new report, which it makes ten times a second: a report counts for the time at
-// which it is seen, so that a later look would set a second's requests against another second's CPU time.
+// followPoll is how often a load's process is asked for a new report, which it makes ten times a second: a report
+// counts for the time at which it is seen, so that a later look would set a second's requests against another second's
+// CPU time.
 const followPoll = 10 * time.Millisecond
 
 // follow begins. It takes the first report of each interval.
@@ -89,6 +91,7 @@ func (f *follower) into(rec *recording.Recording, m measures) *recording.Recordi
 		meta.Started = rec.Meta.Started // what holds for all of the run holds for the window
 	}
 	other := f.builder.Done(meta)
-	with, _ := rec.With(other, metric.LoadRequests, metric.LoadErrors, metric.LoadDurations, metric.LoadRate, metric.LoadP99)
+	with, _ := rec.With(other, metric.LoadRequests, metric.LoadErrors, metric.LoadDurations, metric.LoadRate,
+		metric.LoadP99)
 	return with
 }

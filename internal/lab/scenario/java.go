@@ -31,7 +31,8 @@ var (
 func (v *validator) java(path string, p *Process) {
 	v.name(path+".jdk", "JDK", p.Java.JDK, jdks())
 	if !javaClass.MatchString(p.Java.Program) {
-		v.fail(path+".program", "%q: want a class of workloads/java with its package, such as shop.orders.Exceptions", p.Java.Program)
+		v.fail(path+".program", "%q: want a class of workloads/java with its package, such as shop.orders.Exceptions",
+			p.Java.Program)
 	}
 	if p.Java.HostCPUs < 0 {
 		v.fail(path+".host_cpus", "%d: want a number of CPUs", p.Java.HostCPUs)
@@ -62,9 +63,9 @@ func (j *Java) libraries(workloads string) []string {
 	return dirs
 }
 
-// cpuFlags make the JVM reckon with the CPUs of its host where no limit says less. Under a limit it reckons with that by itself
-// (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole CPUs, rounded up), but
-// with no more than the machine has.
+// cpuFlags make the JVM reckon with the CPUs of its host where no limit says less. Under a limit it reckons with that
+// by itself (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole CPUs,
+// rounded up), but with no more than the machine has.
 func (s *Site) cpuFlags(p *Process) []string {
 	cpus := float64(p.Java.HostCPUs)
 	if cpus == 0 || s.quotaOf(p.Cgroup) < cpus {
@@ -129,7 +130,8 @@ func (s *Scenario) lacksJava(workloads string) string {
 	for _, j := range s.java() {
 		for _, path := range append(j.libraries(workloads), j.runtime(workloads)) {
 			if _, err := os.Stat(path); err != nil {
-				return fmt.Sprintf("there is no %s: run `make workloads`, or say with --workloads where it put them", path)
+				return fmt.Sprintf("there is no %s: run `make workloads`, or say with --workloads where it put them",
+					path)
 			}
 		}
 	}

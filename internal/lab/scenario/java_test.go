@@ -37,7 +37,8 @@ func TestReadJava(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Java{
-		JDK: "17", Flags: []string{"-Xmx64m"}, Properties: map[string]string{"a": "1", "orders.cache": "off"}, Path: []string{"moxy-2.5"}, Program: "shop.orders.Exceptions", Args: []string{"sick"},
+		JDK: "17", Flags: []string{"-Xmx64m"}, Properties: map[string]string{"a": "1", "orders.cache": "off"},
+		Path: []string{"moxy-2.5"}, Program: "shop.orders.Exceptions", Args: []string{"sick"},
 	}
 	if diff := cmp.Diff(want, s.Site.Processes[0].Java); diff != "" {
 		t.Errorf("java (-want +got):\n%s", diff)
@@ -51,7 +52,8 @@ func TestReadJava(t *testing.T) {
 
 // TestJDKs: a scenario on other JVMs is one of its own for each, with what differs there laid over it.
 func TestJDKs(t *testing.T) {
-	text := strings.Replace(javaBase, "vm: ", "ci: true\njdks: {11: , 25: {expect: {verdict: none}, cures: null}}\nvm: ", 1)
+	text := strings.Replace(javaBase, "vm: ", "ci: true\njdks: {11: , 25: {expect: {verdict: none}, cures: "+
+		"null}}\nvm: ", 1)
 	names, err := Names(files(text))
 	if diff := cmp.Diff([]string{"leak", "leak-jdk11", "leak-jdk25"}, names); diff != "" || err != nil {
 		t.Errorf("names (-want +got):\n%s%v", diff, err)
@@ -67,7 +69,8 @@ func TestJDKs(t *testing.T) {
 		if len(programs) > 1 {
 			cured = programs[1].JDK
 		}
-		got = append(got, fmt.Sprintf("%s, %s, %s/, ci %v, JDK %s and %q, %s", s.Name, s.Title, s.Dir, s.CI, programs[0].JDK, cured, s.Expect.Verdict))
+		got = append(got, fmt.Sprintf("%s, %s, %s/, ci %v, JDK %s and %q, %s", s.Name, s.Title, s.Dir, s.CI,
+			programs[0].JDK, cured, s.Expect.Verdict))
 	}
 	want := []string{
 		`leak, A leak, leak/, ci true, JDK 17 and "21", fd-limit`,
@@ -83,7 +86,8 @@ func TestJDKs(t *testing.T) {
 			t.Errorf("%s read alone: %v, error %v", name, one, err)
 		}
 	}
-	if _, err := Read(files(text), "leak-jdk21", checkNames); err == nil || !strings.Contains(err.Error(), "no leak-jdk21 in its jdks") {
+	if _, err := Read(files(text), "leak-jdk21", checkNames); err == nil || !strings.Contains(err.Error(),
+		"no leak-jdk21 in its jdks") {
 		t.Errorf("one that is not there: error %v", err)
 	}
 }
@@ -94,7 +98,10 @@ func TestJDKMistakes(t *testing.T) {
 		{"{17: }", "jdks.17: that is the scenario's own"},
 		{"{25: yes}", "jdks.25: want nothing, or the fields that differ"},
 		{"{25: {titel: x}}", `leak/scenario.yaml:4: unknown field "titel": did you mean title?`},
-		{"{25: {expect: {verdict: fd-limt}}}", `leak/scenario.yaml:4: jdks.25: expect.verdict: there is no check or verdict "fd-limt"`},
+		{
+			"{25: {expect: {verdict: fd-limt}}}",
+			`leak/scenario.yaml:4: jdks.25: expect.verdict: there is no check or verdict "fd-limt"`,
+		},
 		{"[25]", "jdks: want names with a colon each"},
 	} {
 		_, err := All(files(strings.Replace(javaBase, "hosts: ", "jdks: "+tt.jdks+"\nhosts: ", 1)), checkNames)
@@ -111,13 +118,25 @@ func TestJDKMistakes(t *testing.T) {
 func TestJavaMistakes(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"jdk: 17", "jdk: 18", `leak/scenario.yaml:8: processes.shop.java.jdk: there is no JDK "18"`},
-		{"jdk: 21", "jdk: 22", `leak/scenario.yaml:15: cures.newer.change: processes.shop.java.jdk: there is no JDK "22"`},
-		{"program", "progam", `leak/scenario.yaml:8: unknown field "progam" in processes.shop.java: did you mean program?`},
+		{
+			"jdk: 21", "jdk: 22",
+			`leak/scenario.yaml:15: cures.newer.change: processes.shop.java.jdk: there is no JDK "22"`,
+		},
+		{
+			"program", "progam",
+			`leak/scenario.yaml:8: unknown field "progam" in processes.shop.java: did you mean program?`,
+		},
 		{"shop.orders.Exceptions", "Exceptions.java", `processes.shop.java.program: "Exceptions.java": want a class`},
 		{"moxy-2.5", "../moxy", `processes.shop.java.path: "../moxy": want a module`},
-		{"orders.cache", "orders cache", `leak/scenario.yaml:8: processes.shop.java.properties: "orders cache": want the name of`},
+		{
+			"orders.cache", "orders cache",
+			`leak/scenario.yaml:8: processes.shop.java.properties: "orders cache": want the name of`,
+		},
 		{"moxy-2.5", "app", `processes.shop.java.path: "app": want a module`},
-		{"    host: one\n", "    host: one\n    await: {units: 3}\n", "another program counts no connections, units or errors"},
+		{
+			"    host: one\n", "    host: one\n    await: {units: 3}\n",
+			"another program counts no connections, units or errors",
+		},
 		{"    host: one\n", "    host: one\n    sleep: {}\n", "does 2 things (sleep, java)"},
 	} {
 		_, err := Read(files(strings.Replace(javaBase, tt.from, tt.to, 1)), "leak", checkNames)
@@ -135,7 +154,8 @@ func TestLacksJava(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, there := range []string{"java/moxy-2.5", "java/app", "jdk/17/bin/java", "jdk/21/bin/java"} {
-		if got, next := s.Lacks(dir), filepath.Join(dir, there); !strings.Contains(got, next) || !strings.Contains(got, "make workloads") {
+		if got, next := s.Lacks(dir), filepath.Join(dir, there); !strings.Contains(got, next) ||
+			!strings.Contains(got, "make workloads") {
 			t.Errorf("got %q, want that %s is missing, and what provides it", got, next)
 		}
 		if err := os.MkdirAll(filepath.Join(dir, there), 0o755); err != nil {
@@ -181,7 +201,10 @@ func TestOnJVM(t *testing.T) {
 // TestHostCPUs: the JVM is made to believe in its host's CPUs where no limit, of its cgroup or one above, says less.
 func TestHostCPUs(t *testing.T) {
 	groups := []Cgroup{
-		{Name: "node", Quota: 250 * time.Millisecond}, {Name: "node/pod"}, {Name: "nodes"}, {Name: "wide", Quota: 160 * time.Millisecond, Period: 10 * time.Millisecond},
+		{Name: "node", Quota: 250 * time.Millisecond},
+		{Name: "node/pod"},
+		{Name: "nodes"},
+		{Name: "wide", Quota: 160 * time.Millisecond, Period: 10 * time.Millisecond},
 	}
 	for _, tc := range []struct {
 		group string

@@ -9,8 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// A scenario whose stack frames or costs differ from one release of the JDK to the next says in jdks on which it is to run
-// too. Each is a scenario of its own, with a name of its own: it can be run, fail and be verified alone.
+// A scenario whose stack frames or costs differ from one release of the JDK to the next says in jdks on which it is to
+// run too. Each is a scenario of its own, with a name of its own: it can be run, fail and be verified alone.
 
 // onJDKName is the name of the scenario in dir on another JVM.
 func onJDKName(dir, jdk string) string { return dir + "-jdk" + jdk }
@@ -30,10 +30,13 @@ func variants(root *yaml.Node) []OnJDK {
 	return file.JDKs
 }
 
-// onJDK gives the file of a scenario as that of the same on another JVM. It is not in the subset for continuous integration
-// unless it says so itself: that has time for one of a kind.
+// onJDK gives the file of a scenario as that of the same on another JVM. It is not in the subset for continuous
+// integration unless it says so itself: that has time for one of a kind.
 func onJDK(root *yaml.Node, dir string, other OnJDK) *yaml.Node {
-	fields := slices.DeleteFunc(strictyaml.FieldNames[Scenario](), func(f string) bool { return f == "jdks" || f == "ci" })
+	fields := slices.DeleteFunc(strictyaml.FieldNames[Scenario](), func(f string) bool {
+		return f == "jdks" ||
+			f == "ci"
+	})
 	out := only(root, fields)
 	title := "on JDK " + other.JDK
 	if i := indexOf(out, "title"); i >= 0 {
@@ -69,7 +72,10 @@ func scalar(line int, text string) *yaml.Node {
 
 // field gives a mapping of one entry.
 func field(line int, name string, value *yaml.Node) *yaml.Node {
-	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: line, Content: []*yaml.Node{scalar(line, name), value}}
+	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: line, Content: []*yaml.Node{
+		scalar(line, name),
+		value,
+	}}
 }
 
 // jdks reports JVMs that there are none of, or that the scenario runs on already.

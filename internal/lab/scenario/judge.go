@@ -18,7 +18,10 @@ type judge struct {
 }
 
 func (j *judge) assert(kind string, held bool, got, what string, args ...any) {
-	j.phase.Assertions = append(j.phase.Assertions, Assertion{What: fmt.Sprintf(what, args...), Kind: kind, Held: held, Got: got})
+	j.phase.Assertions = append(j.phase.Assertions, Assertion{
+		What: fmt.Sprintf(what, args...), Kind: kind, Held: held,
+		Got: got,
+	})
 }
 
 // describe fills in what was found.
@@ -54,8 +57,8 @@ func (j *judge) accuses(name string) bool {
 	})
 }
 
-// blames reports whether the check has such a finding that stands for itself. One that is explained by another is shown as
-// its consequence, and blames nobody.
+// blames reports whether the check has such a finding that stands for itself. One that is explained by another is shown
+// as its consequence, and blames nobody.
 func (j *judge) blames(name string) bool {
 	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool {
 		return f.Check == name && f.Severity >= check.Warning && f.ExplainedBy == ""
@@ -164,14 +167,18 @@ func (j *judge) regression(spec phaseSpec, phases []Phase, o Options) {
 		return
 	}
 	with := &phases[spec.from]
-	worse, words := o.Compare(j.phase.Recording, with.Recording, [2]float64{j.phase.Measured[Throughput], with.Measured[Throughput]})
+	worse, words := o.Compare(j.phase.Recording, with.Recording, [2]float64{
+		j.phase.Measured[Throughput],
+		with.Measured[Throughput],
+	})
 	j.phase.Compared = &Compared{Worse: worse, Words: words}
 	if spec.loose {
 		return
 	}
 	said := strings.Join(worse, "; ")
 	for _, part := range spec.rung.Regression {
-		j.assert("regression", strings.Contains(said, part), cmp.Or(said, "nothing got worse"), "the comparison says %q", part)
+		j.assert("regression", strings.Contains(said, part), cmp.Or(said, "nothing got worse"),
+			"the comparison says %q", part)
 	}
 }
 
@@ -210,7 +217,8 @@ func (j *judge) move(m *Move, from *Phase) {
 	}
 	got = fmt.Sprintf("%s -> %s", metricText(m.Metric, before), got)
 	if m.FactorAtLeast != nil {
-		j.assert("moves", after > 0 && after >= before**m.FactorAtLeast, got, "%s x %v or more", m.Metric, *m.FactorAtLeast)
+		j.assert("moves", after > 0 && after >= before**m.FactorAtLeast, got, "%s x %v or more", m.Metric,
+			*m.FactorAtLeast)
 	}
 	if m.FactorAtMost != nil {
 		j.assert("moves", after <= before**m.FactorAtMost, got, "%s x %v or less", m.Metric, *m.FactorAtMost)
@@ -234,7 +242,8 @@ func (m *Move) bounds() string {
 	return strings.Join(all, ", ")
 }
 
-// predict notes what is foretold of a metric beside what was measured. A value, where there is one, says more than bounds do.
+// predict notes what is foretold of a metric beside what was measured. A value, where there is one, says more than
+// bounds do.
 func (j *judge) predict(p Prediction) {
 	if measured, ok := j.phase.Measured[p.Metric]; ok {
 		p.Measured = &measured
@@ -247,7 +256,8 @@ func (j *judge) foretold(list []Foretold) {
 		j.predict(Prediction{Metric: f.Metric, Because: f.Because, Foretold: &f.Value})
 		if measured, ok := j.phase.Measured[f.Metric]; f.Within != nil {
 			held := ok && math.Abs(measured-f.Value) <= *f.Within*f.Value
-			j.assert("foretold", held, metricText(f.Metric, measured), "%s is within %.0f %% of %s = %s", f.Metric, *f.Within*100,
+			j.assert("foretold", held, metricText(f.Metric, measured), "%s is within %.0f %% of %s = %s", f.Metric,
+				*f.Within*100,
 				f.Because, metricText(f.Metric, f.Value))
 		}
 	}

@@ -13,8 +13,9 @@ import (
 // sickResult is a result with a verdict, its consequence, and something merely worth knowing.
 func sickResult() *check.Result {
 	ports := check.Finding{
-		Check: "short-connection-ceiling", Subject: check.Subject{Kind: "destination", ID: "10.0.0.2:9000"}, Severity: check.Critical,
-		Summary: "ports run out", Evidence: []quantity.Value{
+		Check: "short-connection-ceiling", Subject: check.Subject{Kind: "destination", ID: "10.0.0.2:9000"},
+		Severity: check.Critical,
+		Summary:  "ports run out", Evidence: []quantity.Value{
 			quantity.Of("ports", 1000, quantity.Ports),
 			quantity.Of("ports", 1000, quantity.Ports).Per(quantity.Of("time", 60, quantity.Seconds)).Named("ceiling"),
 		},
@@ -93,7 +94,8 @@ func TestTrialDefaults(t *testing.T) {
 		j.describe()
 		j.phaseOf(&sick, phaseSpec{kind: tt.kind, trial: &tt.trial}, []Phase{{}})
 		if diff := cmp.Diff(tt.wrong, wrong(j.phase)); diff != "" || len(j.phase.Assertions) == 0 {
-			t.Errorf("%s %+v: %d assertions, those that do not hold (-want +got):\n%s", tt.kind, tt.trial, len(j.phase.Assertions), diff)
+			t.Errorf("%s %+v: %d assertions, those that do not hold (-want +got):\n%s", tt.kind, tt.trial,
+				len(j.phase.Assertions), diff)
 		}
 	}
 }

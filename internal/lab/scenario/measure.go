@@ -20,33 +20,36 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// The metrics of a phase, over the time of the diagnosis. The percentiles of a load that ended no request in that time, and of an
-// external program, are since its start.
+// The metrics of a phase, over the time of the diagnosis. The percentiles of a load that ended no request in that time,
+// and of an external program, are since its start.
 const (
-	Throughput = "throughput"             // units a second
-	P50        = "p50"                    // seconds
-	P90        = "p90"                    // seconds
-	P99        = "p99"                    // seconds
-	Errors     = "errors"                 // a second
-	CPUPerUnit = "cpu_per_request"        // seconds of all CPUs of the machine, everything that ran included; of one process: [ofProcess]
+	Throughput = "throughput" // units a second
+	P50        = "p50"        // seconds
+	P90        = "p90"        // seconds
+	P99        = "p99"        // seconds
+	Errors     = "errors"     // a second
+	// seconds of all CPUs of the machine, everything that ran included; of one process: [ofProcess]
+	CPUPerUnit = "cpu_per_request"
 	TargetCPU  = "target_cpu_per_request" // seconds of the process that is diagnosed, and of nothing else
 	SoftirqPer = "softirq_per_request"    // of these, the ones in softirq
-	PacketsPer = "packets_per_request"    // processed by softnet on the machine: a packet counts once for each device that receives it
-	CPU        = "cpu"                    // CPUs that this process used: its CPU seconds a second
-	Memory     = "memory"                 // bytes of it that were resident, at most since its start
-	Stopped    = "stopped"                // share of the time that CPU limits stopped its group, a sum over CPUs
-	Paused     = "paused"                 // share of the time that the collector of its JVM stopped it
+	// processed by softnet on the machine: a packet counts once for each device that receives it
+	PacketsPer = "packets_per_request"
+	CPU        = "cpu"     // CPUs that this process used: its CPU seconds a second
+	Memory     = "memory"  // bytes of it that were resident, at most since its start
+	Stopped    = "stopped" // share of the time that CPU limits stopped its group, a sum over CPUs
+	Paused     = "paused"  // share of the time that the collector of its JVM stopped it
 )
 
-// ofProcess stands between [CPUPerUnit] and the name of the process that it is of: what a cure saves in one place is lost in the noise of
-// the machine's.
+// ofProcess stands between [CPUPerUnit] and the name of the process that it is of: what a cure saves in one place is
+// lost in the noise of the machine's.
 const ofProcess = " of "
 
 const (
 	unitsPerSec  = quantity.Unit("requests/s")
 	errorsPerSec = quantity.Unit("errors/s")
 	packetsEach  = quantity.Unit("packets")
-	// cpuTick is the unit of /proc/stat to user space on every architecture Go runs on, in seconds (include/asm-generic/param.h).
+	// cpuTick is the unit of /proc/stat to user space on every architecture Go runs on, in seconds
+	// (include/asm-generic/param.h).
 	cpuTick = 0.01
 	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
 	summaryWait = 3 * time.Second
@@ -128,8 +131,8 @@ func peakOf(pid int) (float64, error) {
 type cpuTime struct{ busy, softirq, idle float64 }
 
 const (
-	// settleWait is how long a phase waits for the machine to become idle, and idleEnough the share that counts as idle: a desktop
-	// or a monitoring agent uses less than the rest.
+	// settleWait is how long a phase waits for the machine to become idle, and idleEnough the share that counts as
+	// idle: a desktop or a monitoring agent uses less than the rest.
 	settleWait  = 10 * time.Second
 	settleProbe = 500 * time.Millisecond
 	idleEnough  = 0.8
@@ -155,7 +158,8 @@ func settle(ctx context.Context) (busy float64, err error) {
 	return 0, err
 }
 
-// readCPU reads the CPU time of all CPUs. Steal is no use of this machine's, and the time of guests is in that of users.
+// readCPU reads the CPU time of all CPUs. Steal is no use of this machine's, and the time of guests is in that of
+// users.
 func readCPU() (cpuTime, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -166,7 +170,8 @@ func readCPU() (cpuTime, error) {
 		return cpuTime{}, err
 	}
 	c := stat.CPUTotal
-	return cpuTime{busy: c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ, softirq: c.SoftIRQ, idle: c.Idle + c.Iowait}, nil
+	return cpuTime{busy: c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ, softirq: c.SoftIRQ, idle: c.Idle + c.Iowait},
+		nil
 }
 
 // read reads the load p, the machine and the process target, if it is not 0.
@@ -191,8 +196,8 @@ func (p *process) read(target int) (reading, error) {
 	return r, nil
 }
 
-// readSoftnet adds up what softnet has processed on all CPUs. The counters have 32 bits and wrap around; so does the sum, and the
-// difference of two is right all the same.
+// readSoftnet adds up what softnet has processed on all CPUs. The counters have 32 bits and wrap around; so does the
+// sum, and the difference of two is right all the same.
 func readSoftnet() (sum uint32, err error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -244,9 +249,9 @@ func (m measures) perUnit(before, after reading, window float64) {
 	m[PacketsPer] = float64(after.packets-before.packets) / units
 }
 
-// ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that what else the
-// machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. What ran and was
-// stopped by no limit was stopped for no time. A program that is no JVM has no pauses.
+// ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that
+// what else the machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. What ran and
+// was stopped by no limit was stopped for no time. A program that is no JVM has no pauses.
 func (m measures) ofTarget(rec *recording.Recording) {
 	used := rateOf(rec.Counter(metric.ProcessCPU, "member", "target")) // CPUs
 	if used > 0 {

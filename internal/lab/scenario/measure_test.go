@@ -44,7 +44,8 @@ func TestCPUOfTarget(t *testing.T) {
 	}
 }
 
-// TestCPUOfProcesses: each process of the scenario has its own CPU time by unit of load, whichever of them is diagnosed.
+// TestCPUOfProcesses: each process of the scenario has its own CPU time by unit of load, whichever of them is
+// diagnosed.
 func TestCPUOfProcesses(t *testing.T) {
 	rec, err := recording.Read(fstest.MapFS{
 		"meta.json": {Data: []byte(`{"schema": 1, "perfdoctor": "test", "started": "2026-11-20T10:00:00Z", "duration_seconds": 10,

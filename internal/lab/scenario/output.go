@@ -56,7 +56,8 @@ func (r *Result) remarks(b *strings.Builder) {
 			fmt.Fprintf(b, "\nnote: %s\n", p.disturbance())
 		}
 		if p.noisy() {
-			fmt.Fprintf(b, "\nnote: the machine was %.0f %% busy before %s: what is said of the host may be about something else\n",
+			fmt.Fprintf(b, "\nnote: the machine was %.0f %% busy before %s: what is said of the host may be about "+
+				"something else\n",
 				p.BusyBefore*100, p.Name)
 		}
 	}
@@ -146,12 +147,13 @@ func (r *Result) metrics() []string {
 	return append(metricNames(nil), slices.Sorted(maps.Keys(of))...)
 }
 
-// speaksOf reports whether the metric is worth a line for each phase. Of a story, which has many, it is when a rung speaks of it;
-// what the diagnosed process used is when anything is foretold of it.
+// speaksOf reports whether the metric is worth a line for each phase. Of a story, which has many, it is when a rung
+// speaks of it; what the diagnosed process used is when anything is foretold of it.
 func (r *Result) speaksOf(metric string) bool {
 	if len(r.Steps) == 0 {
 		foretold := slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.foretoldText(metric) != "" })
-		return foretold || !slices.Contains([]string{CPU, Memory, Stopped, Paused}, metric) && !strings.Contains(metric, ofProcess)
+		return foretold || !slices.Contains([]string{CPU, Memory, Stopped, Paused}, metric) &&
+			!strings.Contains(metric, ofProcess)
 	}
 	return slices.ContainsFunc(r.Steps, func(st Step) bool {
 		return slices.ContainsFunc(st.Moved, func(m Moved) bool { return m.Metric == metric })
@@ -196,7 +198,8 @@ func (p *Phase) foretoldText(metric string) string {
 
 // disturbance says why a phase was measured more than once.
 func (p *Phase) disturbance() string {
-	return fmt.Sprintf("%s was measured %d times: the hypervisor gave the CPUs to others before that", p.Name, p.Disturbed+1)
+	return fmt.Sprintf("%s was measured %d times: the hypervisor gave the CPUs to others before that", p.Name,
+		p.Disturbed+1)
 }
 
 // noisy reports whether something else was running on the machine.

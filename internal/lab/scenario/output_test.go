@@ -24,18 +24,23 @@ func runs() []*Result {
 			Gaps: []GapNote{{"bind-without-no-port", "needs a trace of bind(2)"}},
 			Phases: []Phase{
 				{
-					Name: PhaseSick, Kind: KindSick, Title: "ports run out", Verdict: "short-connection-ceiling", Severity: "critical",
-					Subject: "destination 10.0.0.2:9000", Arithmetic: "1000 ports / 60 s = 16.67 connections/s",
+					Name: PhaseSick, Kind: KindSick, Title: "ports run out", Verdict: "short-connection-ceiling",
+					Severity: "critical",
+					Subject:  "destination 10.0.0.2:9000", Arithmetic: "1000 ports / 60 s = 16.67 connections/s",
 					Findings: []string{"short-connection-ceiling destination 10.0.0.2:9000 (critical)"},
 					Measured: measures{Throughput: 16.5, P99: 0.002, Errors: 2540},
 					Assertions: []Assertion{
-						{What: verdictWhat + "short-connection-ceiling", Kind: "verdict", Held: true, Got: "short-connection-ceiling"},
+						{
+							What: verdictWhat + "short-connection-ceiling", Kind: "verdict", Held: true,
+							Got: "short-connection-ceiling",
+						},
 						{What: "syn-retransmits is found", Kind: "required", Held: true},
 						{What: "cpu-saturated is not raised", Kind: "forbidden", Got: "cpu-saturated <host> & others"},
 					},
 				},
 				{
-					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{}, Before: PhaseSick,
+					Name: "reuse", Kind: KindCure, Title: "tcp_tw_reuse=1", Verdict: VerdictNone, Findings: []string{},
+					Before:   PhaseSick,
 					Measured: measures{Throughput: measured, P99: 0.001, Errors: 0}, BusyBefore: 0.35,
 					Foretold: []Prediction{
 						{Metric: Errors, Because: "a port is free", Bounds: "0 errors/s or less", Measured: &none},
@@ -46,14 +51,22 @@ func runs() []*Result {
 			},
 		},
 		{
-			Scenario: "idle", Title: "nothing happens", Started: started, Seconds: 7, Status: Held, Guest: "kernel 6.12.94-amd64, tcg",
+			Scenario: "idle", Title: "nothing happens", Started: started, Seconds: 7, Status: Held,
+			Guest: "kernel 6.12.94-amd64, tcg",
 			Phases: []Phase{{
-				Name: PhaseSick, Kind: KindSick, Title: "nothing happens", Verdict: VerdictNone, Findings: []string{}, Measured: measures{},
+				Name: PhaseSick, Kind: KindSick, Title: "nothing happens", Verdict: VerdictNone, Findings: []string{},
+				Measured:   measures{},
 				Assertions: []Assertion{{What: healthyWhat, Kind: "verdict", Held: true}},
 			}},
 		},
-		{Scenario: "docker", Title: "a bridge", Started: started, Status: Skipped, Reason: "not installed: docker", Phases: []Phase{}},
-		{Scenario: "nginx", Title: "a proxy", Started: started, Status: Broken, Reason: "as-is: process nginx ended", Phases: []Phase{}},
+		{
+			Scenario: "docker", Title: "a bridge", Started: started, Status: Skipped, Reason: "not installed: docker",
+			Phases: []Phase{},
+		},
+		{
+			Scenario: "nginx", Title: "a proxy", Started: started, Status: Broken, Reason: "as-is: process nginx ended",
+			Phases: []Phase{},
+		},
 	}
 }
 
@@ -61,7 +74,8 @@ func runs() []*Result {
 func climbed() *Result {
 	phase := func(name, kind, verdict string, measured measures, a ...Assertion) Phase {
 		p := Phase{
-			Name: name, Kind: kind, Title: "title of " + name, Verdict: verdict, Findings: []string{}, Measured: measured, Assertions: a,
+			Name: name, Kind: kind, Title: "title of " + name, Verdict: verdict, Findings: []string{},
+			Measured: measured, Assertions: a,
 			Words: "WORDS of box17.example about " + verdict + "\n",
 		}
 		if verdict != VerdictNone {
@@ -84,15 +98,28 @@ func climbed() *Result {
 	phases[3].Foretold = []Prediction{{Metric: Throughput, Because: "half the packets", Bounds: "x 3 or more"}}
 	moves := []Move{{Metric: Throughput}, {Metric: Throughput}, {Metric: P99}}
 	r := &Result{
-		Scenario: "way", Title: "a way up", Started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), Seconds: 61, Status: Failed,
+		Scenario: "way", Title: "a way up", Started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), Seconds: 61,
+		Status:  Failed,
 		LeftOut: []string{"ports"}, Phases: phases,
-		Machine: &Machine{Version: "v1.2.3", Kernel: "6.18.44-mine", CPUs: 2, CPUModel: "a CPU", Memory: 8 << 30, JVMs: []string{"17.0.9"}},
+		Machine: &Machine{
+			Version: "v1.2.3", Kernel: "6.18.44-mine", CPUs: 2, CPUModel: "a CPU", Memory: 8 << 30,
+			JVMs: []string{"17.0.9"},
+		},
 	}
 	r.Steps = steps([]phaseSpec{
 		{name: "1-rules", kind: KindRung},
-		{name: "2-buckets", kind: KindPlacebo, rung: &Rung{Name: "buckets", Placebo: true, Cure: Cure{Title: "fewer buckets"}}, moves: moves[:1]},
-		{name: "3-rules", kind: KindRung, rung: &Rung{Name: "parser", Cure: Cure{Title: "no parsing"}}, moves: moves, loose: true},
-		{name: "4-healthy", kind: KindHealthy, rung: &Rung{Name: "rules", Cure: Cure{Title: "off the bridge"}}, moves: moves, from: 2},
+		{name: "2-buckets", kind: KindPlacebo, rung: &Rung{
+			Name: "buckets", Placebo: true,
+			Cure: Cure{Title: "fewer buckets"},
+		}, moves: moves[:1]},
+		{
+			name: "3-rules", kind: KindRung, rung: &Rung{Name: "parser", Cure: Cure{Title: "no parsing"}}, moves: moves,
+			loose: true,
+		},
+		{
+			name: "4-healthy", kind: KindHealthy, rung: &Rung{Name: "rules", Cure: Cure{Title: "off the bridge"}},
+			moves: moves, from: 2,
+		},
 	}, phases)
 	return r
 }
@@ -142,20 +169,23 @@ func TestConfusion(t *testing.T) {
 	got := v.Total
 	got.Disagreements, got.Seconds = nil, 0
 	want := Confusion{
-		Scenario: "total", Runs: 2, Broken: 1, Verdict: 2, VerdictAsked: 2, Required: 2, RequiredAsked: 2, Forbidden: 1, ForbiddenAsked: 2,
-		Trials: 1, TrialsAsked: 1, NotYetAssessed: 1, Noisy: 1,
+		Scenario: "total", Runs: 2, Broken: 1, Verdict: 2, VerdictAsked: 2, Required: 2, RequiredAsked: 2, Forbidden: 1,
+		ForbiddenAsked: 2,
+		Trials:         1, TrialsAsked: 1, NotYetAssessed: 1, Noisy: 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("total (-want +got):\n%s", diff)
 	}
 }
 
-// TestConfusionOfStory: each state counts as a scenario as it is, and each change that was foretold as a cure or placebo.
+// TestConfusionOfStory: each state counts as a scenario as it is, and each change that was foretold as a cure or
+// placebo.
 func TestConfusionOfStory(t *testing.T) {
 	v := NewVerification("", 1, time.Now())
 	v.Add([]*Result{climbed()})
 	c := v.Total
-	if got, want := []int{c.Verdict, c.VerdictAsked, c.Trials, c.TrialsAsked}, []int{3, 3, 1, 2}; !slices.Equal(got, want) {
+	if got, want := []int{c.Verdict, c.VerdictAsked, c.Trials, c.TrialsAsked}, []int{3, 3, 1, 2}; !slices.Equal(
+		got, want) {
 		t.Errorf("verdicts right and asked, changes right and asked: %v, want %v", got, want)
 	}
 }

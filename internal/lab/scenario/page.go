@@ -37,8 +37,8 @@ func machineOf(rec *recording.Recording, jvms []string) *Machine {
 	return m
 }
 
-// jvms are the exact versions of the scenario's JVMs, of which each has a file that says so (JEP 220). What cannot be read is
-// left out.
+// jvms are the exact versions of the scenario's JVMs, of which each has a file that says so (JEP 220). What cannot be
+// read is left out.
 func (s *Scenario) jvms(workloads string) []string {
 	var all []string
 	for _, j := range s.java() {
@@ -56,8 +56,8 @@ func (s *Scenario) jvms(workloads string) []string {
 	return slices.Compact(all)
 }
 
-// Page writes the run of a story in Markdown: the table, and for each rung what was said, changed and moved. Occurrences of
-// private, such as the names of a host and of directories, are left out.
+// Page writes the run of a story in Markdown: the table, and for each rung what was said, changed and moved.
+// Occurrences of private, such as the names of a host and of directories, are left out.
 func (r *Result) Page(w io.Writer, private ...string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s: %s\n\n", r.Scenario, r.Title)
@@ -141,7 +141,8 @@ func (r *Result) pagePhase(b *strings.Builder, i int) {
 		fmt.Fprintf(b, "The doctor said:\n\n```text\n%s\n```\n\n", strings.TrimRight(p.Words, "\n"))
 	}
 	if p.Compared != nil && p.Compared.Words != "" {
-		fmt.Fprintf(b, "The comparison of this state, as the version before, with %s said:\n\n```text\n%s\n```\n\n", p.Before,
+		fmt.Fprintf(b, "The comparison of this state, as the version before, with %s said:\n\n```text\n%s\n```\n\n",
+			p.Before,
 			strings.TrimRight(p.Compared.Words, "\n"))
 	}
 	if len(p.Findings) > 1 {
@@ -190,7 +191,8 @@ func (r *Result) pageNotes(b *strings.Builder) {
 			fmt.Fprintf(b, "\n%s.\n", p.disturbance())
 		}
 		if p.noisy() {
-			fmt.Fprintf(b, "\nThe machine was %.0f %% busy before %s: what is said of the host may be about something else.\n",
+			fmt.Fprintf(b, "\nThe machine was %.0f %% busy before %s: what is said of the host may be about something "+
+				"else.\n",
 				p.BusyBefore*100, p.Name)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestPingsEndWithThePhase: a phase whose diagnosis fails leaves no ping behind, which would measure the next phase's load.
+// TestPingsEndWithThePhase: a phase whose diagnosis fails leaves no ping behind, which would measure the next phase's
+// load.
 func TestPingsEndWithThePhase(t *testing.T) {
 	var running atomic.Int64
 	began := make(chan struct{}, 2)

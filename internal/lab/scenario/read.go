@@ -59,8 +59,8 @@ func directories(fsys fs.FS) ([]string, error) {
 	return found, err
 }
 
-// All reads the scenarios in the directories of fsys, in the order of their names, each followed by those that are the same
-// on other JVMs. checks are the names of the checks there are.
+// All reads the scenarios in the directories of fsys, in the order of their names, each followed by those that are the
+// same on other JVMs. checks are the names of the checks there are.
 func All(fsys fs.FS, checks []string) ([]*Scenario, error) {
 	dirs, err := directories(fsys)
 	if err != nil {

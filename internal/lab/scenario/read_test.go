@@ -74,7 +74,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadPlans: the plans of package load are read with their own names, and a load without an end ends with the phase.
+// TestReadPlans: the plans of package load are read with their own names, and a load without an end ends with the
+// phase.
 func TestReadPlans(t *testing.T) {
 	text := strings.Replace(base, "  server: {host: two, serve: {listen: 10.91.0.2:9000}}\n",
 		`  server: {host: two, answer: {listen: "10.91.0.2:9000", tls: rsa, service_time: 20ms, stall: {every: 5s, for: 1s}}}
@@ -87,7 +88,8 @@ func TestReadPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := load.ServerPlan{
-		Listen: "10.91.0.2:9000", TLS: load.RSAKey, ServiceTime: 20 * time.Millisecond, Stall: load.Stall{Every: 5 * time.Second, For: time.Second},
+		Listen: "10.91.0.2:9000", TLS: load.RSAKey, ServiceTime: 20 * time.Millisecond,
+		Stall: load.Stall{Every: 5 * time.Second, For: time.Second},
 	}
 	if diff := cmp.Diff(&answer, s.Site.Processes[0].Answer); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
@@ -107,7 +109,8 @@ func TestReadPlans(t *testing.T) {
 	}
 }
 
-// TestMistakes is every kind of mistake in a file: each is refused with the line, and the nearest name where there is one.
+// TestMistakes is every kind of mistake in a file: each is refused with the line, and the nearest name where there is
+// one.
 func TestMistakes(t *testing.T) {
 	for _, tt := range []struct {
 		name, line, by string // a line of base, and what stands in its place
@@ -130,7 +133,8 @@ func TestMistakes(t *testing.T) {
 			`:25: unknown field "titel" in cures.close: did you mean title?`,
 		},
 		{
-			"unknown field in a change", "    change: {processes: {leak: {open_files: {per_second: null, count: 20}, await: {units: 20}}}}",
+			"unknown field in a change", "    change: {processes: {leak: {open_files: {per_second: null, count: 20}, " +
+				"await: {units: 20}}}}",
 			"    change: {processes: {leak: {open_files: {cuont: 20}}}}",
 			`:26: unknown field "cuont" in processes.leak.open_files: did you mean count?`,
 		},
@@ -172,7 +176,8 @@ func TestMistakes(t *testing.T) {
 		},
 		{"field given twice", "title: A leak", "title: A leak\ntitle: Another", ":3: title is given twice"},
 		{
-			"process given twice", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}", "  leak: {host: two, sleep: }",
+			"process given twice", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}",
+			"  leak: {host: two, sleep: }",
 			"leak is given twice",
 		},
 		{"anchor", "vm: {mode: allowed}", "vm: &vm {mode: allowed}", ":3: vm: anchors and aliases are not supported"},
@@ -199,27 +204,34 @@ func TestMistakes(t *testing.T) {
 			`:19: diagnose.target: there is no process "leek": did you mean leak?`,
 		},
 		{
-			"a ping from nowhere", "diagnose: {target: leak, warmup: 1s}", `diagnose: {target: leak, ping: "10.91.0.2:9000"}`,
+			"a ping from nowhere", "diagnose: {target: leak, warmup: 1s}",
+			`diagnose: {target: leak, ping: "10.91.0.2:9000"}`,
 			":19: diagnose: ping and vantages go together",
 		},
 		{
-			"unknown vantage", "diagnose: {target: leak, warmup: 1s}", `diagnose: {target: leak, ping: "10.91.0.2:9000", vantages: {outsied: leak}}`,
+			"unknown vantage", "diagnose: {target: leak, warmup: 1s}",
+			`diagnose: {target: leak, ping: "10.91.0.2:9000", vantages: {outsied: leak}}`,
 			`there is no vantage "outsied": did you mean outside?`,
 		},
 		{
 			"a vantage without its process", "diagnose: {target: leak, warmup: 1s}",
-			`diagnose: {target: leak, ping: "10.91.0.2:9000", vantages: {outside: leek}}`, `there is no process "leek": did you mean leak?`,
+			`diagnose: {target: leak, ping: "10.91.0.2:9000", vantages: {outside: leek}}`,
+			`there is no process "leek": did you mean leak?`,
 		},
 		{
-			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: thruput, at_most: 1}]",
+			"unknown metric", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]",
+			"    moves: [{metric: thruput, at_most: 1}]",
 			`there is no metric "thruput": did you mean throughput?`,
 		},
 		{
-			"a cure without its arithmetic", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]",
-			"    moves: [{metric: throughput, factor_at_most: 0.5}]", "cures.close.moves: throughput: because is missing: show the arithmetic",
+			"a cure without its arithmetic", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it " +
+				"opens none}]",
+			"    moves: [{metric: throughput, factor_at_most: 0.5}]",
+			"cures.close.moves: throughput: because is missing: show the arithmetic",
 		},
 		{
-			"no bound", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]", "    moves: [{metric: throughput}]",
+			"no bound", "    moves: [{metric: throughput, factor_at_most: 0.5, because: it opens none}]",
+			"    moves: [{metric: throughput}]",
 			"throughput has no bound",
 		},
 		{
@@ -249,11 +261,13 @@ func TestMistakes(t *testing.T) {
 		{"host with a dash", "  two:", "  t-wo:", `:7: hosts.t-wo: the name "t-wo": want`},
 		{"process with a slash", "  leak:", "  ../leak:", `processes.../leak: the name "../leak": want`},
 		{
-			"no port", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}", "  server: {host: two, serve: {listen: 10.91.0.2}}",
+			"no port", "  server: {host: two, serve: {listen: 10.91.0.2:9000}}",
+			"  server: {host: two, serve: {listen: 10.91.0.2}}",
 			`:13: processes.server.serve.listen: "10.91.0.2" is not an address with a port`,
 		},
 		{
-			"no prefix", "  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}}", "  wire: {ends: {one: 10.91.0.1, two: 10.91.0.2/24}}",
+			"no prefix", "  wire: {ends: {one: 10.91.0.1/24, two: 10.91.0.2/24}}",
+			"  wire: {ends: {one: 10.91.0.1, two: 10.91.0.2/24}}",
 			`:9: links.wire.ends.one: "10.91.0.1" is not an address with a prefix`,
 		},
 		{
@@ -314,7 +328,8 @@ func TestMistakes(t *testing.T) {
 			"processes.leak.container.publish: in the host's network there is nothing to publish",
 		},
 		{
-			"another program in a container", "    open_files: {count: 600, per_second: 30}", "    container: {}\n    run: {command: [nginx]}",
+			"another program in a container", "    open_files: {count: 600, per_second: 30}",
+			"    container: {}\n    run: {command: [nginx]}",
 			"processes.leak.container: a container has perfdoctor in it and no other program",
 		},
 		{

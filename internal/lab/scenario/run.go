@@ -49,7 +49,8 @@ const (
 // Options are what a run needs from outside.
 type Options struct {
 	// Diagnose observes the process pid, or the whole machine when pid is 0, as `perfdoctor diagnose` does.
-	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording, error)
+	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording,
+		error)
 	// Ping measures round trips from the host of the process pid, as `perfdoctor ping` does.
 	Ping   func(ctx context.Context, pid int, plan vantage.Plan) (*recording.Recording, error)
 	Checks []*check.Check
@@ -60,8 +61,8 @@ type Options struct {
 	Say    func(format string, args ...any) // progress
 	// Words gives what the report says of the verdict, for whoever reads the result; nil: nothing is noted.
 	Words func(*recording.Recording, *check.Result) string
-	// Compare says what got worse from one recording to another, given the requests of each a second, as `perfdoctor compare` does, and
-	// how a reader is told. It is needed for a story with a regression.
+	// Compare says what got worse from one recording to another, given the requests of each a second, as `perfdoctor
+	// compare` does, and how a reader is told. It is needed for a story with a regression.
 	Compare func(before, after *recording.Recording, requests [2]float64) (worse []string, words string)
 	// Workloads is the directory that `make workloads` filled: the JVMs and Java programs.
 	Workloads string
@@ -77,8 +78,9 @@ type Result struct {
 	Reason   string    `json:"reason,omitempty"` // why broken or skipped
 	Phases   []Phase   `json:"phases"`
 	Gaps     []GapNote `json:"not_assessed,omitempty"`
-	Guest    string    `json:"guest,omitempty"` // "kernel 6.12.94, tcg" of the virtual machine it ran in; empty: on this machine
-	Machine  *Machine  `json:"machine,omitempty"`
+	// "kernel 6.12.94, tcg" of the virtual machine it ran in; empty: on this machine
+	Guest   string   `json:"guest,omitempty"`
+	Machine *Machine `json:"machine,omitempty"`
 	// Of a story: the faults that were cured from the start, and what each change came to.
 	LeftOut []string `json:"left_out,omitempty"`
 	Steps   []Step   `json:"steps,omitempty"`
@@ -103,20 +105,22 @@ type Phase struct {
 	Findings   []string           `json:"findings"`             // check, subject and severity of each
 	Measured   map[string]float64 `json:"measured"`             // by metric, in units/s, seconds or errors/s
 	Assertions []Assertion        `json:"assertions"`
-	BusyBefore float64            `json:"busy_before"`         // share of the machine's CPU time in use before the phase was built
-	Disturbed  int                `json:"disturbed,omitempty"` // times it was measured before, while the hypervisor had the CPUs
-	Foretold   []Prediction       `json:"foretold,omitempty"`
-	Before     string             `json:"compared_with,omitempty"` // the phase that its numbers are compared with
-	Words      string             `json:"words,omitempty"`         // what the report says of the verdict
-	Compared   *Compared          `json:"compared,omitempty"`      // of the state after a regression's cure
+	// share of the machine's CPU time in use before the phase was built
+	BusyBefore float64 `json:"busy_before"`
+	// times it was measured before, while the hypervisor had the CPUs
+	Disturbed int          `json:"disturbed,omitempty"`
+	Foretold  []Prediction `json:"foretold,omitempty"`
+	Before    string       `json:"compared_with,omitempty"` // the phase that its numbers are compared with
+	Words     string       `json:"words,omitempty"`         // what the report says of the verdict
+	Compared  *Compared    `json:"compared,omitempty"`      // of the state after a regression's cure
 
 	Recording *recording.Recording `json:"-"`
 
 	stolen bool // the diagnosis accuses the hypervisor
 }
 
-// Compared is what a comparison said of a regression: from the state after its cure, which stands for the version before, to the one
-// with it.
+// Compared is what a comparison said of a regression: from the state after its cure, which stands for the version
+// before, to the one with it.
 type Compared struct {
 	Worse []string `json:"worse"`
 	Words string   `json:"words,omitempty"`
@@ -125,7 +129,8 @@ type Compared struct {
 // Assertion is one expectation and what came of it.
 type Assertion struct {
 	What string `json:"what"`
-	Kind string `json:"kind"` // verdict, severity, subject, evidence, required, forbidden, gone, still, moves, foretold, regression
+	// verdict, severity, subject, evidence, required, forbidden, gone, still, moves, foretold, regression
+	Kind string `json:"kind"`
 	Held bool   `json:"held"`
 	Got  string `json:"got,omitempty"`
 }
@@ -172,7 +177,8 @@ func (s *Scenario) Lacks(workloads string) string {
 
 const notInGuest = "it does not run in a virtual machine: "
 
-// LacksInGuest says why the scenario cannot run in a guest (package vm), or nothing. What its kernel lacks is found there.
+// LacksInGuest says why the scenario cannot run in a guest (package vm), or nothing. What its kernel lacks is found
+// there.
 func (s *Scenario) LacksInGuest() string {
 	if s.VM.Mode == VMNever {
 		return notInGuest + s.VM.Reason
@@ -186,7 +192,8 @@ func (s *Scenario) LacksInGuest() string {
 	return ""
 }
 
-// PhaseNames are those of the scenario's phases on the way c, the first one first. The error says what is wrong with the way.
+// PhaseNames are those of the scenario's phases on the way c, the first one first. The error says what is wrong with
+// the way.
 func (s *Scenario) PhaseNames(c Climb) ([]string, error) {
 	list, err := s.phases(Options{Climb: c})
 	var names []string
@@ -196,8 +203,8 @@ func (s *Scenario) PhaseNames(c Climb) ([]string, error) {
 	return names, err
 }
 
-// Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is only
-// that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
+// Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is
+// only that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
 func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	if lacks := s.Lacks(o.Workloads); lacks != "" {
 		return s.NotRun(Skipped, lacks), nil
@@ -259,7 +266,8 @@ func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, o Opti
 // NotRun is the result of a scenario of which no phase was run, for a reason.
 func (s *Scenario) NotRun(status Status, reason string) *Result {
 	res := &Result{
-		Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Status: status, Reason: reason,
+		Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Status: status,
+		Reason: reason,
 		Phases: []Phase{},
 	}
 	for _, gap := range s.Expect.NotAssessed {
@@ -311,13 +319,17 @@ func (s *Scenario) phases(o Options) ([]phaseSpec, error) {
 	if s.Story() {
 		return s.climb(o.Climb)
 	}
-	list := []phaseSpec{{name: PhaseSick, kind: KindSick, title: s.Title, site: &s.Site, expect: &s.Expect, foretold: s.Foretold}}
+	list := []phaseSpec{{
+		name: PhaseSick, kind: KindSick, title: s.Title, site: &s.Site, expect: &s.Expect,
+		foretold: s.Foretold,
+	}}
 	add := func(kind string, trials []Trial) {
 		for i := range trials {
 			t := &trials[i]
 			if o.Only == nil || slices.Contains(o.Only, t.Name) {
 				list = append(list, phaseSpec{
-					name: t.Name, kind: kind, title: t.Title, site: &t.Site, trial: t, moves: t.Moves, foretold: t.Foretold,
+					name: t.Name, kind: kind, title: t.Title, site: &t.Site, trial: t, moves: t.Moves,
+					foretold: t.Foretold,
 				})
 			}
 		}
@@ -334,16 +346,17 @@ func labName(scenario string) string {
 	return name[:min(len(name), longest)]
 }
 
-// The check which finds that the hypervisor gave the machine's CPUs to others, and how often a phase is measured when it did: that
-// neighbours are quiet is nothing that a scenario can make, and a second attempt in a minute usually finds them so.
+// The check which finds that the hypervisor gave the machine's CPUs to others, and how often a phase is measured when
+// it did: that neighbours are quiet is nothing that a scenario can make, and a second attempt in a minute usually finds
+// them so.
 const (
 	thief    = "cpu-steal"
 	attempts = 3
 	respite  = 20 * time.Second // neighbours that were busy came and went within half a minute to some minutes
 )
 
-// undisturbed runs a phase, and runs it anew while the hypervisor takes the CPUs. That is a fault which is not the scenario's: the
-// diagnosis rightly names it, and neither verdict nor numbers are those of what was planted.
+// undisturbed runs a phase, and runs it anew while the hypervisor takes the CPUs. That is a fault which is not the
+// scenario's: the diagnosis rightly names it, and neither verdict nor numbers are those of what was planted.
 func undisturbed(run func() (*Phase, error), again func()) (*Phase, error) {
 	for disturbed := 0; ; disturbed++ {
 		p, err := run()
@@ -491,9 +504,11 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	return b.alive()
 }
 
-// pings measures the round trips from the vantages while the diagnosis lasts. Add waits for them, and adds them to that; end ends those
-// that still run, for a phase that has failed.
-func (b *built) pings(ctx context.Context, o Options) (add func(*recording.Recording) (*recording.Recording, error), end func()) {
+// pings measures the round trips from the vantages while the diagnosis lasts. Add waits for them, and adds them to
+// that; end ends those that still run, for a phase that has failed.
+func (b *built) pings(ctx context.Context, o Options) (add func(*recording.Recording) (*recording.Recording, error),
+	end func(),
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	d := &b.site.Diagnose

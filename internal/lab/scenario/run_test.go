@@ -16,11 +16,23 @@ func TestLacks(t *testing.T) {
 		want string // part of the answer; empty: nothing is missing
 	}{
 		{"nothing", Scenario{}, ""},
-		{"what is there", Scenario{Needs: Needs{Tools: []string{"sh"}, CPUs: 1, Sysctls: []string{"kernel.ostype"}}}, ""},
+		{
+			"what is there",
+			Scenario{Needs: Needs{Tools: []string{"sh"}, CPUs: 1, Sysctls: []string{"kernel.ostype"}}},
+			"",
+		},
 		{"a tool", Scenario{Needs: Needs{Tools: []string{"sh", "no-such-tool"}}}, "not installed: no-such-tool"},
 		{"CPUs", Scenario{Needs: Needs{CPUs: 1 << 20}}, "it needs 1048576 CPUs"},
-		{"a sysctl", Scenario{Needs: Needs{Sysctls: []string{"net.ipv4.no_such_key"}}}, "no sysctl net.ipv4.no_such_key"},
-		{"a guest", Scenario{VM: Guest{Mode: VMRequired, Reason: "it is global"}}, "in a virtual machine only, with --vm: it is global"},
+		{
+			"a sysctl",
+			Scenario{Needs: Needs{Sysctls: []string{"net.ipv4.no_such_key"}}},
+			"no sysctl net.ipv4.no_such_key",
+		},
+		{
+			"a guest",
+			Scenario{VM: Guest{Mode: VMRequired, Reason: "it is global"}},
+			"in a virtual machine only, with --vm: it is global",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.s.Lacks(t.TempDir())
@@ -52,7 +64,8 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// TestUndisturbed: a phase in which the hypervisor had the CPUs does not count, unless it always has them; a fault that was planted does.
+// TestUndisturbed: a phase in which the hypervisor had the CPUs does not count, unless it always has them; a fault that
+// was planted does.
 func TestUndisturbed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -1,9 +1,9 @@
 // Package scenario builds a fault on purpose, has it diagnosed, cures it, and says whether the diagnosis and the cures
 // were right.
 //
-// A [Scenario] is data, read strictly from a YAML file (docs/scenarios.md). Each of its phases (the sick one, each cure, each
-// placebo) runs in hosts of its own, made anew by package lab: connections in TIME_WAIT that an earlier phase left would
-// falsify the next one.
+// A [Scenario] is data, read strictly from a YAML file (docs/scenarios.md). Each of its phases (the sick one, each
+// cure, each placebo) runs in hosts of its own, made anew by package lab: connections in TIME_WAIT that an earlier
+// phase left would falsify the next one.
 package scenario
 
 import (
@@ -71,8 +71,9 @@ type Site struct {
 	Bridges   []Bridge          `yaml:"bridges"`
 	Cgroups   []Cgroup          `yaml:"cgroups"`
 	Processes []Process         `yaml:"processes"` // started in this order
-	Measure   string            `yaml:"measure"`   // the process whose throughput, latency and errors are those of the scenario
-	Diagnose  Diagnose          `yaml:"diagnose"`
+	// the process whose throughput, latency and errors are those of the scenario
+	Measure  string   `yaml:"measure"`
+	Diagnose Diagnose `yaml:"diagnose"`
 }
 
 // Host is a network namespace of its own.
@@ -98,9 +99,10 @@ type DropSYN struct {
 
 // Link joins two hosts, with a veth pair.
 type Link struct {
-	Name string            `yaml:",key"`
-	Ends []End             `yaml:"ends"` // two
-	RPS  map[string]string `yaml:"rps"`  // by host: the hexadecimal mask of the CPUs that process what the host receives here
+	Name string `yaml:",key"`
+	Ends []End  `yaml:"ends"` // two
+	// by host: the hexadecimal mask of the CPUs that process what the host receives here
+	RPS map[string]string `yaml:"rps"`
 	// Delay is how long a packet is on the way, in either direction. A link with one is a pair of TUN devices.
 	Delay time.Duration `yaml:"delay"`
 }
@@ -237,8 +239,8 @@ type Flood struct {
 type Run struct {
 	Command []string `yaml:"command"`
 	Files   []File   `yaml:"files"`
-	// Throughput and P99 are regular expressions with one group, found in the standard output after SIGINT, for what the
-	// program itself measured: units a second, and a time with its unit.
+	// Throughput and P99 are regular expressions with one group, found in the standard output after SIGINT, for what
+	// the program itself measured: units a second, and a time with its unit.
 	Throughput string `yaml:"throughput"`
 	P99        string `yaml:"p99"`
 }
@@ -247,14 +249,16 @@ type Run struct {
 type Java struct {
 	JDK   string   `yaml:"jdk"`   // one of jdks
 	Flags []string `yaml:"flags"` // of the JVM; ${dir} stands for the process's directory
-	// HostCPUs are those of the host that the JVM is made to believe in: it reckons with them unless a limit of its cgroups says less.
-	// 0: the machine's.
+	// HostCPUs are those of the host that the JVM is made to believe in: it reckons with them unless a limit of its
+	// cgroups says less. 0: the machine's.
 	HostCPUs int `yaml:"host_cpus"`
-	// Properties become -DKEY=value. Other than in a list of flags, a change can set or remove one and leave the others.
+	// Properties become -DKEY=value. Other than in a list of flags, a change can set or remove one and leave the
+	// others.
 	Properties map[string]string `yaml:"properties"`
-	Path       []string          `yaml:"path"`    // sets of libraries that come before those of all programs in the class path
-	Program    string            `yaml:"program"` // the class with main
-	Args       []string          `yaml:"args"`
+	// sets of libraries that come before those of all programs in the class path
+	Path    []string `yaml:"path"`
+	Program string   `yaml:"program"` // the class with main
+	Args    []string `yaml:"args"`
 }
 
 // OnJDK is a scenario once more, with all its Java programs on another JVM than the one they name.
@@ -276,7 +280,8 @@ type Diagnose struct {
 	Duration time.Duration `yaml:"duration"` // 0: 6s
 	Interval time.Duration `yaml:"interval"` // 0: 1s
 	Deep     bool          `yaml:"deep"`     // with the probes that cost more, as --deep
-	// Ping is a destination, ip:port, whose round trip is measured meanwhile from the hosts of processes: here, neighbour, outside.
+	// Ping is a destination, ip:port, whose round trip is measured meanwhile from the hosts of processes: here,
+	// neighbour, outside.
 	Ping     string            `yaml:"ping"`
 	Vantages map[string]string `yaml:"vantages"` // process by name of the vantage
 }
@@ -311,10 +316,11 @@ type Gap struct {
 
 // Trial is a cure or placebo: the same scenario with a change.
 type Trial struct {
-	Name     string     `yaml:",key"`
-	Title    string     `yaml:"title"`
-	Change   *yaml.Node `yaml:"change"`   // laid over the fields of Site
-	Gone     []string   `yaml:"gone"`     // checks that find nothing at warning or above any more; a cure's default is the verdict
+	Name   string     `yaml:",key"`
+	Title  string     `yaml:"title"`
+	Change *yaml.Node `yaml:"change"` // laid over the fields of Site
+	// checks that find nothing at warning or above any more; a cure's default is the verdict
+	Gone     []string   `yaml:"gone"`
 	Still    []string   `yaml:"still"`    // checks that still find something; a placebo's default is the verdict
 	Verdict  string     `yaml:"verdict"`  // a check or none; empty: not asserted
 	Moves    []Move     `yaml:"moves"`    //
@@ -336,8 +342,9 @@ type Move struct {
 
 // Foretold is what arithmetic says a metric will be; it is printed beside what was measured.
 type Foretold struct {
-	Metric  string   `yaml:"metric"`
-	Value   float64  `yaml:"value"`
-	Because string   `yaml:"because"` // "1000 ports / 60 s"
-	Within  *float64 `yaml:"within"`  // asserted when given: the share by which the measurement may differ, 0.2 for 20 %
+	Metric  string  `yaml:"metric"`
+	Value   float64 `yaml:"value"`
+	Because string  `yaml:"because"` // "1000 ports / 60 s"
+	// asserted when given: the share by which the measurement may differ, 0.2 for 20 %
+	Within *float64 `yaml:"within"`
 }

@@ -12,7 +12,8 @@ import (
 type Step struct {
 	Rung    string `json:"rung"` // whose change it is
 	Placebo bool   `json:"placebo,omitempty"`
-	First   string `json:"first_left,omitempty"` // the first fault left before the change, which the verdict must be about
+	// the first fault left before the change, which the verdict must be about
+	First string `json:"first_left,omitempty"`
 	// Verdict and what belongs to it are of the phase before the change; of a placebo, of the phase with it.
 	Verdict    string  `json:"verdict"`
 	Subject    string  `json:"subject,omitempty"`
@@ -50,8 +51,10 @@ func stepOf(spec, from *phaseSpec, before, after *Phase) Step {
 		diagnosed = after
 	}
 	st := Step{
-		Rung: spec.rung.Name, Placebo: spec.rung.Placebo, Cure: spec.rung.Cure.Title, Before: before.Name, After: after.Name,
-		Verdict: diagnosed.Verdict, Subject: diagnosed.Subject, Severity: diagnosed.Severity, Summary: diagnosed.Summary,
+		Rung: spec.rung.Name, Placebo: spec.rung.Placebo, Cure: spec.rung.Cure.Title, Before: before.Name,
+		After:   after.Name,
+		Verdict: diagnosed.Verdict, Subject: diagnosed.Subject, Severity: diagnosed.Severity,
+		Summary:    diagnosed.Summary,
 		Arithmetic: diagnosed.Arithmetic, Moved: []Moved{}, Asserted: !spec.loose,
 		Held: diagnosed.heldBut("moves") && after.heldOnly("moves"),
 	}
@@ -83,8 +86,8 @@ func (c *Compared) line(planted []string) string {
 	return strings.Join(c.Worse[:min(1, len(c.Worse))], "")
 }
 
-// heldBut reports whether every assertion of another kind held; heldOnly, of this kind. What moved between two states is
-// asserted with the second, and belongs to the step from the first.
+// heldBut reports whether every assertion of another kind held; heldOnly, of this kind. What moved between two states
+// is asserted with the second, and belongs to the step from the first.
 func (p *Phase) heldBut(kind string) bool {
 	return !slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return !a.Held && a.Kind != kind })
 }

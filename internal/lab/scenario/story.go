@@ -12,10 +12,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// A story is a scenario with rungs: one system with several faults at once, of which the doctor names one after the other. Its
-// file describes the system with all faults. A state of it is the set of faults that are cured: what their cures change is laid
-// over the file, in the order of the file, whatever the order in which they were cured. The verdict of a state is that of its
-// first fault left.
+// A story is a scenario with rungs: one system with several faults at once, of which the doctor names one after the
+// other. Its file describes the system with all faults. A state of it is the set of faults that are cured: what their
+// cures change is laid over the file, in the order of the file, whatever the order in which they were cured. The
+// verdict of a state is that of its first fault left.
 
 // Rung is one fault of a story with its cure, or a placebo that is tried on the way.
 type Rung struct {
@@ -26,8 +26,9 @@ type Rung struct {
 	Diagnose *yaml.Node `yaml:"diagnose"` // laid over the story's in these states
 	Cure     Cure       `yaml:"cure"`
 	Moves    []Move     `yaml:"moves"` // from the state before the cure to the one after it
-	// Regression is of a fault that no diagnosis shows, since nothing is wrong but that it was better before: parts of what a comparison
-	// must say got worse, from the state after the cure, which stands for the version before, to this one. It has no Expect.
+	// Regression is of a fault that no diagnosis shows, since nothing is wrong but that it was better before: parts of
+	// what a comparison must say got worse, from the state after the cure, which stands for the version before, to this
+	// one. It has no Expect.
 	Regression []string `yaml:"regression"`
 	// Placebo marks what is tried on a state, must leave its verdict, and is taken back.
 	Placebo bool `yaml:"placebo"`
@@ -146,7 +147,8 @@ func (s *Scenario) ordered(names []string) ([]*Rung, error) {
 	}
 	for _, r := range s.faults() {
 		if !slices.Contains(names, r.Name) {
-			return nil, fmt.Errorf("the order: %s is missing: name each fault once: %s", r.Name, strings.Join(s.RungNames(), ", "))
+			return nil, fmt.Errorf("the order: %s is missing: name each fault once: %s", r.Name,
+				strings.Join(s.RungNames(), ", "))
 		}
 	}
 	return order, nil
@@ -218,7 +220,10 @@ func (s *Scenario) inState(cured []string) phaseSpec {
 	first := s.firstLeft(cured)
 	if first == nil {
 		e := Expect{Verdict: VerdictNone, Forbidden: s.Expect.Forbidden}
-		return phaseSpec{name: stateHealthy, kind: KindHealthy, title: "nothing is wrong any more", expect: &e, cured: cured}
+		return phaseSpec{
+			name: stateHealthy, kind: KindHealthy, title: "nothing is wrong any more", expect: &e,
+			cured: cured,
+		}
 	}
 	e := first.Expect
 	if len(first.Regression) > 0 {
@@ -228,8 +233,8 @@ func (s *Scenario) inState(cured []string) phaseSpec {
 	return phaseSpec{name: first.Name, kind: KindRung, title: first.Title, expect: &e, cured: cured}
 }
 
-// trying is the phase of a placebo on a state. The verdict stays, unless the placebo moves the fault that it is tried on, the next one in
-// the file, to another place that it names.
+// trying is the phase of a placebo on a state. The verdict stays, unless the placebo moves the fault that it is tried
+// on, the next one in the file, to another place that it names.
 func (s *Scenario) trying(r *Rung, cured []string) phaseSpec {
 	first := s.firstLeft(cured)
 	e := Expect{Verdict: VerdictNone}

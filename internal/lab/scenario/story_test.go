@@ -80,15 +80,23 @@ func TestClimb(t *testing.T) {
 			"5-reuse placebo none; reuse after 4-healthy",
 		}},
 		{"without the placebo", Climb{Order: []string{"quota", "files", "drops"}}, []string{
-			"1-quota rung cpu-throttled", "2-files rung fd-limit; quota after 1-quota", "3-drops rung softnet-drops; files after 2-files",
+			"1-quota rung cpu-throttled", "2-files rung fd-limit; quota after 1-quota",
+			"3-drops rung softnet-drops; files after 2-files",
 			"4-healthy healthy none; drops after 3-drops",
 		}},
 		{"two left out", Climb{Seed: &one}, []string{
-			"1-files rung fd-limit", "2-reuse placebo fd-limit; reuse after 1-files", "3-healthy healthy none; files after 1-files",
+			"1-files rung fd-limit", "2-reuse placebo fd-limit; reuse after 1-files",
+			"3-healthy healthy none; files after 1-files",
 		}},
-		{"one rung", Climb{Rung: "files"}, []string{"1-files rung fd-limit", "2-drops rung softnet-drops; files after 1-files"}},
+		{"one rung", Climb{Rung: "files"}, []string{
+			"1-files rung fd-limit",
+			"2-drops rung softnet-drops; files after 1-files",
+		}},
 		{"one rung alone", Climb{Rung: "files", Alone: true}, []string{"1-files rung fd-limit"}},
-		{"the placebo", Climb{Rung: "reuse"}, []string{"1-files rung fd-limit", "2-reuse placebo fd-limit; reuse after 1-files"}},
+		{"the placebo", Climb{Rung: "reuse"}, []string{
+			"1-files rung fd-limit",
+			"2-reuse placebo fd-limit; reuse after 1-files",
+		}},
 		{"healthy", Climb{Healthy: true}, []string{"1-healthy healthy none"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -158,7 +166,8 @@ func TestLeftOut(t *testing.T) {
 		}
 		seen[strings.Join(out, " ")] = true
 	}
-	if want := map[string]bool{"quota files": true, "quota drops": true, "files drops": true}; cmp.Diff(want, seen) != "" {
+	if want := map[string]bool{"quota files": true, "quota drops": true, "files drops": true}; cmp.Diff(
+		want, seen) != "" {
 		t.Errorf("left out over 40 seeds: %v, want each two, in the order of the file", seen)
 	}
 	s.Rungs = s.Rungs[:2]
@@ -167,9 +176,11 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestPlaceboThatMovesAFault: what it names is expected where it is tried on the next fault of the file, and nowhere else.
+// TestPlaceboThatMovesAFault: what it names is expected where it is tried on the next fault of the file, and nowhere
+// else.
 func TestPlaceboThatMovesAFault(t *testing.T) {
-	base := strings.Replace(storyBase, "    placebo: true\n", "    placebo: true\n    expect: {verdict: cpu-throttled}\n", 1)
+	base := strings.Replace(storyBase, "    placebo: true\n",
+		"    placebo: true\n    expect: {verdict: cpu-throttled}\n", 1)
 	s, err := Read(files(base), "leak", checkNames)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +208,8 @@ func TestPlaceboThatMovesAFault(t *testing.T) {
 // regressing has a regression for its last fault.
 func regressing(t *testing.T) *Scenario {
 	t.Helper()
-	base := strings.Replace(storyBase, "    expect: {verdict: softnet-drops}\n", "    regression: [main.spin grew]\n", 1)
+	base := strings.Replace(storyBase, "    expect: {verdict: softnet-drops}\n", "    regression: [main.spin grew]\n",
+		1)
 	s, err := Read(files(base), "leak", checkNames)
 	if err != nil {
 		t.Fatal(err)
@@ -205,8 +217,8 @@ func regressing(t *testing.T) *Scenario {
 	return s
 }
 
-// TestRegression: the state with a regression has no verdict. The one after its cure is compared with it, as the version before, and
-// must be said to be better in the way that was planted.
+// TestRegression: the state with a regression has no verdict. The one after its cure is compared with it, as the
+// version before, and must be said to be better in the way that was planted.
 func TestRegression(t *testing.T) {
 	list, err := regressing(t).climb(Climb{})
 	if err != nil {
@@ -214,7 +226,8 @@ func TestRegression(t *testing.T) {
 	}
 	with, last := list[3], list[4]
 	if with.kind != KindRung || with.expect.Verdict != VerdictNone {
-		t.Errorf("the state with the regression is %s, %s, to have the verdict %s", with.name, with.kind, with.expect.Verdict)
+		t.Errorf("the state with the regression is %s, %s, to have the verdict %s", with.name, with.kind,
+			with.expect.Verdict)
 	}
 	for _, tt := range []struct {
 		worse []string
@@ -227,11 +240,16 @@ func TestRegression(t *testing.T) {
 		{nil, false, false, ""},
 		{nil, true, true, ""}, // out of turn
 	} {
-		phases := []Phase{{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: with.name, Verdict: VerdictNone, Measured: measures{Throughput: 90}}}
+		phases := []Phase{{Name: "1"}, {Name: "2"}, {Name: "3"}, {
+			Name: with.name, Verdict: VerdictNone,
+			Measured: measures{Throughput: 90},
+		}}
 		j := judge{phase: &Phase{Name: last.name, Measured: measures{Throughput: 100}}}
 		spec := last
 		spec.loose = tt.loose
-		j.regression(spec, phases, Options{Compare: func(_, _ *recording.Recording, requests [2]float64) ([]string, string) {
+		j.regression(spec, phases, Options{Compare: func(_, _ *recording.Recording, requests [2]float64) ([]string,
+			string,
+		) {
 			if requests != [2]float64{100, 90} {
 				t.Errorf("requests %v: want those of the version before, then those with the regression", requests)
 			}
@@ -266,49 +284,80 @@ func TestClimbMistakes(t *testing.T) {
 // TestStoryMistakes: what is wrong with rungs is refused with the line.
 func TestStoryMistakes(t *testing.T) {
 	for _, tt := range []struct{ name, from, to, want string }{
-		{"unknown field", "    moves: [{metric: throughput, factor_at_most: 1.1}]", "    mvoes: []", `:22: unknown field "mvoes" in rungs.reuse: did you mean moves?`},
+		{
+			"unknown field", "    moves: [{metric: throughput, factor_at_most: 1.1}]", "    mvoes: []",
+			`:22: unknown field "mvoes" in rungs.reuse: did you mean moves?`,
+		},
 		{
 			"unknown check", "verdict: fd-limit", "verdict: fd-limits",
 			`:25: rungs.files.expect.verdict: there is no check or verdict "fd-limits": did you mean fd-limit?`,
 		},
-		{"unknown check of all states", "{forbidden: [softnet-drops]}", "{forbidden: [softnet-drop]}", `:11: expect.forbidden: there is no check "softnet-drop"`},
+		{
+			"unknown check of all states", "{forbidden: [softnet-drops]}", "{forbidden: [softnet-drop]}",
+			`:11: expect.forbidden: there is no check "softnet-drop"`,
+		},
 		{"no fault", "verdict: softnet-drops", "verdict: none", ":31: rungs.drops.expect.verdict: a rung is a fault"},
-		{"cures beside", "rungs:\n", "cures: {x: {title: x, change: {cgroups: null}, moves: []}}\nrungs:\n", "a scenario with rungs has no cures and placebos beside"},
-		{"a verdict of all", "expect: {forbidden: [softnet-drops]}", "expect: {verdict: fd-limit}", ":11: expect: each rung has its own"},
-		{"no arithmetic", ", because: four times the time}", "}", ":18: rungs.quota.moves: throughput: because is missing"},
-		{"no moves", "    moves: [{metric: throughput, at_least: 0, because: it is zero}]\n", "", "rungs.drops.moves: missing"},
+		{
+			"cures beside", "rungs:\n", "cures: {x: {title: x, change: {cgroups: null}, moves: []}}\nrungs:\n",
+			"a scenario with rungs has no cures and placebos beside",
+		},
+		{
+			"a verdict of all", "expect: {forbidden: [softnet-drops]}", "expect: {verdict: fd-limit}",
+			":11: expect: each rung has its own",
+		},
+		{
+			"no arithmetic", ", because: four times the time}", "}",
+			":18: rungs.quota.moves: throughput: because is missing",
+		},
+		{
+			"no moves", "    moves: [{metric: throughput, at_least: 0, because: it is zero}]\n", "",
+			"rungs.drops.moves: missing",
+		},
 		{"no title", "    title: drops\n", "", "rungs.drops.title: missing"},
 		{"no title of a cure", "{title: one thread, change", "{change", "rungs.drops.cure.title: missing"},
 		{"no change", "change: {cgroups: {box: {quota: 80ms}}}", "change: null", "rungs.quota.cure.change: missing"},
 		{"a name of a state", "  drops:\n", "  healthy:\n", "rungs.healthy: healthy is the name of a state"},
-		{"a diagnosis of a placebo", "    title: files", "    placebo: true\n    title: files", "rungs.files.diagnose: a placebo is diagnosed as the first"},
 		{
-			"half a verdict on a placebo", "    placebo: true\n", "    placebo: true\n    expect: {severity: warning}\n",
+			"a diagnosis of a placebo", "    title: files", "    placebo: true\n    title: files",
+			"rungs.files.diagnose: a placebo is diagnosed as the first",
+		},
+		{
+			"half a verdict on a placebo", "    placebo: true\n",
+			"    placebo: true\n    expect: {severity: warning}\n",
 			"rungs.reuse.expect: without a verdict of its own",
 		},
 		{
 			"a placebo that cures", "    placebo: true\n", "    placebo: true\n    expect: {verdict: none}\n",
 			"rungs.reuse.expect.verdict: a placebo cures nothing",
 		},
-		{"diagnose is no mapping", "diagnose: {target: spin}", "diagnose: spin", "rungs.drops.diagnose: want the fields that differ"},
 		{
-			"a regression that is not the last fault", "    expect: {verdict: fd-limit, forbidden: [cpu-throttled]}", "    regression: [main.open grew]",
+			"diagnose is no mapping", "diagnose: {target: spin}", "diagnose: spin",
+			"rungs.drops.diagnose: want the fields that differ",
+		},
+		{
+			"a regression that is not the last fault", "    expect: {verdict: fd-limit, forbidden: [cpu-throttled]}",
+			"    regression: [main.open grew]",
 			"rungs.files.regression: the last fault alone can be one",
 		},
 		{
-			"a regression with a verdict", "    expect: {verdict: softnet-drops}", "    expect: {verdict: softnet-drops}\n    regression: [main.open grew]",
+			"a regression with a verdict", "    expect: {verdict: softnet-drops}",
+			"    expect: {verdict: softnet-drops}\n    regression: [main.open grew]",
 			"rungs.drops.expect: a regression has none",
 		},
 		{
-			"a placebo for a regression", "    placebo: true\n", "    placebo: true\n    regression: [main.open grew]\n",
+			"a placebo for a regression", "    placebo: true\n",
+			"    placebo: true\n    regression: [main.open grew]\n",
 			"rungs.reuse.regression: a placebo is no fault",
 		},
 		{
-			"the same field twice", "change: {hosts: {one: {sysctls: {net.ipv4.tcp_tw_reuse: 1}}}}", "change: {cgroups: {box: {quota: 30ms}}}",
-			":21: rungs.reuse.cure.change: cgroups.box.quota is changed by quota too: the cures must not depend on their order",
+			"the same field twice", "change: {hosts: {one: {sysctls: {net.ipv4.tcp_tw_reuse: 1}}}}",
+			"change: {cgroups: {box: {quota: 30ms}}}",
+			":21: rungs.reuse.cure.change: cgroups.box.quota is changed by quota too: the cures must not depend on " +
+				"their order",
 		},
 		{
-			"a part of what another removes", "change: {processes: {spin: {spin: {threads: 1}}}}", "change: {processes: {leak: null}}",
+			"a part of what another removes", "change: {processes: {spin: {spin: {threads: 1}}}}",
+			"change: {processes: {leak: null}}",
 			":33: rungs.drops.cure.change: processes.leak is changed by files too",
 		},
 		{
@@ -316,7 +365,8 @@ func TestStoryMistakes(t *testing.T) {
 			`:33: processes.spin.spin.threads: "one" is not a whole number`,
 		},
 		{
-			"a name that leads nowhere after a cure", "change: {cgroups: {box: {quota: 80ms}}}", "change: {cgroups: {box: null}}",
+			"a name that leads nowhere after a cure", "change: {cgroups: {box: {quota: 80ms}}}",
+			"change: {cgroups: {box: null}}",
 			`leak/scenario.yaml:7: with the change of quota: processes.leak.cgroup: there is no cgroup "box"`,
 		},
 		{

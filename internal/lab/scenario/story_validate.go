@@ -10,7 +10,8 @@ import (
 // rungs reports what is wrong with a story beside what is wrong with any scenario.
 func (v *validator) rungs(s *Scenario) {
 	if len(s.Cures)+len(s.Placebos) > 0 {
-		v.fail("rungs", "a scenario with rungs has no cures and placebos beside: a placebo is a rung with placebo: true")
+		v.fail("rungs", "a scenario with rungs has no cures and placebos beside: a placebo is a rung with "+
+			"placebo: true")
 	}
 	if len(s.faults()) == 0 {
 		v.fail("rungs", "all of them are placebos: a story has a fault")
@@ -23,7 +24,8 @@ func (v *validator) rungs(s *Scenario) {
 	v.known("expect.forbidden", s.Expect.Forbidden)
 	for i, r := range s.faults() {
 		if len(r.Regression) > 0 && i < len(s.faults())-1 {
-			v.fail("rungs."+r.Name+".regression", "the last fault alone can be one: of any other state some check has a verdict")
+			v.fail("rungs."+r.Name+".regression", "the last fault alone can be one: of any other state some check has "+
+				"a verdict")
 		}
 	}
 	whole := len(v.errs)
@@ -64,7 +66,8 @@ func (v *validator) rung(r *Rung) {
 	}
 	if len(r.Regression) > 0 {
 		if !r.Expect.empty() {
-			v.fail(path+".expect", "a regression has none: no check says anything, and the comparison is to say what regression has")
+			v.fail(path+".expect", "a regression has none: no check says anything, and the comparison is to say what "+
+				"regression has")
 		}
 		return
 	}
@@ -76,7 +79,8 @@ func (v *validator) rung(r *Rung) {
 
 // empty reports whether nothing is expected.
 func (e *Expect) empty() bool {
-	return e.Verdict+e.Severity+e.Subject == "" && len(e.Evidence)+len(e.Required)+len(e.Forbidden)+len(e.NotAssessed) == 0
+	return e.Verdict+e.Severity+e.Subject == "" && len(e.Evidence)+len(e.Required)+len(e.Forbidden)+len(
+		e.NotAssessed) == 0
 }
 
 func (v *validator) placebo(path string, r *Rung) {
@@ -84,12 +88,14 @@ func (v *validator) placebo(path string, r *Rung) {
 		v.fail(path+".regression", "a placebo is no fault")
 	}
 	if r.Expect.Verdict == VerdictNone || r.Expect.Verdict == VerdictOpen {
-		v.fail(path+".expect.verdict", "a placebo cures nothing: name the check, or leave it out where the verdict stays")
+		v.fail(path+".expect.verdict", "a placebo cures nothing: name the check, or leave it out where the "+
+			"verdict stays")
 	}
 	if r.Expect.Verdict != "" {
 		v.expect(path+".expect", &r.Expect)
 	} else if !r.Expect.empty() {
-		v.fail(path+".expect", "without a verdict of its own, what is said of a placebo is what is said of the first fault left")
+		v.fail(path+".expect", "without a verdict of its own, what is said of a placebo is what is said of the first "+
+			"fault left")
 	}
 	if r.Diagnose != nil {
 		v.fail(path+".diagnose", "a placebo is diagnosed as the first fault left is")
@@ -112,7 +118,8 @@ func (v *validator) independent(rungs []Rung) {
 			for _, other := range set {
 				if other.rung != name && (strings.HasPrefix(path, other.path) || strings.HasPrefix(other.path, path)) {
 					shown := strings.ReplaceAll(strings.Trim(path, separator), separator, ".")
-					v.failAt(at, "rungs."+name+".cure.change", "%s is changed by %s too: the cures must not depend on their order",
+					v.failAt(at, "rungs."+name+".cure.change", "%s is changed by %s too: the cures must not depend on "+
+						"their order",
 						shown, other.rung)
 				}
 			}
@@ -135,8 +142,8 @@ func leaves(n *yaml.Node, path string, found func(path string, at *yaml.Node)) {
 	}
 }
 
-// states reports states that cannot be built: each change alone, and those of the way through the file. The others, of which
-// there are many, are looked at before a run that goes through them.
+// states reports states that cannot be built: each change alone, and those of the way through the file. The others, of
+// which there are many, are looked at before a run that goes through them.
 func (v *validator) states(s *Scenario) {
 	var way []string
 	for i := range s.Rungs {
@@ -155,7 +162,10 @@ func (v *validator) oneState(s *Scenario, cured []string, placebo *Rung) {
 	if len(v.errs) > 0 {
 		return // the next state would say the same again
 	}
-	state := validator{file: v.file, root: s.stateNode(cured, placebo), prefix: v.prefix + statePrefix(cured, placebo), checks: v.checks}
+	state := validator{
+		file: v.file, root: s.stateNode(cured, placebo), prefix: v.prefix + statePrefix(cured, placebo),
+		checks: v.checks,
+	}
 	site := state.state(s.VM.Mode)
 	v.errs = append(v.errs, state.errs...)
 	s.states = append(s.states, site)

@@ -164,7 +164,8 @@ func (v *validator) expect(at string, e *Expect) {
 	switch {
 	case e.Verdict == VerdictOpen && len(e.NotAssessed) == 0:
 		v.fail(at+".verdict", "open: say in not_assessed which finding is missing, and why")
-	case (e.Verdict == VerdictOpen || e.Verdict == VerdictNone) && (e.Severity != "" || e.Subject != "" || len(e.Evidence) > 0):
+	case (e.Verdict == VerdictOpen || e.Verdict == VerdictNone) && (e.Severity != "" || e.Subject != "" ||
+		len(e.Evidence) > 0):
 		v.fail(at, "severity, subject and evidence are those of a verdict, which is %s", e.Verdict)
 	}
 	for _, name := range e.Required {
@@ -183,7 +184,8 @@ func (v *validator) known(path string, checks []string) {
 // machine reports settings of the whole machine where that may be the user's.
 func (v *validator) machine(mode string, s *Site) {
 	if len(s.Sysctls) > 0 && mode != VMRequired {
-		v.fail("sysctls", "these are the whole machine's: they need vm: {mode: required}; those of a namespace are hosts.NAME.sysctls")
+		v.fail("sysctls", "these are the whole machine's: they need vm: {mode: required}; those of a namespace are "+
+			"hosts.NAME.sysctls")
 	}
 }
 
@@ -282,7 +284,8 @@ func (v *validator) site(s *Site) {
 	}
 	v.vantages(&s.Diagnose, processes)
 	if s.Diagnose.duration() < s.Diagnose.interval() {
-		v.fail("diagnose", "the duration %v is shorter than the interval %v", s.Diagnose.duration(), s.Diagnose.interval())
+		v.fail("diagnose", "the duration %v is shorter than the interval %v", s.Diagnose.duration(),
+			s.Diagnose.interval())
 	}
 }
 
@@ -291,7 +294,8 @@ const longestDevice = 15
 
 func (v *validator) vantages(d *Diagnose, processes []string) {
 	if (d.Ping == "") != (len(d.Vantages) == 0) {
-		v.fail("diagnose", "ping and vantages go together: a destination, and the processes from whose hosts it is pinged")
+		v.fail("diagnose", "ping and vantages go together: a destination, and the processes from whose hosts it "+
+			"is pinged")
 	}
 	if d.Ping != "" {
 		v.address("diagnose.ping", d.Ping)
@@ -336,7 +340,8 @@ func (v *validator) links(s *Site, hosts []string) {
 
 func (v *validator) process(path string, p *Process) {
 	if modes := p.modes(); len(modes) != 1 {
-		v.fail(path, "does %d things (%s): want one of serve, connect, answer, load, spin, pool, open_files, udp_flood, sleep, run "+
+		v.fail(path, "does %d things (%s): want one of serve, connect, answer, load, spin, pool, open_files, "+
+			"udp_flood, sleep, run "+
 			"and java",
 			len(modes), strings.Join(modes, ", "))
 	}
@@ -417,7 +422,8 @@ func (v *validator) affinity(s *Scenario) {
 		for i := range site.Processes {
 			p := &site.Processes[i]
 			if slices.ContainsFunc(p.Affinity, func(cpu int) bool { return cpu < 0 || cpu >= cpus }) {
-				v.fail("processes."+p.Name+".affinity", "%v: want CPUs from 0 to %d, as needs.cpus is %d", p.Affinity, cpus-1, cpus)
+				v.fail("processes."+p.Name+".affinity", "%v: want CPUs from 0 to %d, as needs.cpus is %d", p.Affinity,
+					cpus-1, cpus)
 			}
 		}
 	}

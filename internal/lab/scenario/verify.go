@@ -24,8 +24,9 @@ type Confusion struct {
 	TrialsAsked    int      `json:"trials_asked"`
 	Disagreements  []string `json:"disagreements,omitempty"` // what did not hold, in short
 	NotYetAssessed int      `json:"not_yet_assessed"`        // findings whose collector is still to come
-	Noisy          int      `json:"noisy_phases"`            // that began while the machine was busy with something else
-	Seconds        float64  `json:"seconds"`
+	// that began while the machine was busy with something else
+	Noisy   int     `json:"noisy_phases"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Verification is the confusion of all scenarios: the product's accuracy.
@@ -41,7 +42,8 @@ type Verification struct {
 // NewVerification begins one of runs runs.
 func NewVerification(version string, runs int, now time.Time) *Verification {
 	return &Verification{
-		Date: now.UTC().Format(time.DateOnly), Version: version, Runs: runs, Scenarios: []Confusion{}, Total: Confusion{Scenario: "total"},
+		Date: now.UTC().Format(time.DateOnly), Version: version, Runs: runs, Scenarios: []Confusion{},
+		Total: Confusion{Scenario: "total"},
 	}
 }
 
@@ -78,7 +80,8 @@ func (c *Confusion) add(n int, r *Result) {
 		c.phase(&r.Phases[i])
 		for _, a := range r.Phases[i].Assertions {
 			if !a.Held {
-				c.Disagreements = append(c.Disagreements, fmt.Sprintf("run %d: %s: not so: %s (%s)", n, r.Phases[i].Name, a.What, a.Got))
+				c.Disagreements = append(c.Disagreements, fmt.Sprintf("run %d: %s: not so: %s (%s)", n,
+					r.Phases[i].Name, a.What, a.Got))
 			}
 		}
 	}
@@ -91,7 +94,8 @@ func (c *Confusion) phase(p *Phase) {
 		c.Trials += one(p.held())
 		return
 	}
-	if slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return a.Kind == "moves" }) { // of the cure before a story's state
+	// of the cure before a story's state
+	if slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return a.Kind == "moves" }) {
 		c.TrialsAsked++
 		c.Trials += one(p.heldOnly("moves"))
 	}
@@ -155,14 +159,16 @@ func (v *Verification) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "perfdoctor %s, %s, %d run(s) of each scenario%s\n\n", v.Version, v.Date, v.Runs, inGuest(v.Guest))
 	columns(&b, func(w io.Writer) {
-		row(w, "SCENARIO", "RUNS", "VERDICT RIGHT", "REQUIRED FOUND", "FORBIDDEN RAISED", "CURES AND PLACEBOS RIGHT", "TIME")
+		row(w, "SCENARIO", "RUNS", "VERDICT RIGHT", "REQUIRED FOUND", "FORBIDDEN RAISED", "CURES AND PLACEBOS RIGHT",
+			"TIME")
 		for i := range v.Scenarios {
 			v.Scenarios[i].row(w)
 		}
 		v.Total.row(w)
 	})
 	if v.Total.Noisy > 0 {
-		fmt.Fprintf(&b, "\nnote: the machine was busy with something else before %d phases: what is said of the host may be about that\n",
+		fmt.Fprintf(&b, "\nnote: the machine was busy with something else before %d phases: what is said of the host "+
+			"may be about that\n",
 			v.Total.Noisy)
 	}
 	for i := range v.Scenarios {

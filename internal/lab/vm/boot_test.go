@@ -100,7 +100,8 @@ func TestDebianKernels(t *testing.T) {
 func testVersion(t *testing.T, o Options, release string) {
 	o.Args = []string{"version"}
 	r := run(t, o)
-	if !strings.HasPrefix(r.Release, release+".") || r.ExitCode != 0 || !bytes.Contains(r.Stdout, []byte("perfdoctor")) {
+	if !strings.HasPrefix(r.Release, release+".") || r.ExitCode != 0 ||
+		!bytes.Contains(r.Stdout, []byte("perfdoctor")) {
 		t.Errorf("%s: exit code %d: %s%s", r.Release, r.ExitCode, r.Stdout, r.Stderr)
 	}
 }
@@ -119,18 +120,22 @@ func testPreflight(t *testing.T, o Options) {
 		available[c.Name] = c.Status == "available"
 	}
 	// The modules and mounts that are to be there show in what perfdoctor can do with them.
-	for _, name := range []string{"root", "psi", "sock-diag", "conntrack", "schedstat", "perf-host", "btf", "cgroup-v2"} {
+	for _, name := range []string{
+		"root", "psi", "sock-diag", "conntrack", "schedstat", "perf-host", "btf",
+		"cgroup-v2",
+	} {
 		if !available[name] {
 			t.Errorf("%s is not available: %+v", name, got.Capabilities)
 		}
 	}
 }
 
-// testQuota sets a limit two levels above a process that spins. It is found on a kernel's real cgroup v2. The limit is low
-// enough that the process meets it in a guest which the host gives a quarter of a CPU.
+// testQuota sets a limit two levels above a process that spins. It is found on a kernel's real cgroup v2. The limit is
+// low enough that the process meets it in a guest which the host gives a quarter of a CPU.
 func testQuota(t *testing.T, o Options, release string) {
 	o.Command = "/bin/patient"
-	o.Args = strings.Fields("-group outer:10000/mid/inner /bin/perfdoctor diagnose --pid PID --duration 3s -o json --save /tmp/run.zip")
+	o.Args = strings.Fields("-group outer:10000/mid/inner /bin/perfdoctor diagnose --pid PID --duration 3s -o json " +
+		"--save /tmp/run.zip")
 	o.Sysctls = []string{"net.netfilter.nf_conntrack_max=4242"}
 	o.Outputs = []string{"/tmp/run.zip", "/proc/sys/net/netfilter/nf_conntrack_max", "/no/such/file"}
 	r := run(t, o)
@@ -153,8 +158,12 @@ func testQuota(t *testing.T, o Options, release string) {
 
 // testLab runs tests of package lab where cgroup v2 has the controllers, and the machine's own settings may be changed.
 func testLab(t *testing.T, o Options) {
-	tests := []string{"TestMachineSysctl", "TestQuotaThrottles", "TestAddedProcessSurvivesClose", "TestKilledParentLeavesNoChild"}
-	// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing will do.
+	tests := []string{
+		"TestMachineSysctl", "TestQuotaThrottles", "TestAddedProcessSurvivesClose",
+		"TestKilledParentLeavesNoChild",
+	}
+	// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing will
+	// do.
 	o.Files = map[string]string{"/bin/lab.test": build(t, "amd64", "../../lab", true), "/bin/true": o.Binary}
 	o.Command, o.Args = "/bin/lab.test", []string{"-test.v", "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
 	o.Env = []string{testenv.RequireVar + "=root"}
@@ -171,8 +180,9 @@ func testLab(t *testing.T, o Options) {
 	}
 }
 
-// TestInstructionsPerCycle is the only test of ipc-low on machines that show no counters: an arm64 guest whose time is a count of
-// instructions has a PMU that is right by construction (what reads it is in the matrix of kernels), and is no slower beside another guest.
+// TestInstructionsPerCycle is the only test of ipc-low on machines that show no counters: an arm64 guest whose time is
+// a count of instructions has a PMU that is right by construction (what reads it is in the matrix of kernels), and is
+// no slower beside another guest.
 func TestInstructionsPerCycle(t *testing.T) {
 	o := Options{
 		Kernel: debian(t, "6.12", "arm64"), Binary: build(t, "arm64", "../../../cmd/perfdoctor", false),
@@ -193,7 +203,8 @@ func TestInstructionsPerCycle(t *testing.T) {
 			switch {
 			case said == "" && len(d.Findings) != 0:
 				t.Errorf("findings: %+v", d.Findings)
-			case said != "" && (len(d.Findings) != 1 || d.Findings[0].Check != "ipc-low" || !strings.Contains(d.Findings[0].Summary, said)):
+			case said != "" && (len(d.Findings) != 1 || d.Findings[0].Check != "ipc-low" ||
+				!strings.Contains(d.Findings[0].Summary, said)):
 				t.Errorf("findings: %+v, want ipc-low with %s", d.Findings, said)
 			}
 		})
@@ -212,17 +223,27 @@ func TestWhatCannotRun(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"a sysctl that is not there":  {Options{Kernel: k, Binary: doctor, Sysctls: []string{"net.no.such=1"}}, "sysctl net.no.such=1"},
+		"a sysctl that is not there": {
+			Options{Kernel: k, Binary: doctor, Sysctls: []string{"net.no.such=1"}},
+			"sysctl net.no.such=1",
+		},
 		"a command that is not there": {Options{Kernel: k, Binary: doctor, Command: "/bin/none"}, "start the command"},
-		"a module that is not there":  {Options{Kernel: k, Binary: doctor, Modules: []string{"none"}}, "no module none"},
-		"a kernel that is not there":  {Options{Kernel: Kernel{Image: dir + "/none"}, Binary: doctor}, "kernel for the guest"},
-		"a script as init":            {Options{Kernel: k, Binary: script}, "script"},
+		"a module that is not there": {
+			Options{Kernel: k, Binary: doctor, Modules: []string{"none"}},
+			"no module none",
+		},
+		"a kernel that is not there": {
+			Options{Kernel: Kernel{Image: dir + "/none"}, Binary: doctor},
+			"kernel for the guest",
+		},
+		"a script as init": {Options{Kernel: k, Binary: script}, "script"},
 		"another architecture": {
 			Options{Kernel: k, Binary: build(t, "arm64", "./testdata/patient", false)}, "GOARCH=amd64",
 		},
 		"too little time": {
 			Options{
-				Kernel: k, Binary: doctor, Files: map[string]string{"/bin/patient": build(t, "amd64", "./testdata/patient", false)},
+				Kernel: k, Binary: doctor,
+				Files:   map[string]string{"/bin/patient": build(t, "amd64", "./testdata/patient", false)},
 				Command: "/bin/patient", Args: []string{"-spin"}, Timeout: 8 * time.Second,
 			}, "not done within 8s",
 		},

@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// FetchKernel gives Debian's newest kernel of a release such as "6.1" or "6.12", for a GOARCH (amd64 or arm64), of those
-// in the package sources of this machine: Debian 12 has both. "5.10" comes from the same mirrors' Debian 11. It is the
-// cloud flavour, 30 MB to download, which has all that guests need. It is fetched once into the user's cache
+// FetchKernel gives Debian's newest kernel of a release such as "6.1" or "6.12", for a GOARCH (amd64 or arm64), of
+// those in the package sources of this machine: Debian 12 has both. "5.10" comes from the same mirrors' Debian 11. It
+// is the cloud flavour, 30 MB to download, which has all that guests need. It is fetched once into the user's cache
 // (XDG_CACHE_HOME/perfdoctor/kernels, about 100 MB a kernel; delete a folder there to fetch anew), needs no root and
 // installs nothing. For others than Debian use [KernelAt].
 func FetchKernel(ctx context.Context, release, arch string) (Kernel, error) {
@@ -79,13 +79,15 @@ func download(ctx context.Context, work, release, arch string) error {
 			return err
 		}
 	}
-	names, err := a.run(ctx, "apt-cache", "search", "--names-only", fmt.Sprintf(`^linux-image-%s\.[0-9]`, regexp.QuoteMeta(release)))
+	names, err := a.run(ctx, "apt-cache", "search", "--names-only", fmt.Sprintf(`^linux-image-%s\.[0-9]`,
+		regexp.QuoteMeta(release)))
 	if err != nil {
 		return err
 	}
 	name, ok := newestKernel(names, release, arch)
 	if !ok {
-		return errors.New("the package sources of this machine have none: add the distribution's security or backports source")
+		return errors.New("the package sources of this machine have none: add the distribution's security or " +
+			"backports source")
 	}
 	if _, err := a.run(ctx, "apt-get", "-q", "download", name); err != nil {
 		return err
@@ -139,7 +141,8 @@ Dir::Cache %q;
 	return os.WriteFile(filepath.Join(a.dir, "apt.conf"), []byte(config), 0o600)
 }
 
-// debianKeys is where package debian-archive-keyring, a part of every Debian, has the keys of its releases, past ones too.
+// debianKeys is where package debian-archive-keyring, a part of every Debian, has the keys of its releases, past ones
+// too.
 const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // switchTo takes the lists of another Debian, on the mirrors that this machine has its own from. It needs those lists:
@@ -163,7 +166,8 @@ func (a apt) switchTo(ctx context.Context, suite string) error {
 		return err
 	}
 	// The lists of a Debian that is not maintained any more have expired.
-	_, err = fmt.Fprintf(f, "Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nAcquire::Check-Valid-Until \"false\";\n", list)
+	_, err = fmt.Fprintf(f, "Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nAcquire::Check-Valid-Until "+
+		"\"false\";\n", list)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -180,7 +184,8 @@ func sourcesOf(targets, suite string) (string, error) {
 		if !ok || part != "" && part != "security" && part != "updates" {
 			continue // others, such as backports, need not be there
 		}
-		source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", debianKeys, mirror, strings.TrimSuffix(suite+"-"+part, "-"))
+		source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", debianKeys, mirror, strings.TrimSuffix(suite+"-"+part,
+			"-"))
 		if !slices.Contains(list, source) {
 			list = append(list, source)
 		}
@@ -207,7 +212,8 @@ func (a apt) run(ctx context.Context, name string, args ...string) (string, erro
 
 // newestKernel picks from lines of apt-cache search. The signed package and the unsigned one are the same kernel.
 func newestKernel(lines, release, arch string) (name string, ok bool) {
-	form := regexp.MustCompile(`^linux-image-(` + regexp.QuoteMeta(release) + `\.[0-9][0-9.+a-z~-]*)-cloud-` + arch + `$`)
+	form := regexp.MustCompile(`^linux-image-(` + regexp.QuoteMeta(release) + `\.[0-9][0-9.+a-z~-]*)-cloud-` + arch +
+		`$`)
 	var newest []int
 	for line := range strings.Lines(lines) {
 		found, _, _ := strings.Cut(strings.TrimSpace(line), " ")

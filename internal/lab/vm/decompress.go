@@ -50,7 +50,8 @@ func reader(data []byte) (io.Reader, error) {
 		return bzip2.NewReader(in), nil
 	case begins(data, "\xfd7zXZ\x00"):
 		return xz.ReaderConfig{SingleStream: true}.NewReader(in)
-	case begins(data, "\x02\x21\x4c\x18"), begins(data, "\x04\x22\x4d\x18"): // the kernel uses the first, the legacy frame
+	case begins(data, "\x02\x21\x4c\x18"), begins(data, "\x04\x22\x4d\x18"):
+		// the kernel uses the first, the legacy frame
 		return lz4.NewReader(in), nil
 	case begins(data, "\x28\xb5\x2f\xfd"):
 		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxUnpacked))
@@ -64,6 +65,6 @@ func reader(data []byte) (io.Reader, error) {
 
 func begins(data []byte, magic string) bool { return bytes.HasPrefix(data, []byte(magic)) }
 
-// sized says that the kernel's build appends the unpacked size to this format (scripts/Makefile.lib, size_append): to all
-// but gzip, which has it in its own trailer.
+// sized says that the kernel's build appends the unpacked size to this format (scripts/Makefile.lib, size_append): to
+// all but gzip, which has it in its own trailer.
 func sized(data []byte) bool { return !slices.Equal(data[:min(2, len(data))], []byte("\x1f\x8b")) }

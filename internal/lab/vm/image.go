@@ -42,8 +42,9 @@ func parseImage(data []byte) (image, error) {
 	}
 	unpacked, err := decompress(data)
 	if err != nil || begins(unpacked, "\x1f\x8b") {
-		return image{}, errors.New("neither a vmlinux, a bzImage nor an arm64 Image: give the file of a distribution's " +
-			"kernel package, such as /boot/vmlinuz-*")
+		return image{},
+			errors.New("neither a vmlinux, a bzImage nor an arm64 Image: give the file of a distribution's " +
+				"kernel package, such as /boot/vmlinuz-*")
 	}
 	return parseImage(unpacked)
 }
@@ -59,7 +60,8 @@ func vmlinux(data []byte) (image, error) {
 		return image{}, fmt.Errorf("vmlinux: %w", err)
 	}
 	if f.Machine != elf.EM_X86_64 {
-		return image{}, fmt.Errorf("vmlinux for %v: give the Image file of an arm64 kernel, or a kernel for x86-64", f.Machine)
+		return image{}, fmt.Errorf("vmlinux for %v: give the Image file of an arm64 kernel, or a kernel for x86-64",
+			f.Machine)
 	}
 	if !hasPVH(f) {
 		return image{}, errors.New("this vmlinux was built without CONFIG_PVH: give the bzImage instead")

@@ -26,7 +26,8 @@ func fakeELF(t testing.TB, machine elf.Machine, note, modinfo string) []byte {
 	infoAt := noteAt + uint64(len(note))
 	namesAt := infoAt + uint64(len(modinfo))
 	h := elf.Header64{
-		Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Phoff: headers, Shoff: namesAt + uint64(len(names)),
+		Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Phoff: headers, Shoff: namesAt +
+			uint64(len(names)),
 		Ehsize: headers, Phentsize: program, Phnum: 1, Shentsize: section, Shnum: 3, Shstrndx: 2,
 	}
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")

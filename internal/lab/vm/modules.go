@@ -18,7 +18,8 @@ func defaultModules() []string {
 		"inet_diag", "tcp_diag", "udp_diag", "unix_diag", // what perfdoctor asks about sockets
 		"veth", "bridge", "dummy", // networks
 		"nf_conntrack", "nf_conntrack_netlink", "nf_nat", // NAT and its table
-		"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_chain_nat", "nft_limit", "nft_log", "nft_reject_inet",
+		"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_chain_nat", "nft_limit", "nft_log",
+		"nft_reject_inet",
 		"nft_compat",
 		"x_tables", "ip_tables", "iptable_filter", "iptable_nat", "ip6table_filter", "ip6table_nat",
 		"xt_conntrack", "xt_MASQUERADE", "xt_comment", "xt_tcpudp",
@@ -105,7 +106,8 @@ func (r *resolver) visit(name string) {
 	r.seen[name] = true
 	path, ok := r.tree.files[name]
 	if !ok {
-		r.err = fmt.Errorf("the guest's kernel has no module %s (%d others known): give its folder of modules", name, len(r.tree.files))
+		r.err = fmt.Errorf("the guest's kernel has no module %s (%d others known): give its folder of modules", name,
+			len(r.tree.files))
 		return
 	}
 	m, err := readModule(path)

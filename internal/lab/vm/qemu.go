@@ -57,20 +57,23 @@ func machineFor(arch string, o Options) (machine, error) {
 	name, hint := "", ""
 	switch arch {
 	case "amd64":
-		// With five-level page tables TCG is slower, and 6.1 does not boot. q35 has a second serial port, and timers that
-		// the kernel can calibrate its TSC by.
+		// With five-level page tables TCG is slower, and 6.1 does not boot. q35 has a second serial port, and timers
+		// that the kernel can calibrate its TSC by.
 		name, hint = "qemu-system-x86_64", "qemu-system-x86"
 		m.args = append(m.args, "-M", "q35")
-		// The clocksource watchdog takes a wait of qemu for the host's CPU for a drift of the TSC and changes to hpet, of which each
-		// read leaves the guest (5.10, on a loaded host, in 3 of 3 boots; Documentation/admin-guide/kernel-parameters.txt, tsc=).
+		// The clocksource watchdog takes a wait of qemu for the host's CPU for a drift of the TSC and changes to hpet,
+		// of which each read leaves the guest (5.10, on a loaded host, in 3 of 3 boots;
+		// Documentation/admin-guide/kernel-parameters.txt, tsc=).
 		m.cmdline = "console=ttyS0 reboot=t tsc=reliable" + common
 		m.results, m.port = "/dev/ttyS1", []string{"-serial", "chardev:results"}
 		m.accels = []accel{emulated("max,la57=off", o)}
 	case "arm64":
 		name, hint = "qemu-system-aarch64", "qemu-system-arm"
 		m.args = append(m.args, "-M", "virt,gic-version=3")
-		m.cmdline, m.results, m.port = "console=ttyAMA0"+common, "/dev/ttyS0", []string{"-device", "pci-serial,chardev=results"}
-		m.accels = []accel{emulated("cortex-a57", o)} // the oldest with a PMU that Linux counts cycles and instructions by
+		m.cmdline, m.results, m.port = "console=ttyAMA0"+common, "/dev/ttyS0",
+			[]string{"-device", "pci-serial,chardev=results"}
+		// the oldest with a PMU that Linux counts cycles and instructions by
+		m.accels = []accel{emulated("cortex-a57", o)}
 	}
 	if t := o.InstructionTime; t > 0 && bits.OnesCount64(uint64(t)) != 1 {
 		return m, fmt.Errorf("guest: %v an instruction: qemu can only do powers of two in ns", t)
@@ -87,15 +90,19 @@ func machineFor(arch string, o Options) (machine, error) {
 	return m, nil
 }
 
-// emulated is TCG, on one host thread for all CPUs. With one each, a CPU of qemu 7.2 at times executes the breakpoint that
-// another put into kernel code while it changed it (static keys: arch/x86/kernel/alternative.c, text_poke_bp_batch), after
-// it was taken out again: "Oops: int3" in 3 of 16 diagnoses on 6.12, against none of 13. Booting takes as long.
+// emulated is TCG, on one host thread for all CPUs. With one each, a CPU of qemu 7.2 at times executes the breakpoint
+// that another put into kernel code while it changed it (static keys: arch/x86/kernel/alternative.c,
+// text_poke_bp_batch), after it was taken out again: "Oops: int3" in 3 of 16 diagnoses on 6.12, against none of 13.
+// Booting takes as long.
 func emulated(cpu string, o Options) accel {
 	if o.InstructionTime == 0 {
 		return accel{"tcg", bootTimeout, []string{"-accel", "tcg,thread=single", "-cpu", cpu}}
 	}
 	shift := bits.TrailingZeros64(uint64(o.InstructionTime))
-	return accel{"tcg", bootTimeout, []string{"-accel", "tcg,thread=single", "-icount", fmt.Sprintf("shift=%d", shift), "-cpu", cpu}}
+	return accel{"tcg", bootTimeout, []string{
+		"-accel", "tcg,thread=single", "-icount", fmt.Sprintf("shift=%d", shift),
+		"-cpu", cpu,
+	}}
 }
 
 // checkBinary refuses what could not run as init.
@@ -107,7 +114,8 @@ func checkBinary(path, arch string) error {
 	defer f.Close()
 	want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	if f.Machine != want {
-		return fmt.Errorf("program for the guest: %s is for %v, the kernel for %s: build it with GOARCH=%s", path, f.Machine, arch, arch)
+		return fmt.Errorf("program for the guest: %s is for %v, the kernel for %s: build it with GOARCH=%s", path,
+			f.Machine, arch, arch)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {

@@ -1,9 +1,9 @@
 // Package vm runs a program of this repository under another kernel, in a guest that is gone afterwards.
 //
-// A guest is qemu with a kernel and an initramfs made for the one run: no disk, no network, nothing written on the host,
-// nothing left behind however the caller ends. It is root in a machine of its own, with cgroup v2, so it may change what
-// a test or scenario must not change on the host. It boots in about two seconds where only emulation (TCG) works, and
-// runs five to six times slower than the host then: counts are true in it, throughput is not.
+// A guest is qemu with a kernel and an initramfs made for the one run: no disk, no network, nothing written on the
+// host, nothing left behind however the caller ends. It is root in a machine of its own, with cgroup v2, so it may
+// change what a test or scenario must not change on the host. It boots in about two seconds where only emulation (TCG)
+// works, and runs five to six times slower than the host then: counts are true in it, throughput is not.
 package vm
 
 import (
@@ -89,11 +89,11 @@ const (
 	defaultMemory  = 1 << 30
 	defaultCPUs    = 2 // the least that shows what threads on several CPUs do
 	defaultTimeout = 2 * time.Minute
-	// bootTimeout is for a guest that hangs. A boot on TCG takes two seconds on an idle machine with two CPUs, and took 29
-	// on one with a load average of 400.
+	// bootTimeout is for a guest that hangs. A boot on TCG takes two seconds on an idle machine with two CPUs, and took
+	// 29 on one with a load average of 400.
 	bootTimeout = 40 * time.Second
-	// kvmBootTimeout is for a guest on KVM, which boots within a second. On a virtual machine whose host offers nested virtualisation that
-	// does not work, /dev/kvm is there and a guest hangs.
+	// kvmBootTimeout is for a guest on KVM, which boots within a second. On a virtual machine whose host offers nested
+	// virtualisation that does not work, /dev/kvm is there and a guest hangs.
 	kvmBootTimeout = 8 * time.Second
 )
 

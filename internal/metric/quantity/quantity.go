@@ -1,7 +1,8 @@
 // Package quantity holds numbers that carry their unit and show how they were computed.
 //
-// A finding is believed when its arithmetic can be repeated on paper: "28232 ports / 60 s = 470.5 connections/s". A [Value]
-// therefore remembers the operation that made it, prints it, and refuses to be compared with a value of another unit.
+// A finding is believed when its arithmetic can be repeated on paper: "28232 ports / 60 s = 470.5 connections/s". A
+// [Value] therefore remembers the operation that made it, prints it, and refuses to be compared with a value of another
+// unit.
 package quantity
 
 import (
@@ -12,7 +13,8 @@ import (
 	"strings"
 )
 
-// Unit is what a number counts, in the plural as a person would write it ("ports", "connections/s"). Units are compared as text.
+// Unit is what a number counts, in the plural as a person would write it ("ports", "connections/s"). Units are compared
+// as text.
 type Unit string
 
 // The units that more than one rule uses. A rule may name a further one where that reads better; only equality matters.
@@ -38,8 +40,8 @@ const (
 	None        Unit = "" // an identifier or a mode, such as the value of tcp_tw_reuse
 )
 
-// Per gives the unit of u divided by v: the same unit gives [Ratio], entries per entries/s are seconds (a time until full), and
-// B/s per packets/s are B/packets.
+// Per gives the unit of u divided by v: the same unit gives [Ratio], entries per entries/s are seconds (a time until
+// full), and B/s per packets/s are B/packets.
 func (u Unit) Per(v Unit) Unit {
 	num, den, isRate := v.rate()
 	unum, uden, uIsRate := u.rate()
@@ -89,7 +91,8 @@ func (u Unit) times(v Unit) Unit {
 	return u + "·" + v
 }
 
-// A Value is a number with its unit, a label for the reader, and the operation that made it. The zero Value is a dimensionless 0.
+// A Value is a number with its unit, a label for the reader, and the operation that made it. The zero Value is a
+// dimensionless 0.
 type Value struct {
 	label string
 	n     float64
@@ -118,8 +121,8 @@ func (v Value) Named(format string, args ...any) Value {
 	return v
 }
 
-// As gives the value in another unit that stands for the same count, such as ports that are each one connection. It does
-// not convert: use [Value.Times] for that.
+// As gives the value in another unit that stands for the same count, such as ports that are each one connection. It
+// does not convert: use [Value.Times] for that.
 func (v Value) As(unit Unit) Value {
 	v.unit = unit
 	return v
@@ -169,7 +172,8 @@ func (v Value) Below(w Value) bool { return !v.AtLeast(w) }
 
 func (v Value) mustMatch(w Value) {
 	if v.unit != w.unit {
-		panic(fmt.Sprintf("quantity: %q is in %q, %q in %q: they cannot be added or compared", v.label, v.unit, w.label, w.unit))
+		panic(fmt.Sprintf("quantity: %q is in %q, %q in %q: they cannot be added or compared", v.label, v.unit, w.label,
+			w.unit))
 	}
 }
 
@@ -285,7 +289,8 @@ func bytes(n float64) string {
 	return number(n) + " " + units[i]
 }
 
-// number prints whole numbers whole and others with about four significant digits, which is more than any sample here deserves.
+// number prints whole numbers whole and others with about four significant digits, which is more than any sample here
+// deserves.
 func number(n float64) string {
 	n += 0 // minus zero reads as a fall
 	a := math.Abs(n)

@@ -21,7 +21,10 @@ func TestArithmeticShowsItsWork(t *testing.T) {
 		{Of("", 3, Sockets).Plus(Of("", 4, Sockets)), "3 sockets + 4 sockets = 7 sockets"},
 		{Of("", 3, Sockets).Minus(Of("", 4, Sockets)), "3 sockets − 4 sockets = -1 sockets"},
 		{Of("", 10, "connections/s").Times(Of("", 60, Seconds)), "10 connections/s × 60 s = 600 connections"},
-		{Of("", 100, Entries).Per(Of("", 2.5, "entries/s")).Named("full in"), "full in: 100 entries / 2.5 entries/s = 40 s"},
+		{
+			Of("", 100, Entries).Per(Of("", 2.5, "entries/s")).Named("full in"),
+			"full in: 100 entries / 2.5 entries/s = 40 s",
+		},
 		{Of("", 1, Seconds).Per(Of("", 0, Seconds)), "1 s / 0 s = unknown"},
 		{Of("", 512, "B/s"), "512 B/s"},
 		{Value{}, "0"},
@@ -30,7 +33,8 @@ func TestArithmeticShowsItsWork(t *testing.T) {
 			t.Errorf("got %q, want %q", got, tc.want)
 		}
 	}
-	if ceiling.Work() != "28232 ports / 60 s" || ceiling.Label() == "" || ceiling.Unit() != "ports/s" || ports.Number() != 28232 {
+	if ceiling.Work() != "28232 ports / 60 s" || ceiling.Label() == "" || ceiling.Unit() != "ports/s" ||
+		ports.Number() != 28232 {
 		t.Errorf("%+v", ceiling)
 	}
 }
@@ -116,8 +120,10 @@ func TestComparisons(t *testing.T) {
 	nan, seconds := one.Per(Of("", 0, None)), Of("", 1, Seconds)
 	for name, f := range map[string]func(){
 		"other unit, at least": func() { one.AtLeast(seconds) }, "other unit, above": func() { one.Above(seconds) },
-		"other unit, below": func() { one.Below(seconds) }, "other unit, plus": func() { one.Plus(seconds) }, "other unit, minus": func() { one.Minus(seconds) },
-		"NaN at least": func() { nan.AtLeast(one) }, "at least NaN": func() { one.AtLeast(nan) }, "NaN below": func() { nan.Below(one) }, "above NaN": func() { one.Above(nan) },
+		"other unit, below": func() { one.Below(seconds) }, "other unit, plus": func() { one.Plus(seconds) },
+		"other unit, minus": func() { one.Minus(seconds) },
+		"NaN at least":      func() { nan.AtLeast(one) }, "at least NaN": func() { one.AtLeast(nan) },
+		"NaN below": func() { nan.Below(one) }, "above NaN": func() { one.Above(nan) },
 	} {
 		func() {
 			defer func() {
@@ -136,7 +142,10 @@ func TestJSON(t *testing.T) {
 		want string
 	}{
 		{Of("a", 1.5, Seconds), `{"label":"a","value":1.5,"unit":"s","text":"1.5 s"}`},
-		{Of("", 6, Ports).Per(Of("", 3, Seconds)).Named("r"), `{"label":"r","value":2,"unit":"ports/s","text":"2 ports/s","arithmetic":"6 ports / 3 s = 2 ports/s"}`},
+		{
+			Of("", 6, Ports).Per(Of("", 3, Seconds)).Named("r"),
+			`{"label":"r","value":2,"unit":"ports/s","text":"2 ports/s","arithmetic":"6 ports / 3 s = 2 ports/s"}`,
+		},
 		{Of("a", math.NaN(), None), `{"label":"a","value":null,"unit":"","text":"unknown"}`},
 		{Of("a", math.Inf(-1), None), `{"label":"a","value":null,"unit":"","text":"-Inf"}`},
 	} {

@@ -1,7 +1,7 @@
 // Package partial writes files and directories that are there as a whole or not at all.
 //
-// What is being written has a name of its own beside the final one, and is locked as long as its writer lives. What a killed writer
-// left behind nobody holds: the next one that writes into the directory removes it.
+// What is being written has a name of its own beside the final one, and is locked as long as its writer lives. What a
+// killed writer left behind nobody holds: the next one that writes into the directory removes it.
 package partial
 
 import (
@@ -86,7 +86,8 @@ func lock(f *os.File) error {
 }
 
 func unlockable(err error) bool {
-	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.EINVAL)
+	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) ||
+		errors.Is(err, unix.EINVAL)
 }
 
 // rename gives the result its name unless something has it already. Some file systems cannot tell (NFS, FUSE).
@@ -127,7 +128,8 @@ func abandoned(path string) {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFREG &&
+		st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return
 	}
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {

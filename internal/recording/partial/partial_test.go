@@ -67,7 +67,8 @@ func TestWholeOrNothing(t *testing.T) {
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
-		".old.zip.12.perfdoctor.partial", ".old.12.perfdoctor.partial/profiles/cpu.pb.gz", ".living.zip.13.perfdoctor.partial",
+		".old.zip.12.perfdoctor.partial", ".old.12.perfdoctor.partial/profiles/cpu.pb.gz",
+		".living.zip.13.perfdoctor.partial",
 		".other.12.partial", "target",
 	} {
 		put(t, filepath.Join(dir, name))
@@ -87,7 +88,8 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		".fifo.12.perfdoctor.partial", ".link.12.perfdoctor.partial", ".living.zip.13.perfdoctor.partial", ".other.12.partial", "target",
+		".fifo.12.perfdoctor.partial", ".link.12.perfdoctor.partial", ".living.zip.13.perfdoctor.partial",
+		".other.12.partial", "target",
 	}
 	if os.Geteuid() == 0 {
 		stranger := filepath.Join(dir, ".stranger.12.perfdoctor.partial")

@@ -34,8 +34,9 @@ func (n *Names) host(name string) string {
 	return n.Word("host", name)
 }
 
-// Addr gives an address of the same class: private for private, public for public. Addresses of one network (/24 of IPv4, /64
-// of IPv6, as the checks group peers) stay in one. Loopback, unspecified, multicast and broadcast addresses name no host.
+// Addr gives an address of the same class: private for private, public for public. Addresses of one network (/24 of
+// IPv4, /64 of IPv6, as the checks group peers) stay in one. Loopback, unspecified, multicast and broadcast addresses
+// name no host.
 func (n *Names) Addr(a netip.Addr) netip.Addr {
 	switch {
 	case a.IsLoopback() || a.Unmap().IsLoopback() || a.Unmap().IsUnspecified() || a.Unmap().IsMulticast():
@@ -48,9 +49,11 @@ func (n *Names) Addr(a netip.Addr) netip.Addr {
 	return n.addr6(a)
 }
 
-// The networks of one class, in which pseudonyms stay: private ones (RFC 1918, RFC 6598) and link-local ones (RFC 3927).
+// The networks of one class, in which pseudonyms stay: private ones (RFC 1918, RFC 6598) and link-local ones (RFC
+// 3927).
 var classes4 = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/3"),
 }
@@ -79,7 +82,8 @@ func (n *Names) network4(a netip.Addr, network uint32) (pseudonym uint32, class 
 			return network&^low | n.permute(p.String(), network&low, bits), p.String()
 		}
 	}
-	for { // a permutation of all networks, again and again until it leads to a public one: this permutes the public ones
+	// a permutation of all networks, again and again until it leads to a public one: this permutes the public ones
+	for {
 		network = n.permute("public", network, 32-hostBits)
 		if isPublic(network) {
 			return network, "public"
@@ -98,8 +102,8 @@ func isPublic(network uint32) bool {
 	return true
 }
 
-// rounds of a Feistel network: four make it a permutation that looks random to who sees pairs (M. Luby, C. Rackoff, 1988); more
-// as halves are small.
+// rounds of a Feistel network: four make it a permutation that looks random to who sees pairs (M. Luby, C. Rackoff,
+// 1988); more as halves are small.
 const rounds = 8
 
 // permute is a keyed permutation of the numbers of so many bits, which are even.
@@ -114,8 +118,8 @@ func (n *Names) permute(kind string, x uint32, bits int) uint32 {
 	return left<<half | right
 }
 
-// Where pseudonyms of IPv6 lie: private and link-local ones where they were, others in the range for documentation (RFC 3849), of
-// which no host has an address.
+// Where pseudonyms of IPv6 lie: private and link-local ones where they were, others in the range for documentation (RFC
+// 3849), of which no host has an address.
 var (
 	private6   = netip.MustParsePrefix("fc00::/7")
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Path gives a path of a file or a control group, name by name, so that what lay below the same directory still does. Names that
-// the kernel, the file system hierarchy or a container engine gives stay, and so do the ends that tell what a file is.
+// Path gives a path of a file or a control group, name by name, so that what lay below the same directory still does.
+// Names that the kernel, the file system hierarchy or a container engine gives stay, and so do the ends that tell what
+// a file is.
 func (n *Names) Path(s string) string { return n.path(s, false) }
 
 // Program gives the path of a program or library: its own name stays.
@@ -27,7 +28,8 @@ func (n *Names) path(s string, keepLast bool) string {
 	return strings.Join(names, "/")
 }
 
-// kernelPath keeps the kernel's own names. Behind a process's root begin others', and interfaces have names of their own.
+// kernelPath keeps the kernel's own names. Behind a process's root begin others', and interfaces have names of their
+// own.
 func (n *Names) kernelPath(s string) string {
 	names := strings.Split(s, "/")
 	for i, name := range names {
@@ -41,32 +43,41 @@ func (n *Names) kernelPath(s string) string {
 	return strings.Join(names, "/")
 }
 
-// plainNames are names in paths that are the same everywhere: of the file system hierarchy (FHS 3.0), of systemd's groups, of
-// Kubernetes and Docker, and of control groups of version 1.
+// plainNames are names in paths that are the same everywhere: of the file system hierarchy (FHS 3.0), of systemd's
+// groups, of Kubernetes and Docker, and of control groups of version 1.
 var plainNames = []string{
-	".", "..", "bin", "sbin", "usr", "lib", "lib32", "lib64", "libexec", "local", "share", "opt", "srv", "var", "run", "tmp", "etc",
-	"home", "root", "proc", "sys", "dev", "mnt", "media", "boot", "log", "cache", "x86_64-linux-gnu", "aarch64-linux-gnu", "jvm",
-	"java", "server", "modules", "fs", "cgroup", "unified", "cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "pids", "blkio",
+	".", "..", "bin", "sbin", "usr", "lib", "lib32", "lib64", "libexec", "local", "share", "opt", "srv", "var", "run",
+	"tmp", "etc",
+	"home", "root", "proc", "sys", "dev", "mnt", "media", "boot", "log", "cache", "x86_64-linux-gnu",
+	"aarch64-linux-gnu", "jvm",
+	"java", "server", "modules", "fs", "cgroup", "unified", "cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "pids",
+	"blkio",
 	"devices", "freezer", "shm", "null", "containerd", "docker", "podman", "crio", "lxc", "buildkit", "actions_job",
 	"system.slice", "user.slice", "machine.slice", "init.scope", "app.slice", "session.slice", "background.slice",
-	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice", "kubepods-besteffort.slice",
+	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice",
+	"kubepods-besteffort.slice",
 	"…", "***",
 }
 
 // plainEnds tell what a file is, or a unit of systemd.
 var plainEnds = []string{
-	".jar", ".war", ".class", ".py", ".js", ".mjs", ".rb", ".php", ".sh", ".conf", ".cfg", ".yml", ".yaml", ".json", ".xml",
-	".properties", ".log", ".sock", ".map", ".pid", ".txt", ".gz", ".zip", ".jfr", ".tmp", ".service", ".slice", ".scope", ".mount",
+	".jar", ".war", ".class", ".py", ".js", ".mjs", ".rb", ".php", ".sh", ".conf", ".cfg", ".yml", ".yaml", ".json",
+	".xml",
+	".properties", ".log", ".sock", ".map", ".pid", ".txt", ".gz", ".zip", ".jfr", ".tmp", ".service", ".slice",
+	".scope", ".mount",
 	".socket",
 }
 
 var (
-	library = regexp.MustCompile(`^(?:lib[a-zA-Z0-9_+-]+|ld-[a-z0-9_-]+)\.so[.0-9]*$`)       // what a distribution ships
-	control = regexp.MustCompile(`^(?:cpu|memory|io|pids|cpuset|cgroup|cpuacct)\.[a-z_.]+$`) // a file of a control group
+	// what a distribution ships
+	library = regexp.MustCompile(`^(?:lib[a-zA-Z0-9_+-]+|ld-[a-z0-9_-]+)\.so[.0-9]*$`)
+	// a file of a control group
+	control = regexp.MustCompile(`^(?:cpu|memory|io|pids|cpuset|cgroup|cpuacct)\.[a-z_.]+$`)
 )
 
 func (n *Names) component(name string) string {
-	if name == "" || isNumber(name) || slices.Contains(plainNames, name) || library.MatchString(name) || control.MatchString(name) {
+	if name == "" || isNumber(name) || slices.Contains(plainNames, name) || library.MatchString(name) ||
+		control.MatchString(name) {
 		return name
 	}
 	end := path.Ext(name)
@@ -76,11 +87,14 @@ func (n *Names) component(name string) string {
 	return n.Word("name", strings.TrimSuffix(name, end)) + end
 }
 
-// Devices whose names say nothing but their kind and number: of the kernel, udev (net_id), container engines and hypervisors.
+// Devices whose names say nothing but their kind and number: of the kernel, udev (net_id), container engines and
+// hypervisors.
 var (
-	plainDevice = regexp.MustCompile(`^(?:lo|eth|en[opsx]|wlan|wl[opsx]|ww|ib|bond|team|dummy|ifb|tun|tap|wg|virbr|vnet|veth|cali|cni|cbr|` +
-		`flannel|cilium_|lxc|docker|podman|br-?|sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme|mmcblk|dm-|md|loop|sr|zram|nbd|ram)[0-9a-f._:nps-]*(?:@.*)?$`)
-	deviceKind = regexp.MustCompile(`^(?:virbr|lxcbr|lxdbr|br|docker|podman|cni|cbr|veth|cali|flannel|bond|team|tun|tap|wg)-?`)
+	plainDevice = regexp.MustCompile(
+		`^(?:lo|eth|en[opsx]|wlan|wl[opsx]|ww|ib|bond|team|dummy|ifb|tun|tap|wg|virbr|vnet|veth|cali|cni|cbr|` +
+			`flannel|cilium_|lxc|docker|podman|br-?|sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme|mmcblk|dm-|md|loop|sr|zram|nbd|ram)[0-9a-f._:nps-]*(?:@.*)?$`)
+	deviceKind = regexp.MustCompile(
+		`^(?:virbr|lxcbr|lxdbr|br|docker|podman|cni|cbr|veth|cali|flannel|bond|team|tun|tap|wg)-?`)
 )
 
 // Device gives the name of a network interface or disk: its kind stays.

@@ -1,8 +1,9 @@
-// Package redact gives the names of hosts, addresses, users, files and groups pseudonyms that are the same for the same name.
+// Package redact gives the names of hosts, addresses, users, files and groups pseudonyms that are the same for the same
+// name.
 //
-// A pseudonym is made with a key (HMAC-SHA256), so that nobody without it finds the name by trying all names. What the checks
-// go by stays: ports, loopback, whether an address is a private one, which addresses share a network, which group is in which,
-// and the names of programs, methods and kinds of interface.
+// A pseudonym is made with a key (HMAC-SHA256), so that nobody without it finds the name by trying all names. What the
+// checks go by stays: ports, loopback, whether an address is a private one, which addresses share a network, which
+// group is in which, and the names of programs, methods and kinds of interface.
 package redact
 
 import (
@@ -28,7 +29,8 @@ func New(key []byte) *Names { return &Names{key: sha256.Sum256(key), known: map[
 // ID tells keys apart without giving them away: recordings with the same one have the same pseudonyms.
 func (n *Names) ID() string { return n.hex("key", "", 4) }
 
-// sum is the keyed hash that every pseudonym is made of. The kind keeps a user named as a host from having its pseudonym.
+// sum is the keyed hash that every pseudonym is made of. The kind keeps a user named as a host from having its
+// pseudonym.
 func (n *Names) sum(kind, name string) []byte {
 	h := hmac.New(sha256.New, n.key[:])
 	h.Write([]byte(kind))

@@ -21,15 +21,22 @@ func address(t *testing.T, s string) netip.Addr {
 
 // TestAddressesStayRelated: what the checks ask of addresses has the same answer of their pseudonyms.
 func TestAddressesStayRelated(t *testing.T) {
-	for _, s := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "224.0.0.1", "255.255.255.255", "ff02::1"} {
+	for _, s := range []string{
+		"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "224.0.0.1",
+		"255.255.255.255", "ff02::1",
+	} {
 		if a := address(t, s); test.Addr(a) != a {
 			t.Errorf("%s became %s, and names no host", s, test.Addr(a))
 		}
 	}
-	for _, s := range []string{"10.1.2.3", "172.20.1.9", "192.168.1.1", "100.64.3.3", "169.254.169.254", "8.8.8.8", "203.0.113.7", "1.0.0.1", "fd12::1", "fe80::1", "2a00::1"} {
+	for _, s := range []string{
+		"10.1.2.3", "172.20.1.9", "192.168.1.1", "100.64.3.3", "169.254.169.254", "8.8.8.8",
+		"203.0.113.7", "1.0.0.1", "fd12::1", "fe80::1", "2a00::1",
+	} {
 		a := address(t, s)
 		p := test.Addr(a)
-		same := p.IsPrivate() == a.IsPrivate() && p.IsLinkLocalUnicast() == a.IsLinkLocalUnicast() && p.Is4() == a.Is4() && !p.IsLoopback() &&
+		same := p.IsPrivate() == a.IsPrivate() && p.IsLinkLocalUnicast() == a.IsLinkLocalUnicast() &&
+			p.Is4() == a.Is4() && !p.IsLoopback() &&
 			!p.IsMulticast() && !p.IsUnspecified()
 		if p == a || !same {
 			t.Errorf("%s became %s, want another of its kind", s, p)
@@ -87,7 +94,8 @@ func TestKeys(t *testing.T) {
 	if test.User("alice") != again.User("alice") || test.ID() != again.ID() {
 		t.Error("the same key gives other pseudonyms")
 	}
-	if test.User("alice") == other.User("alice") || test.ID() == other.ID() || test.Endpoint("10.0.0.1:80") == other.Endpoint("10.0.0.1:80") {
+	if test.User("alice") == other.User("alice") || test.ID() == other.ID() ||
+		test.Endpoint("10.0.0.1:80") == other.Endpoint("10.0.0.1:80") {
 		t.Error("another key gives the same pseudonyms")
 	}
 	if test.Word("user", "alice") == test.Word("host", "alice") {
@@ -124,15 +132,21 @@ func TestTexts(t *testing.T) {
 		by       func(string) string
 		in, want string
 	}{
-		"host path":      {n.Text, "open /export/alice/acme.conf: permission denied", "open /<name>/<name>/<name>.conf: permission denied"},
-		"proc":           {n.Text, "read /proc/4021/maps", "read /proc/4021/maps"},
-		"root of a pid":  {n.Text, "open /proc/4021/root/acme/x", "open /proc/4021/root/<name>/<name>"},
-		"address":        {n.Text, "connect to 10.9.8.7:443.", "connect to " + hidden + ":443."},
-		"IPv6":           {n.Text, "connect to [fd99::7]:443", "connect to [" + hidden6 + "]:443"},
-		"host":           {n.Text, "db1.acme.internal does not answer", "<host> does not answer"},
-		"user and host":  {n.Text, "bob@db1.acme.internal", "<user>@<host>"},
-		"mentioned":      {n.Text, "container 9f8e7d6c5b4a of alice", "container <container> of <user>"},
-		"sentence":       {n.Text, "run as root, or with CAP_PERFMON; 5 / 60 s; e.g. 1.2 of 3", "run as root, or with CAP_PERFMON; 5 / 60 s; e.g. 1.2 of 3"},
+		"host path": {
+			n.Text, "open /export/alice/acme.conf: permission denied",
+			"open /<name>/<name>/<name>.conf: permission denied",
+		},
+		"proc":          {n.Text, "read /proc/4021/maps", "read /proc/4021/maps"},
+		"root of a pid": {n.Text, "open /proc/4021/root/acme/x", "open /proc/4021/root/<name>/<name>"},
+		"address":       {n.Text, "connect to 10.9.8.7:443.", "connect to " + hidden + ":443."},
+		"IPv6":          {n.Text, "connect to [fd99::7]:443", "connect to [" + hidden6 + "]:443"},
+		"host":          {n.Text, "db1.acme.internal does not answer", "<host> does not answer"},
+		"user and host": {n.Text, "bob@db1.acme.internal", "<user>@<host>"},
+		"mentioned":     {n.Text, "container 9f8e7d6c5b4a of alice", "container <container> of <user>"},
+		"sentence": {
+			n.Text, "run as root, or with CAP_PERFMON; 5 / 60 s; e.g. 1.2 of 3",
+			"run as root, or with CAP_PERFMON; 5 / 60 s; e.g. 1.2 of 3",
+		},
 		"a version":      {n.Text, "Linux 6.1.0-13-amd64, JDK 17.0.9+9", "Linux 6.1.0-13-amd64, JDK 17.0.9+9"},
 		"thread":         {n.Name, "http-nio-8080-exec-3", "http-nio-8080-exec-3"},
 		"thread of host": {n.Name, "pool db1.acme.internal:5432 10.9.8.7", "pool <host>:5432 " + hidden},
@@ -141,13 +155,19 @@ func TestTexts(t *testing.T) {
 		"C++":            {n.Name, "std::vector<int>::add", "std::vector<int>::add"},
 		"Go":             {n.Code, "github.com/x/y.(*T).Run", "github.com/x/y.(*T).Run"},
 		"script":         {n.Code, "~handler /srv/acme/billing.js:12", "~handler /srv/<name>/<name>.js:12"},
-		"URL of script":  {n.Code, "~handler file:///srv/acme/billing.js:12", "~handler file:///srv/<name>/<name>.js:12"},
-		"group":          {n.Path, "/system.slice/acme.service", "/system.slice/<name>.service"},
+		"URL of script": {
+			n.Code, "~handler file:///srv/acme/billing.js:12",
+			"~handler file:///srv/<name>/<name>.js:12",
+		},
+		"group": {n.Path, "/system.slice/acme.service", "/system.slice/<name>.service"},
 		"pod": {
 			n.Path, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podacme.slice",
 			"/kubepods.slice/kubepods-burstable.slice/<name>.slice",
 		},
-		"group's files": {n.Path, "/sys/fs/cgroup/cpu,cpuacct/acme/cpu.max", "/sys/fs/cgroup/cpu,cpuacct/<name>/cpu.max"},
+		"group's files": {
+			n.Path, "/sys/fs/cgroup/cpu,cpuacct/acme/cpu.max",
+			"/sys/fs/cgroup/cpu,cpuacct/<name>/cpu.max",
+		},
 		"agent":         {n.Program, "/opt/acme/liboneagentproc.so", "/opt/<name>/liboneagentproc.so"},
 		"eth0":          {n.Device, "eth0", "eth0"},
 		"veth":          {n.Device, "veth3fa2b1c", "veth3fa2b1c"},
@@ -175,21 +195,31 @@ func TestArgs(t *testing.T) {
 	tests := map[string]struct{ in, want []string }{
 		"java": {
 			[]string{
-				"/usr/lib/jvm/temurin/bin/java", "-Xmx512m", "-XX:+UseG1GC", "-XX:HeapDumpPath=/opt/acme/heap", "-Dacme.host=db1",
-				"-javaagent:/opt/acme/agent.jar=k=v", "-cp", "/opt/acme/a.jar:/opt/acme/b.jar", "com.example.Main", "alice",
+				"/usr/lib/jvm/temurin/bin/java", "-Xmx512m", "-XX:+UseG1GC", "-XX:HeapDumpPath=/opt/acme/heap",
+				"-Dacme.host=db1",
+				"-javaagent:/opt/acme/agent.jar=k=v", "-cp", "/opt/acme/a.jar:/opt/acme/b.jar", "com.example.Main",
+				"alice",
 			},
 			[]string{
-				"/usr/lib/jvm/<name>/bin/java", "-Xmx512m", "-XX:+UseG1GC", "-XX:HeapDumpPath=/opt/<name>/<name>", "-Dacme.host=<arg>",
-				"-javaagent:/opt/<name>/agent.jar=k=<arg>", "-cp", "/opt/<name>/<name>.jar:/opt/<name>/<name>.jar", "com.example.Main", "<arg>",
+				"/usr/lib/jvm/<name>/bin/java", "-Xmx512m", "-XX:+UseG1GC", "-XX:HeapDumpPath=/opt/<name>/<name>",
+				"-Dacme.host=<arg>",
+				"-javaagent:/opt/<name>/agent.jar=k=<arg>", "-cp", "/opt/<name>/<name>.jar:/opt/<name>/<name>.jar",
+				"com.example.Main", "<arg>",
 			},
 		},
-		"a jar's arguments": {[]string{"java", "-jar", "/srv/acme.jar", "Alice"}, []string{"java", "-jar", "/srv/<name>.jar", "<arg>"}},
+		"a jar's arguments": {
+			[]string{"java", "-jar", "/srv/acme.jar", "Alice"},
+			[]string{"java", "-jar", "/srv/<name>.jar", "<arg>"},
+		},
 		"client": {
 			[]string{"mysql", "-ualice", "-h", "db1.acme.internal", "--port=3306", "--host", "db1", "***"},
 			[]string{"mysql", "-u<arg>", "-h", "<host>", "--port=3306", "--host", "<arg>", "***"},
 		},
 		"URL": {
-			[]string{"wrk", "-t4", "http://db1.acme.internal:8080/billing/7", "jdbc:postgresql://db1/acme", "DSN=db1:5432"},
+			[]string{
+				"wrk", "-t4", "http://db1.acme.internal:8080/billing/7", "jdbc:postgresql://db1/acme",
+				"DSN=db1:5432",
+			},
 			[]string{"wrk", "-t4", "http://<host>:8080/<name>/7", "jdbc:postgresql://<host>/<name>", "DSN=<host>:5432"},
 		},
 	}
@@ -210,7 +240,10 @@ func TestArgs(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add("open /export/alice/x: 10.9.8.7:443 [fd99::7]:1 a@b.com")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, by := range []func(string) string{test.Text, test.Name, test.Code, test.Pool, test.Path, test.Device, test.Endpoint} {
+		for _, by := range []func(string) string{
+			test.Text, test.Name, test.Code, test.Pool, test.Path, test.Device,
+			test.Endpoint,
+		} {
 			if out := by(s + " 10.9.8.7 x"); strings.Contains(out, " 10.9.8.7 ") && !strings.Contains(out, "/") {
 				t.Errorf("%q became %q", s, out)
 			}

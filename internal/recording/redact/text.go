@@ -15,9 +15,11 @@ var (
 	pathInText = regexp.MustCompile(`(^|file://|[\s"'=:,(\[@])((?:/[^/\s"'=:,;()\[\]]+)+)`)
 	word       = regexp.MustCompile(`[\w][\w.@+-]*`)
 	// hostName is a name in a domain: lower case, and at its end one of the usual domains.
-	hostName = regexp.MustCompile(`^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:com|org|net|edu|gov|io|dev|cloud|local|internal|lan|corp|intra|intranet|` +
-		`home|svc|consul|eu|de|at|ch|uk|fr|nl|se|fi|pl|es|us|ca|au|jp|cn|br|ru|info|biz)$`)
-	packageName = regexp.MustCompile(`^(?:com|org|net|io|de|eu|dev|edu|gov|java|javax|jdk|sun)\.`) // of Java: a domain backwards
+	hostName = regexp.MustCompile(
+		`^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:com|org|net|edu|gov|io|dev|cloud|local|internal|lan|corp|intra|intranet|` +
+			`home|svc|consul|eu|de|at|ch|uk|fr|nl|se|fi|pl|es|us|ca|au|jp|cn|br|ru|info|biz)$`)
+	// of Java: a domain backwards
+	packageName = regexp.MustCompile(`^(?:com|org|net|io|de|eu|dev|edu|gov|java|javax|jdk|sun)\.`)
 )
 
 // Text gives a sentence: addresses, paths, names of hosts in a domain, and names that were met before are replaced.
@@ -31,8 +33,8 @@ func (n *Names) Text(s string) string {
 	})
 }
 
-// Name gives a name that a program chose for itself or a thread. It stays but for addresses, paths and hosts in a domain: a program may
-// be called as its user.
+// Name gives a name that a program chose for itself or a thread. It stays but for addresses, paths and hosts in a
+// domain: a program may be called as its user.
 func (n *Names) Name(s string) string {
 	if !strings.ContainsAny(s, ".:/") {
 		return s
@@ -43,20 +45,23 @@ func (n *Names) Name(s string) string {
 func (n *Names) addresses(s string) string {
 	s = n.Code(s)
 	return replace(s, address6, func(found string) string {
-		if a, err := netip.ParseAddr(found); err == nil && strings.ContainsAny(found, "0123456789") { // "::add" is of C++
+		// "::add" is of C++
+		if a, err := netip.ParseAddr(found); err == nil && strings.ContainsAny(found, "0123456789") {
 			return n.Addr(a).String()
 		}
 		return found
 	})
 }
 
-// Code gives the name of a function, file or lock: only addresses and paths are replaced, as a name of a function may look like a host's.
+// Code gives the name of a function, file or lock: only addresses and paths are replaced, as a name of a function may
+// look like a host's.
 func (n *Names) Code(s string) string {
 	if !strings.ContainsAny(s, "./") {
 		return s
 	}
 	s = pathInText.ReplaceAllStringFunc(s, func(found string) string {
-		at := strings.Index(strings.TrimPrefix(found, "file://"), "/") + len(found) - len(strings.TrimPrefix(found, "file://"))
+		at := strings.Index(strings.TrimPrefix(found, "file://"), "/") + len(found) -
+			len(strings.TrimPrefix(found, "file://"))
 		return found[:at] + n.Path(found[at:])
 	})
 	return replace(s, address4, func(found string) string {
@@ -77,7 +82,8 @@ func replace(s string, what *regexp.Regexp, by func(string) string) string {
 	var b strings.Builder
 	last := 0
 	for _, at := range what.FindAllStringIndex(s, -1) {
-		if at[0] > 0 && partOf(s[at[0]-1]) || at[1] < len(s) && partOf(s[at[1]]) && (s[at[1]] != '.' || at[1]+1 < len(s) && partOf(s[at[1]+1])) {
+		if at[0] > 0 && partOf(s[at[0]-1]) || at[1] < len(s) && partOf(s[at[1]]) &&
+			(s[at[1]] != '.' || at[1]+1 < len(s) && partOf(s[at[1]+1])) {
 			continue
 		}
 		b.WriteString(s[last:at[0]] + by(s[at[0]:at[1]]))
@@ -106,7 +112,8 @@ func (n *Names) token(w string) string {
 }
 
 // plainValue is a number with or without a unit, a truth value, or what was redacted before.
-var plainValue = regexp.MustCompile(`^(?:[+-]?\d+(?:\.\d+)?(?:[kKmMgGtT]i?[bB]?|%|[munµ]?s|m|h|d)?|true|false|on|off|yes|no|\*\*\*|…)?$`)
+var plainValue = regexp.MustCompile(
+	`^(?:[+-]?\d+(?:\.\d+)?(?:[kKmMgGtT]i?[bB]?|%|[munµ]?s|m|h|d)?|true|false|on|off|yes|no|\*\*\*|…)?$`)
 
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
@@ -115,15 +122,17 @@ func isNumber(s string) bool {
 var (
 	mainClass  = regexp.MustCompile(`^(?:[\w.]+/)?(?:[A-Za-z_$][\w$]*\.)*[A-Z][\w$]*$`)
 	optionName = regexp.MustCompile(`^--?[A-Za-z][\w.:+-]*$`)
-	// joined are options whose own name is long behind one dash; of others that begin so, what follows the letter may be a value.
-	joined   = regexp.MustCompile(`^-(?:D|X|ea|da|jar|cp|classpath|server|client|version|javaagent|agentlib|agentpath|verbose)`)
+	// joined are options whose own name is long behind one dash; of others that begin so, what follows the letter may
+	// be a value.
+	joined = regexp.MustCompile(
+		`^-(?:D|X|ea|da|jar|cp|classpath|server|client|version|javaagent|agentlib|agentpath|verbose)`)
 	letter   = regexp.MustCompile(`^-[A-Za-z].`)
 	variable = regexp.MustCompile(`^[A-Za-z_][\w.-]{0,40}$`)
 	schemes  = regexp.MustCompile(`^[a-z][a-z0-9+:-]{0,20}$`)
 )
 
-// Args gives a command line: the program, the names of options, numbers and a main class of Java stay; every other value gets a
-// pseudonym, as it may name anything.
+// Args gives a command line: the program, the names of options, numbers and a main class of Java stay; every other
+// value gets a pseudonym, as it may name anything.
 func (n *Names) Args(args []string) []string {
 	if args == nil {
 		return nil

@@ -139,9 +139,10 @@ func (b *Builder) stack(stack []int, full bool) int {
 	return len(b.stacks) - 1
 }
 
-// Profile gives what was added in the canonical order: frames by name, threads by name and id, samples by thread, time, state,
-// class and stack, and no frame or thread without a sample. Equal data gives equal profiles, whatever way it took. The
-// builder must not be used afterwards. Lost is what [Builder.Add] lost; the caller adds its own, and the rest of the fields.
+// Profile gives what was added in the canonical order: frames by name, threads by name and id, samples by thread, time,
+// state, class and stack, and no frame or thread without a sample. Equal data gives equal profiles, whatever way it
+// took. The builder must not be used afterwards. Lost is what [Builder.Add] lost; the caller adds its own, and the rest
+// of the fields.
 func (b *Builder) Profile() *Profile {
 	usedFrames, usedThreads := make([]bool, len(b.frames.list)), make([]bool, len(b.threads.list))
 	for _, s := range b.samples {
@@ -207,9 +208,9 @@ func clean(name string) string {
 	return name
 }
 
-// Merge adds profiles of one event up, in the canonical order that [Builder.Profile] describes. Of one profile it gives its
-// canonical form. The duration is the longest, so profiles of one window give that window; engine and interval are those of the
-// first, and an error says when another has others: their values could not be compared.
+// Merge adds profiles of one event up, in the canonical order that [Builder.Profile] describes. Of one profile it gives
+// its canonical form. The duration is the longest, so profiles of one window give that window; engine and interval are
+// those of the first, and an error says when another has others: their values could not be compared.
 func Merge(profiles ...*Profile) (*Profile, error) {
 	if len(profiles) == 0 {
 		return nil, fmt.Errorf("merge profiles: there is none")
@@ -243,8 +244,8 @@ func Merge(profiles ...*Profile) (*Profile, error) {
 	return sum, nil
 }
 
-// findBucket gives a profile that does not say how long its time buckets last, as those of older recordings, the longest that all its
-// times are multiples of. Where all samples are of the beginning there are no times.
+// findBucket gives a profile that does not say how long its time buckets last, as those of older recordings, the
+// longest that all its times are multiples of. Where all samples are of the beginning there are no times.
 func (p *Profile) findBucket() {
 	if p.Bucket > 0 {
 		return
@@ -305,7 +306,8 @@ func (p *Profile) Validate() error {
 func (p *Profile) validateTables() error {
 	for i, f := range p.Frames {
 		if f.Name == "" || !valid(f.Name) || !valid(f.Module) || f.Line < 0 || f.Kind > Kernel {
-			return fmt.Errorf("profile of %s: frame %d (%.40q) has a bad name, module, line or kind", p.Event, i, f.Name)
+			return fmt.Errorf("profile of %s: frame %d (%.40q) has a bad name, module, line or kind", p.Event, i,
+				f.Name)
 		}
 	}
 	for i, t := range p.Threads {

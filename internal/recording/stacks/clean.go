@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Clean gives the profile as it should be ranked: without what interrupts did on top of the interrupted code, and with generated
-// classes under one name each. The time of a stripped tail stays with the code that was interrupted.
+// Clean gives the profile as it should be ranked: without what interrupts did on top of the interrupted code, and with
+// generated classes under one name each. The time of a stripped tail stays with the code that was interrupted.
 func (p *Profile) Clean() *Profile {
 	entry, softirq, own := p.Set(IsInterrupt), p.Set(IsSoftirq), p.Set(isBottomHalf)
 	b := NewBuilder(p.Event)
@@ -45,16 +45,18 @@ func interruptEnd(s Sample, entry, softirq, own Set) int {
 	return at + 1
 }
 
-// IsInterrupt matches the kernel's entries from a device or timer interrupt: what runs inside is of whoever the interrupt
-// is for, mostly another process's packets (arch/x86/include/asm/idtentry.h, arch/x86/kernel/irq.c, kernel/softirq.c;
-// arch/arm64/kernel/entry.S and entry-common.c). Exceptions, such as asm_exc_page_fault, are the thread's own doing.
+// IsInterrupt matches the kernel's entries from a device or timer interrupt: what runs inside is of whoever the
+// interrupt is for, mostly another process's packets (arch/x86/include/asm/idtentry.h, arch/x86/kernel/irq.c,
+// kernel/softirq.c; arch/arm64/kernel/entry.S and entry-common.c). Exceptions, such as asm_exc_page_fault, are the
+// thread's own doing.
 func IsInterrupt(f Frame) bool {
 	return f.Kind == Kernel && (strings.HasPrefix(f.Name, "asm_sysvec_") || strings.HasPrefix(f.Name, "sysvec_") ||
 		strings.HasPrefix(f.Name, "asm_common_interrupt") || slices.Contains(interruptEntries, f.Name))
 }
 
 var interruptEntries = []string{
-	"common_interrupt", "apic_timer_interrupt", "smp_apic_timer_interrupt", "ret_from_intr", "do_IRQ", // x86, the last three until 5.7
+	// x86, the last three until 5.7
+	"common_interrupt", "apic_timer_interrupt", "smp_apic_timer_interrupt", "ret_from_intr", "do_IRQ",
 	"irq_exit", "irq_exit_rcu", "__irq_exit_rcu",
 	"el0_interrupt", "el1_interrupt", "el0_irq", "el1_irq", "el0t_64_irq", "el1h_64_irq", "gic_handle_irq", // arm64
 }
@@ -68,12 +70,14 @@ func IsSoftirq(f Frame) bool {
 // local address is received right there: that time is the thread's own, and is kept.
 func isBottomHalf(f Frame) bool { return f.Kind == Kernel && f.Name == "__local_bh_enable_ip" }
 
-// What HotSpot and the JDK put into the names of generated classes: an address, or a number that differs from run to run.
+// What HotSpot and the JDK put into the names of generated classes: an address, or a number that differs from run to
+// run.
 var (
 	hiddenAddress = regexp.MustCompile(`[./+]0x[0-9a-f]+`)   // Foo$$Lambda/0x00007f0c0c000a00, since 15
 	lambdaNumber  = regexp.MustCompile(`\$\$Lambda\$[0-9]+`) // Foo$$Lambda$14, until 20
-	generated     = regexp.MustCompile(`(\$Proxy|Generated(?:Method|Constructor|SerializationConstructor)Accessor)[0-9]+`)
-	methodHandle  = regexp.MustCompile(`(LambdaForm\$(?:[DB]?MH|VH|LFI))\$[0-9]+`)
+	generated     = regexp.MustCompile(
+		`(\$Proxy|Generated(?:Method|Constructor|SerializationConstructor)Accessor)[0-9]+`)
+	methodHandle = regexp.MustCompile(`(LambdaForm\$(?:[DB]?MH|VH|LFI))\$[0-9]+`)
 )
 
 func plainName(f Frame) string {

@@ -18,8 +18,8 @@ type Node struct {
 	Calls         []*Node // in the order of their names
 }
 
-// Both is the stacks of two profiles laid over each other, by method or function. It is a sorted list of stacks: a tree of all their calls
-// would take a hundred bytes for each frame of each stack.
+// Both is the stacks of two profiles laid over each other, by method or function. It is a sorted list of stacks: a tree
+// of all their calls would take a hundred bytes for each frame of each stack.
 type Both struct {
 	Before, After int64 // samples
 	methods       []Frame
@@ -115,7 +115,8 @@ func (r run) calls() (next []run, ends run) {
 	list := r.list
 	for len(list) > 0 && len(list[0].stack) > r.depth {
 		n := 1
-		for n < len(list) && len(list[n].stack) > r.depth && list[n].call(list[n].calls, r.depth) == list[0].call(list[0].calls, r.depth) {
+		for n < len(list) && len(list[n].stack) > r.depth && list[n].call(list[n].calls, r.depth) == list[0].call(
+			list[0].calls, r.depth) {
 			n++
 		}
 		next = append(next, run{list[:n], r.depth + 1})
@@ -124,7 +125,8 @@ func (r run) calls() (next []run, ends run) {
 	return next, run{list, r.depth}
 }
 
-// node gives the call that the run's stacks have in common last, without what it calls. Its kind is that of the first sample.
+// node gives the call that the run's stacks have in common last, without what it calls. Its kind is that of the first
+// sample.
 func (r run) node(of *Both) *Node {
 	n := &Node{}
 	n.Before, n.After = r.count()
@@ -142,8 +144,8 @@ func (r run) node(of *Both) *Node {
 	return n
 }
 
-// Tree gives the calls that have at least so many samples in one of the profiles, in the order of their names, so that equal stacks stand
-// at equal places.
+// Tree gives the calls that have at least so many samples in one of the profiles, in the order of their names, so that
+// equal stacks stand at equal places.
 func (b *Both) Tree(before, after float64) *Node { return b.tree(run{list: b.list}, before, after) }
 
 func (b *Both) tree(r run, before, after float64) *Node {
@@ -171,8 +173,9 @@ func size(r run, before, after float64) int {
 	return n
 }
 
-// WriteFolded writes folded stacks with two columns, samples before and after, as difffolded.pl gives them and flamegraph.pl draws them: the
-// outermost call first, behind each name the mark of its kind. What would end a name, a line or a column is replaced.
+// WriteFolded writes folded stacks with two columns, samples before and after, as difffolded.pl gives them and
+// flamegraph.pl draws them: the outermost call first, behind each name the mark of its kind. What would end a name, a
+// line or a column is replaced.
 func (b *Both) WriteFolded(w io.Writer) error {
 	bw := bufio.NewWriter(w)
 	if err := b.fold(bw, run{list: b.list}, nil); err != nil {

@@ -9,7 +9,8 @@ import (
 
 func profileOf(t *testing.T, lines ...string) *Profile {
 	t.Helper()
-	p, err := ParseText([]byte("event: cpu\nengine: x\ninterval: 1\nduration: 1s\nlost: 0\n\n" + strings.Join(lines, "\n") + "\n"))
+	p, err := ParseText([]byte("event: cpu\nengine: x\ninterval: 1\nduration: 1s\nlost: 0\n\n" + strings.Join(
+		lines, "\n") + "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,8 +18,10 @@ func profileOf(t *testing.T, lines ...string) *Profile {
 }
 
 func TestDiff(t *testing.T) {
-	before := profileOf(t, `[];main.run:3_[n];main.tax:1_[n] 10 10`, `[];main.run:4_[n];main.tax:2_[n];k_[k] 5 5`, `[];main.run:3_[n];main.old_[j] 2 2`)
-	after := profileOf(t, `[];main.run:3_[n];main.tax:9_[n] 30 30`, `[];main.run:3_[n];main.new\x0a\;x_[i] 1 1`, `[] 4 4`)
+	before := profileOf(t, `[];main.run:3_[n];main.tax:1_[n] 10 10`, `[];main.run:4_[n];main.tax:2_[n];k_[k] 5 5`,
+		`[];main.run:3_[n];main.old_[j] 2 2`)
+	after := profileOf(t, `[];main.run:3_[n];main.tax:9_[n] 30 30`, `[];main.run:3_[n];main.new\x0a\;x_[i] 1 1`,
+		`[] 4 4`)
 	var b strings.Builder
 	both := Diff(before, after)
 	root := both.Tree(0, 0)

@@ -2,15 +2,16 @@ package stacks
 
 import "strings"
 
-// ThreadStart labels the outermost frame of a thread in a C library without symbols. It goes by the place only, so a [Picture] counts it
-// as a frame without a name.
+// ThreadStart labels the outermost frame of a thread in a C library without symbols. It goes by the place only, so a
+// [Picture] counts it as a frame without a name.
 const ThreadStart = "[thread start]"
 
 // A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
 type Picture struct {
 	Samples int64
 	Managed int64 // that have frames of a managed runtime, or of code made at run time
-	Shallow int64 // of those, with one frame of the program only: the code keeps no frame pointer, so its callers are not known
+	// of those, with one frame of the program only: the code keeps no frame pointer, so its callers are not known
+	Shallow int64
 	Frames  int64 // in all samples
 	Unnamed int64 // of those, without a symbol
 }

@@ -16,8 +16,8 @@ import (
 // maxPprof bounds an unpacked pprof file. 100,000 different samples of 100 frames are 25 MiB.
 const maxPprof = 32 << 20
 
-// maxDecode bounds the estimated memory that decoding a pprof file takes, in bytes. 50,000 stacks of 40 frames are 98 MiB of it, of
-// which 83 MiB were measured. It is given back after decoding. With what the garbage collector adds it
+// maxDecode bounds the estimated memory that decoding a pprof file takes, in bytes. 50,000 stacks of 40 frames are
+// 98 MiB of it, of which 83 MiB were measured. It is given back after decoding. With what the garbage collector adds it
 // stays below the 256 MiB of the packaged unit.
 const maxDecode = 144 << 20
 
@@ -48,10 +48,10 @@ const (
 	commentBucket = "bucket: "
 )
 
-// WritePprof writes the profile as gzipped pprof, which [ParsePprof] reads back without a loss. A function's name is the frame's,
-// its system name has the kind behind it, as in [Profile.WriteText]; a mapping is a module. Thread, tid, state, class and
-// time bucket are labels, so `go tool pprof -tagfocus=thread=http -top FILE` works; engine, lost samples and the length of the time
-// buckets are comments.
+// WritePprof writes the profile as gzipped pprof, which [ParsePprof] reads back without a loss. A function's name is
+// the frame's, its system name has the kind behind it, as in [Profile.WriteText]; a mapping is a module. Thread, tid,
+// state, class and time bucket are labels, so `go tool pprof -tagfocus=thread=http -top FILE` works; engine, lost
+// samples and the length of the time buckets are comments.
 func (p *Profile) WritePprof(w io.Writer) error {
 	value := units[p.Event]
 	out := &profile.Profile{
@@ -85,18 +85,23 @@ func (p *Profile) pprofLocations(out *profile.Profile) {
 	out.Mapping = []*profile.Mapping{none}
 	for i, f := range p.Frames {
 		if modules[f.Module] == nil {
-			m := &profile.Mapping{ID: uint64(len(out.Mapping) + 1), File: f.Module, HasFunctions: true, HasLineNumbers: true}
+			m := &profile.Mapping{
+				ID: uint64(len(out.Mapping) + 1), File: f.Module, HasFunctions: true,
+				HasLineNumbers: true,
+			}
 			modules[f.Module] = m
 			out.Mapping = append(out.Mapping, m)
 		}
 		key := Frame{Name: f.Name, Kind: f.Kind}
 		if functions[key] == nil {
-			fn := &profile.Function{ID: uint64(len(out.Function) + 1), Name: f.Name, SystemName: f.Name + "_[" + marks[f.Kind] + "]"}
+			fn := &profile.Function{ID: uint64(len(out.Function) + 1), Name: f.Name, SystemName: f.Name + "_[" +
+				marks[f.Kind] + "]"}
 			functions[key] = fn
 			out.Function = append(out.Function, fn)
 		}
 		out.Location = append(out.Location, &profile.Location{
-			ID: uint64(i + 1), Mapping: modules[f.Module], Line: []profile.Line{{Function: functions[key], Line: int64(f.Line)}},
+			ID: uint64(i + 1), Mapping: modules[f.Module],
+			Line: []profile.Line{{Function: functions[key], Line: int64(f.Line)}},
 		})
 	}
 }
@@ -124,10 +129,12 @@ func (p *Profile) pprofLabels(out *profile.Sample, s Sample) {
 	}
 }
 
-// ParsePprof reads what [Profile.WritePprof] writes, gzipped. Memory is bounded, and a file of another program is an error.
+// ParsePprof reads what [Profile.WritePprof] writes, gzipped. Memory is bounded, and a file of another program is an
+// error.
 func ParsePprof(r io.Reader) (*Profile, error) { return ParsePprofWithin(r, maxDecode) }
 
-// ParsePprofWithin is ParsePprof for a file whose decoding may take so many bytes of memory by estimate, if that is less.
+// ParsePprofWithin is ParsePprof for a file whose decoding may take so many bytes of memory by estimate, if that is
+// less.
 func ParsePprofWithin(r io.Reader, memory int) (*Profile, error) {
 	memory = min(memory, maxDecode)
 	z, err := gzip.NewReader(r)
@@ -208,7 +215,8 @@ func fromPprof(in *profile.Profile, data []byte, strs []string) (*Profile, error
 
 func eventOf(types []*profile.ValueType) (Event, error) {
 	for _, e := range Events() {
-		if len(types) == 2 && types[0].Type == "samples" && types[1].Type == units[e].Type && types[1].Unit == units[e].Unit {
+		if len(types) == 2 && types[0].Type == "samples" && types[1].Type == units[e].Type &&
+			types[1].Unit == units[e].Unit {
 			return e, nil
 		}
 	}
@@ -227,7 +235,8 @@ func frameOf(l *profile.Location) (Frame, error) {
 	mark, ok := strings.CutPrefix(line.Function.SystemName, f.Name+"_[")
 	kind := slices.Index(marks[:], strings.TrimSuffix(mark, "]"))
 	if !ok || kind < 0 {
-		return Frame{}, fmt.Errorf("location %d: the system name %.60q is not its name and a kind", l.ID, line.Function.SystemName)
+		return Frame{}, fmt.Errorf("location %d: the system name %.60q is not its name and a kind", l.ID,
+			line.Function.SystemName)
 	}
 	f.Kind = Kind(kind)
 	if f.Name == "" || line.Line < 0 || !valid(f.Name) || !valid(f.Module) {

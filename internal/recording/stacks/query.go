@@ -57,7 +57,8 @@ func (p *Profile) Total() Weight {
 	return w
 }
 
-// Inclusive gives the sum over the samples that have a frame of the set anywhere: the time in these calls and all they call.
+// Inclusive gives the sum over the samples that have a frame of the set anywhere: the time in these calls and all they
+// call.
 func (p *Profile) Inclusive(set Set) Weight { return p.Containing(set).Total() }
 
 // Self gives the sum over the samples whose innermost frame is in the set: the time in these calls alone.
@@ -110,8 +111,8 @@ func Method(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module} }
 // Line takes the kind off a frame: the same source line may be interpreted first and compiled later.
 func Line(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module, Line: f.Line} }
 
-// Top gives a row for each frame, grouped by what by makes of it ([Method], [Line], a package or a module), in falling order
-// of their total.
+// Top gives a row for each frame, grouped by what by makes of it ([Method], [Line], a package or a module), in falling
+// order of their total.
 func (p *Profile) Top(by func(Frame) Frame) []Row {
 	group, rows := p.groups(by)
 	last := make([]int, len(rows)) // the sample that counted into the row last, from 1
@@ -131,9 +132,9 @@ func (p *Profile) Top(by func(Frame) Frame) []Row {
 }
 
 // Callers tells who is to blame for the frames of a set: for each sample that has one, the nearest call outside of the
-// innermost one that is in callers, such as the application's own code. A frame of both sets is its own caller. Each caller has a
-// row, grouped as in [Profile.Top], in which Self is the weight of the samples; a row with an empty Frame is of
-// samples without a caller.
+// innermost one that is in callers, such as the application's own code. A frame of both sets is its own caller. Each
+// caller has a row, grouped as in [Profile.Top], in which Self is the weight of the samples; a row with an empty Frame
+// is of samples without a caller.
 func (p *Profile) Callers(set, callers Set, by func(Frame) Frame) []Row {
 	group, rows := p.groups(by)
 	none := Row{}
@@ -183,8 +184,8 @@ type Share[K comparable] struct {
 	Weight
 }
 
-// Group sums samples by any key of theirs, such as class, state, time or thread, in falling order of their value, and for
-// equal values in the order of the samples.
+// Group sums samples by any key of theirs, such as class, state, time or thread, in falling order of their value, and
+// for equal values in the order of the samples.
 func Group[K comparable](p *Profile, key func(Sample) K) []Share[K] {
 	var t table[K]
 	var out []Share[K]

@@ -60,16 +60,22 @@ func pprofOf(t testing.TB, p *Profile) []byte {
 func awkward() *Profile {
 	b := NewBuilder(Wall)
 	names := []string{
-		"a;b", "a!b", `a\`, "a:12", "a:12:0", "a_[j]", "operator|(int, char)", "\x00\x1b[31m\n", "-- x --", "# no comment", "é ", " ", ":1",
-		"std::map<int, foo>::operator()(int) const", strings.Repeat("x", maxName), strings.Repeat("é", maxName), "bad \xff",
+		"a;b", "a!b", `a\`, "a:12", "a:12:0", "a_[j]", "operator|(int, char)", "\x00\x1b[31m\n", "-- x --",
+		"# no comment", "é ", " ", ":1",
+		"std::map<int, foo>::operator()(int) const", strings.Repeat("x", maxName), strings.Repeat("é", maxName),
+		"bad \xff",
 	}
 	var stack []int
 	for i, n := range names {
-		stack = append(stack, b.Frame(Frame{Name: n, Kind: Kind(i % len(marks))}), b.Frame(Frame{Name: n, Module: n, Line: i * math.MaxInt32 / 20}))
+		stack = append(stack, b.Frame(Frame{Name: n, Kind: Kind(i % len(marks))}),
+			b.Frame(Frame{Name: n, Module: n, Line: i * math.MaxInt32 / 20}))
 	}
 	for i, n := range names {
 		th := b.Thread(Thread{Name: n, ID: i % 3})
-		b.Add(Sample{Stack: stack[i:], Thread: th, Class: n, State: State(i % 3), At: time.Duration(i) * 333_333_333, Count: 1, Value: 1 << 50})
+		b.Add(Sample{
+			Stack: stack[i:], Thread: th, Class: n, State: State(i % 3), At: time.Duration(i) * 333_333_333,
+			Count: 1, Value: 1 << 50,
+		})
 	}
 	b.Add(Sample{Thread: -1, Count: 1, Value: 0})
 	b.Add(Sample{Thread: b.Thread(Thread{Name: "x tid=7"}), Count: 0, Value: 1})
@@ -165,7 +171,8 @@ func TestParseTextRefuses(t *testing.T) {
 	}
 }
 
-// TestBucketOfOlderProfiles: a profile that does not say how long its time buckets last has the longest that its times allow.
+// TestBucketOfOlderProfiles: a profile that does not say how long its time buckets last has the longest that its times
+// allow.
 func TestBucketOfOlderProfiles(t *testing.T) {
 	const head = "event: cpu\nengine: e\ninterval: 1\nduration: 9s\nlost: 0\n"
 	for text, want := range map[string]time.Duration{
@@ -187,7 +194,8 @@ func TestQueries(t *testing.T) {
 	named := func(prefix string) Set {
 		return p.Set(func(f Frame) bool { return strings.HasPrefix(f.Name, prefix) })
 	}
-	compile, expr, app := named("java.util.regex.Pattern.compile"), named("java.util.regex.Pattern.expr"), named("com.example.")
+	compile, expr, app := named("java.util.regex.Pattern.compile"), named("java.util.regex.Pattern.expr"),
+		named("com.example.")
 	split := named("java.lang.String.split")
 	for _, tc := range []struct {
 		name      string
@@ -231,7 +239,11 @@ func TestQueries(t *testing.T) {
 	if diff := cmp.Diff(wantTop, p.Top(Method)[:4]); diff != "" {
 		t.Errorf("top: -want +got:\n%s", diff)
 	}
-	wantThreads := []Share[Thread]{{Thread{11, "http-1"}, Weight{70, 700}}, {Thread{}, Weight{20, 200}}, {Thread{12, "http-2"}, Weight{10, 100}}}
+	wantThreads := []Share[Thread]{
+		{Thread{11, "http-1"}, Weight{70, 700}},
+		{Thread{}, Weight{20, 200}},
+		{Thread{12, "http-2"}, Weight{10, 100}},
+	}
 	if diff := cmp.Diff(wantThreads, Group(p, p.ThreadOf)); diff != "" {
 		t.Errorf("threads: -want +got:\n%s", diff)
 	}
@@ -239,27 +251,47 @@ func TestQueries(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	for _, tc := range []struct{ name, stack, want string }{
-		{"a timer that ran softirqs", "a.A.b_[j];asm_sysvec_apic_timer_interrupt_[k];irq_exit_rcu_[k];handle_softirqs_[k]", "a.A.b_[j]"},
 		{
-			"in a system call", "a.A.b_[j];read_[n];do_syscall_64_[k];ksys_read_[k];asm_common_interrupt_[k];nvme_irq_[k]",
+			"a timer that ran softirqs",
+			"a.A.b_[j];asm_sysvec_apic_timer_interrupt_[k];irq_exit_rcu_[k];handle_softirqs_[k]", "a.A.b_[j]",
+		},
+		{
+			"in a system call",
+			"a.A.b_[j];read_[n];do_syscall_64_[k];ksys_read_[k];asm_common_interrupt_[k];nvme_irq_[k]",
 			"a.A.b_[j];read_[n];do_syscall_64_[k];ksys_read_[k]",
 		},
-		{"softirqs alone", "a.A.b_[j];do_softirq_own_stack_[k];__do_softirq_[k];net_rx_action_[k]", "a.A.b_[j];do_softirq_own_stack_[k]"},
+		{
+			"softirqs alone", "a.A.b_[j];do_softirq_own_stack_[k];__do_softirq_[k];net_rx_action_[k]",
+			"a.A.b_[j];do_softirq_own_stack_[k]",
+		},
 		{"arm64", "a.A.b_[j];el0t_64_irq_[k];gic_handle_irq_[k]", "a.A.b_[j]"},
 		{
-			"the thread's own packets", "a.A.b_[j];tcp_sendmsg_[k];__local_bh_enable_ip_[k];do_softirq_[k];handle_softirqs_[k];tcp_v4_rcv_[k]",
+			"the thread's own packets",
+			"a.A.b_[j];tcp_sendmsg_[k];__local_bh_enable_ip_[k];do_softirq_[k];handle_softirqs_[k];tcp_v4_rcv_[k]",
 			"a.A.b_[j];tcp_sendmsg_[k];__local_bh_enable_ip_[k];do_softirq_[k];handle_softirqs_[k];tcp_v4_rcv_[k]",
 		},
-		{"its own page fault", "a.A.b_[j];asm_exc_page_fault_[k];clear_page_erms_[k]", "a.A.b_[j];asm_exc_page_fault_[k];clear_page_erms_[k]"},
+		{
+			"its own page fault", "a.A.b_[j];asm_exc_page_fault_[k];clear_page_erms_[k]",
+			"a.A.b_[j];asm_exc_page_fault_[k];clear_page_erms_[k]",
+		},
 		{"a program's function of that name", "sysvec_table_[n];f_[n]", "sysvec_table_[n];f_[n]"},
 		{"only an interrupt", "asm_sysvec_call_function_[k];x_[k]", ""},
 		{"lambda of 17", "a.A$$Lambda$14/0x0000000800c03000.run_[j]", "a.A$$Lambda.run_[j]"},
 		{"lambda of 17, dotted", "a.A$$Lambda$14.0x0000000800c03000.run_[j]", "a.A$$Lambda.run_[j]"},
 		{"lambda of 25", "a.A$$Lambda+0x00007f0c0c000a00.123456.run_[j]", "a.A$$Lambda.123456.run_[j]"},
 		{"lambda in source", "a.A.lambda$main$0_[j]", "a.A.lambda$main$0_[j]"},
-		{"method handle", "java.lang.invoke.LambdaForm$DMH.0x0000000800c03000.invokeStatic_[j]", "java.lang.invoke.LambdaForm$DMH.invokeStatic_[j]"},
-		{"method handle of 11", "java.lang.invoke.LambdaForm$MH$17.invoke_[j]", "java.lang.invoke.LambdaForm$MH.invoke_[j]"},
-		{"accessor", "jdk.internal.reflect.GeneratedMethodAccessor12.invoke_[j]", "jdk.internal.reflect.GeneratedMethodAccessor.invoke_[j]"},
+		{
+			"method handle", "java.lang.invoke.LambdaForm$DMH.0x0000000800c03000.invokeStatic_[j]",
+			"java.lang.invoke.LambdaForm$DMH.invokeStatic_[j]",
+		},
+		{
+			"method handle of 11", "java.lang.invoke.LambdaForm$MH$17.invoke_[j]",
+			"java.lang.invoke.LambdaForm$MH.invoke_[j]",
+		},
+		{
+			"accessor", "jdk.internal.reflect.GeneratedMethodAccessor12.invoke_[j]",
+			"jdk.internal.reflect.GeneratedMethodAccessor.invoke_[j]",
+		},
 		{"proxy", "com.sun.proxy.$Proxy23.get_[j]", "com.sun.proxy.$Proxy.get_[j]"},
 	} {
 		line := func(stack string) string { return header + strings.TrimSuffix("[a tid=1];"+stack, ";") + " 1 10\n" }
@@ -268,7 +300,8 @@ func TestClean(t *testing.T) {
 		}
 	}
 	p := parse(t, shop)
-	if c := p.Clean(); c.Total() != p.Total() || c.Self(c.Set(func(f Frame) bool { return f.Name == "memcpy" })) != (Weight{20, 200}) {
+	if c := p.Clean(); c.Total() != p.Total() ||
+		c.Self(c.Set(func(f Frame) bool { return f.Name == "memcpy" })) != (Weight{20, 200}) {
 		t.Error("the time of an interrupt must stay with the interrupted code")
 	}
 }
@@ -279,7 +312,8 @@ func TestMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Total() != (Weight{300, 3000}) || len(got.Samples) != len(p.Samples) || got.Lost != 6 || got.Duration != p.Duration {
+	if got.Total() != (Weight{300, 3000}) || len(got.Samples) != len(p.Samples) || got.Lost != 6 ||
+		got.Duration != p.Duration {
 		t.Errorf("%+v", got)
 	}
 	other := *p
@@ -300,7 +334,8 @@ func TestBuilderIsBounded(t *testing.T) {
 	}
 	b.Add(Sample{Stack: []int{0}, Thread: -1, Count: 7, Value: 7}) // a stack that is known
 	p := b.Profile()
-	if len(p.Samples) != maxSamples || len(p.Frames) != maxSamples || p.Lost != 5 || p.Total() != (Weight{maxSamples + 7, maxSamples + 7}) {
+	if len(p.Samples) != maxSamples || len(p.Frames) != maxSamples || p.Lost != 5 ||
+		p.Total() != (Weight{maxSamples + 7, maxSamples + 7}) {
 		t.Errorf("%d samples, %d frames, %d lost, total %v", len(p.Samples), len(p.Frames), p.Lost, p.Total())
 	}
 }
@@ -357,7 +392,8 @@ func TestGoToolPprof(t *testing.T) {
 		{"-tags", "http-1"},
 		{"-comments", "engine: async-profiler 4.6 perf_events"},
 	} {
-		cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"tool", "pprof"}, strings.Fields(tc.flags)...), path)...)
+		cmd := exec.CommandContext(t.Context(), "go",
+			append(append([]string{"tool", "pprof"}, strings.Fields(tc.flags)...), path)...)
 		cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), tc.want) {

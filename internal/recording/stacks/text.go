@@ -17,7 +17,8 @@ var marks = [...]string{Unknown: "?", Interpreted: "0", Compiled: "j", Inlined: 
 // stateNames are the states as text and pprof labels hold them.
 var stateNames = [...]string{StateUnknown: "", Running: "running", Sleeping: "sleeping"}
 
-// headers are the first lines of the text form, in this order. The length of the time buckets may follow them: the form is older.
+// headers are the first lines of the text form, in this order. The length of the time buckets may follow them: the form
+// is older.
 var headers = [...]string{"event", "engine", "interval", "duration", "lost"}
 
 const headerBucket = "bucket: "
@@ -25,8 +26,8 @@ const headerBucket = "bucket: "
 // maxText bounds a line of the text form: 2,048 frames, the deepest stack async-profiler takes, of 4 KiB.
 const maxText = 8 << 20
 
-// WriteText writes the profile as folded stacks, for people, grep and test cases: a line a sample, the outermost call first, and
-// behind it how many samples it was and the sum of their values. [ParseText] reads it.
+// WriteText writes the profile as folded stacks, for people, grep and test cases: a line a sample, the outermost call
+// first, and behind it how many samples it was and the sum of their values. [ParseText] reads it.
 //
 //	event: cpu
 //	engine: async-profiler 4.6 perf_events
@@ -38,13 +39,15 @@ const maxText = 8 << 20
 //	[http-8080-1 tid=4021|@2s];java.lang.Thread.run:829_[j];com.example.Shop.cart:42_[i];libc.so.6!memcpy_[n] 12 120000000
 //	[db-1 tid=4022|@2s|sleeping|class java.lang.Object];java.lang.Object.wait_[0] 3 300000000
 //
-// The brackets hold the thread ("[]" when it is unknown), the time bucket, the state and the class, each when there is one. A
-// frame is module!name:line_[kind]; the kinds are those of async-profiler: 0 interpreted, j compiled, i inlined, k kernel, and
-// here n native and ? unknown. A backslash takes the meaning of the next ; ! | or \, and \xNN is a control character.
+// The brackets hold the thread ("[]" when it is unknown), the time bucket, the state and the class, each when there is
+// one. A frame is module!name:line_[kind]; the kinds are those of async-profiler: 0 interpreted, j compiled, i inlined,
+// k kernel, and here n native and ? unknown. A backslash takes the meaning of the next ; ! | or \, and \xNN is a
+// control character.
 func (p *Profile) WriteText(w io.Writer) error {
 	bw := bufio.NewWriter(w)
 	values := [...]string{
-		string(p.Event), escape(p.Engine, ""), strconv.FormatInt(p.Interval, 10), p.Duration.String(), strconv.FormatInt(p.Lost, 10),
+		string(p.Event), escape(p.Engine, ""), strconv.FormatInt(p.Interval, 10), p.Duration.String(),
+		strconv.FormatInt(p.Lost, 10),
 	}
 	var b strings.Builder
 	for i, name := range headers {
@@ -169,8 +172,8 @@ func split(s string, sep byte) []string {
 	return append(out, s[start:])
 }
 
-// ParseText reads what [Profile.WriteText] writes, or somebody wrote by hand: samples in any order, equal ones add up, and lines
-// that are empty or begin with # are left out. Every error names its line.
+// ParseText reads what [Profile.WriteText] writes, or somebody wrote by hand: samples in any order, equal ones add up,
+// and lines that are empty or begin with # are left out. Every error names its line.
 func ParseText(text []byte) (*Profile, error) {
 	sc := bufio.NewScanner(bytes.NewReader(text))
 	sc.Buffer(nil, maxText)

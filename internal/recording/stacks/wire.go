@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of pprof's messages that are read here (proto/profile.proto). pprof's own reader makes of each sample three maps and two lists,
-// a kilobyte and more; it reads the tables only.
+// The fields of pprof's messages that are read here (proto/profile.proto). pprof's own reader makes of each sample
+// three maps and two lists, a kilobyte and more; it reads the tables only.
 const (
 	fieldSampleLocations = 1
 	fieldSampleValues    = 2
@@ -108,7 +108,8 @@ func (p *pprofSamples) read(data []byte) (Sample, Thread, error) {
 	}
 	s.Count, s.Value = int64(p.values[0]), int64(p.values[1])
 	i := slices.Index(stateNames[:], state)
-	if s.Count < 0 || s.Value < 0 || s.At < 0 || i < 0 || t.ID < 0 || t.ID > 1<<31-1 || !valid(t.Name) || !valid(s.Class) {
+	if s.Count < 0 || s.Value < 0 || s.At < 0 || i < 0 || t.ID < 0 || t.ID > 1<<31-1 || !valid(t.Name) ||
+		!valid(s.Class) {
 		return s, t, errPprofSample
 	}
 	s.State, s.Stack = State(i), p.stack

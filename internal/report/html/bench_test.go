@@ -31,8 +31,8 @@ const (
 	mostBytes  = 1500 << 10
 )
 
-// large makes a profile of n distinct stacks of 20 to 60 calls in 4000 methods, ten seconds and 64 threads, as a large server's: some
-// methods call many others, most few.
+// large makes a profile of n distinct stacks of 20 to 60 calls in 4000 methods, ten seconds and 64 threads, as a large
+// server's: some methods call many others, most few.
 func large(n int) *stacks.Profile {
 	random := rand.New(rand.NewPCG(1, 2))
 	b := stacks.NewBuilder(stacks.CPU)
@@ -101,7 +101,8 @@ type viewer struct {
 	zoom  string // statements that zoom by a click in the middle of the third row
 }
 
-// measure opens a page and gives the time until it can be used, and that from a click to the picture of the zoomed frame.
+// measure opens a page and gives the time until it can be used, and that from a click to the picture of the zoomed
+// frame.
 func (v viewer) measure(browser context.Context, tb testing.TB) (ready, zoom time.Duration) {
 	tb.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
@@ -131,8 +132,9 @@ const clickCanvas = `(c => { const r = c.getBoundingClientRect();
 	const o = {bubbles: true, clientX: r.left + r.width * 0.1, clientY: r.top + %s};
 	c.dispatchEvent(new MouseEvent("mousemove", o)); c.dispatchEvent(new MouseEvent("click", o)); })(document.querySelector("%s"));`
 
-// BenchmarkManyStacks opens a page with 50,000 distinct stacks, and the same profile in async-profiler's own page and pprof's, in turns, and
-// gives the medians. docs/html-report.md has what it gave: `make bench BENCH=ManyStacks TESTFLAGS='-benchtime 5x'`.
+// BenchmarkManyStacks opens a page with 50,000 distinct stacks, and the same profile in async-profiler's own page and
+// pprof's, in turns, and gives the medians. docs/html-report.md has what it gave: `make bench BENCH=ManyStacks
+// TESTFLAGS='-benchtime 5x'`.
 func BenchmarkManyStacks(bench *testing.B) {
 	ctx := browser(bench)
 	p := large(manyStacks)
@@ -161,7 +163,8 @@ func BenchmarkManyStacks(bench *testing.B) {
 		bench.ReportMetric(float64(zoom.Microseconds())/1e3, "ms-zoom"+v.name)
 		bench.Logf("%s: ready %v, zoom %v", v.url, readies[i], zooms[i])
 		if v.name == "" && (ready > mostReady || zoom > mostZoom) {
-			bench.Logf("on this machine, now: ready after %v, zoom in %v: more than %v, %v", ready, zoom, mostReady, mostZoom)
+			bench.Logf("on this machine, now: ready after %v, zoom in %v: more than %v, %v", ready, zoom, mostReady,
+				mostZoom)
 		}
 	}
 }
@@ -182,7 +185,8 @@ func asyncProfilers(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 		bench.Logf("without async-profiler's page: %v", err)
 		return nil
 	}
-	out, err := exec.CommandContext(bench.Context(), "mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy",
+	out, err := exec.CommandContext(bench.Context(), "mvn", "-q", "-B",
+		"org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy",
 		"-Dartifact="+converter, "-DoutputDirectory="+dir, "-Dmdep.stripVersion=true").CombinedOutput()
 	if err != nil {
 		bench.Logf("without async-profiler's page: %v: %.200s", err, out)
@@ -200,7 +204,8 @@ func asyncProfilers(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 	}
 	in, page := filepath.Join(dir, "in.collapsed"), filepath.Join(dir, "asprof.html")
 	must(bench, os.WriteFile(in, folded.Bytes(), 0o600))
-	out, err = exec.CommandContext(bench.Context(), "java", "-jar", filepath.Join(dir, "jfr-converter.jar"), in, page).CombinedOutput()
+	out, err = exec.CommandContext(bench.Context(), "java", "-jar", filepath.Join(dir, "jfr-converter.jar"), in, page).
+		CombinedOutput()
 	if err != nil {
 		bench.Fatalf("jfr-converter: %v: %s", err, out)
 	}

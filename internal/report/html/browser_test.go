@@ -40,15 +40,27 @@ type reported struct {
 
 // recordings are real, of sick and healthy systems; what they are is told in their first line.
 var recordings = map[string]reported{
-	"java-gc":          {"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar", "gc-overhead", true},
-	"java-finalizers":  {"testdata/java-finalizers.txtar", "finalizers", true},
-	"tls":              {"../../checks/connections/testdata/tls-no-resumption/firing.txtar", "tls-no-resumption", false},
-	"ports":            {"../../checks/connections/testdata/port-search-cliff/firing-profile.txtar", "short-connection-ceiling", false},
-	"native-backend":   {"../../checks/kernel/testdata/waiting-on-backend/firing-native.txtar", "waiting-on-backend", false},
-	"native-lock":      {"../../checks/runtime/testdata/lock-contention/firing.txtar", "lock-contention", false},
-	"native-phases":    {"testdata/native-phases.txtar", "", true},
-	"throttled":        {"../../checks/limits/testdata/cpu-throttled/firing-real.txtar", "cpu-throttled", false},
-	"gateway":          {"../../checks/path/testdata/snat-single-core/firing-recorded.txtar", "snat-single-core", false},
+	"java-gc":         {"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar", "gc-overhead", true},
+	"java-finalizers": {"testdata/java-finalizers.txtar", "finalizers", true},
+	"tls": {
+		"../../checks/connections/testdata/tls-no-resumption/firing.txtar", "tls-no-resumption",
+		false,
+	},
+	"ports": {
+		"../../checks/connections/testdata/port-search-cliff/firing-profile.txtar",
+		"short-connection-ceiling", false,
+	},
+	"native-backend": {
+		"../../checks/kernel/testdata/waiting-on-backend/firing-native.txtar", "waiting-on-backend",
+		false,
+	},
+	"native-lock":   {"../../checks/runtime/testdata/lock-contention/firing.txtar", "lock-contention", false},
+	"native-phases": {"testdata/native-phases.txtar", "", true},
+	"throttled":     {"../../checks/limits/testdata/cpu-throttled/firing-real.txtar", "cpu-throttled", false},
+	"gateway": {
+		"../../checks/path/testdata/snat-single-core/firing-recorded.txtar", "snat-single-core",
+		false,
+	},
 	"healthy-nginx":    {"../../../testdata/recordings/healthy/nginx-wrk-recorded.txtar", "", false},
 	"healthy-redis":    {"../../../testdata/recordings/healthy/redis-recorded.txtar", "", false},
 	"healthy-idle-jvm": {"../../checks/runtime/testdata/gc-overhead/quiet-healthy.txtar", "", false},
@@ -111,7 +123,8 @@ func browser(t testing.TB) context.Context {
 		testenv.Need(t, testenv.Tool("npm"))
 		t.Fatalf("there is npm, but no program in the page: run `make bundle`: %v", err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox,
+		chromedp.DisableGPU,
 		chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(time.Minute))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
@@ -298,7 +311,8 @@ func (p *tab) verdict(r reported, said jsonReport) {
 	}
 }
 
-// evidence: every link of a finding leads to something that is marked and in view; a flame graph says which share the proof has.
+// evidence: every link of a finding leads to something that is marked and in view; a flame graph says which share the
+// proof has.
 func (p *tab) evidence(name string) {
 	p.Helper()
 	links := ask[[]struct{ Href, Event string }](p,
@@ -307,7 +321,8 @@ func (p *tab) evidence(name string) {
 		p.js(fmt.Sprintf(`document.querySelectorAll(".evidence a")[%d].click()`, i))
 		if l.Event != "" {
 			p.until(`/^(proof|nothing)/.test(document.getElementById("flame-found").textContent)`)
-			if found := p.text("flame-found"); !strings.HasPrefix(found, "proof: ") || strings.HasPrefix(found, "proof: 0 %") {
+			if found := p.text("flame-found"); !strings.HasPrefix(found, "proof: ") ||
+				strings.HasPrefix(found, "proof: 0 %") {
 				p.Errorf("the flame graph of %s: %q", l.Event, found)
 			}
 			if p.eval(`document.getElementById("tab-`+l.Event+`").getAttribute("aria-selected")`) != "true" {
@@ -319,7 +334,8 @@ func (p *tab) evidence(name string) {
 		at := `document.querySelector("` + l.Href + `")`
 		p.until(at + `.getBoundingClientRect().height > 0 && ` + at + `.getBoundingClientRect().top < innerHeight && ` +
 			at + `.getBoundingClientRect().bottom > 0`)
-		if p.eval(at+`.classList.contains("marked")`) != "true" || p.eval(at+`.textContent.includes("proof of")`) != "true" {
+		if p.eval(at+`.classList.contains("marked")`) != "true" ||
+			p.eval(at+`.textContent.includes("proof of")`) != "true" {
 			p.Errorf("%s is not marked as a proof", l.Href)
 		}
 	}
@@ -350,7 +366,8 @@ func (p *tab) charts() {
 		x, y := p.place(`#chart-cpu .u-over`, 0.7, 0.5)
 		p.run(chromedp.MouseEvent("mouseMoved", x, y))
 		p.until(`(t => /at \d.*s/.test(t) && /%/.test(t))(document.querySelector("#chart-cpu .keys").textContent)`)
-		if p.eval(`document.querySelector("#chart-psi .keys") !== null`) == "true" { // one time axis: all charts tell their values there
+		// one time axis: all charts tell their values there
+		if p.eval(`document.querySelector("#chart-psi .keys") !== null`) == "true" {
 			p.until(`/at \d.*s/.test(document.querySelector("#chart-psi .keys").textContent)`)
 		}
 	}
@@ -371,7 +388,8 @@ func (p *tab) place(selector string, right, down float64) (x, y float64) {
 	return r.Left + right*r.Width, r.Top + down*r.Height
 }
 
-// flame: search tells a share, a click zooms, Escape zooms out, arrow keys tell the frame, and the tables have the same.
+// flame: search tells a share, a click zooms, Escape zooms out, arrow keys tell the frame, and the tables have the
+// same.
 func (p *tab) flame(name string) {
 	p.Helper()
 	p.js(`document.getElementById("profiles").scrollIntoView()`)
@@ -395,7 +413,8 @@ func (p *tab) flame(name string) {
 	p.click("form-spots")
 	hot := p.eval(`document.querySelector("#hot-spots tbody button").textContent`)
 	p.js(`document.querySelector("#hot-spots tbody button").click()`)
-	if found := p.text("flame-found"); !regexp.MustCompile(`^found: [0-9.]+ %, .+ in [1-9][0-9]* places?$`).MatchString(found) {
+	if found := p.text("flame-found"); !regexp.MustCompile(`^found: [0-9.]+ %, .+ in [1-9][0-9]* places?$`).
+		MatchString(found) {
 		p.Errorf("a search for %q: %q", hot, found)
 	}
 	p.click("form-tree")
@@ -422,13 +441,15 @@ func (p *tab) flame(name string) {
 	p.filterFrames(all)
 }
 
-// filterFrames: a pool is a part of all; what is hidden is not found, and nothing is lost; a call tree is used by its keys.
+// filterFrames: a pool is a part of all; what is hidden is not found, and nothing is lost; a call tree is used by its
+// keys.
 func (p *tab) filterFrames(all string) {
 	p.Helper()
 	pools := ask[[]string](p, `[...document.querySelectorAll("#flame-only option")].map(o => o.value).filter(v => v)`)
 	sum := 0
 	for _, pool := range pools {
-		p.js(`(e => { e.value = ` + strconv.Quote(pool) + `; e.dispatchEvent(new Event("change")); })(document.getElementById("flame-only"))`)
+		p.js(`(e => { e.value = ` + strconv.Quote(pool) +
+			`; e.dispatchEvent(new Event("change")); })(document.getElementById("flame-only"))`)
 		sum += samplesOf(p.TB, p.total())
 	}
 	p.set("flame-only", "")
@@ -437,8 +458,10 @@ func (p *tab) filterFrames(all string) {
 	}
 	p.click("form-spots")
 	hot := p.eval(`document.querySelector("#hot-spots tbody button").textContent`)
-	p.js(`(e => { e.value = ` + strconv.Quote(strings.Fields(hot)[0]) + `; e.dispatchEvent(new Event("change")); })(document.getElementById("flame-hide"))`)
-	if shown := p.eval(`document.querySelector("#hot-spots tbody button")?.textContent`); shown == hot || p.total() != all {
+	p.js(`(e => { e.value = ` + strconv.Quote(strings.Fields(hot)[0]) +
+		`; e.dispatchEvent(new Event("change")); })(document.getElementById("flame-hide"))`)
+	if shown := p.eval(`document.querySelector("#hot-spots tbody button")?.textContent`); shown == hot ||
+		p.total() != all {
 		p.Errorf("%q is hidden, the hottest is %q, of %s", hot, shown, p.total())
 	}
 	p.set("flame-hide", "")
@@ -456,12 +479,14 @@ func (p *tab) filterFrames(all string) {
 
 func (p *tab) search(what string) {
 	p.Helper()
-	p.js(`(e => { e.value = ` + strconv.Quote(what) + `; e.dispatchEvent(new Event("input")); })(document.getElementById("flame-search"))`)
+	p.js(`(e => { e.value = ` + strconv.Quote(what) +
+		`; e.dispatchEvent(new Event("input")); })(document.getElementById("flame-search"))`)
 }
 
 func (p *tab) set(id, value string) {
 	p.Helper()
-	p.js(`(e => { e.value = "` + value + `"; e.dispatchEvent(new Event("change")); })(document.getElementById("` + id + `"))`)
+	p.js(`(e => { e.value = "` + value + `"; e.dispatchEvent(new Event("change")); })(document.getElementById("` + id +
+		`"))`)
 }
 
 // total is what the flame graph is of, such as "6.44 s in 644 samples".
@@ -492,7 +517,8 @@ func (p *tab) selectRange(timed bool) {
 		x0, y := p.place(over, from, 0.5)
 		x1, _ := p.place(over, to, 0.5)
 		p.run(chromedp.MouseEvent("mousePressed", x0, y, chromedp.ButtonLeft, chromedp.ClickCount(1)),
-			chromedp.MouseEvent("mouseMoved", (x0+x1)/2, y, chromedp.ButtonLeft), chromedp.MouseEvent("mouseMoved", x1, y,
+			chromedp.MouseEvent("mouseMoved", (x0+x1)/2, y, chromedp.ButtonLeft), chromedp.MouseEvent("mouseMoved", x1,
+				y,
 				chromedp.ButtonLeft),
 			chromedp.MouseEvent("mouseReleased", x1, y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
 		p.until(`document.getElementById("range-is").textContent.startsWith("Selected")`)
@@ -516,7 +542,8 @@ func (p *tab) selectRange(timed bool) {
 	}
 }
 
-// TestRangeOfKernelProfiles: a program that works until 2.7 s, sleeps until 5.7 s and works again: both profiles show a range's own time.
+// TestRangeOfKernelProfiles: a program that works until 2.7 s, sleeps until 5.7 s and works again: both profiles show a
+// range's own time.
 func TestRangeOfKernelProfiles(t *testing.T) {
 	ctx := browser(t)
 	path, _ := pageOf(t, recordings["native-phases"].path)
@@ -543,7 +570,8 @@ func (p *tab) filter() {
 		return
 	}
 	filter := func(words string) string {
-		p.js(`(e => { e.value = "` + words + `"; e.dispatchEvent(new Event("input")); })(document.getElementById("filter"))`)
+		p.js(`(e => { e.value = "` + words +
+			`"; e.dispatchEvent(new Event("input")); })(document.getElementById("filter"))`)
 		return p.text("filter-is")
 	}
 	first := ask[string](p, `document.querySelector("#facts tbody td").textContent`)
@@ -593,7 +621,8 @@ func (p *tab) names() {
 	for _, n := range nodes {
 		role := value(n.Role)
 		switch role {
-		case "button", "link", "checkbox", "combobox", "searchbox", "textbox", "spinbutton", "tab", "application", "table", "grid",
+		case "button", "link", "checkbox", "combobox", "searchbox", "textbox", "spinbutton", "tab", "application",
+			"table", "grid",
 			"region":
 			controls[role]++
 			if !n.Ignored && value(n.Name) == "" && role != "table" {

@@ -40,7 +40,8 @@ const heatRows = 256
 func chartsOf(rec *recording.Recording) []chart {
 	var out []chart
 	for _, charts := range []func(*recording.Recording) []chart{
-		cpuCharts, targetCPU, queueCharts, throttleCharts, pressureCharts, connectionCharts, ceilingChart, lossCharts, deviceCharts,
+		cpuCharts, targetCPU, queueCharts, throttleCharts, pressureCharts, connectionCharts, ceilingChart, lossCharts,
+		deviceCharts,
 		jvmCharts,
 		memoryCharts, diskCharts,
 	} {
@@ -123,7 +124,13 @@ func total(rec *recording.Recording, label string, c *metric.Counter, match ...s
 
 // columns are the modes of CPU time as mpstat calls them, from the bottom of the stack up. guest is in user already.
 var columns = []struct{ label, mode string }{
-	{"us", "user"}, {"ni", "nice"}, {"sy", "system"}, {"si", "softirq"}, {"hi", "irq"}, {"wa", "iowait"}, {"st", "steal"},
+	{"us", "user"},
+	{"ni", "nice"},
+	{"sy", "system"},
+	{"si", "softirq"},
+	{"hi", "irq"},
+	{"wa", "iowait"},
+	{"st", "steal"},
 }
 
 func cpuCharts(rec *recording.Recording) []chart {
@@ -132,13 +139,16 @@ func cpuCharts(rec *recording.Recording) []chart {
 	guests := series.Sum(in("guest"), in("guest_nice"))
 	whole := series.Sum(all.Points, scaled(guests, -1))
 	share := chart{
-		ID: "cpu", Title: "CPU time by column", Unit: quantity.Ratio, Stacked: true, Metrics: []metric.Metric{metric.CPUSeconds},
-		About: "Of all CPUs together; what is left to 100 % is idle. us, ni: programs; sy: the kernel for them; si, hi: interrupts; " +
+		ID: "cpu", Title: "CPU time by column", Unit: quantity.Ratio, Stacked: true,
+		Metrics: []metric.Metric{metric.CPUSeconds},
+		About: "Of all CPUs together; what is left to 100 % is idle. us, ni: programs; sy: the kernel for them; si, " +
+			"hi: interrupts; " +
 			"wa: idle while a disk works; st: taken by the hypervisor.",
 	}
 	for _, c := range columns {
-		share.Lines = append(share.Lines, line{Label: c.label, Points: series.Over(total(rec, "", metric.CPUSeconds, "mode",
-			c.mode).Points, whole)})
+		share.Lines = append(share.Lines,
+			line{Label: c.label, Points: series.Over(total(rec, "", metric.CPUSeconds, "mode",
+				c.mode).Points, whole)})
 	}
 	share.Lines = slices.DeleteFunc(share.Lines, func(l line) bool {
 		return l.Label != "us" && l.Label != "sy" && !slices.ContainsFunc(l.Points,
@@ -155,8 +165,9 @@ func heatMaps(rec *recording.Recording) []chart {
 	}
 	slices.SortFunc(cpus, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	busy := chart{
-		ID: "cpu-heat", Title: "Each CPU: busy", Unit: quantity.Ratio, Heat: true, Metrics: []metric.Metric{metric.CPUSeconds},
-		About: "A row a CPU. One row that stands out from the others is a hot CPU.",
+		ID: "cpu-heat", Title: "Each CPU: busy", Unit: quantity.Ratio, Heat: true,
+		Metrics: []metric.Metric{metric.CPUSeconds},
+		About:   "A row a CPU. One row that stands out from the others is a hot CPU.",
 	}
 	softirq := chart{
 		ID: "softirq-heat", Title: "Each CPU: in softirqs", Unit: quantity.Ratio, Heat: true,
@@ -219,7 +230,8 @@ func queueCharts(rec *recording.Recording) []chart {
 			metric.ProcsBlocked,
 		},
 		About: "Counted at the moment of each sample, on the whole host.",
-		Lines: append(gaugeLine(rec, "running or ready", metric.ProcsRunning), gaugeLine(rec, "blocked on I/O", metric.ProcsBlocked)...),
+		Lines: append(gaugeLine(rec, "running or ready", metric.ProcsRunning), gaugeLine(rec, "blocked on I/O",
+			metric.ProcsBlocked)...),
 	}
 	for _, l := range gaugeLine(rec, "CPUs", metric.CPUsOnline) {
 		l.Limit = true
@@ -230,8 +242,9 @@ func queueCharts(rec *recording.Recording) []chart {
 			metric.ContextSwitches,
 			metric.ThreadSwitches,
 		},
-		Lines: append([]line{total(rec, "host", metric.ContextSwitches)}, prefixed("target, ", counted(rec, metric.ThreadSwitches,
-			"kind"))...),
+		Lines: append([]line{total(rec, "host", metric.ContextSwitches)},
+			prefixed("target, ", counted(rec, metric.ThreadSwitches,
+				"kind"))...),
 	}
 	return []chart{wait, runnable, switches}
 }
@@ -287,7 +300,8 @@ func pressureCharts(rec *recording.Recording) []chart {
 		for _, kind := range []string{"some", "full"} {
 			label := resource + ", " + kind
 			host.Lines = append(host.Lines, total(rec, label, metric.Pressure, "resource", resource, "kind", kind))
-			group.Lines = append(group.Lines, total(rec, label, metric.CgroupPressure, "resource", resource, "kind", kind, "level", "0"))
+			group.Lines = append(group.Lines, total(rec, label, metric.CgroupPressure, "resource", resource, "kind",
+				kind, "level", "0"))
 		}
 	}
 	return []chart{host, group}
@@ -305,8 +319,11 @@ func connectionCharts(rec *recording.Recording) []chart {
 	}
 	opened := chart{
 		ID: "opened", Title: "Connections opened", Unit: "connections/s",
-		Metrics: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens, metric.TCPAttemptFails, metric.Connects},
-		About:   "By this side (connect), by others (accept), and those that failed before they were established.",
+		Metrics: []metric.Metric{
+			metric.TCPActiveOpens, metric.TCPPassiveOpens, metric.TCPAttemptFails,
+			metric.Connects,
+		},
+		About: "By this side (connect), by others (accept), and those that failed before they were established.",
 		Lines: []line{
 			total(rec, "by this side", metric.TCPActiveOpens, "netns", metric.NetNSTarget),
 			total(rec, "accepted", metric.TCPPassiveOpens, "netns", metric.NetNSTarget),
@@ -332,8 +349,10 @@ func connectionCharts(rec *recording.Recording) []chart {
 		}
 	}
 	turns := chart{
-		ID: "requests", Title: "Requests on connections that ended", Unit: "requests/s", Metrics: []metric.Metric{metric.ConnectionTurns},
-		About: "Where BPF programs saw them: requests with an answer, at most. Connections that stay open are not in it.",
+		ID: "requests", Title: "Requests on connections that ended", Unit: "requests/s",
+		Metrics: []metric.Metric{metric.ConnectionTurns},
+		About: "Where BPF programs saw them: requests with an answer, at most. Connections that stay open are " +
+			"not in it.",
 		Lines: largest(counted(rec, metric.ConnectionTurns, "endpoint")),
 	}
 	return []chart{states, opened, queue, turns}
@@ -342,13 +361,15 @@ func connectionCharts(rec *recording.Recording) []chart {
 // timeWait is TCP_TIMEWAIT_LEN of include/net/tcp.h.
 const timeWait = 60
 
-// ceilingChart holds the connections that this side closes per second to a destination against what local ports allow: usable ports /
-// the time for which a closed connection keeps its port (TIME_WAIT, or the delay after which tcp_tw_reuse gives it back).
+// ceilingChart holds the connections that this side closes per second to a destination against what local ports allow:
+// usable ports / the time for which a closed connection keeps its port (TIME_WAIT, or the delay after which
+// tcp_tw_reuse gives it back).
 func ceilingChart(rec *recording.Recording) []chart {
 	c := chart{
 		ID: "ceiling", Title: "Connections closed by this side, and the ceiling of local ports", Unit: "connections/s",
 		Metrics: []metric.Metric{metric.DestinationYoungTW, metric.PortRangeLow, metric.PortRangeHigh},
-		About: "Each closed connection keeps its local port for 60 s (TIME_WAIT), so that usable ports / 60 s can be opened per second " +
+		About: "Each closed connection keeps its local port for 60 s (TIME_WAIT), so that usable ports / 60 s can be " +
+			"opened per second " +
 			"to one destination; where tcp_tw_reuse applies, ports / its delay.",
 		Lines: largest(gauged(rec, metric.DestinationYoungTW, "destination")),
 	}
@@ -406,10 +427,14 @@ func lossCharts(rec *recording.Recording) []chart {
 		},
 		About: "Of the target's network namespace; packets that a CPU's backlog dropped are of the whole host.",
 		Lines: largest([]line{
-			total(rec, "segments sent again", metric.TCPRetransSegs, ns...), total(rec, "of these SYN", metric.TCPSynRetrans, ns...),
-			total(rec, "accept queue full", metric.ListenOverflows, ns...), total(rec, "dropped by listeners", metric.ListenDrops, ns...),
-			total(rec, "resets sent", metric.TCPOutRsts, ns...), total(rec, "dropped by a CPU's backlog", metric.SoftnetDropped),
-			total(rec, "conntrack table", metric.ConntrackDrops, ns...), total(rec, "dropped by devices", metric.DeviceDrops, ns...),
+			total(rec, "segments sent again", metric.TCPRetransSegs, ns...),
+			total(rec, "of these SYN", metric.TCPSynRetrans, ns...),
+			total(rec, "accept queue full", metric.ListenOverflows, ns...), total(rec, "dropped by listeners",
+				metric.ListenDrops, ns...),
+			total(rec, "resets sent", metric.TCPOutRsts, ns...), total(rec, "dropped by a CPU's backlog",
+				metric.SoftnetDropped),
+			total(rec, "conntrack table", metric.ConntrackDrops, ns...), total(rec, "dropped by devices",
+				metric.DeviceDrops, ns...),
 		}),
 	}
 	table := chart{
@@ -454,9 +479,10 @@ func jvmCharts(rec *recording.Recording) []chart {
 	gc.Lines = append(prefixed("collections, ", counted(rec, metric.JVMGCSeconds, "kind")),
 		total(rec, "stopped (safepoints)", metric.JVMSafepointSeconds))
 	heap := chart{
-		ID: "heap", Title: "Heap in use", Unit: quantity.Bytes, Stacked: true, Metrics: []metric.Metric{metric.JVMSpace},
-		About: "By space. Most collectors update it at collections only.",
-		Lines: largest(gauged(rec, metric.JVMSpace, "space", "kind", "used")),
+		ID: "heap", Title: "Heap in use", Unit: quantity.Bytes, Stacked: true,
+		Metrics: []metric.Metric{metric.JVMSpace},
+		About:   "By space. Most collectors update it at collections only.",
+		Lines:   largest(gauged(rec, metric.JVMSpace, "space", "kind", "used")),
 	}
 	threads := chart{
 		ID: "threads", Title: "Threads of the target", Unit: quantity.Threads, Metrics: []metric.Metric{

@@ -113,7 +113,10 @@ func TestComparisonInBrowser(t *testing.T) {
 	p.search("main.tax")
 	p.picture("compare-dark")
 	p.names()
-	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 1400, DeviceScaleFactor: 1, Mobile: true})
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: 390, Height: 1400,
+		DeviceScaleFactor: 1, Mobile: true,
+	})
 	p.js(`scrollTo(0, 0)`)
 	p.picture("compare-phone")
 	p.wide()
@@ -152,7 +155,9 @@ func TestHostileComparisonInBrowser(t *testing.T) {
 func TestDiffIsWhole(t *testing.T) {
 	root := &stacks.Node{Before: 100_000, After: 50_000, Calls: []*stacks.Node{
 		{Frame: stacks.Frame{Name: "a"}, Before: 99_999, After: 49_999, Calls: []*stacks.Node{
-			{Frame: stacks.Frame{Name: "b"}, Before: 1}, {Frame: stacks.Frame{Name: "c"}, Before: 2}, {Frame: stacks.Frame{Name: "d"}, Before: 3, After: 2},
+			{Frame: stacks.Frame{Name: "b"}, Before: 1},
+			{Frame: stacks.Frame{Name: "c"}, Before: 2},
+			{Frame: stacks.Frame{Name: "d"}, Before: 3, After: 2},
 		}},
 		{Frame: stacks.Frame{Name: "b"}, Before: 1, After: 2},
 	}}
@@ -202,7 +207,10 @@ func named(t *testing.T, name string) report.Comparison {
 		n.Calls[0].Frame.Name = name
 	}
 	c.Findings = append(c.Findings, compare.Finding{
-		ID: name, Fate: compare.New, Doubt: name, After: &check.Finding{Check: "c", Severity: check.Warning, Summary: name},
+		ID: name, Fate: compare.New, Doubt: name, After: &check.Finding{
+			Check: "c", Severity: check.Warning,
+			Summary: name,
+		},
 	})
 	return c
 }
@@ -212,7 +220,8 @@ func TestComparisonWithoutProfiles(t *testing.T) {
 	c := comparison(t, "quota")
 	c.Stacks, c.Methods = nil, nil
 	page := comparisonPage(t, c)
-	if _, _, text := elements(t, page); strings.Contains(page, `id="diff"`) || !strings.Contains(text, "throttled periods") {
+	if _, _, text := elements(t, page); strings.Contains(page, `id="diff"`) ||
+		!strings.Contains(text, "throttled periods") {
 		t.Errorf("with a graph, or without the numbers: %s", text)
 	}
 }

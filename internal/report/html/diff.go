@@ -39,9 +39,9 @@ type diffFrame struct {
 	kind  stacks.Kind
 }
 
-// packDiff writes a tree of calls before and after: a length of four bytes (little endian), the header as JSON, and columns of varints
-// of the nodes, each with its callees behind it: how many these are, frame + 1, samples before and after, change + 3 (see
-// [changeStep]), and the factor in thousandths.
+// packDiff writes a tree of calls before and after: a length of four bytes (little endian), the header as JSON, and
+// columns of varints of the nodes, each with its callees behind it: how many these are, frame + 1, samples before and
+// after, change + 3 (see [changeStep]), and the factor in thousandths.
 func packDiff(d *compare.Stacks) ([]byte, error) {
 	p := &diffPacker{
 		of: d, frames: map[diffFrame]int{}, names: map[string]int{}, modules: map[string]int{},
@@ -70,7 +70,10 @@ func (p *diffPacker) node(n *stacks.Node, root bool) {
 		frame, change = p.frame(n)+1, p.of.Change(n)
 	}
 	factor := math.Round(min(change.Factor, 1e6) * 1000)
-	for i, v := range []int64{int64(len(calls)), int64(frame), n.Before, n.After, int64(changeStep(change) + 3), int64(factor)} {
+	for i, v := range []int64{
+		int64(len(calls)), int64(frame), n.Before, n.After, int64(changeStep(change) + 3),
+		int64(factor),
+	} {
 		p.columns[i] = binary.AppendUvarint(p.columns[i], uint64(v))
 	}
 	for _, c := range calls {
@@ -104,7 +107,8 @@ func numbered(list *[]string, index map[string]int, s string) int {
 	return i
 }
 
-// changeStep gives by how much a call grew (1 to 3) or shrank (-1 to -3) by more than chance: doubled or halved, by a quarter, or less.
+// changeStep gives by how much a call grew (1 to 3) or shrank (-1 to -3) by more than chance: doubled or halved, by a
+// quarter, or less.
 func changeStep(c compare.NodeChange) int {
 	if !c.Certain {
 		return 0

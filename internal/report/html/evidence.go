@@ -49,8 +49,8 @@ func proofsOf(data *report.Data, checks []*check.Check) []proof {
 	return out
 }
 
-// charts gives the charts of the metrics that a finding's check read: of what it needs before of what it uses, and among them those with
-// most of it. Where a profile proves the finding, what the check uses besides does not.
+// charts gives the charts of the metrics that a finding's check read: of what it needs before of what it uses, and
+// among them those with most of it. Where a profile proves the finding, what the check uses besides does not.
 func (p *proof) charts(list []chart, profiled bool) []int {
 	for i, read := range [][]metric.Metric{p.needs, p.uses} {
 		if i > 0 && profiled {
@@ -86,7 +86,8 @@ func common(a, b []metric.Metric) int {
 func (p *proof) about(labels []string) bool {
 	id := p.finding.Subject.ID
 	return id != "" && slices.ContainsFunc(labels, func(l string) bool {
-		return l != "" && (l == id || strings.HasPrefix(id, l+" ") || l == "CPU "+id || len(l) >= leastName && strings.Contains(id, l))
+		return l != "" && (l == id || strings.HasPrefix(id, l+" ") || l == "CPU "+id || len(l) >= leastName &&
+			strings.Contains(id, l))
 	})
 }
 
@@ -96,7 +97,8 @@ func (p *proof) line(l line) bool {
 	return p.about([]string{l.Label, name, strings.TrimPrefix(l.Label, "quota of ")})
 }
 
-// row tells whether a row is what a finding's check read: of the subject, or a setting or fact of the whole system that it needs.
+// row tells whether a row is what a finding's check read: of the subject, or a setting or fact of the whole system that
+// it needs.
 func (p *proof) row(r row) bool {
 	if r.named != "" && !p.says(r.named) {
 		return false
@@ -124,7 +126,8 @@ func (p *proof) says(name string) bool {
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, name) })
 }
 
-// profiles gives what a finding points at in profiles: the places that its check found, else the functions that its text names.
+// profiles gives what a finding points at in profiles: the places that its check found, else the functions that its
+// text names.
 func (p *proof) profiles(rec *recording.Recording, index int) []profileMark {
 	var out []profileMark
 	for _, e := range stacks.Events() {
@@ -157,8 +160,8 @@ var functionName = regexp.MustCompile(`[^\s,;←"“”]+`)
 // leastName is below how many letters a word that names a function would be chance.
 const leastName = 6
 
-// named gives the functions of a profile that the finding's own words name: its summary and subject before its notes, whose chains of
-// calls have many.
+// named gives the functions of a profile that the finding's own words name: its summary and subject before its notes,
+// whose chains of calls have many.
 func (p *proof) named(rec *recording.Recording, e stacks.Event) map[string]bool {
 	prof, ok := rec.Ranked(e)
 	if !ok {
@@ -222,7 +225,10 @@ func (v *view) link(proofs []proof, rec *recording.Recording) {
 		marks := p.profiles(rec, i)
 		for _, c := range p.charts(v.charts, len(marks) > 0) {
 			v.Charts[c].Shows = append(v.Charts[c].Shows, back)
-			f.Evidence = append(f.Evidence, link{Href: "#chart-" + v.charts[c].ID, Text: "chart: " + v.charts[c].Title, Finding: i})
+			f.Evidence = append(f.Evidence, link{
+				Href: "#chart-" + v.charts[c].ID, Text: "chart: " + v.charts[c].Title,
+				Finding: i,
+			})
 			for n, l := range v.charts[c].Lines {
 				if p.line(l) {
 					v.Charts[c].Marked = append(v.Charts[c].Marked, n)

@@ -30,16 +30,21 @@ type row struct {
 	named  string // if not empty, only findings whose words have it refer to the row: a process has a hundred flags
 }
 
-// rowsPerMetric bounds what a page shows of one metric: a host of 64 CPUs has thousands of softirq counters, which are in the recording.
+// rowsPerMetric bounds what a page shows of one metric: a host of 64 CPUs has thousands of softirq counters, which are
+// in the recording.
 const rowsPerMetric = 64
 
-// The groups of the tables, by how the metrics' names begin, in the order in which they are shown. What nothing else takes is the last's.
+// The groups of the tables, by how the metrics' names begin, in the order in which they are shown. What nothing else
+// takes is the last's.
 var groups = []struct {
 	id, title string
 	prefixes  []string
 }{
 	{"limits", "Limits and use: cgroups, processes", []string{"cgroup_", "process_"}},
-	{"network", "Network: counters, devices, tables", []string{"tcp_", "ip_", "udp_", "net_", "conntrack_", "nat_", "netfilter_"}},
+	{"network", "Network: counters, devices, tables", []string{
+		"tcp_", "ip_", "udp_", "net_", "conntrack_", "nat_",
+		"netfilter_",
+	}},
 	{"jvm", "The JVM", []string{"jvm_"}},
 	{"calls", "System calls and waits", []string{
 		"target_syscall", "thread_wait", "thread_cpu_wait", "futex_", "thread_sleep",
@@ -69,7 +74,10 @@ func tablesOf(rec *recording.Recording) []table {
 	}
 	at := len(out)
 	for _, g := range groups {
-		out = append(out, table{ID: "facts-" + g.id, Title: g.title, Columns: []string{"what", "of", "at the end", "in the window"}})
+		out = append(out, table{ID: "facts-" + g.id, Title: g.title, Columns: []string{
+			"what", "of", "at the end",
+			"in the window",
+		}})
 	}
 	for _, m := range metric.All() {
 		d := m.Describe()
@@ -116,7 +124,10 @@ func seriesRow(s *recording.Series, last, window string) row {
 			of = append(of, name+" "+s.Labels[i])
 		}
 	}
-	return row{Cells: []string{d.Name, strings.Join(of, ", "), last, window}, metric: []metric.Metric{s.Metric}, labels: s.Labels}
+	return row{
+		Cells: []string{d.Name, strings.Join(of, ", "), last, window}, metric: []metric.Metric{s.Metric},
+		labels: s.Labels,
+	}
 }
 
 func risen(s recording.CounterSeries) string {
@@ -149,7 +160,8 @@ var states = []string{
 func destinations(rec *recording.Recording) table {
 	t := table{
 		ID: "destinations", Title: "Sockets per destination",
-		About: "Connections that this side opened, in the target's network namespace: the most seen at once of each state.",
+		About: "Connections that this side opened, in the target's network namespace: the most seen at once of " +
+			"each state.",
 	}
 	byPair, used := map[string]map[string]float64{}, map[string]bool{}
 	var order []*recording.Series
@@ -171,10 +183,14 @@ func destinations(rec *recording.Recording) table {
 			cells = append(cells, number(byPair[from+" "+to][state]))
 		}
 		cells = append(cells, highest(rec, metric.DestinationYoungTW, "source", from, "destination", to),
-			highest(rec, metric.DestinationRTT, "destination", to), highest(rec, metric.DestinationMin, "destination", to))
+			highest(rec, metric.DestinationRTT, "destination", to), highest(rec, metric.DestinationMin, "destination",
+				to))
 		t.Rows = append(t.Rows, row{
 			Cells: cells, labels: []string{to},
-			metric: []metric.Metric{metric.DestinationSockets, metric.DestinationYoungTW, metric.DestinationRTT, metric.DestinationMin},
+			metric: []metric.Metric{
+				metric.DestinationSockets, metric.DestinationYoungTW, metric.DestinationRTT,
+				metric.DestinationMin,
+			},
 		})
 	}
 	return t
@@ -190,10 +206,12 @@ func listeners(rec *recording.Recording) table {
 		l := s.Label("listener")
 		t.Rows = append(t.Rows, row{
 			Cells: []string{
-				l, s.Label("comm") + " " + s.Label("pid"), highest(rec, metric.ListenerQueue, "listener", l), number(s.Last()),
+				l, s.Label("comm") + " " + s.Label("pid"), highest(rec, metric.ListenerQueue, "listener", l),
+				number(s.Last()),
 				highest(rec, metric.ListenerSockets, "listener", l, "state", "ESTABLISHED"),
 			},
-			metric: []metric.Metric{metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerSockets}, labels: []string{
+			metric: []metric.Metric{metric.ListenerQueue, metric.ListenerBacklog, metric.ListenerSockets},
+			labels: []string{
 				l,
 				s.Label("pid"),
 			},
@@ -203,7 +221,10 @@ func listeners(rec *recording.Recording) table {
 }
 
 func settings(rec *recording.Recording) table {
-	t := table{ID: "settings", Title: "Kernel settings", Columns: []string{"setting", "network namespace", "value", "meaning"}}
+	t := table{ID: "settings", Title: "Kernel settings", Columns: []string{
+		"setting", "network namespace", "value",
+		"meaning",
+	}}
 	for _, m := range metric.All() {
 		g, ok := m.(*metric.Gauge)
 		if !ok || !strings.HasPrefix(m.Describe().Name, "sysctl_") {
@@ -212,7 +233,8 @@ func settings(rec *recording.Recording) table {
 		for _, s := range rec.Gauge(g) {
 			d := m.Describe()
 			t.Rows = append(t.Rows, row{
-				Cells: []string{d.Source, s.Label("netns"), value(s.Last(), d.Unit), d.Help}, metric: []metric.Metric{m}, labels: s.Labels,
+				Cells:  []string{d.Source, s.Label("netns"), value(s.Last(), d.Unit), d.Help},
+				metric: []metric.Metric{m}, labels: s.Labels,
 			})
 		}
 	}
@@ -248,12 +270,16 @@ func highest(rec *recording.Recording, g *metric.Gauge, match ...string) string 
 
 func number(n float64) string { return quantity.Of("", n, quantity.None).Text() }
 
-// monitors are the locks that threads waited for: who held them at one moment, and for how long each class was waited for.
+// monitors are the locks that threads waited for: who held them at one moment, and for how long each class was waited
+// for.
 func monitors(rec *recording.Recording) []table {
 	held := table{
 		ID: "monitors", Title: "Monitors at one moment",
-		About:   "From one thread dump at the end of the window: who waits for which lock, and who holds it.",
-		Columns: []string{"class of the lock", "waiters", "held by", "which took it at", "and is in", "they wait at", "lock"},
+		About: "From one thread dump at the end of the window: who waits for which lock, and who holds it.",
+		Columns: []string{
+			"class of the lock", "waiters", "held by", "which took it at", "and is in", "they wait at",
+			"lock",
+		},
 	}
 	waiting := rec.Gauge(metric.JVMMonitorWaiters)
 	slices.SortStableFunc(waiting, func(a, b recording.GaugeSeries) int { return cmp.Compare(b.Last(), a.Last()) })
@@ -297,7 +323,8 @@ func lockTimes(rec *recording.Recording) table {
 	return t
 }
 
-// caller is the innermost managed frame that is not of java.util.concurrent's own making, which tells where a thread waits.
+// caller is the innermost managed frame that is not of java.util.concurrent's own making, which tells where a thread
+// waits.
 func caller(p *stacks.Profile, s stacks.Sample) string {
 	for _, f := range s.Stack {
 		if fr := p.Frames[f]; fr.Managed() && !strings.HasPrefix(fr.Name,

@@ -1,11 +1,12 @@
 // Package html writes the report as one file that opens from disk in any browser and loads nothing.
 //
-// All text and tables are in the page as they stand, so that it can be read, printed and searched without its program. Charts and flame
-// graphs are drawn by that program (web/, package bundle) of data that lies in the page compressed.
+// All text and tables are in the page as they stand, so that it can be read, printed and searched without its program.
+// Charts and flame graphs are drawn by that program (web/, package bundle) of data that lies in the page compressed.
 //
-// Names on a host are hostile: whoever can name a thread or a process would like to run a script in an operator's browser. They are
-// escaped for their place by html/template, shown with their unprintable characters as escapes, never become markup in the program, and
-// the page's content security policy allows this program and this style sheet, by their hashes, and nothing else.
+// Names on a host are hostile: whoever can name a thread or a process would like to run a script in an operator's
+// browser. They are escaped for their place by html/template, shown with their unprintable characters as escapes, never
+// become markup in the program, and the page's content security policy allows this program and this style sheet, by
+// their hashes, and nothing else.
 package html
 
 import (
@@ -62,8 +63,8 @@ func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, e
 	return assemble(pageTemplate, style, program.Script, v, func(out *bytes.Buffer) error { return v.data(out, rec) })
 }
 
-// assemble puts the parts of a page together: what the template writes of names, and what is trusted or harmless by its alphabet, which
-// no template need escape: our style and program, and base64. data writes what the program draws.
+// assemble puts the parts of a page together: what the template writes of names, and what is trusted or harmless by its
+// alphabet, which no template need escape: our style and program, and base64. data writes what the program draws.
 func assemble(source, style, script string, v any, data func(*bytes.Buffer) error) ([]byte, error) {
 	var out bytes.Buffer
 	t := template.Must(template.New("page").Funcs(functions).Parse(source))
@@ -110,7 +111,8 @@ func hash(s string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// data writes what the program draws: the charts, and each profile by itself, so that only those looked at are unpacked.
+// data writes what the program draws: the charts, and each profile by itself, so that only those looked at are
+// unpacked.
 func (v *view) data(out *bytes.Buffer, rec *recording.Recording) error {
 	charts, err := json.Marshal(v.chartData())
 	if err != nil {
@@ -152,6 +154,6 @@ func block(out *bytes.Buffer, id string, data []byte) error {
 	return nil
 }
 
-// visible makes a string harmless to look at: control characters, marks that turn the direction of text and bytes that are not UTF-8 are
-// shown as escapes. Line ends and tabs are the page's own.
+// visible makes a string harmless to look at: control characters, marks that turn the direction of text and bytes that
+// are not UTF-8 are shown as escapes. Line ends and tabs are the page's own.
 func visible(s string) string { return report.Escape(s, "\n\t") }

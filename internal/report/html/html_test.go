@@ -22,7 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
 )
 
-// hostile is a name that tries every way out of its place: markup, attribute, script block, template, and a turned direction.
+// hostile is a name that tries every way out of its place: markup, attribute, script block, template, and a turned
+// direction.
 const hostile = "</script><img src=x onerror=alert(1)>\"'`{{.}}<!--\u202e\x1b[31m"
 
 func quoted(s string) string {
@@ -39,20 +40,26 @@ func sample(t *testing.T, name string) *recording.Recording {
 	n := quoted(name)
 	at := func(t, v string) string {
 		return `{"t":` + t + `,"m":{"cpu_seconds_total":[["0","user",` + v + `],["0","idle",` + v + `]],` +
-			`"process_cpu_seconds_total":[["4021",` + n + `,"user","target",` + v + `]],"tcp_sockets":[["TIME_WAIT",` + v + `]],` +
+			`"process_cpu_seconds_total":[["4021",` + n + `,"user","target",` + v + `]],"tcp_sockets":[["TIME_WAIT",` +
+			v + `]],` +
 			`"cgroup_cpu_quota":[[` + n + `,"0",0.5]],"cgroup_cpu_periods_total":[[` + n + `,"0",` + v + `0]],` +
 			`"cgroup_cpu_throttled_periods_total":[[` + n + `,"0",` + v + `]],` +
 			`"jvm_monitor_waiters":[["4021","0x1",` + n + `,` + n + `,` + n + `,` + n + `,` + n + `,3]],` +
-			`"tcp_destination_sockets":[["10.0.0.1",` + n + `,"ESTABLISHED",` + v + `]],"cpu_profile_samples":[[4]]}}` + "\n"
+			`"tcp_destination_sockets":[["10.0.0.1",` + n + `,"ESTABLISHED",` + v + `]],"cpu_profile_samples":[[4]]}}` +
+			"\n"
 	}
 	files := fstest.MapFS{
-		"meta.json": {Data: []byte(`{"schema":1,"perfdoctor":` + n + `,"started":"2026-11-20T10:00:00Z","duration_seconds":10,` +
-			`"interval_seconds":1,"target":{"kind":"process","pid":4021,"name":` + n + `,"cgroup":` + n + `,"runtime":"jvm"},` +
-			`"collectors":[{"name":"x","status":"denied","reason":` + n + `,"metrics":["swap_free_bytes"]}]}`)},
+		"meta.json": {
+			Data: []byte(`{"schema":1,"perfdoctor":` + n + `,"started":"2026-11-20T10:00:00Z","duration_seconds":10,` +
+				`"interval_seconds":1,"target":{"kind":"process","pid":4021,"name":` + n + `,"cgroup":` + n +
+				`,"runtime":"jvm"},` +
+				`"collectors":[{"name":"x","status":"denied","reason":` + n + `,"metrics":["swap_free_bytes"]}]}`),
+		},
 		"samples.jsonl": {Data: []byte(at("0", "1") + at("1", "2") + at("2", "4"))},
 	}
 	b := stacks.NewBuilder(stacks.CPU)
-	inner, outer := b.Frame(stacks.Frame{Name: name, Kind: stacks.Compiled, Line: 7}), b.Frame(stacks.Frame{Name: "outer", Kind: stacks.Native})
+	inner, outer := b.Frame(stacks.Frame{Name: name, Kind: stacks.Compiled, Line: 7}),
+		b.Frame(stacks.Frame{Name: "outer", Kind: stacks.Native})
 	thread := b.Thread(stacks.Thread{ID: 1, Name: name})
 	b.Add(stacks.Sample{Stack: []int{inner, outer}, Thread: thread, Count: 3, Value: 30e6})
 	b.Add(stacks.Sample{Stack: []int{outer}, Thread: thread, Count: 1, Value: 10e6, At: 1e9})
@@ -78,9 +85,14 @@ func finds(name string) *check.Check {
 		Run: func(p *check.Pass) error {
 			prof, _ := p.Ranked(stacks.CPU)
 			f := check.Finding{
-				Subject: check.Subject{Kind: "cgroup", ID: name}, Severity: check.Critical, Summary: name, Disproof: name, Notes: []string{name},
-				Evidence: []quantity.Value{quantity.Of(name, 1, quantity.Seconds).Per(quantity.Of(name, 2, quantity.Seconds)).Named("%s", name)},
-				Remedies: []check.Remedy{{Action: name, Command: check.Command(name), Risk: name, Effect: name, Before: name, After: name}},
+				Subject: check.Subject{Kind: "cgroup", ID: name}, Severity: check.Critical, Summary: name,
+				Disproof: name, Notes: []string{name},
+				Evidence: []quantity.Value{quantity.Of(name, 1, quantity.Seconds).
+					Per(quantity.Of(name, 2, quantity.Seconds)).Named("%s", name)},
+				Remedies: []check.Remedy{{
+					Action: name, Command: check.Command(name), Risk: name, Effect: name,
+					Before: name, After: name,
+				}},
 				Placebos: []string{name}, Doubts: []string{name},
 			}
 			for _, s := range prof.Samples {
@@ -96,7 +108,9 @@ func finds(name string) *check.Check {
 
 func lacks() *check.Check {
 	return &check.Check{
-		Name: "lacks", Stage: check.Path, Needs: []metric.Metric{metric.SwapFree}, Run: func(*check.Pass) error { return nil },
+		Name: "lacks", Stage: check.Path, Needs: []metric.Metric{metric.SwapFree}, Run: func(*check.Pass) error {
+			return nil
+		},
 	}
 }
 
@@ -186,7 +200,8 @@ func TestNothingLoaded(t *testing.T) {
 	}
 }
 
-// TestLinks: every link of a page leads to an element of it, and the finding is linked to chart, row and flame graph, and they to it.
+// TestLinks: every link of a page leads to an element of it, and the finding is linked to chart, row and flame graph,
+// and they to it.
 func TestLinks(t *testing.T) {
 	page := written(t, input(t, "group"))
 	root, err := html.Parse(strings.NewReader(page))
@@ -248,10 +263,12 @@ func TestWithoutProgram(t *testing.T) {
 	}
 }
 
-// TestIncident: the page of a flight recorder's recording says when the incident began and why it was kept, in a part of it and in all.
+// TestIncident: the page of a flight recorder's recording says when the incident began and why it was kept, in a part
+// of it and in all.
 func TestIncident(t *testing.T) {
 	rec := sample(t, "harmless.name").WithIncident(recording.Incident{
-		From: 1, To: 2, Check: "finds", Subject: hostile, Severity: "critical", Summary: hostile, Others: []string{"another: " + hostile},
+		From: 1, To: 2, Check: "finds", Subject: hostile, Severity: "critical", Summary: hostile,
+		Others: []string{"another: " + hostile},
 	})
 	for want, r := range map[string]*recording.Recording{
 		"all of the 10 s that a flight recorder kept because of finds: ":     rec,
@@ -270,22 +287,32 @@ func TestIncident(t *testing.T) {
 	}
 }
 
-// TestPagesHave: what a reader is promised is in the pages of recordings that have it; TestPages looks whether it is drawn.
+// TestPagesHave: what a reader is promised is in the pages of recordings that have it; TestPages looks whether it is
+// drawn.
 func TestPagesHave(t *testing.T) {
 	for name, want := range map[string][]string{
 		"testdata/java-finalizers.txtar": {
-			"chart-cpu", "chart-cpu-heat", "chart-target-cpu", "chart-psi", "chart-cgroup-psi", "chart-opened", "chart-gc", "chart-heap",
+			"chart-cpu", "chart-cpu-heat", "chart-target-cpu", "chart-psi", "chart-cgroup-psi", "chart-opened",
+			"chart-gc", "chart-heap",
 			"data-profile-cpu", "data-profile-wall", "data-profile-lock", "data-profile-alloc",
-			"locks", "table-lock-times", "table-settings", "table-facts-limits", "cpu-time", "waits", "gaps", "cost", "filter", "range",
+			"locks", "table-lock-times", "table-settings", "table-facts-limits", "cpu-time", "waits", "gaps", "cost",
+			"filter", "range",
 		},
 		"../../checks/connections/testdata/port-search-cliff/firing-profile.txtar": {
-			"chart-softirq-heat", "chart-connections", "chart-requests", "chart-ceiling", "data-profile-host-cpu", "table-destinations",
+			"chart-softirq-heat", "chart-connections", "chart-requests", "chart-ceiling", "data-profile-host-cpu",
+			"table-destinations",
 		},
-		"../../checks/limits/testdata/too-many-threads/quiet-quota.txtar":           {"chart-run-queue", "chart-throttled"},
-		"../../checks/connections/testdata/syn-sent-pileup/firing-queue-here.txtar": {"chart-accept-queue", "table-listeners"},
-		"../../checks/runtime/testdata/lock-contention/firing.txtar":                {"data-profile-off-cpu"},
-		"../../checks/runtime/testdata/monitor-contention/firing.txtar":             {"locks", "table-monitors"},
-		"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar":             {"table-flags"},
+		"../../checks/limits/testdata/too-many-threads/quiet-quota.txtar": {
+			"chart-run-queue",
+			"chart-throttled",
+		},
+		"../../checks/connections/testdata/syn-sent-pileup/firing-queue-here.txtar": {
+			"chart-accept-queue",
+			"table-listeners",
+		},
+		"../../checks/runtime/testdata/lock-contention/firing.txtar":    {"data-profile-off-cpu"},
+		"../../checks/runtime/testdata/monitor-contention/firing.txtar": {"locks", "table-monitors"},
+		"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar": {"table-flags"},
 	} {
 		path, _ := pageOf(t, name)
 		b, err := os.ReadFile(path)
@@ -299,13 +326,18 @@ func TestPagesHave(t *testing.T) {
 	}
 }
 
-// TestRowsLeftOut: the page says how many rows it leaves out, of the classes of locks and of the series of a metric alike.
+// TestRowsLeftOut: the page says how many rows it leaves out, of the classes of locks and of the series of a metric
+// alike.
 func TestRowsLeftOut(t *testing.T) {
 	const more = 6
 	b := stacks.NewBuilder(stacks.Lock)
-	at, thread := b.Frame(stacks.Frame{Name: "org.example.Main.run", Kind: stacks.Compiled}), b.Thread(stacks.Thread{ID: 1, Name: "main"})
+	at, thread := b.Frame(stacks.Frame{Name: "org.example.Main.run", Kind: stacks.Compiled}),
+		b.Thread(stacks.Thread{ID: 1, Name: "main"})
 	for i := range rowsPerMetric + more {
-		b.Add(stacks.Sample{Stack: []int{at}, Thread: thread, Class: fmt.Sprintf("org.example.Lock%d", i), Count: 1, Value: int64(1e9 - i)})
+		b.Add(stacks.Sample{
+			Stack: []int{at}, Thread: thread, Class: fmt.Sprintf("org.example.Lock%d", i), Count: 1,
+			Value: int64(1e9 - i),
+		})
 	}
 	p := b.Profile()
 	p.Interval, p.Duration = 1, 2e9
@@ -318,11 +350,13 @@ func TestRowsLeftOut(t *testing.T) {
 	a.Commit()
 	done := rec.Done(recording.Meta{})
 	if got := lockTimes(done); got.Left != more || len(got.Rows) != rowsPerMetric {
-		t.Errorf("%d classes of locks are shown and %d left out, want %d and %d", len(got.Rows), got.Left, rowsPerMetric, more)
+		t.Errorf("%d classes of locks are shown and %d left out, want %d and %d", len(got.Rows), got.Left,
+			rowsPerMetric, more)
 	}
 	series := table{}
 	series.addMetric(done, metric.Sockets)
 	if series.Left != more || len(series.Rows) != rowsPerMetric {
-		t.Errorf("%d series are shown and %d left out, want %d and %d", len(series.Rows), series.Left, rowsPerMetric, more)
+		t.Errorf("%d series are shown and %d left out, want %d and %d", len(series.Rows), series.Left, rowsPerMetric,
+			more)
 	}
 }

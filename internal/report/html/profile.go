@@ -57,8 +57,8 @@ type threadRow struct {
 	Target bool   `json:"target"`
 }
 
-// A markRow is what of the profile shows a finding: frames wherever they are, or places, which are a stack and a depth in it. Stacks
-// are all that have such a place: a frame's other callees are not the finding's.
+// A markRow is what of the profile shows a finding: frames wherever they are, or places, which are a stack and a depth
+// in it. Stacks are all that have such a place: a frame's other callees are not the finding's.
 type markRow struct {
 	Finding int      `json:"finding"`
 	Frames  []int    `json:"frames"`
@@ -66,10 +66,11 @@ type markRow struct {
 	Stacks  []int    `json:"stacks"`
 }
 
-// pack writes a profile so that 50,000 stacks stay small and unpack fast: a length of four bytes (little endian), the header as
-// JSON, and columns of varints. Stacks are from the outermost call in, in order, so that each begins as the one before it: the number
-// of equal frames, that of new ones, and the new ones as [callCoder] has them. Samples are in the order of stacks: how many stacks
-// further, thread + 1, bucket, state, class, count, and value / scale where that is not count.
+// pack writes a profile so that 50,000 stacks stay small and unpack fast: a length of four bytes (little endian), the
+// header as JSON, and columns of varints. Stacks are from the outermost call in, in order, so that each begins as the
+// one before it: the number of equal frames, that of new ones, and the new ones as [callCoder] has them. Samples are in
+// the order of stacks: how many stacks further, thread + 1, bucket, state, class, count, and value / scale where that
+// is not count.
 func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]byte, error) {
 	t := newStackTable(p)
 	h := t.header(rec, p)
@@ -114,15 +115,16 @@ func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]b
 	return append(out, bytes.Join(columns[:], nil)...), nil
 }
 
-// A callCoder writes a call by its place among the callees of its caller, the one called last first: most functions call few others, so
-// that nearly all places are small, and compress to a bit or two. Frames are numbered in the order in which they come.
+// A callCoder writes a call by its place among the callees of its caller, the one called last first: most functions
+// call few others, so that nearly all places are small, and compress to a bit or two. Frames are numbered in the order
+// in which they come.
 type callCoder struct {
 	callees [][]int // by caller; the last for those that nobody calls
 	known   int     // frames that came
 }
 
-// code gives the place of a stack's i-th call among the callees of the one before, from 1. It is 0 for one that is new there: frame
-// then is its number + 1, or 0 for the next frame that never came before.
+// code gives the place of a stack's i-th call among the callees of the one before, from 1. It is 0 for one that is new
+// there: frame then is its number + 1, or 0 for the next frame that never came before.
 func (c *callCoder) code(stack []int, i int) (place, frame int) {
 	caller, f := len(c.callees)-1, stack[i]
 	if i > 0 {
@@ -234,9 +236,11 @@ func key(stack []int) string {
 
 func (t *stackTable) header(rec *recording.Recording, p *stacks.Profile) header {
 	h := header{
-		Version: packVersion, Event: p.Event, Unit: "ns", Engine: visible(p.Engine), Interval: p.Interval, Duration: p.Duration.Seconds(),
-		Lost: p.Lost, Bucket: bucketLength(p).Seconds(), Scale: scaleOf(p), Stacks: len(t.stacks), Samples: len(t.samples),
-		Names: []string{}, Modules: []string{}, Threads: []threadRow{}, Classes: []string{}, Marks: []markRow{},
+		Version: packVersion, Event: p.Event, Unit: "ns", Engine: visible(p.Engine), Interval: p.Interval,
+		Duration: p.Duration.Seconds(),
+		Lost:     p.Lost, Bucket: bucketLength(p).Seconds(), Scale: scaleOf(p), Stacks: len(t.stacks),
+		Samples: len(t.samples),
+		Names:   []string{}, Modules: []string{}, Threads: []threadRow{}, Classes: []string{}, Marks: []markRow{},
 	}
 	if p.Event == stacks.Alloc {
 		h.Unit = "B"
@@ -258,8 +262,8 @@ func (t *stackTable) header(rec *recording.Recording, p *stacks.Profile) header 
 	return h
 }
 
-// threadsOf gives each thread its pool: the one the runtime tells, else its name without the number. In a profile of the whole host
-// a thread's id is its process's, and it is the target's or not.
+// threadsOf gives each thread its pool: the one the runtime tells, else its name without the number. In a profile of
+// the whole host a thread's id is its process's, and it is the target's or not.
 func threadsOf(rec *recording.Recording, p *stacks.Profile) []threadRow {
 	pools := map[string]string{}
 	for _, s := range rec.Info(metric.JVMThread) {

@@ -35,7 +35,8 @@ type shot struct {
 func shots() []shot {
 	var out []shot
 	for _, r := range []string{
-		"java-gc", "java-finalizers", "tls", "ports", "native-backend", "native-lock", "throttled", "gateway", "healthy-nginx", "healthy-redis",
+		"java-gc", "java-finalizers", "tls", "ports", "native-backend", "native-lock", "throttled", "gateway",
+		"healthy-nginx", "healthy-redis",
 	} {
 		out = append(out,
 			shot{name: r + "-light", recording: r, width: 1280, height: 900},
@@ -83,7 +84,8 @@ func (p *tab) take(s shot) image.Image {
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Media: media, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 	})
-	p.until(`matchMedia("` + media + ` and (prefers-color-scheme: ` + scheme + `)").matches && innerWidth >= ` + strconv.FormatInt(s.width, 10))
+	p.until(`matchMedia("` + media + ` and (prefers-color-scheme: ` + scheme + `)").matches && innerWidth >= ` +
+		strconv.FormatInt(s.width, 10))
 	if s.at != "" {
 		p.js(`document.getElementById("` + s.at + `").scrollIntoView()`)
 	} else {
@@ -137,8 +139,9 @@ func mean(img image.Image, r image.Rectangle) (c [3]float64) {
 	return [3]float64{c[0] / n, c[1] / n, c[2] / n}
 }
 
-// How two pictures are compared: cell by cell, each against the cells around the same place. Another font breaks lines elsewhere and
-// moves what is below; it does not make a coloured area grey, a card white, or a chart empty. TestLook shows both.
+// How two pictures are compared: cell by cell, each against the cells around the same place. Another font breaks lines
+// elsewhere and moves what is below; it does not make a coloured area grey, a card white, or a chart empty. TestLook
+// shows both.
 const (
 	cell      = 8    // pixels of a thumbnail: 32 of the page, two lines of text
 	aside     = 1    // cells to the left and right
@@ -184,7 +187,8 @@ func around(in [][][3]float64, x, y int, c [3]float64) bool {
 				continue
 			}
 			d := in[y+dy][x+dx]
-			if math.Abs(d[0]-c[0]) <= sameShade && math.Abs(d[1]-c[1]) <= sameShade && math.Abs(d[2]-c[2]) <= sameShade {
+			if math.Abs(d[0]-c[0]) <= sameShade && math.Abs(d[1]-c[1]) <= sameShade &&
+				math.Abs(d[2]-c[2]) <= sameShade {
 				return true
 			}
 		}
@@ -204,8 +208,8 @@ func readPNG(t testing.TB, path string) image.Image {
 	return img
 }
 
-// TestScreenshots compares the look of pages of real recordings with pictures that a person has looked at. After a change that is meant:
-// `PERFDOCTOR_SCREENSHOTS=DIR go test -run TestScreenshots -update`, and look at those in DIR.
+// TestScreenshots compares the look of pages of real recordings with pictures that a person has looked at. After a
+// change that is meant: `PERFDOCTOR_SCREENSHOTS=DIR go test -run TestScreenshots -update`, and look at those in DIR.
 func TestScreenshots(t *testing.T) {
 	ctx := browser(t)
 	tabs := map[string]*tab{}
@@ -227,7 +231,8 @@ func TestScreenshots(t *testing.T) {
 			t.Errorf("%s has %v, want %v", s.name, got.Bounds(), want.Bounds())
 		}
 		if bad := unlike(got, want); bad > mostCells {
-			t.Errorf("%s: %.1f %% of the page look otherwise than %s; %s=DIR saves what it looks like, -update takes it",
+			t.Errorf("%s: %.1f %% of the page look otherwise than %s; %s=DIR saves what it looks like, -update "+
+				"takes it",
 				s.name, 100*bad, reference(s.name), screenshots)
 		}
 		p.quiet()
@@ -238,7 +243,8 @@ func TestScreenshots(t *testing.T) {
 func (p *tab) wide() {
 	p.Helper()
 	if is := p.eval(`document.documentElement.scrollWidth > innerWidth + 1`); is == "true" {
-		p.Errorf("the page is %s pixels wide, the screen %s: %s", p.eval(`document.documentElement.scrollWidth`), p.eval(`innerWidth`),
+		p.Errorf("the page is %s pixels wide, the screen %s: %s", p.eval(`document.documentElement.scrollWidth`),
+			p.eval(`innerWidth`),
 			p.eval(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).
 				map(e => e.tagName + "." + e.className + "#" + e.id)`))
 	}
@@ -252,11 +258,17 @@ func TestLook(t *testing.T) {
 	flame := shot{name: "look-flame", width: 1280, height: 900, at: "profiles"}
 	p := styled(ctx, t, "ports", "")
 	tls := styled(ctx, t, "tls", "")
-	want := map[string]image.Image{top.name: thumbnail(p.take(top)), charts.name: thumbnail(p.take(charts)), flame.name: thumbnail(tls.take(flame))}
+	want := map[string]image.Image{
+		top.name: thumbnail(p.take(top)), charts.name: thumbnail(p.take(charts)),
+		flame.name: thumbnail(tls.take(flame)),
+	}
 	for _, font := range []string{"DejaVu Serif", "DejaVu Sans Mono", "DejaVu Sans Condensed"} {
 		style := `* { font-family: "` + font + `" !important; }`
 		p, tls := styled(ctx, t, "ports", style), styled(ctx, t, "tls", style)
-		for s, img := range map[string]image.Image{top.name: p.take(top), charts.name: p.take(charts), flame.name: tls.take(flame)} {
+		for s, img := range map[string]image.Image{
+			top.name: p.take(top), charts.name: p.take(charts),
+			flame.name: tls.take(flame),
+		} {
 			bad := unlike(thumbnail(img), want[s])
 			t.Logf("%s in %s: %.1f %% unlike", s, font, 100*bad)
 			if bad > mostCells {
@@ -269,7 +281,10 @@ func TestLook(t *testing.T) {
 		of               shot
 	}{
 		{"ports", `:root { color-scheme: dark !important; }`, top},
-		{"ports", `.finding { background: none !important; border: 0 !important; } .arithmetic { background: none !important; }`, top},
+		{
+			"ports",
+			`.finding { background: none !important; border: 0 !important; } .arithmetic { background: none !important; }`, top,
+		},
 		{"ports", `canvas { visibility: hidden; }`, charts},
 		{"ports", `.charts { display: block !important; }`, charts},
 		{"tls", `canvas { visibility: hidden; }`, flame},

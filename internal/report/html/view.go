@@ -65,7 +65,10 @@ type profileView struct {
 
 func newView(in Input) *view {
 	rec := in.Recording
-	v := &view{Data: in.Report, Title: titleOf(in.Report), charts: chartsOf(rec), Monitors: monitors(rec), Tables: tablesOf(rec)}
+	v := &view{
+		Data: in.Report, Title: titleOf(in.Report), charts: chartsOf(rec), Monitors: monitors(rec),
+		Tables: tablesOf(rec),
+	}
 	for i := range in.Report.Findings {
 		f := &in.Report.Findings[i]
 		fv := &findingView{Finding: f, Anchor: fmt.Sprintf("finding-%d", i+1)}
@@ -75,7 +78,8 @@ func newView(in Input) *view {
 		v.Findings = append(v.Findings, fv)
 	}
 	for _, f := range v.Findings {
-		if i := slices.IndexFunc(v.Findings, func(c *findingView) bool { return c.ID == f.Cause }); f.Cause != "" && i >= 0 {
+		if i := slices.IndexFunc(v.Findings, func(c *findingView) bool { return c.ID == f.Cause }); f.Cause != "" &&
+			i >= 0 {
 			f.Causes = v.Findings[i]
 			v.Findings[i].Leads = append(v.Findings[i].Leads, f)
 		}
@@ -105,7 +109,8 @@ func profileViewOf(p *stacks.Profile) profileView {
 		unit, n = quantity.Bytes, float64(t.Value)
 	}
 	return profileView{
-		Event: string(p.Event), Title: eventTitles[p.Event], Engine: p.Engine, Total: value(n, unit), Samples: t.Count, Lost: p.Lost,
+		Event: string(p.Event), Title: eventTitles[p.Event], Engine: p.Engine, Total: value(n, unit), Samples: t.Count,
+		Lost:  p.Lost,
 		Timed: p.Bucket > 0,
 	}
 }
@@ -129,7 +134,8 @@ func (c *chart) extendLimits(window float64) {
 		if l.Limit {
 			first, last := l.Points[0].Value, l.Points[len(l.Points)-1].Value
 			end := recording.Point{At: time.Duration(window * float64(time.Second)), Value: last}
-			c.Lines[i].Points = slices.Concat([]recording.Point{{At: 0, Value: first}}, l.Points, []recording.Point{end})
+			c.Lines[i].Points = slices.Concat([]recording.Point{{At: 0, Value: first}}, l.Points,
+				[]recording.Point{end})
 		}
 	}
 }
@@ -140,7 +146,8 @@ func viewOf(c chart) *chartView {
 		values := series.Values(l.Points)
 		v.Lines = append(v.Lines, lineView{
 			Label: l.Label, Limit: l.Limit,
-			Least: value(slices.Min(values), c.Unit), Mean: value(series.Mean(values), c.Unit), Most: value(slices.Max(values), c.Unit),
+			Least: value(slices.Min(values), c.Unit), Mean: value(series.Mean(values), c.Unit),
+			Most: value(slices.Max(values), c.Unit),
 			Last: value(l.Points[len(l.Points)-1].Value, c.Unit),
 		})
 	}
@@ -187,7 +194,8 @@ func (v *view) chartData() chartData {
 	return d
 }
 
-// plotOf brings the lines to one list of times, to the millisecond, which is what samples of one moment differ by at most.
+// plotOf brings the lines to one list of times, to the millisecond, which is what samples of one moment differ by at
+// most.
 func plotOf(c chart, marked []int) plotData {
 	ms := func(p recording.Point) int64 { return p.At.Milliseconds() }
 	var times []int64

@@ -65,8 +65,8 @@ type (
 	}
 )
 
-// Write writes the suites as one document. Characters that XML has no place for, such as escape sequences of a terminal, become
-// U+FFFD; who needs to see them must have replaced them before.
+// Write writes the suites as one document. Characters that XML has no place for, such as escape sequences of a
+// terminal, become U+FFFD; who needs to see them must have replaced them before.
 func Write(w io.Writer, suites []Suite) error {
 	var doc file
 	for _, s := range suites {

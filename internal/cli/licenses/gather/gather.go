@@ -35,8 +35,8 @@ type goPackage struct {
 	}
 }
 
-// gather gives the licence texts of the modules in the program, of any architecture it is built for, and of Go itself, as a txtar
-// file with one entry a module.
+// gather gives the licence texts of the modules in the program, of any architecture it is built for, and of Go itself,
+// as a txtar file with one entry a module.
 func gather(ctx context.Context) (*txtar.Archive, error) {
 	var list []goPackage
 	for _, arch := range []string{"amd64", "arm64"} {
@@ -96,8 +96,8 @@ func packages(ctx context.Context, arch string) ([]goPackage, error) {
 	}
 }
 
-// licenceFiles gives the licence files in the directories of the packages and above, to the root of each module: a module may hold
-// a package under a licence of its own.
+// licenceFiles gives the licence files in the directories of the packages and above, to the root of each module: a
+// module may hold a package under a licence of its own.
 func licenceFiles(list []goPackage) map[string][]string {
 	files := map[string][]string{}
 	for _, p := range list {

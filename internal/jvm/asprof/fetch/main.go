@@ -1,5 +1,6 @@
-// Command fetch brings async-profiler's library into internal/jvm/asprof/library, where the build embeds it: by Maven, pinned by
-// version and checksum. It does nothing when what is there is right, so a build that has fetched once works offline.
+// Command fetch brings async-profiler's library into internal/jvm/asprof/library, where the build embeds it: by Maven,
+// pinned by version and checksum. It does nothing when what is there is right, so a build that has fetched once works
+// offline.
 //
 //	fetch [--have] DIRECTORY
 //
@@ -77,7 +78,8 @@ func fetch(ctx context.Context, dir string) error {
 func runMaven(ctx context.Context, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "mvn", "--quiet", "--batch-mode", "-Dstyle.color=never", plugin, "-Dartifact="+library.Artifact,
+	cmd := exec.CommandContext(ctx, "mvn", "--quiet", "--batch-mode", "-Dstyle.color=never", plugin,
+		"-Dartifact="+library.Artifact,
 		"-Dmdep.unpack.includes=linux-*/libasyncProfiler.so", "-DoutputDirectory="+to)
 	cmd.Dir = to // without a pom.xml that could change what Maven does
 	cmd.WaitDelay = time.Second
@@ -103,7 +105,8 @@ func firstError(out string) string {
 	return strings.TrimSpace(out)
 }
 
-// place checks one library and puts it, compressed, where the build embeds it. An interrupted run leaves no half file there.
+// place checks one library and puts it, compressed, where the build embeds it. An interrupted run leaves no half file
+// there.
 func place(f library.File, from, to string) error {
 	content, err := os.ReadFile(filepath.Join(from, f.InJar))
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package library holds async-profiler's shared library as a part of this program.
 //
-// The file is no part of the repository: internal/jvm/asprof/fetch brings it from Maven's central repository when perfdoctor is
-// built, pinned by version and checksum. A build without it compiles and works, and says that the library is not there.
+// The file is no part of the repository: internal/jvm/asprof/fetch brings it from Maven's central repository when
+// perfdoctor is built, pinned by version and checksum. A build without it compiles and works, and says that the library
+// is not there.
 package library
 
 import (
@@ -18,14 +19,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Version is the release of async-profiler that is bundled: the newest in Maven's central repository when it was chosen.
+// Version is the release of async-profiler that is bundled: the newest in Maven's central repository when it was
+// chosen.
 const Version = "4.6"
 
 // Artifact is where the release is, as Maven names it: group, name, version and packaging.
 const Artifact = "tools.profiler:async-profiler:" + Version + ":jar"
 
-// FileName is the name of the compressed library in the folder of its architecture. Zstandard makes 259 KB of 597 KB and unpacks in
-// 1.2 ms; gzip 272 KB and 3.5 ms, xz 250 KB and 23 ms. Its decoder is in the program anyway, for kernel images.
+// FileName is the name of the compressed library in the folder of its architecture. Zstandard makes 259 KB of 597 KB
+// and unpacks in 1.2 ms; gzip 272 KB and 3.5 ms, xz 250 KB and 23 ms. Its decoder is in the program anyway, for kernel
+// images.
 const FileName = "libasyncProfiler.so.zst"
 
 // A File is the library for one architecture.
@@ -39,15 +42,18 @@ type File struct {
 func Files() []File {
 	return []File{
 		{"amd64", "linux-x64/libasyncProfiler.so", "1aa55af4645fafb7b70fe78b8bcc8d32a1a2fce1a278ce04318224df68694fb2"},
-		{"arm64", "linux-arm64/libasyncProfiler.so", "45895af951d172126819552f5e2762b1a71c4db2a95ab8def791becb9ce7e35d"},
+		{
+			"arm64", "linux-arm64/libasyncProfiler.so",
+			"45895af951d172126819552f5e2762b1a71c4db2a95ab8def791becb9ce7e35d",
+		},
 	}
 }
 
 // ErrNotBundled says that this build came without the library.
 var ErrNotBundled = errors.New("this build of perfdoctor came without async-profiler")
 
-// Bundled gives the library for this machine: about 600 KB. The error is [ErrNotBundled], or tells that what was embedded is not the
-// pinned file, as after a build with what an older checkout had fetched.
+// Bundled gives the library for this machine: about 600 KB. The error is [ErrNotBundled], or tells that what was
+// embedded is not the pinned file, as after a build with what an older checkout had fetched.
 func Bundled() ([]byte, error) {
 	for _, f := range Files() {
 		if f.Arch == runtime.GOARCH {
@@ -77,7 +83,8 @@ func (f File) Read(dir fs.FS) ([]byte, error) {
 const maxSize = 2400 << 10
 
 func unpack(packed []byte) ([]byte, error) {
-	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxSize))
+	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(
+		maxSize))
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +112,8 @@ func Pack(content []byte) ([]byte, error) {
 func (f File) Verify(content []byte) error {
 	sum := sha256.Sum256(content)
 	if got := hex.EncodeToString(sum[:]); got != f.SHA256 {
-		return fmt.Errorf("libasyncProfiler.so for %s has SHA-256 %s, async-profiler %s has %s", f.Arch, got, Version, f.SHA256)
+		return fmt.Errorf("libasyncProfiler.so for %s has SHA-256 %s, async-profiler %s has %s", f.Arch, got, Version,
+			f.SHA256)
 	}
 	return nil
 }

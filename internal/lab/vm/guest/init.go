@@ -166,7 +166,8 @@ func setUp(config Config) error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
-	// As systemd does (DefaultLimitNOFILE): the kernel's own 1024, up to 4096, is less than a load of connections needs.
+	// As systemd does (DefaultLimitNOFILE): the kernel's own 1024, up to 4096, is less than a load of connections
+	// needs.
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 1 << 19}); err != nil {
 		return fmt.Errorf("limit of open files: %w", err)
 	}

@@ -94,14 +94,16 @@ func (f *Frames) Next() (Kind, []byte, error) {
 	case string(header[:len(magic)]) != magic:
 		return 0, nil, fmt.Errorf("guest's results are damaged: %q where a frame should begin", header[:len(magic)])
 	case size > maxPayload:
-		return 0, nil, fmt.Errorf("guest's results are damaged: a frame of %d bytes, where at most %d are sent", size, maxPayload)
+		return 0, nil, fmt.Errorf("guest's results are damaged: a frame of %d bytes, where at most %d are sent", size,
+			maxPayload)
 	}
 	payload := make([]byte, size)
 	if _, err := io.ReadFull(f.r, payload); err != nil {
 		return 0, nil, fmt.Errorf("guest's results end within a frame of %d bytes: %w", size, io.ErrUnexpectedEOF)
 	}
 	if got, want := checksum(kind, payload), binary.LittleEndian.Uint32(header[len(magic)+5:]); got != want {
-		return 0, nil, fmt.Errorf("guest's results are damaged: a frame's checksum is %08x, its bytes give %08x", want, got)
+		return 0, nil, fmt.Errorf("guest's results are damaged: a frame's checksum is %08x, its bytes give %08x", want,
+			got)
 	}
 	return kind, payload, nil
 }

@@ -1,8 +1,8 @@
-// Package bundle holds the program of the HTML report as a part of this program: charts and flame graphs, built from web/ with the
-// libraries of web/package-lock.json.
+// Package bundle holds the program of the HTML report as a part of this program: charts and flame graphs, built from
+// web/ with the libraries of web/package-lock.json.
 //
-// What is built is no part of the repository: `make bundle` makes it with Node. A build without it compiles and works; its HTML
-// reports have all text and tables, and say that charts and flame graphs are missing.
+// What is built is no part of the repository: `make bundle` makes it with Node. A build without it compiles and works;
+// its HTML reports have all text and tables, and say that charts and flame graphs are missing.
 package bundle
 
 import (
@@ -34,7 +34,8 @@ func Bundled() (Program, error) {
 	return Program{Script: script, Style: style}, err
 }
 
-// Licenses gives the licences of the libraries in the program, each with its name and version above; empty without the program.
+// Licenses gives the licences of the libraries in the program, each with its name and version above; empty without the
+// program.
 func Licenses() (string, error) {
 	text, err := read("licenses.txt")
 	if errors.Is(err, ErrNotBundled) {
