@@ -226,7 +226,7 @@ func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 func (vm *VM) haltedNow() *Refusal {
 	now := *vm
 	if now.readStatus() != nil {
-		return nil
+		return nil //nolint:nilerr // gone, or about to be: what asks next says so
 	}
 	now.Frozen = now.isFrozen()
 	return now.halted()

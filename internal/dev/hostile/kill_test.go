@@ -142,8 +142,11 @@ func kill(t *testing.T, args []string, after time.Duration, signal syscall.Signa
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pid, done := command.Process.Pid, make(chan error, 1)
-	go func() { done <- command.Wait() }()
+	pid, done := command.Process.Pid, make(chan struct{})
+	go func() {
+		_ = command.Wait() // that a signal ended it
+		close(done)
+	}()
 	held := objects{}
 	end := time.After(after)
 	for f := (fate{signal: signal}); ; {

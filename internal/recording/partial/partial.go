@@ -94,11 +94,10 @@ func unlockable(err error) bool {
 func rename(tmp, path string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		if _, statErr := os.Lstat(path); statErr == nil {
-			err = unix.EEXIST
-		} else {
+		if _, statErr := os.Lstat(path); statErr != nil {
 			return os.Rename(tmp, path)
 		}
+		err = unix.EEXIST
 	}
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: tmp, New: path, Err: err}
@@ -126,7 +125,7 @@ func abandoned(path string) {
 	if err != nil {
 		return
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFREG &&
 		st.Mode&unix.S_IFMT != unix.S_IFDIR {
