@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"bytes"
-	"path/filepath"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -22,7 +22,7 @@ func FuzzWindow(f *testing.F) {
 		"cpu-throttled/firing-own", "nic-drops/firing", "no-keepalive/firing",
 		"gc-overhead/firing",
 	} {
-		a, err := txtar.ParseFile(filepath.FromSlash("../../checks/testdata/" + name + ".txtar"))
+		a, err := txtar.ParseFile(checktest.Find(f, name)[0])
 		if err != nil {
 			f.Fatal(err)
 		}
