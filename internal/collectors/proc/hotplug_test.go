@@ -19,7 +19,7 @@ import (
 // kernel's files lose its lines (for_each_online_cpu in fs/proc/stat.c) and its column of /proc/interrupts. Samples go
 // on, and the CPU has no rate.
 func TestHotplug(t *testing.T) {
-	ar, err := txtar.ParseFile("testdata/linux-6.18-x86.txtar")
+	ar, err := txtar.ParseFile("../../../testdata/trees/proc/linux-6.18-x86.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
