@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
