@@ -115,8 +115,11 @@ func wellFormed(t *testing.T, name string, out []byte) {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 	}
+	if !utf8.Valid(out) {
+		t.Fatalf("%s is no UTF-8:\n%q", name, out)
+	}
 	for _, r := range string(out) {
-		if r == utf8.RuneError || r != '\n' && r != '\t' && r != '\u00a0' && !unicode.IsPrint(r) {
+		if r != '\n' && r != '\t' && r != '\u00a0' && !unicode.IsPrint(r) {
 			t.Fatalf("%s has %U:\n%q", name, r, out)
 		}
 	}

@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -41,6 +42,7 @@ func FuzzWindow(f *testing.F) {
 		ledger := newLedger(target, 200, nil, func(string, int) {})
 		histograms := newHistograms(target)
 		s := &snapshot{registry: prometheus.NewRegistry(), targets: map[string]*told{}}
+		subject = strings.ToValidUTF8(subject, "?") // as [recording.Appender] does with what it is given
 		findings := []check.Finding{{Check: "a", Severity: check.Warning, Subject: check.Subject{
 			Kind: "pid",
 			ID:   subject,

@@ -246,7 +246,7 @@ func lines(text string) []string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if _, rest, ok := strings.Cut(line, "] "); ok && strings.HasPrefix(line, "[") {
-			line = rest
+			line = strings.TrimSpace(rest)
 		}
 		if line != "" && !seen[line] {
 			seen[line] = true
