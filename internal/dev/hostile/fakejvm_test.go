@@ -44,6 +44,7 @@ func TestFakeJVMs(t *testing.T) {
 		"secret":     "counters",
 	} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel() // most of a run is waiting for an answer
 			pid := startFake(t, binary, kind)
 			const window = 2 * time.Second
 			for _, format := range []string{"text", "json"} {
