@@ -81,8 +81,8 @@ func disturbed(t *testing.T, window, after time.Duration, disturb func(pid int) 
 	return outcomeOf(t, window, after, disturb, exec.CommandContext(ctx, program, args...))
 }
 
-// forgetPeak makes the peak of this test's memory what it has now. A child begins with it: until it executes the program
-// it has its parent's memory, and ru_maxrss keeps that (exec_mmap in fs/exec.c, setmax_mm_hiwater_rss).
+// forgetPeak makes the peak of this test's memory what it has now. A child begins with it: until it executes the
+// program it has its parent's memory, and ru_maxrss keeps that (exec_mmap in fs/exec.c, setmax_mm_hiwater_rss).
 func forgetPeak(t *testing.T) {
 	t.Helper()
 	debug.FreeOSMemory()
