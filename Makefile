@@ -17,7 +17,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci exam-check demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,14 @@ verify: build deps workloads ## run every scenario three times and count what wa
 verify-ci: build ## the scenarios of the subset ci, once each (root, four minutes)
 	@.ci/deps ip nft
 	bin/perfdoctor scenario verify --subset ci --runs 1
+
+# The public exam: exam/README.md. CASE names cases; none is all of them.
+CASE ?=
+
+exam-check: ## fetch and run cases of the exam without any doctor: does the cure move what it must? (root)
+	@.ci/deps ip
+	@go build -o bin/exam ./internal/lab/exam
+	bin/exam check $(CASE)
 
 release: bundle ## dist/: programs, Debian and RPM packages, bills of materials and checksums, the same bytes for the same commit
 	cd tools/release && go run . -root ../.. -out ../../dist

@@ -247,6 +247,12 @@ var table = []row{
 			"in. It " +
 			"asks whether it is in a guest before it touches what is not its hosts' own",
 	},
+	{
+		pkg: "internal/lab/exam",
+		may: []string{"internal/lab/scenario", "internal/input/strictyaml", "internal/input/spelling", "internal/lab"},
+		why: "builds others' faults as a scenario does, runs the built program as a stranger would, and scores its " +
+			"JSON: it knows no rule",
+	},
 	{pkg: "scenarios", why: "files for the binary, and not a line of code beside: leaf"},
 	{pkg: "internal/input/spelling", pure: true, why: "compares words: leaf"},
 	{

@@ -25,6 +25,8 @@ var longFiles = []linePattern{
 	{regexp.MustCompile(`^docs/(checks|man|stories)/|^docs/(metrics|kernels)\.md$`), "generated"},
 	{regexp.MustCompile(`^deploy/prometheus/`), "rules and their tests, generated"},
 	{regexp.MustCompile(`^internal/metric/`), "a table of metrics, whose columns are compared down the file"},
+	{regexp.MustCompile(`^exam/[a-z]+\.yaml$|^internal/lab/exam/testdata/vocabulary\.yaml$`), "tables of words"},
+	{regexp.MustCompile(`(^|/)cases/[a-z0-9-]+/case\.yaml$`), "cases of the exam, which quote labels and commands"},
 	{regexp.MustCompile(`^internal/checks/.*signatures\.yaml$`), "a table of signatures, whose texts become pages"},
 }
 

@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
@@ -349,6 +354,12 @@ func (b *built) run(p *process) (*lab.Process, error) {
 	}
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the lab ends it, with time to clean up
 	cmd.Dir = p.dir
+	if len(p.Run.Env) > 0 {
+		cmd.Env = os.Environ()
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Run.Env)) {
+		cmd.Env = append(cmd.Env, name+"="+inDir.Replace(p.Run.Env[name]))
+	}
 	out, err := os.Create(filepath.Join(p.dir, stdoutName))
 	if err != nil {
 		return nil, err
@@ -360,7 +371,39 @@ func (b *built) run(p *process) (*lab.Process, error) {
 	}
 	defer func() { _ = errs.Close() }()
 	cmd.Stdout, cmd.Stderr = out, errs
+	if p.Run.User != "" {
+		if err := b.runAs(p.Run.User, p.dir, cmd); err != nil {
+			return nil, err
+		}
+	}
 	return p.host.StartIn(lab.Place{Group: b.groups[p.Cgroup], Affinity: p.Affinity}, cmd)
+}
+
+// runAs lets another user run cmd, who gets dir and all that is in it, and may pass the directory of the run.
+func (b *built) runAs(name, dir string, cmd *exec.Cmd) error {
+	account, err := user.Lookup(name)
+	if err != nil {
+		return err
+	}
+	var ids []uint32
+	groups, err := account.GroupIds()
+	if err != nil {
+		return fmt.Errorf("groups of user %s: %w", name, err)
+	}
+	for _, id := range append([]string{account.Uid, account.Gid}, groups...) {
+		n, err := strconv.ParseUint(id, 10, 32)
+		if err != nil {
+			return fmt.Errorf("user %s: %w", name, err)
+		}
+		ids = append(ids, uint32(n))
+	}
+	if err := os.Chmod(b.dir, 0o711); err != nil { //nolint:gosec // passed, not listed; each directory below has an owner
+		return err
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, int(ids[0]), int(ids[1])))
+	})
 }
 
 // await waits until the process has reached what the next one needs.

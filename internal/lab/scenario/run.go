@@ -372,34 +372,18 @@ func undisturbed(run func() (*Phase, error), again func()) (*Phase, error) {
 }
 
 // phase builds, diagnoses and judges one phase, and removes everything it made.
-func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before []Phase) (p *Phase, err error) {
-	busy, err := settle(ctx)
+func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before []Phase) (*Phase, error) {
+	p := &Phase{Name: spec.name, Kind: spec.kind, Title: spec.title}
+	j := judge{phase: p}
+	var err error
+	p.BusyBefore, err = spec.site.inLab(ctx, labName(s.Name), o.Workloads, func(b *built) error {
+		j.replace = b.pids()
+		return b.observe(ctx, p, o)
+	})
 	if err != nil {
 		return nil, err
 	}
-	l, err := lab.New(labName(s.Name))
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", l.Name()+"-")
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	// The directory goes last: until then programs may write to it.
-	defer func() {
-		if left := errors.Join(l.Close(), os.RemoveAll(dir)); left != nil {
-			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
-		}
-	}()
-	b, err := build(ctx, l, dir, o.Workloads, spec.site)
-	if err != nil {
-		return nil, err
-	}
-	p = &Phase{Name: spec.name, Kind: spec.kind, Title: spec.title, BusyBefore: busy}
-	if err := b.observe(ctx, p, o); err != nil {
-		return nil, err
-	}
-	j := judge{phase: p, result: check.Run(p.Recording, o.Checks, check.Options{Causes: o.Causes}), replace: b.pids()}
+	j.result = check.Run(p.Recording, o.Checks, check.Options{Causes: o.Causes})
 	j.describe()
 	p.stolen = j.accuses(thief)
 	if o.Words != nil {
@@ -408,6 +392,33 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	j.phaseOf(&s.Expect, spec, before)
 	j.regression(spec, before, o)
 	return p, nil
+}
+
+// inLab builds the site in a lab of that name, lets watch look at it, and removes everything it made. It gives the
+// share of the machine's CPU time that was in use before.
+func (s *Site) inLab(ctx context.Context, name, workloads string, watch func(*built) error) (busy float64, err error) {
+	if busy, err = settle(ctx); err != nil {
+		return 0, err
+	}
+	l, err := lab.New(name)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", l.Name()+"-")
+	if err != nil {
+		return 0, errors.Join(err, l.Close())
+	}
+	// The directory goes last: until then programs may write to it.
+	defer func() {
+		if left := errors.Join(l.Close(), os.RemoveAll(dir)); left != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
+		}
+	}()
+	b, err := build(ctx, l, dir, workloads, s)
+	if err != nil {
+		return busy, err
+	}
+	return busy, watch(b)
 }
 
 // pids replaces ${pid NAME} in expectations.
@@ -447,22 +458,31 @@ func (d *Diagnose) interval() time.Duration {
 	return d.Interval
 }
 
-// observe has the site diagnosed and measures its load meanwhile.
-func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
+// warmUp waits until the site is to be looked at, and gives the process that is diagnosed, 0 for the machine, and the
+// load that counts.
+func (b *built) warmUp(ctx context.Context) (pid int, load *process, err error) {
 	d := &b.site.Diagnose
 	if err := clock.Sleep(ctx, d.Warmup); err != nil {
-		return err
+		return 0, nil, err
 	}
 	if err := b.alive(); err != nil { // with its last words, which a diagnosis would not have
-		return err
+		return 0, nil, err
 	}
-	pid := 0
 	if d.Target != TargetHost {
 		pid = b.processes[d.Target].pid()
 	}
-	load := b.processes[b.site.Measure]
-	if load == nil {
+	if load = b.processes[b.site.Measure]; load == nil {
 		load = &process{Process: &Process{}}
+	}
+	return pid, load, nil
+}
+
+// observe has the site diagnosed and measures its load meanwhile.
+func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
+	d := &b.site.Diagnose
+	pid, load, err := b.warmUp(ctx)
+	if err != nil {
+		return err
 	}
 	before, err := load.read(pid)
 	if err != nil {

@@ -235,10 +235,13 @@ type Flood struct {
 	Size    int    `yaml:"size"`
 }
 
-// Run is another program. In its arguments and files, ${dir} stands for a directory of its own.
+// Run is another program. In its arguments, files and environment, ${dir} stands for a directory of its own.
 type Run struct {
 	Command []string `yaml:"command"`
 	Files   []File   `yaml:"files"`
+	// User runs it, and owns the directory: some servers refuse root. Empty: the user of perfdoctor.
+	User string            `yaml:"user"`
+	Env  map[string]string `yaml:"env"` // beside the environment of perfdoctor
 	// Throughput and P99 are regular expressions with one group, found in the standard output after SIGINT, for what
 	// the program itself measured: units a second, and a time with its unit.
 	Throughput string `yaml:"throughput"`

@@ -1,0 +1,119 @@
+// Command exam puts the cases of exam/ to perfdoctor and to others, and scores what they say. `make exam-check`,
+// `make exam` and `make exam-report` run it; exam/README.md has the rules.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+func main() {
+	if code, child := lab.RunIfChild(); child {
+		os.Exit(code)
+	}
+	e := &exam{}
+	flag.StringVar(&e.dir, "exam", "exam", "`directory` with the cases")
+	flag.StringVar(&e.cache, "cache", filepath.Join(".cache", "exam"), "`directory` for what is fetched")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: exam [flags] check [CASE...]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := e.run(ctx, flag.Args())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "exam:", err)
+		os.Exit(1)
+	}
+}
+
+// exam are the flags.
+type exam struct {
+	dir, cache string
+}
+
+func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func (e *exam) run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want a command: check")
+	}
+	var err error
+	if e.cache, err = filepath.Abs(e.cache); err != nil { // programs have working directories of their own
+		return err
+	}
+	switch args[0] {
+	case "check":
+		return e.checkAll(ctx, args[1:])
+	default:
+		return fmt.Errorf("there is no command %q: want check", args[0])
+	}
+}
+
+// read reads the cases of these names, or all. Mistakes in any of them are one error, beside those that have none.
+func (e *exam) read(names []string) ([]*Case, error) {
+	words, err := readVocabulary(e.dir)
+	if err != nil {
+		return nil, err
+	}
+	there, err := caseNames(e.dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = there
+	}
+	var cases []*Case
+	var errs []error
+	for _, name := range names {
+		if !slices.Contains(there, name) {
+			errs = append(errs, fmt.Errorf("there is no case %q; the nearest is %q", name,
+				spelling.Nearest(name, there)))
+			continue
+		}
+		c, err := readCase(e.dir, name, words)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		cases = append(cases, c)
+	}
+	return cases, errors.Join(errs...)
+}
+
+// checkAll checks cases one after the other, and goes on after one that fails.
+func (e *exam) checkAll(ctx context.Context, names []string) error {
+	cases, err := e.read(names)
+	errs := []error{err}
+	if os.Geteuid() != 0 {
+		return errors.Join(err, errors.New("root is needed to build the systems: run it as root"))
+	}
+	var failed []string
+	for _, c := range cases {
+		held, err := e.check(ctx, c)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			errs = append(errs, err)
+		} else if !held {
+			failed = append(failed, c.Name)
+		}
+	}
+	if len(failed) > 0 {
+		errs = append(errs, fmt.Errorf("the cure does not move what it must: %s", strings.Join(failed, ", ")))
+	}
+	return errors.Join(errs...)
+}
