@@ -103,7 +103,7 @@ func sectionData(s *elf.Section) ([]byte, error) {
 }
 
 // functionBounds reads the sorted table of .eh_frame_hdr (Linux Standard Base, 10.6.2) and the lengths in .eh_frame. It
-// gives nothing of a table in another encoding than the linkers write.
+// gives nothing of a table in another encoding than the linkers write, or of a file that lacks one of the two.
 func functionBounds(f *elf.File) ([]symbol, error) {
 	header, frames := f.Section(".eh_frame_hdr"), f.Section(".eh_frame")
 	table, err := sectionData(header)
@@ -112,7 +112,7 @@ func functionBounds(f *elf.File) ([]symbol, error) {
 	}
 	entries, err := sectionData(frames)
 	// Version 1; relative to itself, a plain number, relative to the header: each of 4 bytes.
-	if err != nil || len(table) < 12 || string(table[:4]) != "\x01\x1b\x03\x3b" {
+	if err != nil || frames == nil || len(table) < 12 || string(table[:4]) != "\x01\x1b\x03\x3b" {
 		return nil, err
 	}
 	var out []symbol
