@@ -33,6 +33,10 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 		func() ([]*stacks.Profile, error) {
 			return s.parse(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
 		})
+	if firewall.IsFault(err) && profiles != nil {
+		a.Lost(1, err.Error())
+		err = nil
+	}
 	if firewall.IsFault(err) { // the file is kept, to find out why
 		for _, e := range events {
 			a.Missing(e.metric, recording.StatusFailed, err.Error(), "report this as a bug with the recording (--save)")

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -94,6 +95,10 @@ type chunk struct {
 	keys    [len(eventKinds)]int // samples of each kind
 	waiting []waiting
 	loaded  int64
+
+	// of the event that is read: where the next begins, 0 before that is known, and what it gives samples of
+	next   int64
+	source *source
 }
 
 // sampleKey is what makes two samples of a chunk equal.
@@ -132,40 +137,71 @@ func (ck *chunk) plan() error {
 	return nil
 }
 
-// events reads all events of the chunk.
+// events reads all events of the chunk. What one holds may be damaged, or more than perfdoctor can read: that costs its
+// samples, and the next begins where its size says.
 func (ck *chunk) events(c *cursor) error {
+	for {
+		err := firewall.Run("an event of the profiler's recording", func() error { return ck.eventsFrom(c) })
+		if !firewall.IsFault(err) || ck.next == 0 {
+			return err
+		}
+		ck.fault = err
+		ck.lose(c)
+	}
+}
+
+func (ck *chunk) eventsFrom(c *cursor) error {
 	var v values
-	for c.err == nil && c.offset() < c.end {
+	for ck.next = 0; c.err == nil && c.offset() < c.last; ck.next = 0 {
 		start := c.offset()
 		size, kind := c.number(), c.number()
 		if c.err != nil {
 			break
 		}
-		if size == 0 || size > uint64(c.end-start) {
+		if size == 0 || size > uint64(c.last-start) {
 			return fmt.Errorf("at byte %d: an event of %d bytes does not fit", start, size)
 		}
-		var err error
-		if s := ck.sources[kind]; s != nil {
-			v.number = [slots]uint64{} // no event that is a sample has a wanted text
-			c.read(s.ops, &v)
-			err = ck.add(s, &v)
-		} else if kind == ck.setting && ck.setOps != nil {
-			v = values{}
-			c.read(ck.setOps, &v)
-			ck.set(v.text[0], v.text[1])
-		} else if kind == eventPool {
+		ck.next, ck.source = start+int64(size), ck.sources[kind]
+		c.end = ck.next
+		if kind == eventPool {
 			ck.pools = append(ck.pools, start)
 		}
-		if err == nil && len(ck.pools) > maxPools {
-			err = errors.New("too many constant pools")
+		if len(ck.pools) > maxPools {
+			return errors.New("too many constant pools")
 		}
-		if err != nil {
-			return fmt.Errorf("event at byte %d: %w", start, err)
+		if !ck.event(c, kind, &v) {
+			ck.lose(c)
 		}
-		c.seek(start + int64(size))
+		c.restart(ck.next)
 	}
 	ck.flush()
 	return c.err
+}
+
+// event takes what matters of an event; false if it is damaged.
+func (ck *chunk) event(c *cursor, kind uint64, v *values) bool {
+	switch whole := func() bool { return c.err == nil && c.offset() <= c.end }; {
+	case ck.source != nil:
+		v.number = [slots]uint64{} // no event that is a sample has a wanted text
+		c.read(ck.source.ops, v)
+		return whole() && ck.add(ck.source, v)
+	case kind == ck.setting && ck.setOps != nil:
+		*v = values{}
+		c.read(ck.setOps, v)
+		if !whole() {
+			return false
+		}
+		ck.set(v.text[0], v.text[1])
+	}
+	return true
+}
+
+// lose gives up the event that is read.
+func (ck *chunk) lose(c *cursor) {
+	if ck.source != nil {
+		ck.lost[ck.source.kind]++
+	}
+	c.restart(ck.next)
 }
 
 // set keeps a setting. The first of a name stands: those of the recording come before those of other events.
@@ -178,11 +214,11 @@ func (ck *chunk) set(name, value string) {
 // settingNames are the settings that matter (Recording::writeSettings, src/flightRecorder.cpp).
 var settingNames = []string{"version", "engine", "event", "interval", "wall", "nobatch", "alloc", "lock"}
 
-// add counts one event.
-func (ck *chunk) add(s *source, v *values) error {
+// add counts one event; false if a number of it is out of range.
+func (ck *chunk) add(s *source, v *values) bool {
 	n := &v.number
 	if n[slotLength] > math.MaxInt64 || n[slotValue] > maxValue || n[slotSize] > maxValue {
-		return errors.New("a number is out of range")
+		return false
 	}
 	in := sampleKey{
 		stack: n[slotStack], thread: n[slotThread], class: n[slotClass], state: n[slotState],
@@ -196,12 +232,9 @@ func (ck *chunk) add(s *source, v *values) error {
 		ck.batch(in, n[slotTime], n[slotLength], int64(n[slotValue]))
 	case kindLock:
 		ns, ok := ck.header.nanoseconds(n[slotLength])
-		if !ok || ns > maxValue {
-			return errors.New("a wait is too long")
-		}
 		least, err := ck.number("lock", 0)
-		if err != nil {
-			return err
+		if !ok || ns > maxValue || err != nil {
+			return false
 		}
 		ck.count(in, n[slotTime], 1, max(ns, least))
 	case kindAlloc:
@@ -211,7 +244,7 @@ func (ck *chunk) add(s *source, v *values) error {
 		}
 		ck.count(in, n[slotTime], 1, int64(value))
 	}
-	return nil
+	return true
 }
 
 // batch counts the samples of a wall-clock event, which may stand for many of one idle thread, in the time buckets it

@@ -20,32 +20,46 @@ type cursor struct {
 	buf  []byte // what is in memory, and not yet read from pos on
 	pos  int
 	base int64 // offset of buf[0] in the file
-	end  int64
+	end  int64 // of what is read, such as one event
+	last int64 // of the part
 	err  error
+	kept []byte // buf as it was when err came
 }
 
 func newCursor(r io.ReaderAt, from, end int64) *cursor {
-	return &cursor{r: r, buf: make([]byte, 0, window), base: from, end: end}
+	return &cursor{r: r, buf: make([]byte, 0, window), base: from, end: end, last: end}
 }
 
 func (c *cursor) offset() int64 { return c.base + int64(c.pos) }
 
 func (c *cursor) fail(err error) {
 	if c.err == nil {
-		c.err = fmt.Errorf("at byte %d: %w", c.offset(), err)
+		c.err, c.kept = fmt.Errorf("at byte %d: %w", c.offset(), err), c.buf
 	}
 	c.buf, c.pos = c.buf[:0], 0
 }
 
+// restart goes on at an offset before or after this one, whatever the error was.
+func (c *cursor) restart(to int64) {
+	if c.err != nil {
+		c.buf, c.err = c.kept, nil
+	}
+	if in := to - c.base; in >= 0 && in <= int64(len(c.buf)) {
+		c.pos = int(in)
+		return
+	}
+	c.buf, c.pos, c.base = c.buf[:0], 0, to
+}
+
 // fill brings n bytes into memory, at most window, or all that there are before the end.
 func (c *cursor) fill(n int) {
-	if len(c.buf)-c.pos >= n || c.err != nil || c.base+int64(len(c.buf)) >= c.end {
+	if len(c.buf)-c.pos >= n || c.err != nil || c.base+int64(len(c.buf)) >= c.last {
 		return
 	}
 	have := copy(c.buf[:cap(c.buf)], c.buf[c.pos:])
 	c.base += int64(c.pos)
 	c.pos = 0
-	want := min(int64(cap(c.buf)), c.end-c.base)
+	want := min(int64(cap(c.buf)), c.last-c.base)
 	got, err := c.r.ReadAt(c.buf[have:want], c.base+int64(have))
 	c.buf = c.buf[:have+got]
 	if int64(have+got) < want {
@@ -90,7 +104,7 @@ func (c *cursor) number() uint64 {
 // count reads the number of things of at least a byte each that follow.
 func (c *cursor) count() int {
 	n := c.number()
-	if n > uint64(c.end-c.offset()) {
+	if left := c.end - c.offset(); left < 0 || n > uint64(left) {
 		c.fail(errShort)
 		return 0
 	}

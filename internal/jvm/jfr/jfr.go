@@ -43,7 +43,8 @@ type Options struct {
 // their length (updateCounter, src/engine.h).
 //
 // A file without its end, as of a profiler that still runs or was killed, is an error: the names of its methods are
-// missing.
+// missing. A damaged event costs its samples, which are among the lost ones. With a [firewall.Fault] there are profiles
+// too when it cost nothing else.
 func Read(r io.ReaderAt, size int64, o Options) ([]*stacks.Profile, error) {
 	if o.Bucket <= 0 {
 		o.Bucket = time.Second
@@ -63,7 +64,7 @@ func Read(r io.ReaderAt, size int64, o Options) ([]*stacks.Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	return out, nil
+	return out, rd.fault
 }
 
 // A reader gathers the samples of all chunks.
@@ -72,6 +73,7 @@ type reader struct {
 	settings map[string]string // those of the first chunk: later ones have none (Recording::switchChunk)
 	builders map[stacks.Event]*stacks.Builder
 	lost     [len(eventKinds)]int64
+	fault    error // the last one that cost an event
 	began    int64 // of the first chunk, in nanoseconds since 1970
 	length   time.Duration
 }

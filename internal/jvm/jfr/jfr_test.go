@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -283,13 +284,6 @@ func TestHostile(t *testing.T) {
 		{"mixed samples", with([2]string{"nobatch", "true"}), "nobatch"},
 		{"an event of no bytes", events(func(s *synth) { s.b = append(s.b, 0, 0) }), "does not fit"},
 		{"an event past the end", events(func(s *synth) { s.num(1<<40, 101) }), "does not fit"},
-		{"a cut event", events(func(s *synth) { s.b = append(s.b, 4, 103, 0x80, 0x80) }), "truncated or damaged"},
-		{"a wait of ages", events(
-			func(s *synth) { s.event(103, func(s *synth) { s.num(ticks, math.MaxInt64, 1, 5, 1) }) }), "too long"},
-		{
-			"a huge size", events(func(s *synth) { s.event(104, func(s *synth) { s.num(ticks, 1, 5, 1, 1<<60, 1) }) }),
-			"out of range",
-		},
 		{
 			"too many samples",
 			events(func(s *synth) { s.event(102, func(s *synth) { s.num(ticks, 1, 5, 2, 1<<52, 0) }) }), "overflows",
@@ -324,6 +318,72 @@ func TestHostile(t *testing.T) {
 	}
 	if _, err := Read(bytes.NewReader(nil), maxSize+1, Options{}); !errors.Is(err, ErrFormat) {
 		t.Errorf("a file of %d bytes: %v", maxSize+1, err)
+	}
+}
+
+// TestDamagedEventIsLost: an event that is no good costs its samples, and all others are there.
+func TestDamagedEventIsLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lost    int64
+		damaged func(*synth)
+	}{
+		"cut":            {1, func(s *synth) { s.b = append(s.b, 4, 103, 0x80, 0x80) }},
+		"no fields":      {1, func(s *synth) { s.event(103, func(*synth) {}) }},
+		"fields missing": {1, func(s *synth) { s.event(103, func(s *synth) { s.num(ticks) }) }},
+		"wait of ages": {1, func(s *synth) {
+			s.event(103, func(s *synth) { s.num(ticks, math.MaxInt64, 1, 5, 1) })
+		}},
+		"huge size": {1, func(s *synth) { s.event(104, func(s *synth) { s.num(ticks, 1, 5, 1, 1<<60, 1) }) }},
+		"long list": {1, func(s *synth) {
+			s.event(101, func(s *synth) { s.num(ticks); s.b = append(s.b, make([]byte, 12)...); s.num(1, 5, 2, 1<<40) })
+		}},
+		"long setting": {0, func(s *synth) {
+			s.event(105, func(s *synth) { s.num(ticks, 1); s.b = append(s.b, stringUTF8); s.num(1 << 40) })
+		}},
+		"unknown string": {0, func(s *synth) {
+			s.event(105, func(s *synth) { s.num(ticks, 1); s.b = append(s.b, 99) })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := synthFile{settings: settings, pool: smallPool, events: func(s *synth) {
+				tc.damaged(s)
+				s.event(102, func(s *synth) { s.num(ticks, 1, 5, 2, 1, 0) })
+				tc.damaged(s)
+			}}.bytes()
+			samples, lost := int64(0), int64(0)
+			for _, p := range readFile(t, data, Options{}) {
+				samples += p.Total().Count
+				lost += p.Lost
+			}
+			if samples != 1 || lost != 2*tc.lost {
+				t.Errorf("%d samples and %d lost, want 1 and %d", samples, lost, 2*tc.lost)
+			}
+		})
+	}
+}
+
+// TestFaultCostsAnEvent: perfdoctor panics on one of three events.
+func TestFaultCostsAnEvent(t *testing.T) {
+	data := synthFile{events: func(s *synth) {
+		for _, kind := range []uint64{101, 103, 101} {
+			s.event(kind, func(s *synth) { s.num(ticks, 1, 5, 2, 1, 0) })
+		}
+	}}.bytes()
+	h, err := readHeader(newCursor(bytes.NewReader(data), 0, int64(len(data))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ck := &chunk{
+		reader: &reader{options: Options{Bucket: time.Second}}, header: h, index: newIndex(),
+		sources: map[uint64]*source{
+			101: {kind: kindCPU}, 103: {kind: kindLock, ops: []op{{kind: opNumber, slot: slots}}}, // no such slot
+		},
+	}
+	err = ck.events(newCursor(bytes.NewReader(data), headerSize, int64(len(data))))
+	if err != nil || !firewall.IsFault(ck.fault) || ck.lost[kindLock] != 1 || len(ck.samples) != 1 ||
+		ck.samples[0].count != 2 {
+		t.Errorf("%v, %v: %+v, lost %v; want one event lost to a fault, and two counted", err, ck.fault, ck.samples,
+			ck.lost)
 	}
 }
 

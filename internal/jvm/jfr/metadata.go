@@ -228,7 +228,7 @@ func (c *cursor) read(ops []op, v *values) {
 		case opStruct:
 			c.read(o.sub, v)
 		case opArray:
-			for k := c.count(); k > 0 && c.err == nil; k-- {
+			for k := c.count(); k > 0 && c.err == nil && c.offset() <= c.end; k-- {
 				c.read(o.sub, v)
 			}
 		}
