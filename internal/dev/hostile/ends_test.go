@@ -75,6 +75,7 @@ func TestFewDescriptors(t *testing.T) {
 // The limit sinks below what is open already, so that nothing more can be opened until the end: the target lives
 // nevertheless.
 func TestDescriptorsRunOut(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root)
 	const window = 3 * time.Second
 	cut := func(pid int) error {

@@ -25,6 +25,7 @@ const answerTime = 2 * time.Second
 // TestFakeJVMs: what has a libjvm.so mapped need not be a JVM. It costs the JVM's collectors, with a reason, and
 // nothing else.
 func TestFakeJVMs(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("gcc"))
 	binary := compiled(t, "fakejvm.c", "java")
 	for kind, want := range map[string]string{
@@ -44,7 +45,7 @@ func TestFakeJVMs(t *testing.T) {
 		"secret":     "counters",
 	} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel() // most of a run is waiting for an answer
+			t.Parallel()
 			pid := startFake(t, binary, kind)
 			const window = 2 * time.Second
 			for _, format := range []string{"text", "json"} {
@@ -159,6 +160,7 @@ func everyFormat(t *testing.T, saved string) {
 
 // TestEvilNamesOfProcesses: a program file, a process, a thread, a function, an interface and a cgroup with evil names.
 func TestEvilNamesOfProcesses(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"), testenv.Tool("ip"))
 	binary := compiled(t, "victim.c", strings.ReplaceAll(evil, "/", "_"))
 	pid := started(t, exec.Command(binary, "names", evil), &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET})
@@ -260,6 +262,7 @@ func TestEvilNamesInRecordings(t *testing.T) {
 
 // TestChroot: the root of a process has a /tmp that is a link, which leads elsewhere for who follows it from the host.
 func TestChroot(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"))
 	for name, target := range map[string]func(host string) string{
 		"absolute": func(host string) string { return host },
@@ -267,6 +270,7 @@ func TestChroot(t *testing.T) {
 		"procfs":   func(host string) string { return "/proc/self/root" + host },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			binary := compiled(t, "victim.c", "victim", "-static")
 			root, host := filepath.Dir(binary), openDir(t)
 			if err := os.Symlink(target(host), filepath.Join(root, "tmp")); err != nil {
@@ -296,6 +300,7 @@ func TestChroot(t *testing.T) {
 // TestProfileIsSwapped: the file into which a JVM's profiler writes is made another by the JVM's user, as soon as it is
 // there.
 func TestProfileIsSwapped(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root)
 	for name, forge := range map[string]func(path, shadow string) error{
 		"fifo":   func(path, _ string) error { return syscall.Mkfifo(path, 0o666) },
@@ -309,6 +314,7 @@ func TestProfileIsSwapped(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pid := startOpenJVM(t, "1777")
 			shadow := filepath.Join(tmpOf(pid), "shadow")
 			if err := os.WriteFile(shadow, []byte(secret), 0o600); err != nil {
@@ -319,6 +325,7 @@ func TestProfileIsSwapped(t *testing.T) {
 			go func() {
 				defer close(done)
 				for i := 0; time.Now().Before(end); i++ {
+					time.Sleep(100 * time.Microsecond) // other tests run beside it
 					select {
 					case <-stop:
 						return

@@ -27,10 +27,9 @@ const secret = "hunter2-of-root"
 func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("gcc"))
-	binary := filepath.Join(openDir(t), "victim")
-	if output, err := exec.Command("gcc", "-O1", "-pthread", "-o", binary, "testdata/victim.c").
-		CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
+	binary, err := victimBinary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	victim := exec.Command(binary, args...)
 	victim.SysProcAttr, victim.Stderr = as, os.Stderr
@@ -68,6 +67,7 @@ func openDir(t *testing.T) string {
 
 // TestFilesOfOthers is attack 1: the perf map is another name of a file that only root can read.
 func TestFilesOfOthers(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	file := filepath.Join(openDir(t), "shadow")
 	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
@@ -83,6 +83,7 @@ func TestFilesOfOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := diagnose(t, trap(t, as, name, file))
 			if strings.Contains(o.stdout+o.stderr, secret) {
 				t.Errorf("the report has the secret:\n%s%s", o.stdout, o.stderr)
@@ -93,6 +94,7 @@ func TestFilesOfOthers(t *testing.T) {
 
 // TestHangingFileSystem is attack 5: the server of the file system on /tmp never answers.
 func TestHangingFileSystem(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip(err)
@@ -102,6 +104,7 @@ func TestHangingFileSystem(t *testing.T) {
 
 // TestHugeArguments is attack 3: a command line and an environment of 1 GiB each.
 func TestHugeArguments(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	o := diagnose(t, trap(t, nil, "arguments"))
 	if len(o.stdout) > 1<<20 {
@@ -111,6 +114,7 @@ func TestHugeArguments(t *testing.T) {
 
 // TestDevice is attack 6: a device under the name of a perf map is not opened, as that may act on it.
 func TestDevice(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	pid := trap(t, nil, "device")
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -130,6 +134,7 @@ func TestDevice(t *testing.T) {
 // TestManyMappings: 60,000 mappings of a file with a long name make a list of 900 MB, of which only the beginning is
 // read.
 func TestManyMappings(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	diagnose(t, trap(t, nil, "maps", openDir(t)))
 }

@@ -21,9 +21,9 @@ const (
 )
 
 // openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes
-// has, and runs it as another user. / is none in which that user can have a file.
+// has, and runs it as another user. / is none in which that user can have a file. Other tests need the CPUs, too.
 const openDirectories = `for dir in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o mode=$MODE tmpfs $dir; done; cd /
-exec setpriv --reuid ` + jvmUser + ` --regid ` + jvmUser + ` --clear-groups -- "$@"`
+exec nice -n 10 setpriv --reuid ` + jvmUser + ` --regid ` + jvmUser + ` --clear-groups -- "$@"`
 
 // swapping renames a file of its own over each library of perfdoctor's that it sees, and leaves a mark.
 const swapping = `swap() { for f in /tmp/.perfdoctor-*.so /dev/shm/.perfdoctor-*.so /var/tmp/.perfdoctor-*.so; do
@@ -35,6 +35,7 @@ while :; do swap; done`
 // Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. None may be put
 // there.
 func TestLibraryIsNotSwapped(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root)
 	pid := startOpenJVM(t, "0777")
 	attacker := exec.Command("nsenter", "--target", pid, "--mount", "setpriv", "--reuid", stranger, "--regid", stranger,
@@ -145,17 +146,9 @@ func tmpOf(pid string) string { return filepath.Join("/proc", pid, "root", "tmp"
 func startOpenJVM(t *testing.T, mode string) string {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
-	classes, err := os.MkdirTemp("/run", "perfdoctor-hostile-") //nolint:usetesting // others are mounted over /tmp and /var/tmp
+	classes, err := busyClasses()
 	if err != nil {
 		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(classes) })
-	if err := os.Chmod(classes, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("javac", "-d", classes, "../../../testdata/java/Busy.java").
-		CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
 	}
 	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-ec", openDirectories, "sh",
 		"java", "-Xmx128m", "-cp", classes, "Busy", "1", "2")

@@ -23,15 +23,15 @@ const (
 	// killsVar and seedVar set the number of runs that are killed, and repeat a test's choices.
 	killsVar = "PERFDOCTOR_KILLS"
 	seedVar  = "PERFDOCTOR_KILL_SEED"
-	// defaultKills is what continuous integration has time for: each command twice, with half a minute of running.
-	defaultKills = 24
+	// defaultKills is what continuous integration has time for: each command twice.
+	defaultKills = 22
 )
 
 // victim is a command to be killed.
 type victim struct {
 	name string
 	args []string
-	span time.Duration // kills are within this time after the start; some come too late for a run that ends by itself
+	span time.Duration // how long it runs by itself: kills are within this time after the start
 }
 
 // fate is what became of a run.
@@ -41,9 +41,11 @@ type fate struct {
 }
 
 // TestKilled ends runs of every command that measures or writes at random moments, by every signal that ends programs.
-// Nothing of them is left, or nothing that the next run does not remove.
+// Nothing of them is left, or nothing that the next run does not remove. A run that has ended when its signal comes is
+// repeated.
 func TestKilled(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java)
+	t.Parallel()
 	kills, seed := number(t, killsVar, defaultKills), number(t, seedVar, uint64(time.Now().UnixNano()))
 	t.Logf("%s=%d %s=%d", killsVar, kills, seedVar, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -51,9 +53,9 @@ func TestKilled(t *testing.T) {
 	list := victims(t, sleeper(t), java, out)
 	fates := map[string][]fate{}
 	before := ours(t)
-	left := 0
-	for i := range int(kills) {
-		v := list[i%len(list)]
+	left, killed := 0, 0
+	for i := 0; killed < int(kills) && i < 2*int(kills); i++ {
+		v := list[killed%len(list)]
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}[random.IntN(4)]
 		after := time.Duration(random.Int64N(int64(v.span)))
 		args := slices.Clone(v.args)
@@ -62,6 +64,9 @@ func TestKilled(t *testing.T) {
 		}
 		f := kill(t, args, after, signal)
 		fates[v.name] = append(fates[v.name], f)
+		if !f.ended {
+			killed++
+		}
 		if diff := before.changed(ours(t)); diff != "" {
 			t.Errorf("%q, %v after %v: %s", args, signal, after, diff)
 		}
@@ -73,6 +78,9 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	report(t, list, fates)
+	if killed < int(kills) && !t.Failed() {
+		t.Errorf("%d of %d runs were killed: the others had ended", killed, 2*kills)
+	}
 	t.Logf("%d runs were followed by files in the JVM's /tmp", left)
 	wholeFiles(t, out)
 	nothingLeft(t, java, out)
@@ -101,34 +109,32 @@ func victims(t *testing.T, process, java, out string) []victim {
 		perfdoctor(t, time.Second, "diagnose", "--duration", "1s", "--save", path)
 		saved = append(saved, path)
 	}
-	const measured = 2 * time.Second // opening, a window of one second, naming and writing: more on a busy machine
-	window := []string{"--duration", "1s", "--interval", "250ms"}
-	diagnose := func(more ...string) []string { return slices.Concat([]string{"diagnose"}, window, more) }
-	reads := func(args ...string) victim {
-		began := time.Now()
+	ends := func(name string, args ...string) victim {
 		warm := slices.Clone(args)
 		for i := range warm {
 			warm[i] = strings.ReplaceAll(warm[i], "NUMBER", "warm")
 		}
-		perfdoctor(t, toRead, warm...)
-		return victim{name: args[0], args: args, span: time.Since(began)}
+		return victim{name: name, args: args, span: perfdoctor(t, toRead, warm...).took}
+	}
+	diagnose := func(name string, more ...string) victim {
+		return ends(name, slices.Concat([]string{"diagnose", "--duration", "1s", "--interval", "250ms"}, more)...)
 	}
 	return []victim{
-		{"diagnose --pid", diagnose("--pid", process), measured},
-		{"diagnose", diagnose(), measured},
-		{"diagnose of a JVM", diagnose("--pid", java), measured},
-		{"diagnose --deep", diagnose("--deep"), measured},
-		{"diagnose --save", diagnose("--pid", process, "--save", filepath.Join(out, "NUMBER.zip")), measured},
-		{"diagnose --save of a JVM", diagnose("--pid", java, "--save", filepath.Join(out, "NUMBER")), measured},
+		diagnose("diagnose --pid", "--pid", process),
+		diagnose("diagnose"),
+		diagnose("diagnose of a JVM", "--pid", java),
+		diagnose("diagnose --deep", "--deep"),
+		diagnose("diagnose --save", "--pid", process, "--save", filepath.Join(out, "NUMBER.zip")),
+		diagnose("diagnose --save of a JVM", "--pid", java, "--save", filepath.Join(out, "NUMBER")),
 		{
-			"exporter",
+			"exporter", // which opens what it has within a second, and does not end
 			[]string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0"},
-			measured,
+			2 * time.Second,
 		},
-		{"preflight", []string{"preflight"}, 500 * time.Millisecond},
-		reads("report", saved[0], "--html", filepath.Join(out, "NUMBER.html")),
-		reads("compare", saved[0], saved[1]),
-		reads("trend", recordings),
+		ends("preflight", "preflight"),
+		ends("report", "report", saved[0], "--html", filepath.Join(out, "NUMBER.html")),
+		ends("compare", "compare", saved[0], saved[1]),
+		ends("trend", "trend", recordings),
 	}
 }
 

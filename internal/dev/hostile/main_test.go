@@ -4,11 +4,13 @@ package hostile_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +29,9 @@ const grace = 5 * time.Second
 // succeeds on the build before its fix.
 var program = os.Getenv("PERFDOCTOR_PROGRAM")
 
+// sideBySide is how many attacks wait at a time: most of a run is its window.
+const sideBySide = "8"
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
@@ -38,15 +43,27 @@ func run(m *testing.M) int {
 		return 0
 	}
 	testenv.DefaultSignals()
-	if program != "" {
-		return m.Run()
+	if err := flag.Set("test.parallel", sideBySide); err != nil { // the flag itself comes later and wins
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	dir, err := os.MkdirTemp("", "perfdoctor-hostile")
+	// JVMs have other file systems mounted over /tmp and /var/tmp, and run as another user.
+	dir, err := os.MkdirTemp("/run", "perfdoctor-hostile-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "perfdoctor-hostile-") // without root, and without JVMs
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	builds = dir
+	if program != "" {
+		return m.Run()
+	}
 	program = filepath.Join(dir, "perfdoctor")
 	build := exec.Command("go", "build", "-o", program, "./cmd/perfdoctor")
 	build.Dir = "../../.."
@@ -57,6 +74,29 @@ func run(m *testing.M) int {
 	}
 	return m.Run()
 }
+
+// builds is a directory for what tests build, which every user can search. TestMain makes it.
+var builds string
+
+// busyClasses builds testdata/java/Busy.java once, and gives its directory.
+var busyClasses = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(builds, "classes")
+	out, err := exec.Command("javac", "-d", dir, "../../../testdata/java/Busy.java").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("javac: %w: %s", err, out)
+	}
+	return dir, nil
+})
+
+// victimBinary builds testdata/victim.c once.
+var victimBinary = sync.OnceValues(func() (string, error) {
+	file := filepath.Join(builds, "victim")
+	out, err := exec.Command("gcc", "-O1", "-pthread", "-o", file, "testdata/victim.c").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("gcc: %w: %s", err, out)
+	}
+	return file, nil
+})
 
 // outcome is what a run of perfdoctor came to.
 type outcome struct {

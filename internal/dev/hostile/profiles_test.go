@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -20,15 +23,11 @@ const heavyEnv = "PERFDOCTOR_TEST_HEAVY"
 // heavy is a profile of stacks that are all different, 40 calls deep. A process of its own makes it: the peak of memory
 // that getrusage(2) tells of a program begins with that of the process that started it (setmax_mm_hiwater_rss in
 // fs/exec.c).
-func heavy(t *testing.T, event stacks.Event, seed uint64, number, functions int) []byte {
-	t.Helper()
-	maker := exec.CommandContext(t.Context(), os.Args[0])
-	maker.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", heavyEnv, event, seed, number, functions))
-	out, err := maker.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+func heavy(p heavyProfile) ([]byte, error) {
+	maker := exec.Command(os.Args[0])
+	maker.Env = append(os.Environ(),
+		fmt.Sprintf("%s=%s %d %d %d", heavyEnv, p.event, p.seed, p.number, p.functions))
+	return maker.Output()
 }
 
 // writeHeavy writes the profile that the variable asks for.
@@ -60,72 +59,94 @@ func writeHeavy(w io.Writer, spec string) error {
 	return p.WritePprof(w)
 }
 
-// recordingWith writes a recording of an hour with profiles.
-func recordingWith(t *testing.T, path string, hour int, profiles map[string][]byte) {
+// heavyProfile is what [heavy] makes.
+type heavyProfile struct {
+	event             stacks.Event
+	seed              uint64
+	number, functions int
+}
+
+// recordingsWith writes recordings with profiles, one for each hour, by their paths. Two are made at a time.
+func recordingsWith(t *testing.T, paths []string, profiles func(hour int) []heavyProfile) {
 	t.Helper()
+	var makers errgroup.Group
+	makers.SetLimit(2)
+	for hour, path := range paths {
+		makers.Go(func() error { return recordingWith(path, hour, profiles(hour)) })
+	}
+	if err := makers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func recordingWith(path string, hour int, profiles []heavyProfile) error {
 	started := time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC).Format(time.RFC3339)
 	files := map[string][]byte{
 		"meta.json":     []byte(strings.Replace(hostileMeta, `"schema":1`, `"schema":1,"started":"`+started+`"`, 1)),
 		"samples.jsonl": []byte(`{"t":10,"m":{}}` + "\n"),
 	}
-	for name, content := range profiles {
-		files["profiles/"+name+".pb.gz"] = content
+	for _, p := range profiles {
+		content, err := heavy(p)
+		if err != nil {
+			return err
+		}
+		files["profiles/"+string(p.event)+".pb.gz"] = content
 	}
-	content, err := os.ReadFile(zipOf(t, files))
-	if err == nil {
-		err = os.WriteFile(path, content, 0o600)
-	}
+	content, err := packed(files)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
+	return os.WriteFile(path, content, 0o600)
 }
 
 // TestProfilesNearTheBound: what reads recordings with profiles near the bound of their weight stays within the memory
 // and time of all.
 func TestProfilesNearTheBound(t *testing.T) {
 	const most, each = 60_000, 42_000 // stacks of one profile, and of each of three
-	dir := t.TempDir()
-	paths := map[string][2]string{}
-	for side := range 2 {
-		one, three := fmt.Sprintf("%s/one%d.zip", dir, side), fmt.Sprintf("%s/three%d.zip", dir, side)
-		seed := uint64(10 * side)
-		recordingWith(t, one, side, map[string][]byte{"cpu": heavy(t, stacks.CPU, seed, most, 3000)})
-		recordingWith(t, three, side, map[string][]byte{
-			"cpu": heavy(t, stacks.CPU, seed+1, each, 3000), "wall": heavy(t, stacks.Wall, seed+2, each, 3000),
-			"alloc": heavy(t, stacks.Alloc, seed+3, each, 3000),
-		})
-		for name, path := range map[string]string{"one": one, "three": three} {
-			both := paths[name]
-			both[side] = path
-			paths[name] = both
-		}
+	kinds := map[string][]heavyProfile{
+		"one":   {{stacks.CPU, 0, most, 3000}},
+		"three": {{stacks.CPU, 1, each, 3000}, {stacks.Wall, 2, each, 3000}, {stacks.Alloc, 3, each, 3000}},
 	}
-	for name, p := range paths {
-		for _, args := range [][]string{
-			{"report", p[0]},
-			{"report", p[0], "--html", filepath.Join(dir, name+".html")},
-			{"compare", p[0], p[1]},
-			{"compare", p[0], p[1], "-o", "html"},
-			{"compare", p[0], p[1], "--folded", filepath.Join(dir, name+".txt")},
-		} {
-			o := perfdoctor(t, toRead, args...)
-			t.Logf("%s %s: %d MiB, %v", name, strings.Join(args[2:], " "), o.peak>>20,
-				o.took.Round(100*time.Millisecond))
-			if o.code != 0 {
-				t.Errorf("%q: exit code %d: %s", args, o.code, o.stderr)
+	for name, profiles := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			p := []string{filepath.Join(dir, "a.zip"), filepath.Join(dir, "b.zip")}
+			recordingsWith(t, p, func(hour int) []heavyProfile {
+				list := slices.Clone(profiles)
+				for i := range list {
+					list[i].seed += uint64(10 * hour)
+				}
+				return list
+			})
+			for _, args := range [][]string{
+				{"report", p[0]},
+				{"report", p[0], "--html", filepath.Join(dir, "x.html")},
+				{"compare", p[0], p[1]},
+				{"compare", p[0], p[1], "-o", "html"},
+				{"compare", p[0], p[1], "--folded", filepath.Join(dir, "x.txt")},
+			} {
+				o := perfdoctor(t, toRead, args...)
+				t.Logf("%s %s: %d MiB, %v", args[0], strings.Join(args[2:], " "), o.peak>>20,
+					o.took.Round(100*time.Millisecond))
+				if o.code != 0 {
+					t.Errorf("%q: exit code %d: %s", args, o.code, o.stderr)
+				}
 			}
-		}
+		})
 	}
 }
 
 // TestTrendOfManyProfiles: 500 recordings with 4,000 stacks each, none of which comes again.
 func TestTrendOfManyProfiles(t *testing.T) {
 	const toReadAll = 3 * time.Minute // it takes 23 s of CPU time
-	dir := t.TempDir()
-	for hour := range 500 {
-		recordingWith(t, fmt.Sprintf("%s/%03d.zip", dir, hour), hour,
-			map[string][]byte{"cpu": heavy(t, stacks.CPU, uint64(hour), 4000, 1000)})
+	dir, paths := t.TempDir(), make([]string, 500)
+	for hour := range paths {
+		paths[hour] = fmt.Sprintf("%s/%03d.zip", dir, hour)
 	}
+	recordingsWith(t, paths, func(hour int) []heavyProfile {
+		return []heavyProfile{{stacks.CPU, uint64(hour), 4000, 1000}}
+	})
 	o := perfdoctor(t, toReadAll, "trend", dir)
 	t.Logf("%d MiB, %v", o.peak>>20, o.took.Round(100*time.Millisecond))
 	if o.code != 0 || !strings.Contains(o.stdout, "500 recordings") || !strings.Contains(o.stdout, "different stacks") {

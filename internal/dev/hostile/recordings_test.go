@@ -25,6 +25,15 @@ const (
 // zipOf writes a recording of these files and gives its path.
 func zipOf(t *testing.T, files map[string][]byte) string {
 	t.Helper()
+	content, err := packed(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, "attack.zip", content)
+}
+
+// packed gives a zip of these files.
+func packed(files map[string][]byte) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for name, content := range files {
@@ -33,13 +42,11 @@ func zipOf(t *testing.T, files map[string][]byte) string {
 			_, err = w.Write(content)
 		}
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return written(t, "attack.zip", b.Bytes())
+	err := z.Close()
+	return b.Bytes(), err
 }
 
 func written(t *testing.T, name string, content []byte) string {

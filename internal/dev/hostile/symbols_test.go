@@ -89,6 +89,7 @@ func growSymbols(t *testing.T, program string, size int64) {
 // TestHugeSymbolTable: attack 4. A program's symbol table has 8 GiB; the report names the program and says why its
 // functions have no names.
 func TestHugeSymbolTable(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root)
 	program := spinner(t)
 	growSymbols(t, program, 8<<30)

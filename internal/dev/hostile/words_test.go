@@ -12,6 +12,7 @@ import (
 // TestSecretsOfATarget is attack 12: options with secrets and a thread's name with one reach neither a recording nor a
 // report.
 func TestSecretsOfATarget(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2"
 	target := exec.Command("python3", "-c",
 		"import ctypes,time\nctypes.CDLL(None).prctl(15,b'pw=hunter2',0,0,0)\ntime.sleep(60)",
