@@ -83,6 +83,7 @@ type Appender struct {
 
 	profiles []*stacks.Profile
 	raws     []rawFile
+	redacted bool // the name of a thread in profiles
 }
 
 type row struct {

@@ -31,12 +31,15 @@ func redactNames(m metric.Metric, labels []string) {
 	}
 }
 
-// withoutSecrets gives the profile with its threads' names redacted. It leaves the caller's profile as it was.
-func withoutSecrets(p *stacks.Profile) *stacks.Profile {
-	own := *p
-	own.Threads = slices.Clone(p.Threads)
-	for i := range own.Threads {
-		own.Threads[i].Name = redactName(own.Threads[i].Name)
+// withoutSecrets gives the profile with its threads' names redacted, and whether any was. It leaves the caller's profile
+// as it was.
+func withoutSecrets(p *stacks.Profile) (own *stacks.Profile, redacted bool) {
+	clone := *p
+	clone.Threads = slices.Clone(p.Threads)
+	for i := range clone.Threads {
+		name := redactName(clone.Threads[i].Name)
+		redacted = redacted || name != clone.Threads[i].Name
+		clone.Threads[i].Name = name
 	}
-	return &own
+	return &clone, redacted
 }

@@ -53,10 +53,12 @@ type rawFile struct {
 // ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event: that of a second profiler is
 // counted as lost. Like [Appender.Counter] it panics when the profile is not valid.
 func (a *Appender) Profile(p *stacks.Profile) {
-	own, err := stacks.Merge(withoutSecrets(p)) // the canonical form, which is what reading it back gives
+	plain, redacted := withoutSecrets(p)
+	own, err := stacks.Merge(plain) // the canonical form, which is what reading it back gives
 	if err != nil {
 		panic(fmt.Sprintf("recording: %v", err))
 	}
+	a.redacted = a.redacted || redacted
 	a.profiles = append(a.profiles, own)
 }
 
@@ -64,8 +66,8 @@ func (a *Appender) Profile(p *stacks.Profile) {
 var rawName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,60}$`)
 
 // File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it, and
-// reading a recording does not load it. One that is too large is left out and counted as lost. The caller must know
-// that it holds no secrets. A name that is no plain file name, or a profile's, is a collector's bug and panics.
+// reading a recording does not load it. One that is too large is left out and counted as lost, and so is one of a sample
+// in which a profile has a thread whose name was redacted. The caller must know that it holds no other secrets. A name that is no plain file name, or a profile's, is a collector's bug and panics.
 func (a *Appender) File(name string, content []byte) {
 	if !rawName.MatchString(name) || strings.HasSuffix(name, pprofEnd) || strings.HasSuffix(name, textEnd) {
 		panic(fmt.Sprintf("recording: %q is no name for a raw file", name))
@@ -94,6 +96,11 @@ func (a *Appender) commitProfiles() {
 		a.rows = append(a.rows, row{metric: profileMetric(p.Event), value: float64(total.Count)})
 	}
 	for _, f := range a.raws {
+		if a.redacted {
+			a.Lost(len(f.content), fmt.Sprintf("bytes of %s, left out: the name of a thread in it looks like a secret",
+				f.name))
+			continue
+		}
 		same := slices.ContainsFunc(a.b.rec.raws, func(x rawFile) bool { return x.name == f.name })
 		if same || len(a.b.rec.raws) >= maxRaws {
 			a.Lost(len(f.content), fmt.Sprintf("bytes of a second %s, or of a raw file too many", f.name))

@@ -102,6 +102,27 @@ func TestSecondProfileAndLargeFileAreLost(t *testing.T) {
 	}
 }
 
+// TestRawFileWithASecret: a raw file has the names of threads as they are, so that one which would be redacted keeps the
+// file out.
+func TestRawFileWithASecret(t *testing.T) {
+	for name, kept := range map[string]bool{"worker-1": true, "token=hunter2": false} {
+		b := NewBuilder()
+		a := b.Appender()
+		a.File("jvm.jfr", []byte(name))
+		a.Profile(&stacks.Profile{
+			Event: stacks.CPU, Threads: []stacks.Thread{{Name: name}}, Samples: []stacks.Sample{{Count: 5}},
+		})
+		lost, _ := a.Commit()
+		rec := b.Done(Meta{})
+		if len(rec.raws) == 1 != kept || len(lost) == 0 != kept || !kept && lost[0].Count != len(name) {
+			t.Errorf("a thread named %s: files %v, lost %v", name, rec.raws, lost)
+		}
+		if p, _ := rec.Profile(stacks.CPU); strings.Contains(p.Threads[0].Name, secret) {
+			t.Errorf("the profile has %q", p.Threads[0].Name)
+		}
+	}
+}
+
 func TestAppenderRefusesProfiles(t *testing.T) {
 	panics := func(name string, f func(*Appender)) {
 		t.Helper()
