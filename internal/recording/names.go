@@ -31,8 +31,8 @@ func redactNames(m metric.Metric, labels []string) {
 	}
 }
 
-// withoutSecrets gives the profile with its threads' names redacted, and whether any was. It leaves the caller's profile
-// as it was.
+// withoutSecrets gives the profile with its threads' names redacted, and whether any was. It leaves the caller's
+// profile as it was.
 func withoutSecrets(p *stacks.Profile) (own *stacks.Profile, redacted bool) {
 	clone := *p
 	clone.Threads = slices.Clone(p.Threads)

@@ -66,8 +66,9 @@ func (a *Appender) Profile(p *stacks.Profile) {
 var rawName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,60}$`)
 
 // File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it, and
-// reading a recording does not load it. One that is too large is left out and counted as lost, and so is one of a sample
-// in which a profile has a thread whose name was redacted. The caller must know that it holds no other secrets. A name that is no plain file name, or a profile's, is a collector's bug and panics.
+// reading a recording does not load it. One that is too large is left out and counted as lost, and so is one beside a
+// profile in which the name of a thread was redacted. The caller must know that it holds no other secrets. A name that
+// is no plain file name, or a profile's, is a collector's bug and panics.
 func (a *Appender) File(name string, content []byte) {
 	if !rawName.MatchString(name) || strings.HasSuffix(name, pprofEnd) || strings.HasSuffix(name, textEnd) {
 		panic(fmt.Sprintf("recording: %q is no name for a raw file", name))

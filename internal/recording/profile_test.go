@@ -102,8 +102,8 @@ func TestSecondProfileAndLargeFileAreLost(t *testing.T) {
 	}
 }
 
-// TestRawFileWithASecret: a raw file has the names of threads as they are, so that one which would be redacted keeps the
-// file out.
+// TestRawFileWithASecret: a raw file has the names of threads as they are, so that one which would be redacted keeps
+// the file out.
 func TestRawFileWithASecret(t *testing.T) {
 	for name, kept := range map[string]bool{"worker-1": true, "token=hunter2": false} {
 		b := NewBuilder()

@@ -146,7 +146,8 @@ func FuzzReadLibrary(f *testing.F) {
 	if _, err := exec.LookPath("gcc"); err == nil { // without a compiler the fuzzer has to find the rest
 		library := smallLibrary(f)
 		f.Add(library)
-		f.Add(bytes.ReplaceAll(library, []byte(".eh_frame\x00"), []byte(".no_frame\x00"))) // a header of a table without it
+		// .eh_frame_hdr without .eh_frame
+		f.Add(bytes.ReplaceAll(library, []byte(".eh_frame\x00"), []byte(".no_frame\x00")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, err := readLibrary(bytes.NewReader(data))
