@@ -173,6 +173,9 @@ func parse(t *testing.T, tree fs.FS) []file {
 		if entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
 			return fs.SkipDir
 		}
+		if entry.IsDir() && name != "." && isModule(tree, name) {
+			return fs.SkipDir
+		}
 		if entry.IsDir() || path.Ext(name) != ".go" {
 			return nil
 		}
@@ -205,6 +208,12 @@ func parseFile(lines *token.FileSet, name string, content []byte) (file, error) 
 		f.imports = append(f.imports, imported)
 	}
 	return f, nil
+}
+
+// isModule reports whether the directory is a module of its own, as the programs of the exam are.
+func isModule(tree fs.FS, dir string) bool {
+	_, err := fs.Stat(tree, path.Join(dir, "go.mod"))
+	return err == nil
 }
 
 func TestSource(t *testing.T) {
