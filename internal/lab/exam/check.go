@@ -34,10 +34,10 @@ func (e *exam) check(ctx context.Context, c *Case) (held bool, err error) {
 		var used map[string]float64
 		w, err := site.Watch(ctx, labName, func(ctx context.Context, r scenario.Running) error {
 			before := cpuOf(r.PIDs)
-			if err := clock.Sleep(ctx, window); err != nil {
+			if err := clock.Sleep(ctx, e.window); err != nil {
 				return err
 			}
-			used = cpuBetween(before, cpuOf(r.PIDs), window)
+			used = cpuBetween(before, cpuOf(r.PIDs), e.window)
 			return nil
 		})
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
@@ -25,6 +26,7 @@ func main() {
 	e := &exam{}
 	flag.StringVar(&e.dir, "exam", "exam", "`directory` with the cases")
 	flag.StringVar(&e.cache, "cache", filepath.Join(".cache", "exam"), "`directory` for what is fetched")
+	flag.DurationVar(&e.window, "window", window, "how `long` check measures each phase")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: exam [flags] check [CASE...]")
 		flag.PrintDefaults()
@@ -42,6 +44,7 @@ func main() {
 // exam are the flags.
 type exam struct {
 	dir, cache string
+	window     time.Duration
 }
 
 func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
