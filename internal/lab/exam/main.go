@@ -28,7 +28,7 @@ func main() {
 	flag.StringVar(&e.cache, "cache", filepath.Join(".cache", "exam"), "`directory` for what is fetched")
 	flag.DurationVar(&e.window, "window", window, "how `long` check measures each phase")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: exam [flags] check [CASE...]")
+		fmt.Fprintln(os.Stderr, "usage: exam [flags] check|fetch [CASE...]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -51,7 +51,7 @@ func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"
 
 func (e *exam) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want a command: check")
+		return errors.New("want a command: check or fetch")
 	}
 	var err error
 	if e.cache, err = filepath.Abs(e.cache); err != nil { // programs have working directories of their own
@@ -60,8 +60,10 @@ func (e *exam) run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "check":
 		return e.checkAll(ctx, args[1:])
+	case "fetch":
+		return e.fetchAll(ctx, args[1:])
 	default:
-		return fmt.Errorf("there is no command %q: want check", args[0])
+		return fmt.Errorf("there is no command %q: want check or fetch", args[0])
 	}
 }
 
@@ -117,6 +119,21 @@ func (e *exam) checkAll(ctx context.Context, names []string) error {
 	}
 	if len(failed) > 0 {
 		errs = append(errs, fmt.Errorf("the cure does not move what it must: %s", strings.Join(failed, ", ")))
+	}
+	return errors.Join(errs...)
+}
+
+// fetchAll makes the directories of cases beforehand, so that nothing is fetched or compiled between two of them.
+func (e *exam) fetchAll(ctx context.Context, names []string) error {
+	cases, err := e.read(names)
+	errs := []error{err}
+	for _, c := range cases {
+		if _, err := c.fetchAll(ctx, e.cache, e.say); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	return errors.Join(errs...)
 }
