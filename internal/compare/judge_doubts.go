@@ -16,42 +16,46 @@ func keyOf(s Side) string {
 	return s.Redacted.Key
 }
 
+// doubt notes one.
+func (d *Data) doubt(format string, args ...any) {
+	d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...))
+}
+
 // doubts says what else differs, so that a difference may not be the program's.
 func (d *Data) doubts(b, a *reading) {
-	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
 	x, y := d.Before, d.After
 	if x.Kernel != y.Kernel {
-		add("the kernels differ: %s and %s", x.Kernel, y.Kernel)
+		d.doubt("the kernels differ: %s and %s", x.Kernel, y.Kernel)
 	}
 	if b.cpuModel != a.cpuModel {
-		add("the CPUs differ: %s and %s", b.cpuModel, a.cpuModel)
+		d.doubt("the CPUs differ: %s and %s", b.cpuModel, a.cpuModel)
 	}
 	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
-		add("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
+		d.doubt("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
 	}
 	if keyOf(x) != keyOf(y) {
-		add("the recordings were redacted with different keys, or only one was: the same name is not the same in both")
+		d.doubt("the recordings were redacted with different keys, or only one was: " +
+			"the same name is not the same in both")
 	}
 	if x.Version != y.Version {
-		add("they were recorded by different versions of perfdoctor: %s and %s", x.Version, y.Version)
+		d.doubt("they were recorded by different versions of perfdoctor: %s and %s", x.Version, y.Version)
 	}
 	if x.Seconds > 2*y.Seconds || y.Seconds > 2*x.Seconds {
-		add("one covers %s, the other %s", seconds(x.Seconds), seconds(y.Seconds))
+		d.doubt("one covers %s, the other %s", seconds(x.Seconds), seconds(y.Seconds))
 	}
 	d.doubtLoad(b, a)
 }
 
 // doubtLoad says what is not known of the load, or differs.
 func (d *Data) doubtLoad(b, a *reading) {
-	add := func(format string, args ...any) { d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...)) }
 	for _, n := range d.Numbers {
 		if n.Name == "requests" && n.Result == Changed {
-			add("the load or what the program made of it differs: %s", n.Text())
+			d.doubt("the load or what the program made of it differs: %s", n.Text())
 		}
 	}
 	if (b.work.Known() || a.work.Known()) && (!b.work.Counted || !a.work.Counted) {
-		add("requests are not known: the segments with data that the target's network namespace sent stand for them " +
-			"(--requests BEFORE,AFTER gives what a load generator counted)")
+		d.doubt("requests are not known: the segments with data that the target's network namespace sent stand for " +
+			"them (--requests BEFORE,AFTER gives what a load generator counted)")
 	}
 }
 

@@ -93,20 +93,24 @@ type past struct {
 	slowConnect, slowWait float64 // what counts as slow: the 99th percentiles of the first
 }
 
-// MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out.
+// MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out, and
+// named among the doubts.
 func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Trend {
 	list := slices.Clone(sources)
 	slices.SortStableFunc(list, func(x, y Source) int {
 		return cmp.Or(x.Started.Compare(y.Started),
 			cmp.Compare(x.Name, y.Name))
 	})
+	t := &Trend{Schema: Schema, Runs: []Run{}, Rows: []Row{}, Marks: []Mark{}, Steps: []Step{}, Verdict: Same}
 	h := &past{pool: newPool()}
 	for _, s := range list {
-		if rec, err := s.Open(); err == nil {
-			h.add(s.Name, rec, checks, opts)
+		rec, err := s.Open()
+		if err != nil {
+			t.Doubts = append(t.Doubts, fmt.Sprintf("%s is left out: %v", s.Name, err))
+			continue
 		}
+		h.add(s.Name, rec, checks, opts)
 	}
-	t := &Trend{Schema: Schema, Runs: []Run{}, Rows: []Row{}, Marks: []Mark{}, Steps: []Step{}, Verdict: Same}
 	var results []*check.Result
 	for _, p := range h.points {
 		results = append(results, p.result)

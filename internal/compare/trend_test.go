@@ -2,6 +2,8 @@ package compare
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,6 +75,17 @@ func TestTrend(t *testing.T) {
 			m.Grown[0].Name != "main.tax") {
 			t.Errorf("%s: %+v", tt.name, m)
 		}
+	}
+}
+
+// TestTrendNamesWhatItCannotOpen: a recording may go between the list and its turn.
+func TestTrendNamesWhatItCannotOpen(t *testing.T) {
+	list := history(t, 5, func(int, *program) {})
+	list[0].Open = func() (*recording.Recording, error) { return nil, os.ErrNotExist }
+	tr := MakeTrend(list, nil, check.Options{})
+	want := list[0].Name + " is left out: file does not exist"
+	if len(tr.Runs) != 4 || !slices.Contains(tr.Doubts, want) {
+		t.Errorf("%d recordings, doubts %q; want 4, and %q", len(tr.Runs), tr.Doubts, want)
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"io"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
@@ -313,35 +313,9 @@ func (vm *VM) isFrozen() bool {
 		return false
 	}
 	for line := range strings.Lines(string(text)) {
-		if frozenGroup(strings.TrimSuffix(line, "\n")) {
+		if cgroupfs.Frozen("/sys/fs/cgroup", strings.TrimSuffix(line, "\n")) {
 			return true
 		}
 	}
 	return false
-}
-
-// frozenGroup takes a line of /proc/PID/cgroup, "6:freezer:/a/b" or "0::/a/b" (cgroups(7)). Both files count a parent
-// that is frozen.
-func frozenGroup(line string) bool {
-	parts := strings.SplitN(line, ":", 3)
-	if len(parts) != 3 {
-		return false
-	}
-	// Of a group outside perfdoctor's cgroup namespace the path begins with "..": it must not lead out of cgroupfs.
-	parts[2] = path.Clean("/" + parts[2])
-	switch {
-	case parts[1] == "freezer":
-		return fileHas("/sys/fs/cgroup/freezer/"+parts[2]+"/freezer.state", "FROZEN")
-	case parts[0] == "0":
-		// Beside version 1 the tree of version 2 is mounted at unified.
-		return fileHas("/sys/fs/cgroup/"+parts[2]+"/cgroup.events", "frozen 1") ||
-			fileHas("/sys/fs/cgroup/unified/"+parts[2]+"/cgroup.events", "frozen 1")
-	}
-	return false
-}
-
-// fileHas says whether a small file can be read and has this line.
-func fileHas(file, line string) bool {
-	text, err := os.ReadFile(file)
-	return err == nil && slices.Contains(strings.Split(string(text), "\n"), line)
 }

@@ -143,7 +143,7 @@ var table = []row{
 	{pkg: "internal/host/cgroupfs", why: "the text of control groups' files, wherever they were read: leaf"},
 	{pkg: "internal/host/door", why: "opens what belongs to a target: leaf"},
 	{
-		pkg: "internal/host", may: []string{"internal/host/door", "internal/input/firewall"},
+		pkg: "internal/host", may: []string{"internal/host/door", "internal/host/cgroupfs", "internal/input/firewall"},
 		why: "reads kernel, namespaces and cgroups; knows nothing of metrics",
 	},
 	{pkg: "internal/kernel/sockdiag", why: "a netlink protocol: leaf"},
@@ -151,7 +151,7 @@ var table = []row{
 	{pkg: "internal/kernel/netfilter", why: "a netlink protocol: leaf"},
 	{pkg: "bpf", why: "programs of the kernel, and what is generated from them: leaf"},
 	{
-		pkg: "internal/jvm", may: []string{"internal/host/door", "internal/input/firewall"},
+		pkg: "internal/jvm", may: []string{"internal/host/door", "internal/host/cgroupfs", "internal/input/firewall"},
 		why: "HotSpot's attach protocol, hsperfdata and perf maps",
 	},
 	{
