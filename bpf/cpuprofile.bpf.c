@@ -45,7 +45,7 @@ struct {
 
 KEPT_STACKS(4096)
 
-NAMES(profile_names, 1 << 16)
+NAMES(profile_names)
 
 enum { LOST_SAMPLES, LOST_STACKS, LOST_KINDS };
 

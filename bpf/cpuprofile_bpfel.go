@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type CPUProfileNaming struct {
+	_  structs.HostLayout
+	At [32]uint64
+}
+
 type CPUProfileStack struct {
 	_   structs.HostLayout
 	Ips [127]uint64

@@ -227,6 +227,7 @@ struct files_struct {
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	u64 seq_num;
 };
 
 // With CONFIG_CFS_BANDWIDTH, of this group and those above it.

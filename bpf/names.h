@@ -5,31 +5,47 @@
 
 #include "kernel.h"
 
-// What an iterator over a map's elements is given (Linux 5.9, kernel/bpf/map_iter.c), in words.
-enum { ELEM_META = 0, ELEM_KEY = 2 };
+// As many addresses are named in one run. A name has at most 512 characters (KSYM_NAME_LEN since Linux 6.1), so that all
+// lines fit into what a run may write, eight pages (bpf_seq_read in kernel/bpf/bpf_iter.c).
+enum { NAMED = 32 };
+
+struct naming {
+	u64 at[NAMED]; // 0 ends them
+};
 
 // NAMES declares the map of the addresses to name, and the iterator, of a name that no other file has, that writes a
 // line for each: the address, then what the kernel calls the instruction before it (lib/vsprintf.c, %pB: as of a return
-// address, which may be the first of the next function).
-#define NAMES(iterator, entries)                                                                                       \
+// address, which may be the first of the next function). It is an iterator over maps (Linux 5.8), of which it needs the
+// first alone, whichever that is: one over the elements of its own map would be the natural one, but some kernels do not
+// permit that.
+#define NAMES(iterator)                                                                                                \
 	struct {                                                                                                       \
-		NUMBER(type, HASH);                                                                                    \
-		NUMBER(map_flags, BPF_F_NO_PREALLOC); /* it is empty but for a moment */                               \
-		NUMBER(max_entries, entries);                                                                          \
-		TYPE(key, u64);                                                                                        \
-		TYPE(value, u32);                                                                                      \
+		NUMBER(type, ARRAY);                                                                                   \
+		NUMBER(max_entries, 1);                                                                                \
+		TYPE(key, u32);                                                                                        \
+		TYPE(value, struct naming);                                                                            \
 	} addresses SEC(".maps");                                                                                      \
                                                                                                                        \
-	SEC("iter/bpf_map_elem")                                                                                       \
+	SEC("iter/bpf_map")                                                                                            \
 	int iterator(u64 *ctx)                                                                                         \
 	{                                                                                                              \
-		u64 *key = (void *)ctx[ELEM_KEY], line[2];                                                             \
+		struct bpf_iter_meta *meta = (void *)ctx[0];                                                           \
+		struct naming *naming;                                                                                 \
 		char format[] = "%llx %pB\n";                                                                          \
+		u32 zero = 0;                                                                                          \
+		u64 line[2];                                                                                           \
                                                                                                                        \
-		if (!key)                                                                                              \
-			return 0; /* the end */                                                                        \
-		line[0] = line[1] = *key;                                                                              \
-		seq_printf(((struct bpf_iter_meta *)ctx[ELEM_META])->seq, format, sizeof(format), line, sizeof(line)); \
+		if (!ctx[1] || meta->seq_num)                                                                          \
+			return 0;                                                                                      \
+		naming = map_lookup(&addresses, &zero);                                                                \
+		if (!naming)                                                                                           \
+			return 0;                                                                                      \
+		for (u32 i = 0; i < NAMED; i++) {                                                                      \
+			line[0] = line[1] = naming->at[i];                                                             \
+			if (!line[0])                                                                                  \
+				break;                                                                                 \
+			seq_printf(meta->seq, format, sizeof(format), line, sizeof(line));                             \
+		}                                                                                                      \
 		return 0;                                                                                              \
 	}
 

@@ -171,7 +171,7 @@ struct {
 
 KEPT_STACKS(8192)
 
-NAMES(waits_names, 1 << 16)
+NAMES(waits_names)
 
 // Stacks that a CPU took in this period.
 struct budget {

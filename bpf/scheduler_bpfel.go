@@ -20,6 +20,11 @@ type SchedulerBudget struct {
 	_     [4]byte
 }
 
+type SchedulerNaming struct {
+	_  structs.HostLayout
+	At [32]uint64
+}
+
 type SchedulerPlace struct {
 	_           structs.HostLayout
 	Tid         uint32

@@ -66,7 +66,7 @@ func tracepointsWithTypes() collect.Floor {
 
 // namesOfKernel is of the collectors that name functions of the kernel.
 func namesOfKernel() collect.Floor {
-	return collect.Floor{Release: "5.9", Brought: "BPF iterators over a map, which name the kernel's functions"}
+	return collect.Floor{Release: "5.8", Brought: "BPF iterators, which name the kernel's functions"}
 }
 
 // Costs are provided by every collector with programs, each for its own.
@@ -202,9 +202,9 @@ func (s *set) detachProgram(name string) error {
 	return nil
 }
 
-// run runs an iterator over all that it is about, or over the elements of a map, and gives what it writes to read.
-func (s *set) run(name string, over *cilium.Map, read func(io.Reader) error) error {
-	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name], Map: over})
+// run runs an iterator over all that it is about, and gives what it writes to read.
+func (s *set) run(name string, read func(io.Reader) error) error {
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
 	if err != nil {
 		return fmt.Errorf("attach iterator %s: %w", name, err)
 	}

@@ -3,21 +3,27 @@ package ebpf
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf/link"
+
 	"github.com/perfdoctor/perfdoctor/bpf"
 )
+
+// maxNamed bounds the addresses that are named: more than tables of stacks hold.
+const maxNamed = 1 << 16
 
 // kernelSymbols names the functions that addresses of the kernel are in, by the file's iterator of bpf/names.h, which
 // costs 1 µs for each address, where the kernel's whole list costs 40 ms.
 func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]symbol, error) {
+	out := map[uint64]symbol{}
 	if len(addresses) == 0 {
-		return nil, nil
+		return out, nil
 	}
 	keys := make([]uint64, 0, len(addresses))
 	for _, at := range addresses {
@@ -25,20 +31,36 @@ func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]sym
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
+	keys = keys[:min(len(keys), maxNamed)]
+	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[iterator]})
+	if err != nil {
+		return nil, fmt.Errorf("attach iterator %s: %w", iterator, err)
+	}
+	defer l.Close()
+	for some := range slices.Chunk(keys, len(bpf.CPUProfileNaming{}.At)) {
+		if err := s.nameSome(l, some, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// nameSome names as many addresses as one run does.
+func (s *set) nameSome(l *link.Iter, keys []uint64, out map[uint64]symbol) error {
+	var naming bpf.CPUProfileNaming
+	copy(naming.At[:], keys)
 	m := s.collection.Maps[bpf.CPUProfileMapAddresses] // it has the same name in every file
-	keys = keys[:min(len(keys), int(m.MaxEntries()))]
-	if _, err := m.BatchUpdate(keys, make([]uint32, len(keys)), nil); err != nil {
-		return nil, fmt.Errorf("hand the kernel addresses to name: %w", err)
+	if err := m.Put(uint32(0), naming); err != nil {
+		return fmt.Errorf("hand the kernel addresses to name: %w", err)
 	}
-	var out map[uint64]symbol
-	err := s.run(iterator, m, func(r io.Reader) (err error) {
-		out, err = parseKernelNames(r)
-		return err
-	})
-	if _, failed := m.BatchDelete(keys, nil); failed != nil {
-		return nil, errors.Join(err, fmt.Errorf("take back the addresses that were named: %w", failed))
+	r, err := l.Open()
+	if err != nil {
+		return fmt.Errorf("run the iterator that names addresses: %w", err)
 	}
-	return out, err
+	defer r.Close()
+	names, err := parseKernelNames(r)
+	maps.Copy(out, names)
+	return err
 }
 
 // parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it:

@@ -175,7 +175,7 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}
-	if err := s.set.run(bpf.SchedulerProgAsleep, nil, discard); err != nil {
+	if err := s.set.run(bpf.SchedulerProgAsleep, discard); err != nil {
 		return err
 	}
 	threads, sleeps := map[uint32]bpf.SchedulerThread{}, map[bpf.SchedulerPlace]bpf.SchedulerSlept{}
