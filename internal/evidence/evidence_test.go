@@ -1,6 +1,10 @@
 package evidence
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+)
 
 func TestCPUMask(t *testing.T) {
 	for _, c := range []struct {
@@ -29,7 +33,7 @@ func TestPoolOf(t *testing.T) {
 		"7":               "7",
 		"":                "",
 	} {
-		if got := PoolOf(thread); got != want {
+		if got := metric.PoolOf(thread); got != want {
 			t.Errorf("PoolOf(%q) = %q, want %q", thread, got, want)
 		}
 	}

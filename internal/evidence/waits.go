@@ -161,7 +161,7 @@ func (w *Waiting) Threads(label string, value int64) quantity.Value {
 }
 
 // Pool gives the pool of a sample's thread.
-func (w *Waiting) Pool(s stacks.Sample) string { return PoolOf(w.ThreadOf(s).Name) }
+func (w *Waiting) Pool(s stacks.Sample) string { return metric.PoolOf(w.ThreadOf(s).Name) }
 
 // A WaitSite is a method of the application in which threads wait for one kind of thing.
 type WaitSite struct {

@@ -129,7 +129,7 @@ func reportSwitches(p *check.Pass, u *poolUse) {
 func switchesByPool(p *check.Pass) (pools []poolUse, ok bool) {
 	byName := map[string]*poolUse{}
 	use := func(comm string) *poolUse {
-		name := evidence.PoolOf(comm)
+		name := metric.PoolOf(comm)
 		if byName[name] == nil {
 			byName[name] = &poolUse{
 				name:        name,

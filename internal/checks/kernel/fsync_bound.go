@@ -83,7 +83,7 @@ func runFsyncBound(p *check.Pass) error {
 		if i == 0 {
 			p.Read(share)
 		}
-		pool := s.pid + " " + evidence.PoolOf(s.comm)
+		pool := s.pid + " " + metric.PoolOf(s.comm)
 		if share.AtLeast(p.Param(fsyncLevel)) && !pools[pool] {
 			pools[pool] = true
 			s.report(p, window, share, peersOf(threads, s))
@@ -101,7 +101,7 @@ func (s *syncer) share(window quantity.Value) quantity.Value {
 // peersOf counts the threads of a syncer's pool.
 func peersOf(threads []*syncer, s *syncer) (n int) {
 	for _, t := range threads {
-		if t.pid == s.pid && evidence.PoolOf(t.comm) == evidence.PoolOf(s.comm) {
+		if t.pid == s.pid && metric.PoolOf(t.comm) == metric.PoolOf(s.comm) {
 			n++
 		}
 	}

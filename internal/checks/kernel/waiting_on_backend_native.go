@@ -85,7 +85,7 @@ var waitCalls = []string{"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "p
 func nativePools(p *check.Pass) []*nativePool {
 	byPool := map[string]*nativePool{}
 	of := func(pid, tid, comm string, work float64) *nativePool {
-		name := evidence.PoolOf(comm)
+		name := metric.PoolOf(comm)
 		c := byPool[pid+" "+name]
 		if c == nil {
 			c = &nativePool{pid: pid, name: name, threads: map[string]float64{}, peers: map[string]float64{}}

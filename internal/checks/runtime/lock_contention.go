@@ -158,7 +158,7 @@ func (l *nativeLock) leaders(p *check.Pass, window quantity.Value) quantity.Valu
 func (l *nativeLock) pools() string {
 	byPool := map[string]int{}
 	for _, comm := range l.threads {
-		byPool[evidence.PoolOf(comm)]++
+		byPool[metric.PoolOf(comm)]++
 	}
 	best, most := "", 0
 	for pool, n := range byPool {

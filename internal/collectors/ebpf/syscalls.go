@@ -41,7 +41,7 @@ func syscallsCollector(l *Loader) collect.Collector {
 			if err != nil {
 				return nil, err
 			}
-			return &syscalls{s}, nil
+			return &callCounts{s}, nil
 		},
 	}
 }
@@ -52,14 +52,14 @@ func syscallMetrics() []metric.Metric {
 	}
 }
 
-// syscalls is the source of bpf-syscalls.
-type syscalls struct{ set *set }
+// callCounts is the source of bpf-syscalls.
+type callCounts struct{ set *set }
 
 // Close unloads the programs.
-func (s *syscalls) Close() error { return s.set.Close() }
+func (s *callCounts) Close() error { return s.set.Close() }
 
 // Sample appends the calls since Open.
-func (s *syscalls) Sample(_ context.Context, a *recording.Appender) error {
+func (s *callCounts) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.set.appendCost(a); err != nil {
 		return err
 	}

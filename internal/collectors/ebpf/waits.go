@@ -21,6 +21,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -45,7 +46,7 @@ func setCalls(spec *cilium.CollectionSpec) error {
 	var kinds [512]uint8 // CALLS in scheduler.bpf.c
 	for number := range kinds {
 		for kind, names := range callKinds {
-			if slices.Contains(names, systemCall(number)) {
+			if slices.Contains(names, syscalls.Name(number)) {
 				kinds[number] = uint8(kind)
 			}
 		}
@@ -189,7 +190,7 @@ func callName(number int32) string {
 	if number < 0 {
 		return ""
 	}
-	return cmp.Or(systemCall(int(number)), strconv.Itoa(int(number)))
+	return cmp.Or(syscalls.Name(int(number)), strconv.Itoa(int(number)))
 }
 
 // waitedOn gives the address of what is waited for: 10.0.0.5:443, :8080 for an own port, 0x7f… for a futex.

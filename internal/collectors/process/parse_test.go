@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 )
 
 func TestPoolName(t *testing.T) {
@@ -31,8 +33,8 @@ func TestPoolName(t *testing.T) {
 		{"evil\n<b>7", "evil\n<b>"},
 		{"\xff\xfe3", "\xff\xfe"},
 	} {
-		if got := poolName(tt.comm); got != tt.want {
-			t.Errorf("poolName(%q) = %q, want %q", tt.comm, got, tt.want)
+		if got := metric.PoolOf(tt.comm); got != tt.want {
+			t.Errorf("PoolOf(%q) = %q, want %q", tt.comm, got, tt.want)
 		}
 	}
 }
@@ -119,7 +121,7 @@ func FuzzParse(f *testing.F) {
 		if up, err := parseUptime(b); err == nil && (math.IsInf(up, 0) || math.IsNaN(up) || up <= 0) {
 			t.Errorf("uptime %v", up)
 		}
-		if comm := string(b); poolName(comm) == "" && comm != "" {
+		if comm := string(b); metric.PoolOf(comm) == "" && comm != "" {
 			t.Error("a pool without a name")
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -183,7 +182,7 @@ func (s *threadSource) appendTotals(a *recording.Appender) {
 	for i := range s.all {
 		t := &s.all[i]
 		s.states[string(rune(t.State))]++
-		pool := poolName(t.Comm)
+		pool := metric.PoolOf(t.Comm)
 		if _, known := s.pools[pool]; !known && len(s.pools) >= maxPools {
 			other++
 			continue
@@ -271,17 +270,4 @@ func (s *threadSource) report(a *recording.Appender) {
 	if s.trouble != nil && !s.switches {
 		a.Missing(metric.ThreadSwitches, status(s.trouble), s.trouble.Error(), asRoot)
 	}
-}
-
-// poolName takes the number off the name of a thread: all digits, blanks and -_#.:/[]() at its end go, so that
-// "GC Thread#3" is of "GC Thread" and "pool-1-thread-7" of "pool-1-thread". All at once, because the kernel cuts names
-// at 15 bytes, wherever in the number that is: "qtp1873653341-1" and "qtp1873653341-" are both of "qtp".
-// "http-nio-8080-e" and "nioEventLoopGro" have lost their number to that cut and stay. A name without anything
-// else stays too.
-func poolName(comm string) string {
-	pool := strings.TrimRight(comm, "0123456789 -_#.:/[]()")
-	if pool == "" {
-		return comm
-	}
-	return pool
 }

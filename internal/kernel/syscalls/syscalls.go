@@ -1,10 +1,11 @@
-package ebpf
+// Package syscalls names system calls by their numbers.
+package syscalls
 
 import "golang.org/x/sys/unix"
 
-// systemCall gives a system call's name by its number on this machine, "" for one that golang.org/x/sys does not have.
-func systemCall(number int) string {
-	for _, names := range [][]string{systemCalls[:], systemCallsHere[:]} {
+// Name gives a system call's name by its number on this machine, "" for one that golang.org/x/sys does not have.
+func Name(number int) string {
+	for _, names := range [][]string{everywhere[:], here[:]} {
 		if number >= 0 && number < len(names) && names[number] != "" {
 			return names[number]
 		}
@@ -12,8 +13,8 @@ func systemCall(number int) string {
 	return ""
 }
 
-// systemCalls are the names of those that every architecture has, by number, as golang.org/x/sys has them.
-var systemCalls = [...]string{
+// everywhere are the names of those that every architecture has, by number, as golang.org/x/sys has them.
+var everywhere = [...]string{
 	unix.SYS_READ:                    "read",
 	unix.SYS_WRITE:                   "write",
 	unix.SYS_CLOSE:                   "close",

@@ -1,9 +1,9 @@
-package ebpf
+package syscalls
 
 import "golang.org/x/sys/unix"
 
-// systemCallsHere are the names of those that this architecture alone has, by number.
-var systemCallsHere = [...]string{
+// here are the names of those that this architecture alone has, by number.
+var here = [...]string{
 	unix.SYS_OPEN:            "open",
 	unix.SYS_STAT:            "stat",
 	unix.SYS_LSTAT:           "lstat",

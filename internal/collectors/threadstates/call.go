@@ -1,0 +1,110 @@
+package threadstates
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
+)
+
+// A call is what a blocked thread stands in, as /proc/PID/task/TID/syscall tells it (fs/proc/base.c,
+// proc_pid_syscall).
+type call struct {
+	running bool
+	name    string // of the system call; empty: a page fault, or another way into the kernel
+	args    [6]uint64
+}
+
+// parseCall reads "running", "-1 SP PC" or "NUMBER ARG0 … ARG5 SP PC", the number in decimal, all else in hexadecimal.
+func parseCall(b []byte) (call, error) {
+	words := bytes.Fields(b)
+	switch {
+	case len(words) == 1 && string(words[0]) == "running":
+		return call{running: true}, nil
+	case len(words) == 3 && string(words[0]) == "-1":
+		return call{}, nil
+	case len(words) != 9:
+		return call{}, fmt.Errorf("syscall: %d words, want 1, 3 or 9", len(words))
+	}
+	number, err := strconv.Atoi(string(words[0]))
+	if err != nil {
+		return call{}, errors.New("syscall: bad number")
+	}
+	c := call{name: syscalls.Name(number)}
+	if c.name == "" { // newer than this program
+		c.name = strconv.Itoa(number)
+	}
+	for i := range c.args {
+		if c.args[i], err = strconv.ParseUint(string(words[i+1]), 0, 64); err != nil {
+			return call{}, errors.New("syscall: bad argument")
+		}
+	}
+	return c, nil
+}
+
+// What a call waits for, before it is known what its descriptor is: the words of the label "for".
+const (
+	forOther   = "other"
+	forFutex   = "futex"
+	forMutex   = "mutex"
+	forAnswer  = "answer"  // of a destination
+	forRequest = "request" // of a client of an own port
+	forConnect = "connect"
+	forRoom    = "room"   // the peer takes no more
+	forClient  = "client" // to accept
+	forSocket  = "socket" // any other
+	forPipe    = "pipe"
+	forFile    = "file"
+	forSleep   = "sleep"
+	forChild   = "child"
+	forEvents  = "events" // of any of several descriptors
+	forLock    = "lock"   // of a file or record
+	forSignal  = "signal"
+	forMemory  = "memory" // a page fault
+	forPoll    = "poll"   // of one descriptor, which has to be looked at first
+)
+
+// kinds says what calls wait for. Those of forPipe have a descriptor as the first argument, which tells the rest.
+var kinds = map[string]string{
+	"read": forPipe, "readv": forPipe, "pread64": forPipe, "preadv": forPipe, "preadv2": forPipe,
+	"recvfrom": forPipe, "recvmsg": forPipe, "recvmmsg": forPipe,
+	"write": forPipe, "writev": forPipe, "pwrite64": forPipe, "pwritev": forPipe, "pwritev2": forPipe,
+	"sendto": forPipe, "sendmsg": forPipe, "sendmmsg": forPipe, "sendfile": forPipe, "splice": forPipe,
+	"fsync": forFile, "fdatasync": forFile, "sync_file_range": forFile, "ftruncate": forFile, "fallocate": forFile,
+	"accept": forClient, "accept4": forClient, "connect": forConnect,
+	"flock": forLock, "fcntl": forLock,
+	"futex": forFutex, "futex_waitv": forFutex,
+	"nanosleep": forSleep, "clock_nanosleep": forSleep,
+	"wait4": forChild, "waitid": forChild, "vfork": forChild,
+	"epoll_wait": forEvents, "epoll_pwait": forEvents, "epoll_pwait2": forEvents,
+	"select": forEvents, "pselect6": forEvents, "poll": forPoll, "ppoll": forPoll,
+	"io_getevents": forFile, "io_pgetevents": forFile, "io_uring_enter": forEvents,
+	"pause": forSignal, "rt_sigtimedwait": forSignal, "rt_sigsuspend": forSignal,
+}
+
+// writes are the calls that wait for room, not for data.
+var writes = map[string]bool{
+	"write": true, "writev": true, "pwrite64": true, "pwritev": true, "pwritev2": true, "sendto": true,
+	"sendmsg": true, "sendmmsg": true, "sendfile": true, "splice": true,
+}
+
+// hasDescriptor tells the kinds whose first argument is a descriptor.
+func hasDescriptor(kind string) bool {
+	switch kind {
+	case forPipe, forFile, forClient, forConnect, forLock:
+		return true
+	}
+	return false
+}
+
+// The operations of futex(2) that wait, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+// (include/uapi/linux/futex.h).
+const (
+	futexWait   = 0
+	futexLockPI = 6
+	futexWaitBS = 9
+	futexLock2  = 13
+	futexCmd    = 0x7f
+)

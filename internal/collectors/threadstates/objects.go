@@ -1,0 +1,231 @@
+package threadstates
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
+)
+
+// link gives what a descriptor of the process leads to, "socket:[123]", "pipe:[45]" or a path; empty if it cannot be
+// read.
+func (s *source) link(pid int, fd uint64) string {
+	if fd > 1<<30 { // an int in the kernel
+		return ""
+	}
+	text, err := os.Readlink(s.process(pid) + "/fd/" + strconv.FormatUint(fd, 10))
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func (s *source) process(pid int) string { return s.env.Host.Proc + "/" + strconv.Itoa(pid) }
+
+// inode takes the number out of "socket:[123]" and "pipe:[123]".
+func inode(link, kind string) (uint64, bool) {
+	text, ok := strings.CutPrefix(link, kind+":[")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64)
+	return n, err == nil
+}
+
+// polled gives the one descriptor of a poll; none for several.
+func polled(pid int, c call) (fd uint64, ok bool) {
+	if c.args[1] != 1 {
+		return 0, false
+	}
+	var word [4]byte // struct pollfd begins with the descriptor
+	if !peek(pid, c.args[0], word[:]) {
+		return 0, false
+	}
+	n := int32(binary.LittleEndian.Uint32(word[:]))
+	return uint64(max(n, 0)), n >= 0
+}
+
+// peek reads memory of the process. It reads nothing of a file that is not there yet: a page that is not in memory
+// would be waited for.
+func peek(pid int, address uint64, into []byte) bool {
+	local := []unix.Iovec{{Base: &into[0], Len: uint64(len(into))}}
+	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(into)}}
+	n, err := unix.ProcessVMReadv(pid, local, remote, 0)
+	return err == nil && n == len(into)
+}
+
+// holder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a mutex of
+// glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
+// __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
+// id itself.
+func holder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
+	var words [12]byte
+	if !peek(pid, c.args[0], words[:]) {
+		return 0, false
+	}
+	value, owner := binary.LittleEndian.Uint32(words[:]), int(binary.LittleEndian.Uint32(words[8:]))
+	switch c.args[1] & futexCmd {
+	case futexLockPI, futexLock2:
+		return int(value & 0x3fffffff), true // FUTEX_TID_MASK
+	case futexWait:
+		if value == 2 && c.args[2] == 2 && threads[owner] {
+			return owner, true
+		}
+	}
+	return 0, false
+}
+
+// endpoint is what is known of a socket.
+type endpoint struct {
+	local, remote netip.AddrPort
+	listens       bool
+	udp           bool
+}
+
+// findSockets looks up what sockets lead to, in the network namespace of the process.
+func (s *source) findSockets(ctx context.Context, pid int) map[uint64]endpoint {
+	out := map[uint64]endpoint{}
+	_ = s.env.Host.InNetNS(pid, func() error {
+		conn, err := sockdiag.Open(socketsTime)
+		if err != nil {
+			return err
+		}
+		err = conn.Dump(unix.AF_UNSPEC, sockdiag.AllStates, false, func(k *sockdiag.Socket) error {
+			if s.sockets[k.Inode] || k.State == sockdiag.Listen {
+				out[k.Inode] = endpoint{local: k.Local, remote: k.Remote, listens: k.State == sockdiag.Listen}
+			}
+			return ctx.Err()
+		})
+		return errors.Join(err, conn.Close())
+	})
+	s.findUDP(pid, out)
+	return out
+}
+
+// findUDP adds the sockets of UDP. Its tables are files of the namespace of the process.
+func (s *source) findUDP(pid int, out map[uint64]endpoint) {
+	fs, err := procfs.NewFS(s.process(pid))
+	if err != nil {
+		return
+	}
+	v4, _ := fs.NetUDP()
+	v6, _ := fs.NetUDP6()
+	for _, l := range append(v4, v6...) {
+		if !s.sockets[l.Inode] {
+			continue
+		}
+		remote, _ := netip.AddrFromSlice(l.RemAddr)
+		local, _ := netip.AddrFromSlice(l.LocalAddr)
+		out[l.Inode] = endpoint{
+			local: netip.AddrPortFrom(local.Unmap(), uint16(l.LocalPort)), udp: true,
+			remote: netip.AddrPortFrom(remote.Unmap(), uint16(l.RemPort)),
+		}
+	}
+}
+
+// socketsTime bounds the look at the sockets of a namespace: 100,000 take 50 ms.
+const socketsTime = 500 * time.Millisecond
+
+// ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody listens
+// is a client's.
+func ofSocket(e endpoint, known bool, listening map[uint16]bool, write bool) (reason, on string) {
+	switch {
+	case !known:
+		return forSocket, ""
+	case e.listens:
+		return forClient, ":" + strconv.Itoa(int(e.local.Port()))
+	case !e.remote.IsValid() || e.remote.Port() == 0:
+		return forSocket, ":" + strconv.Itoa(int(e.local.Port()))
+	case listening[e.local.Port()] && write:
+		return forRoom, ":" + strconv.Itoa(int(e.local.Port()))
+	case listening[e.local.Port()]:
+		return forRequest, ":" + strconv.Itoa(int(e.local.Port()))
+	case write:
+		return forRoom, e.remote.String()
+	}
+	return forAnswer, e.remote.String()
+}
+
+// ends names the processes that hold the other side of pipes, by the pipe: those other than the target's, or its others
+// where there are none.
+func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]string {
+	out := map[string]string{}
+	if len(pipes) == 0 {
+		return out
+	}
+	procs, err := os.ReadDir(s.env.Host.Proc)
+	if err != nil {
+		return out
+	}
+	looked := 0
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil || ctx.Err() != nil || looked > maxLinks {
+			continue
+		}
+		fds, err := os.ReadDir(s.process(pid) + "/fd")
+		if err != nil {
+			continue
+		}
+		looked += len(fds)
+		for _, f := range fds[:min(len(fds), maxLinksOfProcess)] {
+			link, err := os.Readlink(s.process(pid) + "/fd/" + f.Name())
+			if owner, wanted := pipes[link]; err == nil && wanted && owner != pid && out[link] == "" {
+				out[link] = s.nameOf(pid)
+			}
+		}
+	}
+	return out
+}
+
+// Bounds of the search for a pipe's other end: a link takes 1 µs.
+const (
+	maxLinks          = 50_000
+	maxLinksOfProcess = 1000
+)
+
+// nameOf is a process with its program's name.
+func (s *source) nameOf(pid int) string {
+	st, _, err := s.env.Host.ReadStat(pid, 0, nil)
+	if err != nil {
+		return fmt.Sprintf("pid %d", pid)
+	}
+	return fmt.Sprintf("pid %d (%s)", pid, st.Comm)
+}
+
+// childOf says for which child a thread waits. The kernel lists a process's children in the file of the thread that
+// made them (fs/proc/array.c, CONFIG_PROC_CHILDREN).
+func (s *source) childOf(pid int, c call) string {
+	if n := int64(int32(c.args[0])); c.name == "wait4" && n > 0 {
+		return s.nameOf(int(n))
+	}
+	if n := int64(int32(c.args[1])); c.name == "waitid" && c.args[0] == unix.P_PID && n > 0 {
+		return s.nameOf(int(n))
+	}
+	text, err := host.ReadFile(s.process(pid)+"/task/"+strconv.Itoa(pid)+"/children", make([]byte, 512))
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, word := range strings.Fields(string(text)) {
+		child, err := strconv.Atoi(word)
+		if err == nil && len(names) < namedChildren {
+			names = append(names, s.nameOf(child))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// namedChildren are enough to tell what they are.
+const namedChildren = 1

@@ -1,0 +1,351 @@
+// Package threadstates samples what the target's threads stand in: the state, the system call, and what that waits for.
+//
+// It reads files of /proc alone, so that it works on every kernel and costs a known share of a CPU. A wait that began
+// before the window and does not end is no event of a tracer; here it is seen like any other.
+package threadstates
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+const (
+	// share of one CPU that the passes may take.
+	share = 0.01
+	// The least and the longest time between two passes. A pass of 20 threads takes 0.3 ms; more often than 50 times a
+	// second tells nothing more in 10 s.
+	leastPeriod, longestPeriod = 20 * time.Millisecond, time.Second
+	// maxThreads bounds the threads of one pass: 16 µs each, so 16 ms. The others have their turn in the next.
+	maxThreads = 1000
+	// maxSeries bounds the series: those of the longest times. The rest is summed up by pool.
+	maxSeries = 500
+)
+
+// Collectors lists this package's collector.
+func Collectors() []collect.Collector {
+	return []collect.Collector{{
+		Name: "thread-states",
+		Doc:  "What the target's threads stand in: running, or in which system call they wait, and what for.",
+		Overhead: "16 µs a thread and pass, of which there are so many that it takes 1 % of a CPU: 50 a second of 10 " +
+			"threads, one a second of 600 and more",
+		Provides: []metric.Metric{metric.ThreadStateTime, metric.ThreadStillTime, metric.ThreadStatePasses},
+		Pace:     collect.AtEnd,
+		Open:     open,
+	}}
+}
+
+// A place is what a thread stands in, as far as it is known during the window.
+type place struct {
+	state, call, reason string
+	link                string // of the descriptor: "socket:[123]"
+	on                  string // of what is named at once
+	write               bool
+}
+
+// thread is what was seen of one thread.
+type thread struct {
+	pid   int
+	comm  string
+	first time.Time // when it was first looked at
+	last  time.Time
+	still bool // it stands where it stood at first
+	begin place
+	runs  string // how often it had been on a CPU at first, from schedstat
+	times map[place]time.Duration
+}
+
+// source samples in a goroutine of its own between Open and Sample.
+type source struct {
+	env     collect.Env
+	began   time.Time
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	buf     []byte
+	threads map[threadID]*thread
+	sockets map[uint64]bool // inodes that were waited for
+	passes  int
+	over    int // threads not looked at in a pass, at most
+	err     error
+}
+
+// threadID names a thread for good: its id may be given to another after it has ended.
+type threadID struct {
+	tid   int
+	start uint64
+}
+
+func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+	if env.Target.Kind == host.KindHost {
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"name a target with --pid, --comm, --cgroup or --container",
+			"it is read for a target only, and the whole host was diagnosed")
+	}
+	s := &source{
+		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: map[uint64]bool{},
+	}
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
+	s.done.Add(1)
+	go func() {
+		defer s.done.Done()
+		s.err = firewall.Run("states of threads", func() error { return s.watch(ctx) })
+	}()
+	return s, nil
+}
+
+// watch makes passes until the context is done. The time between two is random, so that a program's own beat is not
+// taken for its state.
+func (s *source) watch(ctx context.Context) error {
+	for {
+		began := time.Now()
+		if err := s.pass(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		cost := time.Since(began)
+		period := min(max(time.Duration(float64(cost)/share), leastPeriod), longestPeriod)
+		if clock.Sleep(ctx, period/2+rand.N(period)) != nil {
+			return nil
+		}
+	}
+}
+
+// pass looks at each thread once, of many at some.
+func (s *source) pass(ctx context.Context) error {
+	members, err := s.env.Host.Members(ctx, s.env.Target)
+	if err != nil {
+		return fmt.Errorf("list the target's processes: %w", err)
+	}
+	var all []threadOf
+	for _, m := range members {
+		entries, err := os.ReadDir(s.process(m.PID) + "/task")
+		if err != nil {
+			continue // it has ended
+		}
+		for _, e := range entries {
+			if tid, err := strconv.Atoi(e.Name()); err == nil {
+				all = append(all, threadOf{m.PID, tid})
+			}
+		}
+	}
+	tids := map[int]bool{}
+	for _, t := range all {
+		tids[t.tid] = true
+	}
+	s.over = max(s.over, len(all)-maxThreads)
+	stride := (len(all) + maxThreads - 1) / maxThreads
+	for i, t := range all {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if (i+s.passes)%stride == 0 {
+			s.look(t, tids)
+		}
+	}
+	s.passes++
+	return nil
+}
+
+type threadOf struct{ pid, tid int }
+
+// look adds the time since the thread was last looked at to where it stands now. One that has ended, or may not be
+// looked at, is left out.
+func (s *source) look(at threadOf, tids map[int]bool) {
+	st, buf, err := s.env.Host.ReadStat(at.pid, at.tid, s.buf)
+	s.buf = buf
+	if err != nil {
+		return
+	}
+	p, ok := s.standing(at, st.State, tids)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	id := threadID{at.tid, st.StartTime}
+	t := s.threads[id]
+	if t == nil {
+		t = &thread{
+			pid: at.pid, first: now, last: now, still: true, begin: p, runs: s.runs(at), times: map[place]time.Duration{},
+		}
+		if s.passes == 0 {
+			t.first, t.last = s.began, s.began
+		}
+		s.threads[id] = t
+	}
+	t.comm = st.Comm
+	t.times[p] += now.Sub(t.last)
+	t.last = now
+	t.still = t.still && p == t.begin
+}
+
+// standing says what a thread of this state stands in.
+func (s *source) standing(at threadOf, state byte, tids map[int]bool) (p place, ok bool) {
+	switch state {
+	case 'R':
+		return place{state: "running"}, true
+	case 'T':
+		return place{state: "stopped"}, true
+	case 't':
+		return place{state: "traced"}, true
+	case 'S':
+		p.state = "waiting"
+	case 'D':
+		p.state = "disk"
+	default: // it ends
+		return place{}, false
+	}
+	text, err := host.ReadFile(s.process(at.pid)+"/task/"+strconv.Itoa(at.tid)+"/syscall", s.buf)
+	if err != nil {
+		return place{}, false
+	}
+	c, err := parseCall(text)
+	if err != nil {
+		return place{}, false
+	}
+	if c.running { // meanwhile
+		return place{state: "running"}, true
+	}
+	p.call = c.name
+	s.classify(&p, at, c, tids)
+	return p, true
+}
+
+// classify says what the call waits for, as far as that is not a socket's.
+func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
+	p.reason = cmp.Or(kinds[c.name], forOther)
+	p.write = writes[c.name]
+	fd := c.args[0]
+	switch {
+	case c.name == "":
+		p.reason = forMemory
+	case p.reason == forPoll && c.args[1] == 0, c.name == "select" && c.args[0] == 0:
+		p.reason = forSleep
+	case p.reason == forPoll:
+		var one bool
+		if fd, one = polled(at.pid, c); !one {
+			p.reason = forEvents
+			return
+		}
+		p.reason = forPipe
+		p.link = s.link(at.pid, fd)
+	case p.reason == forFutex:
+		s.ofFutex(p, at, c, tids)
+	case p.reason == forChild:
+		p.on = s.childOf(at.pid, c)
+	case hasDescriptor(p.reason):
+		p.link = s.link(at.pid, fd)
+	}
+	if n, ok := inode(p.link, "socket"); ok {
+		s.sockets[n] = true
+	}
+}
+
+func (s *source) ofFutex(p *place, at threadOf, c call, tids map[int]bool) {
+	p.on = fmt.Sprintf("%#x", c.args[0])
+	if tid, isLock := holder(at.pid, c, tids); isLock {
+		p.reason = forMutex
+		if tid != 0 {
+			p.on += " held by thread " + strconv.Itoa(tid)
+		}
+	}
+}
+
+// runs is how often the thread has been on a CPU: the third number of schedstat (Documentation/scheduler/
+// sched-stats.rst); empty where the kernel does not count.
+func (s *source) runs(at threadOf) string {
+	text, err := host.ReadFile(s.process(at.pid)+"/task/"+strconv.Itoa(at.tid)+"/schedstat", make([]byte, 128))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// Close ends the passes.
+func (s *source) Close() error {
+	s.cancel()
+	s.done.Wait()
+	return nil
+}
+
+// Sample ends the passes and appends what they saw.
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
+	if err := s.Close(); err != nil {
+		return err
+	}
+	if s.err != nil {
+		return s.err
+	}
+	if s.passes == 0 || len(s.threads) == 0 {
+		return nil
+	}
+	a.Gauge(metric.ThreadStatePasses, float64(s.passes))
+	a.Lost(s.over, fmt.Sprintf("threads not looked at in each pass, beyond %d", maxThreads))
+	s.append(ctx, a)
+	return nil
+}
+
+// series is one of the metric.
+type series struct {
+	labels [7]string
+	value  time.Duration
+}
+
+func (s *source) append(ctx context.Context, a *recording.Appender) {
+	name := s.namer(ctx)
+	var list []series
+	for id, t := range s.threads {
+		sums := map[[7]string]time.Duration{}
+		for p, d := range t.times {
+			sums[s.labels(id.tid, t, p, name)] += d
+		}
+		for labels, d := range sums {
+			list = append(list, series{labels, d})
+		}
+		if t.still && t.runs != "" && t.begin.state != "running" && t.runs == s.runs(threadOf{t.pid, id.tid}) {
+			labels := s.labels(id.tid, t, t.begin, name)
+			a.Gauge(metric.ThreadStillTime, t.last.Sub(t.first).Seconds(), labels[:]...)
+		}
+	}
+	slices.SortFunc(list, func(x, y series) int {
+		return cmp.Or(cmp.Compare(y.value, x.value), slices.Compare(x.labels[:], y.labels[:]))
+	})
+	for _, x := range summedUp(list) {
+		a.Gauge(metric.ThreadStateTime, x.value.Seconds(), x.labels[:]...)
+	}
+}
+
+// summedUp bounds the series: the rest has no thread and the name of its pool.
+func summedUp(list []series) []series {
+	if len(list) <= maxSeries {
+		return list
+	}
+	sums := map[[7]string]time.Duration{}
+	for _, x := range list[maxSeries:] {
+		x.labels[1], x.labels[2] = "", metric.PoolOf(x.labels[2])
+		sums[x.labels] += x.value
+	}
+	out := slices.Clone(list[:maxSeries])
+	for labels, d := range sums {
+		out = append(out, series{labels, d})
+	}
+	slices.SortFunc(out[maxSeries:], func(x, y series) int { return slices.Compare(x.labels[:], y.labels[:]) })
+	return out
+}
+
+// labels are those of metric.ThreadStateTime.
+func (s *source) labels(tid int, t *thread, p place, name func(*thread, place) (reason, on string)) [7]string {
+	reason, on := name(t, p)
+	return [7]string{strconv.Itoa(t.pid), strconv.Itoa(tid), t.comm, p.state, p.call, reason, on}
+}

@@ -1,0 +1,120 @@
+package threadstates
+
+import (
+	"bufio"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+func TestParseCall(t *testing.T) {
+	for text, want := range map[string]call{
+		"running\n":                  {running: true},
+		"-1 0x7ffc0000 0x7f000000\n": {},
+		"0 0x3 0x7ffd 0x1 0x0 0x0 0xff 0x7ffc 0x7f00\n": {name: "read", args: [6]uint64{3, 0x7ffd, 1, 0, 0, 255}},
+		"9999 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n":        {name: "9999"},
+	} {
+		got, err := parseCall([]byte(text))
+		if err != nil || !cmp.Equal(got, want, cmp.AllowUnexported(call{})) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0 0x1", "x 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0", "0 0x3 y 0x1 0x0 0x0 0xff 0x7ffc 0x7f00"} {
+		if c, err := parseCall([]byte(text)); err == nil {
+			t.Errorf("%q: %+v", text, c)
+		}
+	}
+}
+
+func FuzzParseCall(f *testing.F) {
+	f.Add([]byte("0 0x3 0x7ffd 0x1 0x0 0x0 0xff 0x7ffc 0x7f00\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseCall(b)
+		if err == nil && c.running && c.name != "" {
+			t.Error("running in a system call")
+		}
+	})
+}
+
+// record samples the target for a while.
+func record(t *testing.T, pid int, window time.Duration) *recording.Recording {
+	t.Helper()
+	h := host.Local()
+	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(window)
+	b := recording.NewBuilder()
+	a := b.Appender()
+	if err := src.Sample(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit()
+	return b.Done(recording.Meta{})
+}
+
+// TestWaits: each thread of a real program waits for one thing, in a wait that began before it was looked at.
+func TestWaits(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
+	cmd := exec.Command("python3", "testdata/waits.py")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	var port, silent, stuck, child int
+	var locked string
+	if _, err := fmt.Fscan(bufio.NewReader(stdout), &port, &silent, &stuck, &child, &locked); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond) // until the buffers are full
+	const window = time.Second
+	rec := record(t, cmd.Process.Pid, window)
+
+	var got []string
+	for _, s := range rec.Gauge(metric.ThreadStillTime) {
+		if s.Last() < 0.8*window.Seconds() {
+			t.Errorf("%v stood still for %v", s.Labels, s.Last())
+		}
+		got = append(got, strings.TrimSpace(s.Label("for")+" "+s.Label("on")))
+	}
+	slices.Sort(got)
+	for _, want := range []string{
+		fmt.Sprintf("answer 127.0.0.1:%d", port), fmt.Sprintf("request :%d", port), fmt.Sprintf("client :%d", port),
+		fmt.Sprintf("answer 127.0.0.1:%d", silent), fmt.Sprintf("room 127.0.0.1:%d", port), "lock " + locked,
+		fmt.Sprintf("child pid %d (sleep)", child), fmt.Sprintf("pipe pid %d (sleep)", stuck), "sleep", "events",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no thread waits for %q; they wait for %s", want, strings.Join(got, ", "))
+		}
+	}
+	if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "futex ") }) {
+		t.Errorf("no thread waits for a futex: %s", strings.Join(got, ", "))
+	}
+}

@@ -1,0 +1,16 @@
+package metric
+
+import "strings"
+
+// PoolOf gives the pool of a thread, its name without the number: all digits, blanks and -_#.:/[]() at its end go, so that
+// "GC Thread#3" is of "GC Thread" and "pool-1-thread-7" of "pool-1-thread". All at once, because the kernel cuts names
+// at 15 bytes, wherever in the number that is: "qtp1873653341-1" and "qtp1873653341-" are both of "qtp".
+// "http-nio-8080-e" and "nioEventLoopGro" have lost their number to that cut and stay. A name without anything
+// else stays too.
+func PoolOf(comm string) string {
+	pool := strings.TrimRight(comm, "0123456789 -_#.:/[]()")
+	if pool == "" {
+		return comm
+	}
+	return pool
+}
