@@ -14,11 +14,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/path"
 	"github.com/perfdoctor/perfdoctor/internal/checks/runtime"
 	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
+	"github.com/perfdoctor/perfdoctor/internal/checks/waits"
 )
 
 // Suite lists every check, in the order of the cure.
 func Suite() []*check.Check {
 	return slices.Concat(
+		waits.Checks(),
 		path.Checks(),
 		connections.Checks(),
 		kernel.Checks(),

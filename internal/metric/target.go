@@ -34,8 +34,8 @@ var (
 			"\"nioEventLoopGro\").", "pool")
 	ThreadStateTime = overWindow("thread_state_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall}, sampled",
 		"Time in the window that a thread stood in one place. state is running (or ready to), waiting, disk "+
-			"(uninterruptible), stopped or traced; of one that waits, for is what: answer (of a destination), request (of "+
-			"a client of an own port), client (to accept), connect, room (the peer takes no more), socket (any other), "+
+			"(uninterruptible), stopped or traced; of one that waits, for is what: answer (of a destination), message (of one that "+
+			"was not asked), request (of a client of an own port), client (to accept), connect, room (the peer takes no more), socket (any other), "+
 			"pipe, file, lock (of a file), mutex (held by on), futex, sleep, child, events (of any of several "+
 			"descriptors), signal, memory (a page fault), other. on is the destination, own port, process, file or "+
 			"address. The series beyond the first 500 are summed up by pool, without tid.",
@@ -43,7 +43,7 @@ var (
 	ThreadStillTime = overWindow("thread_still_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall,schedstat}",
 		"How long a thread stood in one place without running once: from when it was first seen to the end of the "+
 			"window. No series of a thread that ran.", "pid", "tid", "comm", "state", "syscall", "for", "on")
-	ThreadStatePasses = overWindow("thread_state_passes", q.Events, "",
+	ThreadStatePasses = overWindow("thread_state_passes", q.Events, "/proc/PID/task",
 		"How often all threads were looked at for thread_state_seconds.")
 	TargetListenPorts = info("target_listen_info", "NETLINK_SOCK_DIAG, /proc/PID/fd",
 		"Addresses the target's processes listen on.", "listener", "pid", "comm")

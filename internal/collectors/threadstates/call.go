@@ -50,6 +50,7 @@ const (
 	forFutex   = "futex"
 	forMutex   = "mutex"
 	forAnswer  = "answer"  // of a destination
+	forMessage = "message" // of a destination that was not asked
 	forRequest = "request" // of a client of an own port
 	forConnect = "connect"
 	forRoom    = "room"   // the peer takes no more

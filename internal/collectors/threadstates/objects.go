@@ -90,7 +90,7 @@ func holder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
 type endpoint struct {
 	local, remote netip.AddrPort
 	listens       bool
-	udp           bool
+	pushed        bool // the peer sends without being asked
 }
 
 // findSockets looks up what sockets lead to, in the network namespace of the process.
@@ -101,9 +101,12 @@ func (s *source) findSockets(ctx context.Context, pid int) map[uint64]endpoint {
 		if err != nil {
 			return err
 		}
-		err = conn.Dump(unix.AF_UNSPEC, sockdiag.AllStates, false, func(k *sockdiag.Socket) error {
+		err = conn.Dump(unix.AF_UNSPEC, sockdiag.AllStates, true, func(k *sockdiag.Socket) error {
 			if s.sockets[k.Inode] || k.State == sockdiag.Listen {
-				out[k.Inode] = endpoint{local: k.Local, remote: k.Remote, listens: k.State == sockdiag.Listen}
+				out[k.Inode] = endpoint{
+					local: k.Local, remote: k.Remote, listens: k.State == sockdiag.Listen,
+					pushed: k.HasInfo && k.Info.LastDataSent > unasked && k.Info.LastDataRecv < k.Info.LastDataSent,
+				}
 			}
 			return ctx.Err()
 		})
@@ -128,7 +131,7 @@ func (s *source) findUDP(pid int, out map[uint64]endpoint) {
 		remote, _ := netip.AddrFromSlice(l.RemAddr)
 		local, _ := netip.AddrFromSlice(l.LocalAddr)
 		out[l.Inode] = endpoint{
-			local: netip.AddrPortFrom(local.Unmap(), uint16(l.LocalPort)), udp: true,
+			local:  netip.AddrPortFrom(local.Unmap(), uint16(l.LocalPort)),
 			remote: netip.AddrPortFrom(remote.Unmap(), uint16(l.RemPort)),
 		}
 	}
@@ -136,6 +139,10 @@ func (s *source) findUDP(pid int, out map[uint64]endpoint) {
 
 // socketsTime bounds the look at the sockets of a namespace: 100,000 take 50 ms.
 const socketsTime = 500 * time.Millisecond
+
+// unasked is after how many milliseconds data is no answer: the process has sent nothing for so long, and received since.
+// A subscription is such, or a replica.
+const unasked = 1000
 
 // ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody listens
 // is a client's.
@@ -153,6 +160,8 @@ func ofSocket(e endpoint, known bool, listening map[uint16]bool, write bool) (re
 		return forRequest, ":" + strconv.Itoa(int(e.local.Port()))
 	case write:
 		return forRoom, e.remote.String()
+	case e.pushed:
+		return forMessage, e.remote.String()
 	}
 	return forAnswer, e.remote.String()
 }

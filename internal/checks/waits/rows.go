@@ -1,0 +1,191 @@
+package waits
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+)
+
+// measured is how all of these are.
+const measured = `
+
+Measured: the threads' states and system calls, read from /proc some ten to five hundred times in the window, so that a
+wait which began before it and does not end counts in full. CPU time and waits for a CPU are the kernel's counts; what
+is left of a thread's time is divided as it was seen. Threads of one name in processes of one program are one pool. The
+share is of the time in which the pool has work: who waits for a request, a message or a timer has none.
+`
+
+// isDNS tells waits for a name server: it answers on port 53 (RFC 1035).
+func isDNS(p ledger.Place) bool {
+	return (p.Part == ledger.Answer || p.Part == ledger.Connect) && strings.HasSuffix(p.On, ":53")
+}
+
+// isWrite tells a wait for a pipe to take more from one for it to give something.
+func isWrite(p ledger.Place) bool { return strings.Contains(p.Call, "write") || p.Call == "splice" }
+
+//nolint:funlen // a table
+func rows() []row {
+	return []row{
+		{
+			name: "target-stopped", stage: check.Limits, blocks: true,
+			doc: "The target is stopped\n\nA process that a signal stopped (SIGSTOP, Ctrl-Z, a job in the background that\n" +
+				"reads the terminal) or that a debugger holds runs nothing until it is let go." + measured +
+				"\nCure: let it go on. Disproof: State in /proc/PID/status is R or S.",
+			url: "https://man7.org/linux/man-pages/man7/signal.7.html",
+			is:  isOneOf(ledger.Stopped, ledger.Traced),
+			what: func(p ledger.Place) string {
+				if p.Part == ledger.Traced {
+					return "are held by a debugger"
+				}
+				return "are stopped by a signal"
+			},
+			remedies: func(p ledger.Place) []check.Remedy {
+				if p.Part == ledger.Traced {
+					return []check.Remedy{{
+						Action: "Detach the debugger (TracerPid in /proc/PID/status), or let the program go on in it.",
+						Risk:   "none", Effect: "time stopped falls to 0",
+					}}
+				}
+				return []check.Remedy{{
+					Action: "Find out who stopped it, and send it SIGCONT.", Risk: "whoever stopped it had a reason",
+					Effect: "time stopped falls to 0",
+				}}
+			},
+			placebos: []string{"More CPUs, threads or memory: nothing of it runs."},
+			disproof: func(pool *ledger.Pool, _ ledger.Place) string {
+				return "State in /proc/" + cmp.Or(pids(pool), "PID") + "/status is not T (stopped) or t (tracing stop)."
+			},
+		},
+		{
+			name: "dns-slow", stage: check.Path,
+			doc: "Threads wait for a name server\n\nA name is looked up before each new connection where nothing keeps the answer. A server\n" +
+				"in resolv.conf that does not answer costs 5 s for each name before the next is asked." + measured +
+				"\nCure: repair or remove the server; keep answers (a local cache, connections that stay open). Placebo: more\n" +
+				"threads. Disproof: dig @SERVER NAME answers at once.",
+			url:  "https://man7.org/linux/man-pages/man5/resolv.conf.5.html",
+			is:   isDNS,
+			what: func(p ledger.Place) string { return "wait for the name server " + p.On },
+			remedies: func(p ledger.Place) []check.Remedy {
+				return []check.Remedy{{
+					Action: "See whether " + p.On + " answers; take it out of /etc/resolv.conf or put one first that does.",
+					Risk:   "another server may not know internal names", Effect: "time waited for names falls to that of the answer",
+				}, {
+					Action: "Look names up less: keep connections open, or cache answers on this host.",
+					Risk:   "a changed address is seen later", Effect: "one look-up a TTL instead of one a request",
+				}}
+			},
+			placebos: []string{"More threads: they wait for the same server."},
+			disproof: func(_ *ledger.Pool, p ledger.Place) string {
+				return "dig @" + strings.TrimSuffix(p.On, ":53") + " for a name that the program uses answers within milliseconds."
+			},
+		},
+		{
+			name: "slow-reader", stage: check.Connections,
+			doc: "Threads wait because nobody reads what they write\n\nA pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
+				"slow or does not read, the writer waits in write or send: a log nobody drains, a client that stops\n" +
+				"reading." + measured +
+				"\nCure: make the reader read, or write without waiting and drop what is not taken. Placebo: a larger buffer,\n" +
+				"which only fills later. Disproof: the reader takes data all the time.",
+			url: "https://man7.org/linux/man-pages/man7/pipe.7.html",
+			is: func(p ledger.Place) bool {
+				return p.Part == ledger.Room || p.Part == ledger.Pipe && isWrite(p)
+			},
+			what: func(p ledger.Place) string {
+				if p.Part == ledger.Pipe {
+					return "wait in " + p.Call + " on a pipe that " + cmp.Or(p.On, "its reader") + " does not empty"
+				}
+				return "wait in " + p.Call + " for room: " + cmp.Or(p.On, "the peer") + " does not read"
+			},
+			remedies: func(p ledger.Place) []check.Remedy {
+				return []check.Remedy{{
+					Action: "Find out why " + cmp.Or(p.On, "the reader") + " does not read.",
+					Risk:   "none", Effect: "time waited for room falls to 0",
+				}, {
+					Action: "Write through a buffer that drops or refuses when it is full, so that work does not wait for the reader.",
+					Risk:   "what is dropped is lost", Effect: "time waited for room falls to 0",
+				}}
+			},
+			placebos: []string{"A larger pipe or socket buffer: it fills too, later."},
+			disproof: func(_ *ledger.Pool, p ledger.Place) string {
+				return "the reader, " + cmp.Or(p.On, "at the other end") + ", is in read all the time."
+			},
+		},
+		{
+			name: "blocked-on-child", stage: check.Runtime,
+			doc: "Threads wait for a child process\n\nwait4 and waitid return when a child ends. A program that starts another for each piece of work, and\n" +
+				"waits, has that one's time as its own." + measured +
+				"\nCure: see what the child does; keep it alive and talk to it, or do the work in the process. Disproof: the\n" +
+				"child is the service, and the waiting process only watches over it.",
+			url:  "https://man7.org/linux/man-pages/man2/wait.2.html",
+			is:   isOneOf(ledger.Child),
+			what: func(p ledger.Place) string { return "wait for the child " + cmp.Or(p.On, "process") },
+			remedies: func(p ledger.Place) []check.Remedy {
+				return []check.Remedy{{
+					Action: "Diagnose the child, " + cmp.Or(p.On, "which ends too soon to be named") + ": the time is spent there.",
+					Risk:   "none", Effect: "shows what the time is used for",
+				}}
+			},
+			placebos: []string{"More threads in the waiting process: each waits for a child of its own."},
+			disproof: func(*ledger.Pool, ledger.Place) string {
+				return "the process is a supervisor, whose work is to wait."
+			},
+		},
+		{
+			name: "lock-held", stage: check.Runtime,
+			doc: "Threads wait for a lock that another thread holds\n\nA mutex of the C library says which thread holds it. When the threads of a pool wait for one lock, they\n" +
+				"do together no more than one of them would." + measured +
+				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is not the same\n" +
+				"code each time, and waits are short.",
+			url:  "https://man7.org/linux/man-pages/man2/futex.2.html",
+			is:   isOneOf(ledger.Lock),
+			what: func(p ledger.Place) string { return "wait for the lock " + p.On },
+			remedies: func(ledger.Place) []check.Remedy {
+				return []check.Remedy{{
+					Action: "See what the holder does with the lock (its line in this report, or gdb -p), and do it outside.",
+					Risk:   "what the lock guards must stay guarded", Effect: "time waited for the lock falls with the time it is held",
+				}}
+			},
+			placebos: []string{"More threads: they wait for the same lock."},
+			disproof: func(*ledger.Pool, ledger.Place) string { return "another second finds the threads elsewhere." },
+		},
+		{
+			name: "file-lock-wait", stage: check.Runtime,
+			doc: "Threads wait for a lock on a file\n\nflock and fcntl wait until another process gives the lock back." + measured +
+				"\nCure: find the holder in /proc/locks, and hold it for less. Disproof: /proc/locks shows no waiter.",
+			url:  "https://man7.org/linux/man-pages/man2/flock.2.html",
+			is:   isOneOf(ledger.FileLock),
+			what: func(p ledger.Place) string { return "wait for a lock on " + cmp.Or(p.On, "a file") },
+			remedies: func(ledger.Place) []check.Remedy {
+				return []check.Remedy{{
+					Action: "Find the holder (/proc/locks; the waiters are the lines with ->) and hold the lock for less.",
+					Risk:   "none", Effect: "time waited for the file falls with the time it is locked",
+				}}
+			},
+			placebos: []string{"A faster disk: nothing is read or written meanwhile."},
+			disproof: func(*ledger.Pool, ledger.Place) string { return "/proc/locks shows nobody that waits." },
+		},
+		{
+			name: "io-bound-threads", stage: check.Kernel,
+			doc: "Threads wait for files\n\nReads that are not in memory, and writes that are to be on the disk, take the device's time." + measured +
+				"\nCure: fewer and larger reads and writes, what is read often in memory, one sync for many records. Disproof:\n" +
+				"the device's latency is that of its data sheet and the reads are few.",
+			url: "https://man7.org/linux/man-pages/man2/read.2.html",
+			is:  isOneOf(ledger.Disk, ledger.File, ledger.Memory),
+			what: func(p ledger.Place) string {
+				return "wait for " + cmp.Or(p.On, "the disk") + " in " + cmp.Or(p.Call, "a page fault")
+			},
+			remedies: func(ledger.Place) []check.Remedy {
+				return []check.Remedy{{
+					Action: "Read and write more at once, keep what is read often in memory, sync once for many records.",
+					Risk:   "what was not synced is lost in a crash", Effect: "waits a second fall, and with them the time",
+				}}
+			},
+			placebos: []string{"More CPUs: the threads do not wait for one."},
+			disproof: func(*ledger.Pool, ledger.Place) string {
+				return "iostat -x shows an idle device, and strace -c -p PID other calls."
+			},
+		},
+	}
+}

@@ -1,0 +1,170 @@
+// Package waits holds the rules about what a target's threads wait for. Each is a row: a kind of wait in the account of
+// the target's time (package ledger), and what to do about it. A wait counts when it owns the time in which the threads
+// of a pool have work; a thread that waits for work to come is idle, and no rule is about it.
+package waits
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A row is one rule.
+type row struct {
+	name  string
+	stage check.Stage
+	doc   string
+	url   string
+	// is tells whether a place is of this kind.
+	is func(ledger.Place) bool
+	// what threads do there, as in "waits for the child pid 12 (gzip)"; the place has the most time of this kind.
+	what     func(ledger.Place) string
+	remedies func(ledger.Place) []check.Remedy
+	placebos []string
+	disproof func(*ledger.Pool, ledger.Place) string
+	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
+	blocks bool
+}
+
+// Checks gives the rules in the order in which a reader should take them.
+func Checks() []*check.Check {
+	var out []*check.Check
+	for _, r := range rows() {
+		out = append(out, r.check())
+	}
+	return out
+}
+
+func (r row) check() *check.Check {
+	share := &check.Param{
+		Name: "share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time in which a pool's threads have work: from a half on, nothing in this process matters more",
+	}
+	threads := &check.Param{
+		Name: "threads", Default: 0.5, Unit: quantity.Threads,
+		Why: "less than half of one thread is no pool's capacity, and no single thread's either",
+	}
+	occupied := &check.Param{
+		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
+		Why: "waiting is what many healthy programs do; it is a fault when hardly a thread of the pool is left for the " +
+			"next piece of work",
+	}
+	return &check.Check{
+		Name: r.name, Stage: r.stage, Doc: r.doc, URL: r.url,
+		Needs:  []metric.Metric{metric.ThreadStateTime},
+		Uses:   []metric.Metric{metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU},
+		Params: []*check.Param{share, threads, occupied},
+		Run:    func(p *check.Pass) error { return r.run(p, share, threads, occupied) },
+	}
+}
+
+func (r row) run(p *check.Pass, shareParam, threadsParam, occupiedParam *check.Param) error {
+	l, ok := ledger.Of(p.Recording)
+	if !ok {
+		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
+	}
+	read := false
+	for _, pool := range l.Pools {
+		at, seconds := r.worst(pool)
+		if seconds == 0 {
+			continue
+		}
+		working := quantity.Of("with work", pool.Working(), quantity.Seconds)
+		share := quantity.Of(r.label(), seconds, quantity.Seconds).Per(working).
+			Named("%s, share of the time with work of %s", r.label(), pool.Title())
+		threads := quantity.Of(r.label(), seconds, quantity.Seconds).
+			Per(quantity.Of("window", l.Window, quantity.Seconds)).As(quantity.Threads).
+			Named("threads of %s that do", pool.Title())
+		if !read {
+			p.Read(share)
+			read = true
+		}
+		if share.AtLeast(p.Param(shareParam)) && threads.AtLeast(p.Param(threadsParam)) {
+			p.Report(r.finding(p, l, pool, at, share, threads, occupiedParam))
+		}
+	}
+	if !read {
+		p.Read(quantity.Of(r.label(), 0, quantity.Seconds))
+	}
+	return nil
+}
+
+// label names the kind of wait among numbers.
+func (r row) label() string { return strings.ReplaceAll(r.name, "-", " ") }
+
+// worst gives the place of this kind with the most time, and the time at all of them.
+func (r row) worst(pool *ledger.Pool) (at ledger.Place, seconds float64) {
+	for _, place := range pool.Places { // the longest first
+		if !r.is(place) {
+			continue
+		}
+		if seconds == 0 {
+			at = place
+		}
+		seconds += place.Seconds
+	}
+	return at, seconds
+}
+
+func (r row) finding(
+	p *check.Pass, l *ledger.Ledger, pool *ledger.Pool, at ledger.Place, share, threads quantity.Value,
+	occupiedParam *check.Param,
+) check.Finding {
+	occupied := quantity.Of("with work", pool.Working(), quantity.Seconds).
+		Per(quantity.Of("all of its threads' time", pool.Wall, quantity.Seconds)).Named("%s occupied", pool.Title())
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: pool.Title()},
+		Severity:   check.Info,
+		Confidence: confidence(l, at),
+		Weight:     threads.Number() / max(pool.Threads, 1),
+		Summary:    fmt.Sprintf("%s %s: %s of their time with work", pool.Who(), r.what(at), share.Text()),
+		Evidence:   []quantity.Value{share, threads, occupied},
+		Notes:      notes(pool, at),
+		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
+	}
+	if occupied.AtLeast(p.Param(occupiedParam)) || r.blocks {
+		f.Severity = check.Warning
+	}
+	return f
+}
+
+// leastLooks is from how many looks at waiting threads on their share is known to some ten percent.
+const leastLooks = 50
+
+// confidence goes by how often threads were seen at the place: a thread that stood there all the time was seen each time.
+func confidence(l *ledger.Ledger, at ledger.Place) check.Confidence {
+	if at.Still > 0 || float64(l.Passes)*at.Seconds/max(l.Window, 1) >= leastLooks {
+		return check.High
+	}
+	return check.Medium
+}
+
+// notes say what else is known of the place, and where else the pool's threads spend their time.
+func notes(pool *ledger.Pool, at ledger.Place) []string {
+	var out []string
+	if at.Still > 0 {
+		out = append(out, fmt.Sprintf("stood there for the whole window and did not run once: %s",
+			quantity.Of("", float64(at.Still), quantity.Threads).Text()))
+	}
+	if at.Call != "" {
+		out = append(out, "system call: "+at.Call)
+	}
+	return append(out, "the pool's time: "+pool.Split())
+}
+
+// pids names the pool's processes, at most some.
+func pids(pool *ledger.Pool) string {
+	list := pool.PIDs()
+	return strings.Join(list[:min(len(list), evidence.NamedCulprits)], ", ")
+}
+
+// isOneOf tells places of some parts.
+func isOneOf(parts ...ledger.Part) func(ledger.Place) bool {
+	return func(p ledger.Place) bool { return slices.Contains(parts, p.Part) }
+}

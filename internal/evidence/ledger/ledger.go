@@ -1,0 +1,359 @@
+// Package ledger is the account of a target's time: all of the wall-clock time of all of its threads in the window, in
+// parts that add up. A finding explains a part of it; the rest that nothing explains is shown too.
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// A Part is what a thread does with its time.
+type Part string
+
+// The parts. The first four are counted by the kernel; the others are sampled, and share what the counted ones leave.
+const (
+	User      Part = "user"
+	System    Part = "system"
+	Ready     Part = "ready"       // to run, without a CPU: throttled by its quota, too
+	Unsampled Part = "unexplained" // no sample says what it waited for
+
+	Disk     Part = "disk"    // uninterruptible: a read or write of a device
+	Memory   Part = "memory"  // a page
+	Lock     Part = "lock"    // that another thread holds
+	Futex    Part = "futex"   // a lock, a condition or an empty queue: the kernel cannot tell
+	Answer   Part = "answer"  // of a destination
+	Message  Part = "message" // of a destination that was not asked
+	Connect  Part = "connect"
+	Room     Part = "room"    // the peer takes no more
+	Request  Part = "request" // of a client, or the next client
+	Socket   Part = "socket"  // whose other end is not known
+	Pipe     Part = "pipe"
+	File     Part = "file"
+	FileLock Part = "file lock"
+	Child    Part = "child"
+	Sleep    Part = "sleep"
+	Events   Part = "events" // of any of several descriptors
+	Signal   Part = "signal"
+	Stopped  Part = "stopped" // by a signal
+	Traced   Part = "traced"  // by a debugger
+	Other    Part = "other"
+)
+
+// Idle reports whether a thread that waits so has, by itself, nothing to do: whoever wakes it brings the work. A futex
+// may be either.
+func (p Part) Idle() bool {
+	switch p {
+	case Request, Message, Events, Signal, Socket, Sleep:
+		return true
+	}
+	return false
+}
+
+// waits are the parts of the label "for" of [metric.ThreadStateTime].
+var waits = map[string]Part{
+	"mutex": Lock, "futex": Futex, "answer": Answer, "connect": Connect, "room": Room, "request": Request,
+	"client": Request, "socket": Socket, "message": Message, "pipe": Pipe, "file": File, "lock": FileLock, "child": Child, "sleep": Sleep,
+	"events": Events, "signal": Signal, "memory": Memory,
+}
+
+// A Place is one thing that threads of a pool wait for.
+type Place struct {
+	Part    Part    `json:"part"`
+	Call    string  `json:"syscall,omitempty"`
+	On      string  `json:"on,omitempty"` // destination, own port, process, file, lock
+	Seconds float64 `json:"seconds"`
+	Threads int     `json:"threads"`         // that were seen there
+	Still   int     `json:"still,omitempty"` // of these stood there from the beginning of the window to its end
+}
+
+// A Pool are the threads of one name in processes of one program: pre-fork workers and sessions of a database are one.
+type Pool struct {
+	Program   string           `json:"program"`
+	Name      string           `json:"name"`
+	Processes int              `json:"processes"`
+	Threads   float64          `json:"threads"` // at any moment, mean
+	Wall      float64          `json:"seconds"` // of its threads
+	Parts     map[Part]float64 `json:"parts"`   // their sum is Wall
+	Places    []Place          `json:"places,omitempty"`
+
+	pids    map[string]bool
+	threads map[string]*times
+}
+
+// A Ledger is the account of a target.
+type Ledger struct {
+	Window float64 `json:"window_seconds"`
+	Passes int     `json:"passes"` // in which all threads were looked at
+	Pools  []*Pool `json:"pools"`  // those with most time that is not idle first
+}
+
+// times are one thread's, as they were measured.
+type times struct {
+	user, system, ready float64
+	sampled             map[placeKey]float64 // waits
+	seen                float64              // sampled time, running included
+}
+
+type placeKey struct {
+	part     Part
+	call, on string
+}
+
+// Of makes the account of a recording's target; ok is false where the states of its threads were not sampled.
+func Of(rec *recording.Recording) (l *Ledger, ok bool) {
+	passes := rec.Gauge(metric.ThreadStatePasses)
+	if len(passes) == 0 || passes[0].Last() == 0 {
+		return nil, false
+	}
+	b := builder{programs: programs(rec), pools: map[string]*Pool{}}
+	b.sampled(rec)
+	b.counted(rec)
+	l = &Ledger{Window: rec.Meta.Duration, Passes: int(passes[0].Last())}
+	for _, pool := range b.pools {
+		if pool.close(l.Window); pool.Wall > 0 {
+			l.Pools = append(l.Pools, pool)
+		}
+	}
+	markStill(rec, b)
+	slices.SortFunc(l.Pools, func(x, y *Pool) int {
+		return cmp.Or(cmp.Compare(y.Working(), x.Working()), cmp.Compare(y.Wall, x.Wall),
+			strings.Compare(x.Program+x.Name, y.Program+y.Name))
+	})
+	return l, true
+}
+
+// Working is the time of the pool's threads that is not idle by itself.
+func (p *Pool) Working() float64 {
+	total := 0.0
+	for part, n := range p.Parts {
+		if !part.Idle() && part != Futex {
+			total += n
+		}
+	}
+	return total
+}
+
+// programs gives the name of each process: that of its first thread.
+func programs(rec *recording.Recording) map[string]string {
+	names := map[string]string{}
+	for _, s := range rec.Counter(metric.ProcessCPU) {
+		names[s.Label("pid")] = s.Label("comm")
+	}
+	return names
+}
+
+type builder struct {
+	programs map[string]string
+	pools    map[string]*Pool
+}
+
+// pool finds the pool of a thread.
+func (b *builder) pool(pid, comm string) *Pool {
+	program, name := cmp.Or(b.programs[pid], comm), metric.PoolOf(comm)
+	key := program + "\x00" + name
+	p := b.pools[key]
+	if p == nil {
+		p = &Pool{
+			Program: program, Name: name, Parts: map[Part]float64{}, pids: map[string]bool{}, threads: map[string]*times{},
+		}
+		b.pools[key] = p
+	}
+	p.pids[pid] = true
+	return p
+}
+
+// of finds a thread's times. Those without an id are many that were summed up.
+func (p *Pool) of(tid string) *times {
+	t := p.threads[tid]
+	if t == nil {
+		t = &times{sampled: map[placeKey]float64{}}
+		p.threads[tid] = t
+	}
+	return t
+}
+
+func (b *builder) sampled(rec *recording.Recording) {
+	for _, s := range rec.Gauge(metric.ThreadStateTime) {
+		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("tid"))
+		t.seen += s.Last()
+		if s.Label("state") != "running" {
+			t.sampled[placeOf(s)] += s.Last()
+		}
+	}
+}
+
+// placeOf says what a series of [metric.ThreadStateTime] waits for.
+func placeOf(s recording.GaugeSeries) placeKey {
+	switch s.Label("state") {
+	case "stopped":
+		return placeKey{part: Stopped}
+	case "traced":
+		return placeKey{part: Traced}
+	}
+	part := cmp.Or(waits[s.Label("for")], Other)
+	if s.Label("state") == "disk" && part != Memory {
+		part = Disk
+	}
+	return placeKey{part, s.Label("syscall"), s.Label("on")}
+}
+
+// counted adds what the kernel counted of each thread.
+func (b *builder) counted(rec *recording.Recording) {
+	for _, s := range rec.Counter(metric.ThreadCPU) {
+		n, _ := s.Increase()
+		t := b.thread(s.Label("pid"), s.Label("tid"), s.Label("comm"))
+		if t == nil {
+			continue
+		}
+		if s.Label("mode") == "user" {
+			t.user += n
+		} else {
+			t.system += n
+		}
+	}
+	for _, s := range rec.Counter(metric.ThreadRunDelay) {
+		if t := b.thread(s.Label("pid"), s.Label("tid"), s.Label("comm")); t != nil {
+			n, _ := s.Increase()
+			t.ready += n
+		}
+	}
+}
+
+// thread finds a thread that was sampled, also one that was summed up with others; nil if it was not.
+func (b *builder) thread(pid, tid, comm string) *times {
+	p := b.pool(pid, comm)
+	if t := p.threads[tid]; t != nil {
+		return t
+	}
+	return p.threads[""]
+}
+
+// close turns what was measured of its threads into parts that add up to their wall-clock time. CPU time and waits for a
+// CPU are counted exactly, and samples say what the rest was.
+func (p *Pool) close(window float64) {
+	places := map[placeKey]*Place{}
+	for tid, t := range p.threads {
+		wall := t.seen
+		counted := t.user + t.system + t.ready
+		shrink := 1.0
+		if counted > wall && counted > 0 { // the threads ran before they were first seen, or ticks were rounded up
+			shrink = wall / counted
+		}
+		p.Parts[User] += t.user * shrink
+		p.Parts[System] += t.system * shrink
+		p.Parts[Ready] += t.ready * shrink
+		p.Wall += wall
+		rest := max(0, wall-counted)
+		sampled := 0.0
+		for _, n := range t.sampled {
+			sampled += n
+		}
+		if sampled == 0 {
+			p.Parts[Unsampled] += rest
+			continue
+		}
+		for key, n := range t.sampled {
+			part := rest * n / sampled
+			p.Parts[key.part] += part
+			place := places[key]
+			if place == nil {
+				place = &Place{Part: key.part, Call: key.call, On: key.on}
+				places[key] = place
+			}
+			place.Seconds += part
+			if tid != "" {
+				place.Threads++
+			}
+		}
+	}
+	for part, n := range p.Parts {
+		if n == 0 {
+			delete(p.Parts, part)
+		}
+	}
+	for _, place := range places {
+		p.Places = append(p.Places, *place)
+	}
+	slices.SortFunc(p.Places, func(x, y Place) int {
+		return cmp.Or(cmp.Compare(y.Seconds, x.Seconds), strings.Compare(x.Call+x.On, y.Call+y.On))
+	})
+	p.Processes = len(p.pids)
+	if window > 0 {
+		p.Threads = p.Wall / window
+	}
+}
+
+// markStill counts at each place the threads that stood there all the time.
+func markStill(rec *recording.Recording, b builder) {
+	for _, s := range rec.Gauge(metric.ThreadStillTime) {
+		pool, key := b.pool(s.Label("pid"), s.Label("comm")), placeOf(s)
+		for i := range pool.Places {
+			place := &pool.Places[i]
+			if (placeKey{place.Part, place.Call, place.On}) == key {
+				place.Still++
+			}
+		}
+	}
+}
+
+// PIDs lists the pool's processes.
+func (p *Pool) PIDs() []string {
+	var out []string
+	for pid := range p.pids {
+		out = append(out, pid)
+	}
+	slices.SortFunc(out, func(x, y string) int {
+		a, _ := strconv.Atoi(x)
+		b, _ := strconv.Atoi(y)
+		return cmp.Compare(a, b)
+	})
+	return out
+}
+
+// Title names the pool: "java/http-nio-8080-exec", or the program alone where the pool is named so.
+func (p *Pool) Title() string {
+	if p.Name == p.Program || p.Name == "" {
+		return p.Program
+	}
+	return p.Program + "/" + p.Name
+}
+
+// Who counts the pool's threads: "8 threads of nginx (4 processes)".
+func (p *Pool) Who() string {
+	n := len(p.threads)
+	text := strconv.Itoa(n) + " threads of " + p.Title()
+	if n == 1 {
+		text = "1 thread of " + p.Title()
+	}
+	if p.Processes > 1 {
+		text += " (" + strconv.Itoa(p.Processes) + " processes)"
+	}
+	return text
+}
+
+// Split gives the parts of the pool's time, the largest first: "answer 61 %, user 30 %, futex 9 %".
+func (p *Pool) Split() string {
+	var parts []Part
+	for part, n := range p.Parts {
+		if n >= leastShown*p.Wall {
+			parts = append(parts, part)
+		}
+	}
+	slices.SortFunc(parts, func(x, y Part) int {
+		return cmp.Or(cmp.Compare(p.Parts[y], p.Parts[x]), strings.Compare(string(x), string(y)))
+	})
+	var texts []string
+	for _, part := range parts {
+		texts = append(texts, string(part)+" "+quantity.Of("", p.Parts[part]/p.Wall, quantity.Ratio).Text())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// leastShown is the share of a pool's time from which on a part is worth a word.
+const leastShown = 0.01
