@@ -105,16 +105,21 @@ type placeKey struct {
 	call, on string
 }
 
-// Of makes the account of a recording's target; ok is false where the states of its threads were not sampled.
+// Of makes the account of a recording's target; ok is false where neither samples nor the scheduler's own events say
+// what its threads waited for. The events are exact and stand in place of the samples of their threads, but for waits
+// that began before the window and did not end.
 func Of(rec *recording.Recording) (l *Ledger, ok bool) {
-	passes := rec.Gauge(metric.ThreadStatePasses)
-	if len(passes) == 0 || passes[0].Last() == 0 {
-		return nil, false
-	}
 	b := builder{programs: programs(rec), pools: map[string]*Pool{}}
 	b.sampled(rec)
+	b.traced(rec)
+	if len(b.pools) == 0 {
+		return nil, false
+	}
 	b.counted(rec)
-	l = &Ledger{Window: rec.Meta.Duration, Passes: int(passes[0].Last())}
+	l = &Ledger{Window: rec.Meta.Duration}
+	if passes := rec.Gauge(metric.ThreadStatePasses); len(passes) > 0 {
+		l.Passes = int(passes[0].Last())
+	}
 	for _, pool := range b.pools {
 		if pool.close(l.Window); pool.Wall > 0 {
 			l.Pools = append(l.Pools, pool)
@@ -155,7 +160,8 @@ type builder struct {
 
 // pool finds the pool of a thread.
 func (b *builder) pool(pid, comm string) *Pool {
-	program, name := cmp.Or(b.programs[pid], comm), metric.PoolOf(comm)
+	name := metric.PoolOf(comm)
+	program := cmp.Or(b.programs[pid], name)
 	key := program + "\x00" + name
 	p := b.pools[key]
 	if p == nil {
@@ -186,6 +192,32 @@ func (b *builder) sampled(rec *recording.Recording) {
 			t.sampled[placeOf(s)] += s.Last()
 		}
 	}
+}
+
+// traced adds the waits that the scheduler's events tell of.
+func (b *builder) traced(rec *recording.Recording) {
+	exact := map[*times]bool{}
+	for _, s := range rec.Gauge(metric.ThreadWaitTime) {
+		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("tid"))
+		if !exact[t] {
+			clear(t.sampled)
+			exact[t] = true
+		}
+		part := cmp.Or(waits[s.Label("for")], callParts[s.Label("syscall")], Other)
+		if s.Label("syscall") == "" {
+			part = Memory
+		}
+		t.sampled[placeKey{part, s.Label("syscall"), s.Label("on")}] += s.Last()
+	}
+}
+
+// callParts are the parts of waits that the events call "other", by their system call.
+var callParts = map[string]Part{
+	"nanosleep": Sleep, "clock_nanosleep": Sleep, "wait4": Child, "waitid": Child, "pause": Signal,
+	"rt_sigtimedwait": Signal, "rt_sigsuspend": Signal, "epoll_wait": Events, "epoll_pwait": Events,
+	"epoll_pwait2": Events, "poll": Events, "ppoll": Events, "select": Events, "pselect6": Events,
+	"io_uring_enter": Events, "io_getevents": Disk, "fsync": Disk, "fdatasync": Disk, "msync": Disk, "syncfs": Disk,
+	"sync": Disk, "sync_file_range": Disk,
 }
 
 // placeOf says what a series of [metric.ThreadStateTime] waits for.
@@ -239,8 +271,15 @@ func (b *builder) thread(pid, tid, comm string) *times {
 func (p *Pool) close(window float64) {
 	places := map[placeKey]*Place{}
 	for tid, t := range p.threads {
-		wall := t.seen
 		counted := t.user + t.system + t.ready
+		sampled := 0.0
+		for _, n := range t.sampled {
+			sampled += n
+		}
+		wall := t.seen
+		if wall == 0 { // known by events alone
+			wall = counted + sampled
+		}
 		shrink := 1.0
 		if counted > wall && counted > 0 { // the threads ran before they were first seen, or ticks were rounded up
 			shrink = wall / counted
@@ -250,10 +289,6 @@ func (p *Pool) close(window float64) {
 		p.Parts[Ready] += t.ready * shrink
 		p.Wall += wall
 		rest := max(0, wall-counted)
-		sampled := 0.0
-		for _, n := range t.sampled {
-			sampled += n
-		}
 		if sampled == 0 {
 			p.Parts[Unsampled] += rest
 			continue

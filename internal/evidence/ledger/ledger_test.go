@@ -1,0 +1,125 @@
+package ledger
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// record makes a recording of ten seconds. each is called for the first reading and for the last.
+func record(t *testing.T, each func(a *recording.Appender, last bool)) *recording.Recording {
+	t.Helper()
+	b := recording.NewBuilder()
+	for _, last := range []bool{false, true} {
+		a := b.Appender()
+		each(a, last)
+		a.Commit()
+	}
+	return b.Done(recording.Meta{Duration: 10})
+}
+
+// cpu appends what a thread used in the window.
+func cpu(a *recording.Appender, last bool, tid, comm string, user, system, ready float64) {
+	if !last {
+		user, system, ready = 0, 0, 0
+	}
+	a.Counter(metric.ThreadCPU, user, "7", tid, comm, "user")
+	a.Counter(metric.ThreadCPU, system, "7", tid, comm, "system")
+	a.Counter(metric.ThreadRunDelay, ready, "7", tid, comm)
+}
+
+// TestAddsUp: counted time is taken as it is, and samples divide the rest.
+func TestAddsUp(t *testing.T) {
+	rec := record(t, func(a *recording.Appender, last bool) {
+		cpu(a, last, "8", "worker-1", 2, 1, 1)
+		cpu(a, last, "9", "worker-2", 0, 0, 0)
+		if !last {
+			return
+		}
+		a.Gauge(metric.ThreadStatePasses, 100)
+		a.Gauge(metric.ThreadStateTime, 3.5, "7", "8", "worker-1", "running", "", "", "")
+		a.Gauge(metric.ThreadStateTime, 4.5, "7", "8", "worker-1", "waiting", "recvfrom", "answer", "10.0.0.1:80")
+		a.Gauge(metric.ThreadStateTime, 2, "7", "8", "worker-1", "waiting", "futex", "mutex", "0x1 held by thread 9")
+		a.Gauge(metric.ThreadStateTime, 10, "7", "9", "worker-2", "waiting", "accept4", "client", ":80")
+		a.Gauge(metric.ThreadStillTime, 10, "7", "9", "worker-2", "waiting", "accept4", "client", ":80")
+	})
+	l, ok := Of(rec)
+	if !ok || len(l.Pools) != 1 || l.Passes != 100 {
+		t.Fatalf("%+v, %v", l, ok)
+	}
+	p := l.Pools[0]
+	want := map[Part]float64{User: 2, System: 1, Ready: 1, Request: 10, Answer: 6 * 4.5 / 6.5, Lock: 6 * 2 / 6.5}
+	if diff := cmp.Diff(want, rounded(p.Parts)); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
+	}
+	total := 0.0
+	for _, n := range p.Parts {
+		total += n
+	}
+	if math.Abs(total-p.Wall) > 1e-9 || p.Wall != 20 || p.Threads != 2 {
+		t.Errorf("parts add up to %v of %v, threads %v", total, p.Wall, p.Threads)
+	}
+	if p.Places[0].Part != Request || p.Places[0].Still != 1 || p.Places[1].On != "10.0.0.1:80" {
+		t.Errorf("places: %+v", p.Places)
+	}
+	if math.Abs(p.Working()-10) > 1e-9 {
+		t.Errorf("working %v, want 10", p.Working())
+	}
+}
+
+// rounded cuts off what arithmetic leaves.
+func rounded(parts map[Part]float64) map[Part]float64 {
+	out := map[Part]float64{}
+	for part, n := range parts {
+		out[part] = math.Round(n*1e9) / 1e9
+	}
+	return out
+}
+
+// TestCountedMoreThanSeen: a thread that ran before it was first seen has no more time than it was seen for.
+func TestCountedMoreThanSeen(t *testing.T) {
+	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
+		cpu(a, last, "8", "worker", 4, 0, 0)
+		if last {
+			a.Gauge(metric.ThreadStateTime, 2, "7", "8", "worker", "running", "", "", "")
+		}
+	}))
+	if !ok || l.Pools[0].Wall != 2 || l.Pools[0].Parts[User] != 2 {
+		t.Errorf("%+v", l.Pools[0])
+	}
+}
+
+// TestTraced: the scheduler's events stand in place of samples.
+func TestTraced(t *testing.T) {
+	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
+		cpu(a, last, "8", "worker", 1, 0, 0)
+		if !last {
+			return
+		}
+		a.Gauge(metric.ThreadStateTime, 10, "7", "8", "worker", "waiting", "read", "file", "/a")
+		a.Gauge(metric.ThreadWaitTime, 9, "7", "8", "worker", "fsync", "other", "")
+	}))
+	if !ok || l.Pools[0].Parts[Disk] != 9 || l.Pools[0].Parts[File] != 0 {
+		t.Errorf("%+v", l.Pools[0])
+	}
+}
+
+// TestUnsampled: what no sample tells of is said to be so.
+func TestUnsampled(t *testing.T) {
+	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
+		cpu(a, last, "8", "worker", 1, 0, 0)
+		if last {
+			a.Gauge(metric.ThreadStateTime, 10, "7", "8", "worker", "running", "", "", "")
+		}
+	}))
+	if !ok || l.Pools[0].Parts[Unsampled] != 9 {
+		t.Errorf("%+v", l.Pools[0])
+	}
+	if _, ok := Of(record(t, func(*recording.Appender, bool) {})); ok {
+		t.Error("an account of nothing")
+	}
+}
