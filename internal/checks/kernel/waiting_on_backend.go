@@ -20,8 +20,8 @@ var (
 		Why: "of the time in which a pool's threads have work: from a half on, nothing in this process matters more",
 	}
 	backendWaiters = &check.Param{
-		Name: "waiters", Default: 1, Unit: quantity.Threads,
-		Why: "less than one thread in a client at any moment takes no pool's capacity",
+		Name: "waiters", Default: 0.5, Unit: quantity.Threads,
+		Why: "less than half of one thread in a client at any moment is no pool's capacity, and no single thread's",
 	}
 	backendFull = &check.Param{
 		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
@@ -45,11 +45,11 @@ changes it.
 
 Measured: in a wall-clock profile of a JVM, for each pool the share of the time
 with work in which its threads sleep in a socket read or write below a known
-client. Of other programs, with --deep: the time their threads are blocked in
-connect, read, recv, poll of one socket or write on a TCP connection whose peer
-they have sent to since it last answered, by destination; who waits for a
-client's request or a pushed message has no work. Go's and other event loops
-wait for all connections at once: their threads say nothing here.
+client. Of other programs: the time their threads are blocked in connect, read,
+recv or poll of one socket, by destination, read from /proc again and again;
+with --deep exactly, by the scheduler's events. Who waits for a client's request
+or a pushed message has no work. Go's and other event loops wait for all
+connections at once: their threads say nothing here.
 
 Waiting alone is a fact; it is a warning when hardly a thread of the pool is
 idle, so that the next request has none.
@@ -66,7 +66,8 @@ than the threads wait (tcpdump, its own logs).`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: []metric.Metric{
 		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
-		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples, metric.ThreadCPUWait, metric.ThreadCPU,
+		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples,
 	},
 	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
 	Run:    runWaitingOnBackend,
@@ -101,12 +102,12 @@ func runWaitingOnBackend(p *check.Pass) error {
 	if _, ok := p.Ranked(stacks.Wall); ok {
 		return runJavaBackend(p)
 	}
-	if p.Recorded(metric.ThreadWaitTime) {
+	if p.Recorded(metric.ThreadWaitTime) || p.Recorded(metric.ThreadStateTime) {
 		return runNativeBackend(p)
 	}
 	because := metric.Metric(metric.WallProfileSamples)
 	if p.Recorded(metric.JVMInfo) && len(p.Info(metric.JVMInfo)) == 0 {
-		because = metric.ThreadWaitTime
+		because = metric.ThreadStateTime
 	}
 	reason, remedy := p.Why(because)
 	return check.NotAssessed(remedy, "%s", reason)

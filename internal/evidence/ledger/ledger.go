@@ -353,7 +353,7 @@ func (p *Pool) PIDs() []string {
 
 // Title names the pool: "java/http-nio-8080-exec", or the program alone where the pool is named so.
 func (p *Pool) Title() string {
-	if p.Name == p.Program || p.Name == "" {
+	if p.Name == "" || p.Name == metric.PoolOf(p.Program) {
 		return p.Program
 	}
 	return p.Program + "/" + p.Name
@@ -392,3 +392,19 @@ func (p *Pool) Split() string {
 
 // leastShown is the share of a pool's time from which on a part is worth a word.
 const leastShown = 0.01
+
+// Largest gives what most of the time of some places is waited for, and that time.
+func (p *Pool) Largest(is func(Place) bool) (on string, seconds float64) {
+	sums := map[string]float64{}
+	for _, place := range p.Places {
+		if is(place) {
+			sums[place.On] += place.Seconds
+		}
+	}
+	for name, n := range sums {
+		if n > seconds || n == seconds && name < on {
+			on, seconds = name, n
+		}
+	}
+	return on, seconds
+}
