@@ -16,6 +16,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -42,9 +43,10 @@ type Data struct {
 	Window      Window           `json:"window"`
 	Incident    *Incident        `json:"incident,omitempty"` // of a recording that a flight recorder made
 	Verdict     Verdict          `json:"verdict"`
-	Findings    []Finding        `json:"findings"`           // in reading order: each cause, then its consequences
-	CPUTime     *CPUTime         `json:"cpu_time,omitempty"` // with a CPU profile
-	Waits       []Wait           `json:"waits,omitempty"`    // with a wall-clock profile, the most first
+	Findings    []Finding        `json:"findings"`              // in reading order: each cause, then its consequences
+	ThreadTime  *ledger.Ledger   `json:"thread_time,omitempty"` // of a target
+	CPUTime     *CPUTime         `json:"cpu_time,omitempty"`    // with a CPU profile
+	Waits       []Wait           `json:"waits,omitempty"`       // with a wall-clock profile, the most first
 	Fine        []Fine           `json:"fine"`
 	NotAssessed []Gap            `json:"not_assessed"`
 	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
@@ -173,7 +175,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
 		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),
 		Redacted: m.Redacted,
-		Findings: arrange(res), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
+		Findings: arrange(res), ThreadTime: threadTimeOf(rec), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
 		Cost:    Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
 		Numbers: keynumber.Of(rec),

@@ -73,7 +73,7 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 	of := quantity.Of("blocked for it", most, quantity.Seconds).
 		Per(quantity.Of("blocked for answers", answers, quantity.Seconds)).Named("of this for %s", peer)
 	occupied := quantity.Of("with work", pool.Working(), quantity.Seconds).
-		Per(quantity.Of("all of its threads' time", pool.Wall, quantity.Seconds)).Named("%s occupied", pool.Title())
+		Per(quantity.Of("all of its workers' time", pool.Workers, quantity.Seconds)).Named("%s occupied", pool.Title())
 	here := func(s stacks.Sample) bool {
 		return hotcode.OffCPUWait(s.Class) == hotcode.ForNetwork && endsWith(s.Class, peer)
 	}

@@ -117,7 +117,7 @@ func (r row) finding(
 	occupiedParam *check.Param,
 ) check.Finding {
 	occupied := quantity.Of("with work", pool.Working(), quantity.Seconds).
-		Per(quantity.Of("all of its threads' time", pool.Wall, quantity.Seconds)).Named("%s occupied", pool.Title())
+		Per(quantity.Of("all of its workers' time", pool.Workers, quantity.Seconds)).Named("%s occupied", pool.Title())
 	f := check.Finding{
 		Subject:    check.Subject{Kind: "pool", ID: pool.Title()},
 		Severity:   check.Info,

@@ -79,6 +79,9 @@ type Pool struct {
 	Processes int              `json:"processes"`
 	Threads   float64          `json:"threads"` // at any moment, mean
 	Wall      float64          `json:"seconds"` // of its threads
+	// Workers is the part of it that is of threads which could work: all but a process's first thread where that only
+	// waits for the others.
+	Workers float64 `json:"worker_seconds"`
 	Parts     map[Part]float64 `json:"parts"`   // their sum is Wall
 	Places    []Place          `json:"places,omitempty"`
 
@@ -95,6 +98,7 @@ type Ledger struct {
 
 // times are one thread's, as they were measured.
 type times struct {
+	pid                 string
 	user, system, ready float64
 	sampled             map[placeKey]float64 // waits
 	seen                float64              // sampled time, running included
@@ -175,10 +179,10 @@ func (b *builder) pool(pid, comm string) *Pool {
 }
 
 // of finds a thread's times. Those without an id are many that were summed up.
-func (p *Pool) of(tid string) *times {
+func (p *Pool) of(pid, tid string) *times {
 	t := p.threads[tid]
 	if t == nil {
-		t = &times{sampled: map[placeKey]float64{}}
+		t = &times{pid: pid, sampled: map[placeKey]float64{}}
 		p.threads[tid] = t
 	}
 	return t
@@ -186,7 +190,7 @@ func (p *Pool) of(tid string) *times {
 
 func (b *builder) sampled(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
-		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("tid"))
+		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("pid"), s.Label("tid"))
 		t.seen += s.Last()
 		if s.Label("state") != "running" {
 			t.sampled[placeOf(s)] += s.Last()
@@ -198,7 +202,7 @@ func (b *builder) sampled(rec *recording.Recording) {
 func (b *builder) traced(rec *recording.Recording) {
 	exact := map[*times]bool{}
 	for _, s := range rec.Gauge(metric.ThreadWaitTime) {
-		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("tid"))
+		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("pid"), s.Label("tid"))
 		if !exact[t] {
 			clear(t.sampled)
 			exact[t] = true
@@ -307,6 +311,12 @@ func (p *Pool) close(window float64) {
 			}
 		}
 	}
+	p.Workers = p.Wall
+	for tid, t := range p.threads {
+		if tid == t.pid && p.hasOthers(t) && t.working() < mainIdle*window {
+			p.Workers -= t.seen
+		}
+	}
 	for part, n := range p.Parts {
 		if n == 0 {
 			delete(p.Parts, part)
@@ -407,4 +417,29 @@ func (p *Pool) Largest(is func(Place) bool) (on string, seconds float64) {
 		}
 	}
 	return on, seconds
+}
+
+// mainIdle is the share of the window below which a process's first thread is none of its workers: it waits for them to
+// end.
+const mainIdle = 0.01
+
+// hasOthers reports whether the thread's process has another one in the pool.
+func (p *Pool) hasOthers(of *times) bool {
+	for _, t := range p.threads {
+		if t != of && t.pid == of.pid {
+			return true
+		}
+	}
+	return false
+}
+
+// working is the thread's time that is not idle by itself.
+func (t *times) working() float64 {
+	total := t.user + t.system + t.ready
+	for key, n := range t.sampled {
+		if !key.part.Idle() && key.part != Futex {
+			total += n
+		}
+	}
+	return total
 }

@@ -1,0 +1,66 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// How many pools and places the text shows without -v: the verdict is among the first.
+const (
+	shownPools  = 3
+	shownPlaces = 2
+)
+
+// threadTimeOf is the account of the target's time, nil where nothing was seen of it.
+func threadTimeOf(rec *recording.Recording) *ledger.Ledger {
+	l, ok := ledger.Of(rec)
+	if !ok {
+		return nil
+	}
+	return l
+}
+
+func (t *text) threadTime() {
+	l := t.d.ThreadTime
+	if l == nil || len(l.Pools) == 0 {
+		return
+	}
+	wall := 0.0
+	for _, p := range l.Pools {
+		wall += p.Wall
+	}
+	t.blank()
+	t.line(bold, "WHERE THE THREADS' TIME GOES", "", "")
+	t.line(plain, "  ", "  ", fmt.Sprintf("%s of %s, by pool; those with most work first", secondsText(wall),
+		quantity.Of("", wall/max(l.Window, 1), quantity.Threads).Text()))
+	for i, p := range l.Pools {
+		if i == shownPools && !t.verbose {
+			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(l.Pools)-i))
+			break
+		}
+		t.pool(p)
+	}
+}
+
+func (t *text) pool(p *ledger.Pool) {
+	t.line(plain, "  ", "    ", p.Who()+": "+p.Split())
+	for i, place := range p.Places {
+		if i == shownPlaces || place.Seconds < leastPlace*p.Wall {
+			return
+		}
+		text := quantity.Of("", place.Seconds/p.Wall, quantity.Ratio).Text() + " " + string(place.Part)
+		if place.Call != "" {
+			text += " in " + place.Call
+		}
+		if place.On != "" {
+			text += ": " + place.On
+		}
+		t.line(faint, "      ", "        ", text)
+	}
+}
+
+// leastPlace is the share of a pool's time from which on a place is worth a line.
+const leastPlace = 0.1
