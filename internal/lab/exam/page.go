@@ -115,7 +115,8 @@ by a factor of two or more, and a *healthy twin*. All of it was committed before
 time. A third of the cases is sealed: only their counts are known.
 
 In each phase (fault, cure, twin) the system is built on an idle machine and brought under a paced load; then
-` + "`perfdoctor diagnose --pid N -o json`" + ` is run beside it, with default flags, as a user would. A program marks the report:
+` + "`perfdoctor diagnose --pid N -o json`" + ` is run beside it, with default flags, as a user would. A program marks
+the report:
 
 | mark | what perfdoctor said of the fault |
 |---|---|
@@ -196,9 +197,9 @@ func (p *page) scores() {
 		t := r.total()
 		p.printf("\n%s, %s: %d false alarms in %d healthy systems (%s), warnings in %d of %d cured systems. ",
 			r.Who, days(r), t.Alarms, t.Healthy, percent(t.Alarms, t.Healthy), t.Uncured, t.Cured)
-		p.printf("%d of %d cures\nmoved what they must on the day; the fault's verdict was gone in %d of %d cured systems. ",
+		p.printf("%d of %d cures\nmoved what they must on the day; the fault's verdict was gone in %d of %d cured ",
 			t.Work, t.Cures, t.Silenced, t.Verdicts)
-		p.printf("A diagnosis took %s on\naverage. Kernel %s.\n", seconds(t), strings.Join(r.Kernels, ", "))
+		p.printf("systems. A diagnosis took %s on\naverage. Kernel %s.\n", seconds(t), strings.Join(r.Kernels, ", "))
 	}
 }
 

@@ -111,7 +111,7 @@ func (r *runner) runCase(ctx context.Context, c *Case) error {
 			return ctx.Err() // interrupted: no result of this phase
 		}
 		if err != nil {
-			p.Broken, p.Doctor = r.tidy(err.Error()), DoctorResult{}
+			p.Broken, p.Doctor = shortened(r.tidy(err.Error())), DoctorResult{}
 		}
 		if err := c.writePhase(r.results, p); err != nil {
 			return err
@@ -119,6 +119,17 @@ func (r *runner) runCase(ctx context.Context, c *Case) error {
 		r.progress(c, p)
 	}
 	return nil
+}
+
+// shortened is a text in one line, of which the begin and the end are kept: package clients print much, and end with
+// what was wrong.
+func shortened(text string) string {
+	const most = 150 // characters on either side
+	text = strings.Join(strings.Fields(text), " ")
+	if letters := []rune(text); len(letters) > 2*most {
+		return string(letters[:most]) + " ... " + string(letters[len(letters)-most:])
+	}
+	return text
 }
 
 // missing are the phases to run.

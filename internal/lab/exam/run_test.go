@@ -83,6 +83,16 @@ func TestUsedBetween(t *testing.T) {
 	}
 }
 
+func TestShortened(t *testing.T) {
+	if got := shortened("a\n  b"); got != "a b" {
+		t.Errorf("%q, want one line", got)
+	}
+	got := shortened("begin" + strings.Repeat("x", 1000) + "end")
+	if len(got) != 305 || !strings.HasPrefix(got, "begin") || !strings.HasSuffix(got, "end") {
+		t.Errorf("%q, want the begin and the end", got)
+	}
+}
+
 func TestVersionOf(t *testing.T) {
 	if got := versionOf("perfdoctor v1.2 (go1.26, linux/amd64)\nrecording schema 1"); got != "v1.2" {
 		t.Errorf("%q, want v1.2", got)
