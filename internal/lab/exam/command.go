@@ -30,6 +30,9 @@ func (e *exam) scoreCases(args []string) error {
 	if *keep != "" && flags.NArg() > 0 {
 		return errors.New("-keep is for all cases: give no names")
 	}
+	if *keep == firstContact && *peer != "" {
+		return fmt.Errorf("-keep %s is for perfdoctor: give the peer's results another name", firstContact)
+	}
 	var r *Results
 	var missing []string
 	if *peer != "" {

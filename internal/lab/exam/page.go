@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // writeReport is the command report: docs/exam.md and the line of the README, of the committed results and the cases.
@@ -59,11 +60,33 @@ func replaceLine(path, line string) error {
 	if !ok || !ended {
 		return fmt.Errorf("%s: there is no %q with %q after it", path, lineBegin, lineEnd)
 	}
-	text := slices.Concat(before, []byte(lineBegin), []byte(line+"\n"), []byte(lineEnd), after)
+	text := slices.Concat(before, []byte(lineBegin), []byte(wrapped(line)+"\n"), []byte(lineEnd), after)
 	if bytes.Equal(text, data) {
 		return nil
 	}
 	return os.WriteFile(path, text, 0o644) //nolint:gosec // a page for everybody
+}
+
+// wrapped breaks a line at spaces, as prose here is.
+func wrapped(line string) string {
+	const width = 120
+	var b strings.Builder
+	room := width
+	for _, word := range strings.Split(line, " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case room == width:
+		case n+1 > room:
+			b.WriteByte('\n')
+			room = width
+		default:
+			b.WriteByte(' ')
+			room--
+		}
+		b.WriteString(word)
+		room -= n
+	}
+	return b.String()
 }
 
 // line is the score in one line.

@@ -187,6 +187,10 @@ func TestReplaceLine(t *testing.T) {
 	if want := "a\n" + lineBegin + "new\n" + lineEnd + "b\n"; err != nil || string(got) != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
+	if got := wrapped(strings.Repeat("word ", 30)); got != strings.TrimSpace(strings.Repeat("word ", 24))+"\n"+
+		strings.Repeat("word ", 6) {
+		t.Errorf("wrapped: %q", got)
+	}
 	write("no marks\n")
 	if err := replaceLine(file, "new"); err == nil {
 		t.Error("a README without the marks was changed")

@@ -60,7 +60,10 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, page := range pages {
 		check := strings.TrimSuffix(filepath.Base(page), ".md")
-		if !rows[check] && check != "README" {
+		if check == "README" || check == "causes" { // about all of them
+			continue
+		}
+		if !rows[check] {
 			t.Errorf("%s has no row for the check %s", answersFile, check)
 		}
 		delete(rows, check)
