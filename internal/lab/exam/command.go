@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ func (e *exam) scoreCases(args []string) error {
 	} else if r, missing, err = s.results(cases, *from); err != nil {
 		return err
 	}
-	if err := r.print(missing); err != nil || *keep == "" {
+	if err := r.print(os.Stdout, missing, flags.NArg() == 0); err != nil || *keep == "" {
 		return err
 	}
 	if len(missing) > 0 {
@@ -93,22 +94,27 @@ func (s *scorer) results(cases []*Case, dir string) (r *Results, missing []strin
 	return r, missing, nil
 }
 
-// print writes the marks of open cases, and the counts of all.
-func (r *Results) print(missing []string) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+// print writes the marks of open cases, and the counts of all. Those of sealed cases are shown for all of them together:
+// the count of one would be its mark.
+func (r *Results) print(out io.Writer, missing []string, all bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range r.Cases {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Name, c.Fault.Mark, c.Fault.Why+c.Fault.Broken, c.Fault.oneLine())
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Printf("open:   %s\n", r.open().sentence())
-	fmt.Printf("sealed: %s\n", r.Sealed.All.sentence())
-	fmt.Printf("all:    %s\n", r.total().sentence())
-	if len(missing) > 0 {
-		fmt.Printf("not run: %d cases\n", len(missing))
+	lines := []string{"open:   " + r.open().sentence()}
+	if all && len(missing) == 0 {
+		lines = append(lines, "sealed: "+r.Sealed.All.sentence(), "all:    "+r.total().sentence())
+	} else {
+		lines = append(lines, fmt.Sprintf("sealed: %d cases, counted once all cases were run", r.Sealed.All.Cases))
 	}
-	return nil
+	if len(missing) > 0 {
+		lines = append(lines, fmt.Sprintf("not run as a whole: %d cases", len(missing)))
+	}
+	_, err := fmt.Fprintln(out, strings.Join(lines, "\n"))
+	return err
 }
 
 // sentence is the tally in words.

@@ -68,6 +68,28 @@ func TestSealedIsCounted(t *testing.T) {
 	}
 }
 
+// TestPrint: the mark of a sealed case is not printed, neither by its name nor as the only one that is counted.
+func TestPrint(t *testing.T) {
+	r := testResults(t, "regex-backtracking")
+	for _, c := range []struct {
+		all     bool
+		missing []string
+		want    string
+	}{
+		{true, nil, "sealed: 1 cases, 1 exact"},
+		{false, nil, "sealed: 1 cases, counted once all cases were run\n"},
+		{true, []string{"a"}, "sealed: 1 cases, counted once all cases were run\n"},
+	} {
+		var out strings.Builder
+		if err := r.print(&out, c.missing, c.all); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), c.want) || strings.Contains(out.String(), sealedName+"  ") {
+			t.Errorf("all %v, missing %v: want %q in\n%s", c.all, c.missing, c.want, &out)
+		}
+	}
+}
+
 // TestFirstStays: the first contact is written once.
 func TestFirstStays(t *testing.T) {
 	dir := t.TempDir()

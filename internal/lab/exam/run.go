@@ -173,10 +173,10 @@ func (r *runner) phase(ctx context.Context, c *Case, p *PhaseResult, paths map[s
 		p.Target, p.Processes = usedBetween(before, statsNow(), running.PID, time.Since(began))
 		return errors.Join(err, r.keep(recording, c, p.Phase))
 	})
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("not done in %v: %w", r.phaseLongest, err)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	p.Measured, p.BusyBefore = w.Measured, w.BusyBefore
