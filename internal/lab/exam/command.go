@@ -108,7 +108,8 @@ func (r *Results) print(out io.Writer, missing []string, all bool) error {
 	if all && len(missing) == 0 {
 		lines = append(lines, "sealed: "+r.Sealed.All.sentence(), "all:    "+r.total().sentence())
 	} else {
-		lines = append(lines, fmt.Sprintf("sealed: %d cases, counted once all cases were run", r.Sealed.All.Cases))
+		lines = append(lines,
+			fmt.Sprintf("sealed: %d cases, counted once all cases were run", r.Sealed.All.Cases))
 	}
 	if len(missing) > 0 {
 		lines = append(lines, fmt.Sprintf("not run as a whole: %d cases", len(missing)))
