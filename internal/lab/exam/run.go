@@ -116,7 +116,11 @@ func (r *runner) runCase(ctx context.Context, c *Case) error {
 		if err := c.writePhase(r.results, p); err != nil {
 			return err
 		}
-		r.progress(c, p)
+		r.phasesRun++
+		if p.Broken != "" {
+			r.phasesBroken++
+		}
+		fmt.Printf("%s %s: %s\n", c.Name, p.Phase, r.progress(c, p))
 	}
 	return nil
 }
@@ -244,13 +248,11 @@ func (c *Case) aptVersions(ctx context.Context) map[string]string {
 	return versions
 }
 
-// progress prints a line. Of a sealed case it says no more than that it was run.
-func (r *runner) progress(c *Case, p *PhaseResult) {
-	r.phasesRun++
+// progress says what a phase came to. Of a sealed case it says no more than that it was run.
+func (r *runner) progress(c *Case, p *PhaseResult) string {
 	said := "sealed: done"
 	switch {
 	case p.Broken != "":
-		r.phasesBroken++
 		said = "broken: " + p.Broken
 	case !c.Sealed():
 		said = r.verdict(c, p)
@@ -258,7 +260,7 @@ func (r *runner) progress(c *Case, p *PhaseResult) {
 	if p.Broken == "" && p.BusyBefore > quietEnough {
 		said += fmt.Sprintf(" (the machine was %.0f %% busy before)", 100*p.BusyBefore)
 	}
-	fmt.Printf("%s %s: %s\n", c.Name, p.Phase, said)
+	return said
 }
 
 // verdict is what perfdoctor said of an open case, with the mark of the fault.

@@ -83,6 +83,27 @@ func TestUsedBetween(t *testing.T) {
 	}
 }
 
+// TestProgress: of a sealed case the verdict is not printed.
+func TestProgress(t *testing.T) {
+	r := &runner{scorer: newTestScorer(t)}
+	p := testPhases("regex-backtracking", "")[phaseFault]
+	want := "exact: WARNING regex-backtracking: pid 7: in 0123/semver.js"
+	if got := r.progress(testCase(openName), p); got != want {
+		t.Errorf("an open case: %q, want %q", got, want)
+	}
+	if got := r.progress(testCase(sealedName), p); got != "sealed: done" {
+		t.Errorf("a sealed case: %q", got)
+	}
+	p.BusyBefore = 0.5
+	if got := r.progress(testCase(sealedName), p); got != "sealed: done (the machine was 50 % busy before)" {
+		t.Errorf("on a busy machine: %q", got)
+	}
+	p.Broken = "no such package"
+	if got := r.progress(testCase(sealedName), p); got != "broken: no such package" {
+		t.Errorf("a broken case: %q", got)
+	}
+}
+
 func TestShortened(t *testing.T) {
 	if got := shortened("a\n  b"); got != "a b" {
 		t.Errorf("%q, want one line", got)
