@@ -94,8 +94,8 @@ func (s *scorer) results(cases []*Case, dir string) (r *Results, missing []strin
 	return r, missing, nil
 }
 
-// print writes the marks of open cases, and the counts of all. Those of sealed cases are shown for all of them together:
-// the count of one would be its mark.
+// print writes the marks of open cases, and the counts of all. Those of sealed cases are shown for all of them
+// together: the count of one would be its mark.
 func (r *Results) print(out io.Writer, missing []string, all bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range r.Cases {
