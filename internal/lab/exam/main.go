@@ -30,7 +30,7 @@ func main() {
 	flag.StringVar(&e.cache, "cache", filepath.Join(".cache", "exam"), "`directory` for what is fetched")
 	flag.DurationVar(&e.window, "window", window, "how `long` check measures each phase")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: exam [flags] check|fetch|run|score|report [flags] [CASE...]")
+		fmt.Fprintln(os.Stderr, "usage: exam [flags] check|fetch|run|peers|score|report [flags] [CASE...]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -67,7 +67,7 @@ func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"
 
 func (e *exam) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want a command: check, fetch, run, score or report")
+		return errors.New("want a command: check, fetch, run, peers, score or report")
 	}
 	var err error
 	if e.cache, err = filepath.Abs(e.cache); err != nil { // programs have working directories of their own
@@ -83,12 +83,14 @@ func (e *exam) run(ctx context.Context, args []string) error {
 		return e.fetchAll(ctx, args[1:])
 	case "run":
 		return e.runCases(ctx, args[1:])
+	case "peers":
+		return e.peers(ctx, args[1:])
 	case "score":
 		return e.scoreCases(args[1:])
 	case "report":
 		return e.writeReport(args[1:])
 	default:
-		return fmt.Errorf("there is no command %q: want check, fetch, run, score or report", args[0])
+		return fmt.Errorf("there is no command %q: want check, fetch, run, peers, score or report", args[0])
 	}
 }
 
