@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
@@ -46,11 +45,7 @@ func (a *aperf) prepare(ctx context.Context, e *exam) (version string, err error
 	if a.path, err = e.peerCase(peerAPerf).fetch(ctx, e.cache, &asyncProfiler, e.say); err != nil {
 		return "", err
 	}
-	said, err := command(ctx, "", nil, a.program, "--version")
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimPrefix(said, "aperf "), nil
+	return programVersion(ctx, a.program)
 }
 
 // The names of its directories.

@@ -32,11 +32,7 @@ func (m *melisai) prepare(ctx context.Context, _ *exam) (version string, err err
 	if err := aptInstall(ctx, []string{bpfTools}); err != nil {
 		return "", err
 	}
-	said, err := command(ctx, "", nil, m.program, "--version")
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimPrefix(said, "melisai version "), nil
+	return programVersion(ctx, m.program)
 }
 
 const melisaiReport = "report.json"

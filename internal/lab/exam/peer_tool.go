@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/procfs"
 
@@ -46,4 +47,18 @@ func jvmOf(pid int) (string, error) {
 		return "", fmt.Errorf("no JVM at process %d or below", pid)
 	}
 	return strconv.Itoa(jvm), nil
+}
+
+// programVersion is what a program says its version is, in "NAME 1.2.3 (build)" or "NAME version 1.2.3".
+func programVersion(ctx context.Context, program string) (string, error) {
+	said, err := command(ctx, "", nil, program, "--version")
+	if err != nil {
+		return "", err
+	}
+	for _, word := range strings.Fields(said) {
+		if word[0] >= '0' && word[0] <= '9' {
+			return word, nil
+		}
+	}
+	return "", fmt.Errorf("%s --version says %q: where is the version?", program, said)
 }
