@@ -29,21 +29,6 @@ type peer interface {
 	read(ctx context.Context, dir string) ([]finding, error)
 }
 
-// PeerAnswers is the file of a peer.
-type PeerAnswers struct {
-	Peer  string                 `json:"peer"` // with its version
-	Date  string                 `json:"date"`
-	Cases map[string]*PeerAnswer `json:"cases"`
-}
-
-// PeerAnswer is what a peer said first of a case.
-type PeerAnswer struct {
-	Words   []string `json:"words"` // of vocabulary.yaml; none: it found nothing
-	Text    string   `json:"text"`  // in which the names of the component are looked for
-	Seconds float64  `json:"seconds"`
-	Broken  string   `json:"broken"` // why there is no answer
-}
-
 // peerFlags are those of the command.
 type peerFlags struct {
 	peer, out      string
@@ -124,14 +109,14 @@ func (e *exam) ask(ctx context.Context, p peer, out string, cases []*Case) error
 		return err
 	}
 	for _, c := range cases {
-		if a := answers.Cases[c.Name]; !p.takes(c) || a != nil && a.Broken == "" {
+		if a, ok := answers.Cases[c.Name]; !p.takes(c) || ok && a.Broken == "" {
 			continue
 		}
 		a := e.askOne(ctx, p, table, c)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		answers.Cases[c.Name] = a
+		answers.Cases[c.Name] = *a
 		if err := answers.save(file); err != nil {
 			return err
 		}
@@ -189,24 +174,19 @@ func (e *exam) observe(ctx context.Context, p peer, c *Case, a *PeerAnswer) ([]f
 // openAnswers reads the file of a peer, or begins one.
 func openAnswers(file, peer string) (*PeerAnswers, error) {
 	answers := &PeerAnswers{Peer: peer, Date: time.Now().UTC().Format(time.DateOnly)}
-	data, err := os.ReadFile(file)
+	old, err := readPeer(file)
 	if errors.Is(err, os.ErrNotExist) {
-		answers.Cases = map[string]*PeerAnswer{}
+		answers.Cases = map[string]PeerAnswer{}
 		return answers, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	old := &PeerAnswers{}
-	if err := json.Unmarshal(data, old); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
 	if old.Peer != peer {
 		return nil, fmt.Errorf("%s has the answers of %s, and this is %s: want another -out", file, old.Peer, peer)
 	}
-	answers.Cases = old.Cases
-	if answers.Cases == nil {
-		answers.Cases = map[string]*PeerAnswer{}
+	if answers.Cases = old.Cases; answers.Cases == nil {
+		answers.Cases = map[string]PeerAnswer{}
 	}
 	return answers, nil
 }

@@ -116,7 +116,7 @@ func TestPeerAnswersFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.Cases["one"] = &PeerAnswer{Words: []string{"io-wait"}, Text: "waits", Seconds: 12.5}
+	first.Cases["one"] = PeerAnswer{Words: []string{"io-wait"}, Text: "waits", Seconds: 12.5}
 	if err := first.save(file); err != nil {
 		t.Fatal(err)
 	}
