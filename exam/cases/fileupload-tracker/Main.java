@@ -1,6 +1,5 @@
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
-import java.io.File;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.net.InetSocketAddress;
@@ -11,7 +10,7 @@ import org.apache.commons.io.FileCleaningTracker;
 
 /** Takes uploads. It begins as one that has taken many. */
 final class Main {
-    private static final DiskFileItemFactory ITEMS = new DiskFileItemFactory(1 << 20, new File("/tmp"));
+    private static final DiskFileItemFactory ITEMS = new DiskFileItemFactory(1 << 20, null);
     private static final byte[] PART = new byte[8192];
 
     public static void main(String[] args) throws Exception {
