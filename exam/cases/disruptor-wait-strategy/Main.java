@@ -22,7 +22,8 @@ final class Main {
         disruptor
             .handleEventsWith((order, sequence, last) -> order.journalled = order.done.hashCode(),
                 (order, sequence, last) -> order.replicated = order.done.hashCode())
-            .then((order, sequence, last) -> order.done.complete("order " + order.journalled + order.replicated + "\n"));
+            .then((order, sequence, last) ->
+                order.done.complete("order " + order.journalled + order.replicated + "\n"));
         disruptor.start();
         Web.serve("/order", 8, () -> {
             CompletableFuture<String> done = new CompletableFuture<>();

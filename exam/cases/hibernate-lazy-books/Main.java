@@ -36,8 +36,8 @@ public final class Main {
             .setProperty("hibernate.hbm2ddl.auto", "create")
             .buildSessionFactory();
         sessions.inTransaction(s -> {
-            s.createNativeMutationQuery("INSERT INTO Author (id, name) SELECT x, 'author ' || x FROM SYSTEM_RANGE(1, 25)")
-                .executeUpdate();
+            s.createNativeMutationQuery("INSERT INTO Author (id, name) "
+                + "SELECT x, 'author ' || x FROM SYSTEM_RANGE(1, 25)").executeUpdate();
             s.createNativeMutationQuery("INSERT INTO Book (id, title, author_id) "
                 + "SELECT x, 'book ' || x, MOD(x, 25) + 1 FROM SYSTEM_RANGE(1, 100)").executeUpdate();
         });
