@@ -17,7 +17,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci exam-check demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci exam exam-check exam-peers exam-report demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,13 +98,34 @@ verify-ci: build ## the scenarios of the subset ci, once each (root, four minute
 	@.ci/deps ip nft
 	bin/perfdoctor scenario verify --subset ci --runs 1
 
-# The public exam: exam/README.md. CASE names cases; none is all of them.
+# The public exam: exam/README.md. CASE names cases; none is all of them. PEERS are flags of `exam peers`.
 CASE ?=
+PEERS ?=
 
 exam-check: ## fetch and run cases of the exam without any doctor: does the cure move what it must? (root)
 	@.ci/deps ip
 	@go build -o bin/exam ./internal/lab/exam
 	bin/exam check $(CASE)
+
+exam-peers: ## put cases of the exam to other tools: PEERS="-melisai PATH -aperf PATH", as exam/README.md says (root)
+	@.ci/deps ip nsenter
+	@go build -o bin/exam ./internal/lab/exam
+	bin/exam peers $(PEERS) $(CASE)
+
+# A case is run once: what has a result in .cache/exam/results is skipped. To run a case again, remove its directory there.
+exam: bundle binary ## put the cases of the exam to bin/perfdoctor: CASE='NAME...', or all (root, about a minute a case)
+	@.ci/deps ip nft
+	@go build -o bin/exam ./internal/lab/exam
+	bin/exam run $(CASE)
+	bin/exam score $(CASE)
+
+# KEEP=v1.2 commits the marks of all cases to exam/results under that name; KEEP=first does so once and never again.
+KEEP ?=
+
+exam-report: ## docs/exam.md and the README's line, from exam/results; KEEP=NAME: with the marks of make exam, as NAME
+	@go build -o bin/exam ./internal/lab/exam
+	$(if $(KEEP),bin/exam score -keep $(KEEP))
+	bin/exam report
 
 release: bundle ## dist/: programs, Debian and RPM packages, bills of materials and checksums, the same bytes for the same commit
 	cd tools/release && go run . -root ../.. -out ../../dist

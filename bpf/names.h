@@ -5,8 +5,8 @@
 
 #include "kernel.h"
 
-// As many addresses are named in one run. A name has at most 512 characters (KSYM_NAME_LEN since Linux 6.1), so that all
-// lines fit into what a run may write, eight pages (bpf_seq_read in kernel/bpf/bpf_iter.c).
+// As many addresses are named in one run. A name has at most 512 characters (KSYM_NAME_LEN since Linux 6.1), so that
+// all lines fit into what a run may write, eight pages (bpf_seq_read in kernel/bpf/bpf_iter.c).
 enum { NAMED = 32 };
 
 struct naming {
@@ -15,9 +15,9 @@ struct naming {
 
 // NAMES declares the map of the addresses to name, and the iterator, of a name that no other file has, that writes a
 // line for each: the address, then what the kernel calls the instruction before it (lib/vsprintf.c, %pB: as of a return
-// address, which may be the first of the next function). It is an iterator over maps (Linux 5.8), of which it needs the
-// first alone, whichever that is: one over the elements of its own map would be the natural one, but some kernels do not
-// permit that.
+// address, which may be the first of the next function). It is an iterator over maps (Linux 5.8), of which it needs
+// the first alone, whichever that is: one over the elements of its own map would be the natural one, but some kernels
+// do not permit that.
 #define NAMES(iterator)                                                                                                \
 	struct {                                                                                                       \
 		NUMBER(type, ARRAY);                                                                                   \

@@ -1,5 +1,5 @@
 // Command exam puts the cases of exam/ to perfdoctor and to others, and scores what they say. `make exam-check`,
-// `make exam` and `make exam-report` run it; exam/README.md has the rules.
+// `make exam` and `make exam-report` run it, and `make generate` writes docs/exam.md; exam/README.md has the rules.
 package main
 
 import (
@@ -19,6 +19,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
+//go:generate go run github.com/perfdoctor/perfdoctor/internal/lab/exam -exam ../../../exam report
+
 func main() {
 	if code, child := lab.RunIfChild(); child {
 		os.Exit(code)
@@ -28,7 +30,7 @@ func main() {
 	flag.StringVar(&e.cache, "cache", filepath.Join(".cache", "exam"), "`directory` for what is fetched")
 	flag.DurationVar(&e.window, "window", window, "how `long` check measures each phase")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: exam [flags] check|fetch [CASE...]")
+		fmt.Fprintln(os.Stderr, "usage: exam [flags] check|fetch|run|peers|score|report [flags] [CASE...]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -44,17 +46,34 @@ func main() {
 // exam are the flags.
 type exam struct {
 	dir, cache string
+	here       string // the working directory
 	window     time.Duration
+}
+
+// defaultResults is where the results of a run are kept whole.
+func (e *exam) defaultResults() string { return filepath.Join(e.cache, resultsDir) }
+
+// tidy takes the paths of this machine out of a text: they would be committed, and might name a component.
+func (e *exam) tidy(text string) string {
+	for _, dir := range []string{e.cache, e.here, os.TempDir()} {
+		if len(dir) > 1 {
+			text = strings.ReplaceAll(text, dir+"/", "")
+		}
+	}
+	return text
 }
 
 func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func (e *exam) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want a command: check or fetch")
+		return errors.New("want a command: check, fetch, run, peers, score or report")
 	}
 	var err error
 	if e.cache, err = filepath.Abs(e.cache); err != nil { // programs have working directories of their own
+		return err
+	}
+	if e.here, err = os.Getwd(); err != nil {
 		return err
 	}
 	switch args[0] {
@@ -62,8 +81,16 @@ func (e *exam) run(ctx context.Context, args []string) error {
 		return e.checkAll(ctx, args[1:])
 	case "fetch":
 		return e.fetchAll(ctx, args[1:])
+	case "run":
+		return e.runCases(ctx, args[1:])
+	case "peers":
+		return e.peers(ctx, args[1:])
+	case "score":
+		return e.scoreCases(args[1:])
+	case "report":
+		return e.writeReport(args[1:])
 	default:
-		return fmt.Errorf("there is no command %q: want check or fetch", args[0])
+		return fmt.Errorf("there is no command %q: want check, fetch, run, peers, score or report", args[0])
 	}
 }
 

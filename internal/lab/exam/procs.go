@@ -1,25 +1,37 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"maps"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
-// cpuOf gives the CPU seconds of processes with all their children, by name. One that has ended is left out: whoever
-// runs it says so.
-func cpuOf(pids map[string]int) map[string]float64 {
-	used := map[string]float64{}
+// statsNow reads the processes of the machine. One that ends meanwhile is left out: whoever runs it says so.
+func statsNow() map[int]procfs.ProcStat {
+	stats := map[int]procfs.ProcStat{}
 	all, err := procfs.AllProcs()
 	if err != nil {
-		return used
+		return stats
 	}
-	stats := map[int]procfs.ProcStat{}
 	for _, p := range all {
 		if stat, err := p.Stat(); err == nil {
 			stats[p.PID] = stat
 		}
 	}
+	return stats
+}
+
+// cpuOf gives the CPU seconds of processes with all their children, by name.
+func cpuOf(pids map[string]int) map[string]float64 {
+	used := map[string]float64{}
+	stats := statsNow()
 	for name, root := range pids {
 		for pid, stat := range stats {
 			if below(stats, pid, root) {
@@ -50,3 +62,75 @@ func cpuBetween(before, after map[string]float64, window time.Duration) map[stri
 	}
 	return used
 }
+
+// usedBetween gives the CPUs that the target (0: all) used, and those of each name of a process, the busiest first.
+// The exam and the doctor are left out.
+func usedBetween(before, after map[int]procfs.ProcStat, target int, took time.Duration) (cpus float64, all []Usage) {
+	own := []string{after[os.Getpid()].Comm, doctorName}
+	byName := map[string]float64{}
+	for pid, stat := range after {
+		if slices.Contains(own, stat.Comm) {
+			continue
+		}
+		used := stat.CPUTime()
+		if was, ok := before[pid]; ok && was.Starttime == stat.Starttime {
+			used -= was.CPUTime()
+		}
+		used = max(0, used) / took.Seconds()
+		byName[stat.Comm] += used
+		if target == 0 || below(after, pid, target) {
+			cpus += used
+		}
+	}
+	const few = 5
+	for name, n := range byName {
+		all = append(all, Usage{name, n})
+	}
+	slices.SortFunc(all, func(a, b Usage) int {
+		return cmp.Or(cmp.Compare(b.CPUs, a.CPUs), cmp.Compare(a.Name, b.Name))
+	})
+	return cpus, all[:min(few, len(all))]
+}
+
+// quietEnough is the share of the CPU time that a quiet machine may use.
+const quietEnough = 0.25
+
+// waitQuiet waits for the machine to be quiet, for a while, and says for how many seconds it waited.
+func waitQuiet(ctx context.Context, longest time.Duration) (seconds float64, err error) {
+	began := time.Now()
+	for {
+		busy, err := busyFor(ctx, time.Second)
+		if err != nil {
+			return 0, err
+		}
+		if busy <= quietEnough || time.Since(began) > longest {
+			return time.Since(began).Seconds(), nil
+		}
+	}
+}
+
+// busyFor is the share of all CPU time that is used during a while.
+func busyFor(ctx context.Context, while time.Duration) (float64, error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, err
+	}
+	before, err := fs.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if err := clock.Sleep(ctx, while); err != nil {
+		return 0, err
+	}
+	after, err := fs.Stat()
+	if err != nil {
+		return 0, err
+	}
+	a, b := before.CPUTotal, after.CPUTotal
+	idled := b.Idle + b.Iowait - a.Idle - a.Iowait
+	worked := b.User + b.Nice + b.System + b.IRQ + b.SoftIRQ - a.User - a.Nice - a.System - a.IRQ - a.SoftIRQ
+	return worked / max(worked+idled, 0.01), nil
+}
+
+// sortedKeys are those of a map, in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

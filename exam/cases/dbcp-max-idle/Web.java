@@ -1,0 +1,1 @@
+../../drivers/Web.java

@@ -1,0 +1,1 @@
+../../drivers/serve.go

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
+)
+
+// finding is one that a peer reports, by its own name.
+type finding struct {
+	ID    string
+	Score float64 // more is worse; of those that are equal the first one said
+	Text  string
+}
+
+// meanings are what a peer's findings mean in the words of the vocabulary: exam/answers/PEER.yaml.
+type meanings struct {
+	Findings []meaning `yaml:"findings"`
+
+	file string
+}
+
+type meaning struct {
+	ID    string   `yaml:",key"`
+	Means string   `yaml:"means"` // in the peer's own words
+	Words []string `yaml:"words"`
+	Aside string   `yaml:"aside"` // why it is no answer: the next finding is one
+}
+
+// readMeanings reads the table of a peer strictly.
+func readMeanings(exam, peer string, words *Vocabulary) (*meanings, error) {
+	m := &meanings{file: filepath.Join("answers", peer+".yaml")}
+	data, err := os.ReadFile(filepath.Join(exam, m.file))
+	if err != nil {
+		return nil, err
+	}
+	root, err := strictyaml.Parse(m.file, data)
+	if err != nil {
+		return nil, err
+	}
+	d := &strictyaml.Decoder{File: m.file}
+	d.Decode(root, m)
+	return m, errors.Join(append(m.validate(words), d.Err())...)
+}
+
+func (m *meanings) validate(words *Vocabulary) []error {
+	var errs []error
+	for _, f := range m.Findings {
+		if (len(f.Words) == 0) == (f.Aside == "") || f.Means == "" {
+			errs = append(errs, fmt.Errorf("%s: %s: want means, and words or aside", m.file, f.ID))
+		}
+		for _, word := range f.Words {
+			if !words.has(word) {
+				errs = append(errs, fmt.Errorf("%s: %s: there is no %q in the vocabulary", m.file, f.ID, word))
+			}
+		}
+	}
+	return errs
+}
+
+// answer takes the worst finding that says something of the system's speed. Without any, the answer has no words.
+func (m *meanings) answer(findings []finding, a *PeerAnswer) error {
+	findings = slices.Clone(findings)
+	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(b.Score, a.Score) })
+	for _, f := range findings {
+		i := slices.IndexFunc(m.Findings, func(known meaning) bool { return known.ID == f.ID })
+		if i < 0 {
+			return fmt.Errorf("%s does not know the finding %q", m.file, f.ID)
+		}
+		if m.Findings[i].Aside == "" {
+			a.Words, a.Text = m.Findings[i].Words, f.Text
+			return nil
+		}
+	}
+	return nil
+}
