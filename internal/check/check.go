@@ -160,9 +160,9 @@ type Finding struct {
 	// Marks are the places in profiles that show the finding, for reports that draw them.
 	Marks []Mark `json:"-"`
 
-	// Weight orders findings of one stage, severity and confidence: the share of the subject's time that it is about,
-	// where one can be given. 0 stands behind every share.
-	Weight float64 `json:"-"`
+	// Weight is how much could be won back: the share of the target's time, or of the capacity of what is full, that the
+	// finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
+	Weight float64 `json:"share,omitempty"`
 
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
@@ -170,6 +170,9 @@ type Finding struct {
 	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code
 	// looks different once they are mended. Set by Run for the runtime's and the code's stage.
 	MendFirst []string `json:"mend_first,omitempty"`
+
+	// Beside says that the finding is about others than the target, in whose company it runs; set by Run.
+	Beside bool `json:"beside_target,omitempty"`
 
 	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
 	ExplainedBy string `json:"explained_by,omitempty"`

@@ -14,11 +14,12 @@ import (
 type scene struct {
 	strangers map[string]bool // processes, by pid, that are not the target's
 	listeners map[string]bool // addresses that the target listens on; nil where they were not recorded
+	owners    map[string]bool // destinations of which it is known who holds the connections: true if the target does
 }
 
 // sceneOf reads the recording. Diagnosed as a whole, all processes of a host are the target's.
 func sceneOf(rec *recording.Recording) *scene {
-	s := &scene{strangers: map[string]bool{}}
+	s := &scene{strangers: map[string]bool{}, owners: map[string]bool{}}
 	if rec.Meta.Target.Kind != "host" {
 		for _, c := range rec.Counter(metric.ProcessCPU, "member", "host") {
 			s.strangers[c.Label("pid")] = true
@@ -30,8 +31,30 @@ func sceneOf(rec *recording.Recording) *scene {
 				s.listeners[l.Label("listener")] = true
 			}
 		}
+		for _, o := range rec.Gauge(metric.DestinationOwner) {
+			if pid := o.Label("pid"); pid != "" {
+				s.owners[o.Label("destination")] = s.owners[o.Label("destination")] || !s.strangers[pid]
+			}
+		}
 	}
 	return s
+}
+
+// beside reports whether the subject is none of the target's: a process that is a stranger, an address on which
+// another one listens, a destination to which others alone have connections. What all of a host share, such as its CPUs
+// and devices, is the target's, too.
+func (s *scene) beside(subject Subject) bool {
+	switch subject.Kind {
+	case "pid":
+		pid, _, _ := strings.Cut(subject.ID, " ") // "4021 (java)"
+		return s.strangers[pid]
+	case "listener":
+		return s.listeners != nil && !s.listeners[subject.ID]
+	case "destination":
+		target, known := s.owners[subject.ID]
+		return known && !target
+	}
+	return false
 }
 
 // related keeps a finding from explaining one about a subject that has nothing to do with its own:

@@ -39,8 +39,9 @@ type Outcome struct {
 
 // Result is the diagnosis of one recording.
 type Result struct {
-	// Findings are ordered as a reader should take them: causes before consequences, then severity at warning or above,
-	// then the order of the cure. The first is the principal one if it is at warning or above.
+	// Findings are ordered as a reader should take them: the target's before those beside it, causes before
+	// consequences, then by severity, by how much could be won back, and by the order of the cure. The first is the
+	// principal one if it is at warning or above.
 	Findings []Finding `json:"findings"`
 	Outcomes []Outcome `json:"outcomes"`
 }
@@ -52,6 +53,9 @@ func (r *Result) Principal() *Finding {
 	}
 	return nil
 }
+
+// principal reports whether the finding may be the one to act on first.
+func (f *Finding) principal() bool { return f.Severity >= Warning && f.ExplainedBy == "" && !f.Beside }
 
 // Options adjust a run.
 type Options struct {
@@ -77,6 +81,9 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 	lowerConfidence(rec, checks, res.Findings)
 	s := sceneOf(rec)
 	explain(opts.Causes, s, res.Findings)
+	for i := range res.Findings {
+		res.Findings[i].Beside = s.beside(res.Findings[i].Subject)
+	}
 	slices.SortStableFunc(res.Findings, compare)
 	mendFirst(s, res.Findings)
 	return res
@@ -163,6 +170,7 @@ func mendFirst(s *scene, findings []Finding) {
 func compare(a, b Finding) int {
 	return cmp.Or(
 		cmp.Compare(rank(a), rank(b)),
+		cmp.Compare(size(a), size(b)),
 		cmp.Compare(a.Stage, b.Stage),
 		cmp.Compare(b.Confidence, a.Confidence),
 		cmp.Compare(b.Weight, a.Weight),
@@ -171,13 +179,38 @@ func compare(a, b Finding) int {
 	)
 }
 
-// rank puts causes before consequences, and the worse first.
+// rank puts the target's findings before others', causes before consequences, and the worse first.
 func rank(f Finding) int {
+	const severities = int(Critical) + 1
 	n := int(Critical - f.Severity)
 	if f.ExplainedBy != "" {
-		n += int(Critical) + 1
+		n += severities
+	}
+	if f.Beside {
+		n += 2 * severities
 	}
 	return n
+}
+
+// The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other that
+// the order of the cure decides: shares are known to some tenths of themselves. One that cannot say how much it owns
+// stands behind those that own a quarter, and before those that own less than a tenth.
+const (
+	half    = 0.5
+	quarter = 0.25
+	tenth   = 0.1
+)
+
+func size(f Finding) int {
+	switch {
+	case f.Weight >= half:
+		return 0
+	case f.Weight >= quarter:
+		return 1
+	case f.Weight >= tenth, f.Weight == 0:
+		return 2
+	}
+	return 3
 }
 
 func firstLine(s string) string {

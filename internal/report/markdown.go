@@ -204,11 +204,16 @@ func (m *markdown) consequences(cause *Finding) {
 }
 
 func (m *markdown) further() {
-	if !m.has(Further, "") {
+	m.list("Also found, the largest first", Further)
+	m.list("Beside the target, about other processes of this host", Beside)
+}
+
+func (m *markdown) list(title string, role Role) {
+	if !m.has(role, "") {
 		return
 	}
-	m.line("\n### Also found, in the order of the cure")
-	m.each(Further, "", func(f *Finding) {
+	m.line("\n### %s", title)
+	m.each(role, "", func(f *Finding) {
 		m.line("\n<details><summary>%s <b>%s</b>: %s</summary>\n", f.Severity, inHTML(f.ID), inHTML(f.Summary))
 		m.full(f)
 		m.line("\n</details>")

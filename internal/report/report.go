@@ -135,6 +135,7 @@ const (
 	Principal   Role = "principal"
 	Consequence Role = "consequence"
 	Further     Role = "further"
+	Beside      Role = "beside" // about others on the host than the target
 	Note        Role = "info"
 )
 
@@ -377,6 +378,8 @@ func role(f *Finding, principal bool) Role {
 		return Consequence
 	case principal:
 		return Principal
+	case f.Beside && f.Severity >= check.Warning:
+		return Beside
 	case f.Severity >= check.Warning:
 		return Further
 	}
@@ -398,7 +401,7 @@ func rootCause(findings []check.Finding, f *check.Finding) string {
 }
 
 func causes(all []Finding) []Finding {
-	place := map[Role]int{Principal: 0, Further: 1, Note: 2}
+	place := map[Role]int{Principal: 0, Further: 1, Beside: 2, Note: 3}
 	var out []Finding
 	for _, f := range all {
 		if f.Role != Consequence {
@@ -406,8 +409,7 @@ func causes(all []Finding) []Finding {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(place[a.Role], place[b.Role]), cmp.Compare(a.Stage, b.Stage),
-			cmp.Compare(b.Severity, a.Severity))
+		return cmp.Compare(place[a.Role], place[b.Role])
 	})
 	return out
 }

@@ -308,12 +308,16 @@ func (t *text) each(list []*Finding, show func(*Finding), indent string) {
 }
 
 func (t *text) further() {
-	list := t.withRole(Further, "")
+	t.list("ALSO FOUND, the largest first", t.withRole(Further, ""))
+	t.list("BESIDE THE TARGET, about other processes of this host", t.withRole(Beside, ""))
+}
+
+func (t *text) list(title string, list []*Finding) {
 	if len(list) == 0 {
 		return
 	}
 	t.blank()
-	t.line(bold, "ALSO FOUND, in the order of the cure", "", "")
+	t.line(bold, title, "", "")
 	var last *Finding
 	t.each(list, func(f *Finding) {
 		if t.verbose {
