@@ -44,7 +44,8 @@ Time in which threads are blocked in futex(2) for a lock that another thread has
 no CPU profile shows it. (Locks of Java: see monitor-contention. Go parks goroutines, not threads, at its own mutexes:
 go tool pprof with its mutex profile shows those.)
 
-Measured with --deep: for each futex the time waited, as a share of the window times the number of threads that
+Measured by the scheduler's events (always with --deep, else where the host
+switches between threads at most 5000 times a second): for each futex the time waited, as a share of the window times the number of threads that
 waited for it; the stacks that lead there; who ended the waits, and where: that is where the lock was let go. A futex
 is taken for a lock when its value says so (2 in glibc and Rust). Others, such as Python's, are only told by being
 handed on among those that wait; a condition variable can look so, too, and that is never more than a note. A pool
