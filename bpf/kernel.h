@@ -188,6 +188,10 @@ struct minmax {
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	u32 write_seq;
+	u32 snd_nxt;
+	u32 packets_out;
+	u32 mss_cache;
 	u32 segs_out;
 	u32 data_segs_out;
 	u32 data_segs_in;

@@ -34,7 +34,9 @@ struct tcp_socket {
 	u32 srtt_us;  // times 8
 	u32 min_rtt_us;
 	u32 total_retrans;
-	u32 pad;
+	u32 notsent;
+	u32 packets_out;
+	u32 mss;
 	u64 bytes_acked;
 	u64 bytes_received;
 	u64 inode; // of LISTEN and CLOSE_WAIT; 0: no file
@@ -104,6 +106,9 @@ static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
 		out->srtt_us = tp->srtt_us;
 		out->min_rtt_us = tp->rtt_min.s[0].v;
 		out->total_retrans = tp->total_retrans;
+		out->notsent = tp->write_seq - tp->snd_nxt;
+		out->packets_out = tp->packets_out;
+		out->mss = tp->mss_cache;
 		out->bytes_acked = tp->bytes_acked;
 		out->bytes_received = tp->bytes_received;
 	}

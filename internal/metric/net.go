@@ -75,6 +75,9 @@ var (
 		"Segments retransmitted so far by the connections that exist now, per destination.", "destination")
 	DestinationSegs = gauge("tcp_destination_sent_segments", q.Segments, "tcp_info tcpi_segs_out",
 		"Segments sent so far by the connections that exist now, per destination.", "destination")
+	DestinationHeld = gauge("tcp_destination_held_back_sockets", q.Sockets, "tcp_info tcpi_notsent_bytes, tcpi_unacked",
+		"Established connections to a destination that had less than a segment to send, and waited with it until the "+
+			"peer acknowledges what is under way: Nagle's algorithm.", "destination")
 	SynSentRetrans = gauge("tcp_destination_syn_sent_retransmitting", q.Sockets, "NETLINK_SOCK_DIAG retrans",
 		"SYN_SENT sockets that have already sent their SYN again, per destination.", "destination")
 
@@ -88,6 +91,8 @@ var (
 		"Established server-side sockets per listener and peer address; the largest peers.", "listener", "peer")
 	ListenerBytes = gauge("tcp_listener_peer_bytes", q.Bytes, "tcp_info", "Bytes carried so far by those sockets.",
 		"listener", "peer")
+	ListenerHeld = gauge("tcp_listener_held_back_sockets", q.Sockets, "tcp_info tcpi_notsent_bytes, tcpi_unacked",
+		"The same of a listener's connections.", "listener")
 	ProcessSockets = gauge("tcp_process_sockets", q.Sockets, "NETLINK_SOCK_DIAG, /proc/PID/fd",
 		"TCP sockets per owning process and state, of processes whose fds could be read.", "pid", "comm", "state")
 )

@@ -20,6 +20,7 @@ func Checks() []*check.Check {
 		synRetransmits,
 		noKeepalive,
 		slowStart,
+		nagleDelayedAck,
 		tlsNoResumption,
 		connectionSkew,
 		closeWaitLeak,

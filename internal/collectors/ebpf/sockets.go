@@ -102,7 +102,7 @@ func ticks() (int64, error) {
 
 // Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less
 // than that: of inodes those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of
-// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to MinRTT; no cookie, interface or user. fn's
+// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to MinRTT that is recorded; no cookie, interface or user. fn's
 // socket is used again.
 func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) error {
 	var r io.ReadCloser
@@ -149,6 +149,9 @@ func (s *Sockets) convert(to *sockdiag.Socket, from *bpf.SocketsTcpSocket) {
 		to.Info.Len = sockdiag.InfoToMinRTT
 		to.Info.RTT, to.Info.MinRTT = from.SrttUs>>3, from.MinRttUs
 		to.Info.TotalRetrans, to.Info.SegsOut = from.TotalRetrans, from.SegsOut
+		// write_seq is behind snd_nxt while a FIN is under way: tcp_get_info (net/ipv4/tcp.c) has 0 then.
+		to.Info.Notsent = uint32(max(0, int32(from.Notsent)))
+		to.Info.Unacked, to.Info.SndMSS = from.PacketsOut, from.Mss
 		to.Info.BytesAcked, to.Info.BytesReceived = from.BytesAcked, from.BytesReceived
 	}
 }

@@ -173,6 +173,7 @@ func byDiag(t testing.TB, c *sockdiag.Conn) map[socketKey]sockdiag.Socket {
 			if k.HasInfo {
 				k.Info = sockdiag.Info{
 					Len: sockdiag.InfoToMinRTT, RTT: i.RTT, MinRTT: i.MinRTT, TotalRetrans: i.TotalRetrans,
+					Notsent: i.Notsent, Unacked: i.Unacked, SndMSS: i.SndMSS,
 					SegsOut:    i.SegsOut,
 					BytesAcked: i.BytesAcked, BytesReceived: i.BytesReceived,
 				}

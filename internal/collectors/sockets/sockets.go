@@ -42,11 +42,12 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 		Provides: append(ebpf.Costs(),
 			metric.Sockets, metric.DestinationSockets, metric.DestinationSmaller, metric.DestinationYoungTW,
 			metric.DestinationOwner,
-			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost,
+			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
+			metric.DestinationLost,
 			metric.DestinationSegs,
 			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
 			metric.ListenerPeers,
-			metric.ListenerBytes, metric.ProcessSockets, metric.TargetListenPorts),
+			metric.ListenerBytes, metric.ListenerHeld, metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			s, err := open(ctx, env)
@@ -137,9 +138,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 // diagOnly are the metrics that /proc/PID/net/tcp does not tell.
 func diagOnly() []metric.Metric {
 	return []metric.Metric{
-		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationLost,
-		metric.DestinationSegs,
-		metric.ListenerBacklog, metric.ListenerBytes,
+		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
+		metric.DestinationLost, metric.DestinationSegs, metric.ListenerBacklog, metric.ListenerBytes, metric.ListenerHeld,
 	}
 }
 

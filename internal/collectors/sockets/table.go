@@ -66,6 +66,8 @@ type infoSum struct {
 	retrans, segOut uint64
 	hasBytes        bool
 	hasSegs         bool
+	held            int // by Nagle's algorithm
+	hasNotsent      bool
 }
 
 type listener struct {
@@ -77,6 +79,8 @@ type listener struct {
 	v6Only     bool
 	sockets    int // listening sockets on this address (SO_REUSEPORT)
 	states     [sockdiag.Closing + 1]int
+	held       int // of its connections, by Nagle's algorithm
+	hasNotsent bool
 }
 
 type peerKey struct {
@@ -168,6 +172,12 @@ func (t *table) addServer(l *listener, s *sockdiag.Socket) {
 	if s.State != sockdiag.Established {
 		return
 	}
+	if s.HasInfo && s.Info.HasNotsent() {
+		l.hasNotsent = true
+		if s.Info.HeldBack() {
+			l.held++
+		}
+	}
 	key := peerKey{l.addr, s.Remote.Addr()}
 	p := t.peers[key]
 	if p == nil {
@@ -220,6 +230,10 @@ func (i *infoSum) add(info *sockdiag.Info) {
 	}
 	if info.HasMinRTT() && (i.minRTT == 0 || info.MinRTT < i.minRTT) {
 		i.minRTT = info.MinRTT
+	}
+	i.hasNotsent = i.hasNotsent || info.HasNotsent()
+	if info.HeldBack() {
+		i.held++
 	}
 	i.retrans += uint64(info.TotalRetrans)
 	if info.HasSegs() {
@@ -314,6 +328,7 @@ func merge(m map[netip.AddrPort]*infoSum, f *flow) {
 	if d.minRTT == 0 || f.info.minRTT != 0 && f.info.minRTT < d.minRTT {
 		d.minRTT = f.info.minRTT
 	}
+	d.held, d.hasNotsent = d.held+f.info.held, d.hasNotsent || f.info.hasNotsent
 	d.hasBytes, d.hasSegs = d.hasBytes || f.info.hasBytes, d.hasSegs || f.info.hasSegs
 	d.bytes, d.retrans, d.segOut = d.bytes+f.info.bytes, d.retrans+f.info.retrans, d.segOut+f.info.segOut
 }
@@ -327,6 +342,9 @@ func (i *infoSum) append(a *recording.Appender, destination string) {
 	}
 	if i.hasBytes {
 		a.Gauge(metric.DestinationBytes, float64(i.bytes), destination)
+	}
+	if i.hasNotsent {
+		a.Gauge(metric.DestinationHeld, float64(i.held), destination)
 	}
 	if i.hasSegs {
 		a.Gauge(metric.DestinationSegs, float64(i.segOut), destination)
@@ -343,6 +361,9 @@ func (l *listener) append(a *recording.Appender, o *owners) {
 	}
 	if p.target {
 		a.Info(metric.TargetListenPorts, addr, p.pid, p.comm)
+	}
+	if l.hasNotsent {
+		a.Gauge(metric.ListenerHeld, float64(l.held), addr)
 	}
 	for st, n := range l.states {
 		if n > 0 {

@@ -45,6 +45,7 @@ const (
 
 // Offsets in struct tcp_info (include/uapi/linux/tcp.h). New fields only ever come at the end.
 const (
+	infoSndMSS        = 16
 	infoUnacked       = 24
 	infoLost          = 32
 	infoRetrans       = 36
@@ -58,6 +59,7 @@ const (
 	infoBytesReceived = 128
 	infoSegsOut       = 136
 	infoSegsIn        = 140
+	infoNotsent       = 144
 	infoMinRTT        = 148
 	infoDataSegsIn    = 152
 	infoDataSegsOut   = 156
@@ -251,7 +253,7 @@ func (s *Socket) setInfo(b []byte) error {
 	s.Info = Info{
 		Len: len(b),
 		RTT: u32(infoRTT), RTTVar: u32(infoRTTVar), SndCwnd: u32(infoSndCwnd),
-		Unacked: u32(infoUnacked), Lost: u32(infoLost), Retrans: u32(infoRetrans),
+		SndMSS: u32(infoSndMSS), Unacked: u32(infoUnacked), Lost: u32(infoLost), Retrans: u32(infoRetrans),
 		TotalRetrans: u32(infoTotalRetrans),
 		LastDataSent: u32(infoLastDataSent), LastDataRecv: u32(infoLastDataRecv),
 	}
@@ -261,6 +263,9 @@ func (s *Socket) setInfo(b []byte) error {
 	}
 	if i.HasSegs() {
 		i.SegsOut, i.SegsIn = u32(infoSegsOut), u32(infoSegsIn)
+	}
+	if i.HasNotsent() {
+		i.Notsent = u32(infoNotsent)
 	}
 	if i.HasMinRTT() {
 		i.MinRTT = u32(infoMinRTT)

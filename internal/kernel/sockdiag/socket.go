@@ -123,6 +123,7 @@ type Info struct {
 
 	RTT, RTTVar  uint32 // µs, smoothed; 0 before the first sample
 	SndCwnd      uint32 // segments
+	SndMSS       uint32 // bytes
 	Unacked      uint32 // segments in flight
 	Lost         uint32 // segments of those believed lost
 	Retrans      uint32 // segments of those retransmitted
@@ -132,6 +133,7 @@ type Info struct {
 
 	BytesAcked, BytesReceived uint64 // HasBytes
 	SegsOut, SegsIn           uint32 // HasSegs
+	Notsent                   uint32 // bytes written and not sent once, HasNotsent
 	MinRTT                    uint32 // µs, HasMinRTT
 	DataSegsIn, DataSegsOut   uint32 // HasDataSegs
 	DeliveryRate              uint64 // bytes/s, HasDeliveryRate
@@ -145,6 +147,16 @@ func (i *Info) HasBytes() bool { return i.Len >= infoBytesReceived+8 }
 
 // HasSegs reports whether SegsOut and SegsIn are known (Linux 4.2).
 func (i *Info) HasSegs() bool { return i.Len >= infoSegsIn+4 }
+
+// HasNotsent reports whether Notsent is known (Linux 4.6).
+func (i *Info) HasNotsent() bool { return i.Len >= infoNotsent+4 }
+
+// HeldBack reports whether the connection has data to send, less than a segment, and waits with it until the peer
+// acknowledges what is under way: Nagle's algorithm (tcp_nagle_check in net/ipv4/tcp_output.c). With more than that
+// unsent it waits for a window.
+func (i *Info) HeldBack() bool {
+	return i.HasNotsent() && i.Notsent > 0 && i.Notsent < i.SndMSS && i.Unacked > 0
+}
 
 // HasMinRTT reports whether MinRTT is known (Linux 4.6) and the connection has had a sample: the kernel starts at ~0
 // (tcp_init_sock in net/ipv4/tcp.c).
