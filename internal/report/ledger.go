@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
@@ -47,20 +48,51 @@ func (t *text) threadTime() {
 
 func (t *text) pool(p *ledger.Pool) {
 	t.line(plain, "  ", "    ", p.Who()+": "+p.Split())
-	for i, place := range p.Places {
-		if i == shownPlaces || place.Seconds < leastPlace*p.Wall {
-			return
-		}
-		text := quantity.Of("", place.Seconds/p.Wall, quantity.Ratio).Text() + " " + string(place.Part)
-		if place.Call != "" {
-			text += " in " + place.Call
-		}
-		if place.On != "" {
-			text += ": " + place.On
-		}
-		t.line(faint, "      ", "        ", text)
+	for _, place := range topPlaces(p) {
+		t.line(faint, "      ", "        ", placeText(p, place))
 	}
+}
+
+// topPlaces are those of a pool that are worth a line.
+func topPlaces(p *ledger.Pool) []ledger.Place {
+	n := 0
+	for n < min(len(p.Places), shownPlaces) && p.Places[n].Seconds >= leastPlace*p.Wall {
+		n++
+	}
+	return p.Places[:n]
+}
+
+// placeText is "80 % answer in recvfrom: 10.0.0.5:5432".
+func placeText(p *ledger.Pool, place ledger.Place) string {
+	text := quantity.Of("", place.Seconds/p.Wall, quantity.Ratio).Text() + " " + string(place.Part)
+	if place.Call != "" {
+		text += " in " + place.Call
+	}
+	if place.On != "" {
+		text += ": " + place.On
+	}
+	return text
+}
+
+// PlaceTexts gives the places of a pool that are worth a line, for renderers.
+func PlaceTexts(p *ledger.Pool) []string {
+	var out []string
+	for _, place := range topPlaces(p) {
+		out = append(out, placeText(p, place))
+	}
+	return out
 }
 
 // leastPlace is the share of a pool's time from which on a place is worth a line.
 const leastPlace = 0.1
+
+func (m *markdown) threadTime() {
+	l := m.d.ThreadTime
+	if l == nil || len(l.Pools) == 0 {
+		return
+	}
+	m.line("\n### Where the threads' time goes\n\n| pool | its time | most |\n|---|---|---|")
+	for _, p := range l.Pools {
+		m.line("| %s | %s | %s |", escape(p.Who()), escape(p.Split()), escape(strings.Join(PlaceTexts(p), "; ")))
+	}
+}

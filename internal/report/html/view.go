@@ -245,6 +245,7 @@ var functions = template.FuncMap{
 		return slices.DeleteFunc(slices.Clone(list), notRole(r))
 	},
 	"severity": func(s check.Severity) string { return s.String() },
+	"places":   report.PlaceTexts,
 }
 
 func notRole(r string) func(*findingView) bool {
