@@ -18,15 +18,8 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 			}
 		}
 	}
-	sockets := map[uint64]endpoint{}
-	if len(s.sockets) > 0 {
-		sockets = s.findSockets(ctx, pid)
-	}
-	listening := map[uint16]bool{}
-	for _, e := range sockets {
-		if e.listens {
-			listening[e.local.Port()] = true
-		}
+	if len(s.sockets.wanted) > 0 {
+		s.findSockets(ctx, pid)
 	}
 	ends := s.ends(ctx, pipes)
 	return func(_ *thread, p place) (reason, on string) {
@@ -34,8 +27,8 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 			return p.reason, p.link
 		}
 		if n, ok := inode(p.link, "socket"); ok {
-			e, known := sockets[n]
-			reason, on = ofSocket(e, known, listening, p.write)
+			e, known := s.sockets.known[n]
+			reason, on = ofSocket(e, known, s.sockets.listening, p.write)
 			if p.reason == forConnect || p.reason == forClient {
 				reason = p.reason
 			}

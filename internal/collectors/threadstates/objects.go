@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,17 +95,46 @@ type endpoint struct {
 	pushed        bool // the peer sends without being asked
 }
 
-// findSockets looks up what sockets lead to, in the network namespace of the process.
-func (s *source) findSockets(ctx context.Context, pid int) map[uint64]endpoint {
-	out := map[uint64]endpoint{}
+// sockets are those that were waited for, by inode, and the ports on which somebody listens.
+type sockets struct {
+	wanted    map[uint64]bool
+	known     map[uint64]endpoint
+	listening map[uint16]bool
+	fresh     bool          // one is wanted that was not looked for
+	took      time.Duration // the last look
+}
+
+func newSockets() sockets {
+	return sockets{wanted: map[uint64]bool{}, known: map[uint64]endpoint{}, listening: map[uint16]bool{}}
+}
+
+func (s *sockets) want(inode uint64) {
+	if !s.wanted[inode] {
+		s.wanted[inode], s.fresh = true, true
+	}
+}
+
+// longLook is how long a look at the sockets may take to be repeated during the window: it counts as part of the pass.
+const longLook = 5 * time.Millisecond
+
+// withFiles are the states of sockets that a descriptor may lead to, and of those that were just closed.
+var withFiles = sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.TimeWait)
+
+// findSockets looks up what the wanted sockets lead to, in the network namespace of the process. What was known of one
+// that is gone stays.
+func (s *source) findSockets(ctx context.Context, pid int) {
+	began := time.Now()
 	_ = s.env.Host.InNetNS(pid, func() error {
 		conn, err := sockdiag.Open(socketsTime)
 		if err != nil {
 			return err
 		}
-		err = conn.Dump(unix.AF_UNSPEC, sockdiag.AllStates, true, func(k *sockdiag.Socket) error {
-			if s.sockets[k.Inode] || k.State == sockdiag.Listen {
-				out[k.Inode] = endpoint{
+		err = conn.Dump(unix.AF_UNSPEC, withFiles, true, func(k *sockdiag.Socket) error {
+			if k.State == sockdiag.Listen {
+				s.sockets.listening[k.Local.Port()] = true
+			}
+			if s.sockets.wanted[k.Inode] {
+				s.sockets.known[k.Inode] = endpoint{
 					local: k.Local, remote: k.Remote, listens: k.State == sockdiag.Listen,
 					pushed: k.HasInfo && k.Info.LastDataSent > unasked && k.Info.LastDataRecv < k.Info.LastDataSent,
 				}
@@ -112,12 +143,19 @@ func (s *source) findSockets(ctx context.Context, pid int) map[uint64]endpoint {
 		})
 		return errors.Join(err, conn.Close())
 	})
-	s.findUDP(pid, out)
-	return out
+	s.findUDP(pid)
+	s.sockets.fresh, s.sockets.took = false, time.Since(began)
 }
 
-// findUDP adds the sockets of UDP. Its tables are files of the namespace of the process.
-func (s *source) findUDP(pid int, out map[uint64]endpoint) {
+// findUDP adds those that are of UDP. Its tables are files of the namespace of the process.
+func (s *source) findUDP(pid int) {
+	missing := func(inode uint64) bool {
+		_, known := s.sockets.known[inode]
+		return s.sockets.wanted[inode] && !known
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.sockets.wanted)), missing) {
+		return
+	}
 	fs, err := procfs.NewFS(s.process(pid))
 	if err != nil {
 		return
@@ -125,7 +163,7 @@ func (s *source) findUDP(pid int, out map[uint64]endpoint) {
 	v4, _ := fs.NetUDP()
 	v6, _ := fs.NetUDP6()
 	for _, l := range append(v4, v6...) {
-		if !s.sockets[l.Inode] {
+		if !missing(l.Inode) {
 			continue
 		}
 		remote, _ := netip.AddrFromSlice(l.RemAddr)

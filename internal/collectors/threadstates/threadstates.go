@@ -76,7 +76,7 @@ type source struct {
 	done    sync.WaitGroup
 	buf     []byte
 	threads map[threadID]*thread
-	sockets map[uint64]bool // inodes that were waited for
+	sockets sockets
 	passes  int
 	over    int // threads not looked at in a pass, at most
 	err     error
@@ -95,7 +95,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 			"it is read for a target only, and the whole host was diagnosed")
 	}
 	s := &source{
-		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: map[uint64]bool{},
+		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
 	}
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
 	s.done.Add(1)
@@ -153,6 +153,9 @@ func (s *source) pass(ctx context.Context) error {
 		if (i+s.passes)%stride == 0 {
 			s.look(t, tids)
 		}
+	}
+	if len(members) > 0 && s.sockets.fresh && s.sockets.took < longLook {
+		s.findSockets(ctx, members[0].PID) // a client's connection may be gone at the end
 	}
 	s.passes++
 	return nil
@@ -248,7 +251,7 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 		p.link = s.link(at.pid, fd)
 	}
 	if n, ok := inode(p.link, "socket"); ok {
-		s.sockets[n] = true
+		s.sockets.want(n)
 	}
 }
 
