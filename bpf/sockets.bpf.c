@@ -37,6 +37,8 @@ struct tcp_socket {
 	u32 notsent;
 	u32 packets_out;
 	u32 mss;
+	u32 since_sent; // jiffies since data was sent, and since some arrived
+	u32 since_received;
 	u64 bytes_acked;
 	u64 bytes_received;
 	u64 inode; // of LISTEN and CLOSE_WAIT; 0: no file
@@ -109,6 +111,8 @@ static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
 		out->notsent = tp->write_seq - tp->snd_nxt;
 		out->packets_out = tp->packets_out;
 		out->mss = tp->mss_cache;
+		out->since_sent = (u32)jiffies() - tp->lsndtime;
+		out->since_received = (u32)jiffies() - icsk->icsk_ack.lrcvtime;
 		out->bytes_acked = tp->bytes_acked;
 		out->bytes_received = tp->bytes_received;
 	}

@@ -232,3 +232,19 @@ func DestinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok b
 	}
 	return quantity.Of("round trip", series.Median(series.Values(s.Points)), quantity.Seconds), true
 }
+
+// OfTarget reports whether a process of the target holds connections to the destination, or nobody is known to.
+func OfTarget(p *check.Pass, destination string) bool {
+	owners := p.Gauge(metric.DestinationOwner, "destination", destination)
+	if len(owners) == 0 {
+		return true
+	}
+	for _, o := range owners {
+		for _, c := range p.Counter(metric.ProcessCPU, "pid", o.Label("pid")) {
+			if c.Label("member") == "target" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -78,6 +78,10 @@ var (
 	DestinationHeld = gauge("tcp_destination_held_back_sockets", q.Sockets, "tcp_info tcpi_notsent_bytes, tcpi_unacked",
 		"Established connections to a destination that had less than a segment to send, and waited with it until the "+
 			"peer acknowledges what is under way: Nagle's algorithm.", "destination")
+	DestinationAsked = gauge("tcp_destination_unanswered_sockets", q.Sockets,
+		"tcp_info tcpi_last_data_sent, tcpi_last_data_recv",
+		"Established connections to a destination that have sent something since they last received: requests that "+
+			"wait for an answer, where each connection has one at a time.", "destination")
 	SynSentRetrans = gauge("tcp_destination_syn_sent_retransmitting", q.Sockets, "NETLINK_SOCK_DIAG retrans",
 		"SYN_SENT sockets that have already sent their SYN again, per destination.", "destination")
 
@@ -93,6 +97,10 @@ var (
 		"listener", "peer")
 	ListenerHeld = gauge("tcp_listener_held_back_sockets", q.Sockets, "tcp_info tcpi_notsent_bytes, tcpi_unacked",
 		"The same of a listener's connections.", "listener")
+	ListenerOwes = gauge("tcp_listener_unanswered_sockets", q.Sockets,
+		"tcp_info tcpi_last_data_sent, tcpi_last_data_recv",
+		"Established connections of a listener that have received something since they last sent: requests that have no "+
+			"answer yet.", "listener")
 	ProcessSockets = gauge("tcp_process_sockets", q.Sockets, "NETLINK_SOCK_DIAG, /proc/PID/fd",
 		"TCP sockets per owning process and state, of processes whose fds could be read.", "pid", "comm", "state")
 )

@@ -49,7 +49,9 @@ client. Of other programs: the time their threads are blocked in connect, read,
 recv or poll of one socket, by destination, read from /proc again and again;
 with --deep exactly, by the scheduler's events. Who waits for a client's request
 or a pushed message has no work. Go's and other event loops wait for all
-connections at once: their threads say nothing here.
+connections at once, so their threads say nothing: there it is counted how many
+requests of clients have no answer yet, and how many of this program's own
+requests to a destination have none.
 
 Waiting alone is a fact; it is a warning when hardly a thread of the pool is
 idle, so that the next request has none.
@@ -67,7 +69,8 @@ than the threads wait (tcpdump, its own logs).`,
 	Uses: []metric.Metric{
 		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
-		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples,
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples, metric.ListenerOwes,
+		metric.DestinationAsked, metric.DestinationOwner, metric.TargetListenPorts,
 	},
 	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
 	Run:    runWaitingOnBackend,

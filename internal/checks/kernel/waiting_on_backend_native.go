@@ -39,7 +39,7 @@ func runNativeBackend(p *check.Pass) error {
 			p.Report(nativeFinding(p, pool, share, threads, answers))
 		}
 	}
-	if read {
+	if runLoopBackend(p, l) || read {
 		return nil
 	}
 	if many := waitsForMany(l); many.AtLeast(p.Param(backendWaiters)) {

@@ -152,9 +152,13 @@ func (s *Sockets) convert(to *sockdiag.Socket, from *bpf.SocketsTcpSocket) {
 		// write_seq is behind snd_nxt while a FIN is under way: tcp_get_info (net/ipv4/tcp.c) has 0 then.
 		to.Info.Notsent = uint32(max(0, int32(from.Notsent)))
 		to.Info.Unacked, to.Info.SndMSS = from.PacketsOut, from.Mss
+		to.Info.LastDataSent, to.Info.LastDataRecv = s.millis(from.SinceSent), s.millis(from.SinceReceived)
 		to.Info.BytesAcked, to.Info.BytesReceived = from.BytesAcked, from.BytesReceived
 	}
 }
+
+// millis turns jiffies into milliseconds.
+func (s *Sockets) millis(jiffies uint32) uint32 { return uint32(int64(jiffies) * 1000 / s.hz) }
 
 // addr gives the bytes of an address as they are in the kernel's memory.
 func addr(words [4]uint32) (b [16]byte) {

@@ -43,11 +43,12 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.Sockets, metric.DestinationSockets, metric.DestinationSmaller, metric.DestinationYoungTW,
 			metric.DestinationOwner,
 			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
+			metric.DestinationAsked,
 			metric.DestinationLost,
 			metric.DestinationSegs,
 			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
 			metric.ListenerPeers,
-			metric.ListenerBytes, metric.ListenerHeld, metric.ProcessSockets, metric.TargetListenPorts),
+			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			s, err := open(ctx, env)
@@ -139,7 +140,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 func diagOnly() []metric.Metric {
 	return []metric.Metric{
 		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
-		metric.DestinationLost, metric.DestinationSegs, metric.ListenerBacklog, metric.ListenerBytes, metric.ListenerHeld,
+		metric.DestinationAsked, metric.DestinationLost, metric.DestinationSegs, metric.ListenerBacklog,
+		metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes,
 	}
 }
 

@@ -67,6 +67,7 @@ type infoSum struct {
 	hasBytes        bool
 	hasSegs         bool
 	held            int // by Nagle's algorithm
+	asked           int // that wait for an answer
 	hasNotsent      bool
 }
 
@@ -80,6 +81,7 @@ type listener struct {
 	sockets    int // listening sockets on this address (SO_REUSEPORT)
 	states     [sockdiag.Closing + 1]int
 	held       int // of its connections, by Nagle's algorithm
+	owes       int // of its connections, that wait for this side's answer
 	hasNotsent bool
 }
 
@@ -177,6 +179,9 @@ func (t *table) addServer(l *listener, s *sockdiag.Socket) {
 		if s.Info.HeldBack() {
 			l.held++
 		}
+		if s.Info.Owes() {
+			l.owes++
+		}
 	}
 	key := peerKey{l.addr, s.Remote.Addr()}
 	p := t.peers[key]
@@ -234,6 +239,9 @@ func (i *infoSum) add(info *sockdiag.Info) {
 	i.hasNotsent = i.hasNotsent || info.HasNotsent()
 	if info.HeldBack() {
 		i.held++
+	}
+	if info.Asked() {
+		i.asked++
 	}
 	i.retrans += uint64(info.TotalRetrans)
 	if info.HasSegs() {
@@ -329,6 +337,7 @@ func merge(m map[netip.AddrPort]*infoSum, f *flow) {
 		d.minRTT = f.info.minRTT
 	}
 	d.held, d.hasNotsent = d.held+f.info.held, d.hasNotsent || f.info.hasNotsent
+	d.asked += f.info.asked
 	d.hasBytes, d.hasSegs = d.hasBytes || f.info.hasBytes, d.hasSegs || f.info.hasSegs
 	d.bytes, d.retrans, d.segOut = d.bytes+f.info.bytes, d.retrans+f.info.retrans, d.segOut+f.info.segOut
 }
@@ -345,6 +354,7 @@ func (i *infoSum) append(a *recording.Appender, destination string) {
 	}
 	if i.hasNotsent {
 		a.Gauge(metric.DestinationHeld, float64(i.held), destination)
+		a.Gauge(metric.DestinationAsked, float64(i.asked), destination)
 	}
 	if i.hasSegs {
 		a.Gauge(metric.DestinationSegs, float64(i.segOut), destination)
@@ -364,6 +374,7 @@ func (l *listener) append(a *recording.Appender, o *owners) {
 	}
 	if l.hasNotsent {
 		a.Gauge(metric.ListenerHeld, float64(l.held), addr)
+		a.Gauge(metric.ListenerOwes, float64(l.owes), addr)
 	}
 	for st, n := range l.states {
 		if n > 0 {

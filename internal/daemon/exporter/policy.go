@@ -88,12 +88,13 @@ func setSockets(set func(policy, ...metric.Metric)) {
 	set(policy{keep: dest, each: dest, fold: most}, metric.DestinationRTT)
 	set(policy{keep: dest, each: dest, fold: least}, metric.DestinationMin)
 	set(policy{keep: dest, each: dest}, metric.DestinationBytes, metric.DestinationHeld, metric.DestinationLost,
-		metric.DestinationSegs, metric.SynSentRetrans)
+		metric.DestinationSegs, metric.DestinationAsked, metric.SynSentRetrans)
 	listener, accepting := []string{"listener"}, []string{"listener", "comm"}
 	set(policy{keep: []string{"listener", "state"}, each: listener}, metric.ListenerSockets)
 	set(policy{keep: accepting, each: accepting, fold: most}, metric.ListenerQueue)
 	set(policy{keep: accepting, each: accepting, fold: least}, metric.ListenerBacklog)
-	set(policy{keep: listener, each: listener}, metric.ListenerPeers, metric.ListenerBytes, metric.ListenerHeld)
+	set(policy{keep: listener, each: listener}, metric.ListenerPeers, metric.ListenerBytes, metric.ListenerHeld,
+		metric.ListenerOwes)
 	comm := []string{"comm"}
 	set(policy{keep: []string{"comm", "state"}, each: comm}, metric.ProcessSockets)
 	set(policy{keep: accepting, each: accepting}, metric.TargetListenPorts)

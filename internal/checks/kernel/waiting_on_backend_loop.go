@@ -1,0 +1,64 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// runLoopBackend is the check for event loops, which wait for all connections at once. At each look at the sockets some
+// requests of clients have no answer yet, and some requests to destinations have none: by Little's law their ratio is
+// the share of a request's time that a destination takes. It reports whether anything could be told.
+func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
+	owed := 0.0
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
+			owed += s.Mean()
+		}
+	}
+	if owed == 0 || waitsForMany(l).Below(p.Param(backendWaiters)) {
+		return false
+	}
+	told := false
+	for _, s := range p.Gauge(metric.DestinationAsked) {
+		destination := s.Label("destination")
+		if s.Mean() == 0 || !evidence.OfTarget(p, destination) {
+			continue
+		}
+		told = true
+		asked := quantity.Of("requests to "+destination+" without an answer, mean", s.Mean(), quantity.Sockets)
+		share := asked.Per(quantity.Of("requests of clients without an answer, mean", owed, quantity.Sockets)).
+			Named("share of a request's time that %s takes", destination)
+		p.Read(share)
+		if s.Mean() >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
+			p.Report(loopFinding(p, destination, asked, share, owed))
+		}
+	}
+	return told
+}
+
+func loopFinding(p *check.Pass, destination string, asked, share quantity.Value, owed float64) check.Finding {
+	return check.Finding{
+		Subject:  check.Subject{Kind: "destination", ID: destination},
+		Severity: check.Warning,
+		// a look an interval: some ten of them
+		Confidence: check.Medium,
+		Weight:     min(share.Number(), 1),
+		Summary: fmt.Sprintf("requests wait for answers of %s: %s of %s that clients wait for, at any moment",
+			destination, quantity.Of("", asked.Number(), quantity.None).Text(),
+			quantity.Of("", owed, quantity.None).Text()),
+		Evidence: []quantity.Value{share, asked},
+		Remedies: []check.Remedy{{
+			Action: "Find out why " + destination + " answers late; ask it less often, at the same time, or with a timeout.",
+			Risk:   "a timeout turns a slow answer into none",
+			Effect: fmt.Sprintf("the share of a request's time from %s to below %s", share.Text(),
+				p.Param(backendShare).Text()),
+		}},
+		Placebos: []string{"More workers or CPUs here: the time is spent there."},
+		Disproof: "the destination answers in less time than requests take here (its own log, tcpdump).",
+	}
+}
