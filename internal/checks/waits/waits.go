@@ -1,4 +1,4 @@
-// Package waits holds the rules about what a target's threads wait for. Each is a row: a kind of wait in the account of
+// Package waits holds the rules about what a target's threads wait for. Most are a row: a kind of wait in the account of
 // the target's time (package ledger), and what to do about it. A wait counts when it owns the time in which the threads
 // of a pool have work; a thread that waits for work to come is idle, and no rule is about it.
 package waits
@@ -38,7 +38,7 @@ func Checks() []*check.Check {
 	for _, r := range rows() {
 		out = append(out, r.check())
 	}
-	return out
+	return append(out, nativeDeadlock)
 }
 
 func (r row) check() *check.Check {
