@@ -20,12 +20,11 @@ import (
 // Suite lists every check, in the order of the cure.
 func Suite() []*check.Check {
 	return slices.Concat(
-		waits.Checks(),
-		path.Checks(),
-		connections.Checks(),
-		kernel.Checks(),
-		limits.Checks(),
-		runtime.Checks(), signature.Checks(check.Runtime),
+		path.Checks(), waits.Checks(check.Path),
+		connections.Checks(), waits.Checks(check.Connections),
+		kernel.Checks(), waits.Checks(check.Kernel),
+		limits.Checks(), waits.Checks(check.Limits),
+		runtime.Checks(), waits.Checks(check.Runtime), signature.Checks(check.Runtime),
 		signature.Checks(check.Code), code.Checks(),
 	)
 }

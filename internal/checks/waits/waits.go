@@ -32,13 +32,18 @@ type row struct {
 	blocks bool
 }
 
-// Checks gives the rules in the order in which a reader should take them.
-func Checks() []*check.Check {
+// Checks gives the rules of a stage in the order in which a reader should take them.
+func Checks(stage check.Stage) []*check.Check {
 	var out []*check.Check
 	for _, r := range rows() {
-		out = append(out, r.check())
+		if r.stage == stage {
+			out = append(out, r.check())
+		}
 	}
-	return append(out, nativeDeadlock)
+	if nativeDeadlock.Stage == stage {
+		out = append(out, nativeDeadlock)
+	}
+	return out
 }
 
 func (r row) check() *check.Check {
