@@ -21,7 +21,7 @@ func runNativeBackend(p *check.Pass) error {
 	}
 	read := false
 	for _, pool := range l.Pools {
-		answers := pool.Parts[ledger.Answer] + pool.Parts[ledger.Connect]
+		_, answers := pool.Sum(isAnswer)
 		if answers == 0 {
 			continue
 		}
@@ -66,11 +66,14 @@ func waitsForMany(l *ledger.Ledger) quantity.Value {
 }
 
 // isAnswer tells places where threads wait for a destination.
-func isAnswer(p ledger.Place) bool { return p.Part == ledger.Answer || p.Part == ledger.Connect }
+func isAnswer(p ledger.Place) bool {
+	return (p.Part == ledger.Answer || p.Part == ledger.Connect) && !p.DNS()
+}
 
 func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Value, answers float64) check.Finding {
-	peer, most := pool.Largest(isAnswer)
-	of := quantity.Of("blocked for it", most, quantity.Seconds).
+	largest, _ := pool.Sum(isAnswer)
+	peer := largest.On
+	of := quantity.Of("blocked for it", largest.Seconds, quantity.Seconds).
 		Per(quantity.Of("blocked for answers", answers, quantity.Seconds)).Named("of this for %s", peer)
 	occupied := quantity.Of("with work", pool.Working(), quantity.Seconds).
 		Per(quantity.Of("all of its workers' time", pool.Workers, quantity.Seconds)).Named("%s occupied", pool.Title())

@@ -17,11 +17,6 @@ is left of a thread's time is divided as it was seen. Threads of one name in pro
 share is of the time in which the pool has work: who waits for a request, a message or a timer has none.
 `
 
-// isDNS tells waits for a name server: it answers on port 53 (RFC 1035).
-func isDNS(p ledger.Place) bool {
-	return (p.Part == ledger.Answer || p.Part == ledger.Connect) && strings.HasSuffix(p.On, ":53")
-}
-
 // isWrite tells a wait for a pipe to take more from one for it to give something.
 func isWrite(p ledger.Place) bool { return strings.Contains(p.Call, "write") || p.Call == "splice" }
 
@@ -65,7 +60,7 @@ func rows() []row {
 				"\nCure: repair or remove the server; keep answers (a local cache, connections that stay open). Placebo: more\n" +
 				"threads. Disproof: dig @SERVER NAME answers at once.",
 			url:  "https://man7.org/linux/man-pages/man5/resolv.conf.5.html",
-			is:   isDNS,
+			is:   ledger.Place.DNS,
 			what: func(p ledger.Place) string { return "wait for the name server " + p.On },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
@@ -116,6 +111,7 @@ func rows() []row {
 			name: "blocked-on-child", stage: check.Runtime,
 			doc: "Threads wait for a child process\n\nwait4 and waitid return when a child ends. A program that starts another for each piece of work, and\n" +
 				"waits, has that one's time as its own." + measured +
+				"\nA child that is waited for over the whole window is watched over: a supervisor is idle.\n" +
 				"\nCure: see what the child does; keep it alive and talk to it, or do the work in the process. Disproof: the\n" +
 				"child is the service, and the waiting process only watches over it.",
 			url:  "https://man7.org/linux/man-pages/man2/wait.2.html",

@@ -76,7 +76,7 @@ func (r row) run(p *check.Pass, shareParam, threadsParam, occupiedParam *check.P
 	}
 	read := false
 	for _, pool := range l.Pools {
-		at, seconds := r.worst(pool)
+		at, seconds := pool.Sum(r.is)
 		if seconds == 0 {
 			continue
 		}
@@ -102,20 +102,6 @@ func (r row) run(p *check.Pass, shareParam, threadsParam, occupiedParam *check.P
 
 // label names the kind of wait among numbers.
 func (r row) label() string { return strings.ReplaceAll(r.name, "-", " ") }
-
-// worst gives the place of this kind with the most time, and the time at all of them.
-func (r row) worst(pool *ledger.Pool) (at ledger.Place, seconds float64) {
-	for _, place := range pool.Places { // the longest first
-		if !r.is(place) {
-			continue
-		}
-		if seconds == 0 {
-			at = place
-		}
-		seconds += place.Seconds
-	}
-	return at, seconds
-}
 
 func (r row) finding(
 	p *check.Pass, l *ledger.Ledger, pool *ledger.Pool, at ledger.Place, share, threads quantity.Value,

@@ -35,17 +35,26 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 			return reason, on
 		}
 		if p.reason == forPipe && p.link != "" {
-			return ofLink(p.link, ends)
+			return s.ofLink(p, ends)
 		}
 		return p.reason, p.on
 	}
 }
 
-// ofLink says what a read or write of something else than a socket waits for.
-func ofLink(link string, ends map[string]string) (reason, on string) {
+// ofLink says what a read or write of something else than a socket waits for. Who reads what a child writes waits for the
+// child. A file that is waited for in a sleep that a signal may end is none on a disk: it is a named pipe or a device,
+// whose other end is not known.
+func (s *source) ofLink(p place, ends map[string]holder) (reason, on string) {
+	link := p.link
 	switch {
+	case strings.HasPrefix(link, "pipe:") && !p.write && s.members[ends[link].pid]:
+		return forChild, ends[link].name
 	case strings.HasPrefix(link, "pipe:"):
-		return forPipe, ends[link]
+		return forPipe, ends[link].name
+	case p.state == "waiting" && strings.HasPrefix(link, "/") && p.write:
+		return forPipe, link
+	case p.state == "waiting" && strings.HasPrefix(link, "/"):
+		return forEvents, link
 	case strings.HasPrefix(link, "anon_inode:[timerfd]"):
 		return forSleep, ""
 	case strings.HasPrefix(link, "anon_inode:"), strings.HasPrefix(link, "/dev/pts/"), strings.HasPrefix(link, "/dev/tty"):

@@ -45,17 +45,17 @@ func inode(link, kind string) (uint64, bool) {
 	return n, err == nil
 }
 
-// polled gives the one descriptor of a poll; none for several.
-func polled(pid int, c call) (fd uint64, ok bool) {
+// polled gives the one descriptor of a poll, and whether it waits for room; none for several.
+func polled(pid int, c call) (fd uint64, write, ok bool) {
 	if c.args[1] != 1 {
-		return 0, false
+		return 0, false, false
 	}
-	var word [4]byte // struct pollfd begins with the descriptor
-	if !peek(pid, c.args[0], word[:]) {
-		return 0, false
+	var entry [6]byte // struct pollfd: the descriptor, and what is waited for
+	if !peek(pid, c.args[0], entry[:]) {
+		return 0, false, false
 	}
-	n := int32(binary.LittleEndian.Uint32(word[:]))
-	return uint64(max(n, 0)), n >= 0
+	n, events := int32(binary.LittleEndian.Uint32(entry[:])), binary.LittleEndian.Uint16(entry[4:])
+	return uint64(max(n, 0)), events&(unix.POLLIN|unix.POLLOUT) == unix.POLLOUT, n >= 0
 }
 
 // peek reads memory of the process. It reads nothing of a file that is not there yet: a page that is not in memory
@@ -67,11 +67,11 @@ func peek(pid int, address uint64, into []byte) bool {
 	return err == nil && n == len(into)
 }
 
-// holder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a mutex of
+// lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a mutex of
 // glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
 // __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
 // id itself.
-func holder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
+func lockHolder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
 	var words [12]byte
 	if !peek(pid, c.args[0], words[:]) {
 		return 0, false
@@ -204,10 +204,16 @@ func ofSocket(e endpoint, known bool, listening map[uint16]bool, write bool) (re
 	return forAnswer, e.remote.String()
 }
 
+// holder is a process that holds a descriptor.
+type holder struct {
+	pid  int
+	name string
+}
+
 // ends names the processes that hold the other side of pipes, by the pipe: those other than the target's, or its others
 // where there are none.
-func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]string {
-	out := map[string]string{}
+func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]holder {
+	out := map[string]holder{}
 	if len(pipes) == 0 {
 		return out
 	}
@@ -228,8 +234,8 @@ func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]stri
 		looked += len(fds)
 		for _, f := range fds[:min(len(fds), maxLinksOfProcess)] {
 			link, err := os.Readlink(s.process(pid) + "/fd/" + f.Name())
-			if owner, wanted := pipes[link]; err == nil && wanted && owner != pid && out[link] == "" {
-				out[link] = s.nameOf(pid)
+			if owner, wanted := pipes[link]; err == nil && wanted && owner != pid && out[link].pid == 0 {
+				out[link] = holder{pid, s.nameOf(pid)}
 			}
 		}
 	}

@@ -77,6 +77,7 @@ type source struct {
 	buf     []byte
 	threads map[threadID]*thread
 	sockets sockets
+	members map[int]bool // processes of the target, of all passes
 	passes  int
 	over    int // threads not looked at in a pass, at most
 	err     error
@@ -96,6 +97,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
+		members: map[int]bool{},
 	}
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
 	s.done.Add(1)
@@ -130,6 +132,7 @@ func (s *source) pass(ctx context.Context) error {
 	}
 	var all []threadOf
 	for _, m := range members {
+		s.members[m.PID] = true
 		entries, err := os.ReadDir(s.process(m.PID) + "/task")
 		if err != nil {
 			continue // it has ended
@@ -237,7 +240,7 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 		p.reason = forSleep
 	case p.reason == forPoll:
 		var one bool
-		if fd, one = polled(at.pid, c); !one {
+		if fd, p.write, one = polled(at.pid, c); !one {
 			p.reason = forEvents
 			return
 		}
@@ -257,7 +260,7 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 
 func (s *source) ofFutex(p *place, at threadOf, c call, tids map[int]bool) {
 	p.on = fmt.Sprintf("%#x", c.args[0])
-	if tid, isLock := holder(at.pid, c, tids); isLock {
+	if tid, isLock := lockHolder(at.pid, c, tids); isLock {
 		p.reason = forMutex
 		if tid != 0 {
 			p.on += " held by thread " + strconv.Itoa(tid)

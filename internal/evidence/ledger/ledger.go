@@ -36,7 +36,8 @@ const (
 	Pipe     Part = "pipe"
 	File     Part = "file"
 	FileLock Part = "file lock"
-	Child    Part = "child"
+	Child    Part = "child"    // that ends in the window, or its output
+	Watch    Part = "watching" // over children, for the whole window: a supervisor
 	Sleep    Part = "sleep"
 	Events   Part = "events" // of any of several descriptors
 	Signal   Part = "signal"
@@ -49,7 +50,7 @@ const (
 // may be either.
 func (p Part) Idle() bool {
 	switch p {
-	case Request, Message, Events, Signal, Socket, Sleep:
+	case Request, Message, Events, Signal, Socket, Sleep, Watch:
 		return true
 	}
 	return false
@@ -99,6 +100,7 @@ type Ledger struct {
 // times are one thread's, as they were measured.
 type times struct {
 	pid                 string
+	still               bool // it stood in one place for the whole window
 	user, system, ready float64
 	sampled             map[placeKey]float64 // waits
 	seen                float64              // sampled time, running included
@@ -120,6 +122,7 @@ func Of(rec *recording.Recording) (l *Ledger, ok bool) {
 		return nil, false
 	}
 	b.counted(rec)
+	b.markStill(rec)
 	l = &Ledger{Window: rec.Meta.Duration}
 	if passes := rec.Gauge(metric.ThreadStatePasses); len(passes) > 0 {
 		l.Passes = int(passes[0].Last())
@@ -129,7 +132,6 @@ func Of(rec *recording.Recording) (l *Ledger, ok bool) {
 			l.Pools = append(l.Pools, pool)
 		}
 	}
-	markStill(rec, b)
 	slices.SortFunc(l.Pools, func(x, y *Pool) int {
 		return cmp.Or(cmp.Compare(y.Working(), x.Working()), cmp.Compare(y.Wall, x.Wall),
 			strings.Compare(x.Program+x.Name, y.Program+y.Name))
@@ -299,6 +301,9 @@ func (p *Pool) close(window float64) {
 		}
 		for key, n := range t.sampled {
 			part := rest * n / sampled
+			if key.part == Child && t.still {
+				key.part = Watch
+			}
 			p.Parts[key.part] += part
 			place := places[key]
 			if place == nil {
@@ -309,11 +314,15 @@ func (p *Pool) close(window float64) {
 			if tid != "" {
 				place.Threads++
 			}
+			if t.still {
+				place.Still++
+			}
 		}
 	}
 	p.Workers = p.Wall
 	for tid, t := range p.threads {
-		if tid == t.pid && p.hasOthers(t) && t.working() < mainIdle*window {
+		if tid == t.pid && len(p.threads) > 1 && (t.still && t.watches() ||
+			p.hasOthers(t) && t.working() < mainIdle*window) {
 			p.Workers -= t.seen
 		}
 	}
@@ -334,17 +343,24 @@ func (p *Pool) close(window float64) {
 	}
 }
 
-// markStill counts at each place the threads that stood there all the time.
-func markStill(rec *recording.Recording, b builder) {
+// markStill notes the threads that stood in one place all the time.
+func (b *builder) markStill(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStillTime) {
-		pool, key := b.pool(s.Label("pid"), s.Label("comm")), placeOf(s)
-		for i := range pool.Places {
-			place := &pool.Places[i]
-			if (placeKey{place.Part, place.Call, place.On}) == key {
-				place.Still++
-			}
+		if t := b.pool(s.Label("pid"), s.Label("comm")).threads[s.Label("tid")]; t != nil {
+			t.still = true
 		}
 	}
+}
+
+// watches reports whether the thread waits for nothing but a child, a signal or a timer, as the first process of
+// several workers does.
+func (t *times) watches() bool {
+	for key := range t.sampled {
+		if key.part != Child && key.part != Signal && key.part != Sleep {
+			return false
+		}
+	}
+	return len(t.sampled) > 0
 }
 
 // PIDs lists the pool's processes.
@@ -403,20 +419,23 @@ func (p *Pool) Split() string {
 // leastShown is the share of a pool's time from which on a part is worth a word.
 const leastShown = 0.01
 
-// Largest gives what most of the time of some places is waited for, and that time.
-func (p *Pool) Largest(is func(Place) bool) (on string, seconds float64) {
-	sums := map[string]float64{}
-	for _, place := range p.Places {
-		if is(place) {
-			sums[place.On] += place.Seconds
+// Sum gives the time at some places, and the one of them with the most.
+func (p *Pool) Sum(is func(Place) bool) (largest Place, seconds float64) {
+	for _, place := range p.Places { // the longest first
+		if !is(place) {
+			continue
 		}
-	}
-	for name, n := range sums {
-		if n > seconds || n == seconds && name < on {
-			on, seconds = name, n
+		if seconds == 0 {
+			largest = place
 		}
+		seconds += place.Seconds
 	}
-	return on, seconds
+	return largest, seconds
+}
+
+// DNS reports whether the place is a wait for a name server: it answers on port 53 (RFC 1035).
+func (p Place) DNS() bool {
+	return (p.Part == Answer || p.Part == Connect) && strings.HasSuffix(p.On, ":53")
 }
 
 // mainIdle is the share of the window below which a process's first thread is none of its workers: it waits for them to
