@@ -32,9 +32,9 @@ func rows() []row {
 			is:  isOneOf(ledger.Stopped, ledger.Traced),
 			what: func(p ledger.Place) string {
 				if p.Part == ledger.Traced {
-					return "are held by a debugger"
+					return "being held by a debugger"
 				}
-				return "are stopped by a signal"
+				return "being stopped by a signal"
 			},
 			remedies: func(p ledger.Place) []check.Remedy {
 				if p.Part == ledger.Traced {
@@ -61,7 +61,7 @@ func rows() []row {
 				"threads. Disproof: dig @SERVER NAME answers at once.",
 			url:  "https://man7.org/linux/man-pages/man5/resolv.conf.5.html",
 			is:   ledger.Place.DNS,
-			what: func(p ledger.Place) string { return "wait for the name server " + p.On },
+			what: func(p ledger.Place) string { return "waiting for the name server " + p.On },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
 					Action: "See whether " + p.On + " answers; take it out of /etc/resolv.conf or put one first that does.",
@@ -89,9 +89,9 @@ func rows() []row {
 			},
 			what: func(p ledger.Place) string {
 				if p.Part == ledger.Pipe {
-					return "wait in " + p.Call + " on a pipe that " + cmp.Or(p.On, "its reader") + " does not empty"
+					return "waiting in " + p.Call + " on a pipe that " + cmp.Or(p.On, "its reader") + " does not empty"
 				}
-				return "wait in " + p.Call + " for room: " + cmp.Or(p.On, "the peer") + " does not read"
+				return "waiting in " + p.Call + " for room: " + cmp.Or(p.On, "the peer") + " does not read"
 			},
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
@@ -116,7 +116,7 @@ func rows() []row {
 				"child is the service, and the waiting process only watches over it.",
 			url:  "https://man7.org/linux/man-pages/man2/wait.2.html",
 			is:   isOneOf(ledger.Child),
-			what: func(p ledger.Place) string { return "wait for the child " + cmp.Or(p.On, "process") },
+			what: func(p ledger.Place) string { return "waiting for the child " + cmp.Or(p.On, "process") },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
 					Action: "Diagnose the child, " + cmp.Or(p.On, "which ends too soon to be named") + ": the time is spent there.",
@@ -136,7 +136,7 @@ func rows() []row {
 				"code each time, and waits are short.",
 			url:  "https://man7.org/linux/man-pages/man2/futex.2.html",
 			is:   isOneOf(ledger.Lock),
-			what: func(p ledger.Place) string { return "wait for the lock " + p.On },
+			what: func(p ledger.Place) string { return "waiting for the lock " + p.On },
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{
 					Action: "See what the holder does with the lock (its line in this report, or gdb -p), and do it outside.",
@@ -152,7 +152,7 @@ func rows() []row {
 				"\nCure: find the holder in /proc/locks, and hold it for less. Disproof: /proc/locks shows no waiter.",
 			url:  "https://man7.org/linux/man-pages/man2/flock.2.html",
 			is:   isOneOf(ledger.FileLock),
-			what: func(p ledger.Place) string { return "wait for a lock on " + cmp.Or(p.On, "a file") },
+			what: func(p ledger.Place) string { return "waiting for a lock on " + cmp.Or(p.On, "a file") },
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{
 					Action: "Find the holder (/proc/locks; the waiters are the lines with ->) and hold the lock for less.",
@@ -170,7 +170,7 @@ func rows() []row {
 			url: "https://man7.org/linux/man-pages/man2/read.2.html",
 			is:  isOneOf(ledger.Disk, ledger.File, ledger.Memory),
 			what: func(p ledger.Place) string {
-				return "wait for " + cmp.Or(p.On, "the disk") + " in " + cmp.Or(p.Call, "a page fault")
+				return "waiting for " + cmp.Or(p.On, "the disk") + " in " + cmp.Or(p.Call, "a page fault")
 			},
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{

@@ -23,7 +23,7 @@ type row struct {
 	url   string
 	// is tells whether a place is of this kind.
 	is func(ledger.Place) bool
-	// what threads do there, as in "waits for the child pid 12 (gzip)"; the place has the most time of this kind.
+	// what threads do there, as in "waiting for the child pid 12 (gzip)"; the place has the most time of this kind.
 	what     func(ledger.Place) string
 	remedies func(ledger.Place) []check.Remedy
 	placebos []string
@@ -114,7 +114,7 @@ func (r row) finding(
 		Severity:   check.Info,
 		Confidence: confidence(l, at),
 		Weight:     threads.Number() / max(pool.Threads, 1),
-		Summary:    fmt.Sprintf("%s %s: %s of their time with work", pool.Who(), r.what(at), share.Text()),
+		Summary:    fmt.Sprintf("%s spend %s of their working time %s", pool.Who(), share.Text(), r.what(at)),
 		Evidence:   []quantity.Value{share, threads, occupied},
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),

@@ -75,16 +75,16 @@ type Place struct {
 
 // A Pool are the threads of one name in processes of one program: pre-fork workers and sessions of a database are one.
 type Pool struct {
-	Program   string           `json:"program"`
-	Name      string           `json:"name"`
-	Processes int              `json:"processes"`
-	Threads   float64          `json:"threads"` // at any moment, mean
-	Wall      float64          `json:"seconds"` // of its threads
+	Program   string  `json:"program"`
+	Name      string  `json:"name"`
+	Processes int     `json:"processes"`
+	Threads   float64 `json:"threads"` // at any moment, mean
+	Wall      float64 `json:"seconds"` // of its threads
 	// Workers is the part of it that is of threads which could work: all but a process's first thread where that only
 	// waits for the others.
-	Workers float64 `json:"worker_seconds"`
-	Parts     map[Part]float64 `json:"parts"`   // their sum is Wall
-	Places    []Place          `json:"places,omitempty"`
+	Workers float64          `json:"worker_seconds"`
+	Parts   map[Part]float64 `json:"parts"` // their sum is Wall
+	Places  []Place          `json:"places,omitempty"`
 
 	pids    map[string]bool
 	threads map[string]*times
