@@ -114,7 +114,7 @@ func (r row) finding(
 		Severity:   check.Info,
 		Confidence: confidence(l, at),
 		Weight:     threads.Number() / max(pool.Threads, 1),
-		Summary:    fmt.Sprintf("%s spend %s of their working time %s", pool.Who(), share.Text(), r.what(at)),
+		Summary:    fmt.Sprintf("%s of the working time of %s goes into %s", share.Text(), pool.Who(), r.what(at)),
 		Evidence:   []quantity.Value{share, threads, occupied},
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
