@@ -74,7 +74,8 @@ var waitCalls = []waitRow{
 		"java.util.concurrent.CountDownLatch.await", "java.util.concurrent.CyclicBarrier.*wait",
 		"java.util.concurrent.Phaser.*wait*", "java.util.concurrent.Exchanger.exchange",
 		"java.util.concurrent.*.awaitTermination", "java.util.concurrent.ForkJoinPool.awaitQuiescence",
-		"java.lang.Thread.join*", "java.util.concurrent.StructuredTaskScope*.join*", "jdk.internal.misc.ThreadFlock.await*",
+		"java.lang.Thread.join*", "java.util.concurrent.StructuredTaskScope*.join*",
+		"jdk.internal.misc.ThreadFlock.await*",
 	)},
 	{ForChild, ParsePatterns(
 		"java.lang.Process.waitFor*", "java.lang.ProcessImpl.waitFor*", "java.lang.UNIXProcess.waitFor*",
@@ -135,7 +136,8 @@ var waitCallers = []waitRow{
 		"jdk.internal.net.http.HttpClientImpl.send", "io.grpc.stub.ClientCalls*",
 		"io.lettuce.core.protocol.AsyncCommand.await", "io.lettuce.core.internal.Futures.await*",
 		"org.redisson.command.CommandAsyncService.get*",
-		"org.apache.kafka.clients.producer.internals.FutureRecordMetadata.get", "com.rabbitmq.utility.BlockingCell.*et*",
+		"org.apache.kafka.clients.producer.internals.FutureRecordMetadata.get",
+		"com.rabbitmq.utility.BlockingCell.*et*",
 	)},
 	{ForFuture, ParsePatterns(
 		"java.util.concurrent.ExecutorCompletionService.take", "java.util.concurrent.ExecutorCompletionService.poll",
