@@ -208,8 +208,12 @@ func lockChangesHands(p *check.Pass, w *evidence.Waiting, at *stuckAt) bool {
 			ended += s.Value
 		}
 	}
-	return 2*ended >= at.total.Value
+	return float64(ended) >= mostEnded*float64(at.total.Value)
 }
+
+// mostEnded is the share of the time waited from which on waits that ended are most of it: both profiles are samples of
+// the same waits, and the one of locks leaves short ones out.
+const mostEnded = 0.5
 
 func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt, stand, all quantity.Value) check.Finding {
 	list := evidence.Culprits(w.Profile, w.Owners, at.hits, nil)
