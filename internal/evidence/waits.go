@@ -150,7 +150,8 @@ func WaitingOf(p *check.Pass) (*Waiting, error) {
 	if prof.Duration <= 0 || len(prof.Samples) == 0 {
 		return nil, check.NotAssessed("profile for longer", "the wall-clock profile has no samples")
 	}
-	return &Waiting{prof, hotcode.WaitsOf(prof), hotcode.OwnersOf(p.Recording)}, nil
+	owners := hotcode.OwnersOf(p.Recording)
+	return &Waiting{prof, hotcode.WaitsOf(prof, owners), owners}, nil
 }
 
 // Threads turns time summed over threads into how many threads that is at any moment.
@@ -162,6 +163,26 @@ func (w *Waiting) Threads(label string, value int64) quantity.Value {
 
 // Pool gives the pool of a sample's thread.
 func (w *Waiting) Pool(s stacks.Sample) string { return metric.PoolOf(w.ThreadOf(s).Name) }
+
+// Event loops by the names of their threads; their run loops' frames show them, too.
+var loopThreads = hotcode.ParsePatterns(
+	"nioEventLoopGroup-*", "epollEventLoopGroup-*", "kqueueEventLoopGroup-*", "multiThreadIoEventLoopGroup-*",
+	"reactor-http-*",
+	"reactor-tcp-*", "lettuce-*EventLoop*", "vert.x-eventloop-thread-*", "XNIO-*I/O-*", "ktor-*", "*-eventloop-*",
+)
+
+// EventLoops gives the threads, by their index in the profile, that run event loops.
+func (w *Waiting) EventLoops() map[int]bool {
+	out := map[int]bool{}
+	for _, s := range w.Samples {
+		name := w.ThreadOf(s).Name
+		if s.Thread >= 0 && !out[s.Thread] && (w.Waits.Loops(s) ||
+			slices.ContainsFunc(loopThreads, func(t hotcode.Pattern) bool { return t.Text(name) })) {
+			out[s.Thread] = true
+		}
+	}
+	return out
+}
 
 // A WaitSite is a method of the application in which threads wait for one kind of thing.
 type WaitSite struct {
@@ -177,10 +198,11 @@ func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite {
 	var hits []Hit
 	first := map[string]*WaitSite{}
 	for _, s := range w.Samples {
-		if w.Waits.Of(s) != wait {
+		is, at := w.Waits.Of(s)
+		if is != wait {
 			continue
 		}
-		h := Hit{Sample: s, At: w.Waits.At(s, wait)}
+		h := Hit{Sample: s, At: at}
 		hits = append(hits, h)
 		place := w.Owners.Nearest(w.Profile, s.Stack, h.At, nil)
 		name := w.Frames[s.Stack[place.At]].Name
@@ -206,7 +228,7 @@ func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts
 	sums := map[string]int64{}
 	for _, s := range w.Samples {
 		at := s.Innermost(in)
-		wait := w.Waits.Of(s)
+		wait, _ := w.Waits.Of(s)
 		if at < 0 || wait == except || wait == hotcode.Idle {
 			continue
 		}

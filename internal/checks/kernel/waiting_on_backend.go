@@ -170,7 +170,7 @@ func clientPools(w *evidence.Waiting) []*clientPool {
 func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set) {
 	sum := func(to *stacks.Weight) { to.Count, to.Value = to.Count+s.Count, to.Value+s.Value }
 	sum(&c.all)
-	wait := w.Waits.Of(s)
+	wait, waitsAt := w.Waits.Of(s)
 	if wait == hotcode.Idle {
 		return
 	}
@@ -183,7 +183,7 @@ func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set
 		c.runsAt = append(c.runsAt, evidence.Hit{Sample: s, At: at})
 	case wait == hotcode.ForNetwork:
 		sum(&c.waits)
-		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: w.Waits.At(s, wait)})
+		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: waitsAt})
 	}
 }
 

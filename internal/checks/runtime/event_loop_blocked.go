@@ -50,26 +50,10 @@ Disproof: the named call returns at once (a lock that is free, a cached value).`
 	Run:    runEventLoopBlocked,
 }
 
-// Event loops by the names of their threads and by their run loops.
-var (
-	loopThreads = hotcode.ParsePatterns(
-		"nioEventLoopGroup-*", "epollEventLoopGroup-*", "kqueueEventLoopGroup-*", "multiThreadIoEventLoopGroup-*",
-		"reactor-http-*",
-		"reactor-tcp-*", "lettuce-*EventLoop*", "vert.x-eventloop-thread-*", "XNIO-*I/O-*", "ktor-*", "*-eventloop-*",
-	)
-	loopFrames = hotcode.ParsePatterns(
-		"io.netty.channel.nio.NioEventLoop.run", "io.netty.channel.epoll.EpollEventLoop.run",
-		"io.netty.channel.kqueue.KQueueEventLoop.run",
-		"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run",
-		"org.glassfish.grizzly.nio.SelectorRunner.run",
-	)
-)
-
 // loopWaits are the waits that an event loop must not have. A sleep without a known frame may be its own selector's.
 var loopWaits = []hotcode.Wait{
-	hotcode.ForPool, hotcode.ForQueue, hotcode.ForNetwork, hotcode.ForLock, hotcode.ForFuture, hotcode.ForSleep,
-	hotcode.ForFile,
-	hotcode.ForWakeUp,
+	hotcode.ForPool, hotcode.ForPermit, hotcode.ForQueue, hotcode.ForItem, hotcode.ForNetwork, hotcode.ForLock,
+	hotcode.ForFuture, hotcode.ForThreads, hotcode.ForChild, hotcode.ForFile, hotcode.ForSleep, hotcode.ForWakeUp,
 }
 
 // A loop is the event loops of one pool.
@@ -103,19 +87,11 @@ func runEventLoopBlocked(p *check.Pass) error {
 
 // loopsOf adds up the samples of event loops by pool, in order of name.
 func loopsOf(p *check.Pass, w *evidence.Waiting) []*loop {
-	run, _ := hotcode.Frames(w.Profile, loopFrames)
-	inLoop := map[int]bool{}
-	for _, s := range w.Samples {
-		name := w.ThreadOf(s).Name
-		if s.Innermost(run) >= 0 || slices.ContainsFunc(loopThreads,
-			func(t hotcode.Pattern) bool { return t.Text(name) }) {
-			inLoop[s.Thread] = true
-		}
-	}
+	inLoop := w.EventLoops()
 	apart := setApart(p, w.Profile)
 	byPool := map[string]*loop{}
 	for _, s := range w.Samples {
-		if !inLoop[s.Thread] || s.Thread < 0 {
+		if !inLoop[s.Thread] {
 			continue
 		}
 		name := w.Pool(s)
@@ -151,12 +127,12 @@ func (l *loop) add(w *evidence.Waiting, s stacks.Sample, apart apart) {
 	l.all.Count += s.Count
 	l.all.Value += s.Value
 	l.threads[s.Thread] = true
-	wait := w.Waits.Of(s)
+	wait, at := w.Waits.Of(s)
 	if !slices.Contains(loopWaits, wait) && wait != hotcode.ForNative || wait == hotcode.ForLock &&
 		signature.Claimed(apart.locks, s) {
 		return
 	}
-	what, at := string(wait), w.Waits.At(s, wait)
+	what := string(wait)
 	if i, ok := apart.appenders.At(s); ok {
 		what, at = "a log appender", i
 	} else if wait == hotcode.ForNative {

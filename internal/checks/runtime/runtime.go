@@ -29,5 +29,6 @@ func Checks() []*check.Check {
 		eventLoopBlocked,
 		poolExhausted,
 		queueBound,
+		poolStuck,
 	}
 }

@@ -288,7 +288,7 @@ func TestWaits(t *testing.T) {
 		"[x tid=3|sleeping];java.lang.Thread.run_[j];sun.nio.ch.SelectorImpl.select_[j];sun.nio.ch.EPoll.wait_[n];libc.so.6!epoll_wait_[n]": Idle,
 	} {
 		p, _ := rec(t, map[string]string{"wall": line + " 1 100000000\n"}).Profile(stacks.Wall)
-		if got := WaitsOf(p).Of(p.Samples[0]); got != want {
+		if got, _ := WaitsOf(p, Owners{}).Of(p.Samples[0]); got != want {
 			t.Errorf("%s\nwaits for %q, want %q", line, got, want)
 		}
 	}

@@ -54,7 +54,7 @@ var libraryPrefixes = []string{
 	"io.netty.", "reactor.", "io.reactivex.", "rx.", "org.reactivestreams.", "io.grpc.", "okhttp3.", "okio.",
 	"retrofit2.",
 	"com.squareup.", "com.lmax.", "kafka.", "io.nats.", "com.rabbitmq.", "com.ning.", "org.asynchttpclient.",
-	"com.hazelcast.",
+	"com.hazelcast.", "io.github.resilience4j.", "io.github.bucket4j.", "dev.failsafe.",
 	// Data.
 	"com.fasterxml.", "tools.jackson.", "org.json.", "net.minidev.", "com.alibaba.", "com.dslplatform.",
 	"com.jsoniter.", "org.yaml.",

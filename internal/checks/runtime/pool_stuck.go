@@ -1,0 +1,288 @@
+package runtime
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+var (
+	stuckShare = &check.Param{
+		Name: "share", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of the pool's threads, and for each of them of the window: with a tenth of its threads a pool still works",
+	}
+	stuckThreads = &check.Param{
+		Name: "threads", Default: 2, Unit: quantity.Threads,
+		Why: "one thread that waits may be there to wait; several at one place are how the pool is used",
+	}
+)
+
+var poolStuck = &check.Check{
+	Name:  "pool-stuck",
+	Stage: check.Runtime,
+	Doc: `The threads of a pool all stand at one place
+
+Nearly all threads of a pool wait for one kind of thing, called from one
+method, for nearly all of the window: a sleep, a lock, a latch, another task's
+result, a rate limiter. Whoever comes next finds no thread. A worker that waits
+for work at its own queue is idle and does not count. Nor does a thread that
+paces itself: one that sleeps counts only where it has a request or a task of
+an executor in hand.
+
+Measured: in a wall-clock profile of a JVM, by the innermost calls of each
+sample; a thread stands there when it does so for nearly all of the window, also
+when it came before and has not left. Pools of connections, full queues, answers
+over the network, event loops and locks that change hands have checks of their
+own. Of other programs: the threads' states and system calls. There the kernel
+cannot tell a worker that waits for work from one that is stuck; that they stand
+there is a fact, and a warning only where connections wait to be accepted
+whenever one looked.
+
+Cure: by what is waited for. Placebo: more threads; they come to stand there,
+too. Disproof: another second finds the threads elsewhere.`,
+	URL:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/ThreadPoolExecutor.html",
+	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Uses: []metric.Metric{
+		metric.WallProfileSamples, metric.ThreadStateTime,
+		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
+	},
+	Params: []*check.Param{stuckShare, stuckThreads},
+	Run:    runPoolStuck,
+}
+
+// runPoolStuck reads the profile of a JVM, whose stacks say what is waited for, else the account of any other program's
+// time: to the kernel all idle threads of a JVM wait for a futex, and so do all that are stuck.
+func runPoolStuck(p *check.Pass) error {
+	if _, ok := p.Ranked(stacks.Wall); ok {
+		return runStuckJava(p)
+	}
+	states := p.Recorded(metric.ThreadWaitTime) || p.Recorded(metric.ThreadStateTime)
+	if states && len(p.Info(metric.JVMInfo)) == 0 {
+		return runStuckNative(p)
+	}
+	because := metric.Metric(metric.WallProfileSamples)
+	if p.Recorded(metric.JVMInfo) && len(p.Info(metric.JVMInfo)) == 0 {
+		because = metric.ThreadStateTime
+	}
+	reason, remedy := p.Why(because)
+	return check.NotAssessed(remedy, "%s", reason)
+}
+
+// A stuckPlace is a method in which threads of a pool wait for one kind of thing.
+type stuckPlace struct {
+	wait   hotcode.Wait
+	method string
+}
+
+// A stuckAt is what the threads of a pool wait at one place.
+type stuckAt struct {
+	stuckPlace
+	total         stacks.Weight
+	byThread      map[int]int64 // nanoseconds, by index in the profile
+	hits          []evidence.Hit
+	request, task bool // in hand, in any of the samples
+}
+
+// A stuckPool is a pool of a JVM.
+type stuckPool struct {
+	name    string
+	all     stacks.Weight
+	threads map[int]bool
+	places  map[stuckPlace]*stuckAt
+}
+
+func runStuckJava(p *check.Pass) error {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return err
+	}
+	most := quantity.Of("threads of a pool that stand at one place for nearly all of the window", 0, quantity.Threads)
+	for _, pool := range stuckPools(w) {
+		at := pool.worst()
+		if at == nil || lockChangesHands(p, w, at) {
+			continue
+		}
+		stand := at.standing(w, p.Param(stuckShare)).
+			Named("threads of pool %q that stand there for nearly all of the window", pool.name)
+		if stand.Above(most) {
+			most = stand
+		}
+		all := quantity.Of("all of its threads", float64(len(pool.threads)), quantity.Threads)
+		if stand.AtLeast(p.Param(stuckThreads)) && stand.Per(all).AtLeast(p.Param(stuckShare)) {
+			p.Report(pool.finding(p, w, at, stand, all))
+		}
+	}
+	p.Read(most)
+	return nil
+}
+
+// stuckPools gives the pools in order of name, without event loops.
+func stuckPools(w *evidence.Waiting) []*stuckPool {
+	loops := w.EventLoops()
+	byName := map[string]*stuckPool{}
+	for _, s := range w.Samples {
+		if s.Thread < 0 || loops[s.Thread] {
+			continue
+		}
+		name := w.Pool(s)
+		if byName[name] == nil {
+			byName[name] = &stuckPool{name: name, threads: map[int]bool{}, places: map[stuckPlace]*stuckAt{}}
+		}
+		byName[name].add(w, s)
+	}
+	var out []*stuckPool
+	for _, pool := range byName {
+		out = append(out, pool)
+	}
+	slices.SortFunc(out, func(a, b *stuckPool) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
+	pool.threads[s.Thread] = true
+	pool.all.Count += s.Count
+	pool.all.Value += s.Value
+	wait, call := w.Waits.Of(s)
+	request, task := w.Waits.Serves(s)
+	if stuckKinds[wait] == nil || paces(wait) && !request && !task {
+		return
+	}
+	place := w.Owners.Nearest(w.Profile, s.Stack, call, nil)
+	key := stuckPlace{wait, w.Frames[s.Stack[place.At]].Name}
+	at := pool.places[key]
+	if at == nil {
+		at = &stuckAt{stuckPlace: key, byThread: map[int]int64{}}
+		pool.places[key] = at
+	}
+	at.total.Count += s.Count
+	at.total.Value += s.Value
+	at.byThread[s.Thread] += s.Value
+	at.hits = append(at.hits, evidence.Hit{Sample: s, At: call})
+	at.request, at.task = at.request || request, at.task || task
+}
+
+// paces tells the waits by which a thread of its own goes at its own pace: nobody waits for it.
+func paces(wait hotcode.Wait) bool { return wait == hotcode.ForSleep || wait == hotcode.ForWakeUp }
+
+// worst gives the place where most of the pool's time is waited, nil where there is none.
+func (pool *stuckPool) worst() (worst *stuckAt) {
+	for _, at := range pool.places {
+		if worst == nil || cmp.Or(cmp.Compare(at.total.Value, worst.total.Value),
+			strings.Compare(worst.method, at.method), cmp.Compare(worst.wait, at.wait)) > 0 {
+			worst = at
+		}
+	}
+	return worst
+}
+
+// standing counts the threads that stand there for so much of the window.
+func (at *stuckAt) standing(w *evidence.Waiting, share quantity.Value) quantity.Value {
+	n := 0
+	for _, time := range at.byThread {
+		if float64(time) >= share.Number()*float64(w.Duration) {
+			n++
+		}
+	}
+	return quantity.Of("threads that stand there for nearly all of the window", float64(n), quantity.Threads)
+}
+
+// lockChangesHands tells locks whose waits end, which the profile of locks has: how long they take is the business of
+// another check. That profile has no wait that did not end.
+func lockChangesHands(p *check.Pass, w *evidence.Waiting, at *stuckAt) bool {
+	locks, ok := p.Ranked(stacks.Lock)
+	if !ok || at.wait != hotcode.ForLock {
+		return false
+	}
+	ended := int64(0)
+	for _, s := range locks.Samples {
+		if len(s.Stack) > 0 && locks.Frames[s.Stack[w.Owners.Nearest(locks, s.Stack, 0, nil).At]].Name == at.method {
+			ended += s.Value
+		}
+	}
+	return float64(ended) >= mostEnded*float64(at.total.Value)
+}
+
+// mostEnded is the share of the time waited from which on waits that ended are most of it: both profiles are samples of
+// the same waits, and the one of locks leaves short ones out.
+const mostEnded = 0.5
+
+func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt, stand, all quantity.Value) check.Finding {
+	list := evidence.Culprits(w.Profile, w.Owners, at.hits, nil)
+	share := quantity.Of("waited there", float64(at.total.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("time of its threads", float64(pool.all.Value)/1e9, quantity.Seconds)).
+		Named("of the time of pool %q", pool.name)
+	kind := stuckKinds[at.wait]
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "pool", ID: pool.name},
+		Severity: check.Warning,
+		Weight:   share.Number(),
+		Summary: fmt.Sprintf("%.0f of %s of pool %q %s at %s for nearly all of the window", stand.Number(), all.Text(),
+			pool.name, kind.what, list[0].Name()),
+		Evidence: []quantity.Value{stand, all, share},
+		Notes:    []string{strings.Join(list[0].Path, " ← "), fmt.Sprintf("%d samples of threads that wait there", at.total.Count)},
+		Remedies: kind.remedies(stand), Placebos: kind.placebos, Disproof: kind.disproof,
+		Doubts: at.doubts(),
+	}
+	f.Marks = evidence.MarksOf(stacks.Wall, at.hits)
+	if e := list[0].Entry; e != "" && e != list[0].Name() {
+		f.Notes = append(f.Notes, "called from "+e)
+	}
+	f.Notes = append(f.Notes, at.holders(p)...)
+	if at.wait == hotcode.ForFuture || at.wait == hotcode.ForThreads {
+		f.Evidence = append(f.Evidence, runningElsewhere(w))
+	}
+	if at.wait == hotcode.ForWakeUp && !at.request {
+		f.Severity = check.Info
+	}
+	f.Confidence = evidence.SampledConfidence(at.total.Count, f.Doubts)
+	return f
+}
+
+// doubts say why threads without a request may be meant to stand there.
+func (at *stuckAt) doubts() []string {
+	switch {
+	case at.request:
+		return nil
+	case paces(at.wait):
+		return []string{"a task that goes at its own pace, and never ends, looks the same"}
+	case at.wait == hotcode.ForThreads:
+		return []string{"threads that keep something open until the program ends look the same"}
+	}
+	return nil
+}
+
+// holders says who held the lock in a thread dump, after the window.
+func (at *stuckAt) holders(p *check.Pass) (out []string) {
+	if at.wait != hotcode.ForLock {
+		return nil
+	}
+	for _, s := range p.Gauge(metric.JVMMonitorWaiters) {
+		holder := s.Label("holder")
+		if holder == "" || !strings.HasPrefix(s.Label("waiter_at"), at.method+"(") || len(out) == evidence.NamedCulprits {
+			continue
+		}
+		out = append(out, fmt.Sprintf("a lock of class %s is held by %s since %s, which is in %s (thread dump)",
+			s.Label("class"), holder, s.Label("holder_at"), s.Label("holder_in")))
+	}
+	return out
+}
+
+// runningElsewhere gives how many threads run Java code meanwhile: what is waited for is done by one of them, or by
+// none.
+func runningElsewhere(w *evidence.Waiting) quantity.Value {
+	total := w.Filter(func(s stacks.Sample) bool {
+		wait, _ := w.Waits.Of(s)
+		return wait == hotcode.NotWaiting && slices.ContainsFunc(s.Stack,
+			func(f int) bool { return w.Frames[f].Managed() })
+	}).Total()
+	return w.Threads("threads of the program that run Java code meanwhile", total.Value)
+}

@@ -1,0 +1,141 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A stuckKind is what to say of threads that stand in one kind of wait.
+type stuckKind struct {
+	what     string // they do
+	cures    []stuckCure
+	placebos []string
+	disproof string
+}
+
+// A stuckCure is a remedy whose effect is that nobody stands there.
+type stuckCure struct{ action, risk, before, after string }
+
+func (k *stuckKind) remedies(stand quantity.Value) (out []check.Remedy) {
+	for _, c := range k.cures {
+		out = append(out, check.Remedy{
+			Action: c.action, Risk: c.risk, Before: c.before, After: c.after,
+			Effect: fmt.Sprintf("threads that stand there from %s to none", stand.Text()),
+		})
+	}
+	return out
+}
+
+const stuckElsewhere = "jcmd PID Thread.print, several times, shows the threads elsewhere."
+
+// stuckKinds are the waits that the check is about. Pools, queues, the network and files have checks of their own.
+var stuckKinds = map[hotcode.Wait]*stuckKind{
+	hotcode.ForSleep: {
+		what: "sleep",
+		cures: []stuckCure{{
+			action: "Take the sleep out of the work: have what it waits for call back, or plan the next attempt with a " +
+				"timer (ScheduledExecutorService.schedule) and give the thread back.",
+			risk:   "what came after the sleep now runs on another thread",
+			before: "while (!ready()) Thread.sleep(1000); answer();",
+			after:  "onReady(() -> answer());",
+		}},
+		placebos: []string{"More threads: they sleep, too.", "A faster CPU: nothing runs meanwhile."},
+		disproof: "the sleep is what the task is for, and nothing waits for its thread.",
+	},
+	hotcode.ForWakeUp: {
+		what: "are parked or in Object.wait",
+		cures: []stuckCure{{
+			action: "Find who is to wake them (notify, unpark, signal), and why that does not happen; give the wait a " +
+				"time limit. A park with a time limit and nobody to wake is a sleep: plan the work with a timer.",
+			risk: "a limit turns a late wake-up into a failure",
+		}},
+		placebos: []string{"More threads: they come to wait there, too."},
+		disproof: "it is the place where they wait for work.",
+	},
+	hotcode.ForLock: {
+		what: "wait for a lock",
+		cures: []stuckCure{{
+			action: "Find the thread that has the lock (jcmd PID Thread.print -l) and what it waits for meanwhile; do " +
+				"that outside of the lock.",
+			risk:   "what the lock kept together may come apart",
+			before: "synchronized (this) { reply = remote.call(); cache.put(key, reply); }",
+			after:  "reply = remote.call(); synchronized (this) { cache.put(key, reply); }",
+		}, {
+			action: "Take it with a time limit (tryLock), so that one holder does not stop all.",
+			risk:   "who does not get it has to do without",
+		}},
+		placebos: []string{"More threads: they wait for the same lock."},
+		disproof: stuckElsewhere,
+	},
+	hotcode.ForFuture: {
+		what: "wait for another thread's result",
+		cures: []stuckCure{{
+			action: "See where the results are made. If in the same pool, they are queued behind the threads that wait " +
+				"for them, and never come: give the inner tasks a pool of their own, or continue when they are done " +
+				"(thenApply, thenCompose) instead of waiting.",
+			risk:   "two pools together have more threads; what continues runs on another thread",
+			before: "pool.submit(() -> merge(pool.submit(part).get()));",
+			after:  "CompletableFuture.supplyAsync(part, pool).thenApply(this::merge);",
+		}, {
+			action: "Wait with a time limit (get(2, SECONDS)), and cancel what comes too late.",
+			risk:   "a late result becomes none",
+		}},
+		placebos: []string{
+			"A few more threads: tasks that each wait for one of their own pool fill any number of them.",
+			"A longer queue: the results stand in it.",
+		},
+		disproof: "the results come, and what makes them takes that long by itself.",
+	},
+	hotcode.ForThreads: {
+		what: "wait for other threads at a latch, a barrier or a join",
+		cures: []stuckCure{{
+			action: "Find who is to count down or arrive: it failed before it did (countDown belongs into finally), waits " +
+				"for a thread of this pool, or the latch counts more than there are.",
+			risk: "none",
+		}, {
+			action: "Wait with a time limit (await(2, SECONDS)), and say what was missing.",
+			risk:   "a late arrival becomes a failure",
+		}},
+		placebos: []string{"More threads: they come to wait there, too."},
+		disproof: stuckElsewhere,
+	},
+	hotcode.ForPermit: {
+		what: "wait for a rate limiter",
+		cures: []stuckCure{{
+			action: "Refuse what is over the limit at once (tryAcquire without waiting, answer 429), or put it into a " +
+				"bounded queue; hold no thread until its turn comes.",
+			risk: "callers must try again later",
+		}, {
+			action: "Raise the limit to what is behind it, if that can take more.",
+			risk:   "what is behind is loaded more",
+		}},
+		placebos: []string{"More threads: they wait for the same permits."},
+		disproof: "the limit is what the program is for, and nothing else needs these threads.",
+	},
+	hotcode.ForItem: {
+		what: "wait for an item of a queue while they serve a request",
+		cures: []stuckCure{{
+			action: "Find who is to put it there: it is slow, has failed, or stands behind these threads; give the wait a " +
+				"time limit (poll(2, SECONDS)).",
+			risk: "a late item becomes none",
+		}, {
+			action: "Answer when the item comes instead of holding the thread (asynchronous servlet, DeferredResult).",
+			risk:   "order and thread-locals change with the thread",
+		}},
+		placebos: []string{"More threads: they come to wait there, too."},
+		disproof: stuckElsewhere,
+	},
+	hotcode.ForChild: {
+		what: "wait for a child process",
+		cures: []stuckCure{{
+			action: "See what the child does (it may wait for somebody to read its output); keep it alive and talk to it, " +
+				"or do its work in the process.",
+			risk: "a child that stays keeps its memory",
+		}},
+		placebos: []string{"More threads: each waits for a child of its own."},
+		disproof: "the children end at once.",
+	},
+}

@@ -1,0 +1,117 @@
+package runtime
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// runStuckNative is the check for programs without a profile that tells what their threads wait for: it reads the
+// account of their time.
+func runStuckNative(p *check.Pass) error {
+	l, ok := ledger.Of(p.Recording)
+	if !ok {
+		return check.NotAssessed("profile for longer", "the waits of threads cover no time")
+	}
+	most := quantity.Of("threads of a pool at one place that no other check knows", 0, quantity.Threads)
+	for _, pool := range l.Pools {
+		place, ok := nativePlace(pool)
+		if !ok {
+			continue
+		}
+		at := quantity.Of("waited there", place.Seconds, quantity.Seconds)
+		stand := at.Per(quantity.Of("window", max(l.Window, 1), quantity.Seconds)).As(quantity.Threads).
+			Named("threads of %s in %s", pool.Title(), cmp.Or(place.Call, string(place.Part)))
+		if stand.Above(most) {
+			most = stand
+		}
+		share := at.Per(quantity.Of("time of its threads", pool.Wall, quantity.Seconds)).
+			Named("of the time of %s", pool.Title())
+		several := quantity.Of("threads", float64(place.Threads), quantity.Threads).AtLeast(p.Param(stuckThreads))
+		if several && share.AtLeast(p.Param(stuckShare)) {
+			p.Report(nativeStuckFinding(p, pool, place, stand, share))
+		}
+	}
+	p.Read(most)
+	return nil
+}
+
+// nativePlace gives the place with the most of the pool's time, where no check knows its kind of wait. Of a futex only
+// threads that did not run once count: those that do are woken, and so have work.
+func nativePlace(pool *ledger.Pool) (ledger.Place, bool) {
+	if pool.Wall <= 0 || len(pool.Places) == 0 {
+		return ledger.Place{}, false
+	}
+	place := pool.Places[0]
+	switch place.Part {
+	case ledger.Sleep:
+		return place, true
+	case ledger.Futex:
+		return place, place.Still == place.Threads
+	}
+	return ledger.Place{}, false
+}
+
+func nativeStuckFinding(
+	p *check.Pass, pool *ledger.Pool, place ledger.Place, stand, share quantity.Value,
+) check.Finding {
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pool", ID: pool.Title()},
+		Severity:   check.Info,
+		Confidence: check.Medium,
+		Weight:     share.Number(),
+		Summary:    fmt.Sprintf("%s %s for %s of their time", pool.Who(), nativeWhat(place), share.Text()),
+		Evidence:   []quantity.Value{stand, share},
+		Notes:      []string{"the pool's time: " + pool.Split()},
+		Doubts:     []string{"the kernel cannot tell whether work waits for them"},
+		Remedies: []check.Remedy{{
+			Action:  "See what the threads wait for.",
+			Command: check.Commandf("gdb -p %s -batch -ex 'thread apply all bt'", cmp.Or(firstPID(pool), "PID")),
+			Risk:    "the program stands still meanwhile",
+			Effect:  "none by itself",
+		}},
+		Placebos: []string{"More threads: they come to stand there, too."},
+		Disproof: "nothing is asked of the program.",
+	}
+	if place.Still > 0 {
+		f.Notes = append(f.Notes, fmt.Sprintf("stood there for the whole window and did not run once: %s",
+			quantity.Of("", float64(place.Still), quantity.Threads).Text()))
+	}
+	if queue, ok := neverAccepted(p, pool); ok {
+		f.Severity, f.Doubts = check.Warning, nil
+		f.Evidence = append(f.Evidence, queue)
+	}
+	return f
+}
+
+// nativeWhat says what threads do at a place.
+func nativeWhat(place ledger.Place) string {
+	if place.Part == ledger.Sleep {
+		return "sleep"
+	}
+	return "wait to be woken, at the futex " + cmp.Or(place.On, "of a wait that is not known")
+}
+
+func firstPID(pool *ledger.Pool) string {
+	if pids := pool.PIDs(); len(pids) > 0 {
+		return pids[0]
+	}
+	return ""
+}
+
+// neverAccepted gives the connections that wait to be accepted by the pool's processes whenever one looked.
+func neverAccepted(p *check.Pass, pool *ledger.Pool) (quantity.Value, bool) {
+	pids := pool.PIDs()
+	for _, s := range p.Gauge(metric.ListenerQueue) {
+		if s.Min() > 0 && len(s.Points) > 1 && slices.Contains(pids, s.Label("pid")) {
+			return quantity.Of("connections to "+s.Label("listener")+" that wait to be accepted, at least", s.Min(),
+				quantity.Connections), true
+		}
+	}
+	return quantity.Value{}, false
+}
