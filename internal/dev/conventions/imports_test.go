@@ -23,7 +23,8 @@ type row struct {
 }
 
 // ofRules is what the rules of a room may import, and aRoom why.
-var ofRules = []string{"internal/check", "internal/evidence", "internal/evidence/hotcode", "internal/series"}
+var ofRules = []string{"internal/check", "internal/evidence", "internal/evidence/hotcode", "internal/evidence/ledger",
+	"internal/series"}
 
 const aRoom = "a rule must not be able to see the host, nor another room"
 
@@ -106,6 +107,7 @@ var table = []row{
 		may: []string{
 			"internal/check", "internal/checks/path", "internal/checks/connections", "internal/checks/kernel",
 			"internal/checks/limits", "internal/checks/runtime", "internal/checks/code", "internal/checks/signature",
+			"internal/checks/waits",
 		},
 		pure: true, why: "the suite: the rules of all rooms in their order, and what explains what",
 	},
@@ -113,6 +115,7 @@ var table = []row{
 	{pkg: "internal/checks/connections", may: ofRules, pure: true, why: aRoom},
 	{pkg: "internal/checks/kernel", may: ofRules, pure: true, why: aRoom},
 	{pkg: "internal/checks/limits", may: ofRules, pure: true, why: aRoom},
+	{pkg: "internal/checks/waits", may: ofRules, pure: true, why: aRoom},
 	{
 		pkg: "internal/checks/runtime", may: append([]string{"internal/checks/signature"}, ofRules...), pure: true,
 		why: aRoom + "; two rules of locks and logs leave to the table of signatures what its rows know",
@@ -136,6 +139,10 @@ var table = []row{
 		pkg: "internal/evidence/hotcode", may: []string{"internal/recording"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
+	{
+		pkg: "internal/evidence/ledger", may: []string{"internal/recording"}, pure: true,
+		why: "the account of a target's time, for checks and the report alike",
+	},
 	{pkg: "internal/recording/partial", why: "files that are there as a whole or not at all: leaf"},
 	{pkg: "internal/input/firewall", pure: true, why: "turns a panic into an error, for all that read foreign " +
 		"bytes: leaf"},
@@ -146,6 +153,7 @@ var table = []row{
 		pkg: "internal/host", may: []string{"internal/host/door", "internal/host/cgroupfs", "internal/input/firewall"},
 		why: "reads kernel, namespaces and cgroups; knows nothing of metrics",
 	},
+	{pkg: "internal/kernel/syscalls", why: "names of system calls: leaf"},
 	{pkg: "internal/kernel/sockdiag", why: "a netlink protocol: leaf"},
 	{pkg: "internal/kernel/perfevent", why: "a system call: leaf"},
 	{pkg: "internal/kernel/netfilter", why: "a netlink protocol: leaf"},
@@ -179,7 +187,7 @@ var table = []row{
 		may: []string{
 			"internal/host/cgroupfs",
 			"internal/collect", "internal/host/door", "internal/kernel/sockdiag", "internal/kernel/perfevent",
-			"internal/kernel/netfilter", "internal/jvm", "internal/jvm/jfr",
+			"internal/kernel/netfilter", "internal/kernel/syscalls", "internal/jvm", "internal/jvm/jfr",
 			"internal/jvm/asprof", "internal/jvm/asprof/library",
 			"internal/recording/stacks", "bpf",
 		},
@@ -193,7 +201,8 @@ var table = []row{
 	{
 		pkg: "internal/report", may: []string{
 			"internal/check", "internal/recording/stacks",
-			"internal/evidence/hotcode", "internal/evidence/keynumber", "internal/report/junit", "internal/compare",
+			"internal/evidence/hotcode", "internal/evidence/keynumber", "internal/evidence/ledger",
+			"internal/report/junit", "internal/compare",
 		},
 		why: "renders results, which may come from another machine",
 	},
