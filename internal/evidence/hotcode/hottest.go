@@ -14,7 +14,8 @@ type Hot struct {
 	Line   int    // where most of its time is spent; 0 if unknown
 	Owner  Owner  // Application, or whose it is where the application explains little
 
-	Inclusive stacks.Weight // in it and all that it calls; a recursive call counts once
+	// Inclusive is the time in it and all that it calls; a recursive call counts once. Of a loop it is its own time.
+	Inclusive stacks.Weight
 	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
 	Own    stacks.Weight
 	Kernel stacks.Weight // the part of Inclusive that is the kernel's
@@ -196,7 +197,9 @@ func (r *ranking) describe(g int) *Hot {
 	calleeSum, modules := map[string]stacks.Weight{}, map[string]string{}
 	for _, s := range r.Samples {
 		inner, outer := r.calls(s, g)
-		if inner < 0 {
+		list := r.functions(s)
+		own := inner >= 0 && list[len(list)-1] == g
+		if inner < 0 || r.isLoop[g] && !own { // what a loop calls is not its time
 			continue
 		}
 		f := r.Frames[s.Stack[inner]]
@@ -206,7 +209,7 @@ func (r *ranking) describe(g int) *Hot {
 		if r.Frames[s.Stack[0]].Kind == stacks.Kernel {
 			weigh(&h.Kernel, s)
 		}
-		if list := r.functions(s); list[len(list)-1] == g {
+		if own {
 			weigh(&h.Own, s)
 		}
 		t := float64(s.Value)
