@@ -40,6 +40,16 @@ var (
 		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
 		Why: "of the function's time: when half of it is the kernel's, what it asks the kernel for is mended first",
 	}
+	hotAll = &check.Param{
+		Name: "all", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, and " +
+			"no place in it",
+	}
+	hotSpread = &check.Param{
+		Name: "spread", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the function's time, for itself or for one call that it makes: a healthy server's handler has its " +
+			"time in many calls",
+	}
 	hotDark = &check.Param{
 		Name: "dark", Default: 0.2, Unit: quantity.Ratio,
 		Why: "of the CPU time: a fifth without a name could hold a function as large as what a reader would mend next",
@@ -71,8 +81,10 @@ It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or the program fills the CPUs that it may
 use, or most of the CPUs of a host that are full. Below that it is a fact. It is
 a fact too of programs that compress, compile, encode or compute checksums for
-nobody who waits: such a job uses what it is given. And where most of the time is
-the kernel's, the rules about the kernel come first.
+nobody who waits: such a job uses what it is given. It is one of a function that
+nearly all of the program's work goes through and that has its time in many
+calls, as the handler of a server has at full load. And where most of the time
+is the kernel's, the rules about the kernel come first.
 
 Cure: do less of it: another algorithm, an answer that is kept, work that is left
 out. Where one thread is full, more threads for it. Placebo: more CPUs for one
@@ -86,7 +98,8 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts,
 	},
 	Params: []*check.Param{
-		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotDark, evidence.ParamCPUTaken,
+		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark,
+		evidence.ParamCPUTaken,
 	},
 	Facts: []check.Fact{evidence.FillsCPUs},
 	Run:   runHotCode,
@@ -141,8 +154,7 @@ func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 		t.cpu, ok = hotcode.CPUOf(p.Recording)
 	}
 	if !ok {
-		reason, remedy := p.Why(metric.HostCPUProfileSamples)
-		return nil, check.NotAssessed(remedy, "there is no CPU profile: %s", reason)
+		return nil, hotNoProfile(p)
 	}
 	if t.cpu.Window <= 0 {
 		return nil, check.NotAssessed("", "the CPU profile covers no time")
@@ -154,6 +166,16 @@ func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 		t.ofLimit = t.used.Per(limit).Named("CPUs used / %s", limit.Label())
 	}
 	return t, nil
+}
+
+// hotNoProfile says why there are no samples: in the words of the sampler of all CPUs, unless only a runtime's own
+// profiler says what would help.
+func hotNoProfile(p *check.Pass) error {
+	reason, remedy := p.Why(metric.HostCPUProfileSamples)
+	if other, fix := p.Why(metric.CPUProfileSamples); remedy == "" && fix != "" {
+		reason, remedy = other, fix
+	}
+	return check.NotAssessed(remedy, "there is no CPU profile: %s", reason)
 }
 
 // hotName gives the name of a process of the host, else that of its busiest thread.

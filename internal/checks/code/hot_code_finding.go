@@ -41,21 +41,33 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 	if harm.text != "" {
 		f.Summary += "; " + harm.text
 	}
-	job := hotJob(p, t, h)
-	kernel := hotSeconds(h.Kernel).Per(hotSeconds(h.Inclusive)).Named("of it in the kernel")
+	excuse := hotExcuse(p, t, h)
 	switch {
-	case harm.text == "":
-	case kernel.AtLeast(p.Param(hotKernel)):
-		f.Evidence = append(f.Evidence, kernel)
-		f.Notes = append(f.Notes, "most of it is the kernel's: what it asks the kernel for is mended first")
-	case job != "":
-		f.Notes = append(f.Notes, job)
-	default:
+	case excuse != "":
+		f.Notes = append(f.Notes, excuse)
+	case harm.text != "":
 		f.Severity = check.Warning
 		hotFills(p, t, h, &f)
 	}
 	hotConfidence(p, t, h, &f)
 	return f
+}
+
+// hotExcuse says why the function is no fault even of a program that is short of CPU time; empty where nothing does.
+func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
+	whole := hotSeconds(h.Inclusive)
+	kernel := hotSeconds(h.Kernel).Per(whole)
+	if kernel.AtLeast(p.Param(hotKernel)) {
+		return kernel.Text() + " of it is the kernel's: what it asks the kernel for is mended first"
+	}
+	all := whole.Per(hotSeconds(h.Covered))
+	spread := p.Param(hotSpread)
+	if all.AtLeast(p.Param(hotAll)) && hotSeconds(h.Own).Per(whole).Below(spread) &&
+		hotSeconds(h.CalleeTime).Per(whole).Below(spread) {
+		return "nearly all that the program does goes through it, and its time is in many calls: it is the work " +
+			"itself, and no place in it"
+	}
+	return hotJob(p, t, h)
 }
 
 // hotNumber gives a number of CPUs without its unit.
@@ -91,18 +103,19 @@ func hotHits(h *hotcode.Hot) []evidence.Hit {
 	return out
 }
 
-// hotHarmOf looks for what the function holds back: first the thread that does nothing else, then the CPUs.
+// hotHarmOf looks for what is full: first all that the program may use, then a thread that does nothing else than the
+// function, then the host.
 func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
-	if harm, ok := hotFullThread(p, t, h); ok {
-		return harm
-	}
 	if t.limited {
 		harm.capacity = t.ofLimit.Number()
 		if t.ofLimit.AtLeast(p.Param(hotFull)) {
-			harm.text = "it has no more CPU time to use"
+			harm.text = "the program has no more CPU time to use"
 			harm.evidence = []quantity.Value{t.ofLimit}
 			return harm
 		}
+	}
+	if thread, ok := hotFullThread(p, t, h); ok {
+		return thread
 	}
 	busy, part, known := evidence.OfHost(p, t.used)
 	if !known {

@@ -19,6 +19,8 @@ type Hot struct {
 	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
 	Own    stacks.Weight
 	Kernel stacks.Weight // the part of Inclusive that is the kernel's
+	// Covered is the time in any function of the application, or of those that stand in for it.
+	Covered stacks.Weight
 
 	Callee       string // the function that it calls for most of its time; empty where that is itself
 	CalleeModule string
@@ -192,7 +194,7 @@ func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
 
 // describe tells what the profile says of a function.
 func (r *ranking) describe(g int) *Hot {
-	h := &Hot{}
+	h := &Hot{Covered: r.covered}
 	lines, callees, callers := map[int]float64{}, map[string]float64{}, map[string]float64{}
 	calleeSum, modules := map[string]stacks.Weight{}, map[string]string{}
 	for _, s := range r.Samples {
