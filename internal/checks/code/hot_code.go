@@ -143,6 +143,9 @@ func runHotCode(p *check.Pass) error {
 // hotTargetOf finds the target's CPU time; of a whole host that of the process with most of it.
 func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 	t := &hotTarget{subject: evidence.TargetSubject(p), name: p.Meta.Target.Name}
+	for _, s := range p.Info(metric.TargetInfo) {
+		t.name = s.Label("comm")
+	}
 	ok := false
 	if p.Meta.Target.Kind == "host" {
 		var pid int

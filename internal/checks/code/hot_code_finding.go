@@ -45,7 +45,7 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 	switch {
 	case excuse != "":
 		f.Notes = append(f.Notes, excuse)
-	case harm.text != "":
+	case harm.text != "" && t.cpu.Kernel > 0: // else what the share is of is not known
 		f.Severity = check.Warning
 		hotFills(p, t, h, &f)
 	}

@@ -165,12 +165,12 @@ func waitsForCPU(p *check.Pass, f *check.Finding) bool {
 }
 
 // targetWaitsForCPU compares what the target's threads waited for a CPU with what they ran. long tells that they waited
-// longer than they ran, harmless that what they waited is known and is no loss.
+// longer than they ran, harmless that what they waited was recorded and shows no loss.
 func targetWaitsForCPU(p *check.Pass, f *check.Finding) (long, harmless bool) {
 	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))
 	ran, _, ok2 := evidence.Rise("ran", p.Counter(metric.ThreadCPU))
 	if !ok || !ok2 || ran.Number() == 0 {
-		return false, false
+		return false, len(p.Counter(metric.ThreadRunDelay)) > 0 // with a sample lost, no harm is shown
 	}
 	stopped, _, limited := evidence.Rise("stopped by a CPU quota", p.Counter(metric.CgroupThrottledTime))
 	if waits := p.Gauge(metric.ThreadCPUWait); len(waits) > 0 { // with the waits of a quota told apart
@@ -258,14 +258,25 @@ func (u *cpuUser) who() string {
 	return who
 }
 
-// cpuUsers adds processes up by program, the one with the most CPU time first.
-func cpuUsers(p *check.Pass) (list []*cpuUser, total float64) {
+// secondsByPID gives the CPU time of each process in the window. The target's processes and those of others are read at
+// times of their own: either is brought to the whole window, so that a sample that is missing changes no share.
+func secondsByPID(p *check.Pass) map[string]float64 {
+	span := map[string]float64{}
+	for _, s := range p.Counter(metric.ProcessCPU) {
+		span[s.Label("member")] = max(span[s.Label("member")], s.Span().Seconds())
+	}
 	byPID := map[string]float64{}
 	for _, s := range p.Counter(metric.ProcessCPU) {
-		if n, ok := s.Increase(); ok {
-			byPID[s.Label("pid")] += n
+		if n, ok := s.Increase(); ok && span[s.Label("member")] > 0 {
+			byPID[s.Label("pid")] += n * p.Meta.Duration / span[s.Label("member")]
 		}
 	}
+	return byPID
+}
+
+// cpuUsers adds processes up by program, the one with the most CPU time first.
+func cpuUsers(p *check.Pass) (list []*cpuUser, total float64) {
+	byPID := secondsByPID(p)
 	byProgram := map[string]*cpuUser{}
 	done := map[string]bool{} // one that changed its name is the first program's
 	for _, s := range p.Counter(metric.ProcessCPU) {
@@ -302,10 +313,7 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 	if total <= 0 {
 		return
 	}
-	inUse := quantity.Of("CPU time in use", total, quantity.Seconds)
-	if _, all, err := evidence.CPUTimes(p); err == nil && all.Busy().Above(inUse) {
-		inUse = all.Busy() // processes that began and ended in between are in it
-	}
+	inUse := quantity.Of("CPU time in use", max(total, busySeconds(p)), quantity.Seconds)
 	own := quantity.Of("", 0, quantity.Seconds)
 	for i, u := range list {
 		used := quantity.Of("", u.seconds, quantity.Seconds)
@@ -321,6 +329,11 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 		return
 	}
 	filler := p.Param(saturatedFiller)
+	if own.Number() == 0 { // with a sample lost, no stranger is shown
+		f.Severity = check.Info
+		f.Doubts = append(f.Doubts, "what the target itself used was not counted: it may be who fills the CPUs")
+		return
+	}
 	if share := own.Per(inUse); share.AtLeast(filler) {
 		f.Severity = check.Info
 		f.Notes = append(f.Notes, fmt.Sprintf("it is the target that fills the CPUs, with %s of the CPU time in use: "+
@@ -330,6 +343,17 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 	if u := list[0]; !u.target && quantity.Of("", u.seconds, quantity.Seconds).Per(inUse).AtLeast(filler) {
 		strangerFills(u, inUse, f)
 	}
+}
+
+// busySeconds is the CPU time that the kernel counted on all CPUs, with that of processes which began and ended between
+// two samples; 0 where it is not known.
+func busySeconds(p *check.Pass) float64 {
+	_, all, err := evidence.CPUTimes(p)
+	cpus, known := evidence.OnlineCPUs(p)
+	if err != nil || !known {
+		return 0
+	}
+	return all.Load().Number() * cpus.Number() * p.Meta.Duration
 }
 
 // strangerFills makes the finding one about a process that is none of the target's.
