@@ -118,10 +118,16 @@ func Notes(rec *recording.Recording) []string {
 			"with -XX:+PreserveFramePointer, for a register.",
 			100*s, pic.Shallow, pic.Managed))
 	}
-	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
+	inFiles := pic.Unnamed - pic.Made
+	if s := share(inFiles, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
 		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): "+
 			"their files are "+
-			"stripped, or gone", 100*s, pic.Unnamed, pic.Frames))
+			"stripped, or gone", 100*s, inFiles, pic.Frames))
+	}
+	if s := share(pic.Made, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs are of code that was compiled "+
+			"at run time, and have no name (%d of %d): node --perf-basic-prof and python -X perf write the names down",
+			100*s, pic.Made, pic.Frames))
 	}
 	return out
 }
