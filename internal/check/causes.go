@@ -19,6 +19,10 @@ type Edge struct {
 	If     Fact   `json:"if,omitempty"`     // the edge is there only where the finding of the cause states this
 	Unless Fact   `json:"unless,omitempty"` // the edge is not there where the finding of the effect states this
 	Family string `json:"family,omitempty"` // causes that have the edge for one reason, and are one in a picture
+
+	// Across tells that the cause takes what all processes share, such as CPUs: the edge holds between the findings of
+	// any two subjects.
+	Across bool `json:"across,omitempty"`
 }
 
 // A Fact is what a finding says of its numbers, by name, so that an edge may depend on it: "fills-the-cpus". A check
@@ -158,11 +162,12 @@ func explain(causes Causes, s *scene, findings []Finding) {
 
 // link reports whether an edge holds between two findings.
 func (c Causes) link(s *scene, cause, effect *Finding) bool {
-	if cause.Severity < Warning || !s.related(cause.Subject, effect.Subject) {
+	if cause.Severity < Warning {
 		return false
 	}
+	related := s.related(cause.Subject, effect.Subject)
 	return slices.ContainsFunc(c, func(e Edge) bool {
-		return e.Cause == cause.Check && e.Effect == effect.Check &&
+		return e.Cause == cause.Check && e.Effect == effect.Check && (related || e.Across) &&
 			(e.If == "" || slices.Contains(cause.Facts, e.If)) &&
 			(e.Unless == "" || !slices.Contains(effect.Facts, e.Unless))
 	})

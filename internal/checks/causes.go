@@ -1,6 +1,8 @@
 package checks
 
 import (
+	"slices"
+
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -101,8 +103,14 @@ func Causes() check.Causes {
 		// The kernel's CPU time, and memory.
 		{Cause: "cpu-steal", Effect: "cpu-saturated", Why: "threads queue for CPUs that the hypervisor took"},
 		{Cause: "governor", Effect: "cpu-saturated", Why: "slow CPUs take longer for the same work"},
-		{Cause: "cpu-saturated", Effect: "time-to-safepoint", Why: "a thread without a CPU keeps all others waiting"},
-		{Cause: "cpu-saturated", Effect: "context-switch-storm", Why: "threads that queue push each other off the CPU"},
+		{
+			Cause: "cpu-saturated", Effect: "time-to-safepoint", Across: true,
+			Why: "a thread without a CPU keeps all others waiting",
+		},
+		{
+			Cause: "cpu-saturated", Effect: "context-switch-storm", Across: true,
+			Why: "threads that queue push each other off the CPU",
+		},
 		{Cause: "clocksource", Effect: "cpu-in-system", Why: "each reading of the clock is a system call"},
 		{Cause: "page-fault-storm", Effect: "cpu-in-system", Why: "faults are the kernel's time"},
 		{Cause: "syscall-storm", Effect: "cpu-in-system", Why: "the calls are the kernel's time"},
@@ -193,9 +201,17 @@ func Causes() check.Causes {
 			Cause: "logging-on-request-path", Effect: "logging-lock",
 			Why: "each line is written under the appender's lock",
 		},
+		{
+			Cause: "hot-code", Effect: "cpu-saturated", If: evidence.FillsCPUs,
+			Why: "the function takes what would be idle",
+		},
+		{
+			Cause: "type-pollution", Effect: "hot-code",
+			Why: "the type checks are inlined into the code that is hot",
+		},
 		{Cause: "allocator-contention", Effect: "cpu-in-system", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "syscall-storm", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "lock-contention", Why: "the lock is that of an arena"},
 	}
-	return append(table, signature.GarbageEdges()...)
+	return slices.Concat(table, signature.GarbageEdges(), signature.HotCodeEdges())
 }

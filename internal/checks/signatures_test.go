@@ -51,7 +51,7 @@ func TestOwnSignature(t *testing.T) {
 			"40 % of the CPU time goes into the legacy codec, for com.example.shop.") {
 		t.Errorf("findings: %+v", res.Findings)
 	}
-	if err := causes.Validate(slices.Concat(Suite(), list)); err != nil || len(causes.Of("legacy-codec")) != 1 {
+	if err := causes.Validate(slices.Concat(Suite(), list)); err != nil || len(causes.Of("legacy-codec")) != 2 {
 		t.Errorf("%v, %v", causes.Of("legacy-codec"), err)
 	}
 }

@@ -57,7 +57,7 @@ func writeCauses(w io.Writer, f command.Format) error {
 		return err
 	}
 	var b strings.Builder
-	for _, c := range append(CheckNames(checks.Suite()), signature.JavaCode) {
+	for _, c := range append(CheckNames(checks.Suite()), signature.JavaCode, signature.KnownCode) {
 		explainEdges(&b, c, checks.Causes().Drawn().Of(c), func(e check.Edge) string { return e.Effect })
 	}
 	_, err := io.WriteString(w, strings.TrimPrefix(b.String(), "\n"))

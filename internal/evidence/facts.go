@@ -22,4 +22,6 @@ const (
 	MemorySufficed check.Fact = "memory-sufficed"
 	// MostGarbage is that the collector works for this code more than for all other.
 	MostGarbage check.Fact = "makes-most-of-the-garbage"
+	// OwnsCPU is that so much of the CPU time goes there that who owns most of it is of the same code.
+	OwnsCPU check.Fact = "owns-the-cpu-time"
 )

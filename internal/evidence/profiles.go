@@ -1,7 +1,10 @@
 package evidence
 
 import (
+	"fmt"
+
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -41,4 +44,20 @@ func ProfileOf(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 		return nil, check.NotAssessed(remedy, "the recording has no %s profile", e)
 	}
 	return prof, nil
+}
+
+// coverage is how far samples and the kernel's count may lie apart: a kernel that counts by ticks is off by some per
+// cent for threads that run for parts of one.
+const coverage = 0.2
+
+// CPUDoubts says why shares of a process's CPU time are less sure than its samples are many.
+func CPUDoubts(c *hotcode.CPU) []string {
+	switch {
+	case c.Kernel == 0:
+		return []string{"the kernel's count of the process's CPU time was not recorded: shares are of the samples"}
+	case c.Sampled() < c.Kernel*(1-coverage) || c.Sampled() > c.Kernel*(1+coverage):
+		return []string{fmt.Sprintf("the samples stand for %s, the kernel counted %s",
+			quantity.Of("", c.Sampled(), quantity.Seconds).Text(), quantity.Of("", c.Kernel, quantity.Seconds).Text())}
+	}
+	return nil
 }

@@ -10,5 +10,6 @@ import "github.com/perfdoctor/perfdoctor/internal/check"
 func Checks() []*check.Check {
 	return []*check.Check{
 		typePollution,
+		hotCode,
 	}
 }

@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -35,6 +37,20 @@ var (
 		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
 		Why: "the target's threads wait longer than they run: its work takes twice the time it needs",
 	}
+	saturatedLoss = &check.Param{
+		Name: "loss", Default: 0.05, Unit: quantity.Ratio,
+		Why: "of the time of the target's threads that work: a twentieth more is within what a response time varies " +
+			"by, and less is noise",
+	}
+	saturatedWaiting = &check.Param{
+		Name: "waiting", Default: 0.1, Unit: quantity.Threads,
+		Why: "the mean number of the target's threads that wait for a CPU: a tenth of one thread is a tenth of a CPU " +
+			"that was missing all the time",
+	}
+	saturatedFiller = &check.Param{
+		Name: "filler", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the CPU time in use: who has half of it fills the CPUs, whatever the others do",
+	}
 	saturatedThrottled = &check.Param{
 		Name: "throttled", Default: 0.1, Unit: quantity.Seconds,
 		Why: "one enforcement period: time stopped by a quota is inside the run-queue wait of a thread and must not " +
@@ -57,7 +73,13 @@ so are three when the target's own threads waited longer than they ran. That wai
 stopped them (measured: 3.9 of 4.0 s), so where a quota throttles, cpu-throttled speaks and this check does not use
 it.
 
-Cures: fewer runnable threads (pool sizes), less work, other tenants elsewhere, more CPUs. Placebo: more threads.
+A loss has to matter. Where the target's threads hardly wait for a CPU, by a twentieth of the time of those that work
+or by a tenth of a thread on average, a full host does not harm it, and is a fact. Where the target itself has half of
+the CPU time in use, the queue is its own: a fact too, and what it runs is the matter. Where another program has that
+much, the finding is about its process.
+
+Cures: fewer runnable threads (pool sizes), less work, other tenants elsewhere or with a limit, more CPUs. Placebo: more
+threads.
 Disproof: vmstat 1 shows r near the number of CPUs.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
@@ -68,7 +90,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	},
 	Params: []*check.Param{
 		saturatedLevel, saturatedWarn, saturatedTarget, saturatedBusy, saturatedPressure, saturatedWait,
-		saturatedThrottled,
+		saturatedLoss, saturatedWaiting, saturatedFiller, saturatedThrottled,
 	},
 	Run: runCPUSaturated,
 }
@@ -88,7 +110,6 @@ func runCPUSaturated(p *check.Pass) error {
 		Summary: fmt.Sprintf("%s threads are runnable on %.0f CPUs on average", evidence.WithoutUnit(runnable),
 			runnable.Number()/perCPU.Number()),
 		Evidence: []quantity.Value{perCPU},
-		Notes:    evidence.BusiestNote(p, "CPU time", "user", "system"),
 		Remedies: []check.Remedy{{
 			Action: "Have fewer threads runnable at once (size pools to the CPUs), move other tenants away, or add " +
 				"CPUs.",
@@ -102,10 +123,14 @@ func runCPUSaturated(p *check.Pass) error {
 		p.Read(f.Evidence[len(f.Evidence)-1])
 		return nil
 	}
-	targetWaits := targetWaitsForCPU(p, &f)
-	if perCPU.AtLeast(p.Param(saturatedWarn)) || targetWaits && perCPU.AtLeast(p.Param(saturatedTarget)) {
+	long, harmless := targetWaitsForCPU(p, &f)
+	if perCPU.AtLeast(p.Param(saturatedWarn)) || long && perCPU.AtLeast(p.Param(saturatedTarget)) {
 		f.Severity = check.Warning
 	}
+	if harmless {
+		f.Severity = check.Info
+	}
+	whoFillsCPUs(p, &f)
 	queueByGroup(p, &f)
 	p.Report(f)
 	return nil
@@ -139,12 +164,13 @@ func waitsForCPU(p *check.Pass, f *check.Finding) bool {
 	return true
 }
 
-// targetWaitsForCPU compares what the target's threads waited for a CPU with what they ran.
-func targetWaitsForCPU(p *check.Pass, f *check.Finding) bool {
+// targetWaitsForCPU compares what the target's threads waited for a CPU with what they ran. long tells that they waited
+// longer than they ran, harmless that what they waited was recorded and shows no loss.
+func targetWaitsForCPU(p *check.Pass, f *check.Finding) (long, harmless bool) {
 	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))
 	ran, _, ok2 := evidence.Rise("ran", p.Counter(metric.ThreadCPU))
 	if !ok || !ok2 || ran.Number() == 0 {
-		return false
+		return false, len(p.Counter(metric.ThreadRunDelay)) > 0 // with a sample lost, no harm is shown
 	}
 	stopped, _, limited := evidence.Rise("stopped by a CPU quota", p.Counter(metric.CgroupThrottledTime))
 	if waits := p.Gauge(metric.ThreadCPUWait); len(waits) > 0 { // with the waits of a quota told apart
@@ -157,15 +183,191 @@ func targetWaitsForCPU(p *check.Pass, f *check.Finding) bool {
 	if limited && stopped.AtLeast(p.Param(saturatedThrottled)) {
 		f.Notes = append(f.Notes, "a CPU quota stopped the target for "+stopped.Text()+
 			" (summed over CPUs): its own wait is not counted here, see cpu-throttled")
-		return false
+		return false, false
 	}
 	share := waited.Per(ran).Named("the target's threads: time waited for a CPU over time run")
 	f.Evidence = append(f.Evidence, share)
+	if !isLoss(p, waited) {
+		f.Notes = append(f.Notes, fmt.Sprintf("it does not harm the target, whose threads waited %s for a CPU in %s",
+			waited.Text(), p.Window().Text()))
+		return false, true
+	}
 	if share.Below(p.Param(saturatedWait)) {
-		return false
+		return false, false
 	}
 	f.Summary += fmt.Sprintf("; the target's waited %s and ran %s", waited.Text(), ran.Text())
-	return true
+	return true, false
+}
+
+// isLoss reports whether what the target's threads waited for a CPU matters: by how many of them waited at any moment,
+// or by what it is of the time of those that work.
+func isLoss(p *check.Pass, waited quantity.Value) bool {
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	if window.Number() <= 0 {
+		return true
+	}
+	if waited.Per(window).As(quantity.Threads).AtLeast(p.Param(saturatedWaiting)) {
+		return true
+	}
+	workers := workingThreads(p)
+	if workers == 0 {
+		return false
+	}
+	time := quantity.Of("time of threads that work", workers*window.Number(), quantity.Seconds)
+	return waited.Per(time).AtLeast(p.Param(saturatedLoss))
+}
+
+// worksFor is the share of the window from which on a thread is one that works: a timer's wake-ups are less.
+const worksFor = 0.01
+
+// workingThreads counts the target's threads that ran or wanted to for more than moments.
+func workingThreads(p *check.Pass) float64 {
+	wanted := map[string]float64{}
+	for _, m := range []*metric.Counter{metric.ThreadCPU, metric.ThreadRunDelay} {
+		for _, s := range p.Counter(m) {
+			if n, ok := s.Increase(); ok {
+				wanted[s.Label("pid")+" "+s.Label("tid")] += n
+			}
+		}
+	}
+	n := 0.0
+	for _, seconds := range wanted {
+		if seconds >= worksFor*p.Meta.Duration {
+			n++
+		}
+	}
+	return n
+}
+
+// A cpuUser is a program by the CPU time of its processes.
+type cpuUser struct {
+	comm    string
+	target  bool
+	pid     string  // of the process with the most
+	most    float64 // of that process
+	seconds float64
+	pids    map[string]bool
+}
+
+// who is "4055 (stress)", or the program of several: "4055 (make) and 7 more".
+func (u *cpuUser) who() string {
+	who := evidence.PIDName(u.pid, u.comm)
+	if n := len(u.pids); n > 1 {
+		who += fmt.Sprintf(" and %d more", n-1)
+	}
+	return who
+}
+
+// secondsByPID gives the CPU time of each process in the window. The target's processes and those of others are read at
+// times of their own: either is brought to the whole window, so that a sample that is missing changes no share.
+func secondsByPID(p *check.Pass) map[string]float64 {
+	span := map[string]float64{}
+	for _, s := range p.Counter(metric.ProcessCPU) {
+		span[s.Label("member")] = max(span[s.Label("member")], s.Span().Seconds())
+	}
+	byPID := map[string]float64{}
+	for _, s := range p.Counter(metric.ProcessCPU) {
+		if n, ok := s.Increase(); ok && span[s.Label("member")] > 0 {
+			byPID[s.Label("pid")] += n * p.Meta.Duration / span[s.Label("member")]
+		}
+	}
+	return byPID
+}
+
+// cpuUsers adds processes up by program, the one with the most CPU time first.
+func cpuUsers(p *check.Pass) (list []*cpuUser, total float64) {
+	byPID := secondsByPID(p)
+	byProgram := map[string]*cpuUser{}
+	done := map[string]bool{} // one that changed its name is the first program's
+	for _, s := range p.Counter(metric.ProcessCPU) {
+		pid, target := s.Label("pid"), s.Label("member") == "target"
+		key := fmt.Sprint(target, " ", s.Label("comm"))
+		u := byProgram[key]
+		if u == nil {
+			u = &cpuUser{comm: s.Label("comm"), target: target, pids: map[string]bool{}}
+			byProgram[key] = u
+			list = append(list, u)
+		}
+		if n := byPID[pid]; n > 0 && !done[pid] {
+			done[pid], u.pids[pid] = true, true
+			u.seconds += n
+			total += n
+			if n > u.most {
+				u.pid, u.most = pid, n
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *cpuUser) int {
+		return cmp.Or(cmp.Compare(b.seconds, a.seconds), strings.Compare(a.comm, b.comm))
+	})
+	return list, total
+}
+
+// leastNamed is the share of the CPU time in use from which on a program is worth a name.
+const leastNamed = 0.1
+
+// whoFillsCPUs names the programs that have the CPUs. When it is the target itself the queue is a symptom; when it is
+// another program, that one's process is what the finding is about.
+func whoFillsCPUs(p *check.Pass, f *check.Finding) {
+	list, total := cpuUsers(p)
+	if total <= 0 {
+		return
+	}
+	inUse := quantity.Of("CPU time in use", max(total, busySeconds(p)), quantity.Seconds)
+	own := quantity.Of("", 0, quantity.Seconds)
+	for i, u := range list {
+		used := quantity.Of("", u.seconds, quantity.Seconds)
+		share := used.Per(inUse).Named("of the CPU time in use, that of %s", u.who())
+		if i < evidence.NamedProcesses && share.Number() >= leastNamed {
+			f.Evidence = append(f.Evidence, share)
+		}
+		if u.target {
+			own = own.Plus(used)
+		}
+	}
+	if p.Meta.Target.Kind == "host" {
+		return
+	}
+	filler := p.Param(saturatedFiller)
+	if own.Number() == 0 { // with a sample lost, no stranger is shown
+		f.Severity = check.Info
+		f.Doubts = append(f.Doubts, "what the target itself used was not counted: it may be who fills the CPUs")
+		return
+	}
+	if share := own.Per(inUse); share.AtLeast(filler) {
+		f.Severity = check.Info
+		f.Notes = append(f.Notes, fmt.Sprintf("it is the target that fills the CPUs, with %s of the CPU time in use: "+
+			"the queue is a symptom, and what it runs is the matter", share.Text()))
+		return
+	}
+	if u := list[0]; !u.target && quantity.Of("", u.seconds, quantity.Seconds).Per(inUse).AtLeast(filler) {
+		strangerFills(u, inUse, f)
+	}
+}
+
+// busySeconds is the CPU time that the kernel counted on all CPUs, with that of processes which began and ended between
+// two samples; 0 where it is not known.
+func busySeconds(p *check.Pass) float64 {
+	_, all, err := evidence.CPUTimes(p)
+	cpus, known := evidence.OnlineCPUs(p)
+	if err != nil || !known {
+		return 0
+	}
+	return all.Load().Number() * cpus.Number() * p.Meta.Duration
+}
+
+// strangerFills makes the finding one about a process that is none of the target's.
+func strangerFills(u *cpuUser, inUse quantity.Value, f *check.Finding) {
+	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
+	f.Subject = evidence.PIDSubject(u.pid, u.comm)
+	f.Summary = fmt.Sprintf("%s, not the target, has %s of the CPU time in use; %s", u.who(), share.Text(), f.Summary)
+	f.Remedies = append([]check.Remedy{{
+		Action: fmt.Sprintf("See what %s does there; move it to other CPUs or another host, or give it a limit or a "+
+			"lower weight.", u.who()),
+		Command: check.Commandf("perfdoctor diagnose --pid %s", u.pid),
+		Risk:    "it takes longer for its own work",
+		Effect:  "the target's threads wait less for a CPU",
+	}}, f.Remedies...)
 }
 
 // namedGroups is how many control groups a finding names.

@@ -1,8 +1,11 @@
 package signature
 
 import (
+	"slices"
+
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // JavaCode is the family of the signatures that find code in the profiles of a JVM, any of which may make most of the
@@ -24,5 +27,34 @@ func garbageEdge(signature string) check.Edge {
 	return check.Edge{
 		Cause: signature, Effect: "gc-overhead", If: evidence.MostGarbage, Family: JavaCode,
 		Why: "most of what is collected was allocated there",
+	}
+}
+
+// KnownCode is the family of the signatures that find code in CPU profiles, any of which may be what the hottest
+// function does.
+const KnownCode = "code of a signature"
+
+// HotCodeEdges are the edges from the signatures of the table to the function that owns the CPU time: what they say of
+// it is more than its name.
+func HotCodeEdges() (out check.Causes) {
+	for _, s := range builtIn() {
+		if s.mayBeHot() {
+			out = append(out, hotCodeEdge(s.Name))
+		}
+	}
+	return out
+}
+
+// mayBeHot tells signatures of the code's stage that a CPU profile shows.
+func (s *signature) mayBeHot() bool {
+	return s.stage() == check.Code && slices.ContainsFunc(s.Where, func(w clause) bool {
+		return stacks.Event(w.Event) == stacks.CPU
+	})
+}
+
+func hotCodeEdge(signature string) check.Edge {
+	return check.Edge{
+		Cause: signature, Effect: "hot-code", If: evidence.OwnsCPU, Family: KnownCode,
+		Why: "it is what the hottest function does",
 	}
 }

@@ -25,6 +25,11 @@ var (
 		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: mend " +
 			"it first",
 	}
+	codeOwns = &check.Param{
+		Name: "owns", Default: 0.3, Unit: quantity.Ratio,
+		Why: "what takes a third of the CPU time is hardly ever outside the function that takes most of it: it is " +
+			"the better name",
+	}
 	allocGC = &check.Param{
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
 		Why: "allocation costs through the collector: below a twentieth of the CPU time in it objects are cheap",
@@ -57,7 +62,8 @@ func (s *signature) check(all []*signature) *check.Check {
 		}
 	}
 	if slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.CPU }) {
-		c.Params = append(c.Params, evidence.ParamIdle, evidence.ParamBusy, codeKernel)
+		c.Params = append(c.Params, evidence.ParamIdle, evidence.ParamBusy, codeKernel, codeOwns)
+		c.Facts = append(c.Facts, evidence.OwnsCPU)
 	}
 	if s.Runs == "java" {
 		c.Only = evidence.OnlyJVM
@@ -67,7 +73,7 @@ func (s *signature) check(all []*signature) *check.Check {
 		c.Uses = append(c.Uses[1:], metric.CPUProfileSamples, metric.HostCPUProfileSamples)
 	}
 	if s.mayBeGarbage() {
-		c.Facts = []check.Fact{evidence.MostGarbage}
+		c.Facts = append(c.Facts, evidence.MostGarbage)
 		c.Params = append(c.Params, codeGarbage)
 		for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples} {
 			if !slices.Contains(c.Needs, m) && !slices.Contains(c.Uses, m) {
@@ -204,6 +210,9 @@ func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*sign
 	f := worst.finding(p, s)
 	f.Evidence = append(f.Evidence, rest...)
 	f.Marks = marks
+	if worst.cpu != nil && worst.share.AtLeast(p.Param(codeOwns)) {
+		f.Facts = append(f.Facts, evidence.OwnsCPU)
+	}
 	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
 		s.garbage(p, worst.clause, all, &f)
 	}

@@ -136,23 +136,8 @@ func (m *measure) judge(p *check.Pass, thresholds [2]*check.Param) {
 		m.doubts = append(m.doubts, fmt.Sprintf("by chance alone it could be below %s", m.limit.Text()))
 	}
 	if m.cpu != nil {
-		m.doubts = append(m.doubts, cpuDoubts(m.cpu)...)
+		m.doubts = append(m.doubts, evidence.CPUDoubts(m.cpu)...)
 	}
-}
-
-// coverage is how far samples and the kernel's count may lie apart: a kernel that counts by ticks is off by some per
-// cent for threads that run for parts of one.
-const coverage = 0.2
-
-func cpuDoubts(c *hotcode.CPU) []string {
-	switch {
-	case c.Kernel == 0:
-		return []string{"the kernel's count of the process's CPU time was not recorded: shares are of the samples"}
-	case c.Sampled() < c.Kernel*(1-coverage) || c.Sampled() > c.Kernel*(1+coverage):
-		return []string{fmt.Sprintf("the samples stand for %s, the kernel counted %s",
-			quantity.Of("", c.Sampled(), quantity.Seconds).Text(), quantity.Of("", c.Kernel, quantity.Seconds).Text())}
-	}
-	return nil
 }
 
 // harms reports whether the level costs anything: a share of a busy CPU, memory that the collector works for, or time

@@ -293,5 +293,8 @@ func (s *signature) causes(file string) (out check.Causes) {
 	if s.mayBeGarbage() {
 		out = append(out, garbageEdge(s.Name))
 	}
+	if s.mayBeHot() && !slices.Contains(s.Explains, "hot-code") {
+		out = append(out, hotCodeEdge(s.Name))
+	}
 	return out
 }

@@ -141,7 +141,9 @@ would stand alone without it.
 			}
 		}
 		if stage == check.Code {
-			fmt.Fprintf(&b, "    %s[%s]\n", node(signature.JavaCode), signature.JavaCode)
+			for _, family := range []string{signature.JavaCode, signature.KnownCode} {
+				fmt.Fprintf(&b, "    %s[%s]\n", node(family), family)
+			}
 		}
 		b.WriteString("  end\n")
 	}
@@ -162,11 +164,13 @@ would stand alone without it.
 	}
 	fmt.Fprintf(&b, "\n%s: any check that finds code in the profile of a JVM, such as [exception-storm](%s).\n",
 		signature.JavaCode, "exception-storm.md")
+	fmt.Fprintf(&b, "\n%s: any check of the table of signatures that finds code by CPU time, such as [%s](%s.md).\n",
+		signature.KnownCode, "memory-copying", "memory-copying")
 	return b.Bytes()
 }
 
 func causeLink(name string) string {
-	if name == signature.JavaCode {
+	if name == signature.JavaCode || name == signature.KnownCode {
 		return name
 	}
 	return fmt.Sprintf("[%s](%s.md)", name, name)

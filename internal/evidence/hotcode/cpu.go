@@ -34,7 +34,30 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	c = &CPU{Profile: p, Owners: OwnersOf(rec), Window: p.Duration.Seconds()}
+	return cpuOf(rec, p, pids), true
+}
+
+// BusiestOf gives the CPU time of the process that has the most of it in the samples of all CPUs; ok is false without
+// these, and where none is of a process.
+func BusiestOf(rec *recording.Recording) (c *CPU, pid int, ok bool) {
+	p, ok := rec.Ranked(stacks.HostCPU)
+	if !ok {
+		return nil, 0, false
+	}
+	for _, g := range stacks.Group(p, func(s stacks.Sample) int { return p.ThreadOf(s).ID }) { // the most first
+		if g.Key == 0 {
+			continue // the idle task, and what has no process
+		}
+		pid = g.Key
+		own := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == pid })
+		return cpuOf(rec, own, map[string]bool{strconv.Itoa(pid): true}), pid, true
+	}
+	return nil, 0, false
+}
+
+// cpuOf sets a profile against what the kernel counted of its processes.
+func cpuOf(rec *recording.Recording, p *stacks.Profile, pids map[string]bool) *CPU {
+	c := &CPU{Profile: p, Owners: OwnersOf(rec), Window: p.Duration.Seconds()}
 	if c.Window <= 0 {
 		c.Window = rec.Meta.Duration
 	}
@@ -48,7 +71,7 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 			c.System += rate * c.Window
 		}
 	}
-	return c, true
+	return c
 }
 
 // targetPIDs are the target's processes; none of a whole host.
@@ -95,10 +118,16 @@ func Notes(rec *recording.Recording) []string {
 			"with -XX:+PreserveFramePointer, for a register.",
 			100*s, pic.Shallow, pic.Managed))
 	}
-	if s := share(pic.Unnamed, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
+	inFiles := pic.Unnamed - pic.Made
+	if s := share(inFiles, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
 		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): "+
 			"their files are "+
-			"stripped, or gone", 100*s, pic.Unnamed, pic.Frames))
+			"stripped, or gone", 100*s, inFiles, pic.Frames))
+	}
+	if s := share(pic.Made, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs are of code that was compiled "+
+			"at run time, and have no name (%d of %d): node --perf-basic-prof and python -X perf write the names down",
+			100*s, pic.Made, pic.Frames))
 	}
 	return out
 }

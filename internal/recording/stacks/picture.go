@@ -14,6 +14,7 @@ type Picture struct {
 	Shallow int64
 	Frames  int64 // in all samples
 	Unnamed int64 // of those, without a symbol
+	Made    int64 // of the unnamed, in code without a file: a compiler made it at run time
 }
 
 // PictureOf looks at a profile by a sampler that follows frame pointers.
@@ -29,6 +30,9 @@ func PictureOf(p *Profile) Picture {
 			managed = managed || f.Managed() || f.Kind == Unknown && f.Module != ""
 			if f.Name == ThreadStart || strings.HasPrefix(f.Name, "[unknown") {
 				out.Unnamed += s.Count
+				if f.Kind == Unknown && f.Module != "" {
+					out.Made += s.Count
+				}
 			}
 		}
 		out.Samples += s.Count

@@ -1,0 +1,248 @@
+package code
+
+import (
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+var (
+	hotShare = &check.Param{
+		Name: "share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "from half of the CPU time on, no other code of the program can be worth more",
+	}
+	hotLeast = &check.Param{
+		Name: "cpus", Default: 0.5, Unit: quantity.CPUs,
+		Why: "below half of a CPU no thread is full, and the CPU is not what work waits for",
+	}
+	hotOfLimit = &check.Param{
+		Name: "of-limit", Default: 0.8, Unit: quantity.Ratio,
+		Why: "of what it may use: a small quota is nearly used up by less than half of a CPU",
+	}
+	hotThread = &check.Param{
+		Name: "thread", Default: 0.9, Unit: quantity.CPUs,
+		Why: "a thread cannot use more than one CPU; with a tenth of it left it still takes what comes next at once",
+	}
+	hotFull = &check.Param{
+		Name: "full", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of the CPUs: what is left is in pieces too short for more work",
+	}
+	hotPart = &check.Param{
+		Name: "part", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the CPUs: who uses less than half of full CPUs is not who fills them",
+	}
+	hotKernel = &check.Param{
+		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the function's time: when half of it is the kernel's, what it asks the kernel for is mended first",
+	}
+	hotAll = &check.Param{
+		Name: "all", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, and " +
+			"no place in it",
+	}
+	hotSpread = &check.Param{
+		Name: "spread", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the function's time, for itself or for one call that it makes: a healthy server's handler has its " +
+			"time in many calls",
+	}
+	hotDark = &check.Param{
+		Name: "dark", Default: 0.2, Unit: quantity.Ratio,
+		Why: "of the CPU time: a fifth without a name could hold a function as large as what a reader would mend next",
+	}
+)
+
+var hotCode = &check.Check{
+	Name:  "hot-code",
+	Stage: check.Code,
+	Doc: `One function owns the CPU time
+
+Half and more of the CPU time that the target uses is one function's, with all
+that it calls. No rule knows it; its name, its line, who calls it and what it
+calls are what there is to look at.
+
+Measured: samples of the target's stacks, each with the CPU time that it stands
+for, as a share of the CPU time that the kernel counted. The function is the
+innermost one that has the share: none of those it calls has it. So one with a
+thousand callees is found, which lists of innermost functions do not show. Named
+is the application's function, of Java and Go as of machine code; a library's, a
+JDK's or an interpreter's own where the application's are in less than that
+share of the samples. Mains, event loops, servers and executors count by what
+they take themselves. The kernel, code without a symbol, the entry of a thread
+and the loop of an interpreter are never named. What the samples do not name at
+all is said, and where it is as much as a function would need, the check cannot
+be assessed.
+
+It is a warning where something waits for that code: a thread that does hardly
+anything else uses a CPU of its own, or the program fills the CPUs that it may
+use, or most of the CPUs of a host that are full. Below that it is a fact. It is
+a fact too of programs that compress, compile, encode or compute checksums for
+nobody who waits: such a job uses what it is given. It is one of a function that
+nearly all of the program's work goes through and that has its time in many
+calls, as the handler of a server has at full load. And where most of the time
+is the kernel's, the rules about the kernel come first.
+
+Cure: do less of it: another algorithm, an answer that is kept, work that is left
+out. Where one thread is full, more threads for it. Placebo: more CPUs for one
+thread; more threads on full CPUs.
+Disproof: another profile (perf record -g, async-profiler) has other code on top,
+or the work done in a second stays the same when the function is made cheaper.`,
+	URL:   "https://www.brendangregg.com/FlameGraphs/cpuflamegraphs.html",
+	Needs: []metric.Metric{metric.ProcessCPU},
+	Uses: []metric.Metric{
+		metric.CPUProfileSamples, metric.HostCPUProfileSamples, metric.TargetInfo, metric.ThreadCPU, metric.CPUsOnline,
+		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts,
+	},
+	Params: []*check.Param{
+		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark,
+		evidence.ParamCPUTaken,
+	},
+	Facts: []check.Fact{evidence.FillsCPUs},
+	Run:   runHotCode,
+}
+
+// A hotTarget is the program whose code is looked at, and how much of what it may have it uses.
+type hotTarget struct {
+	cpu     *hotcode.CPU
+	subject check.Subject
+	name    string         // of the program, as the kernel has it
+	used    quantity.Value // CPUs
+	ofLimit quantity.Value // share of the CPUs that it may use
+	limited bool           // ofLimit is known
+}
+
+func runHotCode(p *check.Pass) error {
+	t, err := hotTargetOf(p)
+	if err != nil {
+		return err
+	}
+	p.Read(t.used)
+	if t.used.Below(p.Param(hotLeast)) && !(t.limited && t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
+		return nil
+	}
+	if len(t.cpu.Samples) == 0 {
+		return check.NotAssessed("look at what the profiler says of itself (-v)",
+			"the process used %s, but no sample of it was taken", t.used.Text())
+	}
+	h, ok := t.cpu.Hottest(p.Param(hotShare).Number() * t.cpu.Total())
+	if ok {
+		share := t.share(h)
+		p.Read(share)
+		if share.AtLeast(p.Param(hotShare)) {
+			p.Report(hotFinding(p, t, h, share))
+		}
+		return nil
+	}
+	return hotUnknown(p, t)
+}
+
+// hotTargetOf finds the target's CPU time; of a whole host that of the process with most of it.
+func hotTargetOf(p *check.Pass) (*hotTarget, error) {
+	t := &hotTarget{subject: evidence.TargetSubject(p), name: p.Meta.Target.Name}
+	for _, s := range p.Info(metric.TargetInfo) {
+		t.name = s.Label("comm")
+	}
+	ok := false
+	if p.Meta.Target.Kind == "host" {
+		var pid int
+		if t.cpu, pid, ok = hotcode.BusiestOf(p.Recording); ok {
+			t.name = hotName(p, strconv.Itoa(pid), t.cpu)
+			t.subject = evidence.PIDSubject(strconv.Itoa(pid), t.name)
+		}
+	} else {
+		t.cpu, ok = hotcode.CPUOf(p.Recording)
+	}
+	if !ok {
+		return nil, hotNoProfile(p)
+	}
+	if t.cpu.Window <= 0 {
+		return nil, check.NotAssessed("", "the CPU profile covers no time")
+	}
+	t.used = quantity.Of("CPU time", t.cpu.Total(), quantity.Seconds).
+		Per(quantity.Of("window", t.cpu.Window, quantity.Seconds)).As(quantity.CPUs).Named("CPUs used by the process")
+	if limit, known := evidence.EffectiveCPUs(p); known {
+		t.limited = true
+		t.ofLimit = t.used.Per(limit).Named("CPUs used / %s", limit.Label())
+	}
+	return t, nil
+}
+
+// hotNoProfile says why there are no samples: in the words of the sampler of all CPUs, unless only a runtime's own
+// profiler says what would help.
+func hotNoProfile(p *check.Pass) error {
+	reason, remedy := p.Why(metric.HostCPUProfileSamples)
+	if other, fix := p.Why(metric.CPUProfileSamples); remedy == "" && fix != "" {
+		reason, remedy = other, fix
+	}
+	return check.NotAssessed(remedy, "there is no CPU profile: %s", reason)
+}
+
+// hotName gives the name of a process of the host, else that of its busiest thread.
+func hotName(p *check.Pass, pid string, c *hotcode.CPU) string {
+	for _, s := range p.Counter(metric.ProcessCPU, "pid", pid) {
+		return s.Label("comm")
+	}
+	for _, g := range stacks.Group(c.Profile, func(s stacks.Sample) string { return c.ThreadOf(s).Name }) {
+		return g.Key
+	}
+	return ""
+}
+
+// share is the function's part of the process's CPU time, with all that it calls.
+func (t *hotTarget) share(h *hotcode.Hot) quantity.Value {
+	return hotSeconds(h.Inclusive).Per(t.total()).
+		Named("share of the process's CPU time in %s and what it calls", h.Name)
+}
+
+func (t *hotTarget) total() quantity.Value {
+	return quantity.Of("CPU time", t.cpu.Total(), quantity.Seconds)
+}
+
+// cpus is what the function uses.
+func (t *hotTarget) cpus(h *hotcode.Hot) quantity.Value {
+	return hotSeconds(h.Inclusive).Per(quantity.Of("window", t.cpu.Window, quantity.Seconds)).As(quantity.CPUs)
+}
+
+func hotSeconds(w stacks.Weight) quantity.Value {
+	return quantity.Of("", float64(w.Value)/1e9, quantity.Seconds)
+}
+
+// hotUnknown is the outcome where no function has the share: nothing to say, unless what has no name could be one.
+func hotUnknown(p *check.Pass, t *hotTarget) error {
+	d := t.cpu.Dark()
+	dark := quantity.Of("", d.Total(), quantity.Seconds).Per(t.total()).Named("share of the CPU time without a name")
+	p.Read(dark)
+	if dark.Below(p.Param(hotShare)) {
+		return nil
+	}
+	remedy := "keep symbols and frame pointers in the program (-g -fno-omit-frame-pointer), or profile it with its " +
+		"own tools"
+	if d.Interpreted > max(d.Unnamed, d.Unsampled) {
+		remedy = "name the functions: python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the " +
+			"inspector of the runtime"
+	}
+	return check.NotAssessed(remedy, "the process used %s, and the samples do not say which code %s of it is: %s",
+		t.used.Text(), dark.Text(), hotDarkText(d))
+}
+
+// hotDarkText says what kinds of code have no name.
+func hotDarkText(d hotcode.Dark) string {
+	text := ""
+	add := func(what string, n float64) {
+		if n <= 0 {
+			return
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += what + " " + quantity.Of("", n, quantity.Seconds).Text()
+	}
+	add("functions that an interpreter runs", d.Interpreted)
+	add("code without symbols", d.Unnamed)
+	add("not sampled", d.Unsampled)
+	return text
+}

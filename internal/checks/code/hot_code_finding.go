@@ -1,0 +1,358 @@
+package code
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A hotHarm is what waits for the function.
+type hotHarm struct {
+	text     string           // "thread worker-1 is full"; empty where nothing is shown
+	capacity float64          // share of what is limited that the program, or the thread, uses
+	evidence []quantity.Value //
+	thread   bool             // it is one thread
+}
+
+func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Value) check.Finding {
+	harm := hotHarmOf(p, t, h)
+	f := check.Finding{
+		Subject:  t.subject,
+		Severity: check.Info,
+		Weight:   min(1, share.Number()) * min(1, harm.capacity),
+		Summary: fmt.Sprintf("%s takes %s of the CPU time with what it calls: %s of %s", hotPlace(h), share.Text(),
+			hotNumber(t.cpus(h)), t.used.Text()),
+		Evidence: slices.Concat([]quantity.Value{share}, hotParts(h), []quantity.Value{t.used}, harm.evidence),
+		Notes:    hotNotes(p, t, h),
+		Remedies: hotRemedies(h, harm, share),
+		Placebos: hotPlacebos(harm),
+		Disproof: "another profile has other code on top (perf record -g, async-profiler), or the work done in a " +
+			"second stays the same when " + h.Name + " is made cheaper.",
+		Marks: evidence.MarksOf(t.cpu.Event, hotHits(h)),
+	}
+	if harm.text != "" {
+		f.Summary += "; " + harm.text
+	}
+	excuse := hotExcuse(p, t, h)
+	switch {
+	case excuse != "":
+		f.Notes = append(f.Notes, excuse)
+	case harm.text != "" && t.cpu.Kernel > 0: // else what the share is of is not known
+		f.Severity = check.Warning
+		hotFills(p, t, h, &f)
+	}
+	hotConfidence(p, t, h, &f)
+	return f
+}
+
+// hotExcuse says why the function is no fault even of a program that is short of CPU time; empty where nothing does.
+func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
+	whole := hotSeconds(h.Inclusive)
+	kernel := hotSeconds(h.Kernel).Per(whole)
+	if kernel.AtLeast(p.Param(hotKernel)) {
+		return kernel.Text() + " of it is the kernel's: what it asks the kernel for is mended first"
+	}
+	all := whole.Per(hotSeconds(h.Covered))
+	spread := p.Param(hotSpread)
+	if all.AtLeast(p.Param(hotAll)) && hotSeconds(h.Own).Per(whole).Below(spread) &&
+		hotSeconds(h.CalleeTime).Per(whole).Below(spread) {
+		return "nearly all that the program does goes through it, and its time is in many calls: it is the work " +
+			"itself, and no place in it"
+	}
+	return hotJob(p, t, h)
+}
+
+// hotNumber gives a number of CPUs without its unit.
+func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
+
+// hotPlace names the function with its line.
+func hotPlace(h *hotcode.Hot) string {
+	if h.Line == 0 {
+		return h.Name
+	}
+	return fmt.Sprintf("%s:%d", h.Name, h.Line)
+}
+
+// hotParts are the function's own part and that of the call that takes most of it.
+func hotParts(h *hotcode.Hot) []quantity.Value {
+	whole := hotSeconds(h.Inclusive)
+	further := "without further functions of the program"
+	if h.Owner != hotcode.Application {
+		further = "without further functions of libraries"
+	}
+	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", h.Name, further)}
+	if h.Callee != "" && h.CalleeTime.Value > 0 {
+		out = append(out, hotSeconds(h.CalleeTime).Per(whole).Named("of it in %s, which it calls", h.Callee))
+	}
+	return out
+}
+
+func hotHits(h *hotcode.Hot) []evidence.Hit {
+	out := make([]evidence.Hit, 0, len(h.Places))
+	for _, at := range h.Places {
+		out = append(out, evidence.Hit{Sample: at.Sample, At: at.At})
+	}
+	return out
+}
+
+// hotHarmOf looks for what is full: first all that the program may use, then a thread that does nothing else than the
+// function, then the host.
+func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
+	if t.limited {
+		harm.capacity = t.ofLimit.Number()
+		if t.ofLimit.AtLeast(p.Param(hotFull)) {
+			harm.text = "the program has no more CPU time to use"
+			harm.evidence = []quantity.Value{t.ofLimit}
+			return harm
+		}
+	}
+	if thread, ok := hotFullThread(p, t, h); ok {
+		return thread
+	}
+	busy, part, known := evidence.OfHost(p, t.used)
+	if !known {
+		return harm
+	}
+	harm.capacity = max(harm.capacity, part.Number())
+	if part = part.Named("of the host's CPUs, what the process uses"); busy.AtLeast(p.Param(hotFull)) &&
+		part.AtLeast(p.Param(hotPart)) {
+		harm.text = "the CPUs of the host are full"
+		harm.evidence = []quantity.Value{busy, part}
+	}
+	return harm
+}
+
+// hotFullThread finds a thread that uses a CPU of its own and hardly does anything else than the function: the fullest.
+func hotFullThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok bool) {
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	if window.Number() <= 0 {
+		return harm, false
+	}
+	all, inside := hotByThread(t.cpu, t.cpu.Samples, nil), hotByThread(t.cpu, nil, h.Places)
+	var best quantity.Value
+	for _, thread := range hotThreads(p) {
+		use := quantity.Of("CPU time", thread.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
+			Named("CPUs used by thread %s", thread.name())
+		key := hotKey{id: thread.tid}
+		if t.cpu.Event == stacks.HostCPU { // its threads have their process's id
+			key = hotKey{id: thread.pid, name: thread.comm}
+		}
+		if use.Below(p.Param(hotThread)) || all[key] == 0 || use.Number() <= best.Number() {
+			continue
+		}
+		of := quantity.Of("in the function", inside[key], quantity.Seconds).
+			Per(quantity.Of("of the thread", all[key], quantity.Seconds)).
+			Named("share of the thread's samples in %s", h.Name)
+		if of.AtLeast(p.Param(hotShare)) {
+			best = use
+			harm = hotHarm{
+				text: "thread " + thread.name() + " is full", capacity: use.Number(), thread: true,
+				evidence: []quantity.Value{use, of},
+			}
+		}
+	}
+	return harm, harm.thread
+}
+
+// A hotKey tells the threads of a profile apart: by id, and in samples of all CPUs by process and name.
+type hotKey struct {
+	id   int
+	name string
+}
+
+// hotByThread adds up samples, or those of places, in seconds by thread.
+func hotByThread(c *hotcode.CPU, samples []stacks.Sample, places []hotcode.HotPlace) map[hotKey]float64 {
+	out := map[hotKey]float64{}
+	add := func(s stacks.Sample) {
+		thread := c.ThreadOf(s)
+		key := hotKey{id: thread.ID}
+		if c.Event == stacks.HostCPU {
+			key.name = thread.Name
+		}
+		out[key] += float64(s.Value) / 1e9
+	}
+	for _, s := range samples {
+		add(s)
+	}
+	for _, at := range places {
+		add(at.Sample)
+	}
+	return out
+}
+
+// A hotThreadTime is the CPU time of one thread in the window.
+type hotThreadTime struct {
+	pid, tid int
+	comm     string
+	seconds  float64
+}
+
+func (t hotThreadTime) name() string { return fmt.Sprintf("%d (%s)", t.tid, t.comm) }
+
+func hotThreads(p *check.Pass) []hotThreadTime {
+	at := map[int]int{}
+	var out []hotThreadTime
+	for _, s := range p.Counter(metric.ThreadCPU) {
+		n, counted := s.Increase()
+		pid, err := strconv.Atoi(s.Label("pid"))
+		tid, err2 := strconv.Atoi(s.Label("tid"))
+		if !counted || err != nil || err2 != nil {
+			continue
+		}
+		i, known := at[tid]
+		if !known {
+			i = len(out)
+			at[tid] = i
+			out = append(out, hotThreadTime{pid: pid, tid: tid, comm: s.Label("comm")})
+		}
+		out[i].seconds += n
+	}
+	return out
+}
+
+// hotJobs are programs that compute for nobody who waits: compressors, compilers and what starts them, encoders and
+// checksums. One that fills a CPU does what it is for.
+var hotJobs = []string{
+	"gzip", "pigz", "bzip2", "pbzip2", "lbzip2", "xz", "pxz", "zstd", "lz4", "lzma", "7z", "7za", "7zr", "zip", "unzip",
+	"tar", "rar", "brotli",
+	"cc1", "cc1plus", "lto1", "gcc", "g++", "clang", "clang++", "as", "ld", "ld.lld", "lld", "mold", "rustc", "javac",
+	"compile", "link", "make", "ninja", "cargo", "go",
+	"ffmpeg", "x264", "x265", "HandBrakeCLI", "convert", "magick",
+	"md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum", "xxhsum",
+}
+
+// hotJobModules begin the names of libraries whose work is as long as what it is given.
+var hotJobModules = []string{
+	"libz.so", "libzstd.so", "liblzma.so", "libbz2.so", "liblz4.so", "libbrotli", "libx264", "libx265", "libavcodec",
+}
+
+// hotJob says why the function is the work that a job is for; empty where it is not known to be one.
+func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
+	if serves, known := hotServes(p); known && serves {
+		return ""
+	}
+	inModule := func(module string) bool {
+		return slices.ContainsFunc(hotJobModules, func(m string) bool { return strings.HasPrefix(module, m) })
+	}
+	switch {
+	case slices.Contains(hotJobs, t.name):
+		return t.name + " is a job that uses the CPUs it is given: a healthy one looks like this"
+	case inModule(h.Module) || inModule(h.CalleeModule) && 2*h.CalleeTime.Value > h.Inclusive.Value:
+		return "it compresses or encodes, and listens for nobody: a healthy job looks like this"
+	}
+	return ""
+}
+
+// hotServes reports whether the target listens for clients.
+func hotServes(p *check.Pass) (serves, known bool) {
+	return len(p.Info(metric.TargetListenPorts)) > 0,
+		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
+}
+
+// hotFills takes the queue for the CPUs as a consequence, where the function is why less than a fifth of the CPUs is
+// idle.
+func hotFills(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding) {
+	busy, part, known := evidence.OfHost(p, t.cpus(h))
+	if !known || busy.Below(p.Param(evidence.ParamCPUTaken)) {
+		return
+	}
+	if rest := busy.Minus(part).
+		Named("CPUs in use without the function"); rest.Below(p.Param(evidence.ParamCPUTaken)) {
+		f.Evidence = append(f.Evidence, rest)
+		f.Facts = append(f.Facts, evidence.FillsCPUs)
+	}
+}
+
+// hotConfidence sets how sure the finding is.
+func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding) {
+	low, _ := t.bounds(h)
+	if limit := p.Param(hotShare); low < limit.Number() {
+		f.Doubts = append(f.Doubts, "by chance alone it could be below "+limit.Text())
+	}
+	f.Doubts = append(f.Doubts, evidence.CPUDoubts(t.cpu)...)
+	if serves, known := hotServes(p); known && !serves && f.Severity >= check.Warning {
+		f.Doubts = append(f.Doubts, "it listens for nobody: of a job that nobody waits for, full CPUs are no fault")
+	}
+	f.Confidence = check.High
+	switch {
+	case h.Inclusive.Count < evidence.FewSamples:
+		f.Confidence = check.Low
+	case len(f.Doubts) > 0:
+		f.Confidence = check.Medium
+	}
+}
+
+// bounds give where the true share lies with a certainty of 95 %.
+func (t *hotTarget) bounds(h *hotcode.Hot) (low, high float64) {
+	covered := t.cpu.Sampled() / t.cpu.Total()
+	low, high = hotcode.Interval(h.Inclusive.Count, t.cpu.Profile.Total().Count)
+	return low * covered, high * covered
+}
+
+// hotNotes say who calls it, how sure the share is, and what has no name.
+func hotNotes(p *check.Pass, t *hotTarget, h *hotcode.Hot) []string {
+	var out []string
+	if h.Caller != "" {
+		out = append(out, "called by "+h.Caller)
+	}
+	if h.Owner != hotcode.Application {
+		out = append(out, fmt.Sprintf("it is %s: the program's own functions are in less than %s of the samples",
+			hotOwner(h), p.Param(hotShare).Text()))
+	}
+	low, high := t.bounds(h)
+	out = append(out, fmt.Sprintf("95 %% sure to lie between %s and %s: %d of %d samples in %s",
+		quantity.Of("", low, quantity.Ratio).Text(), quantity.Of("", high, quantity.Ratio).Text(), h.Inclusive.Count,
+		t.cpu.Profile.Total().Count, quantity.Of("", t.cpu.Window, quantity.Seconds).Text()))
+	d := t.cpu.Dark()
+	dark := quantity.Of("", d.Total(), quantity.Seconds).Per(t.total())
+	if dark.AtLeast(p.Param(hotDark)) {
+		out = append(out, fmt.Sprintf("%s of the CPU time has no name: %s", dark.Text(), hotDarkText(d)))
+	}
+	return out
+}
+
+func hotOwner(h *hotcode.Hot) string {
+	switch h.Owner {
+	case hotcode.JDK:
+		return "of the JDK"
+	case hotcode.Library:
+		return "a library's or the runtime's"
+	}
+	return "native code of " + h.Module
+}
+
+func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Remedy {
+	rest := quantity.Of("", max(0, 1-share.Number()), quantity.Ratio)
+	out := []check.Remedy{{
+		Action: "Do less in " + hotPlace(h) + ": another algorithm, answers that are kept, work that is left out.",
+		Risk:   "a change of the program, which has to be tested",
+		Effect: fmt.Sprintf("the share falls from %s; without this code the same work takes %s of the CPU time",
+			share.Text(), rest.Text()),
+	}}
+	if harm.thread {
+		out = append(out, check.Remedy{
+			Action: "Let more than one thread do this work, where the others have none.",
+			Risk:   "what the threads share needs locks; full CPUs leave nothing to win",
+			Effect: "the thread falls below a full CPU, and the work is done sooner",
+		})
+	}
+	return out
+}
+
+func hotPlacebos(harm hotHarm) []string {
+	switch {
+	case harm.thread:
+		return []string{"More CPUs, or faster disks: one thread runs on one CPU, and this one is full."}
+	case harm.text != "":
+		return []string{"More threads: the CPUs are full, and each thread runs the same code."}
+	}
+	return nil
+}

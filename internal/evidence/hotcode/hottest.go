@@ -1,0 +1,340 @@
+package hotcode
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A Hot is one function or method that owns much of the CPU time, with all that it calls.
+type Hot struct {
+	Name   string // as a reader knows it: com.example.Shop.cart, sort_rows, fib (/app/fib.py)
+	Module string // of machine code
+	Line   int    // where most of its time is spent; 0 if unknown
+	Owner  Owner  // Application, or whose it is where the application explains little
+
+	// Inclusive is the time in it and all that it calls; a recursive call counts once. Of a loop it is its own time.
+	Inclusive stacks.Weight
+	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
+	Own    stacks.Weight
+	Kernel stacks.Weight // the part of Inclusive that is the kernel's
+	// Covered is the time in any function of the application, or of those that stand in for it.
+	Covered stacks.Weight
+
+	Callee       string // the function that it calls for most of its time; empty where that is itself
+	CalleeModule string
+	CalleeTime   stacks.Weight
+	Caller       string // who calls it for most of its time; empty where the stacks do not show it
+
+	Places []HotPlace
+}
+
+// A HotPlace is where the function stands in a sample's stack: its innermost call.
+type HotPlace struct {
+	Sample stacks.Sample
+	At     int
+}
+
+// Hottest gives the innermost function that takes so many seconds with all that it calls: none of those it calls takes
+// as many below it. A function with a thousand callees is found so, which lists of innermost functions do not show. The
+// application's functions come first. Those of libraries and of a runtime stand in where the application's explain less
+// than that; the C library's where nobody is known who calls it. Never named are the kernel, code without a symbol, the
+// entry of a thread and the loop of an interpreter; a loop that calls everybody else's work counts by its own time. ok
+// is false where no function takes as many.
+func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
+	r := c.newRanking()
+	for _, level := range []role{ofApplication, standIn} {
+		r.choose(level)
+		if g, found := r.innermost(least); found {
+			return r.describe(g), true
+		}
+		if seconds(r.covered) >= least { // by several functions, of which none owns it
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// A ranking sums up the functions of a CPU profile, at one level at a time.
+type ranking struct {
+	*CPU
+	roles []role // of each frame
+	mute  []bool // frames that say nothing about who calls whom
+	group []int  // the function of each frame
+	n     int    // functions
+
+	level     role
+	covered   stacks.Weight   // of the samples with a function of the level
+	inclusive []stacks.Weight // of each function
+	nearest   []stacks.Weight // of each function, where it is the innermost of the level
+	isLoop    []bool          // functions that count by their own time
+	seen      []int           // the sample, from 1, that counted into the function last
+	count     int             // samples that were looked at
+}
+
+func (c *CPU) newRanking() *ranking {
+	r := &ranking{CPU: c, roles: c.roles(), mute: make([]bool, len(c.Frames)), group: make([]int, len(c.Frames))}
+	numbers := map[stacks.Frame]int{}
+	for i, f := range c.Frames {
+		r.mute[i] = nameless(f) || isEntry(f) || isInterpreter(f) || Synthetic(f)
+		m := stacks.Method(f)
+		g, known := numbers[m]
+		if !known {
+			g = len(numbers)
+			numbers[m] = g
+			r.isLoop = append(r.isLoop, isLoop(f))
+		}
+		r.group[i] = g
+	}
+	r.n = len(numbers)
+	r.seen = make([]int, r.n)
+	return r
+}
+
+// choose sums up the functions of a level.
+func (r *ranking) choose(level role) {
+	r.level = level
+	r.covered = stacks.Weight{}
+	r.inclusive, r.nearest = make([]stacks.Weight, r.n), make([]stacks.Weight, r.n)
+	for _, s := range r.Samples {
+		list := r.functions(s)
+		if len(list) == 0 {
+			continue
+		}
+		weigh(&r.covered, s)
+		weigh(&r.nearest[list[len(list)-1]], s)
+		r.count++
+		for _, g := range list {
+			if r.seen[g] != r.count {
+				r.seen[g] = r.count
+				weigh(&r.inclusive[g], s)
+			}
+		}
+	}
+}
+
+// functions gives the functions of the level on a sample's stack, the outermost first: those of the C library only
+// where there is no other.
+func (r *ranking) functions(s stacks.Sample) (list []int) {
+	list = r.functionsOf(s, r.level)
+	if len(list) == 0 && r.level == standIn {
+		return r.functionsOf(s, ofSystem)
+	}
+	return list
+}
+
+func (r *ranking) functionsOf(s stacks.Sample, what role) (list []int) {
+	for i := len(s.Stack) - 1; i >= 0; i-- {
+		if f := s.Stack[i]; r.roles[f] == what {
+			list = append(list, r.group[f])
+		}
+	}
+	return list
+}
+
+// time is what a function counts by.
+func (r *ranking) time(g int) float64 {
+	if r.isLoop[g] {
+		return seconds(r.nearest[g])
+	}
+	return seconds(r.inclusive[g])
+}
+
+// innermost walks from the function with the most time inwards, as long as one that is called takes enough below it.
+func (r *ranking) innermost(least float64) (g int, ok bool) {
+	g = -1
+	for i := range r.n {
+		if t := r.time(i); t > 0 && t >= least && (g < 0 || t > r.time(g)) {
+			g = i
+		}
+	}
+	if g < 0 {
+		return 0, false
+	}
+	been := map[int]bool{g: true}
+	for {
+		next := r.below(g, least, been)
+		if next < 0 {
+			return g, true
+		}
+		g = next
+		been[g] = true
+	}
+}
+
+// below gives the function that takes the most time below another, of those that take enough there; -1 where there is
+// none. A function is below another where its outermost call is inside the other's.
+func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
+	sums := make([]stacks.Weight, r.n)
+	for _, s := range r.Samples {
+		list := r.functions(s)
+		nearest := -1
+		if len(list) > 0 {
+			nearest = list[len(list)-1]
+		}
+		r.count++
+		inside := false
+		for _, f := range list {
+			if inside && r.seen[f] != r.count && (!r.isLoop[f] || f == nearest) {
+				weigh(&sums[f], s)
+			}
+			r.seen[f] = r.count
+			inside = inside || f == g
+		}
+	}
+	best = -1
+	for f := range sums {
+		if t := seconds(sums[f]); !been[f] && t > 0 && t >= least && (best < 0 || t > seconds(sums[best])) {
+			best = f
+		}
+	}
+	return best
+}
+
+// describe tells what the profile says of a function.
+func (r *ranking) describe(g int) *Hot {
+	h := &Hot{Covered: r.covered}
+	lines, callees, callers := map[int]float64{}, map[string]float64{}, map[string]float64{}
+	calleeSum, modules := map[string]stacks.Weight{}, map[string]string{}
+	for _, s := range r.Samples {
+		inner, outer := r.calls(s, g)
+		list := r.functions(s)
+		own := inner >= 0 && list[len(list)-1] == g
+		if inner < 0 || r.isLoop[g] && !own { // what a loop calls is not its time
+			continue
+		}
+		f := r.Frames[s.Stack[inner]]
+		h.Name, h.Module, h.Owner = ReadableName(f), f.Module, r.ownerOf(f)
+		h.Places = append(h.Places, HotPlace{s, inner})
+		weigh(&h.Inclusive, s)
+		if r.Frames[s.Stack[0]].Kind == stacks.Kernel {
+			weigh(&h.Kernel, s)
+		}
+		if own {
+			weigh(&h.Own, s)
+		}
+		t := float64(s.Value)
+		lines[f.Line] += t
+		callee := r.callee(s.Stack[:inner])
+		name := ReadableName(callee)
+		callees[name] += t
+		sum := calleeSum[name]
+		weigh(&sum, s)
+		calleeSum[name], modules[name] = sum, callee.Module
+		callers[ReadableName(r.caller(s.Stack[outer+1:]))] += t
+	}
+	h.Line = most(lines)
+	h.Callee = most(callees)
+	if h.Callee != "" {
+		h.CalleeTime, h.CalleeModule = calleeSum[h.Callee], modules[h.Callee]
+	}
+	h.Caller = most(callers)
+	return h
+}
+
+// calls gives the places of the innermost and the outermost call of a function; -1 where the sample has none.
+func (r *ranking) calls(s stacks.Sample, g int) (inner, outer int) {
+	inner = -1
+	if !slices.Contains(r.functions(s), g) {
+		return inner, 0
+	}
+	for i, f := range s.Stack {
+		if r.group[f] != g {
+			continue
+		}
+		if inner < 0 {
+			inner = i
+		}
+		outer = i
+	}
+	return inner, outer
+}
+
+// callee gives the call next to a function that has a name, of those that it makes; the zero frame where none has.
+func (r *ranking) callee(calls []int) stacks.Frame {
+	for i := len(calls) - 1; i >= 0; i-- {
+		if !r.mute[calls[i]] {
+			return r.Frames[calls[i]]
+		}
+	}
+	return stacks.Frame{}
+}
+
+// caller is the same of those who call it.
+func (r *ranking) caller(calls []int) stacks.Frame {
+	for _, f := range calls {
+		if !r.mute[f] {
+			return r.Frames[f]
+		}
+	}
+	return stacks.Frame{}
+}
+
+func (r *ranking) ownerOf(f stacks.Frame) Owner {
+	owner := r.Owners.Of(f)
+	switch {
+	case r.level == ofApplication:
+		return Application
+	case owner == Application: // of a standard library or of an interpreter, in the program's own file
+		return Library
+	}
+	return owner
+}
+
+func weigh(w *stacks.Weight, s stacks.Sample) {
+	w.Count += s.Count
+	w.Value += s.Value
+}
+
+// Dark is the CPU time, in seconds, of which the samples do not say which function it is.
+type Dark struct {
+	Unnamed     float64 // no function of the program has a name
+	Interpreted float64 // the loop of an interpreter runs functions that the samples do not show
+	Unsampled   float64 // the kernel counted it and no sample is of it
+}
+
+// Total gives the sum.
+func (d Dark) Total() float64 { return d.Unnamed + d.Interpreted + d.Unsampled }
+
+// Dark gives what the samples do not name. What the kernel does for a thread that has no stack of its own is not in it.
+func (c *CPU) Dark() Dark {
+	roles := c.roles()
+	loops := c.Set(isInterpreter)
+	functions := setOf(roles, ofApplication)
+	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
+	named := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && !nameless(f) && !isEntry(f) })
+	var unnamed, interpreted stacks.Weight
+	for _, s := range c.Samples {
+		switch {
+		case s.Innermost(functions) >= 0:
+		case s.Innermost(loops) >= 0:
+			weigh(&interpreted, s)
+		case (len(s.Stack) == 0 || s.Innermost(user) >= 0) && s.Innermost(named) < 0:
+			weigh(&unnamed, s)
+		}
+	}
+	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled())}
+}
+
+// ReadableName gives the name of a frame as its author knows it: the runtimes of Python and JavaScript write it into a
+// file of names with a mark before it, and the place of the source behind it.
+func ReadableName(f stacks.Frame) string {
+	if rest, ok := strings.CutPrefix(f.Name, "py::"); ok { // Python/perf_trampoline.c, since 3.12
+		if function, file, ok := strings.Cut(rest, ":"); ok {
+			return function + " (" + file + ")"
+		}
+		return rest
+	}
+	if rest, ok := cutScript(f.Name); ok {
+		function, file, _ := strings.Cut(strings.TrimLeft(rest, "*~^+"), " ")
+		if function == "" {
+			function = "(anonymous)"
+		}
+		if file == "" {
+			return function
+		}
+		return function + " (" + file + ")"
+	}
+	return f.Name
+}

@@ -1,0 +1,215 @@
+package hotcode
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A role is what a frame can be named for.
+type role uint8
+
+// The roles. A frame of none is never named.
+const (
+	ofNobody      role = iota
+	ofSystem           // the C library and allocators: their callers' time, where these are known
+	standIn            // a library, a JDK, an interpreter's own functions
+	ofApplication      //
+)
+
+func setOf(roles []role, of role) stacks.Set {
+	set := make(stacks.Set, len(roles))
+	for i, r := range roles {
+		set[i] = r == of
+	}
+	return set
+}
+
+// roles gives the role of each frame.
+func (c *CPU) roles() []role {
+	modules := goModules(c.Profile)
+	out := make([]role, len(c.Frames))
+	for i, f := range c.Frames {
+		out[i] = c.roleOf(f, modules[f.Module])
+	}
+	return out
+}
+
+func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
+	switch {
+	case f.Kind == stacks.Kernel || nameless(f) || Synthetic(f) || isEntry(f) || isInterpreter(f):
+		return ofNobody
+	case isScript(f):
+		return roleOfScript(f.Name)
+	case f.Managed():
+		if c.Owners.Of(f) == Application {
+			return ofApplication
+		}
+		return standIn
+	case f.Module == "" || strings.HasPrefix(f.Module, "[") || f.Module == "libjvm.so":
+		return ofNobody // stubs of a runtime, and the runtime
+	case inGo:
+		return roleInGo(f)
+	}
+	return c.roleOfMachine(f)
+}
+
+// roleInGo keeps Go's runtime out: it collects, schedules and allocates for its callers.
+func roleInGo(f stacks.Frame) role {
+	switch {
+	case strings.HasPrefix(f.Name, "runtime.") || strings.HasPrefix(f.Name, "internal/runtime/") ||
+		!strings.Contains(f.Name, "."):
+		return ofNobody
+	case goStandard(f):
+		return standIn
+	}
+	return ofApplication
+}
+
+func (c *CPU) roleOfMachine(f stacks.Frame) role {
+	switch {
+	case machinery(f.Module, systemModules) || machinery(f.Module, supportModules):
+		return ofSystem
+	case interpreterFile.MatchString(f.Module) || machinery(strings.TrimPrefix(f.Name, "<"), nativeLibraries) ||
+		strings.Contains(f.Module, ".so"):
+		return standIn
+	case c.Owners.Of(f) == Application:
+		return ofApplication
+	}
+	return ofNobody
+}
+
+// supportModules begin the names of libraries that compilers and allocators bring.
+var supportModules = []string{
+	"libm.so", "libm-", "libstdc++", "libgcc_s", "libjemalloc", "libtcmalloc", "libmimalloc",
+}
+
+// nativeLibraries begin the names of functions of standard libraries that are compiled into a program.
+var nativeLibraries = []string{
+	"std::", "core::", "alloc::", "hashbrown::", "__gnu_cxx::", "boost::", "tokio::", "operator new", "operator delete",
+}
+
+// interpreterFile matches the files of runtimes that run other people's code.
+var interpreterFile = regexp.MustCompile(
+	`^(lib)?(python|nodejs|node|ruby|perl|php|php-fpm|php-cgi|lua|luajit|deno|bun|beam\.smp)[-0-9.]*(\.so[0-9.]*)?$`)
+
+// nameless tells frames without a symbol.
+func nameless(f stacks.Frame) bool {
+	return f.Name == "" || f.Kind == stacks.Unknown || f.Name == stacks.ThreadStart ||
+		strings.HasPrefix(f.Name, "[unknown") || strings.HasPrefix(f.Name, "0x")
+}
+
+// entryFrames begin a thread, and never work.
+var entryFrames = ParsePatterns(
+	"_start", "__libc_start*", "libc_start*", "start_thread", "__clone*", "clone", "clone3", "thread_start",
+	"thread_native_entry", "java_start", "JavaThread::*", "Thread::call_run", "call_stub", "StubRoutines*",
+	"Interpreter", "java.lang.Thread.run", "java.lang.Thread.runWith", "java.lang.VirtualThread.run*",
+	"jdk.internal.vm.Continuation.*", "runtime.goexit*", "runtime.main", "runtime.mstart*", "ruby_run_node",
+	"std::rt::*", "std::sys*::thread*", "core::ops::function::*", "std::thread::*", "execute_native_thread_routine",
+)
+
+func isEntry(f stacks.Frame) bool { return anyFrame(entryFrames, f) }
+
+// interpreterFrames run functions of another language, and say nothing about which: CPython (Python/ceval.c,
+// Objects/call.c, Modules/main.c), V8 and Node, Ruby (vm_exec.c), Perl (run.c), PHP (Zend/zend_vm_execute.h).
+var interpreterFrames = ParsePatterns(
+	"_PyEval_*", "PyEval_*", "_PyFunction_Vectorcall*", "*_vectorcall*", "*Vectorcall*", "_PyObject_Call*",
+	"PyObject_Call*", "_PyObject_MakeTpCall", "PyRun_*", "_PyRun_*", "run_mod*", "run_eval_code_obj*", "Py_RunMain",
+	"Py_BytesMain", "pymain_*", "pyrun_*", "slot_tp_*", "builtin_exec*", "gen_send_ex*", "gen_iternext*", "t_bootstrap",
+	"thread_run", "pythread_wrapper", "function_code_fastcall", "do_call_core", "call_function", "py_trampoline_*",
+	"cfunction_call*", "method_call*",
+	"Builtins_InterpreterEntryTrampoline*", "Builtins_JSEntry*", "Builtins_JSRunMicrotasksEntry*",
+	"Builtins_RunMicrotasks*", "Builtins_Call*", "Builtins_PromiseFulfillReactionJob*", "Builtins_Async*",
+	// the second is what a pattern sees of functions without a namespace
+	"v8::internal::Execution::*", "v8::internal::", "v8::Function::Call*",
+	"v8::internal::MicrotaskQueue::*", "node::*MakeCallback*", "node::CallbackScope::*", "node::SpinEventLoop*",
+	"node::LoadEnvironment*", "node::StartExecution*", "node::NodeMainInstance::*", "node::Start*",
+	"uv_run", "uv__run*", "uv__io_poll", "uv__stream_io", "uv__read", "uv__thread_*",
+	"vm_exec*", "rb_vm_exec*", "rb_ec_exec*", "vm_call_*", "invoke_block*", "rb_yield*",
+	"Perl_runops*", "perl_run", "S_run_body", "Perl_pp_entersub",
+	"execute_ex", "zend_execute*", "php_execute_script*", "zend_call_function*", "luaV_execute", "luaD_call*",
+)
+
+func isInterpreter(f stacks.Frame) bool {
+	return !f.Managed() && interpreterFile.MatchString(f.Module) && anyFrame(interpreterFrames, f)
+}
+
+// loopFrames call what others have to do: mains, event loops, executors, servers. What they take themselves is theirs,
+// what they call is not.
+var loopFrames = slices.Concat(ParsePatterns(
+	"main", "*.main", "*::main", "*_main", "*Main", "run", "*.run", "*::run", "*.call", "loop", "*_loop", "*.loop",
+	"*Loop", "*main_loop*", "*MainLoop*", "*mainLoop*", "*event_loop*", "*EventLoop*", "*eventLoop*", "*ServeHTTP*",
+	"*dispatch*", "*Dispatch*", "py::<module>:*", "py::main:*", "py::run:*",
+
+	"java.util.concurrent.*", "java.util.stream.*", "java.lang.*.forEach*", "java.util.*.forEach*",
+	"java.util.Timer*", "java.lang.Thread.*", "java.lang.reflect.*", "java.lang.invoke.*", "jdk.internal.*",
+	"java.security.AccessController.*", "sun.nio.ch.*", "sun.reflect.*", "com.sun.net.httpserver.*",
+	"sun.net.httpserver.*", "javax.servlet.*", "jakarta.servlet.*", "org.apache.catalina.*", "org.apache.coyote.*",
+	"org.apache.tomcat.*", "org.eclipse.jetty.*", "io.undertow.*", "org.jboss.threads.*", "org.xnio.*",
+	"io.netty.channel.*", "io.netty.util.concurrent.*", "io.netty.handler.*", "org.springframework.*",
+	"org.glassfish.*", "io.vertx.*", "reactor.*", "io.reactivex.*", "io.quarkus.*", "io.micronaut.*", "io.helidon.*",
+	"io.javalin.*", "io.grpc.*", "akka.*", "scala.concurrent.*", "kotlinx.coroutines.*", "org.junit.*",
+	"org.openjdk.jmh.*",
+
+	"net/http.*", "sync.*", "golang.org/x/sync/*", "golang.org/x/net/http2.*", "google.golang.org/grpc.*",
+	"tokio::*",
+), ParsePatterns(
+	// redis (server.c, networking.c, ae.c)
+	"aeMain", "aeProcessEvents", "readQueryFromClient", "connSocketEventHandler", "callHandler", "processInputBuffer",
+	"processPendingCommandAndInputBuffer", "processCommandAndResetClient", "processCommand", "call", "beforeSleep",
+	"handleClientsWithPendingWrites*", "IOThreadMain",
+	// nginx (os/unix/ngx_process_cycle.c, event, http)
+	"ngx_*_cycle", "ngx_spawn_process", "ngx_process_events*", "ngx_epoll_process_events", "ngx_event_process_posted",
+	"ngx_http_*request*", "ngx_http_*handler", "ngx_http_core_*phase*", "ngx_http_handler",
+	// haproxy
+	"run_poll_loop", "run_thread_poll_loop", "run_tasks_from_lists", "process_runnable_tasks", "process_stream",
+	// PostgreSQL (postmaster.c, postgres.c, pquery.c, execMain.c)
+	"PostmasterMain", "ServerLoop", "BackendStartup", "BackendRun", "BackendMain", "postmaster_child_launch",
+	"PostgresMain", "exec_simple_query", "exec_execute_message", "PortalRun*", "standard_ExecutorRun", "ExecutePlan",
+	"ExecProcNode*", "ProcessQuery",
+	// MySQL and MariaDB (sql_parse.cc, sql_connect.cc)
+	"pfs_spawn_thread", "handle_one_connection", "handle_connection", "do_handle_one_connection", "do_command",
+	"dispatch_command*", "mysql_parse", "dispatch_sql_command*", "mysql_execute_command", "threadpool_process_request",
+	// libevent, libev, GLib
+	"event_base_loop", "event_process_active*", "ev_run", "ev_invoke_pending", "g_main_*",
+))
+
+func isLoop(f stacks.Frame) bool { return anyFrame(loopFrames, f) }
+
+func anyFrame(patterns []Pattern, f stacks.Frame) bool {
+	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Frame(f) })
+}
+
+// scriptMarks begin the names that V8 writes into a file for perf (src/logging/log.cc).
+var scriptMarks = []string{"JS:", "LazyCompile:", "Function:", "Script:", "Eval:"}
+
+func cutScript(name string) (rest string, ok bool) {
+	for _, mark := range scriptMarks {
+		if rest, ok = strings.CutPrefix(name, mark); ok {
+			return rest, true
+		}
+	}
+	return name, false
+}
+
+// isScript tells functions of Python and JavaScript that the runtime wrote into a file of names.
+func isScript(f stacks.Frame) bool {
+	_, ok := cutScript(f.Name)
+	return f.Module == "" && (ok || strings.HasPrefix(f.Name, "py::"))
+}
+
+// libraryPaths are in the names of scripts that come with the runtime or are installed beside the application.
+var libraryPaths = []string{
+	"/lib/python", "/lib64/python", "<frozen ", "<string>", "site-packages/", "dist-packages/", " node:",
+	"/node_modules/",
+}
+
+func roleOfScript(name string) role {
+	inLibrary := slices.ContainsFunc(libraryPaths, func(path string) bool { return strings.Contains(name, path) })
+	if inLibrary || !strings.Contains(name, "/") {
+		return standIn
+	}
+	return ofApplication
+}
