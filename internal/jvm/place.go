@@ -310,21 +310,31 @@ func (tr *trigger) remove() error {
 	return errors.Join(unix.Unlinkat(tr.dir, tr.name, 0), tr.held.Close())
 }
 
+// Leftovers are paths, as the target sees them, of files that runs of perfdoctor placed in its directories.
+type Leftovers struct {
+	Removed []string // of runs that were killed
+	Held    []string // of runs that live, this one too: a lock is of an open file, not of a process (flock(2))
+}
+
 // CleanLeftovers removes what an earlier perfdoctor that was killed left in the directories of this target: files by
 // our own names that are regular, belong to the target's user, have no other name, and that no living perfdoctor
-// holds. It returns their paths as the target sees them; its error says what could not be looked at or removed.
-func (vm *VM) CleanLeftovers() (removed []string, err error) {
+// holds. Its error says what could not be looked at or removed.
+func (vm *VM) CleanLeftovers() (Leftovers, error) {
+	var all Leftovers
 	t, err := vm.enter()
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	defer t.close()
 	var failed []error
 	err = t.as.do(func() error {
 		for _, p := range t.places() {
-			names, err := p.clean(vm, t.as.uid)
-			for _, name := range names {
-				removed = append(removed, p.path+"/"+name)
+			found, err := p.clean(vm, t.as.uid)
+			for _, name := range found.Removed {
+				all.Removed = append(all.Removed, p.path+"/"+name)
+			}
+			for _, name := range found.Held {
+				all.Held = append(all.Held, p.path+"/"+name)
 			}
 			// A directory that is not there, or not for the target, holds nothing of ours.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
@@ -334,27 +344,27 @@ func (vm *VM) CleanLeftovers() (removed []string, err error) {
 		return errors.Join(failed...)
 	})
 	if err != nil {
-		return removed, vm.explain(err, "remove what an earlier run left")
+		return all, vm.explain(err, "remove what an earlier run left")
 	}
-	return removed, nil
+	return all, nil
 }
 
 // clean removes what was left in one directory.
-func (p place) clean(vm *VM, uid int) (removed []string, err error) {
+func (p place) clean(vm *VM, uid int) (found Leftovers, err error) {
 	dir, err := p.open()
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	defer closeQuietly(dir)
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	list := os.NewFile(uintptr(fd), p.path)
 	defer list.Close()
 	names, err := list.Readdirnames(-1)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	var failed []error
 	for _, name := range names {
@@ -363,13 +373,20 @@ func (p place) clean(vm *VM, uid int) (removed []string, err error) {
 			continue
 		}
 		gone, err := removeLeftover(dir, name, uid, isOurs)
-		if gone {
-			removed = append(removed, name)
+		switch {
+		case gone:
+			found.Removed = append(found.Removed, name)
+		case errors.Is(err, errHeld):
+			found.Held = append(found.Held, name)
+			continue
 		}
 		failed = append(failed, err)
 	}
-	return removed, errors.Join(failed...)
+	return found, errors.Join(failed...)
 }
+
+// errHeld says that the perfdoctor that placed a file lives.
+var errHeld = errors.New("the file is locked")
 
 // leftoverTest gives the test that tells a file of ours by this name from others, or nil if none has such a name.
 func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
@@ -385,7 +402,7 @@ func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
 	return nil
 }
 
-// removeLeftover removes the file if it is ours and nobody holds it.
+// removeLeftover removes the file if it is ours and nobody holds it. Its error is errHeld if somebody does.
 func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.Stat_t) bool) (bool, error) {
 	f, err := door.OpenIn(dir, name, uid)
 	if err != nil {
@@ -401,7 +418,7 @@ func removeLeftover(dir int, name string, uid int, isOurs func(*os.File, unix.St
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return false, nil // its perfdoctor lives
+			return false, errHeld
 		}
 		return false, fmt.Errorf("lock %s: %w", name, err)
 	}

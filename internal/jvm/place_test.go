@@ -51,7 +51,8 @@ func TestCleanLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	removed, err := vm.CleanLeftovers()
+	found, err := vm.CleanLeftovers()
+	removed := found.Removed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +78,8 @@ func TestCleanLeftovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if removed, err := vm.CleanLeftovers(); err != nil || len(removed) != 0 {
-		t.Errorf("removed %v, %v", removed, err)
+	if left, err := vm.CleanLeftovers(); err != nil || len(left.Removed) != 0 {
+		t.Errorf("removed %v, %v", left.Removed, err)
 	}
 	if _, err := vm.PerfMap(within(t, 10*time.Second), false); err != nil {
 		t.Errorf("with a map of the user's own: %v", err)
@@ -112,13 +113,13 @@ func TestCleanLeavesTheLiving(t *testing.T) {
 	if err != nil || !bytes.HasPrefix(line, []byte("/tmp/"+ownPrefix)) {
 		t.Fatalf("%s %v", line[:n], err)
 	}
-	if removed, err := tg.inspect(t).CleanLeftovers(); err != nil || len(removed) != 0 {
-		t.Errorf("removed while its perfdoctor lives: %v, %v", removed, err)
+	if left, err := tg.inspect(t).CleanLeftovers(); err != nil || len(left.Removed) != 0 || len(left.Held) != 3 {
+		t.Errorf("while its perfdoctor lives: %+v, %v", left, err)
 	}
 	in.Close()
 	cmd.Wait()
-	if removed, err := tg.inspect(t).CleanLeftovers(); err != nil || len(removed) != 3 {
-		t.Errorf("removed after its perfdoctor was killed: %v, %v", removed, err)
+	if left, err := tg.inspect(t).CleanLeftovers(); err != nil || len(left.Removed) != 3 {
+		t.Errorf("removed after its perfdoctor was killed: %v, %v", left.Removed, err)
 	}
 	tg.unharmed(t)
 }

@@ -173,7 +173,7 @@ func parse(t *testing.T, tree fs.FS) []file {
 		if entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
 			return fs.SkipDir
 		}
-		if name == programsOfCases {
+		if slices.Contains(programsOfExam, name) {
 			return fs.SkipDir
 		}
 		if entry.IsDir() || path.Ext(name) != ".go" {
@@ -210,8 +210,8 @@ func parseFile(lines *token.FileSet, name string, content []byte) (file, error) 
 	return f, nil
 }
 
-// programsOfCases holds the small programs that start what strangers wrote: no code of perfdoctor.
-const programsOfCases = "exam/cases"
+// programsOfExam hold the small programs that start what strangers wrote: no code of perfdoctor.
+var programsOfExam = []string{"exam/cases", "exam/drivers"}
 
 func TestSource(t *testing.T) {
 	files := parse(t, os.DirFS("../../.."))

@@ -129,6 +129,25 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledAndSwept: a diagnosis of the whole host removes the files of a killed session while its profiler still
+// runs. The next session stops that profiler.
+func TestKilledAndSwept(t *testing.T) {
+	b := startJVM(t, ownTmp)
+	bundled(t)
+	for d := 300 * time.Millisecond; !profilerRuns(t, b.Process.Pid); d += 50 * time.Millisecond {
+		if d > killedTimeout {
+			t.Fatal("no kill left a running profiler")
+		}
+		killAfter(t, b.Process.Pid, d)
+	}
+	_, err := b.inspect(t).CleanLeftovers()
+	must(t, err)
+	s, err := Start(t.Context(), b.inspect(t), defaults(t))
+	must(t, err)
+	must(t, s.Close())
+	b.untouched(t)
+}
+
 // killAfter starts the test program on the JVM and kills it a while after its first word or its start.
 func killAfter(t *testing.T, pid int, d time.Duration) {
 	t.Helper()

@@ -99,11 +99,18 @@ func Possible(vm *jvm.VM) error {
 
 // clean removes what a killed perfdoctor left, and tells whether a profile was among it: its profiler may still run.
 func clean(vm *jvm.VM) (orphaned bool, err error) {
-	removed, err := vm.CleanLeftovers()
-	for _, name := range removed {
-		orphaned = orphaned || strings.HasSuffix(name, recordingName)
+	left, err := vm.CleanLeftovers()
+	return recordings(left.Removed) > 0, err
+}
+
+// recordings counts the paths of recordings: a session has one.
+func recordings(paths []string) (n int) {
+	for _, path := range paths {
+		if strings.HasSuffix(path, recordingName) {
+			n++
+		}
 	}
-	return orphaned, err
+	return n
 }
 
 // place puts down the file for the recording, that for the log, and the library unless this very one is mapped already.
@@ -138,6 +145,24 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 			return err
 		}
 	}
+	err := s.tryStart(ctx, o)
+	if errors.Is(err, ErrBusy) && s.isAlone() {
+		if err := s.stopOrphan(ctx); err != nil {
+			return err
+		}
+		err = s.tryStart(ctx, o)
+	}
+	return err
+}
+
+// isAlone says that no other session holds a recording in the JVM. The profiler that runs is then that of a killed
+// one, whose files a diagnosis of the whole host has removed.
+func (s *Session) isAlone() bool {
+	left, err := s.vm.CleanLeftovers()
+	return err == nil && recordings(left.Held) == 1
+}
+
+func (s *Session) tryStart(ctx context.Context, o Options) error {
 	err := s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
 	if isSwapped(err) { // it is never spoken to again
 		return err

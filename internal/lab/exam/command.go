@@ -99,7 +99,11 @@ func (s *scorer) results(cases []*Case, dir string) (r *Results, missing []strin
 func (r *Results) print(out io.Writer, missing []string, all bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range r.Cases {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Name, c.Fault.Mark, c.Fault.Why+c.Fault.Broken, c.Fault.oneLine())
+		fault := c.Fault
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Name, fault.Mark, fault.Why+fault.Broken, fault.oneLine())
+		if err != nil {
+			return err
+		}
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (r *Results) write(exam, name string) error {
 		return fmt.Errorf("%q: want a name without a directory", name)
 	}
 	path := filepath.Join(exam, resultsDir, name+".json")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // committed, for everybody
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // committed: for everybody
 		return err
 	}
 	data, err := indented(r)
@@ -123,11 +123,11 @@ func (r *Results) write(exam, name string) error {
 		return err
 	}
 	if name != firstContact {
-		return os.WriteFile(path, data, 0o644) //nolint:gosec // committed, for everybody
+		return os.WriteFile(path, data, 0o644) //nolint:gosec // as above
 	}
 	err = partial.File(path, func(f *os.File) error {
 		_, err := f.Write(data)
-		return errors.Join(err, f.Chmod(0o644)) //nolint:gosec // committed, for everybody
+		return errors.Join(err, f.Chmod(0o644))
 	})
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s is there: the first contact is never replaced; give the results another name", path)
