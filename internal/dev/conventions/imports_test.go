@@ -192,7 +192,7 @@ var table = []row{
 	},
 	{
 		pkg: "internal/report", may: []string{
-			"internal/check", "internal/recording/stacks",
+			"internal/check", "internal/recording/stacks", "internal/evidence",
 			"internal/evidence/hotcode", "internal/evidence/keynumber", "internal/report/junit", "internal/compare",
 		},
 		why: "renders results, which may come from another machine",
