@@ -239,6 +239,17 @@ func TestHostProcesses(t *testing.T) {
 			t.Error("a process with few open files has a series")
 		}
 	}
+	if n := gauge(t, rec, metric.HostProcessRSS, pid); n < float64(os.Getpagesize()) {
+		t.Errorf("resident %v", n)
+	}
+	who := map[string]string{"pid": pid["pid"], "parent": strconv.Itoa(os.Getpid())}
+	named := false
+	for _, s := range rec.Info(metric.ProcessInfo) {
+		named = named || matches(s, who) && s.Label("user") != ""
+	}
+	if !named {
+		t.Errorf("no process_info with %v and a user", who)
+	}
 
 	rec, _ = take(t, hostCollector(), target(t, busy.pid), wait)
 	for _, s := range rec.Counter(metric.ProcessCPU) {
@@ -248,6 +259,33 @@ func TestHostProcesses(t *testing.T) {
 	}
 	if len(rec.Counter(metric.ProcessCPU)) == 0 {
 		t.Error("no other process of the host")
+	}
+}
+
+// TestChildren: what a process's children used is its own counter's once it has waited for them.
+func TestChildren(t *testing.T) {
+	env := target(t, os.Getpid())
+	rec, _ := take(t, memberCollector(), env, func() {
+		for range 3 {
+			if err := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done").Run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	own := map[string]string{"pid": strconv.Itoa(os.Getpid())}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage); err != nil {
+		t.Fatal(err)
+	}
+	all := time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+	last := 0.0
+	for _, s := range rec.Counter(metric.ProcessChildrenCPU) {
+		if matches(s.Series, own) {
+			last += s.Points[len(s.Points)-1].Value
+		}
+	}
+	if last <= 0 || last > all+0.01 || last < all-0.05 {
+		t.Errorf("children used %v s, getrusage says %v s", last, all)
 	}
 }
 
