@@ -255,6 +255,41 @@ func (c *Consumption) noteSamples(rec *recording.Recording) {
 	}
 }
 
+// ConsumerName gives "python3 (pid 4021)", and of short-lived processes "short-lived make, most started by sh (pid 7)".
+func ConsumerName(x Consumer) string {
+	name := cmp.Or(x.Command, "processes")
+	switch {
+	case x.ShortLived && x.Parent != "":
+		return fmt.Sprintf("short-lived %s, most started by %s (pid %d)", name, x.Parent, x.ParentPID)
+	case x.ShortLived:
+		return "short-lived " + name
+	case x.PID > 0:
+		return fmt.Sprintf("%s (pid %d)", name, x.PID)
+	}
+	return name
+}
+
+// AgeText gives how long a process has been there: "42 s", "3 h 2 min", "12 d 4 h".
+func AgeText(seconds float64) string {
+	const minute, hour, day = 60, 3600, 86400
+	n := int(seconds)
+	two := func(a int, unit string, b int, smaller string) string {
+		if b == 0 {
+			return fmt.Sprintf("%d %s", a, unit)
+		}
+		return fmt.Sprintf("%d %s %d %s", a, unit, b, smaller)
+	}
+	switch {
+	case n < minute:
+		return fmt.Sprintf("%d s", n)
+	case n < hour:
+		return two(n/minute, "min", n%minute, "s")
+	case n < day:
+		return two(n/hour, "h", n%hour/minute, "min")
+	}
+	return two(n/day, "d", n%day/hour, "h")
+}
+
 func cpusText(n float64) string { return quantity.Of("", math.Round(100*n)/100, quantity.CPUs).Text() }
 
 // How many consumers are kept: past these nobody looks, and a host has hundreds of idle processes.

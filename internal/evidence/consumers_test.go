@@ -192,3 +192,13 @@ func TestCountsApart(t *testing.T) {
 		t.Error("consumers without processes")
 	}
 }
+
+func TestAgeText(t *testing.T) {
+	for seconds, want := range map[float64]string{
+		0.4: "0 s", 59.9: "59 s", 60: "1 min", 61: "1 min 1 s", 3600: "1 h", 11000: "3 h 3 min", 90000: "1 d 1 h",
+	} {
+		if got := AgeText(seconds); got != want {
+			t.Errorf("%v s: %q, want %q", seconds, got, want)
+		}
+	}
+}
