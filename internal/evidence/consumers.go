@@ -44,6 +44,7 @@ type Consumption struct {
 	Busy        float64    `json:"busy_cpus"`
 	Interrupts  float64    `json:"interrupt_cpus"`               // of no process
 	Unaccounted float64    `json:"unaccounted_cpus"`             // processes that nobody read or sampled, or waited for
+	Delayed     float64    `json:"run_delay_seconds,omitempty"`  // that threads of all processes waited for a CPU
 	Created     float64    `json:"created_per_second,omitempty"` // processes and threads
 	List        []Consumer `json:"processes"`                    // those with most CPU time first, then by memory
 	Notes       []string   `json:"notes,omitempty"`              // where sources disagree
@@ -71,6 +72,7 @@ func Consumers(rec *recording.Recording) (c *Consumption, ok bool) {
 		c.noteSamples(rec)
 	} else if t, counted := usage.OfTarget(rec); counted {
 		c.List = append(c.List, targetOf(rec, t))
+		c.OfTarget = t.Unread / t.Window
 		rest -= t.Used.Sum() / t.Window
 	}
 	c.noteSources(machine, rest)
@@ -104,9 +106,12 @@ func (c *Consumption) Others() float64 {
 	return total
 }
 
-// ShortLived is what short-lived processes used.
+// Ran is what the consumers used together.
+func (c *Consumption) Ran() float64 { return c.Busy - c.Interrupts - c.Unaccounted }
+
+// ShortLived is what short-lived processes used: of a target its own, else the host's.
 func (c *Consumption) ShortLived() float64 {
-	total := 0.0
+	total := c.OfTarget
 	for _, x := range c.List {
 		if x.ShortLived {
 			total += x.CPUs
@@ -121,6 +126,7 @@ func (c *Consumption) addProcesses(rec *recording.Recording, tree *usage.Tree) {
 		x := Consumer{PID: p.PID, Command: p.Comm, CPUs: p.Used.Sum() / tree.Window}
 		if k := known[p.PID]; k != nil && !p.Ended {
 			k.fill(&x, p.Began)
+			c.Delayed += x.Delayed
 		}
 		if x.CPUs > 0 || x.Memory > 0 { // not what was seen once and ended: it is among the short-lived
 			c.List = append(c.List, x)

@@ -84,7 +84,7 @@ func TestConsumers(t *testing.T) {
 		t.Fatal("no consumers")
 	}
 	want := &Consumption{
-		Window: 10, CPUs: 2, Busy: 1.2, Interrupts: 0.1, Unaccounted: 0.15, Created: 5,
+		Window: 10, CPUs: 2, Busy: 1.2, Interrupts: 0.1, Unaccounted: 0.15, Created: 5, Delayed: 1.5,
 		List: []Consumer{
 			{
 				Command: "python3", PID: 7, User: "app", Cgroup: "/app.slice", Age: 3600, CPUs: 0.95, Memory: 1 << 20,
