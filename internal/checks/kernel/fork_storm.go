@@ -21,8 +21,8 @@ var (
 		Why: "of all CPUs, in processes that end at once: less of them leaves the machine to the others",
 	}
 	forkEach = &check.Param{
-		Name: "each", Default: 0.02, Unit: quantity.Seconds,
-		Why: "to start a program and to end it takes a millisecond or a few; from twenty on most of the time is its own " +
+		Name: "each", Default: 0.01, Unit: quantity.Seconds,
+		Why: "to start a small program and to end it takes one to three milliseconds; where it is ten, most is its own " +
 			"work, such as a compiler's",
 	}
 )
