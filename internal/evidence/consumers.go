@@ -48,6 +48,9 @@ type Consumption struct {
 	Created     float64    `json:"created_per_second,omitempty"` // processes and threads
 	List        []Consumer `json:"processes"`                    // those with most CPU time first, then by memory
 	Notes       []string   `json:"notes,omitempty"`              // where sources disagree
+
+	// OfTarget is the CPUs that short-lived processes of the target used, which are among its own.
+	OfTarget float64 `json:"-"`
 }
 
 // Consumers tells who had the machine. ok is false where neither processes nor CPUs were read twice.
