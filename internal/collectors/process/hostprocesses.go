@@ -17,6 +17,8 @@ const (
 	// maxHostProcesses bounds the processes of the host with series: a large node runs a few thousand, most of them
 	// idle.
 	maxHostProcesses = 500
+	// maxFresh is how many more there may be of processes that began in the window.
+	maxFresh = 200
 	// manyFiles is where the open files of a process of the host become worth a series; nearly all have fewer.
 	manyFiles = 100
 	// fullShare makes one with few files worth a series too: a process at a limit of 64 fails like one at a million.
@@ -88,20 +90,27 @@ func (s *hostSource) withoutTarget(ctx context.Context, list []host.Process) ([]
 	return slices.DeleteFunc(list, func(p host.Process) bool { return s.skip[p.PID] }), nil
 }
 
-// appendCPU appends at most maxHostProcesses, those with the most CPU time. At the last sample those of the first come
-// before all others, as only they have an increase. Kernel threads that never ran are left out: there are a dozen for
-// each CPU. It gives those that it appended.
+// appendCPU appends at most maxHostProcesses, those with the most CPU time, and gives them. At the last sample those of
+// the first come before all others, as they have an increase; then some that began since, which have used all that they
+// show. Kernel threads that never ran are left out: there are a dozen for each CPU.
 func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []host.Process {
 	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool {
 		return p.Flags&host.FlagKernelThread != 0 && cpuTicks(p.Stat) == 0
 	})
+	fresh := func(p host.Process) bool { _, known := s.first[idOf(p)]; return s.first != nil && !known }
 	slices.SortStableFunc(list, func(x, y host.Process) int {
 		if kx, ky := s.kept[idOf(x)], s.kept[idOf(y)]; kx != ky {
 			return keptFirst(kx)
 		}
+		if fx, fy := fresh(x), fresh(y); fx != fy {
+			return keptFirst(fx)
+		}
 		return moreCPUFirst(x.Stat, y.Stat)
 	})
 	n := min(len(list), maxHostProcesses)
+	for n < min(len(list), maxHostProcesses+maxFresh) && fresh(list[n]) {
+		n++
+	}
 	for _, p := range list[:n] {
 		appendProcessCPU(a, p.Stat, memberHost)
 	}

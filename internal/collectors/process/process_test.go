@@ -327,6 +327,29 @@ func TestHostBound(t *testing.T) {
 	}
 }
 
+// TestFreshProcesses: one that begins in the window has a place beside those that are there all the time.
+func TestFreshProcesses(t *testing.T) {
+	var list []host.Process
+	for pid := 1; pid <= maxHostProcesses+50; pid++ {
+		list = append(list, host.Process{Stat: host.Stat{PID: pid, Comm: "old", UTime: 1000, StartTime: 1}})
+	}
+	s := &hostSource{}
+	b := recording.NewBuilder()
+	a := b.Appender()
+	s.appendCPU(a, list)
+	a.Commit()
+	a = b.Appender()
+	list = append(list, host.Process{Stat: host.Stat{PID: 9999, Comm: "new", UTime: 3, StartTime: 2}})
+	kept := s.appendCPU(a, list)
+	a.Commit()
+	if n := len(kept); n != maxHostProcesses+1 || kept[n-1].PID != 9999 {
+		t.Errorf("%d processes, the last %d", n, kept[n-1].PID)
+	}
+	if n := len(b.Done(recording.Meta{}).Counter(metric.ProcessCPU, "comm", "new")); n != 2 {
+		t.Errorf("%d series of the new one, want one a mode", n)
+	}
+}
+
 func TestThreadBound(t *testing.T) {
 	s := newThreadSource(target(t, os.Getpid()))
 	sample := func(ticks func(tid int) uint64) map[int]bool {

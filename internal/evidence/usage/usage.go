@@ -10,6 +10,7 @@ package usage
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -58,7 +59,8 @@ type Process struct {
 	// Children is what its children that ended used in the window, and theirs, as far as none of them was read.
 	Children float64
 
-	last Split // its own and its children's time at its last reading, since it began
+	last   Split // its own and its children's time at its last reading, since it began
+	lastAt time.Duration
 }
 
 // A Tree is what the processes of one membership used together.
@@ -75,27 +77,25 @@ type Tree struct {
 // Of makes the account of the target's processes or of the host's others. ok is false without two readings.
 func Of(rec *recording.Recording, member string) (t *Tree, ok bool) {
 	byPID := readings(rec, member)
-	first, last := ends(byPID)
-	if first == last {
+	b := builder{
+		ticks: ticks(byPID), own: map[time.Duration]Split{},
+		waited: map[time.Duration]map[int]Split{}, ended: map[time.Duration]map[int]Split{},
+	}
+	if len(b.ticks) < 2 {
 		return nil, false
 	}
-	b := builder{
-		first: first, last: last, own: map[time.Duration]Split{}, waited: map[time.Duration]Split{},
-		ended: map[time.Duration]Split{}, ticks: ticks(byPID),
-	}
 	parentOf := parents(rec)
-	t = &Tree{Window: (last - first).Seconds()}
-	for pid, list := range byPID {
-		for _, life := range lives(list) {
-			p := b.process(life)
-			p.PID, p.Parent = pid, parentOf[pid]
+	t = &Tree{Window: (b.last() - b.first()).Seconds()}
+	for _, pid := range slices.Sorted(maps.Keys(byPID)) { // sums of one recording are the same to the last bit
+		for _, life := range lives(byPID[pid]) {
+			p := b.process(pid, life)
+			p.Parent = parentOf[pid]
 			t.Processes = append(t.Processes, p)
 		}
 	}
-	slices.SortFunc(t.Processes, func(x, y *Process) int { return cmp.Compare(x.PID, y.PID) })
-	takeOff(t.Processes)
+	b.takeOff(t.Processes)
 	for _, at := range b.ticks {
-		unread := b.waited[at].rest(b.ended[at])
+		unread := b.unread(at, t.Processes)
 		t.Unread = t.Unread.plus(unread)
 		t.Used = t.Used.plus(b.own[at]).plus(unread)
 		t.Points = append(t.Points, recording.Point{At: at, Value: t.Used.Sum()})
@@ -194,14 +194,6 @@ func ticks(byPID map[int][]*reading) []time.Duration {
 	return slices.Compact(out)
 }
 
-// ends gives the first and the last moment of all readings.
-func ends(byPID map[int][]*reading) (first, last time.Duration) {
-	if all := ticks(byPID); len(all) > 0 {
-		return all[0], all[len(all)-1]
-	}
-	return 0, 0
-}
-
 // lives cuts the readings of a pid where it was given to another process.
 func lives(list []*reading) [][]*reading {
 	var out [][]*reading
@@ -217,34 +209,40 @@ func lives(list []*reading) [][]*reading {
 
 // A builder adds up what processes show, by the reading at which they show it.
 type builder struct {
-	first, last        time.Duration
-	ticks              []time.Duration
-	own, waited, ended map[time.Duration]Split
+	ticks         []time.Duration
+	own           map[time.Duration]Split
+	waited, ended map[time.Duration]map[int]Split // by the pid of who waits
 }
 
+func (b *builder) first() time.Duration { return b.ticks[0] }
+func (b *builder) last() time.Duration  { return b.ticks[len(b.ticks)-1] }
+
 // process adds one process, from its first reading to its last.
-func (b *builder) process(life []*reading) *Process {
-	end := life[len(life)-1]
-	p := &Process{Comm: end.comm, Ended: end.at < b.last, last: end.own.plus(end.waited)}
-	begin := life[0]
-	p.Began = begin.at > b.first && begin.dated && begin.born >= b.first.Seconds()
+func (b *builder) process(pid int, life []*reading) *Process {
+	begin, end := life[0], life[len(life)-1]
+	p := &Process{
+		PID: pid, Comm: end.comm, Ended: end.at < b.last(), last: end.own.plus(end.waited), lastAt: end.at,
+		Began: begin.at > b.first() && begin.dated && begin.born >= b.first().Seconds(),
+	}
 	before := begin
 	if p.Began { // all that it shows is of the window
 		before = &reading{}
 	}
 	for _, r := range life {
-		own, waited := r.own.rest(before.own), r.waited.rest(before.waited)
+		own := r.own.rest(before.own)
 		b.own[r.at] = b.own[r.at].plus(own)
-		b.waited[r.at] = b.waited[r.at].plus(waited)
 		p.Used = p.Used.plus(own)
-		p.Children += waited.Sum()
+		put(b.waited, r.at, pid, r.waited.rest(before.waited))
 		before = r
 	}
-	if p.Ended {
-		next := b.next(end.at)
-		b.ended[next] = b.ended[next].plus(p.last)
-	}
 	return p
+}
+
+func put(into map[time.Duration]map[int]Split, at time.Duration, pid int, n Split) {
+	if into[at] == nil {
+		into[at] = map[int]Split{}
+	}
+	into[at][pid] = into[at][pid].plus(n)
 }
 
 // next gives the first moment of a reading after another.
@@ -256,17 +254,21 @@ func (b *builder) next(at time.Duration) time.Duration {
 	return b.ticks[min(i, len(b.ticks)-1)]
 }
 
+// nobody stands for who waited where parents were not recorded.
+const nobody = 0
+
 // deepest is how far ancestors are sought: deeper trees of processes that all ended in one window are none.
 const deepest = 64
 
-// takeOff takes what was read of processes that ended off what their ancestors waited for.
-func takeOff(list []*Process) {
-	living, ended := map[int]*Process{}, map[int]*Process{}
+// takeOff puts what was read of processes that ended against the nearest ancestor that did not: it has waited for them,
+// or for one that had.
+func (b *builder) takeOff(list []*Process) {
+	living, ended := map[int]bool{}, map[int]*Process{}
 	for _, p := range list {
 		if p.Ended {
 			ended[p.PID] = p
 		} else {
-			living[p.PID] = p
+			living[p.PID] = true
 		}
 	}
 	for _, p := range list {
@@ -276,19 +278,28 @@ func takeOff(list []*Process) {
 		up := p.Parent
 		for range deepest {
 			next := ended[up]
-			if living[up] != nil || next == nil {
+			if living[up] || next == nil {
 				break
 			}
 			up = next.Parent
 		}
-		if q := living[up]; q != nil {
-			q.Children -= p.last.Sum()
+		if !living[up] {
+			up = nobody
 		}
+		put(b.ended, b.next(p.lastAt), up, p.last)
 	}
+}
+
+// unread gives what processes of the list waited for at a reading and nobody had read, and adds it to those that wait.
+// What was read of children of nobody known is taken off all.
+func (b *builder) unread(at time.Duration, list []*Process) (sum Split) {
 	for _, p := range list {
-		p.Children = max(0, p.Children)
-		if p.Ended {
-			p.Children = 0 // its own parent has them
+		n := b.waited[at][p.PID].rest(b.ended[at][p.PID])
+		delete(b.waited[at], p.PID) // of two processes with one pid the first has it
+		sum = sum.plus(n)
+		if !p.Ended {
+			p.Children += n.Sum()
 		}
 	}
+	return sum.rest(b.ended[at][nobody])
 }

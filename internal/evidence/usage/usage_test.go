@@ -173,6 +173,19 @@ func TestChildren(t *testing.T) {
 	}
 }
 
+// TestLostToNobody: a process that ends and whose parent has gone before takes nothing off what others waited for.
+func TestLostToNobody(t *testing.T) {
+	rec := record(t, "host",
+		moment(0, MemberHost, []process{
+			{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 3, parent: 1},
+			{pid: 6, comm: "daemon", own: 500, parent: 1},
+		}),
+		moment(10, MemberHost, []process{{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 11, parent: 1}}))
+	if tree, ok := Of(rec, MemberHost); !ok || !near(tree.Unread.Sum(), 8) {
+		t.Errorf("%v: %+v, want 8 s of the shell's children", ok, tree)
+	}
+}
+
 // cpus is a reading of /proc/stat of two CPUs that idled and worked for so long each.
 func cpus(idle, user float64) string {
 	return fmt.Sprintf(`"cpu_seconds_total":[["0","user",%[2]v],["0","idle",%[1]v],["1","user",%[2]v],["1","idle",%[1]v]]`,
