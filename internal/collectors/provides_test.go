@@ -93,7 +93,8 @@ func neverSilent(t *testing.T, env collect.Env) {
 // sharedMetrics are read of the target in every sample, and of the host's other processes at the start and the end
 // only; or they are what each set of BPF programs costs.
 var sharedMetrics = []metric.Metric{
-	metric.ProcessCPU, metric.ProcessFDs, metric.ProcessFDLimit, metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured,
+	metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessStart, metric.ProcessFDs, metric.ProcessFDLimit,
+	metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured,
 }
 
 // TestDeclarations: names are unique, and every metric has one collector but for the shared ones.

@@ -27,7 +27,8 @@ func TestParseStat(t *testing.T) {
 	for text, want := range map[string]Stat{
 		stat2632: {
 			PID: 2021, Comm: "httpd", State: 'S', PPID: 1, Flags: 4202816, MinFlt: 1650, MajFlt: 2, UTime: 12,
-			STime: 34, Threads: 1, StartTime: 8123, VSize: 197591040, RSS: 1123, Processor: 3, BlkIODelay: 9,
+			STime: 34, CUTime: 1, CSTime: 2, Threads: 1, StartTime: 8123, VSize: 197591040, RSS: 1123, Processor: 3,
+			BlkIODelay: 9,
 		},
 		stat419: {
 			PID: 31, Comm: "kworker/u8:1-events_unbound", State: 'I', PPID: 2, Flags: 69238880, STime: 77,
@@ -391,4 +392,21 @@ func FuzzParseMountInfo(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestGroupOf: of a host with trees of both versions, the one in which the process has a group of its own.
+func TestGroupOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "",
+		"0::/\n":                     "/",
+		"0::/app.slice\n":            "/app.slice",
+		"4:cpu:/app\n0::/\n":         "/app",
+		"4:cpu:/\n1:pids:/x\n0::/\n": "/x",
+		"4:cpu:/app\n0::/b\n":        "/b",
+	} {
+		lines, err := parseCgroup(strings.NewReader(text))
+		if got := groupOf(lines); err != nil || got != want {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
 }

@@ -23,6 +23,8 @@ type Stat struct {
 	MajFlt    uint64 // faults that waited for a disk
 	UTime     uint64 // ticks in user mode, guest time included
 	STime     uint64 // ticks in kernel mode
+	CUTime    uint64 // UTime of children that ended and that it waited for, and of theirs; a thread has its process's
+	CSTime    uint64 // STime of the same
 	Threads   int
 	StartTime uint64 // ticks after boot; together with the pid it names a process for good
 	VSize     uint64 // bytes
@@ -69,7 +71,10 @@ func ParseStat(b []byte) (Stat, error) {
 	f.skip(1) // cmajflt
 	s.UTime = f.unsigned("utime", 64)
 	s.STime = f.unsigned("stime", 64)
-	f.skip(4) // cutime cstime priority nice
+	// Linux prints these two with a sign.
+	s.CUTime = uint64(max(0, f.signed("cutime", 64)))
+	s.CSTime = uint64(max(0, f.signed("cstime", 64)))
+	f.skip(2) // priority nice
 	s.Threads = int(f.signed("num_threads", 32))
 	f.skip(1) // itrealvalue
 	s.StartTime = f.unsigned("starttime", 64)

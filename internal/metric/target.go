@@ -10,6 +10,21 @@ var (
 	ProcessCPU = counter("process_cpu_seconds_total", q.Seconds, "/proc/PID/stat",
 		"CPU time per process and mode (user, system); member is \"target\" for the target and its children, else "+
 			"\"host\".", "pid", "comm", "mode", "member")
+	ProcessChildrenCPU = counter("process_children_cpu_seconds_total", q.Seconds, "/proc/PID/stat",
+		"CPU time of a process's children that have ended and that it has waited for, and of theirs, per mode (user, "+
+			"system): also of those that began and ended between two readings. No series while it is 0; member as of "+
+			"process_cpu_seconds_total.", "pid", "comm", "mode", "member")
+	ProcessInfo = info("process_info", "/proc/PID/{stat,cgroup,status}", "A process of the host that is not the "+
+		"target's: pid of its parent; of those that used most CPU time or have most memory also control group, container "+
+		"and user.", "pid", "comm", "parent", "cgroup", "container", "user")
+	HostProcessRSS = gauge("host_process_resident_bytes", q.Bytes, "/proc/PID/stat",
+		"Resident memory of the host's processes that are not the target's.", "pid", "comm")
+	HostProcessIO = counter("host_process_io_bytes_total", q.Bytes, "/proc/PID/io",
+		"Bytes that processes of the host, the target's aside, had read from and written to disks; direction is read or "+
+			"write.", "pid", "comm", "direction")
+	HostProcessDelay = gauge("host_process_run_delay_seconds", q.Seconds, "/proc/PID/task/TID/schedstat",
+		"Time that the threads which a process of the host has now were runnable but not running, since each began. "+
+			"Not of the target's. "+sleepsCounted, "pid", "comm")
 	ProcessFaults = counter("process_page_faults_total", q.Faults, "/proc/PID/stat",
 		"Page faults of the target's processes; kind is minor or major.", "pid", "comm", "kind")
 	ProcessRSS = gauge("process_resident_bytes", q.Bytes, "/proc/PID/stat",
@@ -19,8 +34,8 @@ var (
 	ProcessFDs = gauge("process_open_fds", q.Files, "/proc/PID/fd", "Open file descriptors of the target's "+
 		"processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
 	ProcessFDLimit = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
-	ProcessStart   = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started.",
-		"pid", "comm")
+	ProcessStart   = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started: of the "+
+		"target's and of the host's others.", "pid", "comm")
 	ThreadCPU = counter("thread_cpu_seconds_total", q.Seconds, "/proc/PID/task/TID/stat",
 		"CPU time per thread of the target and mode (user, system).", "pid", "tid", "comm", "mode")
 	ThreadSwitches = counter("thread_context_switches_total", q.Switches, "/proc/PID/task/TID/status",

@@ -112,7 +112,7 @@ var redactions = map[string]func(*redact.Names, string) string{
 	"level":  nil,
 	"loaded": nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "on": nil, "operation": nil,
 	"origin": nil,
-	"pid":    nil, "program": nil, "queue": nil, "resource": nil, "runtime": nil, "scope": nil, "side": nil,
+	"parent": nil, "pid": nil, "program": nil, "queue": nil, "resource": nil, "runtime": nil, "scope": nil, "side": nil,
 	"space":   nil,
 	"state":   nil,
 	"syscall": nil, "tid": nil, "vantage": nil, "vector": nil, "version": nil, "virtualization": nil, "waker_pid": nil,

@@ -18,6 +18,7 @@ func (d *Data) Markdown(w io.Writer) error {
 	m.verdict()
 	m.further()
 	m.infos()
+	m.who()
 	m.threadTime()
 	m.cpuTime()
 	m.waits()

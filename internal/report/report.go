@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -51,6 +52,8 @@ type Data struct {
 	NotAssessed []Gap            `json:"not_assessed"`
 	NoConcern   []Gap            `json:"not_applicable"` // checks about other kinds of target
 	Cost        Cost             `json:"cost"`
+
+	Consumers *evidence.Consumption `json:"consumers,omitempty"` // who had the machine; of a target, what was beside it
 
 	Redacted *recording.Redaction `json:"redacted,omitempty"` // names are pseudonyms
 
@@ -177,7 +180,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),
 		Redacted: m.Redacted,
 		Findings: arrange(res), ThreadTime: threadTimeOf(rec), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
-		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{},
+		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{}, Consumers: consumersOf(rec),
 		Cost:    Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
 		Numbers: keynumber.Of(rec),
 	}

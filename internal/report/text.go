@@ -34,6 +34,7 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t.further()
 	t.infos()
 	t.overTime()
+	t.who()
 	t.threadTime()
 	t.cpuTime()
 	t.waits()

@@ -11,6 +11,8 @@ func Checks() []*check.Check {
 	return []*check.Check{
 		cpuInSoftirq,
 		cpuInSystem,
+		cpuHog,
+		forkStorm,
 		cpuSaturated,
 		cpuSteal,
 		ioWait,

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +17,8 @@ const (
 	// maxHostProcesses bounds the processes of the host with series: a large node runs a few thousand, most of them
 	// idle.
 	maxHostProcesses = 500
+	// maxFresh is how many more there may be of processes that began in the window.
+	maxFresh = 200
 	// manyFiles is where the open files of a process of the host become worth a series; nearly all have fewer.
 	manyFiles = 100
 	// fullShare makes one with few files worth a series too: a process at a limit of 64 fails like one at a million.
@@ -25,13 +28,17 @@ const (
 func hostCollector() collect.Collector {
 	return collect.Collector{
 		Name: "host-processes",
-		Doc: "CPU time of the host's other processes; for the whole host as target also open files near " +
-			"their limit.",
-		Overhead: "5 µs a process, at the first and the last sample; with the host as target 20 µs a process",
-		Provides: []metric.Metric{metric.ProcessCPU, metric.ProcessFDs, metric.ProcessFDLimit},
-		Pace:     collect.FirstAndLast,
+		Doc: "CPU time, memory, I/O, waits for a CPU, age and parents of the host's other processes; for the whole host " +
+			"as target also open files near their limit.",
+		Overhead: "5 µs a process, and 10 µs more for its I/O and for each thread of one that ever ran, at the first and " +
+			"the last sample; with the host as target 20 µs a process",
+		Provides: []metric.Metric{
+			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessInfo, metric.HostProcessRSS, metric.HostProcessIO,
+			metric.HostProcessDelay, metric.ProcessStart, metric.ProcessFDs, metric.ProcessFDLimit,
+		},
+		Pace: collect.FirstAndLast,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			s := &hostSource{env: env, skip: map[int]bool{}}
+			s := &hostSource{env: env, skip: map[int]bool{}, who: newWhoReader(env.Host)}
 			if env.Target.Kind == host.KindHost {
 				s.files = newFileCounter(env.Host)
 			}
@@ -43,6 +50,7 @@ func hostCollector() collect.Collector {
 // hostSource is sampled twice. first and kept are those of the first sample.
 type hostSource struct {
 	env   collect.Env
+	who   *whoReader
 	files *fileCounter // nil with a target: its own files are counted elsewhere
 	skip  map[int]bool // processes of the target
 	first map[threadID]uint64
@@ -59,8 +67,11 @@ func (s *hostSource) sample(ctx context.Context, a *recording.Appender) error {
 			return err
 		}
 	}
-	a.None(metric.ProcessCPU)
-	s.appendCPU(a, list)
+	a.None(metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessInfo)
+	owned := s.worthOwner(list)
+	if err := s.who.append(ctx, a, s.appendCPU(a, list), owned); err != nil {
+		return err
+	}
 	if s.files != nil {
 		return s.appendFiles(ctx, a, list)
 	}
@@ -79,33 +90,41 @@ func (s *hostSource) withoutTarget(ctx context.Context, list []host.Process) ([]
 	return slices.DeleteFunc(list, func(p host.Process) bool { return s.skip[p.PID] }), nil
 }
 
-// appendCPU appends at most maxHostProcesses, those with the most CPU time. At the last sample those of the first come
-// before all others, as only they have an increase. Kernel threads that never ran are left out: there are a dozen for
-// each CPU.
-func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) {
+// appendCPU appends at most maxHostProcesses, those with the most CPU time, and gives them. At the last sample those of
+// the first come before all others, as they have an increase; then some that began since, which have used all that they
+// show. Kernel threads that never ran are left out: there are a dozen for each CPU.
+func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []host.Process {
 	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool {
 		return p.Flags&host.FlagKernelThread != 0 && cpuTicks(p.Stat) == 0
 	})
+	fresh := func(p host.Process) bool { _, known := s.first[idOf(p)]; return s.first != nil && !known }
 	slices.SortStableFunc(list, func(x, y host.Process) int {
 		if kx, ky := s.kept[idOf(x)], s.kept[idOf(y)]; kx != ky {
 			return keptFirst(kx)
 		}
+		if fx, fy := fresh(x), fresh(y); fx != fy {
+			return keptFirst(fx)
+		}
 		return moreCPUFirst(x.Stat, y.Stat)
 	})
 	n := min(len(list), maxHostProcesses)
+	for n < min(len(list), maxHostProcesses+maxFresh) && fresh(list[n]) {
+		n++
+	}
 	for _, p := range list[:n] {
 		appendProcessCPU(a, p.Stat, memberHost)
 	}
 	if s.first != nil {
 		a.Lost(s.ranMeanwhile(list[n:]), fmt.Sprintf("processes of the host that used CPU time, beyond %d",
 			maxHostProcesses))
-		return
+		return list[:n]
 	}
 	s.first, s.kept = map[threadID]uint64{}, map[threadID]bool{}
 	for i, p := range list {
 		s.first[idOf(p)] = cpuTicks(p.Stat)
 		s.kept[idOf(p)] = i < n
 	}
+	return list[:n]
 }
 
 // ranMeanwhile counts the processes that used CPU since the first sample; an idle one that has no series is no loss.
@@ -116,6 +135,30 @@ func (s *hostSource) ranMeanwhile(list []host.Process) (n int) {
 		}
 	}
 	return n
+}
+
+// maxOwned is how many processes are asked whom they belong to because of their CPU time, and as many because of their
+// memory: 30 µs each.
+const maxOwned = 30
+
+// worthOwner chooses the processes that a report may name: those which used most CPU time since the first sample, and
+// those with most memory. At the first sample nobody knows them.
+func (s *hostSource) worthOwner(list []host.Process) map[threadID]bool {
+	out := map[threadID]bool{}
+	if s.first == nil {
+		return out
+	}
+	list = slices.Clone(list)
+	used := func(p host.Process) uint64 { return cpuTicks(p.Stat) - min(s.first[idOf(p)], cpuTicks(p.Stat)) }
+	slices.SortStableFunc(list, func(x, y host.Process) int { return cmp.Compare(used(y), used(x)) })
+	for _, p := range list[:min(len(list), maxOwned)] {
+		out[idOf(p)] = used(p) > 0
+	}
+	slices.SortStableFunc(list, func(x, y host.Process) int { return cmp.Compare(y.RSS, x.RSS) })
+	for _, p := range list[:min(len(list), maxOwned)] {
+		out[idOf(p)] = out[idOf(p)] || p.RSS > 0
+	}
+	return out
 }
 
 func idOf(p host.Process) threadID { return threadID{p.PID, p.StartTime} }

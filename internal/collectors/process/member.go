@@ -25,13 +25,12 @@ func memberCollector() collect.Collector {
 		Overhead: "0.1 ms a sample for a process with few threads; 1 ms when it has 256 and more; 30 µs a further " +
 			"process",
 		Provides: []metric.Metric{
-			metric.ProcessCPU, metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessFDs,
-			metric.ProcessFDLimit, metric.ProcessStart,
+			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads,
+			metric.ProcessFDs, metric.ProcessFDLimit, metric.ProcessStart,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			if env.Target.Kind == host.KindHost {
-				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads,
-					metric.ProcessStart), nil
+				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads), nil
 			}
 			m := &memberSource{env: env, files: newFileCounter(env.Host), pageSize: float64(os.Getpagesize())}
 			return collect.SourceFunc(m.sample), nil
@@ -56,6 +55,7 @@ func (m *memberSource) sample(ctx context.Context, a *recording.Appender) error 
 	if err != nil {
 		a.Missing(metric.ProcessStart, recording.StatusFailed, err.Error(), "")
 	}
+	a.None(metric.ProcessChildrenCPU)
 	m.files.begin()
 	for _, p := range busiest(list, maxMembers) {
 		m.append(ctx, a, p.Stat, uptime)

@@ -97,6 +97,24 @@ func parseFile(t *testing.T, f txtar.File) {
 	}
 }
 
+// TestParseIO reads the text of Linux 2.6.20 to 6.18, which has not changed.
+func TestParseIO(t *testing.T) {
+	text := "rchar: 323934931\nwchar: 323929600\nsyscr: 632687\nsyscw: 632675\nread_bytes: 4096\n" +
+		"write_bytes: 323932160\ncancelled_write_bytes: 8192\n"
+	read, written, err := parseIO([]byte(text))
+	if err != nil || read != 4096 || written != 323932160 {
+		t.Errorf("%v, %v, %v", read, written, err)
+	}
+	for _, bad := range []string{
+		"", "read_bytes: 1\n", strings.Replace(text, ": 4096", ": -1", 1), strings.Replace(text, ": 4096", ": x", 1),
+		text + "read_bytes: 1\n",
+	} {
+		if _, _, err := parseIO([]byte(bad)); err == nil {
+			t.Errorf("accepted %q", bad)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	archives, err := filepath.Glob("../../../testdata/trees/process/*.txtar")
 	if err != nil {
@@ -117,6 +135,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if wait, err := parseRunDelay(b); err == nil && wait < 0 {
 			t.Errorf("run delay %v", wait)
+		}
+		if read, written, err := parseIO(b); err == nil && (read < 0 || written < 0) {
+			t.Errorf("I/O %v, %v", read, written)
 		}
 		if up, err := parseUptime(b); err == nil && (math.IsInf(up, 0) || math.IsNaN(up) || up <= 0) {
 			t.Errorf("uptime %v", up)

@@ -106,4 +106,8 @@ func appendProcessCPU(a *recording.Appender, st host.Stat, member string) {
 	pid := strconv.Itoa(st.PID)
 	a.Counter(metric.ProcessCPU, seconds(st.UTime), pid, st.Comm, "user", member)
 	a.Counter(metric.ProcessCPU, seconds(st.STime), pid, st.Comm, "system", member)
+	if st.CUTime+st.CSTime > 0 {
+		a.Counter(metric.ProcessChildrenCPU, seconds(st.CUTime), pid, st.Comm, "user", member)
+		a.Counter(metric.ProcessChildrenCPU, seconds(st.CSTime), pid, st.Comm, "system", member)
+	}
 }

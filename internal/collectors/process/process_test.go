@@ -239,6 +239,17 @@ func TestHostProcesses(t *testing.T) {
 			t.Error("a process with few open files has a series")
 		}
 	}
+	if n := gauge(t, rec, metric.HostProcessRSS, pid); n < float64(os.Getpagesize()) {
+		t.Errorf("resident %v", n)
+	}
+	who := map[string]string{"pid": pid["pid"], "parent": strconv.Itoa(os.Getpid())}
+	named := false
+	for _, s := range rec.Info(metric.ProcessInfo) {
+		named = named || matches(s, who) && s.Label("user") != ""
+	}
+	if !named {
+		t.Errorf("no process_info with %v and a user", who)
+	}
 
 	rec, _ = take(t, hostCollector(), target(t, busy.pid), wait)
 	for _, s := range rec.Counter(metric.ProcessCPU) {
@@ -248,6 +259,33 @@ func TestHostProcesses(t *testing.T) {
 	}
 	if len(rec.Counter(metric.ProcessCPU)) == 0 {
 		t.Error("no other process of the host")
+	}
+}
+
+// TestChildren: what a process's children used is its own counter's once it has waited for them.
+func TestChildren(t *testing.T) {
+	env := target(t, os.Getpid())
+	rec, _ := take(t, memberCollector(), env, func() {
+		for range 3 {
+			if err := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done").Run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	own := map[string]string{"pid": strconv.Itoa(os.Getpid())}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage); err != nil {
+		t.Fatal(err)
+	}
+	all := time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+	last := 0.0
+	for _, s := range rec.Counter(metric.ProcessChildrenCPU) {
+		if matches(s.Series, own) {
+			last += s.Points[len(s.Points)-1].Value
+		}
+	}
+	if last <= 0 || last > all+0.01 || last < all-0.05 {
+		t.Errorf("children used %v s, getrusage says %v s", last, all)
 	}
 }
 
@@ -286,6 +324,29 @@ func TestHostBound(t *testing.T) {
 	}
 	if n := len(rec.Counter(metric.ProcessCPU)); n != 2*maxHostProcesses {
 		t.Errorf("%d series", n)
+	}
+}
+
+// TestFreshProcesses: one that begins in the window has a place beside those that are there all the time.
+func TestFreshProcesses(t *testing.T) {
+	var list []host.Process
+	for pid := 1; pid <= maxHostProcesses+50; pid++ {
+		list = append(list, host.Process{Stat: host.Stat{PID: pid, Comm: "old", UTime: 1000, StartTime: 1}})
+	}
+	s := &hostSource{}
+	b := recording.NewBuilder()
+	a := b.Appender()
+	s.appendCPU(a, list)
+	a.Commit()
+	a = b.Appender()
+	list = append(list, host.Process{Stat: host.Stat{PID: 9999, Comm: "new", UTime: 3, StartTime: 2}})
+	kept := s.appendCPU(a, list)
+	a.Commit()
+	if n := len(kept); n != maxHostProcesses+1 || kept[n-1].PID != 9999 {
+		t.Errorf("%d processes, the last %d", n, kept[n-1].PID)
+	}
+	if n := len(b.Done(recording.Meta{}).Counter(metric.ProcessCPU, "comm", "new")); n != 2 {
+		t.Errorf("%d series of the new one, want one a mode", n)
 	}
 }
 

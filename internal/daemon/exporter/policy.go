@@ -103,9 +103,12 @@ func setSockets(set func(policy, ...metric.Metric)) {
 
 func setProcesses(set func(policy, ...metric.Metric)) {
 	comm := []string{"comm"}
-	set(policy{keep: []string{"comm", "mode", "member"}, each: comm}, metric.ProcessCPU)
+	set(policy{keep: []string{"comm", "mode", "member"}, each: comm}, metric.ProcessCPU,
+		metric.ProcessChildrenCPU)
 	set(policy{keep: []string{"comm", "kind"}, each: comm}, metric.ProcessFaults)
-	set(policy{keep: comm, each: comm}, metric.ProcessRSS, metric.ProcessThreads)
+	set(policy{keep: comm, each: comm}, metric.ProcessRSS, metric.ProcessThreads, metric.HostProcessRSS)
+	set(policy{keep: []string{"comm", "direction"}, each: comm}, metric.HostProcessIO)
+	set(policy{leave: perPID}, metric.ProcessInfo, metric.HostProcessDelay)
 	set(policy{keep: comm, each: comm, fold: most}, metric.ProcessFDs)
 	set(policy{keep: comm, each: comm, fold: least}, metric.ProcessFDLimit, metric.ProcessStart)
 	set(policy{keep: []string{"kind", "comm", "runtime"}, each: comm}, metric.TargetInfo)

@@ -131,12 +131,18 @@ var table = []row{
 		why: "runs a room's cases in its tests: files in, what the checks say out",
 	},
 	{
-		pkg: "internal/evidence", may: []string{"internal/check", "internal/series", "internal/evidence/hotcode"},
+		pkg: "internal/evidence", may: []string{
+			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/usage",
+		},
 		pure: true,
 		why:  "what several rules read of a recording: it knows no rule",
 	},
 	{
-		pkg: "internal/evidence/hotcode", may: []string{"internal/recording"}, pure: true,
+		pkg: "internal/evidence/usage", may: []string{"internal/recording"}, pure: true,
+		why: "counts the CPU time of processes that come and go, once for all that speak of it",
+	},
+	{
+		pkg: "internal/evidence/hotcode", may: []string{"internal/recording", "internal/evidence/usage"}, pure: true,
 		why: "tells whose code a profile finds hot, for checks and the report alike",
 	},
 	{
@@ -200,14 +206,14 @@ var table = []row{
 	},
 	{
 		pkg: "internal/report", may: []string{
-			"internal/check", "internal/recording/stacks",
+			"internal/check", "internal/recording/stacks", "internal/evidence",
 			"internal/evidence/hotcode", "internal/evidence/keynumber", "internal/evidence/ledger",
 			"internal/report/junit", "internal/compare",
 		},
 		why: "renders results, which may come from another machine",
 	},
 	{
-		pkg: "internal/evidence/keynumber", may: []string{"internal/recording"}, pure: true,
+		pkg: "internal/evidence/keynumber", may: []string{"internal/recording", "internal/evidence/usage"}, pure: true,
 		why: "reads the key numbers of a recording, for the report of one, the comparison of two and the trend of many",
 	},
 	{

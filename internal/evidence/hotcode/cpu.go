@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -22,12 +23,14 @@ type CPU struct {
 }
 
 // CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A runtime's own profiler knows
-// more of its frames than the samples of all CPUs, which serve where there is none. A profile of a whole host is set
-// against its own samples only: the kernel's counters of single processes do not add up to it.
+// more of its frames than the samples of all CPUs, which serve where there is none; these are set against what all
+// processes of the target used, those that came and went included. A profile of a whole host is set against its own
+// samples only: the kernel's counters of single processes do not add up to it.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	p, ok := rec.Ranked(stacks.CPU)
 	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
-	if !ok {
+	all := !ok
+	if all {
 		pids = targetPIDs(rec)
 		p, ok = ofTarget(rec, pids)
 	}
@@ -60,6 +63,11 @@ func cpuOf(rec *recording.Recording, p *stacks.Profile, pids map[string]bool) *C
 	c := &CPU{Profile: p, Owners: OwnersOf(rec), Window: p.Duration.Seconds()}
 	if c.Window <= 0 {
 		c.Window = rec.Meta.Duration
+	}
+	if t, counted := usage.OfTarget(rec); all && counted {
+		used := t.Used.Times(c.Window / t.Window)
+		c.Kernel, c.System = used.Sum(), used.System
+		return c, true
 	}
 	for _, s := range rec.Counter(metric.ProcessCPU) {
 		rate, counted := s.Rate()
@@ -101,14 +109,17 @@ const (
 	worthTelling   = 0.1
 )
 
-// Notes say what the samples of all CPUs cannot show of the target: callers of code that keeps no frame pointers, and
-// code without symbols.
+// Notes say what the samples of all CPUs cannot show of the target: processes that nobody read, callers of code that
+// keeps no frame pointers, and code without symbols; and which count of CPU time is believed.
 func Notes(rec *recording.Recording) []string {
 	p, ok := ofTarget(rec, targetPIDs(rec))
 	if !ok {
 		return nil
 	}
 	var out []string
+	if t, counted := usage.OfTarget(rec); counted {
+		out = append(out, t.Notes()...)
+	}
 	pic := stacks.PictureOf(p)
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
 	if s := share(pic.Shallow, pic.Managed); pic.Managed >= enoughCompiled && s >= worthTelling {

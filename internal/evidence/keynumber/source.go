@@ -1,6 +1,7 @@
 package keynumber
 
 import (
+	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -31,7 +32,13 @@ func (s *Source) cpu() curve {
 			return c
 		}
 	}
-	return counters(s.rec, metric.ProcessCPU, "member", "target")
+	var c curve
+	if tree, ok := usage.Of(s.rec, usage.MemberTarget); ok { // with those of its processes that came and went
+		for _, p := range tree.Points {
+			c.at, c.sum = append(c.at, p.At.Seconds()), append(c.sum, p.Value)
+		}
+	}
+	return c
 }
 
 // busy is the CPU time of all CPUs without what they idled, or what another guest of the same machine had them for. It

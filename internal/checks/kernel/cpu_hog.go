@@ -1,0 +1,215 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	hogShare = &check.Param{
+		Name: "share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of all CPUs: nobody else can have more than the program has",
+	}
+	hogCPU = &check.Param{
+		Name: "one-cpu", Default: 0.9, Unit: quantity.CPUs,
+		Why: "a thread that never sleeps has a whole CPU, less what it leaves to those that queue behind it",
+	}
+	hogBusy = &check.Param{
+		Name: "busy", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of all CPUs: with more of them idle, a wait is for a quota or for one CPU, and not for the program's",
+	}
+	hogWaiting = &check.Param{
+		Name: "waiting", Default: 0.2, Unit: quantity.Threads,
+		Why: "of other programs, on average: below it one of them waits for less than a fifth of the time",
+	}
+	hogWait = &check.Param{
+		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
+		Why: "the other programs wait longer than they run: their work takes twice the time it needs. A benchmark and " +
+			"its server that fill a host stay below it",
+	}
+)
+
+var cpuHog = &check.Check{
+	Name:  "cpu-hog",
+	Stage: check.Kernel,
+	Doc: `One program has the CPUs
+
+All processes of one name together hold half of the CPUs or more, or a whole one. By itself that is a fact: a build, a
+compressor or a database does the work that it was started for. It is a warning when other programs suffer: all CPUs
+are busy, and the threads of the others wait for one longer than they run (schedstat, of all threads of the busiest
+processes).
+
+The check is about the whole host. What a program does with its CPU time is another diagnosis, of its process. Many
+processes that end at once are no hog of a name: fork-storm is about them.
+
+Cures: stop it if it runs for nothing; else give it fewer CPUs, less weight or another time. Placebo: restarting those
+that wait. Disproof: top shows another program first.`,
+	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",
+	Needs: []metric.Metric{metric.ProcessCPU, metric.CPUSeconds},
+	Uses: []metric.Metric{
+		metric.HostProcessDelay, metric.HostProcessRSS, metric.ProcessInfo, metric.ProcessStart,
+		metric.ProcessChildrenCPU, metric.HostCPUProfileSamples,
+	},
+	Params: []*check.Param{hogShare, hogCPU, hogBusy, hogWaiting, hogWait},
+	Run:    runCPUHog,
+}
+
+// A program is all processes of one name.
+type program struct {
+	name          string
+	cpus, delayed float64
+	processes     []evidence.Consumer // those with most CPU time first
+}
+
+func runCPUHog(p *check.Pass) error {
+	if k := p.Meta.Target.Kind; k != "host" && k != "" {
+		return check.NotAssessed("perfdoctor diagnose without a target",
+			"a target was named, and this is about who has the CPUs of the whole host")
+	}
+	c, ok := evidence.Consumers(p.Recording)
+	if !ok {
+		return evidence.OneSample()
+	}
+	all := quantity.Of("CPUs", c.CPUs, quantity.CPUs)
+	list := programs(c)
+	if len(list) == 0 {
+		p.Read(quantity.Of("busy", c.Busy, quantity.CPUs).Per(all).Named("CPUs busy, of no process"))
+		return nil
+	}
+	for i, g := range list {
+		used := quantity.Of(g.name, g.cpus, quantity.CPUs)
+		share := used.Per(all).Named("%s, share of all CPUs", g.name)
+		if i == 0 {
+			p.Read(share)
+		}
+		most := share.AtLeast(p.Param(hogShare))
+		if !most && used.Below(p.Param(hogCPU)) {
+			continue
+		}
+		f := hogFinding(g, c, share)
+		if hogHarms(p, g, c, &f) {
+			f.Severity = check.Warning
+			f.Summary += ", and other programs wait for one longer than they run"
+		}
+		if most || f.Severity == check.Warning {
+			p.Report(f)
+		}
+	}
+	return nil
+}
+
+// programs adds up the processes of each name, those with most CPU time first.
+func programs(c *evidence.Consumption) []*program {
+	byName := map[string]*program{}
+	var out []*program
+	for _, x := range c.List {
+		if x.ShortLived || x.CPUs <= 0 {
+			continue
+		}
+		g := byName[x.Command]
+		if g == nil {
+			g = &program{name: x.Command}
+			byName[x.Command] = g
+			out = append(out, g)
+		}
+		g.cpus += x.CPUs
+		g.delayed += x.Delayed
+		g.processes = append(g.processes, x)
+	}
+	slices.SortStableFunc(out, func(x, y *program) int { return cmp.Compare(y.cpus, x.cpus) })
+	return out
+}
+
+func hogFinding(g *program, c *evidence.Consumption, share quantity.Value) check.Finding {
+	top := g.processes[0]
+	pid := strconv.Itoa(top.PID)
+	holds := fmt.Sprintf("%s holds", g.name)
+	if n := len(g.processes); n > 1 {
+		holds = fmt.Sprintf("%d processes of %s hold", n, g.name)
+	}
+	f := check.Finding{
+		Subject:  evidence.PIDSubject(pid, g.name),
+		Severity: check.Info,
+		Summary: fmt.Sprintf("%s %.2f of %.0f CPUs (%s)%s", holds, g.cpus, c.CPUs, share.Text(),
+			since(top.Age)),
+		Evidence: []quantity.Value{share},
+		Notes:    hogNotes(g),
+		Weight:   share.Number(),
+		Remedies: []check.Remedy{
+			{
+				Action:  "See what it does with the time.",
+				Command: check.Commandf("perfdoctor diagnose --pid %d", top.PID),
+				Risk:    "None: it only looks.",
+				Effect:  "names the code that runs",
+			},
+			{
+				Action:  "Let it take what others leave: a lower priority, or a control group with less cpu.weight.",
+				Command: check.Commandf("renice -n 19 -p %d", top.PID),
+				Risk:    "Its own work takes longer while others want the CPUs.",
+				Effect:  "the others' waits for a CPU, to near none",
+			},
+		},
+		Placebos: []string{"Restarting the programs that wait: they come back to the same CPUs."},
+		Disproof: fmt.Sprintf("top: %s is not the first, or its CPUs are set aside for it (taskset -cp %d).", g.name,
+			top.PID),
+	}
+	return f
+}
+
+// since says for how long it has been there.
+func since(age float64) string {
+	if age <= 0 {
+		return ""
+	}
+	return "; it started " + evidence.AgeText(age) + " before the end"
+}
+
+// hogNotes says whose it is, and which processes it are.
+func hogNotes(g *program) []string {
+	var parts []string
+	for _, x := range g.processes[:min(len(g.processes), evidence.NamedProcesses)] {
+		text := fmt.Sprintf("pid %d %.2f CPUs", x.PID, x.CPUs)
+		if x.Cgroup != "" && x.Cgroup != "/" {
+			text += " in cgroup " + x.Cgroup
+		}
+		if x.User != "" {
+			text += " of user " + x.User
+		}
+		parts = append(parts, text)
+	}
+	return []string{"processes: " + strings.Join(parts, "; ")}
+}
+
+// hogHarms adds how long the other programs' threads waited for a CPU, and tells whether they suffer.
+func hogHarms(p *check.Pass, g *program, c *evidence.Consumption, f *check.Finding) bool {
+	busy := quantity.Of("busy", c.Busy, quantity.CPUs).Per(quantity.Of("CPUs", c.CPUs, quantity.CPUs)).
+		Named("share of the CPUs that was busy")
+	f.Evidence = append(f.Evidence, busy)
+	if len(p.Gauge(metric.HostProcessDelay)) == 0 {
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "whether other programs wait for a CPU was not recorded")
+		return false
+	}
+	waited := quantity.Of("waited", max(0, c.Delayed-g.delayed), quantity.Seconds)
+	threads := waited.Per(quantity.Of("window", c.Window, quantity.Seconds)).As(quantity.Threads).
+		Named("threads of other programs that wait for a CPU")
+	f.Evidence = append(f.Evidence, threads)
+	if busy.Below(p.Param(hogBusy)) || threads.Below(p.Param(hogWaiting)) {
+		return false
+	}
+	ran := quantity.Of("ran", max(0, c.Ran()-g.cpus)*c.Window, quantity.Seconds)
+	if ran.Number() == 0 {
+		return true
+	}
+	share := waited.Per(ran).Named("the other programs' time waited for a CPU over time run")
+	f.Evidence = append(f.Evidence, share)
+	return share.AtLeast(p.Param(hogWait))
+}

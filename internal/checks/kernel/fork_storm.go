@@ -1,0 +1,128 @@
+package kernel
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	forkRate = &check.Param{
+		Name: "rate", Default: 100, Unit: evidence.Hz,
+		Why: "a host that serves creates a few processes a second; a script that starts a program for each line " +
+			"hundreds",
+	}
+	forkShare = &check.Param{
+		Name: "share", Default: 0.25, Unit: quantity.Ratio,
+		Why: "of all CPUs, in processes that end at once: less of them leaves the machine to the others",
+	}
+	forkEach = &check.Param{
+		Name: "each", Default: 0.01, Unit: quantity.Seconds,
+		Why: "to start a small program and to end it takes one to three milliseconds; where it is ten, most is its own " +
+			"work, such as a compiler's",
+	}
+)
+
+var forkStorm = &check.Check{
+	Name:  "fork-storm",
+	Stage: check.Kernel,
+	Doc: `Processes are made and end at a high rate
+
+Each process costs about a millisecond of CPU time before it has done anything: its parent's memory map is copied, a
+program is loaded and linked, and all of it is taken down again. A script that starts a program for each line, a server
+that starts one for each request, or one that crashes and is started again, can fill the CPUs with that, and no process
+list shows it: each is gone before it is read.
+
+The check takes the rate of /proc/stat processes (threads count too), and what short-lived processes used: their
+parents' counters of children that ended, and samples of the CPUs, which name the programs. It warns where they hold a
+quarter of the CPUs or more and each used little.
+
+Cures: one process for many pieces of work, functions of the language in place of programs, workers that stay. Placebo:
+a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
+	URL:   "https://man7.org/linux/man-pages/man2/fork.2.html",
+	Needs: []metric.Metric{metric.Forks, metric.ProcessCPU, metric.CPUSeconds},
+	Uses: []metric.Metric{
+		metric.ProcessChildrenCPU, metric.ProcessInfo, metric.ProcessStart, metric.HostCPUProfileSamples, metric.TargetInfo,
+		metric.CgroupCPU,
+	},
+	Params: []*check.Param{forkRate, forkShare, forkEach},
+	Run:    runForkStorm,
+}
+
+func runForkStorm(p *check.Pass) error {
+	made, ok := evidence.RateOf("processes and threads created", p.Counter(metric.Forks))
+	if !ok {
+		return evidence.OneSample()
+	}
+	p.Read(made)
+	if made.Below(p.Param(forkRate)) {
+		return nil
+	}
+	if !p.Recorded(metric.ProcessChildrenCPU) && !p.Recorded(metric.HostCPUProfileSamples) {
+		return check.NotAssessed("record it again with this version, as root for samples of the CPUs",
+			"what processes used that began and ended between two readings was not recorded")
+	}
+	c, ok := evidence.Consumers(p.Recording)
+	if !ok {
+		return evidence.OneSample()
+	}
+	used := quantity.Of("short-lived processes", c.ShortLived(), quantity.CPUs)
+	share := used.Per(quantity.Of("CPUs", c.CPUs, quantity.CPUs)).Named("short-lived processes, share of all CPUs")
+	each := quantity.Of("", c.ShortLived()*c.Window, quantity.Seconds).
+		Per(quantity.Of("", made.Number()*c.Window, quantity.Events)).As(quantity.Seconds).
+		Named("CPU time of each process or thread created")
+	p.Read(share)
+	p.Read(each)
+	if share.Below(p.Param(forkShare)) || each.Above(p.Param(forkEach)) {
+		return nil
+	}
+	p.Report(forkFinding(p, c, made, share, each))
+	return nil
+}
+
+func forkFinding(p *check.Pass, c *evidence.Consumption, made, share, each quantity.Value) check.Finding {
+	subject, pid, what := forkers(p, c)
+	look := check.Command("perf trace -a --no-syscalls -e sched:sched_process_exec -- sleep 1")
+	if pid > 0 {
+		look = check.Commandf("perfdoctor diagnose --pid %d", pid)
+	}
+	return check.Finding{
+		Subject:  subject,
+		Severity: check.Warning,
+		Summary: fmt.Sprintf("%.0f processes a second are created and end at once: %s use %.2f of %.0f CPUs",
+			made.Number(), what, c.ShortLived(), c.CPUs),
+		Evidence: []quantity.Value{made, share, each},
+		Weight:   share.Number(),
+		Remedies: []check.Remedy{{
+			Action: "Let one process do the work of many: a function of the language in place of a program, one start for " +
+				"a batch (xargs), workers that stay in place of one process a request.",
+			Command: look,
+			Risk:    "State that ended with each process must be cleared by hand.",
+			Effect: fmt.Sprintf("processes created a second, from %.0f to below %.0f", made.Number(),
+				p.Param(forkRate).Number()),
+		}},
+		Placebos: []string{"A higher limit of processes (ulimit -u, pids.max): they are not too many at once."},
+		Disproof: "vmstat -f, twice: the number of forks hardly rises.",
+	}
+}
+
+// forkers tells who makes the processes, and which they are. pid is 0 where nobody is known.
+func forkers(p *check.Pass, c *evidence.Consumption) (subject check.Subject, pid int, what string) {
+	if c.OfTarget > 0 {
+		return evidence.TargetSubject(p), p.Meta.Target.PID, "short-lived ones of the target"
+	}
+	for _, x := range c.List { // the first is the greatest
+		if !x.ShortLived {
+			continue
+		}
+		if x.ParentPID > 0 {
+			return evidence.PIDSubject(strconv.Itoa(x.ParentPID), x.Parent), x.ParentPID, evidence.ConsumerName(x)
+		}
+		return check.Host, 0, evidence.ConsumerName(x)
+	}
+	return check.Host, 0, "short-lived ones"
+}

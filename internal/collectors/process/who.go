@@ -1,0 +1,181 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// maxDelayReads bounds the threads whose waits for a CPU are read in one sample, those of the busiest processes first:
+// 10 µs each.
+const maxDelayReads = 2000
+
+// whoReader reads what tells who a process of the host is, and what it has beside CPU time.
+type whoReader struct {
+	host     *host.Host
+	pageSize float64
+	delay    host.Probe     // whether the kernel counts waits for a CPU
+	users    map[int]string // names, by id
+	buf      []byte
+
+	threads   int   // whose waits were read in this sample
+	delays    bool  // some were
+	io        bool  // the I/O of some process was read
+	ioTrouble error // why that of another was not
+}
+
+func newWhoReader(h *host.Host) *whoReader {
+	return &whoReader{
+		host: h, pageSize: float64(os.Getpagesize()), delay: h.Probe(host.Schedstat), users: map[int]string{},
+		buf: make([]byte, 1024),
+	}
+}
+
+// append appends what it reads of processes; whom they belong to is asked of the owned ones.
+func (w *whoReader) append(
+	ctx context.Context, a *recording.Appender, list []host.Process, owned map[threadID]bool,
+) error {
+	uptime, err := readUptime(w.host)
+	if err != nil {
+		a.Missing(metric.ProcessStart, recording.StatusFailed, err.Error(), "")
+	}
+	w.threads, w.delays, w.io, w.ioTrouble = 0, false, false, nil
+	for _, p := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		pid := strconv.Itoa(p.PID)
+		if uptime > 0 {
+			a.Gauge(metric.ProcessStart, max(0, uptime-seconds(p.StartTime)), pid, p.Comm)
+		}
+		w.appendInfo(a, p, owned[idOf(p)])
+		if p.Flags&host.FlagKernelThread != 0 {
+			continue
+		}
+		a.Gauge(metric.HostProcessRSS, max(0, float64(p.RSS))*w.pageSize, pid, p.Comm)
+		if cpuTicks(p.Stat) > 0 { // what never ran did not read, write or wait
+			w.appendIO(a, p)
+			w.appendDelay(a, p)
+		}
+	}
+	a.None(metric.HostProcessRSS)
+	w.report(a)
+	return nil
+}
+
+func (w *whoReader) appendInfo(a *recording.Appender, p host.Process, owned bool) {
+	cgroup, container, user := "", "", ""
+	if owned {
+		if o, err := w.host.Owner(p.PID); err == nil { // else it has ended meanwhile, or is hidden
+			cgroup, container, user = o.Cgroup, o.Container, w.userName(o.UID)
+		}
+	}
+	a.Info(metric.ProcessInfo, strconv.Itoa(p.PID), p.Comm, strconv.Itoa(p.PPID), cgroup, container, user)
+}
+
+func (w *whoReader) userName(uid int) string {
+	name, known := w.users[uid]
+	if !known {
+		name = w.host.UserName(uid)
+		w.users[uid] = name
+	}
+	return name
+}
+
+func (w *whoReader) appendIO(a *recording.Appender, p host.Process) {
+	pid := strconv.Itoa(p.PID)
+	path := w.host.Proc + "/" + pid + "/io"
+	b, err := host.ReadFile(path, w.buf)
+	if err == nil {
+		w.buf = b
+		var read, written float64
+		if read, written, err = parseIO(b); err == nil {
+			w.io = true
+			a.Counter(metric.HostProcessIO, read, pid, p.Comm, "read")
+			a.Counter(metric.HostProcessIO, written, pid, p.Comm, "write")
+			return
+		}
+	}
+	if !gone(err) {
+		w.ioTrouble = fmt.Errorf("%s: %w", path, err)
+	}
+}
+
+// appendDelay adds up the waits of all threads, if all could be read.
+func (w *whoReader) appendDelay(a *recording.Appender, p host.Process) {
+	if w.delay.Status != host.Available || w.threads+p.Threads > maxDelayReads {
+		return
+	}
+	tids, err := taskIDs(w.host, p.PID)
+	if err != nil {
+		return
+	}
+	w.threads += len(tids)
+	pid, total := strconv.Itoa(p.PID), 0.0
+	for _, tid := range tids {
+		b, err := host.ReadFile(w.host.Proc+"/"+pid+"/task/"+strconv.Itoa(tid)+"/schedstat", w.buf)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		w.buf = b
+		wait, err := parseRunDelay(b)
+		if err != nil {
+			return
+		}
+		total += wait
+	}
+	w.delays = true
+	a.Gauge(metric.HostProcessDelay, total, pid, p.Comm)
+}
+
+func (w *whoReader) report(a *recording.Appender) {
+	switch {
+	case w.delay.Status != host.Available:
+		a.Missing(metric.HostProcessDelay, recording.StatusUnsupported, w.delay.Reason, w.delay.Remedy)
+	case !w.delays:
+		a.None(metric.HostProcessDelay)
+	}
+	switch {
+	case w.io:
+	case w.ioTrouble != nil:
+		a.Missing(metric.HostProcessIO, status(w.ioTrouble), w.ioTrouble.Error(), asRoot)
+	default:
+		a.Missing(metric.HostProcessIO, recording.StatusUnsupported, "no process has /proc/PID/io",
+			"a kernel with CONFIG_TASK_IO_ACCOUNTING")
+	}
+}
+
+// parseIO reads /proc/PID/io: what was read from and written to disks, in bytes (fs/proc/base.c, do_io_accounting).
+func parseIO(b []byte) (read, written float64, err error) {
+	found := 0
+	for line := range bytes.Lines(b) {
+		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		into := &read
+		switch string(key) {
+		case "read_bytes":
+		case "write_bytes":
+			into = &written
+		default:
+			continue
+		}
+		n, err := strconv.ParseUint(string(value), 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("bad %s %.40q", key, value)
+		}
+		*into = float64(n)
+		found++
+	}
+	if found != 2 {
+		return 0, 0, fmt.Errorf("%d of read_bytes and write_bytes, want both once", found)
+	}
+	return read, written, nil
+}

@@ -1,0 +1,176 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+const (
+	// shownConsumers is how many the text shows without -v: what fills a machine is among the first.
+	shownConsumers = 5
+	// leastCPUs is below what a line would say nothing of a consumer's CPU time.
+	leastCPUs = 0.005
+)
+
+// consumersOf is who had the machine, nil where that was not recorded.
+func consumersOf(rec *recording.Recording) *evidence.Consumption {
+	c, ok := evidence.Consumers(rec)
+	if !ok {
+		return nil
+	}
+	return c
+}
+
+func (d *Data) wholeHost() bool { return d.Target.Kind == "host" || d.Target.Kind == "" }
+
+// who is the block of a whole host. Of a target it is a line: the verdict is not about its neighbours.
+func (t *text) who() {
+	c := t.d.Consumers
+	if c == nil {
+		return
+	}
+	t.blank()
+	if !t.d.wholeHost() {
+		t.line(bold, "BESIDE IT  ", "  ", besideIt(c))
+		return
+	}
+	t.line(bold, "WHO USES THE MACHINE", "", "")
+	t.line(plain, "  ", "    ", machineText(c))
+	shown := shownOf(c, t.verbose)
+	for _, x := range shown {
+		head := fmt.Sprintf("  %10s %10s  ", cpusText(x.CPUs), memoryText(x.Memory))
+		t.line(plain, head, strings.Repeat(" ", utf8.RuneCountInString(head)), consumerText(x))
+	}
+	if left := len(c.List) - len(shown); left > 0 && !t.verbose {
+		t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)%s", left, mostMemory(c, shown)))
+	}
+	for _, n := range c.Notes {
+		t.line(faint, "  ", "    ", n)
+	}
+}
+
+// shownOf gives the consumers that have a line.
+func shownOf(c *evidence.Consumption, all bool) []evidence.Consumer {
+	if all {
+		return c.List
+	}
+	var out []evidence.Consumer
+	for _, x := range c.List[:min(len(c.List), shownConsumers)] {
+		if x.CPUs >= leastCPUs {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// mostMemory names who has most memory if that has no line of its own.
+func mostMemory(c *evidence.Consumption, shown []evidence.Consumer) string {
+	var most evidence.Consumer
+	for _, x := range c.List {
+		if x.Memory > most.Memory {
+			most = x
+		}
+	}
+	for _, x := range shown {
+		if x == most {
+			return ""
+		}
+	}
+	if most.Memory == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; most memory has %s, %s", evidence.ConsumerName(most), memoryText(most.Memory))
+}
+
+// machineText says what was busy, and what of it is no process's.
+func machineText(c *evidence.Consumption) string {
+	s := fmt.Sprintf("%s of %s busy", cpusNumber(c.Busy), cpusText(c.CPUs))
+	if c.Interrupts >= leastCPUs {
+		s += fmt.Sprintf(", %s of it in interrupts", cpusNumber(c.Interrupts))
+	}
+	if c.Unaccounted >= leastCPUs {
+		s += fmt.Sprintf("; unaccounted: %s, of processes that began and ended between two readings",
+			cpusText(c.Unaccounted))
+	}
+	if c.Created >= 1 {
+		s += fmt.Sprintf("; %.0f processes and threads created a second", c.Created)
+	}
+	return s
+}
+
+// consumerText names a consumer: "python3 (pid 4021), cgroup /app.slice, user app, for 3 h".
+func consumerText(x evidence.Consumer) string {
+	parts := []string{evidence.ConsumerName(x)}
+	switch {
+	case x.Container != "":
+		parts = append(parts, "container "+shortID(x.Container))
+	case x.Cgroup != "" && x.Cgroup != "/":
+		parts = append(parts, "cgroup "+x.Cgroup)
+	}
+	if x.User != "" && x.User != "root" {
+		parts = append(parts, "user "+x.User)
+	}
+	if x.Age > 0 {
+		parts = append(parts, "for "+evidence.AgeText(x.Age))
+	}
+	if x.Read+x.Written >= worthIO {
+		parts = append(parts, fmt.Sprintf("read %s and wrote %s", quantity.Of("", x.Read, quantity.Bytes).Text(),
+			quantity.Of("", x.Written, quantity.Bytes).Text()))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// worthIO is from where on disk I/O in a window is worth a word.
+const worthIO = 1 << 20
+
+// besideIt says in a line what the host's other processes use.
+func besideIt(c *evidence.Consumption) string {
+	s := fmt.Sprintf("other processes use %s of %s", cpusNumber(c.Others()), cpusText(c.CPUs))
+	for _, x := range c.List { // the first is the greatest
+		if !x.Target && x.CPUs >= leastCPUs {
+			return s + fmt.Sprintf(", most by %s: %s", evidence.ConsumerName(x), cpusNumber(x.CPUs))
+		}
+	}
+	return s
+}
+
+func (m *markdown) who() {
+	c := m.d.Consumers
+	if c == nil {
+		return
+	}
+	if !m.d.wholeHost() {
+		m.line("\n**Beside it:** %s", escape(besideIt(c)))
+		return
+	}
+	m.line("\n### Who uses the machine\n\n%s\n", escape(machineText(c)))
+	m.line("| CPUs | memory | who |\n|--:|--:|---|")
+	for _, x := range shownOf(c, false) {
+		m.line("| %s | %s | %s |", cpusNumber(x.CPUs), memoryText(x.Memory), escape(consumerText(x)))
+	}
+	for _, n := range c.Notes {
+		m.line("\n%s", escape(n))
+	}
+}
+
+// cpusNumber gives CPUs to two decimals, as they add up to a reader.
+func cpusNumber(n float64) string {
+	return evidence.WithoutUnit(quantity.Of("", rounded(n), quantity.CPUs))
+}
+
+func cpusText(n float64) string { return quantity.Of("", rounded(n), quantity.CPUs).Text() }
+
+func rounded(n float64) float64 { return float64(int(100*n+0.5)) / 100 }
+
+// memoryText is empty where memory is not known.
+func memoryText(n float64) string {
+	if n <= 0 {
+		return ""
+	}
+	return quantity.Of("", n, quantity.Bytes).Text()
+}

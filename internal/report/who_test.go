@@ -1,0 +1,72 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// whoText is the block of the text report, with single blanks.
+func whoText(d *Data, verbose bool) string {
+	t := &text{page: newPage(TextOptions{}), d: d, verbose: verbose}
+	t.who()
+	return strings.Join(strings.Fields(t.b.String()), " ")
+}
+
+func someConsumers() *evidence.Consumption {
+	c := &evidence.Consumption{
+		Window: 10, CPUs: 2, Busy: 1.9, Interrupts: 0.1, Unaccounted: 0.3, Created: 1200,
+		List: []evidence.Consumer{
+			{
+				Command: "python3", PID: 4021, User: "app", Cgroup: "/app.slice", Age: 11000, CPUs: 0.95, Memory: 40 << 20,
+				Read: 1 << 21,
+			},
+			{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 812, CPUs: 0.5},
+			{Command: "sh", PID: 812, Cgroup: "/", User: "root", CPUs: 0.05, Memory: 1 << 20},
+			{Command: "postgres", PID: 31, Memory: 1 << 30},
+		},
+		Notes: []string{"two counts are apart"},
+	}
+	return c
+}
+
+// TestWho: a line each for those that use the machine, whose they are, and what nobody accounts for.
+func TestWho(t *testing.T) {
+	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
+	got := whoText(d, false)
+	for _, want := range []string{
+		"WHO USES THE MACHINE 1.9 of 2 CPUs busy, 0.1 of it in interrupts; unaccounted: 0.3 CPUs, of processes that began " +
+			"and ended between two readings; 1200 processes and threads created a second",
+		"0.95 CPUs 40 MiB python3 (pid 4021), cgroup /app.slice, user app, for 3 h 3 min, read 2 MiB and wrote 0 B",
+		"0.5 CPUs short-lived true, most started by sh (pid 812) 0.05 CPUs 1 MiB sh (pid 812) and 1 more",
+		"and 1 more (-v shows them); most memory has postgres (pid 31), 1 GiB two counts are apart",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if all := whoText(d, true); !strings.Contains(all, "0 CPUs 1 GiB postgres (pid 31)") {
+		t.Errorf("-v leaves out an idle one:\n%s", all)
+	}
+}
+
+// TestBesideIt: of a target there is a line, and none where nothing was recorded.
+func TestBesideIt(t *testing.T) {
+	c := someConsumers()
+	c.List[0].Target = true
+	d := &Data{Target: recording.Target{Kind: "process", PID: 4021}, Consumers: c}
+	want := "BESIDE IT other processes use 0.85 of 2 CPUs, most by short-lived true, most started by sh (pid 812): 0.5"
+	if got := whoText(d, false); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := whoText(&Data{}, false); got != "" {
+		t.Errorf("%q of nothing", got)
+	}
+	m := &markdown{d: d}
+	m.who()
+	if got := m.b.String(); !strings.Contains(got, "**Beside it:** other processes use 0.85 of 2 CPUs") {
+		t.Errorf("markdown: %q", got)
+	}
+}
