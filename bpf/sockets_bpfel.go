@@ -52,7 +52,11 @@ type SocketsTcpSocket struct {
 	SrttUs        uint32
 	MinRttUs      uint32
 	TotalRetrans  uint32
-	Pad           uint32
+	Notsent       uint32
+	PacketsOut    uint32
+	Mss           uint32
+	SinceSent     uint32
+	SinceReceived uint32
 	BytesAcked    uint64
 	BytesReceived uint64
 	Inode         uint64

@@ -168,7 +168,7 @@ func (s *source) findUDP(pid int) {
 		}
 		remote, _ := netip.AddrFromSlice(l.RemAddr)
 		local, _ := netip.AddrFromSlice(l.LocalAddr)
-		out[l.Inode] = endpoint{
+		s.sockets.known[l.Inode] = endpoint{
 			local:  netip.AddrPortFrom(local.Unmap(), uint16(l.LocalPort)),
 			remote: netip.AddrPortFrom(remote.Unmap(), uint16(l.RemPort)),
 		}

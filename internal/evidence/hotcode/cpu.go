@@ -37,7 +37,12 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	return cpuOf(rec, p, pids), true
+	c = cpuOf(rec, p, pids)
+	if t, counted := usage.OfTarget(rec); all && counted {
+		used := t.Used.Times(c.Window / t.Window)
+		c.Kernel, c.System = used.Sum(), used.System
+	}
+	return c, true
 }
 
 // BusiestOf gives the CPU time of the process that has the most of it in the samples of all CPUs; ok is false without
@@ -63,11 +68,6 @@ func cpuOf(rec *recording.Recording, p *stacks.Profile, pids map[string]bool) *C
 	c := &CPU{Profile: p, Owners: OwnersOf(rec), Window: p.Duration.Seconds()}
 	if c.Window <= 0 {
 		c.Window = rec.Meta.Duration
-	}
-	if t, counted := usage.OfTarget(rec); all && counted {
-		used := t.Used.Times(c.Window / t.Window)
-		c.Kernel, c.System = used.Sum(), used.System
-		return c, true
 	}
 	for _, s := range rec.Counter(metric.ProcessCPU) {
 		rate, counted := s.Rate()

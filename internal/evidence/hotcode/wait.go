@@ -159,8 +159,8 @@ var acquireFrames = ParsePatterns(
 var parkFrames = ParsePatterns("*.Unsafe.park", "java.lang.Object.wait*",
 	"java.util.concurrent.locks.LockSupport.park*")
 
-// loopFrames are the run loops of event loops.
-var loopFrames = ParsePatterns(
+// eventLoopFrames are the run loops of event loops.
+var eventLoopFrames = ParsePatterns(
 	"io.netty.channel.nio.NioEventLoop.run", "io.netty.channel.epoll.EpollEventLoop.run",
 	"io.netty.channel.kqueue.KQueueEventLoop.run",
 	"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run",
@@ -207,7 +207,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	}
 	w.acquires, _ = Frames(p, acquireFrames)
 	w.parks, _ = Frames(p, parkFrames)
-	w.loops, _ = Frames(p, loopFrames)
+	w.loops, _ = Frames(p, eventLoopFrames)
 	w.requests, _ = Frames(p, requestFrames)
 	w.tasks, _ = Frames(p, taskFrames)
 	return w
