@@ -146,7 +146,9 @@ func TestFindingsByWeight(t *testing.T) {
 	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})
 	var names []string
 	for _, f := range res.Findings {
-		names = append(names, f.Check)
+		if f.Severity > check.Info {
+			names = append(names, f.Check)
+		}
 	}
 	if want := []string{"regex-compile", "exception-storm"}; !slices.Equal(names, want) {
 		t.Errorf("findings %v, want %v", names, want)

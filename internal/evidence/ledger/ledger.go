@@ -4,6 +4,8 @@ package ledger
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +113,10 @@ type placeKey struct {
 	call, on string
 }
 
+func (x placeKey) compare(y placeKey) int {
+	return cmp.Or(cmp.Compare(x.part, y.part), cmp.Compare(x.call, y.call), cmp.Compare(x.on, y.on))
+}
+
 // Of makes the account of a recording's target; ok is false where neither samples nor the scheduler's own events say
 // what its threads waited for. The events are exact and stand in place of the samples of their threads, but for waits
 // that began before the window and did not end.
@@ -139,10 +145,21 @@ func Of(rec *recording.Recording) (l *Ledger, ok bool) {
 	return l, true
 }
 
+// inOrder goes through a map by its keys: sums of the same numbers in another order differ in their last digit.
+func inOrder[K comparable, V any](m map[K]V, compare func(x, y K) int) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, key := range slices.SortedFunc(maps.Keys(m), compare) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
+}
+
 // Working is the time of the pool's threads that is not idle by itself.
 func (p *Pool) Working() float64 {
 	total := 0.0
-	for part, n := range p.Parts {
+	for part, n := range inOrder(p.Parts, cmp.Compare) {
 		if !part.Idle() && part != Futex {
 			total += n
 		}
@@ -276,10 +293,10 @@ func (b *builder) thread(pid, tid, comm string) *times {
 // CPU are counted exactly, and samples say what the rest was.
 func (p *Pool) close(window float64) {
 	places := map[placeKey]*Place{}
-	for tid, t := range p.threads {
+	for tid, t := range inOrder(p.threads, cmp.Compare) {
 		counted := t.user + t.system + t.ready
 		sampled := 0.0
-		for _, n := range t.sampled {
+		for _, n := range inOrder(t.sampled, placeKey.compare) {
 			sampled += n
 		}
 		wall := t.seen
@@ -299,7 +316,7 @@ func (p *Pool) close(window float64) {
 			p.Parts[Unsampled] += rest
 			continue
 		}
-		for key, n := range t.sampled {
+		for key, n := range inOrder(t.sampled, placeKey.compare) {
 			part := rest * n / sampled
 			if key.part == Child && t.still {
 				key.part = Watch
@@ -320,7 +337,7 @@ func (p *Pool) close(window float64) {
 		}
 	}
 	p.Workers = p.Wall
-	for tid, t := range p.threads {
+	for tid, t := range inOrder(p.threads, cmp.Compare) {
 		if tid == t.pid && len(p.threads) > 1 && (t.still && t.watches() ||
 			p.hasOthers(t) && t.working() < mainIdle*window) {
 			p.Workers -= t.seen
@@ -455,7 +472,7 @@ func (p *Pool) hasOthers(of *times) bool {
 // working is the thread's time that is not idle by itself.
 func (t *times) working() float64 {
 	total := t.user + t.system + t.ready
-	for key, n := range t.sampled {
+	for key, n := range inOrder(t.sampled, placeKey.compare) {
 		if !key.part.Idle() && key.part != Futex {
 			total += n
 		}

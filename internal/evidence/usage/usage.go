@@ -33,8 +33,12 @@ func (s Split) Sum() float64 { return s.User + s.System }
 
 func (s Split) plus(o Split) Split { return Split{s.User + o.User, s.System + o.System} }
 
-// rest is what the other leaves of it, of each mode at least nothing.
-func (s Split) rest(o Split) Split { return Split{max(0, s.User-o.User), max(0, s.System-o.System)} }
+// rest is what the other leaves of it, at least nothing. What one mode lacks is taken from the other: the kernel splits
+// the time of a process by its ticks, and that of its ended children anew (cputime_adjust, kernel/sched/cputime.c).
+func (s Split) rest(o Split) Split {
+	user, system := s.User-o.User, s.System-o.System
+	return Split{max(0, user+min(0, system)), max(0, system+min(0, user))}
+}
 
 // Times multiplies both.
 func (s Split) Times(by float64) Split { return Split{s.User * by, s.System * by} }
