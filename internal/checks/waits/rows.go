@@ -116,10 +116,10 @@ func rows() []row {
 				"child is the service, and the waiting process only watches over it.",
 			url:  "https://man7.org/linux/man-pages/man2/wait.2.html",
 			is:   isOneOf(ledger.Child),
-			what: func(p ledger.Place) string { return "waiting for the child " + cmp.Or(p.On, "process") },
+			what: func(p ledger.Place) string { return "waiting for the end or the output of " + cmp.Or(p.On, "a child process") },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "Diagnose the child, " + cmp.Or(p.On, "which ends too soon to be named") + ": the time is spent there.",
+					Action: "Find out what it does with the time: " + cmp.Or(p.On, "a child that ends too soon to be named") + ".",
 					Risk:   "none", Effect: "shows what the time is used for",
 				}}
 			},

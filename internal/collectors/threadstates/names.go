@@ -9,10 +9,17 @@ import (
 // at the end of the window.
 func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on string) {
 	pipes := map[string]int{}
+	children := map[string]map[string]bool{} // by program
 	pid := 0
 	for _, t := range s.threads {
 		pid = t.pid
 		for p := range t.times {
+			if program := programOf(p.on); p.reason == forChild && program != "" {
+				if children[program] == nil {
+					children[program] = map[string]bool{}
+				}
+				children[program][p.on] = true
+			}
 			if strings.HasPrefix(p.link, "pipe:") {
 				pipes[p.link] = t.pid
 			}
@@ -22,7 +29,7 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 		s.findSockets(ctx, pid)
 	}
 	ends := s.ends(ctx, pipes)
-	return func(_ *thread, p place) (reason, on string) {
+	return func(t *thread, p place) (reason, on string) {
 		if p.reason == forLock || p.reason == forFile {
 			return p.reason, p.link
 		}
@@ -35,20 +42,25 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 			return reason, on
 		}
 		if p.reason == forPipe && p.link != "" {
-			return s.ofLink(p, ends)
+			return s.ofLink(t.pid, p, ends)
+		}
+		if program := programOf(p.on); p.reason == forChild && len(children[program]) > 1 {
+			return p.reason, program + " (another process each time)"
 		}
 		return p.reason, p.on
 	}
 }
 
 // ofLink says what a read or write of something else than a socket waits for. Who reads what a child writes waits for the
-// child. A file that is waited for in a sleep that a signal may end is none on a disk: it is a named pipe or a device,
+// child; who reads what another writes waits for its next piece of work. A file that is waited for in a sleep that a signal may end is none on a disk: it is a named pipe or a device,
 // whose other end is not known.
-func (s *source) ofLink(p place, ends map[string]holder) (reason, on string) {
+func (s *source) ofLink(reader int, p place, ends map[string]holder) (reason, on string) {
 	link := p.link
 	switch {
-	case strings.HasPrefix(link, "pipe:") && !p.write && s.members[ends[link].pid]:
+	case strings.HasPrefix(link, "pipe:") && !p.write && s.isBelow(ends[link].pid, reader):
 		return forChild, ends[link].name
+	case strings.HasPrefix(link, "pipe:") && !p.write && ends[link].pid != 0:
+		return forMessage, ends[link].name
 	case strings.HasPrefix(link, "pipe:"):
 		return forPipe, ends[link].name
 	case p.state == "waiting" && strings.HasPrefix(link, "/") && p.write:
@@ -61,4 +73,25 @@ func (s *source) ofLink(p place, ends map[string]holder) (reason, on string) {
 		return forEvents, link
 	}
 	return forFile, link
+}
+
+// isBelow reports whether a process is a child of another, or of one of its children.
+func (s *source) isBelow(pid, ancestor int) bool {
+	const deepest = 32 // a script that starts a script ... is no deeper
+	for range deepest {
+		st, _, err := s.env.Host.ReadStat(pid, 0, nil)
+		if err != nil || pid == 0 {
+			return false
+		}
+		if pid = st.PPID; pid == ancestor {
+			return true
+		}
+	}
+	return false
+}
+
+// programOf is the program in the name that nameOf gives to a process.
+func programOf(name string) string {
+	_, program, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
+	return program
 }

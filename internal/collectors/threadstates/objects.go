@@ -100,8 +100,8 @@ type sockets struct {
 	wanted    map[uint64]bool
 	known     map[uint64]endpoint
 	listening map[uint16]bool
-	fresh     bool          // one is wanted that was not looked for
-	took      time.Duration // the last look
+	fresh     bool      // one is wanted that was not looked for
+	next      time.Time // when to look again at the earliest
 }
 
 func newSockets() sockets {
@@ -114,8 +114,9 @@ func (s *sockets) want(inode uint64) {
 	}
 }
 
-// longLook is how long a look at the sockets may take to be repeated during the window: it counts as part of the pass.
-const longLook = 5 * time.Millisecond
+// lookPause is how many times as long as a look at the sockets the pause after it is, at least: so looks take less than
+// a fiftieth of a CPU.
+const lookPause = 50
 
 // withFiles are the states of sockets that a descriptor may lead to, and of those that were just closed.
 var withFiles = sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.TimeWait)
@@ -144,7 +145,7 @@ func (s *source) findSockets(ctx context.Context, pid int) {
 		return errors.Join(err, conn.Close())
 	})
 	s.findUDP(pid)
-	s.sockets.fresh, s.sockets.took = false, time.Since(began)
+	s.sockets.fresh, s.sockets.next = false, time.Now().Add(lookPause*time.Since(began))
 }
 
 // findUDP adds those that are of UDP. Its tables are files of the namespace of the process.

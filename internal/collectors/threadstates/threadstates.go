@@ -77,7 +77,6 @@ type source struct {
 	buf     []byte
 	threads map[threadID]*thread
 	sockets sockets
-	members map[int]bool // processes of the target, of all passes
 	passes  int
 	over    int // threads not looked at in a pass, at most
 	err     error
@@ -97,7 +96,6 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
-		members: map[int]bool{},
 	}
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
 	s.done.Add(1)
@@ -132,7 +130,6 @@ func (s *source) pass(ctx context.Context) error {
 	}
 	var all []threadOf
 	for _, m := range members {
-		s.members[m.PID] = true
 		entries, err := os.ReadDir(s.process(m.PID) + "/task")
 		if err != nil {
 			continue // it has ended
@@ -157,7 +154,7 @@ func (s *source) pass(ctx context.Context) error {
 			s.look(t, tids)
 		}
 	}
-	if len(members) > 0 && s.sockets.fresh && s.sockets.took < longLook {
+	if len(members) > 0 && s.sockets.fresh && time.Now().After(s.sockets.next) {
 		s.findSockets(ctx, members[0].PID) // a client's connection may be gone at the end
 	}
 	s.passes++

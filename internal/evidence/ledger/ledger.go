@@ -219,18 +219,48 @@ func (b *builder) sampled(rec *recording.Recording) {
 
 // traced adds the waits that the scheduler's events tell of.
 func (b *builder) traced(rec *recording.Recording) {
-	exact := map[*times]bool{}
+	seen := map[*times]map[placeKey]float64{} // what samples say of threads of which there are events
 	for _, s := range rec.Gauge(metric.ThreadWaitTime) {
 		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("pid"), s.Label("tid"))
-		if !exact[t] {
+		if seen[t] == nil {
+			seen[t] = maps.Clone(t.sampled)
 			clear(t.sampled)
-			exact[t] = true
 		}
 		part := cmp.Or(waits[s.Label("for")], callParts[s.Label("syscall")], Other)
-		if s.Label("syscall") == "" {
+		switch on := s.Label("on"); {
+		case s.Label("syscall") == "":
 			part = Memory
+		case part == Socket && on != "" && !strings.HasPrefix(on, ":"): // UDP: who connects it asks
+			part = Answer
 		}
 		t.sampled[placeKey{part, s.Label("syscall"), s.Label("on")}] += s.Last()
+	}
+	for t, samples := range seen {
+		t.nameBy(samples)
+	}
+}
+
+// nameBy divides waits of which events do not tell for what, by what samples say of the same system call.
+func (t *times) nameBy(samples map[placeKey]float64) {
+	for key, n := range inOrder(t.sampled, placeKey.compare) {
+		if key.on != "" {
+			continue
+		}
+		total := 0.0
+		for other, m := range inOrder(samples, placeKey.compare) {
+			if other.call == key.call && other.on != "" {
+				total += m
+			}
+		}
+		if total == 0 {
+			continue
+		}
+		delete(t.sampled, key)
+		for other, m := range samples {
+			if other.call == key.call && other.on != "" {
+				t.sampled[other] += n * m / total
+			}
+		}
 	}
 }
 
