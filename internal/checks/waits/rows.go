@@ -77,7 +77,7 @@ func rows() []row {
 			},
 		},
 		{
-			name: "slow-reader", stage: check.Connections,
+			name: "slow-reader", stage: check.Connections, ends: true,
 			doc: "Threads wait because nobody reads what they write\n\nA pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
 				"slow or does not read, the writer waits in write or send: a log nobody drains, a client that stops\n" +
 				"reading." + measured +
@@ -129,7 +129,7 @@ func rows() []row {
 			},
 		},
 		{
-			name: "lock-held", stage: check.Runtime,
+			name: "lock-held", stage: check.Runtime, ends: true,
 			doc: "Threads wait for a lock that another thread holds\n\nA mutex of the C library says which thread holds it. When the threads of a pool wait for one lock, they\n" +
 				"do together no more than one of them would." + measured +
 				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is not the same\n" +

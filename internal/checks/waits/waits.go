@@ -30,6 +30,9 @@ type row struct {
 	disproof func(*ledger.Pool, ledger.Place) string
 	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
 	blocks bool
+	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault, whatever
+	// the other threads of the pool do.
+	ends bool
 }
 
 // Checks gives the rules of a stage in the order in which a reader should take them.
@@ -119,7 +122,7 @@ func (r row) finding(
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
 	}
-	if occupied.AtLeast(p.Param(occupiedParam)) || r.blocks {
+	if occupied.AtLeast(p.Param(occupiedParam)) || r.blocks || r.ends && at.Still > 0 {
 		f.Severity = check.Warning
 	}
 	return f
