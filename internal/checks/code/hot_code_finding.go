@@ -236,7 +236,7 @@ var hotJobModules = []string{
 
 // hotJob says why the function is the work that a job is for; empty where it is not known to be one.
 func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
-	if serves, known := hotServes(p); known && serves {
+	if serves, known := evidence.Serves(p); known && serves {
 		return ""
 	}
 	inModule := func(module string) bool {
@@ -249,12 +249,6 @@ func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 		return "it compresses or encodes, and listens for nobody: a healthy job looks like this"
 	}
 	return ""
-}
-
-// hotServes reports whether the target listens for clients.
-func hotServes(p *check.Pass) (serves, known bool) {
-	return len(p.Info(metric.TargetListenPorts)) > 0,
-		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
 }
 
 // hotFills takes the queue for the CPUs as a consequence, where the function is why less than a fifth of the CPUs is
@@ -278,7 +272,7 @@ func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding
 		f.Doubts = append(f.Doubts, "by chance alone it could be below "+limit.Text())
 	}
 	f.Doubts = append(f.Doubts, evidence.CPUDoubts(t.cpu)...)
-	if serves, known := hotServes(p); known && !serves && f.Severity >= check.Warning {
+	if serves, known := evidence.Serves(p); known && !serves && f.Severity >= check.Warning {
 		f.Doubts = append(f.Doubts, "it listens for nobody: of a job that nobody waits for, full CPUs are no fault")
 	}
 	f.Confidence = check.High

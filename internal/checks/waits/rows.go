@@ -108,7 +108,7 @@ func rows() []row {
 			},
 		},
 		{
-			name: "blocked-on-child", stage: check.Runtime,
+			name: "blocked-on-child", stage: check.Runtime, ofJobs: true,
 			doc: "Threads wait for a child process\n\nwait4 and waitid return when a child ends. A program that starts another for each piece of work, and\n" +
 				"waits, has that one's time as its own." + measured +
 				"\nA child that is waited for over the whole window is watched over: a supervisor is idle.\n" +

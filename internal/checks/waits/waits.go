@@ -33,6 +33,8 @@ type row struct {
 	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault, whatever
 	// the other threads of the pool do.
 	ends bool
+	// ofJobs says that jobs, which nobody waits for, are made of such waits: only a server's are a fault.
+	ofJobs bool
 }
 
 // Checks gives the rules of a stage in the order in which a reader should take them.
@@ -66,7 +68,7 @@ func (r row) check() *check.Check {
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Doc: r.doc, URL: r.url,
 		Needs:  []metric.Metric{metric.ThreadStateTime},
-		Uses:   []metric.Metric{metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU},
+		Uses:   []metric.Metric{metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU, metric.TargetListenPorts},
 		Params: []*check.Param{share, threads, occupied},
 		Run:    func(p *check.Pass) error { return r.run(p, share, threads, occupied) },
 	}
@@ -124,6 +126,10 @@ func (r row) finding(
 	}
 	if occupied.AtLeast(p.Param(occupiedParam)) || r.blocks || r.ends && at.Still > 0 {
 		f.Severity = check.Warning
+	}
+	if serves, known := evidence.Serves(p); r.ofJobs && known && !serves {
+		f.Severity = check.Info
+		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")
 	}
 	return f
 }
