@@ -160,8 +160,8 @@ type Finding struct {
 	// Marks are the places in profiles that show the finding, for reports that draw them.
 	Marks []Mark `json:"-"`
 
-	// Weight is how much could be won back: the share of the target's time, or of the capacity of what is full, that the
-	// finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
+	// Weight is how much could be won back: the share of the target's time, or of the capacity of what is full, that
+	// the finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
 	Weight float64 `json:"share,omitempty"`
 
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.

@@ -192,9 +192,9 @@ func rank(f Finding) int {
 	return n
 }
 
-// The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other that
-// the order of the cure decides: shares are known to some tenths of themselves. One that cannot say how much it owns
-// stands behind those that own a quarter, and before those that own less than a tenth.
+// The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other
+// that the order of the cure decides: shares are known to some tenths of themselves. One that cannot say how much it
+// owns stands behind those that own a quarter, and before those that own less than a tenth.
 const (
 	half    = 0.5
 	quarter = 0.25

@@ -67,8 +67,8 @@ func peek(pid int, address uint64, into []byte) bool {
 	return err == nil && n == len(into)
 }
 
-// lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a mutex of
-// glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
+// lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a
+// mutex of glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
 // __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
 // id itself.
 func lockHolder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
@@ -178,12 +178,12 @@ func (s *source) findUDP(pid int) {
 // socketsTime bounds the look at the sockets of a namespace: 100,000 take 50 ms.
 const socketsTime = 500 * time.Millisecond
 
-// unasked is after how many milliseconds data is no answer: the process has sent nothing for so long, and received since.
-// A subscription is such, or a replica.
+// unasked is after how many milliseconds data is no answer: the process has sent nothing for so long, and received
+// since. A subscription is such, or a replica.
 const unasked = 1000
 
-// ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody listens
-// is a client's.
+// ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody
+// listens is a client's.
 func ofSocket(e endpoint, known bool, listening map[uint16]bool, write bool) (reason, on string) {
 	switch {
 	case !known:

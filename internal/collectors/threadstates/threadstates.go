@@ -183,7 +183,8 @@ func (s *source) look(at threadOf, tids map[int]bool) {
 	t := s.threads[id]
 	if t == nil {
 		t = &thread{
-			pid: at.pid, first: now, last: now, still: true, begin: p, runs: s.runs(at), times: map[place]time.Duration{},
+			pid: at.pid, first: now, last: now, still: true, begin: p, runs: s.runs(at),
+			times: map[place]time.Duration{},
 		}
 		if s.passes == 0 {
 			t.first, t.last = s.began, s.began

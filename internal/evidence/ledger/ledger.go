@@ -61,7 +61,8 @@ func (p Part) Idle() bool {
 // waits are the parts of the label "for" of [metric.ThreadStateTime].
 var waits = map[string]Part{
 	"mutex": Lock, "futex": Futex, "answer": Answer, "connect": Connect, "room": Room, "request": Request,
-	"client": Request, "socket": Socket, "message": Message, "pipe": Pipe, "file": File, "lock": FileLock, "child": Child, "sleep": Sleep,
+	"client": Request, "socket": Socket, "message": Message, "pipe": Pipe, "file": File, "lock": FileLock,
+	"child": Child, "sleep": Sleep,
 	"events": Events, "signal": Signal, "memory": Memory,
 }
 
@@ -189,7 +190,8 @@ func (b *builder) pool(pid, comm string) *Pool {
 	p := b.pools[key]
 	if p == nil {
 		p = &Pool{
-			Program: program, Name: name, Parts: map[Part]float64{}, pids: map[string]bool{}, threads: map[string]*times{},
+			Program: program, Name: name, Parts: map[Part]float64{}, pids: map[string]bool{},
+			threads: map[string]*times{},
 		}
 		b.pools[key] = p
 	}
@@ -289,8 +291,8 @@ func (b *builder) thread(pid, tid, comm string) *times {
 	return p.threads[""]
 }
 
-// close turns what was measured of its threads into parts that add up to their wall-clock time. CPU time and waits for a
-// CPU are counted exactly, and samples say what the rest was.
+// close turns what was measured of its threads into parts that add up to their wall-clock time. CPU time and waits for
+// a CPU are counted exactly, and samples say what the rest was.
 func (p *Pool) close(window float64) {
 	places := map[placeKey]*Place{}
 	for tid, t := range inOrder(p.threads, cmp.Compare) {

@@ -180,7 +180,9 @@ func TestLostToNobody(t *testing.T) {
 			{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 3, parent: 1},
 			{pid: 6, comm: "daemon", own: 500, parent: 1},
 		}),
-		moment(10, MemberHost, []process{{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 11, parent: 1}}))
+		moment(10, MemberHost, []process{
+			{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 11, parent: 1},
+		}))
 	if tree, ok := Of(rec, MemberHost); !ok || !near(tree.Unread.Sum(), 8) {
 		t.Errorf("%v: %+v, want 8 s of the shell's children", ok, tree)
 	}
@@ -210,12 +212,14 @@ func TestSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rec := record(t, tc.kind,
 				moment(0, MemberTarget, []process{{pid: 1, own: 1}}, cpus(0, 0), group(0)),
-				moment(10, MemberTarget, []process{{pid: 1, own: 1 + tc.own}}, cpus(tc.idle, 10-tc.idle), group(tc.group)))
+				moment(10, MemberTarget, []process{{pid: 1, own: 1 + tc.own}}, cpus(tc.idle, 10-tc.idle),
+					group(tc.group)))
 			got, ok := OfTarget(rec)
 			if !ok || !near(got.Used.Sum(), tc.want) || got.Source != tc.source || got.Window != 10 {
 				t.Fatalf("%v: %+v", ok, got)
 			}
-			if notes := strings.Join(got.Notes(), "\n"); (notes == "") != (tc.say == "") || !strings.Contains(notes, tc.say) {
+			notes := strings.Join(got.Notes(), "\n")
+			if (notes == "") != (tc.say == "") || !strings.Contains(notes, tc.say) {
 				t.Errorf("notes %q, want %q", notes, tc.say)
 			}
 		})
