@@ -124,13 +124,15 @@ func TestShortLived(t *testing.T) {
 	}{
 		"parents alone": {
 			nil,
-			[]Consumer{{ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1}, {Command: "sh", PID: 7, CPUs: 0.1}}, 0.3,
+			[]Consumer{{ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1}, {Command: "sh", PID: 7, CPUs: 0.1}},
+			0.3,
 		},
 		"fewer samples than the parent tells": {
 			map[stacks.Thread]float64{{ID: 20, Name: "true"}: 3, {ID: 21, Name: "ls"}: 1, {ID: 7, Name: "sh"}: 1},
 			[]Consumer{
 				{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 0.75},
-				{Command: "ls", ShortLived: true, CPUs: 0.25}, {Command: "sh", PID: 7, CPUs: 0.1},
+				{Command: "ls", ShortLived: true, CPUs: 0.25},
+				{Command: "sh", PID: 7, CPUs: 0.1},
 			},
 			0.3,
 		},

@@ -39,8 +39,10 @@ func moment(at float64, member string, list []process, more ...string) string {
 		name string
 		rows []string
 	}{
-		{"process_cpu_seconds_total", cpu}, {"process_children_cpu_seconds_total", waited},
-		{"process_age_seconds", ages}, {"process_info", who},
+		{"process_cpu_seconds_total", cpu},
+		{"process_children_cpu_seconds_total", waited},
+		{"process_age_seconds", ages},
+		{"process_info", who},
 	} {
 		if len(m.rows) > 0 {
 			parts = append(parts, fmt.Sprintf("%q:[%s]", m.name, strings.Join(m.rows, ",")))
@@ -155,8 +157,10 @@ func TestTree(t *testing.T) {
 func TestChildren(t *testing.T) {
 	rec := record(t, "host",
 		moment(0, MemberHost, []process{
-			{pid: 1, comm: "init", waited: 1000, parent: 0}, {pid: 5, comm: "make", waited: 3, parent: 1},
-			{pid: 6, comm: "sh", own: 0.25, waited: 0.5, parent: 5}, {pid: 7, comm: "cc1", own: 2, parent: 6},
+			{pid: 1, comm: "init", waited: 1000, parent: 0},
+			{pid: 5, comm: "make", waited: 3, parent: 1},
+			{pid: 6, comm: "sh", own: 0.25, waited: 0.5, parent: 5},
+			{pid: 7, comm: "cc1", own: 2, parent: 6},
 		}),
 		moment(10, MemberHost, []process{
 			{pid: 1, comm: "init", waited: 1000, parent: 0}, {pid: 5, comm: "make", waited: 13, parent: 1},
@@ -177,7 +181,8 @@ func TestChildren(t *testing.T) {
 func TestLostToNobody(t *testing.T) {
 	rec := record(t, "host",
 		moment(0, MemberHost, []process{
-			{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 3, parent: 1},
+			{pid: 1, comm: "init", waited: 10},
+			{pid: 5, comm: "sh", waited: 3, parent: 1},
 			{pid: 6, comm: "daemon", own: 500, parent: 1},
 		}),
 		moment(10, MemberHost, []process{
