@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
@@ -26,7 +27,7 @@ func (s *source) link(pid int, fd uint64) string {
 	if fd > 1<<30 { // an int in the kernel
 		return ""
 	}
-	text, err := os.Readlink(s.process(pid) + "/fd/" + strconv.FormatUint(fd, 10))
+	text, err := door.Descriptor(s.process(pid), strconv.FormatUint(fd, 10))
 	if err != nil {
 		return ""
 	}
@@ -227,13 +228,13 @@ func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]hold
 		if err != nil || ctx.Err() != nil || looked > maxLinks {
 			continue
 		}
-		fds, err := os.ReadDir(s.process(pid) + "/fd")
+		fds, err := door.Descriptors(s.process(pid))
 		if err != nil {
 			continue
 		}
 		looked += len(fds)
-		for _, f := range fds[:min(len(fds), maxLinksOfProcess)] {
-			link, err := os.Readlink(s.process(pid) + "/fd/" + f.Name())
+		for _, fd := range fds[:min(len(fds), maxLinksOfProcess)] {
+			link, err := door.Descriptor(s.process(pid), fd)
 			if owner, wanted := pipes[link]; err == nil && wanted && owner != pid && out[link].pid == 0 {
 				out[link] = holder{pid, s.nameOf(pid)}
 			}
