@@ -119,7 +119,8 @@ func rows() []row {
 		{
 			name: "blocked-on-child", stage: check.Runtime,
 			doc: "Threads wait for a child process\n\n" +
-				"wait4 and waitid return when a child ends. A program that starts another for each piece of work, and\n" +
+				"wait4 and waitid return when a child ends. A program that starts another for each piece of " +
+				"work, and\n" +
 				"waits, has that one's time as its own." + measured +
 				"\nA child that is waited for over the whole window is watched over: a supervisor is idle.\n" +
 				"\nCure: see what the child does; keep it alive and talk to it, or do the work in the process. " +
@@ -143,7 +144,8 @@ func rows() []row {
 		{
 			name: "lock-held", stage: check.Runtime,
 			doc: "Threads wait for a lock that another thread holds\n\n" +
-				"A mutex of the C library says which thread holds it. When the threads of a pool wait for one lock, they\n" +
+				"A mutex of the C library says which thread holds it. When the threads of a pool wait for one " +
+				"lock, they\n" +
 				"do together no more than one of them would." + measured +
 				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is " +
 				"not the same\n" +
@@ -183,7 +185,8 @@ func rows() []row {
 		{
 			name: "io-bound-threads", stage: check.Kernel,
 			doc: "Threads wait for files\n\n" +
-				"Reads that are not in memory, and writes that are to be on the disk, take the device's time." + measured +
+				"Reads that are not in memory, and writes that are to be on the disk, take the device's time." +
+				measured +
 				"\nCure: fewer and larger reads and writes, what is read often in memory, one sync for many records. " +
 				"Disproof:\n" +
 				"the device's latency is that of its data sheet and the reads are few.",
