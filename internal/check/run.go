@@ -54,9 +54,6 @@ func (r *Result) Principal() *Finding {
 	return nil
 }
 
-// principal reports whether the finding may be the one to act on first.
-func (f *Finding) principal() bool { return f.Severity >= Warning && f.ExplainedBy == "" && !f.Beside }
-
 // Options adjust a run.
 type Options struct {
 	Params map[*Param]float64 // thresholds other than their defaults

@@ -121,7 +121,7 @@ func runHotCode(p *check.Pass) error {
 		return err
 	}
 	p.Read(t.used)
-	if t.used.Below(p.Param(hotLeast)) && !(t.limited && t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
+	if t.used.Below(p.Param(hotLeast)) && (!t.limited || !t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
 		return nil
 	}
 	if len(t.cpu.Samples) == 0 {
@@ -146,7 +146,7 @@ func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 	for _, s := range p.Info(metric.TargetInfo) {
 		t.name = s.Label("comm")
 	}
-	ok := false
+	var ok bool
 	if p.Meta.Target.Kind == "host" {
 		var pid int
 		if t.cpu, pid, ok = hotcode.BusiestOf(p.Recording); ok {

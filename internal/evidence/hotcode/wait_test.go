@@ -170,7 +170,7 @@ func TestInnermost(t *testing.T) {
 			ForNetwork, "HttpClientImpl.send",
 		},
 		{
-			"a connection", parkNanos + "java.util.concurrent.SynchronousQueue$Transferer.xferLifo " +
+			"a connection", parkNanos + "java.util.concurrent.SynchronousQueue$Transferer.xferLifo " + //nolint:misspell // a name in the JDK
 				"java.util.concurrent.SynchronousQueue.poll com.zaxxer.hikari.util.ConcurrentBag.borrow " +
 				"com.zaxxer.hikari.pool.HikariPool.getConnection com.example.Dao.find " + tomcat,
 			ForPool, "ConcurrentBag.borrow",
