@@ -82,7 +82,7 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 		res.Findings[i].Beside = s.beside(res.Findings[i].Subject)
 	}
 	slices.SortStableFunc(res.Findings, compare)
-	mendFirst(s, res.Findings)
+	fixFirst(s, res.Findings)
 	return res
 }
 
@@ -148,9 +148,9 @@ func byName(checks []*Check, name string) *Check {
 	return nil
 }
 
-// mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program
+// fixFirst tells findings that come from profiles which causes of earlier stages are fixed before them: a program
 // that waits for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
-func mendFirst(s *scene, findings []Finding) {
+func fixFirst(s *scene, findings []Finding) {
 	for i := range findings {
 		late := &findings[i]
 		for j := range findings {
@@ -158,7 +158,7 @@ func mendFirst(s *scene, findings []Finding) {
 			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning &&
 				early.ExplainedBy == "" &&
 				early.ID() != late.ExplainedBy && s.related(early.Subject, late.Subject) {
-				late.MendFirst = append(late.MendFirst, early.ID())
+				late.FixFirst = append(late.FixFirst, early.ID())
 			}
 		}
 	}

@@ -17,12 +17,12 @@ import (
 var (
 	codeKernel = &check.Param{
 		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
-		Why: "when half of the process's CPU time is the kernel's, that is mended first, and all shares of code " +
+		Why: "when half of the process's CPU time is the kernel's, that is fixed first, and all shares of code " +
 			"change with it",
 	}
 	codeGarbage = &check.Param{
 		Name: "garbage", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: mend " +
+		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: fix " +
 			"it first",
 	}
 	codeOwns = &check.Param{
