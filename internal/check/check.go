@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to mend and distorts what is seen
+// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to fix and distorts what is seen
 // later.
 type Stage int
 
@@ -132,7 +132,7 @@ func (s Subject) String() string {
 	return s.Kind + " " + s.ID
 }
 
-// A Remedy is one way to mend a finding.
+// A Remedy is one way to fix a finding.
 type Remedy struct {
 	Action  string  `json:"action"`            // what to do, in one sentence
 	Command Command `json:"command,omitempty"` // the command or setting, where there is one
@@ -160,16 +160,16 @@ type Finding struct {
 	// Marks are the places in profiles that show the finding, for reports that draw them.
 	Marks []Mark `json:"-"`
 
-	// Weight is how much could be won back: the share of the target's time, or of the capacity of what is full, that the
-	// finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
+	// Weight is how much could be won back: the share of the target's time, or of the capacity of what is full, that
+	// the finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
 	Weight float64 `json:"share,omitempty"`
 
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
 
-	// MendFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code
-	// looks different once they are mended. Set by Run for the runtime's and the code's stage.
-	MendFirst []string `json:"mend_first,omitempty"`
+	// FixFirst are the findings, by check and subject, of earlier stages that distort what a profile shows: the code
+	// looks different once they are fixed. Set by Run for the runtime's and the code's stage.
+	FixFirst []string `json:"mend_first,omitempty"`
 
 	// Beside says that the finding is about others than the target, in whose company it runs; set by Run.
 	Beside bool `json:"beside_target,omitempty"`

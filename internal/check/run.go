@@ -54,9 +54,6 @@ func (r *Result) Principal() *Finding {
 	return nil
 }
 
-// principal reports whether the finding may be the one to act on first.
-func (f *Finding) principal() bool { return f.Severity >= Warning && f.ExplainedBy == "" && !f.Beside }
-
 // Options adjust a run.
 type Options struct {
 	Params map[*Param]float64 // thresholds other than their defaults
@@ -85,7 +82,7 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 		res.Findings[i].Beside = s.beside(res.Findings[i].Subject)
 	}
 	slices.SortStableFunc(res.Findings, compare)
-	mendFirst(s, res.Findings)
+	fixFirst(s, res.Findings)
 	return res
 }
 
@@ -151,9 +148,9 @@ func byName(checks []*Check, name string) *Check {
 	return nil
 }
 
-// mendFirst tells findings that come from profiles which causes of earlier stages are mended before them: a program
+// fixFirst tells findings that come from profiles which causes of earlier stages are fixed before them: a program
 // that waits for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
-func mendFirst(s *scene, findings []Finding) {
+func fixFirst(s *scene, findings []Finding) {
 	for i := range findings {
 		late := &findings[i]
 		for j := range findings {
@@ -161,7 +158,7 @@ func mendFirst(s *scene, findings []Finding) {
 			if late.Stage >= Runtime && early.Stage < late.Stage && early.Severity >= Warning &&
 				early.ExplainedBy == "" &&
 				early.ID() != late.ExplainedBy && s.related(early.Subject, late.Subject) {
-				late.MendFirst = append(late.MendFirst, early.ID())
+				late.FixFirst = append(late.FixFirst, early.ID())
 			}
 		}
 	}
@@ -192,9 +189,9 @@ func rank(f Finding) int {
 	return n
 }
 
-// The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other that
-// the order of the cure decides: shares are known to some tenths of themselves. One that cannot say how much it owns
-// stands behind those that own a quarter, and before those that own less than a tenth.
+// The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other
+// that the order of the cure decides: shares are known to some tenths of themselves. One that cannot say how much it
+// owns stands behind those that own a quarter, and before those that own less than a tenth.
 const (
 	half    = 0.5
 	quarter = 0.25

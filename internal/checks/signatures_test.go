@@ -126,8 +126,8 @@ func TestBadSignatures(t *testing.T) {
 	}
 }
 
-// TestMendFirst: a finding about code names the earlier one that distorts what the profile shows.
-func TestMendFirst(t *testing.T) {
+// TestFixFirst: a finding about code names the earlier one that distorts what the profile shows.
+func TestFixFirst(t *testing.T) {
 	rec := checktest.Open(t, "causes/throttled-exceptions")
 	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})
 	p := res.Principal()
@@ -135,7 +135,7 @@ func TestMendFirst(t *testing.T) {
 		t.Fatalf("the principal finding is %+v", p)
 	}
 	i := slices.IndexFunc(res.Findings, func(f check.Finding) bool { return f.Check == "exception-storm" })
-	if i < 0 || !slices.Equal(res.Findings[i].MendFirst, []string{p.ID()}) {
+	if i < 0 || !slices.Equal(res.Findings[i].FixFirst, []string{p.ID()}) {
 		t.Errorf("exception-storm does not say what comes first: %+v", res.Findings)
 	}
 }

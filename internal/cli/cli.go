@@ -51,7 +51,7 @@ func (a *app) root(joined []Maker) *cobra.Command {
 		Use:   "perfdoctor",
 		Short: "Says what holds a Linux system back, with proof, and what to change first",
 		Long: `perfdoctor reads the kernel's counters for a few seconds, applies the rules of
-performance experts to them, and names the one bottleneck to mend first, with
+performance experts to them, and names the one bottleneck to fix first, with
 its arithmetic, the cure, the cure's risk, and what would show it wrong.
 
 It never changes the host it looks at.

@@ -62,7 +62,7 @@ func (a *app) diagnoseCommand() *cobra.Command {
 		Use:   "diagnose [flags] [-- COMMAND ARGS...]",
 		Short: "Say what holds this system back and what to change first",
 		Long: `Samples the kernel's counters for --duration and prints one verdict: the
-bottleneck to mend first, its arithmetic, the cure with its risk, and what would
+bottleneck to fix first, its arithmetic, the cure with its risk, and what would
 show the verdict wrong. Without a target the whole host is diagnosed.
 
 With -- COMMAND the command is started, left alone for --delay (its start-up),

@@ -102,8 +102,8 @@ func TestOneRunIsNotLasting(t *testing.T) {
 	}
 }
 
-// TestMended: a step for the worse that was taken back is history.
-func TestMended(t *testing.T) {
+// TestFixed: a step for the worse that was taken back is history.
+func TestFixed(t *testing.T) {
 	tr := MakeTrend(history(t, 12, func(day int, p *program) {
 		if day >= 4 && day < 8 {
 			p.cpu *= 1.3

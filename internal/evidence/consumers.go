@@ -56,8 +56,8 @@ type Consumption struct {
 // Consumers tells who had the machine. ok is false where neither processes nor CPUs were read twice.
 //
 // A process counts itself. Short-lived processes show in two ways: their parents' counters of children are exact and
-// name no program, and samples of the CPUs name the programs and are few. So their sum is at least what the parents tell
-// and at most what the processes leave of the busy time; between them the samples are believed.
+// name no program, and samples of the CPUs name the programs and are few. So their sum is at least what the parents
+// tell and at most what the processes leave of the busy time; between them the samples are believed.
 func Consumers(rec *recording.Recording) (c *Consumption, ok bool) {
 	machine, ok := usage.OfMachine(rec)
 	tree, read := usage.Of(rec, usage.MemberHost)
@@ -242,8 +242,9 @@ func apart(a, b, by float64) bool { return math.Abs(a-b) > by && math.Abs(a-b) >
 // noteSources says where the counts of the kernel disagree.
 func (c *Consumption) noteSources(m usage.Machine, rest float64) {
 	if apart(m.Busy, m.Ticks, countsApart) {
-		c.Notes = append(c.Notes, fmt.Sprintf("the CPUs' ticks count %s of work, and %s did not idle: %s apart; the idle "+
-			"time is believed, which is measured", cpusText(m.Ticks), cpusText(m.Busy), cpusText(math.Abs(m.Busy-m.Ticks))))
+		c.Notes = append(c.Notes, fmt.Sprintf("the CPUs' ticks count %s of work, and %s did not idle: %s apart; the "+
+			"idle time is believed, which is measured", cpusText(m.Ticks), cpusText(m.Busy),
+			cpusText(math.Abs(m.Busy-m.Ticks))))
 	}
 	if over := c.Busy - rest; rest < 0 && apart(over, c.Busy, countsApart) {
 		c.Notes = append(c.Notes, fmt.Sprintf("the processes counted %s and the CPUs were busy for %s: %s apart; each "+
@@ -259,8 +260,8 @@ func (c *Consumption) noteSamples(rec *recording.Recording) {
 	}
 	sampled := float64(prof.Total().Value) / nanoseconds / prof.Duration.Seconds()
 	if apart(sampled, c.Busy, samplesApart) {
-		c.Notes = append(c.Notes, fmt.Sprintf("the samples of the profile hold %s and the CPUs were busy for %s: %s apart; "+
-			"the latter is believed", cpusText(sampled), cpusText(c.Busy), cpusText(math.Abs(sampled-c.Busy))))
+		c.Notes = append(c.Notes, fmt.Sprintf("the samples of the profile hold %s and the CPUs were busy for %s: %s "+
+			"apart; the latter is believed", cpusText(sampled), cpusText(c.Busy), cpusText(math.Abs(sampled-c.Busy))))
 	}
 }
 

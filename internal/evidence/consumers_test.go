@@ -93,8 +93,8 @@ func TestConsumers(t *testing.T) {
 			{Command: "sshd", PID: 8, Memory: 4096},
 		},
 		Notes: []string{
-			"the CPUs' ticks count 0.1 CPUs of work, and 1.2 CPUs did not idle: 1.1 CPUs apart; the idle time is believed, " +
-				"which is measured",
+			"the CPUs' ticks count 0.1 CPUs of work, and 1.2 CPUs did not idle: 1.1 CPUs apart; the idle time is " +
+				"believed, which is measured",
 		},
 	}
 	if diff := cmp.Diff(want, c, rounded()); diff != "" {
@@ -123,27 +123,32 @@ func TestShortLived(t *testing.T) {
 		left    float64
 	}{
 		"parents alone": {
-			nil, []Consumer{{ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1}, {Command: "sh", PID: 7, CPUs: 0.1}}, 0.3,
+			nil,
+			[]Consumer{{ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1}, {Command: "sh", PID: 7, CPUs: 0.1}},
+			0.3,
 		},
 		"fewer samples than the parent tells": {
 			map[stacks.Thread]float64{{ID: 20, Name: "true"}: 3, {ID: 21, Name: "ls"}: 1, {ID: 7, Name: "sh"}: 1},
 			[]Consumer{
 				{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 0.75},
-				{Command: "ls", ShortLived: true, CPUs: 0.25}, {Command: "sh", PID: 7, CPUs: 0.1},
+				{Command: "ls", ShortLived: true, CPUs: 0.25},
+				{Command: "sh", PID: 7, CPUs: 0.1},
 			},
 			0.3,
 		},
 		"children that nobody waits for": {
 			map[stacks.Thread]float64{{ID: 20, Name: "true"}: 9, {ID: 9, Name: "true"}: 3, {ID: 7, Name: "sh"}: 1},
 			[]Consumer{
-				{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1.2}, {Command: "sh", PID: 7, CPUs: 0.1},
+				{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1.2},
+				{Command: "sh", PID: 7, CPUs: 0.1},
 			},
 			0.1,
 		},
 		"more samples than there was time": {
 			map[stacks.Thread]float64{{ID: 20, Name: "true"}: 15},
 			[]Consumer{
-				{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1.3}, {Command: "sh", PID: 7, CPUs: 0.1},
+				{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 7, CPUs: 1.3},
+				{Command: "sh", PID: 7, CPUs: 0.1},
 			},
 			0,
 		},

@@ -25,7 +25,8 @@ func (h *Host) Owner(pid int) (Owner, error) {
 	return Owner{Cgroup: groupOf(lines), Container: innermost(lines).id, UID: st.UID[1]}, nil
 }
 
-// groupOf gives the path in the tree of v2, unless that is only the root of a host whose controllers are in trees of v1.
+// groupOf gives the path in the tree of v2, unless that is only the root of a host whose controllers are in trees of
+// v1.
 func groupOf(lines []cgroupLine) string {
 	path := ""
 	for _, line := range lines {

@@ -84,7 +84,7 @@ const initPIDNS = 0xEFFFFFFC
 const commLen = 15
 
 // Resolve finds the target. Its errors are ErrNoSuchProcess, ErrNoSuchCgroup, ErrNoSuchContainer, ErrPermission,
-// ErrAmbiguous or ErrSelector for what the user can mend, and errors of reading otherwise.
+// ErrAmbiguous or ErrSelector for what the user can fix, and errors of reading otherwise.
 func (h *Host) Resolve(ctx context.Context, sel Selector) (Target, error) {
 	if err := sel.validate(); err != nil {
 		return Target{}, err

@@ -78,8 +78,8 @@ func junitBody(f *Finding) string {
 		lines = append(lines, e.String())
 	}
 	lines = append(lines, f.Notes...)
-	if len(f.MendFirst) > 0 {
-		lines = append(lines, "first mend "+strings.Join(f.MendFirst, ", "))
+	if len(f.FixFirst) > 0 {
+		lines = append(lines, "first fix "+strings.Join(f.FixFirst, ", "))
 	}
 	for _, r := range f.Remedies {
 		lines = append(lines, "cure: "+r.Action)

@@ -140,8 +140,8 @@ func (m *markdown) full(f *Finding) {
 	for _, n := range f.Notes {
 		m.line("- %s", escape(n))
 	}
-	if len(f.MendFirst) > 0 {
-		m.line("\n**First** mend %s: what a profile shows changes with it", escape(strings.Join(f.MendFirst, ", ")))
+	if len(f.FixFirst) > 0 {
+		m.line("\n**First** fix %s: what a profile shows changes with it", escape(strings.Join(f.FixFirst, ", ")))
 	}
 	for i, r := range f.Remedies {
 		m.remedy(i, r)

@@ -198,8 +198,8 @@ func (t *text) full(f *Finding) {
 	for _, n := range f.Notes {
 		t.line(plain, "    ", "      ", n)
 	}
-	if len(f.MendFirst) > 0 {
-		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile "+
+	if len(f.FixFirst) > 0 {
+		t.line(yellow, "  First     ", "            ", "fix "+strings.Join(f.FixFirst, ", ")+": what a profile "+
 			"shows changes with it")
 	}
 	for i, r := range f.Remedies {
@@ -348,8 +348,8 @@ func (t *text) compact(f, last *Finding) {
 	if len(f.Evidence) > 0 {
 		t.line(plain, "    ", "      ", f.Evidence[0].String())
 	}
-	if len(f.MendFirst) > 0 {
-		t.line(yellow, "  First     ", "            ", "mend "+strings.Join(f.MendFirst, ", ")+": what a profile "+
+	if len(f.FixFirst) > 0 {
+		t.line(yellow, "  First     ", "            ", "fix "+strings.Join(f.FixFirst, ", ")+": what a profile "+
 			"shows changes with it")
 	}
 	more := "perfdoctor checks explain " + f.Check

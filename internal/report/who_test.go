@@ -20,8 +20,9 @@ func someConsumers() *evidence.Consumption {
 		Window: 10, CPUs: 2, Busy: 1.9, Interrupts: 0.1, Unaccounted: 0.3, Created: 1200,
 		List: []evidence.Consumer{
 			{
-				Command: "python3", PID: 4021, User: "app", Cgroup: "/app.slice", Age: 11000, CPUs: 0.95, Memory: 40 << 20,
-				Read: 1 << 21,
+				Command: "python3", PID: 4021, User: "app", Cgroup: "/app.slice", Age: 11000, CPUs: 0.95,
+				Memory: 40 << 20,
+				Read:   1 << 21,
 			},
 			{Command: "true", ShortLived: true, Parent: "sh", ParentPID: 812, CPUs: 0.5},
 			{Command: "sh", PID: 812, Cgroup: "/", User: "root", CPUs: 0.05, Memory: 1 << 20},
@@ -37,8 +38,8 @@ func TestWho(t *testing.T) {
 	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
 	got := whoText(d, false)
 	for _, want := range []string{
-		"WHO USES THE MACHINE 1.9 of 2 CPUs busy, 0.1 of it in interrupts; unaccounted: 0.3 CPUs, of processes that began " +
-			"and ended between two readings; 1200 processes and threads created a second",
+		"WHO USES THE MACHINE 1.9 of 2 CPUs busy, 0.1 of it in interrupts; unaccounted: 0.3 CPUs, of processes that " +
+			"began and ended between two readings; 1200 processes and threads created a second",
 		"0.95 CPUs 40 MiB python3 (pid 4021), cgroup /app.slice, user app, for 3 h 3 min, read 2 MiB and wrote 0 B",
 		"0.5 CPUs short-lived true, most started by sh (pid 812) 0.05 CPUs 1 MiB sh (pid 812) and 1 more",
 		"and 1 more (-v shows them); most memory has postgres (pid 31), 1 GiB two counts are apart",

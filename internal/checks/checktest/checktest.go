@@ -204,8 +204,8 @@ func describe(res *check.Result, told *wording) string {
 			words("    risk: %s\n", r.Risk)
 			words("    effect: %s\n", r.Effect)
 		}
-		for _, id := range f.MendFirst {
-			fmt.Fprintf(&b, "  mend first: %s\n", id)
+		for _, id := range f.FixFirst {
+			fmt.Fprintf(&b, "  fix first: %s\n", id)
 		}
 		for _, p := range f.Placebos {
 			words("  does not help: %s\n", p)

@@ -38,7 +38,7 @@ var (
 	}
 	hotKernel = &check.Param{
 		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the function's time: when half of it is the kernel's, what it asks the kernel for is mended first",
+		Why: "of the function's time: when half of it is the kernel's, what it asks the kernel for is fixed first",
 	}
 	hotAll = &check.Param{
 		Name: "all", Default: 0.9, Unit: quantity.Ratio,
@@ -52,7 +52,7 @@ var (
 	}
 	hotDark = &check.Param{
 		Name: "dark", Default: 0.2, Unit: quantity.Ratio,
-		Why: "of the CPU time: a fifth without a name could hold a function as large as what a reader would mend next",
+		Why: "of the CPU time: a fifth without a name could hold a function as large as what a reader would fix next",
 	}
 )
 
@@ -121,7 +121,7 @@ func runHotCode(p *check.Pass) error {
 		return err
 	}
 	p.Read(t.used)
-	if t.used.Below(p.Param(hotLeast)) && !(t.limited && t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
+	if t.used.Below(p.Param(hotLeast)) && (!t.limited || !t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
 		return nil
 	}
 	if len(t.cpu.Samples) == 0 {
@@ -146,7 +146,7 @@ func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 	for _, s := range p.Info(metric.TargetInfo) {
 		t.name = s.Label("comm")
 	}
-	ok := false
+	var ok bool
 	if p.Meta.Target.Kind == "host" {
 		var pid int
 		if t.cpu, pid, ok = hotcode.BusiestOf(p.Recording); ok {

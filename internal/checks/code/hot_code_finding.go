@@ -58,7 +58,7 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	whole := hotSeconds(h.Inclusive)
 	kernel := hotSeconds(h.Kernel).Per(whole)
 	if kernel.AtLeast(p.Param(hotKernel)) {
-		return kernel.Text() + " of it is the kernel's: what it asks the kernel for is mended first"
+		return kernel.Text() + " of it is the kernel's: what it asks the kernel for is fixed first"
 	}
 	all := whole.Per(hotSeconds(h.Covered))
 	spread := p.Param(hotSpread)

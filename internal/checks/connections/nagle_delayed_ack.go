@@ -12,8 +12,8 @@ import (
 var (
 	nagleHeld = &check.Param{
 		Name: "held", Default: 0.1, Unit: quantity.Sockets,
-		Why: "a request that is held for 40 ms and comes at most five times a second on a connection holds it a fifth " +
-			"of the time; half of that is more than what a look may meet by chance",
+		Why: "a request that is held for 40 ms and comes at most five times a second on a connection holds it a " +
+			"fifth of the time; half of that is more than what a look may meet by chance",
 	}
 	nagleSeen = &check.Param{
 		Name: "seen", Default: 0.3, Unit: quantity.Ratio,
@@ -55,7 +55,8 @@ func runNagle(p *check.Pass) error {
 	read := false
 	for _, s := range p.Gauge(metric.ListenerHeld) {
 		read = nagleOf(p, s, check.Subject{Kind: "listener", ID: s.Label("listener")},
-			meanSockets(p.Gauge(metric.ListenerSockets, "listener", s.Label("listener"), "state", "ESTABLISHED"))) || read
+			meanSockets(p.Gauge(metric.ListenerSockets, "listener", s.Label("listener"), "state", "ESTABLISHED"))) ||
+			read
 	}
 	for _, s := range p.Gauge(metric.DestinationHeld) {
 		read = nagleOf(p, s, check.Subject{Kind: "destination", ID: s.Label("destination")},

@@ -89,7 +89,7 @@ func runResetStorm(p *check.Pass) error {
 			Action:  "find who resets and when: at close with data unread, after an idle time, or at a process's end",
 			Command: evidence.InNetNS(p, "tcpdump -ni any -c 200 'tcp[tcpflags] & tcp-rst != 0'"),
 			Risk:    "costs CPU on a busy link: the command ends after 200 packets",
-			Effect:  "names the peer and port; mended, resets per connection fall below " + limit.Text(),
+			Effect:  "names the peer and port; fixed, resets per connection fall below " + limit.Text(),
 		}},
 		Placebos: []string{"sysctls: a reset is a decision of a program or a middlebox"},
 		Disproof: "neither side logs a failed request",

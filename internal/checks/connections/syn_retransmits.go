@@ -92,7 +92,7 @@ func synFinding(p *check.Pass, again, active, passive evidence.Growth, per strin
 			Command: evidence.InNetNS(p, "nstat -az TcpExtListenOverflows TcpExtTCPSynRetrans") + "; " +
 				evidence.InNetNS(p, "ss -tno state syn-sent"),
 			Risk:   "none, it only reads",
-			Effect: "names the side to mend; TCPSynRetrans then stands still",
+			Effect: "names the side to fix; TCPSynRetrans then stands still",
 		}},
 		Placebos: []string{"tcp_syn_retries and tcp_synack_retries: they change when a side gives up, not what is " +
 			"lost"},

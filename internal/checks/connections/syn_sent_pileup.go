@@ -227,7 +227,7 @@ func (u pileup) cause(p *check.Pass) (string, []check.Remedy) {
 	local := u.listenerHere(p)
 	if local && seen && over.N.Number() > 0 {
 		return "the peer's accept queue is full", []check.Remedy{{
-			Action: "mend the listener, which is in this namespace: see accept-queue-overflow",
+			Action: "fix the listener, which is in this namespace: see accept-queue-overflow",
 			Risk:   "see there",
 			Effect: "SYN_SENT falls to rate × round trip",
 		}}
@@ -247,7 +247,7 @@ func pathRemedies(p *check.Pass, u pileup) []check.Remedy {
 			"if ListenOverflows stands still there while SYN_SENT is high here, the path loses the SYNs",
 		Command: "nstat -az TcpExtListenOverflows TcpExtListenDrops; ss -ltn",
 		Risk:    "none, it only reads",
-		Effect: "names which side to mend: the peer's accept loop and backlog, or firewall, conntrack, SNAT and " +
+		Effect: "names which side to fix: the peer's accept loop and backlog, or firewall, conntrack, SNAT and " +
 			"routes on the way",
 	}, {
 		Action: "follow one SYN along the path (tcpdump on both ends and at each hop that filters or translates)",

@@ -32,8 +32,8 @@ var (
 	}
 	hogWait = &check.Param{
 		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
-		Why: "the other programs wait longer than they run: their work takes twice the time it needs. A benchmark and " +
-			"its server that fill a host stay below it",
+		Why: "the other programs wait longer than they run: their work takes twice the time it needs. A benchmark " +
+			"and its server that fill a host stay below it",
 	}
 )
 

@@ -84,13 +84,17 @@ func TestHog(t *testing.T) {
 			"host", 0.2, []running{{pid: 7, comm: "sh", used: 15}, server}, "warning pid 7 (sh)",
 		},
 		"processes of one name": {
-			"host", 0.2, []running{{pid: 7, comm: "sh", used: 7}, {pid: 8, comm: "sh", used: 8}, server}, "warning pid 8 (sh)",
+			"host", 0.2,
+			[]running{{pid: 7, comm: "sh", used: 7}, {pid: 8, comm: "sh", used: 8}, server},
+			"warning pid 8 (sh)",
 		},
 		"its own threads wait": {
 			"host", 0.2, []running{{pid: 7, comm: "make", used: 19, waited: 60}}, "info pid 7 (make)",
 		},
 		"idle CPUs": {
-			"host", 4, []running{{pid: 7, comm: "zstd", used: 10}, {pid: 9, comm: "api", used: 1, waited: 6}}, "info pid 7 (zstd)",
+			"host", 4,
+			[]running{{pid: 7, comm: "zstd", used: 10}, {pid: 9, comm: "api", used: 1, waited: 6}},
+			"info pid 7 (zstd)",
 		},
 		"a benchmark and its server": {
 			"host", 0.1, []running{
@@ -103,7 +107,9 @@ func TestHog(t *testing.T) {
 			}, "info pid 7 (sh)",
 		},
 		"one CPU of two, and nobody waits": {
-			"host", 0.6, []running{{pid: 7, comm: "sh", used: 9.5}, {pid: 9, comm: "api", used: 9.2, waited: 1}}, "fine",
+			"host", 0.6,
+			[]running{{pid: 7, comm: "sh", used: 9.5}, {pid: 9, comm: "api", used: 9.2, waited: 1}},
+			"fine",
 		},
 		"a target": {"process", 0.2, []running{{pid: 7, comm: "sh", used: 15}}, "not assessed"},
 	} {

@@ -22,8 +22,8 @@ var (
 	}
 	forkEach = &check.Param{
 		Name: "each", Default: 0.01, Unit: quantity.Seconds,
-		Why: "to start a small program and to end it takes one to three milliseconds; where it is ten, most is its own " +
-			"work, such as a compiler's",
+		Why: "to start a small program and to end it takes one to three milliseconds; where it is ten, most is its " +
+			"own work, such as a compiler's",
 	}
 )
 
@@ -46,7 +46,8 @@ a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/fork.2.html",
 	Needs: []metric.Metric{metric.Forks, metric.ProcessCPU, metric.CPUSeconds},
 	Uses: []metric.Metric{
-		metric.ProcessChildrenCPU, metric.ProcessInfo, metric.ProcessStart, metric.HostCPUProfileSamples, metric.TargetInfo,
+		metric.ProcessChildrenCPU, metric.ProcessInfo, metric.ProcessStart, metric.HostCPUProfileSamples,
+		metric.TargetInfo,
 		metric.CgroupCPU,
 	},
 	Params: []*check.Param{forkRate, forkShare, forkEach},
@@ -98,8 +99,8 @@ func forkFinding(p *check.Pass, c *evidence.Consumption, made, share, each quant
 		Evidence: []quantity.Value{made, share, each},
 		Weight:   share.Number(),
 		Remedies: []check.Remedy{{
-			Action: "Let one process do the work of many: a function of the language in place of a program, one start for " +
-				"a batch (xargs), workers that stay in place of one process a request.",
+			Action: "Let one process do the work of many: a function of the language in place of a program, one " +
+				"start for a batch (xargs), workers that stay in place of one process a request.",
 			Command: look,
 			Risk:    "State that ended with each process must be cleared by hand.",
 			Effect: fmt.Sprintf("processes created a second, from %.0f to below %.0f", made.Number(),

@@ -68,7 +68,8 @@ than the threads wait (tcpdump, its own logs).`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: []metric.Metric{
 		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
-		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
+		metric.ThreadRunDelay,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples, metric.ListenerOwes,
 		metric.DestinationAsked, metric.DestinationOwner, metric.TargetListenPorts,
 	},

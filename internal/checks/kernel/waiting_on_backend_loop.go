@@ -53,8 +53,9 @@ func loopFinding(p *check.Pass, destination string, asked, share quantity.Value,
 			quantity.Of("", owed, quantity.None).Text()),
 		Evidence: []quantity.Value{share, asked},
 		Remedies: []check.Remedy{{
-			Action: "Find out why " + destination + " answers late; ask it less often, at the same time, or with a timeout.",
-			Risk:   "a timeout turns a slow answer into none",
+			Action: "Find out why " + destination + " answers late; ask it less often, at the same time, or with a " +
+				"timeout.",
+			Risk: "a timeout turns a slow answer into none",
 			Effect: fmt.Sprintf("the share of a request's time from %s to below %s", share.Text(),
 				p.Param(backendShare).Text()),
 		}},

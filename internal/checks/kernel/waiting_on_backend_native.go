@@ -45,8 +45,8 @@ func runNativeBackend(p *check.Pass) error {
 	if many := waitsForMany(l); many.AtLeast(p.Param(backendWaiters)) {
 		return check.NotAssessed("the program's own metrics of its calls, or ss -tinp for the connections it has sent "+
 			"something on",
-			"%s wait in epoll, poll or select for any of several sockets at once: which of them keeps work waiting only "+
-				"the program knows",
+			"%s wait in epoll, poll or select for any of several sockets at once: which of them keeps work waiting "+
+				"only the program knows",
 			many.Text())
 	}
 	p.Read(quantity.Of("waits for answers of a destination", 0, quantity.Events))
@@ -84,7 +84,8 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 		Subject:  check.Subject{Kind: "pool", ID: pool.Title()},
 		Severity: check.Info,
 		Weight:   share.Number(),
-		Summary:  fmt.Sprintf("%s wait for answers of %s in %s of their time with work", pool.Who(), peer, share.Text()),
+		Summary: fmt.Sprintf("%s wait for answers of %s in %s of their time with work", pool.Who(), peer,
+			share.Text()),
 		Evidence: []quantity.Value{share, of, threads, occupied},
 		Notes:    append([]string{"the pool's time: " + pool.Split()}, evidence.OffCPUPaths(p, here)...),
 		Remedies: []check.Remedy{{

@@ -128,7 +128,7 @@ func reportSlowPath(p *check.Pass, path slowPath, slow, seen int) {
 				"perfdoctor ping %[1]s --as outside --save outside.zip; "+
 				"here perfdoctor diagnose --vantage neighbour.zip --vantage outside.zip", path.destination),
 			Risk: "None.",
-			Effect: fmt.Sprintf("names the box that adds %s; mended, the round trip returns to about %s",
+			Effect: fmt.Sprintf("names the box that adds %s; fixed, the round trip returns to about %s",
 				path.excess.Text(), path.least.Text()),
 		}},
 		Placebos: []string{"Larger socket or device buffers: they make the queue longer, and the round trip with it."},

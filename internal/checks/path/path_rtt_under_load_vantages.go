@@ -144,7 +144,7 @@ func locate(p *check.Pass, f *check.Finding, path slowPath) {
 			Action: "Show these numbers to whoever runs " + path.destination +
 				": it, or what stands before it, is slow from everywhere.",
 			Risk:   "None.",
-			Effect: fmt.Sprintf("mended, the round trip returns to about %s", path.least.Text()),
+			Effect: fmt.Sprintf("fixed, the round trip returns to about %s", path.least.Text()),
 		}}
 	default:
 		f.Doubts = append(f.Doubts,

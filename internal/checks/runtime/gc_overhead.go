@@ -131,7 +131,7 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 	if stopped, ok := stoppedByLimit(p); ok {
 		f.Evidence = append(f.Evidence, stopped)
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so that they last longer: mend that first")
+		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so that they last longer: fix that first")
 	}
 	if times == 1 {
 		f.Confidence = check.Medium

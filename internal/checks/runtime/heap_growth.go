@@ -210,7 +210,7 @@ func heapDump(pid string) check.Remedy {
 			"holds it, is the leak.",
 		Command: check.Commandf("jcmd %s GC.class_histogram | head -40", pid),
 		Risk:    "each stops the program for a full collection, seconds a GiB; a dump writes the whole heap to disk",
-		Effect:  "what is live after collections stops growing once the holder is mended",
+		Effect:  "what is live after collections stops growing once the holder is fixed",
 	}
 }
 

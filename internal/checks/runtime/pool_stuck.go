@@ -17,7 +17,8 @@ import (
 var (
 	stuckShare = &check.Param{
 		Name: "share", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of the pool's threads, and for each of them of the window: with a tenth of its threads a pool still works",
+		Why: "of the pool's threads, and for each of them of the window: with a tenth of its threads a pool still " +
+			"works",
 	}
 	stuckThreads = &check.Param{
 		Name: "threads", Default: 2, Unit: quantity.Threads,
@@ -52,7 +53,8 @@ too. Disproof: another second finds the threads elsewhere.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: []metric.Metric{
 		metric.WallProfileSamples, metric.ThreadStateTime,
-		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
+		metric.ThreadRunDelay,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
 	},
 	Params: []*check.Param{stuckShare, stuckThreads},
@@ -215,7 +217,9 @@ func lockChangesHands(p *check.Pass, w *evidence.Waiting, at *stuckAt) bool {
 // the same waits, and the one of locks leaves short ones out.
 const mostEnded = 0.5
 
-func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt, stand, all quantity.Value) check.Finding {
+func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
+	stand, all quantity.Value,
+) check.Finding {
 	list := evidence.Culprits(w.Profile, w.Owners, at.hits, nil)
 	share := quantity.Of("waited there", float64(at.total.Value)/1e9, quantity.Seconds).
 		Per(quantity.Of("time of its threads", float64(pool.all.Value)/1e9, quantity.Seconds)).
@@ -228,7 +232,10 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt, 
 		Summary: fmt.Sprintf("%.0f of %s of pool %q %s at %s for nearly all of the window", stand.Number(), all.Text(),
 			pool.name, kind.what, list[0].Name()),
 		Evidence: []quantity.Value{stand, all, share},
-		Notes:    []string{strings.Join(list[0].Path, " ← "), fmt.Sprintf("%d samples of threads that wait there", at.total.Count)},
+		Notes: []string{
+			strings.Join(list[0].Path, " ← "),
+			fmt.Sprintf("%d samples of threads that wait there", at.total.Count),
+		},
 		Remedies: kind.remedies(stand), Placebos: kind.placebos, Disproof: kind.disproof,
 		Doubts: at.doubts(),
 	}
@@ -267,7 +274,8 @@ func (at *stuckAt) holders(p *check.Pass) (out []string) {
 	}
 	for _, s := range p.Gauge(metric.JVMMonitorWaiters) {
 		holder := s.Label("holder")
-		if holder == "" || !strings.HasPrefix(s.Label("waiter_at"), at.method+"(") || len(out) == evidence.NamedCulprits {
+		if holder == "" || !strings.HasPrefix(s.Label("waiter_at"), at.method+"(") ||
+			len(out) == evidence.NamedCulprits {
 			continue
 		}
 		out = append(out, fmt.Sprintf("a lock of class %s is held by %s since %s, which is in %s (thread dump)",

@@ -36,8 +36,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForSleep: {
 		what: "sleep",
 		cures: []stuckCure{{
-			action: "Take the sleep out of the work: have what it waits for call back, or plan the next attempt with a " +
-				"timer (ScheduledExecutorService.schedule) and give the thread back.",
+			action: "Take the sleep out of the work: have what it waits for call back, or plan the next attempt with " +
+				"a timer (ScheduledExecutorService.schedule) and give the thread back.",
 			risk:   "what came after the sleep now runs on another thread",
 			before: "while (!ready()) Thread.sleep(1000); answer();",
 			after:  "onReady(() -> answer());",
@@ -48,8 +48,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForWakeUp: {
 		what: "are parked or in Object.wait",
 		cures: []stuckCure{{
-			action: "Find who is to wake them (notify, unpark, signal), and why that does not happen; give the wait a " +
-				"time limit. A park with a time limit and nobody to wake is a sleep: plan the work with a timer.",
+			action: "Find who is to wake them (notify, unpark, signal), and why that does not happen; give the wait " +
+				"a time limit. A park with a time limit and nobody to wake is a sleep: plan the work with a timer.",
 			risk: "a limit turns a late wake-up into a failure",
 		}},
 		placebos: []string{"More threads: they come to wait there, too."},
@@ -58,8 +58,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForLock: {
 		what: "wait for a lock",
 		cures: []stuckCure{{
-			action: "Find the thread that has the lock (jcmd PID Thread.print -l) and what it waits for meanwhile; do " +
-				"that outside of the lock.",
+			action: "Find the thread that has the lock (jcmd PID Thread.print -l) and what it waits for meanwhile; " +
+				"do that outside of the lock.",
 			risk:   "what the lock kept together may come apart",
 			before: "synchronized (this) { reply = remote.call(); cache.put(key, reply); }",
 			after:  "reply = remote.call(); synchronized (this) { cache.put(key, reply); }",
@@ -73,9 +73,9 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForFuture: {
 		what: "wait for another thread's result",
 		cures: []stuckCure{{
-			action: "See where the results are made. If in the same pool, they are queued behind the threads that wait " +
-				"for them, and never come: give the inner tasks a pool of their own, or continue when they are done " +
-				"(thenApply, thenCompose) instead of waiting.",
+			action: "See where the results are made. If in the same pool, they are queued behind the threads that " +
+				"wait for them, and never come: give the inner tasks a pool of their own, or continue when they are " +
+				"done (thenApply, thenCompose) instead of waiting.",
 			risk:   "two pools together have more threads; what continues runs on another thread",
 			before: "pool.submit(() -> merge(pool.submit(part).get()));",
 			after:  "CompletableFuture.supplyAsync(part, pool).thenApply(this::merge);",
@@ -92,8 +92,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForThreads: {
 		what: "wait for other threads at a latch, a barrier or a join",
 		cures: []stuckCure{{
-			action: "Find who is to count down or arrive: it failed before it did (countDown belongs into finally), waits " +
-				"for a thread of this pool, or the latch counts more than there are.",
+			action: "Find who is to count down or arrive: it failed before it did (countDown belongs into finally), " +
+				"waits for a thread of this pool, or the latch counts more than there are.",
 			risk: "none",
 		}, {
 			action: "Wait with a time limit (await(2, SECONDS)), and say what was missing.",
@@ -105,8 +105,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForPermit: {
 		what: "wait for a rate limiter",
 		cures: []stuckCure{{
-			action: "Refuse what is over the limit at once (tryAcquire without waiting, answer 429), or put it into a " +
-				"bounded queue; hold no thread until its turn comes.",
+			action: "Refuse what is over the limit at once (tryAcquire without waiting, answer 429), or put it into " +
+				"a bounded queue; hold no thread until its turn comes.",
 			risk: "callers must try again later",
 		}, {
 			action: "Raise the limit to what is behind it, if that can take more.",
@@ -118,8 +118,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForItem: {
 		what: "wait for an item of a queue while they serve a request",
 		cures: []stuckCure{{
-			action: "Find who is to put it there: it is slow, has failed, or stands behind these threads; give the wait a " +
-				"time limit (poll(2, SECONDS)).",
+			action: "Find who is to put it there: it is slow, has failed, or stands behind these threads; give the " +
+				"wait a time limit (poll(2, SECONDS)).",
 			risk: "a late item becomes none",
 		}, {
 			action: "Answer when the item comes instead of holding the thread (asynchronous servlet, DeferredResult).",
@@ -131,8 +131,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForChild: {
 		what: "wait for a child process",
 		cures: []stuckCure{{
-			action: "See what the child does (it may wait for somebody to read its output); keep it alive and talk to it, " +
-				"or do its work in the process.",
+			action: "See what the child does (it may wait for somebody to read its output); keep it alive and talk " +
+				"to it, or do its work in the process.",
 			risk: "a child that stays keeps its memory",
 		}},
 		placebos: []string{"More threads: each waits for a child of its own."},

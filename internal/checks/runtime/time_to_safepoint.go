@@ -39,7 +39,7 @@ time, by the JVM's counters. Both must be high.
 
 Cure: find the late thread (-Xlog:safepoint*=debug, or -XX:+SafepointTimeout in
 a test): -XX:+UseCountedLoopSafepoints, smaller copies, no mapped files on slow
-disks. On a host short of CPU mend that first. Risk: UseCountedLoopSafepoints
+disks. On a host short of CPU fix that first. Risk: UseCountedLoopSafepoints
 costs tight loops some percent.
 Disproof: -Xlog:safepoint shows "Reaching safepoint" below the mean that warns.`,
 	URL:    "https://bugs.openjdk.org/browse/JDK-8214239",
@@ -75,7 +75,7 @@ func runTimeToSafepoint(p *check.Pass, pid string) bool {
 			mean.Text(), share.Text()),
 		Evidence: []quantity.Value{mean, share},
 		Remedies: []check.Remedy{{
-			Action: "If the CPUs are saturated or throttled, mend that first; else find the late thread, and let " +
+			Action: "If the CPUs are saturated or throttled, fix that first; else find the late thread, and let " +
 				"its loops poll.",
 			Command: "-XX:+UseCountedLoopSafepoints",
 			Risk:    "tight loops over arrays may take some percent longer; a restart",

@@ -17,12 +17,12 @@ import (
 var (
 	codeKernel = &check.Param{
 		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
-		Why: "when half of the process's CPU time is the kernel's, that is mended first, and all shares of code " +
+		Why: "when half of the process's CPU time is the kernel's, that is fixed first, and all shares of code " +
 			"change with it",
 	}
 	codeGarbage = &check.Param{
 		Name: "garbage", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: mend " +
+		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: fix " +
 			"it first",
 	}
 	codeOwns = &check.Param{
@@ -180,13 +180,32 @@ func (c *clause) list(b *strings.Builder) {
 }
 
 func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*signature) error {
-	var worst *measure
-	var rest []quantity.Value
-	var marks []check.Mark
+	worst, rest, marks, err := s.judged(p, thresholds, all)
+	if err != nil || worst == nil || worst.severity == 0 {
+		return err
+	}
+	f := worst.finding(p, s)
+	f.Evidence = append(f.Evidence, rest...)
+	f.Marks = marks
+	if worst.cpu != nil && worst.share.AtLeast(p.Param(codeOwns)) {
+		f.Facts = append(f.Facts, evidence.OwnsCPU)
+	}
+	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
+		s.garbage(p, worst.clause, all, &f)
+	}
+	p.Report(f)
+	return nil
+}
+
+// judged measures the clauses, and gives the worst with the shares of the others. A recording without the first one's
+// profile cannot be assessed.
+func (s *signature) judged(p *check.Pass, thresholds [][2]*check.Param, all []*signature) (
+	worst *measure, rest []quantity.Value, marks []check.Mark, err error,
+) {
 	for i, w := range s.Where {
 		m, err := s.measure(p, w, all)
 		if err != nil && i == 0 {
-			return err
+			return nil, nil, nil, err
 		}
 		if err != nil || m == nil {
 			continue
@@ -204,20 +223,7 @@ func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*sign
 			rest = append(rest, m.share)
 		}
 	}
-	if worst == nil || worst.severity == 0 {
-		return nil
-	}
-	f := worst.finding(p, s)
-	f.Evidence = append(f.Evidence, rest...)
-	f.Marks = marks
-	if worst.cpu != nil && worst.share.AtLeast(p.Param(codeOwns)) {
-		f.Facts = append(f.Facts, evidence.OwnsCPU)
-	}
-	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
-		s.garbage(p, worst.clause, all, &f)
-	}
-	p.Report(f)
-	return nil
+	return worst, rest, marks, nil
 }
 
 // mayBeGarbage tells signatures of Java code that an allocation profile shows, or may show as well as a CPU profile.

@@ -309,7 +309,7 @@ func (m *measure) sampled() string {
 	return text + " in " + quantity.Of("", m.profile.Duration.Seconds(), quantity.Seconds).Text()
 }
 
-// kernelFirst says that the kernel's share is mended before any code.
+// kernelFirst says that the kernel's share is fixed before any code.
 func kernelFirst(p *check.Pass, c *hotcode.CPU) []string {
 	if c.Kernel <= 0 {
 		return nil
@@ -318,7 +318,7 @@ func kernelFirst(p *check.Pass, c *hotcode.CPU) []string {
 	if system.Below(p.Param(codeKernel)) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s of the process's CPU time is the kernel's (sy): mend that first, shares of code "+
+	return []string{fmt.Sprintf("%s of the process's CPU time is the kernel's (sy): fix that first, shares of code "+
 		"change with it",
 		system.Text())}
 }

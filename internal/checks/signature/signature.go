@@ -31,7 +31,7 @@ type signature struct {
 	// checks whose findings are consequences; those of the built-in table are in causes.go
 	Explains []string `yaml:"explains"`
 	NotNamed []string `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
-	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be mended first.
+	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be fixed first.
 	KernelToo bool          `yaml:"kernel-too"`
 	Cure      string        `yaml:"cure"`
 	Command   check.Command `yaml:"command"`

@@ -25,7 +25,8 @@ func rows() []row {
 	return []row{
 		{
 			name: "target-stopped", stage: check.Limits, blocks: true,
-			doc: "The target is stopped\n\nA process that a signal stopped (SIGSTOP, Ctrl-Z, a job in the background that\n" +
+			doc: "The target is stopped\n\n" +
+				"A process that a signal stopped (SIGSTOP, Ctrl-Z, a job in the background that\n" +
 				"reads the terminal) or that a debugger holds runs nothing until it is let go." + measured +
 				"\nCure: let it go on. Disproof: State in /proc/PID/status is R or S.",
 			url: "https://man7.org/linux/man-pages/man7/signal.7.html",
@@ -55,17 +56,21 @@ func rows() []row {
 		},
 		{
 			name: "dns-slow", stage: check.Path,
-			doc: "Threads wait for a name server\n\nA name is looked up before each new connection where nothing keeps the answer. A server\n" +
+			doc: "Threads wait for a name server\n\n" +
+				"A name is looked up before each new connection where nothing keeps the answer. A server\n" +
 				"in resolv.conf that does not answer costs 5 s for each name before the next is asked." + measured +
-				"\nCure: repair or remove the server; keep answers (a local cache, connections that stay open). Placebo: more\n" +
+				"\nCure: repair or remove the server; keep answers (a local cache, connections that stay open). " +
+				"Placebo: more\n" +
 				"threads. Disproof: dig @SERVER NAME answers at once.",
 			url:  "https://man7.org/linux/man-pages/man5/resolv.conf.5.html",
 			is:   ledger.Place.DNS,
 			what: func(p ledger.Place) string { return "waiting for the name server " + p.On },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "See whether " + p.On + " answers; take it out of /etc/resolv.conf or put one first that does.",
-					Risk:   "another server may not know internal names", Effect: "time waited for names falls to that of the answer",
+					Action: "See whether " + p.On + " answers; take it out of /etc/resolv.conf or put one first that " +
+						"does.",
+					Risk:   "another server may not know internal names",
+					Effect: "time waited for names falls to that of the answer",
 				}, {
 					Action: "Look names up less: keep connections open, or cache answers on this host.",
 					Risk:   "a changed address is seen later", Effect: "one look-up a TTL instead of one a request",
@@ -73,15 +78,18 @@ func rows() []row {
 			},
 			placebos: []string{"More threads: they wait for the same server."},
 			disproof: func(_ *ledger.Pool, p ledger.Place) string {
-				return "dig @" + strings.TrimSuffix(p.On, ":53") + " for a name that the program uses answers within milliseconds."
+				return "dig @" + strings.TrimSuffix(p.On, ":53") + " for a name that the program uses answers within " +
+					"milliseconds."
 			},
 		},
 		{
 			name: "slow-reader", stage: check.Connections, ends: true,
-			doc: "Threads wait because nobody reads what they write\n\nA pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
+			doc: "Threads wait because nobody reads what they write\n\n" +
+				"A pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
 				"slow or does not read, the writer waits in write or send: a log nobody drains, a client that stops\n" +
 				"reading." + measured +
-				"\nCure: make the reader read, or write without waiting and drop what is not taken. Placebo: a larger buffer,\n" +
+				"\nCure: make the reader read, or write without waiting and drop what is not taken. Placebo: a " +
+				"larger buffer,\n" +
 				"which only fills later. Disproof: the reader takes data all the time.",
 			url: "https://man7.org/linux/man-pages/man7/pipe.7.html",
 			is: func(p ledger.Place) bool {
@@ -98,8 +106,9 @@ func rows() []row {
 					Action: "Find out why " + cmp.Or(p.On, "the reader") + " does not read.",
 					Risk:   "none", Effect: "time waited for room falls to 0",
 				}, {
-					Action: "Write through a buffer that drops or refuses when it is full, so that work does not wait for the reader.",
-					Risk:   "what is dropped is lost", Effect: "time waited for room falls to 0",
+					Action: "Write through a buffer that drops or refuses when it is full, so that work does not " +
+						"wait for the reader.",
+					Risk: "what is dropped is lost", Effect: "time waited for room falls to 0",
 				}}
 			},
 			placebos: []string{"A larger pipe or socket buffer: it fills too, later."},
@@ -109,18 +118,24 @@ func rows() []row {
 		},
 		{
 			name: "blocked-on-child", stage: check.Runtime, ofJobs: true,
-			doc: "Threads wait for a child process\n\nwait4 and waitid return when a child ends. A program that starts another for each piece of work, and\n" +
+			doc: "Threads wait for a child process\n\n" +
+				"wait4 and waitid return when a child ends. A program that starts another for each piece of " +
+				"work, and\n" +
 				"waits, has that one's time as its own." + measured +
 				"\nA child that is waited for over the whole window is watched over: a supervisor is idle.\n" +
-				"\nCure: see what the child does; keep it alive and talk to it, or do the work in the process. Disproof: the\n" +
+				"\nCure: see what the child does; keep it alive and talk to it, or do the work in the process. " +
+				"Disproof: the\n" +
 				"child is the service, and the waiting process only watches over it.",
-			url:  "https://man7.org/linux/man-pages/man2/wait.2.html",
-			is:   isOneOf(ledger.Child),
-			what: func(p ledger.Place) string { return "waiting for the end or the output of " + cmp.Or(p.On, "a child process") },
+			url: "https://man7.org/linux/man-pages/man2/wait.2.html",
+			is:  isOneOf(ledger.Child),
+			what: func(p ledger.Place) string {
+				return "waiting for the end or the output of " + cmp.Or(p.On, "a child process")
+			},
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "Find out what it does with the time: " + cmp.Or(p.On, "a child that ends too soon to be named") + ".",
-					Risk:   "none", Effect: "shows what the time is used for",
+					Action: "Find out what it does with the time: " +
+						cmp.Or(p.On, "a child that ends too soon to be named") + ".",
+					Risk: "none", Effect: "shows what the time is used for",
 				}}
 			},
 			placebos: []string{"More threads in the waiting process: each waits for a child of its own."},
@@ -130,17 +145,22 @@ func rows() []row {
 		},
 		{
 			name: "lock-held", stage: check.Runtime, ends: true,
-			doc: "Threads wait for a lock that another thread holds\n\nA mutex of the C library says which thread holds it. When the threads of a pool wait for one lock, they\n" +
+			doc: "Threads wait for a lock that another thread holds\n\n" +
+				"A mutex of the C library says which thread holds it. When the threads of a pool wait for one " +
+				"lock, they\n" +
 				"do together no more than one of them would." + measured +
-				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is not the same\n" +
+				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is " +
+				"not the same\n" +
 				"code each time, and waits are short.",
 			url:  "https://man7.org/linux/man-pages/man2/futex.2.html",
 			is:   isOneOf(ledger.Lock),
 			what: func(p ledger.Place) string { return "waiting for the lock " + p.On },
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "See what the holder does with the lock (its line in this report, or gdb -p), and do it outside.",
-					Risk:   "what the lock guards must stay guarded", Effect: "time waited for the lock falls with the time it is held",
+					Action: "See what the holder does with the lock (its line in this report, or gdb -p), and do it " +
+						"outside.",
+					Risk:   "what the lock guards must stay guarded",
+					Effect: "time waited for the lock falls with the time it is held",
 				}}
 			},
 			placebos: []string{"More threads: they wait for the same lock."},
@@ -148,15 +168,17 @@ func rows() []row {
 		},
 		{
 			name: "file-lock-wait", stage: check.Runtime,
-			doc: "Threads wait for a lock on a file\n\nflock and fcntl wait until another process gives the lock back." + measured +
+			doc: "Threads wait for a lock on a file\n\n" +
+				"flock and fcntl wait until another process gives the lock back." + measured +
 				"\nCure: find the holder in /proc/locks, and hold it for less. Disproof: /proc/locks shows no waiter.",
 			url:  "https://man7.org/linux/man-pages/man2/flock.2.html",
 			is:   isOneOf(ledger.FileLock),
 			what: func(p ledger.Place) string { return "waiting for a lock on " + cmp.Or(p.On, "a file") },
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "Find the holder (/proc/locks; the waiters are the lines with ->) and hold the lock for less.",
-					Risk:   "none", Effect: "time waited for the file falls with the time it is locked",
+					Action: "Find the holder (/proc/locks; the waiters are the lines with ->) and hold the lock for " +
+						"less.",
+					Risk: "none", Effect: "time waited for the file falls with the time it is locked",
 				}}
 			},
 			placebos: []string{"A faster disk: nothing is read or written meanwhile."},
@@ -164,8 +186,11 @@ func rows() []row {
 		},
 		{
 			name: "io-bound-threads", stage: check.Kernel,
-			doc: "Threads wait for files\n\nReads that are not in memory, and writes that are to be on the disk, take the device's time." + measured +
-				"\nCure: fewer and larger reads and writes, what is read often in memory, one sync for many records. Disproof:\n" +
+			doc: "Threads wait for files\n\n" +
+				"Reads that are not in memory, and writes that are to be on the disk, take the device's time." +
+				measured +
+				"\nCure: fewer and larger reads and writes, what is read often in memory, one sync for many records. " +
+				"Disproof:\n" +
 				"the device's latency is that of its data sheet and the reads are few.",
 			url: "https://man7.org/linux/man-pages/man2/read.2.html",
 			is:  isOneOf(ledger.Disk, ledger.File, ledger.Memory),
@@ -174,8 +199,10 @@ func rows() []row {
 			},
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "Read and write more at once, keep what is read often in memory, sync once for many records.",
-					Risk:   "what was not synced is lost in a crash", Effect: "waits a second fall, and with them the time",
+					Action: "Read and write more at once, keep what is read often in memory, sync once for many " +
+						"records.",
+					Risk:   "what was not synced is lost in a crash",
+					Effect: "waits a second fall, and with them the time",
 				}}
 			},
 			placebos: []string{"More CPUs: the threads do not wait for one."},

@@ -1,6 +1,6 @@
-// Package waits holds the rules about what a target's threads wait for. Most are a row: a kind of wait in the account of
-// the target's time (package ledger), and what to do about it. A wait counts when it owns the time in which the threads
-// of a pool have work; a thread that waits for work to come is idle, and no rule is about it.
+// Package waits holds the rules about what a target's threads wait for. Most are a row: a kind of wait in the account
+// of the target's time (package ledger), and what to do about it. A wait counts when it owns the time in which the
+// threads of a pool have work; a thread that waits for work to come is idle, and no rule is about it.
 package waits
 
 import (
@@ -62,13 +62,16 @@ func (r row) check() *check.Check {
 	}
 	occupied := &check.Param{
 		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
-		Why: "waiting is what many healthy programs do; it is a fault when hardly a thread of the pool is left for the " +
-			"next piece of work",
+		Why: "waiting is what many healthy programs do; it is a fault when hardly a thread of the pool is left for " +
+			"the next piece of work",
 	}
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Doc: r.doc, URL: r.url,
-		Needs:  []metric.Metric{metric.ThreadStateTime},
-		Uses:   []metric.Metric{metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU, metric.TargetListenPorts},
+		Needs: []metric.Metric{metric.ThreadStateTime},
+		Uses: []metric.Metric{
+			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
+			metric.ProcessCPU, metric.TargetListenPorts,
+		},
 		Params: []*check.Param{share, threads, occupied},
 		Run:    func(p *check.Pass) error { return r.run(p, share, threads, occupied) },
 	}
@@ -137,7 +140,8 @@ func (r row) finding(
 // leastLooks is from how many looks at waiting threads on their share is known to some ten percent.
 const leastLooks = 50
 
-// confidence goes by how often threads were seen at the place: a thread that stood there all the time was seen each time.
+// confidence goes by how often threads were seen at the place: a thread that stood there all the time was seen each
+// time.
 func confidence(l *ledger.Ledger, at ledger.Place) check.Confidence {
 	if at.Still > 0 || float64(l.Passes)*at.Seconds/max(l.Window, 1) >= leastLooks {
 		return check.High

@@ -167,7 +167,8 @@ func fewSwitches(ctx context.Context, env collect.Env) error {
 	rate := float64(after.ContextSwitches-before.ContextSwitches) / time.Since(began).Seconds()
 	if rate > affordableSwitches {
 		return collect.Unavailable(recording.StatusUnsupported, "add --deep",
-			"this host switches between threads %.0f times a second: to follow them could cost 2 %% of a CPU and more, "+
+			"this host switches between threads %.0f times a second: to follow them could cost 2 %% of a CPU and "+
+				"more, "+
 				"so it is done with --deep only", rate)
 	}
 	return nil

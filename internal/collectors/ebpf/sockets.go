@@ -102,8 +102,8 @@ func ticks() (int64, error) {
 
 // Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less
 // than that: of inodes those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of
-// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to MinRTT that is recorded; no cookie, interface or user. fn's
-// socket is used again.
+// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to MinRTT that is recorded; no cookie, interface
+// or user. fn's socket is used again.
 func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) error {
 	var r io.ReadCloser
 	// An iterator is of the namespace in which it is created (bpf_iter_init_seq_net in net/core or fs/proc/proc_net.c).

@@ -466,7 +466,7 @@ func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]
 	}
 }
 
-// missing says why nothing was counted. One refusal stands for all, as it can be mended; else the reason of one event
+// missing says why nothing was counted. One refusal stands for all, as it can be fixed; else the reason of one event
 // does.
 func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
 	if s.trouble != nil {

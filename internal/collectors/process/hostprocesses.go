@@ -28,12 +28,13 @@ const (
 func hostCollector() collect.Collector {
 	return collect.Collector{
 		Name: "host-processes",
-		Doc: "CPU time, memory, I/O, waits for a CPU, age and parents of the host's other processes; for the whole host " +
-			"as target also open files near their limit.",
-		Overhead: "5 µs a process, and 10 µs more for its I/O and for each thread of one that ever ran, at the first and " +
-			"the last sample; with the host as target 20 µs a process",
+		Doc: "CPU time, memory, I/O, waits for a CPU, age and parents of the host's other processes; for the whole " +
+			"host as target also open files near their limit.",
+		Overhead: "5 µs a process, and 10 µs more for its I/O and for each thread of one that ever ran, at the first " +
+			"and the last sample; with the host as target 20 µs a process",
 		Provides: []metric.Metric{
-			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessInfo, metric.HostProcessRSS, metric.HostProcessIO,
+			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessInfo, metric.HostProcessRSS,
+			metric.HostProcessIO,
 			metric.HostProcessDelay, metric.ProcessStart, metric.ProcessFDs, metric.ProcessFDLimit,
 		},
 		Pace: collect.FirstAndLast,

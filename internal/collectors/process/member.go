@@ -25,7 +25,8 @@ func memberCollector() collect.Collector {
 		Overhead: "0.1 ms a sample for a process with few threads; 1 ms when it has 256 and more; 30 µs a further " +
 			"process",
 		Provides: []metric.Metric{
-			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads,
+			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessFaults, metric.ProcessRSS,
+			metric.ProcessThreads,
 			metric.ProcessFDs, metric.ProcessFDLimit, metric.ProcessStart,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {

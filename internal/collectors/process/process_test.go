@@ -267,7 +267,8 @@ func TestChildren(t *testing.T) {
 	env := target(t, os.Getpid())
 	rec, _ := take(t, memberCollector(), env, func() {
 		for range 3 {
-			if err := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done").Run(); err != nil {
+			err := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done").Run()
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

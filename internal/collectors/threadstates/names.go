@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// namer gives a function that says what a place waits for and on what. Sockets and the ends of pipes are looked up once,
-// at the end of the window.
+// namer gives a function that says what a place waits for and on what. Sockets and the ends of pipes are looked up
+// once, at the end of the window.
 func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on string) {
 	pipes := map[string]int{}
 	children := map[string]map[string]bool{} // by program
@@ -51,9 +51,9 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 	}
 }
 
-// ofLink says what a read or write of something else than a socket waits for. Who reads what a child writes waits for the
-// child; who reads what another writes waits for its next piece of work. A file that is waited for in a sleep that a signal may end is none on a disk: it is a named pipe or a device,
-// whose other end is not known.
+// ofLink says what a read or write of something else than a socket waits for. Who reads what a child writes waits for
+// the child; who reads what another writes waits for its next piece of work. A file that is waited for in a sleep that
+// a signal may end is none on a disk: it is a named pipe or a device, whose other end is not known.
 func (s *source) ofLink(reader int, p place, ends map[string]holder) (reason, on string) {
 	link := p.link
 	switch {
@@ -69,7 +69,8 @@ func (s *source) ofLink(reader int, p place, ends map[string]holder) (reason, on
 		return forEvents, link
 	case strings.HasPrefix(link, "anon_inode:[timerfd]"):
 		return forSleep, ""
-	case strings.HasPrefix(link, "anon_inode:"), strings.HasPrefix(link, "/dev/pts/"), strings.HasPrefix(link, "/dev/tty"):
+	case strings.HasPrefix(link, "anon_inode:"), strings.HasPrefix(link, "/dev/pts/"),
+		strings.HasPrefix(link, "/dev/tty"):
 		return forEvents, link
 	}
 	return forFile, link

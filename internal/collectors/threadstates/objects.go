@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
@@ -26,7 +27,7 @@ func (s *source) link(pid int, fd uint64) string {
 	if fd > 1<<30 { // an int in the kernel
 		return ""
 	}
-	text, err := os.Readlink(s.process(pid) + "/fd/" + strconv.FormatUint(fd, 10))
+	text, err := door.Descriptor(s.process(pid), strconv.FormatUint(fd, 10))
 	if err != nil {
 		return ""
 	}
@@ -67,8 +68,8 @@ func peek(pid int, address uint64, into []byte) bool {
 	return err == nil && n == len(into)
 }
 
-// lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a mutex of
-// glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
+// lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a
+// mutex of glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
 // __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
 // id itself.
 func lockHolder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
@@ -179,12 +180,12 @@ func (s *source) findUDP(pid int) {
 // socketsTime bounds the look at the sockets of a namespace: 100,000 take 50 ms.
 const socketsTime = 500 * time.Millisecond
 
-// unasked is after how many milliseconds data is no answer: the process has sent nothing for so long, and received since.
-// A subscription is such, or a replica.
+// unasked is after how many milliseconds data is no answer: the process has sent nothing for so long, and received
+// since. A subscription is such, or a replica.
 const unasked = 1000
 
-// ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody listens
-// is a client's.
+// ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody
+// listens is a client's.
 func ofSocket(e endpoint, known bool, listening map[uint16]bool, write bool) (reason, on string) {
 	switch {
 	case !known:
@@ -228,13 +229,13 @@ func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]hold
 		if err != nil || ctx.Err() != nil || looked > maxLinks {
 			continue
 		}
-		fds, err := os.ReadDir(s.process(pid) + "/fd")
+		fds, err := door.Descriptors(s.process(pid))
 		if err != nil {
 			continue
 		}
 		looked += len(fds)
-		for _, f := range fds[:min(len(fds), maxLinksOfProcess)] {
-			link, err := os.Readlink(s.process(pid) + "/fd/" + f.Name())
+		for _, fd := range fds[:min(len(fds), maxLinksOfProcess)] {
+			link, err := door.Descriptor(s.process(pid), fd)
 			if owner, wanted := pipes[link]; err == nil && wanted && owner != pid && out[link].pid == 0 {
 				out[link] = holder{pid, s.nameOf(pid)}
 			}

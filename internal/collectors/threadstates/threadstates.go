@@ -109,17 +109,16 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 // watch makes passes until the context is done. The time between two is random, so that a program's own beat is not
 // taken for its state.
 func (s *source) watch(ctx context.Context) error {
-	for {
+	for more := true; more; {
 		began := time.Now()
 		if err := s.pass(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
 		cost := time.Since(began)
 		period := min(max(time.Duration(float64(cost)/share), leastPeriod), longestPeriod)
-		if clock.Sleep(ctx, period/2+rand.N(period)) != nil {
-			return nil
-		}
+		more = clock.Sleep(ctx, period/2+rand.N(period)) == nil
 	}
+	return nil
 }
 
 // pass looks at each thread once, of many at some.
@@ -140,19 +139,8 @@ func (s *source) pass(ctx context.Context) error {
 			}
 		}
 	}
-	tids := map[int]bool{}
-	for _, t := range all {
-		tids[t.tid] = true
-	}
-	s.over = max(s.over, len(all)-maxThreads)
-	stride := (len(all) + maxThreads - 1) / maxThreads
-	for i, t := range all {
-		if ctx.Err() != nil {
-			return nil
-		}
-		if (i+s.passes)%stride == 0 {
-			s.look(t, tids)
-		}
+	if !s.lookAt(ctx, all) {
+		return nil
 	}
 	if len(members) > 0 && s.sockets.fresh && time.Now().After(s.sockets.next) {
 		s.findSockets(ctx, members[0].PID) // a client's connection may be gone at the end
@@ -162,6 +150,25 @@ func (s *source) pass(ctx context.Context) error {
 }
 
 type threadOf struct{ pid, tid int }
+
+// lookAt looks at each of the threads, of many at some; ended is false where the context was done before.
+func (s *source) lookAt(ctx context.Context, all []threadOf) (ended bool) {
+	tids := map[int]bool{}
+	for _, t := range all {
+		tids[t.tid] = true
+	}
+	s.over = max(s.over, len(all)-maxThreads)
+	stride := (len(all) + maxThreads - 1) / maxThreads
+	for i, t := range all {
+		if ctx.Err() != nil {
+			return false
+		}
+		if (i+s.passes)%stride == 0 {
+			s.look(t, tids)
+		}
+	}
+	return true
+}
 
 // look adds the time since the thread was last looked at to where it stands now. One that has ended, or may not be
 // looked at, is left out.
@@ -180,7 +187,8 @@ func (s *source) look(at threadOf, tids map[int]bool) {
 	t := s.threads[id]
 	if t == nil {
 		t = &thread{
-			pid: at.pid, first: now, last: now, still: true, begin: p, runs: s.runs(at), times: map[place]time.Duration{},
+			pid: at.pid, first: now, last: now, still: true, begin: p, runs: s.runs(at),
+			times: map[place]time.Duration{},
 		}
 		if s.passes == 0 {
 			t.first, t.last = s.began, s.began

@@ -169,7 +169,7 @@ func (e *Exporter) finish(w Window, families []*dto.MetricFamily) {
 	}
 }
 
-// tellHints logs what does not work here when that changes, with what would mend it, and keeps it for the landing page.
+// tellHints logs what does not work here when that changes, with what would fix it, and keeps it for the landing page.
 func (e *Exporter) tellHints(rec *recording.Recording) {
 	var hints []recording.CollectorStatus
 	for _, c := range rec.Meta.Collectors {

@@ -119,7 +119,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{keep: pool, each: pool}, metric.ThreadPools)
 	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime,
 		metric.ThreadSleepTime,
-		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations)
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
+		metric.ThreadStateTime, metric.ThreadStillTime)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)

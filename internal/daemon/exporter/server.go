@@ -115,7 +115,7 @@ func (o WebOptions) listen(ctx context.Context) ([]net.Listener, error) {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
 			for _, l := range listeners {
-				_ = l.Close() // the other error is the one to mend
+				_ = l.Close() // the other error is the one to fix
 			}
 			return nil, fmt.Errorf("listen: %w", err)
 		}

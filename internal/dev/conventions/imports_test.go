@@ -23,8 +23,10 @@ type row struct {
 }
 
 // ofRules is what the rules of a room may import, and aRoom why.
-var ofRules = []string{"internal/check", "internal/evidence", "internal/evidence/hotcode", "internal/evidence/ledger",
-	"internal/series"}
+var ofRules = []string{
+	"internal/check", "internal/evidence", "internal/evidence/hotcode", "internal/evidence/ledger",
+	"internal/series",
+}
 
 const aRoom = "a rule must not be able to see the host, nor another room"
 

@@ -221,7 +221,7 @@ var stageWords = map[check.Stage]string{
 func checkIndex(suite []*check.Check) []byte {
 	var b bytes.Buffer
 	b.WriteString("# The checks\n\n" + generated + `
-In the order of the cure: what stands first is cheaper to mend and distorts what is seen below it.
+In the order of the cure: what stands first is cheaper to fix and distorts what is seen below it.
 ` + "`perfdoctor checks explain NAME` prints a page's content on the host itself.\n" +
 		"Which finding may be a consequence of which: [causes](causes.md).\n")
 	last := check.Stage(0)

@@ -7,8 +7,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// The ends of stacks, as thread dumps of JDK 11 to 25 have them, the innermost call first: what a thread parks with, and
-// who runs it.
+// The ends of stacks, as thread dumps of JDK 11 to 25 have them, the innermost call first: what a thread parks with,
+// and who runs it.
 const (
 	park      = "jdk.internal.misc.Unsafe.park java.util.concurrent.locks.LockSupport.park "
 	parkNanos = "jdk.internal.misc.Unsafe.park java.util.concurrent.locks.LockSupport.parkNanos "
@@ -25,7 +25,8 @@ const (
 		"sun.net.httpserver.ServerImpl$Exchange.run " + worker
 	tomcat = "com.example.Shop.doGet jakarta.servlet.http.HttpServlet.service " +
 		"org.apache.catalina.core.StandardWrapperValve.invoke org.apache.coyote.http11.Http11Processor.service " +
-		"org.apache.tomcat.util.net.SocketProcessorBase.run org.apache.tomcat.util.threads.ThreadPoolExecutor.runWorker " +
+		"org.apache.tomcat.util.net.SocketProcessorBase.run " +
+		"org.apache.tomcat.util.threads.ThreadPoolExecutor.runWorker " +
 		"org.apache.tomcat.util.threads.ThreadPoolExecutor$Worker.run java.lang.Thread.run"
 	common = "java.util.concurrent.ForkJoinTask.doExec java.util.concurrent.ForkJoinPool$WorkQueue.topLevelExec " +
 		"java.util.concurrent.ForkJoinPool.scan java.util.concurrent.ForkJoinPool.runWorker " +
@@ -43,21 +44,25 @@ func TestInnermost(t *testing.T) {
 		says  string // the call; not looked at where empty
 	}{
 		// What an executor's worker stands in, not its own frames.
-		{"a task that sleeps, JDK 17", "java.lang.Thread.sleep com.example.Shop.retry " + task, ForSleep, "Thread.sleep"},
+		{
+			"a task that sleeps, JDK 17", "java.lang.Thread.sleep com.example.Shop.retry " + task,
+			ForSleep, "Thread.sleep",
+		},
 		{
 			"a task that sleeps, JDK 21", "java.lang.Thread.sleep0 java.lang.Thread.sleep " +
 				"java.util.concurrent.TimeUnit.sleep com.example.Shop.retry " + task,
 			ForSleep, "Thread.sleep0",
 		},
 		{
-			"a task that reads, JDK 11", "java.net.SocketInputStream.socketRead0 java.net.SocketInputStream.socketRead " +
-				"java.net.SocketInputStream.read org.postgresql.core.VisibleBufferedInputStream.readMore " +
-				"com.example.Dao.find " + task,
+			"a task that reads, JDK 11", "java.net.SocketInputStream.socketRead0 " +
+				"java.net.SocketInputStream.socketRead java.net.SocketInputStream.read " +
+				"org.postgresql.core.VisibleBufferedInputStream.readMore com.example.Dao.find " + task,
 			ForNetwork, "SocketInputStream.socketRead0",
 		},
 		{
-			"a task that reads, JDK 17", "sun.nio.ch.Net.poll sun.nio.ch.NioSocketImpl.park sun.nio.ch.NioSocketImpl.implRead " +
-				"sun.nio.ch.NioSocketImpl.read java.net.Socket$SocketInputStream.read com.example.Dao.find " + task,
+			"a task that reads, JDK 17", "sun.nio.ch.Net.poll sun.nio.ch.NioSocketImpl.park " +
+				"sun.nio.ch.NioSocketImpl.implRead sun.nio.ch.NioSocketImpl.read " +
+				"java.net.Socket$SocketInputStream.read com.example.Dao.find " + task,
 			ForNetwork, "Net.poll",
 		},
 		{
@@ -76,7 +81,10 @@ func TestInnermost(t *testing.T) {
 				"java.util.concurrent.locks.ReentrantReadWriteLock$WriteLock.lock com.example.Shop.price " + task,
 			ForLock, "ReentrantReadWriteLock$WriteLock.lock",
 		},
-		{"a lock of the program's own", park + aqs + "acquire " + aqs + "acquire com.example.Mutex.lock " + task, ForLock, ""},
+		{
+			"a lock of the program's own", park + aqs + "acquire " + aqs + "acquire com.example.Mutex.lock " + task,
+			ForLock, "",
+		},
 		{
 			"a task that waits for another's result, JDK 11", park + "java.util.concurrent.FutureTask.awaitDone " +
 				"java.util.concurrent.FutureTask.get com.example.Shop.merge " + task,
@@ -94,7 +102,10 @@ func TestInnermost(t *testing.T) {
 				"java.util.concurrent.ForkJoinTask.join com.example.Sum.compute " + common,
 			ForFuture, "ForkJoinTask.awaitDone",
 		},
-		{"a task of the common pool that sleeps", "java.lang.Thread.sleep com.example.Sum.compute " + common, ForSleep, ""},
+		{
+			"a task of the common pool that sleeps", "java.lang.Thread.sleep com.example.Sum.compute " + common,
+			ForSleep, "",
+		},
 
 		// What requests wait for, and that was taken for idle.
 		{
@@ -118,7 +129,8 @@ func TestInnermost(t *testing.T) {
 			ForItem, "ArrayBlockingQueue.poll",
 		},
 		{
-			"a join, JDK 11", "java.lang.Object.wait java.lang.Thread.join java.lang.Thread.join com.example.Shop.all " + http,
+			"a join, JDK 11", "java.lang.Object.wait java.lang.Thread.join java.lang.Thread.join " +
+				"com.example.Shop.all " + http,
 			ForThreads, "Thread.join",
 		},
 		{
@@ -138,10 +150,17 @@ func TestInnermost(t *testing.T) {
 				"io.github.resilience4j.ratelimiter.internal.AtomicRateLimiter.waitForPermission com.example.Shop.limited " + http,
 			ForPermit, "AtomicRateLimiter.waitForPermission",
 		},
-		{"a limiter of the program's own", parkNanos + "com.example.Limiter.await com.example.Shop.x " + http, ForWakeUp, ""},
-		{"Object.wait, JDK 25", "java.lang.Object.wait0 java.lang.Object.wait com.example.Cell.get " + http, ForWakeUp, ""},
 		{
-			"a child, JDK 17", park + condition + "await java.lang.ProcessImpl.waitFor com.example.Shop.convert " + http,
+			"a limiter of the program's own", parkNanos + "com.example.Limiter.await com.example.Shop.x " + http,
+			ForWakeUp, "",
+		},
+		{
+			"Object.wait, JDK 25", "java.lang.Object.wait0 java.lang.Object.wait com.example.Cell.get " + http,
+			ForWakeUp, "",
+		},
+		{
+			"a child, JDK 17", park + condition + "await java.lang.ProcessImpl.waitFor com.example.Shop.convert " +
+				http,
 			ForChild, "ProcessImpl.waitFor",
 		},
 		{
@@ -151,7 +170,7 @@ func TestInnermost(t *testing.T) {
 			ForNetwork, "HttpClientImpl.send",
 		},
 		{
-			"a connection", parkNanos + "java.util.concurrent.SynchronousQueue$Transferer.xferLifo " +
+			"a connection", parkNanos + "java.util.concurrent.SynchronousQueue$Transferer.xferLifo " + //nolint:misspell // a name in the JDK
 				"java.util.concurrent.SynchronousQueue.poll com.zaxxer.hikari.util.ConcurrentBag.borrow " +
 				"com.zaxxer.hikari.pool.HikariPool.getConnection com.example.Dao.find " + tomcat,
 			ForPool, "ConcurrentBag.borrow",
@@ -194,7 +213,8 @@ func TestInnermost(t *testing.T) {
 		},
 		{
 			"Tomcat's worker", park + condition + "await java.util.concurrent.LinkedBlockingQueue.take " +
-				"org.apache.tomcat.util.threads.TaskQueue.take org.apache.tomcat.util.threads.ThreadPoolExecutor.getTask " +
+				"org.apache.tomcat.util.threads.TaskQueue.take " +
+				"org.apache.tomcat.util.threads.ThreadPoolExecutor.getTask " +
 				"org.apache.tomcat.util.threads.ThreadPoolExecutor.runWorker java.lang.Thread.run",
 			Idle, "",
 		},
@@ -216,29 +236,33 @@ func TestInnermost(t *testing.T) {
 			Idle, "EPoll.wait",
 		},
 		{
-			"Kafka's selector", "sun.nio.ch.EPoll.wait sun.nio.ch.EPollSelectorImpl.doSelect sun.nio.ch.SelectorImpl.select " +
-				"org.apache.kafka.common.network.Selector.select org.apache.kafka.common.network.Selector.poll " +
-				"org.apache.kafka.clients.NetworkClient.poll com.example.Consumer.run " + task,
+			"Kafka's selector", "sun.nio.ch.EPoll.wait sun.nio.ch.EPollSelectorImpl.doSelect " +
+				"sun.nio.ch.SelectorImpl.select org.apache.kafka.common.network.Selector.select " +
+				"org.apache.kafka.common.network.Selector.poll org.apache.kafka.clients.NetworkClient.poll " +
+				"com.example.Consumer.run " + task,
 			Idle, "",
 		},
 		{
-			"accept, JDK 17", "sun.nio.ch.Net.poll sun.nio.ch.NioSocketImpl.park sun.nio.ch.NioSocketImpl.timedAccept " +
-				"sun.nio.ch.NioSocketImpl.accept java.net.ServerSocket.implAccept java.net.ServerSocket.accept " +
-				"com.example.Server.run java.lang.Thread.run",
+			"accept, JDK 17", "sun.nio.ch.Net.poll sun.nio.ch.NioSocketImpl.park " +
+				"sun.nio.ch.NioSocketImpl.timedAccept sun.nio.ch.NioSocketImpl.accept " +
+				"java.net.ServerSocket.implAccept java.net.ServerSocket.accept com.example.Server.run " +
+				"java.lang.Thread.run",
 			Idle, "NioSocketImpl.accept",
 		},
 		{
 			"a cleaner, JDK 21", parkNanos + condition + "await java.lang.ref.ReferenceQueue.await " +
-				"java.lang.ref.ReferenceQueue.remove0 java.lang.ref.ReferenceQueue.remove jdk.internal.ref.CleanerImpl.run " +
-				"java.lang.Thread.runWith java.lang.Thread.run jdk.internal.misc.InnocuousThread.run",
+				"java.lang.ref.ReferenceQueue.remove0 java.lang.ref.ReferenceQueue.remove " +
+				"jdk.internal.ref.CleanerImpl.run java.lang.Thread.runWith java.lang.Thread.run " +
+				"jdk.internal.misc.InnocuousThread.run",
 			Idle, "",
 		},
 		{
-			"a timer, JDK 11", "java.lang.Object.wait java.util.TimerThread.mainLoop java.util.TimerThread.run", Idle, "",
+			"a timer, JDK 11", "java.lang.Object.wait java.util.TimerThread.mainLoop java.util.TimerThread.run",
+			Idle, "",
 		},
 		{
-			"a timer's task", park + aqs + "acquire java.util.concurrent.locks.ReentrantLock.lock com.example.Tick.run " +
-				"java.util.TimerThread.mainLoop java.util.TimerThread.run",
+			"a timer's task", park + aqs + "acquire java.util.concurrent.locks.ReentrantLock.lock " +
+				"com.example.Tick.run java.util.TimerThread.mainLoop java.util.TimerThread.run",
 			ForLock, "",
 		},
 		{

@@ -61,7 +61,8 @@ func (p Part) Idle() bool {
 // waits are the parts of the label "for" of [metric.ThreadStateTime].
 var waits = map[string]Part{
 	"mutex": Lock, "futex": Futex, "answer": Answer, "connect": Connect, "room": Room, "request": Request,
-	"client": Request, "socket": Socket, "message": Message, "pipe": Pipe, "file": File, "lock": FileLock, "child": Child, "sleep": Sleep,
+	"client": Request, "socket": Socket, "message": Message, "pipe": Pipe, "file": File, "lock": FileLock,
+	"child": Child, "sleep": Sleep,
 	"events": Events, "signal": Signal, "memory": Memory,
 }
 
@@ -189,7 +190,8 @@ func (b *builder) pool(pid, comm string) *Pool {
 	p := b.pools[key]
 	if p == nil {
 		p = &Pool{
-			Program: program, Name: name, Parts: map[Part]float64{}, pids: map[string]bool{}, threads: map[string]*times{},
+			Program: program, Name: name, Parts: map[Part]float64{}, pids: map[string]bool{},
+			threads: map[string]*times{},
 		}
 		b.pools[key] = p
 	}
@@ -319,52 +321,12 @@ func (b *builder) thread(pid, tid, comm string) *times {
 	return p.threads[""]
 }
 
-// close turns what was measured of its threads into parts that add up to their wall-clock time. CPU time and waits for a
-// CPU are counted exactly, and samples say what the rest was.
+// close turns what was measured of its threads into parts that add up to their wall-clock time. CPU time and waits for
+// a CPU are counted exactly, and samples say what the rest was.
 func (p *Pool) close(window float64) {
 	places := map[placeKey]*Place{}
 	for tid, t := range inOrder(p.threads, cmp.Compare) {
-		counted := t.user + t.system + t.ready
-		sampled := 0.0
-		for _, n := range inOrder(t.sampled, placeKey.compare) {
-			sampled += n
-		}
-		wall := t.seen
-		if wall == 0 { // known by events alone
-			wall = counted + sampled
-		}
-		shrink := 1.0
-		if counted > wall && counted > 0 { // the threads ran before they were first seen, or ticks were rounded up
-			shrink = wall / counted
-		}
-		p.Parts[User] += t.user * shrink
-		p.Parts[System] += t.system * shrink
-		p.Parts[Ready] += t.ready * shrink
-		p.Wall += wall
-		rest := max(0, wall-counted)
-		if sampled == 0 {
-			p.Parts[Unsampled] += rest
-			continue
-		}
-		for key, n := range inOrder(t.sampled, placeKey.compare) {
-			part := rest * n / sampled
-			if key.part == Child && t.still {
-				key.part = Watch
-			}
-			p.Parts[key.part] += part
-			place := places[key]
-			if place == nil {
-				place = &Place{Part: key.part, Call: key.call, On: key.on}
-				places[key] = place
-			}
-			place.Seconds += part
-			if tid != "" {
-				place.Threads++
-			}
-			if t.still {
-				place.Still++
-			}
-		}
+		p.add(tid, t, places)
 	}
 	p.Workers = p.Wall
 	for tid, t := range inOrder(p.threads, cmp.Compare) {
@@ -387,6 +349,51 @@ func (p *Pool) close(window float64) {
 	p.Processes = len(p.pids)
 	if window > 0 {
 		p.Threads = p.Wall / window
+	}
+}
+
+// add counts the time of one thread, and what it waited for to the places.
+func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
+	counted := t.user + t.system + t.ready
+	sampled := 0.0
+	for _, n := range inOrder(t.sampled, placeKey.compare) {
+		sampled += n
+	}
+	wall := t.seen
+	if wall == 0 { // known by events alone
+		wall = counted + sampled
+	}
+	shrink := 1.0
+	if counted > wall && counted > 0 { // the threads ran before they were first seen, or ticks were rounded up
+		shrink = wall / counted
+	}
+	p.Parts[User] += t.user * shrink
+	p.Parts[System] += t.system * shrink
+	p.Parts[Ready] += t.ready * shrink
+	p.Wall += wall
+	rest := max(0, wall-counted)
+	if sampled == 0 {
+		p.Parts[Unsampled] += rest
+		return
+	}
+	for key, n := range inOrder(t.sampled, placeKey.compare) {
+		part := rest * n / sampled
+		if key.part == Child && t.still {
+			key.part = Watch
+		}
+		p.Parts[key.part] += part
+		place := places[key]
+		if place == nil {
+			place = &Place{Part: key.part, Call: key.call, On: key.on}
+			places[key] = place
+		}
+		place.Seconds += part
+		if tid != "" {
+			place.Threads++
+		}
+		if t.still {
+			place.Still++
+		}
 	}
 }
 

@@ -52,7 +52,9 @@ func TestAddsUp(t *testing.T) {
 		t.Fatalf("%+v, %v", l, ok)
 	}
 	p := l.Pools[0]
-	want := rounded(map[Part]float64{User: 2, System: 1, Ready: 1, Request: 10, Answer: 6 * 4.5 / 6.5, Lock: 6 * 2 / 6.5})
+	want := rounded(map[Part]float64{
+		User: 2, System: 1, Ready: 1, Request: 10, Answer: 6 * 4.5 / 6.5, Lock: 6 * 2 / 6.5,
+	})
 	if diff := cmp.Diff(want, rounded(p.Parts)); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}

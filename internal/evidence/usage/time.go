@@ -79,8 +79,8 @@ func apart(a, b float64) bool {
 }
 
 // OfTarget gives the CPU time of a recording's target. A control group counts also what nobody waited for, and is
-// believed where the target is one. No target used more than the machine was busy with. ok is false of a whole host, and
-// where nothing was read twice.
+// believed where the target is one. No target used more than the machine was busy with. ok is false of a whole host,
+// and where nothing was read twice.
 func OfTarget(rec *recording.Recording) (t Time, ok bool) {
 	tree, ok := Of(rec, MemberTarget)
 	if !ok {
@@ -134,8 +134,8 @@ func (t Time) Notes() []string {
 			text(t.Used.Sum()), o.Source, text(o.Seconds), text(math.Abs(t.Used.Sum()-o.Seconds))))
 	}
 	if t.Unread > apartSeconds && t.Unread > apartShare*t.Used.Sum() {
-		out = append(out, fmt.Sprintf("%s of the CPU time are of processes that ended between two readings: their parents "+
-			"tell of them, and no sample of a profile can be told to be theirs", text(t.Unread)))
+		out = append(out, fmt.Sprintf("%s of the CPU time are of processes that ended between two readings: their "+
+			"parents tell of them, and no sample of a profile can be told to be theirs", text(t.Unread)))
 	}
 	return out
 }

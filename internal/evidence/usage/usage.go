@@ -2,10 +2,10 @@
 //
 // A process that was read twice tells by itself what it used between. One that began after the first reading of all has
 // used what its own first reading shows. One that ended shows in its parent's counter of children, as soon as that has
-// waited for it: with all of its life, and with what its own children had used. What had been read of it before is taken
-// off there, so that each second counts once, whether anybody ever read the process or not. What remains unseen are
-// children that nobody waits for, because their parent ignores SIGCHLD (kernel/exit.c, wait_task_zombie), and those that
-// still run at the last reading without having been read.
+// waited for it: with all of its life, and with what its own children had used. What had been read of it before is
+// taken off there, so that each second counts once, whether anybody ever read the process or not. What remains unseen
+// are children that nobody waits for, because their parent ignores SIGCHLD (kernel/exit.c, wait_task_zombie), and those
+// that still run at the last reading without having been read.
 package usage
 
 import (

@@ -39,8 +39,10 @@ func moment(at float64, member string, list []process, more ...string) string {
 		name string
 		rows []string
 	}{
-		{"process_cpu_seconds_total", cpu}, {"process_children_cpu_seconds_total", waited},
-		{"process_age_seconds", ages}, {"process_info", who},
+		{"process_cpu_seconds_total", cpu},
+		{"process_children_cpu_seconds_total", waited},
+		{"process_age_seconds", ages},
+		{"process_info", who},
 	} {
 		if len(m.rows) > 0 {
 			parts = append(parts, fmt.Sprintf("%q:[%s]", m.name, strings.Join(m.rows, ",")))
@@ -155,8 +157,10 @@ func TestTree(t *testing.T) {
 func TestChildren(t *testing.T) {
 	rec := record(t, "host",
 		moment(0, MemberHost, []process{
-			{pid: 1, comm: "init", waited: 1000, parent: 0}, {pid: 5, comm: "make", waited: 3, parent: 1},
-			{pid: 6, comm: "sh", own: 0.25, waited: 0.5, parent: 5}, {pid: 7, comm: "cc1", own: 2, parent: 6},
+			{pid: 1, comm: "init", waited: 1000, parent: 0},
+			{pid: 5, comm: "make", waited: 3, parent: 1},
+			{pid: 6, comm: "sh", own: 0.25, waited: 0.5, parent: 5},
+			{pid: 7, comm: "cc1", own: 2, parent: 6},
 		}),
 		moment(10, MemberHost, []process{
 			{pid: 1, comm: "init", waited: 1000, parent: 0}, {pid: 5, comm: "make", waited: 13, parent: 1},
@@ -177,10 +181,13 @@ func TestChildren(t *testing.T) {
 func TestLostToNobody(t *testing.T) {
 	rec := record(t, "host",
 		moment(0, MemberHost, []process{
-			{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 3, parent: 1},
+			{pid: 1, comm: "init", waited: 10},
+			{pid: 5, comm: "sh", waited: 3, parent: 1},
 			{pid: 6, comm: "daemon", own: 500, parent: 1},
 		}),
-		moment(10, MemberHost, []process{{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 11, parent: 1}}))
+		moment(10, MemberHost, []process{
+			{pid: 1, comm: "init", waited: 10}, {pid: 5, comm: "sh", waited: 11, parent: 1},
+		}))
 	if tree, ok := Of(rec, MemberHost); !ok || !near(tree.Unread.Sum(), 8) {
 		t.Errorf("%v: %+v, want 8 s of the shell's children", ok, tree)
 	}
@@ -210,12 +217,14 @@ func TestSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rec := record(t, tc.kind,
 				moment(0, MemberTarget, []process{{pid: 1, own: 1}}, cpus(0, 0), group(0)),
-				moment(10, MemberTarget, []process{{pid: 1, own: 1 + tc.own}}, cpus(tc.idle, 10-tc.idle), group(tc.group)))
+				moment(10, MemberTarget, []process{{pid: 1, own: 1 + tc.own}}, cpus(tc.idle, 10-tc.idle),
+					group(tc.group)))
 			got, ok := OfTarget(rec)
 			if !ok || !near(got.Used.Sum(), tc.want) || got.Source != tc.source || got.Window != 10 {
 				t.Fatalf("%v: %+v", ok, got)
 			}
-			if notes := strings.Join(got.Notes(), "\n"); (notes == "") != (tc.say == "") || !strings.Contains(notes, tc.say) {
+			notes := strings.Join(got.Notes(), "\n")
+			if (notes == "") != (tc.say == "") || !strings.Contains(notes, tc.say) {
 				t.Errorf("notes %q, want %q", notes, tc.say)
 			}
 		})

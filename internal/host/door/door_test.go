@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,6 +152,32 @@ func TestMaps(t *testing.T) {
 	want := int64(door.MaxMaps / len(line) * len(line))
 	if n, err := io.Copy(io.Discard, maps); err != nil || n != want {
 		t.Errorf("maps: %d bytes, want %d, %v", n, want, err)
+	}
+}
+
+// TestDescriptors shows that descriptors are listed, and that what a link says is given rather than what it leads to.
+func TestDescriptors(t *testing.T) {
+	r, w, err := os.Pipe()
+	check(t, err)
+	defer r.Close()
+	defer w.Close()
+	name := fmt.Sprint(r.Fd())
+	names, err := door.Descriptors("/proc/self")
+	check(t, err)
+	if !slices.Contains(names, name) {
+		t.Errorf("descriptors %v, want %s among them", names, name)
+	}
+	if text, err := door.Descriptor("/proc/self", name); err != nil || !strings.HasPrefix(text, "pipe:[") {
+		t.Errorf("descriptor %s: %q, %v, want a pipe", name, text, err)
+	}
+	dir := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(dir, "fd"), 0o700))
+	check(t, os.Symlink("/nowhere", filepath.Join(dir, "fd", "7")))
+	if text, err := door.Descriptor(dir, "7"); err != nil || text != "/nowhere" {
+		t.Errorf("a link to nowhere: %q, %v", text, err)
+	}
+	if names, err := door.Descriptors(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of no process: %v, %v", names, err)
 	}
 }
 

@@ -40,3 +40,21 @@ func Maps(dir string) (io.ReadCloser, error) {
 	}
 	return io.NopCloser(bytes.NewReader(text)), nil
 }
+
+// Descriptors lists the names in /proc/PID/fd, which are numbers, as text sorts them.
+func Descriptors(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir + "/fd")
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// Descriptor gives the text of a link in /proc/PID/fd, which is not followed: "socket:[123]", "pipe:[45]" or a path.
+func Descriptor(dir, name string) (string, error) {
+	return os.Readlink(dir + "/fd/" + name)
+}
