@@ -99,6 +99,9 @@ func rows() []row {
 				if p.Part == ledger.Pipe {
 					return "waiting in " + p.Call + " on a pipe that " + cmp.Or(p.On, "its reader") + " does not empty"
 				}
+				if port, ok := strings.CutPrefix(p.On, ":"); ok {
+					return "waiting in " + p.Call + " for room: clients of port " + port + " do not read"
+				}
 				return "waiting in " + p.Call + " for room: " + cmp.Or(p.On, "the peer") + " does not read"
 			},
 			remedies: func(p ledger.Place) []check.Remedy {

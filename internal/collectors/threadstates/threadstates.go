@@ -302,6 +302,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		return nil
 	}
 	a.Gauge(metric.ThreadStatePasses, float64(s.passes))
+	a.None(metric.ThreadStateTime, metric.ThreadStillTime)
 	a.Lost(s.over, fmt.Sprintf("threads not looked at in each pass, beyond %d", maxThreads))
 	s.append(ctx, a)
 	return nil
