@@ -30,8 +30,8 @@ type row struct {
 	disproof func(*ledger.Pool, ledger.Place) string
 	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
 	blocks bool
-	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault, whatever
-	// the other threads of the pool do.
+	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault,
+	// whatever the other threads of the pool do.
 	ends bool
 	// ofJobs says that jobs, which nobody waits for, are made of such waits: only a server's are a fault.
 	ofJobs bool
