@@ -8,21 +8,15 @@ import (
 // namer gives a function that says what a place waits for and on what. Sockets and the ends of pipes are looked up
 // once, at the end of the window.
 func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on string) {
-	pipes := map[string]int{}
-	children := map[string]map[string]bool{} // by program
+	pipes, children := map[string]int{}, map[string]map[string]bool{} // pipes by owner, children by program
 	pid := 0
 	for _, t := range s.threads {
 		pid = t.pid
 		for p := range t.times {
-			if program := programOf(p.on); p.reason == forChild && program != "" {
-				if children[program] == nil {
-					children[program] = map[string]bool{}
-				}
-				children[program][p.on] = true
-			}
 			if strings.HasPrefix(p.link, "pipe:") {
 				pipes[p.link] = t.pid
 			}
+			addChild(children, p)
 		}
 	}
 	if len(s.sockets.wanted) > 0 {
@@ -89,6 +83,18 @@ func (s *source) isBelow(pid, ancestor int) bool {
 		}
 	}
 	return false
+}
+
+// addChild adds the child that is waited for at a place.
+func addChild(children map[string]map[string]bool, p place) {
+	program := programOf(p.on)
+	if p.reason != forChild || program == "" {
+		return
+	}
+	if children[program] == nil {
+		children[program] = map[string]bool{}
+	}
+	children[program][p.on] = true
 }
 
 // programOf is the program in the name that nameOf gives to a process.
