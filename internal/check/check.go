@@ -228,7 +228,12 @@ func (p *Pass) Report(f Finding) {
 func (p *Pass) Read(v quantity.Value) { p.read = append(p.read, v) }
 
 // A NotAssessedError is what a Run returns when the recording cannot answer its question.
-type NotAssessedError struct{ Reason, Remedy string }
+type NotAssessedError struct {
+	Reason, Remedy string
+	// Matters tells that something is used up here and this check would say by what: without its answer, finding
+	// nothing else is no clean bill.
+	Matters bool
+}
 
 // Error gives the reason.
 func (e *NotAssessedError) Error() string { return e.Reason }
@@ -237,4 +242,9 @@ func (e *NotAssessedError) Error() string { return e.Reason }
 // would).
 func NotAssessed(remedy, reason string, args ...any) error {
 	return &NotAssessedError{Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
+}
+
+// Unexplained is [NotAssessed] where the answer matters.
+func Unexplained(remedy, reason string, args ...any) error {
+	return &NotAssessedError{Reason: fmt.Sprintf(reason, args...), Remedy: remedy, Matters: true}
 }

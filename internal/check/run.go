@@ -35,6 +35,8 @@ type Outcome struct {
 	// Blocked tells that what the check needs could not be read, for want of a right or by a failure, though it is
 	// there.
 	Blocked bool `json:"blocked,omitempty"`
+	// Matters tells that something is used up, and that the check would have said by what.
+	Matters bool `json:"matters,omitempty"`
 }
 
 // Result is the diagnosis of one recording.
@@ -106,7 +108,7 @@ func runOne(p *Pass) (o Outcome) {
 	var fault *firewall.Fault
 	switch {
 	case errors.As(err, &na):
-		o.State, o.Reason, o.Remedy = Unassessed, na.Reason, na.Remedy
+		o.State, o.Reason, o.Remedy, o.Matters = Unassessed, na.Reason, na.Remedy, na.Matters
 	case errors.As(err, &fault):
 		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+fault.Why+" ("+fault.Where+")", bugRemedy
 	case err != nil:

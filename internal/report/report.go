@@ -31,7 +31,7 @@ const Schema = 1
 const (
 	exitFine       = 0
 	exitFindings   = 3
-	exitIncomplete = 4 // most of what was asked for could not be read
+	exitIncomplete = 4 // most of what was asked for could not be read, or what fills something is not known
 )
 
 // Data is a whole report, ready to print. Its JSON form is the documented schema.
@@ -58,6 +58,8 @@ type Data struct {
 	Redacted *recording.Redaction `json:"redacted,omitempty"` // names are pseudonyms
 
 	Numbers []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
+
+	unexplained *check.Outcome // the first check without an answer that matters
 }
 
 // Host is what is known of the machine; a fact that was not recorded is empty or zero.
@@ -220,14 +222,14 @@ func bpfSeconds(rec *recording.Recording) float64 {
 	return n
 }
 
-// ExitCode gives 3 when a finding is at warning or above, else 0.
+// ExitCode gives 3 when a finding is at warning or above, 4 when the report is no clean bill, else 0.
 func (d *Data) ExitCode() int {
 	for i := range d.Findings {
 		if d.Findings[i].Severity >= check.Warning {
 			return exitFindings
 		}
 	}
-	if d.Verdict.incomplete() {
+	if d.Verdict.Result == Incomplete || d.Verdict.incomplete() {
 		return exitIncomplete
 	}
 	return exitFine
@@ -259,6 +261,9 @@ func (d *Data) addOutcome(o check.Outcome) {
 		d.NoConcern = addGap(d.NoConcern, o)
 	default:
 		d.Verdict.NotAssessed++
+		if o.Matters && d.unexplained == nil {
+			d.unexplained = &o
+		}
 		if o.Blocked {
 			d.Verdict.Blocked++
 		}
@@ -279,6 +284,12 @@ func addGap(list []Gap, o check.Outcome) []Gap {
 func (v *Verdict) decide(d *Data) {
 	if len(d.Findings) > 0 && d.Findings[0].Role == Principal {
 		v.Result, v.Principal, v.Summary = Bottleneck, d.Findings[0].ID, d.Findings[0].Summary
+		return
+	}
+	if o := d.unexplained; o != nil {
+		v.Result = Incomplete
+		v.Summary = fmt.Sprintf("Nothing was found at warning or above, but %s. %s would say more. To change that: %s.",
+			o.Reason, o.Check, o.Remedy)
 		return
 	}
 	assessed := v.WithFinding + v.Fine

@@ -496,3 +496,37 @@ func hostile() *check.Check {
 		Disproof: "\x00disproof",
 	})
 }
+
+// TestUnexplained: what is used up by something that no check can name is no clean bill, and a finding goes before it.
+func TestUnexplained(t *testing.T) {
+	path := filepath.Join("../checks/code/testdata/hot-code", "not-assessed-python.txtar")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := &check.Check{
+		Name: "code", Run: func(*check.Pass) error { return check.Unexplained("profile it", "a thread is full") },
+	}
+	finds := &check.Check{Name: "finds", Run: func(p *check.Pass) error {
+		p.Report(check.Finding{Severity: check.Warning, Summary: "a fault"})
+		return nil
+	}}
+	fine := &check.Check{Name: "fine", Run: func(*check.Pass) error { return nil }}
+	for _, tc := range []struct {
+		suite []*check.Check
+		want  Result
+	}{
+		{[]*check.Check{fine, unknown}, Incomplete},
+		{[]*check.Check{finds, unknown}, Bottleneck},
+		{[]*check.Check{fine}, NoBottleneck},
+	} {
+		d := build(t, txtar.Parse(data), tc.suite)
+		if d.Verdict.Result != tc.want {
+			t.Errorf("%v, want %v", d.Verdict, tc.want)
+		}
+		said := "a thread is full. code would say more. To change that: profile it."
+		if tc.want == Incomplete && !strings.HasSuffix(d.Verdict.Summary, said) {
+			t.Errorf("%q does not say %q", d.Verdict.Summary, said)
+		}
+	}
+}

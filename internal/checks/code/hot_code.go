@@ -225,8 +225,27 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 		remedy = "name the functions: python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the " +
 			"inspector of the runtime"
 	}
+	if full := hotFullOf(p, t); full != "" && hotJob(p, t, &hotcode.Hot{}) == "" {
+		return check.Unexplained(remedy, "%s, and the samples do not say which code %s of the CPU time is: %s",
+			full, dark.Text(), hotDarkText(d))
+	}
 	return check.NotAssessed(remedy, "the process used %s, and the samples do not say which code %s of it is: %s",
 		t.used.Text(), dark.Text(), hotDarkText(d))
+}
+
+// hotFullOf says what is full, whatever code fills it: all that the program may use, or one thread; empty if nothing.
+func hotFullOf(p *check.Pass, t *hotTarget) string {
+	if t.limited && t.ofLimit.AtLeast(p.Param(hotFull)) {
+		return "the program has no more CPU time to use"
+	}
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	for _, thread := range hotThreads(p) {
+		use := quantity.Of("", thread.seconds, quantity.Seconds).Per(window).As(quantity.CPUs)
+		if use.AtLeast(p.Param(hotThread)) {
+			return "thread " + thread.name() + " is full (" + use.Text() + ")"
+		}
+	}
+	return ""
 }
 
 // hotDarkText says what kinds of code have no name.

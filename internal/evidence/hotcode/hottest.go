@@ -290,7 +290,7 @@ func weigh(w *stacks.Weight, s stacks.Sample) {
 // Dark is the CPU time, in seconds, of which the samples do not say which function it is.
 type Dark struct {
 	Unnamed     float64 // no function of the program has a name
-	Interpreted float64 // the loop of an interpreter runs functions that the samples do not show
+	Interpreted float64 // an interpreter works for functions that the samples do not show
 	Unsampled   float64 // the kernel counted it and no sample is of it
 }
 
@@ -300,7 +300,7 @@ func (d Dark) Total() float64 { return d.Unnamed + d.Interpreted + d.Unsampled }
 // Dark gives what the samples do not name. What the kernel does for a thread that has no stack of its own is not in it.
 func (c *CPU) Dark() Dark {
 	roles := c.roles()
-	loops := c.Set(isInterpreter)
+	interpreters := c.Set(func(f stacks.Frame) bool { return !f.Managed() && interpreterFile.MatchString(f.Module) })
 	functions := setOf(roles, ofApplication)
 	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
 	named := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && !nameless(f) && !isEntry(f) })
@@ -308,7 +308,7 @@ func (c *CPU) Dark() Dark {
 	for _, s := range c.Samples {
 		switch {
 		case s.Innermost(functions) >= 0:
-		case s.Innermost(loops) >= 0:
+		case s.Innermost(interpreters) >= 0:
 			weigh(&interpreted, s)
 		case (len(s.Stack) == 0 || s.Innermost(user) >= 0) && s.Innermost(named) < 0:
 			weigh(&unnamed, s)
