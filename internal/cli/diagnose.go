@@ -75,7 +75,8 @@ terminal a report that is longer than it goes through $PAGER (less; cat or
 nothing turns it off).
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
-3 findings, 4 incomplete: most of what was asked for could not be assessed.`,
+3 findings, 4 incomplete: most of what was asked for could not be assessed, or
+what fills a thread or the CPUs has no name.`,
 		Example: `  perfdoctor diagnose --pid 4021
   perfdoctor diagnose --container 3f2a --duration 30s
   perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json

@@ -21,7 +21,8 @@ const (
 	ExitFailed   = 1 // perfdoctor failed
 	ExitUsage    = 2 // the call was wrong, or names something that is not there
 	ExitFindings = 3 // a finding at warning or above
-	// 4, incomplete: most of what was asked for could not be assessed; only a report gives it.
+	// 4, incomplete: most of what was asked for could not be assessed, or what is full is full of something without a
+	// name; only a report gives it.
 )
 
 // An App is one run's state: what the commands share.
