@@ -57,7 +57,8 @@ its arithmetic, the cure, the cure's risk, and what would show it wrong.
 It never changes the host it looks at.
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
-3 findings, 4 incomplete: most of what was asked for could not be assessed.`,
+3 findings, 4 incomplete: most of what was asked for could not be assessed, or
+what fills a thread or the CPUs has no name.`,
 		Example: `  perfdoctor diagnose                # this host, for 10 s
   perfdoctor diagnose --pid 4021     # one process, as its network and limits are
   perfdoctor preflight               # what can be measured here, and what not`,
