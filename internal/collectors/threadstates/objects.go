@@ -229,12 +229,12 @@ func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]hold
 		if err != nil || ctx.Err() != nil || looked > maxLinks {
 			continue
 		}
-		fds, err := door.Descriptors(s.process(pid))
+		fds, err := door.Descriptors(s.process(pid), maxLinksOfProcess)
 		if err != nil {
 			continue
 		}
 		looked += len(fds)
-		for _, fd := range fds[:min(len(fds), maxLinksOfProcess)] {
+		for _, fd := range fds {
 			link, err := door.Descriptor(s.process(pid), fd)
 			if owner, wanted := pipes[link]; err == nil && wanted && owner != pid && out[link].pid == 0 {
 				out[link] = holder{pid, s.nameOf(pid)}

@@ -162,7 +162,7 @@ func TestDescriptors(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	name := fmt.Sprint(r.Fd())
-	names, err := door.Descriptors("/proc/self")
+	names, err := door.Descriptors("/proc/self", 1000)
 	check(t, err)
 	if !slices.Contains(names, name) {
 		t.Errorf("descriptors %v, want %s among them", names, name)
@@ -176,7 +176,7 @@ func TestDescriptors(t *testing.T) {
 	if text, err := door.Descriptor(dir, "7"); err != nil || text != "/nowhere" {
 		t.Errorf("a link to nowhere: %q, %v", text, err)
 	}
-	if names, err := door.Descriptors(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+	if names, err := door.Descriptors(filepath.Join(dir, "none"), 1); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of no process: %v, %v", names, err)
 	}
 }

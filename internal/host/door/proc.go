@@ -2,6 +2,7 @@ package door
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 )
@@ -41,17 +42,19 @@ func Maps(dir string) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(text)), nil
 }
 
-// Descriptors lists the names in /proc/PID/fd, which are numbers, as text sorts them.
-func Descriptors(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir + "/fd")
+// Descriptors lists at most so many of the names in /proc/PID/fd, which are numbers: a process may have a billion open
+// (fs.nr_open).
+func Descriptors(dir string, most int) ([]string, error) {
+	f, err := os.Open(dir + "/fd")
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(entries))
-	for _, e := range entries {
-		names = append(names, e.Name())
+	defer f.Close()
+	names, err := f.Readdirnames(most)
+	if errors.Is(err, io.EOF) { // it has none
+		err = nil
 	}
-	return names, nil
+	return names, err
 }
 
 // Descriptor gives the text of a link in /proc/PID/fd, which is not followed: "socket:[123]", "pipe:[45]" or a path.

@@ -147,7 +147,8 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 	}
 	err := s.tryStart(ctx, o)
 	if errors.Is(err, ErrBusy) && s.isAlone() {
-		if err := s.stopOrphan(ctx); err != nil {
+		// the library that said so is the one that answers now, wherever it was loaded from
+		if err := s.stopRunning(ctx); err != nil {
 			return err
 		}
 		err = s.tryStart(ctx, o)
@@ -201,6 +202,10 @@ func (s *Session) stopOrphan(ctx context.Context) error {
 	if s.lib != nil {
 		return nil
 	}
+	return s.stopRunning(ctx)
+}
+
+func (s *Session) stopRunning(ctx context.Context) error {
 	err := s.command(ctx, stop)
 	var r *jvm.Refusal
 	if errors.As(err, &r) && r.Cause == jvm.Failed && r.Code > 0 {
