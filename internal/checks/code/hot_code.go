@@ -216,11 +216,11 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 	d := t.cpu.Dark()
 	dark := quantity.Of("", d.Total(), quantity.Seconds).Per(t.total()).Named("share of the CPU time without a name")
 	p.Read(dark)
-	if dark.Below(p.Param(hotShare)) {
-		return nil
-	}
 	remedy := "keep symbols and frame pointers in the program (-g -fno-omit-frame-pointer), or profile it with its " +
 		"own tools"
+	if dark.Below(p.Param(hotShare)) {
+		return hotCut(p, t, remedy)
+	}
 	if d.Interpreted > max(d.Unnamed, d.Unsampled) {
 		remedy = "name the functions: python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the " +
 			"inspector of the runtime"
@@ -231,6 +231,20 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 	}
 	return check.NotAssessed(remedy, "the process used %s, and the samples do not say which code %s of it is: %s",
 		t.used.Text(), dark.Text(), hotDarkText(d))
+}
+
+// hotCut is the outcome where the innermost functions have names: one that has the share with all that it calls may be
+// among the callers, which must be known then.
+func hotCut(p *check.Pass, t *hotTarget, remedy string) error {
+	cut := quantity.Of("", t.cpu.Cut(), quantity.Seconds).Per(t.total()).
+		Named("share of the CPU time without its callers")
+	p.Read(cut)
+	full := hotFullOf(p, t)
+	if full == "" || cut.Below(p.Param(hotShare)) || hotJob(p, t, &hotcode.Hot{}) != "" {
+		return nil
+	}
+	return check.Unexplained(remedy, "%s, and what called the innermost functions is not known for %s of the CPU time",
+		full, cut.Text())
 }
 
 // hotFullOf says what is full, whatever code fills it: all that the program may use, or one thread; empty if nothing.

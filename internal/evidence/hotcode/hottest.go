@@ -61,6 +61,8 @@ type ranking struct {
 	*CPU
 	roles []role // of each frame
 	mute  []bool // frames that say nothing about who calls whom
+	steps []bool // frames that are an interpreter's work on the functions of a script
+	hosts []bool // frames of an interpreter's file
 	group []int  // the function of each frame
 	n     int    // functions
 
@@ -74,7 +76,10 @@ type ranking struct {
 }
 
 func (c *CPU) newRanking() *ranking {
-	r := &ranking{CPU: c, roles: c.roles(), mute: make([]bool, len(c.Frames)), group: make([]int, len(c.Frames))}
+	r := &ranking{
+		CPU: c, roles: c.roles(), mute: make([]bool, len(c.Frames)), group: make([]int, len(c.Frames)),
+		steps: c.Set(isInterpreter), hosts: c.Set(inInterpreter),
+	}
 	numbers := map[stacks.Frame]int{}
 	for i, f := range c.Frames {
 		r.mute[i] = nameless(f) || isEntry(f) || isInterpreter(f) || Synthetic(f)
@@ -124,9 +129,15 @@ func (r *ranking) functions(s stacks.Sample) (list []int) {
 	return list
 }
 
+// functionsOf leaves out what an interpreter's own functions call by way of a script: that is the script's.
 func (r *ranking) functionsOf(s stacks.Sample, what role) (list []int) {
+	script := s.Innermost(r.steps)
 	for i := len(s.Stack) - 1; i >= 0; i-- {
-		if f := s.Stack[i]; r.roles[f] == what {
+		f := s.Stack[i]
+		if script >= 0 && i > script && r.hosts[f] {
+			continue
+		}
+		if r.roles[f] == what {
 			list = append(list, r.group[f])
 		}
 	}
@@ -300,7 +311,7 @@ func (d Dark) Total() float64 { return d.Unnamed + d.Interpreted + d.Unsampled }
 // Dark gives what the samples do not name. What the kernel does for a thread that has no stack of its own is not in it.
 func (c *CPU) Dark() Dark {
 	roles := c.roles()
-	interpreters := c.Set(func(f stacks.Frame) bool { return !f.Managed() && interpreterFile.MatchString(f.Module) })
+	interpreters := c.Set(inInterpreter)
 	functions := setOf(roles, ofApplication)
 	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
 	named := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && !nameless(f) && !isEntry(f) })
@@ -315,6 +326,20 @@ func (c *CPU) Dark() Dark {
 		}
 	}
 	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled())}
+}
+
+// Cut is the CPU time, in seconds, of samples that have a name for the innermost function of the program and none for
+// one that called it: without frame pointers or symbols no function is seen with all that it calls.
+func (c *CPU) Cut() float64 {
+	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
+	unnamed := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && nameless(f) })
+	var cut stacks.Weight
+	for _, s := range c.Samples {
+		if i, j := s.Innermost(user), s.Innermost(unnamed); i >= 0 && j >= 0 && i != j {
+			weigh(&cut, s)
+		}
+	}
+	return seconds(cut)
 }
 
 // ReadableName gives the name of a frame as its author knows it: the runtimes of Python and JavaScript write it into a

@@ -87,6 +87,21 @@ func TestHottest(t *testing.T) {
 			},
 			want: "example.com/shop.Price", callee: "runtime.mallocgc", caller: "main.main", owner: Application,
 		},
+		{
+			name: "what Node's functions call by way of a script is the script's",
+			lines: []string{
+				"node!node::Parser::OnStreamRead_[n];node!v8::Function::Call_[n];[unknown]_[?];node!Builtins_Add_[n]",
+				"node!node::Parser::OnStreamRead_[n];node!Builtins_JSEntry_[n];[unknown]_[?]",
+			},
+		},
+		{
+			name: "a function of V8 that a script calls by name",
+			lines: []string{
+				"node!node::Parser::OnStreamRead_[n];node!Builtins_JSEntry_[n];node!Builtins_ArrayIndexOf_[n]",
+				"node!node::Parser::OnStreamRead_[n];node!Builtins_JSEntry_[n];node!Builtins_ArrayIndexOf_[n]",
+			},
+			want: "Builtins_ArrayIndexOf", caller: "node::Parser::OnStreamRead", owner: Library,
+		},
 		{name: "the kernel is not named", lines: []string{"vmlinux!do_idle_[k]", "vmlinux!do_idle_[k]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -109,6 +124,14 @@ func TestDark(t *testing.T) {
 	c.Kernel = 7
 	if d := c.Dark(); d.Unnamed != 1 || d.Interpreted != 1 || d.Unsampled != 3 || d.Total() != 5 {
 		t.Errorf("%+v", d)
+	}
+}
+
+func TestCut(t *testing.T) {
+	c := cpuOfText(t, "[unknown]_[?];app!find_[n]", "app!main_[n];app!find_[n]", "[unknown]_[?]", "vmlinux!read_[k]",
+		"[unknown]_[?];app!find_[n];vmlinux!read_[k]")
+	if got := c.Cut(); got != 2 {
+		t.Errorf("%v s, want 2: two samples of a second have an innermost function and a caller without a name", got)
 	}
 }
 

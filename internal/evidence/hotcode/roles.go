@@ -124,7 +124,7 @@ var interpreterFrames = ParsePatterns(
 	"Builtins_RunMicrotasks*", "Builtins_Call*", "Builtins_PromiseFulfillReactionJob*", "Builtins_Async*",
 	// the second is what a pattern sees of functions without a namespace
 	"v8::internal::Execution::*", "v8::internal::", "v8::Function::Call*",
-	"v8::internal::MicrotaskQueue::*", "node::*MakeCallback*", "node::CallbackScope::*", "node::SpinEventLoop*",
+	"v8::internal::MicrotaskQueue::*", "node::*MakeCallback*", "node::*CallbackScope::*", "node::SpinEventLoop*",
 	"node::LoadEnvironment*", "node::StartExecution*", "node::NodeMainInstance::*", "node::Start*",
 	"uv_run", "uv__run*", "uv__io_poll", "uv__stream_io", "uv__read", "uv__thread_*",
 	"vm_exec*", "rb_vm_exec*", "rb_ec_exec*", "vm_call_*", "invoke_block*", "rb_yield*",
@@ -132,9 +132,18 @@ var interpreterFrames = ParsePatterns(
 	"execute_ex", "zend_execute*", "php_execute_script*", "zend_call_function*", "luaV_execute", "luaD_call*",
 )
 
+// v8Library matches the builtins of V8 that scripts call by name (src/builtins/builtins-definitions.h). The others are
+// the steps of its interpreter, such as Builtins_Subtract.
+var v8Library = regexp.MustCompile(`^Builtins_(\w*Prototype|Array|String|RegExp|Map|Set|Weak|Typed|Object|JSON|Date|Math|` +
+	`BigInt|Reflect|Iter|Promise)`)
+
 func isInterpreter(f stacks.Frame) bool {
-	return !f.Managed() && interpreterFile.MatchString(f.Module) && anyFrame(interpreterFrames, f)
+	return inInterpreter(f) && (anyFrame(interpreterFrames, f) ||
+		strings.HasPrefix(f.Name, "Builtins_") && !v8Library.MatchString(f.Name))
 }
+
+// inInterpreter tells the functions in an interpreter's file, machine code all of them.
+func inInterpreter(f stacks.Frame) bool { return !f.Managed() && interpreterFile.MatchString(f.Module) }
 
 // loopFrames call what others have to do: mains, event loops, executors, servers. What they take themselves is theirs,
 // what they call is not.
