@@ -31,6 +31,9 @@ import (
 // luck; an hour at one second is what a recording's memory is bounded for.
 const (
 	minInterval = 100 * time.Millisecond
+	// shortestRun is the shortest window of a run that was ended early: the collectors take up to 100 ms of it to look
+	// for the first time and for the last.
+	shortestRun = 2 * minInterval
 	maxDuration = time.Hour
 	maxSamples  = int(maxDuration / time.Second)
 )
@@ -360,7 +363,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Ended:      ended,
 		Budget:     budget,
 	})
-	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < minInterval.Seconds() {
+	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < shortestRun.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)
 	}
 	if halted = cmp.Or(h.Halted(t), halted); err == nil && halted != "" {
