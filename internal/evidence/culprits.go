@@ -33,8 +33,7 @@ func MarksOf(e stacks.Event, hits []Hit) []check.Mark {
 // Weigh adds up the samples of hits.
 func Weigh(hits []Hit) (w stacks.Weight) {
 	for _, h := range hits {
-		w.Count += h.Sample.Count
-		w.Value += h.Sample.Value
+		w.Add(h.Sample)
 	}
 	return w
 }

@@ -169,21 +169,20 @@ func clientPools(w *evidence.Waiting) []*clientPool {
 }
 
 func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set) {
-	sum := func(to *stacks.Weight) { to.Count, to.Value = to.Count+s.Count, to.Value+s.Value }
-	sum(&c.all)
+	c.all.Add(s)
 	wait, waitsAt := w.Waits.Of(s)
 	if wait == hotcode.Idle {
 		return
 	}
-	sum(&c.work)
+	c.work.Add(s)
 	at := s.Innermost(client)
 	switch {
 	case at < 0:
 	case wait == hotcode.NotWaiting:
-		sum(&c.runs)
+		c.runs.Add(s)
 		c.runsAt = append(c.runsAt, evidence.Hit{Sample: s, At: at})
 	case wait == hotcode.ForNetwork:
-		sum(&c.waits)
+		c.waits.Add(s)
 		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: waitsAt})
 	}
 }

@@ -124,8 +124,7 @@ func setApart(p *check.Pass, prof *stacks.Profile) apart {
 }
 
 func (l *loop) add(w *evidence.Waiting, s stacks.Sample, apart apart) {
-	l.all.Count += s.Count
-	l.all.Value += s.Value
+	l.all.Add(s)
 	l.threads[s.Thread] = true
 	wait, at := w.Waits.Of(s)
 	if !slices.Contains(loopWaits, wait) && wait != hotcode.ForNative || wait == hotcode.ForLock &&
@@ -138,8 +137,7 @@ func (l *loop) add(w *evidence.Waiting, s stacks.Sample, apart apart) {
 	} else if wait == hotcode.ForNative {
 		return
 	}
-	l.blocked.Count += s.Count
-	l.blocked.Value += s.Value
+	l.blocked.Add(s)
 	l.waits[what] += s.Value
 	l.hits = append(l.hits, evidence.Hit{Sample: s, At: at})
 }

@@ -151,8 +151,7 @@ func stuckPools(w *evidence.Waiting) []*stuckPool {
 
 func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 	pool.threads[s.Thread] = true
-	pool.all.Count += s.Count
-	pool.all.Value += s.Value
+	pool.all.Add(s)
 	wait, call := w.Waits.Of(s)
 	request, task := w.Waits.Serves(s)
 	if stuckKinds[wait] == nil || paces(wait) && !request && !task {
@@ -165,8 +164,7 @@ func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 		at = &stuckAt{stuckPlace: key, byThread: map[int]int64{}}
 		pool.places[key] = at
 	}
-	at.total.Count += s.Count
-	at.total.Value += s.Value
+	at.total.Add(s)
 	at.byThread[s.Thread] += s.Value
 	at.hits = append(at.hits, evidence.Hit{Sample: s, At: call})
 	at.request, at.task = at.request || request, at.task || task

@@ -112,8 +112,7 @@ func (m *measure) weighCPU() {
 	}
 	for _, s := range m.profile.Samples {
 		if late(s) {
-			whole.Count += s.Count
-			whole.Value += s.Value
+			whole.Add(s)
 		}
 	}
 	if whole.Count >= halfSamples && whole.Value > 0 {

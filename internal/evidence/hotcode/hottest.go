@@ -107,13 +107,13 @@ func (r *ranking) choose(level role) {
 		if len(list) == 0 {
 			continue
 		}
-		weigh(&r.covered, s)
-		weigh(&r.nearest[list[len(list)-1]], s)
+		r.covered.Add(s)
+		r.nearest[list[len(list)-1]].Add(s)
 		r.count++
 		for _, g := range list {
 			if r.seen[g] != r.count {
 				r.seen[g] = r.count
-				weigh(&r.inclusive[g], s)
+				r.inclusive[g].Add(s)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
 		inside := false
 		for _, f := range list {
 			if inside && r.seen[f] != r.count && (!r.isLoop[f] || f == nearest) {
-				weigh(&sums[f], s)
+				sums[f].Add(s)
 			}
 			r.seen[f] = r.count
 			inside = inside || f == g
@@ -218,12 +218,12 @@ func (r *ranking) describe(g int) *Hot {
 		f := r.Frames[s.Stack[inner]]
 		h.Name, h.Module, h.Owner = ReadableName(f), f.Module, r.ownerOf(f)
 		h.Places = append(h.Places, HotPlace{s, inner})
-		weigh(&h.Inclusive, s)
+		h.Inclusive.Add(s)
 		if r.Frames[s.Stack[0]].Kind == stacks.Kernel {
-			weigh(&h.Kernel, s)
+			h.Kernel.Add(s)
 		}
 		if own {
-			weigh(&h.Own, s)
+			h.Own.Add(s)
 		}
 		t := float64(s.Value)
 		lines[f.Line] += t
@@ -231,7 +231,7 @@ func (r *ranking) describe(g int) *Hot {
 		name := ReadableName(callee)
 		callees[name] += t
 		sum := calleeSum[name]
-		weigh(&sum, s)
+		sum.Add(s)
 		calleeSum[name], modules[name] = sum, callee.Module
 		callers[ReadableName(r.caller(s.Stack[outer+1:]))] += t
 	}
@@ -293,11 +293,6 @@ func (r *ranking) ownerOf(f stacks.Frame) Owner {
 	return owner
 }
 
-func weigh(w *stacks.Weight, s stacks.Sample) {
-	w.Count += s.Count
-	w.Value += s.Value
-}
-
 // Dark is the CPU time, in seconds, of which the samples do not say which function it is.
 type Dark struct {
 	Unnamed     float64 // no function of the program has a name
@@ -320,9 +315,9 @@ func (c *CPU) Dark() Dark {
 		switch {
 		case s.Innermost(functions) >= 0:
 		case s.Innermost(interpreters) >= 0:
-			weigh(&interpreted, s)
+			interpreted.Add(s)
 		case (len(s.Stack) == 0 || s.Innermost(user) >= 0) && s.Innermost(named) < 0:
-			weigh(&unnamed, s)
+			unnamed.Add(s)
 		}
 	}
 	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled())}
@@ -336,7 +331,7 @@ func (c *CPU) Cut() float64 {
 	var cut stacks.Weight
 	for _, s := range c.Samples {
 		if i, j := s.Innermost(user), s.Innermost(unnamed); i >= 0 && j >= 0 && i != j {
-			weigh(&cut, s)
+			cut.Add(s)
 		}
 	}
 	return seconds(cut)

@@ -112,7 +112,7 @@ func (b *Builder) Add(s Sample) {
 		b.byKey[key] = len(b.samples)
 		b.samples = append(b.samples, s)
 	}
-	b.total.add(s)
+	b.total.Add(s)
 }
 
 // stack gives the number of an equal stack, -1 for a new one when the profile is full.
@@ -331,7 +331,7 @@ func (p *Profile) validateSamples() error {
 		case !sum.fits(s):
 			return fmt.Errorf("profile of %s: the sum of the samples overflows", p.Event)
 		}
-		sum.add(s)
+		sum.Add(s)
 		for _, f := range s.Stack {
 			if f < 0 || f >= len(p.Frames) {
 				return fmt.Errorf("profile of %s: sample %d has frame %d of %d", p.Event, i, f, len(p.Frames))

@@ -12,7 +12,8 @@ type Weight struct {
 	Value int64 // nanoseconds or bytes
 }
 
-func (w *Weight) add(s Sample) {
+// Add adds a sample.
+func (w *Weight) Add(s Sample) {
 	w.Count += s.Count
 	w.Value += s.Value
 }
@@ -52,7 +53,7 @@ func (s Sample) Outermost(set Set) int {
 func (p *Profile) Total() Weight {
 	var w Weight
 	for _, s := range p.Samples {
-		w.add(s)
+		w.Add(s)
 	}
 	return w
 }
@@ -120,11 +121,11 @@ func (p *Profile) Top(by func(Frame) Frame) []Row {
 		for depth, f := range s.Stack {
 			row := &rows[group[f]]
 			if depth == 0 {
-				row.Self.add(s)
+				row.Self.Add(s)
 			}
 			if last[group[f]] != i+1 {
 				last[group[f]] = i + 1
-				row.Total.add(s)
+				row.Total.Add(s)
 			}
 		}
 	}
@@ -147,8 +148,8 @@ func (p *Profile) Callers(set, callers Set, by func(Frame) Frame) []Row {
 		if up := (Sample{Stack: s.Stack[at:]}).Innermost(callers); up >= 0 {
 			row = &rows[group[s.Stack[at+up]]]
 		}
-		row.Self.add(s)
-		row.Total.add(s)
+		row.Self.Add(s)
+		row.Total.Add(s)
 	}
 	return ranked(append(rows, none))
 }
@@ -194,7 +195,7 @@ func Group[K comparable](p *Profile, key func(Sample) K) []Share[K] {
 		if i == len(out) {
 			out = append(out, Share[K]{Key: t.list[i]})
 		}
-		out[i].add(s)
+		out[i].Add(s)
 	}
 	slices.SortStableFunc(out, func(x, y Share[K]) int { return compareWeights(y.Weight, x.Weight) })
 	return out
