@@ -6,6 +6,7 @@ package check
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -193,8 +194,23 @@ type Pass struct {
 	*recording.Recording
 	check    *Check
 	values   map[*Param]float64
+	shared   map[reflect.Type]any // of all passes of a run: see Shared
 	findings []Finding
 	read     []quantity.Value
+}
+
+// Shared gives what several checks make of a recording, which is a type of its own: the first of a run makes it. Nobody
+// may change it.
+func Shared[T any](p *Pass, from func(*recording.Recording) T) T {
+	key := reflect.TypeFor[T]()
+	if v, ok := p.shared[key].(T); ok {
+		return v
+	}
+	v := from(p.Recording)
+	if p.shared != nil { // a pass outside of a run shares nothing
+		p.shared[key] = v
+	}
+	return v
 }
 
 // Param gives a threshold, the default unless the user set another. One that the check does not declare is a bug, and

@@ -395,3 +395,35 @@ func TestScope(t *testing.T) {
 		}
 	}
 }
+
+// TestShared: what several checks read is made once in a run, anew in the next, and again where making it failed.
+func TestShared(t *testing.T) {
+	type account struct{ n int }
+	made := 0
+	look := func(p *Pass) error {
+		a := Shared(p, func(*recording.Recording) *account {
+			made++
+			if made == 1 {
+				panic("bad data")
+			}
+			return &account{made}
+		})
+		p.Read(quantity.Of("account", float64(a.n), quantity.None))
+		return nil
+	}
+	checks := []*Check{rule("fails", Path, look), rule("makes", Path, look), rule("reads", Path, look)}
+	for run, want := range []struct {
+		state State
+		read  float64
+	}{{Unassessed, 2}, {Fine, 3}} {
+		res := Run(rec(t, 10, ""), checks, Options{})
+		if res.Outcomes[0].State != want.state {
+			t.Errorf("run %d: %+v, want %s", run, res.Outcomes[0], want.state)
+		}
+		for _, o := range res.Outcomes[1:] {
+			if len(o.Read) != 1 || o.Read[0].Number() != want.read {
+				t.Errorf("run %d: %+v, want that number %v was read", run, o, want.read)
+			}
+		}
+	}
+}

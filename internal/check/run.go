@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -69,8 +70,9 @@ const shortWindow = 5
 // Run runs the checks over the recording. A check's panic is its own "not assessed"; the rest go on.
 func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 	res := &Result{}
+	shared := map[reflect.Type]any{}
 	for _, c := range checks {
-		p := &Pass{Recording: rec, check: c, values: opts.Params}
+		p := &Pass{Recording: rec, check: c, values: opts.Params, shared: shared}
 		o := runOne(p)
 		res.Outcomes = append(res.Outcomes, o)
 		if o.State == Found {

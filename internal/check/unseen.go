@@ -53,7 +53,7 @@ func (p *Pass) with(param *Param, v float64) *Pass {
 		values = map[*Param]float64{}
 	}
 	values[param] = v
-	return &Pass{Recording: p.Recording, check: p.check, values: values}
+	return &Pass{Recording: p.Recording, check: p.check, values: values, shared: p.shared}
 }
 
 // severity gives the greatest of the findings about a subject, 0 without any.

@@ -17,10 +17,7 @@ const (
 
 // threadTimeOf is the account of the target's time, nil where nothing was seen of it.
 func threadTimeOf(rec *recording.Recording) *ledger.Ledger {
-	l, ok := ledger.Of(rec)
-	if !ok {
-		return nil
-	}
+	l, _ := ledger.Of(rec)
 	return l
 }
 

@@ -15,7 +15,7 @@ import (
 // runNativeBackend is the check for programs without a runtime that tells what its threads wait for: it reads the
 // account of their time.
 func runNativeBackend(p *check.Pass) error {
-	l, ok := ledger.Of(p.Recording)
+	l, ok := evidence.LedgerOf(p)
 	if !ok {
 		return check.NotAssessed("profile for longer", "the waits of threads cover no time")
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
@@ -14,7 +15,7 @@ import (
 // runStuckNative is the check for programs without a profile that tells what their threads wait for: it reads the
 // account of their time.
 func runStuckNative(p *check.Pass) error {
-	l, ok := ledger.Of(p.Recording)
+	l, ok := evidence.LedgerOf(p)
 	if !ok {
 		return check.NotAssessed("profile for longer", "the waits of threads cover no time")
 	}

@@ -78,7 +78,7 @@ func (r row) check() *check.Check {
 }
 
 func (r row) run(p *check.Pass, shareParam, threadsParam, occupiedParam *check.Param) error {
-	l, ok := ledger.Of(p.Recording)
+	l, ok := evidence.LedgerOf(p)
 	if !ok {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}

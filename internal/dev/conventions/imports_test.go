@@ -134,7 +134,8 @@ var table = []row{
 	},
 	{
 		pkg: "internal/evidence", may: []string{
-			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/usage",
+			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/ledger",
+			"internal/evidence/usage",
 		},
 		pure: true,
 		why:  "what several rules read of a recording: it knows no rule",

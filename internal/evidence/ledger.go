@@ -1,0 +1,17 @@
+package evidence
+
+import (
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// LedgerOf gives the account of the target's time as [ledger.Of] does, made once for all checks: of 5,000 threads it
+// takes 60 ms, and ten checks read it.
+func LedgerOf(p *check.Pass) (l *ledger.Ledger, ok bool) {
+	l = check.Shared(p, func(rec *recording.Recording) *ledger.Ledger {
+		l, _ := ledger.Of(rec)
+		return l
+	})
+	return l, l != nil
+}
