@@ -249,15 +249,11 @@ func hotCut(p *check.Pass, t *hotTarget, remedy string) error {
 
 // hotFullOf says what is full, whatever code fills it: all that the program may use, or one thread; empty if nothing.
 func hotFullOf(p *check.Pass, t *hotTarget) string {
-	if t.limited && t.ofLimit.AtLeast(p.Param(hotFull)) {
-		return "the program has no more CPU time to use"
+	if t.hasUsedUp(p) {
+		return hotUsedUp
 	}
-	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
-	for _, thread := range hotThreads(p) {
-		use := quantity.Of("", thread.seconds, quantity.Seconds).Per(window).As(quantity.CPUs)
-		if use.AtLeast(p.Param(hotThread)) {
-			return "thread " + thread.name() + " is full (" + use.Text() + ")"
-		}
+	if full := hotFullThreads(p); len(full) > 0 {
+		return full[0].fullText() + " (" + full[0].use.Text() + ")"
 	}
 	return ""
 }

@@ -108,13 +108,13 @@ func hotHits(h *hotcode.Hot) []evidence.Hit {
 func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	if t.limited {
 		harm.capacity = t.ofLimit.Number()
-		if t.ofLimit.AtLeast(p.Param(hotFull)) {
-			harm.text = "the program has no more CPU time to use"
-			harm.evidence = []quantity.Value{t.ofLimit}
-			return harm
-		}
 	}
-	if thread, ok := hotFullThread(p, t, h); ok {
+	if t.hasUsedUp(p) {
+		harm.text = hotUsedUp
+		harm.evidence = []quantity.Value{t.ofLimit}
+		return harm
+	}
+	if thread, ok := hotInThread(p, t, h); ok {
 		return thread
 	}
 	busy, part, known := evidence.OfHost(p, t.used)
@@ -130,32 +130,32 @@ func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	return harm
 }
 
-// hotFullThread finds a thread that uses a CPU of its own and hardly does anything else than the function: the fullest.
-func hotFullThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok bool) {
-	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
-	if window.Number() <= 0 {
-		return harm, false
-	}
+// hotUsedUp is what a program's use of all that it may use comes to.
+const hotUsedUp = "the program has no more CPU time to use"
+
+func (t *hotTarget) hasUsedUp(p *check.Pass) bool {
+	return t.limited && t.ofLimit.AtLeast(p.Param(hotFull))
+}
+
+// hotInThread finds a thread that is full and hardly does anything else than the function: the fullest.
+func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok bool) {
 	all, inside := hotByThread(t.cpu, t.cpu.Samples, nil), hotByThread(t.cpu, nil, h.Places)
 	var best quantity.Value
-	for _, thread := range hotThreads(p) {
-		use := quantity.Of("CPU time", thread.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
-			Named("CPUs used by thread %s", thread.name())
+	for _, thread := range hotFullThreads(p) {
 		key := hotKey{id: thread.tid}
 		if t.cpu.Event == stacks.HostCPU { // its threads have their process's id
 			key = hotKey{id: thread.pid, name: thread.comm}
 		}
-		if use.Below(p.Param(hotThread)) || all[key] == 0 || use.Number() <= best.Number() {
+		if all[key] == 0 || thread.use.Number() <= best.Number() {
 			continue
 		}
 		of := quantity.Of("in the function", inside[key], quantity.Seconds).
 			Per(quantity.Of("of the thread", all[key], quantity.Seconds)).
 			Named("share of the thread's samples in %s", h.Name)
 		if of.AtLeast(p.Param(hotShare)) {
-			best = use
+			best = thread.use
 			harm = hotHarm{
-				text: "thread " + thread.name() + " is full", capacity: use.Number(), thread: true,
-				evidence: []quantity.Value{use, of},
+				text: thread.fullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
 			}
 		}
 	}
@@ -193,9 +193,28 @@ type hotThreadTime struct {
 	pid, tid int
 	comm     string
 	seconds  float64
+	use      quantity.Value // CPUs
 }
 
 func (t hotThreadTime) name() string { return fmt.Sprintf("%d (%s)", t.tid, t.comm) }
+
+func (t hotThreadTime) fullText() string { return "thread " + t.name() + " is full" }
+
+// hotFullThreads gives the threads that use a CPU of their own, whatever they do with it.
+func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	if window.Number() <= 0 {
+		return nil
+	}
+	for _, t := range hotThreads(p) {
+		t.use = quantity.Of("CPU time", t.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
+			Named("CPUs used by thread %s", t.name())
+		if t.use.AtLeast(p.Param(hotThread)) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
 
 func hotThreads(p *check.Pass) []hotThreadTime {
 	at := map[int]int{}
