@@ -33,10 +33,10 @@ var fsyncBound = &check.Check{
 fsync and fdatasync return when the device has the data: each costs the device's latency, whatever its bandwidth. A
 thread that calls one for each record does no more records a second than 1 / latency.
 
-Measured by the scheduler's events (always with --deep, else where the host
-switches between threads at most 5000 times a second): the time a thread is blocked in fsync, fdatasync, msync or syncfs, as a share of the window, for
-the thread of each pool with most of it; beside it the latency of the slowest device. From a fifth on it is a fact,
-from a half on a warning.
+Measured by the scheduler's events (always with --deep, else where the host switches between threads at most 5000 times
+a second): the time a thread is blocked in fsync, fdatasync, msync or syncfs, as a share of the window, for the thread
+of each pool with most of it; beside it the latency of the slowest device. From a fifth on it is a fact, from a half on
+a warning.
 
 Cure: sync once for many records (group commit, batches), or leave durability to replication where that is enough.
 Risk: what was not synced is lost in a crash. Placebo: a device with more bandwidth. Disproof: strace -f -c -e

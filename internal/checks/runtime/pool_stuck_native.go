@@ -79,9 +79,8 @@ func nativeStuckFinding(
 		Placebos: []string{"More threads: they come to stand there, too."},
 		Disproof: "nothing is asked of the program.",
 	}
-	if place.Still > 0 {
-		f.Notes = append(f.Notes, fmt.Sprintf("stood there for the whole window and did not run once: %s",
-			quantity.Of("", float64(place.Still), quantity.Threads).Text()))
+	if still := place.StillText(); still != "" {
+		f.Notes = append(f.Notes, still)
 	}
 	if queue, ok := neverAccepted(p, pool); ok {
 		f.Severity, f.Doubts = check.Warning, nil

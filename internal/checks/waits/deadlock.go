@@ -2,6 +2,7 @@ package waits
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,7 +45,7 @@ func runNativeDeadlock(p *check.Pass) error {
 	}
 	p.Read(quantity.Of("threads that stood in a wait for a held lock", float64(len(waits)), quantity.Threads))
 	seen := map[string]bool{}
-	for _, tid := range sortedKeys(waits) {
+	for _, tid := range slices.Sorted(maps.Keys(waits)) {
 		if ring := ringFrom(waits, tid); ring != nil && !seen[ring[0].tid] {
 			for _, w := range ring {
 				seen[w.tid] = true
@@ -53,15 +54,6 @@ func runNativeDeadlock(p *check.Pass) error {
 		}
 	}
 	return nil
-}
-
-func sortedKeys(waits map[string]lockWait) []string {
-	var keys []string
-	for tid := range waits {
-		keys = append(keys, tid)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // ringFrom follows holders from a thread; nil where they do not lead back to it.

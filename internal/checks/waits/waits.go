@@ -152,9 +152,8 @@ func confidence(l *ledger.Ledger, at ledger.Place) check.Confidence {
 // notes say what else is known of the place, and where else the pool's threads spend their time.
 func notes(pool *ledger.Pool, at ledger.Place) []string {
 	var out []string
-	if at.Still > 0 {
-		out = append(out, fmt.Sprintf("stood there for the whole window and did not run once: %s",
-			quantity.Of("", float64(at.Still), quantity.Threads).Text()))
+	if still := at.StillText(); still != "" {
+		out = append(out, still)
 	}
 	if at.Call != "" {
 		out = append(out, "system call: "+at.Call)

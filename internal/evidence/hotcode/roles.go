@@ -120,8 +120,7 @@ var interpreterFrames = ParsePatterns(
 	"Py_BytesMain", "pymain_*", "pyrun_*", "slot_tp_*", "builtin_exec*", "gen_send_ex*", "gen_iternext*", "t_bootstrap",
 	"thread_run", "pythread_wrapper", "function_code_fastcall", "do_call_core", "call_function", "py_trampoline_*",
 	"cfunction_call*", "method_call*",
-	"Builtins_InterpreterEntryTrampoline*", "Builtins_JSEntry*", "Builtins_JSRunMicrotasksEntry*",
-	"Builtins_RunMicrotasks*", "Builtins_Call*", "Builtins_PromiseFulfillReactionJob*", "Builtins_Async*",
+	"Builtins_PromiseFulfillReactionJob*", "Builtins_Async*", // the other builtins: see v8Library
 	// the second is what a pattern sees of functions without a namespace
 	"v8::internal::Execution::*", "v8::internal::", "v8::Function::Call*",
 	"v8::internal::MicrotaskQueue::*", "node::*MakeCallback*", "node::*CallbackScope::*", "node::SpinEventLoop*",

@@ -487,6 +487,15 @@ func (p *Pool) Sum(is func(Place) bool) (largest Place, seconds float64) {
 	return largest, seconds
 }
 
+// StillText says how many threads stood at the place all the time, "" where none did.
+func (p Place) StillText() string {
+	if p.Still == 0 {
+		return ""
+	}
+	return "stood there for the whole window and did not run once: " +
+		quantity.Of("", float64(p.Still), quantity.Threads).Text()
+}
+
 // DNS reports whether the place is a wait for a name server: it answers on port 53 (RFC 1035).
 func (p Place) DNS() bool {
 	return (p.Part == Answer || p.Part == Connect) && strings.HasSuffix(p.On, ":53")
