@@ -1,0 +1,151 @@
+package python
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// A Version is that of a CPython interpreter, which tells how its memory is laid out.
+type Version struct{ Major, Minor int }
+
+// String gives it as "3.11".
+func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
+// A lineTable is how a code object says which line an instruction is of.
+type lineTable uint8
+
+const (
+	lnotab     lineTable = iota // pairs of steps, to 3.9 (Objects/lnotab_notes.txt)
+	linePairs                   // pairs, some without a line: 3.10 (the same file there)
+	lineCounts                  // entries of several bytes, from 3.11 (Objects/locations.md)
+)
+
+// A layout has the offsets, in bytes, of what is read of CPython's structures, on a machine of 64 bits.
+type layout struct {
+	interpreters uint64 // in _PyRuntimeState: interpreters.head
+
+	nextInterpreter, threads uint64 // in PyInterpreterState
+
+	// In PyThreadState. Before 3.11 the id is that of pthread_self(3) alone; nativeID is 0 then.
+	nextThread, threadID, nativeID uint64
+	// The innermost frame, or to 3.12 a _PyCFrame, which has it at inCFrame.
+	frame    uint64
+	isCFrame bool
+	inCFrame uint64
+
+	// In PyFrameObject to 3.10, in _PyInterpreterFrame from 3.11.
+	previous, code, instruction, owner uint64
+	// The instruction is a pointer, and not a number; owner is there, and tells the interpreter's own frames apart.
+	isPointer, hasOwner bool
+
+	// In PyCodeObject. qualName is 0 before 3.11; body is where its instructions begin.
+	name, qualName, file, firstLine, lines, body uint64
+	table                                        lineTable
+
+	// In PyASCIIObject; kindShift is by how many bits the kind of a string is shifted in its state.
+	length, state, ascii, compact uint64
+	kindShift                     uint
+
+	objectType, bytesSize, bytesData uint64
+}
+
+// The structures of the versions that do not describe themselves. They are the same in all releases of one, and on amd64
+// and arm64: offsetof() of the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (Include/internal).
+func layoutOf(v Version) (layout, bool) {
+	if v.Major != 3 {
+		return layout{}, false
+	}
+	l := layout{
+		threads: 8, nextThread: 8, threadID: 176, frame: 24, interpreters: 32,
+		previous: 24, code: 32, instruction: 104,
+		name: 112, file: 104, firstLine: 40, lines: 120,
+		length: 16, state: 32, ascii: 48, compact: 72, kindShift: 2,
+		objectType: 8, bytesSize: 16, bytesData: 32,
+	}
+	switch v.Minor {
+	case 8, 9:
+	case 10:
+		l.instruction, l.table = 96, linePairs
+	case 11:
+		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 16, 152, 160
+		l.frame, l.isCFrame, l.inCFrame = 56, true, 8
+		l.previous, l.code, l.instruction, l.isPointer = 48, 32, 56, true
+		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 72, 136, 184, lineCounts
+	case 12:
+		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 72, 136, 144
+		l.frame, l.isCFrame, l.inCFrame = 56, true, 0
+		l.previous, l.code, l.instruction, l.isPointer = 8, 0, 56, true
+		l.owner, l.hasOwner = 70, true
+		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 68, 136, 192, lineCounts
+		l.ascii, l.compact = 40, 56
+	default:
+		return layout{}, false
+	}
+	return l, true
+}
+
+// cookie begins the description that 3.13 and later keep of themselves, at _PyRuntime.
+const cookie = "xdebugpy"
+
+// described is how many bytes of it are read: all of the structures below lie in them.
+const described = 8 * 80
+
+// describedLayout reads the description (Include/internal/pycore_debug_offsets.h). It is laid out anew in each minor
+// version; those of 3.13 and 3.14 are known.
+func describedLayout(text []byte) (layout, Version, error) {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(text[8*i:]) }
+	number := word(1) // PY_VERSION_HEX
+	v := Version{int(number >> 24 & 0xff), int(number >> 16 & 0xff)}
+	interpreter, frame, code, object := 6, 28, 34, 44
+	shift := uint(2)
+	sets := 0
+	switch {
+	case word(2) != 0:
+		return layout{}, v, fmt.Errorf("CPython %s without a global lock is not read", v)
+	case v == Version{3, 13}:
+	case v == Version{3, 14}:
+		// threads_main, and two generations, in the interpreter; two in the frame; one in the code; a set before the dict.
+		frame, code, object, shift, sets = 31, 39, 50, 16, 4
+	default:
+		return layout{}, v, fmt.Errorf("CPython %s is not known: 3.8 to 3.14 are", v)
+	}
+	thread := frame - 9
+	bytesAt := object + 2 + 4 + 3 + 3 + sets + 3 + 2 + 3 // type, tuple, list, set, dict, float, long
+	l := layout{
+		interpreters: word(5), nextInterpreter: word(interpreter + 2), threads: word(interpreter + 3),
+		nextThread: word(thread + 2), frame: word(thread + 4), threadID: word(thread + 5), nativeID: word(thread + 6),
+		previous: word(frame + 1), code: word(frame + 2), instruction: word(frame + 3), owner: word(frame + 5),
+		isPointer: true, hasOwner: true,
+		file: word(code + 1), name: word(code + 2), qualName: word(code + 3), lines: word(code + 4),
+		firstLine: word(code + 5), body: word(code + 9), table: lineCounts,
+		objectType: word(object + 1), bytesSize: word(bytesAt + 1), bytesData: word(bytesAt + 2),
+		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6), kindShift: shift,
+	}
+	l.compact = l.ascii + 16 // PyCompactUnicodeObject has a length and a pointer more
+	return l, v, l.check()
+}
+
+// maxOffset bounds what a description may claim: the largest is that of the threads in PyInterpreterState, some 10 KiB.
+const maxOffset = 1 << 20
+
+func (l layout) check() error {
+	for _, n := range []uint64{
+		l.interpreters, l.nextInterpreter, l.threads, l.nextThread, l.threadID, l.nativeID, l.frame, l.name, l.ascii,
+		l.bytesData, l.length, l.state,
+	} {
+		if n > maxOffset {
+			return fmt.Errorf("the interpreter's description of itself is damaged")
+		}
+	}
+	for _, n := range []uint64{l.previous, l.code, l.instruction, l.owner} {
+		if n > frameSize-8 {
+			return fmt.Errorf("the interpreter's description of its frames is damaged")
+		}
+	}
+	for _, n := range []uint64{l.name, l.qualName, l.file, l.firstLine, l.lines, l.objectType} {
+		if n > codeSize-8 {
+			return fmt.Errorf("the interpreter's description of its code is damaged")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package python_test
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/python"
+)
+
+// script has a thread that computes, one that sleeps in a method, and a main thread that waits for its input.
+const script = `import sys, threading, time
+
+class Shop:
+    def cart(self, n):
+        # a line
+        # between
+        time.sleep(n)
+
+def größe(n):
+    total = 0
+    while True:
+        for i in range(n):
+            total = total * 31 + i & 0xffffffff
+
+def outer(): größe(1000)
+
+for work in (outer, lambda: Shop().cart(1000)):
+    threading.Thread(target=work, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+`
+
+var named = regexp.MustCompile(`^python3\.[0-9]+$`)
+
+// interpreters are those of this machine: python3, and others beside it by name (python3.8), as pyenv and Debian have
+// them.
+func interpreters(t *testing.T) []string {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
+	found := map[string]bool{}
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), pyenv()...) {
+		programs, err := filepath.Glob(filepath.Join(dir, "python3*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range programs {
+			real, err := filepath.EvalSymlinks(p)
+			if err == nil && named.MatchString(filepath.Base(real)) && exec.Command(real, "-V").Run() == nil {
+				found[real] = true
+			}
+		}
+	}
+	var out []string
+	for p := range found {
+		out = append(out, p)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// pyenv lists where that keeps interpreters, which are not in the PATH.
+func pyenv() []string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	dirs, err := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin"))
+	if err != nil {
+		return nil
+	}
+	return dirs
+}
+
+func start(t *testing.T, interpreter string) (pid int, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "lädt.py")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(interpreter, file)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() }) // it ends with its input
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return cmd.Process.Pid, file
+}
+
+// TestStacks reads the threads of every interpreter of this machine: names, files and lines are those of the script.
+func TestStacks(t *testing.T) {
+	for _, interpreter := range interpreters(t) {
+		t.Run(filepath.Base(interpreter), func(t *testing.T) { testStacks(t, interpreter) })
+	}
+}
+
+func testStacks(t *testing.T, interpreter string) {
+	pid, file := start(t, interpreter)
+	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
+	if err != nil {
+		switch v := filepath.Base(interpreter); {
+		case v == "python3.6" && errors.Is(err, python.ErrNone):
+		case v == "python3.7" && strings.Contains(err.Error(), "CPython 3.7 is not known"):
+		default:
+			t.Fatal(err)
+		}
+		return
+	}
+	if want := strings.TrimPrefix(filepath.Base(interpreter), "python"); p.Version.String() != want {
+		t.Errorf("version %s, want %s", p.Version, want)
+	}
+	time.Sleep(50 * time.Millisecond) // the threads reach where they stay
+	method, hot := "cart", map[int]int{}
+	if p.Version.Minor >= 11 {
+		method = "Shop.cart"
+	}
+	changed := 0
+	const looks = 200
+	for range looks {
+		threads, err := p.Threads(func(id int) bool { return alive(pid, id) })
+		if err != nil || len(threads) != 3 {
+			t.Fatalf("threads %+v, %v", threads, err)
+		}
+		for _, thread := range threads {
+			if !alive(pid, thread.ID) {
+				t.Errorf("thread %d is none of the process", thread.ID)
+			}
+			calls, err := p.Stack(thread)
+			switch {
+			case errors.Is(err, python.ErrChanged):
+				changed++
+			case err != nil || len(calls) == 0:
+				t.Fatalf("stack %v, %v", calls, err)
+			case thread.ID == pid:
+				if diff := cmp.Diff([]python.Call{{"<module>", file, 20}}, calls); diff != "" {
+					t.Error(diff)
+				}
+			case calls[0].Function == method:
+				lambda := calls[1]
+				if calls[0].Line != 7 || calls[0].File != file || lambda.Function != "<lambda>" || lambda.Line != 17 {
+					t.Errorf("stack %v", calls)
+				}
+			case calls[0].Function == "größe" && calls[1] == python.Call{"outer", file, 15}:
+				hot[calls[0].Line]++
+			default:
+				t.Errorf("stack %v", calls)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if hot[13] < looks/2 || hot[13]+hot[12] < looks*9/10 || changed > looks/10 {
+		t.Errorf("lines of the busy function: %v, changed %d", hot, changed)
+	}
+}
+
+func alive(pid, tid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid))
+	return err == nil
+}
+
+// TestNone: another program is no interpreter.
+func TestNone(t *testing.T) {
+	pid := os.Getpid()
+	if _, err := python.Open("/proc/"+strconv.Itoa(pid), pid); !errors.Is(err, python.ErrNone) {
+		t.Errorf("error %v", err)
+	}
+}

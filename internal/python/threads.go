@@ -1,0 +1,153 @@
+package python
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.
+var ErrChanged = errors.New("the thread ran on while its stack was read")
+
+// A Call is one function on the stack of a thread.
+type Call struct {
+	Function string // with its class from 3.11 on: Shop.cart
+	File     string // as the interpreter has it; may be relative, or <string>
+	Line     int    // that runs; 0 if unknown
+}
+
+// A Thread is one of an interpreter's threads.
+type Thread struct {
+	// ID is the kernel's, in the pid namespace of the process; 0 where it is not known.
+	ID    int
+	frame uint64 // address that leads to its innermost frame
+}
+
+const (
+	// maxInterpretersRun and maxThreads bound what is looked at: a damaged list may be a ring.
+	maxInterpretersRun = 64
+	maxThreads         = 4096
+	// maxDepth bounds a stack, of which the outermost calls are left out. A script ends with an error at 1,000, unless it
+	// asks for more (sys.setrecursionlimit).
+	maxDepth = 1024
+	// What is read of a frame and of a code object at once: their largest offsets above, and eight bytes.
+	frameSize = 112
+	codeSize  = 208
+)
+
+// Threads lists the threads of all interpreters of the process. Before 3.11 an interpreter knows its threads by
+// pthread_self(3) alone, and ids says which numbers are threads of the process.
+func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
+	var out []Thread
+	l := &p.layout
+	interpreter, err := p.read.word(p.runtime + l.interpreters)
+	for n := 0; err == nil && interpreter != 0 && n < maxInterpretersRun; n++ {
+		var state uint64
+		state, err = p.read.word(interpreter + l.threads)
+		for err == nil && state != 0 && len(out) < maxThreads {
+			var id int
+			if id, err = p.threadID(state, ids); err != nil {
+				break
+			}
+			out = append(out, Thread{ID: id, frame: state + l.frame})
+			state, err = p.read.word(state + l.nextThread)
+		}
+		if err == nil {
+			interpreter, err = p.read.word(interpreter + l.nextInterpreter)
+		}
+	}
+	if errors.Is(err, errMemory) { // a thread ended meanwhile
+		err = ErrChanged
+	}
+	return out, err
+}
+
+// threadIDs are the offsets of tid in struct pthread: glibc's on amd64 and arm64 (nptl/descr.h), musl's on amd64 and
+// arm64 (src/internal/pthread_impl.h).
+var threadIDs = [...]uint64{720, 208, 48, 32}
+
+func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
+	if at := p.layout.nativeID; at != 0 {
+		id, err := p.read.word(state + at)
+		return int(uint32(id)), err
+	}
+	pthread, err := p.read.word(state + p.layout.threadID)
+	if err != nil || pthread == 0 {
+		return 0, err
+	}
+	for _, at := range threadIDs {
+		if p.tidAt != 0 && at != p.tidAt {
+			continue
+		}
+		word, err := p.read.word(pthread + at)
+		if id := int(int32(word)); err == nil && id > 0 && ids(id) {
+			p.tidAt = at
+			return id, nil
+		}
+	}
+	return 0, nil
+}
+
+// Stack gives the calls of a thread, the innermost first; none where it runs no function of a script.
+func (p *Process) Stack(t Thread) ([]Call, error) {
+	calls, err := p.stack(t)
+	if errors.Is(err, errMemory) {
+		err = ErrChanged
+	}
+	return calls, err
+}
+
+func (p *Process) stack(t Thread) ([]Call, error) {
+	frame, err := p.read.word(t.frame)
+	if err == nil && p.layout.isCFrame && frame != 0 {
+		frame, err = p.read.word(frame + p.layout.inCFrame)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var calls []Call
+	var b [frameSize]byte
+	for range maxDepth {
+		if frame == 0 {
+			return calls, nil
+		}
+		if err := p.read(frame, b[:]); err != nil {
+			return nil, err
+		}
+		call, own, err := p.call(b[:])
+		if err != nil {
+			return nil, err
+		}
+		if !own {
+			calls = append(calls, call)
+		}
+		frame = binary.LittleEndian.Uint64(b[p.layout.previous:])
+	}
+	return calls, nil
+}
+
+// ownedByC is the least owner of frames that are the interpreter's own, between two of scripts (enum _frameowner: 3 and
+// from 3.14 on 4, too).
+const ownedByC = 3
+
+// call tells what a frame runs; own says that it is the interpreter's own.
+func (p *Process) call(b []byte) (c Call, own bool, err error) {
+	l := &p.layout
+	if l.hasOwner && b[l.owner] >= ownedByC {
+		if b[l.owner] > ownedByC+1 {
+			return c, false, ErrChanged
+		}
+		return c, true, nil
+	}
+	at := binary.LittleEndian.Uint64(b[l.code:]) &^ 7 // from 3.14 on the lowest bits are marks (_PyStackRef)
+	code, err := p.code(at)
+	if err != nil {
+		return c, false, err
+	}
+	instruction := binary.LittleEndian.Uint64(b[l.instruction:])
+	if l.isPointer {
+		instruction -= at + l.body
+	} else {
+		instruction &= 1<<32 - 1 // an int
+	}
+	return Call{Function: code.name, File: code.file, Line: code.line(instruction, l.table)}, false, nil
+}
