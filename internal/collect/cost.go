@@ -18,8 +18,8 @@ func ownCPU() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// threadCPU gives the CPU time that the calling thread has used.
-func threadCPU() time.Duration {
+// ThreadCPU gives the CPU time that the calling thread has used.
+func ThreadCPU() time.Duration {
 	var used unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used); err != nil {
 		return 0

@@ -477,7 +477,7 @@ func TestShare(t *testing.T) {
 	// At 1 % a pause of 4 s. One that waits as long pauses for 0.4 s, or a second where others take the CPU from it.
 	const took = 40 * time.Millisecond
 	costly, _ := collector("costly", EveryTick, func(context.Context, int, *recording.Appender) error {
-		for began := threadCPU(); threadCPU() < began+took; {
+		for began := ThreadCPU(); ThreadCPU() < began+took; {
 			continue
 		}
 		return nil

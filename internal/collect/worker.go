@@ -42,9 +42,9 @@ type worker struct {
 
 func (w *worker) open(ctx context.Context, env Env) {
 	runtime.LockOSThread() // whose CPU time is that of opening it
-	cpu := threadCPU()
+	cpu := ThreadCPU()
 	src, err := Open(ctx, w.c, env)
-	w.budget.forgive(threadCPU() - cpu)
+	w.budget.forgive(ThreadCPU() - cpu)
 	runtime.UnlockOSThread()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,10 +118,10 @@ func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, 
 	defer cancel()
 	runtime.LockOSThread() // whose CPU time is that of the sample
 	defer runtime.UnlockOSThread()
-	began, cpu := time.Now(), threadCPU()
+	began, cpu := time.Now(), ThreadCPU()
 	err := firewall.Run("collector "+w.c.Name, func() error { return src.Sample(ctx, a) })
 	took := time.Since(began)
-	cpu = threadCPU() - cpu
+	cpu = ThreadCPU() - cpu
 	var lost []recording.Loss
 	var missing []recording.Missing
 	if err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/process"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/threadstates"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -29,7 +30,7 @@ type Options struct {
 func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), threadstates.Collectors(), cgroup.Collectors(programs),
+		proc.Collectors(), process.Collectors(), threadstates.Collectors(), scripts.Collectors(), cgroup.Collectors(programs),
 		network.Collectors(), sockets.Collectors(programs),
 		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),

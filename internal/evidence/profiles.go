@@ -27,8 +27,8 @@ var (
 func ProfileMetric(e stacks.Event) metric.Metric {
 	return map[stacks.Event]metric.Metric{
 		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
-		stacks.Alloc: metric.AllocProfileSamples,
-		stacks.Lock:  metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.Alloc: metric.AllocProfileSamples, stacks.Script: metric.ScriptProfileSamples,
+		stacks.Lock: metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

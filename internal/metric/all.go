@@ -55,7 +55,7 @@ func All() []Metric {
 		JVMMonitorWaiters,
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
-		OffCPUProfileSamples, HostCPUProfileSamples,
+		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}
 }

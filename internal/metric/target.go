@@ -118,6 +118,10 @@ var (
 		"Waits in the profile of contended locks.")
 	OffCPUProfileSamples = overWindow("off_cpu_profile_samples", q.Events, "profiles/off-cpu.pb.gz",
 		"Waits in the profile of the time threads were off the CPUs.")
+	ScriptProfileSamples = overWindow("script_profile_samples", q.Events, "profiles/script-cpu.pb.gz",
+		"Samples of the profile of the functions that the target's interpreters ran on the CPUs.")
+	ScriptRuntime = info("script_runtime_info", "process_vm_readv(2)",
+		"Processes whose functions are in that profile; runtime is such as CPython 3.11.", "pid", "runtime")
 	HostCPUProfileSamples = overWindow("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz",
 		"Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
 )

@@ -9,6 +9,7 @@ import (
 // A code is what is known of a code object: a function, a class body or a module.
 type code struct {
 	head       [codeSize]byte // to tell whether another object lies there meanwhile
+	looked     int            // when that was asked last
 	name, file string
 	first      int // line
 	table      []byte
@@ -26,9 +27,17 @@ const (
 	maxTables = 16 << 20
 )
 
-// code gives the code object at an address. The first bytes of the object are compared with those that were read
-// before: an object that has gone may have another in its place.
+// lookAgain is how many looks at all threads a code object is trusted for, some tenths of a second: one that is gone may
+// have another in its place, which few programs do often.
+const lookAgain = 16
+
+// code gives the code object at an address. Now and then the first bytes of the object are compared with those that were
+// read before.
 func (p *Process) code(at uint64) (*code, error) {
+	known := p.codes[at]
+	if known != nil && p.look-known.looked < lookAgain {
+		return known, nil
+	}
 	var head [codeSize]byte
 	if err := p.read(at, head[:]); err != nil {
 		return nil, err
@@ -37,12 +46,12 @@ func (p *Process) code(at uint64) (*code, error) {
 	if binary.LittleEndian.Uint64(head[l.objectType:]) != p.codeType {
 		return nil, ErrChanged
 	}
-	known := p.codes[at]
 	if known != nil && p.same(&known.head, &head) {
+		known.looked = p.look
 		return known, nil
 	}
 	word := func(offset uint64) uint64 { return binary.LittleEndian.Uint64(head[offset:]) }
-	c := &code{head: head, first: int(int32(word(l.firstLine))), lines: map[uint64]int{}}
+	c := &code{head: head, looked: p.look, first: int(int32(word(l.firstLine))), lines: map[uint64]int{}}
 	name := l.name
 	if l.qualName != 0 {
 		name = l.qualName

@@ -32,7 +32,9 @@ type Process struct {
 	runtime  uint64 // address of _PyRuntime
 	codeType uint64 // address of PyCode_Type
 	codes    map[uint64]*code
-	tables   int    // bytes that the lines of codes take
+	tables   int // bytes that the lines of codes take
+	block    block
+	look     int    // how often threads were listed
 	tidAt    uint64 // offset of a thread's id in its struct pthread, once it is known
 }
 

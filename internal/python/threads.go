@@ -38,6 +38,7 @@ const (
 // pthread_self(3) alone, and ids says which numbers are threads of the process.
 func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
 	var out []Thread
+	p.look++
 	l := &p.layout
 	interpreter, err := p.read.word(p.runtime + l.interpreters)
 	for n := 0; err == nil && interpreter != 0 && n < maxInterpretersRun; n++ {
@@ -105,15 +106,16 @@ func (p *Process) stack(t Thread) ([]Call, error) {
 		return nil, err
 	}
 	var calls []Call
-	var b [frameSize]byte
+	p.block.bytes = p.block.bytes[:0]
 	for range maxDepth {
 		if frame == 0 {
 			return calls, nil
 		}
-		if err := p.read(frame, b[:]); err != nil {
+		b, err := p.frameAt(frame)
+		if err != nil {
 			return nil, err
 		}
-		call, own, err := p.call(b[:])
+		call, own, err := p.call(b)
 		if err != nil {
 			return nil, err
 		}
@@ -123,6 +125,39 @@ func (p *Process) stack(t Thread) ([]Call, error) {
 		frame = binary.LittleEndian.Uint64(b[p.layout.previous:])
 	}
 	return calls, nil
+}
+
+// blockSize is what is read at once where frames lie side by side, one to two hundred bytes each: a system call takes
+// longer than to copy a page.
+const blockSize = 4096
+
+// A block is memory that was read once, for several frames.
+type block struct {
+	from  uint64
+	bytes []byte
+	space [blockSize]byte
+}
+
+// frameAt gives the bytes of a frame. From 3.11 on those of its callers lie before it, mostly (Include/internal/
+// pycore_frame.h: the data stack of a thread).
+func (p *Process) frameAt(at uint64) ([]byte, error) {
+	k := &p.block
+	if i := at - k.from; at >= k.from && i+frameSize <= uint64(len(k.bytes)) {
+		return k.bytes[i : i+frameSize], nil
+	}
+	k.from, k.bytes = at, k.space[:frameSize]
+	if p.layout.isPointer && at > blockSize {
+		from := at + frameSize - blockSize
+		if p.read(from, k.space[:]) == nil {
+			k.from, k.bytes = from, k.space[:]
+			return k.bytes[blockSize-frameSize:], nil
+		}
+	}
+	err := p.read(at, k.bytes)
+	if err != nil {
+		k.bytes = nil
+	}
+	return k.bytes, err
 }
 
 // ownedByC is the least owner of frames that are the interpreter's own, between two of scripts (enum _frameowner: 3 and

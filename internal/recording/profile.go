@@ -37,9 +37,10 @@ const (
 func profileMetric(e stacks.Event) *metric.Gauge {
 	return map[stacks.Event]*metric.Gauge{
 		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples,
-		stacks.Wall:  metric.WallProfileSamples,
-		stacks.Alloc: metric.AllocProfileSamples,
-		stacks.Lock:  metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.Script: metric.ScriptProfileSamples,
+		stacks.Wall:   metric.WallProfileSamples,
+		stacks.Alloc:  metric.AllocProfileSamples,
+		stacks.Lock:   metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

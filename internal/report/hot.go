@@ -156,7 +156,7 @@ func (t *text) cpuTime() {
 }
 
 func (t *text) method(m Method) {
-	text := at(m.Name, m.Line)
+	text := hotcode.At(m.Name, m.Line)
 	if m.Calls != "" {
 		text += ", most in " + m.Calls
 	}
@@ -204,7 +204,7 @@ func (w *Wait) text() string {
 	if w.On != "" {
 		s += " (" + w.On + ")"
 	}
-	s += " at " + orNowhere(at(w.Method, w.Line))
+	s += " at " + orNowhere(hotcode.At(w.Method, w.Line))
 	for _, c := range w.Callers {
 		s += " ← " + c
 	}
@@ -217,13 +217,6 @@ func orNowhere(at string) string {
 		return "a place that the stacks do not show"
 	}
 	return at
-}
-
-func at(method string, line int) string {
-	if line == 0 {
-		return method
-	}
-	return fmt.Sprintf("%s:%d", method, line)
 }
 
 func secondsText(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 )
 
 // Markdown writes the report for a ticket or a pull request, in what GitHub, GitLab and Jira's importers have in
@@ -253,7 +254,7 @@ func (m *markdown) cpuTime() {
 		m.line("\n| own | with all that it calls | method | most in |\n|--:|--:|---|---|")
 	}
 	for _, x := range c.Methods {
-		m.line("| %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(at(x.Name, x.Line)),
+		m.line("| %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(hotcode.At(x.Name, x.Line)),
 			escape(x.Calls))
 	}
 	for _, n := range c.Notes {

@@ -94,7 +94,8 @@ or the work done in a second stays the same when the function is made cheaper.`,
 	URL:   "https://www.brendangregg.com/FlameGraphs/cpuflamegraphs.html",
 	Needs: []metric.Metric{metric.ProcessCPU},
 	Uses: []metric.Metric{
-		metric.CPUProfileSamples, metric.HostCPUProfileSamples, metric.TargetInfo, metric.ThreadCPU, metric.CPUsOnline,
+		metric.CPUProfileSamples, metric.ScriptProfileSamples, metric.ScriptRuntime, metric.HostCPUProfileSamples,
+		metric.TargetInfo, metric.ThreadCPU, metric.CPUsOnline,
 		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts,
 	},
 	Params: []*check.Param{

@@ -74,12 +74,7 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
 
 // hotPlace names the function with its line.
-func hotPlace(h *hotcode.Hot) string {
-	if h.Line == 0 {
-		return h.Name
-	}
-	return fmt.Sprintf("%s:%d", h.Name, h.Line)
-}
+func hotPlace(h *hotcode.Hot) string { return hotcode.At(h.Name, h.Line) }
 
 // hotParts are the function's own part and that of the call that takes most of it.
 func hotParts(h *hotcode.Hot) []quantity.Value {

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
@@ -31,7 +30,7 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 	}
 	profiles, err := firewall.Parse(fmt.Sprintf("what async-profiler recorded of pid %d", s.vm.PID),
 		func() ([]*stacks.Profile, error) {
-			return s.parse(f, info.Size(), jfr.Options{ThreadID: hostThreads(s.vm)})
+			return s.parse(f, info.Size(), jfr.Options{ThreadID: threadIDs(s.vm)})
 		})
 	if firewall.IsFault(err) && profiles != nil {
 		a.Lost(1, err.Error())
@@ -97,46 +96,12 @@ func keep(f *os.File, size int64, a *recording.Appender) error {
 	return nil
 }
 
-// hostThreads gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM
-// in perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
-func hostThreads(vm *jvm.VM) func(nstid int) int {
+// threadIDs gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM in
+// perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
+func threadIDs(vm *jvm.VM) func(nstid int) int {
 	if !vm.OtherPID {
 		return nil
 	}
-	threads := map[int]int{}
-	files, err := filepath.Glob("/proc/" + strconv.Itoa(vm.PID) + "/task/*/status")
-	if err != nil { // of the pattern, which is right
-		return nil
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		outer, inner := parsePids(string(text))
-		if inner > 0 {
-			threads[inner] = outer
-		}
-	}
+	threads := host.Local().ThreadIDs(vm.PID)
 	return func(nstid int) int { return threads[nstid] }
-}
-
-// parsePids reads the line NSpid of /proc/PID/task/TID/status (fs/proc/array.c, since Linux 4.1): the id in the
-// namespace of the reader's procfs first, in the innermost last. 0 for a text without it.
-func parsePids(status string) (outer, inner int) {
-	_, rest, ok := strings.Cut(status, "\nNSpid:")
-	if !ok {
-		return 0, 0
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	words := strings.Fields(line)
-	if len(words) == 0 {
-		return 0, 0
-	}
-	outer, outerErr := strconv.Atoi(words[0])
-	inner, innerErr := strconv.Atoi(words[len(words)-1])
-	if outerErr != nil || innerErr != nil || outer < 1 || inner < 1 { // 0 is a thread that a namespace does not see
-		return 0, 0
-	}
-	return outer, inner
 }

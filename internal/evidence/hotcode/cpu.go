@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -27,6 +28,9 @@ type CPU struct {
 // processes of the target used, those that came and went included. A profile of a whole host is set against its own
 // samples only: the kernel's counters of single processes do not add up to it.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
+	if c, ok := scriptsOf(rec); ok {
+		return c, true
+	}
 	p, ok := rec.Ranked(stacks.CPU)
 	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
 	all := !ok
@@ -43,6 +47,24 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 		c.Kernel, c.System = used.Sum(), used.System
 	}
 	return c, true
+}
+
+// mostly is the share of the target's CPU time that its scripts have where they are what it does: half.
+const mostly = 0.5
+
+// scriptsOf gives the CPU time of the target's scripts; ok is false where they are not what most of it goes into.
+func scriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
+	p, ok := rec.Ranked(stacks.Script)
+	if !ok || len(p.Samples) == 0 {
+		return nil, false
+	}
+	pids := map[string]bool{}
+	for _, s := range rec.Info(metric.ScriptRuntime) {
+		pids[s.Label("pid")] = true
+	}
+	c = cpuOf(rec, p, pids)
+	t, counted := usage.OfTarget(rec)
+	return c, !counted || c.Sampled() >= mostly*t.Used.Sum()*c.Window/t.Window
 }
 
 // BusiestOf gives the CPU time of the process that has the most of it in the samples of all CPUs; ok is false without
@@ -273,6 +295,18 @@ func anyText(patterns []Pattern, name string) bool {
 	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Text(name) })
 }
 
+// At names a place in the source: cart (/app/shop.py:7) of a script, com.example.Shop.cart:7 otherwise. A line of 0 is
+// not known.
+func At(name string, line int) string {
+	if line == 0 {
+		return name
+	}
+	if inFile, ok := strings.CutSuffix(name, ")"); ok && strings.Contains(name, " (") {
+		return inFile + ":" + strconv.Itoa(line) + ")"
+	}
+	return name + ":" + strconv.Itoa(line)
+}
+
 // MethodTime is the CPU time of one method of the application.
 type MethodTime struct {
 	Name string // com.example.Shop.cart
@@ -311,8 +345,8 @@ func (c *CPU) Methods(n int) []MethodTime {
 	var out []MethodTime
 	for name, m := range own {
 		out = append(out, MethodTime{
-			Name: name, Line: most(m.lines), Own: m.own, Inclusive: total[name],
-			Calls: most(m.calls),
+			Name: ReadableName(stacks.Frame{Name: name}), Line: most(m.lines), Own: m.own, Inclusive: total[name],
+			Calls: ReadableName(stacks.Frame{Name: most(m.calls)}),
 		})
 	}
 	return topMethods(out, n)

@@ -187,6 +187,11 @@ func (o Owners) Of(f stacks.Frame) Owner {
 	switch {
 	case f.Kind == stacks.Kernel:
 		return Kernel
+	case isScript(f):
+		if roleOfScript(f.Name) == ofApplication {
+			return Application
+		}
+		return Library
 	case !f.Managed():
 		return ofMachine(f)
 	case o.inMain(f):

@@ -26,6 +26,7 @@ const maxDecode = 144 << 20
 var units = map[Event]profile.ValueType{
 	CPU:     {Type: "cpu", Unit: "nanoseconds"},
 	HostCPU: {Type: "host-cpu", Unit: "nanoseconds"},
+	Script:  {Type: "script-cpu", Unit: "nanoseconds"},
 	Wall:    {Type: "wall", Unit: "nanoseconds"},
 	OffCPU:  {Type: "off-cpu", Unit: "nanoseconds"},
 	Lock:    {Type: "lock", Unit: "nanoseconds"},

@@ -14,10 +14,12 @@ type Event string
 const (
 	CPU     Event = "cpu"      // the target on a CPU
 	HostCPU Event = "host-cpu" // any process on a CPU; a thread's id is its process's, its name the thread's
-	Wall    Event = "wall"     // each thread in turn, whether it runs or waits
-	Alloc   Event = "alloc"    // objects allocated, by class
-	Lock    Event = "lock"     // time waited for a monitor or in LockSupport.park, by class of the lock
-	OffCPU  Event = "off-cpu"  // time not on a CPU, from switch to switch
+	// Script is the target on a CPU, as the functions of the scripts that an interpreter runs: no frames of machine code.
+	Script Event = "script-cpu"
+	Wall   Event = "wall"    // each thread in turn, whether it runs or waits
+	Alloc  Event = "alloc"   // objects allocated, by class
+	Lock   Event = "lock"    // time waited for a monitor or in LockSupport.park, by class of the lock
+	OffCPU Event = "off-cpu" // time not on a CPU, from switch to switch
 )
 
 // A Kind is what sort of code a frame is.
@@ -87,4 +89,4 @@ type Profile struct {
 }
 
 // Events lists all events, in the order in which reports show them.
-func Events() []Event { return []Event{CPU, HostCPU, Wall, OffCPU, Lock, Alloc} }
+func Events() []Event { return []Event{CPU, Script, HostCPU, Wall, OffCPU, Lock, Alloc} }

@@ -1,0 +1,309 @@
+// Package scripts samples the functions that the interpreters of a target run: those of CPython.
+//
+// The samples of the CPUs show an interpreter's own machine code, and not whose work it does. This reads the stacks of
+// scripts from the memory of the process ([python]): nothing is attached, stopped or written.
+package scripts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/python"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+const (
+	// share of one CPU that the passes may take.
+	share = 0.01
+	// The least and the longest time between two passes. A pass of one busy thread takes 0.1 ms, so that a single one is
+	// sampled 100 times a second; more often than once in 500 ms nothing is asked of many.
+	leastPeriod, longestPeriod = 10 * time.Millisecond, 500 * time.Millisecond
+	// lookPeriod is how often processes that started meanwhile are looked for.
+	lookPeriod = time.Second
+	// maxProcesses bounds the interpreters that are read, those with the most CPU time first, and maxInspected the
+	// processes that may be one: each costs 1 ms, most of it for the list of its mappings.
+	maxProcesses, maxInspected = 32, 100
+	// tries is how often a stack is read that the thread changes meanwhile.
+	tries = 3
+)
+
+// Collectors lists this package's collector.
+func Collectors() []collect.Collector {
+	return []collect.Collector{{
+		Name: "script-profile",
+		Doc:  "Functions that the target's interpreters run on the CPUs: those of CPython 3.8 to 3.14.",
+		Overhead: "0.1 ms for a busy thread and pass, of which there are so many that it takes 1 % of a CPU: 100 a " +
+			"second of one thread, 20 of five; once 5 to 20 ms for each interpreter",
+		Provides: []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime},
+		Pace:     collect.AtEnd,
+		Open:     open,
+	}}
+}
+
+// threadKey names a thread for good: its id may be given to another after it has ended.
+type threadKey struct {
+	tid   int
+	start uint64
+}
+
+// A thread is what was seen of one.
+type thread struct {
+	key        threadKey
+	comm       string
+	begin, end uint64 // CPU time in ticks, when it was first and last looked at
+	samples    int64
+	index      int // in the profile
+}
+
+// A process is an interpreter of the target.
+type process struct {
+	pid     int
+	start   uint64
+	scripts *python.Process
+	ids     map[int]int // of its threads, by those in its pid namespace
+	asked   time.Time   // when ids were read
+}
+
+// source samples in a goroutine of its own between Open and Sample.
+type source struct {
+	env       collect.Env
+	began     time.Time
+	hz        int
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+	buf       []byte
+	processes map[threadKey]*process // by the key of the first thread; nil for what is no interpreter
+	refused   error                  // why one could not be read
+	looked    time.Time
+	threads   map[threadKey]*thread
+	profile   *stacks.Builder
+	frames    []int // reused
+	lost      int64
+	first     bool // the pass that is the first
+	err       error
+}
+
+func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+	if env.Target.Kind == host.KindHost {
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"name a target with --pid, --comm, --cgroup or --container",
+			"it is read for a target only, and the whole host was diagnosed")
+	}
+	s := &source{
+		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, processes: map[threadKey]*process{},
+		threads: map[threadKey]*thread{}, profile: stacks.NewBuilder(stacks.Script), first: true,
+	}
+	if err := s.look(ctx); err != nil {
+		return nil, err
+	}
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
+	s.done.Go(func() {
+		s.err = firewall.Run("stacks of scripts", func() error { return s.watch(ctx) })
+	})
+	return s, nil
+}
+
+// look finds interpreters among the target's processes that were not looked into before.
+func (s *source) look(ctx context.Context) error {
+	s.looked = time.Now()
+	members, err := s.env.Host.Members(ctx, s.env.Target)
+	if err != nil {
+		return fmt.Errorf("list the target's processes: %w", err)
+	}
+	slices.SortStableFunc(members, func(x, y host.Process) int {
+		return int(y.UTime+y.STime) - int(x.UTime+x.STime) // ticks since it began
+	})
+	for _, m := range members[:min(len(members), maxInspected)] {
+		key := threadKey{m.PID, m.StartTime}
+		if _, known := s.processes[key]; known || ctx.Err() != nil || s.interpreters() >= maxProcesses {
+			continue
+		}
+		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (*python.Process, error) {
+			return python.Open(s.env.Host.Proc+"/"+strconv.Itoa(m.PID), m.PID)
+		})
+		switch {
+		case err == nil:
+			s.processes[key] = &process{pid: m.PID, start: m.StartTime, scripts: p}
+		case errors.Is(err, python.ErrNone):
+			s.processes[key] = nil
+		default: // it may only start
+			s.refused = fmt.Errorf("process %d: %w", m.PID, err)
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *source) interpreters() (n int) {
+	for _, p := range s.processes {
+		if p != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// watch makes passes until the context is done. The time between two is random, so that a program's own beat is not
+// taken for its state.
+func (s *source) watch(ctx context.Context) error {
+	runtime.LockOSThread() // whose CPU time the passes take; on full CPUs they wait longer than they run
+	defer runtime.UnlockOSThread()
+	for more := true; more; {
+		began := collect.ThreadCPU()
+		if time.Since(s.looked) > lookPeriod {
+			if err := s.look(ctx); err != nil {
+				return err
+			}
+		}
+		for _, p := range s.processes {
+			if p != nil && ctx.Err() == nil {
+				s.pass(p)
+			}
+		}
+		s.first = false
+		period := min(max(time.Duration(float64(collect.ThreadCPU()-began)/share), leastPeriod), longestPeriod)
+		if s.interpreters() == 0 {
+			period = longestPeriod
+		}
+		more = clock.Sleep(ctx, period/2+rand.N(period)) == nil
+	}
+	return nil
+}
+
+// pass looks at the threads of a process. One that ends meanwhile has none.
+func (s *source) pass(p *process) {
+	if time.Since(p.asked) > lookPeriod {
+		p.ids, p.asked = s.env.Host.ThreadIDs(p.pid), time.Now()
+	}
+	list, err := p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
+	if err != nil {
+		s.lost++
+		return
+	}
+	for _, t := range list {
+		tid := p.ids[t.ID]
+		if tid == 0 { // it began since
+			continue
+		}
+		if seen := s.running(p, tid); seen != nil {
+			s.sample(p, t, tid, seen)
+		}
+	}
+}
+
+// running looks at a thread, and gives it where it is on a CPU or ready for one.
+func (s *source) running(p *process, tid int) *thread {
+	st, buf, err := s.env.Host.ReadStat(p.pid, tid, s.buf)
+	s.buf = buf
+	if err != nil {
+		return nil
+	}
+	key := threadKey{tid, st.StartTime}
+	t := s.threads[key]
+	if t == nil {
+		t = &thread{key: key, index: s.profile.Thread(stacks.Thread{ID: tid, Name: st.Comm})}
+		if s.first {
+			t.begin = st.UTime + st.STime
+		}
+		s.threads[key] = t
+	}
+	t.end = st.UTime + st.STime
+	if st.State != 'R' {
+		return nil
+	}
+	return t
+}
+
+// sample reads the stack of a thread that runs, unless it does not run any more when that was read.
+func (s *source) sample(p *process, at python.Thread, tid int, t *thread) {
+	var calls []python.Call
+	var err error
+	for range tries {
+		if calls, err = p.scripts.Stack(at); !errors.Is(err, python.ErrChanged) {
+			break
+		}
+	}
+	if err != nil {
+		s.lost++
+		return
+	}
+	if s.running(p, tid) != t {
+		return
+	}
+	s.frames = s.frames[:0]
+	for _, c := range calls {
+		s.frames = append(s.frames, s.profile.Frame(stacks.Frame{
+			// As CPython itself writes it into a file for perf (Python/perf_trampoline.c).
+			Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted,
+		}))
+	}
+	t.samples++
+	s.profile.Add(stacks.Sample{Stack: s.frames, Thread: t.index, Count: 1})
+}
+
+// Sample ends the sampling and appends the profile.
+func (s *source) Sample(_ context.Context, a *recording.Appender) error {
+	s.stop()
+	if s.err != nil {
+		return s.err
+	}
+	if s.interpreters() == 0 {
+		if s.refused != nil {
+			return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
+		}
+		return collect.Unavailable(recording.StatusUnsupported, "", "no process of the target is a CPython interpreter")
+	}
+	for _, p := range s.processes {
+		if p != nil {
+			a.Info(metric.ScriptRuntime, strconv.Itoa(p.pid), "CPython "+p.scripts.Version.String())
+		}
+	}
+	a.Profile(s.weighed())
+	return nil
+}
+
+// weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
+// those that the kernel counted, however many threads were ready and had no CPU.
+func (s *source) weighed() *stacks.Profile {
+	each := map[int]int64{}
+	for _, t := range s.threads {
+		if t.samples == 0 {
+			continue
+		}
+		// A thread has run for a part of a tick at least.
+		ran := time.Duration(max(t.end-t.begin, 1)) * time.Second / time.Duration(s.hz)
+		each[t.key.tid] = int64(ran) / t.samples
+	}
+	p := s.profile.Profile()
+	for i := range p.Samples {
+		x := &p.Samples[i]
+		x.Value = x.Count * each[p.ThreadOf(*x).ID]
+	}
+	p.Engine = "perfdoctor, from the memory of the interpreter"
+	p.Duration = time.Since(s.began)
+	p.Lost += s.lost
+	return p
+}
+
+func (s *source) stop() {
+	s.cancel()
+	s.done.Wait()
+}
+
+// Close ends the sampling.
+func (s *source) Close() error {
+	s.stop()
+	return nil
+}
