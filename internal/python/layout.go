@@ -88,7 +88,7 @@ func layoutOf(v Version) (layout, bool) {
 const cookie = "xdebugpy"
 
 // described is how many bytes of it are read: all of the structures below lie in them.
-const described = 8 * 80
+const described = 8 * 81
 
 // describedLayout reads the description (Include/internal/pycore_debug_offsets.h). It is laid out anew in each minor
 // version; those of 3.13 and 3.14 are known.

@@ -19,7 +19,9 @@ type hotHarm struct {
 	text     string           // "thread worker-1 is full"; empty where nothing is shown
 	capacity float64          // share of what is limited that the program, or the thread, uses
 	evidence []quantity.Value //
-	thread   bool             // it is one thread
+	thread   bool             // it is one thread, or an interpreter
+	// An interpreter of whose threads one runs at a time: several may be busy, or one.
+	interpreter bool
 }
 
 func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Value) check.Finding {
@@ -57,6 +59,9 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	whole := hotSeconds(h.Inclusive)
 	kernel := hotSeconds(h.Kernel).Per(whole)
+	if t.cpu.Event == stacks.Script && t.cpu.Kernel > 0 { // whose samples do not show it
+		kernel = quantity.Of("", t.cpu.System, quantity.Seconds).Per(quantity.Of("", t.cpu.Kernel, quantity.Seconds))
+	}
 	if kernel.AtLeast(p.Param(hotKernel)) {
 		return kernel.Text() + " of it is the kernel's: what it asks the kernel for is fixed first"
 	}
@@ -137,20 +142,18 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 	all, inside := hotByThread(t.cpu, t.cpu.Samples, nil), hotByThread(t.cpu, nil, h.Places)
 	var best quantity.Value
 	for _, thread := range hotFullThreads(p) {
-		key := hotKey{id: thread.tid}
-		if t.cpu.Event == stacks.HostCPU { // its threads have their process's id
-			key = hotKey{id: thread.pid, name: thread.comm}
-		}
-		if all[key] == 0 || thread.use.Number() <= best.Number() {
+		keys := thread.keys(t.cpu)
+		if sumOf(all, keys) == 0 || thread.use.Number() <= best.Number() {
 			continue
 		}
-		of := quantity.Of("in the function", inside[key], quantity.Seconds).
-			Per(quantity.Of("of the thread", all[key], quantity.Seconds)).
-			Named("share of the thread's samples in %s", h.Name)
+		of := quantity.Of("in the function", sumOf(inside, keys), quantity.Seconds).
+			Per(quantity.Of("of the thread", sumOf(all, keys), quantity.Seconds)).
+			Named("share of the %s's samples in %s", thread.kind(), h.Name)
 		if of.AtLeast(p.Param(hotShare)) {
 			best = thread.use
 			harm = hotHarm{
 				text: thread.fullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
+				interpreter: t.cpu.Event == stacks.Script,
 			}
 		}
 	}
@@ -161,6 +164,13 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 type hotKey struct {
 	id   int
 	name string
+}
+
+func sumOf(sums map[hotKey]float64, keys []hotKey) (n float64) {
+	for _, k := range keys {
+		n += sums[k]
+	}
+	return n
 }
 
 // hotByThread adds up samples, or those of places, in seconds by thread.
@@ -183,29 +193,86 @@ func hotByThread(c *hotcode.CPU, samples []stacks.Sample, places []hotcode.HotPl
 	return out
 }
 
-// A hotThreadTime is the CPU time of one thread in the window.
+// A hotThreadTime is the CPU time of one thread in the window, or of an interpreter that runs one of its threads at a
+// time.
 type hotThreadTime struct {
-	pid, tid int
+	pid, tid int // tid is 0 of an interpreter
 	comm     string
+	threads  []int // of an interpreter, by id
 	seconds  float64
 	use      quantity.Value // CPUs
 }
 
-func (t hotThreadTime) name() string { return fmt.Sprintf("%d (%s)", t.tid, t.comm) }
+func (t hotThreadTime) name() string {
+	if t.tid == 0 {
+		return fmt.Sprintf("%d (%s)", t.pid, t.comm)
+	}
+	return fmt.Sprintf("%d (%s)", t.tid, t.comm)
+}
 
-func (t hotThreadTime) fullText() string { return "thread " + t.name() + " is full" }
+func (t hotThreadTime) kind() string {
+	if t.tid == 0 {
+		return "interpreter"
+	}
+	return "thread"
+}
 
-// hotFullThreads gives the threads that use a CPU of their own, whatever they do with it.
+func (t hotThreadTime) fullText() string {
+	if t.tid == 0 {
+		return "the interpreter of " + t.name() + " is full, which runs one thread at a time"
+	}
+	return "thread " + t.name() + " is full"
+}
+
+// keys are those of its samples.
+func (t hotThreadTime) keys(c *hotcode.CPU) (out []hotKey) {
+	if c.Event == stacks.HostCPU { // its threads have their process's id
+		return []hotKey{{id: t.pid, name: t.comm}}
+	}
+	for _, tid := range t.threads {
+		out = append(out, hotKey{id: tid})
+	}
+	return out
+}
+
+// hotFullThreads gives the threads that use a CPU of their own, whatever they do with it, and the interpreters whose
+// threads do so together.
 func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
 	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
 	if window.Number() <= 0 {
 		return nil
 	}
-	for _, t := range hotThreads(p) {
+	threads := hotThreads(p)
+	for _, t := range slices.Concat(threads, hotInterpreters(p, threads)) {
 		t.use = quantity.Of("CPU time", t.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
-			Named("CPUs used by thread %s", t.name())
+			Named("CPUs used by %s %s", t.kind(), t.name())
 		if t.use.AtLeast(p.Param(hotThread)) {
 			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// hotInterpreters adds up the threads of each process that runs scripts: CPython lets one of its threads run at a time
+// (PEP 703 tells why), apart from what libraries of machine code do beside it.
+func hotInterpreters(p *check.Pass, threads []hotThreadTime) (out []hotThreadTime) {
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		pid, err := strconv.Atoi(s.Label("pid"))
+		if err != nil {
+			continue
+		}
+		sum := hotThreadTime{pid: pid}
+		for _, t := range threads {
+			if t.pid == pid {
+				sum.threads = append(sum.threads, t.tid)
+				sum.seconds += t.seconds
+				if t.tid == pid {
+					sum.comm = t.comm
+				}
+			}
+		}
+		if len(sum.threads) > 1 {
+			out = append(out, sum)
 		}
 	}
 	return out
@@ -225,7 +292,7 @@ func hotThreads(p *check.Pass) []hotThreadTime {
 		if !known {
 			i = len(out)
 			at[tid] = i
-			out = append(out, hotThreadTime{pid: pid, tid: tid, comm: s.Label("comm")})
+			out = append(out, hotThreadTime{pid: pid, tid: tid, threads: []int{tid}, comm: s.Label("comm")})
 		}
 		out[i].seconds += n
 	}
@@ -345,7 +412,14 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 		Effect: fmt.Sprintf("the share falls from %s; without this code the same work takes %s of the CPU time",
 			share.Text(), rest.Text()),
 	}}
-	if harm.thread {
+	switch {
+	case harm.interpreter:
+		out = append(out, check.Remedy{
+			Action: "Let more processes do this work (workers of gunicorn, uvicorn or celery; multiprocessing).",
+			Risk:   "each has memory and connections of its own; full CPUs leave nothing to win",
+			Effect: "the interpreter falls below a full CPU, and the work is done sooner",
+		})
+	case harm.thread:
 		out = append(out, check.Remedy{
 			Action: "Let more than one thread do this work, where the others have none.",
 			Risk:   "what the threads share needs locks; full CPUs leave nothing to win",
@@ -357,6 +431,8 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 
 func hotPlacebos(harm hotHarm) []string {
 	switch {
+	case harm.interpreter:
+		return []string{"More threads, or more CPUs: an interpreter runs one thread at a time, on one CPU."}
 	case harm.thread:
 		return []string{"More CPUs, or faster disks: one thread runs on one CPU, and this one is full."}
 	case harm.text != "":
