@@ -30,7 +30,8 @@ type Options struct {
 func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
-		proc.Collectors(), process.Collectors(), threadstates.Collectors(), scripts.Collectors(), cgroup.Collectors(programs),
+		proc.Collectors(), process.Collectors(), threadstates.Collectors(), scripts.Collectors(),
+		cgroup.Collectors(programs),
 		network.Collectors(), sockets.Collectors(programs),
 		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),

@@ -96,8 +96,8 @@ func keep(f *os.File, size int64, a *recording.Appender) error {
 	return nil
 }
 
-// threadIDs gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM in
-// perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
+// threadIDs gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM
+// in perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
 func threadIDs(vm *jvm.VM) func(nstid int) int {
 	if !vm.OtherPID {
 		return nil

@@ -158,8 +158,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 		return fmt.Errorf("waited %.4f s, by thread %.4f s", waited, byThread)
 	}
 	// On an emulated CPU the scheduler's clock and the programs' are read up to a millisecond apart: schedstat has a
-	// fifth less of waits of 2 ms each. What was waited is held against bpf-scheduler there, above, and what ran against
-	// schedstat.
+	// fifth less of waits of 2 ms each. What was waited is held against bpf-scheduler there, above, and what ran
+	// against schedstat.
 	if guest.Inside() {
 		if math.Abs(ran-want.run.Seconds()) > 0.05*ran+apart {
 			return fmt.Errorf("ran %.4f s, schedstat has %v", ran, want.run)

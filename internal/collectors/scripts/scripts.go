@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/python"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -28,8 +28,8 @@ import (
 const (
 	// share of one CPU that the passes may take.
 	share = 0.01
-	// The least and the longest time between two passes. A pass of one busy thread takes 0.1 ms, so that a single one is
-	// sampled 100 times a second.
+	// The least and the longest time between two passes. A pass of one busy thread takes 0.1 ms, so that a single one
+	// is sampled 100 times a second.
 	leastPeriod, longestPeriod = 10 * time.Millisecond, 2 * time.Second
 	// lookPeriod is how often processes that started meanwhile are looked for, and listPeriod threads.
 	lookPeriod, listPeriod = time.Second, 100 * time.Millisecond

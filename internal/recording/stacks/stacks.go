@@ -12,14 +12,13 @@ type Event string
 
 // The events. Values of Alloc are bytes, all others are nanoseconds.
 const (
-	CPU     Event = "cpu"      // the target on a CPU
-	HostCPU Event = "host-cpu" // any process on a CPU; a thread's id is its process's, its name the thread's
-	// Script is the target on a CPU, as the functions of the scripts that an interpreter runs: no frames of machine code.
-	Script Event = "script-cpu"
-	Wall   Event = "wall"    // each thread in turn, whether it runs or waits
-	Alloc  Event = "alloc"   // objects allocated, by class
-	Lock   Event = "lock"    // time waited for a monitor or in LockSupport.park, by class of the lock
-	OffCPU Event = "off-cpu" // time not on a CPU, from switch to switch
+	CPU     Event = "cpu"        // the target on a CPU
+	HostCPU Event = "host-cpu"   // any process on a CPU; a thread's id is its process's, its name the thread's
+	Script  Event = "script-cpu" // what interpreters of the target run on a CPU, as functions of their scripts
+	Wall    Event = "wall"       // each thread in turn, whether it runs or waits
+	Alloc   Event = "alloc"      // objects allocated, by class
+	Lock    Event = "lock"       // time waited for a monitor or in LockSupport.park, by class of the lock
+	OffCPU  Event = "off-cpu"    // time not on a CPU, from switch to switch
 )
 
 // A Kind is what sort of code a frame is.

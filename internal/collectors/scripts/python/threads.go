@@ -26,8 +26,8 @@ const (
 	// maxInterpretersRun and maxThreads bound what is looked at: a damaged list may be a ring.
 	maxInterpretersRun = 64
 	maxThreads         = 2000
-	// maxDepth bounds a stack, of which the outermost calls are left out. A script ends with an error at 1,000, unless it
-	// asks for more (sys.setrecursionlimit).
+	// maxDepth bounds a stack, of which the outermost calls are left out. A script ends with an error at 1,000, unless
+	// it asks for more (sys.setrecursionlimit).
 	maxDepth = 1024
 	// What is read of a frame and of a code object at once: their largest offsets above, and eight bytes.
 	frameSize = 112

@@ -49,8 +49,8 @@ type layout struct {
 	objectType, bytesSize, bytesData uint64
 }
 
-// The structures of the versions that do not describe themselves. They are the same in all releases of one, and on amd64
-// and arm64: offsetof() of the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (Include/internal).
+// The structures of the versions that do not describe themselves. They are the same in all releases of one, and on
+// amd64 and arm64: offsetof() of the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (Include/internal).
 func layoutOf(v Version) (layout, bool) {
 	if v.Major != 3 {
 		return layout{}, false
@@ -104,7 +104,7 @@ func describedLayout(text []byte) (layout, Version, error) {
 		return layout{}, v, fmt.Errorf("CPython %s without a global lock is not read", v)
 	case v == Version{3, 13}:
 	case v == Version{3, 14}:
-		// threads_main, and two generations, in the interpreter; two in the frame; one in the code; a set before the dict.
+		// threads_main, and two generations, in the interpreter; two in the frame; one in the code; a set before dict.
 		frame, code, object, shift, sets = 31, 39, 50, 16, 4
 	default:
 		return layout{}, v, fmt.Errorf("CPython %s is not known: 3.8 to 3.14 are", v)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/python"
 )
 
 // script has a thread that computes, one that sleeps in a method, and a main thread that waits for its input.
@@ -130,7 +130,7 @@ func testStacks(t *testing.T, interpreter string) {
 	if want := strings.TrimPrefix(filepath.Base(interpreter), "python"); p.Version.String() != want {
 		t.Errorf("version %s, want %s", p.Version, want)
 	}
-	time.Sleep(50 * time.Millisecond) // the threads reach where they stay
+	atRest(t, p, pid)
 	method, hot := "cart", map[int]int{}
 	if p.Version.Minor >= 11 {
 		method = "Shop.cart"
@@ -172,6 +172,29 @@ func testStacks(t *testing.T, interpreter string) {
 	if hot[13] < looks/2 || hot[13]+hot[12] < looks*9/10 || changed > looks/10 {
 		t.Errorf("lines of the busy function: %v, changed %d", hot, changed)
 	}
+}
+
+// atRest waits until the threads are where they stay.
+func atRest(t *testing.T, p *python.Process, pid int) {
+	t.Helper()
+	for range 500 {
+		time.Sleep(10 * time.Millisecond)
+		threads, err := p.Threads(func(id int) bool { return alive(pid, id) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[int]bool{}
+		for _, thread := range threads {
+			calls, err := p.Stack(thread)
+			if err == nil && len(calls) > 0 {
+				at[calls[0].Line] = true
+			}
+		}
+		if at[20] && at[7] && len(at) == 3 { // of main, of the one that sleeps, and of the one that computes
+			return
+		}
+	}
+	t.Fatal("the script does not begin")
 }
 
 func alive(pid, tid int) bool {

@@ -23,10 +23,16 @@ func TestLines(t *testing.T) {
 		want  map[uint64]int // by what the frame says of the instruction
 	}{
 		// dis.findlinestarts of 3.9.18: 0 is line 11, 8 line 13, 10 line 14, 12 line 13.
-		{"3.9", "\x00\x01\x08\x02\x02\x01\x02\xff", lnotab, map[uint64]int{0: 11, 6: 11, 8: 13, 10: 14, 12: 13, 14: 13}},
+		{
+			"3.9", "\x00\x01\x08\x02\x02\x01\x02\xff", lnotab,
+			map[uint64]int{0: 11, 6: 11, 8: 13, 10: 14, 12: 13, 14: 13},
+		},
 		// Of 3.10.13. A range without a line stands before the last.
-		{"3.10", "\x08\x01\x02\x02\x02\x80\x04\xff", linePairs, map[uint64]int{0: 11, 3: 11, 4: 13, 5: 0, 6: 12, 99: 0}},
-		// Entries of one line with columns (10 to 12), a long one (14), one without a line (15), and short ones (0 to 9).
+		{
+			"3.10", "\x08\x01\x02\x02\x02\x80\x04\xff", linePairs,
+			map[uint64]int{0: 11, 3: 11, 4: 13, 5: 0, 6: 12, 99: 0},
+		},
+		// Entries of one line with columns (10 to 12), a long one (14), one without a line (15), and short ones.
 		{
 			"3.11", "\x80\x00" + "\xd9\x04\x05" + "\xf1\x05\x01\x02\x03" + "\xf8" + "\xe8\x07",
 			lineCounts, map[uint64]int{0: 10, 2: 11, 4: 11, 6: 9, 8: 9, 10: 0, 12: 6, 14: 0},

@@ -27,12 +27,12 @@ const (
 	maxTables = 16 << 20
 )
 
-// lookAgain is how many looks at all threads a code object is trusted for, some tenths of a second: one that is gone may
+// lookAgain is how many lists of the threads a code object is trusted for, one or two seconds: one that is gone may
 // have another in its place, which few programs do often.
 const lookAgain = 16
 
-// code gives the code object at an address. Now and then the first bytes of the object are compared with those that were
-// read before.
+// code gives the code object at an address. Now and then the first bytes of the object are compared with those that
+// were read before.
 func (p *Process) code(at uint64) (*code, error) {
 	known := p.codes[at]
 	if known != nil && p.look-known.looked < lookAgain {
@@ -222,8 +222,8 @@ func lineOfCounts(table []byte, line int, at uint64) int {
 	return 0
 }
 
-// signedNumber reads a number in groups of six bits, the lowest first, whose lowest bit is its sign; n is how many bytes
-// it took.
+// signedNumber reads a number in groups of six bits, the lowest first, whose lowest bit is its sign; n is how many
+// bytes it took.
 func signedNumber(b []byte) (value, n int) {
 	number := uint32(0)
 	for shift := 0; n < len(b) && shift < 30; shift += 6 {
