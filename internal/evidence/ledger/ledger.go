@@ -238,7 +238,31 @@ func (b *builder) traced(rec *recording.Recording) {
 		t.sampled[placeKey{part, s.Label("syscall"), s.Label("on")}] += s.Last()
 	}
 	for t, samples := range seen {
+		t.haltBy(samples)
 		t.nameBy(samples)
+	}
+}
+
+// haltBy takes from waits the time in which the thread was stopped or traced, which only samples tell: a thread that is
+// stopped stands in the system call in which it waited, and the scheduler sees it wait.
+func (t *times) haltBy(samples map[placeKey]float64) {
+	all := 0.0
+	for _, n := range inOrder(samples, placeKey.compare) {
+		all += n
+	}
+	for _, part := range []Part{Stopped, Traced} {
+		halted := samples[placeKey{part: part}]
+		if halted == 0 {
+			continue
+		}
+		total := 0.0
+		for key, n := range inOrder(t.sampled, placeKey.compare) {
+			if key.part != Stopped && key.part != Traced {
+				t.sampled[key] = n * (1 - halted/all)
+				total += n * halted / all
+			}
+		}
+		t.sampled[placeKey{part: part}] += total
 	}
 }
 

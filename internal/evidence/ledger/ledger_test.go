@@ -110,6 +110,29 @@ func TestTraced(t *testing.T) {
 	}
 }
 
+// TestStoppedInWait: a thread that is stopped in a system call is stopped, whatever the scheduler's events say.
+func TestStoppedInWait(t *testing.T) {
+	rec := record(t, func(a *recording.Appender, last bool) {
+		cpu(a, last, "8", "worker-1", 0, 0, 0)
+		if !last {
+			return
+		}
+		a.Gauge(metric.ThreadStatePasses, 100)
+		a.Gauge(metric.ThreadStateTime, 7.5, "7", "8", "worker-1", "stopped", "", "", "")
+		a.Gauge(metric.ThreadStateTime, 2.5, "7", "8", "worker-1", "waiting", "recvfrom", "request", ":80")
+		// To the scheduler it waits in its system call all the time.
+		a.Gauge(metric.ThreadWaitTime, 10, "7", "8", "worker-1", "recvfrom", "request", ":80")
+	})
+	l, ok := Of(rec)
+	if !ok || len(l.Pools) != 1 {
+		t.Fatalf("%+v, %v", l, ok)
+	}
+	want := rounded(map[Part]float64{Stopped: 7.5, Request: 2.5})
+	if diff := cmp.Diff(want, rounded(l.Pools[0].Parts)); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
+	}
+}
+
 // TestUnsampled: what no sample tells of is said to be so.
 func TestUnsampled(t *testing.T) {
 	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
