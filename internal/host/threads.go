@@ -1,7 +1,7 @@
 package host
 
 import (
-	"path/filepath"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -10,13 +10,14 @@ import (
 // process. Threads that end meanwhile are left out, and all before Linux 4.1, which does not tell.
 func (h *Host) ThreadIDs(pid int) map[int]int {
 	threads := map[int]int{}
-	files, err := filepath.Glob(h.Proc + "/" + strconv.Itoa(pid) + "/task/*/status")
-	if err != nil { // of the pattern, which is right
-		return nil
+	dir := h.Proc + "/" + strconv.Itoa(pid) + "/task/"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // the process has ended
 	}
 	var buf []byte
-	for _, file := range files {
-		text, err := ReadFile(file, buf)
+	for _, e := range entries {
+		text, err := ReadFile(dir+e.Name()+"/status", buf)
 		if err != nil {
 			continue // the thread has ended
 		}

@@ -79,7 +79,9 @@ be assessed.
 
 It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or the program fills the CPUs that it may
-use, or most of the CPUs of a host that are full. Below that it is a fact. It is
+use, or most of the CPUs of a host that are full. It is one as well where a
+server's threads, none of them full, compute for long between two waits: who asked
+waits that long, however idle the machine is. Below that it is a fact. It is
 a fact too of programs that compress, compile, encode or compute checksums for
 nobody who waits: such a job uses what it is given. It is one of a function that
 nearly all of the program's work goes through and that has its time in many
@@ -96,10 +98,12 @@ or the work done in a second stays the same when the function is made cheaper.`,
 	Uses: []metric.Metric{
 		metric.CPUProfileSamples, metric.ScriptProfileSamples, metric.ScriptRuntime, metric.HostCPUProfileSamples,
 		metric.TargetInfo, metric.ThreadCPU, metric.CPUsOnline,
-		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts,
+		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts, metric.ThreadSwitches,
+		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay,
 	},
 	Params: []*check.Param{
-		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark,
+		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,
+		hotServed, hotComputes,
 		evidence.ParamCPUTaken,
 	},
 	Facts: []check.Fact{evidence.FillsCPUs},
@@ -122,7 +126,8 @@ func runHotCode(p *check.Pass) error {
 		return err
 	}
 	p.Read(t.used)
-	if t.used.Below(p.Param(hotLeast)) && (!t.limited || !t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
+	if _, works := hotWorkOf(p, t, hotBusiest(t)); !works && t.used.Below(p.Param(hotLeast)) &&
+		(!t.limited || !t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
 		return nil
 	}
 	if len(t.cpu.Samples) == 0 {
@@ -196,7 +201,7 @@ func hotName(p *check.Pass, pid string, c *hotcode.CPU) string {
 // share is the function's part of the process's CPU time, with all that it calls.
 func (t *hotTarget) share(h *hotcode.Hot) quantity.Value {
 	return hotSeconds(h.Inclusive).Per(t.total()).
-		Named("share of the process's CPU time in %s and what it calls", h.Name)
+		Named("share of the process's CPU time in %s and what it calls", hotShort(h.Name))
 }
 
 func (t *hotTarget) total() quantity.Value {
@@ -255,6 +260,9 @@ func hotFullOf(p *check.Pass, t *hotTarget) string {
 	}
 	if full := hotFullThreads(p); len(full) > 0 {
 		return full[0].fullText() + " (" + full[0].use.Text() + ")"
+	}
+	if w, works := hotWorkOf(p, t, hotBusiest(t)); works {
+		return w.text()
 	}
 	return ""
 }

@@ -22,10 +22,11 @@ type hotHarm struct {
 	thread   bool             // it is one thread, or an interpreter
 	// An interpreter of whose threads one runs at a time: several may be busy, or one.
 	interpreter bool
+	late        bool // nothing is full, and who asked waits for the code
 }
 
 func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Value) check.Finding {
-	harm := hotHarmOf(p, t, h)
+	harm := hotLate(p, t, h, hotHarmOf(p, t, h))
 	f := check.Finding{
 		Subject:  t.subject,
 		Severity: check.Info,
@@ -37,7 +38,7 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 		Remedies: hotRemedies(h, harm, share),
 		Placebos: hotPlacebos(harm),
 		Disproof: "another profile has other code on top (perf record -g, async-profiler), or the work done in a " +
-			"second stays the same when " + h.Name + " is made cheaper.",
+			"second stays the same when " + hotShort(h.Name) + " is made cheaper.",
 		Marks: evidence.MarksOf(t.cpu.Event, hotHits(h)),
 	}
 	if harm.text != "" {
@@ -51,7 +52,7 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 		f.Severity = check.Warning
 		hotFills(p, t, h, &f)
 	}
-	hotConfidence(p, t, h, &f)
+	hotConfidence(p, t, h, harm.late, &f)
 	return f
 }
 
@@ -81,6 +82,14 @@ func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
 // hotPlace names the function with its line.
 func hotPlace(h *hotcode.Hot) string { return hotcode.At(h.Name, h.Line) }
 
+// hotShort leaves the file of a script out, which stands beside the name where that is said first.
+func hotShort(name string) string {
+	if function, _, ok := strings.Cut(name, " ("); ok && function != "" {
+		return function
+	}
+	return name
+}
+
 // hotParts are the function's own part and that of the call that takes most of it.
 func hotParts(h *hotcode.Hot) []quantity.Value {
 	whole := hotSeconds(h.Inclusive)
@@ -88,7 +97,7 @@ func hotParts(h *hotcode.Hot) []quantity.Value {
 	if h.Owner != hotcode.Application {
 		further = "without further functions of libraries"
 	}
-	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", h.Name, further)}
+	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", hotShort(h.Name), further)}
 	if h.Callee != "" && h.CalleeTime.Value > 0 {
 		out = append(out, hotSeconds(h.CalleeTime).Per(whole).Named("of it in %s, which it calls", h.Callee))
 	}
@@ -130,6 +139,15 @@ func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	return harm
 }
 
+// hotLate is the harm of code that somebody waits for, on a program and a host that are not full.
+func hotLate(p *check.Pass, t *hotTarget, h *hotcode.Hot, harm hotHarm) hotHarm {
+	w, ok := hotWorkOf(p, t, hotByThread(t.cpu, nil, h.Places))
+	if harm.text != "" || !ok {
+		return harm
+	}
+	return hotHarm{text: w.text(), capacity: w.computes.Number(), late: true, evidence: w.evidence}
+}
+
 // hotUsedUp is what a program's use of all that it may use comes to.
 const hotUsedUp = "the program has no more CPU time to use"
 
@@ -148,7 +166,7 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 		}
 		of := quantity.Of("in the function", sumOf(inside, keys), quantity.Seconds).
 			Per(quantity.Of("of the thread", sumOf(all, keys), quantity.Seconds)).
-			Named("share of the %s's samples in %s", thread.kind(), h.Name)
+			Named("share of the %s's samples in %s", thread.kind(), hotShort(h.Name))
 		if of.AtLeast(p.Param(hotShare)) {
 			best = thread.use
 			harm = hotHarm{
@@ -347,7 +365,7 @@ func hotFills(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding) {
 }
 
 // hotConfidence sets how sure the finding is.
-func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding) {
+func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, late bool, f *check.Finding) {
 	low, _ := t.bounds(h)
 	if limit := p.Param(hotShare); low < limit.Number() {
 		f.Doubts = append(f.Doubts, "by chance alone it could be below "+limit.Text())
@@ -355,6 +373,9 @@ func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding
 	f.Doubts = append(f.Doubts, evidence.CPUDoubts(t.cpu)...)
 	if serves, known := evidence.Serves(p); known && !serves && f.Severity >= check.Warning {
 		f.Doubts = append(f.Doubts, "it listens for nobody: of a job that nobody waits for, full CPUs are no fault")
+	}
+	if late {
+		f.Doubts = append(f.Doubts, "a job by the clock, for nobody who waits, looks the same")
 	}
 	f.Confidence = check.High
 	switch {
@@ -407,7 +428,7 @@ func hotOwner(h *hotcode.Hot) string {
 func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Remedy {
 	rest := quantity.Of("", max(0, 1-share.Number()), quantity.Ratio)
 	out := []check.Remedy{{
-		Action: "Do less in " + hotPlace(h) + ": another algorithm, answers that are kept, work that is left out.",
+		Action: "Do less in " + hotcode.At(hotShort(h.Name), h.Line) + ": another algorithm, answers that are kept, work that is left out.",
 		Risk:   "a change of the program, which has to be tested",
 		Effect: fmt.Sprintf("the share falls from %s; without this code the same work takes %s of the CPU time",
 			share.Text(), rest.Text()),
@@ -433,6 +454,8 @@ func hotPlacebos(harm hotHarm) []string {
 	switch {
 	case harm.interpreter:
 		return []string{"More threads, or more CPUs: an interpreter runs one thread at a time, on one CPU."}
+	case harm.late:
+		return []string{"More CPUs, threads or instances: a piece of work computes on one CPU, for as long as it does."}
 	case harm.thread:
 		return []string{"More CPUs, or faster disks: one thread runs on one CPU, and this one is full."}
 	case harm.text != "":

@@ -76,6 +76,7 @@ type process struct {
 	start   uint64
 	scripts *python.Process
 	ids     map[int]int // of its threads, by those in its pid namespace
+	named   time.Time   // when they were read
 	list    []python.Thread
 	next    time.Time // when its threads are to be listed again
 	passes  int
@@ -205,11 +206,13 @@ func (s *source) pass(p *process) {
 	}
 }
 
-// list lists the threads of a process; a process that ends has none. It takes 0.4 ms and 20 µs a thread, and as much of
-// a CPU as the passes at most.
+// list lists the threads of a process; a process that ends has none. It takes 20 µs a thread, and as much to learn their
+// ids, which is done less often; both take as much of a CPU as the passes at most.
 func (s *source) list(p *process) bool {
 	began := collect.ThreadCPU()
-	p.ids = s.env.Host.ThreadIDs(p.pid)
+	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {
+		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
+	}
 	list, err := p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
 	if err != nil {
 		s.lost++

@@ -1,0 +1,117 @@
+package code
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	hotPiece = &check.Param{
+		Name: "piece", Default: 0.02, Unit: quantity.Seconds,
+		Why: "of CPU time between two waits: five in turn are a tenth of a second, which a person notices " +
+			"(J. Nielsen, Response Times: The 3 Important Limits)",
+	}
+	hotServed = &check.Param{
+		Name: "served", Default: 0.1, Unit: quantity.CPUs,
+		Why: "below a tenth of a CPU it may be what a server does by itself now and then, such as its metrics",
+	}
+	hotComputes = &check.Param{
+		Name: "computes", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time in which threads are not idle: when they wait for longer than they compute, what they wait " +
+			"for is fixed first",
+	}
+)
+
+// A hotWork is what the threads of a server compute between two waits.
+type hotWork struct {
+	piece    quantity.Value // CPU time
+	computes quantity.Value // share of the program's time that is not idle
+	evidence []quantity.Value
+}
+
+// text says what waits for it.
+func (w *hotWork) text() string {
+	return fmt.Sprintf("a piece of work computes for %s, while who asked for it waits", w.piece.Text())
+}
+
+// hotWorkOf finds what threads compute at a time, where somebody waits for it: they are of a server, wait by
+// themselves, and are not full. A request is one wait at least, so that it computes for as long or longer. Where work
+// queues up, a thread does 1 / (1 - its use) pieces in a row on average: the busy period of a queue (L. Kleinrock,
+// Queueing Systems I, 5.8).
+func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
+	if serves, known := evidence.Serves(p); !known || !serves || t.used.Below(p.Param(hotServed)) {
+		return nil, false
+	}
+	computes, known := hotComputing(p)
+	if !known || computes.Below(p.Param(hotComputes)) {
+		return nil, false
+	}
+	waits := hotWaits(p)
+	var ran, waited, threads float64
+	for _, thread := range hotThreads(p) {
+		if sumOf(in, thread.keys(t.cpu)) > 0 && thread.seconds > 0 {
+			ran += thread.seconds
+			waited += waits[thread.tid]
+			threads++
+		}
+	}
+	if waited == 0 || p.Meta.Duration <= 0 {
+		return nil, false
+	}
+	time := quantity.Of("CPU time of the threads that run it", ran, quantity.Seconds)
+	each := time.Per(quantity.Of("their waits", waited, quantity.Unit("waits"))).As(quantity.Seconds).
+		Named("CPU time from one wait to the next")
+	use := time.Per(quantity.Of("their time", threads*p.Meta.Duration, quantity.Seconds)).As(quantity.CPUs).
+		Named("CPUs used by each of these threads")
+	w = &hotWork{
+		piece:    quantity.Of("a piece of work", each.Number()*max(0, 1-use.Number()), quantity.Seconds),
+		computes: computes, evidence: []quantity.Value{each, use, computes},
+	}
+	return w, use.Below(p.Param(hotThread)) && w.piece.AtLeast(p.Param(hotPiece))
+}
+
+// hotComputing is how much of the time in which the target's threads are not idle they compute, or are ready to.
+func hotComputing(p *check.Pass) (v quantity.Value, known bool) {
+	l, ok := evidence.LedgerOf(p)
+	if !ok {
+		return v, false
+	}
+	computed, worked := 0.0, 0.0
+	for _, pool := range l.Pools {
+		computed += pool.Parts[ledger.User] + pool.Parts[ledger.System] + pool.Parts[ledger.Ready]
+		worked += pool.Working()
+	}
+	return quantity.Of("threads compute", computed, quantity.Seconds).
+		Per(quantity.Of("threads are not idle", worked, quantity.Seconds)).
+		Named("of the time in which threads are not idle they compute"), worked > 0
+}
+
+// hotWaits counts the waits of each thread.
+func hotWaits(p *check.Pass) map[int]float64 {
+	waits := map[int]float64{}
+	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
+		tid, err := strconv.Atoi(s.Label("tid"))
+		if n, counted := s.Increase(); counted && err == nil {
+			waits[tid] = n
+		}
+	}
+	return waits
+}
+
+// hotBusiest gives the threads that the samples are of, without those that do next to nothing.
+func hotBusiest(t *hotTarget) map[hotKey]float64 {
+	const little = 0.01 // of the samples
+	all := hotByThread(t.cpu, t.cpu.Samples, nil)
+	for key, n := range all {
+		if n < little*t.cpu.Sampled() {
+			delete(all, key)
+		}
+	}
+	return all
+}
