@@ -428,8 +428,9 @@ func hotOwner(h *hotcode.Hot) string {
 func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Remedy {
 	rest := quantity.Of("", max(0, 1-share.Number()), quantity.Ratio)
 	out := []check.Remedy{{
-		Action: "Do less in " + hotcode.At(hotShort(h.Name), h.Line) + ": another algorithm, answers that are kept, work that is left out.",
-		Risk:   "a change of the program, which has to be tested",
+		Action: "Do less in " + hotcode.At(hotShort(h.Name), h.Line) +
+			": another algorithm, answers that are kept, work that is left out.",
+		Risk: "a change of the program, which has to be tested",
 		Effect: fmt.Sprintf("the share falls from %s; without this code the same work takes %s of the CPU time",
 			share.Text(), rest.Text()),
 	}}

@@ -64,7 +64,6 @@ type threadKey struct {
 // A thread is what was seen of one.
 type thread struct {
 	key        threadKey
-	comm       string
 	begin, end uint64 // CPU time in ticks, when it was first and last looked at
 	samples    int64
 	index      int // in the profile
@@ -206,8 +205,8 @@ func (s *source) pass(p *process) {
 	}
 }
 
-// list lists the threads of a process; a process that ends has none. It takes 20 µs a thread, and as much to learn their
-// ids, which is done less often; both take as much of a CPU as the passes at most.
+// list lists the threads of a process; a process that ends has none. It takes 20 µs a thread, and as much to learn
+// their ids, which is done less often; both take as much of a CPU as the passes at most.
 func (s *source) list(p *process) bool {
 	began := collect.ThreadCPU()
 	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {

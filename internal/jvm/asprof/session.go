@@ -302,8 +302,8 @@ func (s *Session) Stop(ctx context.Context) (recording *os.File, err error) {
 		err = bounded(f)
 	}
 	err = errors.Join(err, s.remove())
-	// A JVM that was stopped may have done meanwhile what a run before this one had asked for. What cannot be removed is
-	// left to the next run.
+	// A JVM that was stopped may have done meanwhile what a run before this one had asked for. What cannot be removed
+	// is left to the next run.
 	_, _ = s.vm.CleanLeftovers()
 	if err != nil {
 		if f != nil {

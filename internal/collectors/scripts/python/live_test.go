@@ -56,9 +56,9 @@ func interpreters(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		for _, p := range programs {
-			real, err := filepath.EvalSymlinks(p)
-			if err == nil && named.MatchString(filepath.Base(real)) && exec.Command(real, "-V").Run() == nil {
-				found[real] = true
+			program, err := filepath.EvalSymlinks(p)
+			if err == nil && named.MatchString(filepath.Base(program)) && exec.Command(program, "-V").Run() == nil {
+				found[program] = true
 			}
 		}
 	}

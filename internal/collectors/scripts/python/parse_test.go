@@ -35,7 +35,8 @@ func TestLines(t *testing.T) {
 		// Entries of one line with columns (10 to 12), a long one (14), one without a line (15), and short ones.
 		{
 			"3.11", "\x80\x00" + "\xd9\x04\x05" + "\xf1\x05\x01\x02\x03" + "\xf8" + "\xe8\x07",
-			lineCounts, map[uint64]int{0: 10, 2: 11, 4: 11, 6: 9, 8: 9, 10: 0, 12: 6, 14: 0},
+			lineCounts,
+			map[uint64]int{0: 10, 2: 11, 4: 11, 6: 9, 8: 9, 10: 0, 12: 6, 14: 0},
 		},
 	} {
 		c := &code{first: 10, table: []byte(tc.table), lines: map[uint64]int{}}
