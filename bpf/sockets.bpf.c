@@ -6,7 +6,7 @@
 
 LICENSE("Dual BSD/GPL");
 
-enum { AF_INET = 2, AF_INET6 = 10, S_IFMT = 0170000, S_IFSOCK = 0140000, IPPROTO_TCP = 6 };
+enum { AF_INET = 2, AF_INET6 = 10, S_IFMT = 0170000, S_IFSOCK = 0140000, IPPROTO_TCP = 6, IPPROTO_MPTCP = 262 };
 
 // include/net/tcp_states.h
 enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LISTEN = 10,
@@ -169,7 +169,11 @@ static inline int held(u64 *ctx, struct sock *sk, bool typed)
 		return 0;
 	GET(protocol, sk->sk_protocol);
 	GET(out.ends.family, sk->__sk_common.skc_family);
-	if (protocol != IPPROTO_TCP || (out.ends.family != AF_INET && out.ends.family != AF_INET6))
+	// Go's listeners are MPTCP since 1.24. Their inode is that of the TCP socket below, which is what inet_diag shows
+	// (mptcp_subflow_create_socket in net/mptcp/subflow.c).
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP)
+		return 0;
+	if (out.ends.family != AF_INET && out.ends.family != AF_INET6)
 		return 0;
 	GET(net, sk->__sk_common.skc_net.net);
 	GET(netns, net->ns.inum);

@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -124,6 +125,30 @@ func syn(t testing.TB, to netip.AddrPort) int {
 	check(t, err)
 	check(t, unix.Connect(c, sockaddr(to)))
 	return c
+}
+
+// TestMultipathListener: the owner of a listener of Go 1.24 and later is found, which is one of MPTCP where the kernel has
+// that.
+func TestMultipathListener(t *testing.T) {
+	testenv.Need(t, testenv.BPF)
+	s, err := OpenSockets(t.Context(), &Loader{}, ownEnv(t), 0)
+	check(t, err)
+	t.Cleanup(func() { check(t, s.Close()) })
+	var config net.ListenConfig
+	config.SetMultipathTCP(true)
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	found := 0
+	check(t, s.Holders(t.Context(), func(h *Holder) error {
+		if h.PID == os.Getpid() && h.State == sockdiag.Listen && h.Local.String() == l.Addr().String() {
+			found++
+		}
+		return nil
+	}))
+	if found != 1 {
+		t.Errorf("found %d times", found)
+	}
 }
 
 // leaveTimeWaits leaves n sockets in TIME_WAIT. The side that closes first keeps it, and must have been heard.
