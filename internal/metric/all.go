@@ -18,7 +18,7 @@ func All() []Metric {
 		DestinationBytes, DestinationLost, DestinationSegs, DestinationHeld, DestinationAsked,
 		SynSentRetrans, ListenerSockets, ListenerQueue,
 		ListenerBacklog,
-		ListenerPeers, ListenerBytes, ListenerHeld, ListenerOwes, ProcessSockets, VantageRTT, VantagePings, VantageUnanswered, TCPOrphans,
+		ListenerPeers, ListenerBytes, ListenerHeld, ListenerOwes, ListenerSegments, ProcessSockets, VantageRTT, VantagePings, VantageUnanswered, TCPOrphans,
 		TCPMemory, TCPTimeWait,
 		TCPActiveOpens, TCPPassiveOpens, TCPAttemptFails, TCPEstabResets, TCPInSegs, TCPOutSegs, TCPRetransSegs,
 		TCPOutRsts,

@@ -79,9 +79,11 @@ be assessed.
 
 It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or the program fills the CPUs that it may
-use, or most of the CPUs of a host that are full. It is one as well where a
-server's threads, none of them full, compute for long between two waits: who asked
-waits that long, however idle the machine is. Below that it is a fact. It is
+use, or most of the CPUs of a host that are full. It is one as well where
+nothing is full, and a piece of a server's work computes for long in that code:
+who asked waits that long, however idle the machine is. How long is at least the
+CPU time of the threads over their waits, and at least the CPU time over the
+segments with data that came on the server's ports. Below that it is a fact. It is
 a fact too of programs that compress, compile, encode or compute checksums for
 nobody who waits: such a job uses what it is given. It is one of a function that
 nearly all of the program's work goes through and that has its time in many
@@ -99,11 +101,12 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.CPUProfileSamples, metric.ScriptProfileSamples, metric.ScriptRuntime, metric.HostCPUProfileSamples,
 		metric.TargetInfo, metric.ThreadCPU, metric.CPUsOnline,
 		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts, metric.ThreadSwitches,
-		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay,
+		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
+		metric.TCPPassiveOpens,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,
-		hotServed, hotComputes,
+		hotServed, hotAsked, hotComputes,
 		evidence.ParamCPUTaken,
 	},
 	Facts: []check.Fact{evidence.FillsCPUs},

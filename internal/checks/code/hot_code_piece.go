@@ -9,6 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 var (
@@ -20,6 +21,10 @@ var (
 	hotServed = &check.Param{
 		Name: "served", Default: 0.1, Unit: quantity.CPUs,
 		Why: "below a tenth of a CPU it may be what a server does by itself now and then, such as its metrics",
+	}
+	hotAsked = &check.Param{
+		Name: "asked", Default: 1, Unit: "requests/s",
+		Why: "fewer are probes of a program that works for somebody else, and what it computes is not for them",
 	}
 	hotComputes = &check.Param{
 		Name: "computes", Default: 0.5, Unit: quantity.Ratio,
@@ -40,10 +45,8 @@ func (w *hotWork) text() string {
 	return fmt.Sprintf("a piece of work computes for %s, while who asked for it waits", w.piece.Text())
 }
 
-// hotWorkOf finds what threads compute at a time, where somebody waits for it: they are of a server, wait by
-// themselves, and are not full. A request is one wait at least, so that it computes for as long or longer. Where work
-// queues up, a thread does 1 / (1 - its use) pieces in a row on average: the busy period of a queue (L. Kleinrock,
-// Queueing Systems I, 5.8).
+// hotWorkOf finds what a piece of work computes in this code, where somebody waits for it: of a server that is not full.
+// It is the larger of two numbers, each of which is that or less.
 func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
 	if serves, known := evidence.Serves(p); !known || !serves || t.used.Below(p.Param(hotServed)) {
 		return nil, false
@@ -52,6 +55,22 @@ func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, 
 	if !known || computes.Below(p.Param(hotComputes)) {
 		return nil, false
 	}
+	w, ok = hotByWaits(p, t, in)
+	if by, known := hotByRequests(p, in); known && (!ok || by.piece.Number() > w.piece.Number()) {
+		w, ok = by, true
+	}
+	if !ok || w.piece.Below(p.Param(hotPiece)) {
+		return nil, false
+	}
+	w.computes = computes
+	w.evidence = append(w.evidence, computes)
+	return w, true
+}
+
+// hotByWaits takes the CPU time of the threads that run the code, over their waits: a request is one wait at least.
+// Where work queues up, a thread does 1 / (1 - its use) pieces in a row on average: the busy period of a queue
+// (L. Kleinrock, Queueing Systems I, 5.8). Threads that are full say nothing.
+func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
 	waits := hotWaits(p)
 	var ran, waited, threads float64
 	for _, thread := range hotThreads(p) {
@@ -69,11 +88,54 @@ func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, 
 		Named("CPU time from one wait to the next")
 	use := time.Per(quantity.Of("their time", threads*p.Meta.Duration, quantity.Seconds)).As(quantity.CPUs).
 		Named("CPUs used by each of these threads")
-	w = &hotWork{
+	return &hotWork{
 		piece:    quantity.Of("a piece of work", each.Number()*max(0, 1-use.Number()), quantity.Seconds),
-		computes: computes, evidence: []quantity.Value{each, use, computes},
+		evidence: []quantity.Value{each, use},
+	}, use.Below(p.Param(hotThread))
+}
+
+// hotByRequests takes the CPU time in the code over the requests: no more than the segments with data that came on the
+// target's own ports, and connections to them. Go's scheduler waits far more often than for requests, and so do the
+// threads of an interpreter for each other.
+func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
+	own := map[string]bool{}
+	for _, s := range p.Info(metric.TargetListenPorts) {
+		own[s.Label("listener")] = true
 	}
-	return w, use.Below(p.Param(hotThread)) && w.piece.AtLeast(p.Param(hotPiece))
+	most := 0.0
+	for _, s := range p.Gauge(metric.ListenerSegments) {
+		if own[s.Label("listener")] {
+			most += risen(s)
+		}
+	}
+	for _, s := range p.Counter(metric.TCPPassiveOpens) {
+		n, _ := s.Increase()
+		most += n
+	}
+	requests := quantity.Of("requests, at most", most, quantity.Unit("requests"))
+	rate := requests.Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).Named("requests a second, at most")
+	if p.Meta.Duration <= 0 || rate.Number() < p.Param(hotAsked).Number() {
+		return nil, false
+	}
+	seconds := 0.0
+	for _, n := range in {
+		seconds += n
+	}
+	each := quantity.Of("CPU time in it", seconds, quantity.Seconds).Per(requests).As(quantity.Seconds).
+		Named("CPU time of a request, at least")
+	return &hotWork{piece: each, evidence: []quantity.Value{each, rate}}, true
+}
+
+// risen adds up the steps upwards of a sum of which parts go away, as connections are closed.
+func risen(s recording.GaugeSeries) (n float64) {
+	before, known := 0.0, false
+	for _, point := range s.Points {
+		if known {
+			n += max(0, point.Value-before)
+		}
+		before, known = point.Value, true
+	}
+	return n
 }
 
 // hotComputing is how much of the time in which the target's threads are not idle they compute, or are ready to.

@@ -48,7 +48,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.DestinationSegs,
 			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
 			metric.ListenerPeers,
-			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ProcessSockets,
+			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments, metric.ProcessSockets,
 			metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -142,7 +142,7 @@ func diagOnly() []metric.Metric {
 	return []metric.Metric{
 		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
 		metric.DestinationAsked, metric.DestinationLost, metric.DestinationSegs, metric.ListenerBacklog,
-		metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes,
+		metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments,
 	}
 }
 

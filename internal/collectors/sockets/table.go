@@ -83,6 +83,7 @@ type listener struct {
 	held       int // of its connections, by Nagle's algorithm
 	owes       int // of its connections, that wait for this side's answer
 	hasNotsent bool
+	segments   uint64 // with data, that its connections have received so far
 }
 
 type peerKey struct {
@@ -182,6 +183,9 @@ func (t *table) addServer(l *listener, s *sockdiag.Socket) {
 		if s.Info.Owes() {
 			l.owes++
 		}
+	}
+	if s.HasInfo && s.Info.HasDataSegs() {
+		l.segments += uint64(s.Info.DataSegsIn)
 	}
 	key := peerKey{l.addr, s.Remote.Addr()}
 	p := t.peers[key]
@@ -375,6 +379,7 @@ func (l *listener) append(a *recording.Appender, o *owners) {
 	if l.hasNotsent {
 		a.Gauge(metric.ListenerHeld, float64(l.held), addr)
 		a.Gauge(metric.ListenerOwes, float64(l.owes), addr)
+		a.Gauge(metric.ListenerSegments, float64(l.segments), addr)
 	}
 	for st, n := range l.states {
 		if n > 0 {
