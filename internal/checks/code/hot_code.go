@@ -63,7 +63,7 @@ var hotCode = &check.Check{
 
 Half and more of the CPU time that the target uses is one function's, with all
 that it calls. No rule knows it; its name, its line, who calls it and what it
-calls are what there is to look at.
+calls are what there is to look at, and so is where a library spends the time.
 
 Measured: samples of the target's stacks, each with the CPU time that it stands
 for, as a share of the CPU time that the kernel counted. The function is the

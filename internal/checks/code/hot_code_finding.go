@@ -41,6 +41,9 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 			"second stays the same when " + hotShort(h.Name) + " is made cheaper.",
 		Marks: evidence.MarksOf(t.cpu.Event, hotHits(h)),
 	}
+	if h.Inner != "" {
+		f.Summary += "; most of that is in " + hotShort(h.Inner)
+	}
 	if harm.text != "" {
 		f.Summary += "; " + harm.text
 	}
@@ -100,6 +103,10 @@ func hotParts(h *hotcode.Hot) []quantity.Value {
 	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", hotShort(h.Name), further)}
 	if h.Callee != "" && h.CalleeTime.Value > 0 {
 		out = append(out, hotSeconds(h.CalleeTime).Per(whole).Named("of it in %s, which it calls", h.Callee))
+	}
+	if h.Inner != "" && h.Inner != h.Callee {
+		out = append(out, hotSeconds(h.InnerTime).Per(whole).
+			Named("of it in %s, further in", hotcode.At(h.Inner, h.InnerLine)))
 	}
 	return out
 }

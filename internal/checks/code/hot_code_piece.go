@@ -45,8 +45,8 @@ func (w *hotWork) text() string {
 	return fmt.Sprintf("a piece of work computes for %s, while who asked for it waits", w.piece.Text())
 }
 
-// hotWorkOf finds what a piece of work computes in this code, where somebody waits for it: of a server that is not full.
-// It is the larger of two numbers, each of which is that or less.
+// hotWorkOf finds what a piece of work computes in this code, where somebody waits for it: of a server that is not
+// full. It is the larger of two numbers, each of which is that or less.
 func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
 	if serves, known := evidence.Serves(p); !known || !serves || t.used.Below(p.Param(hotServed)) {
 		return nil, false

@@ -127,8 +127,8 @@ func syn(t testing.TB, to netip.AddrPort) int {
 	return c
 }
 
-// TestMultipathListener: the owner of a listener of Go 1.24 and later is found, which is one of MPTCP where the kernel has
-// that.
+// TestMultipathListener: the owner of a listener of Go 1.24 and later is found, which is one of MPTCP where the kernel
+// has that.
 func TestMultipathListener(t *testing.T) {
 	testenv.Need(t, testenv.BPF)
 	s, err := OpenSockets(t.Context(), &Loader{}, ownEnv(t), 0)

@@ -48,8 +48,8 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.DestinationSegs,
 			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
 			metric.ListenerPeers,
-			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments, metric.ProcessSockets,
-			metric.TargetListenPorts),
+			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments,
+			metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
 			s, err := open(ctx, env)

@@ -25,6 +25,9 @@ type Hot struct {
 	Callee       string // the function that it calls for most of its time; empty where that is itself
 	CalleeModule string
 	CalleeTime   stacks.Weight
+	Inner        string // the innermost function of a library below it with half of its time; empty where none has
+	InnerLine    int
+	InnerTime    stacks.Weight
 	Caller       string // who calls it for most of its time; empty where the stacks do not show it
 
 	Places []HotPlace
@@ -47,13 +50,35 @@ func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 	for _, level := range []role{ofApplication, standIn} {
 		r.choose(level)
 		if g, found := r.innermost(least); found {
-			return r.describe(g), true
+			h = r.describe(g)
+			if level == ofApplication {
+				c.lookInside(h)
+			}
+			return h, true
 		}
 		if seconds(r.covered) >= least { // by several functions, of which none owns it
 			return nil, false
 		}
 	}
 	return nil, false
+}
+
+// lookInside finds where the libraries that the function calls spend its time.
+func (c *CPU) lookInside(h *Hot) {
+	below := *c.Profile
+	below.Samples = make([]stacks.Sample, len(h.Places))
+	for i, at := range h.Places {
+		below.Samples[i] = at.Sample
+		below.Samples[i].Stack = at.Sample.Stack[:at.At]
+	}
+	inside := *c
+	inside.Profile = &below
+	r := inside.newRanking()
+	r.choose(standIn)
+	if g, found := r.innermost(seconds(h.Inclusive) / 2); found {
+		inner := r.describe(g)
+		h.Inner, h.InnerLine, h.InnerTime = inner.Name, inner.Line, inner.Inclusive
+	}
 }
 
 // A ranking sums up the functions of a CPU profile, at one level at a time.
