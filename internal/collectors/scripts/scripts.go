@@ -64,9 +64,9 @@ type threadKey struct {
 // A thread is what was seen of one.
 type thread struct {
 	key        threadKey
-	begin, end uint64 // CPU time in ticks, when it was first and last looked at
-	samples    int64
-	index      int // in the profile
+	begin, end uint64   // CPU time in ticks, when it was first and last looked at
+	samples    [2]int64 // by where they are kept: see source
+	index      [2]int   // in the profiles
 }
 
 // A process is an interpreter of the target.
@@ -93,11 +93,12 @@ type source struct {
 	refused   error                  // why one could not be read
 	looked    time.Time
 	threads   map[threadKey]*thread
-	profile   *stacks.Builder
-	frames    []int // reused
-	lost      int64
-	first     bool // the pass that is the first
-	err       error
+	// Samples of threads on a CPU, and of those that are ready for one.
+	profiles [2]*stacks.Builder
+	frames   []int // reused
+	lost     int64
+	first    bool // the pass that is the first
+	err      error
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -108,7 +109,8 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, processes: map[threadKey]*process{},
-		threads: map[threadKey]*thread{}, profile: stacks.NewBuilder(stacks.Script), first: true,
+		threads: map[threadKey]*thread{}, first: true,
+		profiles: [2]*stacks.Builder{stacks.NewBuilder(stacks.Script), stacks.NewBuilder(stacks.Script)},
 	}
 	if err := s.look(ctx); err != nil {
 		return nil, err
@@ -233,7 +235,10 @@ func (s *source) running(p *process, tid int) *thread {
 	key := threadKey{tid, st.StartTime}
 	t := s.threads[key]
 	if t == nil {
-		t = &thread{key: key, index: s.profile.Thread(stacks.Thread{ID: tid, Name: st.Comm})}
+		t = &thread{key: key}
+		for i, b := range s.profiles {
+			t.index[i] = b.Thread(stacks.Thread{ID: tid, Name: st.Comm})
+		}
 		if s.first {
 			t.begin = st.UTime + st.STime
 		}
@@ -262,15 +267,38 @@ func (s *source) sample(p *process, at python.Thread, tid int, t *thread) {
 	if s.running(p, tid) != t {
 		return
 	}
+	where := onCPU
+	if s.waitsForCPU(p.pid, tid) {
+		where = ready
+	}
+	b := s.profiles[where]
 	s.frames = s.frames[:0]
 	for _, c := range calls {
-		s.frames = append(s.frames, s.profile.Frame(stacks.Frame{
+		s.frames = append(s.frames, b.Frame(stacks.Frame{
 			// As CPython itself writes it into a file for perf (Python/perf_trampoline.c).
 			Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted,
 		}))
 	}
-	t.samples++
-	s.profile.Add(stacks.Sample{Stack: s.frames, Thread: t.index, Count: 1})
+	t.samples[where]++
+	b.Add(stacks.Sample{Stack: s.frames, Thread: t.index[where], Count: 1})
+}
+
+// Where samples are kept.
+const (
+	onCPU = iota
+	ready
+)
+
+// waitsForCPU tells whether a thread that is to run waits for a CPU: a thread that was just woken still stands where it
+// waited, and would have the share of what it computes. The kernel shows a stack of such a thread, and on amd64 none of
+// one that is on a CPU (__unwind_start in arch/x86/kernel/unwind_orc.c); on arm64 it shows an old one.
+func (s *source) waitsForCPU(pid, tid int) bool {
+	text, err := host.ReadFile(fmt.Sprintf("%s/%d/task/%d/stack", s.env.Host.Proc, pid, tid), s.buf)
+	if err != nil {
+		return false // it takes root
+	}
+	s.buf = text
+	return len(text) > 0
 }
 
 // Sample ends the sampling and appends the profile.
@@ -297,16 +325,19 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 // weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
 // those that the kernel counted, however many threads were ready and had no CPU.
 func (s *source) weighed() *stacks.Profile {
+	p, where := s.profiles[onCPU].Profile(), onCPU
+	if len(p.Samples) == 0 { // the kernel does not tell
+		p, where = s.profiles[ready].Profile(), ready
+	}
 	each := map[int]int64{}
 	for _, t := range s.threads {
-		if t.samples == 0 {
+		if t.samples[where] == 0 {
 			continue
 		}
 		// A thread has run for a part of a tick at least.
 		ran := time.Duration(max(t.end-t.begin, 1)) * time.Second / time.Duration(s.hz)
-		each[t.key.tid] = int64(ran) / t.samples
+		each[t.key.tid] = int64(ran) / t.samples[where]
 	}
-	p := s.profile.Profile()
 	for i := range p.Samples {
 		x := &p.Samples[i]
 		x.Value = x.Count * each[p.ThreadOf(*x).ID]
