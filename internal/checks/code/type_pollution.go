@@ -223,7 +223,7 @@ func pollutionFinding(p *check.Pass, t *typeChecks, warn bool) check.Finding {
 	} else {
 		f.Doubts = append(f.Doubts, "the JVM's version is not known: it may have the fix")
 	}
-	if cpu, ok := hotcode.CPUOf(p.Recording); ok && strconv.Itoa(p.Meta.Target.PID) == t.pid {
+	if cpu, ok := hotcode.CodeOf(p.Recording); ok && strconv.Itoa(p.Meta.Target.PID) == t.pid {
 		for _, m := range cpu.Methods(evidence.NamedCulprits) {
 			f.Notes = append(f.Notes, fmt.Sprintf("a candidate by its own CPU time: %s:%d, %s", m.Name, m.Line,
 				quantity.Of("", m.Own/cpu.Total(), quantity.Ratio).Text()))

@@ -98,7 +98,7 @@ func runTLSNoResumption(p *check.Pass) error {
 	if most.Rate().Below(p.Param(tlsFew)) {
 		return nil
 	}
-	c, ok := hotcode.CPUOf(p.Recording)
+	c, ok := hotcode.CodeOf(p.Recording)
 	if !ok || c.Profile.Total().Count < evidence.EnoughKernel || c.Window <= 0 {
 		return check.NotAssessed("run perfdoctor as root where BPF programs may run, or longer",
 			"the kernel does not see handshakes, and there is no CPU profile of the target with %d samples",

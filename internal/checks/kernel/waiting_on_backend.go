@@ -257,7 +257,7 @@ func (c *clientPool) contradiction(p *check.Pass, w *evidence.Waiting, runs, sha
 		Placebos: []string{"A longer or shorter read timeout: no read is waited for."},
 		Disproof: "top -H shows these threads idle.",
 	}
-	if used, ok := hotcode.CPUOf(p.Recording); ok && used.Window > 0 {
+	if used, ok := hotcode.CodeOf(p.Recording); ok && used.Window > 0 {
 		f.Evidence = append(f.Evidence, quantity.Of("CPU time", used.Total(), quantity.Seconds).
 			Per(quantity.Of("window", used.Window, quantity.Seconds)).As(quantity.CPUs).
 			Named("CPUs used by the process"))

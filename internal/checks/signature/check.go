@@ -259,7 +259,7 @@ func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.
 
 // sampledProfile gives the CPU profile of the target: its runtime's own, or its part of the samples of all CPUs.
 func sampledProfile(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
-	c, ok := hotcode.CPUOf(p.Recording)
+	c, ok := hotcode.CodeOf(p.Recording)
 	switch {
 	case p.Meta.Target.Kind == "host":
 		return nil, check.NotAssessed("name a target with --pid, --comm, --cgroup or --container",
@@ -286,7 +286,7 @@ func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure
 	}
 	m := &measure{clause: w, profile: prof, owners: hotcode.OwnersOf(p.Recording)}
 	if event == stacks.CPU {
-		m.cpu, _ = hotcode.CPUOf(p.Recording)
+		m.cpu, _ = hotcode.CodeOf(p.Recording)
 		idle, err := m.idle(p)
 		if err != nil || idle {
 			return nil, err

@@ -154,7 +154,7 @@ func (m *measure) harms(p *check.Pass) bool {
 
 // fills reports whether filling what is allocated takes enough CPU time to be worth a change.
 func (m *measure) fills(p *check.Pass) bool {
-	c, ok := hotcode.CPUOf(p.Recording)
+	c, ok := hotcode.CodeOf(p.Recording)
 	if !ok || len(m.clause.Costs) == 0 || c.Total() <= 0 {
 		return false
 	}
@@ -175,7 +175,7 @@ func (m *measure) fills(p *check.Pass) bool {
 // partShare gives the share of the process's CPU time that goes into one part of it, such as the collector or the
 // compiler; ok is false without a CPU profile in which the process used any.
 func partShare(p *check.Pass, part hotcode.Part) (share quantity.Value, ok bool) {
-	c, ok := hotcode.CPUOf(p.Recording)
+	c, ok := hotcode.CodeOf(p.Recording)
 	if !ok || c.Total() <= 0 {
 		return quantity.Value{}, false
 	}

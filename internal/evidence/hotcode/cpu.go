@@ -23,14 +23,20 @@ type CPU struct {
 	Window float64 // seconds the profile covers
 }
 
-// CPUOf gives the CPU time of the recording's target; ok is false without a CPU profile. A runtime's own profiler knows
-// more of its frames than the samples of all CPUs, which serve where there is none; these are set against what all
-// processes of the target used, those that came and went included. A profile of a whole host is set against its own
-// samples only: the kernel's counters of single processes do not add up to it.
+// CPUOf gives the CPU time of the recording's target, as functions of its scripts where these are what it does; ok is
+// false without a CPU profile.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	if c, ok := scriptsOf(rec); ok {
 		return c, true
 	}
+	return CodeOf(rec)
+}
+
+// CodeOf is [CPUOf] with the machine code, also of an interpreter. A runtime's own profiler knows more of its frames
+// than the samples of all CPUs, which serve where there is none; these are set against what all processes of the target
+// used, those that came and went included. A profile of a whole host is set against its own samples only: the kernel's
+// counters of single processes do not add up to it.
+func CodeOf(rec *recording.Recording) (c *CPU, ok bool) {
 	p, ok := rec.Ranked(stacks.CPU)
 	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
 	all := !ok

@@ -157,7 +157,7 @@ func rec(t *testing.T, profiles map[string]string) *recording.Recording {
 		"samples.jsonl": {
 			Data: []byte(
 				`{"t":0,"m":{"process_cpu_seconds_total":[["7","java","user","target",0],["7","java","system","target",0],["8","x","user","host",0]]}}` + "\n" +
-					`{"t":10,"m":{"process_cpu_seconds_total":[["7","java","user","target",8],["7","java","system","target",2],["8","x","user","host",5]]}}` + "\n"),
+					`{"t":10,"m":{"process_cpu_seconds_total":[["7","java","user","target",8],["7","java","system","target",2],["8","x","user","host",5]],"script_runtime_info":[["7","CPython 3.11",1]]}}` + "\n"),
 		},
 	}
 	for e, lines := range profiles {
@@ -377,6 +377,40 @@ func TestCPUOfAllCPUs(t *testing.T) {
 	if notes := Notes(r); len(notes) != 1 || !strings.HasPrefix(notes[0],
 		"100 % of the stacks of code compiled at run time are one frame deep") {
 		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestCPUOfScripts: the functions of scripts are the target's CPU time where they are most of it; its machine code is
+// there for who asks.
+func TestCPUOfScripts(t *testing.T) {
+	machine := `[python3 tid=7];python3.11!_PyEval_EvalFrameDefault_[n] 1000 10000000000
+`
+	r := rec(t, map[string]string{"host-cpu": machine, "script-cpu": `[python3 tid=7];py::<module>:/srv/app.py:9_[0];py::shop:/srv/app.py:4_[0];py::dumps:/usr/lib/python3.11/json/__init__.py:231_[0] 60 6000000000
+[python3 tid=7];py::<module>:/srv/app.py:9_[0];py::shop:/srv/app.py:5_[0] 20 2000000000
+`})
+	c, ok := CPUOf(r)
+	if !ok || c.Event != stacks.Script || c.Total() != 10 || c.System != 2 {
+		t.Fatalf("%+v, %v", c, ok)
+	}
+	want := []PartTime{{PartApplication, 2}, {PartLibraries, 6}, {PartUnsampled, 2}}
+	if diff := cmp.Diff(want, c.Parts(), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if m := c.Methods(1); len(m) != 1 || At(m[0].Name, m[0].Line) != "shop (/srv/app.py:4)" {
+		t.Errorf("functions %+v", m)
+	}
+	h, ok := c.Hottest(5)
+	if !ok || h.Name != "shop (/srv/app.py)" || h.Inner != "dumps (/usr/lib/python3.11/json/__init__.py)" ||
+		h.InnerTime.Value != 6e9 {
+		t.Errorf("hottest %+v", h)
+	}
+	if c, ok := CodeOf(r); !ok || c.Event != stacks.HostCPU {
+		t.Errorf("machine code %+v, %v", c, ok)
+	}
+	few := rec(t, map[string]string{"host-cpu": machine, "script-cpu": `[python3 tid=7];py::f:/srv/app.py:9_[0] 40 4000000000
+`})
+	if c, ok := CPUOf(few); !ok || c.Event != stacks.HostCPU { // what machine code does beside them is more
+		t.Errorf("scripts of 4 s of 10: %+v, %v", c, ok)
 	}
 }
 
