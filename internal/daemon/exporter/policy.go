@@ -94,7 +94,7 @@ func setSockets(set func(policy, ...metric.Metric)) {
 	set(policy{keep: accepting, each: accepting, fold: most}, metric.ListenerQueue)
 	set(policy{keep: accepting, each: accepting, fold: least}, metric.ListenerBacklog)
 	set(policy{keep: listener, each: listener}, metric.ListenerPeers, metric.ListenerBytes, metric.ListenerHeld,
-		metric.ListenerOwes)
+		metric.ListenerOwes, metric.ListenerSegments)
 	comm := []string{"comm"}
 	set(policy{keep: []string{"comm", "state"}, each: comm}, metric.ProcessSockets)
 	set(policy{keep: accepting, each: accepting}, metric.TargetListenPorts)
@@ -120,7 +120,7 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime,
 		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
-		metric.ThreadStateTime, metric.ThreadStillTime)
+		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)
