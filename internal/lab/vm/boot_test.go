@@ -134,8 +134,9 @@ func testPreflight(t *testing.T, o Options) {
 // low enough that the process meets it in a guest which the host gives a quarter of a CPU.
 func testQuota(t *testing.T, o Options, release string) {
 	o.Command = "/bin/patient"
-	o.Args = strings.Fields("-group outer:10000/mid/inner /bin/perfdoctor diagnose --pid PID --duration 3s -o json " +
-		"--save /tmp/run.zip")
+	// An emulated CPU takes more than a second for the first look of all collectors, and a look may take an interval.
+	o.Args = strings.Fields("-group outer:10000/mid/inner /bin/perfdoctor diagnose --pid PID --duration 9s " +
+		"--interval 3s -o json --save /tmp/run.zip")
 	o.Sysctls = []string{"net.netfilter.nf_conntrack_max=4242"}
 	o.Outputs = []string{"/tmp/run.zip", "/proc/sys/net/netfilter/nf_conntrack_max", "/no/such/file"}
 	r := run(t, o)
