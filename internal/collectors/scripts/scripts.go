@@ -8,29 +8,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
+// pace: passes take 0.1 ms for one busy thread, so that a single one is sampled 100 times a second.
+var pace = collect.Passes{Share: 0.01, Least: 10 * time.Millisecond, Longest: 2 * time.Second}
+
 const (
-	// share of one CPU that the passes may take.
-	share = 0.01
-	// The least and the longest time between two passes. A pass of one busy thread takes 0.1 ms, so that a single one
-	// is sampled 100 times a second.
-	leastPeriod, longestPeriod = 10 * time.Millisecond, 2 * time.Second
 	// lookPeriod is how often processes that started meanwhile are looked for, and listPeriod threads.
 	lookPeriod, listPeriod = time.Second, 100 * time.Millisecond
 	// maxProcesses bounds the interpreters that are read, those with the most CPU time first, and maxInspected the
@@ -72,8 +66,8 @@ type thread struct {
 // A process is an interpreter of the target.
 type process struct {
 	pid     int
-	start   uint64
 	scripts *python.Process
+	ended   bool
 	ids     map[int]int // of its threads, by those in its pid namespace
 	named   time.Time   // when they were read
 	list    []python.Thread
@@ -86,11 +80,11 @@ type source struct {
 	env       collect.Env
 	began     time.Time
 	hz        int
-	cancel    context.CancelFunc
-	done      sync.WaitGroup
+	watch     *collect.Watch
 	buf       []byte
-	processes map[threadKey]*process // by the key of the first thread; nil for what is no interpreter
-	refused   error                  // why one could not be read
+	processes []*process
+	known     map[threadKey]bool // processes that are interpreters, and that are none, by their first threads
+	refused   error              // why one could not be read
 	looked    time.Time
 	threads   map[threadKey]*thread
 	// Samples of threads on a CPU, and of those that are ready for one.
@@ -98,7 +92,6 @@ type source struct {
 	frames   []int // reused
 	lost     int64
 	first    bool // the pass that is the first
-	err      error
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -108,17 +101,14 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 			"it is read for a target only, and the whole host was diagnosed")
 	}
 	s := &source{
-		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, processes: map[threadKey]*process{},
+		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, known: map[threadKey]bool{},
 		threads: map[threadKey]*thread{}, first: true,
 		profiles: [2]*stacks.Builder{stacks.NewBuilder(stacks.Script), stacks.NewBuilder(stacks.Script)},
 	}
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}
-	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
-	s.done.Go(func() {
-		s.err = firewall.Run("stacks of scripts", func() error { return s.watch(ctx) })
-	})
+	s.watch = collect.StartWatch(ctx, "stacks of scripts", pace, s.pass)
 	return s, nil
 }
 
@@ -134,7 +124,7 @@ func (s *source) look(ctx context.Context) error {
 	})
 	for _, m := range members[:min(len(members), maxInspected)] {
 		key := threadKey{m.PID, m.StartTime}
-		if _, known := s.processes[key]; known || ctx.Err() != nil || s.interpreters() >= maxProcesses {
+		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses {
 			continue
 		}
 		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (*python.Process, error) {
@@ -142,9 +132,10 @@ func (s *source) look(ctx context.Context) error {
 		})
 		switch {
 		case err == nil:
-			s.processes[key] = &process{pid: m.PID, start: m.StartTime, scripts: p}
+			s.known[key] = true
+			s.processes = append(s.processes, &process{pid: m.PID, scripts: p})
 		case errors.Is(err, python.ErrNone):
-			s.processes[key] = nil
+			s.known[key] = true
 		default: // it may only start
 			s.refused = fmt.Errorf("process %d: %w", m.PID, err)
 		}
@@ -152,44 +143,24 @@ func (s *source) look(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *source) interpreters() (n int) {
+// pass looks at the threads of all interpreters.
+func (s *source) pass(ctx context.Context) (idle bool, err error) {
+	if time.Since(s.looked) > lookPeriod {
+		if err := s.look(ctx); err != nil {
+			return false, err
+		}
+	}
 	for _, p := range s.processes {
-		if p != nil {
-			n++
+		if !p.ended && ctx.Err() == nil {
+			s.passOf(p)
 		}
 	}
-	return n
+	s.first = false
+	return len(s.processes) == 0, nil
 }
 
-// watch makes passes until the context is done. The time between two is random, so that a program's own beat is not
-// taken for its state.
-func (s *source) watch(ctx context.Context) error {
-	runtime.LockOSThread() // whose CPU time the passes take; on full CPUs they wait longer than they run
-	defer runtime.UnlockOSThread()
-	for more := true; more; {
-		began := collect.ThreadCPU()
-		if time.Since(s.looked) > lookPeriod {
-			if err := s.look(ctx); err != nil {
-				return err
-			}
-		}
-		for _, p := range s.processes {
-			if p != nil && ctx.Err() == nil {
-				s.pass(p)
-			}
-		}
-		s.first = false
-		period := min(max(time.Duration(float64(collect.ThreadCPU()-began)/share), leastPeriod), longestPeriod)
-		if s.interpreters() == 0 {
-			period = longestPeriod
-		}
-		more = clock.Sleep(ctx, period/2+rand.N(period)) == nil
-	}
-	return nil
-}
-
-// pass looks at the threads of a process, of many at some.
-func (s *source) pass(p *process) {
+// passOf looks at the threads of one, of many at some.
+func (s *source) passOf(p *process) {
 	if time.Now().After(p.next) && !s.list(p) {
 		return
 	}
@@ -207,7 +178,7 @@ func (s *source) pass(p *process) {
 	}
 }
 
-// list lists the threads of a process; a process that ends has none. It takes 20 µs a thread, and as much to learn
+// list lists the threads of a process, of which one that has ended has none. It takes 20 µs a thread, and as much to learn
 // their ids, which is done less often; both take as much of a CPU as the passes at most.
 func (s *source) list(p *process) bool {
 	began := collect.ThreadCPU()
@@ -216,11 +187,12 @@ func (s *source) list(p *process) bool {
 	}
 	list, err := p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
 	if err != nil {
+		p.ended = !errors.Is(err, python.ErrChanged)
 		s.lost++
 		return false
 	}
 	p.list = list
-	cost := time.Duration(float64(collect.ThreadCPU()-began) / share)
+	cost := time.Duration(float64(collect.ThreadCPU()-began) / pace.Share)
 	p.next = time.Now().Add(max(cost, listPeriod))
 	return true
 }
@@ -303,20 +275,17 @@ func (s *source) waitsForCPU(pid, tid int) bool {
 
 // Sample ends the sampling and appends the profile.
 func (s *source) Sample(_ context.Context, a *recording.Appender) error {
-	s.stop()
-	if s.err != nil {
-		return s.err
+	if err := s.watch.Stop(); err != nil {
+		return err
 	}
-	if s.interpreters() == 0 {
+	if len(s.processes) == 0 {
 		if s.refused != nil {
 			return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 		}
 		return collect.Unavailable(recording.StatusUnsupported, "", "no process of the target is a CPython interpreter")
 	}
 	for _, p := range s.processes {
-		if p != nil {
-			a.Info(metric.ScriptRuntime, strconv.Itoa(p.pid), "CPython "+p.scripts.Version.String())
-		}
+		a.Info(metric.ScriptRuntime, strconv.Itoa(p.pid), "CPython "+p.scripts.Version.String())
 	}
 	a.Profile(s.weighed())
 	return nil
@@ -348,13 +317,8 @@ func (s *source) weighed() *stacks.Profile {
 	return p
 }
 
-func (s *source) stop() {
-	s.cancel()
-	s.done.Wait()
-}
-
 // Close ends the sampling.
 func (s *source) Close() error {
-	s.stop()
+	_ = s.watch.Stop() // Sample tells of an error
 	return nil
 }

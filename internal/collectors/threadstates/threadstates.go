@@ -8,28 +8,21 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/host/clock"
-	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
+// pace: passes take 0.3 ms for 20 threads; more often than 50 times a second tells nothing more in 10 s.
+var pace = collect.Passes{Share: 0.01, Least: 20 * time.Millisecond, Longest: time.Second}
+
 const (
-	// share of one CPU that the passes may take.
-	share = 0.01
-	// The least and the longest time between two passes. A pass of 20 threads takes 0.3 ms; more often than 50 times a
-	// second tells nothing more in 10 s.
-	leastPeriod, longestPeriod = 20 * time.Millisecond, time.Second
 	// maxThreads bounds the threads of one pass: 16 µs each, so 16 ms. The others have their turn in the next.
 	maxThreads = 1000
 	// maxSeries bounds the series: those of the longest times. The rest is summed up by pool.
@@ -73,14 +66,12 @@ type thread struct {
 type source struct {
 	env     collect.Env
 	began   time.Time
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	watch   *collect.Watch
 	buf     []byte
 	threads map[threadID]*thread
 	sockets sockets
 	passes  int
 	over    int // threads not looked at in a pass, at most
-	err     error
 }
 
 // threadID names a thread for good: its id may be given to another after it has ended.
@@ -98,30 +89,10 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	s := &source{
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
 	}
-	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
-	s.done.Add(1)
-	go func() {
-		defer s.done.Done()
-		s.err = firewall.Run("states of threads", func() error { return s.watch(ctx) })
-	}()
+	s.watch = collect.StartWatch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
+		return false, s.pass(ctx)
+	})
 	return s, nil
-}
-
-// watch makes passes until the context is done. The time between two is random, so that a program's own beat is not
-// taken for its state.
-func (s *source) watch(ctx context.Context) error {
-	runtime.LockOSThread() // whose CPU time the passes take; on full CPUs they wait longer than they run
-	defer runtime.UnlockOSThread()
-	for more := true; more; {
-		began := collect.ThreadCPU()
-		if err := s.pass(ctx); err != nil || ctx.Err() != nil {
-			return err
-		}
-		cost := collect.ThreadCPU() - began
-		period := min(max(time.Duration(float64(cost)/share), leastPeriod), longestPeriod)
-		more = clock.Sleep(ctx, period/2+rand.N(period)) == nil
-	}
-	return nil
 }
 
 // pass looks at each thread once, of many at some.
@@ -288,18 +259,14 @@ func (s *source) runs(at threadOf) string {
 
 // Close ends the passes.
 func (s *source) Close() error {
-	s.cancel()
-	s.done.Wait()
+	_ = s.watch.Stop() // Sample tells of an error
 	return nil
 }
 
 // Sample ends the passes and appends what they saw.
 func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
-	if err := s.Close(); err != nil {
+	if err := s.watch.Stop(); err != nil {
 		return err
-	}
-	if s.err != nil {
-		return s.err
 	}
 	if s.passes == 0 || len(s.threads) == 0 {
 		return nil

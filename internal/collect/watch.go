@@ -1,0 +1,69 @@
+package collect
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+)
+
+// Passes bounds what passes in the background cost.
+type Passes struct {
+	Share          float64       // of one CPU
+	Least, Longest time.Duration // between two passes
+}
+
+// A Watch makes passes in a goroutine of its own, for a collector that is read at the end of a window.
+type Watch struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	err    error
+}
+
+// StartWatch makes passes until [Watch.Stop], or until one fails. The time between two is random, so that a program's
+// own beat is not taken for its state. It is the longest after a pass that was idle: that found nothing to look at. what
+// names the passes in the error of one that panicked.
+func StartWatch(ctx context.Context, what string, p Passes, pass func(context.Context) (idle bool, err error)) *Watch {
+	w := &Watch{}
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx)) // that of opening a collector is over before
+	w.done.Go(func() {
+		w.err = firewall.Run(what, func() error { return p.watch(ctx, pass) })
+	})
+	return w
+}
+
+func (p Passes) watch(ctx context.Context, pass func(context.Context) (idle bool, err error)) error {
+	runtime.LockOSThread() // whose CPU time the passes take; on full CPUs they wait longer than they run
+	defer runtime.UnlockOSThread()
+	for {
+		began := ThreadCPU()
+		idle, err := pass(ctx)
+		if ctx.Err() != nil { // the end cut it short
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		period := p.Longest
+		if !idle {
+			period = min(max(p.rest(ThreadCPU()-began), p.Least), p.Longest)
+		}
+		if clock.Sleep(ctx, period/2+rand.N(period)) != nil {
+			return nil
+		}
+	}
+}
+
+// rest is how long to wait after a pass, so that its cost is the share.
+func (p Passes) rest(cost time.Duration) time.Duration { return time.Duration(float64(cost) / p.Share) }
+
+// Stop ends the passes, and gives the error of the one that failed. It may be called again.
+func (w *Watch) Stop() error {
+	w.cancel()
+	w.done.Wait()
+	return w.err
+}
