@@ -129,9 +129,10 @@ func runHotCode(p *check.Pass) error {
 		return err
 	}
 	p.Read(t.used)
-	if _, works := hotWorkOf(p, t, hotBusiest(t)); !works && t.used.Below(p.Param(hotLeast)) &&
-		(!t.limited || !t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
-		return nil
+	if t.used.Below(p.Param(hotLeast)) && (!t.limited || !t.ofLimit.AtLeast(p.Param(hotOfLimit))) {
+		if _, works := hotWorkOf(p, t, hotBusiest(t)); !works {
+			return nil
+		}
 	}
 	if len(t.cpu.Samples) == 0 {
 		return check.NotAssessed("look at what the profiler says of itself (-v)",
@@ -204,7 +205,7 @@ func hotName(p *check.Pass, pid string, c *hotcode.CPU) string {
 // share is the function's part of the process's CPU time, with all that it calls.
 func (t *hotTarget) share(h *hotcode.Hot) quantity.Value {
 	return hotSeconds(h.Inclusive).Per(t.total()).
-		Named("share of the process's CPU time in %s and what it calls", hotShort(h.Name))
+		Named("share of the process's CPU time in %s and what it calls", hotcode.Function(h.Name))
 }
 
 func (t *hotTarget) total() quantity.Value {

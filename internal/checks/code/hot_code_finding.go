@@ -26,7 +26,7 @@ type hotHarm struct {
 }
 
 func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Value) check.Finding {
-	harm := hotLate(p, t, h, hotHarmOf(p, t, h))
+	harm := hotHarmOf(p, t, h)
 	f := check.Finding{
 		Subject:  t.subject,
 		Severity: check.Info,
@@ -38,11 +38,11 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 		Remedies: hotRemedies(h, harm, share),
 		Placebos: hotPlacebos(harm),
 		Disproof: "another profile has other code on top (perf record -g, async-profiler), or the work done in a " +
-			"second stays the same when " + hotShort(h.Name) + " is made cheaper.",
+			"second stays the same when " + hotcode.Function(h.Name) + " is made cheaper.",
 		Marks: evidence.MarksOf(t.cpu.Event, hotHits(h)),
 	}
 	if h.Inner != "" {
-		f.Summary += "; most of that is in " + hotShort(h.Inner)
+		f.Summary += "; most of that is in " + hotcode.Function(h.Inner)
 	}
 	if harm.text != "" {
 		f.Summary += "; " + harm.text
@@ -85,14 +85,6 @@ func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
 // hotPlace names the function with its line.
 func hotPlace(h *hotcode.Hot) string { return hotcode.At(h.Name, h.Line) }
 
-// hotShort leaves the file of a script out, which stands beside the name where that is said first.
-func hotShort(name string) string {
-	if function, _, ok := strings.Cut(name, " ("); ok && function != "" {
-		return function
-	}
-	return name
-}
-
 // hotParts are the function's own part and that of the call that takes most of it.
 func hotParts(h *hotcode.Hot) []quantity.Value {
 	whole := hotSeconds(h.Inclusive)
@@ -100,7 +92,7 @@ func hotParts(h *hotcode.Hot) []quantity.Value {
 	if h.Owner != hotcode.Application {
 		further = "without further functions of libraries"
 	}
-	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", hotShort(h.Name), further)}
+	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", hotcode.Function(h.Name), further)}
 	if h.Callee != "" && h.CalleeTime.Value > 0 {
 		out = append(out, hotSeconds(h.CalleeTime).Per(whole).Named("of it in %s, which it calls", h.Callee))
 	}
@@ -119,9 +111,21 @@ func hotHits(h *hotcode.Hot) []evidence.Hit {
 	return out
 }
 
-// hotHarmOf looks for what is full: first all that the program may use, then a thread that does nothing else than the
+// hotHarmOf gives what is full, and where nothing is, whether somebody waits for the code.
+func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) hotHarm {
+	harm := hotFullHarm(p, t, h)
+	if harm.text != "" {
+		return harm
+	}
+	if w, ok := hotWorkOf(p, t, hotByThread(t.cpu, nil, h.Places)); ok {
+		return hotHarm{text: w.text(), capacity: w.computes.Number(), late: true, evidence: w.evidence}
+	}
+	return harm
+}
+
+// hotFullHarm looks for what is full: first all that the program may use, then a thread that does nothing else than the
 // function, then the host.
-func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
+func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	if t.limited {
 		harm.capacity = t.ofLimit.Number()
 	}
@@ -146,15 +150,6 @@ func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	return harm
 }
 
-// hotLate is the harm of code that somebody waits for, on a program and a host that are not full.
-func hotLate(p *check.Pass, t *hotTarget, h *hotcode.Hot, harm hotHarm) hotHarm {
-	w, ok := hotWorkOf(p, t, hotByThread(t.cpu, nil, h.Places))
-	if harm.text != "" || !ok {
-		return harm
-	}
-	return hotHarm{text: w.text(), capacity: w.computes.Number(), late: true, evidence: w.evidence}
-}
-
 // hotUsedUp is what a program's use of all that it may use comes to.
 const hotUsedUp = "the program has no more CPU time to use"
 
@@ -173,7 +168,7 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 		}
 		of := quantity.Of("in the function", sumOf(inside, keys), quantity.Seconds).
 			Per(quantity.Of("of the thread", sumOf(all, keys), quantity.Seconds)).
-			Named("share of the %s's samples in %s", thread.kind(), hotShort(h.Name))
+			Named("share of the %s's samples in %s", thread.kind(), hotcode.Function(h.Name))
 		if of.AtLeast(p.Param(hotShare)) {
 			best = thread.use
 			harm = hotHarm{
@@ -435,7 +430,7 @@ func hotOwner(h *hotcode.Hot) string {
 func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Remedy {
 	rest := quantity.Of("", max(0, 1-share.Number()), quantity.Ratio)
 	out := []check.Remedy{{
-		Action: "Do less in " + hotcode.At(hotShort(h.Name), h.Line) +
+		Action: "Do less in " + hotcode.At(hotcode.Function(h.Name), h.Line) +
 			": another algorithm, answers that are kept, work that is left out.",
 		Risk: "a change of the program, which has to be tested",
 		Effect: fmt.Sprintf("the share falls from %s; without this code the same work takes %s of the CPU time",

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -299,18 +298,6 @@ func (c *CPU) partOfLeaf(s stacks.Sample) Part {
 
 func anyText(patterns []Pattern, name string) bool {
 	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Text(name) })
-}
-
-// At names a place in the source: cart (/app/shop.py:7) of a script, com.example.Shop.cart:7 otherwise. A line of 0 is
-// not known.
-func At(name string, line int) string {
-	if line == 0 {
-		return name
-	}
-	if inFile, ok := strings.CutSuffix(name, ")"); ok && strings.Contains(name, " (") {
-		return inFile + ":" + strconv.Itoa(line) + ")"
-	}
-	return name + ":" + strconv.Itoa(line)
 }
 
 // MethodTime is the CPU time of one method of the application.

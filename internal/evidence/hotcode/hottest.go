@@ -2,6 +2,7 @@ package hotcode
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -52,7 +53,7 @@ func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 		if g, found := r.innermost(least); found {
 			h = r.describe(g)
 			if level == ofApplication {
-				c.lookInside(h)
+				r.lookInside(h)
 			}
 			return h, true
 		}
@@ -61,24 +62,6 @@ func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 		}
 	}
 	return nil, false
-}
-
-// lookInside finds where the libraries that the function calls spend its time.
-func (c *CPU) lookInside(h *Hot) {
-	below := *c.Profile
-	below.Samples = make([]stacks.Sample, len(h.Places))
-	for i, at := range h.Places {
-		below.Samples[i] = at.Sample
-		below.Samples[i].Stack = at.Sample.Stack[:at.At]
-	}
-	inside := *c
-	inside.Profile = &below
-	r := inside.newRanking()
-	r.choose(standIn)
-	if g, found := r.innermost(seconds(h.Inclusive) / 2); found {
-		inner := r.describe(g)
-		h.Inner, h.InnerLine, h.InnerTime = inner.Name, inner.Line, inner.Inclusive
-	}
 }
 
 // A ranking sums up the functions of a CPU profile, at one level at a time.
@@ -120,6 +103,23 @@ func (c *CPU) newRanking() *ranking {
 	r.n = len(numbers)
 	r.seen = make([]int, r.n)
 	return r
+}
+
+// lookInside finds where the libraries that the function calls spend its time. The ranking is of what is below the
+// function from then on.
+func (r *ranking) lookInside(h *Hot) {
+	below, inside := *r.Profile, *r.CPU
+	below.Samples = make([]stacks.Sample, len(h.Places))
+	for i, at := range h.Places {
+		below.Samples[i] = at.Sample
+		below.Samples[i].Stack = at.Sample.Stack[:at.At]
+	}
+	inside.Profile, r.CPU = &below, &inside
+	r.choose(standIn)
+	if g, found := r.innermost(seconds(h.Inclusive) / 2); found {
+		inner := r.describe(g)
+		h.Inner, h.InnerLine, h.InnerTime = inner.Name, inner.Line, inner.Inclusive
+	}
 }
 
 // choose sums up the functions of a level.
@@ -382,4 +382,31 @@ func ReadableName(f stacks.Frame) string {
 		return function + " (" + file + ")"
 	}
 	return f.Name
+}
+
+// cutFile takes the function and the file out of the name that [ReadableName] gives one of a script.
+func cutFile(name string) (function, file string, ok bool) {
+	function, file, ok = strings.Cut(name, " (")
+	file, ends := strings.CutSuffix(file, ")")
+	return function, file, ok && ends && function != ""
+}
+
+// Function leaves the file out of a name that [ReadableName] gives, where that is known already.
+func Function(name string) string {
+	if function, _, ok := cutFile(name); ok {
+		return function
+	}
+	return name
+}
+
+// At names a place in the source: cart (/app/shop.py:7) of a script, com.example.Shop.cart:7 otherwise. A line of 0 is
+// not known.
+func At(name string, line int) string {
+	if line == 0 {
+		return name
+	}
+	if function, file, ok := cutFile(name); ok {
+		return function + " (" + file + ":" + strconv.Itoa(line) + ")"
+	}
+	return name + ":" + strconv.Itoa(line)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,26 +64,19 @@ func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 				return err
 			}
 		}
-		if k.release == "" {
+		switch {
+		case k.release == "":
 			here = append(here, jobs...)
-		} else {
+		case on.arch() != runtime.GOARCH: // the slowest, which is not to run when the others have ended
+			guests = slices.Concat(jobs, guests)
+		default:
 			guests = append(guests, jobs...)
 		}
 	}
-	// An emulated CPU of another kind is the slowest, and is not to be what the others have ended before.
-	slices.SortStableFunc(guests, func(a, b job) int { return cmp.Compare(foreign(b), foreign(a)) })
 	if err := errors.Join(m.runJobs(ctx, here, 1), m.runJobs(ctx, guests, max(1, o.guests))); err != nil {
 		return err
 	}
 	return m.again(ctx, slices.Concat(here, guests))
-}
-
-// foreign is 1 for a job in a guest whose CPU is not of this machine's kind, and 0 otherwise.
-func foreign(j job) int {
-	if j.on.arch() == runtime.GOARCH {
-		return 0
-	}
-	return 1
 }
 
 // maxAgain is how many cells may have failed for the machine's sake: guests are emulated, several at a time, on CPUs
