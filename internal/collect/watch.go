@@ -25,8 +25,8 @@ type Watch struct {
 }
 
 // StartWatch makes passes until [Watch.Stop], or until one fails. The time between two is random, so that a program's
-// own beat is not taken for its state. It is the longest after a pass that was idle: that found nothing to look at. what
-// names the passes in the error of one that panicked.
+// own beat is not taken for its state. It is the longest after a pass that was idle: that found nothing to look at.
+// what names the passes in the error of one that panicked.
 func StartWatch(ctx context.Context, what string, p Passes, pass func(context.Context) (idle bool, err error)) *Watch {
 	w := &Watch{}
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx)) // that of opening a collector is over before

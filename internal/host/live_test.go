@@ -63,22 +63,11 @@ func startTarget(t testing.TB, name string) (pid, child int) {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), "HOST_TEST_COMM="+name)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-	if _, err := fmt.Fscan(out, &child); err != nil {
+	target := testenv.StartChild(t, cmd)
+	if _, err := fmt.Fscan(target.Out, &child); err != nil {
 		t.Fatal("the target did not start: ", err)
 	}
-	return cmd.Process.Pid, child
+	return target.PID, child
 }
 
 func startSleep(t testing.TB, attr *syscall.SysProcAttr) *exec.Cmd {

@@ -92,7 +92,9 @@ func hotParts(h *hotcode.Hot) []quantity.Value {
 	if h.Owner != hotcode.Application {
 		further = "without further functions of libraries"
 	}
-	out := []quantity.Value{hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", hotcode.Function(h.Name), further)}
+	out := []quantity.Value{
+		hotSeconds(h.Own).Per(whole).Named("of it in %s itself, %s", hotcode.Function(h.Name), further),
+	}
 	if h.Callee != "" && h.CalleeTime.Value > 0 {
 		out = append(out, hotSeconds(h.CalleeTime).Per(whole).Named("of it in %s, which it calls", h.Callee))
 	}

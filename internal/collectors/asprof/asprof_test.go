@@ -1,7 +1,6 @@
 package asprof_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -60,17 +59,9 @@ func startBusy(t *testing.T, how func(args []string) []string) int {
 		t.Fatalf("%v: %s", err, out)
 	}
 	args := how([]string{"java", "-Xmx256m", "-Dshop.password=" + secret, "-cp", dir, "Busy", "2", "5"})
-	cmd := exec.Command(args[0], args[1:]...)
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() { in.Close(); cmd.Wait() }) // at the end of its input the program ends
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the JVM says %q: %v", line, err)
-	}
-	return cmd.Process.Pid
+	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
+	child.Ready(t)
+	return child.PID
 }
 
 // record runs the collector on a process for two seconds.

@@ -1,7 +1,6 @@
 package find_test
 
 import (
-	"bufio"
 	"errors"
 	"os"
 	"os/exec"
@@ -40,26 +39,11 @@ func startShell(t *testing.T, burn ...string) int {
 	}
 	script := "exec 3<&0; for ms in " + strings.Join(burn, " ") + "; do java -Xmx32m -Xint -cp " + dir +
 		" Program $ms <&3 & done; wait"
-	cmd := exec.Command("sh", "-c", script)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() }) // at the end of their input they end
-	said := bufio.NewScanner(out)
+	shell := testenv.StartChild(t, exec.Command("sh", "-c", script))
 	for range burn {
-		if !said.Scan() {
-			t.Fatal("the JVMs do not start")
-		}
+		shell.Ready(t)
 	}
-	return cmd.Process.Pid
+	return shell.PID
 }
 
 func target(t *testing.T, pid int) (*host.Host, host.Target) {

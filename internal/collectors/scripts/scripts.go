@@ -178,8 +178,8 @@ func (s *source) passOf(p *process) {
 	}
 }
 
-// list lists the threads of a process, of which one that has ended has none. It takes 20 µs a thread, and as much to learn
-// their ids, which is done less often; both take as much of a CPU as the passes at most.
+// list lists the threads of a process, of which one that has ended has none. It takes 20 µs a thread, and as much to
+// learn their ids, which is done less often; both take as much of a CPU as the passes at most.
 func (s *source) list(p *process) bool {
 	began := collect.ThreadCPU()
 	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {

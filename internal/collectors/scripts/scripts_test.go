@@ -1,9 +1,7 @@
 package scripts
 
 import (
-	"bufio"
 	"errors"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -61,23 +59,9 @@ func start(t *testing.T, what string, under ...string) int {
 		t.Fatal(err)
 	}
 	args := append(under, "python3", file, what)
-	cmd := exec.Command(args[0], args[1:]...)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stdin.Close(); _, _ = io.Copy(io.Discard, stdout); _ = cmd.Wait() })
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
-	return cmd.Process.Pid
+	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
+	child.Ready(t)
+	return child.PID
 }
 
 // record samples a target for a while, and says what the kernel counted of it meanwhile.

@@ -1,7 +1,6 @@
 package threadstates
 
 import (
-	"bufio"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -74,30 +73,15 @@ func record(t *testing.T, pid int, window time.Duration) *recording.Recording {
 // TestWaits: each thread of a real program waits for one thing, in a wait that began before it was looked at.
 func TestWaits(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
-	cmd := exec.Command("python3", "testdata/waits.py")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		_ = cmd.Wait()
-	})
+	program := testenv.StartChild(t, exec.Command("python3", "testdata/waits.py"))
 	var port, silent, stuck, child int
 	var locked string
-	if _, err := fmt.Fscan(bufio.NewReader(stdout), &port, &silent, &stuck, &child, &locked); err != nil {
+	if _, err := fmt.Fscan(program.Out, &port, &silent, &stuck, &child, &locked); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(300 * time.Millisecond) // until the buffers are full
 	const window = time.Second
-	rec := record(t, cmd.Process.Pid, window)
+	rec := record(t, program.PID, window)
 
 	var got []string
 	for _, s := range rec.Gauge(metric.ThreadStillTime) {

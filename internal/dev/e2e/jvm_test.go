@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,11 +16,7 @@ import (
 )
 
 // A jvm is a JVM that answers a line with a line.
-type jvm struct {
-	pid int
-	in  io.Writer
-	out *bufio.Reader
-}
+type jvm struct{ *testenv.Child }
 
 func startJVM(t *testing.T) *jvm {
 	t.Helper()
@@ -31,26 +26,17 @@ func startJVM(t *testing.T) *jvm {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := exec.Command("java", "-Xmx256m", "-cp", dir, "Busy", "1", "10")
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() { in.Close(); cmd.Wait() }) // at the end of its input it ends
-	j := &jvm{pid: cmd.Process.Pid, in: in, out: bufio.NewReader(stdout)}
-	if line, err := j.out.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the JVM says %q: %v", line, err)
-	}
+	j := &jvm{testenv.StartChild(t, exec.Command("java", "-Xmx256m", "-cp", dir, "Busy", "1", "10"))}
+	j.Ready(t)
 	return j
 }
 
 // answers asks the JVM whether it lives. Nothing else than its answer may be on its standard output.
 func (j *jvm) answers(t *testing.T) {
 	t.Helper()
-	_, err := io.WriteString(j.in, "?\n")
+	_, err := io.WriteString(j.In, "?\n")
 	must(t, err)
-	if line, err := j.out.ReadString('\n'); err != nil || len(strings.Fields(line)) != 2 {
+	if line, err := j.Out.ReadString('\n'); err != nil || len(strings.Fields(line)) != 2 {
 		t.Fatalf("the JVM's answer is %q: %v", line, err)
 	}
 }
@@ -58,7 +44,7 @@ func (j *jvm) answers(t *testing.T) {
 // profiled tells whether async-profiler runs in it: it then has a thread of that name.
 func (j *jvm) profiled(t *testing.T) bool {
 	t.Helper()
-	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", j.pid))
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", j.PID))
 	must(t, err)
 	for _, name := range names {
 		if comm, err := os.ReadFile(name); err == nil && strings.HasPrefix(string(comm), "Async-profiler") {
@@ -75,7 +61,7 @@ func (j *jvm) left(t *testing.T) []string {
 	must(t, err)
 	var all []string
 	for _, dir := range []string{"/tmp", "/dev/shm", cwd} {
-		for _, pattern := range []string{".perfdoctor-*", fmt.Sprintf(".attach_pid%d", j.pid)} {
+		for _, pattern := range []string{".perfdoctor-*", fmt.Sprintf(".attach_pid%d", j.PID)} {
 			found, err := filepath.Glob(filepath.Join(dir, pattern))
 			must(t, err)
 			all = append(all, found...)
@@ -87,7 +73,7 @@ func (j *jvm) left(t *testing.T) []string {
 // endDiagnosis begins a diagnosis of the JVM and sends the signal at a random moment of it.
 func (j *jvm) endDiagnosis(t *testing.T, by syscall.Signal, random *rand.Rand) {
 	t.Helper()
-	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.pid), "--duration", "1s", "--interval",
+	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.PID), "--duration", "1s", "--interval",
 		"500ms")
 	must(t, cmd.Start())
 	// its end, with what is taken back, included
@@ -121,7 +107,7 @@ func TestKilledWhileProfiling(t *testing.T) {
 	}
 	const timeout = 6*time.Second + 2*time.Second // the window, 5 s more, and the profiler's clock ticks once a second
 	eventually(t, "the profiler stops by itself", timeout, func() bool { return !j.profiled(t) })
-	measure := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.pid), "--duration", "1s", "--interval",
+	measure := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.PID), "--duration", "1s", "--interval",
 		"500ms")
 	if out, err := measure.CombinedOutput(); measure.ProcessState.ExitCode() == 1 {
 		t.Fatalf("the next run: %v: %s", err, out)

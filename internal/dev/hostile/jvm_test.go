@@ -153,20 +153,7 @@ func startOpenJVM(t *testing.T, mode string) string {
 	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-ec", openDirectories, "sh",
 		"java", "-Xmx128m", "-cp", classes, "Busy", "1", "2")
 	cmd.Env = append(os.Environ(), "MODE="+mode)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() }) // at the end of its input it ends
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the JVM says %q: %v", line, err)
-	}
-	return fmt.Sprint(cmd.Process.Pid)
+	child := testenv.StartChild(t, cmd)
+	child.Ready(t)
+	return fmt.Sprint(child.PID)
 }

@@ -1,7 +1,6 @@
 package python_test
 
 import (
-	"bufio"
 	"errors"
 	"os"
 	"os/exec"
@@ -89,23 +88,9 @@ func start(t *testing.T, interpreter string) (pid int, file string) {
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(interpreter, file)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() }) // it ends with its input
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
-	return cmd.Process.Pid, file
+	child := testenv.StartChild(t, exec.Command(interpreter, file))
+	child.Ready(t)
+	return child.PID, file
 }
 
 // TestStacks reads the threads of every interpreter of this machine: names, files and lines are those of the script.
