@@ -38,10 +38,10 @@ type Sampler struct {
 	buf   []byte
 }
 
-// ring is the buffer of one CPU.
+// ring is the buffer of one event.
 type ring struct {
 	fd    int
-	bytes []byte // a page for perf_event_mmap_page, then dataPages
+	bytes []byte // a page for perf_event_mmap_page, then a power of two of them
 }
 
 // dataPages of the buffer hold 2700 samples, 27 s at 100 a second, so that a tick may be late. A power of two
@@ -93,13 +93,26 @@ func openRing(cpu int, period time.Duration) (ring, error) {
 	if err != nil {
 		return ring{}, err
 	}
-	b, err := unix.Mmap(fd, 0, (1+dataPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	r, err := mapRing(fd, dataPages)
+	if err != nil {
+		return ring{}, fmt.Errorf("samples of CPU %d: %w", cpu, err)
+	}
+	return r, nil
+}
+
+// mapRing maps the buffer of an event, which it closes where that fails.
+func mapRing(fd, pages int) (ring, error) {
+	b, err := unix.Mmap(fd, 0, (1+pages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		closeFiles([]int{fd})
-		return ring{}, fmt.Errorf("map the samples of CPU %d (limits: RLIMIT_MEMLOCK, kernel.perf_event_mlock_kb): %w",
-			cpu, err)
+		return ring{}, fmt.Errorf("map a buffer (limits: RLIMIT_MEMLOCK, kernel.perf_event_mlock_kb): %w", err)
 	}
 	return ring{fd, b}, nil
+}
+
+func (r ring) close() {
+	_ = unix.Munmap(r.bytes) // of a mapping of our own: cannot fail
+	closeFiles([]int{r.fd})
 }
 
 // Read gives the samples since the last Read, those of one CPU after another, and how many were lost since the buffers
@@ -148,21 +161,21 @@ const (
 // parseSamples reads whole records. Those of other types than asked for, such as that of throttling, are passed over.
 func parseSamples(b []byte, visit func(Sample)) (lost uint64, err error) {
 	for len(b) > 0 {
-		if len(b) < recordHeader {
-			return lost, fmt.Errorf("samples of perf: %d bytes are no record", len(b))
+		typ, size, err := firstRecord(b)
+		if err != nil {
+			return lost, err
 		}
-		typ, misc := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint16(b[4:])
-		size := int(binary.NativeEndian.Uint16(b[6:]))
 		need := map[uint32]int{unix.PERF_RECORD_SAMPLE: sampleSize, unix.PERF_RECORD_LOST: lostSize}[typ]
-		if size < max(need, recordHeader) || size > len(b) {
-			return lost, fmt.Errorf("samples of perf: a record of type %d has %d bytes of %d", typ, size, len(b))
+		if size < need {
+			return lost, fmt.Errorf("samples of perf: a record of type %d has %d bytes", typ, size)
 		}
 		switch typ {
 		case unix.PERF_RECORD_SAMPLE:
 			visit(Sample{
-				IP: binary.NativeEndian.Uint64(b[8:]), User: misc&modeMask == modeUser,
-				PID: int(int32(binary.NativeEndian.Uint32(b[16:]))),
-				TID: int(int32(binary.NativeEndian.Uint32(b[20:]))),
+				IP:   binary.NativeEndian.Uint64(b[8:]),
+				User: binary.NativeEndian.Uint16(b[4:])&modeMask == modeUser,
+				PID:  int(int32(binary.NativeEndian.Uint32(b[16:]))),
+				TID:  int(int32(binary.NativeEndian.Uint32(b[20:]))),
 			})
 		case unix.PERF_RECORD_LOST:
 			lost += binary.NativeEndian.Uint64(b[16:])
@@ -172,11 +185,22 @@ func parseSamples(b []byte, visit func(Sample)) (lost uint64, err error) {
 	return lost, nil
 }
 
+// firstRecord gives type and size of the first record, which has a header at least and is there as a whole.
+func firstRecord(b []byte) (typ uint32, size int, err error) {
+	if len(b) < recordHeader {
+		return 0, 0, fmt.Errorf("samples of perf: %d bytes are no record", len(b))
+	}
+	typ, size = binary.NativeEndian.Uint32(b), int(binary.NativeEndian.Uint16(b[6:]))
+	if size < recordHeader || size > len(b) {
+		return 0, 0, fmt.Errorf("samples of perf: a record of type %d has %d bytes of %d", typ, size, len(b))
+	}
+	return typ, size, nil
+}
+
 // Close ends the sampling.
 func (s *Sampler) Close() {
 	for _, r := range s.rings {
-		_ = unix.Munmap(r.bytes) // of a mapping of our own: cannot fail
-		closeFiles([]int{r.fd})
+		r.close()
 	}
 	s.rings = nil
 }
