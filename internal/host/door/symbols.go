@@ -1,6 +1,7 @@
 package door
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
 	"errors"
@@ -18,6 +19,8 @@ const (
 	maxNames = 32 << 20
 	// maxSymbols bounds the functions kept of all files: libjvm.so has 120,000. At 48 bytes each they are 48 MiB.
 	maxSymbols = 1 << 20
+	// symbolsAtOnce is how much of a symbol table is read at once, in bytes: 2730 entries.
+	symbolsAtOnce = 64 << 10
 	// maxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
 	maxName = 4096
 )
@@ -85,7 +88,7 @@ func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Sy
 	if f.Class == elf.ELFCLASS32 {
 		entry = entry[:elf.Sym32Size]
 	}
-	r := table.Open()
+	r := bufio.NewReaderSize(table.Open(), symbolsAtOnce) // an entry alone would be a system call
 	for read := uint64(0); read+uint64(len(entry)) <= table.Size; read += uint64(len(entry)) {
 		if _, err := io.ReadFull(r, entry); err != nil {
 			return fmt.Errorf("symbol table: %w", err)
