@@ -85,7 +85,7 @@ func (p *Process) same(x, y *[codeSize]byte) bool {
 
 // bytes reads a bytes object, nothing of one that is too large.
 func (p *Process) bytes(at uint64) ([]byte, error) {
-	size, err := p.read.word(at + p.layout.bytesSize)
+	size, err := p.read.Word(at + p.layout.bytesSize)
 	if err != nil || size == 0 || size > maxTable || p.tables+int(size) > maxTables {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (p *Process) bytes(at uint64) ([]byte, error) {
 // text reads a string, of which all forms but those of subclasses hold their characters behind the head (PEP 393).
 func (p *Process) text(at uint64) (string, error) {
 	l := &p.layout
-	length, err := p.read.word(at + l.length)
+	length, err := p.read.Word(at + l.length)
 	if err != nil {
 		return "", err
 	}

@@ -2,7 +2,6 @@ package python
 
 import (
 	"encoding/binary"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,42 +57,6 @@ func FuzzLines(f *testing.F) {
 		for _, kind := range []lineTable{lnotab, linePairs, lineCounts} {
 			c := &code{table: table, lines: map[uint64]int{}}
 			c.line(at, kind)
-		}
-	})
-}
-
-func TestParseMaps(t *testing.T) {
-	const maps = `00400000-0041f000 r--p 00000000 fe:00 247702                             /usr/bin/python3.11
-0041f000-006d2000 r-xp 0001f000 fe:00 247702                             /usr/bin/python3.11
-7f0000000000-7f0000010000 r--p 00000000 fe:00 1                          /usr/lib/libpython3.9.so.1.0 (deleted)
-7f0000020000-7f0000030000 r--p 00000000 fe:00 2                          /usr/lib/libpython3.so
-7f0000040000-7f0000050000 r--p 00000000 fe:00 3                          /srv/app/python
-7f0000060000-7f0000070000 r--p 00000000 fe:00 4                          /usr/lib/python3/dist-packages/x.so
-7ffc00000000-7ffc00001000 rw-p 00000000 00:00 0                          [stack]
-`
-	got, err := parseMaps(strings.NewReader(maps))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []interpreter{
-		{"/usr/lib/libpython3.9.so.1.0", "map_files/7f0000000000-7f0000010000", 0x7f0000000000, Version{3, 9}},
-		{"/usr/bin/python3.11", "map_files/400000-41f000", 0x400000, Version{3, 11}},
-		{"/srv/app/python", "map_files/7f0000040000-7f0000050000", 0x7f0000040000, Version{}},
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(interpreter{})); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := parseMaps(strings.NewReader("x-y r--p 00000000 fe:00 4 /usr/bin/python3.11\n")); err == nil {
-		t.Error("a line without addresses is no error")
-	}
-}
-
-func FuzzParseMaps(f *testing.F) {
-	f.Add("00400000-0041f000 r--p 00000000 fe:00 247702 /usr/bin/python3.11\n")
-	f.Fuzz(func(t *testing.T, maps string) {
-		list, err := parseMaps(strings.NewReader(maps))
-		if err == nil && len(list) > maxInterpreters {
-			t.Errorf("%d mappings", len(list))
 		}
 	})
 }
@@ -202,7 +165,7 @@ func FuzzMemory(f *testing.F) {
 			}
 			return nil
 		}}
-		p.codeType, _ = p.read.word(l.objectType)
+		p.codeType, _ = p.read.Word(l.objectType)
 		threads, err := p.Threads(func(id int) bool { return id%2 == 0 })
 		if err == nil && len(threads) > maxThreads {
 			t.Errorf("%d threads", len(threads))

@@ -7,17 +7,15 @@
 package python
 
 import (
-	"bufio"
-	"debug/elf"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
 )
 
 // ErrNone says that a process is no CPython interpreter.
@@ -27,7 +25,7 @@ var ErrNone = errors.New("it is no CPython interpreter")
 type Process struct {
 	Version Version
 
-	read     memory
+	read     memory.Reader
 	layout   layout
 	runtime  uint64 // address of _PyRuntime
 	codeType uint64 // address of PyCode_Type
@@ -49,80 +47,36 @@ func Open(dir string, pid int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range files { // a library comes first: the program that loads it has no interpreter in itself
-		p := &Process{Version: f.version, read: memoryOf(pid), codes: map[uint64]*code{}}
-		err := p.find(dir, f)
+	for _, f := range files {
+		p := &Process{Version: versionOf(f.Base), read: memory.Of(pid), codes: map[uint64]*code{}}
+		err := p.find(f)
 		if err == nil {
 			return p, nil
 		}
 		if !errors.Is(err, ErrNone) {
-			return nil, fmt.Errorf("%s: %w", path.Base(f.name), err)
+			return nil, fmt.Errorf("%s: %w", f.Base, err)
 		}
 	}
 	return nil, ErrNone
 }
 
-// An interpreter is a mapped file that may hold one, where it begins.
-type interpreter struct {
-	name, link string // link is below /proc/PID
-	from       uint64
-	version    Version // 0.0 where the name does not say
+// interpreters gives the mapped files that may hold one, libraries first: a program that loads one has none in itself.
+func interpreters(dir string) ([]memory.File, error) {
+	files, err := memory.Files(dir, interpreterFile.MatchString)
+	slices.SortStableFunc(files, func(x, y memory.File) int { return -cmp.Compare(isLibrary(x), isLibrary(y)) })
+	return files, err
 }
 
-func interpreters(dir string) ([]interpreter, error) {
-	maps, err := door.Maps(dir)
-	if err != nil {
-		return nil, err
+func isLibrary(f memory.File) int {
+	if strings.HasPrefix(f.Base, "lib") {
+		return 1
 	}
-	defer maps.Close()
-	return parseMaps(maps)
+	return 0
 }
 
-// maxMapsLine bounds a line of /proc/PID/maps: a path has at most 4096 bytes, each escaped as four.
-const maxMapsLine = 32 << 10
-
-// parseMaps finds the first mapping of each file that may hold an interpreter, libraries first.
-func parseMaps(r io.Reader) (list []interpreter, err error) {
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 4096), maxMapsLine)
-	for sc.Scan() {
-		// address perms offset dev inode pathname; only the pathname may hold a slash (fs/proc/task_mmu.c).
-		slash := strings.IndexByte(sc.Text(), '/')
-		if slash < 0 {
-			continue
-		}
-		name := strings.TrimSuffix(sc.Text()[slash:], " (deleted)")
-		match := interpreterFile.FindStringSubmatch(path.Base(name))
-		fields := strings.Fields(sc.Text()[:slash])
-		if match == nil || len(fields) < 5 || strings.Trim(fields[2], "0") != "" { // not where the file begins
-			continue
-		}
-		begin, end, _ := strings.Cut(fields[0], "-")
-		from, err1 := strconv.ParseUint(begin, 16, 64)
-		to, err2 := strconv.ParseUint(end, 16, 64)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("maps: %w", err)
-		}
-		f := interpreter{ // map_files has the addresses without leading zeros (proc(5))
-			name: name, link: fmt.Sprintf("map_files/%x-%x", from, to), from: from, version: versionOf(match[1:]),
-		}
-		if match[1] != "" {
-			list = append([]interpreter{f}, list...)
-		} else {
-			list = append(list, f)
-		}
-		if len(list) == maxInterpreters {
-			break
-		}
-	}
-	return list, sc.Err()
-}
-
-// maxInterpreters bounds the mappings that are looked into: a process has a program and a library.
-const maxInterpreters = 8
-
-// versionOf reads the numbers in a file's name: those of a library, or those of a program.
-func versionOf(numbers []string) (v Version) {
+// versionOf reads the numbers in a file's name: those of a library, or those of a program. It is 0.0 without any.
+func versionOf(base string) (v Version) {
+	numbers := interpreterFile.FindStringSubmatch(base)[1:]
 	for i := 0; i < len(numbers); i += 2 {
 		if numbers[i+1] == "" {
 			continue
@@ -134,33 +88,19 @@ func versionOf(numbers []string) (v Version) {
 }
 
 // find looks up where the interpreter's data lie, and how they are laid out.
-func (p *Process) find(dir string, f interpreter) error {
-	file, err := door.OpenMagic(dir, f.link)
+func (p *Process) find(f memory.File) error {
+	const runtime, codeType, version = "_PyRuntime", "PyCode_Type", "Py_Version" // the last since 3.11
+	at, err := f.Symbols(func(name string) bool {
+		return name == runtime || name == codeType || name == version
+	}, runtime, codeType)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	object, err := door.ELF(file)
-	if err != nil {
-		return err
-	}
-	if object.Class != elf.ELFCLASS64 || object.Data != elf.ELFDATA2LSB {
-		return errors.New("it is no program of 64 bits, the lowest byte first")
-	}
-	at, err := symbols(object, "_PyRuntime", "PyCode_Type", "Py_Version")
-	if err != nil {
-		return err
-	}
-	bias := f.from - base(object)
-	if at["_PyRuntime"] == 0 || at["PyCode_Type"] == 0 {
+	if at[runtime] == 0 || at[codeType] == 0 {
 		return ErrNone
 	}
-	p.runtime, p.codeType = at["_PyRuntime"]+bias, at["PyCode_Type"]+bias
-	version := uint64(0)
-	if at["Py_Version"] != 0 { // since 3.11
-		version = at["Py_Version"] + bias
-	}
-	return p.choose(version)
+	p.runtime, p.codeType = at[runtime], at[codeType]
+	return p.choose(at[version])
 }
 
 // choose takes the layout that the interpreter describes itself, or that of its version, which is at an address since
@@ -176,7 +116,7 @@ func (p *Process) choose(version uint64) error {
 		return err
 	}
 	if version != 0 {
-		number, err := p.read.word(version)
+		number, err := p.read.Word(version)
 		if err != nil {
 			return err
 		}
@@ -188,36 +128,4 @@ func (p *Process) choose(version uint64) error {
 	}
 	p.layout = l
 	return nil
-}
-
-// symbols gives the values of data that a file exports, or has a symbol for.
-func symbols(f *elf.File, names ...string) (map[string]uint64, error) {
-	out := map[string]uint64{}
-	for _, kind := range []elf.SectionType{elf.SHT_DYNSYM, elf.SHT_SYMTAB} {
-		err := door.EachSymbol(f, kind, door.NewTableBudget(), func(s door.Symbol) {
-			for _, name := range names {
-				if s.Name == name && s.Index != elf.SHN_UNDEF && s.Kind == elf.STT_OBJECT {
-					out[name] = s.Value
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-		if len(out) >= 2 {
-			break
-		}
-	}
-	return out, nil
-}
-
-// base gives the address that the file asks for its first page, which the program's loader adds the mapping's to.
-func base(f *elf.File) uint64 {
-	const page = 4096 // at least; segments of larger pages begin at a multiple of it, too
-	for _, s := range f.Progs {
-		if s.Type == elf.PT_LOAD {
-			return (s.Vaddr - s.Off) &^ (page - 1)
-		}
-	}
-	return 0
 }

@@ -3,6 +3,8 @@ package python
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
 )
 
 // ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.
@@ -40,23 +42,23 @@ func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
 	var out []Thread
 	p.look++
 	l := &p.layout
-	interpreter, err := p.read.word(p.runtime + l.interpreters)
+	interpreter, err := p.read.Word(p.runtime + l.interpreters)
 	for n := 0; err == nil && interpreter != 0 && n < maxInterpretersRun; n++ {
 		var state uint64
-		state, err = p.read.word(interpreter + l.threads)
+		state, err = p.read.Word(interpreter + l.threads)
 		for err == nil && state != 0 && len(out) < maxThreads {
 			var id int
 			if id, err = p.threadID(state, ids); err != nil {
 				break
 			}
 			out = append(out, Thread{ID: id, frame: state + l.frame})
-			state, err = p.read.word(state + l.nextThread)
+			state, err = p.read.Word(state + l.nextThread)
 		}
 		if err == nil {
-			interpreter, err = p.read.word(interpreter + l.nextInterpreter)
+			interpreter, err = p.read.Word(interpreter + l.nextInterpreter)
 		}
 	}
-	if errors.Is(err, errMemory) { // a thread ended meanwhile
+	if errors.Is(err, memory.ErrNowhere) { // a thread ended meanwhile
 		err = ErrChanged
 	}
 	return out, err
@@ -68,10 +70,10 @@ var threadIDs = [...]uint64{720, 208, 48, 32}
 
 func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 	if at := p.layout.nativeID; at != 0 {
-		id, err := p.read.word(state + at)
+		id, err := p.read.Word(state + at)
 		return int(uint32(id)), err
 	}
-	pthread, err := p.read.word(state + p.layout.threadID)
+	pthread, err := p.read.Word(state + p.layout.threadID)
 	if err != nil || pthread == 0 {
 		return 0, err
 	}
@@ -79,7 +81,7 @@ func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 		if p.tidAt != 0 && at != p.tidAt {
 			continue
 		}
-		word, err := p.read.word(pthread + at)
+		word, err := p.read.Word(pthread + at)
 		if id := int(int32(word)); err == nil && id > 0 && ids(id) {
 			p.tidAt = at
 			return id, nil
@@ -91,16 +93,16 @@ func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 // Stack gives the calls of a thread, the innermost first; none where it runs no function of a script.
 func (p *Process) Stack(t Thread) ([]Call, error) {
 	calls, err := p.stack(t)
-	if errors.Is(err, errMemory) {
+	if errors.Is(err, memory.ErrNowhere) {
 		err = ErrChanged
 	}
 	return calls, err
 }
 
 func (p *Process) stack(t Thread) ([]Call, error) {
-	frame, err := p.read.word(t.frame)
+	frame, err := p.read.Word(t.frame)
 	if err == nil && p.layout.isCFrame && frame != 0 {
-		frame, err = p.read.word(frame + p.layout.inCFrame)
+		frame, err = p.read.Word(frame + p.layout.inCFrame)
 	}
 	if err != nil {
 		return nil, err
