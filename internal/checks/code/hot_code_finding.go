@@ -20,9 +20,9 @@ type hotHarm struct {
 	capacity float64          // share of what is limited that the program, or the thread, uses
 	evidence []quantity.Value //
 	thread   bool             // it is one thread, or an interpreter
-	// An interpreter of whose threads one runs at a time: several may be busy, or one.
-	interpreter bool
-	late        bool // nothing is full, and who asked waits for the code
+	// What lets one of its threads run at a time, such as CPython 3.11: several may be busy, or one. Empty otherwise.
+	runtime string
+	late    bool // nothing is full, and who asked waits for the code
 }
 
 func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Value) check.Finding {
@@ -175,11 +175,24 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 			best = thread.use
 			harm = hotHarm{
 				text: thread.fullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
-				interpreter: t.cpu.Event == stacks.Script,
+				runtime: hotRuntime(p, t, thread),
 			}
 		}
 	}
 	return harm, harm.thread
+}
+
+// hotRuntime names the runtime of scripts that a thread is of; empty where the code is no script's.
+func hotRuntime(p *check.Pass, t *hotTarget, thread hotThreadTime) string {
+	if t.cpu.Event != stacks.Script {
+		return ""
+	}
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		if s.Label("pid") == strconv.Itoa(thread.pid) {
+			return s.Label("runtime")
+		}
+	}
+	return ""
 }
 
 // A hotKey tells the threads of a profile apart: by id, and in samples of all CPUs by process and name.
@@ -280,8 +293,8 @@ func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
 func hotInterpreters(p *check.Pass, threads []hotThreadTime) (out []hotThreadTime) {
 	for _, s := range p.Info(metric.ScriptRuntime) {
 		pid, err := strconv.Atoi(s.Label("pid"))
-		if err != nil {
-			continue
+		if err != nil || !strings.HasPrefix(s.Label("runtime"), "CPython") {
+			continue // Node has one thread for its scripts
 		}
 		sum := hotThreadTime{pid: pid}
 		for _, t := range threads {
@@ -439,7 +452,13 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 			share.Text(), rest.Text()),
 	}}
 	switch {
-	case harm.interpreter:
+	case strings.HasPrefix(harm.runtime, "Node"):
+		out = append(out, check.Remedy{
+			Action: "Take the work out of the event loop (worker_threads), or run more processes (cluster).",
+			Risk:   "each worker has a heap of its own, and what it is given is copied; full CPUs leave nothing to win",
+			Effect: "the event loop falls below a full CPU, and answers come sooner",
+		})
+	case harm.runtime != "":
 		out = append(out, check.Remedy{
 			Action: "Let more processes do this work (workers of gunicorn, uvicorn or celery; multiprocessing).",
 			Risk:   "each has memory and connections of its own; full CPUs leave nothing to win",
@@ -457,7 +476,9 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 
 func hotPlacebos(harm hotHarm) []string {
 	switch {
-	case harm.interpreter:
+	case strings.HasPrefix(harm.runtime, "Node"):
+		return []string{"More CPUs, or a larger UV_THREADPOOL_SIZE: scripts run in one thread, and this one is full."}
+	case harm.runtime != "":
 		return []string{"More threads, or more CPUs: an interpreter runs one thread at a time, on one CPU."}
 	case harm.late:
 		return []string{"More CPUs, threads or instances: a piece of work computes on one CPU, for as long as it does."}

@@ -1,7 +1,8 @@
-// Package scripts samples the functions that the interpreters of a target run: those of CPython.
+// Package scripts samples the functions of scripts that a target runs: in CPython and Node.js.
 //
-// The samples of the CPUs show an interpreter's own machine code, and not whose work it does. This reads the stacks of
-// scripts from the memory of the process ([python]): nothing is attached, stopped or written.
+// The samples of the CPUs show an interpreter's own machine code, or code that was made while it ran and has no name,
+// and not whose work it does. This reads the stacks of scripts from the memory of the process ([python], [node]):
+// nothing is attached, stopped or written.
 package scripts
 
 import (
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
@@ -25,24 +27,20 @@ import (
 var pace = collect.Passes{Share: 0.01, Least: 10 * time.Millisecond, Longest: 2 * time.Second}
 
 const (
-	// lookPeriod is how often processes that started meanwhile are looked for, and listPeriod threads.
-	lookPeriod, listPeriod = time.Second, 100 * time.Millisecond
+	// lookPeriod is how often processes that started meanwhile are looked for.
+	lookPeriod = time.Second
 	// maxProcesses bounds the interpreters that are read, those with the most CPU time first, and maxInspected the
 	// processes that may be one: each costs 1 ms, most of it for the list of its mappings.
 	maxProcesses, maxInspected = 32, 100
-	// maxThreads bounds the threads of a process in one pass, 40 µs each. The others have their turn in the next.
-	maxThreads = 100
-	// tries is how often a stack is read that the thread changes meanwhile.
-	tries = 3
 )
 
 // Collectors lists this package's collector.
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "script-profile",
-		Doc:  "Functions that the target's interpreters run on the CPUs: those of CPython 3.8 to 3.14.",
-		Overhead: "0.1 ms for a busy thread and pass, of which there are so many that it takes 1 % of a CPU: 100 a " +
-			"second of one thread, 20 of five; once 5 to 20 ms for each interpreter",
+		Doc:  "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, and of Node.js.",
+		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
+			"thread, 20 of five; once 5 to 50 ms for each interpreter",
 		Provides: []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime},
 		Pace:     collect.AtEnd,
 		Open:     open,
@@ -63,16 +61,19 @@ type thread struct {
 	index      [2]int   // in the profiles
 }
 
-// A process is an interpreter of the target.
+// An interpreter is a process that runs scripts.
+type interpreter interface {
+	// pass takes samples of its threads.
+	pass(s *source)
+	// runtime names it, for people.
+	runtime() string
+	close()
+}
+
+// A process is one of the target that runs scripts.
 type process struct {
-	pid     int
-	scripts *python.Process
-	ended   bool
-	ids     map[int]int // of its threads, by those in its pid namespace
-	named   time.Time   // when they were read
-	list    []python.Thread
-	next    time.Time // when its threads are to be listed again
-	passes  int
+	pid         int
+	interpreter interpreter
 }
 
 // source samples in a goroutine of its own between Open and Sample.
@@ -82,7 +83,7 @@ type source struct {
 	hz        int
 	watch     *collect.Watch
 	buf       []byte
-	processes []*process
+	processes []process
 	known     map[threadKey]bool // processes that are interpreters, and that are none, by their first threads
 	refused   error              // why one could not be read
 	looked    time.Time
@@ -127,20 +128,41 @@ func (s *source) look(ctx context.Context) error {
 		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses {
 			continue
 		}
-		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (*python.Process, error) {
-			return python.Open(s.env.Host.Proc+"/"+strconv.Itoa(m.PID), m.PID)
-		})
+		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (interpreter, error) { return s.open(m.PID) })
 		switch {
 		case err == nil:
 			s.known[key] = true
-			s.processes = append(s.processes, &process{pid: m.PID, scripts: p})
-		case errors.Is(err, python.ErrNone):
+			s.processes = append(s.processes, process{m.PID, p})
+		case errors.Is(err, errNone):
 			s.known[key] = true
 		default: // it may only start
 			s.refused = fmt.Errorf("process %d: %w", m.PID, err)
 		}
 	}
 	return ctx.Err()
+}
+
+// errNone says that a process runs no scripts that are read here.
+var errNone = errors.New("it runs no scripts")
+
+// open looks into a process for an interpreter of each kind.
+func (s *source) open(pid int) (interpreter, error) {
+	dir := s.env.Host.Proc + "/" + strconv.Itoa(pid)
+	py, err := python.Open(dir, pid)
+	if err == nil {
+		return &pythonProcess{pid: pid, scripts: py}, nil
+	}
+	if !errors.Is(err, python.ErrNone) {
+		return nil, err
+	}
+	js, err := node.Open(dir, pid)
+	if errors.Is(err, node.ErrNone) {
+		return nil, errNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}}, nil
 }
 
 // pass looks at the threads of all interpreters.
@@ -151,58 +173,20 @@ func (s *source) pass(ctx context.Context) (idle bool, err error) {
 		}
 	}
 	for _, p := range s.processes {
-		if !p.ended && ctx.Err() == nil {
-			s.passOf(p)
+		if ctx.Err() == nil {
+			p.interpreter.pass(s)
 		}
 	}
 	s.first = false
 	return len(s.processes) == 0, nil
 }
 
-// passOf looks at the threads of one, of many at some.
-func (s *source) passOf(p *process) {
-	if time.Now().After(p.next) && !s.list(p) {
-		return
-	}
-	stride := (len(p.list) + maxThreads - 1) / maxThreads
-	p.passes++
-	for i, t := range p.list {
-		if (i+p.passes)%stride != 0 {
-			continue
-		}
-		if tid := p.ids[t.ID]; tid != 0 {
-			if seen := s.running(p, tid); seen != nil {
-				s.sample(p, t, tid, seen)
-			}
-		}
-	}
-}
-
-// list lists the threads of a process, of which one that has ended has none. It takes 20 µs a thread, and as much to
-// learn their ids, which is done less often; both take as much of a CPU as the passes at most.
-func (s *source) list(p *process) bool {
-	began := collect.ThreadCPU()
-	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {
-		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
-	}
-	list, err := p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
-	if err != nil {
-		p.ended = !errors.Is(err, python.ErrChanged)
-		s.lost++
-		return false
-	}
-	p.list = list
-	cost := time.Duration(float64(collect.ThreadCPU()-began) / pace.Share)
-	p.next = time.Now().Add(max(cost, listPeriod))
-	return true
-}
-
-// running looks at a thread, and gives it where it is on a CPU or ready for one.
-func (s *source) running(p *process, tid int) *thread {
-	st, buf, err := s.env.Host.ReadStat(p.pid, tid, s.buf)
+// thread gives what is known of a thread, and its state; nil of one that has ended.
+func (s *source) thread(pid, tid int) (*thread, byte) {
+	st, buf, err := s.env.Host.ReadStat(pid, tid, s.buf)
 	s.buf = buf
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	key := threadKey{tid, st.StartTime}
 	t := s.threads[key]
@@ -217,42 +201,22 @@ func (s *source) running(p *process, tid int) *thread {
 		s.threads[key] = t
 	}
 	t.end = st.UTime + st.STime
-	if st.State != 'R' {
+	return t, st.State
+}
+
+// running gives a thread where it is on a CPU or ready for one.
+func (s *source) running(pid, tid int) *thread {
+	t, state := s.thread(pid, tid)
+	if state != 'R' {
 		return nil
 	}
 	return t
 }
 
-// sample reads the stack of a thread that runs, unless it does not run any more when that was read.
-func (s *source) sample(p *process, at python.Thread, tid int, t *thread) {
-	var calls []python.Call
-	var err error
-	for range tries {
-		if calls, err = p.scripts.Stack(at); !errors.Is(err, python.ErrChanged) {
-			break
-		}
-	}
-	if err != nil {
-		s.lost++
-		return
-	}
-	if s.running(p, tid) != t {
-		return
-	}
-	where := onCPU
-	if s.waitsForCPU(p.pid, tid) {
-		where = ready
-	}
-	b := s.profiles[where]
-	s.frames = s.frames[:0]
-	for _, c := range calls {
-		s.frames = append(s.frames, b.Frame(stacks.Frame{
-			// As CPython itself writes it into a file for perf (Python/perf_trampoline.c).
-			Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted,
-		}))
-	}
+// add counts a sample of a thread, whose stack is in s.frames.
+func (s *source) add(t *thread, where int) {
 	t.samples[where]++
-	b.Add(stacks.Sample{Stack: s.frames, Thread: t.index[where], Count: 1})
+	s.profiles[where].Add(stacks.Sample{Stack: s.frames, Thread: t.index[where], Count: 1})
 }
 
 // Where samples are kept.
@@ -261,33 +225,23 @@ const (
 	ready
 )
 
-// waitsForCPU tells whether a thread that is to run waits for a CPU: a thread that was just woken still stands where it
-// waited, and would have the share of what it computes. The kernel shows a stack of such a thread, and on amd64 none of
-// one that is on a CPU (__unwind_start in arch/x86/kernel/unwind_orc.c); on arm64 it shows an old one.
-func (s *source) waitsForCPU(pid, tid int) bool {
-	text, err := host.ReadFile(fmt.Sprintf("%s/%d/task/%d/stack", s.env.Host.Proc, pid, tid), s.buf)
-	if err != nil {
-		return false // it takes root
-	}
-	s.buf = text
-	return len(text) > 0
-}
-
 // Sample ends the sampling and appends the profile.
 func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.watch.Stop(); err != nil {
 		return err
 	}
+	p := s.weighed()
+	if s.refused != nil && len(p.Samples) == 0 {
+		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
+	}
 	if len(s.processes) == 0 {
-		if s.refused != nil {
-			return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
-		}
-		return collect.Unavailable(recording.StatusUnsupported, "", "no process of the target is a CPython interpreter")
+		return collect.Unavailable(recording.StatusUnsupported, "",
+			"no process of the target runs Python (CPython) or Node.js")
 	}
-	for _, p := range s.processes {
-		a.Info(metric.ScriptRuntime, strconv.Itoa(p.pid), "CPython "+p.scripts.Version.String())
+	for _, x := range s.processes {
+		a.Info(metric.ScriptRuntime, strconv.Itoa(x.pid), x.interpreter.runtime())
 	}
-	a.Profile(s.weighed())
+	a.Profile(p)
 	return nil
 }
 
@@ -320,5 +274,8 @@ func (s *source) weighed() *stacks.Profile {
 // Close ends the sampling.
 func (s *source) Close() error {
 	_ = s.watch.Stop() // Sample tells of an error
+	for _, p := range s.processes {
+		p.interpreter.close()
+	}
 	return nil
 }

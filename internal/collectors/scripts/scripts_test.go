@@ -64,6 +64,35 @@ func start(t *testing.T, what string, under ...string) int {
 	return child.PID
 }
 
+// nodeProgram is the same for Node.js, whose function below is in a worker: a thread with a heap of its own.
+const nodeProgram = `const { Worker, isMainThread } = require('worker_threads');
+function small(n) { let x = 0; while (n) x = (x * 31 + n--) % 65537; return x; }
+function large(n) { let x = 0; while (n) x = (x * 31 + n--) % 65537; return x; }
+function turn() {
+  for (let i = 0; i < 50; i++) small(20000), large(60000);
+  setTimeout(turn, 0);
+}
+if (isMainThread) {
+  console.log('ready');
+  process.stdin.resume().on('end', () => process.exit(0));
+  if (process.argv[2] === 'worker') new Worker(__filename);
+  if (process.argv[2] === 'work') turn();
+} else turn();
+`
+
+func startNode(t *testing.T, what string, under ...string) int {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.Tool("node"))
+	file := filepath.Join(t.TempDir(), "program.js")
+	if err := os.WriteFile(file, []byte(nodeProgram), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(under, "node", "--no-turbo-inlining", file, what) // what is inlined is its caller's
+	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
+	child.Ready(t)
+	return child.PID
+}
+
 // record samples a target for a while, and says what the kernel counted of it meanwhile.
 func record(t *testing.T, pid int, window time.Duration) (rec *recording.Recording, used float64, err error) {
 	t.Helper()
@@ -100,51 +129,71 @@ func cpuTime(t *testing.T, h *host.Host, target host.Target) (seconds float64) {
 }
 
 // TestShares: functions have the share of the CPU time that they use, and all of them what the kernel counted: of a
-// thread, of a child that begins meanwhile, and of a process whose ids are those of another namespace.
+// thread, of a child that begins meanwhile, of a process whose ids are those of another namespace, and of a worker.
 func TestShares(t *testing.T) {
+	inNamespace := []string{"unshare", "--pid", "--fork", "--mount-proc"}
+	python := shareCase{start: start, small: "py::small:", large: "py::large:", file: "/program.py"}
+	node := shareCase{start: startNode, small: "JS:small ", large: "JS:large ", file: "/program.js"}
 	for _, tc := range []struct {
 		name, what string
 		under      []string
+		shareCase
 	}{
-		{"thread", "work", nil},
-		{"child", "fork", nil},
-		{"namespace", "work", []string{"unshare", "--pid", "--fork", "--mount-proc"}},
+		{"thread", "work", nil, python},
+		{"child", "fork", nil, python},
+		{"namespace", "work", inNamespace, python},
+		{"Node", "work", nil, node},
+		{"Node in a namespace", "work", inNamespace, node},
+		{"worker of Node", "worker", nil, node},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			rec, used, err := record(t, start(t, tc.what, tc.under...), 3*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, ok := rec.Profile(stacks.Script)
-			if !ok {
-				t.Fatal("there is no profile")
-			}
-			sums := map[string]float64{}
-			for _, s := range p.Samples {
-				sums[p.Frames[s.Stack[0]].Name] += float64(s.Value) / 1e9
-			}
-			all := p.Total()
-			small, large := 0.0, 0.0
-			for name, sum := range sums {
-				if !strings.HasSuffix(name, "/program.py") {
-					t.Errorf("function %s", name)
-				}
-				if strings.HasPrefix(name, "py::small:") {
-					small = sum
-				}
-				if strings.HasPrefix(name, "py::large:") {
-					large = sum
-				}
-			}
-			// 75 %, of 40 samples and more: less than 50 % is once in some thousand runs.
-			if share := large / (small + large); all.Count < 40 || share < 0.5 || share > 0.95 {
-				t.Errorf("large has %.2f of %d samples: %v", share, all.Count, sums)
-			}
-			// Ticks, and what ran before and after.
-			if sum := float64(all.Value) / 1e9; math.Abs(sum-used) > 0.1*used+0.05 {
-				t.Errorf("samples of %.2f s, the kernel counted %.2f s", sum, used)
-			}
-		})
+		t.Run(tc.name, func(t *testing.T) { tc.test(t, tc.start(t, tc.what, tc.under...)) })
+	}
+}
+
+// A shareCase is a program that has a small and a large function.
+type shareCase struct {
+	start              func(t *testing.T, what string, under ...string) int
+	small, large, file string
+}
+
+func (c shareCase) test(t *testing.T, pid int) {
+	t.Helper()
+	rec, used, err := record(t, pid, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ok := rec.Profile(stacks.Script)
+	if !ok {
+		t.Fatal("there is no profile")
+	}
+	sums := map[string]float64{}
+	small, large, others := 0.0, 0.0, 0.0
+	for _, s := range p.Samples {
+		name, seconds := "", float64(s.Value)/1e9
+		if len(s.Stack) > 0 { // else it runs no script just then
+			name = p.Frames[s.Stack[0]].Name
+		}
+		sums[name] += seconds
+		switch {
+		case strings.HasPrefix(name, c.small) && strings.HasSuffix(name, c.file):
+			small += seconds
+		case strings.HasPrefix(name, c.large) && strings.HasSuffix(name, c.file):
+			large += seconds
+		default:
+			others += seconds
+		}
+	}
+	all := p.Total()
+	// 75 %, of 40 samples and more: less than 50 % is once in some thousand runs.
+	if share := large / (small + large); all.Count < 40 || share < 0.5 || share > 0.95 {
+		t.Errorf("large has %.2f of %d samples: %v", share, all.Count, sums)
+	}
+	if others > 0.1*(small+large) {
+		t.Errorf("%.2f s in other functions: %v", others, sums)
+	}
+	// Ticks, and what ran before and after.
+	if sum := float64(all.Value) / 1e9; math.Abs(sum-used) > 0.1*used+0.05 {
+		t.Errorf("samples of %.2f s, the kernel counted %.2f s", sum, used)
 	}
 }
 
@@ -168,7 +217,7 @@ func TestIdle(t *testing.T) {
 func TestNone(t *testing.T) {
 	_, _, err := record(t, os.Getpid(), 10*time.Millisecond)
 	var u *collect.UnavailableError
-	if !errors.As(err, &u) || u.Reason != "no process of the target is a CPython interpreter" {
+	if !errors.As(err, &u) || u.Reason != "no process of the target runs Python (CPython) or Node.js" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,0 +1,229 @@
+package node
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+// A function is what is known of one, however often it was made.
+type function struct {
+	name, file string
+	line       int
+}
+
+// A script is what is known of a file.
+type script struct {
+	head [2]uint64 // name and source, to tell whether another object lies there meanwhile
+	name string
+	ends []int // positions of the ends of its lines
+}
+
+const (
+	// maxShared bounds the functions that are kept: those of a program that run are some thousands.
+	maxShared = 1 << 14
+	// maxScripts bounds the files, and maxText what is read of their source for the ends of the lines, in characters.
+	maxScripts, maxText = 1 << 10, 32 << 20
+	// maxLines bounds the lines of a file.
+	maxLines = 1 << 18
+)
+
+// headSize is how much is read of a JSFunction: what the functions of all versions have before the field that is read
+// last of them.
+func (l *layout) headSize() int { return int(l.shared) + wordSize }
+
+// functionOf gives the function whose JSFunction begins with these bytes.
+func (p *Process) functionOf(head []byte) (*function, error) {
+	l := &p.layout
+	typ, err := p.heap.typeOf(binary.LittleEndian.Uint64(head))
+	if err != nil {
+		return nil, err
+	}
+	if typ < l.firstFunction || typ > l.lastFunction {
+		return nil, errObject
+	}
+	shared := binary.LittleEndian.Uint64(head[l.shared:])
+	if f := p.shared[shared]; f != nil {
+		return f, nil
+	}
+	f, err := p.readShared(shared)
+	if err == nil && len(p.shared) < maxShared {
+		p.shared[shared] = f
+	}
+	return f, err
+}
+
+// readShared reads the SharedFunctionInfo of a function (src/objects/shared-function-info.tq).
+func (p *Process) readShared(word uint64) (*function, error) {
+	l := &p.layout
+	at, typ, err := p.heap.object(word)
+	if err != nil {
+		return nil, err
+	}
+	if typ != l.sharedType {
+		return nil, errObject
+	}
+	f, position := &function{}, -1
+	name, err := p.heap.read.Word(at + l.name)
+	if err != nil {
+		return nil, err
+	}
+	if scope, typ, err := p.heap.object(name); err == nil && typ == l.scopeType {
+		f.name, position = p.scope(scope)
+	} else if err == nil {
+		f.name, _ = p.heap.name(name) // of a function of V8's own
+	}
+	if s := p.scriptAt(at + l.script); s != nil {
+		f.file = s.name
+		if position >= 0 {
+			f.line = s.line(position)
+		}
+	}
+	return f, nil
+}
+
+// maxScope is how many words of a ScopeInfo may come before the name and the position, and those are: the longest has
+// seven (src/objects/scope-info.tq).
+const maxScope = 10
+
+// maxLocals bounds the variables of a function that others see.
+const maxLocals = 1 << 16
+
+// maxInlined is from how many variables on a ScopeInfo has their names in a table (kScopeInfoMaxInlinedLocalNamesSize
+// in src/objects/scope-info.h).
+const maxInlined = 75
+
+// scope reads a function's name, and where its source begins, from its ScopeInfo: -1 where that is not known. Behind
+// the variables may come a number, the name and a number, or the name that V8 worked out, and to V8 12.7 the positions
+// of begin and end. From then on these two are before the variables, at the third word. Which of them there are is told
+// by flags that each version has in other places, so they are told by what they are.
+func (p *Process) scope(at uint64) (name string, position int) {
+	l := &p.layout
+	head := make([]byte, (l.variables+1)*wordSize)
+	body := at + wordSize // after the map
+	if l.locals < 0 || l.locals >= l.variables || l.variables > maxScope || p.heap.read(body, head) != nil {
+		return "", -1
+	}
+	position = -1
+	const begin = 3
+	if w := wordAt(head, begin); l.variables > begin+1 && isSmall(w) {
+		position = small(w)
+	}
+	locals := small(wordAt(head, l.locals))
+	names := locals
+	if locals >= maxInlined {
+		names = 1
+	}
+	rest := make([]byte, maxScope*wordSize)
+	if locals < 0 || locals > maxLocals || p.heap.read(body+uint64(l.variables+names+locals)*wordSize, rest) != nil {
+		return "", position
+	}
+	name, found := p.scopeEnd(rest)
+	if position < 0 {
+		position = found
+	}
+	return name, position
+}
+
+// scopeEnd reads what may be behind the variables: the first string, and the last two numbers side by side before it or
+// after it.
+func (p *Process) scopeEnd(rest []byte) (name string, position int) {
+	position = -1
+	var numbers []int // side by side
+	for i := range maxScope {
+		w := wordAt(rest, i)
+		if isSmall(w) {
+			numbers = append(numbers, small(w))
+			continue
+		}
+		if len(numbers) >= 2 {
+			return name, numbers[len(numbers)-2]
+		}
+		numbers = nil
+		if text, err := p.heap.name(w); err == nil && name == "" {
+			name = text
+		}
+	}
+	return name, position
+}
+
+func wordAt(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*wordSize:]) }
+
+// scriptAt gives the script that a field leads to; nil where it is none.
+func (p *Process) scriptAt(field uint64) *script {
+	l := &p.layout
+	at, typ, err := p.heap.field(field)
+	if err != nil || typ != l.scriptType {
+		return nil
+	}
+	name, err1 := p.heap.read.Word(at + l.scriptName)
+	source, err2 := p.heap.read.Word(at + l.source)
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	if s := p.scripts[at]; s != nil && s.head == [2]uint64{name, source} {
+		return s
+	}
+	s := &script{head: [2]uint64{name, source}}
+	s.name, _ = p.heap.name(name)
+	s.name = strings.TrimPrefix(s.name, "file://") // as that of a module
+	s.ends = p.lineEnds(at, source)
+	if len(p.scripts) >= maxScripts {
+		clear(p.scripts)
+	}
+	p.scripts[at] = s
+	return s
+}
+
+// lineEnds gives where lines end: V8 keeps that once it was asked for, else it is counted in the source.
+func (p *Process) lineEnds(at, source uint64) []int {
+	l := &p.layout
+	if array, typ, err := p.heap.field(at + l.lineEnds); err == nil && typ == l.arrayType {
+		if ends := p.numbers(array); len(ends) > 0 {
+			return ends
+		}
+	}
+	var ends []int
+	position, parts := 0, maxParts
+	_ = p.heap.text(source, &parts, func(part []uint16) bool { // as far as it can be read
+		for i, c := range part {
+			if c == '\n' {
+				ends = append(ends, position+i)
+			}
+		}
+		position += len(part)
+		p.text += len(part)
+		return len(ends) < maxLines && p.text < maxText
+	})
+	return ends
+}
+
+// numbers reads an array of small integers.
+func (p *Process) numbers(array uint64) []int {
+	h := &p.heap
+	length, err := h.read.Word(array + h.layout.arrayLength)
+	if err != nil || !isSmall(length) || small(length) <= 0 || small(length) > maxLines {
+		return nil
+	}
+	raw := make([]byte, small(length)*wordSize)
+	if h.read(array+h.layout.arrayData, raw) != nil {
+		return nil
+	}
+	out := make([]int, 0, len(raw)/wordSize)
+	for i := 0; i < len(raw); i += wordSize {
+		out = append(out, small(binary.LittleEndian.Uint64(raw[i:])))
+	}
+	if !slices.IsSorted(out) {
+		return nil
+	}
+	return out
+}
+
+// line gives the line of a position, from 1; 0 where the ends are not known.
+func (s *script) line(position int) int {
+	if len(s.ends) == 0 {
+		return 0
+	}
+	i, _ := slices.BinarySearch(s.ends, position)
+	return i + 1
+}

@@ -1,0 +1,85 @@
+// Package node reads what the threads of Node.js run: the functions of its scripts, by name, file and the line that
+// they begin at. It walks stacks that were taken of the threads, and reads from the memory of the process what their
+// frames point to: nothing is attached, stopped or written.
+//
+// How V8 lays out its heap it says itself: by numbers under exported names that begin with v8dbg_, for debuggers
+// (tools/gen-postmortem-metadata.py of V8). A function may be moved by the collector before it is read. So each object
+// is checked to be of the type that it should be, and everything has a bound.
+package node
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+)
+
+// ErrNone says that a process does not run V8.
+var ErrNone = errors.New("it does not run V8")
+
+// A Process runs V8. It is not safe for use by several at once.
+type Process struct {
+	// Version is that of V8, as 11.3.
+	Version string
+
+	heap    heap
+	each    func(addresses []uint64, size int, into []byte) int // as [memory.EachOf]
+	seen    frames
+	layout  layout
+	shared  map[uint64]*function // by the addresses of their SharedFunctionInfo
+	scripts map[uint64]*script
+	text    int // bytes of source that were read
+	forgot  time.Time
+}
+
+// runtimeFile matches the names of the files that V8 is in: Node's program, or its library (Debian's has one).
+var runtimeFile = regexp.MustCompile(`^(?:node(?:js)?[0-9]*|libnode\.so[.0-9]*)$`)
+
+// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] for one without V8; others say
+// why it cannot be read.
+func Open(dir string, pid int) (*Process, error) {
+	files, err := memory.Files(dir, runtimeFile.MatchString)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		at, err := f.Symbols(isWanted, firstName)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Base, err)
+		}
+		if at[firstName] == 0 {
+			continue // as Debian's program, which loads the library
+		}
+		p := &Process{
+			heap: heap{read: memory.Of(pid), types: map[uint64]uint16{}}, each: memory.EachOf(pid),
+			scripts: map[uint64]*script{}, shared: map[uint64]*function{},
+		}
+		values, err := readValues(p.heap.read, at)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Base, err)
+		}
+		if p.layout, err = layoutOf(values); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Base, err)
+		}
+		p.heap.layout = p.layout.heap
+		p.Version = values.version()
+		return p, nil
+	}
+	return nil, ErrNone
+}
+
+// keep is how long a function is taken for what it was at its address: the collector moves few of them, as those that
+// run for a while are old.
+const keep = 2 * time.Second
+
+// refresh forgets from time to time what was read.
+func (p *Process) refresh() {
+	if time.Since(p.forgot) < keep {
+		return
+	}
+	p.forgot = time.Now()
+	clear(p.heap.types)
+	clear(p.shared)
+}

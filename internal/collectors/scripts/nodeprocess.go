@@ -1,0 +1,131 @@
+package scripts
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+const (
+	// stackPeriod is how much CPU time of a thread there is to a sample of it. Each takes some 50 µs to read.
+	stackPeriod = 10 * time.Millisecond
+	// maxStackThreads bounds the threads whose stacks are taken, 0.5 MiB each. Most of Node's threads run no script.
+	maxStackThreads = 32
+)
+
+// A nodeProcess is a Node.js, whose threads' stacks the kernel takes.
+type nodeProcess struct {
+	pid     int
+	scripts *node.Process
+	threads map[int]*nodeThread
+	watched int
+	listed  time.Time
+	refused bool
+}
+
+// A nodeThread is one of them. There are no stacks of one that was not seen to run.
+type nodeThread struct {
+	ticks  uint64 // CPU time when it was last looked at
+	stacks *perfevent.StackSampler
+}
+
+func (p *nodeProcess) runtime() string { return strings.TrimSpace("Node.js, V8 " + p.scripts.Version) }
+
+func (p *nodeProcess) close() {
+	for _, t := range p.threads {
+		t.close()
+	}
+}
+
+func (t *nodeThread) close() {
+	if t.stacks != nil {
+		t.stacks.Close()
+		t.stacks = nil
+	}
+}
+
+// pass takes the stacks that the kernel kept since the last one.
+func (p *nodeProcess) pass(s *source) {
+	if time.Since(p.listed) > listPeriod {
+		p.list(s)
+	}
+	for tid, t := range p.threads {
+		if t.stacks == nil {
+			continue
+		}
+		seen, _ := s.thread(p.pid, tid)
+		if seen == nil {
+			t.close() // it has ended
+			continue
+		}
+		lost, err := t.stacks.Read(func(x perfevent.StackSample) { p.sample(s, seen, x) })
+		s.lost += int64(lost)
+		if err != nil {
+			s.lost++
+		}
+	}
+}
+
+// list finds threads that run. Those that ended are left: their numbers are not given again soon.
+func (p *nodeProcess) list(s *source) {
+	p.listed = time.Now()
+	for _, tid := range s.env.Host.ThreadIDs(p.pid) {
+		seen, state := s.thread(p.pid, tid)
+		if seen == nil {
+			continue
+		}
+		t := p.threads[tid]
+		if t == nil {
+			t = &nodeThread{ticks: seen.end}
+			p.threads[tid] = t
+		}
+		if t.stacks == nil && (seen.end > t.ticks || state == 'R') {
+			p.watch(s, tid, t)
+		}
+		t.ticks = seen.end
+	}
+}
+
+// watch has the kernel take the stacks of a thread.
+func (p *nodeProcess) watch(s *source, tid int, t *nodeThread) {
+	if p.watched >= maxStackThreads || p.refused {
+		return
+	}
+	sampler, err := perfevent.OpenStacks(tid, stackPeriod)
+	switch {
+	case errors.Is(err, unix.ESRCH): // it has ended
+	case err != nil:
+		p.refused, s.refused = true, fmt.Errorf("process %d: %w", p.pid, err)
+	default:
+		t.stacks = sampler
+		p.watched++
+	}
+}
+
+func (p *nodeProcess) sample(s *source, t *thread, x perfevent.StackSample) {
+	b := s.profiles[onCPU]
+	s.frames = s.frames[:0]
+	for _, c := range p.scripts.Stack(x) {
+		s.frames = append(s.frames, b.Frame(stacks.Frame{Name: nameOfCall(c), Line: c.Line, Kind: stacks.Compiled}))
+	}
+	s.add(t, onCPU)
+}
+
+// nameOfCall writes a function as V8 does into a file for perf (src/logging/log.cc), without the mark of its compiler.
+func nameOfCall(c node.Call) string {
+	function, file := c.Function, c.File
+	if function == "" {
+		function = "(anonymous)"
+	}
+	if file == "" {
+		file = "node:v8"
+	}
+	return "JS:" + strings.ReplaceAll(function, " ", "_") + " " + file
+}
