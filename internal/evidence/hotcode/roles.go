@@ -214,7 +214,13 @@ var libraryPaths = []string{
 	"/node_modules/",
 }
 
+// builtin ends the names of functions that V8 itself has, as script-profile gives them: RegExp, map, slice.
+const builtin = " node:v8"
+
 func roleOfScript(name string) role {
+	if strings.HasSuffix(name, builtin) {
+		return ofSystem
+	}
 	inLibrary := slices.ContainsFunc(libraryPaths, func(path string) bool { return strings.Contains(name, path) })
 	if inLibrary || !strings.Contains(name, "/") {
 		return standIn
