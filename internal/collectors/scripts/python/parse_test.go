@@ -88,16 +88,6 @@ func TestParseMaps(t *testing.T) {
 	}
 }
 
-func FuzzParseMaps(f *testing.F) {
-	f.Add("00400000-0041f000 r--p 00000000 fe:00 247702 /usr/bin/python3.11\n")
-	f.Fuzz(func(t *testing.T, maps string) {
-		list, err := parseMaps(strings.NewReader(maps))
-		if err == nil && len(list) > maxInterpreters {
-			t.Errorf("%d mappings", len(list))
-		}
-	})
-}
-
 // TestDescription reads what 3.13.0 and 3.14.0 say of themselves, as far as it is used: offsetof() of their headers.
 func TestDescription(t *testing.T) {
 	words := func(version uint64, at map[int]uint64) []byte {

@@ -7,7 +7,6 @@
 package python
 
 import (
-	"bufio"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -78,33 +77,19 @@ func interpreters(dir string) ([]interpreter, error) {
 	return parseMaps(maps)
 }
 
-// maxMapsLine bounds a line of /proc/PID/maps: a path has at most 4096 bytes, each escaped as four.
-const maxMapsLine = 32 << 10
-
 // parseMaps finds the first mapping of each file that may hold an interpreter, libraries first.
 func parseMaps(r io.Reader) (list []interpreter, err error) {
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 4096), maxMapsLine)
-	for sc.Scan() {
-		// address perms offset dev inode pathname; only the pathname may hold a slash (fs/proc/task_mmu.c).
-		slash := strings.IndexByte(sc.Text(), '/')
-		if slash < 0 {
-			continue
-		}
-		name := strings.TrimSuffix(sc.Text()[slash:], " (deleted)")
-		match := interpreterFile.FindStringSubmatch(path.Base(name))
-		fields := strings.Fields(sc.Text()[:slash])
-		if match == nil || len(fields) < 5 || strings.Trim(fields[2], "0") != "" { // not where the file begins
-			continue
-		}
-		begin, end, _ := strings.Cut(fields[0], "-")
-		from, err1 := strconv.ParseUint(begin, 16, 64)
-		to, err2 := strconv.ParseUint(end, 16, 64)
-		if err := errors.Join(err1, err2); err != nil {
+	for m, err := range door.ParseMaps(r) {
+		if err != nil {
 			return nil, fmt.Errorf("maps: %w", err)
 		}
+		match := interpreterFile.FindStringSubmatch(path.Base(m.Path))
+		if match == nil || !strings.HasPrefix(m.Path, "/") || m.Offset != 0 { // not where the file begins
+			continue
+		}
 		f := interpreter{ // map_files has the addresses without leading zeros (proc(5))
-			name: name, link: fmt.Sprintf("map_files/%x-%x", from, to), from: from, version: versionOf(match[1:]),
+			name: m.Path, link: fmt.Sprintf("map_files/%x-%x", m.From, m.To), from: m.From,
+			version: versionOf(match[1:]),
 		}
 		if match[1] != "" {
 			list = append([]interpreter{f}, list...)
@@ -115,7 +100,7 @@ func parseMaps(r io.Reader) (list []interpreter, err error) {
 			break
 		}
 	}
-	return list, sc.Err()
+	return list, nil
 }
 
 // maxInterpreters bounds the mappings that are looked into: a process has a program and a library.
