@@ -91,7 +91,8 @@ const status618 = "Name:\tx\\ny\nUmask:\t0022\nState:\tS " +
 func TestParseStatus(t *testing.T) {
 	want := ProcStatus{
 		Tgid: 70, PID: 71, PPID: 1, UID: [4]int{1000, 0, 4294967294, 1000}, GID: [4]int{100, 101, 102, 103},
-		NStgid: []int{70, 9, 1}, Threads: 3, CapEff: 0x1fffeffffff, VoluntarySwitch: 10, InvoluntarySwitch: 2,
+		NStgid: []int{70, 9, 1}, NSpid: 2, Threads: 3, CapEff: 0x1fffeffffff, VoluntarySwitch: 10,
+		InvoluntarySwitch: 2,
 	}
 	got, err := ParseStatus([]byte(status618))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -99,7 +100,10 @@ func TestParseStatus(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"", status618[:100], strings.Replace(status618, "Uid:\t1000", "Uid:\tx", 1),
-		strings.Replace(status618, "\t9\t1\n", "\tnine\n", 1), strings.Replace(status618, "fffeff", "gggg", 1),
+		strings.Replace(status618, "\t9\t1\n", "\tnine\n", 1),
+		strings.Replace(status618, "\t10\t2\n", "\t10\tx\n", 1),
+		strings.Replace(status618, "\t10\t2\n", "\t99999999999\t2\n", 1),
+		strings.Replace(status618, "fffeff", "gggg", 1),
 		strings.Replace(status618, "switches:\t10", "switches:\t-10", 1),
 	} {
 		if got, err := ParseStatus([]byte(bad)); err == nil {

@@ -1,8 +1,8 @@
 package host
 
 import (
-	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -129,19 +129,15 @@ func (h *Host) mappedLibraries(pid int) ([]string, error) {
 func parseMapNames(r io.Reader) ([]string, error) {
 	seen := map[string]bool{}
 	var names []string
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 4096), 1<<20)
-	for sc.Scan() {
-		// address perms offset dev inode pathname; only the pathname may hold a slash.
-		_, file, ok := strings.Cut(sc.Text(), "/")
-		if !ok {
-			continue
+	for m, err := range door.ParseMaps(r) {
+		if err != nil {
+			return nil, fmt.Errorf("maps: %w", err)
 		}
-		name := strings.TrimSuffix(path.Base("/"+file), " (deleted)")
-		if strings.Contains(name, ".so") && !seen[name] {
+		name := path.Base(m.Path)
+		if strings.HasPrefix(m.Path, "/") && strings.Contains(name, ".so") && !seen[name] {
 			seen[name] = true
 			names = append(names, name)
 		}
 	}
-	return names, sc.Err()
+	return names, nil
 }

@@ -12,6 +12,7 @@ type ProcStatus struct {
 	Tgid, PID, PPID   int
 	UID, GID          [4]int // real, effective, saved, file system; as this procfs' user namespace counts
 	NStgid            []int  // the process id in each nested pid namespace, outermost first; nil before Linux 4.1
+	NSpid             int    // the thread's id in the innermost of them; 0 before Linux 4.1
 	Threads           int
 	CapEff            uint64 // bit n is capability n of include/uapi/linux/capability.h
 	VoluntarySwitch   uint64 // of this thread alone: /proc/PID/status does not sum the threads
@@ -69,6 +70,11 @@ func (s *ProcStatus) set(key string, f fields) (required bool, err error) {
 	case "NStgid":
 		s.NStgid, err = f.ints(key)
 		return false, err
+	case "NSpid":
+		for len(bytes.TrimSpace(f.rest)) > 0 && f.err == nil {
+			s.NSpid = int(f.signed(key, 32))
+		}
+		return false, f.err
 	case "voluntary_ctxt_switches":
 		s.VoluntarySwitch = f.unsigned(key, 64)
 		return false, f.err

@@ -1,7 +1,6 @@
 package jvm
 
 import (
-	"bufio"
 	"bytes"
 	"debug/elf"
 	"errors"
@@ -147,9 +146,6 @@ func parseStartTime(text []byte) (uint64, error) {
 	return start, nil
 }
 
-// maxMapsLine bounds a line of /proc/PID/maps: a path has at most 4096 bytes, each escaped as four.
-const maxMapsLine = 32 << 10
-
 // mappedFiles lists the files in /proc/PID/maps, each once, with " (deleted)" where it was replaced.
 func mappedFiles(dir string) ([]string, error) {
 	f, err := door.Maps(dir)
@@ -167,19 +163,21 @@ func mappedFiles(dir string) ([]string, error) {
 func parseMaps(r io.Reader) ([]string, error) {
 	seen := map[string]bool{}
 	var files []string
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 4096), maxMapsLine)
-	for sc.Scan() {
-		// address perms offset dev inode pathname; only the pathname may hold a slash.
-		i := bytes.IndexByte(sc.Bytes(), '/')
-		if i < 0 || seen[string(sc.Bytes()[i:])] {
+	for m, err := range door.ParseMaps(r) {
+		if err != nil {
+			return nil, err
+		}
+		name := m.Path
+		if m.Deleted {
+			name += deletedMark
+		}
+		if !strings.HasPrefix(name, "/") || seen[name] {
 			continue
 		}
-		name := string(sc.Bytes()[i:])
 		seen[name] = true
 		files = append(files, name)
 	}
-	return files, sc.Err()
+	return files, nil
 }
 
 const deletedMark = " (deleted)"

@@ -43,11 +43,11 @@ func (s *symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	b := s.binaries[mappedFile{pid, m.path, m.deleted}]
+	b := s.binaries[mappedFile{pid, m.Path, m.Deleted}]
 	if b == nil {
 		return 0, false
 	}
-	_, into, ok := b.function(at - m.from + m.offset)
+	_, into, ok := b.function(at - m.From + m.Offset)
 	return at - into, ok
 }
 

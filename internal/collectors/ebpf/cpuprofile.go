@@ -331,7 +331,7 @@ func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err er
 // madeAtRunTime tells whether an address lies in executable memory of no file.
 func (s *symbolizer) madeAtRunTime(pid uint32, ip uint64) bool {
 	m, ok := s.mappingOf(pid, ip)
-	return ok && m.path == ""
+	return ok && m.Path == ""
 }
 
 // stack gives the frames of addresses, the innermost first: the kernel's, then the program's.

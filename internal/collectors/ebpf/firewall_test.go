@@ -41,7 +41,7 @@ func TestDemanglerFault(t *testing.T) {
 		}
 		return demangled(name)
 	}
-	m := mapping{path: "/usr/bin/spinner"}
+	m := door.Mapping{Path: "/usr/bin/spinner"}
 	for name, want := range map[string]string{fatal: fatal, "_ZN3foo3barEv": "foo::bar", "main": "main"} {
 		for range 2 {
 			if got := s.readable(7, m, name); got != want {
@@ -62,9 +62,9 @@ func TestDemanglerFault(t *testing.T) {
 func TestELFFault(t *testing.T) {
 	s := newSymbolizer("/proc", nil)
 	pid := uint32(os.Getpid())
-	var own []mapping
+	var own []door.Mapping
 	for _, m := range s.mapsOf(pid) {
-		if strings.HasPrefix(m.path, "/") {
+		if strings.HasPrefix(m.Path, "/") {
 			own = append(own, m)
 		}
 	}
@@ -75,13 +75,13 @@ func TestELFFault(t *testing.T) {
 		third(nil)
 		return nil, nil
 	}
-	frames := s.userFrames(pid, own[0].from)
-	want := filepath.Base(own[0].path)
+	frames := s.userFrames(pid, own[0].From)
+	want := filepath.Base(own[0].Path)
 	if len(frames) != 1 || frames[0].Name != unknownFrame || frames[0].Module != want {
 		t.Errorf("frames %+v, want one without a name of %s", frames, want)
 	}
-	s.userFrames(pid, own[0].from) // it is read once
-	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], own[0].path) ||
+	s.userFrames(pid, own[0].From) // it is read once
+	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], own[0].Path) ||
 		!strings.Contains(all[0], "an ELF file of pid") {
 		t.Errorf("the recording says %q", all)
 	}

@@ -95,7 +95,7 @@ func FuzzReadable(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		text := newSymbolizer("/proc", nil).readable(1, mapping{}, name)
+		text := newSymbolizer("/proc", nil).readable(1, door.Mapping{}, name)
 		if len(text) > max(len(name), 4096+3) { // the library marks what it cut
 			t.Fatalf("%d bytes of %d", len(text), len(name))
 		}

@@ -24,7 +24,7 @@ import (
 // nameLocals adds the functions of a file for which there is no symbol. It reads some of the process's memory, if the
 // kernel allows it (PTRACE_MODE_ATTACH); else the frames stay without a name. A file is asked about in one process
 // only: what was chosen depends on the CPU.
-func (s *symbolizer) nameLocals(pid uint32, m mapping, b *objectFile) {
+func (s *symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	b.asked = true
 	f, err := s.openMapped(pid, m)
 	if err != nil {
@@ -45,13 +45,13 @@ func (s *symbolizer) nameLocals(pid uint32, m mapping, b *objectFile) {
 }
 
 // base is what is added to an address of a file to have that of the process.
-func base(m mapping, loads []elf.ProgHeader) uint64 {
+func base(m door.Mapping, loads []elf.ProgHeader) uint64 {
 	for _, p := range loads {
-		if m.offset+maxPage > p.Off && m.offset < p.Off+p.Filesz {
-			return m.from - (m.offset - p.Off + p.Vaddr)
+		if m.Offset+maxPage > p.Off && m.Offset < p.Off+p.Filesz {
+			return m.From - (m.Offset - p.Off + p.Vaddr)
 		}
 	}
-	return m.from - m.offset
+	return m.From - m.Offset
 }
 
 // maxPage is the largest page size, of arm64: a mapping begins at the page in which its segment does.
@@ -146,7 +146,7 @@ const maxSlotFiles = 32
 
 // slotsOf gives the slots for the names of a library, of the library itself and the other files of the process: glibc
 // for arm64 keeps few for itself.
-func (s *symbolizer) slotsOf(pid uint32, own mapping, l *library) []slot {
+func (s *symbolizer) slotsOf(pid uint32, own door.Mapping, l *library) []slot {
 	wanted := map[string]string{}
 	for _, names := range l.resolvers {
 		for _, n := range names {
@@ -156,10 +156,10 @@ func (s *symbolizer) slotsOf(pid uint32, own mapping, l *library) []slot {
 	out := l.ownSlots(base(own, loadsOf(l.file)))
 	seen := map[string]bool{}
 	for _, m := range s.mapsOf(pid) {
-		if seen[m.path] || len(seen) == maxSlotFiles || !strings.HasPrefix(m.path, "/") || time.Now().After(s.until) {
+		if seen[m.Path] || len(seen) == maxSlotFiles || !strings.HasPrefix(m.Path, "/") || time.Now().After(s.until) {
 			continue
 		}
-		seen[m.path] = true
+		seen[m.Path] = true
 		if f, err := s.openMapped(pid, m); err == nil {
 			slots, err := firewall.Parse(elfOf(pid), func() ([]slot, error) { return importSlots(f, m, wanted), nil })
 			s.note(m, err)
@@ -207,7 +207,7 @@ func (l *library) ownSlots(base uint64) (out []slot) {
 }
 
 // importSlots gives those of a file that calls functions of these names.
-func importSlots(r io.ReaderAt, m mapping, wanted map[string]string) (out []slot) {
+func importSlots(r io.ReaderAt, m door.Mapping, wanted map[string]string) (out []slot) {
 	f, err := door.ELF(r)
 	if err != nil || f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // TestLocals names functions of the stripped C library as the program that uses them does.
@@ -92,7 +93,7 @@ func TestStartsOnARM(t *testing.T) {
 // TestBase: a segment that begins within a page is mapped from the page's beginning on.
 func TestBase(t *testing.T) {
 	load := elf.ProgHeader{Off: 0x5a0b0, Vaddr: 0x15a0b0, Filesz: 0x1000}
-	if got := base(mapping{from: 0x7f000005a000, offset: 0x5a000}, []elf.ProgHeader{load}); got != 0x7efffff00000 {
+	if got := base(door.Mapping{From: 0x7f000005a000, Offset: 0x5a000}, []elf.ProgHeader{load}); got != 0x7efffff00000 {
 		t.Errorf("%#x", got)
 	}
 }

@@ -37,7 +37,7 @@ const (
 type symbolizer struct {
 	proc     string
 	kernel   map[uint64]symbol
-	maps     map[uint32][]mapping
+	maps     map[uint32][]door.Mapping
 	compiled map[uint32]*perfmap.Map
 	mapRoom  int64 // what compiled takes of maxMaps
 	binaries map[mappedFile]*objectFile
@@ -77,7 +77,7 @@ const readTime = time.Second
 // newSymbolizer prepares to name the addresses of the kernel whose symbols it is given, and any of processes.
 func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	return &symbolizer{
-		proc: proc, kernel: kernel, maps: map[uint32][]mapping{}, compiled: map[uint32]*perfmap.Map{},
+		proc: proc, kernel: kernel, maps: map[uint32][]door.Mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
 		left: door.NewTableBudget(), opaque: map[string]bool{},
 		parsers: parsers{elf: readBinary, perfMap: perfmap.Parse, demangle: demangled},
@@ -118,17 +118,17 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	switch {
 	case !ok:
 		return []stacks.Frame{{Name: unknownFrame, Kind: stacks.Unknown}}
-	case m.path == "":
+	case m.Path == "":
 		return []stacks.Frame{{Name: unknownFrame, Module: noFile, Kind: stacks.Unknown}}
-	case !strings.HasPrefix(m.path, "/"):
-		return []stacks.Frame{{Name: m.path, Kind: stacks.Native}} // [vdso]: the kernel's own code for programs
+	case !strings.HasPrefix(m.Path, "/"):
+		return []stacks.Frame{{Name: m.Path, Kind: stacks.Native}} // [vdso]: the kernel's own code for programs
 	}
-	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.path), Kind: stacks.Native}
+	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.Path), Kind: stacks.Native}
 	if b := s.binaryOf(pid, m); b != nil {
-		sym, _, ok := b.function(at - m.from + m.offset)
+		sym, _, ok := b.function(at - m.From + m.Offset)
 		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
 			s.note(m, firewall.Run(elfOf(pid), func() error { s.nameLocals(pid, m, b); return nil }))
-			sym, _, ok = b.function(at - m.from + m.offset)
+			sym, _, ok = b.function(at - m.From + m.Offset)
 		}
 		if ok {
 			f.Name = s.readable(pid, m, sym.name)
@@ -162,7 +162,7 @@ const maxMangled = 2000
 //
 // The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its
 // reading only.
-func (s *symbolizer) readable(pid uint32, m mapping, name string) string {
+func (s *symbolizer) readable(pid uint32, m door.Mapping, name string) string {
 	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || s.opaque[name] {
 		return name
 	}
@@ -181,19 +181,21 @@ func demangled(name string) string {
 	return demangle.Filter(name, demangle.NoParams, demangle.MaxLength(12))
 }
 
-func (s *symbolizer) mappingOf(pid uint32, at uint64) (mapping, bool) {
+func (s *symbolizer) mappingOf(pid uint32, at uint64) (door.Mapping, bool) {
 	list := s.mapsOf(pid)
-	i, exact := slices.BinarySearchFunc(list, at, func(m mapping, at uint64) int { return cmp.Compare(m.from, at) })
+	i, exact := slices.BinarySearchFunc(list, at, func(m door.Mapping, at uint64) int {
+		return cmp.Compare(m.From, at)
+	})
 	if !exact {
 		i--
 	}
-	if i < 0 || at >= list[i].to {
-		return mapping{}, false
+	if i < 0 || at >= list[i].To {
+		return door.Mapping{}, false
 	}
 	return list[i], true
 }
 
-func (s *symbolizer) mapsOf(pid uint32) []mapping {
+func (s *symbolizer) mapsOf(pid uint32) []door.Mapping {
 	if list, ok := s.maps[pid]; ok {
 		return list
 	}
@@ -203,17 +205,17 @@ func (s *symbolizer) mapsOf(pid uint32) []mapping {
 		return nil
 	}
 	defer f.Close()
-	list, err := firewall.Parse("the mappings", func() ([]mapping, error) { return parseMaps(f) })
+	list, err := firewall.Parse("the mappings", func() ([]door.Mapping, error) { return parseMaps(f) })
 	if err == nil {
-		slices.SortFunc(list, func(a, b mapping) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(list, func(a, b door.Mapping) int { return cmp.Compare(a.From, b.From) })
 		s.maps[pid] = list
 	}
 	return s.maps[pid]
 }
 
 // binaryOf gives the functions of a mapped file; nil of what cannot be read, or is no ELF file.
-func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
-	key := mappedFile{pid, m.path, m.deleted}
+func (s *symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
+	key := mappedFile{pid, m.Path, m.Deleted}
 	b, known := s.binaries[key]
 	if known {
 		return b
@@ -243,7 +245,7 @@ func (s *symbolizer) binaryOf(pid uint32, m mapping) *objectFile {
 }
 
 // readFile reads the functions of a file; nil if that cannot be.
-func (s *symbolizer) readFile(pid uint32, m mapping, f *os.File) *objectFile {
+func (s *symbolizer) readFile(pid uint32, m door.Mapping, f *os.File) *objectFile {
 	b, err := firewall.Parse(elfOf(pid), func() (*objectFile, error) { return s.elf(f, s.left) })
 	if err != nil {
 		s.note(m, err)
@@ -257,11 +259,11 @@ func elfOf(pid uint32) string { return fmt.Sprintf("an ELF file of pid %d", pid)
 
 // note keeps why functions of a file have no names, if that is for a bound or a fault of perfdoctor. Most files just
 // have none.
-func (s *symbolizer) note(m mapping, err error) {
+func (s *symbolizer) note(m door.Mapping, err error) {
 	if err == nil || !errors.Is(err, door.ErrTooLarge) && !firewall.IsFault(err) {
 		return
 	}
-	s.nameless = append(s.nameless, fmt.Sprintf("names of the functions of %q: %v", m.path, err))
+	s.nameless = append(s.nameless, fmt.Sprintf("names of the functions of %q: %v", m.Path, err))
 }
 
 // appendNameless says what has no names though there may be some.
@@ -284,11 +286,11 @@ func identify(f *os.File) (fileID, error) {
 
 // openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for
 // which the kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
-func (s *symbolizer) openMapped(pid uint32, m mapping) (*os.File, error) {
-	if m.deleted {
-		return door.OpenMagic(s.pidPath(pid, ""), fmt.Sprintf("map_files/%x-%x", m.from, m.to))
+func (s *symbolizer) openMapped(pid uint32, m door.Mapping) (*os.File, error) {
+	if m.Deleted {
+		return door.OpenMagic(s.pidPath(pid, ""), fmt.Sprintf("map_files/%x-%x", m.From, m.To))
 	}
-	return s.openInRoot(pid, m.path)
+	return s.openInRoot(pid, m.Path)
 }
 
 // openInRoot opens a file by its path in the process's root that the process may read.

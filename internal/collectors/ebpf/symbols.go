@@ -1,14 +1,12 @@
 package ebpf
 
 import (
-	"bufio"
 	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
@@ -55,59 +53,24 @@ func parseHex(b []byte) (n uint64, err error) {
 	return n, nil
 }
 
-// A mapping is executable memory of a process, from /proc/PID/maps (fs/proc/task_mmu.c).
-type mapping struct {
-	from, to, offset uint64
-	// of the file; "" of memory that no file is mapped to, where code is made at run time; or such as [vdso]
-	path    string
-	deleted bool // the path has no file any more, or another
-}
-
-// parseMaps keeps what is executable.
-func parseMaps(r io.Reader) ([]mapping, error) {
-	var list []mapping
-	sc := bufio.NewScanner(r)
-	for sc.Scan() {
-		m, executable, err := parseMapping(sc.Text())
+// parseMaps keeps what is executable. Memory that no file is mapped to, where code is made at run time, has no path
+// then.
+func parseMaps(r io.Reader) ([]door.Mapping, error) {
+	var list []door.Mapping
+	for m, err := range door.ParseMaps(r) {
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("maps: %w", err)
 		}
-		if executable {
-			list = append(list, m)
+		if !m.Executable {
+			continue
 		}
-	}
-	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("maps: %w", err)
+		if strings.HasPrefix(m.Path, "[anon:") || strings.HasPrefix(m.Path, "//anon") ||
+			strings.HasPrefix(m.Path, "/memfd:") {
+			m.Path = "" // memory with a label
+		}
+		list = append(list, m)
 	}
 	return list, nil
-}
-
-func parseMapping(line string) (m mapping, executable bool, err error) {
-	rest := line
-	var fields [5]string // addresses, rights, offset, device, inode
-	for i := range fields {
-		fields[i], rest, _ = strings.Cut(strings.TrimLeft(rest, " "), " ")
-	}
-	if fields[4] == "" {
-		return m, false, fmt.Errorf("maps: bad line %.80q", line)
-	}
-	if !strings.Contains(fields[1], "x") {
-		return m, false, nil
-	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	var errs [3]error
-	m.from, errs[0] = strconv.ParseUint(from, 16, 64)
-	m.to, errs[1] = strconv.ParseUint(to, 16, 64)
-	m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
-	if err := errors.Join(errs[:]...); err != nil {
-		return m, false, fmt.Errorf("maps: bad line %.80q: %w", line, err)
-	}
-	m.path, m.deleted = strings.CutSuffix(strings.TrimLeft(rest, " "), " (deleted)")
-	if strings.HasPrefix(m.path, "[anon:") || strings.HasPrefix(m.path, "//anon") ||
-		strings.HasPrefix(m.path, "/memfd:") {
-		m.path = "" // memory with a label
-	}
-	return m, true, nil
 }
 
 // An objectFile is the functions of an ELF file, and where its parts are loaded.

@@ -48,9 +48,12 @@ func TestFakeJVMs(t *testing.T) {
 			t.Parallel()
 			pid := startFake(t, binary, kind)
 			const window = 2 * time.Second
-			for _, format := range []string{"text", "json"} {
-				o := perfdoctor(t, window+answerTime, "diagnose", "-v", "-o", format, "--pid", pid, "--duration",
-					window.String())
+			saved := filepath.Join(t.TempDir(), "saved.zip")
+			for format, o := range map[string]outcome{
+				"text": perfdoctor(t, window+answerTime, "diagnose", "-v", "--pid", pid, "--duration", window.String(),
+					"--save", saved),
+				"json": perfdoctor(t, toRead, "diagnose", "-v", "-o", "json", "--from", saved),
+			} {
 				if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(o.stderr, "panic") {
 					t.Errorf("exit code %d:\n%s", o.code, o.stderr)
 				}

@@ -65,7 +65,8 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	program = filepath.Join(dir, "perfdoctor")
-	build := exec.Command("go", "build", "-o", program, "./cmd/perfdoctor")
+	// As make binary has it: other flags compile all packages anew.
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./cmd/perfdoctor")
 	build.Dir = "../../.."
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

@@ -9,14 +9,15 @@
 package typecheck
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // Place is where in a type check a program counter is.
@@ -185,52 +186,32 @@ func (c *Code) beginsSearch(address uint64) (bool, error) {
 	return c.search[address], nil
 }
 
-const (
-	// maxRegions bounds what is kept of a process's mappings. HotSpot has three regions of code (profiled, not
-	// profiled, and its own), and each may be mapped in pieces.
-	maxRegions = 4096
-	// maxLine bounds a line of maps: a path has at most 4096 bytes, each escaped as four.
-	maxLine = 32 << 10
-)
+// maxRegions bounds what is kept of a process's mappings. HotSpot has three regions of code (profiled, not profiled,
+// and its own), and each may be mapped in pieces.
+const maxRegions = 4096
 
-// ParseRegions reads /proc/PID/maps (show_map_vma in fs/proc/task_mmu.c) and gives the mappings that are executable and
-// of no file: what was compiled at run time. A line that does not parse is an error that names it.
+// ParseRegions reads /proc/PID/maps and gives the mappings that are executable and of no file: what was compiled at run
+// time. A line that does not parse is an error that names it.
 func ParseRegions(maps io.Reader) ([]Region, error) {
 	var list []Region
-	sc := bufio.NewScanner(maps)
-	sc.Buffer(make([]byte, 4096), maxLine)
-	for n := 1; sc.Scan(); n++ {
-		r, code, err := parseMapping(sc.Bytes())
+	for m, err := range door.ParseMaps(maps) {
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		case !code:
+			return nil, err
+		case !m.Executable || !anonymous(m.Path):
 		case len(list) == maxRegions:
-			return nil, fmt.Errorf("line %d: more than %d regions of code", n, maxRegions)
-		case len(list) > 0 && r.Start < list[len(list)-1].End:
-			return nil, fmt.Errorf("line %d: %#x is below the end of the mapping before", n, r.Start)
+			return nil, fmt.Errorf("more than %d regions of code", maxRegions)
+		case len(list) > 0 && m.From < list[len(list)-1].End:
+			return nil, fmt.Errorf("%#x is below the end of the mapping before", m.From)
 		default:
-			list = append(list, r)
+			list = append(list, Region{m.From, m.To})
 		}
 	}
-	return list, sc.Err()
+	return list, nil
 }
 
-// parseMapping reads "7f4575000000-7f4575270000 rwxp 00000000 00:00 0" and a name, which for anonymous memory is
-// missing or one given by prctl(2), "[anon:x]". Huge pages by -XX:+UseLargePages are a file without a name,
-// /anon_hugepage.
-func parseMapping(line []byte) (r Region, code bool, err error) {
-	words := bytes.Fields(line)
-	if len(words) < 5 || len(words[1]) != 4 {
-		return Region{}, false, fmt.Errorf("not a mapping: %.60q", line)
-	}
-	low, high, ok := bytes.Cut(words[0], []byte{'-'})
-	start, err1 := strconv.ParseUint(string(low), 16, 64)
-	end, err2 := strconv.ParseUint(string(high), 16, 64)
-	if !ok || err1 != nil || err2 != nil || start >= end {
-		return Region{}, false, fmt.Errorf("bad addresses: %.60q", line)
-	}
-	anonymous := len(words) == 5 || bytes.HasPrefix(words[5], []byte("[anon")) ||
-		bytes.HasPrefix(words[5], []byte("/anon_hugepage"))
-	return Region{start, end}, anonymous && words[1][2] == 'x', nil
+// anonymous tells memory of no file, which has no name or one given by prctl(2). Huge pages by -XX:+UseLargePages are a
+// file without a name, /anon_hugepage.
+func anonymous(name string) bool {
+	return name == "" || strings.HasPrefix(name, "[anon") || strings.HasPrefix(name, "/anon_hugepage")
 }

@@ -114,13 +114,8 @@ func TestParseRegions(t *testing.T) {
 		t.Errorf("%x, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		"7f45-7f46 rwxp\n":                                             "line 1: not a mapping",
-		"7f46-7f45 rwxp 0 00:00 0\n":                                   "bad addresses",
-		"7f45 rwxp 0 00:00 0\n":                                        "bad addresses",
-		"7f45-7f4g rwxp 0 00:00 0\n":                                   "bad addresses",
-		"10000000000000000-2 rwxp 0 00:00 0\n":                         "bad addresses",
-		"1000-2000 rwxp 0 00:00 0\n1000-3000 rwxp 0 00:00 0\n":         "line 2: 0x1000 is below",
-		strings.Repeat("1-2 ---p 0 00:00 0\n", 3) + "1-2 rwx 0 00:0 0": "line 4: not a mapping",
+		"1000-2000 rwxp 0 00:00 0\n7f45-7f46 rwxp\n":           "line 2: not a mapping",
+		"1000-2000 rwxp 0 00:00 0\n1000-3000 rwxp 0 00:00 0\n": "0x1000 is below",
 	} {
 		if got, err := ParseRegions(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %x, %v, want %q", text, got, err, want)

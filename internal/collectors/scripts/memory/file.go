@@ -1,24 +1,18 @@
 package memory
 
 import (
-	"bufio"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-const (
-	// maxMapsLine bounds a line of /proc/PID/maps: a path has at most 4096 bytes, each escaped as four.
-	maxMapsLine = 32 << 10
-	// maxFiles bounds the files of a process that are looked into: a runtime is in its program and a library.
-	maxFiles = 8
-)
+// maxFiles bounds the files of a process that are looked into: a runtime is in its program and a library.
+const maxFiles = 8
 
 // A File is mapped by a process, from its first byte on.
 type File struct {
@@ -41,30 +35,20 @@ func Files(dir string, matches func(base string) bool) ([]File, error) {
 
 // parseMaps finds the first mapping of each file.
 func parseMaps(r io.Reader, dir string, matches func(base string) bool) (list []File, err error) {
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 4096), maxMapsLine)
-	for sc.Scan() && len(list) < maxFiles {
-		// address perms offset dev inode pathname; only the pathname may hold a slash (fs/proc/task_mmu.c).
-		slash := strings.IndexByte(sc.Text(), '/')
-		if slash < 0 {
-			continue
-		}
-		base := path.Base(strings.TrimSuffix(sc.Text()[slash:], " (deleted)"))
-		fields := strings.Fields(sc.Text()[:slash])
-		if !matches(base) || len(fields) < 5 || strings.Trim(fields[2], "0") != "" { // not where the file begins
-			continue
-		}
-		begin, end, _ := strings.Cut(fields[0], "-")
-		from, err1 := strconv.ParseUint(begin, 16, 64)
-		to, err2 := strconv.ParseUint(end, 16, 64)
-		if err := errors.Join(err1, err2); err != nil {
+	for m, err := range door.ParseMaps(r) {
+		if err != nil {
 			return nil, fmt.Errorf("maps: %w", err)
 		}
-		list = append(list, File{ // map_files has the addresses without leading zeros (proc(5))
-			Base: base, dir: dir, link: fmt.Sprintf("map_files/%x-%x", from, to), from: from,
-		})
+		if base := path.Base(m.Path); strings.HasPrefix(m.Path, "/") && m.Offset == 0 && matches(base) {
+			list = append(list, File{ // map_files has the addresses without leading zeros (proc(5))
+				Base: base, dir: dir, link: fmt.Sprintf("map_files/%x-%x", m.From, m.To), from: m.From,
+			})
+		}
+		if len(list) == maxFiles {
+			break
+		}
 	}
-	return list, sc.Err()
+	return list, nil
 }
 
 // Symbols gives the addresses of the data of the names that are wanted: those that the file exports, and all that it

@@ -48,16 +48,6 @@ func TestParseMaps(t *testing.T) {
 	}
 }
 
-func FuzzParseMaps(f *testing.F) {
-	f.Add("00400000-0041f000 r--p 00000000 fe:00 247702 /usr/bin/python3.11\n")
-	f.Fuzz(func(t *testing.T, maps string) {
-		list, err := parseMaps(strings.NewReader(maps), "/proc/7", func(string) bool { return true })
-		if err == nil && len(list) > maxFiles {
-			t.Errorf("%d files", len(list))
-		}
-	})
-}
-
 // mark is found by its symbol, in this program.
 var mark = [2]uint64{0x5ec2e7, 1}
 
