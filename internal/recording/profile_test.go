@@ -34,7 +34,7 @@ func TestProfileIsAMetricToo(t *testing.T) {
 	if _, ok := r.Profile(stacks.Wall); ok || r.Recorded(metric.WallProfileSamples) {
 		t.Error("a profile that was not taken is there")
 	}
-	want := []string{"async-profiler: 3 samples of the cpu profile"}
+	want := []string{"async-profiler: lost 3 of 7 samples of the cpu profile"}
 	if diff := cmp.Diff(
 		want, r.Losses([]metric.Metric{metric.CPUProfileSamples, metric.LockProfileSamples})); diff != "" {
 		t.Errorf("losses: -want +got:\n%s", diff)

@@ -291,6 +291,10 @@ func (r *Recording) Blocked(m metric.Metric) bool {
 	})
 }
 
+// fewLost is the share of a profile's samples that may be lost without a word: a share of one function is not told more
+// exactly than that by a thousand samples.
+const fewLost = 0.03
+
 // Losses gives what the collectors of these metrics lost: late samples, data past their bounds, and samples of
 // profiles.
 func (r *Recording) Losses(ms []metric.Metric) []string {
@@ -302,8 +306,12 @@ func (r *Recording) Losses(ms []metric.Metric) []string {
 		out = append(out, c.losses()...)
 	}
 	for _, e := range stacks.Events() {
-		if p := r.profiles[e]; p != nil && p.Lost > 0 && slices.Contains(ms, metric.Metric(profileMetric(e))) {
-			out = append(out, fmt.Sprintf("%s: %d samples of the %s profile", p.Engine, p.Lost, e))
+		p := r.profiles[e]
+		if p == nil || !slices.Contains(ms, metric.Metric(profileMetric(e))) {
+			continue
+		}
+		if all := p.Total().Count + p.Lost; float64(p.Lost) > fewLost*float64(all) {
+			out = append(out, fmt.Sprintf("%s: lost %d of %d samples of the %s profile", p.Engine, p.Lost, all, e))
 		}
 	}
 	return out

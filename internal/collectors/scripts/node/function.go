@@ -1,15 +1,19 @@
 package node
 
 import (
+	"bytes"
 	"encoding/binary"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A function is what is known of one, however often it was made.
 type function struct {
 	name, file string
 	line       int
+	head       []byte // of its SharedFunctionInfo, to tell whether another object lies there meanwhile
+	checked    time.Time
 }
 
 // A script is what is known of a file.
@@ -43,14 +47,31 @@ func (p *Process) functionOf(head []byte) (*function, error) {
 		return nil, errObject
 	}
 	shared := binary.LittleEndian.Uint64(head[l.shared:])
-	if f := p.shared[shared]; f != nil {
+	if f := p.shared[shared]; f != nil && p.isStill(f, shared) {
 		return f, nil
 	}
 	f, err := p.readShared(shared)
-	if err == nil && len(p.shared) < maxShared {
+	if err == nil {
+		if len(p.shared) >= maxShared {
+			clear(p.shared)
+		}
 		p.shared[shared] = f
 	}
 	return f, err
+}
+
+// keep is how long a function is taken for what it was at its address: the collector moves few of them, as those that
+// run for a while are old.
+const keep = 2 * time.Second
+
+// isStill tells whether a function is what it was, which is looked at from time to time.
+func (p *Process) isStill(f *function, word uint64) bool {
+	if p.now.Sub(f.checked) < keep {
+		return true
+	}
+	f.checked = p.now
+	head := make([]byte, len(f.head))
+	return p.heap.read(word&^3, head) == nil && bytes.Equal(head, f.head)
 }
 
 // readShared reads the SharedFunctionInfo of a function (src/objects/shared-function-info.tq).
@@ -63,11 +84,11 @@ func (p *Process) readShared(word uint64) (*function, error) {
 	if typ != l.sharedType {
 		return nil, errObject
 	}
-	f, position := &function{}, -1
-	name, err := p.heap.read.Word(at + l.name)
-	if err != nil {
+	f, position := &function{head: make([]byte, max(l.name, l.script)+wordSize), checked: p.now}, -1
+	if err := p.heap.read(at, f.head); err != nil {
 		return nil, err
 	}
+	name := binary.LittleEndian.Uint64(f.head[l.name:])
 	if scope, typ, err := p.heap.object(name); err == nil && typ == l.scopeType {
 		f.name, position = p.scope(scope)
 	} else if err == nil {

@@ -31,7 +31,7 @@ type Process struct {
 	shared  map[uint64]*function // by the addresses of their SharedFunctionInfo
 	scripts map[uint64]*script
 	text    int // bytes of source that were read
-	forgot  time.Time
+	now     time.Time
 }
 
 // runtimeFile matches the names of the files that V8 is in: Node's program, or its library (Debian's has one).
@@ -68,18 +68,4 @@ func Open(dir string, pid int) (*Process, error) {
 		return p, nil
 	}
 	return nil, ErrNone
-}
-
-// keep is how long a function is taken for what it was at its address: the collector moves few of them, as those that
-// run for a while are old.
-const keep = 2 * time.Second
-
-// refresh forgets from time to time what was read.
-func (p *Process) refresh() {
-	if time.Since(p.forgot) < keep {
-		return
-	}
-	p.forgot = time.Now()
-	clear(p.heap.types)
-	clear(p.shared)
 }

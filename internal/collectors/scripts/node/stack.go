@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 )
@@ -33,7 +34,7 @@ type frames struct {
 // that uses it for its own. That code saved the caller's on the stack: the innermost word that leads to a function is
 // it.
 func (p *Process) Stack(s perfevent.StackSample) []Call {
-	p.refresh()
+	p.now = time.Now()
 	d := dump{s.SP, s.Stack}
 	calls, frames := p.callsFrom(d, s.FP)
 	if frames >= trusted {
