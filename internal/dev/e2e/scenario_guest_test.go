@@ -40,6 +40,7 @@ func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 
 // TestScenarioInGuest runs a scenario of the binary on a kernel's real cgroup v2, and brings its recordings back.
 func TestScenarioInGuest(t *testing.T) {
+	t.Parallel()
 	keep := t.TempDir()
 	args := []string{"quota-v2-by-ancestor", "--only", "inner-quota", "--keep", keep}
 	code, stdout := runInGuest(t, args...)
@@ -85,6 +86,7 @@ expect: {verdict: none}
 
 // TestScenarioOfUserInGuest takes a scenario from --dir into the guest.
 func TestScenarioOfUserInGuest(t *testing.T) {
+	t.Parallel()
 	backlog, err := os.ReadFile("/proc/sys/net/core/netdev_max_backlog")
 	must(t, err)
 	for key, want := range map[string]struct {
