@@ -71,9 +71,7 @@ func (s *ProcStatus) set(key string, f fields) (required bool, err error) {
 		s.NStgid, err = f.ints(key)
 		return false, err
 	case "NSpid":
-		for len(bytes.TrimSpace(f.rest)) > 0 && f.err == nil {
-			s.NSpid = int(f.signed(key, 32))
-		}
+		s.NSpid = f.last(key)
 		return false, f.err
 	case "voluntary_ctxt_switches":
 		s.VoluntarySwitch = f.unsigned(key, 64)
@@ -91,6 +89,14 @@ func (f *fields) four(name string) (v [4]int) {
 	for i := range v {
 		// An id is 32 bits without a sign: 4294967294 is the overflow id of some file systems.
 		v[i] = int(f.unsigned(name, 32))
+	}
+	return v
+}
+
+// last is the last of some numbers.
+func (f *fields) last(name string) (v int) {
+	for len(bytes.TrimSpace(f.rest)) > 0 {
+		v = int(f.signed(name, 32))
 	}
 	return v
 }

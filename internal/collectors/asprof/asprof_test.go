@@ -67,6 +67,11 @@ func startBusy(t *testing.T, how func(args []string) []string) int {
 // record runs the collector on a process for two seconds.
 func record(t *testing.T, pid int, o asprof.Options) *recording.Recording {
 	t.Helper()
+	return recordFor(t, 2*time.Second, pid, o)
+}
+
+func recordFor(t *testing.T, window time.Duration, pid int, o asprof.Options) *recording.Recording {
+	t.Helper()
 	h := host.Local()
 	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
 	must(t, err)
@@ -82,7 +87,7 @@ func record(t *testing.T, pid int, o asprof.Options) *recording.Recording {
 	}
 	rec, err := collect.Run(t.Context(), collect.Options{
 		Env: collect.Env{Host: h, Target: target}, Collectors: append(asprof.Collectors(&find.Look{}, o), clock),
-		Interval: 500 * time.Millisecond, Duration: 2 * time.Second,
+		Interval: 500 * time.Millisecond, Duration: window,
 	})
 	must(t, err)
 	return rec
@@ -232,7 +237,7 @@ func TestNotProfiled(t *testing.T) {
 		{"no library", "could not load", pid, asprof.Options{Library: other}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rec := record(t, tc.pid, tc.options)
+			rec := recordFor(t, time.Second, tc.pid, tc.options) // there is nothing to wait for
 			for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.LockProfileSamples} {
 				if reason, _ := rec.Why(m); rec.Recorded(m) || !strings.Contains(reason, tc.want) {
 					t.Errorf("%s: %q, want %q", m.Describe().Name, reason, tc.want)
@@ -277,7 +282,7 @@ func TestOneEvent(t *testing.T) {
 // TestProbe: a preflight loads nothing.
 func TestProbe(t *testing.T) {
 	pid := busyJVM(t, false)
-	rec := record(t, pid, asprof.Options{Probe: true})
+	rec := recordFor(t, time.Second, pid, asprof.Options{Probe: true})
 	if !rec.Recorded(metric.CPUProfileSamples) {
 		t.Errorf("it says no: %+v", rec.Meta.Unsupported)
 	}

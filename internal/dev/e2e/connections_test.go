@@ -6,46 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
-	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
-
-func TestFullAcceptQueue(t *testing.T) {
-	client, server := pair(t)
-	listener, err := server.StartServer(serverAddr, lab.ServeOptions{Backlog: 8, AcceptRate: 10})
-	must(t, err)
-	_, err = client.StartClient(serverAddr, lab.ClientOptions{
-		Concurrency: 64, CloseFirst: true, Requests: 1, Duration: loadTime,
-	})
-	must(t, err)
-	time.Sleep(time.Second) // the first SYNs are repeated
-	expect(t, want{
-		verdict: []string{"accept-queue-overflow"}, severity: []string{"critical"}, subject: ":9000",
-		text: []string{pid(listener), "backlog 8"}, forbidden: portChecks,
-	}.complaints, "--pid", pid(listener))
-}
-
-// TestBlackHole drops each SYN before the listener's queue: the same wait for the client, another cause.
-func TestBlackHole(t *testing.T) {
-	client, server := pair(t)
-	_, err := server.StartServer(serverAddr, lab.ServeOptions{})
-	must(t, err)
-	must(t, server.DropSYN(9000))
-	child, err := client.StartClient(serverAddr, lab.ClientOptions{
-		Concurrency: 64, CloseFirst: true,
-		Duration: loadTime,
-	})
-	must(t, err)
-	time.Sleep(1200 * time.Millisecond) // the first repeat of a SYN comes after 1 s
-	expect(t, want{
-		verdict: []string{"syn-sent-pileup"}, subject: serverAddr, text: []string{pid(child)},
-		forbidden: append([]string{"accept-queue-overflow"}, portChecks...),
-	}.complaints, "--pid", pid(child))
-}
 
 // conntrackFill is the part of the table to fill: above the level of a warning, below 95 % at which the kernel evicts.
 const conntrackFill = 0.85
@@ -93,33 +58,4 @@ func udpFlows(n int) error {
 		}
 	}
 	return nil
-}
-
-func TestFDLeak(t *testing.T) {
-	l := labtest.New(t)
-	host := newHost(t, l, "host")
-	child, err := host.StartChild(nil, lab.ChildOptions{
-		Mode: lab.ModeOpenFDs, Duration: loadTime, FDs: lab.FDOptions{Count: 600, PerSecond: 30, Limit: 300},
-	})
-	must(t, err)
-	eventually(t, "files open", 10*time.Second, func() bool { return child.Stats().Units > 100 })
-	expect(t, want{
-		verdict: []string{"fd-limit"}, subject: pid(child), text: []string{"300 files"},
-		forbidden: []string{"close-wait-leak"},
-	}.complaints, "--pid", pid(child))
-}
-
-func TestCloseWaitLeak(t *testing.T) {
-	client, server := pair(t)
-	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
-	must(t, err)
-	child, err := client.StartChild(nil, lab.ChildOptions{
-		Mode: lab.ModeCloseWait, Addr: serverAddr, Duration: loadTime, Client: lab.ClientOptions{Rate: 20, Requests: 1},
-	})
-	must(t, err)
-	eventually(t, "connections closed by the server", 10*time.Second, func() bool { return child.Stats().Conns > 20 })
-	expect(t, want{
-		verdict: []string{"close-wait-leak"}, subject: pid(child), forbidden: append([]string{"fd-limit"},
-			portChecks...),
-	}.complaints, "--pid", pid(child))
 }

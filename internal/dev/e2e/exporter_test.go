@@ -151,6 +151,7 @@ func (s *scraped) get(t *testing.T, path, user, pass string) int {
 
 // Whoever has no password learns whether the exporter lives, and nothing else; neither does who speaks no TLS.
 func TestExporterRefuses(t *testing.T) {
+	t.Parallel()
 	s := startExporter(t, "--target.max", "0")
 	eventually(t, "a window", startTime, func() bool { return s.get(t, "/-/ready", "", "") == http.StatusOK })
 	if status := s.get(t, "/-/healthy", "", ""); status != http.StatusOK {
@@ -184,6 +185,7 @@ func TestExporterRefuses(t *testing.T) {
 
 // A control group that uses CPU time becomes a target with its own numbers and findings, and is gone when it has ended.
 func TestExporterTargets(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root)
 	l := labtest.New(t)
 	group, err := l.Cgroup("busy")
@@ -224,6 +226,7 @@ func (s *scraped) metrics(t *testing.T) string {
 
 // A real Prometheus scrapes it with TLS and a password, and knows its histograms in both forms.
 func TestPrometheusScrapes(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("prometheus"))
 	s := startExporter(t, "--deep")
 	config := filepath.Join(s.dir, "prometheus.yml")

@@ -34,6 +34,7 @@ const patience = 2 * time.Minute
 // TestFlightRecorder is a fault at night: a service that has run well within its quota wants four CPUs for 20 s while
 // nobody looks. In the morning the recording is there, and names the cause. Somebody was told, too.
 func TestFlightRecorder(t *testing.T) {
+	t.Parallel()
 	l := labtest.New(t)
 	host := newHost(t, l, "host")
 	group, err := l.Cgroup("service")

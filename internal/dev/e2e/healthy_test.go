@@ -35,20 +35,6 @@ func healthy(t *testing.T, args ...string) {
 	}
 }
 
-func TestHealthyIdleHost(t *testing.T) {
-	testenv.Need(t, testenv.Root)
-	perfdoctor(t) // built before, not meanwhile
-	awaitIdle(t)
-	healthy(t)
-}
-
-func TestHealthySpin(t *testing.T) {
-	l := labtest.New(t)
-	child, err := newHost(t, l, "host").StartChild(nil, lab.ChildOptions{Mode: lab.ModeSpin, Duration: loadTime})
-	must(t, err)
-	healthy(t, "--pid", pid(child))
-}
-
 // TestHealthyKeepAlive is one connection at full speed: its two ends take turns, and wake each other.
 func TestHealthyKeepAlive(t *testing.T) {
 	client, server := pair(t)

@@ -31,11 +31,11 @@ func newHost(t *testing.T, l *lab.Lab, name string) *lab.Host {
 	return h
 }
 
-// ports sets the client's range and tcp_tw_reuse.
-func ports(t *testing.T, h *lab.Host, portRange, reuse string) {
+// ports sets the client's range. A port in TIME_WAIT is not used again.
+func ports(t *testing.T, h *lab.Host, portRange string) {
 	t.Helper()
 	must(t, h.Sysctl("net.ipv4.ip_local_port_range", portRange))
-	must(t, h.Sysctl("net.ipv4.tcp_tw_reuse", reuse))
+	must(t, h.Sysctl("net.ipv4.tcp_tw_reuse", "0"))
 	// When the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
 	must(t, h.Sysctl("net.ipv4.tcp_rfc1337", "1"))
 }
@@ -53,24 +53,10 @@ func shortConnections(t *testing.T, client, server *lab.Host, o lab.ClientOption
 
 func pid(child *lab.Child) string { return strconv.Itoa(child.Pid) }
 
-func TestPortCeiling(t *testing.T) {
-	client, server := pair(t)
-	ports(t, client, "40000 40999", "0")
-	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
-	eventually(t, "all 1000 ports used", 10*time.Second, func() bool { return child.Stats().Conns == 1000 })
-	d := expect(t, want{
-		verdict: []string{"short-connection-ceiling"}, severity: []string{"critical"}, subject: serverAddr,
-		text: []string{"1000 ports / 60 s", "16.67 connections/s", serverAddr, pid(child), "keep-alive"},
-	}.complaints, "--pid", pid(child))
-	if rate := d.measured(t, "per second"); rate < 15 || rate > 18 {
-		t.Errorf("measured rate %v, want 1000 / 60 s", rate)
-	}
-}
-
-// TestPortCeilingAhead has ports left: the rate alone says where it ends.
+// TestPortCeilingAhead has ports left: the rate alone says where it ends. The scenario ports-exhausted has none.
 func TestPortCeilingAhead(t *testing.T) {
 	client, server := pair(t)
-	ports(t, client, "40000 40999", "0")
+	ports(t, client, "40000 40999")
 	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 13, CloseFirst: true, Requests: 1})
 	eventually(t, "a steady rate", 10*time.Second, func() bool { return child.Stats().Conns >= 20 })
 	d := expect(t, want{
@@ -85,57 +71,23 @@ func TestPortCeilingAhead(t *testing.T) {
 	}
 }
 
-// TestPortCeilingDefaultRange diagnoses twice: on the cliff, when half of the ports are used and each connect()
-// searches long, and when all are.
+// TestPortCeilingDefaultRange is on the cliff: more than half of the ports are used, and each connect() searches long.
 func TestPortCeilingDefaultRange(t *testing.T) {
 	client, server := pair(t)
-	ports(t, client, "32768 60999", "0")
+	ports(t, client, "32768 60999")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 8, CloseFirst: true, Requests: 1})
 	eventually(t, "60 % of 28232 ports used", 40*time.Second, func() bool { return child.Stats().Conns >= 28232*6/10 })
-	w := want{
+	expect(t, want{
 		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
 		text: []string{"28232 ports / 60 s", "470.5 connections/s", pid(child)},
-	}
-	expect(t, w.complaints, "--pid", pid(child))
-	eventually(t, "all 28232 ports used", 50*time.Second,
-		func() bool { return child.Stats().Errors["EADDRNOTAVAIL"] > 0 })
-	w.severity = []string{"critical"}
-	expect(t, w.complaints, "--pid", pid(child))
-	t.Logf("client: %+v", child.Stats())
-}
-
-func TestPortCeilingWithReuse(t *testing.T) {
-	client, server := pair(t)
-	ports(t, client, "40000 40999", "1")
-	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
-	eventually(t, "ports used again", 10*time.Second, func() bool { return child.Stats().Conns > 1500 })
-	d := expect(t, want{
-		verdict: []string{"short-connection-ceiling"}, subject: serverAddr,
-		text: []string{"1000 ports / 1 s", "tcp_tw_reuse", pid(child)},
 	}.complaints, "--pid", pid(child))
-	if rate := d.measured(t, "per second"); rate < 600 || rate > 1100 {
-		t.Errorf("measured rate %v, want about 1000 connections/s", rate)
-	}
-}
-
-// TestServerClosesFirst leaves TIME_WAIT to the server: the client has no ceiling.
-func TestServerClosesFirst(t *testing.T) {
-	client, server := pair(t)
-	ports(t, client, "40000 40999", "0")
-	_, err := server.StartServer(serverAddr, lab.ServeOptions{CloseFirst: true, Requests: 1})
-	must(t, err)
-	child, err := client.StartClient(serverAddr, lab.ClientOptions{
-		Rate: 400, Concurrency: 4, Requests: 1, Duration: loadTime,
-	})
-	must(t, err)
-	eventually(t, "more connections than ports", 20*time.Second, func() bool { return child.Stats().Conns > 1000 })
-	expect(t, quiet, "--pid", pid(child))
+	t.Logf("client: %+v", child.Stats())
 }
 
 // TestSlowTrickle has thousands of TIME_WAIT, at a rate that never ends: 3000 from a burst and 20 a second.
 func TestSlowTrickle(t *testing.T) {
 	client, server := pair(t)
-	ports(t, client, "32768 60999", "0")
+	ports(t, client, "32768 60999")
 	child := shortConnections(t, client, server, lab.ClientOptions{Rate: 20, CloseFirst: true, Requests: 1})
 	burst, err := client.StartClient(serverAddr, lab.ClientOptions{
 		Count: 3000, Concurrency: 4, CloseFirst: true,

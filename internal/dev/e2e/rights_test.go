@@ -26,7 +26,7 @@ import (
 func TestFewerCapabilities(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("setpriv"))
 	client, server := pair(t)
-	ports(t, client, "40000 40999", "0")
+	ports(t, client, "40000 40999")
 	child := shortConnections(t, client, server, lab.ClientOptions{Concurrency: 4, CloseFirst: true, Requests: 1})
 	eventually(t, "all 1000 ports used", 10*time.Second, func() bool { return child.Stats().Conns == 1000 })
 	for _, c := range []struct {

@@ -38,7 +38,8 @@ func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
-// TestScenarioInGuest runs a scenario of the binary on a kernel's real cgroup v2, and brings its recordings back.
+// TestScenarioInGuest runs a scenario of the binary on a kernel's real cgroup v2, and brings its recordings back. It is
+// alone: an emulated CPU that shares the host's makes a diagnosis late.
 func TestScenarioInGuest(t *testing.T) {
 	keep := t.TempDir()
 	args := []string{"quota-v2-by-ancestor", "--only", "inner-quota", "--keep", keep}
@@ -85,6 +86,7 @@ expect: {verdict: none}
 
 // TestScenarioOfUserInGuest takes a scenario from --dir into the guest.
 func TestScenarioOfUserInGuest(t *testing.T) {
+	t.Parallel()
 	backlog, err := os.ReadFile("/proc/sys/net/core/netdev_max_backlog")
 	must(t, err)
 	for key, want := range map[string]struct {

@@ -43,7 +43,7 @@ processes:
     open_files: {count: 600, per_second: 30, limit: 300}
     await: {units: 110}
 measure: leak
-diagnose: {target: leak, duration: 5s}
+diagnose: {target: leak, duration: %s}
 expect:
   verdict: %s
   subject: "${pid leak}"
@@ -81,8 +81,8 @@ func TestScenario(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
 	keep := t.TempDir()
-	code, stdout := runScenario(t, "leak", "--dir", scenarios(t, "leak", fmt.Sprintf(leak, "fd-limit")), "-o", "json",
-		"--keep", keep)
+	dir := scenarios(t, "leak", fmt.Sprintf(leak, "5s", "fd-limit"))
+	code, stdout := runScenario(t, "leak", "--dir", dir, "-o", "json", "--keep", keep)
 	var results []outcome
 	must(t, json.Unmarshal(stdout, &results))
 	if code != 0 || len(results) != 1 || results[0].Status != "held" || len(results[0].Phases) != 2 {
@@ -104,7 +104,7 @@ func TestScenario(t *testing.T) {
 	if n := c.number(t, "requests"); n.Before.Mean < 5 { // 30 are asked for
 		t.Errorf("the recording has not what the load counted: %+v", n)
 	}
-	wrong := scenarios(t, "leak", fmt.Sprintf(leak, "close-wait-leak"))
+	wrong := scenarios(t, "leak", fmt.Sprintf(leak, "2s", "close-wait-leak"))
 	code, stdout = runScenario(t, "leak", "--dir", wrong, "-o", "junit", "--only", "close")
 	var doc struct {
 		Suites []struct {

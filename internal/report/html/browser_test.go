@@ -66,41 +66,62 @@ var recordings = map[string]reported{
 	"healthy-idle-jvm": {"../../checks/runtime/testdata/gc-overhead/quiet-healthy.txtar", "", false},
 }
 
-// perfdoctor builds the program, once.
-var perfdoctor = sync.OnceValues(func() (string, error) {
+// workDir is a directory for what tests share. TestMain makes it.
+var workDir string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "perfdoctor-html-")
 	if err != nil {
-		return "", err
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	program := filepath.Join(dir, "perfdoctor")
-	out, err := exec.Command("go", "build", "-o", program, "../../../cmd/perfdoctor").CombinedOutput()
+	workDir = dir
+	defer os.RemoveAll(dir)
+	defer func() { stopChromium() }()
+	return m.Run()
+}
+
+// perfdoctor builds the program, once.
+var perfdoctor = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(workDir, "perfdoctor")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "../../../cmd/perfdoctor")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make binary has it: it is compiled already
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return program, nil
 })
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if program, err := perfdoctor(); code == 0 && err == nil {
-		_ = os.RemoveAll(filepath.Dir(program)) // best effort: it is a temporary directory
-	}
-	os.Exit(code)
+// pages are those written by now, by the path of the recording.
+var pages = map[string]savedPage{}
+
+// savedPage is the page of a recording, and the recording's report as JSON.
+type savedPage struct {
+	path string
+	said []byte
 }
 
-// written by the program, as a user has it; what it says as JSON comes with it.
+// pageOf gives the page of a recording, written by the program, as a user has it; what it says as JSON comes with it.
+// It is written once for all tests.
 func pageOf(t testing.TB, recording string) (path string, said jsonReport) {
 	t.Helper()
-	program, err := perfdoctor()
-	must(t, err)
-	path = filepath.Join(t.TempDir(), "report.html")
-	cmd := exec.CommandContext(t.Context(), program, "report", recording, "--html", path, "-o", "json")
-	out, err := cmd.Output()
-	if exit := cmd.ProcessState.ExitCode(); exit != 0 && exit != 3 {
-		t.Fatalf("%v: %v", cmd.Args, err)
+	page, ok := pages[recording]
+	if !ok {
+		program, err := perfdoctor()
+		must(t, err)
+		page.path = filepath.Join(workDir, fmt.Sprintf("%d.html", len(pages)))
+		cmd := exec.CommandContext(t.Context(), program, "report", recording, "--html", page.path, "-o", "json")
+		page.said, err = cmd.Output()
+		if exit := cmd.ProcessState.ExitCode(); exit != 0 && exit != 3 {
+			t.Fatalf("%v: %v", cmd.Args, err)
+		}
+		pages[recording] = page
 	}
-	must(t, json.Unmarshal(out, &said))
-	return path, said
+	must(t, json.Unmarshal(page.said, &said))
+	return page.path, said
 }
 
 type jsonReport struct {
@@ -115,7 +136,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// browser starts Chromium, without a sandbox where root runs it, which its own refuses.
+// browser gives Chromium, which is started once for all tests.
 func browser(t testing.TB) context.Context {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("chromium"))
@@ -123,16 +144,27 @@ func browser(t testing.TB) context.Context {
 		testenv.Need(t, testenv.Tool("npm"))
 		t.Fatalf("there is npm, but no program in the page: run `make bundle`: %v", err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox,
-		chromedp.DisableGPU,
-		chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(time.Minute))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	must(t, chromedp.Do(ctx))
+	ctx, err := chromium()
+	must(t, err)
 	return ctx
 }
+
+// stopChromium ends it, if it was started.
+var stopChromium = func() {}
+
+// chromium starts it, without a sandbox where root runs it, which its own refuses.
+var chromium = sync.OnceValues(func() (context.Context, error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(filepath.Join(workDir, "chromium")),
+		chromedp.WSURLReadTimeout(time.Minute))
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, quit := chromedp.NewContext(allocator)
+	stopChromium = func() {
+		quit()
+		end()
+	}
+	return ctx, chromedp.Do(ctx)
+})
 
 // A tab is a page in the browser that must neither fail nor load anything.
 type tab struct {
