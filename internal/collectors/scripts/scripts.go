@@ -282,7 +282,10 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		if s.refused != nil {
 			return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 		}
-		return collect.Unavailable(recording.StatusUnsupported, "", "no process of the target is a CPython interpreter")
+		a.None(metric.ScriptRuntime)
+		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
+			"no process of the target is a CPython interpreter", "")
+		return nil
 	}
 	for _, p := range s.processes {
 		a.Info(metric.ScriptRuntime, strconv.Itoa(p.pid), "CPython "+p.scripts.Version.String())

@@ -166,9 +166,14 @@ func TestIdle(t *testing.T) {
 
 // TestNone: of another program it says that there is no interpreter.
 func TestNone(t *testing.T) {
-	_, _, err := record(t, os.Getpid(), 10*time.Millisecond)
-	var u *collect.UnavailableError
-	if !errors.As(err, &u) || u.Reason != "no process of the target is a CPython interpreter" {
-		t.Errorf("error %v", err)
+	rec, _, err := record(t, os.Getpid(), 10*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rec.Recorded(metric.ScriptRuntime) || len(rec.Info(metric.ScriptRuntime)) > 0 {
+		t.Errorf("runtimes %v", rec.Info(metric.ScriptRuntime))
+	}
+	if _, ok := rec.Profile(stacks.Script); ok || rec.Recorded(metric.ScriptProfileSamples) {
+		t.Error("there is a profile")
 	}
 }
