@@ -95,6 +95,21 @@ type Check struct {
 type Scope struct {
 	Fact *metric.Info // recorded without a series, the target is not of that kind
 	Name string       // "JVM": there is no ... among the target's processes
+	Or   *Scope       // a target of this kind will do, too
+}
+
+// Excludes names the kinds that the target has none of; ok is false where it has one, or where that is not known.
+func (s *Scope) Excludes(p *Pass) (names string, ok bool) {
+	for ; s != nil; s = s.Or {
+		if !p.Recorded(s.Fact) || len(p.Info(s.Fact)) > 0 {
+			return "", false
+		}
+		if names != "" {
+			names += " or "
+		}
+		names += s.Name
+	}
+	return names, names != ""
 }
 
 // Title gives the first line of the manual.

@@ -93,8 +93,8 @@ func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 func runOne(p *Pass) (o Outcome) {
 	c := p.check
 	o = Outcome{Check: c.Name, Stage: c.Stage}
-	if s := c.Only; s != nil && p.Recorded(s.Fact) && len(p.Info(s.Fact)) == 0 {
-		o.State, o.Reason = Inapplicable, "there is no "+s.Name+" among the target's processes"
+	if names, ok := c.Only.Excludes(p); ok {
+		o.State, o.Reason = Inapplicable, "there is no "+names+" among the target's processes"
 		return o
 	}
 	for _, m := range c.Needs {

@@ -202,6 +202,10 @@ func Causes() check.Causes {
 			Why: "each line is written under the appender's lock",
 		},
 		{
+			Cause: "interpreter-gc", Effect: "hot-code", If: evidence.OwnsCPU,
+			Why: "the collections run in whatever function makes objects",
+		},
+		{
 			Cause: "hot-code", Effect: "cpu-saturated", If: evidence.FillsCPUs,
 			Why: "the function takes what would be idle",
 		},

@@ -114,7 +114,7 @@ func TestBadSignatures(t *testing.T) {
 		},
 		"runs": {
 			change("title:", "runs: go\n    title:"),
-			`own.yaml:2: legacy-codec: runs is "go": it is java or native`,
+			`own.yaml:2: legacy-codec: runs is "go": it is one of java, native, python, node`,
 		},
 		"two documents":     {ownSignature + "---\na: 1\n", "own.yaml: want one document, and no --- after it"},
 		"explains a circle": {change("cure:", "explains: [legacy-codec]\n    cure:"), "does not explain itself"},

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -56,13 +55,8 @@ type Culprit struct {
 	Entry string
 }
 
-// Name gives com.example.Shop.cart:42.
-func (c *Culprit) Name() string {
-	if c.Line == 0 {
-		return c.Method
-	}
-	return fmt.Sprintf("%s:%d", c.Method, c.Line)
-}
+// Name gives com.example.Shop.cart:42, and of a script cart (/app/shop.py:42).
+func (c *Culprit) Name() string { return hotcode.At(c.Method, c.Line) }
 
 // Culprits groups samples by the method to blame, the heaviest first.
 func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []hotcode.Pattern) []*Culprit {
@@ -72,7 +66,7 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 		f := prof.Frames[h.Sample.Stack[place.At]]
 		c := byMethod[f.Name]
 		if c == nil {
-			c = &Culprit{Method: f.Name, Owner: place.Owner, lines: map[int]int64{}}
+			c = &Culprit{Method: hotcode.ReadableName(f), Owner: place.Owner, lines: map[int]int64{}}
 			byMethod[f.Name] = c
 		}
 		c.Value += h.Sample.Value
@@ -84,7 +78,7 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 			c.Path = pathOf(prof, h.Sample.Stack[min(h.At, place.At):max(h.At, place.At)+1])
 			c.Through = ""
 			if place.Through >= 0 {
-				c.Through = prof.Frames[h.Sample.Stack[place.Through]].Name
+				c.Through = hotcode.ReadableName(prof.Frames[h.Sample.Stack[place.Through]])
 			}
 		}
 	}
@@ -107,7 +101,7 @@ func entryOf(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
 		if !f.Managed() || owners.Of(f) != hotcode.Application || hotcode.Synthetic(f) {
 			continue
 		}
-		return (&Culprit{Method: f.Name, Line: f.Line}).Name()
+		return (&Culprit{Method: hotcode.ReadableName(f), Line: f.Line}).Name()
 	}
 	return ""
 }
@@ -140,8 +134,12 @@ func pathOf(prof *stacks.Profile, stack []int) []string {
 	return out
 }
 
-// ShortName gives Pattern.compile of java.util.regex.Pattern.compile; of machine code the whole name.
+// ShortName gives Pattern.compile of java.util.regex.Pattern.compile; of machine code the whole name, and of a script
+// the function without its file.
 func ShortName(f stacks.Frame) string {
+	if name := hotcode.ReadableName(f); name != f.Name {
+		return hotcode.Function(name)
+	}
 	if !f.Managed() {
 		return f.Name
 	}

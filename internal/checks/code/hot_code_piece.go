@@ -9,7 +9,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 var (
@@ -94,25 +93,10 @@ func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork,
 	}, use.Below(p.Param(hotThread))
 }
 
-// hotByRequests takes the CPU time in the code over the requests: no more than the segments with data that came on the
-// target's own ports, and connections to them. Go's scheduler waits far more often than for requests, and so do the
+// hotByRequests takes the CPU time in the code over the requests, of which there are at most so many. Go's scheduler waits far more often than for requests, and so do the
 // threads of an interpreter for each other.
 func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
-	own := map[string]bool{}
-	for _, s := range p.Info(metric.TargetListenPorts) {
-		own[s.Label("listener")] = true
-	}
-	most := 0.0
-	for _, s := range p.Gauge(metric.ListenerSegments) {
-		if own[s.Label("listener")] {
-			most += risen(s)
-		}
-	}
-	for _, s := range p.Counter(metric.TCPPassiveOpens) {
-		n, _ := s.Increase()
-		most += n
-	}
-	requests := quantity.Of("requests, at most", most, quantity.Unit("requests"))
+	requests := evidence.RequestsAtMost(p)
 	rate := requests.Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).Named("requests a second, at most")
 	if p.Meta.Duration <= 0 || rate.Number() < p.Param(hotAsked).Number() {
 		return nil, false
@@ -124,18 +108,6 @@ func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 	each := quantity.Of("CPU time in it", seconds, quantity.Seconds).Per(requests).As(quantity.Seconds).
 		Named("CPU time of a request, at least")
 	return &hotWork{piece: each, evidence: []quantity.Value{each, rate}}, true
-}
-
-// risen adds up the steps upwards of a sum of which parts go away, as connections are closed.
-func risen(s recording.GaugeSeries) (n float64) {
-	before, known := 0.0, false
-	for _, point := range s.Points {
-		if known {
-			n += max(0, point.Value-before)
-		}
-		before, known = point.Value, true
-	}
-	return n
 }
 
 // hotComputing is how much of the time in which the target's threads are not idle they compute, or are ready to.

@@ -1,11 +1,8 @@
 package signature
 
 import (
-	"slices"
-
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // JavaCode is the family of the signatures that find code in the profiles of a JVM, any of which may make most of the
@@ -47,9 +44,7 @@ func HotCodeEdges() (out check.Causes) {
 
 // mayBeHot tells signatures of the code's stage that a CPU profile shows.
 func (s *signature) mayBeHot() bool {
-	return s.stage() == check.Code && slices.ContainsFunc(s.Where, func(w clause) bool {
-		return stacks.Event(w.Event) == stacks.CPU
-	})
+	return s.stage() == check.Code && s.measuresCPU()
 }
 
 func hotCodeEdge(signature string) check.Edge {

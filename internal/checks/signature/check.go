@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,11 @@ var (
 		Why: "what takes a third of the CPU time is hardly ever outside the function that takes most of it: it is " +
 			"the better name",
 	}
+	codeFull = &check.Param{
+		Name: "full", Default: 0.9, Unit: quantity.CPUs,
+		Why: "where no requests are counted: with a tenth of a CPU left a thread takes what comes next at once, and " +
+			"nothing waits for its code",
+	}
 	allocGC = &check.Param{
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
 		Why: "allocation costs through the collector: below a twentieth of the CPU time in it objects are cheap",
@@ -42,52 +48,103 @@ var (
 
 // check makes a check of a signature. all are those it may yield to.
 func (s *signature) check(all []*signature) *check.Check {
-	thresholds := make([][2]*check.Param, len(s.Where))
 	c := &check.Check{
 		Name: s.Name, Stage: s.stage(), Doc: s.manual(), URL: s.Source, Before: s.Before, After: s.After,
-		Needs: []metric.Metric{evidence.ProfileMetric(stacks.Event(s.Where[0].Event))},
-		Uses:  []metric.Metric{metric.ProcessCPU, metric.TargetInfo},
+		Only: s.scope(), Needs: s.needs(),
+		Uses: []metric.Metric{metric.ProcessCPU, metric.TargetInfo},
 	}
-	for i, w := range s.Where {
-		thresholds[i] = s.thresholds(i)
-		c.Params = append(c.Params, thresholds[i][0], thresholds[i][1])
-		if m := evidence.ProfileMetric(stacks.Event(w.Event)); i > 0 {
-			c.Uses = append(c.Uses, m)
-		}
-		if stacks.Event(w.Event) == stacks.Alloc {
-			c.Params = append(c.Params, allocGC)
-			if len(w.Costs) > 0 {
-				c.Params = append(c.Params, allocCost)
+	thresholds := map[*signature][]limits{}
+	for _, row := range s.rows() {
+		for _, w := range row.Where {
+			l := row.limits(w)
+			thresholds[row] = append(thresholds[row], l)
+			for _, p := range l.params(w) {
+				add(&c.Params, p)
 			}
 		}
+		add(&c.Uses, row.uses()...)
 	}
-	if slices.ContainsFunc(s.Where, func(w clause) bool { return stacks.Event(w.Event) == stacks.CPU }) {
-		c.Params = append(c.Params, evidence.ParamIdle, evidence.ParamBusy, codeKernel, codeOwns)
+	if s.measuresCPU() {
+		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeKernel, codeOwns)
 		c.Facts = append(c.Facts, evidence.OwnsCPU)
-	}
-	if s.Runs == "java" {
-		c.Only = evidence.OnlyJVM
-	}
-	if s.sampled() { // where no runtime has a profiler of its own, the kernel's samples serve
-		c.Needs = []metric.Metric{metric.ProcessCPU}
-		c.Uses = append(c.Uses[1:], metric.CPUProfileSamples, metric.HostCPUProfileSamples)
 	}
 	if s.mayBeGarbage() {
 		c.Facts = append(c.Facts, evidence.MostGarbage)
-		c.Params = append(c.Params, codeGarbage)
-		for _, m := range []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples} {
-			if !slices.Contains(c.Needs, m) && !slices.Contains(c.Uses, m) {
-				c.Uses = append(c.Uses, m)
-			}
-		}
+		add(&c.Params, codeGarbage)
+		add(&c.Uses, []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples}...)
 	}
+	c.Uses = slices.DeleteFunc(c.Uses, func(m metric.Metric) bool { return slices.Contains(c.Needs, m) })
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
 	return c
 }
 
-// sampled tells signatures of machine code that a CPU profile shows.
-func (s *signature) sampled() bool {
-	return s.Runs == "native" && stacks.Event(s.Where[0].Event) == stacks.CPU
+// add appends what is not in the list.
+func add[T comparable](list *[]T, more ...T) {
+	for _, x := range more {
+		if !slices.Contains(*list, x) {
+			*list = append(*list, x)
+		}
+	}
+}
+
+// needs are the metrics without which nothing can be measured. Where no runtime has a profiler of its own, the kernel's
+// samples serve; of several runtimes each has a profile of its own.
+func (s *signature) needs() []metric.Metric {
+	event := stacks.Event(s.Where[0].Event)
+	if len(s.In) > 0 || s.runsScripts() || s.Runs == "native" && event == stacks.CPU {
+		return []metric.Metric{metric.ProcessCPU}
+	}
+	return []metric.Metric{evidence.ProfileMetric(event)}
+}
+
+// uses are the metrics that a row reads.
+func (s *signature) uses() (out []metric.Metric) {
+	for _, w := range s.Where {
+		add(&out, evidence.ProfileMetric(stacks.Event(w.Event)))
+		if w.PerRequest > 0 {
+			add(&out, evidence.RequestMetrics()...)
+		}
+		if s.Runs != "java" && stacks.Event(w.Event) == stacks.CPU {
+			add(&out, metric.Metric(metric.HostCPUProfileSamples))
+		}
+	}
+	if s.runsScripts() { // for what scripts did meanwhile
+		add(&out, []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime}...)
+	}
+	return out
+}
+
+// scopes say of what kind a target must be for a row to apply. Machine code is in all of them.
+var scopes = map[string]*check.Scope{
+	"java":   evidence.OnlyJVM,
+	"python": {Fact: metric.ScriptRuntime, Name: "interpreter whose functions are read"},
+}
+
+// scope is that of all rows together.
+func (s *signature) scope() (out *check.Scope) {
+	rows := s.rows()
+	slices.Reverse(rows)
+	for _, row := range rows {
+		one := scopes[row.Runs]
+		if one == nil {
+			return nil
+		}
+		out = &check.Scope{Fact: one.Fact, Name: one.Name, Or: out}
+	}
+	return out
+}
+
+// applies tells whether the target may have code of the row's runtime.
+func (s *signature) applies(p *check.Pass) bool {
+	_, excluded := scopes[s.Runs].Excludes(p)
+	return !excluded
+}
+
+// measuresCPU tells signatures that a profile of CPU time shows.
+func (s *signature) measuresCPU() bool {
+	return slices.ContainsFunc(s.rows(), func(row *signature) bool {
+		return slices.ContainsFunc(row.Where, clause.ofCPU)
+	})
 }
 
 func (s *signature) stage() check.Stage {
@@ -97,49 +154,97 @@ func (s *signature) stage() check.Stage {
 	return check.Code
 }
 
-// thresholds makes the two parameters of a clause; those of a further clause are named after its event.
-func (s *signature) thresholds(i int) [2]*check.Param {
-	w := s.Where[i]
+// limits are the thresholds of a clause.
+type limits struct{ info, warn, perRequest *check.Param }
+
+// limits makes the parameters of a clause. Those of a further row are named after its runtime, and those of a further
+// clause after its event.
+func (s *signature) limits(w clause) (l limits) {
 	prefix := ""
-	if i > 0 {
-		prefix = string(w.Event) + "-"
+	if s.of != nil {
+		prefix = s.Runs + "-"
 	}
-	return [2]*check.Param{
-		{Name: prefix + "info", Default: float64(w.Info), Unit: quantity.Ratio, Why: "a share that is worth knowing; " +
-			s.Why},
-		{Name: prefix + "warn", Default: float64(w.Warn), Unit: quantity.Ratio, Why: s.Why},
+	if w.Event != s.Where[0].Event {
+		prefix += string(w.Event) + "-"
 	}
+	l.info = &check.Param{
+		Name: prefix + "info", Default: float64(w.Info), Unit: quantity.Ratio,
+		Why: "a share that is worth knowing; " + s.Why,
+	}
+	l.warn = &check.Param{Name: prefix + "warn", Default: float64(w.Warn), Unit: quantity.Ratio, Why: s.Why}
+	if w.PerRequest > 0 {
+		l.perRequest = &check.Param{
+			Name: prefix + "per-request", Default: w.PerRequest.Seconds(), Unit: quantity.Seconds,
+			Why: "that a request to a server computes in it: in pieces that are shorter it is ordinary work",
+		}
+	}
+	return l
+}
+
+// params are the parameters of a clause, with those that all clauses of its event have.
+func (l limits) params(w clause) []*check.Param {
+	out := []*check.Param{l.info, l.warn}
+	if l.perRequest != nil {
+		out = append(out, l.perRequest, codeFull)
+	}
+	if stacks.Event(w.Event) == stacks.Alloc {
+		out = append(out, allocGC)
+		if len(w.Costs) > 0 {
+			out = append(out, allocCost)
+		}
+	}
+	return out
 }
 
 // shareWords say of each event what its share is of.
 var shareWords = map[stacks.Event]string{
 	stacks.CPU:    "the CPU time",
+	stacks.Script: "the CPU time",
 	stacks.Wall:   "their time threads",
 	stacks.Alloc:  "the allocated bytes",
 	stacks.Lock:   "their time threads wait",
 	stacks.OffCPU: "their time threads",
 }
 
+// runtimeNames are those of the manual.
+var runtimeNames = map[string]string{
+	"java": "Java", "native": "machine code", "python": "Python", "node": "Node.js",
+}
+
 // manual is the text of the check's page: what the author wrote, and the frames that are looked for.
 func (s *signature) manual() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n\nMeasured: ", s.Title, s.About)
+	fmt.Fprintf(&b, "%s\n\n%s\n", s.Title, s.About)
+	s.rule(&b)
+	for _, row := range s.rows()[1:] {
+		fmt.Fprintf(&b, "\n\nIn %s:\n", runtimeNames[row.Runs])
+		if row.About != s.About {
+			fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(row.About))
+		}
+		row.rule(&b)
+	}
+	return b.String()
+}
+
+// rule writes what is measured, and what to do about it.
+func (s *signature) rule(b *strings.Builder) {
+	b.WriteString("\nMeasured: ")
 	for i, w := range s.Where {
 		if i > 0 {
 			b.WriteString("\n\nAlso: ")
 		}
-		fmt.Fprintf(&b, "the share of %s %s.\n", shareWords[stacks.Event(w.Event)],
-			whatIsCounted(stacks.Event(w.Event)))
-		w.list(&b)
+		fmt.Fprintf(b, "the share of %s %s.\n", shareWords[stacks.Event(w.Event)], whatIsCounted(stacks.Event(w.Event)))
+		w.list(b)
 	}
-	fmt.Fprintf(&b, "\n\nCure: %s Risk: %s.\nDisproof: %s\n", s.Cure, strings.TrimSuffix(s.Risk, "."), s.WrongIf)
-	return b.String()
+	fmt.Fprintf(b, "\n\nCure: %s Risk: %s.\nDisproof: %s\n", s.Cure, strings.TrimSuffix(s.Risk, "."), s.WrongIf)
 }
 
 func whatIsCounted(e stacks.Event) string {
 	switch e {
 	case stacks.CPU:
 		return "of the process, as the kernel counts it, in stacks with any of these frames"
+	case stacks.Script:
+		return "of the interpreters, as the kernel counts it, in stacks of scripts with any of these functions"
 	case stacks.Alloc:
 		return "by stacks or classes as these"
 	case stacks.Lock:
@@ -179,51 +284,103 @@ func (c *clause) list(b *strings.Builder) {
 	}
 }
 
-func (s *signature) run(p *check.Pass, thresholds [][2]*check.Param, all []*signature) error {
-	worst, rest, marks, err := s.judged(p, thresholds, all)
-	if err != nil || worst == nil || worst.severity == 0 {
-		return err
+// A verdict is what the clauses of a row measured.
+type verdict struct {
+	row   *signature
+	worst *measure         // nil where the target did too little for a share
+	rest  []quantity.Value // the shares of the other clauses
+	marks []check.Mark
+}
+
+// run reports the worst of the rows that apply. Where none of them can be assessed, the first says why.
+func (s *signature) run(p *check.Pass, thresholds map[*signature][]limits, all []*signature) error {
+	var first error
+	var best *verdict
+	for _, row := range s.rows() {
+		if !row.applies(p) {
+			continue
+		}
+		v, err := row.judged(p, thresholds[row], all)
+		switch {
+		case err != nil && first == nil:
+			first = err
+		case err == nil && v.worse(best):
+			best = v
+		}
 	}
-	f := worst.finding(p, s)
-	f.Evidence = append(f.Evidence, rest...)
-	f.Marks = marks
-	if worst.cpu != nil && worst.share.AtLeast(p.Param(codeOwns)) {
-		f.Facts = append(f.Facts, evidence.OwnsCPU)
+	switch {
+	case best == nil:
+		return first
+	case best.worst == nil || best.worst.severity == 0:
+		return nil
 	}
-	if e := stacks.Event(worst.clause.Event); s.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
-		s.garbage(p, worst.clause, all, &f)
-	}
-	p.Report(f)
+	s.report(p, best, all)
 	return nil
 }
 
-// judged measures the clauses, and gives the worst with the shares of the others. A recording without the first one's
-// profile cannot be assessed.
-func (s *signature) judged(p *check.Pass, thresholds [][2]*check.Param, all []*signature) (
-	worst *measure, rest []quantity.Value, marks []check.Mark, err error,
-) {
+// worse compares verdicts, of which the other may be none.
+func (v *verdict) worse(o *verdict) bool {
+	switch {
+	case o == nil || o.worst == nil:
+		return true
+	case v.worst == nil:
+		return false
+	}
+	return cmp.Or(cmp.Compare(v.worst.severity, o.worst.severity),
+		cmp.Compare(v.worst.share.Number(), o.worst.share.Number())) > 0
+}
+
+func (s *signature) report(p *check.Pass, v *verdict, all []*signature) {
+	f := v.worst.finding(p, v.row)
+	f.Evidence = append(f.Evidence, v.rest...)
+	f.Marks = v.marks
+	if v.worst.ownsCPU(p) {
+		f.Facts = append(f.Facts, evidence.OwnsCPU)
+	}
+	if e := stacks.Event(v.worst.clause.Event); v.row.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
+		v.row.garbage(p, v.worst.clause, all, &f)
+	}
+	p.Report(f)
+}
+
+// judged measures the clauses. Of Java and machine code a recording without the first one's profile cannot be assessed;
+// of scripts any will do.
+func (s *signature) judged(p *check.Pass, thresholds []limits, all []*signature) (*verdict, error) {
+	v := &verdict{row: s}
+	var first error
+	assessed := false
 	for i, w := range s.Where {
 		m, err := s.measure(p, w, all)
-		if err != nil && i == 0 {
-			return nil, nil, nil, err
-		}
-		if err != nil || m == nil {
+		if err != nil {
+			if first == nil {
+				first = err
+			}
+			if i == 0 && !s.runsScripts() {
+				return nil, err
+			}
 			continue
 		}
-		p.Read(m.share)
+		assessed = true
+		if m == nil {
+			continue
+		}
+		if s.of == nil || m.matched.Count > 0 { // of the other runtimes only what is there
+			p.Read(m.share)
+		}
 		m.judge(p, thresholds[i])
-		marks = append(marks, evidence.MarksOf(stacks.Event(w.Event), m.hits)...)
-		switch {
-		case worst == nil || m.severity > worst.severity:
-			if worst != nil {
-				rest = append(rest, worst.share)
-			}
-			worst = m
-		default:
-			rest = append(rest, m.share)
+		v.marks = append(v.marks, evidence.MarksOf(stacks.Event(w.Event), m.hits)...)
+		other := m
+		if v.worst == nil || m.severity > v.worst.severity {
+			v.worst, other = m, v.worst
+		}
+		if other != nil && (other.matched.Count > 0 || !s.runsScripts()) {
+			v.rest = append(v.rest, other.share)
 		}
 	}
-	return worst, rest, marks, nil
+	if !assessed {
+		return nil, first
+	}
+	return v, nil
 }
 
 // mayBeGarbage tells signatures of Java code that an allocation profile shows, or may show as well as a CPU profile.
@@ -277,7 +434,7 @@ func sampledProfile(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure, error) {
 	event := stacks.Event(w.Event)
 	find := evidence.ProfileOf
-	if s.Runs == "native" && event == stacks.CPU {
+	if s.Runs != "java" && event == stacks.CPU {
 		find = sampledProfile
 	}
 	prof, err := find(p, event)
@@ -285,8 +442,16 @@ func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure
 		return nil, err
 	}
 	m := &measure{clause: w, profile: prof, owners: hotcode.OwnersOf(p.Recording)}
-	if event == stacks.CPU {
+	switch event {
+	case stacks.CPU:
 		m.cpu, _ = hotcode.CodeOf(p.Recording)
+	case stacks.Script:
+		m.cpu, _ = hotcode.ScriptsOf(p.Recording)
+	}
+	if w.ofCPU() {
+		if m.cpu == nil {
+			return nil, nil //nolint:nilnil // no script ran
+		}
 		idle, err := m.idle(p)
 		if err != nil || idle {
 			return nil, err
@@ -307,10 +472,14 @@ func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure
 // allocations too.
 func (s *signature) claims(prof *stacks.Profile, w clause, all []*signature) (out []*Matcher) {
 	for _, o := range all {
-		for _, ow := range o.Where {
-			same := ow.Event == w.Event || stacks.Event(w.Event) == stacks.Alloc && stacks.Event(ow.Event) == stacks.CPU
-			if slices.Contains(s.YieldsTo, o.Name) && same {
-				out = append(out, matcherOf(prof, ow, nil))
+		if !slices.Contains(s.YieldsTo, o.Name) {
+			continue
+		}
+		for _, row := range o.rows() {
+			for _, ow := range row.Where {
+				if ow.Event == w.Event || stacks.Event(w.Event) == stacks.Alloc && stacks.Event(ow.Event) == stacks.CPU {
+					out = append(out, matcherOf(prof, ow, nil))
+				}
 			}
 		}
 	}

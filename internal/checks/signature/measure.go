@@ -40,7 +40,7 @@ type measure struct {
 // weigh computes the share; ok is false when there is nothing that it could be of.
 func (m *measure) weigh() (ok bool) {
 	e := stacks.Event(m.clause.Event)
-	if e == stacks.CPU {
+	if isCPU(e) {
 		m.weighCPU()
 		return true
 	}
@@ -99,6 +99,9 @@ func (m *measure) weighCPU() {
 	m.of = all.Count
 	m.share = quantity.Of("", float64(m.matched.Value)/1e9, quantity.Seconds).
 		Per(quantity.Of("CPU time", m.cpu.Total(), quantity.Seconds)).Named("share of the process's CPU time")
+	if stacks.Event(m.clause.Event) == stacks.Script {
+		m.share = m.share.Named("share of the interpreters' CPU time, in functions of scripts")
+	}
 	covered := m.cpu.Sampled() / m.cpu.Total()
 	low, high := hotcode.Interval(m.matched.Count, all.Count)
 	m.low, m.high = low*covered, high*covered
@@ -121,14 +124,14 @@ func (m *measure) weighCPU() {
 }
 
 // judge sets the severity, and what makes it less sure.
-func (m *measure) judge(p *check.Pass, thresholds [2]*check.Param) {
+func (m *measure) judge(p *check.Pass, l limits) {
 	steady := quantity.Of("share", m.steady, quantity.Ratio)
-	m.limit = p.Param(thresholds[0])
+	m.limit = p.Param(l.info)
 	if steady.Below(m.limit) {
 		return
 	}
 	m.severity = check.Info
-	if warn := p.Param(thresholds[1]); steady.AtLeast(warn) && m.harms(p) {
+	if warn := p.Param(l.warn); steady.AtLeast(warn) && m.harms(p) && m.isLong(p, l) {
 		m.severity, m.limit = check.Warning, warn
 	}
 	if m.low < m.limit.Number() {
@@ -143,13 +146,38 @@ func (m *measure) judge(p *check.Pass, thresholds [2]*check.Param) {
 // in which threads stand still.
 func (m *measure) harms(p *check.Pass) bool {
 	switch stacks.Event(m.clause.Event) {
-	case stacks.CPU:
+	case stacks.CPU, stacks.Script:
 		return m.cpus.AtLeast(p.Param(evidence.ParamBusy))
 	case stacks.Alloc:
 		gc, ok := partShare(p, hotcode.PartGC)
 		return ok && gc.AtLeast(p.Param(allocGC)) || m.fills(p)
 	}
 	return true
+}
+
+// isLong reports whether a request to a server computes in it for long enough. Where nobody asks over the network, or
+// that is not known, the program must have a CPU full.
+func (m *measure) isLong(p *check.Pass, l limits) bool {
+	if l.perRequest == nil {
+		return true
+	}
+	requests := evidence.RequestsAtMost(p)
+	if requests.Number() <= 0 {
+		return m.cpus.AtLeast(p.Param(codeFull))
+	}
+	each := quantity.Of("CPU time in it", float64(m.matched.Value)/1e9, quantity.Seconds).Per(requests).
+		As(quantity.Seconds).Named("CPU time of a request in it, at least")
+	m.beside = append(m.beside, each)
+	return each.AtLeast(p.Param(l.perRequest))
+}
+
+// ownsCPU tells whether what owns the CPU time is of this code: of the profile that the hottest function is found in.
+func (m *measure) ownsCPU(p *check.Pass) bool {
+	if m.cpu == nil || m.share.Below(p.Param(codeOwns)) {
+		return false
+	}
+	c, ok := hotcode.CPUOf(p.Recording)
+	return stacks.Event(m.clause.Event) == stacks.CPU || ok && c.Event == stacks.Script
 }
 
 // fills reports whether filling what is allocated takes enough CPU time to be worth a change.
@@ -187,6 +215,13 @@ func partShare(p *check.Pass, part hotcode.Part) (share quantity.Value, ok bool)
 
 func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 	list := evidence.Culprits(m.profile, m.owners, m.hits, hotcode.ParsePatterns(s.NotNamed...))
+	notes := m.culpritNotes(list)
+	if s.runsScripts() && stacks.Event(m.clause.Event) == stacks.CPU { // of an interpreter's functions none is to blame
+		list = nil
+		if l, ok := m.placed(p, s); ok {
+			list, notes = l.sure(), l.notes()
+		}
+	}
 	f := check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   m.severity,
@@ -194,7 +229,7 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		Weight:     m.share.Number(),
 		Summary:    m.summary(list),
 		Evidence:   append([]quantity.Value{m.share}, m.beside...),
-		Notes:      m.notes(list),
+		Notes:      append(notes, m.bounds()...),
 		Remedies: []check.Remedy{{
 			Action: s.Cure, Command: s.Command, Risk: s.Risk, Effect: m.effect(s), Before: s.Before, After: s.After,
 		}},
@@ -256,12 +291,12 @@ func (m *measure) effect(s *signature) string {
 
 func (m *measure) summary(list []*evidence.Culprit) string {
 	words := map[stacks.Event]string{
-		stacks.CPU: "%s of the CPU time %s", stacks.Alloc: "%s of the bytes allocated %s",
+		stacks.CPU: "%s of the CPU time %s", stacks.Script: "%s of the CPU time %s", stacks.Alloc: "%s of the bytes allocated %s",
 		stacks.Lock: "threads wait %s of their time %s",
 		stacks.Wall: "threads spend %s of their time %s", stacks.OffCPU: "threads spend %s of their time %s",
 	}
 	at := map[stacks.Event]string{
-		stacks.CPU: ", for ", stacks.Alloc: ", for ", stacks.Lock: ", at ", stacks.Wall: ", at ",
+		stacks.CPU: ", for ", stacks.Script: ", for ", stacks.Alloc: ", for ", stacks.Lock: ", at ", stacks.Wall: ", at ",
 		stacks.OffCPU: ", at ",
 	}
 	text := fmt.Sprintf(words[stacks.Event(m.clause.Event)], m.share.Text(), m.clause.Does)
@@ -271,8 +306,8 @@ func (m *measure) summary(list []*evidence.Culprit) string {
 	return text
 }
 
-// notes name the culprits and how the bottleneck is reached from the first, and state the sampling error.
-func (m *measure) notes(list []*evidence.Culprit) []string {
+// culpritNotes name the culprits, and how the bottleneck is reached from the first.
+func (m *measure) culpritNotes(list []*evidence.Culprit) []string {
 	var out []string
 	for i, c := range list[:min(len(list), evidence.NamedCulprits)] {
 		text := fmt.Sprintf("%s of it for %s", evidence.PartText(c.Value, m.matched.Value), c.Name())
@@ -287,18 +322,22 @@ func (m *measure) notes(list []*evidence.Culprit) []string {
 		}
 		out = append(out, text)
 	}
-	if m.of > 0 {
-		bounds := fmt.Sprintf("95 %% sure to lie between %s and %s: ", quantity.Of("", m.low, quantity.Ratio).Text(),
-			quantity.Of("", m.high, quantity.Ratio).Text())
-		out = append(out, bounds+m.sampled())
-	}
 	return out
+}
+
+// bounds state the sampling error.
+func (m *measure) bounds() []string {
+	if m.of == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("95 %% sure to lie between %s and %s: %s",
+		quantity.Of("", m.low, quantity.Ratio).Text(), quantity.Of("", m.high, quantity.Ratio).Text(), m.sampled())}
 }
 
 // sampled says what the numbers rest on.
 func (m *measure) sampled() string {
 	what := "samples"
-	if m.profile.Interval == 0 {
+	if m.profile.Interval == 0 && !m.clause.ofCPU() {
 		what = "events"
 	}
 	text := fmt.Sprintf("%d of %d %s", m.matched.Count, m.of, what)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -23,10 +24,10 @@ import (
 type signature struct {
 	Name     string    `yaml:",key"`
 	Stage    stageName `yaml:"stage"`     // code or runtime; code when empty
-	Runs     string    `yaml:"runs"`      // java or native: of what code the frames are; java when empty
+	Runs     string    `yaml:"runs"`      // of what code the frames are: see runtimes; java when empty
 	Title    string    `yaml:"title"`     // of the manual
 	About    string    `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
-	Where    []clause  `yaml:"where"`     // the first decides whether the check can be assessed
+	Where    []clause  `yaml:"where"`     // of java and native the first decides whether the check can be assessed
 	YieldsTo []string  `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
 	// checks whose findings are consequences; those of the built-in table are in causes.go
 	Explains []string `yaml:"explains"`
@@ -43,7 +44,26 @@ type signature struct {
 	WrongIf   string        `yaml:"wrong-if"`
 	Why       string        `yaml:"why"` // why the thresholds are other than the usual ones
 	Source    string        `yaml:"source"`
+	// In is how it shows in other runtimes, by their names: what a row leaves out it has of this one.
+	In []signature `yaml:"in"`
+	of *signature  // whose row it is; nil of a signature
 }
+
+// runtimes are those of whose code the frames of a signature may be. Frames of python and node are of their functions
+// in a profile of scripts, and of the interpreter's machine code in one of CPU time.
+var runtimes = []string{"java", "native", "python", "node"}
+
+// rows gives the signature as it is in each runtime.
+func (s *signature) rows() []*signature {
+	out := []*signature{s}
+	for i := range s.In {
+		out = append(out, &s.In[i])
+	}
+	return out
+}
+
+// runsScripts tells signatures of an interpreter's functions.
+func (s *signature) runsScripts() bool { return s.Runs == "python" || s.Runs == "node" }
 
 // A clause is one way in which a bottleneck shows.
 type clause struct {
@@ -59,7 +79,15 @@ type clause struct {
 	Costs []string `yaml:"costs"`
 	Info  percent  `yaml:"info"`
 	Warn  percent  `yaml:"warn"`
+	// PerRequest, of CPU time, is how long a request to a server computes there at least where it is a warning: of work
+	// that is ordinary in small pieces.
+	PerRequest time.Duration `yaml:"per-request"`
 }
+
+// ofCPU tells whether shares of an event are of the CPU time.
+func (c clause) ofCPU() bool { return isCPU(stacks.Event(c.Event)) }
+
+func isCPU(e stacks.Event) bool { return e == stacks.CPU || e == stacks.Script }
 
 // A frameRule is a pattern of frames with its surroundings. See hotcode.Pattern for the stars and the exclamation mark.
 type frameRule struct {
@@ -201,6 +229,23 @@ func (s *signature) complete(file string) {
 		c.Info = cmp.Or(c.Info, min(usualInfo, cmp.Or(c.Warn, usualInfo)))
 		c.Warn = cmp.Or(c.Warn, max(usualWarn, c.Info))
 	}
+	for i := range s.In {
+		s.In[i].inherit(s, file)
+	}
+}
+
+// inherit gives a row of another runtime what it leaves out.
+func (s *signature) inherit(of *signature, file string) {
+	s.Runs, s.Name, s.of = s.Name, of.Name, of
+	s.Title, s.Stage, s.Explains = of.Title, of.Stage, of.Explains
+	s.About = cmp.Or(s.About, of.About)
+	s.Cure, s.Risk = cmp.Or(s.Cure, of.Cure), cmp.Or(s.Risk, of.Risk)
+	s.Expect = cmp.Or(s.Expect, of.Expect)
+	s.WrongIf, s.Source = cmp.Or(s.WrongIf, of.WrongIf), cmp.Or(s.Source, of.Source)
+	if len(s.YieldsTo) == 0 {
+		s.YieldsTo = of.YieldsTo
+	}
+	s.complete(file)
 }
 
 var signatureName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
@@ -215,11 +260,14 @@ func (s *signature) mistakes() []string {
 	bad(!signatureName.MatchString(s.Name), "the name is not words of small letters and digits with dashes between")
 	bad(s.Title == "", "title is missing: what the finding is called")
 	bad(s.Cure == "", "cure is missing: what to change, in one sentence")
-	bad(s.Runs != "java" && s.Runs != "native", "runs is %q: it is java or native", s.Runs)
+	bad(!slices.Contains(runtimes, s.Runs), "runs is %q: it is one of %s", s.Runs, strings.Join(runtimes, ", "))
 	bad(len(s.Where) == 0, "where is missing: a list of event and frames")
+	bad(s.of != nil && s.of.Runs == s.Runs, "in.%s: that is what it runs already", s.Runs)
+	bad(s.of != nil && len(s.In) > 0, "in.%s has further runtimes in it", s.Runs)
 	for i, c := range s.Where {
 		bad(len(c.Frames)+len(c.Classes) == 0, "where[%d] has no frames and no classes: it would match everything", i)
 		bad(len(c.Costs) > 0 && stacks.Event(c.Event) != stacks.Alloc, "where[%d]: costs are those of allocations", i)
+		bad(c.PerRequest > 0 && !c.ofCPU(), "where[%d]: per-request is of CPU time", i)
 		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
 		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
 		bad(twice, "where[%d]: there is one of event %s already", i, c.Event)
@@ -227,6 +275,9 @@ func (s *signature) mistakes() []string {
 			bad(strings.Trim(f.Frame, "*!") == "", "where[%d].frames[%d] matches everything", i, j)
 			bad(f.Times < 0, "where[%d].frames[%d]: times is negative", i, j)
 		}
+	}
+	for i := range s.In {
+		out = append(out, s.In[i].mistakes()...)
 	}
 	return out
 }
@@ -280,7 +331,9 @@ func (s *signature) strangers(file string, all []*signature, known []*check.Chec
 			}
 		}
 	}
-	find("yields-to", s.YieldsTo, signatures)
+	for _, row := range s.rows() {
+		find("yields-to", row.YieldsTo, signatures)
+	}
 	find("explains", s.Explains, checkNames)
 	return errs
 }

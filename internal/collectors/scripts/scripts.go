@@ -235,8 +235,10 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 	}
 	if len(s.processes) == 0 {
-		return collect.Unavailable(recording.StatusUnsupported, "",
-			"no process of the target runs Python (CPython) or Node.js")
+		a.None(metric.ScriptRuntime)
+		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
+			"no process of the target runs Python (CPython) or Node.js", "")
+		return nil
 	}
 	for _, x := range s.processes {
 		a.Info(metric.ScriptRuntime, strconv.Itoa(x.pid), x.interpreter.runtime())

@@ -1,7 +1,6 @@
 package scripts
 
 import (
-	"errors"
 	"math"
 	"os"
 	"os/exec"
@@ -215,9 +214,14 @@ func TestIdle(t *testing.T) {
 
 // TestNone: of another program it says that there is no interpreter.
 func TestNone(t *testing.T) {
-	_, _, err := record(t, os.Getpid(), 10*time.Millisecond)
-	var u *collect.UnavailableError
-	if !errors.As(err, &u) || u.Reason != "no process of the target runs Python (CPython) or Node.js" {
-		t.Errorf("error %v", err)
+	rec, _, err := record(t, os.Getpid(), 10*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rec.Recorded(metric.ScriptRuntime) || len(rec.Info(metric.ScriptRuntime)) > 0 {
+		t.Errorf("runtimes %v", rec.Info(metric.ScriptRuntime))
+	}
+	if _, ok := rec.Profile(stacks.Script); ok || rec.Recorded(metric.ScriptProfileSamples) {
+		t.Error("there is a profile")
 	}
 }

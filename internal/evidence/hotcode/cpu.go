@@ -25,8 +25,11 @@ type CPU struct {
 // CPUOf gives the CPU time of the recording's target, as functions of its scripts where these are what it does; ok is
 // false without a CPU profile.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
-	if c, ok := scriptsOf(rec); ok {
-		return c, true
+	if c, ok := ScriptsOf(rec); ok {
+		t, counted := usage.OfTarget(rec)
+		if !counted || c.Sampled() >= mostly*t.Used.Sum()*c.Window/t.Window {
+			return c, true
+		}
 	}
 	return CodeOf(rec)
 }
@@ -57,8 +60,9 @@ func CodeOf(rec *recording.Recording) (c *CPU, ok bool) {
 // mostly is the share of the target's CPU time that its scripts have where they are what it does: half.
 const mostly = 0.5
 
-// scriptsOf gives the CPU time of the target's scripts; ok is false where they are not what most of it goes into.
-func scriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
+// ScriptsOf gives the CPU time of the target's interpreters as functions of their scripts; ok is false without a sample
+// of them.
+func ScriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
 	p, ok := rec.Ranked(stacks.Script)
 	if !ok || len(p.Samples) == 0 {
 		return nil, false
@@ -67,9 +71,7 @@ func scriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
 	for _, s := range rec.Info(metric.ScriptRuntime) {
 		pids[s.Label("pid")] = true
 	}
-	c = cpuOf(rec, p, pids)
-	t, counted := usage.OfTarget(rec)
-	return c, !counted || c.Sampled() >= mostly*t.Used.Sum()*c.Window/t.Window
+	return cpuOf(rec, p, pids), true
 }
 
 // BusiestOf gives the CPU time of the process that has the most of it in the samples of all CPUs; ok is false without

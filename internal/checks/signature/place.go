@@ -1,0 +1,66 @@
+package signature
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A place is where an interpreter's machine code is called from: what the samples of the CPUs say how much of, and the
+// profile of scripts where. The two are taken apart from each other.
+type place struct {
+	functions []*evidence.Culprit // what the scripts ran, by the nearest function of the application; the heaviest first
+	ran       float64             // seconds of them
+	least     float64             // of the machine code's time, what is surely of the first
+}
+
+// sure gives the functions where most of the machine code is of the first.
+func (l *place) sure() []*evidence.Culprit {
+	if len(l.functions) > 0 && l.least >= surely {
+		return l.functions
+	}
+	return nil
+}
+
+// surely is the part of the time from which on one function is named for all of it: half.
+const surely = 0.5
+
+// placed finds what the scripts ran while their interpreter was in the clause's machine code. Of two shares of one time,
+// at least what their sum is above the whole is both (Bonferroni). ok is false without a profile of scripts.
+func (m *measure) placed(p *check.Pass, s *signature) (l *place, ok bool) {
+	c, ok := hotcode.ScriptsOf(p.Recording)
+	if !ok || c.Total() <= 0 || m.matched.Value <= 0 {
+		return nil, false
+	}
+	hits := make([]evidence.Hit, 0, len(c.Samples))
+	for _, x := range c.Samples {
+		if len(x.Stack) > 0 {
+			hits = append(hits, evidence.Hit{Sample: x})
+		}
+	}
+	l = &place{
+		functions: evidence.Culprits(c.Profile, c.Owners, hits, hotcode.ParsePatterns(s.NotNamed...)), ran: c.Sampled(),
+	}
+	if len(l.functions) > 0 {
+		share := m.share.Number()
+		l.least = max(0, share+float64(l.functions[0].Value)/1e9/c.Total()-1) / share
+	}
+	return l, true
+}
+
+// notes say of which functions it is, or what they could be.
+func (l *place) notes() (out []string) {
+	share := func(c *evidence.Culprit) string { return evidence.PartText(c.Value, int64(l.ran*1e9)) }
+	if l.sure() != nil {
+		return []string{fmt.Sprintf("the scripts were in %s for %s of their time: at least %s of it is called there",
+			l.functions[0].Name(), share(l.functions[0]), quantity.Of("", l.least, quantity.Ratio).Text())}
+	}
+	for _, c := range l.functions[:min(len(l.functions), evidence.NamedCulprits)] {
+		out = append(out, fmt.Sprintf("the scripts were in %s for %s of their time", c.Name(), share(c)))
+	}
+	return slices.Clip(out)
+}
