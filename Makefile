@@ -162,15 +162,9 @@ bench: deps bundle ## benchmarks, each with its peer in the same run
 	go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./... > bin/bench.txt || { cat bin/bench.txt; exit 1; }
 	@grep -E '^(pkg:|Benchmark)' bin/bench.txt
 
-# One package is built once for all its targets. What a target found before stays in Go's cache, as with go test -fuzz.
 fuzz: ## each fuzz target for FUZZTIME (200000x)
-	@mkdir -p bin
-	@grep -rlE --include='*_test.go' '^func Fuzz' ./* | xargs -n 1 dirname | sort -u | while read -r dir; do \
-		go test -c -fuzz . -o bin/fuzz.test "$$dir" || exit 1; \
-		names=$$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$$dir"/*_test.go | cut -c 6-); \
-		cache=$$(go env GOCACHE)/fuzz/$$(go list "$$dir") || exit 1; \
-		for name in $$names; do (cd "$$dir" && '$(CURDIR)/bin/fuzz.test' -test.run '^$$' -test.fuzz "^$$name\$$" \
-			-test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 100x -test.fuzzcachedir "$$cache") || exit 1; done; done
+	@grep -rlE --include='*_test.go' '^func Fuzz' ./* | xargs -n 1 dirname | sort -u | \
+		xargs -P "$$(nproc)" -n 1 .ci/fuzz $(FUZZTIME)
 
 cover: ## test coverage, by package and in total
 	@mkdir -p bin
