@@ -1,7 +1,6 @@
 package scripts
 
 import (
-	"errors"
 	"math"
 	"os"
 	"os/exec"
