@@ -93,8 +93,8 @@ func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork,
 	}, use.Below(p.Param(hotThread))
 }
 
-// hotByRequests takes the CPU time in the code over the requests, of which there are at most so many. Go's scheduler waits far more often than for requests, and so do the
-// threads of an interpreter for each other.
+// hotByRequests takes the CPU time in the code over the requests, of which there are at most so many. Go's scheduler
+// waits far more often than for requests, and so do the threads of an interpreter for each other.
 func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 	requests := evidence.RequestsAtMost(p)
 	rate := requests.Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).Named("requests a second, at most")

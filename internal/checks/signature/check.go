@@ -217,7 +217,7 @@ func (s *signature) manual() string {
 	fmt.Fprintf(&b, "%s\n\n%s\n", s.Title, s.About)
 	s.rule(&b)
 	for _, row := range s.rows()[1:] {
-		fmt.Fprintf(&b, "\n\nIn %s:\n", runtimeNames[row.Runs])
+		fmt.Fprintf(&b, "\nIn %s:\n", runtimeNames[row.Runs])
 		if row.About != s.About {
 			fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(row.About))
 		}
@@ -477,7 +477,8 @@ func (s *signature) claims(prof *stacks.Profile, w clause, all []*signature) (ou
 		}
 		for _, row := range o.rows() {
 			for _, ow := range row.Where {
-				if ow.Event == w.Event || stacks.Event(w.Event) == stacks.Alloc && stacks.Event(ow.Event) == stacks.CPU {
+				mine, theirs := stacks.Event(w.Event), stacks.Event(ow.Event)
+				if mine == theirs || mine == stacks.Alloc && theirs == stacks.CPU {
 					out = append(out, matcherOf(prof, ow, nil))
 				}
 			}

@@ -291,12 +291,14 @@ func (m *measure) effect(s *signature) string {
 
 func (m *measure) summary(list []*evidence.Culprit) string {
 	words := map[stacks.Event]string{
-		stacks.CPU: "%s of the CPU time %s", stacks.Script: "%s of the CPU time %s", stacks.Alloc: "%s of the bytes allocated %s",
-		stacks.Lock: "threads wait %s of their time %s",
-		stacks.Wall: "threads spend %s of their time %s", stacks.OffCPU: "threads spend %s of their time %s",
+		stacks.CPU: "%s of the CPU time %s", stacks.Script: "%s of the CPU time %s",
+		stacks.Alloc: "%s of the bytes allocated %s",
+		stacks.Lock:  "threads wait %s of their time %s",
+		stacks.Wall:  "threads spend %s of their time %s", stacks.OffCPU: "threads spend %s of their time %s",
 	}
 	at := map[stacks.Event]string{
-		stacks.CPU: ", for ", stacks.Script: ", for ", stacks.Alloc: ", for ", stacks.Lock: ", at ", stacks.Wall: ", at ",
+		stacks.CPU: ", for ", stacks.Script: ", for ", stacks.Alloc: ", for ", stacks.Lock: ", at ",
+		stacks.Wall:   ", at ",
 		stacks.OffCPU: ", at ",
 	}
 	text := fmt.Sprintf(words[stacks.Event(m.clause.Event)], m.share.Text(), m.clause.Does)

@@ -13,9 +13,10 @@ import (
 // A place is where an interpreter's machine code is called from: what the samples of the CPUs say how much of, and the
 // profile of scripts where. The two are taken apart from each other.
 type place struct {
-	functions []*evidence.Culprit // what the scripts ran, by the nearest function of the application; the heaviest first
-	ran       float64             // seconds of them
-	least     float64             // of the machine code's time, what is surely of the first
+	// what the scripts ran, by the nearest function of the application; the heaviest first
+	functions []*evidence.Culprit
+	ran       float64 // seconds of them
+	least     float64 // of the machine code's time, what is surely of the first
 }
 
 // sure gives the functions where most of the machine code is of the first.
@@ -29,8 +30,8 @@ func (l *place) sure() []*evidence.Culprit {
 // surely is the part of the time from which on one function is named for all of it: half.
 const surely = 0.5
 
-// placed finds what the scripts ran while their interpreter was in the clause's machine code. Of two shares of one time,
-// at least what their sum is above the whole is both (Bonferroni). ok is false without a profile of scripts.
+// placed finds what the scripts ran while their interpreter was in the clause's machine code. Of two shares of one
+// time, at least what their sum is above the whole is both (Bonferroni). ok is false without a profile of scripts.
 func (m *measure) placed(p *check.Pass, s *signature) (l *place, ok bool) {
 	c, ok := hotcode.ScriptsOf(p.Recording)
 	if !ok || c.Total() <= 0 || m.matched.Value <= 0 {

@@ -20,12 +20,39 @@ func (n *Names) path(s string, keepLast bool) string {
 		return n.kernelPath(s)
 	}
 	names := strings.Split(s, "/")
+	public := publicFrom(names)
 	for i, name := range names {
-		if !keepLast || i < len(names)-1 {
+		if i < public && (!keepLast || i < len(names)-1) {
 			names[i] = n.component(name)
 		}
 	}
 	return strings.Join(names, "/")
+}
+
+var (
+	// the directory of Python's standard library
+	pythonLibrary = regexp.MustCompile(`^python[23]\.[0-9]+$`)
+	// packages that rules know by their files
+	publicPackages = []string{"pyaes", "rsa", "ecdsa", "tlslite"}
+	// where a Python has packages that were installed
+	installed = []string{"site-packages", "dist-packages"}
+)
+
+// publicFrom gives the index from which on the names of a path are anybody's: of a module of Python's standard library,
+// or of a package that rules know. It is their number where none is.
+func publicFrom(names []string) int {
+	last := len(names) - 1
+	if !strings.HasSuffix(names[last], ".py") {
+		return len(names)
+	}
+	for i, name := range names[:last] {
+		if pythonLibrary.MatchString(name) && !slices.ContainsFunc(installed, func(d string) bool {
+			return slices.Contains(names[i:], d)
+		}) || slices.Contains(publicPackages, name) {
+			return i
+		}
+	}
+	return len(names)
 }
 
 // kernelPath keeps the kernel's own names. Behind a process's root begin others', and interfaces have names of their
@@ -55,7 +82,7 @@ var plainNames = []string{
 	"devices", "freezer", "shm", "null", "containerd", "docker", "podman", "crio", "lxc", "buildkit", "actions_job",
 	"system.slice", "user.slice", "machine.slice", "init.scope", "app.slice", "session.slice", "background.slice",
 	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice",
-	"kubepods-besteffort.slice",
+	"kubepods-besteffort.slice", "site-packages", "dist-packages",
 	"…", "***",
 }
 
@@ -76,8 +103,8 @@ var (
 )
 
 func (n *Names) component(name string) string {
-	if name == "" || isNumber(name) || slices.Contains(plainNames, name) || library.MatchString(name) ||
-		control.MatchString(name) {
+	if name == "" || isNumber(name) || pythonLibrary.MatchString(name) || slices.Contains(plainNames, name) ||
+		library.MatchString(name) || control.MatchString(name) {
 		return name
 	}
 	end := path.Ext(name)

@@ -251,3 +251,26 @@ func FuzzText(f *testing.F) {
 		test.Args([]string{s, s, "-" + s})
 	})
 }
+
+// TestPublicPython: files of Python's standard library, and packages that rules know, are anybody's; what lies around
+// them and beside them is not.
+func TestPublicPython(t *testing.T) {
+	n := New([]byte("key"))
+	for _, path := range []string{
+		"/usr/lib/python3.11/logging/__init__.py", "/usr/local/lib/python3.13/re/_compiler.py",
+		"/usr/lib/python3.11/site-packages/pyaes/aes.py",
+	} {
+		if got := n.Path(path); got != path {
+			t.Errorf("%s became %s", path, got)
+		}
+	}
+	for _, path := range []string{
+		"/usr/lib/python3.11/site-packages/acme/secret.py", "/opt/acme/python3.11/secret.txt",
+		"/home/alice/rsa/secret.key", "/opt/acme/rsa/core.py",
+	} {
+		if got := n.Path(path); strings.Contains(got, "acme") || strings.Contains(got, "secret") ||
+			strings.Contains(got, "alice") {
+			t.Errorf("%s became %s", path, got)
+		}
+	}
+}
