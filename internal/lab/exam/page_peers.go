@@ -46,6 +46,25 @@ func (p *page) peerTable() {
 		}
 		row(r.Who, r, r.total())
 	}
+	for _, r := range peers {
+		if n := p.first.notPut(r); n > 0 {
+			p.printf("\n%s was not put to %d more cases yet.\n", r.Who, n)
+		}
+	}
+}
+
+// notPut counts the cases that another tool was not put to. One with cases of a single runtime is for that alone.
+func (r *Results) notPut(other *Results) int {
+	runtime := func(c *CaseScore) string { return c.Runtime }
+	all, put := r.by(runtime, r.Sealed.Runtimes), other.by(runtime, other.Sealed.Runtimes)
+	if len(put) > 1 {
+		return r.total().Cases - other.total().Cases
+	}
+	n := 0
+	for name, t := range put {
+		n = tallyOf(all, name).Cases - t.Cases
+	}
+	return n
 }
 
 // on counts what the other results have, too: open cases by their names, sealed ones by runtime, and those only where
