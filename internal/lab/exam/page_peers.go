@@ -48,7 +48,7 @@ func (p *page) peerTable() {
 	}
 	for _, r := range peers {
 		if n := p.first.notPut(r); n > 0 {
-			p.printf("\n%s was not put to %d more cases yet.\n", r.Who, n)
+			p.printf("\n%s has not been put to %d more cases yet.\n", r.Who, n)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (r *Results) on(other *Results) *Tally {
 	return t
 }
 
-// peerCases has each open case, with what each tool said first.
+// peerCases has each open case that a tool was put to, with what each said first.
 func (p *page) peerCases() {
 	p.printf("\n| open case | truth | first contact")
 	for _, r := range p.peers {
@@ -92,6 +92,9 @@ func (p *page) peerCases() {
 	}
 	p.printf(" |\n|---|---|---%s|\n", strings.Repeat("|---", len(p.peers)))
 	for _, c := range p.first.Cases {
+		if !slices.ContainsFunc(p.peers, func(r *Results) bool { return r.find(c.Name) != nil }) {
+			continue
+		}
 		p.printf("| %s | %s | %s", c.Name, p.cases[c.Name].Truth.Mechanism, c.Fault.Mark)
 		for _, r := range p.peers {
 			p.printf(" | %s", peerMark(r.find(c.Name)))
@@ -115,9 +118,8 @@ func (p *page) peerBroken() {
 	for _, r := range p.peers {
 		for _, c := range r.Cases {
 			if c.Fault.Broken != "" {
-				p.printf("\n- %s, %s: %s", cell(r.Who), c.Name, prose(c.Fault.Broken))
+				p.printf("\n%s has no answer to %s: %s\n", cell(r.Who), c.Name, prose(c.Fault.Broken))
 			}
 		}
 	}
-	p.printf("\n")
 }

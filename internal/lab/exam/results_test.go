@@ -235,7 +235,7 @@ func TestPagePeers(t *testing.T) {
 			"| first contact, on these: perfdoctor v1 | 2026-11-25 | 1 | 0 | 0 | 0 | 0 | 1 (100 %) | 0 | 10.5 s |\n" +
 			"| vmstat 2 | 2026-11-26 | 1 | 0 | 0 | 0 | 0 | 0 | 1 (100 %) | – |\n",
 		"| semver-range | regex-backtracking | wrong | broken | missed: cpu-full |\n",
-		"\n- vmstat 2, semver-range: it ends\n", "\nvmstat 2 was not put to 1 more cases yet.\n",
+		"\nvmstat 2 has no answer to semver-range: it ends\n", "\nvmstat 2 has not been put to 1 more cases yet.\n",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page has no %q:\n%s", want, text)
