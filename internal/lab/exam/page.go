@@ -175,7 +175,7 @@ func (p *page) render() ([]byte, error) {
 	p.groups("runtime", func(r *Results) map[string]*Tally {
 		return r.by(func(c *CaseScore) string { return c.Runtime }, r.Sealed.Runtimes)
 	})
-	p.peerTable()
+	p.peerSection()
 	p.caseTable()
 	p.misses()
 	p.alarms()
@@ -286,21 +286,6 @@ func (p *page) label(r *Results) string {
 		return "first contact"
 	}
 	return r.Who
-}
-
-func (p *page) peerTable() {
-	if len(p.peers) == 0 {
-		return
-	}
-	p.printf("\n## Others on the same cases\n\nMarked by the same rubric, from what each says first of the fault.\n\n"+
-		"| tool | date | cases%s | time |\n|---|---|---:%s|---:|\n",
-		markHead(), strings.Repeat("|---:", len(marks)+1))
-	for _, r := range p.peers {
-		t := r.total()
-		p.printf("| %s | %s | %d", cell(r.Who), r.To, t.Cases)
-		p.markCells(t)
-		p.printf(" | %s |\n", seconds(t))
-	}
 }
 
 // caseTable has every open case.

@@ -63,7 +63,8 @@ func (m *meanings) validate(words *Vocabulary) []error {
 	return errs
 }
 
-// answer takes the worst finding that says something of the system's speed. Without any, the answer has no words.
+// answer takes the worst finding that says something of the system's speed, and the others after it. Without any, the
+// answer has no words.
 func (m *meanings) answer(findings []finding, a *PeerAnswer) error {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(b.Score, a.Score) })
@@ -72,9 +73,12 @@ func (m *meanings) answer(findings []finding, a *PeerAnswer) error {
 		if i < 0 {
 			return fmt.Errorf("%s does not know the finding %q", m.file, f.ID)
 		}
-		if m.Findings[i].Aside == "" {
-			a.Words, a.Text = m.Findings[i].Words, f.Text
-			return nil
+		switch words := m.Findings[i].Words; {
+		case len(words) == 0: // an aside
+		case len(a.Words) == 0:
+			a.Words, a.Text = words, f.Text
+		default:
+			a.Others = append(a.Others, PeerFinding{Name: f.ID, Words: words, Text: f.Text})
 		}
 	}
 	return nil

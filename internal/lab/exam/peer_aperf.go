@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
 
@@ -48,6 +50,8 @@ func (a *aperf) prepare(ctx context.Context, e *exam) (version string, err error
 	return programVersion(ctx, a.program)
 }
 
+func (a *aperf) settle(context.Context) error { return nil }
+
 // The names of its directories.
 const (
 	aperfRun    = "run"
@@ -65,9 +69,30 @@ func (a *aperf) watch(ctx context.Context, c *Case, r scenario.Running, dir stri
 		if err != nil {
 			return err
 		}
+		removeDeadJVMs(os.TempDir(), statsNow())
 		args = append(args, "--profile-java", jvm, "--save-profile-events")
 	}
 	return onHost(ctx, r, dir, []string{"PATH=" + a.path + ":" + os.Getenv("PATH")}, args...)
+}
+
+// removeDeadJVMs removes the performance data of JVMs that were killed: those of an earlier case stay there, the JDK
+// lists them as "PID -- process information unavailable", and the tool takes each line for a number and a name.
+func removeDeadJVMs(tmp string, alive map[int]procfs.ProcStat) {
+	dir, err := os.OpenRoot(tmp)
+	if err != nil {
+		return
+	}
+	defer func() { _ = dir.Close() }()
+	files, _ := filepath.Glob(filepath.Join(tmp, "hsperfdata_*", "*")) // the pattern is right
+	for _, file := range files {
+		pid, err := strconv.Atoi(filepath.Base(file))
+		if _, lives := alive[pid]; err != nil || lives {
+			continue
+		}
+		if name, err := filepath.Rel(tmp, file); err == nil {
+			_ = dir.Remove(name) // if it stays, the tool says so
+		}
+	}
 }
 
 func (a *aperf) read(ctx context.Context, dir string) ([]finding, error) {

@@ -36,6 +36,8 @@ func (j *jmc) prepare(ctx context.Context, e *exam) (version string, err error) 
 	return jmcVersion, err
 }
 
+func (j *jmc) settle(context.Context) error { return nil }
+
 const jmcRecording = "window.jfr"
 
 // watch records with the settings that the JDK has for recordings of a short time.

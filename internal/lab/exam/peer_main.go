@@ -23,6 +23,8 @@ type peer interface {
 	prepare(ctx context.Context, e *exam) (version string, err error)
 	// takes reports whether a user would put the tool to such a program at all.
 	takes(c *Case) bool
+	// settle waits until the machine has forgotten what was before, as far as the tool looks back.
+	settle(ctx context.Context) error
 	// watch looks at the running system for a window, and leaves what it saw in dir.
 	watch(ctx context.Context, c *Case, r scenario.Running, dir string) error
 	// read makes findings of what was left in dir, after the system was removed.
@@ -149,6 +151,12 @@ func (e *exam) observe(ctx context.Context, p peer, c *Case, a *PeerAnswer) ([]f
 	}
 	site, err := c.site(phaseFault, paths)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := waitQuiet(ctx, time.Minute); err != nil {
+		return nil, err
+	}
+	if err := p.settle(ctx); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "exam-peer-")

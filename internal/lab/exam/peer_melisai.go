@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
@@ -33,6 +37,29 @@ func (m *melisai) prepare(ctx context.Context, _ *exam) (version string, err err
 		return "", err
 	}
 	return programVersion(ctx, m.program)
+}
+
+// settle waits until the load average, which has a memory of minutes, is less than one for each CPU: the tool warns at
+// two. Three minutes take a load of twenty for each CPU down to that.
+func (m *melisai) settle(ctx context.Context) error {
+	const longest, step = 3 * time.Minute, time.Second
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); time.Since(began) < longest; {
+		load, err := fs.LoadAvg()
+		if err != nil {
+			return err
+		}
+		if load.Load1 < float64(runtime.NumCPU()) {
+			return nil
+		}
+		if err := clock.Sleep(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const melisaiReport = "report.json"

@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 	"golang.org/x/tools/txtar"
 )
 
@@ -156,5 +158,42 @@ func TestPeerChoose(t *testing.T) {
 		if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", test.flags, diff)
 		}
+	}
+}
+
+// TestRemoveDeadJVMs: only the data of JVMs that are gone, and nothing that a link leads to.
+func TestRemoveDeadJVMs(t *testing.T) {
+	tmp, outside := t.TempDir(), t.TempDir()
+	for _, name := range []string{"hsperfdata_nobody/22", "hsperfdata_nobody/23", "hsperfdata_root/notes", "other/22"} {
+		touch(t, filepath.Join(tmp, name))
+	}
+	touch(t, filepath.Join(outside, "22"))
+	if err := os.Symlink(outside, filepath.Join(tmp, "hsperfdata_link")); err != nil {
+		t.Fatal(err)
+	}
+	removeDeadJVMs(tmp, map[int]procfs.ProcStat{23: {}})
+	var left []string
+	for _, pattern := range []string{filepath.Join(tmp, "*", "*"), filepath.Join(outside, "*")} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			left = append(left, strings.TrimPrefix(strings.TrimPrefix(file, tmp), outside))
+		}
+	}
+	want := []string{"/hsperfdata_link/22", "/hsperfdata_nobody/23", "/hsperfdata_root/notes", "/other/22", "/22"}
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("(-want +left):\n%s", diff)
+	}
+}
+
+func touch(t *testing.T, file string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 )
 
 // PeerAnswers are what another tool said of the cases, in the words of the vocabulary.
@@ -22,6 +21,15 @@ type PeerAnswer struct {
 	Seconds   float64  `json:"seconds"`
 	Broken    string   `json:"broken"`    // why it could not be run
 	Abstained bool     `json:"abstained"` // it says that it could not tell
+
+	Others []PeerFinding `json:"others,omitempty"` // what it said after that, the worst first
+}
+
+// PeerFinding is what it said after its answer.
+type PeerFinding struct {
+	Name  string   `json:"name"` // the tool's own
+	Words []string `json:"words"`
+	Text  string   `json:"text"`
 }
 
 // otherWord is a peer's word for something of which the vocabulary has none.
@@ -76,16 +84,37 @@ func (s *scorer) peerPhase(c *Case, a *PeerAnswer) (*PhaseScore, error) {
 		out.Mark = Broken
 		return out, nil
 	}
-	for _, w := range a.Words {
-		if w != otherWord && !s.words.has(w) {
-			return nil, fmt.Errorf("there is no %q in the vocabulary; what has no word is %q", w, otherWord)
-		}
-	}
 	reply := &Reply{Abstained: a.Abstained}
 	if len(a.Words) > 0 {
-		words := slices.DeleteFunc(slices.Clone(a.Words), func(w string) bool { return w == otherWord })
-		reply.First = &Said{Words: words, Text: out.Summary}
+		first, err := s.peerSaid(a.Words, a.Text)
+		if err != nil {
+			return nil, err
+		}
+		reply.First = first
+	}
+	for _, f := range a.Others {
+		other, err := s.peerSaid(f.Words, f.Text)
+		if err != nil {
+			return nil, err
+		}
+		reply.Others = append(reply.Others, *other)
+		out.Others = append(out.Others, f.Name)
 	}
 	out.Mark, out.Why = mark(&c.Truth, s.words, reply)
+	return out, nil
+}
+
+// peerSaid checks the words of a finding, and leaves out what stands for none.
+func (s *scorer) peerSaid(said []string, text string) (*Said, error) {
+	out := &Said{Text: s.tidy(text)}
+	for _, w := range said {
+		if w == otherWord {
+			continue
+		}
+		if !s.words.has(w) {
+			return nil, fmt.Errorf("there is no %q in the vocabulary; what has no word is %q", w, otherWord)
+		}
+		out.Words = append(out.Words, w)
+	}
 	return out, nil
 }

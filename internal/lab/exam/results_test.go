@@ -127,6 +127,21 @@ func TestPeer(t *testing.T) {
 	if r.find(openName).Fault.Mark != Partly || r.Sealed.All.Marks[Wrong] != 1 || r.total().Cases != 2 {
 		t.Errorf("%+v and %+v, want partly, and wrong", r.find(openName).Fault, r.Sealed.All)
 	}
+	answers.Cases = map[string]PeerAnswer{openName: {
+		Words: []string{"io-wait"}, Text: "the disk", Others: []PeerFinding{
+			{Name: "Code", Words: []string{"regex-backtracking"}, Text: "parseRange uses most"},
+		},
+	}}
+	if r, err = s.peer(answers, cases); err != nil {
+		t.Fatal(err)
+	}
+	want := &PhaseScore{
+		Mark: Partly, Why: "the right finding is not the first", Says: []string{"io-wait"}, Summary: "the disk",
+		Others: []string{"Code"},
+	}
+	if diff := cmp.Diff(want, r.find(openName).Fault); diff != "" {
+		t.Errorf("a second finding (-want +got):\n%s", diff)
+	}
 	answers.Cases["nowhere"] = PeerAnswer{}
 	if _, err := s.peer(answers, cases); err == nil {
 		t.Error("an answer to no case was taken")
@@ -191,6 +206,40 @@ func TestPage(t *testing.T) {
 	}
 	if none := render(&page{}); !strings.Contains(none, "not been taken yet") {
 		t.Errorf("without results: %s", none)
+	}
+}
+
+// TestPagePeers: a peer stands below the first contact on the same cases, with what it said of each.
+func TestPagePeers(t *testing.T) {
+	first := testResults(t, "cpu-throttled")
+	s, cases := newTestScorer(t), []*Case{testCase(openName), testCase(sealedName)}
+	peer := func(who string, answers map[string]PeerAnswer) *Results {
+		r, err := s.peer(&PeerAnswers{Peer: who, Date: "2026-11-26", Cases: answers}, cases)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	all := peer("top 1", map[string]PeerAnswer{
+		openName: {Words: []string{"cpu-full"}, Text: "the CPUs are full", Seconds: 4}, sealedName: {Seconds: 2},
+	})
+	one := peer("vmstat 2", map[string]PeerAnswer{openName: {Broken: "it ends"}})
+	p := &page{first: first, peers: []*Results{one, all}, cases: map[string]*Case{openName: testCase(openName)}}
+	text, err := p.render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| first contact, on these: perfdoctor v1 | 2026-11-25 | 2 | 0 | 0 | 0 | 0 | 2 (100 %) | 0 | 10.5 s |\n" +
+			"| top 1 | 2026-11-26 | 2 | 0 | 0 | 0 | 2 (100 %) | 0 | 0 | 3.0 s |\n" +
+			"| first contact, on these: perfdoctor v1 | 2026-11-25 | 1 | 0 | 0 | 0 | 0 | 1 (100 %) | 0 | 10.5 s |\n" +
+			"| vmstat 2 | 2026-11-26 | 1 | 0 | 0 | 0 | 0 | 0 | 1 (100 %) | – |\n",
+		"| semver-range | regex-backtracking | wrong | broken | missed: cpu-full |\n",
+		"\nvmstat 2 has no answer to semver-range: it ends\n", "\nvmstat 2 has not been put to 1 more cases yet.\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page has no %q:\n%s", want, text)
+		}
 	}
 }
 
