@@ -277,7 +277,7 @@ func Synthetic(f stacks.Frame) bool {
 }
 
 func unnamed(f stacks.Frame, skip []Pattern) bool {
-	if Synthetic(f) {
+	if Synthetic(f) || strings.HasSuffix(f.Name, builtin) {
 		return true
 	}
 	for _, p := range skip {
