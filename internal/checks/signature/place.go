@@ -3,6 +3,7 @@ package signature
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -57,8 +58,13 @@ func (m *measure) placed(p *check.Pass, s *signature) (l *place, ok bool) {
 func (l *place) notes() (out []string) {
 	share := func(c *evidence.Culprit) string { return evidence.PartText(c.Value, int64(l.ran*1e9)) }
 	if l.sure() != nil {
-		return []string{fmt.Sprintf("the scripts were in %s for %s of their time: at least %s of it is called there",
-			l.functions[0].Name(), share(l.functions[0]), quantity.Of("", l.least, quantity.Ratio).Text())}
+		c := l.functions[0]
+		text := fmt.Sprintf("the scripts were in %s for %s of their time: at least %s of it is called there",
+			c.Name(), share(c), quantity.Of("", l.least, quantity.Ratio).Text())
+		if len(c.Path) > 1 {
+			text += ": " + strings.Join(c.Path, " ← ")
+		}
+		return []string{text}
 	}
 	for _, c := range l.functions[:min(len(l.functions), evidence.NamedCulprits)] {
 		out = append(out, fmt.Sprintf("the scripts were in %s for %s of their time", c.Name(), share(c)))
