@@ -17,7 +17,8 @@ func TestPlaceIsSure(t *testing.T) {
 		note string
 	}{
 		{
-			place{one, 1, 0.9}, true,
+			place{one, 1, 0.9},
+			true,
 			"the scripts were in parse (/app/app.py:7) for 90 % of their time: at least 90 % of it is called there",
 		},
 		{place{one, 1, 0.49}, false, "the scripts were in parse (/app/app.py:7) for 90 % of their time"},
