@@ -161,9 +161,23 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 		}), nil
 	}
 	if err != nil {
-		return nil, unavailable(err)
+		return &failed{vm, unavailable(err)}, nil
 	}
 	return &source{vm: vm, session: session, asked: settings.Events, began: began, parse: jfr.Read}, nil
+}
+
+// failed is a profiler that could not be started. A JVM that was stopped does in the window what a run before this one
+// had asked for, and so makes files anew by names that were removed: they are taken away when the window ends.
+type failed struct {
+	vm  *jvm.VM
+	err error
+}
+
+func (f *failed) Sample(context.Context, *recording.Appender) error { return f.err }
+
+func (f *failed) Close() error {
+	_, err := f.vm.CleanLeftovers()
+	return err
 }
 
 // wallPerCPU keeps the ratio of the two default intervals when a user sets one of them.
