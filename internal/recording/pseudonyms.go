@@ -103,14 +103,14 @@ var redactions = map[string]func(*redact.Names, string) string{
 		Text, "reason": (*redact.Names).Text,
 	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code,
 	"waiter_at": (*redact.Names).Code,
-	"waker":     (*redact.Names).Code, "class": (*redact.Names).Code,
+	"waker":     (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
 	"at_most": nil, "available": nil, "cause": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil,
 	"cpu_model": nil,
 	"cpus":      nil, "current": nil, "cycle": nil, "direction": nil, "driver": nil, "error": nil, "event": nil,
 	"first": nil, "for": nil,
 	"from": nil, "generation": nil, "governor": nil, "heap": nil, "hook": nil, "irq": nil, "kernel": nil, "kind": nil,
 	"level":  nil,
-	"loaded": nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "on": nil, "operation": nil,
+	"loaded": nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "operation": nil,
 	"origin": nil,
 	"parent": nil, "pid": nil, "program": nil, "queue": nil, "resource": nil, "runtime": nil, "scope": nil, "side": nil,
 	"space":   nil,
@@ -182,7 +182,7 @@ func (r *Recording) redactProfiles(from *Recording, n *redact.Names) error {
 			own.Threads[i].Name = n.Name(own.Threads[i].Name)
 		}
 		for i := range own.Samples {
-			own.Samples[i].Class = n.Code(own.Samples[i].Class)
+			own.Samples[i].Class = n.Wait(own.Samples[i].Class)
 		}
 		merged, err := stacks.Merge(&own) // the canonical order is that of the new names
 		if err != nil {

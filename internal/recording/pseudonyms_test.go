@@ -31,6 +31,26 @@ func TestEveryLabelIsThoughtAbout(t *testing.T) {
 	}
 }
 
+// TestWaitsAreRedacted: what threads wait for has the pseudonym of the destination that other metrics have.
+func TestWaitsAreRedacted(t *testing.T) {
+	for _, destination := range []string{"10.9.8.7:5432", "[fd12:3456::9]:5432"} {
+		b := NewBuilder()
+		a := b.Appender()
+		a.Gauge(metric.DestinationAsked, 1, destination)
+		a.Gauge(metric.ThreadStateTime, 1, "7", "7", "server", "waiting", "read", "answer", destination)
+		a.Commit()
+		hidden, err := b.Done(Meta{Schema: SchemaVersion, Duration: 1}).Redacted(redact.New([]byte("a key of a test")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := hidden.Gauge(metric.DestinationAsked)[0].Label("destination")
+		on := hidden.Gauge(metric.ThreadStateTime)[0].Label("on")
+		if on != asked || on == destination {
+			t.Errorf("a wait for %s became one for %s, and the destination %s", destination, on, asked)
+		}
+	}
+}
+
 // TestRawFilesAreLeftOut: of a recording in the making and of one that was read.
 func TestRawFilesAreLeftOut(t *testing.T) {
 	b := NewBuilder()

@@ -266,7 +266,7 @@ func TestPublicPython(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/usr/lib/python3.11/site-packages/acme/secret.py", "/opt/acme/python3.11/secret.txt",
-		"/home/alice/rsa/secret.key", "/opt/acme/rsa/core.py",
+		"/srv/alice/rsa/secret.key", "/opt/acme/rsa/core.py",
 	} {
 		if got := n.Path(path); strings.Contains(got, "acme") || strings.Contains(got, "secret") ||
 			strings.Contains(got, "alice") {

@@ -72,6 +72,23 @@ func (n *Names) Code(s string) string {
 	})
 }
 
+// Object gives what a thread waits for: an address with a port as [Names.Endpoint] does, and a file, a lock or a
+// program as [Names.Code] does.
+func (n *Names) Object(s string) string {
+	if _, err := netip.ParseAddrPort(s); err == nil {
+		return n.Endpoint(s)
+	}
+	return n.Code(s)
+}
+
+// Wait gives a kind of wait, a space, and an object of it: the class of a sample of threads that wait.
+func (n *Names) Wait(s string) string {
+	if kind, object, ok := strings.Cut(s, " "); ok {
+		return kind + " " + n.Object(object)
+	}
+	return n.Code(s)
+}
+
 // Pool gives the name of a pool of threads: a name without the number at its end, which may have been an address's.
 func (n *Names) Pool(s string) string {
 	return cutAddress.ReplaceAllStringFunc(n.Name(s), func(cut string) string { return n.Word("net", cut) })
