@@ -21,6 +21,7 @@ func FlowUses() []metric.Metric {
 		metric.ConnectAttempts, metric.Connects, metric.ConnectFailures, metric.PortSearches, metric.PortSearchSeconds,
 		// which tells from when they count
 		metric.ConnectionsClosed, metric.ConnectionTurns, metric.FlowRetransmits, metric.BPFRuns,
+		metric.ConnectSeconds, metric.ConnectionSeconds,
 	}
 }
 
@@ -71,6 +72,24 @@ func FlowsSeen(p *check.Pass) bool {
 type ClientFlow struct {
 	Destination, pid, comm  string
 	Attempts, Closed, Turns float64
+
+	connects, connecting, open float64 // that were established, and seconds
+}
+
+// Handshake is how long a connect took, mean; zero where none was established.
+func (f ClientFlow) Handshake() quantity.Value {
+	return quantity.Of("time of a handshake, mean", f.connecting/max(f.connects, 1), quantity.Seconds)
+}
+
+// Life is how long a connection was open until it ended, mean; zero where none ended.
+func (f ClientFlow) Life() quantity.Value {
+	return quantity.Of("time for which a connection is open, mean", f.open/max(f.Closed, 1), quantity.Seconds)
+}
+
+// Add adds another process's flow to the same destination.
+func (f *ClientFlow) Add(o ClientFlow) {
+	f.Attempts, f.Closed, f.Turns = f.Attempts+o.Attempts, f.Closed+o.Closed, f.Turns+o.Turns
+	f.connects, f.connecting, f.open = f.connects+o.connects, f.connecting+o.connecting, f.open+o.open
 }
 
 // Name gives "pid 4021 (java)"; a flow without a process is of several.
@@ -98,6 +117,9 @@ func ClientFlows(p *check.Pass) []ClientFlow {
 		out = append(out, ClientFlow{
 			Destination: s.Label("endpoint"), pid: s.Label("pid"), comm: s.Label("comm"), Attempts: RiseSince(s, began),
 			Closed: rises(metric.ConnectionsClosed, s.Series), Turns: rises(metric.ConnectionTurns, s.Series),
+			connects:   rises(metric.Connects, s.Series),
+			connecting: rises(metric.ConnectSeconds, s.Series),
+			open:       rises(metric.ConnectionSeconds, s.Series),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b ClientFlow) int { return cmp.Compare(b.Attempts, a.Attempts) })

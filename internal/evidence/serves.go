@@ -14,9 +14,11 @@ func Serves(p *check.Pass) (serves, known bool) {
 		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
 }
 
-// RequestMetrics are what [RequestsAtMost] reads.
+// RequestMetrics are what [RequestsAtMost] and [RequestsOf] read.
 func RequestMetrics() []metric.Metric {
-	return []metric.Metric{metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens}
+	return []metric.Metric{
+		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ListenerOwes,
+	}
 }
 
 // RequestsAtMost bounds the requests to the target: no more than the segments with data that came on its own ports, and
@@ -29,24 +31,25 @@ func RequestsAtMost(p *check.Pass) quantity.Value {
 	most := 0.0
 	for _, s := range p.Gauge(metric.ListenerSegments) {
 		if own[s.Label("listener")] {
-			most += risen(s)
+			most += Risen([]recording.GaugeSeries{s})
 		}
 	}
-	for _, s := range p.Counter(metric.TCPPassiveOpens) {
-		n, _ := s.Increase()
-		most += n
+	if opened, ok := MaybeNetRise(p, metric.TCPPassiveOpens, ""); ok {
+		most += opened.N.Number()
 	}
 	return quantity.Of("requests, at most", most, quantity.Unit("requests"))
 }
 
-// risen adds up the steps upwards of a sum of which parts go away, as connections are closed.
-func risen(s recording.GaugeSeries) (n float64) {
-	before, known := 0.0, false
-	for _, point := range s.Points {
-		if known {
-			n += max(0, point.Value-before)
+// Risen adds up the steps upwards of sums of which parts go away, as connections are closed.
+func Risen(list []recording.GaugeSeries) (n float64) {
+	for _, s := range list {
+		before, known := 0.0, false
+		for _, point := range s.Points {
+			if known {
+				n += max(0, point.Value-before)
+			}
+			before, known = point.Value, true
 		}
-		before, known = point.Value, true
 	}
 	return n
 }

@@ -15,7 +15,7 @@ func All() []Metric {
 		ConntrackMax, ConntrackDrops, ConntrackInsertFailed, ConntrackEarlyDrops, ConntrackTimeWait, NATRules,
 		NetfilterRules, Sockets, DestinationSockets, DestinationSmaller, DestinationYoungTW, DestinationOwner,
 		DestinationRTT, DestinationMin,
-		DestinationBytes, DestinationLost, DestinationSegs, DestinationHeld, DestinationAsked,
+		DestinationBytes, DestinationLost, DestinationSegs, DestinationData, DestinationHeld, DestinationAsked,
 		SynSentRetrans, ListenerSockets, ListenerQueue,
 		ListenerBacklog,
 		ListenerPeers, ListenerBytes, ListenerHeld, ListenerOwes, ListenerSegments, ProcessSockets, VantageRTT, VantagePings, VantageUnanswered, TCPOrphans,

@@ -75,6 +75,9 @@ var (
 		"Segments retransmitted so far by the connections that exist now, per destination.", "destination")
 	DestinationSegs = gauge("tcp_destination_sent_segments", q.Segments, "tcp_info tcpi_segs_out",
 		"Segments sent so far by the connections that exist now, per destination.", "destination")
+	DestinationData = gauge("tcp_destination_data_segments", q.Segments, "tcp_info tcpi_data_segs_out",
+		"Segments with data sent so far by the connections that exist now, per destination: requests, or parts of them "+
+			"(kernel 4.6).", "destination")
 	DestinationHeld = gauge("tcp_destination_held_back_sockets", q.Sockets, "tcp_info tcpi_notsent_bytes, tcpi_unacked",
 		"Established connections to a destination that had less than a segment to send, and waited with it until the "+
 			"peer acknowledges what is under way: Nagle's algorithm.", "destination")

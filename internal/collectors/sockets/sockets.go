@@ -45,7 +45,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
 			metric.DestinationAsked,
 			metric.DestinationLost,
-			metric.DestinationSegs,
+			metric.DestinationSegs, metric.DestinationData,
 			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
 			metric.ListenerPeers,
 			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments,

@@ -69,6 +69,8 @@ type infoSum struct {
 	held            int // by Nagle's algorithm
 	asked           int // that wait for an answer
 	hasNotsent      bool
+	data            uint64 // segments with data sent
+	hasData         bool
 }
 
 type listener struct {
@@ -251,6 +253,9 @@ func (i *infoSum) add(info *sockdiag.Info) {
 	if info.HasSegs() {
 		i.segOut, i.hasSegs = i.segOut+uint64(info.SegsOut), true
 	}
+	if info.HasDataSegs() {
+		i.data, i.hasData = i.data+uint64(info.DataSegsOut), true
+	}
 	if info.HasBytes() {
 		i.bytes, i.hasBytes = i.bytes+info.BytesAcked+info.BytesReceived, true
 	}
@@ -342,6 +347,7 @@ func merge(m map[netip.AddrPort]*infoSum, f *flow) {
 	}
 	d.held, d.hasNotsent = d.held+f.info.held, d.hasNotsent || f.info.hasNotsent
 	d.asked += f.info.asked
+	d.data, d.hasData = d.data+f.info.data, d.hasData || f.info.hasData
 	d.hasBytes, d.hasSegs = d.hasBytes || f.info.hasBytes, d.hasSegs || f.info.hasSegs
 	d.bytes, d.retrans, d.segOut = d.bytes+f.info.bytes, d.retrans+f.info.retrans, d.segOut+f.info.segOut
 }
@@ -359,6 +365,9 @@ func (i *infoSum) append(a *recording.Appender, destination string) {
 	if i.hasNotsent {
 		a.Gauge(metric.DestinationHeld, float64(i.held), destination)
 		a.Gauge(metric.DestinationAsked, float64(i.asked), destination)
+	}
+	if i.hasData {
+		a.Gauge(metric.DestinationData, float64(i.data), destination)
 	}
 	if i.hasSegs {
 		a.Gauge(metric.DestinationSegs, float64(i.segOut), destination)

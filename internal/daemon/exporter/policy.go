@@ -88,7 +88,7 @@ func setSockets(set func(policy, ...metric.Metric)) {
 	set(policy{keep: dest, each: dest, fold: most}, metric.DestinationRTT)
 	set(policy{keep: dest, each: dest, fold: least}, metric.DestinationMin)
 	set(policy{keep: dest, each: dest}, metric.DestinationBytes, metric.DestinationHeld, metric.DestinationLost,
-		metric.DestinationSegs, metric.DestinationAsked, metric.SynSentRetrans)
+		metric.DestinationSegs, metric.DestinationData, metric.DestinationAsked, metric.SynSentRetrans)
 	listener, accepting := []string{"listener"}, []string{"listener", "comm"}
 	set(policy{keep: []string{"listener", "state"}, each: listener}, metric.ListenerSockets)
 	set(policy{keep: accepting, each: accepting, fold: most}, metric.ListenerQueue)

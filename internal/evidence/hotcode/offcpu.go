@@ -29,6 +29,12 @@ func OffCPUWait(class string) Wait {
 	return Idle
 }
 
+// WaitsForPeer reports whether the threads of an off-CPU sample of this class wait for an answer of peer, an address
+// and port.
+func WaitsForPeer(class, peer string) bool {
+	return OffCPUWait(class) == ForNetwork && strings.HasSuffix(class, " "+peer)
+}
+
 // Blocked is how long threads wait in the kernel for one thing at one place of a program.
 type Blocked struct {
 	For     Wait

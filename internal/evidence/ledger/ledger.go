@@ -525,6 +525,9 @@ func (p Place) DNS() bool {
 	return (p.Part == Answer || p.Part == Connect) && strings.HasSuffix(p.On, ":53")
 }
 
+// Asked reports whether the place is a wait for a destination that is no name server.
+func (p Place) Asked() bool { return (p.Part == Answer || p.Part == Connect) && !p.DNS() }
+
 // mainIdle is the share of the window below which a process's first thread is none of its workers: it waits for them to
 // end.
 const mainIdle = 0.01

@@ -158,18 +158,18 @@ func (i *Info) HeldBack() bool {
 	return i.HasNotsent() && i.Notsent > 0 && i.Notsent < i.SndMSS && i.Unacked > 0
 }
 
-// oneWay is after how many milliseconds without an answer a connection that goes on sending is taken for one that gets
-// none, as to a log server.
-const oneWay = 10_000
-
 // Asked reports whether the connection has sent something since it last received, so that a client waits for an answer.
-func (i *Info) Asked() bool {
-	const justNow = 1000
-	return i.LastDataSent < i.LastDataRecv && (i.LastDataSent > justNow || i.LastDataRecv-i.LastDataSent < oneWay)
-}
+func (i *Info) Asked() bool { return unanswered(i.LastDataSent, i.LastDataRecv) }
 
 // Owes reports whether the connection has received something since it last sent, so that a server owes an answer.
-func (i *Info) Owes() bool { return i.LastDataRecv < i.LastDataSent }
+func (i *Info) Owes() bool { return unanswered(i.LastDataRecv, i.LastDataSent) }
+
+// unanswered reports whether what came so many milliseconds ago waits for something back, where the last of that was so
+// long ago. A connection that goes on without an answer gets none, as one to a log server.
+func unanswered(last, back uint32) bool {
+	const justNow, oneWay = 1000, 10_000
+	return last < back && (last > justNow || back-last < oneWay)
+}
 
 // HasMinRTT reports whether MinRTT is known (Linux 4.6) and the connection has had a sample: the kernel starts at ~0
 // (tcp_init_sock in net/ipv4/tcp.c).

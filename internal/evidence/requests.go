@@ -1,0 +1,74 @@
+package evidence
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// RequestSeconds is the time of a request from which on somebody waits for the target: a tenth of a second is noticed
+// (J. Nielsen, Response Times: The 3 Important Limits).
+func RequestSeconds() *check.Param {
+	return &check.Param{
+		Name: "request", Default: 0.1, Unit: quantity.Seconds,
+		Why: "a person notices when an answer takes longer (J. Nielsen, Response Times: The 3 Important Limits)",
+	}
+}
+
+// Requests is what clients wait for at the target's own ports.
+type Requests struct {
+	InProgress quantity.Value // that have no answer yet, mean of the looks at the sockets
+	Each       quantity.Value // seconds that one takes, at least
+}
+
+// RequestsOf gives the requests to the target. By Little's law (J. Little, Operations Research 9, 1961) the time of one
+// is how many are in progress over how many come in a second; since no more come than [RequestsAtMost], it is that time
+// or longer. ok is false where none came, or nobody looked.
+func RequestsOf(p *check.Pass) (r Requests, ok bool) {
+	n := 0.0
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
+			n += s.Mean()
+		}
+	}
+	most := RequestsAtMost(p)
+	if n == 0 || most.Number() == 0 || p.Meta.Duration <= 0 {
+		return r, false
+	}
+	r.InProgress = quantity.Of("requests without an answer, mean", n, most.Unit())
+	rate := most.Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).Named("requests a second, at most")
+	r.Each = r.InProgress.Per(rate).Named("time of a request, at least")
+	return r, true
+}
+
+// Bounds of the requests' time that a wait may be: less is not most of it, and more is not theirs alone.
+const (
+	leastOwned = 0.5
+	mostOwned  = 1.25 // both are means of a few looks
+)
+
+// Share is how much of the requests' time is waited where so many threads or connections wait, on average. It is theirs
+// if owned: a wait of more than there are requests is not, or not only, for them.
+func (r Requests) Share(waiting quantity.Value) (share quantity.Value, owned bool) {
+	share = waiting.As(r.InProgress.Unit()).Per(r.InProgress).Named("share of the time of requests")
+	return share, share.Number() <= mostOwned
+}
+
+// Noticed makes a wait of so many threads or connections a warning where who asked notices it: requests take longer
+// than the parameter says, and most of that is this wait. It reports whether it did.
+func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *check.Param) bool {
+	r, ok := RequestsOf(p)
+	if !ok || r.Each.Below(p.Param(longest)) {
+		return false
+	}
+	share, owned := r.Share(waiting)
+	if !owned || share.Number() < leastOwned {
+		return false
+	}
+	f.Severity = check.Warning
+	f.Evidence = append(f.Evidence, r.InProgress, r.Each, share)
+	f.Summary += fmt.Sprintf("; a request takes %s and more", r.Each.Text())
+	return true
+}
