@@ -41,6 +41,12 @@ func Causes() check.Causes {
 			Why: "a queue that is long is also full at times, and drops",
 		},
 
+		// Who is asked, and how often.
+		{
+			Cause: "n-plus-one", Effect: "waiting-on-backend",
+			Why: "many answers in turn are long in sum, however short each is",
+		},
+
 		// The CPU that handles the packets.
 		{Cause: "snat-single-core", Effect: "softirq-imbalance", Why: "the forwarding is what that CPU's softirqs do"},
 		{
@@ -89,6 +95,15 @@ func Causes() check.Causes {
 		{
 			Cause: "tls-no-resumption", Effect: "cpu-saturated", If: evidence.FillsCPUs,
 			Why: "the handshakes take what would be idle",
+		},
+		{
+			Cause: "fd-limit", Effect: "accept-queue-overflow",
+			Why: "accept() fails without a descriptor, and the queue fills",
+		},
+		{Cause: "fd-limit", Effect: "slow-accept", Why: "accept() fails without a descriptor, and the queue stays"},
+		{
+			Cause: "slow-accept", Effect: "accept-queue-overflow",
+			Why: "a queue from which hardly a connection is taken is full soon",
 		},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{

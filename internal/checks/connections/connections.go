@@ -15,6 +15,7 @@ func Checks() []*check.Check {
 		portSearchCliff,
 		timeWaitOverflow,
 		acceptQueueOverflow,
+		slowAccept,
 		synBacklogDrops,
 		synSentPileup,
 		synRetransmits,

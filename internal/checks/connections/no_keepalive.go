@@ -35,6 +35,18 @@ var (
 		Name: "kernel-share", Default: 0.5, Unit: quantity.Ratio,
 		Why: "handshakes cost the kernel, not the program: below half of the busy time they are not the main cost",
 	}
+	paramKeepaliveTrip = &check.Param{
+		Name: "round-trip", Default: 0.001, Unit: quantity.Seconds,
+		Why: "within a host or a rack a handshake takes less, and nobody waits for it",
+	}
+	paramKeepaliveWait = &check.Param{
+		Name: "handshake-share", Default: 0.2, Unit: quantity.Ratio,
+		Why: "of the life of a connection: requests take a fifth less when it is open already, with TLS two fifths",
+	}
+	paramKeepaliveLive = &check.Param{
+		Name: "open", Default: 0.5, Unit: quantity.Connections,
+		Why: "open at any moment: with fewer the program does something else for most of the time",
+	}
 	paramKeepaliveBusy = &check.Param{
 		Name: "busy-share", Default: 0.5, Unit: quantity.Ratio,
 		Why: "where half of the CPU time is idle, the cost of handshakes harms nobody yet",
@@ -53,7 +65,9 @@ had, and only processes whose connections had about one are accused, whatever ot
 
 Measured otherwise: connections opened per second by this namespace, and data segments sent per connection opened or
 accepted: up to four is about one request each. The destination with the most short-lived sockets is named. It is
-info, and a warning where it does harm: a share of the port ceiling, or si + sy the larger part of a busy CPU.
+info, and a warning where it does harm: a share of the port ceiling, or si + sy the larger part of a busy CPU, or the
+handshake is much of the time for which a connection is open. Then more than one request is accused, too: the first
+answers are those of TLS and of a login.
 
 Cure: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
 empty Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with
@@ -63,10 +77,12 @@ Wrong if the requests of one connection are many (access log: requests per conne
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses: slices.Concat(evidence.PortNeeds(), []metric.Metric{
 		metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds, metric.DestinationOwner,
+		metric.DestinationRTT,
 	}, evidence.FlowUses()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy, evidence.ParamPortsFull, evidence.ParamTWFall,
+		paramKeepaliveBusy, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
+		evidence.ParamPortsFull, evidence.ParamTWFall,
 	},
 	Run: runNoKeepalive,
 }
@@ -81,11 +97,11 @@ func runNoKeepalive(p *check.Pass) error {
 		return err
 	}
 	p.Read(active.Rate())
-	if active.Rate().Below(p.Param(paramKeepaliveRate)) {
-		return nil
-	}
 	if evidence.FlowsSeen(p) {
 		accuse(p)
+		return nil
+	}
+	if active.Rate().Below(p.Param(paramKeepaliveRate)) {
 		return nil
 	}
 	f := check.Finding{
@@ -123,24 +139,25 @@ func accuse(p *check.Pass) {
 	named := map[string][]string{}
 	var order []string
 	for _, f := range evidence.ClientFlows(p) {
-		if !singleRequests(f, p.Param(paramKeepaliveTurns)) {
+		_, waits := handshakeShare(p, f)
+		if !waits && !singleRequests(f, p.Param(paramKeepaliveTurns)) {
 			continue
 		}
 		if sums[f.Destination] == nil {
-			sums[f.Destination] = &evidence.ClientFlow{}
+			sums[f.Destination] = &evidence.ClientFlow{Destination: f.Destination}
 			order = append(order, f.Destination)
 		}
-		sum := sums[f.Destination]
-		sum.Attempts, sum.Closed, sum.Turns = sum.Attempts+f.Attempts, sum.Closed+f.Closed, sum.Turns+f.Turns
+		sums[f.Destination].Add(f)
 		rate := quantity.Of("", f.Attempts, quantity.Connections).Per(window)
 		named[f.Destination] = append(named[f.Destination],
 			fmt.Sprintf("%s: %s, %.1f requests each", f.Name(), rate.Text(), f.Turns/f.Closed))
 	}
 	for _, d := range order {
 		opened := quantity.Of("connections opened", sums[d].Attempts, quantity.Connections)
-		rate := opened.Per(window).Named("connections opened to it by processes that use each once")
+		rate := opened.Per(window).Named("connections opened to it by these processes")
 		p.Read(rate)
-		if rate.Below(p.Param(paramKeepaliveRate)) {
+		handshake, waits := handshakeShare(p, *sums[d])
+		if rate.Below(p.Param(paramKeepaliveRate)) && !waits {
 			continue
 		}
 		turns := quantity.Of("requests with an answer, at most", sums[d].Turns, "requests").
@@ -157,8 +174,30 @@ func accuse(p *check.Pass) {
 			Notes:    named[d][1:min(len(named[d]), 1+evidence.OwnersShown)],
 		}
 		keepaliveHarm(p, &f)
+		if waits {
+			f.Severity = check.Warning
+			f.Evidence = append(f.Evidence, handshake)
+			f.Summary += fmt.Sprintf("; each is open for %s, and %s of this is the handshake", sums[d].Life().Text(),
+				handshake.Text())
+		}
 		p.Report(f)
 	}
+}
+
+// handshakeShare is how much of the time for which connections are open is a round trip for their handshake. waits is
+// false where it is little, or hardly one is open. Handshakes that took longer lost a SYN or met a full queue.
+func handshakeShare(p *check.Pass, f evidence.ClientFlow) (share quantity.Value, waits bool) {
+	trip := f.Handshake()
+	if rtt, ok := evidence.DestinationRTT(p, f.Destination); ok && rtt.Below(trip) {
+		trip = rtt
+	}
+	if f.Closed == 0 || f.Life().Number() == 0 || trip.Below(p.Param(paramKeepaliveTrip)) {
+		return share, false
+	}
+	_, window := evidence.FlowSpan(p)
+	open := quantity.Of("open at any moment", f.Closed*f.Life().Number()/window.Number(), quantity.Connections)
+	share = trip.Per(f.Life()).Named("the handshake's share of it")
+	return share, open.AtLeast(p.Param(paramKeepaliveLive)) && share.AtLeast(p.Param(paramKeepaliveWait))
 }
 
 // nameShortLived makes the destination with the most short-lived client-side sockets the subject. Where the peer closes

@@ -26,6 +26,7 @@ func Checks() []*check.Check {
 		pageFaultStorm,
 		syscallStorm,
 		fsyncBound,
+		nPlusOne,
 		waitingOnBackend,
 	}
 }

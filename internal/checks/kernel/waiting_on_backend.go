@@ -28,7 +28,8 @@ var (
 		Why: "waiting for a database is what many healthy services do; it is a fault when hardly a thread is left " +
 			"for the next request",
 	}
-	backendRuns = &check.Param{
+	backendRequest = evidence.RequestSeconds()
+	backendRuns    = &check.Param{
 		Name: "running", Default: 0.5, Unit: quantity.Ratio,
 		Why: "threads that run in half of the time in which they seem to wait do not wait for the network",
 	}
@@ -54,7 +55,8 @@ requests of clients have no answer yet, and how many of this program's own
 requests to a destination have none.
 
 Waiting alone is a fact; it is a warning when hardly a thread of the pool is
-idle, so that the next request has none.
+idle, so that the next request has none, or when requests take long enough to
+be noticed and as many of them are in progress as threads wait.
 
 A thread that is in a client and runs does not wait: a JSON reader at work was
 once taken for a slow network for weeks, because each thread dump had read() in
@@ -66,14 +68,14 @@ there, too, and load it more. Disproof: the destination answers in less time
 than the threads wait (tcpdump, its own logs).`,
 	URL:   "https://www.brendangregg.com/tsamethod.html",
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
-	Uses: []metric.Metric{
+	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
 		metric.ThreadRunDelay,
-		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples, metric.ListenerOwes,
-		metric.DestinationAsked, metric.DestinationOwner, metric.TargetListenPorts,
-	},
-	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns},
+		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples,
+		metric.DestinationAsked, metric.DestinationOwner,
+	}, evidence.RequestMetrics()...),
+	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns, backendRequest},
 	Run:    runWaitingOnBackend,
 }
 
@@ -235,6 +237,7 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 	if occupied.AtLeast(p.Param(backendFull)) {
 		f.Severity = check.Warning
 	}
+	evidence.Noticed(p, &f, threads, backendRequest)
 	return f
 }
 

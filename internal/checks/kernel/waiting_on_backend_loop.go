@@ -14,13 +14,8 @@ import (
 // requests of clients have no answer yet, and some requests to destinations have none: by Little's law their ratio is
 // the share of a request's time that a destination takes. It reports whether anything could be told.
 func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
-	owed := 0.0
-	for _, listener := range p.Info(metric.TargetListenPorts) {
-		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
-			owed += s.Mean()
-		}
-	}
-	if owed == 0 || waitsForMany(l).Below(p.Param(backendWaiters)) {
+	r, ok := evidence.RequestsOf(p)
+	if !ok || waitsForMany(l).Below(p.Param(backendWaiters)) {
 		return false
 	}
 	told := false
@@ -31,26 +26,28 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 		}
 		told = true
 		asked := quantity.Of("requests to "+destination+" without an answer, mean", s.Mean(), quantity.Sockets)
-		share := asked.Per(quantity.Of("requests of clients without an answer, mean", owed, quantity.Sockets)).
+		share := asked.As(r.InProgress.Unit()).Per(r.InProgress).
 			Named("share of a request's time that %s takes", destination)
 		p.Read(share)
 		if s.Mean() >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
-			p.Report(loopFinding(p, destination, asked, share, owed))
+			f := loopFinding(p, destination, asked, share, r)
+			evidence.Noticed(p, &f, asked, backendRequest)
+			p.Report(f)
 		}
 	}
 	return told
 }
 
-func loopFinding(p *check.Pass, destination string, asked, share quantity.Value, owed float64) check.Finding {
+func loopFinding(p *check.Pass, destination string, asked, share quantity.Value, r evidence.Requests) check.Finding {
 	return check.Finding{
 		Subject:  check.Subject{Kind: "destination", ID: destination},
-		Severity: check.Warning,
+		Severity: check.Info,
 		// a look an interval: some ten of them
 		Confidence: check.Medium,
 		Weight:     min(share.Number(), 1),
 		Summary: fmt.Sprintf("requests wait for answers of %s: %s of %s that clients wait for, at any moment",
 			destination, quantity.Of("", asked.Number(), quantity.None).Text(),
-			quantity.Of("", owed, quantity.None).Text()),
+			quantity.Of("", r.InProgress.Number(), quantity.None).Text()),
 		Evidence: []quantity.Value{share, asked},
 		Remedies: []check.Remedy{{
 			Action: "Find out why " + destination + " answers late; ask it less often, at the same time, or with a " +

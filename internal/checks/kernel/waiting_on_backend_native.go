@@ -21,7 +21,7 @@ func runNativeBackend(p *check.Pass) error {
 	}
 	read := false
 	for _, pool := range l.Pools {
-		_, answers := pool.Sum(isAnswer)
+		_, answers := pool.Sum(ledger.Place.Asked)
 		if answers == 0 {
 			continue
 		}
@@ -65,20 +65,15 @@ func waitsForMany(l *ledger.Ledger) quantity.Value {
 		Per(quantity.Of("window", max(l.Window, 1), quantity.Seconds)).As(quantity.Threads)
 }
 
-// isAnswer tells places where threads wait for a destination.
-func isAnswer(p ledger.Place) bool {
-	return (p.Part == ledger.Answer || p.Part == ledger.Connect) && !p.DNS()
-}
-
 func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Value, answers float64) check.Finding {
-	largest, _ := pool.Sum(isAnswer)
+	largest, _ := pool.Sum(ledger.Place.Asked)
 	peer := largest.On
 	of := quantity.Of("blocked for it", largest.Seconds, quantity.Seconds).
 		Per(quantity.Of("blocked for answers", answers, quantity.Seconds)).Named("of this for %s", peer)
 	occupied := quantity.Of("with work", pool.Working(), quantity.Seconds).
 		Per(quantity.Of("all of its workers' time", pool.Workers, quantity.Seconds)).Named("%s occupied", pool.Title())
 	here := func(s stacks.Sample) bool {
-		return hotcode.OffCPUWait(s.Class) == hotcode.ForNetwork && endsWith(s.Class, peer)
+		return hotcode.WaitsForPeer(s.Class, peer)
 	}
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: pool.Title()},
@@ -107,6 +102,7 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 	if occupied.AtLeast(p.Param(backendFull)) {
 		f.Severity = check.Warning
 	}
+	evidence.Noticed(p, &f, threads, backendRequest)
 	return f
 }
 
@@ -124,11 +120,6 @@ func waitOfEach(p *check.Pass, peer string) (each quantity.Value, ok bool) {
 	}
 	return quantity.Of("blocked for it", seconds, quantity.Seconds).Per(quantity.Of("waits", count, quantity.Events)).
 		As(quantity.Seconds).Named("a wait, mean"), true
-}
-
-// endsWith tells whether the class of a wait is for a destination.
-func endsWith(class, peer string) bool {
-	return len(class) > len(peer) && class[len(class)-len(peer):] == peer && class[len(class)-len(peer)-1] == ' '
 }
 
 // destinationNotes says for which destinations threads of a JVM waited, as the kernel sees it: their names are Java's,

@@ -20,6 +20,7 @@ var (
 		Why: "of the pool's threads, and for each of them of the window: with a tenth of its threads a pool still " +
 			"works",
 	}
+	stuckRequest = evidence.RequestSeconds()
 	stuckThreads = &check.Param{
 		Name: "threads", Default: 2, Unit: quantity.Threads,
 		Why: "one thread that waits may be there to wait; several at one place are how the pool is used",
@@ -42,7 +43,8 @@ Measured: in a wall-clock profile of a JVM, by the innermost calls of each
 sample; a thread stands there when it does so for nearly all of the window, also
 when it came before and has not left. Pools of connections, full queues, answers
 over the network, event loops and locks that change hands have checks of their
-own. Of other programs: the threads' states and system calls. There the kernel
+own. It is enough that threads with a request stand there for most of the time
+that a request takes, if that is long enough to be noticed. Of other programs: the threads' states and system calls. There the kernel
 cannot tell a worker that waits for work from one that is stuck; that they stand
 there is a fact, and a warning only where connections wait to be accepted
 whenever one looked.
@@ -51,13 +53,13 @@ Cure: by what is waited for. Placebo: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
 	URL:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/ThreadPoolExecutor.html",
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
-	Uses: []metric.Metric{
+	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.ThreadStateTime,
 		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
 		metric.ThreadRunDelay,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
-	},
-	Params: []*check.Param{stuckShare, stuckThreads},
+	}, evidence.RequestMetrics()...),
+	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest},
 	Run:    runPoolStuck,
 }
 
@@ -120,7 +122,17 @@ func runStuckJava(p *check.Pass) error {
 		}
 		all := quantity.Of("all of its threads", float64(len(pool.threads)), quantity.Threads)
 		if stand.AtLeast(p.Param(stuckThreads)) && stand.Per(all).AtLeast(p.Param(stuckShare)) {
-			p.Report(pool.finding(p, w, at, stand, all))
+			f := pool.finding(p, w, at, stand, all)
+			f.Summary = fmt.Sprintf("%.0f of %s of pool %q %s for nearly all of the window", stand.Number(), all.Text(),
+				pool.name, f.Summary)
+			p.Report(f)
+			continue
+		}
+		waiting := w.Threads(fmt.Sprintf("threads of pool %q that stand there, mean", pool.name), at.total.Value)
+		f := pool.finding(p, w, at, waiting, all)
+		f.Summary = fmt.Sprintf("%s of pool %q %s", waiting.Text(), pool.name, f.Summary)
+		if at.request && evidence.Noticed(p, &f, waiting, stuckRequest) {
+			p.Report(f)
 		}
 	}
 	p.Read(most)
@@ -227,8 +239,7 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 		Subject:  check.Subject{Kind: "pool", ID: pool.name},
 		Severity: check.Warning,
 		Weight:   share.Number(),
-		Summary: fmt.Sprintf("%.0f of %s of pool %q %s at %s for nearly all of the window", stand.Number(), all.Text(),
-			pool.name, kind.what, list[0].Name()),
+		Summary:  kind.what + " at " + list[0].Name(), // who is the caller's to say
 		Evidence: []quantity.Value{stand, all, share},
 		Notes: []string{
 			strings.Join(list[0].Path, " ← "),

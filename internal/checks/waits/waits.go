@@ -65,19 +65,23 @@ func (r row) check() *check.Check {
 		Why: "waiting is what many healthy programs do; it is a fault when hardly a thread of the pool is left for " +
 			"the next piece of work",
 	}
+	request := evidence.RequestSeconds()
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Doc: r.doc, URL: r.url,
 		Needs: []metric.Metric{metric.ThreadStateTime},
-		Uses: []metric.Metric{
+		Uses: append([]metric.Metric{
 			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
-			metric.ProcessCPU, metric.TargetListenPorts,
-		},
-		Params: []*check.Param{share, threads, occupied},
-		Run:    func(p *check.Pass) error { return r.run(p, share, threads, occupied) },
+			metric.ProcessCPU,
+		}, evidence.RequestMetrics()...),
+		Params: []*check.Param{share, threads, occupied, request},
+		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request}) },
 	}
 }
 
-func (r row) run(p *check.Pass, shareParam, threadsParam, occupiedParam *check.Param) error {
+// params are the thresholds of one of the rules.
+type params struct{ share, threads, occupied, request *check.Param }
+
+func (r row) run(p *check.Pass, limits params) error {
 	l, ok := evidence.LedgerOf(p)
 	if !ok {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
@@ -98,8 +102,8 @@ func (r row) run(p *check.Pass, shareParam, threadsParam, occupiedParam *check.P
 			p.Read(share)
 			read = true
 		}
-		if share.AtLeast(p.Param(shareParam)) && threads.AtLeast(p.Param(threadsParam)) {
-			p.Report(r.finding(p, l, pool, at, share, threads, occupiedParam))
+		if share.AtLeast(p.Param(limits.share)) && threads.AtLeast(p.Param(limits.threads)) {
+			p.Report(r.finding(p, l, pool, at, share, threads, limits))
 		}
 	}
 	if !read {
@@ -113,7 +117,7 @@ func (r row) label() string { return strings.ReplaceAll(r.name, "-", " ") }
 
 func (r row) finding(
 	p *check.Pass, l *ledger.Ledger, pool *ledger.Pool, at ledger.Place, share, threads quantity.Value,
-	occupiedParam *check.Param,
+	limits params,
 ) check.Finding {
 	occupied := quantity.Of("with work", pool.Working(), quantity.Seconds).
 		Per(quantity.Of("all of its workers' time", pool.Workers, quantity.Seconds)).Named("%s occupied", pool.Title())
@@ -127,9 +131,10 @@ func (r row) finding(
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
 	}
-	if occupied.AtLeast(p.Param(occupiedParam)) || r.blocks || r.ends && at.Still > 0 {
+	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 {
 		f.Severity = check.Warning
 	}
+	evidence.Noticed(p, &f, threads, limits.request)
 	if serves, known := evidence.Serves(p); r.ofJobs && known && !serves {
 		f.Severity = check.Info
 		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")

@@ -1,0 +1,151 @@
+package connections
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
+)
+
+var (
+	paramSlowAcceptWait = evidence.RequestSeconds()
+	paramSlowAcceptBusy = &check.Param{
+		Name: "busy-share", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time in which its threads have work: a program that runs, or waits for a CPU, for most of it " +
+			"accepts late because of that, and other checks tell why",
+	}
+	paramSlowAcceptLooks = &check.Param{
+		Name: "looks", Default: 5, Unit: "looks",
+		Why: "connections that wait at each of so many looks a second apart are no burst",
+	}
+)
+
+var slowAccept = &check.Check{
+	Name:  "slow-accept",
+	Stage: check.Connections,
+	Doc: `Connections wait to be accepted by a program that has CPU time to spare
+
+The handshake is the kernel's: a client is connected, sends its request, and
+waits. A program that takes no more connections has reached a limit of its own:
+all workers of a pre-fork server wait for something, or the number of
+connections that its configuration allows is there.
+
+Measured: the length of the accept queue at each look, and how many connections
+were established in the window. The one over the other is how long a connection
+waits at least (Little's law). The threads' states tell that the program neither
+runs nor waits for a CPU meanwhile.
+
+Cure: more workers or connections (pm.max_children, workers, -c, maxconn), or
+make that faster for which the workers wait. Placebo: a longer backlog; more
+clients wait then, and longer. Disproof: Recv-Q of ss -ltn is 0 at most looks.`,
+	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
+	Needs: []metric.Metric{metric.ListenerQueue},
+	Uses: append([]metric.Metric{
+		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.ThreadStatePasses, metric.ThreadStillTime,
+	}, evidence.RequestMetrics()...),
+	Params: []*check.Param{paramSlowAcceptWait, paramSlowAcceptBusy, paramSlowAcceptLooks},
+	Run:    runSlowAccept,
+}
+
+func runSlowAccept(p *check.Pass) error {
+	if _, known := evidence.Serves(p); !known {
+		return check.NotAssessed("name a process", "whether a program has time to accept is known of a target only")
+	}
+	l, ok := evidence.LedgerOf(p)
+	if !ok {
+		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
+	}
+	p.Read(quantity.Of("connections that wait to be accepted at every look", 0, quantity.Connections))
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		address := listener.Label("listener")
+		looks := series.Values(evidence.Together(p.Gauge(metric.ListenerQueue, "listener", address)))
+		if float64(len(looks)) < p.Param(paramSlowAcceptLooks).Number() || slices.Min(looks) == 0 {
+			continue
+		}
+		queue := quantity.Of("connections that wait to be accepted, mean", series.Mean(looks), quantity.Connections)
+		if f, ok := slowAcceptFinding(p, l, address, queue); ok {
+			p.Report(f)
+		}
+	}
+	return nil
+}
+
+func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue quantity.Value) (check.Finding, bool) {
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	wait := acceptWait(p, queue, window)
+	busy, work := busyShare(l)
+	p.Read(wait)
+	if wait.Below(p.Param(paramSlowAcceptWait)) || busy.AtLeast(p.Param(paramSlowAcceptBusy)) {
+		return check.Finding{}, false
+	}
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "listener", ID: address},
+		Severity: check.Warning,
+		Weight:   1,
+		Summary: fmt.Sprintf("the accept queue of %s is never empty: %s on average, and %s until one is accepted; the "+
+			"program has CPU time to spare and takes no more", address, queue.Text(), wait.Text()),
+		Evidence: []quantity.Value{queue, wait, busy},
+		Remedies: []check.Remedy{{
+			Action: "let the program serve more at once: more workers (pm.max_children, workers, processes), or more " +
+				"connections (-c, maxconn, max_connections)",
+			Risk:   "what the workers ask is asked more at once, and memory grows with each of them",
+			Effect: fmt.Sprintf("connections are accepted at once in place of after %s", wait.Text()),
+		}},
+		Placebos: []string{"a longer backlog: more clients wait then, and longer"},
+		Disproof: "Recv-Q of the listener is 0 at most looks (ss -ltn)",
+	}
+	if work == nil {
+		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
+		return f, true
+	}
+	place, _ := work.Sum(func(ledger.Place) bool { return true })
+	for _, at := range work.Places {
+		if !at.Part.Idle() && at.Part != ledger.Futex {
+			place = at
+			break
+		}
+	}
+	f.Notes = append(f.Notes, fmt.Sprintf("its threads with work: %s: %s, most in %s", work.Who(), work.Split(),
+		cmp.Or(place.On, place.Call, string(place.Part))))
+	return f, true
+}
+
+// acceptWait is how long a connection waits to be accepted, at least: no more were accepted than were established in
+// the network namespace. It is the window where none was.
+func acceptWait(p *check.Pass, queue, window quantity.Value) quantity.Value {
+	const wait = "time that a connection waits to be accepted, at least"
+	opened, ok := evidence.MaybeNetRise(p, metric.TCPPassiveOpens, "connections established")
+	if !ok || opened.N.Below(queue) {
+		return window.Named(wait)
+	}
+	return queue.Per(opened.Rate()).Named(wait)
+}
+
+// busyShare is the part of the threads' time with work in which they run or wait for a CPU, and the pool with most
+// work; nil where nobody has any.
+func busyShare(l *ledger.Ledger) (share quantity.Value, most *ledger.Pool) {
+	busy, work := 0.0, 0.0
+	for _, pool := range l.Pools {
+		busy += pool.Parts[ledger.User] + pool.Parts[ledger.System] + pool.Parts[ledger.Ready]
+		work += pool.Working()
+		if most == nil && pool.Working() > workShown*pool.Wall {
+			most = pool
+		}
+	}
+	if most == nil {
+		return quantity.Of("share of the window that threads run", busy/max(l.Window, 1), quantity.Ratio), nil
+	}
+	return quantity.Of("running or ready to run", busy, quantity.Seconds).
+		Per(quantity.Of("with work", work, quantity.Seconds)).
+		Named("of the time with work of all threads"), most
+}
+
+// workShown is the share of a pool's time with work from which on it is said what for: less is the odd request.
+const workShown = 0.1
