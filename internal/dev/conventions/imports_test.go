@@ -159,6 +159,10 @@ var table = []row{
 	{pkg: "internal/host/cgroupfs", why: "the text of control groups' files, wherever they were read: leaf"},
 	{pkg: "internal/host/door", why: "opens what belongs to a target: leaf"},
 	{
+		pkg: "internal/host/unwind", may: []string{"internal/host/door"},
+		why: "walks stacks by what files say of frames, whoever took them",
+	},
+	{
 		pkg: "internal/host", may: []string{"internal/host/door", "internal/host/cgroupfs", "internal/input/firewall"},
 		why: "reads kernel, namespaces and cgroups; knows nothing of metrics",
 	},
