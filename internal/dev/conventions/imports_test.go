@@ -199,7 +199,8 @@ var table = []row{
 		pkg: "internal/collectors",
 		may: []string{
 			"internal/host/cgroupfs",
-			"internal/collect", "internal/host/door", "internal/kernel/sockdiag", "internal/kernel/perfevent",
+			"internal/collect", "internal/host/door", "internal/host/unwind", "internal/kernel/sockdiag",
+			"internal/kernel/perfevent",
 			"internal/kernel/netfilter", "internal/kernel/syscalls", "internal/jvm", "internal/jvm/jfr",
 			"internal/jvm/asprof", "internal/jvm/asprof/library",
 			"internal/recording/stacks", "bpf",

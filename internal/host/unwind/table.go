@@ -17,8 +17,8 @@ const (
 	maxLoads = 32
 	// maxEntry bounds one entry of .eh_frame, in bytes: the interpreter loop of PostgreSQL has 2 KB.
 	maxEntry = 64 << 10
-	// maxRules bounds the rules that are kept of a file, of 64 bytes each: some hundred places are in most stacks.
-	maxRules = 8192
+	// maxRules bounds the rules that are kept of a file, of 100 bytes each: some hundred places are in most stacks.
+	maxRules = 2048
 	// tableEntry is the size of an entry of the sorted table: two numbers of 4 bytes.
 	tableEntry = 8
 )

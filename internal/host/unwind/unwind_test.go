@@ -34,7 +34,7 @@ func nested(t testing.TB, flags ...string) string {
 
 // A process is what a walk needs of one: its code by address.
 type process struct {
-	t     *testing.T
+	t     testing.TB
 	maps  []door.Mapping
 	files map[string]*Table
 }
@@ -63,7 +63,7 @@ func (p *process) find(pc uint64) (*Table, uint64, bool) {
 }
 
 // dumped runs the program, and reads its dump.
-func dumped(t *testing.T, bin string, size int) (r Registers, stack []byte, p *process) {
+func dumped(t testing.TB, bin string, size int) (r Registers, stack []byte, p *process) {
 	t.Helper()
 	out, err := exec.Command(bin, strconv.Itoa(size)).Output()
 	if err != nil {
@@ -340,5 +340,29 @@ func TestBounds(t *testing.T) {
 	m.run(cursor{rest: bytes.Repeat([]byte{opRemember}, maxStates+1)})
 	if !m.failed {
 		t.Errorf("%d states are remembered", len(m.states))
+	}
+}
+
+// BenchmarkWalk: a walk through eleven functions of three kinds, whose rules are known.
+func BenchmarkWalk(b *testing.B) {
+	testenv.Need(b, testenv.Tool("gcc"))
+	r, stack, p := dumped(b, nested(b), 8192)
+	for b.Loop() {
+		if addresses, whole := Walk(r, stack, p.find); !whole || len(addresses) < 8 {
+			b.Fatalf("%d frames, whole: %v", len(addresses), whole)
+		}
+	}
+}
+
+// BenchmarkRule: what is read of a file for a place that is new.
+func BenchmarkRule(b *testing.B) {
+	testenv.Need(b, testenv.Tool("gcc"))
+	r, _, p := dumped(b, nested(b), 8192)
+	table, at, _ := p.find(r.PC)
+	for b.Loop() {
+		clear(table.rules)
+		if table.rule(at) == nil {
+			b.Fatal("no rule")
+		}
 	}
 }
