@@ -36,8 +36,8 @@ func cpuProfileCollector(l *Loader, o Options) collect.Collector {
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each " +
-			"busy CPU, and 4 µs more of one of the target's native programs, 1000 a second at most, for up to 16 KiB of " +
-			"its stack, which are walked meanwhile (10 µs) and not kept; " +
+			"busy CPU, and 4 µs more of one of the target, 1000 a second at most, for up to 16 KiB of its stack, " +
+			"which are walked meanwhile (10 µs) and not kept; " +
 			"at the end 0.02 to 0.1 s to name the functions, for which the pointers to those of the C library that " +
 			"were chosen for " +
 			"the CPU are read from a program's memory; a JVM writes where its compiled methods lie, 10 to 50 ms",

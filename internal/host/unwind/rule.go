@@ -156,11 +156,8 @@ func (m *machine) do(op byte, n uint64, second int64, block []byte) {
 		m.save(n, saved{how: savedNot})
 	case opRegister, opExpression, opValue, opValueSigned, opValueExpression:
 		m.save(n, saved{how: savedUnknown})
-	case opRemember:
-		m.failed = len(m.states) == maxStates
-		m.states = append(m.states, m.row)
-	case opRecall:
-		m.recall()
+	case opRemember, opRecall:
+		m.remember(op == opRecall)
 	case opCFA:
 		m.frame(m.baseOf(n), second)
 	case opCFASigned:
@@ -202,12 +199,17 @@ func (m *machine) restore(register uint64) {
 	}
 }
 
-func (m *machine) recall() {
-	if m.failed = len(m.states) == 0; m.failed {
-		return
-	}
+// remember keeps a state, or goes back to the last that was kept.
+func (m *machine) remember(back bool) {
 	last := len(m.states) - 1
-	m.row, m.states = m.states[last], m.states[:last]
+	switch {
+	case back && last < 0, !back && last+1 == maxStates:
+		m.failed = true
+	case back:
+		m.row, m.states = m.states[last], m.states[:last]
+	default:
+		m.states = append(m.states, m.row)
+	}
 }
 
 func (m *machine) baseOf(register uint64) base {

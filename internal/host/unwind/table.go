@@ -163,8 +163,8 @@ func (t *Table) common(address uint64) (c common, ok bool) {
 	version := e.number(1)
 	augmentation := e.text()
 	c.codeUnit, c.dataUnit = e.unsigned(), e.signed()
-	ra := uint64(0)
-	if ra = e.number(1); version != 1 && ra >= 0x80 { // from version 3 on it is a LEB128, and no register has more
+	ra := e.number(1)
+	if version != 1 && ra >= 0x80 { // from version 3 on it is a LEB128, and no register has more
 		return c, false
 	}
 	c.code = e

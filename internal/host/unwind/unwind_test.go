@@ -169,12 +169,33 @@ func TestFramePointers(t *testing.T) {
 
 // TestAsReadelf: each row of real files, as readelf reads it.
 func TestAsReadelf(t *testing.T) {
-	testenv.Need(t, testenv.Tool("gcc"), testenv.Tool("readelf"))
-	library, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
-	if err != nil {
-		t.Fatal(err)
+	for gcc, flag := range map[string]string{
+		"gcc": "-fcf-protection", "aarch64-linux-gnu-gcc": "-mbranch-protection=standard", // signs return addresses
+	} {
+		t.Run(gcc, func(t *testing.T) {
+			testenv.Need(t, testenv.Tool(gcc), testenv.Tool("readelf"))
+			frames := filepath.Join(t.TempDir(), "frames.so")
+			args := []string{"-shared", "-nostdlib", "-fPIC", "-O2", flag, "-fasynchronous-unwind-tables", "-o", frames}
+			out, err := exec.Command(gcc, append(args, "testdata/frames.c")...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			asReadelf(t, frames)
+		})
 	}
-	for _, file := range []string{nested(t), strings.TrimSpace(string(library))} {
+	t.Run("the C library", func(t *testing.T) {
+		testenv.Need(t, testenv.Tool("gcc"), testenv.Tool("readelf"))
+		library, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		asReadelf(t, nested(t), strings.TrimSpace(string(library)))
+	})
+}
+
+func asReadelf(t *testing.T, files ...string) {
+	t.Helper()
+	for _, file := range files {
 		f, err := os.Open(file)
 		if err != nil {
 			t.Fatal(err)
@@ -185,11 +206,11 @@ func TestAsReadelf(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows, unlike := 0, 0
-		eachRow(t, file, func(pc uint64, want string) {
+		eachRow(t, file, table.names, func(pc uint64, want string) {
 			rows++
 			got := "none"
 			if r := table.rule(pc); r != nil {
-				got = r.asReadelf()
+				got = r.asReadelf(table.names)
 			}
 			if got != want && unlike < 10 {
 				unlike++
@@ -205,13 +226,13 @@ func TestAsReadelf(t *testing.T) {
 
 // eachRow gives an address and what readelf says there of the frame's address, the frame pointer and the return
 // address.
-func eachRow(t *testing.T, file string, do func(pc uint64, want string)) {
+func eachRow(t *testing.T, file string, names registerNames, do func(pc uint64, want string)) {
 	t.Helper()
 	out, err := exec.Command("readelf", "--debug-dump=frames-interp", file).Output()
 	if err != nil && len(out) == 0 { // it ends with 1 where the file of debugging symbols that one names is missing
 		t.Fatal(err)
 	}
-	fp := map[string]string{"amd64": "rbp", "arm64": "x29"}[runtime.GOARCH]
+	fp := map[uint64]string{6: "rbp", 29: "x29"}[names.fp]
 	var columns []string
 	function := false
 	for sc := bufio.NewScanner(bytes.NewReader(out)); sc.Scan(); {
@@ -242,10 +263,10 @@ func eachRow(t *testing.T, file string, do func(pc uint64, want string)) {
 }
 
 // asReadelf writes a rule as readelf does.
-func (r *rule) asReadelf() string {
-	frame := fmt.Sprintf("%s%+d", map[string][]string{
-		"amd64": {"exp", "rsp", "rbp"}, "arm64": {"exp", "sp", "x29"},
-	}[runtime.GOARCH][r.base], r.offset)
+func (r *rule) asReadelf(names registerNames) string {
+	frame := fmt.Sprintf("%s%+d", map[uint64][]string{
+		6: {"exp", "rsp", "rbp"}, 29: {"exp", "sp", "x29"},
+	}[names.fp][r.base], r.offset)
 	if r.base == baseUnknown || r.loaded || r.stub != 0 {
 		frame = "exp"
 	}

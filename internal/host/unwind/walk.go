@@ -73,12 +73,11 @@ func (w *walker) rule() (r *rule, ok bool) {
 
 // step goes from a function to its caller; false if that is not to be found. The PC of nobody is 0.
 func (w *walker) step(r *rule) bool {
-	was, ok := w.SP, false
+	was, leave := w.SP, w.byFramePointer
 	if r != nil {
-		ok = w.byRule(r)
-	} else {
-		ok = w.byFramePointer()
+		leave = func() bool { return w.byRule(r) }
 	}
+	ok := leave()
 	if runtime.GOARCH == "arm64" {
 		w.PC &^= signBits
 	}
