@@ -7,7 +7,7 @@
 package bpf
 
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type flow -type totals Connections connections.bpf.c -- -O2 -Wall -Werror
-//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type where -type stack -type times -type naming CPUProfile cpuprofile.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type where -type stack -type times -type naming -type dump CPUProfile cpuprofile.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type spent Softirq softirq.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type thread -type place -type slept -type wake -type stack -type reason -type times Scheduler scheduler.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type asker -type asked Binds binds.bpf.c -- -O2 -Wall -Werror

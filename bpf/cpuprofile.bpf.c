@@ -12,6 +12,8 @@ const volatile u32 regs_caller = 0;
 const volatile bool caller_on_stack = 0;
 const volatile bool regs_by_helper = 0;
 const volatile u32 regs_from_stack = 0;
+// Where in them the registers of struct dump are.
+const volatile u32 regs_dumped[4] = {};
 
 struct where {
 	u64 kernel_stack; // keys of the map stacks
@@ -47,24 +49,69 @@ KEPT_STACKS(4096)
 
 NAMES(profile_names)
 
+// As much of a program's stack is taken, in steps: what is past the end of one that cannot be read is left out.
+enum { DUMP_STEP = 2048, DUMP_STEPS = 8 };
+
+// A sample with what lies on the stack of a program, for one that keeps no frame pointers. It is counted nowhere else.
+struct dump {
+	struct where at;
+	u64 regs[4]; // program counter, stack pointer, frame pointer; and what holds the return address, if one does
+	u64 size;    // of stack, in bytes
+	u8 stack[DUMP_STEP * DUMP_STEPS];
+};
+
+struct dump *dump_type __attribute__((unused));
+
+// 127 dumps, which are read as they come.
+struct {
+	NUMBER(type, RINGBUF);
+	NUMBER(max_entries, 1 << 21);
+} dumps SEC(".maps");
+
+// The processes, by id, of which stacks are taken: the target's.
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 1024);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} dumped SEC(".maps");
+
+// When the next dump may be, were they spread evenly, by the clock of ktime_ns.
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} pace SEC(".maps");
+
+// So many dumps a second are taken, all of ten busy CPUs together, and a twentieth of that at once.
+#define DUMP_EVERY_NS (1000000000 / 1000)
+#define DUMPS_AT_ONCE 50
+
 enum { LOST_SAMPLES, LOST_STACKS, LOST_KINDS };
 
 LOST(LOST_KINDS)
 
 #define PF_KTHREAD 0x00200000 // include/linux/sched.h
 
+// registers are those of the program that was interrupted, or has entered the kernel.
+static inline void *registers(void)
+{
+	struct task_struct *p = (void *)current_task();
+
+	if (regs_by_helper)
+		return task_pt_regs(current_task_btf());
+	return (void *)read(p->stack) + regs_from_stack;
+}
+
 static inline u64 caller(void)
 {
 	struct task_struct *p = (void *)current_task();
-	void *regs;
+	void *regs = registers();
 	u64 at = 0, word = 0;
 
 	if (read(p->flags) & PF_KTHREAD)
 		return 0;
-	if (regs_by_helper)
-		regs = task_pt_regs(current_task_btf());
-	else
-		regs = read(p->stack) + regs_from_stack;
 	if (read_kernel(&at, sizeof(at), regs + regs_caller))
 		return 0;
 	if (!caller_on_stack)
@@ -82,6 +129,46 @@ static inline u32 bucket(void)
 	return (ktime_ns() - c->began) / c->bucket_ns;
 }
 
+// in_pace tells whether a dump may be taken now. Two CPUs may be let pass for one.
+static inline bool in_pace(void)
+{
+	u64 now = ktime_ns(), *next;
+	u32 zero = 0;
+
+	next = map_lookup(&pace, &zero);
+	if (!next || *next > now)
+		return 0;
+	if (*next < now - DUMPS_AT_ONCE * DUMP_EVERY_NS)
+		*next = now - DUMPS_AT_ONCE * DUMP_EVERY_NS;
+	*next += DUMP_EVERY_NS;
+	return 1;
+}
+
+// dump takes the sample with the stack; false if it may not, or there is no room.
+static inline bool dump(struct where *at)
+{
+	struct dump *d;
+	void *regs;
+
+	if (!map_lookup(&dumped, &at->tgid) || !in_pace())
+		return 0;
+	d = ring_reserve(&dumps, sizeof(*d), 0);
+	if (!d)
+		return 0;
+	d->at = *at;
+	regs = registers();
+	for (int i = 0; i < 4; i++)
+		read_kernel(&d->regs[i], sizeof(d->regs[i]), regs + regs_dumped[i]); // zeros it where it cannot
+	d->size = 0;
+	for (int i = 0; i < DUMP_STEPS; i++) {
+		if (read_user(d->stack + i * DUMP_STEP, DUMP_STEP, (void *)d->regs[1] + i * DUMP_STEP))
+			break;
+		d->size += DUMP_STEP;
+	}
+	ring_submit(d, 0);
+	return 1;
+}
+
 SEC("perf_event")
 int sample(void *ctx)
 {
@@ -97,6 +184,8 @@ int sample(void *ctx)
 		lose(LOST_STACKS, 1);
 	if (at.user_stack != NO_STACK)
 		at.caller = caller();
+	if (dump(&at))
+		return 0;
 	count = map_lookup(&samples, &at);
 	if (count) {
 		add(*count, 1);

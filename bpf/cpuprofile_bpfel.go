@@ -13,6 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type CPUProfileDump struct {
+	_     structs.HostLayout
+	At    CPUProfileWhere
+	Regs  [4]uint64
+	Size  uint64
+	Stack [16384]uint8
+}
+
 type CPUProfileNaming struct {
 	_  structs.HostLayout
 	At [32]uint64
@@ -45,15 +53,20 @@ type CPUProfileWhere struct {
 const (
 	CPUProfileMapAddresses     = "addresses"
 	CPUProfileMapClock         = "clock"
+	CPUProfileMapDumped        = "dumped"
+	CPUProfileMapDumps         = "dumps"
 	CPUProfileMapLost          = "lost"
+	CPUProfileMapPace          = "pace"
 	CPUProfileMapSamples       = "samples"
 	CPUProfileMapScratch       = "scratch"
 	CPUProfileMapStacks        = "stacks"
 	CPUProfileProgProfileNames = "profile_names"
 	CPUProfileProgSample       = "sample"
 	CPUProfileVarCallerOnStack = "caller_on_stack"
+	CPUProfileVarDumpType      = "dump_type"
 	CPUProfileVarRegsByHelper  = "regs_by_helper"
 	CPUProfileVarRegsCaller    = "regs_caller"
+	CPUProfileVarRegsDumped    = "regs_dumped"
 	CPUProfileVarRegsFromStack = "regs_from_stack"
 )
 
@@ -109,7 +122,10 @@ type CPUProfileProgramSpecs struct {
 type CPUProfileMapSpecs struct {
 	Addresses *ebpf.MapSpec `ebpf:"addresses"`
 	Clock     *ebpf.MapSpec `ebpf:"clock"`
+	Dumped    *ebpf.MapSpec `ebpf:"dumped"`
+	Dumps     *ebpf.MapSpec `ebpf:"dumps"`
 	Lost      *ebpf.MapSpec `ebpf:"lost"`
+	Pace      *ebpf.MapSpec `ebpf:"pace"`
 	Samples   *ebpf.MapSpec `ebpf:"samples"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
 	Stacks    *ebpf.MapSpec `ebpf:"stacks"`
@@ -120,8 +136,10 @@ type CPUProfileMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type CPUProfileVariableSpecs struct {
 	CallerOnStack *ebpf.VariableSpec `ebpf:"caller_on_stack"`
+	DumpType      *ebpf.VariableSpec `ebpf:"dump_type"`
 	RegsByHelper  *ebpf.VariableSpec `ebpf:"regs_by_helper"`
 	RegsCaller    *ebpf.VariableSpec `ebpf:"regs_caller"`
+	RegsDumped    *ebpf.VariableSpec `ebpf:"regs_dumped"`
 	RegsFromStack *ebpf.VariableSpec `ebpf:"regs_from_stack"`
 }
 
@@ -147,7 +165,10 @@ func (o *CPUProfileObjects) Close() error {
 type CPUProfileMaps struct {
 	Addresses *ebpf.Map `ebpf:"addresses"`
 	Clock     *ebpf.Map `ebpf:"clock"`
+	Dumped    *ebpf.Map `ebpf:"dumped"`
+	Dumps     *ebpf.Map `ebpf:"dumps"`
 	Lost      *ebpf.Map `ebpf:"lost"`
+	Pace      *ebpf.Map `ebpf:"pace"`
 	Samples   *ebpf.Map `ebpf:"samples"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
 	Stacks    *ebpf.Map `ebpf:"stacks"`
@@ -157,7 +178,10 @@ func (m *CPUProfileMaps) Close() error {
 	return _CPUProfileClose(
 		m.Addresses,
 		m.Clock,
+		m.Dumped,
+		m.Dumps,
 		m.Lost,
+		m.Pace,
 		m.Samples,
 		m.Scratch,
 		m.Stacks,
@@ -169,8 +193,10 @@ func (m *CPUProfileMaps) Close() error {
 // It can be passed to LoadCPUProfileObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CPUProfileVariables struct {
 	CallerOnStack *ebpf.Variable `ebpf:"caller_on_stack"`
+	DumpType      *ebpf.Variable `ebpf:"dump_type"`
 	RegsByHelper  *ebpf.Variable `ebpf:"regs_by_helper"`
 	RegsCaller    *ebpf.Variable `ebpf:"regs_caller"`
+	RegsDumped    *ebpf.Variable `ebpf:"regs_dumped"`
 	RegsFromStack *ebpf.Variable `ebpf:"regs_from_stack"`
 }
 

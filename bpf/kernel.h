@@ -27,6 +27,7 @@ enum map_type {
 	PERCPU_ARRAY = 6,
 	LRU_HASH = 9,
 	STACK = 23,
+	RINGBUF = 27, // Linux 5.8
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
@@ -57,6 +58,8 @@ static u64 (*const jiffies)(void) = (void *)118;
 static long (*const seq_printf)(struct seq_file *seq, const char *format, u32 format_size, const void *args,
 	u32 args_size) = (void *)126;
 static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
+static void *(*const ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131; // 0: no room
+static void (*const ring_submit)(void *data, u64 flags) = (void *)132;
 static struct socket *(*const sock_from_file)(struct file *file) = (void *)162; // Linux 5.11
 static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,8 @@ func cpuProfileCollector(l *Loader, o Options) collect.Collector {
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each " +
-			"busy CPU; " +
+			"busy CPU, and 4 µs more of one of the target, 1000 a second at most, for up to 16 KiB of its stack, " +
+			"which are walked meanwhile (10 µs) and not kept; " +
 			"at the end 0.02 to 0.1 s to name the functions, for which the pointers to those of the C library that " +
 			"were chosen for " +
 			"the CPU are read from a program's memory; a JVM writes where its compiled methods lie, 10 to 50 ms",
@@ -57,6 +59,7 @@ type cpuProfile struct {
 	target  host.Target
 	options Options
 	clock   *samplingClock
+	walks   *unwinder // nil of a whole host
 	began   time.Time
 	bucket  time.Duration // see bucketFor
 }
@@ -71,8 +74,12 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	s.set, err = l.open(ctx, bpf.LoadCPUProfile, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		spec.Maps[bpf.CPUProfileMapSamples].MaxEntries = size
 		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = min(size, maxStackTable)
+		if s.target.Kind == host.KindHost {
+			spec.Maps[bpf.CPUProfileMapDumps].MaxEntries = uint32(os.Getpagesize()) // the least that there may be
+		}
 		r, err := registersOf(kernel)
 		return errors.Join(err,
+			spec.Variables[bpf.CPUProfileVarRegsDumped].Set(r.dumped),
 			spec.Variables[bpf.CPUProfileVarRegsCaller].Set(r.caller),
 			spec.Variables[bpf.CPUProfileVarCallerOnStack].Set(r.onStack),
 			spec.Variables[bpf.CPUProfileVarRegsByHelper].Set(r.byHelper),
@@ -83,6 +90,11 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	}
 	if err := s.startClock(); err != nil {
 		return nil, errors.Join(err, s.Close())
+	}
+	if s.target.Kind != host.KindHost {
+		if s.walks, err = startUnwinder(ctx, s.host, s.target, s.set.collection.Maps); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	if s.clock, err = startSampling(cpus, s.set.collection.Programs[bpf.CPUProfileProgSample].FD()); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -137,13 +149,18 @@ func (s *cpuProfile) startClock() error {
 }
 
 // Close stops the clocks and unloads the program.
-func (s *cpuProfile) Close() error { return errors.Join(s.clock.close(), s.set.Close()) }
+func (s *cpuProfile) Close() error {
+	return errors.Join(s.clock.close(), s.walks.stop(), s.set.Close())
+}
 
 // Sample ends the profile, names what was seen, and appends it.
 func (s *cpuProfile) Sample(ctx context.Context, a *recording.Appender) error {
 	window := time.Since(s.began)
 	interval, err := s.clock.stop()
 	if err != nil {
+		return err
+	}
+	if err := s.walks.stop(); err != nil {
 		return err
 	}
 	if err := s.set.appendCost(a); err != nil {
@@ -194,12 +211,21 @@ func (s *cpuProfile) read() ([]sampled, error) {
 	}
 	var list []sampled
 	total := map[uint32]uint64{}
-	err = readHash(s.set.collection.Maps[bpf.CPUProfileMapSamples], func(at bpf.CPUProfileWhere, count *uint64) {
+	add := func(at bpf.CPUProfileWhere, count uint64) *sampled {
 		list = append(list, sampled{
 			at.Tgid, threadComm(at.Comm), kept[at.KernelStack], kept[at.UserStack], at.Caller,
-			at.Bucket, *count,
+			at.Bucket, count,
 		})
-		total[at.Tgid] += *count
+		total[at.Tgid] += count
+		return &list[len(list)-1]
+	}
+	err = readHash(s.set.collection.Maps[bpf.CPUProfileMapSamples], func(at bpf.CPUProfileWhere, count *uint64) {
+		add(at, *count)
+	})
+	s.walks.each(func(w unwound, count uint64) {
+		if of := add(w.at, count); w.stack != "" {
+			of.user, of.caller = w.addresses(), 0
+		}
 	})
 	slices.SortFunc(list, func(x, y sampled) int {
 		return cmp.Or(cmp.Compare(total[y.pid], total[x.pid]), cmp.Compare(x.pid, y.pid), cmp.Compare(y.count, x.count))
@@ -244,6 +270,9 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 		})
 	}
 	names.appendNameless(a)
+	if s.walks != nil && s.walks.fault != nil {
+		a.Lost(1, s.walks.fault.Error())
+	}
 	return b.Profile(), nil
 }
 

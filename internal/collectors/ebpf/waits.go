@@ -58,8 +58,9 @@ func setCalls(spec *cilium.CollectionSpec) error {
 type registers struct {
 	call      uint32
 	arguments [3]uint32
-	caller    uint32 // the stack pointer, or the register that a call leaves the return address in
-	onStack   bool   // the former
+	dumped    [4]uint32 // those of struct dump in cpuprofile.bpf.c
+	caller    uint32    // the stack pointer, or the register that a call leaves the return address in
+	onStack   bool      // the former
 	byHelper  bool
 	fromStack uint32
 }
@@ -82,6 +83,7 @@ func registersOf(kernel *btf.Spec) (registers, error) {
 		names = []string{"syscallno", "orig_x0"}
 		r.arguments = [3]uint32{0, 8, 16}
 		r.caller = 30 * 8
+		r.dumped = [4]uint32{32 * 8, 31 * 8, 29 * 8, 30 * 8} // pc, sp, x29, x30
 	}
 	for i, name := range names {
 		offset, err := memberOffset(regs, name)
@@ -94,12 +96,16 @@ func registersOf(kernel *btf.Spec) (registers, error) {
 			r.arguments[i-1] = offset
 		}
 	}
-	if r.onStack {
+	if !r.onStack {
+		return r, nil
+	}
+	for i, name := range []string{"ip", "sp", "bp", "sp"} {
 		var err error
-		if r.caller, err = memberOffset(regs, "sp"); err != nil {
+		if r.dumped[i], err = memberOffset(regs, name); err != nil {
 			return r, err
 		}
 	}
+	r.caller = r.dumped[1]
 	return r, nil
 }
 

@@ -159,6 +159,10 @@ var table = []row{
 	{pkg: "internal/host/cgroupfs", why: "the text of control groups' files, wherever they were read: leaf"},
 	{pkg: "internal/host/door", why: "opens what belongs to a target: leaf"},
 	{
+		pkg: "internal/host/unwind", may: []string{"internal/host/door"},
+		why: "walks stacks by what files say of frames, whoever took them",
+	},
+	{
 		pkg: "internal/host", may: []string{"internal/host/door", "internal/host/cgroupfs", "internal/input/firewall"},
 		why: "reads kernel, namespaces and cgroups; knows nothing of metrics",
 	},
@@ -195,7 +199,8 @@ var table = []row{
 		pkg: "internal/collectors",
 		may: []string{
 			"internal/host/cgroupfs",
-			"internal/collect", "internal/host/door", "internal/kernel/sockdiag", "internal/kernel/perfevent",
+			"internal/collect", "internal/host/door", "internal/host/unwind", "internal/kernel/sockdiag",
+			"internal/kernel/perfevent",
 			"internal/kernel/netfilter", "internal/kernel/syscalls", "internal/jvm", "internal/jvm/jfr",
 			"internal/jvm/asprof", "internal/jvm/asprof/library",
 			"internal/recording/stacks", "bpf",

@@ -348,14 +348,22 @@ func (c *CPU) Dark() Dark {
 	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled())}
 }
 
-// Cut is the CPU time, in seconds, of samples that have a name for the innermost function of the program and none for
-// one that called it: without frame pointers or symbols no function is seen with all that it calls.
+// Cut is the CPU time, in seconds, of samples that have a name for the innermost function of the program and do not
+// reach the one that began the thread: a caller is in no file, as where a walk ended, or the outermost has no name. No
+// function is seen with all that it calls then. One in between without a name, as a static one of a stripped program,
+// hides nothing of the others.
 func (c *CPU) Cut() float64 {
 	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
+	nowhere := c.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Unknown })
 	unnamed := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && nameless(f) })
 	var cut stacks.Weight
 	for _, s := range c.Samples {
-		if i, j := s.Innermost(user), s.Innermost(unnamed); i >= 0 && j >= 0 && i != j {
+		i := s.Innermost(user)
+		if i < 0 || unnamed[s.Stack[i]] {
+			continue
+		}
+		outermost := c.Frames[s.Stack[s.Outermost(user)]]
+		if s.Innermost(nowhere) >= 0 || nameless(outermost) && outermost.Name != stacks.ThreadStart {
 			cut.Add(s)
 		}
 	}

@@ -129,9 +129,10 @@ func TestDark(t *testing.T) {
 
 func TestCut(t *testing.T) {
 	c := cpuOfText(t, "[unknown]_[?];app!find_[n]", "app!main_[n];app!find_[n]", "[unknown]_[?]", "vmlinux!read_[k]",
-		"[unknown]_[?];app!find_[n];vmlinux!read_[k]")
-	if got := c.Cut(); got != 2 {
-		t.Errorf("%v s, want 2: two samples of a second have an innermost function and a caller without a name", got)
+		"[unknown]_[?];app!find_[n];vmlinux!read_[k]", "app![unknown]_[n];app!find_[n]",
+		"libc.so.6![thread start]_[n];app![unknown]_[n];app!find_[n]", "app!main_[n];app![unknown]_[n];app!find_[n]")
+	if got := c.Cut(); got != 3 {
+		t.Errorf("%v s, want 3: three samples of a second have an innermost function, and not their outermost one", got)
 	}
 }
 

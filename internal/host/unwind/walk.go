@@ -1,0 +1,161 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"runtime"
+)
+
+// MaxFrames bounds a stack, as the kernel does (PERF_MAX_STACK_DEPTH in include/uapi/linux/perf_event.h).
+const MaxFrames = 127
+
+// Registers are those of a program that was stopped. LR is the register of the return address, of arm64 only.
+type Registers struct{ PC, SP, FP, LR uint64 }
+
+// A Finder gives the table of the file that an address of the process is in, nil of code that has none, and the address
+// in the file's own terms. ok is false where no code is.
+type Finder func(pc uint64) (t *Table, address uint64, ok bool)
+
+// walker is where a walk stands.
+type walker struct {
+	Registers
+	find      Finder
+	bottom    uint64 // address of stack
+	stack     []byte
+	exact     bool // PC is no return address
+	knowsSP   bool
+	knowsFP   bool
+	innermost bool
+}
+
+// Walk gives the addresses of a stack, the innermost first: where the program was stopped, then return addresses.
+// stack is what lies from SP on. Code without a table is left by its frame pointer, unless it is the innermost: of that
+// nothing is given. whole is false if the walk ended before the function that begins the thread, which is left out.
+func Walk(r Registers, stack []byte, find Finder) (addresses []uint64, whole bool) {
+	w := walker{
+		Registers: r, find: find, bottom: r.SP, stack: stack,
+		exact: true, knowsSP: true, knowsFP: true, innermost: true,
+	}
+	for len(addresses) < MaxFrames {
+		r, ok := w.rule()
+		if !ok {
+			return addresses, false
+		}
+		begins := r != nil && r.ra.how == savedLost
+		if !begins || w.innermost {
+			addresses = append(addresses, w.PC)
+		}
+		if begins {
+			return addresses, true
+		}
+		if !w.step(r) {
+			return addresses, false
+		}
+		if w.PC == 0 {
+			return addresses, true
+		}
+	}
+	return addresses, true
+}
+
+// rule is how to leave the function, nil for by its frame pointer. ok is false where no code is, or none that can be
+// left.
+func (w *walker) rule() (r *rule, ok bool) {
+	at := w.PC
+	if !w.exact {
+		at-- // the call is before it, and may be the last instruction of its function
+	}
+	t, address, ok := w.find(at)
+	if t != nil {
+		r = t.rule(address)
+	}
+	return r, ok && (r != nil || !w.innermost)
+}
+
+// step goes from a function to its caller; false if that is not to be found. The PC of nobody is 0.
+func (w *walker) step(r *rule) bool {
+	was, leave := w.SP, w.byFramePointer
+	if r != nil {
+		leave = func() bool { return w.byRule(r) }
+	}
+	ok := leave()
+	if runtime.GOARCH == "arm64" {
+		w.PC &^= signBits
+	}
+	goesUp := w.SP > was || w.innermost || w.PC == 0 // one that does not has no end
+	w.innermost = false
+	return ok && goesUp
+}
+
+// signBits are what a signed return address of arm64 has above it, with addresses of 48 bits.
+const signBits = uint64(0xffff) << 48
+
+// byRule leaves a function as its file says.
+func (w *walker) byRule(r *rule) bool {
+	frame, ok := w.frame(r)
+	if !ok {
+		return false
+	}
+	switch {
+	case r.ra.how == savedAt:
+		w.PC, ok = w.word(frame + uint64(r.ra.at))
+	case r.ra.how == savedNot && w.innermost:
+		w.PC = w.LR
+	default:
+		return false
+	}
+	switch r.fp.how {
+	case savedAt:
+		w.FP, w.knowsFP = w.word(frame + uint64(r.fp.at))
+	case savedLost, savedUnknown:
+		w.knowsFP = false
+	}
+	w.SP, w.knowsSP, w.exact = frame, true, r.signal
+	return ok
+}
+
+// frame is the frame's address.
+func (w *walker) frame(r *rule) (at uint64, ok bool) {
+	switch {
+	case r.base == baseSP && w.knowsSP:
+		at = w.SP
+	case r.base == baseFP && w.knowsFP:
+		at = w.FP
+	default:
+		return 0, false
+	}
+	at += uint64(r.offset)
+	if r.stub != 0 && byte(w.PC&15) >= r.stub {
+		at += 8
+	}
+	if !r.loaded {
+		return at, true
+	}
+	at, ok = w.word(at)
+	return at + uint64(r.added), ok
+}
+
+// byFramePointer leaves a function that keeps one: the caller's is where it leads, and the return address behind it. On
+// arm64 the two may be anywhere in a frame.
+func (w *walker) byFramePointer() bool {
+	if w.knowsFP && w.FP == 0 { // the outermost frame (System V ABI for x86-64, 3.4.1; AAPCS64, 6.4.6)
+		w.PC = 0
+		return true
+	}
+	if !w.knowsFP || w.FP < w.SP {
+		return false
+	}
+	fp, okFP := w.word(w.FP)
+	pc, okPC := w.word(w.FP + 8)
+	w.SP, w.knowsSP = w.FP+16, runtime.GOARCH != "arm64"
+	w.PC, w.FP, w.exact = pc, fp, false
+	return okFP && okPC
+}
+
+// word reads the stack.
+func (w *walker) word(at uint64) (word uint64, ok bool) {
+	i := at - w.bottom
+	if i > uint64(len(w.stack)) || uint64(len(w.stack))-i < 8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(w.stack[i:]), true
+}
