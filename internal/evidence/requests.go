@@ -2,10 +2,12 @@ package evidence
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // RequestSeconds is the time of a request from which on somebody waits for the target: a tenth of a second is noticed
@@ -57,8 +59,15 @@ func (r Requests) Share(waiting quantity.Value) (share quantity.Value, owned boo
 }
 
 // Noticed makes a wait of so many threads or connections a warning where who asked notices it: requests take longer
-// than the parameter says, and most of that is this wait. It reports whether it did.
+// than the parameter says, and most of that is this wait; or connections wait to be accepted whenever one looks, and
+// most of the threads with work are in this wait. It reports whether it did.
 func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *check.Param) bool {
+	if queue, ok := neverEmpty(p); ok && mostOfWork(p, waiting) {
+		f.Severity = check.Warning
+		f.Evidence = append(f.Evidence, queue)
+		f.Summary += "; meanwhile connections wait to be accepted"
+		return true
+	}
 	r, ok := RequestsOf(p)
 	if !ok || r.Each.Below(p.Param(longest)) {
 		return false
@@ -71,4 +80,37 @@ func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *c
 	f.Evidence = append(f.Evidence, r.InProgress, r.Each, share)
 	f.Summary += fmt.Sprintf("; a request takes %s and more", r.Each.Text())
 	return true
+}
+
+// neverEmpty gives the longest accept queue of the target that had connections at each look.
+func neverEmpty(p *check.Pass) (queue quantity.Value, ok bool) {
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		address := listener.Label("listener")
+		looks := series.Values(Together(p.Gauge(metric.ListenerQueue, "listener", address)))
+		if len(looks) < leastLooks || slices.Min(looks) == 0 {
+			continue
+		}
+		n := quantity.Of("connections to "+address+" that wait to be accepted, mean", series.Mean(looks),
+			quantity.Connections)
+		if !ok || n.Above(queue) {
+			queue, ok = n, true
+		}
+	}
+	return queue, ok
+}
+
+// leastLooks at a queue, a second apart, that are no burst.
+const leastLooks = 5
+
+// mostOfWork reports whether so many threads are at least half of those with work.
+func mostOfWork(p *check.Pass, waiting quantity.Value) bool {
+	l, ok := LedgerOf(p)
+	if !ok || l.Window <= 0 {
+		return false
+	}
+	work := 0.0
+	for _, pool := range l.Pools {
+		work += pool.Working() / l.Window
+	}
+	return waiting.Number() >= leastOwned*work
 }

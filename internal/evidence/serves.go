@@ -14,10 +14,12 @@ func Serves(p *check.Pass) (serves, known bool) {
 		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
 }
 
-// RequestMetrics are what [RequestsAtMost] and [RequestsOf] read.
+// RequestMetrics are what [RequestsAtMost], [RequestsOf] and [Noticed] read.
 func RequestMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ListenerOwes,
+		metric.ListenerQueue, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadStatePasses,
+		metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
 	}
 }
 

@@ -20,6 +20,7 @@ func Checks() []*check.Check {
 		swapIn,
 		majorFaults,
 		contextSwitchStorm,
+		handOver,
 		irqAffinity,
 		governor,
 		clocksource,

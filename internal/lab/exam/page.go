@@ -40,7 +40,11 @@ func (e *exam) writeReport(args []string) error {
 	if p.first == nil {
 		return nil
 	}
-	return replaceLine(filepath.Join(*root, "README.md"), p.first.line("First contact"))
+	line := p.first.line("First contact")
+	if p.newest() != p.first {
+		line += " " + p.newest().line("Now")
+	}
+	return replaceLine(filepath.Join(*root, "README.md"), line)
 }
 
 // The line of the README stands between these.
@@ -98,8 +102,12 @@ func (r *Results) line(what string) string {
 			parts = append(parts, percent(t.Marks[m], t.Cases)+" "+string(m))
 		}
 	}
-	return fmt.Sprintf("%s (%s, %d cases that others wrote): %s; a false alarm in %s of the healthy systems.",
-		what, r.To, t.Cases, strings.Join(parts, ", "), percent(t.Alarms, t.Healthy))
+	cases := fmt.Sprintf("%d cases", t.Cases)
+	if r.Sealed.All.Cases == 0 && !r.Peer {
+		cases = fmt.Sprintf("the %d open cases", t.Cases)
+	}
+	return fmt.Sprintf("%s (%s, %s that others wrote): %s; a false alarm in %s of the healthy systems.",
+		what, r.To, cases, strings.Join(parts, ", "), percent(t.Alarms, t.Healthy))
 }
 
 func percent(n, of int) string {
@@ -198,6 +206,9 @@ func (p *page) scores() {
 	}
 	if p.newest() != p.first {
 		p.printf("\nThe first contact stays beside every later score: since then the faults are known.\n")
+	}
+	if p.newest().Sealed.All.Cases == 0 {
+		p.printf("The sealed cases are run once per release, and were not run again.\n")
 	}
 	p.printf("\n| answers | cases%s |\n|---|---:%s|\n", markHead(), strings.Repeat("|---:", len(marks)+1))
 	p.markRow("first contact: "+p.first.Who, p.first.total())

@@ -1,0 +1,151 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	handOverRate = &check.Param{
+		Name: "switches", Default: 20_000, Unit: "switches/CPU-s",
+		Why: "a thread runs for 50 µs then until it waits for another one; to wait and to be woken costs 3 to 10 µs",
+	}
+	handOverSystem = &check.Param{
+		Name: "system-share", Default: 0.3, Unit: quantity.Ratio,
+		Why: "of the program's CPU time: what the kernel needs to put threads to sleep and to wake them",
+	}
+	handOverCPU = &check.Param{
+		Name: "min-cpus", Default: 0.5, Unit: quantity.CPUs,
+		Why: "with less the program does something else for most of the time, or nothing",
+	}
+	handOverSeen = &check.Param{
+		Name: "min-cpu", Default: 0.5, Unit: quantity.Seconds,
+		Why: "of the threads that were there at two looks: a rate per CPU-second of less is noise",
+	}
+	handOverThreads = &check.Param{
+		Name: "threads", Default: 2, Unit: quantity.Threads,
+		Why: "a thread that is alone waits for others than the program's own",
+	}
+)
+
+var handOver = &check.Check{
+	Name:  "hand-over",
+	Stage: check.Kernel,
+	Doc: `Threads hand work to each other for next to nothing
+
+A thread that gives a piece of work to another one wakes it, and waits until it
+is done. Where the piece takes less than to sleep and to be woken, the program
+is busy with handing over. So do pools that get one number at a time, and
+processes that send each other a few bytes by a pipe.
+
+Measured: the voluntary switches of the target's threads per second of CPU time
+that they used, and the share of it that is the kernel's. A program that listens
+for others is left out: its threads wait for them, and that is its work.
+
+Cure: hand over more at a time (chunks, batches, larger writes), or do small
+work where it comes up. Placebo: more threads or CPUs; they wait for each other,
+too. Disproof: pidstat -wt 1 shows cswch/s low for these threads.`,
+	URL:   "https://man7.org/linux/man-pages/man2/getrusage.2.html",
+	Needs: []metric.Metric{metric.ThreadSwitches, metric.ThreadCPU, metric.TargetListenPorts},
+	Uses: []metric.Metric{
+		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadRunDelay,
+		metric.ThreadStatePasses, metric.ThreadStillTime,
+	},
+	Params: []*check.Param{handOverRate, handOverSystem, handOverCPU, handOverThreads, handOverSeen},
+	Run:    runHandOver,
+}
+
+func runHandOver(p *check.Pass) error {
+	serves, known := evidence.Serves(p)
+	if !known {
+		return check.NotAssessed("name a process", "who waits for whom is known of a target only")
+	}
+	waits, cpu, system, threads, most := handOvers(p)
+	p.Read(quantity.Of("CPU time of the target's threads", cpu, quantity.Seconds))
+	seconds := quantity.Of("CPU time", cpu, quantity.Seconds)
+	if serves || seconds.Below(p.Param(handOverSeen)) || threads.Below(p.Param(handOverThreads)) || !waitsForOwn(p, most) {
+		return nil
+	}
+	used := usedByTarget(p)
+	rate := quantity.Of("waits begun", waits, quantity.Switches).Per(seconds).As("switches/CPU-s").
+		Named("waits of its threads per CPU-second")
+	kernel := quantity.Of("system time", system, quantity.Seconds).Per(seconds).
+		Named("system time, share of its CPU time")
+	p.Read(rate)
+	if used.Below(p.Param(handOverCPU)) || rate.Below(p.Param(handOverRate)) || kernel.Below(p.Param(handOverSystem)) {
+		return nil
+	}
+	each := quantity.Of("", 1/rate.Number(), quantity.Seconds)
+	f := check.Finding{
+		Subject:    check.Subject{Kind: "pid", ID: evidence.PIDName(fmt.Sprint(p.Meta.Target.PID), p.Meta.Target.Name)},
+		Severity:   check.Warning,
+		Confidence: check.Medium,
+		Weight:     kernel.Number(),
+		Summary: fmt.Sprintf("its threads run for %s until they wait for each other again; %s of the CPU time is the "+
+			"kernel's, that puts them to sleep and wakes them", each.Text(), kernel.Text()),
+		Evidence: []quantity.Value{rate, kernel, used, threads},
+		Remedies: []check.Remedy{{
+			Action: "Hand over more at a time (chunks, batches, larger writes), or do small work where it comes up.",
+			Risk:   "a piece that is larger is done later",
+			Effect: fmt.Sprintf("with ten times as much in each, system time falls to a tenth of %s", kernel.Text()),
+		}},
+		Placebos: []string{"More threads or CPUs: they wait for each other, too."},
+		Disproof: "pidstat -wt 1: cswch/s of these threads is low.",
+	}
+	if l, ok := evidence.LedgerOf(p); ok && len(l.Pools) > 0 {
+		f.Notes = append(f.Notes, l.Pools[0].Who()+": "+l.Pools[0].Split())
+	}
+	p.Report(f)
+	return nil
+}
+
+// usedByTarget is what its processes used, threads that came and went included.
+func usedByTarget(p *check.Pass) quantity.Value {
+	n := 0.0
+	for _, s := range p.Counter(metric.ProcessCPU, "member", "target") {
+		rise, _ := s.Increase()
+		n += rise
+	}
+	return quantity.Of("CPU time of its processes", n, quantity.Seconds).
+		Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).As(quantity.CPUs).Named("CPUs used")
+}
+
+// handOvers adds up what the target's threads did in the window; most is the id of the thread that waited most often.
+func handOvers(p *check.Pass) (waits, cpu, system float64, threads quantity.Value, most string) {
+	highest, all := 0.0, p.Counter(metric.ThreadSwitches, "kind", "voluntary")
+	for _, s := range all {
+		rise, _ := s.Increase()
+		waits += rise
+		if rise > highest {
+			highest, most = rise, s.Label("tid")
+		}
+	}
+	for _, s := range p.Counter(metric.ThreadCPU) {
+		rise, _ := s.Increase()
+		cpu += rise
+		if s.Label("mode") == "system" {
+			system += rise
+		}
+	}
+	return waits, cpu, system, quantity.Of("threads", float64(len(all)), quantity.Threads), most
+}
+
+// waitsForOwn reports whether a thread waits for others of the program: at a futex, or at a pipe or socket that no
+// destination is behind.
+func waitsForOwn(p *check.Pass, tid string) bool {
+	own, other := 0.0, 0.0
+	for _, s := range p.Gauge(metric.ThreadStateTime, "tid", tid) {
+		switch s.Label("for") {
+		case "mutex", "futex", "pipe", "socket":
+			own += s.Last()
+		case "": // it runs
+		default:
+			other += s.Last()
+		}
+	}
+	return own > other
+}
