@@ -101,6 +101,7 @@ func Causes() check.Causes {
 			Why: "accept() fails without a descriptor, and the queue fills",
 		},
 		{Cause: "fd-limit", Effect: "slow-accept", Why: "accept() fails without a descriptor, and the queue stays"},
+		{Cause: "target-stopped", Effect: "slow-accept", Why: "a program that is stopped accepts nothing"},
 		{Cause: "slow-reader", Effect: "slow-accept", Why: "workers that wait for the reader accept nothing meanwhile"},
 		{
 			Cause: "slow-accept", Effect: "accept-queue-overflow",

@@ -54,8 +54,8 @@ slow for minutes.
 Measured: CPU time of the compiler threads against that of the process. It is a
 warning when the process uses nearly all the CPUs it may use, when no CPU of the
 host is idle and the compilers have a tenth of them, when the other threads wait
-for a CPU for as long as they run and no CPU limit stops them, or when the JVM is
-old and still compiles; else it is worth knowing only: measure again when warm.
+for a CPU for as long as they run, no CPU limit stops them and the compilers have
+a tenth of the host, or when the JVM is old and still compiles; else it is worth knowing only: measure again when warm.
 Where a fifth of the CPUs would be idle without the compilers, it is they that
 others queue behind. HotSpot does not stop its compilers for a pause: where the
 collector's threads have to wait for a CPU, too, and pauses would be no fault
@@ -128,7 +128,9 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, busy, part)
 	}
-	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok {
+	_, ofHost, known := evidence.OfHost(p, compile)
+	little := known && ofHost.Below(p.Param(paramCompileHost)) // whoever makes the others wait, the compilers do not
+	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok && !little {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, waits)
 		pausesLengthened(p, pid, &f)
