@@ -165,6 +165,8 @@ struct sock {
 	struct socket *sk_socket;
 	u32 sk_ack_backlog;
 	u32 sk_max_ack_backlog;
+	u32 sk_pacing_status;
+	unsigned long sk_pacing_rate;
 };
 
 struct inet_sock {
@@ -177,6 +179,7 @@ struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	u8 icsk_retransmits;
 	struct {
+		u8 pending;
 		u32 lrcvtime;
 	} icsk_ack;
 };
@@ -205,6 +208,7 @@ struct tcp_sock {
 	u64 bytes_acked;
 	u64 tcp_wstamp_ns;
 	u64 tcp_clock_cache;
+	u64 first_tx_mstamp;
 	u32 lsndtime;
 	u32 srtt_us;
 	struct minmax rtt_min;

@@ -39,6 +39,9 @@ struct tcp_socket {
 	u32 mss;
 	u32 since_sent; // jiffies since data was sent, and since some arrived
 	u32 since_received;
+	u32 data_segs_in;
+	u32 data_segs_out;
+	u32 last; // whose data was the last: enum last
 	u64 bytes_acked;
 	u64 bytes_received;
 	u64 inode; // of LISTEN and CLOSE_WAIT; 0: no file
@@ -83,6 +86,32 @@ static inline void addresses(struct endpoints *e, const struct sock_common *sk)
 	e->remote[0] = sk->skc_daddr;
 }
 
+enum last { LAST_UNKNOWN, LAST_SENT, LAST_RECEIVED };
+
+// include/net/inet_connection_sock.h
+enum { ICSK_ACK_SCHED = 1, ICSK_ACK_TIMER = 2 };
+
+// Data that was sent and data that came within one tick of each other look the same by lsndtime and lrcvtime. What came
+// later is acknowledged without data, at once or after 40 ms, or will be; what came earlier was with the data that was
+// sent. The last data sent is that of first_tx_mstamp once all is acknowledged (tcp_rate_skb_delivered in
+// net/ipv4/tcp_rate.c), and the last segment that of tcp_wstamp_ns. Pacing, as of BBR, moves that by the time of a
+// segment of up to 64 KiB (tcp_update_skb_after_send in tcp_output.c).
+static inline u32 last_data(const struct tcp_sock *tp)
+{
+	const struct inet_connection_sock *icsk = &tp->inet_conn;
+	u64 sent = tp->first_tx_mstamp, last = tp->tcp_wstamp_ns / 1000, rate = icsk->icsk_inet.sk.sk_pacing_rate;
+
+	if (!tp->data_segs_in || !tp->data_segs_out)
+		return LAST_UNKNOWN;
+	if (tp->packets_out)
+		return LAST_SENT;
+	if (icsk->icsk_ack.pending & (ICSK_ACK_SCHED | ICSK_ACK_TIMER))
+		return LAST_RECEIVED;
+	if (!icsk->icsk_inet.sk.sk_pacing_status)
+		return last > sent ? LAST_RECEIVED : LAST_SENT;
+	return rate && last > sent + 65536 * 1000000ULL / rate ? LAST_RECEIVED : LAST_UNKNOWN;
+}
+
 // As tcp_get_info and inet_csk_diag_fill (net/ipv4/tcp.c, inet_diag.c) say it.
 static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
 {
@@ -113,6 +142,9 @@ static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
 		out->mss = tp->mss_cache;
 		out->since_sent = (u32)jiffies() - tp->lsndtime;
 		out->since_received = (u32)jiffies() - icsk->icsk_ack.lrcvtime;
+		out->data_segs_in = tp->data_segs_in;
+		out->data_segs_out = tp->data_segs_out;
+		out->last = last_data(tp);
 		out->bytes_acked = tp->bytes_acked;
 		out->bytes_received = tp->bytes_received;
 	}

@@ -57,6 +57,10 @@ type SocketsTcpSocket struct {
 	Mss           uint32
 	SinceSent     uint32
 	SinceReceived uint32
+	DataSegsIn    uint32
+	DataSegsOut   uint32
+	Last          uint32
+	_             [4]byte
 	BytesAcked    uint64
 	BytesReceived uint64
 	Inode         uint64

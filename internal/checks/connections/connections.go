@@ -16,6 +16,7 @@ func Checks() []*check.Check {
 		timeWaitOverflow,
 		acceptQueueOverflow,
 		slowAccept,
+		fewConnections,
 		synBacklogDrops,
 		synSentPileup,
 		synRetransmits,

@@ -67,7 +67,8 @@ func runHandOver(p *check.Pass) error {
 	waits, cpu, system, threads, most := handOvers(p)
 	p.Read(quantity.Of("CPU time of the target's threads", cpu, quantity.Seconds))
 	seconds := quantity.Of("CPU time", cpu, quantity.Seconds)
-	if serves || seconds.Below(p.Param(handOverSeen)) || threads.Below(p.Param(handOverThreads)) || !waitsForOwn(p, most) {
+	if serves || seconds.Below(p.Param(handOverSeen)) || threads.Below(p.Param(handOverThreads)) ||
+		!waitsForOwn(p, most) {
 		return nil
 	}
 	used := usedByTarget(p)

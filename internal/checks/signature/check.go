@@ -292,9 +292,10 @@ type verdict struct {
 	marks []check.Mark
 }
 
-// run reports the worst of the rows that apply. Where none of them can be assessed, the first says why.
+// run reports the worst of the rows that apply. Where none of them can be assessed, the first says why. So does that of
+// Java code where the others found nothing: machine code is in every JVM.
 func (s *signature) run(p *check.Pass, thresholds map[*signature][]limits, all []*signature) error {
-	var first error
+	var first, java error
 	var best *verdict
 	for _, row := range s.rows() {
 		if !row.applies(p) {
@@ -302,17 +303,20 @@ func (s *signature) run(p *check.Pass, thresholds map[*signature][]limits, all [
 		}
 		v, err := row.judged(p, thresholds[row], all)
 		switch {
-		case err != nil && first == nil:
-			first = err
 		case err == nil && v.worse(best):
 			best = v
+		case err != nil:
+			first = cmp.Or(first, err)
+			if row.Runs == "java" && p.Meta.Target.Runtime == "jvm" {
+				java = err
+			}
 		}
 	}
 	switch {
 	case best == nil:
 		return first
 	case best.worst == nil || best.worst.severity == 0:
-		return nil
+		return java
 	}
 	s.report(p, best, all)
 	return nil

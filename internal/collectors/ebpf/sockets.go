@@ -102,8 +102,8 @@ func ticks() (int64, error) {
 
 // Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less
 // than that: of inodes those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of
-// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to MinRTT that is recorded; no cookie, interface
-// or user. fn's socket is used again.
+// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to DataSegsOut that is recorded; no cookie,
+// interface or user. It tells more, too: [sockdiag.Info.Last]. fn's socket is used again.
 func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) error {
 	var r io.ReadCloser
 	// An iterator is of the namespace in which it is created (bpf_iter_init_seq_net in net/core or fs/proc/proc_net.c).
@@ -146,13 +146,15 @@ func (s *Sockets) convert(to *sockdiag.Socket, from *bpf.SocketsTcpSocket) {
 		to.Timer, to.Expires = sockdiag.TimerTimeWait, uint32(int64(from.Expires)*1000/s.hz)
 	case state == sockdiag.Established:
 		to.HasInfo = true
-		to.Info.Len = sockdiag.InfoToMinRTT
+		to.Info.Len = sockdiag.InfoToDataSegs
 		to.Info.RTT, to.Info.MinRTT = from.SrttUs>>3, from.MinRttUs
 		to.Info.TotalRetrans, to.Info.SegsOut = from.TotalRetrans, from.SegsOut
 		// write_seq is behind snd_nxt while a FIN is under way: tcp_get_info (net/ipv4/tcp.c) has 0 then.
 		to.Info.Notsent = uint32(max(0, int32(from.Notsent)))
 		to.Info.Unacked, to.Info.SndMSS = from.PacketsOut, from.Mss
 		to.Info.LastDataSent, to.Info.LastDataRecv = s.millis(from.SinceSent), s.millis(from.SinceReceived)
+		to.Info.DataSegsIn, to.Info.DataSegsOut = from.DataSegsIn, from.DataSegsOut
+		to.Info.Last = sockdiag.Side(from.Last)
 		to.Info.BytesAcked, to.Info.BytesReceived = from.BytesAcked, from.BytesReceived
 	}
 }

@@ -197,10 +197,11 @@ func byDiag(t testing.TB, c *sockdiag.Conn) map[socketKey]sockdiag.Socket {
 			i := k.Info
 			if k.HasInfo {
 				k.Info = sockdiag.Info{
-					Len: sockdiag.InfoToMinRTT, RTT: i.RTT, MinRTT: i.MinRTT, TotalRetrans: i.TotalRetrans,
+					Len: sockdiag.InfoToDataSegs, RTT: i.RTT, MinRTT: i.MinRTT, TotalRetrans: i.TotalRetrans,
 					Notsent: i.Notsent, Unacked: i.Unacked, SndMSS: i.SndMSS,
 					SegsOut:    i.SegsOut,
 					BytesAcked: i.BytesAcked, BytesReceived: i.BytesReceived,
+					DataSegsIn: i.DataSegsIn, DataSegsOut: i.DataSegsOut,
 				}
 			}
 			k.Cookie, k.Interface, k.UID = 0, 0, 0
@@ -229,6 +230,7 @@ func byIterator(t testing.TB, s *Sockets) map[socketKey]sockdiag.Socket {
 		}
 		stable := *s
 		stable.Info.LastDataSent, stable.Info.LastDataRecv = 0, 0 // they move from one look to the next
+		stable.Info.Last = sockdiag.SideUnknown                   // sock_diag has no such thing
 		out[k] = stable
 		return nil
 	}))
@@ -390,4 +392,60 @@ func TestTicks(t *testing.T) {
 	if hz != 100 && hz != 250 && hz != 300 && hz != 1000 { // kernel/Kconfig.hz
 		t.Errorf("CONFIG_HZ %d", hz)
 	}
+}
+
+// TestWhoIsAsked: the kernel's times of the last data are as coarse as a tick. Requests that follow an answer at once,
+// and answers that follow a request at once, look the same by them.
+func TestWhoIsAsked(t *testing.T) {
+	s, _ := alone(t)
+	// BBR paces, and moves what tells who was the last.
+	check(t, os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("reno"), 0))
+	listener, to := listenOn(t, "127.0.0.1", 8)
+	clients, servers := dial(t, 2, listener, to)
+	pass := func(from, at int) {
+		_, err := unix.Write(from, []byte("a line"))
+		check(t, err)
+		_, err = unix.Read(at, make([]byte, 64))
+		check(t, err)
+	}
+	for range 30 { // so many that the kernel's acknowledgements are delayed
+		for i := range clients {
+			pass(clients[i], servers[i])
+			pass(servers[i], clients[i])
+		}
+	}
+	pass(clients[0], servers[0])
+	local := func(fd int) netip.AddrPort {
+		name, err := unix.Getsockname(fd)
+		check(t, err)
+		return netip.AddrPortFrom(to.Addr(), uint16(name.(*unix.SockaddrInet4).Port))
+	}
+	asks, idle := local(clients[0]), local(clients[1])
+	for _, after := range []time.Duration{0, 100 * time.Millisecond} { // 40 ms and less delay an acknowledgement
+		time.Sleep(after)
+		asked, owes := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+		for _, k := range byIteratorAsIs(t, s) {
+			if k.State == sockdiag.Established && k.Local != to {
+				asked[k.Local] = k.Info.Asked()
+			} else if k.State == sockdiag.Established {
+				owes[k.Remote] = k.Info.Owes()
+			}
+		}
+		want := map[netip.AddrPort]bool{asks: true, idle: false}
+		if d := cmp.Diff(want, asked, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
+			t.Errorf("after %s the clients ask: -want +got:\n%s", after, d)
+		}
+		if d := cmp.Diff(want, owes, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
+			t.Errorf("after %s the server owes: -want +got:\n%s", after, d)
+		}
+	}
+}
+
+func byIteratorAsIs(t testing.TB, s *Sockets) (out []sockdiag.Socket) {
+	t.Helper()
+	check(t, s.Each(t.Context(), func(k *sockdiag.Socket) error {
+		out = append(out, *k)
+		return nil
+	}))
+	return out
 }

@@ -174,13 +174,15 @@ func (t *table) iteratorPays() bool {
 	return iteratorSaves*(all-waiting) > iteratorBegins+iteratorTimeWait*waiting
 }
 
-// read fills the table by what is cheaper: by the iterator where most sockets are of the dear kind, by sock_diag else.
+// read fills the table by what is cheaper: by the iterator where most sockets are of the dear kind, or a target was
+// named, by sock_diag else.
 func (s *source) read(ctx context.Context, a *recording.Appender) error {
 	it, ok := s.programs.Ready()
 	pays := s.table.iteratorPays()
 	s.table.reset()
+	// Of a target it tells what sock_diag cannot: which requests have no answer, where they follow each other at once.
 	// Whose a connection is it leaves to the other iterator.
-	if ok && (pays || s.conn == nil) && s.env.Host.FirstPIDNamespace() {
+	if ok && (pays || s.conn == nil || len(s.env.Target.PIDs) > 0) && s.env.Host.FirstPIDNamespace() {
 		err := it.Each(ctx, s.adder(ctx))
 		if err == nil || ctx.Err() != nil {
 			s.iterated = true

@@ -601,6 +601,11 @@ func TestReadByIterator(t *testing.T) {
 	want(t, r, metric.DestinationOwner, 37, "destination", serverAddr, "pid", strconv.Itoa(leak.Pid), "comm", "leak")
 	want(t, r, metric.ProcessSockets, 37, "pid", strconv.Itoa(leak.Pid), "comm", "leak", "state", "CLOSE_WAIT")
 	record(t, src, 1)
+	if !src.iterated {
+		t.Error("the sockets of a target are not read by the iterator, which knows which requests have no answer")
+	}
+	src.env.Target = host.Target{}
+	record(t, src, 1)
 	if src.iterated {
 		t.Error("37 sockets are read by the iterator, which is dearer")
 	}

@@ -69,8 +69,8 @@ const (
 	infoSndbufLimited = 184
 )
 
-// InfoToMinRTT is the [Info.Len] of a tcp_info that ends with MinRTT.
-const InfoToMinRTT = infoMinRTT + 4
+// InfoToDataSegs is the [Info.Len] of a tcp_info that ends with DataSegsOut.
+const InfoToDataSegs = infoDataSegsOut + 4
 
 var errTruncated = errors.New("truncated netlink message")
 

@@ -140,7 +140,21 @@ type Info struct {
 	BusyTime                  uint64 // µs with data to send, HasBusyTime
 	RwndLimited               uint64 // µs of those held back by the peer's receive window, HasBusyTime
 	SndbufLimited             uint64 // µs of those held back by the send buffer, HasBusyTime
+
+	// Last tells whose data was the last, also where LastDataSent and LastDataRecv are of the same tick. No tcp_info
+	// has it: it is of programs in the kernel.
+	Last Side
 }
+
+// A Side of a connection.
+type Side uint8
+
+// The sides, as bpf/sockets.bpf.c has them.
+const (
+	SideUnknown Side = iota
+	Self
+	Peer
+)
 
 // HasBytes reports whether BytesAcked and BytesReceived are known (Linux 4.1).
 func (i *Info) HasBytes() bool { return i.Len >= infoBytesReceived+8 }
@@ -159,15 +173,19 @@ func (i *Info) HeldBack() bool {
 }
 
 // Asked reports whether the connection has sent something since it last received, so that a client waits for an answer.
-func (i *Info) Asked() bool { return unanswered(i.LastDataSent, i.LastDataRecv) }
+func (i *Info) Asked() bool { return unanswered(i.LastDataSent, i.LastDataRecv, i.Last == Self) }
 
 // Owes reports whether the connection has received something since it last sent, so that a server owes an answer.
-func (i *Info) Owes() bool { return unanswered(i.LastDataRecv, i.LastDataSent) }
+func (i *Info) Owes() bool { return unanswered(i.LastDataRecv, i.LastDataSent, i.Last == Peer) }
 
 // unanswered reports whether what came so many milliseconds ago waits for something back, where the last of that was so
-// long ago. A connection that goes on without an answer gets none, as one to a log server.
-func unanswered(last, back uint32) bool {
+// long ago. Both are of one tick, of 1 to 10 ms, where the next request follows an answer at once; whether it did is
+// told by isLast. A connection that goes on without an answer gets none, as one to a log server.
+func unanswered(last, back uint32, isLast bool) bool {
 	const justNow, oneWay = 1000, 10_000
+	if last == back {
+		return isLast
+	}
 	return last < back && (last > justNow || back-last < oneWay)
 }
 

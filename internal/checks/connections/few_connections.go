@@ -1,0 +1,147 @@
+package connections
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
+)
+
+var (
+	paramFewRequest = evidence.RequestSeconds()
+	paramFewUsed    = &check.Param{
+		Name: "used", Default: 0.4, Unit: quantity.Ratio,
+		Why: "of the connections wait for an answer; a proxy keeps a spare one open, and of those that are used less " +
+			"nobody waits for one",
+	}
+	paramFewQueued = &check.Param{
+		Name: "queued", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the requests in progress: where most of them are under way, the destination's time is what matters",
+	}
+	paramFewBusy = &check.Param{
+		Name: "busy", Default: 0.5, Unit: quantity.CPUs,
+		Why: "an event loop that computes for half of the time answers late because of that",
+	}
+)
+
+var fewConnections = &check.Check{
+	Name:  "few-connections",
+	Stage: check.Connections,
+	Doc: `Requests wait for one of a few connections to what they need
+
+A proxy or a pool of connections asks a destination only so many things at once.
+Where more come in, they wait inside the program, and the destination is not
+even asked: maxconn of a server in HAProxy, default_pool_size of PgBouncer, a
+limit of the client's pool.
+
+Measured: how many requests are in progress, by the sockets of clients without
+an answer, and how many connections the program has to destinations that it asks
+meanwhile: no more can be under way where each has one at a time. The connections
+must be in use: those that wait for an answer are a good part of them.
+
+Cure: more connections, as many as the destination can serve at once. Placebo:
+more threads or CPUs here; they wait for a connection, too. Disproof: several
+requests share a connection (HTTP/2, gRPC, pipelining), or the destination is
+slower with more of them.`,
+	URL:   "https://docs.haproxy.org/2.8/configuration.html#5.2-maxconn",
+	Needs: []metric.Metric{metric.DestinationData, metric.DestinationSockets},
+	Uses:  append([]metric.Metric{metric.DestinationOwner, metric.DestinationAsked}, evidence.RequestMetrics()...),
+	Params: []*check.Param{
+		paramFewRequest, paramFewUsed, paramFewQueued, paramFewBusy,
+	},
+	Run: runFewConnections,
+}
+
+func runFewConnections(p *check.Pass) error {
+	if _, known := evidence.Serves(p); !known {
+		return check.NotAssessed("name a process", "whose requests these are is known of a target only")
+	}
+	l, ok := evidence.LedgerOf(p)
+	if !ok {
+		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
+	}
+	r, ok := evidence.RequestsOf(p)
+	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
+	if !ok || r.Each.Below(p.Param(paramFewRequest)) || computes(l).AtLeast(p.Param(paramFewBusy)) {
+		return nil
+	}
+	open, most := openOf(p)
+	if most == "" {
+		return nil
+	}
+	share := quantity.Of("more than connections", r.InProgress.Number()-open.Number(), "requests").Per(r.InProgress).
+		Named("requests that wait inside the program, at least")
+	used := usedOf(p).Per(open).As(quantity.Ratio).Named("share of these that wait for an answer")
+	p.Read(share)
+	p.Read(used)
+	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
+		p.Report(fewFinding(r, most, open, used, share))
+	}
+	return nil
+}
+
+// usedOf gives the target's connections that wait for an answer.
+func usedOf(p *check.Pass) quantity.Value {
+	n := 0.0
+	for _, s := range p.Gauge(metric.DestinationAsked) {
+		if evidence.OfTarget(p, s.Label("destination")) {
+			n += s.Mean()
+		}
+	}
+	return quantity.Of("connections that wait for an answer, mean", n, quantity.Connections)
+}
+
+// openOf gives the target's connections to destinations that it asks, and the destination that it asks most.
+func openOf(p *check.Pass) (open quantity.Value, most string) {
+	n, largest := 0.0, 0.0
+	for _, s := range p.Gauge(metric.DestinationData) {
+		d := s.Label("destination")
+		sent := evidence.Risen([]recording.GaugeSeries{s})
+		if sent == 0 || !evidence.OfTarget(p, d) {
+			continue
+		}
+		if sent > largest {
+			most, largest = d, sent
+		}
+		for _, c := range evidence.ClientPaths(p) {
+			if c.Destination == d {
+				n += series.Mean(c.Each(c.Live))
+			}
+		}
+	}
+	return quantity.Of("connections to what it asks, mean", n, quantity.Connections), most
+}
+
+// computes is how many CPUs the target's threads use or wait for.
+func computes(l *ledger.Ledger) quantity.Value {
+	busy := 0.0
+	for _, pool := range l.Pools {
+		busy += pool.Parts[ledger.User] + pool.Parts[ledger.System] + pool.Parts[ledger.Ready]
+	}
+	return quantity.Of("CPUs that its threads use or wait for", busy/max(l.Window, 1), quantity.CPUs)
+}
+
+func fewFinding(r evidence.Requests, most string, open, used, share quantity.Value) check.Finding {
+	return check.Finding{
+		Subject:    check.Subject{Kind: "destination", ID: most},
+		Severity:   check.Warning,
+		Confidence: check.Medium,
+		Weight:     min(share.Number(), 1),
+		Summary: fmt.Sprintf("%s are in progress at any moment, and the program has %s to ask %s: the others wait "+
+			"inside it; a request takes %s and more", r.InProgress.Text(), open.Text(), most, r.Each.Text()),
+		Evidence: []quantity.Value{r.InProgress, r.Each, open, used, share},
+		Remedies: []check.Remedy{{
+			Action: "allow more connections to " + most + " at once (maxconn, default_pool_size, the maximum of the " +
+				"pool), as many as it can serve",
+			Risk:   "it is asked more at once: see that it is not slower for it",
+			Effect: fmt.Sprintf("with enough of them %s of a request's time is saved", share.Text()),
+		}},
+		Placebos: []string{"more threads or CPUs here: they wait for a connection, too"},
+		Disproof: "several requests share a connection (HTTP/2, gRPC), or the destination is slower with more of them",
+	}
+}
