@@ -49,7 +49,7 @@ KEPT_STACKS(4096)
 
 NAMES(profile_names)
 
-// As much of a program's stack is taken, in steps: what is past the end of one that cannot be read is left out.
+// As much of a program's stack is taken, in steps, and the last one in halves: main() may have less above it than a step.
 enum { DUMP_STEP = 2048, DUMP_STEPS = 8 };
 
 // A sample with what lies on the stack of a program, for one that keeps no frame pointers. It is counted nowhere else.
@@ -148,6 +148,7 @@ static inline bool in_pace(void)
 static inline bool dump(struct where *at)
 {
 	struct dump *d;
+	u64 size = 0;
 	void *regs;
 
 	if (!map_lookup(&dumped, &at->tgid) || !in_pace())
@@ -159,12 +160,19 @@ static inline bool dump(struct where *at)
 	regs = registers();
 	for (int i = 0; i < 4; i++)
 		read_kernel(&d->regs[i], sizeof(d->regs[i]), regs + regs_dumped[i]); // zeros it where it cannot
-	d->size = 0;
 	for (int i = 0; i < DUMP_STEPS; i++) {
 		if (read_user(d->stack + i * DUMP_STEP, DUMP_STEP, (void *)d->regs[1] + i * DUMP_STEP))
 			break;
-		d->size += DUMP_STEP;
+		size += DUMP_STEP;
 	}
+#pragma unroll
+	for (u64 piece = DUMP_STEP / 2; piece >= 8; piece /= 2) {
+		if (size > sizeof(d->stack) - piece)
+			break;
+		if (!read_user(d->stack + size, piece, (void *)d->regs[1] + size))
+			size += piece;
+	}
+	d->size = size;
 	ring_submit(d, 0);
 	return 1;
 }
