@@ -49,7 +49,7 @@ KEPT_STACKS(4096)
 
 NAMES(profile_names)
 
-// As much of a program's stack is taken, in steps, and the last one in halves: main() may have less above it than a step.
+// As much of a program's stack is taken, in steps, and the last one in halves: main() may have less above it than one.
 enum { DUMP_STEP = 2048, DUMP_STEPS = 8 };
 
 // A sample with what lies on the stack of a program, for one that keeps no frame pointers. It is counted nowhere else.
