@@ -83,7 +83,8 @@ func TestUsageErrors(t *testing.T) {
 		{"ping 192.0.2.1:80 --interval 1ms", "an interval of 1ms: give at least 50ms"},
 		{"ping 192.0.2.1:80 --duration 2h", "a duration of 2h0m0s: give at least the interval"},
 		{"ping 192.0.2.1:80 --save /no/such/place.zip", "there is no directory /no/such"},
-		{"diagnose --duration 10", "a time with its unit, such as 10s"},
+		{"diagnose --duration ten", "a time with its unit, such as 10s"},
+		{"diagnose --duration 9999", "is longer than 1h0m0s"}, // seconds
 		{"diagnose --duration 0", "--duration 0s: give a positive time"},
 		{"diagnose --duration -5s", "--duration -5s: give a positive time"},
 		{"diagnose --duration 500ms", "--duration 500ms is shorter than --interval 1s"},

@@ -91,9 +91,9 @@ what fills a thread or the CPUs has no name.`,
 	}
 	addTargetFlags(cmd, &d.selector)
 	f := cmd.Flags()
-	f.DurationVar(&d.duration, "duration", 10*time.Second, "observe for this `time`")
-	f.DurationVar(&d.interval, "interval", time.Second, "`time` between samples")
-	f.DurationVar(&d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
+	timeVar(f, &d.duration, "duration", 10*time.Second, "observe for this `time`")
+	timeVar(f, &d.interval, "interval", time.Second, "`time` between samples")
+	timeVar(f, &d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
 	command.AddOutputFlag(cmd, &d.output, reportFormats)
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")

@@ -67,8 +67,8 @@ exporter listens on an address of this host only.`,
 		"listen on the sockets that systemd hands over instead")
 	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of "+
 		"exporter-toolkit")
-	f.DurationVar(&x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
-	f.DurationVar(&x.interval, "interval", 5*time.Second, "`time` between samples")
+	timeVar(f, &x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
+	timeVar(f, &x.interval, "interval", 5*time.Second, "`time` between samples")
 	f.BoolVar(&x.deep, "deep", false,
 		"allow probes that cost the host more: waits for a CPU and instructions per cycle of each control group, a "+
 			"profile of the CPUs")

@@ -43,9 +43,9 @@ func (o *flightFlags) add(cmd *cobra.Command) {
 	f.StringVar(&o.dir, "flight.dir", "", "write what was measured before and after a finding began to the directory "+
 		"`DIR`; \"\" for not")
 	f.Int64Var(&o.maxBytes, "flight.max-bytes", 256<<20, "remove the oldest of these recordings above `N` bytes in all")
-	f.DurationVar(&o.before, "flight.before", 2*time.Minute, "`time` recorded before the finding began")
-	f.DurationVar(&o.after, "flight.after", 30*time.Second, "`time` recorded from when it was known to have begun")
-	f.DurationVar(&o.cooldown, "flight.cooldown", 10*time.Minute,
+	timeVar(f, &o.before, "flight.before", 2*time.Minute, "`time` recorded before the finding began")
+	timeVar(f, &o.after, "flight.after", 30*time.Second, "`time` recorded from when it was known to have begun")
+	timeVar(f, &o.cooldown, "flight.cooldown", 10*time.Minute,
 		"`time` for which the same check and subject is not recorded again")
 	f.BoolVar(&o.profile, "flight.profile-jvm", false,
 		"add a profile of 10 s of the JVM that is to blame: one at a time, six an hour (loads async-profiler into it)")

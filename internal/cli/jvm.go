@@ -31,7 +31,7 @@ type jvmFlags struct {
 func (j *jvmFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&j.events, "jvm-events", jvmEvents(), "profile these of a JVM: `EVENTS` with commas between")
-	f.DurationVar(&j.interval, "jvm-interval", asprof.DefaultInterval,
+	timeVar(f, &j.interval, "jvm-interval", asprof.DefaultInterval,
 		"CPU `time` of a thread of a JVM between two samples of it; the wall clock a twentieth as often")
 	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM alone: attach nothing to it, ask it nothing")
 	j.addLibrary(cmd)

@@ -45,8 +45,8 @@ files to the diagnosis of the loaded host with --vantage.`,
 	f := cmd.Flags()
 	f.StringVar(&p.plan.Name, "as", metric.VantageHere, "`where` this is, seen from the loaded host: here, neighbour "+
 		"or outside")
-	f.DurationVar(&p.plan.Duration, "duration", 10*time.Second, "ping for this `time`")
-	f.DurationVar(&p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
+	timeVar(f, &p.plan.Duration, "duration", 10*time.Second, "ping for this `time`")
+	timeVar(f, &p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
 	f.IntVar(&p.pid, "pid", 0, "ping from the network namespace of process `N`, such as one in a container")
 	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// A timeFlag is a flag for a time. Without a unit it is in seconds, as people say it to sar and vmstat.
+type timeFlag time.Duration
+
+// timeVar adds a flag for a time.
+func timeVar(f *pflag.FlagSet, to *time.Duration, name string, def time.Duration, usage string) {
+	*to = def
+	f.Var((*timeFlag)(to), name, usage)
+}
+
+func (t *timeFlag) String() string { return time.Duration(*t).String() }
+
+// Type is that of pflag's own, which the text of an error goes by.
+func (t *timeFlag) Type() string { return "duration" }
+
+func (t *timeFlag) Set(s string) error {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		*t = timeFlag(time.Duration(n) * time.Second)
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	*t = timeFlag(d)
+	return err
+}
