@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -60,8 +61,11 @@ func (e *exam) tidy(text string) string {
 			text = strings.ReplaceAll(text, dir+"/", "")
 		}
 	}
-	return text
+	return ownGroup.ReplaceAllString(text, "/…")
 }
+
+// ownGroup is a control group that whoever runs the exam was put into, by a session manager or a container.
+var ownGroup = regexp.MustCompile(`/[A-Za-z_.-]+/[0-9a-f]{32,64}\b`)
 
 func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
