@@ -141,7 +141,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 func diagOnly() []metric.Metric {
 	return []metric.Metric{
 		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
-		metric.DestinationAsked, metric.DestinationLost, metric.DestinationSegs, metric.ListenerBacklog,
+		metric.DestinationAsked, metric.DestinationLost, metric.DestinationSegs, metric.DestinationData,
+		metric.ListenerBacklog,
 		metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments,
 	}
 }
