@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -62,9 +63,12 @@ func (r Requests) Share(waiting quantity.Value) (share quantity.Value, owned boo
 // than the parameter says, and most of that is this wait; or connections wait to be accepted whenever one looks, and
 // most of the threads with work are in this wait. It reports whether it did.
 func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *check.Param) bool {
-	if queue, ok := neverEmpty(p); ok && mostOfWork(p, waiting) {
+	if queues := NeverEmpty(p, leastLooks); len(queues) > 0 && mostOfWork(p, waiting) {
+		fullest := slices.MaxFunc(queues, func(a, b QueueOf) int {
+			return cmp.Compare(a.Queue.Number(), b.Queue.Number())
+		})
 		f.Severity = check.Warning
-		f.Evidence = append(f.Evidence, queue)
+		f.Evidence = append(f.Evidence, fullest.Queue)
 		f.Summary += "; meanwhile connections wait to be accepted"
 		return true
 	}
@@ -82,21 +86,24 @@ func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *c
 	return true
 }
 
-// neverEmpty gives the longest accept queue of the target that had connections at each look.
-func neverEmpty(p *check.Pass) (queue quantity.Value, ok bool) {
+// A QueueOf is the mean length of the accept queue at an address of the target.
+type QueueOf struct {
+	Address string
+	Queue   quantity.Value
+}
+
+// NeverEmpty gives the accept queues of the target that had connections at each of so many looks and more.
+func NeverEmpty(p *check.Pass, least float64) (list []QueueOf) {
 	for _, listener := range p.Info(metric.TargetListenPorts) {
 		address := listener.Label("listener")
 		looks := series.Values(Together(p.Gauge(metric.ListenerQueue, "listener", address)))
-		if len(looks) < leastLooks || slices.Min(looks) == 0 {
+		if float64(len(looks)) < least || slices.Min(looks) == 0 {
 			continue
 		}
-		n := quantity.Of("connections to "+address+" that wait to be accepted, mean", series.Mean(looks),
-			quantity.Connections)
-		if !ok || n.Above(queue) {
-			queue, ok = n, true
-		}
+		list = append(list, QueueOf{address, quantity.Of("connections to "+address+" that wait to be accepted, mean",
+			series.Mean(looks), quantity.Connections)})
 	}
-	return queue, ok
+	return list
 }
 
 // leastLooks at a queue, a second apart, that are no burst.
@@ -105,12 +112,5 @@ const leastLooks = 5
 // mostOfWork reports whether so many threads are at least half of those with work.
 func mostOfWork(p *check.Pass, waiting quantity.Value) bool {
 	l, ok := LedgerOf(p)
-	if !ok || l.Window <= 0 {
-		return false
-	}
-	work := 0.0
-	for _, pool := range l.Pools {
-		work += pool.Working() / l.Window
-	}
-	return waiting.Number() >= leastOwned*work
+	return ok && l.Window > 0 && waiting.Number() >= leastOwned*l.Working()/l.Window
 }

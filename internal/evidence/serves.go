@@ -33,7 +33,7 @@ func RequestsAtMost(p *check.Pass) quantity.Value {
 	most := 0.0
 	for _, s := range p.Gauge(metric.ListenerSegments) {
 		if own[s.Label("listener")] {
-			most += Risen([]recording.GaugeSeries{s})
+			most += Risen(s)
 		}
 	}
 	if opened, ok := MaybeNetRise(p, metric.TCPPassiveOpens, ""); ok {
@@ -43,7 +43,7 @@ func RequestsAtMost(p *check.Pass) quantity.Value {
 }
 
 // Risen adds up the steps upwards of sums of which parts go away, as connections are closed.
-func Risen(list []recording.GaugeSeries) (n float64) {
+func Risen(list ...recording.GaugeSeries) (n float64) {
 	for _, s := range list {
 		before, known := 0.0, false
 		for _, point := range s.Points {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
@@ -116,12 +115,8 @@ func hotComputing(p *check.Pass) (v quantity.Value, known bool) {
 	if !ok {
 		return v, false
 	}
-	computed, worked := 0.0, 0.0
-	for _, pool := range l.Pools {
-		computed += pool.Parts[ledger.User] + pool.Parts[ledger.System] + pool.Parts[ledger.Ready]
-		worked += pool.Working()
-	}
-	return quantity.Of("threads compute", computed, quantity.Seconds).
+	worked := l.Working()
+	return quantity.Of("threads compute", l.Computing(), quantity.Seconds).
 		Per(quantity.Of("threads are not idle", worked, quantity.Seconds)).
 		Named("of the time in which threads are not idle they compute"), worked > 0
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
@@ -99,16 +98,17 @@ func usedOf(p *check.Pass) quantity.Value {
 // openOf gives the target's connections to destinations that it asks, and the destination that it asks most.
 func openOf(p *check.Pass) (open quantity.Value, most string) {
 	n, largest := 0.0, 0.0
+	paths := evidence.ClientPaths(p)
 	for _, s := range p.Gauge(metric.DestinationData) {
 		d := s.Label("destination")
-		sent := evidence.Risen([]recording.GaugeSeries{s})
+		sent := evidence.Risen(s)
 		if sent == 0 || !evidence.OfTarget(p, d) {
 			continue
 		}
 		if sent > largest {
 			most, largest = d, sent
 		}
-		for _, c := range evidence.ClientPaths(p) {
+		for _, c := range paths {
 			if c.Destination == d {
 				n += series.Mean(c.Each(c.Live))
 			}
@@ -119,11 +119,7 @@ func openOf(p *check.Pass) (open quantity.Value, most string) {
 
 // computes is how many CPUs the target's threads use or wait for.
 func computes(l *ledger.Ledger) quantity.Value {
-	busy := 0.0
-	for _, pool := range l.Pools {
-		busy += pool.Parts[ledger.User] + pool.Parts[ledger.System] + pool.Parts[ledger.Ready]
-	}
-	return quantity.Of("CPUs that its threads use or wait for", busy/max(l.Window, 1), quantity.CPUs)
+	return quantity.Of("CPUs that its threads use or wait for", l.Computing()/max(l.Window, 1), quantity.CPUs)
 }
 
 func fewFinding(r evidence.Requests, most string, open, used, share quantity.Value) check.Finding {

@@ -3,14 +3,12 @@ package connections
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -63,14 +61,9 @@ func runSlowAccept(p *check.Pass) error {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
 	p.Read(quantity.Of("connections that wait to be accepted at every look", 0, quantity.Connections))
-	for _, listener := range p.Info(metric.TargetListenPorts) {
-		address := listener.Label("listener")
-		looks := series.Values(evidence.Together(p.Gauge(metric.ListenerQueue, "listener", address)))
-		if float64(len(looks)) < p.Param(paramSlowAcceptLooks).Number() || slices.Min(looks) == 0 {
-			continue
-		}
-		queue := quantity.Of("connections that wait to be accepted, mean", series.Mean(looks), quantity.Connections)
-		if f, ok := slowAcceptFinding(p, l, address, queue); ok {
+	for _, q := range evidence.NeverEmpty(p, p.Param(paramSlowAcceptLooks).Number()) {
+		queue := q.Queue.Named("connections that wait to be accepted, mean")
+		if f, ok := slowAcceptFinding(p, l, q.Address, queue); ok {
 			p.Report(f)
 		}
 	}
@@ -105,12 +98,9 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
 		return f, true
 	}
-	place, _ := work.Sum(func(ledger.Place) bool { return true })
-	for _, at := range work.Places {
-		if !at.Part.Idle() && at.Part != ledger.Futex {
-			place = at
-			break
-		}
+	place, waits := work.Sum(func(at ledger.Place) bool { return at.Part.Work() })
+	if waits == 0 {
+		place, _ = work.Sum(func(ledger.Place) bool { return true })
 	}
 	f.Notes = append(f.Notes, fmt.Sprintf("its threads with work: %s: %s, most in %s", work.Who(), work.Split(),
 		cmp.Or(place.On, place.Call, string(place.Part))))
@@ -131,10 +121,8 @@ func acceptWait(p *check.Pass, queue, window quantity.Value) quantity.Value {
 // busyShare is the part of the threads' time with work in which they run or wait for a CPU, and the pool with most
 // work; nil where nobody has any.
 func busyShare(l *ledger.Ledger) (share quantity.Value, most *ledger.Pool) {
-	busy, work := 0.0, 0.0
+	busy, work := l.Computing(), l.Working()
 	for _, pool := range l.Pools {
-		busy += pool.Parts[ledger.User] + pool.Parts[ledger.System] + pool.Parts[ledger.Ready]
-		work += pool.Working()
 		if most == nil && pool.Working() > workShown*pool.Wall {
 			most = pool
 		}

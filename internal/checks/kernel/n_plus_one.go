@@ -106,7 +106,7 @@ func runNPlusOne(p *check.Pass) error {
 
 // exchangesWith gives what the target asked of a destination.
 func exchangesWith(p *check.Pass, l *ledger.Ledger, destination string) (x exchanges, ok bool) {
-	sent := evidence.Risen(p.Gauge(metric.DestinationData, "destination", destination))
+	sent := evidence.Risen(p.Gauge(metric.DestinationData, "destination", destination)...)
 	if sent == 0 || l.Window <= 0 || !evidence.OfTarget(p, destination) {
 		return x, false
 	}

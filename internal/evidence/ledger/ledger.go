@@ -58,6 +58,9 @@ func (p Part) Idle() bool {
 	return false
 }
 
+// Work reports whether a thread that does so has something to do for sure.
+func (p Part) Work() bool { return !p.Idle() && p != Futex }
+
 // waits are the parts of the label "for" of [metric.ThreadStateTime].
 var waits = map[string]Part{
 	"mutex": Lock, "futex": Futex, "answer": Answer, "connect": Connect, "room": Room, "request": Request,
@@ -161,9 +164,25 @@ func inOrder[K comparable, V any](m map[K]V, compare func(x, y K) int) iter.Seq2
 func (p *Pool) Working() float64 {
 	total := 0.0
 	for part, n := range inOrder(p.Parts, cmp.Compare) {
-		if !part.Idle() && part != Futex {
+		if part.Work() {
 			total += n
 		}
+	}
+	return total
+}
+
+// Computing is the time in which the pool's threads run, or wait for a CPU.
+func (p *Pool) Computing() float64 { return p.Parts[User] + p.Parts[System] + p.Parts[Ready] }
+
+// Working is that of all pools.
+func (l *Ledger) Working() float64 { return l.sum((*Pool).Working) }
+
+// Computing is that of all pools.
+func (l *Ledger) Computing() float64 { return l.sum((*Pool).Computing) }
+
+func (l *Ledger) sum(of func(*Pool) float64) (total float64) {
+	for _, pool := range l.Pools {
+		total += of(pool)
 	}
 	return total
 }

@@ -60,7 +60,7 @@ func (e *exam) scoreCases(args []string) error {
 // needed gives those of the missing cases without which results are not kept. Sealed cases are run once per release, so
 // results between two releases may have none of them; some of them would tell how single ones went.
 func (r *Results) needed(cases []*Case, missing []string) []string {
-	if r.Peer || r.Sealed.All.Cases > 0 {
+	if !r.openOnly() {
 		return missing
 	}
 	return slices.DeleteFunc(missing, func(name string) bool {

@@ -103,7 +103,7 @@ func (r *Results) line(what string) string {
 		}
 	}
 	cases := fmt.Sprintf("%d cases", t.Cases)
-	if r.Sealed.All.Cases == 0 && !r.Peer {
+	if r.openOnly() {
 		cases = fmt.Sprintf("the %d open cases", t.Cases)
 	}
 	return fmt.Sprintf("%s (%s, %s that others wrote): %s; a false alarm in %s of the healthy systems.",
@@ -207,7 +207,7 @@ func (p *page) scores() {
 	if p.newest() != p.first {
 		p.printf("\nThe first contact stays beside every later score: since then the faults are known.\n")
 	}
-	if p.newest().Sealed.All.Cases == 0 {
+	if p.newest().openOnly() {
 		p.printf("The sealed cases are run once per release, and were not run again.\n")
 	}
 	p.printf("\n| answers | cases%s |\n|---|---:%s|\n", markHead(), strings.Repeat("|---:", len(marks)+1))

@@ -64,6 +64,9 @@ func (r *Results) dated(day string) {
 	r.To = max(r.To, day)
 }
 
+// openOnly tells results between two releases: perfdoctor's, without the sealed cases.
+func (r *Results) openOnly() bool { return !r.Peer && r.Sealed.All.Cases == 0 }
+
 // open counts the open cases.
 func (r *Results) open() *Tally {
 	t := newTally()
