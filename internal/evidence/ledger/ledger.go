@@ -565,7 +565,7 @@ func (p *Pool) hasOthers(of *times) bool {
 func (t *times) working() float64 {
 	total := t.user + t.system + t.ready
 	for key, n := range inOrder(t.sampled, placeKey.compare) {
-		if !key.part.Idle() && key.part != Futex {
+		if key.part.Work() {
 			total += n
 		}
 	}
