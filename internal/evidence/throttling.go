@@ -148,6 +148,7 @@ func (t *Throttling) Finding(p *check.Pass) check.Finding {
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "cgroup", ID: t.Cgroup},
 		Severity: check.Warning,
+		Weight:   min(1, t.Share.Number()), // in these periods its work waits for the next one
 		Evidence: t.evidence(),
 		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.File(p, t.Cgroup, t.Level),
 		Notes:    t.others,

@@ -30,6 +30,11 @@ var (
 		Name: "threads", Default: 2, Unit: quantity.Threads,
 		Why: "a thread that is alone waits for others than the program's own",
 	}
+	handOverAsks = &check.Param{
+		Name: "asks", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the waits: an exchange with a destination has one for the answer, and one more for the thread that " +
+			"takes over meanwhile",
+	}
 )
 
 var handOver = &check.Check{
@@ -44,7 +49,8 @@ processes that send each other a few bytes by a pipe.
 
 Measured: the voluntary switches of the target's threads per second of CPU time
 that they used, and the share of it that is the kernel's. A program that listens
-for others is left out: its threads wait for them, and that is its work.
+for others is left out, and so is one that asks others as often as it waits: its
+threads wait for them, and that is its work.
 
 Cure: hand over more at a time (chunks, batches, larger writes), or do small
 work where it comes up. Placebo: more threads or CPUs; they wait for each other,
@@ -53,9 +59,9 @@ too. Disproof: pidstat -wt 1 shows cswch/s low for these threads.`,
 	Needs: []metric.Metric{metric.ThreadSwitches, metric.ThreadCPU, metric.TargetListenPorts},
 	Uses: []metric.Metric{
 		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadRunDelay,
-		metric.ThreadStatePasses, metric.ThreadStillTime,
+		metric.ThreadStatePasses, metric.ThreadStillTime, metric.DestinationData,
 	},
-	Params: []*check.Param{handOverRate, handOverSystem, handOverCPU, handOverThreads, handOverSeen},
+	Params: []*check.Param{handOverRate, handOverSystem, handOverCPU, handOverThreads, handOverSeen, handOverAsks},
 	Run:    runHandOver,
 }
 
@@ -76,7 +82,13 @@ func runHandOver(p *check.Pass) error {
 		Named("waits of its threads per CPU-second")
 	kernel := quantity.Of("system time", system, quantity.Seconds).Per(seconds).
 		Named("system time, share of its CPU time")
+	asks := quantity.Of("segments with data to destinations", evidence.Risen(p.Gauge(metric.DestinationData)...),
+		quantity.Switches).Per(quantity.Of("waits begun", waits, quantity.Switches)).
+		Named("of the waits, for answers of others at most")
 	p.Read(rate)
+	if asks.AtLeast(p.Param(handOverAsks)) {
+		return nil
+	}
 	if used.Below(p.Param(handOverCPU)) || rate.Below(p.Param(handOverRate)) || kernel.Below(p.Param(handOverSystem)) {
 		return nil
 	}
