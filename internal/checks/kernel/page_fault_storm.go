@@ -2,7 +2,9 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -45,10 +47,11 @@ A minor fault gives a process a page it touches for the first time: the kernel t
 it. A program that frees memory to the system and takes it again pays for each page each time: large buffers by malloc
 and free (mmap and munmap above the allocator's threshold), a heap that shrinks and grows, fork for each request.
 
-The check takes the minor faults of each of the target's processes per second of CPU time it used. A warning needs the
-rate in nearly all intervals and the process's own system time as effect. A process that lives for a part of the
-window only, as those of a compile, gives no warning. The system time per fault is an upper bound: other system calls
-are in it; where BPF programs may run, the share of the process's CPU samples that are in a fault is measured.
+The check takes the minor faults of the target's processes per second of CPU time they used; processes of one name
+count together, as those of a database. A warning needs the rate in nearly all intervals and the processes' own system
+time as effect. Processes that live for a part of the window only, as those of a compile, give no warning. The system
+time per fault is an upper bound: other system calls are in it; where BPF programs may run, the share of the CPU
+samples that are in a fault is measured, and code that takes more of the CPU time comes first.
 
 Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
@@ -60,14 +63,14 @@ size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
 }
 
 func runPageFaultStorm(p *check.Pass) error {
+	all := p.Counter(metric.ProcessFaults, "kind", "minor")
 	assessed := false
-	for _, s := range p.Counter(metric.ProcessFaults, "kind", "minor") {
-		faults, seconds, ok := evidence.Rise("minor faults", []recording.CounterSeries{s})
-		if !ok {
-			continue
+	for _, name := range evidence.LabelValues(all, "comm") {
+		g := faultsOf(p, name)
+		if g.seconds.Number() > 0 {
+			assessed = true
+			assessFaults(p, g)
 		}
-		assessed = true
-		assessFaults(p, s, faults, seconds)
 	}
 	if !assessed && len(p.Counter(metric.ProcessFaults)) > 0 {
 		return evidence.OneSample()
@@ -75,53 +78,87 @@ func runPageFaultStorm(p *check.Pass) error {
 	return nil
 }
 
-func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quantity.Value) {
-	who := evidence.PIDName(s.Label("pid"), s.Label("comm"))
-	cpu, _, ok := evidence.Rise("CPU time", p.Counter(metric.ProcessCPU, "pid", s.Label("pid")))
-	system, _, ok2 := evidence.Rise("system time", p.Counter(metric.ProcessCPU, "pid", s.Label("pid"), "mode",
-		"system"))
-	if !ok || !ok2 || cpu.Below(p.Param(faultCPU)) {
-		p.Read(cpu.Named("CPU time of %s, too little to tell", who))
+// faulting are processes of one name.
+type faulting struct {
+	who             string // the one with most faults, and how many others there are
+	pids            []string
+	counters        []recording.CounterSeries
+	faults, seconds quantity.Value
+	cpu, system     quantity.Value
+}
+
+// faultsOf adds up the processes of a name of which the CPU time is known; seconds is 0 where there is none.
+func faultsOf(p *check.Pass, name string) (g faulting) {
+	var cpu, system []recording.CounterSeries
+	most, heaviest := 0.0, ""
+	for _, s := range p.Counter(metric.ProcessFaults, "kind", "minor", "comm", name) {
+		pid := s.Label("pid")
+		times := p.Counter(metric.ProcessCPU, "pid", pid)
+		n, twice := s.Increase()
+		if !twice || len(times) == 0 {
+			continue
+		}
+		g.pids, g.counters, cpu = append(g.pids, pid), append(g.counters, s), append(cpu, times...)
+		system = append(system, p.Counter(metric.ProcessCPU, "pid", pid, "mode", "system")...)
+		if n >= most {
+			most, heaviest = n, pid
+		}
+	}
+	g.faults, g.seconds, _ = evidence.Rise("minor faults", g.counters)
+	g.cpu, _, _ = evidence.Rise("CPU time", cpu)
+	g.system, _, _ = evidence.Rise("system time", system)
+	g.who = evidence.PIDName(heaviest, name)
+	if n := len(g.pids) - 1; n > 0 {
+		g.who += fmt.Sprintf(" and %d more", n)
+	}
+	return g
+}
+
+func assessFaults(p *check.Pass, g faulting) {
+	if g.cpu.Below(p.Param(faultCPU)) {
+		p.Read(g.cpu.Named("CPU time of %s, too little to tell", g.who))
 		return
 	}
-	rate := faults.Per(cpu).As(faultsPerCPUSecond).Named("minor faults per CPU-second of %s", who)
+	rate := g.faults.Per(g.cpu).As(faultsPerCPUSecond).Named("minor faults per CPU-second of %s", g.who)
 	p.Read(rate)
-	share := system.Per(cpu).Named("system time, share of its CPU time")
+	share := g.system.Per(g.cpu).Named("system time, share of its CPU time")
 	if rate.Below(p.Param(faultRate)) || share.Below(p.Param(faultSystem)) {
 		return
 	}
 	f := check.Finding{
-		Subject:  check.Subject{Kind: "pid", ID: who},
+		Subject:  check.Subject{Kind: "pid", ID: g.who},
 		Severity: check.Info,
-		Summary: fmt.Sprintf("%s takes %s minor faults per second of CPU time; the kernel has %s of its time", who,
-			evidence.WithoutUnit(rate), share.Text()),
+		Summary: fmt.Sprintf("%s minor faults per second of CPU time in %s; the kernel has %s of that time",
+			evidence.WithoutUnit(rate), g.who, share.Text()),
 		Evidence: []quantity.Value{
-			rate, share, faults.Per(seconds).Named("minor faults"),
-			system.Per(faults).As(quantity.Seconds).Named("system time per fault, at most"),
+			rate, share, g.faults.Per(g.seconds).Named("minor faults"),
+			g.system.Per(g.faults).As(quantity.Seconds).Named("system time per fault, at most"),
 		},
 		Remedies: []check.Remedy{{
 			Action: "Reuse memory instead of giving it back: pool large buffers, fix the heap's size, " +
 				"or raise the allocator's thresholds.",
-			Command: "MALLOC_TRIM_THRESHOLD_=268435456 MALLOC_MMAP_THRESHOLD_=268435456 (glibc; environment of the " +
-				"process)",
-			Risk: "The process keeps its peak memory.",
+			Command: faultCommand(p),
+			Risk:    "The process keeps its peak memory.",
 			Effect: fmt.Sprintf("minor faults below %s; at most %s of system time less in the window",
-				p.Param(faultRate).Text(), system.Text()),
+				p.Param(faultRate).Text(), g.system.Text()),
 		}},
-		Disproof: "perf stat -e minor-faults -p " + check.Quote(s.Label("pid")) +
+		Disproof: "perf stat -e minor-faults -p " + check.Quote(strings.Join(g.pids, ",")) +
 			" counts few, or perf trace -F min shows them only at start.",
 	}
-	if sampled, ok := entryShare(p, s.Label("pid"), "page fault"); ok {
+	if prof, hits, ok := entriesOf(p, g.pids, "page fault"); ok {
+		sampled := evidence.SampleShare("page fault", evidence.Weigh(hits).Count, prof.Total().Count, "process's CPU")
 		f.Evidence = append(f.Evidence, sampled)
+		f.Weight = sampled.Number()
+		blameFaults(p, prof, hits, &f)
 	}
 	if splits, ok := evidence.RateOf("huge pages split on the host", p.Counter(metric.THPSplits)); ok &&
 		splits.Number() > 0 {
 		f.Evidence = append(f.Evidence, splits)
 	}
-	n, of := evidence.IntervalsAtLeast(p.Param(faultRate).Number()*cpu.Number()/seconds.Number()/2,
-		[]recording.CounterSeries{s})
-	whole := quantity.Of("window", max(p.Meta.Duration, seconds.Number()), quantity.Seconds)
-	lasting := quantity.Of("", seconds.Number()*float64(n)/float64(of), quantity.Seconds).Per(whole).
+	n, of := evidence.IntervalsAtLeast(p.Param(faultRate).Number()*g.cpu.Number()/g.seconds.Number()/2,
+		g.counters)
+	whole := quantity.Of("window", max(p.Meta.Duration, g.seconds.Number()), quantity.Seconds)
+	lasting := quantity.Of("", g.seconds.Number()*float64(n)/float64(of), quantity.Seconds).Per(whole).
 		Named("part of the window with half this rate or more")
 	f.Evidence = append(f.Evidence, lasting)
 	if lasting.AtLeast(p.Param(faultLasting)) {
@@ -130,19 +167,43 @@ func assessFaults(p *check.Pass, s recording.CounterSeries, faults, seconds quan
 	p.Report(f)
 }
 
-// entryShare gives the share of a process's CPU samples that came into the kernel by an entry as [hotcode.Entry] names
-// it; ok is false without a profile or with too few samples.
-func entryShare(p *check.Pass, pid, entry string) (share quantity.Value, ok bool) {
+// faultCommand sets glibc's thresholds; the memory of Go and of a JVM does not come from it.
+func faultCommand(p *check.Pass) check.Command {
+	switch p.Meta.Target.Runtime {
+	case "go", "jvm":
+		return ""
+	}
+	return "MALLOC_TRIM_THRESHOLD_=268435456 MALLOC_MMAP_THRESHOLD_=268435456 (glibc; environment of the process)"
+}
+
+// blameFaults names the functions that touch the memory.
+func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *check.Finding) {
+	var all int64
+	for _, h := range hits {
+		all += h.Sample.Value
+	}
+	list := evidence.Culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil)
+	for i, c := range list[:min(len(list), evidence.NamedCulprits)] {
+		if i == 0 && 2*c.Value > all {
+			f.Summary += "; most of the faults are for " + c.Name()
+		}
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of them for %s", evidence.PartText(c.Value, all), c.Name()))
+	}
+	f.Marks = evidence.MarksOf(stacks.HostCPU, hits)
+}
+
+// entriesOf gives the CPU samples of processes, and those that came into the kernel by an entry as [hotcode.Entry]
+// names it; ok is false without a profile or with too few samples.
+func entriesOf(p *check.Pass, pids []string, entry string) (own *stacks.Profile, hits []evidence.Hit, ok bool) {
 	h, ok := hotcode.HostOf(p.Recording)
-	n, err := strconv.Atoi(pid)
-	if !ok || err != nil {
-		return share, false
+	if !ok {
+		return nil, nil, false
 	}
-	own := h.Of(n)
-	all := own.Total().Count
-	if all < evidence.EnoughKernel {
-		return share, false
+	own = h.Filter(func(s stacks.Sample) bool { return slices.Contains(pids, strconv.Itoa(h.ThreadOf(s).ID)) })
+	for _, s := range own.Samples {
+		if hotcode.Entry(own, s) == entry {
+			hits = append(hits, evidence.Hit{Sample: s})
+		}
 	}
-	hit := own.Filter(func(s stacks.Sample) bool { return hotcode.Entry(own, s) == entry })
-	return evidence.SampleShare(entry, hit.Total().Count, all, "process's CPU"), true
+	return own, hits, own.Total().Count >= evidence.EnoughKernel
 }

@@ -108,7 +108,7 @@ func (s *signature) uses() (out []metric.Metric) {
 			add(&out, metric.Metric(metric.HostCPUProfileSamples))
 		}
 	}
-	if s.runsScripts() { // for what scripts did meanwhile
+	if s.runsScripts() || s.Runs == "native" { // for what scripts did meanwhile
 		add(&out, []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime}...)
 	}
 	return out

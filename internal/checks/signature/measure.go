@@ -214,14 +214,8 @@ func partShare(p *check.Pass, part hotcode.Part) (share quantity.Value, ok bool)
 }
 
 func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
-	list := evidence.Culprits(m.profile, m.owners, m.hits, hotcode.ParsePatterns(s.NotNamed...))
-	notes := m.culpritNotes(list)
-	if s.runsScripts() && stacks.Event(m.clause.Event) == stacks.CPU { // of an interpreter's functions none is to blame
-		list = nil
-		if l, ok := m.placed(p, s); ok {
-			list, notes = l.sure(), l.notes()
-		}
-	}
+	list, notes := m.blame(p, s, evidence.Culprits(m.profile, m.owners, m.hits,
+		hotcode.ParsePatterns(s.NotNamed...)))
 	f := check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   m.severity,
@@ -247,6 +241,25 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		}
 	}
 	return f
+}
+
+// blame says whose code it is: of what the samples of the CPUs are called by, and where that is no function of the
+// application but an interpreter's, of what the scripts ran.
+func (m *measure) blame(p *check.Pass, s *signature, list []*evidence.Culprit) ([]*evidence.Culprit, []string) {
+	notes := m.culpritNotes(list)
+	native := stacks.Event(m.clause.Event) == stacks.CPU && s.Runs == "native" && len(list) > 0 &&
+		list[0].Owner != hotcode.Application
+	if !native && !(s.runsScripts() && stacks.Event(m.clause.Event) == stacks.CPU) {
+		return list, notes
+	}
+	l, ok := m.placed(p, s)
+	switch {
+	case ok && (s.runsScripts() || l.sure() != nil):
+		return l.sure(), l.notes()
+	case s.runsScripts(): // of an interpreter's functions none is to blame
+		return nil, notes
+	}
+	return list, notes
 }
 
 // known says what is known of the frame that most of it is in, with the line; empty when nothing is.
