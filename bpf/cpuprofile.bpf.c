@@ -68,10 +68,11 @@ struct {
 	NUMBER(max_entries, 1 << 21);
 } dumps SEC(".maps");
 
-// The processes, by id, of which stacks are taken: the target's.
+// The processes, by id, of which stacks are taken: the target's, each with itself; and those that were seen here before
+// anybody listed them, with the one that they descend from.
 struct {
 	NUMBER(type, HASH);
-	NUMBER(max_entries, 1024);
+	NUMBER(max_entries, 8192);
 	TYPE(key, u32);
 	TYPE(value, u32);
 } dumped SEC(".maps");
@@ -144,6 +145,25 @@ static inline bool in_pace(void)
 	return 1;
 }
 
+// is_dumped tells whether the stack of the running process is to be taken. A child of such a one is another, though it
+// may end before the next list is made.
+static inline bool is_dumped(u32 tgid)
+{
+	struct task_struct *p = (void *)current_task();
+	u32 parent, of, *known;
+
+	if (map_lookup(&dumped, &tgid))
+		return 1;
+	p = read(p->real_parent);
+	parent = read(p->tgid);
+	known = map_lookup(&dumped, &parent);
+	if (!known)
+		return 0;
+	of = *known;
+	map_update(&dumped, &tgid, &of, BPF_NOEXIST); // where there is no room it is not known by its children
+	return 1;
+}
+
 // dump takes the sample with the stack; false if it may not, or there is no room.
 static inline bool dump(struct where *at)
 {
@@ -151,7 +171,7 @@ static inline bool dump(struct where *at)
 	u64 size = 0;
 	void *regs;
 
-	if (!map_lookup(&dumped, &at->tgid) || !in_pace())
+	if (!is_dumped(at->tgid) || !in_pace())
 		return 0;
 	d = ring_reserve(&dumps, sizeof(*d), 0);
 	if (!d)

@@ -260,6 +260,7 @@ struct task_struct {
 	int on_cpu;
 	int pid;
 	int tgid;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct files_struct *files;
 	struct task_group *sched_task_group; // with CONFIG_CGROUP_SCHED

@@ -36,7 +36,8 @@ func cpuProfileCollector(l *Loader, o Options) collect.Collector {
 		Name: "bpf-cpu-profile",
 		Doc:  "What the CPUs run, of all processes: stacks of the kernel and of programs, 99 times a second.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: 14 µs a sample, 0.14 % of each " +
-			"busy CPU, and 4 µs more of one of the target, 1000 a second at most, for up to 16 KiB of its stack, " +
+			"busy CPU, and 4 µs more of one of the target or of what it started, 1000 a second at most, for up to " +
+			"16 KiB of its stack, " +
 			"which are walked meanwhile (10 µs) and not kept; " +
 			"at the end 0.02 to 0.1 s to name the functions, for which the pointers to those of the C library that " +
 			"were chosen for " +
@@ -150,7 +151,7 @@ func (s *cpuProfile) startClock() error {
 
 // Close stops the clocks and unloads the program.
 func (s *cpuProfile) Close() error {
-	return errors.Join(s.clock.close(), s.walks.stop(), s.set.Close())
+	return errors.Join(s.clock.close(), s.walks.close(), s.set.Close())
 }
 
 // Sample ends the profile, names what was seen, and appends it.
@@ -259,12 +260,16 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	if err != nil {
 		return nil, err
 	}
+	ended, err := s.ended(names, members)
+	if err != nil {
+		return nil, err
+	}
 	s.readMaps(ctx, a, names, seen, members)
 	b := stacks.NewBuilder(stacks.HostCPU)
 	for _, at := range seen {
 		b.Add(stacks.Sample{
 			Stack:  names.stack(b, at.pid, at.kernel, names.withCaller(at.pid, at.user, at.caller)),
-			Thread: b.Thread(stacks.Thread{ID: int(at.pid), Name: at.thread}),
+			Thread: b.Thread(stacks.Thread{ID: int(cmp.Or(ended[at.pid], at.pid)), Name: at.thread}),
 			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) *
 				int64(interval),
 		})
@@ -274,6 +279,32 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 		a.Lost(1, s.walks.fault.Error())
 	}
 	return b.Profile(), nil
+}
+
+// ended gives the processes that came and went, most of them between two readings of the target, with the process of
+// the target that they descend from: its time is what tells of theirs, and their samples are its. Their code has names
+// as far as it was met while they ran.
+func (s *cpuProfile) ended(names *symbolizer, members map[uint32]bool) (map[uint32]uint32, error) {
+	out := map[uint32]uint32{}
+	if s.walks == nil {
+		return out, nil
+	}
+	var pid, of uint32
+	list := s.walks.dumped.Iterate()
+	for list.Next(&pid, &of) {
+		if members[pid] || pid == of {
+			continue
+		}
+		out[pid] = of
+		if maps := s.walks.names.maps[pid]; len(maps) > 0 {
+			names.maps[pid] = maps
+		}
+	}
+	names.kept = s.walks.kept
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("read which processes came and went: %w", err)
+	}
+	return out, nil
 }
 
 func compareBool(x, y bool) int {

@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,8 +16,31 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// burnVar makes the test's program a child that does nothing but keep a CPU busy.
-const burnVar = "PERFDOCTOR_TEST_BURN"
+// burnVar makes the test's program a child that does nothing but keep a CPU busy; burnChildren has it start others that
+// do so for burnShort, one after the other.
+const (
+	burnVar      = "PERFDOCTOR_TEST_BURN"
+	burnChildren = "children"
+	burnBriefly  = "briefly"
+	burnShort    = 100 * time.Millisecond
+)
+
+// briefly keeps a CPU busy for as long as a child of a shell script may.
+func briefly() {
+	for start := time.Now(); time.Since(start) < burnShort; {
+		continue
+	}
+}
+
+func startChildren() {
+	for start := time.Now(); time.Since(start) < time.Minute; { // see burn
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), burnVar+"="+burnBriefly)
+		if child.Run() != nil {
+			return
+		}
+	}
+}
 
 func burn() {
 	for start := time.Now(); time.Since(start) < time.Minute; {
@@ -30,7 +54,15 @@ func burn() {
 func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only here does a lock hold main on the main thread
 
 func TestMain(m *testing.M) {
-	if os.Getenv(burnVar) != "" {
+	switch os.Getenv(burnVar) {
+	case "":
+	case burnChildren:
+		startChildren()
+		os.Exit(0)
+	case burnBriefly:
+		briefly()
+		os.Exit(0)
+	default:
 		burn()
 		os.Exit(0)
 	}

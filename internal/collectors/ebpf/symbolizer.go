@@ -48,6 +48,8 @@ type symbolizer struct {
 	nameless []string
 	opaque   map[string]bool // names that could not be made readable
 	until    time.Time       // when no further file is read; zero before the first
+	// kept opens a file of a process that has ended; nil where none is kept.
+	kept func(pid uint32, m door.Mapping) (*os.File, error)
 	parsers
 }
 
@@ -228,6 +230,9 @@ func (s *symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	}
 	s.binaries[key] = nil
 	f, err := s.openMapped(pid, m)
+	if err != nil && s.kept != nil {
+		f, err = s.kept(pid, m)
+	}
 	if err != nil {
 		return nil
 	}

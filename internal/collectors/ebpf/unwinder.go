@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -56,9 +58,11 @@ type unwinder struct {
 	kernels *unwind.Table // of the code that the kernel lends to programs, nil if it cannot be read
 	files   map[fileID]*unwindFile
 	mapped  map[mappedFile]*unwind.Table
-	fresh   map[uint32]time.Time // since when mappings are known
-	room    int                  // of maxMappings
-	members time.Time            // when they were listed
+	opened  map[mappedFile]fileID // of files
+	fresh   map[uint32]time.Time  // since when mappings are known
+	room    int                   // of maxMappings
+	members time.Time             // when they were listed
+	oldest  uint32                // the target's process, or one of the first list; 0 before that
 	found   map[unwound]uint64
 	began   time.Time
 	spent   time.Duration
@@ -88,7 +92,8 @@ func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps m
 	u := &unwinder{
 		host: h, target: target, dumped: maps[bpf.CPUProfileMapDumped], reader: reader,
 		names: newSymbolizer(h.Proc, nil), kernels: vdso(), files: map[fileID]*unwindFile{},
-		mapped: map[mappedFile]*unwind.Table{}, fresh: map[uint32]time.Time{}, found: map[unwound]uint64{},
+		mapped: map[mappedFile]*unwind.Table{}, opened: map[mappedFile]fileID{}, fresh: map[uint32]time.Time{},
+		found: map[unwound]uint64{},
 		room: maxMappings, began: time.Now(), done: make(chan error, 1),
 	}
 	go func() { u.done <- u.run(context.WithoutCancel(ctx)) }()
@@ -106,10 +111,33 @@ func (u *unwinder) stop() error {
 	}
 	err = errors.Join(err, u.reader.Close())
 	u.reader = nil
+	return err
+}
+
+// close stops it and gives the files back.
+func (u *unwinder) close() error {
+	if u == nil {
+		return nil
+	}
+	err := u.stop()
 	for _, f := range u.files {
 		_ = f.file.Close() // nothing was written
 	}
+	u.files = nil
 	return err
+}
+
+// kept gives a file of a process that has ended, if its code was met while it ran.
+func (u *unwinder) kept(pid uint32, m door.Mapping) (*os.File, error) {
+	f := u.files[u.opened[mappedFile{pid, m.Path, m.Deleted}]]
+	if f == nil {
+		return nil, fmt.Errorf("%s of pid %d was not opened while it ran: %w", m.Path, pid, fs.ErrNotExist)
+	}
+	fd, err := unix.FcntlInt(f.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s of pid %d: %w", m.Path, pid, err)
+	}
+	return os.NewFile(uintptr(fd), f.file.Name()), nil
 }
 
 func (u *unwinder) run(ctx context.Context) error {
@@ -135,15 +163,24 @@ func (u *unwinder) run(ctx context.Context) error {
 }
 
 // list tells the program the target's processes. One past the map's size, and those of a target that ends, keep their
-// stacks by frame pointers.
+// stacks by frame pointers. Those that are new since the first list may end unread, and stand under one that was there.
 func (u *unwinder) list(ctx context.Context) {
 	u.members = time.Now()
 	list, err := u.host.Members(ctx, u.target)
 	if err != nil {
 		return
 	}
+	first := u.oldest == 0
+	if first && len(u.target.PIDs) > 0 {
+		u.oldest = uint32(u.target.PIDs[0])
+	}
 	for _, m := range list {
-		_ = u.dumped.Put(uint32(m.PID), uint32(1)) // no room: see above
+		u.oldest = cmp.Or(u.oldest, uint32(m.PID))
+		of := u.oldest
+		if first {
+			of = uint32(m.PID)
+		}
+		_ = u.dumped.Update(uint32(m.PID), of, cilium.UpdateNoExist) // it is known, or there is no room: see above
 	}
 }
 
@@ -255,7 +292,7 @@ func (u *unwinder) tableOf(pid uint32, m door.Mapping) *unwind.Table {
 	if of := u.files[id]; err != nil || of != nil {
 		_ = f.Close()
 		if err == nil {
-			u.mapped[key] = of.table
+			u.mapped[key], u.opened[key] = of.table, id
 		}
 		return u.mapped[key]
 	}
@@ -263,7 +300,7 @@ func (u *unwinder) tableOf(pid uint32, m door.Mapping) *unwind.Table {
 	if err != nil {
 		t = nil
 	}
-	u.files[id], u.mapped[key] = &unwindFile{f, t}, t
+	u.files[id], u.mapped[key], u.opened[key] = &unwindFile{f, t}, t, id
 	return t
 }
 

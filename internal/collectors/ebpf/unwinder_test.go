@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -54,5 +55,23 @@ func TestUnwinder(t *testing.T) {
 		inKernel, lent)
 	if all < 100 || float64(whole) < 0.95*float64(all) || inKernel == 0 || lent == 0 {
 		t.Errorf("%d of %d samples in spin have all its callers", whole, all)
+	}
+}
+
+// TestEnded: processes that come and go between two readings of the target are its, and their code has names, though
+// the files of none can be opened by the end.
+func TestEnded(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), burnVar+"="+burnChildren)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	p := &program{t: t, cmd: cmd}
+	own, used := p.profiled(2 * time.Second)
+	brief := own.Inclusive(own.Set(named("briefly")))
+	t.Logf("%d samples, %d of them in briefly; the parent itself used %v", own.Total().Count, brief.Count, used)
+	if brief.Count < 10 || 4*brief.Count < own.Total().Count {
+		t.Errorf("%d of %d samples are in the children's function, want most", brief.Count, own.Total().Count)
 	}
 }

@@ -147,7 +147,7 @@ func Notes(rec *recording.Recording) []string {
 	}
 	var out []string
 	if t, counted := usage.OfTarget(rec); counted {
-		out = append(out, t.Notes()...)
+		out = append(out, t.Notes(seconds(p.Total()))...)
 	}
 	pic := stacks.PictureOf(p)
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }

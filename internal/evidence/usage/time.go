@@ -125,17 +125,19 @@ func groupRate(rec *recording.Recording) (cpus float64, ok bool) {
 	return cpus, ok
 }
 
-// Notes say by how much the sources disagree and which is believed, and what no process shows itself.
-func (t Time) Notes() []string {
+// Notes say by how much the sources disagree and which is believed, and what no process shows itself. sampled are the
+// seconds that the samples of a profile have of the target.
+func (t Time) Notes(sampled float64) []string {
 	var out []string
 	text := func(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }
 	for _, o := range t.Others {
 		out = append(out, fmt.Sprintf("CPU time: %s counted %s, %s %s (%s apart); the former is believed", t.Source,
 			text(t.Used.Sum()), o.Source, text(o.Seconds), text(math.Abs(t.Used.Sum()-o.Seconds))))
 	}
-	if t.Unread > apartSeconds && t.Unread > apartShare*t.Used.Sum() {
+	dark := min(t.Unread, t.Used.Sum()-sampled)
+	if dark > apartSeconds && dark > apartShare*t.Used.Sum() {
 		out = append(out, fmt.Sprintf("%s of the CPU time are of processes that ended between two readings: their "+
-			"parents tell of them, and no sample of a profile can be told to be theirs", text(t.Unread)))
+			"parents tell of them, and no sample of a profile can be told to be theirs", text(dark)))
 	}
 	return out
 }

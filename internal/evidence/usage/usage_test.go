@@ -223,7 +223,7 @@ func TestSources(t *testing.T) {
 			if !ok || !near(got.Used.Sum(), tc.want) || got.Source != tc.source || got.Window != 10 {
 				t.Fatalf("%v: %+v", ok, got)
 			}
-			notes := strings.Join(got.Notes(), "\n")
+			notes := strings.Join(got.Notes(0), "\n")
 			if (notes == "") != (tc.say == "") || !strings.Contains(notes, tc.say) {
 				t.Errorf("notes %q, want %q", notes, tc.say)
 			}
