@@ -247,16 +247,17 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 // application but an interpreter's, of what the scripts ran.
 func (m *measure) blame(p *check.Pass, s *signature, list []*evidence.Culprit) ([]*evidence.Culprit, []string) {
 	notes := m.culpritNotes(list)
-	native := stacks.Event(m.clause.Event) == stacks.CPU && s.Runs == "native" && len(list) > 0 &&
-		list[0].Owner != hotcode.Application
-	if !native && !(s.runsScripts() && stacks.Event(m.clause.Event) == stacks.CPU) {
+	onCPU := stacks.Event(m.clause.Event) == stacks.CPU
+	scripts := onCPU && s.runsScripts()
+	native := onCPU && s.Runs == "native" && len(list) > 0 && list[0].Owner != hotcode.Application
+	if !native && !scripts {
 		return list, notes
 	}
 	l, ok := m.placed(p, s)
 	switch {
-	case ok && (s.runsScripts() || l.sure() != nil):
+	case ok && (scripts || l.sure() != nil):
 		return l.sure(), l.notes()
-	case s.runsScripts(): // of an interpreter's functions none is to blame
+	case scripts: // of an interpreter's functions none is to blame
 		return nil, notes
 	}
 	return list, notes

@@ -94,7 +94,7 @@ func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps m
 		names: newSymbolizer(h.Proc, nil), kernels: vdso(), files: map[fileID]*unwindFile{},
 		mapped: map[mappedFile]*unwind.Table{}, opened: map[mappedFile]fileID{}, fresh: map[uint32]time.Time{},
 		found: map[unwound]uint64{},
-		room: maxMappings, began: time.Now(), done: make(chan error, 1),
+		room:  maxMappings, began: time.Now(), done: make(chan error, 1),
 	}
 	go func() { u.done <- u.run(context.WithoutCancel(ctx)) }()
 	return u, nil
