@@ -15,7 +15,7 @@ func Checks() []*check.Check {
 		portSearchCliff,
 		timeWaitOverflow,
 		acceptQueueOverflow,
-		slowAccept,
+		slowAccept, heldRequests,
 		fewConnections,
 		synBacklogDrops,
 		synSentPileup,
