@@ -46,6 +46,17 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	return r, true
 }
 
+// AskingConnections gives the target's own connections that wait for an answer, mean of the looks at the sockets.
+func AskingConnections(p *check.Pass) quantity.Value {
+	n := 0.0
+	for _, s := range p.Gauge(metric.DestinationAsked) {
+		if OfTarget(p, s.Label("destination")) {
+			n += s.Mean()
+		}
+	}
+	return quantity.Of("connections that wait for an answer, mean", n, quantity.Connections)
+}
+
 // Bounds of the requests' time that a wait may be: less is not most of it, and more is not theirs alone.
 const (
 	leastOwned = 0.5

@@ -75,24 +75,13 @@ func runFewConnections(p *check.Pass) error {
 	}
 	share := quantity.Of("more than connections", r.InProgress.Number()-open.Number(), "requests").Per(r.InProgress).
 		Named("requests that wait inside the program, at least")
-	used := usedOf(p).Per(open).As(quantity.Ratio).Named("share of these that wait for an answer")
+	used := evidence.AskingConnections(p).Per(open).As(quantity.Ratio).Named("share of these that wait for an answer")
 	p.Read(share)
 	p.Read(used)
 	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
 		p.Report(fewFinding(r, most, open, used, share))
 	}
 	return nil
-}
-
-// usedOf gives the target's connections that wait for an answer.
-func usedOf(p *check.Pass) quantity.Value {
-	n := 0.0
-	for _, s := range p.Gauge(metric.DestinationAsked) {
-		if evidence.OfTarget(p, s.Label("destination")) {
-			n += s.Mean()
-		}
-	}
-	return quantity.Of("connections that wait for an answer, mean", n, quantity.Connections)
 }
 
 // openOf gives the target's connections to destinations that it asks, and the destination that it asks most.

@@ -59,7 +59,7 @@ func runHeldRequests(p *check.Pass) error {
 		return nil
 	}
 	works := worksOf(l)
-	asks := usedOf(p)
+	asks := evidence.AskingConnections(p)
 	held := quantity.Of("not worked on", max(0, r.InProgress.Number()-works.Number()-asks.Number()), "requests").
 		Per(r.InProgress).Named("share of the requests that are held, at least")
 	p.Read(held)
