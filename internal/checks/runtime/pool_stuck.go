@@ -44,10 +44,10 @@ sample; a thread stands there when it does so for nearly all of the window, also
 when it came before and has not left. Pools of connections, full queues, answers
 over the network, event loops and locks that change hands have checks of their
 own. It is enough that threads with a request stand there for most of the time
-that a request takes, if that is long enough to be noticed. Of other programs: the threads' states and system calls. There the kernel
-cannot tell a worker that waits for work from one that is stuck; that they stand
-there is a fact, and a warning only where connections wait to be accepted
-whenever one looked.
+that a request takes, if that is long enough to be noticed. Of other programs:
+the threads' states and system calls. There the kernel cannot tell a worker that
+waits for work from one that is stuck; that they stand there is a fact, and a
+warning only where connections wait to be accepted whenever one looked.
 
 Cure: by what is waited for. Placebo: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
