@@ -37,7 +37,7 @@ connections that its configuration allows is there.
 Measured: the length of the accept queue at each look, and how many connections
 were established in the window. The one over the other is how long a connection
 waits at least (Little's law). The threads' states tell that the program neither
-runs nor waits for a CPU meanwhile.
+runs nor waits for a CPU meanwhile. It is critical where the queue overflows.
 
 Cure: more workers or connections (pm.max_children, workers, -c, maxconn), or
 make that faster for which the workers wait. Placebo: a longer backlog; more
@@ -46,7 +46,7 @@ clients wait then, and longer. Disproof: Recv-Q of ss -ltn is 0 at most looks.`,
 	Needs: []metric.Metric{metric.ListenerQueue},
 	Uses: append([]metric.Metric{
 		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadCPU, metric.ThreadRunDelay,
-		metric.ThreadStatePasses, metric.ThreadStillTime,
+		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ListenOverflows, metric.ListenerBacklog,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramSlowAcceptWait, paramSlowAcceptBusy, paramSlowAcceptLooks},
 	Run:    runSlowAccept,
@@ -82,8 +82,9 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		Subject:  check.Subject{Kind: "listener", ID: address},
 		Severity: check.Warning,
 		Weight:   1,
-		Summary: fmt.Sprintf("the accept queue of %s is never empty: %s on average, and %s until one is accepted; the "+
-			"program has CPU time to spare and takes no more", address, queue.Text(), wait.Text()),
+		Summary: fmt.Sprintf("the accept queue of %s at %s is never empty: %s on average, and %s until one is "+
+			"accepted; the program has CPU time to spare and takes no more", ownerOf(p, address), address,
+			queue.Text(), wait.Text()),
 		Evidence: []quantity.Value{queue, wait, busy},
 		Remedies: []check.Remedy{{
 			Action: "let the program serve more at once: more workers (pm.max_children, workers, processes), or more " +
@@ -93,6 +94,11 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		}},
 		Placebos: []string{"a longer backlog: more clients wait then, and longer"},
 		Disproof: "Recv-Q of the listener is 0 at most looks (ss -ltn)",
+	}
+	if over, ok := evidence.MaybeNetRise(p, metric.ListenOverflows, "accept queue overflows"); ok &&
+		over.N.Number() > 0 { // connections are refused now
+		f.Severity = check.Critical
+		f.Evidence = append(f.Evidence, over.Rate())
 	}
 	if work == nil {
 		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
@@ -105,6 +111,16 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 	f.Notes = append(f.Notes, fmt.Sprintf("its threads with work: %s: %s, most in %s", work.Who(), work.Split(),
 		cmp.Or(place.On, place.Call, string(place.Part))))
 	return f, true
+}
+
+// ownerOf names the program that listens at an address.
+func ownerOf(p *check.Pass, address string) string {
+	for _, l := range evidence.Listeners(p) {
+		if l.Address == address {
+			return l.Owner()
+		}
+	}
+	return evidence.Listener{}.Owner()
 }
 
 // acceptWait is how long a connection waits to be accepted, at least: no more were accepted than were established in

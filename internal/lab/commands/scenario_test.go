@@ -181,7 +181,7 @@ func TestStory(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s: %s, held %v", st.Rung, st.Verdict, st.Held))
 	}
 	want := []string{
-		"somaxconn: accept-queue-overflow, held true", "queue: accept-queue-overflow, held true",
+		"somaxconn: slow-accept, held true", "queue: slow-accept, held true",
 		"leak: close-wait-leak, held true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -192,8 +192,8 @@ func TestStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
-		"| queue | accept-queue-overflow |", "did not help",
-		"CRITICAL  accept-queue-overflow", "NO BOTTLENECK FOUND",
+		"| queue | slow-accept |", "did not help",
+		"CRITICAL  slow-accept", "NO BOTTLENECK FOUND",
 	} {
 		if !strings.Contains(page, part) {
 			t.Errorf("the page has no %q:\n%s", part, page)
@@ -211,7 +211,7 @@ func TestStoryOutOfTurn(t *testing.T) {
 	for _, p := range r.Phases {
 		got = append(got, p.Name+" "+p.Verdict)
 	}
-	want := []string{"1-queue accept-queue-overflow", "2-queue accept-queue-overflow", "3-healthy none"}
+	want := []string{"1-queue slow-accept", "2-queue slow-accept", "3-healthy none"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
 	}
