@@ -26,7 +26,8 @@ var (
 	}
 	hotThread = &check.Param{
 		Name: "thread", Default: 0.9, Unit: quantity.CPUs,
-		Why: "a thread cannot use more than one CPU; with a tenth of it left it still takes what comes next at once",
+		Why: "a thread cannot use more than one CPU, or wait for more; with a tenth of it left it still takes what comes " +
+			"next at once",
 	}
 	hotFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.Ratio,
@@ -78,10 +79,11 @@ all is said, and where it is as much as a function would need, the check cannot
 be assessed.
 
 It is a warning where something waits for that code: a thread that does hardly
-anything else uses a CPU of its own, or the program fills the CPUs that it may
-use, or most of the CPUs of a host that are full. It is one as well where
-nothing is full, and a piece of a server's work computes for long in that code:
-who asked waits that long, however idle the machine is. How long is at least the
+anything else uses a CPU of its own, or waits for it behind others, or the
+program fills the CPUs that it may use, or most of the CPUs of a host that are
+full. It is one as well where nothing is full, and a piece of a server's work
+computes for long in that code: who asked waits that long, however idle the
+machine is. How long is at least the
 CPU time of the threads over their waits, and at least the CPU time over the
 segments with data that came on the server's ports. Below that it is a fact. It is
 a fact too of programs that compress, compile, encode or compute checksums for

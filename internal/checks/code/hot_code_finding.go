@@ -177,6 +177,9 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 				text: thread.fullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
 				runtime: hotRuntime(p, t, thread),
 			}
+			if thread.use.Below(p.Param(hotThread)) {
+				harm.evidence = append(harm.evidence, thread.wants)
+			}
 		}
 	}
 	return harm, harm.thread
@@ -235,7 +238,9 @@ type hotThreadTime struct {
 	comm     string
 	threads  []int // of an interpreter, by id
 	seconds  float64
+	waited   float64        // seconds ready to run without a CPU
 	use      quantity.Value // CPUs
+	wants    quantity.Value // CPUs, with those that it waited for
 }
 
 func (t hotThreadTime) name() string {
@@ -270,8 +275,8 @@ func (t hotThreadTime) keys(c *hotcode.CPU) (out []hotKey) {
 	return out
 }
 
-// hotFullThreads gives the threads that use a CPU of their own, whatever they do with it, and the interpreters whose
-// threads do so together.
+// hotFullThreads gives the threads that use a CPU of their own or wait for it, whatever they do with it, and the
+// interpreters whose threads do so together.
 func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
 	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
 	if window.Number() <= 0 {
@@ -281,7 +286,9 @@ func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
 	for _, t := range slices.Concat(threads, hotInterpreters(p, threads)) {
 		t.use = quantity.Of("CPU time", t.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
 			Named("CPUs used by %s %s", t.kind(), t.name())
-		if t.use.AtLeast(p.Param(hotThread)) {
+		t.wants = quantity.Of("CPU time and time ready to run", t.seconds+t.waited, quantity.Seconds).Per(window).
+			As(quantity.CPUs).Named("CPUs used or waited for by %s %s", t.kind(), t.name())
+		if t.wants.AtLeast(p.Param(hotThread)) && t.use.AtLeast(p.Param(hotLeast)) {
 			out = append(out, t)
 		}
 	}
@@ -330,6 +337,13 @@ func hotThreads(p *check.Pass) []hotThreadTime {
 			out = append(out, hotThreadTime{pid: pid, tid: tid, threads: []int{tid}, comm: s.Label("comm")})
 		}
 		out[i].seconds += n
+	}
+	for _, s := range p.Counter(metric.ThreadRunDelay) {
+		tid, err := strconv.Atoi(s.Label("tid"))
+		if i, known := at[tid]; known && err == nil {
+			n, _ := s.Increase()
+			out[i].waited += n
+		}
 	}
 	return out
 }
