@@ -101,7 +101,8 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		f.Evidence = append(f.Evidence, over.Rate())
 	}
 	if work == nil {
-		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
+		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections, or "+
+			"each worker keeps a connection on which nobody asks (a shorter keep-alive frees it)")
 		return f, true
 	}
 	place, waits := work.Sum(func(at ledger.Place) bool { return at.Part.Work() })

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
@@ -18,6 +19,11 @@ var (
 		Name: "critical", Default: 0.1, Unit: quantity.Ratio,
 		Why: "a tenth of all CPU time is gone: threads stop for whole time slices in the middle of a request",
 	}
+	stealLost = &check.Param{
+		Name: "lost", Default: 0.05, Unit: quantity.CPUs,
+		Why: "to the target: of one that always wants a CPU it is the share from which on steal is a warning; one " +
+			"that wants little waits for other things nearly all of its time",
+	}
 )
 
 var cpuSteal = &check.Check{
@@ -30,14 +36,19 @@ CPU limit of the instance type, or used-up burst credits. Nothing inside the mac
 every other CPU number is distorted by it.
 
 The check takes steal as a share of the wall time of all CPUs. Steal is not counted as busy time anywhere in this
-report. The harm is inherent: a stopped CPU stops whatever it was doing, locks and interrupts included.
+report. A stopped CPU stops whatever it was doing, locks and interrupts included. Where a target is named, the harm is
+what it loses: the CPU time that it wants (what its threads used, and what they waited for a CPU), times the share of
+all wanted time that was stolen. A target that wants little loses little, and steal is no more than information.
 
 Cures: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Placebo: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
-	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
-	Needs:  []metric.Metric{metric.CPUSeconds},
-	Uses:   []metric.Metric{metric.HostInfo},
-	Params: []*check.Param{stealWarn, stealCritical},
+	URL:   "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
+	Needs: []metric.Metric{metric.CPUSeconds},
+	Uses: []metric.Metric{
+		metric.HostInfo, metric.ThreadRunDelay, metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessInfo,
+		metric.ProcessStart, metric.TargetInfo, metric.CgroupCPU,
+	},
+	Params: []*check.Param{stealWarn, stealCritical, stealLost},
 	Run:    runCPUSteal,
 }
 
@@ -72,8 +83,32 @@ func runCPUSteal(p *check.Pass) error {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "no hypervisor was recognised, and only one can steal time")
 	}
+	if lost, known := stolenFromTarget(p, all); known {
+		f.Evidence = append(f.Evidence, lost)
+		if lost.Below(p.Param(stealLost)) {
+			f.Severity = check.Info
+			f.Notes = append(f.Notes, "it hardly harms the target, which wants little CPU time")
+		}
+	}
 	p.Report(f)
 	return nil
+}
+
+// stolenFromTarget is how many CPUs the hypervisor took from the target: the steal's share of all time in which CPUs
+// were wanted, of the time in which the target wanted one. known is false of a host, and where the kernel does not tell
+// how long threads wait for a CPU.
+func stolenFromTarget(p *check.Pass, all evidence.CPUTime) (lost quantity.Value, known bool) {
+	target, counted := usage.OfTarget(p.Recording)
+	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))
+	if !counted || !ok || target.Window <= 0 {
+		return lost, false
+	}
+	wanted := (target.Used.Sum() + waited.Number()) / target.Window
+	steal := all.Time("stolen", "steal").Number()
+	share := steal / (steal + all.Busy().Number())
+	return quantity.Of("CPUs wanted by the target", wanted, quantity.CPUs).
+		Times(quantity.Of("stolen of all time in which CPUs were wanted", share, quantity.Ratio)).
+		Named("CPUs that the target lost to it"), true
 }
 
 func virtualization(p *check.Pass) string {

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -37,9 +38,10 @@ program is loaded and linked, and all of it is taken down again. A script that s
 that starts one for each request, or one that crashes and is started again, can fill the CPUs with that, and no process
 list shows it: each is gone before it is read.
 
-The check takes the rate of /proc/stat processes (threads count too), and what short-lived processes used: their
-parents' counters of children that ended, and samples of the CPUs, which name the programs. It warns where they hold a
-quarter of the CPUs or more and each used little.
+The check takes the rate of /proc/stat processes, and what short-lived processes used: their parents' counters of
+children that ended, and samples of the CPUs, which name the programs. It warns where they hold a quarter of the CPUs or
+more and each used little. The kernel counts threads too: the target's are divided by how many a process of it has that
+came and went. A burst of processes, as where a job starts, is no storm: more than half of the intervals must have one.
 
 Cures: one process for many pieces of work, functions of the language in place of programs, workers that stay. Placebo:
 a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
@@ -48,7 +50,7 @@ a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
 	Uses: []metric.Metric{
 		metric.ProcessChildrenCPU, metric.ProcessInfo, metric.ProcessStart, metric.HostCPUProfileSamples,
 		metric.TargetInfo,
-		metric.CgroupCPU,
+		metric.CgroupCPU, metric.ProcessThreads,
 	},
 	Params: []*check.Param{forkRate, forkShare, forkEach},
 	Run:    runForkStorm,
@@ -59,8 +61,9 @@ func runForkStorm(p *check.Pass) error {
 	if !ok {
 		return evidence.OneSample()
 	}
+	made = processesOf(p, made)
 	p.Read(made)
-	if made.Below(p.Param(forkRate)) {
+	if made.Below(p.Param(forkRate)) || !steady(p) {
 		return nil
 	}
 	if !p.Recorded(metric.ProcessChildrenCPU) && !p.Recorded(metric.HostCPUProfileSamples) {
@@ -83,6 +86,37 @@ func runForkStorm(p *check.Pass) error {
 	}
 	p.Report(forkFinding(p, c, made, share, each))
 	return nil
+}
+
+// processesOf takes the threads off what was created in the target: each of its processes that came and went made as
+// many threads as it was seen with.
+func processesOf(p *check.Pass, made quantity.Value) quantity.Value {
+	threads, looks := 0.0, 0.0
+	for _, s := range p.Gauge(metric.ProcessThreads) {
+		if pid, _ := strconv.Atoi(s.Label("pid")); pid == p.Meta.Target.PID || s.Span() >= passing {
+			continue
+		}
+		for _, point := range s.Points {
+			threads += point.Value
+			looks++
+		}
+	}
+	if threads <= looks {
+		return made
+	}
+	each := quantity.Of("threads of each process that came and went, mean", threads/looks, quantity.None)
+	return made.Per(each).As(evidence.Hz).Named("processes created")
+}
+
+// passing is how long a process is seen at most that comes and goes: a program that works longer pays for its start.
+const passing = 5 * time.Second
+
+// steady reports whether processes were created at the rate in more than half of the intervals. One interval tells
+// nothing of bursts.
+func steady(p *check.Pass) bool {
+	rate := p.Param(forkRate).Number()
+	high, all := evidence.IntervalsAtLeast(rate, p.Counter(metric.Forks))
+	return 2*high > all
 }
 
 func forkFinding(p *check.Pass, c *evidence.Consumption, made, share, each quantity.Value) check.Finding {

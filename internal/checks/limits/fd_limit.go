@@ -2,11 +2,13 @@ package limits
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 var (
@@ -32,7 +34,9 @@ too.
 Measured: open descriptors against the soft RLIMIT_NOFILE, per process of the
 target. A level alone is info, for pools may be large on purpose; it is a
 warning when the number grows so that it is full soon (the arithmetic is shown),
-and critical when hardly any is left.
+and critical when hardly any is left. A server with a limit below the kernel's
+default has set it for itself: there the level is info while no connection waits
+to be accepted.
 
 Cure: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
 a higher limit only delays a leak, and programs that use select() break above
@@ -41,6 +45,7 @@ Placebo: fs.file-max, the limit of the whole host.
 Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
 	Needs:  []metric.Metric{metric.ProcessFDs, metric.ProcessFDLimit},
+	Uses:   []metric.Metric{metric.TargetListenPorts, metric.ListenerQueue},
 	Params: []*check.Param{paramFDShare, paramFDCritical, evidence.ParamFullSoon},
 	Run:    runFDLimit,
 }
@@ -85,11 +90,41 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 		Placebos: []string{"fs.file-max: it is the limit of the whole host, not of a process."},
 		Disproof: fmt.Sprintf("The number falls again by itself: ls /proc/%s/fd | wc -l", check.Quote(pid)),
 	}
+	chosen := byDesign(p, s)
+	if chosen {
+		f.Notes = append(f.Notes, "it listens with a limit that is lower than any default, and no connection waits to "+
+			"be accepted: so it was set for this number of them")
+	}
 	switch {
-	case s.Share.AtLeast(p.Param(paramFDCritical)):
+	case s.Share.AtLeast(p.Param(paramFDCritical)) && !chosen:
 		f.Severity = check.Critical
 	case s.Soon(p):
 		f.Severity = check.Warning
 	}
 	return f
+}
+
+// fewestByDefault is the soft limit that the kernel gives the first process (INR_OPEN_CUR, include/uapi/linux/fs.h).
+// Who has less has it on purpose, such as memcached, which limits itself to its number of connections and may use all
+// of it.
+const fewestByDefault = 1024
+
+// byDesign reports whether a server that set itself a low limit refuses nobody: no connection waits to be accepted.
+func byDesign(p *check.Pass, s *evidence.LimitShare) bool {
+	listeners := p.Info(metric.TargetListenPorts)
+	if s.Limit.Number() >= fewestByDefault || len(listeners) == 0 {
+		return false
+	}
+	for _, l := range listeners {
+		queues := p.Gauge(metric.ListenerQueue, "listener", l.Label("listener"))
+		if len(queues) == 0 {
+			return false
+		}
+		for _, q := range queues {
+			if slices.ContainsFunc(q.Points, func(at recording.Point) bool { return at.Value > 0 }) {
+				return false
+			}
+		}
+	}
+	return true
 }

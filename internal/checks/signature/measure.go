@@ -270,6 +270,9 @@ func (m *measure) known() string {
 	for _, h := range m.hits {
 		f := m.profile.Frames[h.Sample.Stack[h.At]]
 		key := frame{evidence.ShortName(f), h.Says}
+		if nameless(f.Name) {
+			key.name = f.Module
+		}
 		if lines[key] == nil {
 			lines[key] = map[int]int64{}
 		}
@@ -284,6 +287,9 @@ func (m *measure) known() string {
 	}
 	return ""
 }
+
+// nameless reports whether a function has no symbol in its file.
+func nameless(function string) bool { return function == "[unknown]" }
 
 func (m *measure) confidence() check.Confidence {
 	switch {
@@ -316,7 +322,7 @@ func (m *measure) summary(list []*evidence.Culprit) string {
 		stacks.OffCPU: ", at ",
 	}
 	text := fmt.Sprintf(words[stacks.Event(m.clause.Event)], m.share.Text(), m.clause.Does)
-	if len(list) > 0 {
+	if len(list) > 0 && !nameless(list[0].Method) {
 		text += at[stacks.Event(m.clause.Event)] + list[0].Name()
 	}
 	return text

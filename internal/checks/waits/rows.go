@@ -147,11 +147,12 @@ func rows() []row {
 			},
 		},
 		{
-			name: "lock-held", stage: check.Runtime, ends: true,
+			name: "lock-held", stage: check.Runtime, ends: true, contended: true,
 			doc: "Threads wait for a lock that another thread holds\n\n" +
 				"A mutex of the C library says which thread holds it. When the threads of a pool wait for one " +
 				"lock, they\n" +
 				"do together no more than one of them would." + measured +
+				"Threads that each wait for a lock of their own are kept, and no fault.\n" +
 				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is " +
 				"not the same\n" +
 				"code each time, and waits are short.",

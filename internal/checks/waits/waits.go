@@ -33,6 +33,9 @@ type row struct {
 	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault,
 	// whatever the other threads of the pool do.
 	ends bool
+	// contended says that such a wait harms where several threads are at one place: each at a place of its own is how a
+	// program keeps threads for which it has no work, as redis does with io-threads (stopThreadedIO in networking.c).
+	contended bool
 	// ofJobs says that jobs, which nobody waits for, are made of such waits: only a server's are a fault.
 	ofJobs bool
 }
@@ -131,6 +134,11 @@ func (r row) finding(
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
 	}
+	if r.contended && r.apart(pool) {
+		f.Notes = append(f.Notes, "each thread has a place of its own and nobody else wants it: so a program keeps "+
+			"threads for which it has no work")
+		return f
+	}
 	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 {
 		f.Severity = check.Warning
 	}
@@ -140,6 +148,21 @@ func (r row) finding(
 		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")
 	}
 	return f
+}
+
+// apart reports whether the pool's threads wait in this way at several places, one at each.
+func (r row) apart(pool *ledger.Pool) bool {
+	n := 0
+	for _, at := range pool.Places {
+		if !r.is(at) {
+			continue
+		}
+		if at.Threads > 1 {
+			return false
+		}
+		n++
+	}
+	return n > 1
 }
 
 // leastLooks is from how many looks at waiting threads on their share is known to some ten percent.

@@ -57,6 +57,11 @@ func (j *judge) accuses(name string) bool {
 	})
 }
 
+// found reports whether the check has a finding of any severity.
+func (j *judge) found(name string) bool {
+	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool { return f.Check == name })
+}
+
 // blames reports whether the check has such a finding that stands for itself. One that is explained by another is shown
 // as its consequence, and blames nobody.
 func (j *judge) blames(name string) bool {
