@@ -259,6 +259,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	if err != nil {
 		return nil, err
 	}
+	defer names.close()
 	s.readMaps(ctx, a, names, seen, members)
 	b := stacks.NewBuilder(stacks.HostCPU)
 	for _, at := range seen {
