@@ -54,6 +54,7 @@ type diagnosis struct {
 	verbose, deep      bool
 	budget             float64
 	wide, watch, whole bool
+	alone              bool // the process is for this diagnosis only
 	color              string
 	jvm                jvmFlags
 	command            []string
@@ -152,6 +153,7 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	if d.watch {
 		return d.runWatch(cmd.Context(), list, opts)
 	}
+	d.alone = true
 	rec, err := d.recording(cmd.Context(), list)
 	if err != nil {
 		return err
@@ -362,6 +364,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Tick:       progress,
 		Ended:      ended,
 		Budget:     budget,
+		Alone:      d.alone,
 	})
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < shortestRun.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)

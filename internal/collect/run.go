@@ -20,6 +20,7 @@ type Options struct {
 	Tick       func(done, total time.Duration)
 	Ended      func() string // polled each interval: why the target is gone, or ""
 	Budget     *Budget       // of CPU time; nil for none
+	Alone      bool          // the process is for this run only: what it took to start is a part of the cost
 }
 
 // Run collects until the duration is over, the context is done or the target has ended, and gives what was measured
@@ -31,6 +32,9 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
 	}
 	began, cpu := time.Now(), ownCPU()
+	if o.Alone {
+		cpu = 0
+	}
 	if err := enoughFiles(); err != nil {
 		return o.unmeasured(err), nil
 	}

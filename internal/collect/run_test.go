@@ -134,6 +134,21 @@ func TestPaces(t *testing.T) {
 	}
 }
 
+// TestCostOfStart: of a process that is for the run only, the cost is all that it used.
+func TestCostOfStart(t *testing.T) {
+	for end := ownCPU() + 30*time.Millisecond; ownCPU() < end; { // the start of the program
+		continue
+	}
+	before := ownCPU()
+	c, _ := collector("c", EveryTick, count(metric.Uptime))
+	for _, alone := range []bool{false, true} {
+		rec := run(t.Context(), t, Options{Collectors: []Collector{c}, Alone: alone})
+		if got := rec.Meta.Cost.CPU; got >= before.Seconds() != alone {
+			t.Errorf("alone %v: %.3f s of CPU time, of which %v are from before the run", alone, got, before)
+		}
+	}
+}
+
 // TestOneBadCollector runs each kind of bad collector beside a good one, which must not notice.
 func TestOneBadCollector(t *testing.T) {
 	// closed by no one until the test ends: nothing ends these but the end of the process

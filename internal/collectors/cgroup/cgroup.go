@@ -57,11 +57,12 @@ func otherMetrics() []metric.Metric {
 
 func open(ctx context.Context, l *ebpf.Loader, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
+		defer l.Keep()() // to look for the groups takes as long as the other programs to load
 		s, err := openHost(ctx, env.Host)
 		if err != nil {
 			return nil, err
 		}
-		s.program = ebpf.Load(func(ctx context.Context) (*ebpf.Bandwidth, error) {
+		s.program = ebpf.Load(l, func(ctx context.Context) (*ebpf.Bandwidth, error) {
 			return ebpf.OpenBandwidth(ctx, l, env.Host, s.cpu.dir)
 		})
 		return s, nil

@@ -31,7 +31,7 @@ func TestProgramOnHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byProgram.program = ebpf.Load(func(ctx context.Context) (*ebpf.Bandwidth, error) {
+	byProgram.program = ebpf.Load(&ebpf.Loader{}, func(ctx context.Context) (*ebpf.Bandwidth, error) {
 		return ebpf.OpenBandwidth(ctx, &ebpf.Loader{}, host.Local(), byProgram.cpu.dir)
 	})
 	t.Cleanup(func() {

@@ -25,11 +25,13 @@ type Background[T inKernel] struct {
 }
 
 // Load begins to load with open, whose context ends with [Background.Close].
-func Load[T inKernel](open func(context.Context) (T, error)) *Background[T] {
+func Load[T inKernel](l *Loader, open func(context.Context) (T, error)) *Background[T] {
+	done := l.Keep()
 	ctx, cancel := context.WithCancel(context.Background()) // not that of the first sample, which ends sooner
 	b := &Background[T]{loaded: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(b.loaded)
+		defer done()
 		b.programs, b.err = firewall.Parse("programs of the kernel", func() (T, error) { return open(ctx) })
 	}()
 	return b

@@ -144,8 +144,7 @@ func (o openSet) used(b *testing.B) float64 {
 func openAll(b *testing.B, env collect.Env, names []string) (out openSet) {
 	b.Helper()
 	l := &Loader{}
-	l.join() // as in a diagnosis, which opens them side by side, so that the kernel's types are read once
-	defer l.leave()
+	defer l.Keep()() // as in a diagnosis, which opens them side by side, so that the kernel's types are read once
 	for _, c := range Collectors(l, Options{LeaveJVMs: true}) {
 		if names != nil && !slices.Contains(names, c.Name) {
 			continue

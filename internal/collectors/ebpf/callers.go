@@ -47,7 +47,7 @@ func (s *symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	if b == nil {
 		return 0, false
 	}
-	_, into, ok := b.function(at - m.From + m.Offset)
+	_, into, ok := s.functionIn(pid, m, b, at)
 	return at - into, ok
 }
 

@@ -260,6 +260,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	if err != nil {
 		return nil, err
 	}
+	defer names.close()
 	ended, err := s.ended(names, members)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -77,22 +78,25 @@ func Costs() []metric.Metric {
 // Loader holds the kernel's types while programs are loaded: to read them takes 12 ms of CPU and 7 MB, which are
 // given back after the last one. The zero value is ready, and may be used by many at once.
 type Loader struct {
-	mu    sync.Mutex
-	users int
+	users atomic.Int32
+	mu    sync.Mutex // one loads at a time
 	cache *btf.Cache
 }
 
-// join and leave frame the opening of one collector.
-func (l *Loader) join() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.users++
+// Keep holds the kernel's types, once they are read, until done is called: for a collector that has work to do before
+// it loads its programs, or loads them beside its samples.
+func (l *Loader) Keep() (done func()) {
+	l.users.Add(1)
+	return l.leave
 }
 
 func (l *Loader) leave() {
+	if l.users.Add(-1) > 0 {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users--; l.users == 0 {
+	if l.users.Load() == 0 {
 		l.cache = nil
 	}
 }
@@ -110,8 +114,7 @@ type set struct {
 func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error),
 	change func(*cilium.CollectionSpec, *btf.Spec) error, optional ...string,
 ) (*set, error) {
-	l.join()
-	defer l.leave()
+	defer l.Keep()()
 	spec, err := load()
 	if err != nil {
 		return nil, fmt.Errorf("read the compiled programs: %w", err)

@@ -1,21 +1,41 @@
 package ebpf
 
 import (
+	"bufio"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// maxGoTable bounds .gopclntab, in bytes: the kubelet's has 30 MB.
-const maxGoTable = 64 << 20
+const (
+	// maxGoTable bounds .gopclntab, in bytes: the kubelet's has 30 MB.
+	maxGoTable = 64 << 20
+	// maxHeldFiles bounds the Go programs whose files stay open while addresses are named. A node of Kubernetes runs
+	// some 20, and a process may have 1024 files open without asking for more.
+	maxHeldFiles = 64
+)
 
-// goFunctions reads the table that a Go program keeps for its own stack traces, also when it is stripped; nothing of
-// other programs, and of one built by Go before 1.18 (2022). debug/gosym unpacks every entry, and names without a
-// bound.
-func goFunctions(f *elf.File, left *door.TableBudget) ([]symbol, error) {
+// A goTable is the table that a Go program keeps for its own stack traces, also when it is stripped. In memory is where
+// each function begins, 4 bytes; a name is read when an address is asked for: all of a program are megabytes, and a
+// profile meets a hundred. debug/gosym unpacks every entry, and names without a bound.
+type goTable struct {
+	section          io.ReaderAt
+	order            binary.ByteOrder
+	start            uint64   // address of the text
+	begins           []uint32 // of each function, from start; the last is the end of all
+	names, functions uint64   // offsets in the section
+	size             uint64   // of the section, in bytes
+	left             *door.TableBudget
+	known            map[int]string // names by function, as far as they were asked for
+}
+
+// goFunctions opens the table of a Go program; it gives nil of other programs, and of one built by Go before 1.18
+// (2022).
+func goFunctions(f *elf.File, left *door.TableBudget) (*goTable, error) {
 	var table *elf.Section
 	// the latter of a position-independent program
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
@@ -25,59 +45,119 @@ func goFunctions(f *elf.File, left *door.TableBudget) ([]symbol, error) {
 		}
 	}
 	text := f.Section(".text")
-	if table == nil || text == nil {
+	// A section that is compressed or not in the file is of no program that runs.
+	if table == nil || text == nil || table.ReaderAt == nil || table.Type == elf.SHT_NOBITS {
 		return nil, nil
 	}
-	data, err := door.Section(table, maxGoTable)
-	if err != nil {
+	if table.Size > maxGoTable {
+		return nil, fmt.Errorf("table of Go functions: %w: section %.20q has %d bytes, at most %d are read",
+			door.ErrTooLarge, table.Name, table.Size, maxGoTable)
+	}
+	t := &goTable{section: table, order: f.ByteOrder, size: table.Size, left: left, known: map[int]string{}}
+	if err := t.open(text.SectionHeader); err != nil {
 		return nil, fmt.Errorf("table of Go functions: %w", err)
 	}
-	return parseGoTable(data, f.ByteOrder, text.SectionHeader, left), nil
+	if len(t.begins) == 0 {
+		return nil, nil
+	}
+	return t, nil
 }
 
-// parseGoTable reads the header and the table of functions (src/runtime/symtab.go: pcHeader, functab, _func): pairs of
-// 4-byte offsets, from the text and from the table itself, then a last offset from the text. An entry that leads out of
-// the data ends it.
-func parseGoTable(data []byte, order binary.ByteOrder, text elf.SectionHeader, left *door.TableBudget) []symbol {
+// goHeader is magic, two zeros, instruction size, pointer size, and eight fields of that size (src/runtime/symtab.go,
+// pcHeader): functions, files, start of the text, names, compilation units, files' names, tables of numbers, functions.
+const goHeader = 8 + 8*8
+
+// open reads the header and where the functions begin.
+func (t *goTable) open(text elf.SectionHeader) error {
 	const (
 		magic118 = 0xfffffff0 // Go 1.18
 		magic120 = 0xfffffff1 // Go 1.20
-		header   = 8          // magic, two zeros, instruction size, pointer size
 	)
-	if len(data) < header || data[7] != 8 && data[7] != 4 || !slices.Contains([]uint32{magic118, magic120},
-		order.Uint32(data)) {
+	var header [goHeader]byte
+	if t.size < goHeader {
 		return nil
 	}
-	word := func(i uint64) uint64 { // pointer-sized field i of the header
-		at := header + i*uint64(data[7])
-		switch {
-		case at+8 > uint64(len(data)):
-			return 0
-		case data[7] == 4:
-			return uint64(order.Uint32(data[at:]))
-		}
-		return order.Uint64(data[at:])
+	if _, err := t.section.ReadAt(header[:], 0); err != nil {
+		return err
 	}
-	// The fields are: functions, files, start of the text, names, compilation units, files' names, tables of numbers,
-	// functions. The start is not yet known to a file that is relocated; it begins with .text unless C's start-up does.
-	count, start, nameAt, funcAt := word(0), word(2), word(3), word(7)
-	if start < text.Addr || start-text.Addr >= text.Size {
-		start = text.Addr
-	}
-	if nameAt >= uint64(len(data)) || funcAt >= uint64(len(data)) {
+	pointer := header[7]
+	if pointer != 8 && pointer != 4 || !slices.Contains([]uint32{magic118, magic120}, t.order.Uint32(header[:])) {
 		return nil
 	}
-	names, functions := door.NameTable{Data: data[nameAt:], Left: left}, data[funcAt:]
-	var list []symbol
-	for i := uint64(0); i < count && (i+1)*8+4 <= uint64(len(functions)) && left.Take(); i++ {
-		from, info, to := order.Uint32(functions[i*8:]), uint64(order.Uint32(functions[i*8+4:])),
-			order.Uint32(functions[i*8+8:])
-		if info+8 > uint64(len(functions)) {
-			break
+	word := func(i int) uint64 { // pointer-sized field i
+		if pointer == 4 {
+			return uint64(t.order.Uint32(header[8+4*i:]))
 		}
-		// _func begins with the offset of its entry and that of its name, of 4 bytes each.
-		name := names.At(order.Uint32(functions[info+4:]))
-		list = append(list, symbol{at: start + uint64(from), end: start + uint64(to), name: name})
+		return t.order.Uint64(header[8+8*i:])
 	}
-	return list
+	// The start is not yet known to a file that is relocated; it begins with .text unless C's start-up does.
+	t.start, t.names, t.functions = word(2), word(3), word(7)
+	if t.start < text.Addr || t.start-text.Addr >= text.Size {
+		t.start = text.Addr
+	}
+	if t.names >= t.size || t.functions >= t.size {
+		return nil
+	}
+	return t.index(word(0))
+}
+
+// index reads the table of functions (src/runtime/symtab.go, functab): pairs of 4-byte offsets, from the text and from
+// the table itself, then a last offset from the text. A count that leads out of the section ends with it.
+func (t *goTable) index(count uint64) error {
+	count = min(count, (t.size-t.functions)/8)
+	r := bufio.NewReaderSize(io.NewSectionReader(t.section, int64(t.functions), int64(t.size-t.functions)), 64<<10)
+	var pair [8]byte
+	for i := uint64(0); i < count && t.left.Take(); i++ {
+		if _, err := io.ReadFull(r, pair[:]); err != nil {
+			return err
+		}
+		t.begins = append(t.begins, t.order.Uint32(pair[:]))
+	}
+	if _, err := io.ReadFull(r, pair[:4]); err == nil {
+		t.begins = append(t.begins, t.order.Uint32(pair[:]))
+	}
+	return nil
+}
+
+// find gives the function that an address is in, if it has a name that can be read.
+func (t *goTable) find(at uint64) (symbol, bool) {
+	if at < t.start || at-t.start > 1<<32-1 {
+		return symbol{}, false
+	}
+	i, exact := slices.BinarySearch(t.begins, uint32(at-t.start))
+	if !exact {
+		i--
+	}
+	if i < 0 || i+1 >= len(t.begins) {
+		return symbol{}, false
+	}
+	name, ok := t.known[i]
+	if !ok {
+		name = t.name(uint64(i))
+		t.known[i] = name
+	}
+	return symbol{at: t.start + uint64(t.begins[i]), end: t.start + uint64(t.begins[i+1]), name: name}, name != ""
+}
+
+// name reads the name of a function: its description (_func) begins with the offset of its entry and that of its name,
+// of 4 bytes each. "" is of one that leads out of the section.
+func (t *goTable) name(i uint64) string {
+	var two [8]byte
+	if _, err := t.section.ReadAt(two[:4], int64(t.functions+i*8+4)); err != nil {
+		return ""
+	}
+	if _, err := t.section.ReadAt(two[:], int64(t.functions)+int64(t.order.Uint32(two[:]))); err != nil {
+		return ""
+	}
+	at := t.names + uint64(t.order.Uint32(two[4:]))
+	if at >= t.size {
+		return ""
+	}
+	text := make([]byte, min(door.MaxName, t.size-at))
+	n, err := t.section.ReadAt(text, int64(at))
+	if err != nil && n < len(text) {
+		return ""
+	}
+	table := door.NameTable{Data: text, Left: t.left}
+	return table.At(0)
 }

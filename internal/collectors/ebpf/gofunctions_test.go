@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
@@ -60,7 +61,7 @@ func TestHugeSymbolTable(t *testing.T) {
 	}
 }
 
-// TestGoFunctions compares the functions of a stripped Go program with those of its symbol table.
+// TestGoFunctions compares the functions of a stripped Go program, asked for by address, with its symbol table.
 func TestGoFunctions(t *testing.T) {
 	whole, err := readBinary(bytes.NewReader(goProgram(t, "")), door.NewTableBudget())
 	if err != nil {
@@ -70,23 +71,61 @@ func TestGoFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := func(b *objectFile) map[string]bool {
-		out := map[string]bool{}
-		for _, s := range b.functions {
-			out[s.name] = true
-		}
-		return out
+	if stripped.table == nil || whole.table != nil {
+		t.Fatalf("tables: %v of the stripped program, %v of the whole one", stripped.table, whole.table)
 	}
-	own := names(stripped)
-	for _, want := range []string{"main.main", "runtime.mallocgc", "runtime.memmove"} {
-		if !own[want] || !names(whole)[want] {
-			t.Errorf("%s: %v in the stripped program, %v in the whole one", want, own[want], names(whole)[want])
+	for _, want := range whole.functions {
+		if want.name == "runtime.text" || want.name == "runtime.etext" { // the linker's marks
+			continue
+		}
+		// The symbol table has a suffix for assembly, and writes the middle dot as a dot.
+		name := strings.TrimSuffix(want.name, ".abi0")
+		got, ok := stripped.table.find((want.at + want.end) / 2)
+		if !ok || got.at != want.at || strings.ReplaceAll(got.name, "·", ".") != name {
+			t.Errorf("%s at %#x is %+v (%v) in the stripped program", want.name, want.at, got, ok)
 		}
 	}
-	for _, s := range stripped.functions {
-		if found, ok := find(stripped.functions, s.at); s.end <= s.at || !ok || found.at != s.at {
-			t.Fatalf("%s is at %#x to %#x", s.name, s.at, s.end)
+	for _, at := range []uint64{0, stripped.table.start - 1, stripped.table.start + 1<<32, 1<<64 - 1} {
+		if got, ok := stripped.table.find(at); ok {
+			t.Errorf("%#x, which is in no function, is in %+v", at, got)
 		}
+	}
+}
+
+// TestGoNamesWhenAsked: what is kept of a table is where functions begin; names are charged as they are read.
+func TestGoNamesWhenAsked(t *testing.T) {
+	b, err := readBinary(bytes.NewReader(goProgram(t, "-s -w")), door.NewTableBudget())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.functions) > 0 || len(b.table.known) > 0 || len(b.table.begins) < 1000 {
+		t.Errorf("%d symbols, %d names and %d functions", len(b.functions), len(b.table.known), len(b.table.begins))
+	}
+	at := b.table.start + uint64(b.table.begins[10])
+	for range 2 {
+		if _, ok := b.table.find(at); !ok || len(b.table.known) != 1 {
+			t.Errorf("%v, %d names are known", ok, len(b.table.known))
+		}
+	}
+}
+
+// TestHeldFiles: of more Go programs than files are kept open, the last have no names, and the recording tells.
+func TestHeldFiles(t *testing.T) {
+	s := newSymbolizer("/proc", nil)
+	defer s.close()
+	for i := range maxHeldFiles + 1 {
+		f, err := os.Open(os.Args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &objectFile{table: &goTable{}}
+		s.hold(door.Mapping{Path: "/bin/go"}, f, b)
+		if want := i < maxHeldFiles; (b.table != nil) != want || (f.Fd() != ^uintptr(0)) != want {
+			t.Errorf("file %d: its table is kept: %v; it is open: %v", i, b.table != nil, f.Fd() != ^uintptr(0))
+		}
+	}
+	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], "at most 64") {
+		t.Errorf("the recording says %q", all)
 	}
 }
 

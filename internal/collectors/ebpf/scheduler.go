@@ -238,6 +238,7 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
+	defer names.close()
 	err = errors.Join(s.appendProfile(a, names, sleeps, window, lost[1]+lost[2]), s.appendWakes(a, names))
 	names.appendNameless(a)
 	return err

@@ -44,6 +44,7 @@ type symbolizer struct {
 	files    map[fileID]*objectFile
 	called   map[returned]bool
 	left     *door.TableBudget
+	held     []io.Closer // files of Go programs, whose names are read when they are asked for
 	// what has no names, with the reason: its tables are too large, or perfdoctor failed on them
 	nameless []string
 	opaque   map[string]bool // names that could not be made readable
@@ -127,16 +128,40 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	}
 	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.Path), Kind: stacks.Native}
 	if b := s.binaryOf(pid, m); b != nil {
-		sym, _, ok := b.function(at - m.From + m.Offset)
+		sym, _, ok := s.functionIn(pid, m, b, at)
 		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
 			s.note(m, firewall.Run(elfOf(pid), func() error { s.nameLocals(pid, m, b); return nil }))
-			sym, _, ok = b.function(at - m.From + m.Offset)
+			sym, _, ok = s.functionIn(pid, m, b, at)
 		}
 		if ok {
 			f.Name = s.readable(pid, m, sym.name)
 		}
 	}
 	return []stacks.Frame{f}
+}
+
+// functionIn gives the function at an address of a process, in the file that is mapped there, and how far into it that
+// is.
+func (s *symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, into uint64,
+	ok bool,
+) {
+	err := firewall.Run(elfOf(pid), func() error {
+		sym, into, ok = b.function(at - m.From + m.Offset)
+		return nil
+	})
+	if err != nil {
+		b.table = nil // it is not asked again
+		s.note(m, err)
+	}
+	return sym, into, ok
+}
+
+// close ends the reading of files.
+func (s *symbolizer) close() {
+	for _, f := range s.held {
+		_ = f.Close() // nothing was written
+	}
+	s.held = nil
 }
 
 // compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a
@@ -236,17 +261,35 @@ func (s *symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
 	id, err := identify(f)
 	if err != nil {
+		_ = f.Close() // nothing was written
 		return nil
 	}
-	if b, known = s.files[id]; !known {
+	if b, known = s.files[id]; known {
+		_ = f.Close() // likewise
+	} else {
 		b = s.readFile(pid, m, f)
+		s.hold(m, f, b)
 		s.files[id] = b
 	}
 	s.binaries[key] = b
 	return b
+}
+
+// hold keeps a file open whose names are still to be read, and closes any other.
+func (s *symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
+	switch {
+	case b == nil || b.table == nil:
+		_ = f.Close() // nothing was written
+	case len(s.held) == maxHeldFiles:
+		_ = f.Close() // likewise
+		b.table = nil
+		s.note(m, fmt.Errorf("%w: it is a Go program, and of at most %d are the functions named", door.ErrTooLarge,
+			maxHeldFiles))
+	default:
+		s.held = append(s.held, f)
+	}
 }
 
 // readFile reads the functions of a file; nil if that cannot be.

@@ -76,13 +76,15 @@ func parseMaps(r io.Reader) ([]door.Mapping, error) {
 // An objectFile is the functions of an ELF file, and where its parts are loaded.
 type objectFile struct {
 	functions []symbol
+	table     *goTable // of a stripped Go program
 	loads     []elf.ProgHeader
 	buildID   string // of a stripped one, in hexadecimal digits
 	chooses   bool   // it has functions that are chosen as it is loaded, and have no symbol of their own
 	asked     bool   // about those
 }
 
-// readBinary reads the symbol tables of an ELF file; a stripped one has only those of its dynamic symbols.
+// readBinary reads the symbol tables of an ELF file; a stripped one has only those of its dynamic symbols, and Go's
+// table, which reads the file again when it is asked.
 func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 	f, err := door.ELF(r)
 	if err != nil {
@@ -104,11 +106,9 @@ func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 		}
 	}
 	if f.Section(".symtab") == nil {
-		own, err := goFunctions(f, left)
-		if err != nil {
+		if b.table, err = goFunctions(f, left); err != nil {
 			return nil, err
 		}
-		b.functions = append(b.functions, own...)
 	}
 	slices.SortStableFunc(b.functions, func(a, b symbol) int { return cmp.Compare(a.at, b.at) })
 	return b, nil
@@ -119,7 +119,9 @@ func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 	for _, p := range b.loads {
 		if offset >= p.Off && offset-p.Off < p.Filesz {
 			at := offset - p.Off + p.Vaddr
-			s, ok = find(b.functions, at)
+			if s, ok = find(b.functions, at); !ok && b.table != nil {
+				s, ok = b.table.find(at)
+			}
 			return s, at - s.at, ok
 		}
 	}

@@ -52,6 +52,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			defer l.Keep()() // opening the netlink socket takes as long as the other programs to load
 			s, err := open(ctx, env)
 			if err != nil {
 				return nil, err
@@ -95,7 +96,7 @@ func open(_ context.Context, env collect.Env) (*source, error) {
 
 // load makes the source use programs in the kernel once they are loaded.
 func (s *source) load(l *ebpf.Loader) {
-	s.programs = ebpf.Load(func(ctx context.Context) (*ebpf.Sockets, error) {
+	s.programs = ebpf.Load(l, func(ctx context.Context) (*ebpf.Sockets, error) {
 		return ebpf.OpenSockets(ctx, l, s.env, namespacePID(s.env.Target))
 	})
 	s.owners.programs = s.programs

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -104,7 +106,7 @@ func TestRuntimeNames(t *testing.T) {
 			host.Target{Name: "/system.slice/x.service"},
 			"cgroup /system.slice/x.service", "",
 		},
-		"the runtime hangs":    {stuck, path(containerID), "pod shop/linked/nginx", "DeadlineExceeded"},
+		"the runtime hangs":    {stuck, path(containerID), "pod shop/linked/nginx", "deadline exceeded"},
 		"there is no runtime":  {absent, path(containerID), "pod shop/linked/nginx", "none.sock"},
 		"no runtime was given": {nil, path(containerID), "pod shop/linked/nginx", ""},
 	} {
@@ -118,6 +120,66 @@ func TestRuntimeNames(t *testing.T) {
 			t.Errorf("%s: it logs %q, want %q", name, log.String(), tc.log)
 		}
 	}
+}
+
+// TestRuntimeRefuses: a server without the interface, and one that does not speak gRPC, cost a name and say why.
+func TestRuntimeRefuses(t *testing.T) {
+	dir := t.TempDir()
+	serve := func(name string, serve func(net.Listener)) *Runtime {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, name))
+		must(t, err)
+		go serve(l)
+		return dialed(t, filepath.Join(dir, name))
+	}
+	empty := grpc.NewServer()
+	t.Cleanup(empty.Stop)
+	web := &http.Server{Protocols: new(http.Protocols), ReadHeaderTimeout: time.Second}
+	web.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(func() { must(t, web.Close()) })
+	for name, tc := range map[string]struct {
+		runtime *Runtime
+		want    string
+	}{
+		"without CRI":  {serve("grpc.sock", func(l net.Listener) { _ = empty.Serve(l) }), `gRPC status "12"`},
+		"without gRPC": {serve("web.sock", func(l net.Listener) { _ = web.Serve(l) }), "no gRPC: HTTP status 404"},
+	} {
+		got, err := tc.runtime.nameOf(t.Context(), containerID)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %q, %v, want %s", name, got, err, tc.want)
+		}
+	}
+}
+
+// FuzzRuntimeAnswer: an answer that the interface's own code reads is read the same, and any other without a panic.
+func FuzzRuntimeAnswer(f *testing.F) {
+	answer, err := proto.Marshal(&cri.ListContainersResponse{Containers: []*cri.Container{{
+		Id: containerID, Labels: map[string]string{
+			"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-7d9f",
+			"io.kubernetes.container.name": "nginx",
+		}, CreatedAt: 1, Metadata: &cri.ContainerMetadata{Name: "nginx"},
+	}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(answer)
+	f.Add([]byte("\x0a\xff\xff\xff\xff\x0f"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := podOf(data, containerID)
+		var theirs cri.ListContainersResponse
+		if proto.Unmarshal(data, &theirs) != nil {
+			return
+		}
+		want := ""
+		for _, c := range theirs.GetContainers() {
+			if l := c.GetLabels(); c.GetId() == containerID && l[podLabel] != "" {
+				want = "pod " + l[namespaceLabel] + "/" + l[podLabel] + "/" + l[containerLabel]
+			}
+		}
+		if err != nil || got != want {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+		_, _ = unframed(data)
+	})
 }
 
 func TestDialRuntime(t *testing.T) {

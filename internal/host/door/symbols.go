@@ -21,8 +21,8 @@ const (
 	maxSymbols = 1 << 20
 	// symbolsAtOnce is how much of a symbol table is read at once, in bytes: 2730 entries.
 	symbolsAtOnce = 64 << 10
-	// maxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
-	maxName = 4096
+	// MaxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
+	MaxName = 4096
 )
 
 // ErrTooLarge is wrapped by the errors about tables past these bounds.
@@ -118,12 +118,12 @@ type NameTable struct {
 	Left *TableBudget
 }
 
-// At gives the name at an offset, cut at maxName; "" outside of the table and when the budget is spent.
+// At gives the name at an offset, cut at MaxName; "" outside of the table and when the budget is spent.
 func (t *NameTable) At(offset uint32) string {
 	if uint64(offset) >= uint64(len(t.Data)) {
 		return ""
 	}
-	name := t.Data[offset:min(uint64(offset)+maxName, uint64(len(t.Data)))]
+	name := t.Data[offset:min(uint64(offset)+MaxName, uint64(len(t.Data)))]
 	if i := bytes.IndexByte(name, 0); i >= 0 {
 		name = name[:i]
 	}
