@@ -13,6 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/postgres"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/proc"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/process"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts"
@@ -31,6 +32,7 @@ func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), threadstates.Collectors(), scripts.Collectors(),
+		postgres.Collectors(),
 		cgroup.Collectors(programs),
 		network.Collectors(), sockets.Collectors(programs),
 		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),

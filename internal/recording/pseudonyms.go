@@ -102,15 +102,16 @@ var redactions = map[string]func(*redact.Names, string) string{
 	"value": (*redact.Names).
 		Text, "reason": (*redact.Names).Text,
 	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code,
-	"waiter_at": (*redact.Names).Code,
-	"waker":     (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
+	"waiter_at": (*redact.Names).Code, "statement": statement, "holder_statement": statement,
+	"waker": (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
 	"at_most": nil, "available": nil, "cause": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil,
 	"cpu_model": nil,
 	"cpus":      nil, "current": nil, "cycle": nil, "direction": nil, "driver": nil, "error": nil, "event": nil,
 	"first": nil, "for": nil,
 	"from": nil, "generation": nil, "governor": nil, "heap": nil, "hook": nil, "irq": nil, "kernel": nil, "kind": nil,
-	"level":  nil,
-	"loaded": nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "operation": nil,
+	"holder_pid": nil,
+	"level":      nil,
+	"loaded":     nil, "lock": nil, "machine": nil, "member": nil, "mode": nil, "netns": nil, "operation": nil,
 	"origin": nil,
 	"parent": nil, "pid": nil, "program": nil, "queue": nil, "resource": nil, "runtime": nil, "scope": nil, "side": nil,
 	"space":   nil,
@@ -121,6 +122,12 @@ var redactions = map[string]func(*redact.Names, string) string{
 }
 
 func container(n *redact.Names, s string) string { return n.Word("container", s) }
+
+// statement leaves the first word of a statement, "UPDATE": the others name tables and columns.
+func statement(n *redact.Names, s string) string {
+	rest := strings.TrimLeft(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+	return strings.TrimSpace(s[:len(s)-len(rest)] + " " + n.Word("statement", strings.TrimSpace(rest)))
+}
 
 func (f *family) redacted(n *redact.Names, devices map[string]string) *family {
 	d := f.metric.Describe()

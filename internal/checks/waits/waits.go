@@ -48,8 +48,10 @@ func Checks(stage check.Stage) []*check.Check {
 			out = append(out, r.check())
 		}
 	}
-	if nativeDeadlock.Stage == stage {
-		out = append(out, nativeDeadlock)
+	for _, c := range []*check.Check{nativeDeadlock, databaseLock} {
+		if c.Stage == stage {
+			out = append(out, c)
+		}
 	}
 	return out
 }

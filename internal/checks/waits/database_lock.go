@@ -1,0 +1,254 @@
+package waits
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	databaseLevel = &check.Param{
+		Name: "share", Default: 0.1, Unit: quantity.Ratio,
+		Why: "locks are what keeps transactions apart: a tenth of the statements' time is more than they meet by " +
+			"chance",
+	}
+	databaseWarn = &check.Param{
+		Name: "warn", Default: 0.4, Unit: quantity.Ratio,
+		Why: "nearly half of what clients wait for is another session, and further sessions add less than the ones " +
+			"before",
+	}
+	databaseSessions = &check.Param{
+		Name: "sessions", Default: 0.5, Unit: sessions,
+		Why: "less than half of one session at any moment is seldom noticed by who asks",
+	}
+)
+
+// sessions are a unit of this rule.
+const sessions quantity.Unit = "sessions"
+
+// databaseLock is about locks inside a database, which the kernel sees as sessions that wait for an event.
+var databaseLock = &check.Check{
+	Name:  "database-lock",
+	Stage: check.Runtime,
+	Doc: `Sessions of a database wait for a lock that another session holds
+
+A statement that changes a row keeps it until its transaction ends: whoever wants the same row waits for the end,
+however fast the statement was. A transaction that is idle meanwhile (its client computes, asks somebody else, or forgot
+it) keeps them for nothing. The CPU and the disk are idle, and no thread is in a lock that the kernel knows.
+
+Measured: PostgreSQL 14 to 18 keep in shared memory which session waits for which lock, who has it, and the statement
+of each. It is read from outside some twenty times a second; nobody logs in, and statements are kept without their
+values. A wait behind one that waits itself counts for the session at the end of the chain. The share is of the time in
+which statements run or wait.
+
+Cure: end the transaction before its client does anything else; change the rows that all want last in it. Placebo: more
+connections. Disproof: SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' gives no
+rows, several times.`,
+	URL:  "https://www.postgresql.org/docs/current/explicit-locking.html",
+	Only: &check.Scope{Fact: metric.DatabaseServer, Name: "PostgreSQL (14 and newer)"},
+	Needs: []metric.Metric{
+		metric.DatabaseServer, metric.DatabaseLockTime, metric.DatabaseSessionTime, metric.DatabasePasses,
+	},
+	Uses:   []metric.Metric{metric.DatabaseTransactionAge},
+	Params: []*check.Param{databaseLevel, databaseWarn, databaseSessions},
+	Run:    runDatabaseLock,
+}
+
+// A lockHolder is who keeps others from locks: a session, or several that do the same.
+type lockHolder struct {
+	pids             []string
+	state, statement string
+	lock             string // kind with the most time
+	seconds          float64
+	kinds            map[string]float64
+	waiters          map[string]float64 // statements that wait
+}
+
+func runDatabaseLock(p *check.Pass) error {
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	busy := 0.0
+	for _, s := range p.Gauge(metric.DatabaseSessionTime) {
+		if state := s.Label("state"); state == "active" || state == "waiting" {
+			busy += s.Last()
+		}
+	}
+	waited := 0.0
+	for _, s := range p.Gauge(metric.DatabaseLockTime) {
+		waited += s.Last()
+	}
+	if waited == 0 || p.Meta.Duration <= 0 {
+		p.Read(quantity.Of("waited for locks", waited, quantity.Seconds))
+		return nil
+	}
+	at := quantity.Of("waited for locks", waited, quantity.Seconds)
+	share := at.Per(quantity.Of("statements run or wait", max(busy, waited), quantity.Seconds)).
+		Named("waiting for locks of other sessions, share of the statements' time")
+	waiting := at.Per(window).As(sessions).Named("sessions that wait at any moment")
+	p.Read(share)
+	if share.AtLeast(p.Param(databaseLevel)) && waiting.AtLeast(p.Param(databaseSessions)) {
+		p.Report(databaseLockFinding(p, share, waiting, waited))
+	}
+	return nil
+}
+
+// mostOf is from which share of all on one session or statement is the one to name.
+const mostOf = 0.5
+
+// lockHolderOf gives who others waited for most: one session where most waited for it, else sessions that did the same.
+func lockHolderOf(p *check.Pass, waited float64) *lockHolder {
+	byPID, byWhat := map[string]*lockHolder{}, map[string]*lockHolder{}
+	for _, s := range p.Gauge(metric.DatabaseLockTime) {
+		state, statement := s.Label("state"), s.Label("holder_statement")
+		for key, list := range map[string]map[string]*lockHolder{
+			s.Label("holder_pid"): byPID, state + " " + statement: byWhat,
+		} {
+			h := list[key]
+			if h == nil {
+				h = &lockHolder{kinds: map[string]float64{}, waiters: map[string]float64{}}
+				list[key] = h
+			}
+			if pid := s.Label("holder_pid"); pid != "" && !slices.Contains(h.pids, pid) {
+				h.pids = append(h.pids, pid)
+			}
+			h.state, h.statement = state, statement
+			h.seconds += s.Last()
+			h.kinds[s.Label("lock")] += s.Last()
+			h.waiters[s.Label("statement")] += s.Last()
+		}
+	}
+	largest := func(list map[string]*lockHolder) *lockHolder {
+		return evidence.SortedBy(list, func(h *lockHolder) float64 { return h.seconds })[0]
+	}
+	h := largest(byPID)
+	if len(h.pids) != 1 || h.seconds < mostOf*waited {
+		h = largest(byWhat)
+	}
+	h.lock = byTime(h.kinds)[0]
+	return h
+}
+
+// byTime gives the keys with the most time first.
+func byTime(times map[string]float64) []string {
+	var keys []string
+	for key := range times {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(x, y string) int {
+		return cmp.Or(cmp.Compare(times[y], times[x]), strings.Compare(x, y))
+	})
+	return keys
+}
+
+func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited float64) check.Finding {
+	h := lockHolderOf(p, waited)
+	by := quantity.Of("for "+h.who(), h.seconds, quantity.Seconds).
+		Per(quantity.Of("waited for locks", waited, quantity.Seconds)).Named("of that for %s", h.who())
+	f := check.Finding{
+		Subject:    h.subject(),
+		Severity:   check.Info,
+		Confidence: check.Medium,
+		Weight:     share.Number(),
+		Summary: fmt.Sprintf("%s wait at any moment for a %s lock of %s, %s", waiting.Text(), h.lock, h.who(),
+			h.does()),
+		Evidence: []quantity.Value{share, waiting, by},
+		Notes:    h.notes(p),
+		Remedies: h.remedies(),
+		Placebos: []string{
+			"More connections: they wait for the same lock.", "More CPUs or memory: who waits uses none.",
+		},
+		Disproof: "SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' gives no " +
+			"rows, several times.",
+	}
+	if share.AtLeast(p.Param(databaseWarn)) {
+		f.Severity = check.Warning
+	}
+	if passes := p.Gauge(metric.DatabasePasses); len(passes) > 0 && passes[0].Last()*waiting.Number() >= leastLooks {
+		f.Confidence = check.High
+	}
+	return f
+}
+
+func (h *lockHolder) subject() check.Subject {
+	switch len(h.pids) {
+	case 0:
+		return check.Subject{Kind: "lock", ID: h.lock + " lock"}
+	case 1:
+		return check.Subject{Kind: "pid", ID: h.pids[0] + " (postgres)"}
+	}
+	return check.Subject{Kind: "lock", ID: h.lock + " lock of " + cmp.Or(h.statement, "several sessions")}
+}
+
+// who names it.
+func (h *lockHolder) who() string {
+	switch len(h.pids) {
+	case 0:
+		return "a session that is not known"
+	case 1:
+		return "session " + h.pids[0]
+	}
+	return fmt.Sprintf("%d sessions in turn", len(h.pids))
+}
+
+// idles tells a holder that does nothing.
+func (h *lockHolder) idles() bool { return strings.HasPrefix(h.state, "idle in transaction") }
+
+// does says what it does, with its statement's fingerprint.
+func (h *lockHolder) does() string {
+	switch {
+	case len(h.pids) == 0:
+		return "which is a prepared transaction, no process of the target, or was gone when it was looked for"
+	case h.idles() && h.statement != "":
+		return "idle in a transaction after: " + h.statement
+	case h.idles():
+		return "idle in a transaction"
+	case h.statement != "":
+		return "at: " + h.statement
+	}
+	return "whose statement the server does not keep (track_activities)"
+}
+
+func (h *lockHolder) notes(p *check.Pass) (out []string) {
+	if len(h.pids) == 1 {
+		for _, s := range p.Gauge(metric.DatabaseTransactionAge, "pid", h.pids[0]) {
+			out = append(out, "its transaction was open for "+quantity.Of("", s.Last(), quantity.Seconds).Text())
+		}
+	}
+	list := byTime(h.waiters)
+	for _, statement := range list[:min(len(list), evidence.NamedCulprits)] {
+		share := quantity.Of("", h.waiters[statement]/h.seconds, quantity.Ratio)
+		out = append(out, fmt.Sprintf("%s of it waits in: %s", share.Text(),
+			cmp.Or(statement, "a statement not known")))
+	}
+	return out
+}
+
+func (h *lockHolder) remedies() []check.Remedy {
+	if !h.idles() {
+		return []check.Remedy{{
+			Action: "Hold the lock for less: change what all want last in the transaction, commit at once, and split " +
+				"a row that everybody counts in.",
+			Risk:   "what belongs together must stay in one transaction",
+			Effect: "sessions that wait fall with the time from that statement to the end of its transaction",
+		}}
+	}
+	end := check.Remedy{
+		Action: "To go on now, end the session that holds it, as a superuser or its owner.",
+		Risk:   "what its transaction did is rolled back, and its client gets an error",
+		Effect: "sessions that wait fall to 0",
+	}
+	if len(h.pids) == 1 {
+		end.Command = check.Commandf("psql -c %s", "SELECT pg_terminate_backend("+h.pids[0]+")")
+	}
+	return []check.Remedy{{
+		Action: "Let the client commit or roll back before it does anything else (asks another service, waits for a " +
+			"person), and set idle_in_transaction_session_timeout as a limit.",
+		Risk:   "a client that is above the limit loses its session",
+		Effect: "sessions that wait fall to the time of the statements themselves",
+	}, end}
+}

@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+)
+
+// A wait is what a session waits for in the lock manager.
+type wait struct {
+	lock, request uint64 // addresses
+	mode          uint32
+}
+
+// A server is one of PostgreSQL's: the postmaster and its processes, which are forks of it, so that all have the
+// symbols and the shared memory at the same addresses.
+type server struct {
+	pid              int // of the postmaster; of a session where that is the target
+	version          string
+	states           []string // by their number
+	myProc, myStatus uint64
+	// waitAt is where in a PGPROC its wait stands; 0 while no session has been seen to wait.
+	waitAt int
+}
+
+// waitOf reads what the session with a PGPROC waits for; ok is false where it waits for no lock.
+func (s *server) waitOf(read memory.Reader, proc uint64) (w wait, ok bool, err error) {
+	var b [procSize]byte
+	if err := read(proc, b[:]); err != nil {
+		return wait{}, false, err
+	}
+	first, last := waitFirst, procSize-waitSize
+	if s.waitAt != 0 {
+		first, last = s.waitAt, s.waitAt
+	}
+	for at := first; at <= last; at += 8 {
+		w = wait{lock: word(b[:], at), request: word(b[:], at+8), mode: half(b[:], at+16)}
+		if w.mode < 1 || int(w.mode) >= len(conflicts) || !isAddress(w.lock) || !isAddress(w.request) {
+			continue
+		}
+		var r [requestSize]byte
+		if read(w.request, r[:]) == nil && word(r[:], requestLock) == w.lock && word(r[:], requestProc) == proc {
+			s.waitAt = at
+			return w, true, nil
+		}
+	}
+	return wait{}, false, nil
+}
+
+// isAddress tells what may be the address of a structure: of user space, and a multiple of eight.
+func isAddress(a uint64) bool { return a >= 1<<16 && a < 1<<56 && a%8 == 0 }
+
+// A request is one of a session for a lock.
+type request struct {
+	proc, leader uint64
+	held         uint32 // modes, as bits
+}
+
+// maxRequests bounds those that are read of one lock: a server has some thousand sessions at most.
+const maxRequests = 2000
+
+// A lock is what one pass read of one: its kind, and who has or wants it; none where that changed meanwhile.
+type lock struct {
+	kind     string
+	requests []request
+}
+
+// readLock reads the lock of a wait. The list must lead through the wait's own request, and back to its head.
+func readLock(read memory.Reader, w *wait) lock {
+	var b [lockSize]byte
+	if read(w.lock, b[:]) != nil {
+		return lock{kind: otherKind}
+	}
+	out, own := lock{kind: otherKind}, false
+	if kind := int(b[lockType]); kind < len(kinds) {
+		out.kind = kinds[kind]
+	}
+	head := w.lock + lockHolds
+	for next := word(b[:], lockHolds+8); next != head; {
+		at := next - requestLink
+		var r [requestSize]byte
+		if !isAddress(next) || len(out.requests) == maxRequests || read(at, r[:]) != nil ||
+			word(r[:], requestLock) != w.lock {
+			return lock{kind: out.kind}
+		}
+		own = own || at == w.request
+		out.requests = append(out.requests,
+			request{word(r[:], requestProc), word(r[:], requestLeader), half(r[:], requestHeld)})
+		next = word(r[:], requestNext)
+	}
+	if !own {
+		return lock{kind: out.kind}
+	}
+	return out
+}
+
+// A scene is what one pass saw of a server: the waits of its sessions by the addresses of their PGPROCs.
+type scene struct {
+	read  memory.Reader // of any of its processes
+	waits map[uint64]*wait
+	locks map[uint64]lock
+}
+
+// lockOf gives the lock that a session waits for.
+func (s *scene) lockOf(w *wait) lock {
+	l, ok := s.locks[w.lock]
+	if !ok {
+		l = readLock(s.read, w)
+		s.locks[w.lock] = l
+	}
+	return l
+}
+
+// blocker gives the session that keeps a waiting one from its lock: one that has it in a mode that excludes the one
+// that is wanted, else one that wants it so and was there before. A member of the same parallel query keeps nobody.
+func (s *scene) blocker(proc uint64) (uint64, bool) {
+	w := s.waits[proc]
+	list := s.lockOf(w).requests
+	own := slices.IndexFunc(list, func(r request) bool { return r.proc == proc })
+	if own < 0 {
+		return 0, false
+	}
+	wanted := conflicts[w.mode]
+	for _, r := range list {
+		if r.held&wanted != 0 && r.proc != proc && r.leader != list[own].leader {
+			return r.proc, true
+		}
+	}
+	for _, r := range list {
+		other := s.waits[r.proc]
+		if other != nil && r.proc != proc && other.lock == w.lock && 1<<other.mode&wanted != 0 {
+			return r.proc, true
+		}
+	}
+	return 0, false
+}
+
+// maxChain bounds the sessions of which each waits for the next: PostgreSQL itself ends a ring after a second.
+const maxChain = 64
+
+// root follows a wait to the session that waits for no lock itself; ok is false where the chain does not end at one.
+func (s *scene) root(proc uint64) (uint64, bool) {
+	for range maxChain {
+		if s.waits[proc] == nil {
+			return proc, true
+		}
+		next, ok := s.blocker(proc)
+		if !ok {
+			return 0, false
+		}
+		proc = next
+	}
+	return 0, false
+}

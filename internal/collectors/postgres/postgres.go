@@ -1,0 +1,318 @@
+// Package postgres samples what the sessions of a PostgreSQL server do, and which of them keeps the others from a lock.
+//
+// It reads the server's shared memory with process_vm_readv(2): nobody logs in, so that it needs no password, takes no
+// connection and trusts no server; nothing is attached, stopped or written. Whoever owns the server owns what is read,
+// so all of it is read within bounds, and of statements only their fingerprints are kept.
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// pace: a pass takes 20 µs a session; waits that are worth a word are longer than a twentieth of a second.
+var pace = collect.Passes{Share: 0.01, Least: 50 * time.Millisecond, Longest: 2 * time.Second}
+
+const (
+	// maxSessions bounds the processes that are looked at in a pass, and maxServers the servers.
+	maxSessions, maxServers = 1000, 16
+	// maxSeries bounds the series of waits: those of the longest. The rest is summed up.
+	maxSeries = 200
+)
+
+// Collectors lists this package's collector.
+func Collectors() []collect.Collector {
+	return []collect.Collector{{
+		Name: "postgres",
+		Doc: "Sessions of the target's PostgreSQL servers (14 to 18): their states, and which of them keeps others " +
+			"from a lock, with both statements' fingerprints. It reads their memory and does not log in.",
+		Overhead: "20 µs a session and pass, so many that it takes 1 % of a CPU: 20 a second of 20 sessions, one of " +
+			"500; once 5 ms for each server",
+		Provides: []metric.Metric{
+			metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
+			metric.DatabasePasses,
+		},
+		Pace: collect.AtEnd,
+		Open: open,
+	}}
+}
+
+// processKey names a process for good: its id may be given to another after it has ended.
+type processKey struct {
+	pid   int
+	start uint64
+}
+
+// waitKey is a series of waits: its labels.
+type waitKey struct {
+	pid, holder                         string
+	kind, state, statement, byStatement string
+}
+
+func (k waitKey) labels() []string {
+	return []string{k.pid, k.holder, k.kind, k.state, k.statement, k.byStatement}
+}
+
+// source samples in a goroutine of its own between Open and Sample.
+type source struct {
+	env      collect.Env
+	began    time.Time
+	watch    *collect.Watch
+	servers  map[int]*server // by the pid of the first process
+	sessions map[processKey]*session
+	none     map[processKey]bool // processes that are none of a server's
+	refused  error               // why one could not be read
+	states   map[[2]string]time.Duration
+	waits    map[waitKey]time.Duration
+	ages     map[string]time.Duration // of transactions, by the pid of a holder
+	passes   int
+	over     int // processes not looked at in a pass, at most
+	lost     int // sessions that could not be read in a pass
+}
+
+func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+	if env.Target.Kind == host.KindHost {
+		return nil, collect.Unavailable(recording.StatusUnsupported,
+			"name a target with --pid, --comm, --cgroup or --container",
+			"it is read for a target only, and the whole host was diagnosed")
+	}
+	s := &source{
+		env: env, began: time.Now(), servers: map[int]*server{}, sessions: map[processKey]*session{},
+		none: map[processKey]bool{}, states: map[[2]string]time.Duration{}, waits: map[waitKey]time.Duration{},
+		ages: map[string]time.Duration{},
+	}
+	if err := s.find(ctx); err != nil {
+		return nil, err
+	}
+	s.watch = collect.StartWatch(ctx, "sessions of PostgreSQL", pace, s.pass)
+	return s, nil
+}
+
+// find opens the servers, which costs more than a pass that reads them.
+func (s *source) find(ctx context.Context) error {
+	members, err := s.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		s.session(m, members)
+	}
+	return ctx.Err()
+}
+
+// members lists the target's processes that may be a server's, of many some.
+func (s *source) members(ctx context.Context) (map[int]host.Process, error) {
+	list, err := s.env.Host.Members(ctx, s.env.Target)
+	if err != nil {
+		return nil, fmt.Errorf("list the target's processes: %w", err)
+	}
+	list = slices.DeleteFunc(list, func(m host.Process) bool { return !isProgram(m.Comm) })
+	s.over = max(s.over, len(list)-maxSessions)
+	out := map[int]host.Process{}
+	for _, m := range list[:min(len(list), maxSessions)] {
+		out[m.PID] = m
+	}
+	return out, nil
+}
+
+// pass looks at each session once.
+func (s *source) pass(ctx context.Context) (idle bool, err error) {
+	members, err := s.members(ctx)
+	if err != nil {
+		return false, err
+	}
+	for of, glances := range s.look(ctx, members) {
+		s.add(of, glances)
+	}
+	s.passes++
+	return len(s.servers) == 0, nil
+}
+
+// look reads what each session does, by server.
+func (s *source) look(ctx context.Context, members map[int]host.Process) map[*server][]glance {
+	seen := map[*server][]glance{}
+	for _, m := range members {
+		x := s.session(m, members)
+		if x == nil || ctx.Err() != nil {
+			continue
+		}
+		g, err := x.glance()
+		switch {
+		case errors.Is(err, unix.ESRCH): // it has ended
+		case errors.Is(err, unix.EPERM):
+			s.refused = fmt.Errorf("read the memory of process %d: %w", m.PID, err)
+		case err != nil:
+			s.lost++
+		case g.proc != 0:
+			seen[x.server] = append(seen[x.server], g)
+		}
+	}
+	return seen
+}
+
+// session finds the session that a process is; nil if it is none. Those of a server are children of its first process,
+// which may have a higher id than they.
+func (s *source) session(m host.Process, members map[int]host.Process) *session {
+	key := processKey{m.PID, m.StartTime}
+	if x := s.sessions[key]; x != nil || s.none[key] {
+		return x
+	}
+	of := s.serverOf(m, members)
+	if of == nil {
+		s.none[key] = true
+		return nil
+	}
+	x := &session{pid: m.PID, server: of, read: memory.Of(m.PID), last: time.Now()}
+	if s.passes == 0 {
+		x.last = s.began
+	}
+	s.sessions[key] = x
+	return x
+}
+
+// serverOf gives the server that a process is of: its parent's, or one whose first process it is.
+func (s *source) serverOf(m host.Process, members map[int]host.Process) *server {
+	parent, ok := members[m.PPID]
+	switch {
+	case !ok:
+		return s.open(m.PID)
+	case s.session(parent, members) == nil:
+		return nil
+	}
+	return s.session(parent, members).server
+}
+
+// open looks into the first process of a server; nil where it is none.
+func (s *source) open(pid int) *server {
+	if len(s.servers) >= maxServers {
+		return nil
+	}
+	found, err := firewall.Parse(fmt.Sprintf("process %d", pid), func() (*server, error) {
+		return openServer(s.env.Host.Proc+"/"+strconv.Itoa(pid), pid)
+	})
+	if err != nil && !errors.Is(err, errNone) {
+		s.refused = fmt.Errorf("process %d: %w", pid, err)
+	}
+	if err != nil {
+		return nil
+	}
+	s.servers[pid] = found
+	return found
+}
+
+// add counts the time since each session was last looked at to what it does now.
+func (s *source) add(of *server, glances []glance) {
+	now := time.Now()
+	view := scene{read: glances[0].read, waits: map[uint64]*wait{}, locks: map[uint64]lock{}}
+	byProc := map[uint64]*glance{}
+	for i := range glances {
+		g := &glances[i]
+		byProc[g.proc] = g
+		if w, ok, err := of.waitOf(g.read, g.proc); err == nil && ok {
+			view.waits[g.proc] = &w
+		}
+	}
+	for i := range glances {
+		g := &glances[i]
+		state, passed := g.state, now.Sub(g.last)
+		g.last = now
+		if w := view.waits[g.proc]; w != nil {
+			state = waiting
+			s.waits[s.keyOf(&view, g, w, byProc, now)] += passed
+		} else if !g.client {
+			continue
+		}
+		s.states[[2]string{strconv.Itoa(of.pid), state}] += passed
+	}
+}
+
+// waiting is the state of a session whose statement waits for a lock.
+const waiting = "waiting"
+
+// keyOf gives the series of a wait.
+func (s *source) keyOf(view *scene, g *glance, w *wait, byProc map[uint64]*glance, now time.Time) waitKey {
+	key := waitKey{pid: strconv.Itoa(g.pid), kind: view.lockOf(w).kind, statement: g.fingerprint}
+	root, ok := view.root(g.proc)
+	if holder := byProc[root]; ok && holder != nil {
+		key.holder, key.state, key.byStatement = strconv.Itoa(holder.pid), holder.state, holder.fingerprint
+		if !holder.xact.IsZero() {
+			s.ages[key.holder] = max(now.Sub(holder.xact), 0)
+		}
+	}
+	return key
+}
+
+// Sample ends the passes and appends what they saw.
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
+	if err := s.watch.Stop(); err != nil {
+		return err
+	}
+	if _, err := s.pass(ctx); err != nil && s.passes == 0 { // for the time since the last one
+		return err
+	}
+	if len(s.states) == 0 && s.refused != nil {
+		if errors.Is(s.refused, fs.ErrPermission) {
+			return collect.Unavailable(recording.StatusDenied, "run as root", "%v", s.refused)
+		}
+		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
+	}
+	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge)
+	a.Gauge(metric.DatabasePasses, float64(s.passes))
+	for _, x := range s.servers {
+		a.Info(metric.DatabaseServer, strconv.Itoa(x.pid), "PostgreSQL "+x.version)
+	}
+	a.Lost(s.over, fmt.Sprintf("processes of PostgreSQL not looked at, beyond %d", maxSessions))
+	a.LostOfSample(s.lost, "looks at sessions of PostgreSQL whose memory could not be read")
+	for key, d := range s.states {
+		a.Gauge(metric.DatabaseSessionTime, d.Seconds(), key[:]...)
+	}
+	for key, d := range s.bounded() {
+		a.Gauge(metric.DatabaseLockTime, d.Seconds(), key.labels()...)
+	}
+	for pid, d := range s.ages {
+		a.Gauge(metric.DatabaseTransactionAge, d.Seconds(), pid)
+	}
+	return nil
+}
+
+// bounded gives the waits, of many the longest; the rest is summed up without pids and statements of those that wait.
+func (s *source) bounded() map[waitKey]time.Duration {
+	if len(s.waits) <= maxSeries {
+		return s.waits
+	}
+	keys := make([]waitKey, 0, len(s.waits))
+	for key := range s.waits {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(x, y waitKey) int { return cmp.Compare(s.waits[y], s.waits[x]) })
+	out := map[waitKey]time.Duration{}
+	for i, key := range keys {
+		d := s.waits[key]
+		if i >= maxSeries {
+			key = waitKey{kind: key.kind, state: key.state}
+		}
+		out[key] += d
+	}
+	return out
+}
+
+// Close ends the passes.
+func (s *source) Close() error {
+	_ = s.watch.Stop() // Sample tells of an error
+	return nil
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+)
+
+// programs are the names that the server's program has: Debian's and its own, until 9 and of EDB.
+func programs() []string { return []string{"postgres", "postmaster", "edb-postgres"} }
+
+func isProgram(name string) bool { return slices.Contains(programs(), name) }
+
+// errNone says that a process is none of a server's.
+var errNone = errors.New("it is no server of PostgreSQL")
+
+// errOld says why a server is not read.
+var errOld = errors.New("its PostgreSQL is older than 14, or exports no symbols")
+
+// openServer finds the addresses in the files of a process, whose directory in /proc is dir.
+func openServer(dir string, pid int) (*server, error) {
+	files, err := memory.Files(dir, isProgram)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, errNone
+	}
+	const proc, status = "MyProc", "MyBEEntry"
+	wanted := []string{proc, status, since14, since18}
+	symbols, err := files[0].Symbols(func(name string) bool { return slices.Contains(wanted, name) }, proc, status)
+	if err != nil {
+		return nil, err
+	}
+	if symbols[proc] == 0 || symbols[status] == 0 || symbols[since14] == 0 {
+		return nil, errOld
+	}
+	out := &server{
+		pid: pid, version: "14 to 17", states: statesOf14(), myProc: symbols[proc], myStatus: symbols[status],
+	}
+	if symbols[since18] != 0 {
+		out.version, out.states = "18 or newer", statesOf18()
+	}
+	return out, nil
+}
+
+// A session is a process of a server.
+type session struct {
+	pid    int
+	server *server
+	read   memory.Reader
+	last   time.Time // when it was last looked at
+	// Of its last statement, which is read again when the count has changed.
+	count       uint32
+	fingerprint string
+}
+
+// A glance is what one pass saw of a session.
+type glance struct {
+	*session
+	proc   uint64 // address of its PGPROC
+	client bool   // it serves one, or works for a query
+	state  string
+	xact   time.Time // when its transaction began; zero outside of one
+}
+
+// errChanged says that a session changed what was read of it.
+var errChanged = errors.New("it changed while it was read")
+
+// tries is how often a status is read that changes meanwhile.
+const tries = 3
+
+// glance reads the status of a session; the one of a process without a PGPROC, the postmaster's, is zero.
+func (s *session) glance() (g glance, err error) {
+	g.session = s
+	if g.proc, err = s.read.Word(s.server.myProc); err != nil || g.proc == 0 {
+		return g, err
+	}
+	at, err := s.read.Word(s.server.myStatus)
+	if err != nil || at == 0 { // it starts
+		return g, err
+	}
+	for range tries {
+		if err = s.readStatus(at, &g); !errors.Is(err, errChanged) {
+			break
+		}
+	}
+	return g, err
+}
+
+func (s *session) readStatus(at uint64, g *glance) error {
+	var b, again [statusSize]byte
+	if err := s.read(at, b[:]); err != nil {
+		return err
+	}
+	count := half(b[:], statusCount)
+	if count%2 != 0 {
+		return errChanged
+	}
+	fingerprint := s.fingerprint
+	if count != s.count || s.count == 0 {
+		text, err := s.text(word(b[:], statusText))
+		if err != nil {
+			return err
+		}
+		fingerprint = text
+	}
+	if err := s.read(at, again[:]); err != nil {
+		return err
+	}
+	if half(again[:], statusCount) != count {
+		return errChanged
+	}
+	s.count, s.fingerprint = count, fingerprint
+	g.client = half(b[:], statusDatabase) != 0 && half(b[:], statusUser) != 0
+	if n, states := half(b[:], statusState), s.server.states; int(n) < len(states) {
+		g.state = states[n]
+	}
+	if micros := int64(word(b[:], statusXact)); micros > 0 {
+		g.xact = epoch.Add(time.Duration(min(micros, maxMicros)) * time.Microsecond)
+	}
+	return nil
+}
+
+// epoch is where the server's times begin (src/include/datatype/timestamp.h), in microseconds; maxMicros is what a
+// time.Duration holds of these.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const maxMicros = int64((1<<63 - 1) / time.Microsecond)
+
+// text reads a statement and gives its fingerprint. It is read in pieces that do not go beyond a page, because nothing
+// says how long the memory behind it is.
+func (s *session) text(at uint64) (string, error) {
+	if !isAddressOfText(at) {
+		return "", memory.ErrNowhere
+	}
+	var all [maxText]byte
+	for n := 0; n < len(all); {
+		const page = 4096
+		piece := all[n:min(len(all), n+int(page-(at+uint64(n))%page))]
+		if err := s.read(at+uint64(n), piece); err != nil {
+			if n == 0 {
+				return "", err
+			}
+			break
+		}
+		if end := bytes.IndexByte(piece, 0); end >= 0 {
+			return fingerprint(string(all[:n+end])), nil
+		}
+		n += len(piece)
+	}
+	return fingerprint(string(all[:])), nil
+}
+
+// isAddressOfText tells what may be the address of a byte of user space.
+func isAddressOfText(a uint64) bool { return isAddress(a &^ 7) }

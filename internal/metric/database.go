@@ -1,0 +1,29 @@
+package metric
+
+import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+
+// Databases among the target's processes, by what their own memory says: nobody logs in.
+var (
+	DatabaseServer = info("database_info", "process_vm_readv(2) at the server's symbols",
+		"A database server of the target: pid of its first process, and what it is, as PostgreSQL 14 to 17.",
+		"pid", "runtime")
+	DatabaseSessionTime = overWindow("database_session_seconds", q.Seconds,
+		"process_vm_readv(2), struct PgBackendStatus and PGPROC, sampled",
+		"Time in the window that the sessions of a server were in a state: active (a statement runs), waiting (it waits "+
+			"for a lock of another session), idle, idle in transaction, idle in transaction (aborted), or none where the "+
+			"server keeps none.",
+		"pid", "state")
+	DatabaseLockTime = overWindow("database_lock_wait_seconds", q.Seconds,
+		"process_vm_readv(2), struct LOCK and PROCLOCK, sampled",
+		"Time that the session pid waited for a lock which another session keeps from it. holder_pid is the one at the "+
+			"end of the chain, which waits for no lock itself, and state what that one did; both are empty where it is none "+
+			"of the target's processes (a prepared transaction), or changed meanwhile. lock is row, table, page, object, "+
+			"advisory, transaction or another kind; statement and holder_statement are their statements without literals, of "+
+			"an idle holder its last one. The series beyond the first 200 are summed up by lock and state.",
+		"pid", "holder_pid", "lock", "state", "statement", "holder_statement")
+	DatabaseTransactionAge = overWindow("database_transaction_age_seconds", q.Seconds,
+		"process_vm_readv(2), st_xact_start_timestamp of struct PgBackendStatus",
+		"How long the transaction had been open, when last looked at, of a session that others waited for.", "pid")
+	DatabasePasses = overWindow("database_session_passes", q.Events, "process_vm_readv(2)",
+		"How often all sessions were looked at for database_session_seconds.")
+)
