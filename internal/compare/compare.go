@@ -25,6 +25,9 @@ type Data struct {
 	// what else differs between the recordings, so that not only the program may be compared
 	Doubts []string `json:"doubts,omitempty"`
 	Stacks *Stacks  `json:"-"` // for differential flame graphs; nil without two profiles of one kind
+	// Printed is the 99th percentile of requests in seconds, before and after, that a load generator printed for all of
+	// its run; absent where that is not known of both, or the seconds' own are.
+	Printed []float64 `json:"printed_p99,omitempty"`
 	// One tells that both are one recording, which has nothing to say of itself.
 	One bool `json:"one_recording,omitempty"`
 
@@ -69,6 +72,9 @@ func judge(b, a *reading, p pairs) *Data {
 		Findings: judgeFindings(p.findings, b.checks, a.checks),
 		Numbers:  judgeNumbers(p.numbers, rules(b.guest || a.guest, max(b.used(), a.used()))),
 		Others:   judgeOthers(p.families, len(b.families)),
+	}
+	if p, q := b.source.SummaryP99(), a.source.SummaryP99(); min(p, q) > 0 && d.result("request_p99") == Unknown {
+		d.Printed = []float64{p, q}
 	}
 	beside := d.disturbed(b, a)
 	d.beside = beside > 0

@@ -21,8 +21,10 @@ const Mixed Result = "mixed"
 // and other numbers, the methods last. What a higher one speaks against is out of account by now.
 func (d *Data) decide() {
 	v := &d.Verdict
-	first := func(n *Number) bool { return slices.Contains(outcomes, n.Name) || n.Name == "cpu_per_request" }
-	d.decideNumbers(first)
+	outcome := func(n *Number) bool { return slices.Contains(outcomes, n.Name) }
+	cost := func(n *Number) bool { return n.Name == "cpu_per_request" }
+	d.decideNumbers(outcome)
+	d.decideNumbers(cost)
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		if !f.decides() || d.follows(f) {
@@ -35,7 +37,7 @@ func (d *Data) decide() {
 			v.Better = append(v.Better, text)
 		}
 	}
-	d.decideNumbers(func(n *Number) bool { return !first(n) })
+	d.decideNumbers(func(n *Number) bool { return !outcome(n) && !cost(n) })
 	if d.Methods != nil {
 		d.decideMethods()
 	}

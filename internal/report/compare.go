@@ -33,6 +33,9 @@ var headlines = []struct{ name, label string }{
 func (c Comparison) Headline() string {
 	var parts []string
 	for _, h := range headlines {
+		if h.name == "request_p99" && len(c.Printed) == 2 {
+			parts = append(parts, c.printed())
+		}
 		for i := range c.Numbers {
 			n := &c.Numbers[i]
 			if n.Name != h.name || n.Change == nil || n.Name == "errors" && n.Before.Mean+n.After.Mean == 0 {
@@ -45,10 +48,19 @@ func (c Comparison) Headline() string {
 	return strings.Join(parts, ", ")
 }
 
-// headlineResult is better, worse or same, and of a load that differs: other.
+// printed is the p99 of a load generator's whole run, which has no bounds to be judged by.
+func (c Comparison) printed() string {
+	of := func(seconds float64) string { return quantity.Of("", seconds, quantity.Seconds).Text() }
+	return fmt.Sprintf("p99 %s -> %s (as printed)", of(c.Printed[0]), of(c.Printed[1]))
+}
+
+// headlineResult is better, worse or same, and says where a change does not count or could not have shown.
 func headlineResult(n *compare.Number) string {
-	if n.Result == compare.Changed {
+	switch {
+	case n.Result == compare.Changed:
 		return "(not counted)"
+	case n.Result == compare.Same && max(-n.Change.Low, n.Change.High) > uncertain*n.Before.Mean:
+		return "(too uncertain to tell)"
 	}
 	return string(n.Result)
 }
