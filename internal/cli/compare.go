@@ -6,12 +6,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report"
@@ -21,11 +23,13 @@ import (
 // comparison holds the flags of compare.
 type comparison struct {
 	*app
-	output, failOn, requests string
-	folded                   string
-	settings                 []string
-	verbose                  bool
-	color                    string
+	output, failOn, requests, p99 string
+
+	force    bool
+	folded   string
+	settings []string
+	verbose  bool
+	color    string
 }
 
 // failRegression is the one value of --fail-on.
@@ -42,15 +46,17 @@ func (a *app) compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare BEFORE AFTER",
 		Short: "Say whether a program got better or worse between two recordings",
-		Long: `Compares two recordings (diagnose --save) of a program: findings that are new,
-gone, more or less severe; CPU time per request, instructions per cycle,
-throttling and further numbers, each with the bounds its samples leave; and the
-methods whose share of the CPU time grew or shrank. What samples of one and the
+		Long: `Compares two recordings (diagnose --save) of a program. Throughput, failures and
+times of requests decide first, then the CPU time per request, then findings and
+further numbers, each with the bounds its samples leave, and last the methods
+whose share of the CPU time grew or shrank. More answers with no more requests
+in progress are better; more of both is a heavier load. What samples of one and the
 same program differ by is no news: the verdict may be "no difference", and says
 how small a difference these samples could have shown.
 
-Requests are taken from --requests, if a load generator counted them; else the
-segments with data that the target's network namespace sent stand for them.
+Requests are taken from --requests and --p99, if a load generator counted them
+and they are not in the recordings; else the segments with data that came on the
+target's own ports stand for them. Different programs are refused (--force).
 
 Exit codes: 0 compared, 1 perfdoctor failed, 2 wrong usage; with --fail-on
 regression 3 when something got worse.`,
@@ -72,6 +78,8 @@ regression 3 when something got worse.`,
 	command.AddOutputFlag(cmd, &c.output, compareFormats)
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
+	f.StringVar(&c.p99, "p99", "", "99th percentile of their times that it printed: `BEFORE,AFTER`, as 12ms,9ms")
+	f.BoolVar(&c.force, "force", false, "compare different programs all the same")
 	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for "+
 		"flamegraph.pl")
 	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
@@ -95,6 +103,10 @@ func (c *comparison) run(before, after string) error {
 			return fromError(err)
 		}
 		recs[i].RankAll()
+	}
+	if why := compare.Different(recs[0], recs[1]); why != "" && !c.force {
+		return command.UsageErrorf("%s: what one does is nothing that the other can do better or worse; --force "+
+			"compares them all the same", why)
 	}
 	data := compare.Compare(recs[0], recs[1], opts)
 	if c.failOn == failRegression && data.Regressed() {
@@ -130,7 +142,7 @@ func (c *comparison) validate(formats []command.Format) (command.Format, compare
 	if err := validateColor(c.color); err != nil {
 		return "", opts, err
 	}
-	if opts.Requests, err = parseRequests(c.requests); err != nil {
+	if opts.Load, err = parseLoad(c.requests, c.p99); err != nil {
 		return "", opts, err
 	}
 	suite, causes, err := suiteWith("")
@@ -142,20 +154,41 @@ func (c *comparison) validate(formats []command.Format) (command.Format, compare
 	return f, opts, err
 }
 
-// parseRequests reads two positive numbers with a comma between.
-func parseRequests(s string) (out [2]float64, err error) {
+// parseLoad reads what a load generator printed: requests per second and 99th percentiles, before and after.
+func parseLoad(requests, p99 string) (out [2]keynumber.Told, err error) {
+	rates, err := parsePair("--requests", requests, "positive number of requests per second", "4100,3900", number)
+	if err != nil {
+		return out, err
+	}
+	times, err := parsePair("--p99", p99, "time", "12ms,9ms", func(s string) (float64, error) {
+		d, err := time.ParseDuration(s)
+		return d.Seconds(), err
+	})
+	for i := range out {
+		out[i] = keynumber.Told{Requests: rates[i], P99: times[i]}
+	}
+	return out, err
+}
+
+func number(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+
+// most is past any rate or time that a load generator prints.
+const most = 1e12
+
+// parsePair reads two positive values with a comma between; none where the flag was not given.
+func parsePair(flag, s, what, example string, parse func(string) (float64, error)) (out [2]float64, err error) {
 	if s == "" {
 		return out, nil
 	}
 	parts := strings.Split(s, ",")
 	if len(parts) != len(out) {
-		return out, command.UsageErrorf("--requests %q: give two numbers, requests per second before and after, such "+
-			"as 4100,3900", s)
+		return out, command.UsageErrorf("%s %q: give two values, that of before and that of after, such as %s", flag, s,
+			example)
 	}
 	for i, p := range parts {
-		n, err := strconv.ParseFloat(strings.TrimSpace(p), 64)
-		if err != nil || !(n > 0) || n > 1e12 {
-			return out, command.UsageErrorf("--requests %q: %q is no positive number of requests per second", s, p)
+		n, err := parse(strings.TrimSpace(p))
+		if err != nil || !(n > 0) || n > most {
+			return out, command.UsageErrorf("%s %q: %q is no %s", flag, s, p, what)
 		}
 		out[i] = n
 	}

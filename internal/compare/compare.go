@@ -1,7 +1,10 @@
 package compare
 
 import (
+	"reflect"
+
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -14,6 +17,7 @@ type Data struct {
 	Before   Side      `json:"before"`
 	After    Side      `json:"after"`
 	Verdict  Verdict   `json:"verdict"`
+	Outcome  Outcome   `json:"outcome"`
 	Findings []Finding `json:"findings"` // what counts first
 	Numbers  []Number  `json:"numbers"`
 	Methods  *Methods  `json:"methods,omitempty"` // with a CPU profile
@@ -21,20 +25,30 @@ type Data struct {
 	// what else differs between the recordings, so that not only the program may be compared
 	Doubts []string `json:"doubts,omitempty"`
 	Stacks *Stacks  `json:"-"` // for differential flame graphs; nil without two profiles of one kind
+	// Printed is the 99th percentile of requests in seconds, before and after, that a load generator printed for all of
+	// its run; absent where that is not known of both, or the seconds' own are.
+	Printed []float64 `json:"printed_p99,omitempty"`
+	// One tells that both are one recording, which has nothing to say of itself.
+	One bool `json:"one_recording,omitempty"`
+
+	beside  bool // what else ran on the host differs
+	standIn bool // segments stand for requests, in one recording at least
 }
 
 // Options adjust a comparison.
 type Options struct {
-	Checks   []*check.Check
-	Check    check.Options
-	Requests [2]float64 // per second, before and after, as a load generator counted; 0 if not known
+	Checks []*check.Check
+	Check  check.Options
+	Load   [2]keynumber.Told // before and after
 }
 
 // Compare compares two recordings.
 func Compare(before, after *recording.Recording, opts Options) *Data {
-	b := read(before, nil, opts.Requests[0], opts)
-	a := read(after, b, opts.Requests[1], opts)
-	return judge(b, a, pairsOf(b, a))
+	b := read(before, nil, opts.Load[0], opts)
+	a := read(after, b, opts.Load[1], opts)
+	d := judge(b, a, pairsOf(b, a))
+	d.One = reflect.DeepEqual(before.Meta, after.Meta)
+	return d
 }
 
 // pairs are all things that both recordings may have something to say of. The methods of two profiles are paired as
@@ -56,17 +70,23 @@ func judge(b, a *reading, p pairs) *Data {
 	d := &Data{
 		Schema: Schema, Before: b.side, After: a.side,
 		Findings: judgeFindings(p.findings, b.checks, a.checks),
-		Numbers:  judgeNumbers(p.numbers, rules(b.guest || a.guest)),
+		Numbers:  judgeNumbers(p.numbers, rules(b.guest || a.guest, max(b.used(), a.used()))),
 		Others:   judgeOthers(p.families, len(b.families)),
 	}
-	d.Methods = judgeMethods(b, a, d.disturbed(b, a))
+	if p, q := b.source.SummaryP99(), a.source.SummaryP99(); min(p, q) > 0 && d.result("request_p99") == Unknown {
+		d.Printed = []float64{p, q}
+	}
+	beside := d.disturbed(b, a)
+	d.beside = beside > 0
+	d.Methods = judgeMethods(b, a, beside)
 	d.Stacks = d.stacks(b.profile, a.profile)
-	d.doubts(b, a)
-	fewer := lessDone(b.work, a.work)
-	d.lessLoad(fewer)
-	if fewer >= 1 {
+	d.judgeOutcome(b, a)
+	d.cheaper()
+	d.weigh()
+	if d.Outcome.Load != LoadLess {
 		d.unmask(b.checks.whole.Principal())
 	}
+	d.doubts(b, a)
 	d.decide()
 	return d
 }

@@ -1,20 +1,15 @@
 package compare
 
 import (
-	"math"
-
-	"gonum.org/v1/gonum/mathext"
-
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // Stacks are the CPU profiles of both recordings laid over each other.
 type Stacks struct {
-	Root  *stacks.Node // the calls that can be seen in a picture
-	All   *stacks.Both
-	scale float64 // as of [reference]
-	clump float64 // as of [Methods].Clustering
+	Root *stacks.Node // the calls that can be seen in a picture
+	All  *stacks.Both
+	test nodeTest
 }
 
 // LeastShare is below which share of both recordings a call is left out of a picture: a twentieth of a pixel of a wide
@@ -41,20 +36,29 @@ func (d *Data) stacks(b, a *hotcode.CPU) *Stacks {
 		return nil
 	}
 	all := stacks.Diff(b.Profile, a.Profile)
-	return &Stacks{visible(all), all, d.Methods.scale, d.Methods.Clustering}
+	return &Stacks{visible(all), all, d.Methods.nodes}
 }
 
 // NodeChange says how much more of a call there is, beside what methods are set against.
 type NodeChange struct {
-	Factor float64
-	// by more than chance, with 95 % for this call alone: a graph is looked at where something is suspected
-	Certain bool
+	Factor  float64
+	Certain bool // by the test of the list of methods
+}
+
+// A nodeTest is what the list of methods is made by, for a call of the graph.
+type nodeTest struct {
+	most    reference
+	total   float64 // samples before
+	between float64 // as of [pair]
+	z       float64 // standard errors
+	counts  bool    // methods are set against something
 }
 
 // Change gives the change of one call with all that it calls.
 func (s *Stacks) Change(n *stacks.Node) NodeChange {
-	b, a := float64(n.Before)+0.5, float64(n.After)+0.5
-	c := NodeChange{Factor: a / b / s.scale}
-	c.Certain = math.Abs(math.Log(c.Factor)) > mathext.NormalQuantile(0.975)*math.Sqrt(s.clump*(1/b+1/a))
-	return c
+	t := s.test
+	p := pair{name: "", before: float64(n.Before), after: float64(n.After), between: t.between}
+	m := p.compare(t.total, t.total, t.most, t.z)
+	grew := m.Low > 1 && m.Extra >= leastExtra
+	return NodeChange{Factor: m.Factor, Certain: t.counts && (grew || m.High < 1 && m.Extra <= -leastExtra)}
 }

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,9 +17,14 @@ type Verdict struct {
 // Mixed is the result where one thing got better and another worse.
 const Mixed Result = "mixed"
 
-// decide weighs what was found. Numbers and findings count alike: either may be the one that shows it.
+// decide adds up what counts: the outcome's numbers first, then the CPU time per request, then what is left of findings
+// and other numbers, the methods last. What a higher one speaks against is out of account by now.
 func (d *Data) decide() {
 	v := &d.Verdict
+	outcome := func(n *Number) bool { return slices.Contains(outcomes, n.Name) }
+	cost := func(n *Number) bool { return n.Name == "cpu_per_request" }
+	d.decideNumbers(outcome)
+	d.decideNumbers(cost)
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		if !f.decides() || d.follows(f) {
@@ -31,47 +37,66 @@ func (d *Data) decide() {
 			v.Better = append(v.Better, text)
 		}
 	}
-	for i := range d.Numbers {
-		n := &d.Numbers[i]
-		switch n.Result {
-		case Worse:
-			v.Worse = append(v.Worse, n.Text())
-		case Improved:
-			v.Better = append(v.Better, n.Text())
-		}
-	}
+	d.decideNumbers(func(n *Number) bool { return !outcome(n) && !cost(n) })
 	if d.Methods != nil {
 		d.decideMethods()
 	}
 	v.conclude(d)
 }
 
-// decideMethods notes where some do not count, for the reader who sees them listed.
+// decideNumbers notes those numbers that count.
+func (d *Data) decideNumbers(of func(*Number) bool) {
+	for i := range d.Numbers {
+		switch n := &d.Numbers[i]; {
+		case !of(n):
+		case n.Result == Worse:
+			d.Verdict.Worse = append(d.Verdict.Worse, n.Text())
+		case n.Result == Improved:
+			d.Verdict.Better = append(d.Verdict.Better, n.Text())
+		}
+	}
+}
+
+// decideMethods notes where some do not count, for the reader who sees them listed. They are the last to be asked:
+// where anything else says better or worse, what speaks against it does not count.
 func (d *Data) decideMethods() {
-	m := d.Methods
+	m, v := d.Methods, &d.Verdict
 	whole := Unknown
 	if n := d.number("cpu_per_request"); n != nil {
 		whole = n.Result
 	}
 	grown, shrunk := m.counting(whole)
+	switch {
+	case m.aside != "" || m.only == Mixed:
+		grown, shrunk = nil, nil
+	case m.only == Improved || len(v.Better) > 0 && len(v.Worse) == 0:
+		grown = nil
+	case m.only == Worse || len(v.Worse) > 0 && len(v.Better) == 0:
+		shrunk = nil
+	}
 	for _, x := range grown {
-		d.Verdict.Worse = append(d.Verdict.Worse, x.Text())
+		v.Worse = append(v.Worse, x.Text())
 	}
 	for _, x := range shrunk {
-		d.Verdict.Better = append(d.Verdict.Better, x.Text())
+		v.Better = append(v.Better, x.Text())
 	}
-	if m.Against == AgainstShares || len(grown) == len(m.Grown) && len(shrunk) == len(m.Shrunk) {
-		return
+	if m.Against != AgainstShares && (len(grown) < len(m.Grown) || len(shrunk) < len(m.Shrunk)) {
+		m.Uncounted = m.uncounted(grown, shrunk)
 	}
-	m.Uncounted = "what shrank does not count: as a whole it got dearer, and work may have moved"
-	if len(grown) == 0 {
-		m.Uncounted = "what grew does not count: as a whole it got cheaper, and work may have moved"
+}
+
+// uncounted says why methods that changed do not count.
+func (m *Methods) uncounted(grown, shrunk []Method) string {
+	switch {
+	case m.aside != "":
+		return "not counted: " + m.aside
+	case len(grown)+len(shrunk) == 0 && len(m.Grown) > 0 && len(m.Shrunk) > 0:
+		return fmt.Sprintf("not counted: what grew and what shrank make up for each other (%s of the CPU time), and "+
+			"work may have moved", signed(m.Net))
+	case len(grown) < len(m.Grown):
+		return "what grew does not count: as a whole it got better, and work may have moved"
 	}
-	if len(grown)+len(shrunk) == 0 {
-		m.Uncounted = fmt.Sprintf("not counted: what grew and what shrank make up for each other (%s of the CPU "+
-			"time), and work "+
-			"may have moved", signed(m.Net))
-	}
+	return "what shrank does not count: as a whole it got worse, and work may have moved"
 }
 
 // follows tells whether a finding is the consequence of another one that has the same fate: the cause is enough for a
@@ -130,7 +155,7 @@ func (d *Data) least() []string {
 		return out
 	}
 	for _, x := range d.Methods.Detectable {
-		if x.Share == usualShare {
+		if x.Share == usualShare && x.Extra < twice {
 			const text = "a method of %s that grows by less than %s of all CPU time might go unseen"
 			out = append(out, fmt.Sprintf(text, ratio(x.Share), ratio(x.Extra)))
 		}

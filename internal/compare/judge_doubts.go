@@ -6,15 +6,7 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
-
-func keyOf(s Side) string {
-	if s.Redacted == nil {
-		return ""
-	}
-	return s.Redacted.Key
-}
 
 // doubt notes one.
 func (d *Data) doubt(format string, args ...any) {
@@ -24,6 +16,7 @@ func (d *Data) doubt(format string, args ...any) {
 // doubts says what else differs, so that a difference may not be the program's.
 func (d *Data) doubts(b, a *reading) {
 	x, y := d.Before, d.After
+	d.moved()
 	if x.Kernel != y.Kernel {
 		d.doubt("the kernels differ: %s and %s", x.Kernel, y.Kernel)
 	}
@@ -33,7 +26,7 @@ func (d *Data) doubts(b, a *reading) {
 	if x.Target.Kind != y.Target.Kind || x.Target.Name != y.Target.Name {
 		d.doubt("the targets differ: %s %s and %s %s", x.Target.Kind, x.Target.Name, y.Target.Kind, y.Target.Name)
 	}
-	if keyOf(x) != keyOf(y) {
+	if keyOf(x.Redacted) != keyOf(y.Redacted) {
 		d.doubt("the recordings were redacted with different keys, or only one was: " +
 			"the same name is not the same in both")
 	}
@@ -48,13 +41,18 @@ func (d *Data) doubts(b, a *reading) {
 
 // doubtLoad says what is not known of the load, or differs.
 func (d *Data) doubtLoad(b, a *reading) {
-	for _, n := range d.Numbers {
-		if n.Name == "requests" && n.Result == Changed {
-			d.doubt("the load or what the program made of it differs: %s", n.Text())
+	switch x := d.number("requests"); {
+	case d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess:
+		d.doubt("the load differs, so that little can be said of the program: %s", x.Text())
+		if !d.Outcome.InProgress {
+			d.doubt("how long requests took is not known: a load generator's p99 would tell a load from what the " +
+				"program makes of it (--p99 BEFORE,AFTER)")
 		}
+	case x != nil && x.Result == Changed:
+		d.doubt("the load or what the program made of it differs: %s", x.Text())
 	}
-	if (b.work.Known() || a.work.Known()) && (!b.work.Counted || !a.work.Counted) {
-		d.doubt("requests are not known: the segments with data that the target's network namespace sent stand for " +
+	if (b.work.Known() || a.work.Known()) && d.standIn {
+		d.doubt("requests are not known: the segments with data that came on the target's own ports stand for " +
 			"them (--requests BEFORE,AFTER gives what a load generator counted)")
 	}
 }
@@ -130,39 +128,6 @@ func (d *Data) takenAway() string {
 			cpus(used.Before.Mean), cpus(used.After.Mean), ratio(wait.Before.Mean), ratio(wait.After.Mean))
 	}
 	return ""
-}
-
-// Bounds of how much less was done. Segments that stand for requests also fall where a handshake is saved, so that only
-// a large part of them counts.
-const (
-	lessMatters   = 0.5 // of the requests: a finding that is gone with half of the load is not cured
-	lessOfStandIn = 0.1
-	lessAtAll     = 0.95 // of the requests: what spreadOfLoad leaves room for
-)
-
-// lessDone gives the share of the work before that was done after, where that is certainly less; else 1.
-func lessDone(b, a keynumber.Work) float64 {
-	if !b.Known() || !a.Recorded {
-		return 1
-	}
-	share := a.PerSecond / b.PerSecond
-	if b.Counted && a.Counted && share < lessAtAll || share < lessOfStandIn {
-		return share
-	}
-	return 1
-}
-
-// lessLoad takes findings that are gone out of account where much less was done.
-func (d *Data) lessLoad(share float64) {
-	if share > lessMatters {
-		return
-	}
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		if f.Doubt == "" && (f.Fate == Gone || f.Fate == Fallen) {
-			f.Doubt = fmt.Sprintf("only %s as much was done: it may be gone with the load", ratio(share))
-		}
-	}
 }
 
 // unmask takes findings that came out of account that a bottleneck of before may have hidden: who cures one sees the

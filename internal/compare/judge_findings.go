@@ -28,6 +28,8 @@ type Finding struct {
 	// Doubt says why the change may be chance: in a half of one recording the check says what it says of the other.
 	// Empty if not.
 	Doubt string `json:"doubt,omitempty"`
+	// Moved tells that it came with more that is done: the bottleneck moved to it.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // Either gives the finding as the newer recording has it, if it does.
@@ -114,7 +116,15 @@ func (f *Finding) Loudest() check.Severity {
 // decides tells whether the finding says something about better or worse.
 func (f *Finding) decides() bool {
 	changed := f.Fate == New || f.Fate == Gone || f.Fate == Risen || f.Fate == Fallen
-	return changed && f.Doubt == "" && f.Loudest() >= check.Warning
+	return changed && f.Doubt == "" && f.Loudest() >= check.Warning && !f.foreign()
+}
+
+// others are the checks of what others do to the target: other guests of the machine, and other programs on its CPUs.
+var others = []string{"cpu-steal", "cpu-hog"}
+
+// foreign tells whether the finding is of others than the target, of which it says nothing.
+func (f *Finding) foreign() bool {
+	return f.Either().Beside || slices.Contains(others, f.Either().Check)
 }
 
 const atThreshold = "half of one window alone says the other: it is at the threshold"

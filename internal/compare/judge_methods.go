@@ -50,9 +50,13 @@ type Methods struct {
 	Net       float64 `json:"net"`
 	Uncounted string  `json:"uncounted,omitempty"` // why some or all of them do not count
 	netError  float64 // half the width of Net's bounds
+	aside     string  // why none of them counts
+	only      Result  // of the outcome, beside which only what speaks for it counts
 	between   float64 // as of [pair], of all methods
 	scale     float64
+	nodes     nodeTest
 	ofCPU     float64 // spread of CPU time between runs
+	ofWork    float64 // variance of the logarithm of how many times as many requests there were
 }
 
 // Detectable is the least change of a method that would have been seen four times out of five.
@@ -116,7 +120,8 @@ func judgeMethods(before, after *reading, beside float64) *Methods {
 		return out
 	}
 	out.ofCPU = cpuSpread(before.guest || after.guest)
-	out.between = 2 * square(spreadBeside*min(beside/othersFull, 1))
+	out.between = 2 * square(spreadBeside*beside/othersFull) // beyond what was measured, as much more
+	out.ofWork = before.workVariance() + after.workVariance()
 	out.test(tb, ta, workOf(before, after), 1)
 	return out
 }
@@ -145,6 +150,7 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 		changed, _ = m.changes(list, b, a, most, z)
 	}
 	m.scale = most.scale
+	m.nodes = nodeTest{most, b.total, m.between, z, m.Against != AgainstShares}
 	m.balance(changed, most, b.total, z)
 	byExtra := func(x, y Method) int { return cmp.Compare(math.Abs(y.Extra), math.Abs(x.Extra)) }
 	slices.SortStableFunc(m.Grown, byExtra)
@@ -268,7 +274,7 @@ func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference
 	}
 	if work > 0 {
 		m.Against = AgainstRequests
-		return reference{work, 2 * square(m.ofCPU)}
+		return reference{work, 2*square(m.ofCPU) + m.ofWork}
 	}
 	m.Against = AgainstShares
 	return reference{a.total / b.total, 1/a.total + 1/b.total}

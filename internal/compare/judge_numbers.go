@@ -78,6 +78,7 @@ const (
 
 	spreadOfLoad    = 0.03 // what a closed loop of clients gets done
 	spreadOfShares  = 0.05
+	spreadOfPauses  = 0.1  // for each request: the spread of the shares, and that of what the requests are
 	spreadOfWaits   = 0.25 // what depends on who else wants the CPUs
 	spreadOfLatency = 0.2  // of seconds' 99th percentiles, beside their own scatter
 	// of seconds' medians: a bucket of the load generator's is up to 6 % wide, and the CPU time is in it
@@ -99,25 +100,35 @@ type rule struct {
 }
 
 // rules gives those of all key numbers. All shares that are measured have a bound of one but the time that threads
-// wait, of which there are many.
-func rules(guest bool) map[string]rule {
+// wait, of which there are many. used is how many CPUs the program had: one that is never without a CPU gets as much
+// less done as its CPU time scatters.
+func rules(guest bool, used float64) map[string]rule {
+	load := spreadOfLoad
+	if guest {
+		load += spreadOfGuestCPU * min(used, 1)
+	}
 	return map[string]rule{
 		"cpu_per_request":       {spread{cpuSpread(guest), false}, 0.03},
 		"ipc":                   {spread{spreadOfIPC, false}, 0.03},
+		"errors":                {spread{spreadOfWaits, true}, 0.1},
 		"request_p50":           {spread{spreadOfMedian, false}, 0.25},
 		"request_p99":           {spread{spreadOfLatency, false}, 0.25},
 		"throttled_share":       {spread{spreadOfShares, true}, 0.1},
 		"slow_connects":         {spread{spreadOfWaits, true}, 0.5},
 		"slow_cpu_waits":        {spread{spreadOfWaits, true}, 0.5},
 		"cpu_wait":              {spread{spreadOfWaits, false}, 0.25},
+		"gc_per_request":        {spread{spreadOfPauses, false}, 0.25},
+		"safepoint_per_request": {spread{spreadOfPauses, false}, 0.25},
 		"gc_share":              {spread{spreadOfShares, true}, 0.1},
 		"safepoint_share":       {spread{spreadOfShares, true}, 0.1},
 		"retransmitted_share":   {spread{spreadOfWaits, true}, 0.25},
 		"connects_failed_share": {spread{spreadOfWaits, true}, 0.1},
 		"major_faults":          {spread{spreadOfWaits, false}, 0.5},
-		"requests":              {spread{spreadOfLoad, false}, 0.05},
+		"requests":              {spread{load, false}, 0.05},
+		"in_progress":           {spread{spreadOfProgress, false}, 0.1},
 		"cpu_used":              {spread{spreadOfLoad, false}, 0.05},
 		"switches":              {spread{spreadOfWaits, false}, 0.25},
+		"switches_per_request":  {spread{spreadOfWaits, false}, 0.25},
 		"resident":              {spread{spreadOfShares, false}, 0.2},
 	}
 }

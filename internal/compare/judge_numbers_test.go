@@ -90,8 +90,8 @@ func scaled(list []keynumber.Interval, by float64) []keynumber.Interval {
 // TestEveryNumberHasARule: a key number without one would change by any difference.
 func TestEveryNumberHasARule(t *testing.T) {
 	rec := shop(1).record(t)
-	all := rules(false)
-	for _, n := range keynumber.NewSource(rec, 0).Numbers() {
+	all := rules(false, 1)
+	for _, n := range keynumber.NewSource(rec, keynumber.Told{}).Numbers() {
 		if all[n.Name].spread.of <= 0 || all[n.Name].least <= 0 {
 			t.Errorf("%s has no rule", n.Name)
 		}

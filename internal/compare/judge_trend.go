@@ -22,7 +22,7 @@ func (t *Trend) steps(h *past) {
 			tests++
 		}
 	}
-	rules := rules(h.guest)
+	rules := rules(h.guest, h.used)
 	for i := range t.Rows {
 		row := &t.Rows[i]
 		if row.Better == keynumber.Neither {
@@ -38,6 +38,7 @@ func (t *Trend) steps(h *past) {
 			t.Steps = append(t.Steps, s)
 		}
 	}
+	t.byOutcome(rules, tests)
 	slices.SortStableFunc(t.Steps, func(x, y Step) int { return cmp.Compare(x.At, y.At) })
 	t.hiddenStep(h)
 }
@@ -281,7 +282,9 @@ func pooledMethods(h *past, from, at, to, places int) *Methods {
 func (t *Trend) decide() {
 	last := map[string]Result{}
 	for _, s := range t.Steps {
-		last[s.Name] = s.Result
+		if s.Result != Changed {
+			last[s.Name] = s.Result
+		}
 	}
 	for _, r := range last {
 		if t.Verdict != Same && t.Verdict != r {

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"regexp"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -9,10 +8,6 @@ import (
 
 // A findingPair is what both recordings say of one thing; one is nil where only the other has it.
 type findingPair struct{ before, after *check.Finding }
-
-// changing are the parts of a subject that differ from one run of the same program to the next: process ids, numbers of
-// containers and of runs, addresses of locks.
-var changing = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{12,}|\d+`)
 
 // nature is a subject without what changes from run to run. Destinations and listeners are told apart by their numbers,
 // others by their names.

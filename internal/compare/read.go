@@ -27,11 +27,11 @@ type reading struct {
 }
 
 // read takes what is needed from a recording. reference is the recording whose 99th percentiles count as slow; nil for
-// this one's own. requests is how many a load generator counted per second; 0 if that is not known.
-func read(rec *recording.Recording, reference *reading, requests float64, opts Options) *reading {
+// this one's own. told is what else is known of its load.
+func read(rec *recording.Recording, reference *reading, told keynumber.Told, opts Options) *reading {
 	r := &reading{
 		cpuModel: cpuModel(rec), guest: isGuest(rec), checks: diagnose(rec, opts.Checks, opts.Check),
-		source: keynumber.NewSource(rec, requests), families: familiesOf(rec),
+		source: keynumber.NewSource(rec, told), families: familiesOf(rec),
 	}
 	r.side = sideOf(rec, r.checks.whole)
 	if reference == nil {
@@ -43,6 +43,29 @@ func read(rec *recording.Recording, reference *reading, requests float64, opts O
 		r.profile = cpu
 	}
 	return r
+}
+
+// used is how many CPUs the program had; 0 if that is not known.
+func (r *reading) used() float64 { return usedBy(r.numbers) }
+
+// workVariance is that of the logarithm of how many requests there were, by their scatter; 0 if they are not known.
+func (r *reading) workVariance() float64 {
+	for _, n := range r.numbers {
+		if n.Name == "requests" && n.Estimate != nil && n.Estimate.Mean > 0 {
+			share := n.Estimate.StdErr / n.Estimate.Mean
+			return share * share
+		}
+	}
+	return 0
+}
+
+func usedBy(numbers []keynumber.Number) float64 {
+	for _, n := range numbers {
+		if n.Name == "cpu_used" && n.Estimate != nil {
+			return n.Estimate.Mean
+		}
+	}
+	return 0
 }
 
 // isGuest tells whether it was recorded in a virtual machine.

@@ -15,9 +15,28 @@ func (n *Number) Text() string {
 	of := func(x float64) string { return quantity.Of("", x, n.Unit).Text() }
 	s := fmt.Sprintf("%s: %s -> %s", n.Label, of(n.Before.Mean), of(n.After.Mean))
 	if n.Change.Relative != nil {
-		s += fmt.Sprintf(" (%s)", signed(*n.Change.Relative))
+		s += fmt.Sprintf(" (%s)", n.Change.Times())
 	}
 	return s
+}
+
+// twice is the growth from which on a factor says more than percents do.
+const twice = 1.0
+
+// Times says how a number changed beside what it was: "+6.9 %", or "4.2 times as much". No number is larger by more
+// than a thousand times for anybody.
+func (c *Change) Times() string {
+	if *c.Relative > twice {
+		return asMuch(1 + *c.Relative)
+	}
+	return signed(*c.Relative)
+}
+
+func asMuch(factor float64) string {
+	if factor > 1000 {
+		return "over 1000 times as much"
+	}
+	return fmt.Sprintf("%.3g times as much", factor)
 }
 
 // Text says how a method changed: "main.tax grew to 1.5 times (1.3 to 1.8): 10 % -> 14 % of the CPU time".
@@ -40,7 +59,13 @@ func (m *Method) Text() string {
 
 func ratio(x float64) string { return quantity.Of("", x, quantity.Ratio).Text() }
 
+// mostShare is the growth as a share past which nobody reads percents: ten times all that there was.
+const mostShare = 10
+
 func signed(x float64) string {
+	if x > mostShare {
+		return "over +" + ratio(mostShare)
+	}
 	if x > 0 {
 		return "+" + ratio(x)
 	}

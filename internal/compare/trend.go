@@ -88,7 +88,8 @@ type point struct {
 type past struct {
 	points []point
 	pool   *pool
-	guest  bool // one of them is of a virtual machine
+	guest  bool    // one of them is of a virtual machine
+	used   float64 // CPUs, of the busiest of them
 
 	slowConnect, slowWait float64 // what counts as slow: the 99th percentiles of the first
 }
@@ -130,14 +131,14 @@ func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Tre
 
 func (h *past) add(name string, rec *recording.Recording, checks []*check.Check, opts check.Options) {
 	res := check.Run(rec, checks, opts)
-	source := keynumber.NewSource(rec, 0)
+	source := keynumber.NewSource(rec, keynumber.Told{})
 	if len(h.points) == 0 {
 		source.SlowerThan(source)
 		h.slowConnect, h.slowWait = source.Slow()
 	}
 	source.SlowAs(h.slowConnect, h.slowWait)
 	p := point{run: Run{name, sideOf(rec, res)}, result: res, numbers: source.Numbers()}
-	h.guest = h.guest || isGuest(rec)
+	h.guest, h.used = h.guest || isGuest(rec), max(h.used, usedBy(p.numbers))
 	if c, ok := hotcode.CPUOf(rec); ok {
 		p.part = h.pool.add(tallyOf(c, h.pool.names))
 	}

@@ -89,6 +89,30 @@ func TestTrendNamesWhatItCannotOpen(t *testing.T) {
 	}
 }
 
+// TestTrendByOutcome: faster answers that let the same clients ask more are better, and what comes with more that is
+// done is where the bottleneck moved to; more of everything is a load.
+func TestTrendByOutcome(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		latency float64
+		want    Result
+	}{
+		{"the same clients", 0.02, Improved},
+		{"four times as many", 0.08, Same},
+	} {
+		list := history(t, 10, func(day int, p *program) {
+			p.latency = 0.08
+			if day >= 5 {
+				p.requests, p.latency, p.timeWait = 4*p.requests, tt.latency, 500
+			}
+		})
+		tr := MakeTrend(list, []*check.Check{backlog()}, check.Options{})
+		if tr.Verdict != tt.want || tr.Regressed() {
+			t.Errorf("%s: %s, %+v", tt.name, tr.Verdict, tr.Steps)
+		}
+	}
+}
+
 // TestOneRunIsNotLasting: one bad night is no step.
 func TestOneRunIsNotLasting(t *testing.T) {
 	tr := MakeTrend(history(t, 9, func(day int, p *program) {

@@ -22,6 +22,49 @@ func (c Comparison) JSON(w io.Writer) error { return writeJSON(w, c.Data) }
 // Title says what a comparison comes to, in a few words.
 func (c Comparison) Title() string { return verdictWords(c.Verdict.Result) }
 
+// headlines are the numbers that everybody asks for, with the names they have in one line.
+var headlines = []struct{ name, label string }{
+	{"requests", "requests"}, {"errors", "failed"}, {"request_p50", "p50"}, {"request_p99", "p99"},
+	{"cpu_per_request", "CPU per request"},
+}
+
+// Headline says in one line what became of requests per second, their failures and times, and the CPU time of each;
+// empty where none is known.
+func (c Comparison) Headline() string {
+	var parts []string
+	for _, h := range headlines {
+		if h.name == "request_p99" && len(c.Printed) == 2 {
+			parts = append(parts, c.printed())
+		}
+		for i := range c.Numbers {
+			n := &c.Numbers[i]
+			if n.Name != h.name || n.Change == nil || n.Name == "errors" && n.Before.Mean+n.After.Mean == 0 {
+				continue
+			}
+			parts = append(parts, fmt.Sprintf("%s %s -> %s %s", h.label, quantity.Of("", n.Before.Mean, n.Unit).Text(),
+				quantity.Of("", n.After.Mean, n.Unit).Text(), headlineResult(n)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printed is the p99 of a load generator's whole run, which has no bounds to be judged by.
+func (c Comparison) printed() string {
+	of := func(seconds float64) string { return quantity.Of("", seconds, quantity.Seconds).Text() }
+	return fmt.Sprintf("p99 %s -> %s (as printed)", of(c.Printed[0]), of(c.Printed[1]))
+}
+
+// headlineResult is better, worse or same, and says where a change does not count or could not have shown.
+func headlineResult(n *compare.Number) string {
+	switch {
+	case n.Result == compare.Changed:
+		return "(not counted)"
+	case n.Result == compare.Same && max(-n.Change.Low, n.Change.High) > uncertain*n.Before.Mean:
+		return "(too uncertain to tell)"
+	}
+	return string(n.Result)
+}
+
 // A ComparisonRow is one number, as text.
 type ComparisonRow struct{ Label, Before, After, Change, Result string }
 
@@ -42,12 +85,11 @@ func (c Comparison) Rows() []ComparisonRow {
 // Text writes the comparison for a person.
 func (c Comparison) Text(w io.Writer, opts TextOptions) error {
 	t := &compareText{page: newPage(opts), d: c.Data, verbose: opts.Verbose}
-	t.header()
-	t.verdict()
-	t.findings()
-	t.numbers()
-	t.methods()
-	t.others()
+	if c.One {
+		t.line(green, verdictWords(compare.Same), "", "")
+	} else {
+		t.all(c.Headline())
+	}
 	if _, err := io.WriteString(w, t.b.String()); err != nil {
 		return fmt.Errorf("write the comparison: %w", err)
 	}
@@ -58,6 +100,18 @@ type compareText struct {
 	*page
 	d       *compare.Data
 	verbose bool
+}
+
+func (t *compareText) all(headline string) {
+	if headline != "" {
+		t.line(bold, "", "  ", headline)
+	}
+	t.header()
+	t.verdict()
+	t.findings()
+	t.numbers()
+	t.methods()
+	t.others()
 }
 
 func sideText(s *compare.Side) string {
@@ -235,16 +289,30 @@ func changeText(n *compare.Number) string {
 		return sameText(max(-c.Low, c.High) / n.Before.Mean)
 	case n.Result == compare.Same:
 		return "same"
+	case c.Relative != nil && *c.Relative > most:
+		return c.Times() + " " + string(n.Result)
 	case c.Relative != nil:
 		low, high := signedShare(c.Low/n.Before.Mean), signedShare(c.High/n.Before.Mean)
+		if c.High > most*n.Before.Mean {
+			return fmt.Sprintf("%s (at least %s) %s", signedShare(*c.Relative), low, n.Result)
+		}
 		return fmt.Sprintf("%s (%s to %s) %s", signedShare(*c.Relative), low, high, n.Result)
 	}
 	return string(n.Result)
 }
 
+// most is the growth as a share past which a number of percents tells nobody anything.
+const most = 1.0
+
+// mostShare is that of what nobody reads at all.
+const mostShare = 10
+
 // uncertain is the share by which a number may have changed unseen, beyond which nobody would call it the same. 10,105
 // context switches a second and 6780 were "same to within 98 %".
 const uncertain = 0.5
+
+// exact is the share of a mean below which its bounds are those of a computer's arithmetic, or no reader's concern.
+const exact = 0.0005
 
 // sameText is of a number whose change did not show, and is by its bounds at most this share.
 func sameText(within float64) string {
@@ -256,13 +324,20 @@ func sameText(within float64) string {
 
 func estimateText(e *keynumber.Estimate, unit quantity.Unit) string {
 	s := quantity.Of("", e.Mean, unit).Text()
-	if half := (e.High - e.Low) / 2; e.Mean > 0 && half > 0 {
+	switch half := (e.High - e.Low) / 2; {
+	case e.Mean <= 0 || half < exact*e.Mean:
+	case half > uncertain*e.Mean:
+		s += " (uncertain)"
+	default:
 		s += " ±" + shareText(half/e.Mean)
 	}
 	return s
 }
 
 func signedShare(x float64) string {
+	if x > mostShare {
+		return "over +" + shareText(mostShare)
+	}
 	if x >= 0 {
 		return "+" + shareText(x)
 	}
@@ -306,15 +381,21 @@ const sharesOnly = "not counted: too much of the program changed to tell what gr
 func detectableText(m *compare.Methods) string {
 	s := fmt.Sprintf("%d and %d samples, %s and %s of CPU time, could show", m.Samples[0], m.Samples[1],
 		secondsText(m.Seconds[0]), secondsText(m.Seconds[1]))
-	longest, never := 0.0, false
+	longest, never, said := 0.0, false, 0
 	for i, d := range m.Detectable {
-		if i > 0 {
-			s += ","
-		}
-		s += fmt.Sprintf(" a method of %s that grows by %s of all CPU time", shareText(d.Share), shareText(d.Extra))
 		if i < 2 { // for most methods, not for those that are a third of the program
 			longest, never = max(longest, d.Seconds), never || d.Never
 		}
+		if d.Extra > most {
+			continue
+		}
+		if said++; said > 1 {
+			s += ","
+		}
+		s += fmt.Sprintf(" a method of %s that grows by %s of all CPU time", shareText(d.Share), shareText(d.Extra))
+	}
+	if said == 0 {
+		s += " nothing but a program of twice the CPU time"
 	}
 	switch {
 	case never:
@@ -352,7 +433,7 @@ func otherText(o *compare.Other) string {
 	s := name + ": " + quantity.Of("", o.Before.Mean, o.Unit).Text() + " -> " + quantity.Of("", o.After.Mean, o.Unit).
 		Text()
 	if o.Change.Relative != nil {
-		s += fmt.Sprintf(" (%s)", signedShare(*o.Change.Relative))
+		s += fmt.Sprintf(" (%s)", o.Change.Times())
 	}
 	return s
 }

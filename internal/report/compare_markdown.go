@@ -10,11 +10,19 @@ import (
 // Markdown writes the comparison for a ticket or a pull request; names are plain text in it, as in [Data.Markdown].
 func (c Comparison) Markdown(w io.Writer) error {
 	m := &compareMarkdown{d: c.Data}
-	m.verdict()
+	if c.One {
+		m.line("## perfdoctor compare: %s", verdictWords(compare.Same))
+		return m.write(w)
+	}
+	m.verdict(c.Headline())
 	m.findings()
 	m.numbers()
 	m.methods()
 	m.others()
+	return m.write(w)
+}
+
+func (m *compareMarkdown) write(w io.Writer) error {
 	if _, err := io.WriteString(w, m.b.String()); err != nil {
 		return fmt.Errorf("write the comparison: %w", err)
 	}
@@ -26,9 +34,12 @@ type compareMarkdown struct {
 	d *compare.Data
 }
 
-func (m *compareMarkdown) verdict() {
+func (m *compareMarkdown) verdict(headline string) {
 	v := m.d.Verdict
 	m.line("## perfdoctor compare: %s\n", verdictWords(v.Result))
+	if headline != "" {
+		m.line("%s\n", escape(headline))
+	}
 	if v.Result == compare.Same {
 		m.line("%s\n", escape(v.Summary))
 	}

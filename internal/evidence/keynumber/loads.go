@@ -14,8 +14,8 @@ import (
 // answered is the requests that clients counted: what the caller says, what a load generator's process reported
 // meanwhile, or the rate that it printed at its end. It is empty where none did.
 func (s *Source) answered() curve {
-	if s.requests > 0 {
-		return steady(s.requests, s.cpu().at)
+	if s.told.Requests > 0 {
+		return steady(s.told.Requests, s.cpu().at)
 	}
 	if c := counters(s.rec, metric.LoadRequests); len(c.at) > 1 {
 		return c
@@ -76,19 +76,28 @@ func (s *Source) requestTimes(q, least float64) ([]Interval, string) {
 	return out, fmt.Sprintf("there were too few requests for a p%.0f of each of %d seconds", 100*q, leastSamples)
 }
 
-// noLatency says why there are no times of requests; a number that stands alone is shown, and not compared.
+// noLatency says why there are no times of requests; a number that stands alone is shown, and decides nothing alone.
 func (s *Source) noLatency() string {
-	longest := 0.0
-	for _, g := range s.rec.Gauge(metric.LoadP99) {
-		longest = max(longest, g.Last())
-	}
-	if longest > 0 {
+	if p99 := s.SummaryP99(); p99 > 0 {
 		return fmt.Sprintf("the load generator printed %s for all of its run, without the scatter that tells chance "+
 			"from change",
-			quantity.Of("", longest, quantity.Seconds).Text())
+			quantity.Of("", p99, quantity.Seconds).Text())
 	}
 	return "no load generator's times of requests are in the recording"
 }
+
+// SummaryP99 is the 99th percentile in seconds that a load generator printed for all of its run, or that the caller was
+// told; 0 if it is not known.
+func (s *Source) SummaryP99() float64 {
+	longest := s.told.P99
+	for _, g := range s.rec.Gauge(metric.LoadP99) {
+		longest = max(longest, g.Last())
+	}
+	return longest
+}
+
+// Timed tells whether a load generator counted the times of requests.
+func (s *Source) Timed() bool { return len(s.rec.Counter(metric.LoadDurations)) > 0 }
 
 // durations gives, in the order of time, how many requests ended since the reading before, by the bound of their time
 // in seconds. A series that begins later than the others began at zero.

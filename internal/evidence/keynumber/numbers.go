@@ -38,25 +38,34 @@ type measure struct {
 	of          func(*Source) ([]Interval, string)
 }
 
-// measures lists the key numbers, in the order of the report.
+// tiny is a pause per request, in seconds, that nobody notices: a hundredth of the millisecond of a fast request.
+const tiny = 10e-6
+
+// measures lists the key numbers, in the order of the report. What goes with the work has a direction only for each
+// request: a program that does more in a second collects more garbage in it.
 func measures() []measure {
 	return []measure{
 		{"cpu_per_request", "CPU time per request", quantity.Seconds, Less, 0, (*Source).cpuPerWork},
 		{"ipc", "instructions per cycle", quantity.None, More, 0, (*Source).ipc},
+		{"errors", "requests that failed", quantity.Ratio, Less, 0.001, (*Source).failures},
 		{"request_p50", "request p50, second by second", quantity.Seconds, Less, 1e-3, (*Source).requestP50},
 		{"request_p99", "request p99, second by second", quantity.Seconds, Less, 1e-3, (*Source).requestP99},
 		{"throttled_share", "throttled periods of the quota", quantity.Ratio, Less, 0.01, (*Source).throttled},
 		{"slow_connects", "connects over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowConnects},
 		{"slow_cpu_waits", "waits for a CPU over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowWaits},
 		{"cpu_wait", "ready without a CPU, per CPU time", quantity.Ratio, Less, 0.2, (*Source).cpuWait},
-		{"gc_share", "time in GC pauses", quantity.Ratio, Less, 0.01, (*Source).gcShare},
-		{"safepoint_share", "time at safepoints", quantity.Ratio, Less, 0.01, (*Source).safepointShare},
+		{"gc_per_request", "GC pauses per request", quantity.Seconds, Less, tiny, (*Source).gcPerWork},
+		{"safepoint_per_request", "safepoints per request", quantity.Seconds, Less, tiny, (*Source).safepointPerWork},
 		{"retransmitted_share", "segments sent again", quantity.Ratio, Less, 0.002, (*Source).retransmits},
 		{"connects_failed_share", "connects that failed", quantity.Ratio, Less, 0.001, (*Source).connectFailures},
 		{"major_faults", "page faults that waited for a disk", "faults/s", Less, 5, (*Source).majorFaults},
 		{"requests", "requests", "1/s", Neither, 1, (*Source).workRate},
+		{"in_progress", "requests in progress", quantity.None, Neither, 0.5, (*Source).inProgress},
 		{"cpu_used", "CPUs used by the target", quantity.CPUs, Neither, 0.02, (*Source).cpuUsed},
+		{"gc_share", "time in GC pauses", quantity.Ratio, Neither, 0.01, (*Source).gcShare},
+		{"safepoint_share", "time at safepoints", quantity.Ratio, Neither, 0.01, (*Source).safepointShare},
 		{"switches", "context switches per CPU second", "1/s", Neither, 100, (*Source).switches},
+		{"switches_per_request", "context switches per request", quantity.None, Neither, 1, (*Source).switchesPerWork},
 		{"resident", "resident memory", quantity.Bytes, Neither, 1 << 20, (*Source).resident},
 	}
 }
@@ -86,7 +95,7 @@ func (s *Source) Numbers() []Number {
 // Of gives the key numbers of a recording, as far as they are known.
 func Of(rec *recording.Recording) []Number {
 	var out []Number
-	for _, n := range NewSource(rec, 0).Numbers() {
+	for _, n := range NewSource(rec, Told{}).Numbers() {
 		if n.Estimate != nil {
 			out = append(out, n)
 		}

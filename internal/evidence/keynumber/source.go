@@ -8,16 +8,20 @@ import (
 
 // A Source is a recording that numbers are read of.
 type Source struct {
-	rec      *recording.Recording
-	requests float64 // per second, as the caller says; 0 if that is not known
+	rec  *recording.Recording
+	told Told
 
 	slowConnect, slowWait float64 // bounds in seconds, of [Source.SlowerThan]; 0 if not known
 }
 
-// NewSource takes a recording. requests is how many a load generator counted per second; 0 if that is not known.
-func NewSource(rec *recording.Recording, requests float64) *Source {
-	return &Source{rec: rec, requests: requests}
+// Told is what the caller knows of the load that no recording has: what a load generator printed. 0 is not known.
+type Told struct {
+	Requests float64 // per second
+	P99      float64 // seconds that 99 % of the requests did not exceed
 }
+
+// NewSource takes a recording, and what else is known of its load.
+func NewSource(rec *recording.Recording, told Told) *Source { return &Source{rec: rec, told: told} }
 
 const notRecorded = "it was not recorded"
 
@@ -66,32 +70,6 @@ func (s *Source) busy() curve {
 	return out
 }
 
-// leastWork is the rate from which on segments stand for requests: below, what else a host sends is a part of them.
-const leastWork = 50
-
-// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments
-// with data that its network namespace sent.
-type Work struct {
-	PerSecond float64
-	Recorded  bool // there is a rate; of segments it may be too low to stand for requests
-	Counted   bool // clients counted requests
-	curve     curve
-}
-
-// Known tells whether there is something that stands for requests.
-func (w *Work) Known() bool { return w.Counted || w.Recorded && w.PerSecond >= leastWork }
-
-// Work gives what the target did.
-func (s *Source) Work() Work {
-	w := Work{curve: s.answered()}
-	w.Counted = w.curve.total() > 0
-	if !w.Counted {
-		w.curve = counters(s.rec, metric.TCPOrigDataSent, "netns", metric.NetNSTarget)
-	}
-	w.PerSecond, w.Recorded = w.curve.perSecondTotal(), len(w.curve.at) > 1
-	return w
-}
-
 // Others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target
 // is the host.
 func (s *Source) Others() (cpus float64, ok bool) {
@@ -100,22 +78,6 @@ func (s *Source) Others() (cpus float64, ok bool) {
 		return 0, false
 	}
 	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
-}
-
-func (s *Source) cpuPerWork() ([]Interval, string) {
-	w := s.Work()
-	if !w.Known() {
-		return nil, "how many requests there were is not known (--requests)"
-	}
-	return s.cpu().per(w.curve), ""
-}
-
-func (s *Source) workRate() ([]Interval, string) {
-	w := s.Work()
-	if !w.Known() {
-		return nil, "how many there were is not known (--requests)"
-	}
-	return w.curve.perSecond(), ""
 }
 
 func (s *Source) cpuUsed() ([]Interval, string) { return s.cpu().perSecond(), notRecorded }
@@ -172,19 +134,31 @@ func (s *Source) switches() ([]Interval, string) {
 	return counters(s.rec, metric.ThreadSwitches).per(counters(s.rec, metric.ThreadCPU)), notRecorded
 }
 
-// gcShare leaves out what runs beside the program: only pauses stop it.
-func (s *Source) gcShare() ([]Interval, string) {
+func (s *Source) switchesPerWork() ([]Interval, string) {
+	return s.perWork(counters(s.rec, metric.ThreadSwitches))
+}
+
+// gcPauses leaves out what runs beside the program: only pauses stop it.
+func (s *Source) gcPauses() curve {
 	var list []recording.CounterSeries
 	for _, c := range s.rec.Counter(metric.JVMGCSeconds) {
 		if c.Label("kind") != "cycle" {
 			list = append(list, c)
 		}
 	}
-	return sumOf(list, false).perSecond(), notRecorded
+	return sumOf(list, false)
 }
+
+func (s *Source) gcShare() ([]Interval, string) { return s.gcPauses().perSecond(), notRecorded }
+
+func (s *Source) gcPerWork() ([]Interval, string) { return s.perWork(s.gcPauses()) }
 
 func (s *Source) safepointShare() ([]Interval, string) {
 	return counters(s.rec, metric.JVMSafepointSeconds).perSecond(), notRecorded
+}
+
+func (s *Source) safepointPerWork() ([]Interval, string) {
+	return s.perWork(counters(s.rec, metric.JVMSafepointSeconds))
 }
 
 func (s *Source) retransmits() ([]Interval, string) {

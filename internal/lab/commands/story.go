@@ -14,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
@@ -118,7 +119,8 @@ func words(rec *recording.Recording, res *check.Result) string {
 // compared is what compare says got worse between two states of a story, in its words too.
 func compared(before, after *recording.Recording, requests [2]float64) (worse []string, text string) {
 	data := compare.Compare(before, after, compare.Options{
-		Checks: checks.Suite(), Check: check.Options{Causes: checks.Causes()}, Requests: requests,
+		Checks: checks.Suite(), Check: check.Options{Causes: checks.Causes()},
+		Load: [2]keynumber.Told{{Requests: requests[0]}, {Requests: requests[1]}},
 	})
 	var b strings.Builder
 	if err := (report.Comparison{Data: data}).Text(&b, report.TextOptions{}); err != nil {

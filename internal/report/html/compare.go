@@ -23,6 +23,7 @@ type compareView struct {
 	*compare.Data
 	Policy  string
 	Title   string
+	Top     string // the numbers that everybody asks for, in one line
 	Missing string // why there is no program
 	Rows    []report.ComparisonRow
 }
@@ -31,7 +32,7 @@ type compareView struct {
 // there are profiles the differential flame graph, which the program draws.
 func WriteComparison(w io.Writer, c report.Comparison) error {
 	program, err := bundle.Bundled()
-	v := &compareView{Data: c.Data, Title: c.Title(), Rows: c.Rows()}
+	v := &compareView{Data: c.Data, Title: c.Title(), Top: c.Headline(), Rows: c.Rows()}
 	if err != nil {
 		v.Missing = err.Error()
 	}

@@ -1,0 +1,320 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+)
+
+// An Outcome is what those who ask the program notice: how many requests it answers, how long that takes, and how many
+// fail. Where it tells, nothing else decides (docs/decisions/0070).
+type Outcome struct {
+	Result Result `json:"result"` // better, worse, mixed or same; unknown where it is not known or the load differs
+	Load   Load   `json:"load"`
+	// InProgress tells whether it is known how many requests were in progress, so that a load is told from a capacity.
+	InProgress bool `json:"in_progress_known"`
+}
+
+// A Load is what was asked of the program after, beside what was before.
+type Load string
+
+// The loads. More and less are said only where it is the load that differs, and not what the program made of it.
+const (
+	LoadUnknown Load = "unknown"
+	LoadSame    Load = "same"
+	LoadMore    Load = "more"
+	LoadLess    Load = "less"
+)
+
+// outcomes are the numbers that an outcome is told by.
+var outcomes = []string{"requests", "errors", "request_p50", "request_p99"}
+
+// How many times more or fewer requests are another load.
+const (
+	loadMatters = 1.5 // less of it changes what a request costs by less than runs differ
+	// Segments that stand for requests also fall where a handshake or an exchange is saved, so that only a large
+	// change of them counts.
+	standInMatters = 10.0
+	// throughputOfStandIn is from how many times as many segments on they are more requests, where as few are in
+	// progress.
+	throughputOfStandIn = 2.0
+)
+
+// judgeOutcome says what the outcome is. Between what the load does and what the program does Little's law tells: more
+// that is answered while no more is in progress is the program's doing, and more of both is a heavier load.
+func (d *Data) judgeOutcome(b, a *reading) {
+	o := &d.Outcome
+	*o = Outcome{Result: Unknown, Load: LoadUnknown}
+	d.standIn = !b.work.Counted || !a.work.Counted
+	x := d.number("requests")
+	if x != nil && x.Change != nil {
+		o.Load = LoadSame
+	}
+	grew, certain := d.throughput(x)
+	held := d.progress(b, a, grew)
+	switch failed := d.result("errors"); {
+	case certain && failed != contrary(grew) && (held || failed == along(grew)):
+		x.Result = along(grew)
+	case math.Abs(grew) > d.leastLoad() && certain:
+		o.Load = map[bool]Load{true: LoadMore, false: LoadLess}[grew > 0]
+		d.unequal()
+		return
+	}
+	d.demoteTimes(grew, certain)
+	o.Result = d.sum()
+}
+
+// demoteTimes takes the times of requests out of account where they may go with the load, or with who got no answer.
+func (d *Data) demoteTimes(grew float64, certain bool) {
+	failed := d.result("errors")
+	for _, name := range []string{"request_p50", "request_p99"} {
+		switch r := d.result(name); {
+		case failed == Worse || failed == Improved:
+			d.demote("only what was answered has a time", name)
+		case certain && d.result("requests") == Changed && r == contrary(grew):
+			d.demote("the load differs", name)
+		}
+	}
+}
+
+// along is what a change of the throughput's logarithm is worth; contrary is the opposite of it.
+func along(grew float64) Result {
+	if grew > 0 {
+		return Improved
+	}
+	return Worse
+}
+
+func contrary(grew float64) Result { return along(-grew) }
+
+// result is that of a number; unknown where there is none.
+func (d *Data) result(name string) Result {
+	if n := d.number(name); n != nil {
+		return n.Result
+	}
+	return Unknown
+}
+
+// throughput gives the logarithm of how many times as much was done, and whether that is certain and not others' doing.
+func (d *Data) throughput(x *Number) (grew float64, certain bool) {
+	if x == nil || x.Result != Changed || x.Before.Mean <= 0 || x.After.Mean <= 0 {
+		return 0, false
+	}
+	grew = math.Log(x.After.Mean / x.Before.Mean)
+	return grew, !d.beside || math.Abs(grew) > math.Log(1+othersAtMost)
+}
+
+// leastLoad is the logarithm of how many times as many requests are another load.
+func (d *Data) leastLoad() float64 {
+	if d.standIn {
+		return math.Log(standInMatters)
+	}
+	return math.Log(loadMatters)
+}
+
+// progress tells whether the requests in progress changed by less than half of what the throughput did, or against it:
+// then those that ask are as many, and the program does more or less for them.
+func (d *Data) progress(b, a *reading, grew float64) bool {
+	if d.standIn && math.Abs(grew) < math.Log(throughputOfStandIn) {
+		return false
+	}
+	before, after := b.source.SummaryP99(), a.source.SummaryP99()
+	timed := b.source.Timed() && a.source.Timed()
+	if !timed && !d.standIn && before > 0 && after > 0 {
+		d.Outcome.InProgress = true
+		return heldBack(grew+math.Log(after/before), 0, grew)
+	}
+	n := d.number("in_progress")
+	if n == nil || n.Change == nil || n.Before.Mean <= 0 || n.After.Mean <= 0 {
+		return false
+	}
+	d.Outcome.InProgress = timed || n.Before.Mean >= leastProgress && n.After.Mean >= leastProgress
+	changed, width := logRatio(*n.Before, *n.After, spreadOfProgress)
+	return d.Outcome.InProgress && heldBack(changed, width, grew)
+}
+
+// heldBack tells whether a change is certainly less than half of another one, in its direction; both are logarithms.
+func heldBack(changed, width, of float64) bool {
+	if of < 0 {
+		changed, of = -changed, -of
+	}
+	return changed+width < of/2
+}
+
+// leastProgress is how many requests have to be in progress at a look at the sockets for a dozen looks to tell.
+const leastProgress = 1.0
+
+// spreadOfProgress is that of the requests in progress between runs: of clients that wait for each answer it is that of
+// what they get done, and of others that of the times of requests.
+const spreadOfProgress = 0.04
+
+// logRatio gives the logarithm of how many times as large a number is after, and half the width of its bounds of 99 %.
+func logRatio(before, after keynumber.Estimate, between float64) (changed, width float64) {
+	variance := square(before.StdErr/before.Mean) + square(after.StdErr/after.Mean) + 2*square(between)
+	return math.Log(after.Mean / before.Mean), mathext.NormalQuantile(1-familyError/2) * math.Sqrt(variance)
+}
+
+// sum says what the numbers of the outcome come to; unknown where there is none.
+func (d *Data) sum() Result {
+	out := Unknown
+	for _, name := range outcomes {
+		r := d.result(name)
+		switch {
+		case r == Unknown, r == Changed:
+		case out == Unknown, out == Same:
+			out = r
+		case r != Same && r != out:
+			out = Mixed
+		}
+	}
+	return out
+}
+
+// demote takes numbers out of account.
+func (d *Data) demote(reason string, names ...string) {
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		if slices.Contains(names, n.Name) && (n.Result == Worse || n.Result == Improved) {
+			n.Result, n.Reason = Changed, reason
+		}
+	}
+}
+
+// demoteBut takes numbers out of account that say the opposite of what those before them in the order say.
+func (d *Data) demoteBut(r Result, reason string) {
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		if (r == Improved || r == Worse) && n.Result != r && !slices.Contains(outcomes, n.Name) {
+			d.demote(reason, n.Name)
+		}
+	}
+}
+
+// unequal takes out of account what goes with the load, where it differs.
+func (d *Data) unequal() {
+	const reason = "the load differs"
+	for i := range d.Numbers {
+		if n := &d.Numbers[i]; n.Name != "cpu_per_request" { // see cheaper
+			d.demote(reason, n.Name)
+		}
+	}
+	if d.Methods != nil {
+		d.Methods.aside = reason
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		came := f.Fate == New || f.Fate == Risen
+		with := came == (d.Outcome.Load == LoadMore)
+		if f.decides() && (with || d.Outcome.InProgress) {
+			f.Doubt = d.withLoad(came)
+			f.Moved = came && d.Outcome.Load == LoadMore
+		}
+	}
+}
+
+// withLoad says why a finding that came or went is none of the program's.
+func (d *Data) withLoad(came bool) string {
+	x := d.number("requests")
+	done := x.After.Mean / x.Before.Mean
+	switch {
+	case came && done > 1:
+		return fmt.Sprintf("%s was done: the bottleneck moved to it with the load", asMuch(done))
+	case !came && done < 1:
+		return fmt.Sprintf("only %s as much was done: it may be gone with the load", ratio(done))
+	}
+	return fmt.Sprintf("%s was done, and another load shows other things", asMuch(done))
+}
+
+// cheaper takes the CPU time per request out of account where another load may have made it: wakeups, batches and
+// compiled code differ with it, and other segments may stand for the requests. It counts where more CPU time went into
+// less, or less into more.
+func (d *Data) cheaper() {
+	x, used := d.number("requests"), d.number("cpu_used")
+	if x == nil || x.Result != Changed || used == nil || used.Change == nil {
+		return
+	}
+	factor := math.Abs(math.Log(x.After.Mean / x.Before.Mean))
+	against := used.Result == Changed && (used.Change.Absolute > 0) != (x.Change.Absolute > 0)
+	if factor <= math.Log(loadMatters) {
+		return
+	}
+	if !against {
+		d.demote("the load differs", "cpu_per_request")
+	}
+	if d.Methods != nil && d.result("cpu_per_request") == Changed {
+		d.Methods.aside = "the load differs"
+	}
+}
+
+// weigh takes out of account what speaks against the outcome: who answers more, or sooner, meets the next bottleneck.
+func (d *Data) weigh() {
+	r := d.Outcome.Result
+	if r != Improved && r != Worse {
+		r = d.result("cpu_per_request")
+		d.demoteBut(r, dearer)
+		d.outweigh(r)
+		return
+	}
+	reason := map[Result]string{
+		Improved: "requests are served better all the same", Worse: "requests are served worse all the same",
+	}[r]
+	d.demoteBut(r, reason)
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		came := f.Fate == New || f.Fate == Risen
+		if f.decides() && came == (r == Improved) {
+			f.Doubt = reason
+			if f.Moved = came; came {
+				f.Doubt = "the bottleneck moved to it: " + reason
+			}
+		}
+	}
+	if d.Methods != nil {
+		d.Methods.only = r
+	}
+}
+
+const dearer = "the CPU time per request says more"
+
+// outweigh takes findings out of account beside weightier ones: a warning beside the CPU time per request, where that
+// certainly changed, or beside what is critical, since work is lost or refused there.
+func (d *Data) outweigh(cost Result) {
+	var loudest [2]check.Severity
+	way := func(f *Finding) int {
+		if f.Fate == New || f.Fate == Risen {
+			return 0
+		}
+		return 1
+	}
+	for i := range d.Findings {
+		if f := &d.Findings[i]; f.decides() {
+			loudest[way(f)] = max(loudest[way(f)], f.Loudest())
+		}
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		other := loudest[1-way(f)]
+		switch {
+		case !f.decides() || f.Loudest() >= check.Critical:
+		case cost == Improved && way(f) == 0, cost == Worse && way(f) == 1:
+			f.Doubt = dearer
+		case other >= check.Critical:
+			f.Doubt = "beside it there is a critical one"
+		}
+	}
+}
+
+// moved says where the bottleneck is now: at the first of the findings that came with more that is done.
+func (d *Data) moved() {
+	for i := range d.Findings {
+		if f := &d.Findings[i]; f.Moved && f.After.Severity >= check.Warning {
+			d.doubt("the bottleneck moved to %s: %s", f.After.Check, f.After.Summary)
+			return
+		}
+	}
+}

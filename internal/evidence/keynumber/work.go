@@ -1,0 +1,145 @@
+package keynumber
+
+import (
+	"math"
+	"net/netip"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// leastWork is the rate in 1/s from which on segments stand for requests: a health check once in a few seconds is no
+// load.
+const leastWork = 1
+
+// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments
+// with data that came on its own ports. What others in its network namespace send is none of it.
+type Work struct {
+	PerSecond float64
+	Recorded  bool // there is a rate; of segments it may be too low to stand for requests
+	Counted   bool // clients counted requests
+	curve     curve
+}
+
+// Known tells whether there is something that stands for requests.
+func (w *Work) Known() bool { return w.Counted || w.Recorded && w.PerSecond >= leastWork }
+
+// Work gives what the target did.
+func (s *Source) Work() Work {
+	w := Work{curve: s.answered()}
+	w.Counted = w.curve.total() > 0
+	if !w.Counted {
+		w.curve = s.served()
+	}
+	w.PerSecond, w.Recorded = w.curve.perSecondTotal(), len(w.curve.at) > 1
+	return w
+}
+
+// served is the segments with data that came on the target's own ports; where connections are short, the exchanges of
+// those that ended, since what is read of the living ones goes away with them.
+func (s *Source) served() curve {
+	own, ports := s.listeners()
+	kept := map[float64]float64{}
+	for listener := range own {
+		for _, g := range s.rec.Gauge(metric.ListenerSegments, "listener", listener) {
+			last := g.Points[0].Value
+			for _, p := range g.Points {
+				kept[p.At.Seconds()] += max(p.Value-last, 0)
+				last = p.Value
+			}
+		}
+	}
+	living := cumulated(kept)
+	var list []recording.CounterSeries
+	for _, c := range s.rec.Counter(metric.ConnectionTurns, "side", "server") {
+		if at, err := netip.ParseAddrPort(c.Label("endpoint")); err == nil && ports[at.Port()] {
+			list = append(list, c)
+		}
+	}
+	if ended := sumOf(list, true); ended.total() > living.total() {
+		return ended
+	}
+	return living
+}
+
+// listeners gives the target's own, and their ports: one that listens at all addresses has connections at each.
+func (s *Source) listeners() (own map[string]bool, ports map[uint16]bool) {
+	own, ports = map[string]bool{}, map[uint16]bool{}
+	for _, l := range s.rec.Info(metric.TargetListenPorts) {
+		own[l.Label("listener")] = true
+		if at, err := netip.ParseAddrPort(l.Label("listener")); err == nil {
+			ports[at.Port()] = true
+		}
+	}
+	return own, ports
+}
+
+// noWork says why a number for each request is not known.
+const noWork = "how many requests there were is not known (--requests)"
+
+func (s *Source) perWork(c curve) ([]Interval, string) {
+	w := s.Work()
+	if !w.Known() {
+		return nil, noWork
+	}
+	return c.per(w.curve), notRecorded
+}
+
+func (s *Source) cpuPerWork() ([]Interval, string) { return s.perWork(s.cpu()) }
+
+func (s *Source) workRate() ([]Interval, string) {
+	w := s.Work()
+	if !w.Known() {
+		return nil, noWork
+	}
+	return w.curve.perSecond(), ""
+}
+
+// failures are what clients counted as failed, of all that they tried.
+func (s *Source) failures() ([]Interval, string) {
+	failed, answered := counters(s.rec, metric.LoadErrors), counters(s.rec, metric.LoadRequests)
+	list := failed.per(answered)
+	for i := range list {
+		list[i].Base += list[i].Num
+	}
+	return list, "no load generator's errors are in the recording"
+}
+
+// inProgress is the requests without an answer. By Little's law (J. Little, Operations Research 9, 1961) those that
+// ended in a second took as many seconds together as there were in progress, on average; where no client counted their
+// times, the sockets of the target's own ports tell how many have an answer due, and wait to be accepted.
+func (s *Source) inProgress() ([]Interval, string) {
+	if series := s.rec.Counter(metric.LoadDurations); len(series) > 0 {
+		return littles(series), "there are too few samples of it"
+	}
+	own, _ := s.listeners()
+	var list []recording.GaugeSeries
+	for listener := range own {
+		list = append(list, s.rec.Gauge(metric.ListenerOwes, "listener", listener)...)
+		list = append(list, s.rec.Gauge(metric.ListenerQueue, "listener", listener)...)
+	}
+	return Readings(list), notRecorded
+}
+
+// littles gives for each interval the seconds that the requests which ended in it took, over its length. A series that
+// begins later than the others began at zero.
+func littles(series []recording.CounterSeries) []Interval {
+	first := math.Inf(1)
+	for _, c := range series {
+		first = min(first, c.Points[0].At.Seconds())
+	}
+	seconds := map[float64]float64{first: 0}
+	for _, c := range series {
+		last, bound := 0.0, boundOf(c.Series)
+		for i, p := range c.Points {
+			at := p.At.Seconds()
+			if n := rise(last, p.Value); n > 0 && (i > 0 || at > first) && !math.IsInf(bound, 1) {
+				seconds[at] += n * bound
+			} else {
+				seconds[at] += 0
+			}
+			last = p.Value
+		}
+	}
+	return cumulated(seconds).perSecond()
+}
