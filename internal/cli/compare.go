@@ -13,7 +13,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
@@ -21,6 +20,7 @@ import (
 // comparison holds the flags of compare.
 type comparison struct {
 	*app
+	files
 	output, failOn, requests string
 	folded                   string
 	settings                 []string
@@ -72,8 +72,9 @@ regression 3 when something got worse.`,
 	command.AddOutputFlag(cmd, &c.output, compareFormats)
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
-	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for "+
+	f.StringVar(&c.folded, "folded", "", "write the stacks of both to `FILE`, as difffolded.pl does for "+
 		"flamegraph.pl")
+	c.addForceFlag(cmd)
 	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "show infos and all metrics that moved")
 	addColorFlag(cmd, &c.color)
@@ -84,7 +85,7 @@ regression 3 when something got worse.`,
 func (c *comparison) run(before, after string) error {
 	f, opts, err := c.validate(compareFormats)
 	if err == nil && c.folded != "" {
-		err = validateNew("--folded", c.folded)
+		err = c.validateNew("--folded", c.folded)
 	}
 	if err != nil {
 		return err
@@ -102,18 +103,19 @@ func (c *comparison) run(before, after string) error {
 	}
 	err = c.print(report.Comparison{Data: data}, f)
 	if c.folded != "" {
-		err = errors.Join(err, writeFolded(c.folded, data))
+		err = errors.Join(err, c.writeFolded(data))
 	}
 	return err
 }
 
 // writeFolded writes the stacks of both for flamegraph.pl.
-func writeFolded(path string, data *compare.Data) error {
+func (c *comparison) writeFolded(data *compare.Data) error {
 	if data.Stacks == nil {
 		return command.UsageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
 	}
-	if err := partial.File(path, func(f *os.File) error { return data.Stacks.All.WriteFolded(f) }); err != nil {
-		return fmt.Errorf("--folded %s: %w", path, err)
+	write := func(f *os.File) error { return data.Stacks.All.WriteFolded(f) }
+	if err := c.how().File(c.folded, write); err != nil {
+		return fmt.Errorf("--folded %s: %w", c.folded, err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // addTargetFlags adds the ways to name a target.
 func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f := cmd.Flags()
-	f.IntVar(&s.PID, "pid", 0, "diagnose process `N` and its children")
+	f.IntVarP(&s.PID, "pid", "p", 0, "diagnose process `N` and its children")
 	f.StringVar(&s.Comm, "comm", "", "diagnose the process named `NAME` and its children")
 	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of the control group at `PATH`")
 	f.StringVar(&s.ContainerID, "container", "",
