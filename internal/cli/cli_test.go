@@ -266,9 +266,13 @@ func TestAnswers(t *testing.T) {
 		"completion --help":             "bash-completion",
 		"__complete diagnose --color a": "auto\nalways\nnever\n",
 		"__complete preflight -o ":      "text\njson\n",
-		"__complete diagnose --check ":  name + "\n",
-		"__complete checks explain ":    name + "\n",
-		"__complete completion ":        "bash\nzsh\nfish\n",
+		"__complete diagnose --check ":  name + "\t" + checks.Suite()[0].Title() + "\n",
+		"__complete checks explain ":    name + "\t" + checks.Suite()[0].Title() + "\n",
+		"__complete diagnose --check cpu-hog," + name: "cpu-hog," + name + "\t",
+		"__complete diagnose --set ":                  "cpu-hog.",
+		"__complete nginx -o ":                        "text\njson\n",
+		"__complete ":                                 "diagnose\t",
+		"__complete completion ":                      "bash\nzsh\nfish\n",
 	} {
 		t.Run(args, func(t *testing.T) {
 			words := strings.Fields(args)

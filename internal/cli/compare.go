@@ -79,6 +79,7 @@ regression 3 when something got worse.`,
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "show infos and all metrics that moved")
 	addColorFlag(cmd, &c.color)
 	command.CompleteFlag(cmd, "fail-on", failRegression)
+	command.CompleteFlagBy(cmd, "set", completeSettings)
 	return cmd
 }
 

@@ -91,7 +91,8 @@ what fills a thread or the CPUs has no name.`,
   perfdoctor diagnose --pid 4021 --html report.html
   perfdoctor diagnose --from incident.zip --redact --save public.zip
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
-		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
+		ValidArgsFunction: completeTarget,
+		RunE:              func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
 	}
 	d.addFlags(cmd)
 	return cmd
@@ -135,7 +136,8 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 		"incident alone")
 	d.addRedactFlag(cmd)
 	addColorFlag(cmd, &d.color)
-	command.CompleteFlag(cmd, "check", CheckNames(checks.Suite())...)
+	command.CompleteFlagBy(cmd, "check", completeCheckList)
+	command.CompleteFlagBy(cmd, "set", completeSettings)
 }
 
 // heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins

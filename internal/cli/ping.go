@@ -52,6 +52,7 @@ files to the diagnosis of the loaded host with --vantage.`,
 	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")
 	p.addForceFlag(cmd)
+	completeRunning(cmd, "pid", processIDs)
 	command.CompleteFlag(cmd, "as", vantage.Names()...)
 	return cmd
 }

@@ -159,6 +159,26 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestCompletesTargets: a shell is told of a process by its id and by its name.
+func TestCompletesTargets(t *testing.T) {
+	pid := strconv.Itoa(sleeper(t, "pd-complete"))
+	for _, test := range []struct{ want, typed string }{
+		{"pd-complete\n", "diagnose pd-com"},
+		{"pd-complete\n", "pd-com"},
+		{"pd-complete\n", "preflight --comm pd-com"},
+		{pid + "\tpd-complete\n", "diagnose --pid " + pid},
+		{pid + "\tpd-complete\n", pid},
+	} {
+		code, stdout, stderr := run(t, append([]string{"__complete"}, strings.Fields(test.typed)...)...)
+		if code != 0 || !strings.HasPrefix(stdout, test.want) {
+			t.Errorf("%s: exit code %d, %q, want %q; %s", test.typed, code, stdout, test.want, stderr)
+		}
+	}
+	if code, stdout, _ := run(t, "__complete", ""); code != 0 || strings.Contains(stdout, "pd-complete") {
+		t.Errorf("processes hide the commands: exit code %d, %q", code, stdout)
+	}
+}
+
 // TestStartedWithoutCommand: `perfdoctor -- PROGRAM` starts it, diagnoses it and ends it.
 func TestStartedWithoutCommand(t *testing.T) {
 	p := perfdoctor(t, "-o", "json", "-d", "400ms", "--interval", "100ms", "--delay", "100ms", "--", "sleep", "30")

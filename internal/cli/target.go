@@ -23,6 +23,10 @@ func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f.StringVar(&s.ContainerID, "container", "",
 		"diagnose the container with this `ID`, or the beginning of it (docker, containerd, podman, CRI-O), or a name "+
 			"of Docker's")
+	completeRunning(cmd, "pid", processIDs)
+	completeRunning(cmd, "comm", processNames)
+	completeRunning(cmd, "cgroup", cgroups)
+	completeRunning(cmd, "container", containers)
 }
 
 // checkTargetFlags finds values that were given and mean nothing, such as --pid 0.

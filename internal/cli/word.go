@@ -20,6 +20,7 @@ func (a *app) addRootDiagnosis(root *cobra.Command) {
 	d.addFlags(root)
 	root.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true }) // diagnose --help has them
 	root.Args = cobra.ArbitraryArgs
+	root.ValidArgsFunction = completeTarget
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		dash := cmd.ArgsLenAtDash()
 		if len(args) == 0 && dash < 0 && cmd.Flags().NFlag() == 0 {

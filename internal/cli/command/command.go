@@ -146,8 +146,12 @@ func SomeArgs(what string) cobra.PositionalArgs {
 
 // CompleteFlag completes a flag with these values.
 func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
+	CompleteFlagBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// CompleteFlagBy completes a flag with what a function gives.
+func CompleteFlagBy(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(fmt.Sprintf("command: complete --%s: %v", flag, err)) // a flag misspelt here, found by every test
 	}
 }
