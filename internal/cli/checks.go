@@ -164,10 +164,6 @@ func readBy(list []*check.Check, rec *recording.Recording) *recording.Recording 
 	return rec.Cut(reads)
 }
 
-func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return CheckNames(checks.Suite()), cobra.ShellCompDirectiveNoFileComp
-}
-
 // CheckNames gives the names of the checks, in their order.
 func CheckNames(suite []*check.Check) []string {
 	var names []string

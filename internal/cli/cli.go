@@ -48,26 +48,30 @@ func Command(version string, joined ...Maker) *cobra.Command {
 
 func (a *app) root(joined []Maker) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "perfdoctor",
+		Use:   "perfdoctor [PID | NAME | -- COMMAND ARGS...]",
 		Short: "Says what holds a Linux system back, with proof, and what to change first",
 		Long: `perfdoctor reads the kernel's counters for a few seconds, applies the rules of
 performance experts to them, and names the one bottleneck to fix first, with
 its arithmetic, the cure, the cure's risk, and what would show it wrong.
 
-It never changes the host it looks at.
+With a process id, the name of a process, or a command after --, it does what
+perfdoctor diagnose does, and takes the same flags.
+
+It changes no setting of the host it looks at.
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings, 4 incomplete: most of what was asked for could not be assessed, or
 what fills a thread or the CPUs has no name.`,
 		Example: `  perfdoctor diagnose                # this host, for 10 s
-  perfdoctor diagnose --pid 4021     # one process, as its network and limits are
+  perfdoctor 4021                    # one process, as its network and limits are
+  perfdoctor nginx -d 30             # the process of this name, for 30 s
+  perfdoctor -- ./server --port 80   # start it, diagnose it, end it
   perfdoctor preflight               # what can be measured here, and what not`,
 		Version:       a.Version,
-		Args:          command.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	a.addRootDiagnosis(root)
 	root.SetOut(a.Streams.Out)
 	root.SetErr(a.Streams.Err)
 	root.SetFlagErrorFunc(flagError)
@@ -109,7 +113,7 @@ func exitCode(err error) int {
 // Every command writes these two; those that judge write further ones.
 var (
 	plainFormats  = []command.Format{command.Text, command.JSON}
-	reportFormats = []command.Format{command.Text, command.JSON, command.Markdown, command.JUnit}
+	reportFormats = []command.Format{command.Text, command.JSON, command.Markdown, command.JUnit, command.HTML}
 )
 
 // isTerminal reports whether w is a terminal.

@@ -15,7 +15,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
@@ -23,9 +22,9 @@ import (
 // comparison holds the flags of compare.
 type comparison struct {
 	*app
+	files
 	output, failOn, requests, p99 string
 
-	force    bool
 	folded   string
 	settings []string
 	verbose  bool
@@ -79,20 +78,21 @@ regression 3 when something got worse.`,
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
 	f.StringVar(&c.p99, "p99", "", "99th percentile of their times that it printed: `BEFORE,AFTER`, as 12ms,9ms")
-	f.BoolVar(&c.force, "force", false, "compare different programs all the same")
-	f.StringVar(&c.folded, "folded", "", "write the stacks of both to the new `FILE`, as difffolded.pl does for "+
+	f.StringVar(&c.folded, "folded", "", "write the stacks of both to `FILE`, as difffolded.pl does for "+
 		"flamegraph.pl")
+	f.BoolVar(&c.force, "force", false, "compare different programs all the same, and overwrite a file that exists")
 	f.StringArrayVar(&c.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "show infos and all metrics that moved")
 	addColorFlag(cmd, &c.color)
 	command.CompleteFlag(cmd, "fail-on", failRegression)
+	command.CompleteFlagBy(cmd, "set", completeSettings)
 	return cmd
 }
 
 func (c *comparison) run(before, after string) error {
 	f, opts, err := c.validate(compareFormats)
 	if err == nil && c.folded != "" {
-		err = validateNew("--folded", c.folded)
+		err = c.validateNew("--folded", c.folded)
 	}
 	if err != nil {
 		return err
@@ -114,18 +114,19 @@ func (c *comparison) run(before, after string) error {
 	}
 	err = c.print(report.Comparison{Data: data}, f)
 	if c.folded != "" {
-		err = errors.Join(err, writeFolded(c.folded, data))
+		err = errors.Join(err, c.writeFolded(data))
 	}
 	return err
 }
 
 // writeFolded writes the stacks of both for flamegraph.pl.
-func writeFolded(path string, data *compare.Data) error {
+func (c *comparison) writeFolded(data *compare.Data) error {
 	if data.Stacks == nil {
 		return command.UsageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
 	}
-	if err := partial.File(path, func(f *os.File) error { return data.Stacks.All.WriteFolded(f) }); err != nil {
-		return fmt.Errorf("--folded %s: %w", path, err)
+	write := func(f *os.File) error { return data.Stacks.All.WriteFolded(f) }
+	if err := c.how().File(c.folded, write); err != nil {
+		return fmt.Errorf("--folded %s: %w", c.folded, err)
 	}
 	return nil
 }

@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
@@ -41,6 +38,7 @@ const (
 // diagnosis holds the flags of diagnose.
 type diagnosis struct {
 	*app
+	files
 	selector           host.Selector
 	duration, interval time.Duration
 	delay              time.Duration
@@ -58,16 +56,20 @@ type diagnosis struct {
 	color              string
 	jvm                jvmFlags
 	command            []string
+	word               string // the name of a process that was given without a flag
 }
 
 func (a *app) diagnoseCommand() *cobra.Command {
 	d := &diagnosis{app: a}
 	cmd := &cobra.Command{
-		Use:   "diagnose [flags] [-- COMMAND ARGS...]",
+		Use:   "diagnose [flags] [PID | NAME | -- COMMAND ARGS...]",
 		Short: "Say what holds this system back and what to change first",
 		Long: `Samples the kernel's counters for --duration and prints one verdict: the
 bottleneck to fix first, its arithmetic, the cure with its risk, and what would
-show the verdict wrong. Without a target the whole host is diagnosed.
+show the verdict wrong. Without a target the whole host is diagnosed. A number
+is a process id, another word the name of a process (as --pid and --comm). Where
+several processes have that name and none of them started the others, they are
+listed and none is diagnosed. The word diagnose may be left out before a target.
 
 With -- COMMAND the command is started, left alone for --delay (its start-up),
 and diagnosed. What it prints goes to the standard error. If it still runs when
@@ -81,18 +83,27 @@ nothing turns it off).
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings, 4 incomplete: most of what was asked for could not be assessed, or
 what fills a thread or the CPUs has no name.`,
-		Example: `  perfdoctor diagnose --pid 4021
+		Example: `  perfdoctor nginx                   # the same as perfdoctor diagnose nginx
+  perfdoctor -p 4021 -d 30           # one process, for 30 s
   perfdoctor diagnose --container 3f2a --duration 30s
   perfdoctor diagnose --save incident.zip; perfdoctor diagnose --from incident.zip -o json
   perfdoctor diagnose --from incident.zip -o markdown  # for a ticket; -o junit for CI
+  perfdoctor diagnose --from incident.zip -o html > report.html
   perfdoctor diagnose --pid 4021 --html report.html
   perfdoctor diagnose --from incident.zip --redact --save public.zip
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
-		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
+		ValidArgsFunction: completeTarget,
+		RunE:              func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
 	}
+	d.addFlags(cmd)
+	return cmd
+}
+
+// addFlags adds the flags of diagnose.
+func (d *diagnosis) addFlags(cmd *cobra.Command) {
 	addTargetFlags(cmd, &d.selector)
 	f := cmd.Flags()
-	timeVar(f, &d.duration, "duration", 10*time.Second, "observe for this `time`")
+	timeVarP(f, &d.duration, "duration", "d", 10*time.Second, "observe for this `time`")
 	timeVar(f, &d.interval, "interval", time.Second, "`time` between samples")
 	timeVar(f, &d.delay, "delay", 5*time.Second, "`time` a started command is left alone before it is diagnosed")
 	command.AddOutputFlag(cmd, &d.output, reportFormats)
@@ -109,14 +120,13 @@ what fills a thread or the CPUs has no name.`,
 	f.BoolVar(&d.watch, "watch", false, "diagnose window after window of --duration (5s), on one screen, until "+
 		"Ctrl-C; profiles no JVM")
 	d.jvm.add(cmd)
-	return cmd
 }
 
 // addReadingFlags adds the flags about what is made of a recording.
 func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to the new `FILE` for a "+
-		"browser too")
+	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to `FILE` for a browser too")
+	d.addForceFlag(cmd)
 	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too "+
@@ -127,7 +137,8 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 		"incident alone")
 	d.addRedactFlag(cmd)
 	addColorFlag(cmd, &d.color)
-	command.CompleteFlag(cmd, "check", CheckNames(checks.Suite())...)
+	command.CompleteFlagBy(cmd, "check", completeCheckList)
+	command.CompleteFlagBy(cmd, "set", completeSettings)
 }
 
 // heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins
@@ -138,14 +149,9 @@ const heapFloor = 8 << 20
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-		return command.UsageErrorf("unexpected argument %q: name a target with --pid, --comm, --cgroup or "+
-			"--container, a command after --", args[0])
+	if err := d.addressed(cmd, args); err != nil {
+		return err
 	}
-	if len(args) == 0 && cmd.ArgsLenAtDash() == 0 {
-		return command.UsageErrorf("give the command to diagnose after --")
-	}
-	d.command = args
 	f, list, opts, err := d.validate(cmd)
 	if err != nil {
 		return err
@@ -164,7 +170,7 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	}
 	err = errors.Join(d.report(rec, list, opts, f), unseen)
 	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
-		err = errors.Join(err, rec.Save(d.save))
+		err = errors.Join(err, rec.SaveAs(d.save, d.how()))
 	}
 	return err
 }
@@ -176,9 +182,10 @@ func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts c
 	}
 	data := report.Build(rec, check.Run(rec, list, opts))
 	d.Exit = data.ExitCode()
-	err := d.print(data, f)
+	page := html.Input{Report: data, Recording: rec, Checks: list}
+	err := d.print(page, f)
 	if d.html != "" {
-		err = errors.Join(err, d.writePage(html.Input{Report: data, Recording: rec, Checks: list}))
+		err = errors.Join(err, d.writePage(page))
 	}
 	return err
 }
@@ -188,7 +195,7 @@ func (d *diagnosis) validate(cmd *cobra.Command) (command.Format, []*check.Check
 	if err == nil {
 		err = cmp.Or(d.validateWatch(cmd), d.validateTimes(), validateBudget(d.budget),
 			checkTargetFlags(cmd, d.selector),
-			d.jvm.validate(cmd), d.validateSource(cmd), validateSave(cmd, &d.save))
+			d.jvm.validate(cmd), d.validateSource(cmd), d.validateSave(cmd, &d.save))
 	}
 	if err != nil {
 		return "", nil, check.Options{}, err
@@ -272,35 +279,6 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 			"--budget are what they were")
 	case given("jvm-events") || given("jvm-interval") || given("async-profiler") || given("no-jvm"):
 		return command.UsageErrorf("--from reads a recording: what was profiled of a JVM is in it, or is not")
-	}
-	return nil
-}
-
-// validateSave finds a --save that cannot work, before ten seconds are spent.
-func validateSave(cmd *cobra.Command, path *string) error {
-	if !cmd.Flags().Changed("save") {
-		return nil
-	}
-	if *path == "" {
-		return command.UsageErrorf("--save is empty: give the path of a new directory or .zip file")
-	}
-	// a shell completes a directory with a slash, behind which no temporary name would fit
-	*path = filepath.Clean(*path)
-	return validateNew("--save", *path)
-}
-
-// validateNew finds out whether a file or directory can be made at path.
-func validateNew(flag, path string) error {
-	if _, err := os.Lstat(path); err == nil {
-		return command.UsageErrorf("%s %s exists: choose another name", flag, path)
-	}
-	dir := filepath.Dir(path)
-	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return command.UsageErrorf("%s %s: there is no directory %s: make it, or choose another name", flag, path, dir)
-	}
-	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return command.UsageErrorf("%s %s: cannot write to the directory %s: %v: choose another one", flag, path, dir,
-			err)
 	}
 	return nil
 }
@@ -411,8 +389,11 @@ func (d *diagnosis) progress() (tick func(done, total time.Duration), wipe func(
 	return show, func() { d.Streams.Say("\r\x1b[K") }
 }
 
-func (d *diagnosis) print(data *report.Data, f command.Format) error {
+func (d *diagnosis) print(page html.Input, f command.Format) error {
+	data := page.Report
 	switch f {
+	case command.HTML:
+		return command.OutputError(html.Write(d.Streams.Out, page))
 	case command.JSON:
 		return command.OutputError(data.JSON(d.Streams.Out))
 	case command.Markdown:

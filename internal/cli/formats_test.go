@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"encoding/xml"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -56,9 +57,13 @@ func TestFormatsOfOneRecording(t *testing.T) {
 						t.Errorf("%s (-json +%s): %s\n%s", format, format, diff, stderr)
 					}
 				}
-				if diff := cmp.Diff(want, shown{inPage(t, page), code}); diff != "" {
+				if diff := cmp.Diff(want, shown{inPage(t, open(t, page)), code}); diff != "" {
 					t.Errorf("the page beside %s (-json +html): %s", format, diff)
 				}
+			}
+			code, out, stderr := run(t, "report", from, "-o", "html")
+			if diff := cmp.Diff(want, shown{inPage(t, strings.NewReader(out)), code}); diff != "" {
+				t.Errorf("html (-json +html): %s\n%s", diff, stderr)
 			}
 			if (want.Exit == 3) != (len(want.Findings) > 0) {
 				t.Errorf("exit code %d with %q", want.Exit, want.Findings)
@@ -131,14 +136,9 @@ func inJUnit(t *testing.T, out string) []string {
 
 // inPage reads what the page shows without its program: the badge, the check and the subject at the head of each
 // finding.
-func inPage(t *testing.T, path string) []string {
+func inPage(t *testing.T, r io.Reader) []string {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	page, err := html.Parse(file)
+	page, err := html.Parse(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +149,16 @@ func inPage(t *testing.T, path string) []string {
 		}
 	}
 	return sorted(list)
+}
+
+func open(t *testing.T, path string) *os.File {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
 }
 
 func classOf(n *html.Node, class string) bool {

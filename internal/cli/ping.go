@@ -21,6 +21,7 @@ import (
 // ping holds the flags of ping.
 type ping struct {
 	*app
+	files
 	plan vantage.Plan
 	pid  int
 	save string
@@ -45,17 +46,19 @@ files to the diagnosis of the loaded host with --vantage.`,
 	f := cmd.Flags()
 	f.StringVar(&p.plan.Name, "as", metric.VantageHere, "`where` this is, seen from the loaded host: here, neighbour "+
 		"or outside")
-	timeVar(f, &p.plan.Duration, "duration", 10*time.Second, "ping for this `time`")
+	timeVarP(f, &p.plan.Duration, "duration", "d", 10*time.Second, "ping for this `time`")
 	timeVar(f, &p.plan.Interval, "interval", 200*time.Millisecond, "`time` between pings")
-	f.IntVar(&p.pid, "pid", 0, "ping from the network namespace of process `N`, such as one in a container")
+	f.IntVarP(&p.pid, "pid", "p", 0, "ping from the network namespace of process `N`, such as one in a container")
 	f.StringVar(&p.save, "save", "", "keep the round trips in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")
+	p.addForceFlag(cmd)
+	completeRunning(cmd, "pid", processIDs)
 	command.CompleteFlag(cmd, "as", vantage.Names()...)
 	return cmd
 }
 
 func (p *ping) run(cmd *cobra.Command, destination string) error {
-	if err := validateSave(cmd, &p.save); err != nil {
+	if err := p.validateSave(cmd, &p.save); err != nil {
 		return err
 	}
 	address, err := net.ResolveTCPAddr("tcp", destination)
@@ -67,13 +70,11 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(p.Streams.Out, pingSummary(rec, p.plan)); err != nil {
-		return command.OutputError(err)
+	_, err = fmt.Fprintln(p.Streams.Out, pingSummary(rec, p.plan))
+	if err = command.OutputError(err); err == nil && p.save != "" {
+		err = rec.SaveAs(p.save, p.how())
 	}
-	if p.save == "" {
-		return nil
-	}
-	return rec.Save(p.save)
+	return err
 }
 
 // PingFrom pings from the network namespace of a process, or with 0 from the program's own.

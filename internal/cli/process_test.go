@@ -138,8 +138,13 @@ func sleeper(t *testing.T, name string) int {
 
 func TestTargets(t *testing.T) {
 	pid := sleeper(t, "pd-one")
-	for _, args := range [][]string{{"--pid", strconv.Itoa(pid)}, {"--comm", "pd-one"}} {
-		p := perfdoctor(t, diagnose(args...)...)
+	for _, args := range [][]string{
+		diagnose("--pid", strconv.Itoa(pid)), diagnose("--comm", "pd-one"), diagnose("pd-one"),
+		{strconv.Itoa(pid), "-o", "json", "-d", "400ms", "--interval", "100ms"},
+		{"pd-one", "-o", "json", "-d", "400ms", "--interval", "100ms"},
+		{"-o", "json", "-d", "400ms", "--interval", "100ms", "-p", strconv.Itoa(pid)},
+	} {
+		p := perfdoctor(t, args...)
 		if code := p.code(t); code != 0 && code != 3 {
 			t.Fatalf("%v: exit code %d: %s", args, code, p.errs.String())
 		}
@@ -147,9 +152,77 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%v: target %+v, want pid %d", args, r.Target, pid)
 		}
 	}
-	sleeper(t, "pd-one")
-	wantUsage(t, `2 processes that are not each other's children have the command name "pd-one"`, "diagnose", "--comm",
-		"pd-one")
+	other := sleeper(t, "pd-one")
+	for _, args := range [][]string{{"diagnose", "--comm", "pd-one"}, {"pd-one"}} {
+		wantUsage(t, `2 processes that are not each other's children have the command name "pd-one"`, args...)
+		wantUsage(t, fmt.Sprintf("%d of ", other), args...)
+	}
+}
+
+// TestCompletesTargets: a shell is told of a process by its id and by its name.
+func TestCompletesTargets(t *testing.T) {
+	pid := strconv.Itoa(sleeper(t, "pd-complete"))
+	for _, test := range []struct{ want, typed string }{
+		{"pd-complete\n", "diagnose pd-com"},
+		{"pd-complete\n", "pd-com"},
+		{"pd-complete\n", "preflight --comm pd-com"},
+		{pid + "\tpd-complete\n", "diagnose --pid " + pid},
+		{pid + "\tpd-complete\n", pid},
+	} {
+		code, stdout, stderr := run(t, append([]string{"__complete"}, strings.Fields(test.typed)...)...)
+		if code != 0 || !strings.HasPrefix(stdout, test.want) {
+			t.Errorf("%s: exit code %d, %q, want %q; %s", test.typed, code, stdout, test.want, stderr)
+		}
+	}
+	if code, stdout, _ := run(t, "__complete", ""); code != 0 || strings.Contains(stdout, "pd-complete") {
+		t.Errorf("processes hide the commands: exit code %d, %q", code, stdout)
+	}
+}
+
+// TestStartedWithoutCommand: `perfdoctor -- PROGRAM` starts it, diagnoses it and ends it.
+func TestStartedWithoutCommand(t *testing.T) {
+	p := perfdoctor(t, "-o", "json", "-d", "400ms", "--interval", "100ms", "--delay", "100ms", "--", "sleep", "30")
+	code := p.code(t)
+	r := p.report(t)
+	if code != r.Exit || r.Target.Kind != "command" || !strings.HasPrefix(r.Target.ExitStatus, "still running; ended") {
+		t.Errorf("exit code %d, %+v", code, r.Target)
+	}
+	awaitGone(t, r.Target.PID)
+}
+
+// TestBehindSudo: what root writes for the user of sudo is that user's.
+func TestBehindSudo(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	dir := t.TempDir()
+	for _, save := range []string{"rec.zip", "rec"} {
+		p := perfdoctor(t, "report", fromHere(t, "../checks/limits/testdata/cpu-throttled/firing-real.txtar"),
+			"--html", filepath.Join(dir, save+".html"))
+		p.Env = append(os.Environ(), "SUDO_UID=65534", "SUDO_GID=65533")
+		if code := p.code(t); code != 3 {
+			t.Fatalf("exit code %d: %s", code, p.errs.String())
+		}
+		p = perfdoctor(t, diagnose("--check", "governor", "--save", filepath.Join(dir, save))...)
+		p.Env = append(os.Environ(), "SUDO_UID=65534", "SUDO_GID=65533")
+		if code := p.code(t); code == 1 || code == 2 {
+			t.Fatalf("exit code %d: %s", code, p.errs.String())
+		}
+	}
+	for _, path := range []string{"rec.zip", "rec.zip.html", "rec", "rec/meta.json"} {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(dir, path), &st); err != nil || st.Uid != 65534 || st.Gid != 65533 {
+			t.Errorf("%s is of user %d and group %d, %v", path, st.Uid, st.Gid, err)
+		}
+	}
+}
+
+// fromHere gives the whole path of a file, for a process in another directory.
+func fromHere(t *testing.T, path string) string {
+	t.Helper()
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return whole
 }
 
 func TestInterrupt(t *testing.T) {
@@ -317,7 +390,7 @@ func TestTargetEndsMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNoReader closes the pipe of the report: an error, no silent death, and the recording is still saved.
+// TestNoReader closes the pipe of the report: who reads no further has read enough, and the recording is still saved.
 func TestNoReader(t *testing.T) {
 	save := filepath.Join(t.TempDir(), "rec.zip")
 	r, w, err := os.Pipe()
@@ -331,7 +404,7 @@ func TestNoReader(t *testing.T) {
 	}
 	code := p.code(t)
 	_ = w.Close()
-	if code != 1 || !strings.Contains(p.errs.String(), "broken pipe") || strings.Count(p.errs.String(), "\n") != 1 {
+	if code != 0 && code != 3 || p.errs.Len() > 0 {
 		t.Errorf("exit code %d, %q", code, p.errs.String())
 	}
 	if _, err := os.Stat(save); err != nil {

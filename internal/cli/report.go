@@ -8,7 +8,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
@@ -62,12 +61,12 @@ func (d *diagnosis) validatePage(cmd *cobra.Command) error {
 	if d.html == "" {
 		return command.UsageErrorf("--html is empty: give the path of a new file")
 	}
-	return validateNew("--html", d.html)
+	return d.validateNew("--html", d.html)
 }
 
 // writePage writes the HTML report. A report may show what its owner would not, so that the file is its writer's alone.
 func (d *diagnosis) writePage(in html.Input) error {
-	if err := partial.File(d.html, func(f *os.File) error { return html.Write(f, in) }); err != nil {
+	if err := d.how().File(d.html, func(f *os.File) error { return html.Write(f, in) }); err != nil {
 		return fmt.Errorf("--html %s: %w", d.html, err)
 	}
 	return nil

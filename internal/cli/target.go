@@ -17,12 +17,16 @@ import (
 // addTargetFlags adds the ways to name a target.
 func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	f := cmd.Flags()
-	f.IntVar(&s.PID, "pid", 0, "diagnose process `N` and its children")
+	f.IntVarP(&s.PID, "pid", "p", 0, "diagnose process `N` and its children")
 	f.StringVar(&s.Comm, "comm", "", "diagnose the process named `NAME` and its children")
 	f.StringVar(&s.CgroupPath, "cgroup", "", "diagnose the processes of the control group at `PATH`")
 	f.StringVar(&s.ContainerID, "container", "",
 		"diagnose the container with this `ID`, or the beginning of it (docker, containerd, podman, CRI-O), or a name "+
 			"of Docker's")
+	completeRunning(cmd, "pid", processIDs)
+	completeRunning(cmd, "comm", processNames)
+	completeRunning(cmd, "cgroup", cgroups)
+	completeRunning(cmd, "container", containers)
 }
 
 // checkTargetFlags finds values that were given and mean nothing, such as --pid 0.

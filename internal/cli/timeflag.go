@@ -12,8 +12,13 @@ type timeFlag time.Duration
 
 // timeVar adds a flag for a time.
 func timeVar(f *pflag.FlagSet, to *time.Duration, name string, def time.Duration, usage string) {
+	timeVarP(f, to, name, "", def, usage)
+}
+
+// timeVarP is timeVar with one letter, too.
+func timeVarP(f *pflag.FlagSet, to *time.Duration, name, letter string, def time.Duration, usage string) {
 	*to = def
-	f.Var((*timeFlag)(to), name, usage)
+	f.VarP((*timeFlag)(to), name, letter, usage)
 }
 
 func (t *timeFlag) String() string { return time.Duration(*t).String() }

@@ -38,10 +38,6 @@ func valueOf(f *pflag.Flag) string {
 }
 
 func unknownFlag(cmd *cobra.Command, name string) error {
-	if d, _, err := cmd.Root().Find([]string{"diagnose"}); err == nil && cmd == cmd.Root() && d.Flags().
-		Lookup(name) != nil {
-		return command.UsageErrorf("--%s goes with a command: `perfdoctor diagnose --%s …`", name, name)
-	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	if near := spelling.Nearest(name, names); near != "" {

@@ -316,7 +316,7 @@ func (h *Host) resolveComm(ctx context.Context, name string) (Target, error) {
 	}
 	return Target{}, kindErrorf(ErrAmbiguous, "%d processes that are not each other's children have the command "+
 		"name %q "+
-		"(%s): choose one with --pid", len(top), name, listPIDs(top))
+		"(%s): choose one with --pid", len(top), name, h.listPIDs(top))
 }
 
 func (h *Host) commMatches(st Stat, name string) bool {
@@ -342,17 +342,21 @@ func (h *Host) hiddenHint() string {
 // maxListed keeps a message about many processes readable.
 const maxListed = 10
 
-func listPIDs(pids []int) string {
-	var b strings.Builder
-	b.WriteString("pids")
-	for i, pid := range pids {
-		if i == maxListed {
-			fmt.Fprintf(&b, " and %d more", len(pids)-i)
-			break
+// listPIDs names processes with their users: anyone may give a program the name of another.
+func (h *Host) listPIDs(pids []int) string {
+	var list []string
+	for _, pid := range pids[:min(len(pids), maxListed)] {
+		one := strconv.Itoa(pid)
+		if status, err := h.readStatus(pid); err == nil {
+			one += " of " + h.UserName(status.UID[1])
 		}
-		b.WriteString(" " + strconv.Itoa(pid))
+		list = append(list, one)
 	}
-	return b.String()
+	text := "pids " + strings.Join(list, ", ")
+	if more := len(pids) - len(list); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // roots are the members without an ancestor in the set, oldest first.

@@ -13,7 +13,7 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -382,12 +382,15 @@ func sane(v float64) bool {
 // Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name
 // before all of it is written and synced; an existing file or directory is an error, never overwritten. Only its owner
 // may read it, as with perf.data: even without secrets it tells much about a host.
-func (r *Recording) Save(path string) error {
+func (r *Recording) Save(path string) error { return r.SaveAs(path, partial.How{}) }
+
+// SaveAs is [Recording.Save], but a zip may replace a file, and what is written be given to another user.
+func (r *Recording) SaveAs(path string, how partial.How) error {
 	var err error
 	if strings.HasSuffix(path, ".zip") {
-		err = partial.File(path, func(f *os.File) error { return r.saveZip(f) })
+		err = how.File(path, func(f *os.File) error { return r.saveZip(f) })
 	} else {
-		err = partial.Dir(path, r.saveDir)
+		err = how.Dir(path, r.saveDir)
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -408,14 +411,14 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-func (r *Recording) saveDir(dir string) error {
+func (r *Recording) saveDir(dir *os.Root) error {
 	return r.writeAll(func(name string, write func(io.Writer) error) error {
-		if below := filepath.Join(dir, filepath.Dir(name)); below != dir {
-			if err := os.MkdirAll(below, 0o700); err != nil {
+		if below := path.Dir(name); below != "." {
+			if err := dir.MkdirAll(below, 0o700); err != nil {
 				return err
 			}
 		}
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
 		}

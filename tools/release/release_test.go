@@ -106,6 +106,8 @@ func TestPackagesAgree(t *testing.T) {
 		"/usr/bin/perfdoctor", "/usr/lib/systemd/system/perfdoctor-exporter.service",
 		"/etc/default/perfdoctor-exporter",
 		"/usr/share/man/man1/perfdoctor-exporter.1.gz", "/usr/share/perfdoctor/prometheus/perfdoctor.rules.yml",
+		"/usr/share/bash-completion/completions/perfdoctor", "/usr/share/fish/vendor_completions.d/perfdoctor.fish",
+		"/usr/share/zsh/vendor-completions/_perfdoctor", "/usr/share/zsh/site-functions/_perfdoctor",
 	} {
 		if !slices.Contains(deb, path) {
 			t.Errorf("no %s in the packages", path)

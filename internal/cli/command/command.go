@@ -49,14 +49,13 @@ func (e *UsageError) Error() string { return e.msg }
 // UsageErrorf makes a [UsageError].
 func UsageErrorf(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// OutputError says what a failed write to the standard output means for the reader.
+// OutputError says what a failed write to the standard output means for the reader. A reader that went away, such as
+// head, has read enough: that is no error.
 func OutputError(err error) error {
 	var path *fs.PathError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, unix.EPIPE):
 		return nil
-	case errors.Is(err, unix.EPIPE):
-		return errors.New("the reader of the standard output ended before it had read all (broken pipe)")
 	case errors.As(err, &path):
 		err = path.Err
 	}
@@ -147,8 +146,12 @@ func SomeArgs(what string) cobra.PositionalArgs {
 
 // CompleteFlag completes a flag with these values.
 func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
+	CompleteFlagBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// CompleteFlagBy completes a flag with what a function gives.
+func CompleteFlagBy(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(fmt.Sprintf("command: complete --%s: %v", flag, err)) // a flag misspelt here, found by every test
 	}
 }

@@ -45,7 +45,8 @@ func TestComplete(t *testing.T) {
 	all := pages(t)
 	want := []string{
 		"docs/man/perfdoctor.1", "docs/man/perfdoctor-diagnose.1", "docs/man/perfdoctor-checks-explain.1",
-		"docs/checks/README.md",
+		"docs/checks/README.md", completionDir + "/perfdoctor", completionDir + "/_perfdoctor",
+		completionDir + "/perfdoctor.fish",
 	}
 	for _, c := range checks.Suite() {
 		want = append(want, "docs/checks/"+c.Name+".md")

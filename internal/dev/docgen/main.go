@@ -1,6 +1,6 @@
-// Command docgen writes the documentation that is made from the program itself: man pages, one page a check, and the
-// list of metrics. `make generate` runs it. It is apart from perfdoctor so that the binary does not carry a markdown
-// converter.
+// Command docgen writes what is made from the program itself: man pages, one page a check, the list of metrics, and
+// the scripts by which shells complete its commands. `make generate` runs it. It is apart from perfdoctor so that the
+// binary does not carry a markdown converter.
 package main
 
 import (
@@ -32,7 +32,7 @@ func run(root string) error {
 }
 
 // ownDirs hold generated pages only: what is in them and was not generated is a page of something that is no more.
-var ownDirs = []string{"docs/man", "docs/checks"}
+var ownDirs = []string{"docs/man", "docs/checks", completionDir}
 
 // write writes the pages, by their path from the root, and removes stale ones.
 func write(root string, pages map[string][]byte) error {

@@ -29,6 +29,9 @@ const generated = "<!-- Written by internal/dev/docgen from the program: change 
 func generate(repo fs.FS) (map[string][]byte, error) {
 	pages := map[string][]byte{}
 	manPages(pages, cli.Command("", commands.Scenario))
+	if err := completionScripts(pages, cli.Command("", commands.Scenario)); err != nil {
+		return nil, err
+	}
 	suite := checks.Suite()
 	for _, c := range suite {
 		page, err := checkPage(repo, c)

@@ -7,6 +7,8 @@ package partial
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,24 +23,95 @@ func nameOf(path string) string {
 	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.perfdoctor.partial", filepath.Base(path), os.Getpid()))
 }
 
-// File writes the new file at path, which only its owner may read. What is there already is not overwritten.
-func File(path string, write func(*os.File) error) error {
-	return whole(path, func(tmp string) (*os.File, error) {
+// How says what is done about a file that is there already, and whose the new one is.
+type How struct {
+	Over  bool   // a file that is there is replaced; anything else never is
+	Owner *Owner // who is given what was made; nil leaves it to the user who runs this
+}
+
+// Owner is a user and a group, by number.
+type Owner struct{ UID, GID int }
+
+// File is that of the zero [How].
+func File(path string, write func(*os.File) error) error { return How{}.File(path, write) }
+
+// Dir is that of the zero [How].
+func Dir(path string, write func(*os.Root) error) error { return How{}.Dir(path, write) }
+
+// File writes the file at path, which only its owner may read. What is there already is not overwritten, unless h says
+// so.
+func (h How) File(path string, write func(*os.File) error) error {
+	return h.whole(path, func(tmp string) (*os.File, error) {
 		return os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	}, func(f *os.File, _ string) error { return first(write(f), f.Sync()) })
+	}, func(f *os.File) error { return first(write(f), f.Sync(), h.give(f)) })
 }
 
-// Dir writes the new directory at path, which only its owner may enter. What is there already is not overwritten.
-func Dir(path string, write func(dir string) error) error {
-	return whole(path, func(tmp string) (*os.File, error) {
-		if err := os.Mkdir(tmp, 0o700); err != nil {
-			return nil, err
+// Dir writes the new directory at path, which only its owner may enter. What is there already is never overwritten.
+func (h How) Dir(path string, write func(*os.Root) error) error {
+	h.Over = false // to empty a directory of someone else's is more than a flag may ask for
+	return h.whole(path, newDir, func(f *os.File) error {
+		// by the descriptor: whoever owns the directory above may have put another one under its name meanwhile
+		root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		if err != nil {
+			return err
 		}
-		return os.Open(tmp)
-	}, func(f *os.File, tmp string) error { return first(write(tmp), f.Sync()) })
+		defer root.Close()
+		return first(write(root), f.Sync(), h.giveAll(root), h.give(f))
+	})
 }
 
-func whole(path string, create func(string) (*os.File, error), write func(*os.File, string) error) error {
+// closed is the mode of a directory that is being written: its owner's alone.
+const closed = 0o700
+
+func newDir(path string) (*os.File, error) {
+	if err := os.Mkdir(path, closed); err != nil {
+		return nil, err
+	}
+	return openNew(path)
+}
+
+// openNew opens the directory that was just made. Meanwhile whoever owns the directory above can have put another one
+// under its name: what is opened is refused unless it is empty, this user's, and closed to all others, as a new one is.
+func openNew(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	_, readErr := f.ReadDir(1)
+	isNew := errors.Is(readErr, io.EOF) && int(st.Uid) == os.Geteuid() && st.Mode&uint32(fs.ModePerm)&^closed == 0
+	if err == nil && !isNew {
+		err = fmt.Errorf("%s is not the directory that was made: something else changes %s", path, filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// give makes a file the owner's. By its descriptor, it is the one that was made here, whatever has its name by now.
+func (h How) give(f *os.File) error {
+	if h.Owner == nil {
+		return nil
+	}
+	return f.Chown(h.Owner.UID, h.Owner.GID)
+}
+
+// giveAll makes all below a directory the owner's, before it is the owner's itself and others can enter it.
+func (h How) giveAll(root *os.Root) error {
+	if h.Owner == nil {
+		return nil
+	}
+	return fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		return root.Lchown(name, h.Owner.UID, h.Owner.GID)
+	})
+}
+
+func (h How) whole(path string, create func(string) (*os.File, error), write func(*os.File) error) error {
 	path = filepath.Clean(path) // "out/" would have its partial name below itself
 	sweep(filepath.Dir(path))
 	tmp := nameOf(path)
@@ -49,10 +122,10 @@ func whole(path string, create func(string) (*os.File, error), write func(*os.Fi
 	defer f.Close() // its content is synced; it keeps the lock until the file has its name
 	err = lock(f)
 	if err == nil {
-		err = write(f, tmp)
+		err = write(f)
 	}
 	if err == nil {
-		err = rename(tmp, path)
+		err = h.rename(tmp, path)
 	}
 	if err == nil {
 		return nil
@@ -90,8 +163,12 @@ func unlockable(err error) bool {
 		errors.Is(err, unix.EINVAL)
 }
 
-// rename gives the result its name unless something has it already. Some file systems cannot tell (NFS, FUSE).
-func rename(tmp, path string) error {
+// rename gives the result its name unless something has it already that may not be replaced. Some file systems cannot
+// tell (NFS, FUSE).
+func (h How) rename(tmp, path string) error {
+	if st, err := os.Lstat(path); h.Over && err == nil && st.Mode().IsRegular() {
+		return os.Rename(tmp, path)
+	}
 	err := unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		if _, statErr := os.Lstat(path); statErr != nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 func names(t *testing.T, dir string) []string {
@@ -39,7 +41,9 @@ func TestWholeOrNothing(t *testing.T) {
 		return File(file, func(f *os.File) error { return first(err, os.WriteFile(f.Name(), []byte("x"), 0o600)) })
 	}
 	writeDir := func(err error) error {
-		return Dir(folder+"/", func(tmp string) error { put(t, filepath.Join(tmp, "meta.json")); return err })
+		return Dir(folder+"/", func(root *os.Root) error {
+			return first(root.WriteFile("meta.json", []byte("x"), 0o600), err)
+		})
 	}
 	if err := errors.Join(writeFile(full), writeDir(full)); !errors.Is(err, full) || len(names(t, dir)) > 0 {
 		t.Errorf("error %v, left: %v", err, names(t, dir))
@@ -104,5 +108,79 @@ func TestSweep(t *testing.T) {
 	}
 	if diff := cmp.Diff(append(want, "zz"), names(t, dir)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A file is replaced where that was asked for, and nothing but a file ever is.
+func TestOver(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("file"))
+	put(t, at("folder/x"))
+	put(t, at("target"))
+	if err := os.Symlink("target", at("link")); err != nil {
+		t.Fatal(err)
+	}
+	over := How{Over: true}
+	write := func(f *os.File) error { _, err := f.WriteString("new"); return err }
+	for name, want := range map[string]error{"file": nil, "none": nil, "folder": fs.ErrExist, "link": fs.ErrExist} {
+		if err := over.File(at(name), write); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want %v", name, err, want)
+		}
+	}
+	for _, name := range []string{"file", "folder", "link"} {
+		if err := over.Dir(at(name), func(*os.Root) error { return nil }); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("a directory over %s: %v", name, err)
+		}
+	}
+	for name, want := range map[string]string{"file": "new", "none": "new", "folder/x": "x", "target": "x"} {
+		if got, err := os.ReadFile(at(name)); string(got) != want || err != nil {
+			t.Errorf("%s holds %q, want %q; %v", name, got, want, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"file", "folder", "link", "none", "target"}, names(t, dir)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What root makes for someone else is theirs down to the last file; what it did not make is not.
+func TestOwner(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	dir := t.TempDir()
+	nobody := How{Owner: &Owner{65534, 65534}}
+	file, folder := filepath.Join(dir, "a.zip"), filepath.Join(dir, "b")
+	err := errors.Join(nobody.File(file, func(*os.File) error { return nil }),
+		nobody.Dir(folder, func(root *os.Root) error {
+			return first(root.MkdirAll("profiles", 0o700), root.WriteFile("profiles/cpu.pb.gz", nil, 0o600))
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]uint32{
+		file: 65534, folder: 65534, folder + "/profiles": 65534, folder + "/profiles/cpu.pb.gz": 65534, dir: 0,
+	} {
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil || st.Uid != want || st.Gid != want {
+			t.Errorf("%s is of user %d and group %d, want %d; %v", path, st.Uid, st.Gid, want, err)
+		}
+	}
+}
+
+// A directory that something else put under the name of the new one is not written to.
+func TestForeignDir(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"full": func(path string) error { return os.WriteFile(filepath.Join(path, "x"), nil, 0o600) },
+		"open": func(path string) error { return os.Chmod(path, 0o755) },
+		"link": func(path string) error { return errors.Join(os.Remove(path), os.Symlink("/etc", path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "new")
+			if err := errors.Join(os.Mkdir(path, 0o700), put(path)); err != nil {
+				t.Fatal(err)
+			}
+			if f, err := openNew(path); err == nil {
+				t.Errorf("opened %s", f.Name())
+			}
+		})
 	}
 }
