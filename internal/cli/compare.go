@@ -45,9 +45,9 @@ func (a *app) compareCommand() *cobra.Command {
 		Long: `Compares two recordings (diagnose --save) of a program: findings that are new,
 gone, more or less severe; CPU time per request, instructions per cycle,
 throttling and further numbers, each with the bounds its samples leave; and the
-methods whose share of the CPU time grew or shrank. What samples of one and the
-same program differ by is no news: the verdict may be "no difference", and says
-how small a difference these samples could have shown.
+methods whose share of the CPU time grew or shrank. Normal run-to-run noise is
+ignored: the verdict may be "no difference", and says how small a difference
+these samples could have shown.
 
 Requests are taken from --requests, if a load generator counted them; else the
 segments with data that the target's network namespace sent stand for them.

@@ -70,11 +70,11 @@ func hostPanels() map[check.Stage][]panel {
 					},
 				},
 			},
-			{"Segments sent again", "As a share of those sent.", "percentunit", []query{
+			{"TCP retransmits", "As a share of those sent.", "percentunit", []query{
 				{rate("instance", "tcp_retransmitted_segments_total", "") + " / " +
 					rate("instance", "tcp_out_segments_total", ""), "{{instance}}"},
 			}},
-			{"Refused at the door", "Connections that found an accept queue full.", "cps", []query{
+			{"Listen-queue overflows", "Connections that found an accept queue full.", "cps", []query{
 				{rate("instance", "tcp_listen_overflows_total", ""), "{{instance}}"},
 			}},
 		},
@@ -85,7 +85,7 @@ func hostPanels() map[check.Stage][]panel {
 					"{{instance}} {{mode}}",
 				},
 			}},
-			{"Threads that run or want to", "Above the number of CPUs, some wait.", "short", []query{
+			{"Run queue", "Above the number of CPUs, some wait.", "short", []query{
 				{`perfdoctor_procs_running{` + host + `,target=~"(host)?"}`, "{{instance}} threads"},
 				{`perfdoctor_cpus_online{` + host + `,target=~"(host)?"}`, "{{instance}} CPUs"},
 			}},
@@ -186,7 +186,7 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	}
 	board := map[string]any{
 		"title": "perfdoctor", "uid": "perfdoctor", "schemaVersion": schemaVersion, "version": 1, "editable": true,
-		"description": fmt.Sprintf("Written by internal/dev/fleetgen: %d checks, by the order of the cure.",
+		"description": fmt.Sprintf("Written by internal/dev/fleetgen: %d checks, in fix order.",
 			len(suite)),
 		"tags": []string{"perfdoctor"}, "time": map[string]string{"from": "now-1h", "to": "now"},
 		"refresh":  "30s",

@@ -193,7 +193,7 @@ func TestStory(t *testing.T) {
 	}
 	for _, part := range []string{
 		"| queue | accept-queue-overflow |", "did not help",
-		"CRITICAL  accept-queue-overflow", "NO BOTTLENECK FOUND",
+		"\n  accept-queue-overflow: ", "NO BOTTLENECK FOUND",
 	} {
 		if !strings.Contains(page, part) {
 			t.Errorf("the page has no %q:\n%s", part, page)
