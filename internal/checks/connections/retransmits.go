@@ -29,7 +29,7 @@ var (
 var retransmits = &check.Check{
 	Name:  "retransmits",
 	Stage: check.Connections,
-	Doc: `Segments have to be sent again: the path loses packets
+	Doc: `TCP retransmits: the path loses packets
 Measured: (RetransSegs − TCPSynRetrans) / OutSegs over the window, if at least a thousand segments were sent. OutSegs
 does not count the repeats. SYNs are taken off, as they have checks of their own. The destination whose connections
 repeated most is named.
@@ -37,9 +37,9 @@ repeated most is named.
 One percent holds a loss-based flow to a dozen segments a round trip; at five percent it lives on timeouts. BBR bears
 more loss, and sends more of it.
 
-Cure: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
-black hole. Placebos: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
-Wrong if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
+Fix: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
+black hole. Won't help: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
+Disproved if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc5348#section-3.1",
 	Needs: []metric.Metric{metric.TCPRetransSegs, metric.TCPOutSegs, metric.TCPSynRetrans},
 	Uses: append([]metric.Metric{metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner},

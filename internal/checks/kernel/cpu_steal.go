@@ -32,7 +32,7 @@ every other CPU number is distorted by it.
 The check takes steal as a share of the wall time of all CPUs. Steal is not counted as busy time anywhere in this
 report. The harm is inherent: a stopped CPU stops whatever it was doing, locks and interrupts included.
 
-Cures: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Placebo: more virtual
+Fixes: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Won't help: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},

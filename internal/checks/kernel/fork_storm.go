@@ -41,7 +41,7 @@ The check takes the rate of /proc/stat processes (threads count too), and what s
 parents' counters of children that ended, and samples of the CPUs, which name the programs. It warns where they hold a
 quarter of the CPUs or more and each used little.
 
-Cures: one process for many pieces of work, functions of the language in place of programs, workers that stay. Placebo:
+Fixes: one process for many pieces of work, functions of the language in place of programs, workers that stay. Won't help:
 a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/fork.2.html",
 	Needs: []metric.Metric{metric.Forks, metric.ProcessCPU, metric.CPUSeconds},

@@ -50,7 +50,7 @@ rate in nearly all intervals and the process's own system time as effect. A proc
 window only, as those of a compile, gives no warning. The system time per fault is an upper bound: other system calls
 are in it; where BPF programs may run, the share of the process's CPU samples that are in a fault is measured.
 
-Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
+Fixes: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
 	URL:    "https://man7.org/linux/man-pages/man3/mallopt.3.html",
 	Needs:  []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},

@@ -34,10 +34,10 @@ target. A level alone is info, for pools may be large on purpose; it is a
 warning when the number grows so that it is full soon (the arithmetic is shown),
 and critical when hardly any is left.
 
-Cure: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
+Fix: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
 a higher limit only delays a leak, and programs that use select() break above
 1024.
-Placebo: fs.file-max, the limit of the whole host.
+Won't help: fs.file-max, the limit of the whole host.
 Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
 	Needs:  []metric.Metric{metric.ProcessFDs, metric.ProcessFDLimit},

@@ -20,7 +20,7 @@ an MTU or offload that does not fit.
 
 It is a warning from one packet in a thousand with enough packets to tell, unless TCP of that network namespace sent
 nothing again in the meantime and it forwards nothing for others: then nobody is seen to miss them, and it is a fact. No
-setting of the host cures a damaged packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
+setting of the host fixes a damaged packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
 	URL:    "https://docs.kernel.org/networking/statistics.html",
 	Needs:  []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
 	Uses:   []metric.Metric{metric.TCPRetransSegs, metric.TCPSynRetrans, metric.IPForwarded},

@@ -208,7 +208,7 @@ func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	return nil
 }
 
-// stageWords say what a stage is about, in the order of the cure.
+// stageWords say what a stage is about, in fix order.
 var stageWords = map[check.Stage]string{
 	check.Path:        "between machines: links, queues, NAT",
 	check.Connections: "sockets, ports and the kernel settings about them",
@@ -221,7 +221,7 @@ var stageWords = map[check.Stage]string{
 func checkIndex(suite []*check.Check) []byte {
 	var b bytes.Buffer
 	b.WriteString("# The checks\n\n" + generated + `
-In the order of the cure: what stands first is cheaper to fix and distorts what is seen below it.
+In fix order: what stands first is cheaper to fix and distorts what is seen below it.
 ` + "`perfdoctor checks explain NAME` prints a page's content on the host itself.\n" +
 		"Which finding may be a consequence of which: [causes](causes.md).\n")
 	last := check.Stage(0)

@@ -11,7 +11,7 @@ import (
 // schemaVersion is that of Grafana 10; later ones read it.
 const schemaVersion = 39
 
-// A panel is a chart of the dashboard, in the order of the cure.
+// A panel is a chart of the dashboard, in fix order.
 type panel struct {
 	title, about string
 	unit         string // Grafana's name

@@ -36,7 +36,7 @@ const charted = 8
 // heatRows bounds the CPUs of the heat map: 256 rows of four pixels are a screen.
 const heatRows = 256
 
-// chartsOf makes all charts that the recording has numbers for, in the order of the cure.
+// chartsOf makes all charts that the recording has numbers for, in fix order.
 func chartsOf(rec *recording.Recording) []chart {
 	var out []chart
 	for _, charts := range []func(*recording.Recording) []chart{
