@@ -47,7 +47,7 @@ func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	var b bytes.Buffer
 	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
 	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
-	fmt.Fprintf(&b, "Stage %d in the [order of the cure](README.md): %s\n\n%s\n", c.Stage, c.Stage,
+	fmt.Fprintf(&b, "Stage %d in the [fix order](README.md): %s\n\n%s\n", c.Stage, c.Stage,
 		markdown(strings.TrimSpace(body)))
 	code(&b, "Before", c.Before)
 	code(&b, "After", c.After)
@@ -61,7 +61,7 @@ func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// code shows the fault and its cure as lines of a program.
+// code shows the fault and its fix as lines of a program.
 func code(b *bytes.Buffer, title, lines string) {
 	if lines != "" {
 		fmt.Fprintf(b, "\n## %s\n\n```\n%s\n```\n", title, strings.TrimSpace(lines))
