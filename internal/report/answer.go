@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// answerLines is the height of a terminal that nobody has resized (VT100): the verdict, its proof, the fix, how sure
-	// it is and the next command are within it.
+	// answerLines is the height of a terminal that nobody has resized (VT100): the verdict, its proof, the fix, how
+	// sure it is and the next command are within it.
 	answerLines = 24
 	// answerProof is how many lines of evidence the answer shows if there is room.
 	answerProof = 3

@@ -254,8 +254,8 @@ func (m *markdown) cpuTime() {
 		m.line("\n| self | inclusive | method | most in | called by |\n|--:|--:|---|---|---|")
 	}
 	for _, x := range c.Methods {
-		m.line("| %s | %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(hotcode.At(x.Name, x.Line)),
-			escape(x.Calls), escape(strings.Join(x.Callers, " ← ")))
+		m.line("| %s | %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive),
+			escape(hotcode.At(x.Name, x.Line)), escape(x.Calls), escape(strings.Join(x.Callers, " ← ")))
 	}
 	for _, n := range c.Notes {
 		m.line("\n%s", escape(n))

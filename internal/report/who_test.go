@@ -58,7 +58,8 @@ func TestBesideIt(t *testing.T) {
 	c := someConsumers()
 	c.List[0].Target = true
 	d := &Data{Target: recording.Target{Kind: "process", PID: 4021}, Consumers: c}
-	want := "REST OF THE HOST other processes use 0.85 of 2 CPUs, most by short-lived true, most started by sh (pid 812): 0.5"
+	want := "REST OF THE HOST other processes use 0.85 of 2 CPUs, most by short-lived true, " +
+		"most started by sh (pid 812): 0.5"
 	if got := whoText(d, false); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

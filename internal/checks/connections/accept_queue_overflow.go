@@ -77,7 +77,7 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 		f.Notes = append(f.Notes, "tcp_abort_on_overflow is 1: these clients get a connection reset instead of a "+
 			"wait of 1 s")
 	} else {
-		f.Notes = append(f.Notes, "each of these clients waits 1 s and more until its SYN or ACK is sent again")
+		f.Notes = append(f.Notes, "each of these clients waits 1 s and more until its SYN or ACK is retransmitted")
 	}
 	p.Report(f)
 	return nil

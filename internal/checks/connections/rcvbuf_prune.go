@@ -11,7 +11,7 @@ import (
 
 var paramPruneDrops = &check.Param{
 	Name: "drops", Default: 1, Unit: "segments/s",
-	Why: "each drop is sent again by the peer after a round trip or a timeout; one a second is more than a hiccup " +
+	Why: "each drop is retransmitted by the peer after a round trip or a timeout; one a second is more than a hiccup " +
 		"of one reader",
 }
 

@@ -43,7 +43,7 @@ Disproved if connect latency has no steps at 1 s and 3 s.`,
 }
 
 func runSynRetransmits(p *check.Pass) error {
-	again, err := evidence.NetRise(p, metric.TCPSynRetrans, "SYNs and SYN-ACKs sent again")
+	again, err := evidence.NetRise(p, metric.TCPSynRetrans, "retransmitted SYNs and SYN-ACKs")
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func runSynRetransmits(p *check.Pass) error {
 		p.Report(synFinding(p, again, active, passive, "and no connection was opened"))
 		return nil
 	}
-	share := again.N.Per(opens).As(quantity.Ratio).Named("SYNs sent again per connection")
+	share := again.N.Per(opens).As(quantity.Ratio).Named("retransmitted SYNs per connection")
 	p.Read(share)
 	if share.AtLeast(p.Param(paramSynShare)) {
 		f := synFinding(p, again, active, passive, fmt.Sprintf("for %.0f connections = %s", opens.Number(),
@@ -80,7 +80,7 @@ func synFinding(p *check.Pass, again, active, passive evidence.Growth, per strin
 	f := check.Finding{
 		Subject:  evidence.NetNSSubject(p),
 		Severity: check.Warning,
-		Summary: fmt.Sprintf("%.0f SYNs or SYN-ACKs sent again %s; each costs its caller 1 s or more",
+		Summary: fmt.Sprintf("%.0f SYNs or SYN-ACKs retransmitted %s; each costs its caller 1 s or more",
 			again.N.Number(), per),
 		Evidence: []quantity.Value{
 			again.Rate(), quantity.Of("connections opened", active.N.Number(), quantity.Connections),

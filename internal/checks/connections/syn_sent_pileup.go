@@ -193,11 +193,11 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 	}
 	if evidence.FlowsSeen(p) {
 		_, window := evidence.FlowSpan(p)
-		syns := quantity.Of("SYNs sent again", evidence.FlowRise(p, metric.FlowRetransmits, u.destination, "kind",
+		syns := quantity.Of("retransmitted SYNs", evidence.FlowRise(p, metric.FlowRetransmits, u.destination, "kind",
 			"syn"), quantity.Segments)
 		connects := quantity.Of("connects", evidence.FlowRise(p, metric.ConnectAttempts, u.destination),
 			quantity.Connections)
-		f.Evidence = append(f.Evidence, syns.Per(window).Named("SYNs sent again to it"), connects.Per(window).
+		f.Evidence = append(f.Evidence, syns.Per(window).Named("retransmitted SYNs to it"), connects.Per(window).
 			Named("connects to it"))
 	}
 	cause, remedies := u.cause(p)

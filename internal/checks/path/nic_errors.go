@@ -58,14 +58,14 @@ func runNICErrors(p *check.Pass) error {
 	return nil
 }
 
-// sentAgain gives what TCP of a namespace sent again, and whether that tells that nobody missed a packet: no counter of
-// it rose, and the namespace does not forward, for what it forwards others send again. Where nothing was recorded
+// sentAgain gives what TCP of a namespace retransmitted, and whether that tells that nobody missed a packet: no counter
+// of it rose, and the namespace does not forward, for what it forwards others send again. Where nothing was recorded
 // nothing is known.
 func sentAgain(p *check.Pass, netns string) (again []quantity.Value, nobodyMissedThem bool) {
 	for _, c := range []struct {
 		counter *metric.Counter
 		label   string
-	}{{metric.TCPRetransSegs, "segments sent again"}, {metric.TCPSynRetrans, "SYNs and answers to them sent again"}} {
+	}{{metric.TCPRetransSegs, "retransmitted segments"}, {metric.TCPSynRetrans, "retransmitted SYNs and SYN-ACKs"}} {
 		if n, _, ok := evidence.Rise(c.label, p.Counter(c.counter, "netns", netns)); ok {
 			again = append(again, n)
 		}

@@ -237,7 +237,7 @@ func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check
 
 func orUnknown(at string) string {
 	if at == "" {
-		return "a place that the stacks do not show"
+		return "an unknown place (no stack)"
 	}
 	return at
 }
