@@ -71,17 +71,17 @@ func (d *Data) next() string {
 		return ""
 	}
 	for _, x := range d.Consumers.List { // the first is the greatest
-		if x.PID != 0 && !x.ShortLived && x.CPUs >= worthALook {
-			return fmt.Sprintf("perfdoctor diagnose --pid %d   (looks inside %s, which uses %s)", x.PID, x.Command,
+		if x.PID != 0 && !x.ShortLived && x.Command != "perfdoctor" && x.CPUs >= worthALook {
+			return fmt.Sprintf("perfdoctor diagnose --pid %d (looks inside %s, which uses %s)", x.PID, x.Command,
 				cpusText(x.CPUs))
 		}
 	}
 	return ""
 }
 
-// worthALook is the CPU time from which on a process of a healthy host is worth a diagnosis of its own: a twentieth of
-// a CPU gives a profile of 50 samples in 10 s.
-const worthALook = 0.05
+// worthALook is the CPU time from which on a process of a healthy host is worth a diagnosis of its own: a fifth of a
+// CPU gives a profile of 200 samples in 10 s.
+const worthALook = 0.2
 
 // full prints a finding: the answer, and then all that is needed to doubt it.
 func (t *text) full(f *Finding) {

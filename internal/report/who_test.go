@@ -53,6 +53,23 @@ func TestWho(t *testing.T) {
 	}
 }
 
+// TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor.
+func TestNext(t *testing.T) {
+	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
+	want := "perfdoctor diagnose --pid 4021 (looks inside python3, which uses 0.95 CPUs)"
+	if got := d.next(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	d.Consumers.List[0].Command = "perfdoctor"
+	if got := d.next(); got != "" {
+		t.Errorf("%q where all others are idle or gone", got)
+	}
+	d = &Data{Target: recording.Target{Kind: "process", PID: 4021}, Consumers: someConsumers()}
+	if got := d.next(); got != "" {
+		t.Errorf("%q of a target", got)
+	}
+}
+
 // TestBesideIt: of a target there is a line, and none where nothing was recorded.
 func TestBesideIt(t *testing.T) {
 	c := someConsumers()

@@ -38,9 +38,6 @@ type measure struct {
 	of          func(*Source) ([]Interval, string)
 }
 
-// cpuWaitUnit is how long threads were ready and had no CPU, for each second that they ran.
-const cpuWaitUnit quantity.Unit = "s per CPU-second used"
-
 // measures lists the key numbers, in the order of the report.
 func measures() []measure {
 	return []measure{
@@ -51,7 +48,7 @@ func measures() []measure {
 		{"throttled_share", "throttled periods of the quota", quantity.Ratio, Less, 0.01, (*Source).throttled},
 		{"slow_connects", "connects over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowConnects},
 		{"slow_cpu_waits", "waits for a CPU over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowWaits},
-		{"cpu_wait", "CPU wait", cpuWaitUnit, Less, 0.2, (*Source).cpuWait},
+		{"cpu_wait", "CPU wait per CPU-second used", quantity.Seconds, Less, 0.2, (*Source).cpuWait},
 		{"gc_share", "time in GC pauses", quantity.Ratio, Less, 0.01, (*Source).gcShare},
 		{"safepoint_share", "time at safepoints", quantity.Ratio, Less, 0.01, (*Source).safepointShare},
 		{"retransmitted_share", "TCP retransmits", quantity.Ratio, Less, 0.002, (*Source).retransmits},
