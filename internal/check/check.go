@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Stage is the place of a check in the order of the cure: an earlier stage is cheaper to fix and distorts what is seen
+// Stage is the place of a check in fix order: an earlier stage is cheaper to fix and distorts what is seen
 // later.
 type Stage int
 

@@ -43,7 +43,7 @@ type Outcome struct {
 // Result is the diagnosis of one recording.
 type Result struct {
 	// Findings are ordered as a reader should take them: the target's before those beside it, causes before
-	// consequences, then by severity, by how much could be won back, and by the order of the cure. The first is the
+	// consequences, then by severity, by how much could be won back, and by the fix order. The first is the
 	// principal one if it is at warning or above.
 	Findings []Finding `json:"findings"`
 	Outcomes []Outcome `json:"outcomes"`
@@ -194,7 +194,7 @@ func rank(f Finding) int {
 }
 
 // The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other
-// that the order of the cure decides: shares are known to some tenths of themselves. One that cannot say how much it
+// that the fix order decides: shares are known to some tenths of themselves. One that cannot say how much it
 // owns stands behind those that own a quarter, and before those that own less than a tenth.
 const (
 	half    = 0.5

@@ -16,26 +16,26 @@ import (
 //nolint:funlen // a table
 func Causes() check.Causes {
 	table := check.Causes{
-		// Packets that are dropped or damaged are sent again; a SYN after 1 s, in which connects pile up.
+		// Packets that are dropped or damaged are retransmitted; a SYN after 1 s, in which connects pile up.
 		{
 			Cause: "softnet-drops", Effect: "nic-drops",
 			Why: "a packet that the backlog refuses counts as dropped by a virtual device",
 		},
-		{Cause: "softnet-drops", Effect: "retransmits", Why: "dropped segments are sent again"},
-		{Cause: "softnet-drops", Effect: "syn-retransmits", Why: "dropped SYNs are sent again"},
+		{Cause: "softnet-drops", Effect: "retransmits", Why: "dropped segments are retransmitted"},
+		{Cause: "softnet-drops", Effect: "syn-retransmits", Why: "dropped SYNs are retransmitted"},
 		{
 			Cause: "conntrack-full", Effect: "retransmits",
-			Why: "segments of flows without an entry are dropped and sent again",
+			Why: "segments of flows without an entry are dropped and retransmitted",
 		},
 		{Cause: "conntrack-full", Effect: "syn-retransmits", Why: "a SYN for which the table has no room is dropped"},
 		{
 			Cause: "conntrack-full", Effect: "syn-sent-pileup",
 			Why: "connects wait until the table has room for their SYN",
 		},
-		{Cause: "nic-drops", Effect: "retransmits", Why: "dropped segments are sent again"},
-		{Cause: "nic-drops", Effect: "syn-retransmits", Why: "dropped SYNs are sent again"},
-		{Cause: "nic-errors", Effect: "retransmits", Why: "damaged segments are sent again"},
-		{Cause: "nic-errors", Effect: "syn-retransmits", Why: "damaged SYNs are sent again"},
+		{Cause: "nic-drops", Effect: "retransmits", Why: "dropped segments are retransmitted"},
+		{Cause: "nic-drops", Effect: "syn-retransmits", Why: "dropped SYNs are retransmitted"},
+		{Cause: "nic-errors", Effect: "retransmits", Why: "damaged segments are retransmitted"},
+		{Cause: "nic-errors", Effect: "syn-retransmits", Why: "damaged SYNs are retransmitted"},
 		{
 			Cause: "path-rtt-under-load", Effect: "retransmits",
 			Why: "a queue that is long is also full at times, and drops",
@@ -88,7 +88,7 @@ func Causes() check.Causes {
 		{Cause: "accept-queue-overflow", Effect: "syn-sent-pileup", Why: "connects wait until the queue has room"},
 		{
 			Cause: "accept-queue-overflow", Effect: "syn-retransmits",
-			Why: "SYNs and their answers are sent again until there is room",
+			Why: "SYNs and their answers are retransmitted until there is room",
 		},
 		{Cause: "syn-sent-pileup", Effect: "syn-retransmits", Why: "connects that wait repeat their SYN"},
 		{Cause: "paws-behind-nat", Effect: "syn-retransmits", Why: "SYNs with an older timestamp are dropped"},

@@ -12,7 +12,7 @@ import (
 )
 
 // TestThresholdsInForce sets each threshold of each check to other values, over each case that fires: what a finding
-// says must never name the default as the bound where another is in force, as in "wrong if it is below 20 ms".
+// says must never name the default as the bound where another is in force, as in "disproved if it is below 20 ms".
 func TestThresholdsInForce(t *testing.T) {
 	compared := 0
 	for _, c := range Suite() {

@@ -1,4 +1,4 @@
-// Package checks is the suite: the rules of all rooms in the order of the cure, and what explains what among them. The
+// Package checks is the suite: the rules of all rooms in fix order, and what explains what among them. The
 // rooms below it are one for each stage, each with a file for each rule, and the table of signatures, whose rows are
 // rules of the last two. It imports nothing that can see a host.
 package checks
@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/waits"
 )
 
-// Suite lists every check, in the order of the cure.
+// Suite lists every check, in fix order.
 func Suite() []*check.Check {
 	return slices.Concat(
 		path.Checks(), waits.Checks(check.Path),

@@ -24,7 +24,7 @@ func TestSuiteIsValid(t *testing.T) {
 // TestStages keeps each check in the room of its stage.
 func TestStages(t *testing.T) {
 	if !slices.IsSortedFunc(Suite(), func(a, b *check.Check) int { return int(a.Stage - b.Stage) }) {
-		t.Error("the suite is not in the order of the cure")
+		t.Error("the suite is not in fix order")
 	}
 }
 

@@ -33,7 +33,7 @@ func (a *app) checksCommand() *cobra.Command {
 func (a *app) checksListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the rules in the order of the cure",
+		Short: "List the rules in fix order",
 		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			for _, c := range checks.Suite() {
@@ -64,7 +64,7 @@ func (a *app) checksExplainCommand() *cobra.Command {
 
 func explainCheck(w io.Writer, c *check.Check) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (stage %d of the cure: %s)\n\n%s\n", c.Name, c.Stage, c.Stage, strings.TrimSpace(c.Doc))
+	fmt.Fprintf(&b, "%s (stage %d: %s)\n\n%s\n", c.Name, c.Stage, c.Stage, strings.TrimSpace(c.Doc))
 	for _, e := range []struct{ title, lines string }{{"Before", c.Before}, {"After", c.After}} {
 		if e.lines != "" {
 			fmt.Fprintf(&b, "\n%s:\n  %s\n", e.title, strings.ReplaceAll(strings.TrimSpace(e.lines), "\n", "\n  "))

@@ -52,7 +52,7 @@ func (a *app) root(joined []Maker) *cobra.Command {
 		Short: "Says what holds a Linux system back, with proof, and what to change first",
 		Long: `perfdoctor reads the kernel's counters for a few seconds, applies the rules of
 performance experts to them, and names the one bottleneck to fix first, with
-its arithmetic, the cure, the cure's risk, and what would show it wrong.
+its arithmetic, the fix, the fix's risk, and what would disprove it.
 
 With a process id, the name of a process, or a command after --, it does what
 perfdoctor diagnose does, and takes the same flags.

@@ -49,9 +49,9 @@ func (a *app) compareCommand() *cobra.Command {
 times of requests decide first, then the CPU time per request, then findings and
 further numbers, each with the bounds its samples leave, and last the methods
 whose share of the CPU time grew or shrank. More answers with no more requests
-in progress are better; more of both is a heavier load. What samples of one and the
-same program differ by is no news: the verdict may be "no difference", and says
-how small a difference these samples could have shown.
+in progress are better; more of both is a heavier load. Normal run-to-run noise
+is ignored: the verdict may be "no difference", and says how small a difference
+these samples could have shown.
 
 Requests are taken from --requests and --p99, if a load generator counted them
 and they are not in the recordings; else the segments with data that came on the

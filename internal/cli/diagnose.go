@@ -65,8 +65,8 @@ func (a *app) diagnoseCommand() *cobra.Command {
 		Use:   "diagnose [flags] [PID | NAME | -- COMMAND ARGS...]",
 		Short: "Say what holds this system back and what to change first",
 		Long: `Samples the kernel's counters for --duration and prints one verdict: the
-bottleneck to fix first, its arithmetic, the cure with its risk, and what would
-show the verdict wrong. Without a target the whole host is diagnosed. A number
+bottleneck to fix first, its arithmetic, the fix with its risk, and what would
+disprove it. Without a target the whole host is diagnosed. A number
 is a process id, another word the name of a process (as --pid and --comm). Where
 several processes have that name and none of them started the others, they are
 listed and none is diagnosed. The word diagnose may be left out before a target.
@@ -132,7 +132,7 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too "+
 		"(docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
-	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width")
+	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width, also past 160 columns")
 	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the "+
 		"incident alone")
 	d.addRedactFlag(cmd)

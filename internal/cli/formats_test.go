@@ -92,9 +92,10 @@ func inJSON(t *testing.T, out string) []string {
 	return sorted(list)
 }
 
-// inText has no subjects: of a consequence the text shows the summary alone.
+// inText has no subjects: of a consequence the text shows the summary alone. The verdict's name is below its sentence.
 func inText(_ *testing.T, out string) []string {
-	return matched(`(?m)^ *(WARNING|CRITICAL|warning|critical)  ([a-z0-9-]+): `, out)
+	return sorted(append(matched(`(?m)^(WARNING|CRITICAL)  (?:.+\n)+?  ([a-z0-9-]+): `, out),
+		matched(`(?m)^ *(warning|critical)  ([a-z0-9-]+): `, out)...))
 }
 
 func withoutSubjects(list []string) []string {

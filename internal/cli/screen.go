@@ -17,16 +17,22 @@ import (
 // wideWithoutTerminal is the width that --wide gives where there is no terminal to ask: that of a wide window.
 const wideWithoutTerminal = 160
 
-// width gives the columns of a text report: 80, which every terminal and mail shows, or with --wide all that the
-// terminal has.
+// widestText is from where on lines are hard to follow with the eye; --wide goes beyond.
+const widestText = 160
+
+// width gives the columns of a text report: those of the terminal, at most 160 without --wide; where there is none, 0
+// for the report's own 80, which every mail shows, or 160 with --wide.
 func (a *app) width(wide bool) int {
-	if !wide {
-		return 0
-	}
-	if columns, _, ok := a.terminalSize(); ok {
+	columns, _, ok := a.terminalSize()
+	switch {
+	case ok && wide:
 		return columns
+	case ok:
+		return min(columns, widestText)
+	case wide:
+		return wideWithoutTerminal
 	}
-	return wideWithoutTerminal
+	return 0
 }
 
 // terminalSize gives the size of the terminal on the standard output; ok is false if it is none.

@@ -79,7 +79,7 @@ const usualShare = 0.1
 // power is the chance of seeing what is said to be detectable.
 const power = 0.8
 
-// longest is how many times as long a profile is thought of: minutes become weeks.
+// longest caps how far the recording time is extrapolated: minutes become weeks.
 const longest = 1e4
 
 // shownMethods bounds each list: past them there is little that is worth a look.

@@ -91,7 +91,7 @@ func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
 	for _, g := range stacks.Group(prof, func(s stacks.Sample) string {
 		return strings.Join(hotcode.NativePath(prof, s.Stack), " ← ")
 	}) {
-		where := cmp.Or(g.Key, "a place that the stacks do not show (the program keeps no frame pointers, or its "+
+		where := cmp.Or(g.Key, "an unknown place (the program keeps no frame pointers, or its "+
 			"symbols are stripped)")
 		if len(out) < NamedCulprits && total > 0 {
 			out = append(out, PartText(g.Value, total)+" of it at "+where)

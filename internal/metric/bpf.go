@@ -48,7 +48,7 @@ var (
 		"Requests with an answer that connections that ended can have had at most: the lesser of the data segments "+
 			"sent and received, connection by connection.", flow()...)
 	FlowRetransmits = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb",
-		"Segments sent again; kind is syn (connecting) or data.", flow("kind")...)
+		"Retransmitted segments; kind is syn (connecting) or data.", flow("kind")...)
 	FlowResets = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset",
 		"Resets; direction is sent or received.", flow("direction")...)
 )

@@ -51,6 +51,8 @@ type Method struct {
 	Own       float64 `json:"own_share"`
 	Inclusive float64 `json:"inclusive_share"` // with all that it calls
 	Calls     string  `json:"calls,omitempty"` // what most of its own share is in
+	// who calls it in most of its own share, the nearest first
+	Callers []string `json:"callers,omitempty"`
 }
 
 // Wait is what threads with work wait for at one place of the code.
@@ -86,7 +88,8 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 		out.Parts = append(out.Parts, CPUPart{p.Part, p.Seconds, p.Seconds / total})
 	}
 	for _, m := range c.Methods(hotMethods) {
-		out.Methods = append(out.Methods, Method{m.Name, m.Line, m.Own / total, m.Inclusive / total, m.Calls})
+		out.Methods = append(out.Methods, Method{m.Name, m.Line, m.Own / total, m.Inclusive / total, m.Calls,
+			m.Callers})
 	}
 	return out
 }
@@ -134,7 +137,7 @@ func (t *text) cpuTime() {
 	t.blank()
 	head := fmt.Sprintf("%s of CPU time in %s", secondsText(c.Seconds), secondsText(c.Window))
 	if c.Kernel > 0 {
-		head += fmt.Sprintf("; the kernel counted %s, %s of it in sy", secondsText(c.Kernel), secondsText(c.System))
+		head += fmt.Sprintf("; kernel accounting: %s, of which %s system", secondsText(c.Kernel), secondsText(c.System))
 	}
 	t.line(bold, "WHERE THE CPU TIME GOES", "", "")
 	t.line(plain, "  ", "  ", head+fmt.Sprintf("; %s (%s)", plural(int(c.Samples), "sample"), c.Engine))
@@ -160,8 +163,11 @@ func (t *text) method(m Method) {
 	if m.Calls != "" {
 		text += ", most in " + m.Calls
 	}
+	if len(m.Callers) > 0 {
+		text += "; called by " + strings.Join(m.Callers, " ← ")
+	}
 	if t.verbose {
-		text += fmt.Sprintf(" (%s with all that it calls)", shareText(m.Inclusive))
+		text += fmt.Sprintf(" (%s inclusive)", shareText(m.Inclusive))
 	}
 	cells := bar(m.Own, barCells)
 	cells += strings.Repeat(" ", barCells-utf8.RuneCountInString(cells)+1)
@@ -184,7 +190,7 @@ func (t *text) waits() {
 	}
 	t.blank()
 	t.line(bold, "WHERE THREADS WAIT", "", "")
-	t.line(plain, "  ", "  ", "threads on average, without those that have no work")
+	t.line(plain, "  ", "  ", "average number of waiting threads, idle threads excluded")
 	for i, w := range t.d.Waits {
 		if i == shownWaits && !t.verbose {
 			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(t.d.Waits)-i))
@@ -214,7 +220,7 @@ func (w *Wait) text() string {
 // orNowhere stands for a program whose stacks cannot be walked.
 func orNowhere(at string) string {
 	if at == "" {
-		return "a place that the stacks do not show"
+		return "an unknown place (no stack)"
 	}
 	return at
 }

@@ -70,7 +70,7 @@ func junitFinding(f *Finding) junit.Case {
 
 // junitBody is what is needed to act on a finding and to doubt it, a line each.
 func junitBody(f *Finding) string {
-	lines := []string{fmt.Sprintf("%s, %s, %s", f.Role, f.Severity, sure(f))}
+	lines := []string{fmt.Sprintf("%s, %s, confidence %s", f.Role, f.Severity, sure(f))}
 	if f.Cause != "" {
 		lines = append(lines, "consequence of "+f.Cause)
 	}
@@ -82,19 +82,19 @@ func junitBody(f *Finding) string {
 		lines = append(lines, "first fix "+strings.Join(f.FixFirst, ", "))
 	}
 	for _, r := range f.Remedies {
-		lines = append(lines, "cure: "+r.Action)
+		lines = append(lines, "fix: "+r.Action)
 		if r.Command != "" {
 			lines = append(lines, "$ "+string(r.Command))
 		}
-		lines = append(lines, "moves: "+r.Effect, "risk: "+r.Risk)
+		lines = append(lines, "expected effect: "+r.Effect, "risk: "+r.Risk)
 	}
 	for _, p := range f.Placebos {
-		lines = append(lines, "no help: "+p)
+		lines = append(lines, "won't help: "+p)
 	}
 	if f.Disproof != "" {
-		lines = append(lines, "wrong if: "+f.Disproof)
+		lines = append(lines, "disproved if: "+f.Disproof)
 	}
-	lines = append(lines, "more: perfdoctor checks explain "+f.Check)
+	lines = append(lines, "next: perfdoctor checks explain "+f.Check)
 	for i, l := range lines {
 		lines[i] = clean(l)
 	}

@@ -32,7 +32,7 @@ func (t *text) threadTime() {
 	}
 	t.blank()
 	t.line(bold, "WHERE THE THREADS' TIME GOES", "", "")
-	t.line(plain, "  ", "  ", fmt.Sprintf("%s of %s, by pool; those with most work first", secondsText(wall),
+	t.line(plain, "  ", "  ", fmt.Sprintf("%s of %s, by pool, busiest first", secondsText(wall),
 		quantity.Of("", wall/max(l.Window, 1), quantity.Threads).Text()))
 	for i, p := range l.Pools {
 		if i == shownPools && !t.verbose {

@@ -142,26 +142,26 @@ func (m *markdown) full(f *Finding) {
 		m.line("- %s", escape(n))
 	}
 	if len(f.FixFirst) > 0 {
-		m.line("\n**First** fix %s: what a profile shows changes with it", escape(strings.Join(f.FixFirst, ", ")))
+		m.line("\n**First** fix %s: the profile changes with it", escape(strings.Join(f.FixFirst, ", ")))
 	}
 	for i, r := range f.Remedies {
 		m.remedy(i, r)
 	}
 	m.blank()
 	for _, p := range f.Placebos {
-		m.line("- **No help:** %s", escape(p))
+		m.line("- **Won't help:** %s", escape(p))
 	}
 	if f.Disproof != "" {
-		m.line("- **Wrong if** %s", escape(f.Disproof))
+		m.line("- **Disproved if** %s", escape(f.Disproof))
 	}
-	m.line("- **Sure?** %s", escape(sure(f)))
-	m.line("- **More:** `perfdoctor checks explain %s`", f.Check)
+	m.line("- **Confidence:** %s", escape(sure(f)))
+	m.line("- **Next:** `perfdoctor checks explain %s`", f.Check)
 }
 
 func (m *markdown) remedy(i int, r check.Remedy) {
 	head := "Or"
 	if i == 0 {
-		head = "Cure"
+		head = "Fix"
 	}
 	m.line("\n**%s:** %s\n", head, escape(r.Action))
 	if r.Command != "" {
@@ -174,7 +174,7 @@ func (m *markdown) remedy(i int, r check.Remedy) {
 		}
 	}
 	if r.Effect != "" {
-		m.line("- moves: %s", escape(r.Effect))
+		m.line("- expected effect: %s", escape(r.Effect))
 	}
 	if r.Risk != "" {
 		m.line("- risk: %s", escape(r.Risk))
@@ -199,7 +199,7 @@ func (m *markdown) consequences(cause *Finding) {
 	if !m.has(Consequence, cause.ID) {
 		return
 	}
-	m.line("\n**Leads to** (consequences: look again after the cure)\n")
+	m.line("\n**Leads to** (consequences; look again after the fix)\n")
 	m.each(Consequence, cause.ID, func(f *Finding) {
 		m.line("- %s **%s**: %s", f.Severity, escape(f.ID),
 			escape(f.Summary))
@@ -207,8 +207,8 @@ func (m *markdown) consequences(cause *Finding) {
 }
 
 func (m *markdown) further() {
-	m.list("Also found, the largest first", Further)
-	m.list("Beside the target, about other processes of this host", Beside)
+	m.list("Also found, largest first", Further)
+	m.list("Other processes on this host", Beside)
 }
 
 func (m *markdown) list(title string, role Role) {
@@ -228,7 +228,7 @@ func (m *markdown) infos() {
 	if !m.has(Note, "") {
 		return
 	}
-	m.line("\n### Worth knowing, no fault by itself\n")
+	m.line("\n### FYI\n")
 	m.each(Note, "", func(f *Finding) {
 		m.line("- **%s**: %s", escape(f.ID), escape(f.Summary))
 		m.each(Consequence, f.ID, func(f *Finding) {
@@ -251,11 +251,11 @@ func (m *markdown) cpuTime() {
 		m.line("| %s | %s | %s |", p.Part, secondsText(p.Seconds), shareText(p.Share))
 	}
 	if len(c.Methods) > 0 {
-		m.line("\n| own | with all that it calls | method | most in |\n|--:|--:|---|---|")
+		m.line("\n| self | inclusive | method | most in | called by |\n|--:|--:|---|---|---|")
 	}
 	for _, x := range c.Methods {
-		m.line("| %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive), escape(hotcode.At(x.Name, x.Line)),
-			escape(x.Calls))
+		m.line("| %s | %s | %s | %s | %s |", shareText(x.Own), shareText(x.Inclusive),
+			escape(hotcode.At(x.Name, x.Line)), escape(x.Calls), escape(strings.Join(x.Callers, " ← ")))
 	}
 	for _, n := range c.Notes {
 		m.line("\n%s", escape(n))
@@ -281,7 +281,7 @@ func (m *markdown) fine() {
 	if len(m.d.Fine) == 0 {
 		return
 	}
-	m.line("\n<details><summary>Fine: %s assessed, nothing found</summary>\n", plural(len(m.d.Fine), "check"))
+	m.line("\n<details><summary>Passed: %s</summary>\n", plural(len(m.d.Fine), "check"))
 	for _, f := range m.d.Fine {
 		m.line("- %s", f.Check)
 		for _, v := range f.Read {
@@ -293,7 +293,7 @@ func (m *markdown) fine() {
 
 func (m *markdown) notAssessed() {
 	if len(m.d.NotAssessed) > 0 {
-		m.line("\n<details><summary>Not assessed: %s, nothing is known about these</summary>\n",
+		m.line("\n<details><summary>Could not run: %s</summary>\n",
 			plural(m.d.Verdict.NotAssessed, "check"))
 		m.gaps(m.d.NotAssessed)
 		m.line("\n</details>")

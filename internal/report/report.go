@@ -297,13 +297,13 @@ func (v *Verdict) decide(d *Data) {
 	if assessed > 0 && v.incomplete() {
 		v.Result = Incomplete
 		v.Summary = fmt.Sprintf("In %s, only %s %s assessed, and what %s to know could not be read: "+
-			"this is no clean bill. To change that: %s.", window, plural(assessed, "check"), were(assessed),
+			"this is no clean bill of health. To change that: %s.", window, plural(assessed, "check"), were(assessed),
 			needs(v.Blocked), d.wayOut())
 		return
 	}
 	if assessed == 0 {
 		v.Result = NothingAssessed
-		v.Summary = fmt.Sprintf("None of the %s could be assessed in %s: this says nothing about the host.",
+		v.Summary = fmt.Sprintf("None of the %s could run in %s: the state of the host is unknown.",
 			plural(v.NotAssessed, "check"), window)
 		if v.incomplete() {
 			v.Summary += " To change that: " + d.wayOut() + "."
@@ -314,8 +314,7 @@ func (v *Verdict) decide(d *Data) {
 	v.Summary = fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.",
 		window, plural(assessed, "check"), were(assessed))
 	if v.NotAssessed > 0 {
-		v.Summary += fmt.Sprintf(" %s %s not assessed: nothing is said about what they look at.",
-			plural(v.NotAssessed, "further check"), were(v.NotAssessed))
+		v.Summary += fmt.Sprintf(" %s could not run.", plural(v.NotAssessed, "further check"))
 	}
 }
 
@@ -361,7 +360,7 @@ func (d *Data) wayOut() string {
 }
 
 // arrange puts the findings in reading order: the principal one and its consequences, the further causes by stage,
-// each with its own consequences, and what is merely worth knowing.
+// each with its own consequences, and the FYI.
 func arrange(res *check.Result) []Finding {
 	all := make([]Finding, len(res.Findings))
 	times := map[string]int{}

@@ -136,7 +136,7 @@ func TestWidth(t *testing.T) {
 			for _, verbose := range []bool{false, true} {
 				for _, l := range strings.Split(textOf(t, load(t, name), TextOptions{Width: width, Verbose: verbose}),
 					"\n") {
-					code := regexp.MustCompile(`^ +(\$|before:|after:) `).MatchString(l) // whole, to be copied
+					code := regexp.MustCompile(`^ +(In code +)?(\$|before:|after:) `).MatchString(l) // whole, to be copied
 					if utf8.RuneCountInString(l) > width && !code {
 						t.Errorf("%s at %d columns: %q", name, width, l)
 					}
@@ -146,13 +146,49 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestVerdictFitsAScreen: who is woken at night reads the first screen.
-func TestVerdictFitsAScreen(t *testing.T) {
-	const screen = 30
-	s := textOf(t, load(t, "critical"), TextOptions{})
-	before, _, ok := strings.Cut(s, "\nALSO FOUND")
-	if n := strings.Count(before, "\n"); !ok || n > screen {
-		t.Errorf("the verdict takes %d lines, a screen has %d:\n%s", n, screen, before)
+// TestAnswerFitsAScreen: who is woken at night reads the first 24 lines: the verdict with its proof, the fix, how sure
+// it is, and the next command.
+func TestAnswerFitsAScreen(t *testing.T) {
+	for name := range suites() {
+		for _, width := range []int{60, 80, 160} {
+			d := load(t, name)
+			lines := strings.Split(textOf(t, d, TextOptions{Width: width}), "\n")
+			first := strings.Join(lines[:min(len(lines), answerLines)], "\n")
+			want := []string{strings.ToUpper(string(d.Verdict.Result))}
+			if d.Verdict.Result == Bottleneck {
+				want = []string{"  Proof  ", "  Confidence  ", "  Next  ", "  " + clean(d.Findings[0].Check) + ": "}
+				if len(d.Findings[0].Remedies) > 0 {
+					want = append(want, "  Fix  ", "risk: ")
+				}
+			}
+			for _, w := range want {
+				if !strings.Contains(first, w) {
+					t.Errorf("%s at %d columns: no %q in\n%s", name, width, w, first)
+				}
+			}
+		}
+	}
+}
+
+// TestLongAnswer: evidence that does not fit beside a long fix comes after the answer, and none is lost.
+func TestLongAnswer(t *testing.T) {
+	f := exhausted()
+	f.Remedies[0].Action = strings.Repeat("Keep connections alive in the client. ", 12)
+	f.Doubts = []string{strings.Repeat("only some of it was seen ", 8)}
+	rec := recording.NewBuilder().Done(recording.Meta{})
+	d := Build(rec, &check.Result{Findings: []check.Finding{f}})
+	s := textOf(t, d, TextOptions{})
+	answer, rest, ok := strings.Cut(s, "  Next  ")
+	if !ok || strings.Count(answer, "\n") >= answerLines {
+		t.Errorf("the answer does not end on the first screen:\n%s", s)
+	}
+	for _, e := range f.Evidence {
+		if !strings.Contains(answer+rest, e.String()) {
+			t.Errorf("%q is lost", e)
+		}
+	}
+	if !strings.Contains(answer, "Proof") || !strings.Contains(rest, "More proof") {
+		t.Errorf("the proof is not in two parts:\n%s", s)
 	}
 }
 

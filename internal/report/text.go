@@ -1,10 +1,8 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -23,22 +21,21 @@ type TextOptions struct {
 // destinations must not push everything else off the screen.
 const sameCheck = 3
 
-// highest is how many of the fine checks show their number: enough to see what comes next, few enough to read.
-const highest = 4
-
-// Text writes the report for a person.
+// Text writes the report for a person: the answer first, then what else was found, what passed and what could not run,
+// and where the machine and the time go.
 func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t := &text{page: newPage(opts), d: d, verbose: opts.Verbose}
 	t.header()
 	t.verdict()
 	t.further()
 	t.infos()
-	t.overTime()
+	t.coverage()
 	t.who()
 	t.threadTime()
 	t.cpuTime()
 	t.waits()
-	t.fine()
+	t.overTime()
+	t.passed()
 	t.notAssessed()
 	t.noConcern()
 	t.cost()
@@ -172,91 +169,6 @@ func (t *text) when() string {
 	return s
 }
 
-func (t *text) verdict() {
-	if t.d.Verdict.Result == Bottleneck {
-		f := &t.d.Findings[0]
-		t.full(f)
-		t.consequences(f)
-		return
-	}
-	st := green
-	if r := t.d.Verdict.Result; r == NothingAssessed || r == Incomplete {
-		st = yellow
-	}
-	t.line(st, strings.ToUpper(string(t.d.Verdict.Result)), "", "")
-	t.line(plain, "  ", "  ", t.d.Verdict.Summary)
-}
-
-// full prints a finding with all that is needed to act on it and to doubt it.
-func (t *text) full(f *Finding) {
-	t.line(severityStyle(f.Severity), strings.ToUpper(f.Severity.String())+"  ", "  ", f.Check+": "+f.Subject.String())
-	t.line(plain, "  ", "  ", f.Summary)
-	t.blank()
-	for _, e := range f.Evidence {
-		t.line(plain, "    ", "      ", e.String())
-	}
-	for _, n := range f.Notes {
-		t.line(plain, "    ", "      ", n)
-	}
-	if len(f.FixFirst) > 0 {
-		t.line(yellow, "  First     ", "            ", "fix "+strings.Join(f.FixFirst, ", ")+": what a profile "+
-			"shows changes with it")
-	}
-	for i, r := range f.Remedies {
-		t.remedy(i, r)
-	}
-	for _, p := range f.Placebos {
-		t.line(bold, "  No help   ", "            ", p)
-	}
-	if f.Disproof != "" {
-		t.line(bold, "  Wrong if  ", "            ", f.Disproof)
-	}
-	t.line(bold, "  Sure?     ", "            ", sure(f))
-	t.line(bold, "  More      ", "            ", "perfdoctor checks explain "+f.Check)
-}
-
-// remedy prints the first cure in full and the others with what they risk: nobody may pick one without having seen
-// that.
-func (t *text) remedy(i int, r check.Remedy) {
-	head, indent := "  Or        ", "            "
-	if i == 0 {
-		t.blank()
-		head = "  Cure      "
-	}
-	t.line(bold, head, indent, r.Action)
-	if r.Command != "" {
-		t.command(indent, string(r.Command))
-	}
-	if i == 0 || t.verbose {
-		t.code(indent, "before: ", r.Before)
-		t.code(indent, "after:  ", r.After)
-	}
-	if r.Effect != "" && (i == 0 || t.verbose) {
-		t.line(plain, indent+"moves: ", indent+"  ", r.Effect)
-	}
-	if r.Risk != "" {
-		t.line(plain, indent+"risk: ", indent+"  ", r.Risk)
-	}
-}
-
-// code prints lines of a program whole, like commands: broken ones read as others.
-func (t *text) code(indent, head, lines string) {
-	for _, l := range strings.Split(strings.TrimSpace(lines), "\n") {
-		if l != "" {
-			t.b.WriteString(indent + head + clean(l) + "\n")
-		}
-		head = strings.Repeat(" ", len(head))
-	}
-}
-
-func sure(f *Finding) string {
-	s := f.Confidence.String() + " confidence"
-	if len(f.Doubts) > 0 {
-		s += ": " + strings.Join(f.Doubts, "; ")
-	}
-	return s
-}
-
 func severityStyle(s check.Severity) style {
 	switch s {
 	case check.Critical:
@@ -273,7 +185,7 @@ func (t *text) consequences(cause *Finding) {
 	if len(list) == 0 {
 		return
 	}
-	t.line(bold, "  Leads to  ", "            ", "(consequences: look again after the cure)")
+	t.label("Leads to", "consequences; look again after the fix")
 	t.each(list, func(f *Finding) {
 		t.line(severityStyle(f.Severity), "    "+f.Severity.String()+"  ", "      ", f.Check+": "+f.Summary)
 	}, "      ")
@@ -309,8 +221,8 @@ func (t *text) each(list []*Finding, show func(*Finding), indent string) {
 }
 
 func (t *text) further() {
-	t.list("ALSO FOUND, the largest first", t.withRole(Further, ""))
-	t.list("BESIDE THE TARGET, about other processes of this host", t.withRole(Beside, ""))
+	t.list("ALSO FOUND, largest first", t.withRole(Further, ""))
+	t.list("OTHER PROCESSES ON THIS HOST", t.withRole(Beside, ""))
 }
 
 func (t *text) list(title string, list []*Finding) {
@@ -348,15 +260,12 @@ func (t *text) compact(f, last *Finding) {
 	if len(f.Evidence) > 0 {
 		t.line(plain, "    ", "      ", f.Evidence[0].String())
 	}
-	if len(f.FixFirst) > 0 {
-		t.line(yellow, "  First     ", "            ", "fix "+strings.Join(f.FixFirst, ", ")+": what a profile "+
-			"shows changes with it")
-	}
-	more := "perfdoctor checks explain " + f.Check
+	t.fixFirst(f)
+	more := explain(f)
 	if len(f.Remedies) > 0 {
 		more = strings.TrimSuffix(f.Remedies[0].Action, ".") + ". Risk and more: " + more
 	}
-	t.line(bold, "  Cure      ", "            ", more)
+	t.label("Fix", more)
 }
 
 func (t *text) infos() {
@@ -365,7 +274,7 @@ func (t *text) infos() {
 		return
 	}
 	t.blank()
-	t.line(bold, "WORTH KNOWING, no fault by itself", "", "")
+	t.line(bold, "FYI", "", "")
 	t.each(list, func(f *Finding) {
 		if t.verbose {
 			t.full(f)
@@ -373,75 +282,6 @@ func (t *text) infos() {
 		}
 		t.line(cyan, "  "+f.Check+": ", "    ", f.Summary)
 	}, "    ")
-}
-
-// fine says in one line what was looked at and is well; the shares show which check comes closest to speaking.
-func (t *text) fine() {
-	if len(t.d.Fine) == 0 {
-		return
-	}
-	t.blank()
-	if t.verbose {
-		t.line(bold, "FINE  ", "", plural(len(t.d.Fine), "check")+" assessed, nothing found")
-		t.allRead()
-		return
-	}
-	text := plural(len(t.d.Fine), "check") + " assessed, nothing found (-v lists them)"
-	if top := t.highestShares(); len(top) > 0 {
-		text += "; highest shares: " + strings.Join(top, ", ")
-	}
-	t.line(bold, "FINE  ", "  ", text)
-}
-
-func (t *text) allRead() {
-	for _, f := range t.d.Fine {
-		t.line(plain, "  ", "    ", f.Check)
-		for _, v := range f.Read {
-			t.line(plain, "    ", "      ", v.String())
-		}
-	}
-}
-
-// highestShares gives the fine checks whose first value is the largest share of something: what will be noticed next.
-func (t *text) highestShares() []string {
-	var list []Fine
-	for _, f := range t.d.Fine {
-		if len(f.Read) > 0 && f.Read[0].Unit() == quantity.Ratio && f.Read[0].Number() > 0 {
-			list = append(list, f)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b Fine) int { return cmp.Compare(b.Read[0].Number(), a.Read[0].Number()) })
-	var out []string
-	for _, f := range list[:min(len(list), highest)] {
-		out = append(out, f.Check+" "+f.Read[0].Text())
-	}
-	return out
-}
-
-func (t *text) notAssessed() {
-	if len(t.d.NotAssessed) == 0 {
-		return
-	}
-	t.blank()
-	t.line(bold, "NOT ASSESSED  ", "  ", plural(t.d.Verdict.NotAssessed, "check")+": nothing is known about these")
-	for _, g := range t.d.NotAssessed {
-		t.line(plain, "  ", "    ", strings.Join(g.Checks, ", ")+": "+g.Reason)
-		if g.Remedy != "" {
-			t.line(plain, "    -> ", "       ", g.Remedy)
-		}
-	}
-}
-
-// noConcern says in a line what was not looked at because the target is of another kind.
-func (t *text) noConcern() {
-	for _, g := range t.d.NoConcern {
-		text := plural(len(g.Checks), "check") + ": " + g.Reason
-		if t.verbose {
-			text += " (" + strings.Join(g.Checks, ", ") + ")"
-		}
-		t.blank()
-		t.line(bold, "DOES NOT APPLY  ", "  ", text)
-	}
 }
 
 func (t *text) cost() {

@@ -122,7 +122,7 @@ func (t *trendText) numbers() {
 		return
 	}
 	t.blank()
-	t.line(bold, "NUMBERS  ", "  ", "the first and the last, and all in between, each from its least to its greatest")
+	t.line(bold, "NUMBERS  ", "  ", "min-max scale, first and last at right")
 	for _, r := range padded(rows) {
 		head := "  " + r[0] + "  "
 		if utf8.RuneCountInString(head)+utf8.RuneCountInString(r[1])+2+utf8.RuneCountInString(r[2]) > t.width {

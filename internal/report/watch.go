@@ -100,15 +100,15 @@ func (w *Watch) verdict(t *text) {
 		return
 	}
 	f := &w.data.Findings[0]
-	t.line(severityStyle(f.Severity), strings.ToUpper(f.Severity.String())+"  ", "  ", f.Check+": "+f.Subject.String())
-	t.line(plain, "  ", "  ", f.Summary)
+	t.line(severityStyle(f.Severity), strings.ToUpper(f.Severity.String())+"  ", "  ", f.Summary)
+	t.line(plain, "  ", "  ", f.Check+": "+f.Subject.String())
 	for _, e := range f.Evidence[:min(len(f.Evidence), 2)] {
 		t.line(plain, "    ", "      ", e.String())
 	}
 	if len(f.Remedies) > 0 {
-		t.line(bold, "  Cure      ", "            ", f.Remedies[0].Action)
+		t.label("Fix", f.Remedies[0].Action)
 	}
-	t.line(bold, "  More      ", "            ", "perfdoctor checks explain "+f.Check)
+	t.label("Next", explain(f))
 }
 
 func (w *Watch) others(t *text) {
@@ -162,7 +162,7 @@ func (t *text) overTime() {
 		return
 	}
 	t.blank()
-	t.line(bold, "OVER TIME  ", "  ", "each from its least to its greatest, and the mean")
+	t.line(bold, "OVER TIME  ", "  ", "min-max scale, mean at right")
 	for _, r := range padded(rows) {
 		head := "  " + r[0] + "  " + r[1] + "  "
 		if utf8.RuneCountInString(head)+len(r[2]) > t.width {

@@ -43,7 +43,8 @@ func TestWatch(t *testing.T) {
 	w.Add(load(t, "critical"), keyNumber(4))
 	got = frame(t, w, TextOptions{}, 100)
 	for _, want := range []string{
-		"CRITICAL  local-port-exhaustion", "Keep connections alive", "▁▅█ ▅", "4 CPUs",
+		"CRITICAL  All 1000 local ports", "  local-port-exhaustion: destination", "Keep connections alive",
+		"▁▅█ ▅", "4 CPUs",
 		"warning  bridge-nat-cost",
 	} {
 		if !strings.Contains(got, want) {

@@ -36,7 +36,7 @@ func (t *text) who() {
 	}
 	t.blank()
 	if !t.d.wholeHost() {
-		t.line(bold, "BESIDE IT  ", "  ", besideIt(c))
+		t.line(bold, "REST OF THE HOST  ", "  ", besideIt(c))
 		return
 	}
 	t.line(bold, "WHO USES THE MACHINE", "", "")
@@ -84,7 +84,7 @@ func mostMemory(c *evidence.Consumption, shown []evidence.Consumer) string {
 	if most.Memory == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; most memory has %s, %s", evidence.ConsumerName(most), memoryText(most.Memory))
+	return fmt.Sprintf("; most memory: %s, %s", evidence.ConsumerName(most), memoryText(most.Memory))
 }
 
 // machineText says what was busy, and what of it is no process's.
@@ -94,11 +94,11 @@ func machineText(c *evidence.Consumption) string {
 		s += fmt.Sprintf(", %s of it in interrupts", cpusNumber(c.Interrupts))
 	}
 	if c.Unaccounted >= leastCPUs {
-		s += fmt.Sprintf("; unaccounted: %s, of processes that began and ended between two readings",
+		s += fmt.Sprintf("; %s not attributed (processes that started and ended between two samples)",
 			cpusText(c.Unaccounted))
 	}
 	if c.Created >= 1 {
-		s += fmt.Sprintf("; %.0f processes and threads created a second", c.Created)
+		s += fmt.Sprintf("; %.0f processes and threads started per second", c.Created)
 	}
 	return s
 }
@@ -145,7 +145,7 @@ func (m *markdown) who() {
 		return
 	}
 	if !m.d.wholeHost() {
-		m.line("\n**Beside it:** %s", escape(besideIt(c)))
+		m.line("\n**Rest of the host:** %s", escape(besideIt(c)))
 		return
 	}
 	m.line("\n### Who uses the machine\n\n%s\n", escape(machineText(c)))

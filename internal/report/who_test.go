@@ -38,11 +38,11 @@ func TestWho(t *testing.T) {
 	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
 	got := whoText(d, false)
 	for _, want := range []string{
-		"WHO USES THE MACHINE 1.9 of 2 CPUs busy, 0.1 of it in interrupts; unaccounted: 0.3 CPUs, of processes that " +
-			"began and ended between two readings; 1200 processes and threads created a second",
+		"WHO USES THE MACHINE 1.9 of 2 CPUs busy, 0.1 of it in interrupts; 0.3 CPUs not attributed (processes " +
+			"that started and ended between two samples); 1200 processes and threads started per second",
 		"0.95 CPUs 40 MiB python3 (pid 4021), cgroup /app.slice, user app, for 3 h 3 min, read 2 MiB and wrote 0 B",
 		"0.5 CPUs short-lived true, most started by sh (pid 812) 0.05 CPUs 1 MiB sh (pid 812) and 1 more",
-		"and 1 more (-v shows them); most memory has postgres (pid 31), 1 GiB two counts are apart",
+		"and 1 more (-v shows them); most memory: postgres (pid 31), 1 GiB two counts are apart",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -53,12 +53,30 @@ func TestWho(t *testing.T) {
 	}
 }
 
+// TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor.
+func TestNext(t *testing.T) {
+	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
+	want := "perfdoctor diagnose --pid 4021 (looks inside python3, which uses 0.95 CPUs)"
+	if got := d.next(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	d.Consumers.List[0].Command = "perfdoctor"
+	if got := d.next(); got != "" {
+		t.Errorf("%q where all others are idle or gone", got)
+	}
+	d = &Data{Target: recording.Target{Kind: "process", PID: 4021}, Consumers: someConsumers()}
+	if got := d.next(); got != "" {
+		t.Errorf("%q of a target", got)
+	}
+}
+
 // TestBesideIt: of a target there is a line, and none where nothing was recorded.
 func TestBesideIt(t *testing.T) {
 	c := someConsumers()
 	c.List[0].Target = true
 	d := &Data{Target: recording.Target{Kind: "process", PID: 4021}, Consumers: c}
-	want := "BESIDE IT other processes use 0.85 of 2 CPUs, most by short-lived true, most started by sh (pid 812): 0.5"
+	want := "REST OF THE HOST other processes use 0.85 of 2 CPUs, most by short-lived true, " +
+		"most started by sh (pid 812): 0.5"
 	if got := whoText(d, false); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -67,7 +85,7 @@ func TestBesideIt(t *testing.T) {
 	}
 	m := &markdown{d: d}
 	m.who()
-	if got := m.b.String(); !strings.Contains(got, "**Beside it:** other processes use 0.85 of 2 CPUs") {
+	if got := m.b.String(); !strings.Contains(got, "**Rest of the host:** other processes use 0.85 of 2 CPUs") {
 		t.Errorf("markdown: %q", got)
 	}
 }

@@ -197,20 +197,20 @@ func describe(res *check.Result, told *wording) string {
 			fmt.Fprintf(&b, "  note: %s\n", n)
 		}
 		for _, r := range f.Remedies {
-			words("  cure: %s\n", r.Action)
+			words("  fix: %s\n", r.Action)
 			if r.Command != "" {
 				fmt.Fprintf(&b, "    command: %s\n", r.Command)
 			}
 			words("    risk: %s\n", r.Risk)
-			words("    effect: %s\n", r.Effect)
+			words("    expected effect: %s\n", r.Effect)
 		}
 		for _, id := range f.FixFirst {
 			fmt.Fprintf(&b, "  fix first: %s\n", id)
 		}
 		for _, p := range f.Placebos {
-			words("  does not help: %s\n", p)
+			words("  won't help: %s\n", p)
 		}
-		words("  wrong if: %s\n", f.Disproof)
+		words("  disproved if: %s\n", f.Disproof)
 		for _, d := range f.Doubts {
 			fmt.Fprintf(&b, "  doubt: %s\n", d)
 		}

@@ -92,8 +92,8 @@ nearly all of the program's work goes through and that has its time in many
 calls, as the handler of a server has at full load. And where most of the time
 is the kernel's, the rules about the kernel come first.
 
-Cure: do less of it: another algorithm, an answer that is kept, work that is left
-out. Where one thread is full, more threads for it. Placebo: more CPUs for one
+Fix: do less of it: another algorithm, an answer that is kept, work that is left
+out. Where one thread is full, more threads for it. Won't help: more CPUs for one
 thread; more threads on full CPUs.
 Disproof: another profile (perf record -g, async-profiler) has other code on top,
 or the work done in a second stays the same when the function is made cheaper.`,

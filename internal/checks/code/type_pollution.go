@@ -58,10 +58,10 @@ has written. Waiting there, or a sample at the write that follows a search, tell
 type pollution from checks that honestly answer no: these search the list and
 write nothing. A loop that does little but such checks compares much, too.
 
-Cure: check against one type only on the hot path, a concrete class rather than
+Fix: check against one type only on the hot path, a concrete class rather than
 an interface, or run a JDK with the fix. The type pollution agent, given at
 start, names the classes and places. Risk: casts to concrete classes couple code.
-Placebo: a larger heap or more threads.
+Won't help: a larger heap or more threads.
 Disproof: the agent counts few checks, or the same program is as slow on JDK 25.`,
 	URL:   "https://bugs.openjdk.org/browse/JDK-8180450",
 	Needs: []metric.Metric{metric.TypeCheckSamples},

@@ -27,10 +27,10 @@ Measured: ListenOverflows of the namespace over the window, which is exact, and 
 -ltn) against their backlog (Send-Q) at each sample, which names the one. When none was full at a sample the namespace
 is named.
 
-Cure: accept faster first (a blocked or single accept loop, too little CPU or quota), then a larger backlog, and
-somaxconn with it when that is the limit in force. Placebo: tcp_max_syn_backlog, which is the queue before the
+Fix: accept faster first (a blocked or single accept loop, too little CPU or quota), then a larger backlog, and
+somaxconn with it when that is the limit in force. Won't help: tcp_max_syn_backlog, which is the queue before the
 handshake is done.
-Wrong if ListenOverflows stands still under the same load.`,
+Disproved if ListenOverflows stands still under the same load.`,
 	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
 	Needs: []metric.Metric{metric.ListenOverflows},
 	Uses: append([]metric.Metric{
@@ -77,7 +77,7 @@ func runAcceptQueueOverflow(p *check.Pass) error {
 		f.Notes = append(f.Notes, "tcp_abort_on_overflow is 1: these clients get a connection reset instead of a "+
 			"wait of 1 s")
 	} else {
-		f.Notes = append(f.Notes, "each of these clients waits 1 s and more until its SYN or ACK is sent again")
+		f.Notes = append(f.Notes, "each of these clients waits 1 s and more until its SYN or ACK is retransmitted")
 	}
 	p.Report(f)
 	return nil

@@ -58,10 +58,10 @@ bind() chose were seen, a full pool warns.
 Where BPF programs may run, samples of all CPUs show the search itself (inet_csk_get_port): a pool more than half used
 whose search has a twentieth of the kernel's samples of the host, and of a CPU, warns, too.
 
-Cure: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has
-a pool of its own. Or do not bind where the routing table chooses the same address. Placebo: tcp_tw_reuse, which
+Fix: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has
+a pool of its own. Or do not bind where the routing table chooses the same address. Won't help: tcp_tw_reuse, which
 bind() does not look at.
-Wrong if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
+Disproved if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
 	URL:    "https://man7.org/linux/man-pages/man7/ip.7.html",
 	Needs:  append(evidence.PortNeeds(), metric.ConnectsBound),
 	Uses:   append(evidence.PortUses(), metric.HostCPUProfileSamples),

@@ -41,10 +41,10 @@ Measured: CLOSE_WAIT sockets per process at each sample; at least ten, more at t
 real fall in between. With the process's open files and limit, the time until they are used up. A level that stays is
 info. Where owners cannot be read, the namespace's total is used.
 
-Cure: close the socket, on the error path as well (response body not read or not closed, a pool that does not test
-idle connections). A restart frees them for a while. Placebos: tcp_keepalive_time, tcp_fin_timeout, tcp_tw_reuse; none
+Fix: close the socket, on the error path as well (response body not read or not closed, a pool that does not test
+idle connections). A restart frees them for a while. Won't help: tcp_keepalive_time, tcp_fin_timeout, tcp_tw_reuse; none
 ends CLOSE_WAIT.
-Wrong if the number falls again by itself: then the program is only late.`,
+Disproved if the number falls again by itself: then the program is only late.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc9293#section-3.3.2",
 	Needs: []metric.Metric{metric.Sockets},
 	Uses: []metric.Metric{

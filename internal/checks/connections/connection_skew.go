@@ -46,8 +46,8 @@ is reported; as a warning only when its round trip is also twice that of the oth
 how late the peer answers up to 40 ms (TCP_DELACK_MIN, include/net/tcp.h), when the peer's kernel acknowledges by
 itself. A peer that is later than that is information.
 
-Cure: a maximal age of connections in the client or the balancer, balancing per request (L7), subsetting by the client.
-Wrong if the peers have different roles. A peer without any connection cannot be seen from here: compare with the list
+Fix: a maximal age of connections in the client or the balancer, balancing per request (L7), subsetting by the client.
+Disproved if the peers have different roles. A peer without any connection cannot be seen from here: compare with the list
 of backends.`,
 	URL:    "https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts",
 	Needs:  []metric.Metric{metric.DestinationSockets, metric.DestinationBytes},

@@ -43,7 +43,7 @@ an answer, and how many connections the program has to destinations that it asks
 meanwhile: no more can be under way where each has one at a time. The connections
 must be in use: those that wait for an answer are a good part of them.
 
-Cure: more connections, as many as the destination can serve at once. Placebo:
+Fix: more connections, as many as the destination can serve at once. Won't help:
 more threads or CPUs here; they wait for a connection, too. Disproof: several
 requests share a connection (HTTP/2, gRPC, pipelining), or the destination is
 slower with more of them.`,

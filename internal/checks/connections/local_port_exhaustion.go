@@ -26,10 +26,10 @@ Measured: client-side sockets in every state from one source to one destination,
 tcp_tw_reuse may take is not counted. At 90 % and growing it warns with the time left; full is critical; a steady
 level is info. Where BPF programs may run, the failures themselves are counted, and full alone is not critical.
 
-The cure depends on the state that dominates: TIME_WAIT is short connections (keep-alive; see
+The fix depends on the state that dominates: TIME_WAIT is short connections (keep-alive; see
 short-connection-ceiling), ESTABLISHED is too many held at once (a smaller pool, multiplexing, more destination
 addresses), CLOSE_WAIT a leak (close the socket). A wider range moves the limit to 64512 ports at most.
-Wrong if connect() to the destination never fails.`,
+Disproved if connect() to the destination never fails.`,
 	URL:    "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs:  evidence.PortNeeds(),
 	Uses:   evidence.PortUses(),

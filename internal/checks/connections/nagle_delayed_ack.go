@@ -41,8 +41,8 @@ Measured: at each look at the sockets, established connections with less than a 
 something is unacknowledged. A connection that waits for a window has more to send; one with TCP_NODELAY keeps nothing
 back. Both sides of a loopback connection are looked at.
 
-Cure: TCP_NODELAY on the side that writes (Java's HTTP server: -Dsun.net.httpserver.nodelay=true), or one write for
-header and body. Placebo: more threads, more CPUs, larger buffers. Wrong if the answer time stays the same with
+Fix: TCP_NODELAY on the side that writes (Java's HTTP server: -Dsun.net.httpserver.nodelay=true), or one write for
+header and body. Won't help: more threads, more CPUs, larger buffers. Disproved if the answer time stays the same with
 TCP_NODELAY, or ss -tin shows no notsent on these connections.`,
 	URL:    "https://www.rfc-editor.org/rfc/rfc896",
 	Needs:  []metric.Metric{metric.DestinationHeld, metric.ListenerHeld},

@@ -69,10 +69,10 @@ info, and a warning where it does harm: a share of the port ceiling, or si + sy 
 handshake is much of the time for which a connection is open. Then more than one request is accused, too: the first
 answers are those of TLS and of a login.
 
-Cure: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
+Fix: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
 empty Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with
 all three).
-Wrong if the requests of one connection are many (access log: requests per connection).`,
+Disproved if the requests of one connection are many (access log: requests per connection).`,
 	URL:   "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses: slices.Concat(evidence.PortNeeds(), []metric.Metric{

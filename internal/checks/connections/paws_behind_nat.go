@@ -37,12 +37,12 @@ Measured: PAWSTimewait (SYNs to a socket in TIME_WAIT; newer kernels) and PAWSAc
 least half of the intervals. A peer address that holds at least half of a listener's sockets is the evidence for a
 NAT.
 
-Cure: keep-alive; let the client close first, so that this side holds no TIME_WAIT; a NAT that rewrites or spreads
+Fix: keep-alive; let the client close first, so that this side holds no TIME_WAIT; a NAT that rewrites or spreads
 ports at random; more addresses on the NAT.
-Placebos: tcp_fin_timeout, tcp_max_syn_backlog, tcp_tw_reuse on the server; tcp_timestamps=0 there, with which the
+Won't help: tcp_fin_timeout, tcp_max_syn_backlog, tcp_tw_reuse on the server; tcp_timestamps=0 there, with which the
 counter stands still and the SYN's sequence number decides (tcp_timewait_state_process in net/ipv4/tcp_minisocks.c),
 which is as random behind a NAT.
-Wrong if each client address is one host.`,
+Disproved if each client address is one host.`,
 	URL:    "https://www.rfc-editor.org/rfc/rfc7323#section-5",
 	Needs:  []metric.Metric{metric.PAWSActive},
 	Uses:   []metric.Metric{metric.PAWSTimewait, metric.ListenerPeers, metric.TCPSynRetrans},

@@ -65,9 +65,9 @@ Measured otherwise: ports in use (TIME_WAIT that tcp_tw_reuse may take not count
 ports, with connects going on and system time as the effect, of the host or of a process that connects there. Without
 the effect it is info.
 
-Cure: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range postpones the cliff, and makes it
+Fix: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range postpones the cliff, and makes it
 deeper.
-Wrong if a kernel profile shows neither of the two functions.`,
+Disproved if a kernel profile shows neither of the two functions.`,
 	URL:   "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/inet_hashtables.c",
 	Needs: append(evidence.PortNeeds(), metric.CPUSeconds, metric.TCPActiveOpens),
 	Uses:  append(evidence.PortUses(), metric.ProcessCPU, metric.HostCPUProfileSamples),

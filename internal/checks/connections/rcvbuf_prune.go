@@ -11,7 +11,7 @@ import (
 
 var paramPruneDrops = &check.Param{
 	Name: "drops", Default: 1, Unit: "segments/s",
-	Why: "each drop is sent again by the peer after a round trip or a timeout; one a second is more than a hiccup " +
+	Why: "each drop is retransmitted by the peer after a round trip or a timeout; one a second is more than a hiccup " +
 		"of one reader",
 }
 
@@ -27,9 +27,9 @@ nothing: info.
 
 Cause: a program that reads too slowly, many small segments (each holds far more memory than data), a receive buffer
 fixed by SO_RCVBUF, memory pressure.
-Cure: read faster; drop a fixed SO_RCVBUF so that the kernel sizes it; then tcp_rmem's maximum.
-Placebo: net.core.rmem_max, which bounds SO_RCVBUF only.
-Wrong if Recv-Q is near zero on all sockets at all times.`,
+Fix: read faster; drop a fixed SO_RCVBUF so that the kernel sizes it; then tcp_rmem's maximum.
+Won't help: net.core.rmem_max, which bounds SO_RCVBUF only.
+Disproved if Recv-Q is near zero on all sockets at all times.`,
 	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/tcp_input.c",
 	Needs:  []metric.Metric{metric.RcvPruned, metric.PruneCalled},
 	Uses:   []metric.Metric{metric.TCPRcvQDrop},

@@ -37,8 +37,8 @@ a connection are in the same counters, which leaves the share as it is.
 Causes: a program that closes with data unread, a process that died or was killed, an idle timeout of the peer shorter
 than the client pool's, a load balancer that expires flows. Harmless: health checks, and clients and load generators
 that close with SO_LINGER 0 to avoid TIME_WAIT.
-Cure: read to the end before close(); idle timeout of the pool below the peer's. Placebos: any sysctl.
-Wrong if neither side logs a failed request.`,
+Fix: read to the end before close(); idle timeout of the pool below the peer's. Won't help: any sysctl.
+Disproved if neither side logs a failed request.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc9293#section-3.5.2",
 	Needs: []metric.Metric{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses: append([]metric.Metric{metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory, metric.FlowResets},

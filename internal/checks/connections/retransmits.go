@@ -29,7 +29,7 @@ var (
 var retransmits = &check.Check{
 	Name:  "retransmits",
 	Stage: check.Connections,
-	Doc: `Segments have to be sent again: the path loses packets
+	Doc: `TCP retransmits: the path loses packets
 Measured: (RetransSegs − TCPSynRetrans) / OutSegs over the window, if at least a thousand segments were sent. OutSegs
 does not count the repeats. SYNs are taken off, as they have checks of their own. The destination whose connections
 repeated most is named.
@@ -37,9 +37,9 @@ repeated most is named.
 One percent holds a loss-based flow to a dozen segments a round trip; at five percent it lives on timeouts. BBR bears
 more loss, and sends more of it.
 
-Cure: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
-black hole. Placebos: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
-Wrong if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
+Fix: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
+black hole. Won't help: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
+Disproved if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc5348#section-3.1",
 	Needs: []metric.Metric{metric.TCPRetransSegs, metric.TCPOutSegs, metric.TCPSynRetrans},
 	Uses: append([]metric.Metric{metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner},
@@ -49,7 +49,7 @@ Wrong if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then del
 }
 
 func runRetransmits(p *check.Pass) error {
-	again, err := evidence.NetRise(p, metric.TCPRetransSegs, "segments sent again")
+	again, err := evidence.NetRise(p, metric.TCPRetransSegs, "retransmitted segments")
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func runRetransmits(p *check.Pass) error {
 		p.Read(sent.N)
 		return nil
 	}
-	data := again.N.Minus(syns.N).Named("segments sent again, without SYNs")
-	share := data.Per(sent.N).Named("share of segments sent again")
+	data := again.N.Minus(syns.N).Named("retransmitted segments, without SYNs")
+	share := data.Per(sent.N).Named("share of retransmitted segments")
 	p.Read(share)
 	if share.Below(p.Param(paramRetransWarn)) {
 		return nil
@@ -74,7 +74,7 @@ func runRetransmits(p *check.Pass) error {
 	f := check.Finding{
 		Subject:  evidence.NetNSSubject(p),
 		Severity: check.Warning,
-		Summary:  fmt.Sprintf("%.0f of %s sent again = %s", data.Number(), sent.N.Text(), share.Text()),
+		Summary:  fmt.Sprintf("%.0f of %s retransmitted = %s", data.Number(), sent.N.Text(), share.Text()),
 		Evidence: []quantity.Value{data, share, sent.Rate()},
 		Remedies: []check.Remedy{{
 			Action: "find the hop that loses: device and softnet drops on both ends first, then the links and " +
@@ -82,7 +82,7 @@ func runRetransmits(p *check.Pass) error {
 			Command: evidence.InNetNS(p, "ip -s link") + "; " + evidence.InNetNS(p, "nstat -az TcpExtTCPDSACKRecv") +
 				"; " + evidence.InNetNS(p, "ss -tni"),
 			Risk:   "none, it only reads",
-			Effect: fmt.Sprintf("share of segments sent again falls below %s", p.Param(paramRetransWarn).Text()),
+			Effect: fmt.Sprintf("share of retransmitted segments falls below %s", p.Param(paramRetransWarn).Text()),
 		}},
 		Placebos: []string{
 			"tcp_rmem, tcp_wmem: a larger window loses more",
@@ -104,7 +104,7 @@ func runRetransmits(p *check.Pass) error {
 func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) {
 	if flows := evidence.FlowsBy(p, metric.FlowRetransmits, "kind", "data"); len(flows) > 0 {
 		top := flows[0]
-		f.Evidence = append(f.Evidence, quantity.Of("sent again by "+top.Text(), top.N, quantity.Segments))
+		f.Evidence = append(f.Evidence, quantity.Of("retransmitted by "+top.Text(), top.N, quantity.Segments))
 		if 2*top.N >= data.Number() && top.Side == "client" {
 			f.Subject = check.Subject{Kind: "destination", ID: top.Endpoint}
 			f.Notes = append(f.Notes, evidence.OwnersOf(p, top.Endpoint))
@@ -123,12 +123,12 @@ func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) 
 			"readable"}
 		return
 	}
-	mine := quantity.Of("sent again to "+where, top, quantity.Segments)
+	mine := quantity.Of("retransmitted to "+where, top, quantity.Segments)
 	f.Evidence = append(f.Evidence, mine)
 	for _, s := range p.Gauge(metric.DestinationSegs, "destination", where) {
 		if sent := evidence.GaugeRise(s); sent > 0 {
 			f.Evidence = append(f.Evidence, mine.Per(quantity.Of("", sent, quantity.Segments)).
-				Named("share sent again to %s", where))
+				Named("share retransmitted to %s", where))
 		}
 	}
 	f.Notes = append(f.Notes, evidence.OwnersOf(p, where))

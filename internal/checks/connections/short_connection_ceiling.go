@@ -29,9 +29,9 @@ tcp_tw_reuse_delay, 1 s before that setting existed, and the ceiling is ports / 
 this side has no TIME_WAIT and no ceiling. A slow trickle may hold thousands of TIME_WAIT and is no fault: the share
 of the ceiling counts.
 
-Cure: keep-alive or a pool; then tcp_tw_reuse=1; then a wider range; then more destination or source addresses.
-Placebos: tcp_fin_timeout, a larger tcp_max_tw_buckets.
-Wrong if connect() fails never and the rate rises further under more load.`,
+Fix: keep-alive or a pool; then tcp_tw_reuse=1; then a wider range; then more destination or source addresses.
+Won't help: tcp_fin_timeout, a larger tcp_max_tw_buckets.
+Disproved if connect() fails never and the rate rises further under more load.`,
 	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/net/tcp.h",
 	Needs:  evidence.PortNeeds(),
 	Uses:   evidence.PortUses(),

@@ -39,8 +39,8 @@ were established in the window. The one over the other is how long a connection
 waits at least (Little's law). The threads' states tell that the program neither
 runs nor waits for a CPU meanwhile. It is critical where the queue overflows.
 
-Cure: more workers or connections (pm.max_children, workers, -c, maxconn), or
-make that faster for which the workers wait. Placebo: a longer backlog; more
+Fix: more workers or connections (pm.max_children, workers, -c, maxconn), or
+make that faster for which the workers wait. Won't help: a longer backlog; more
 clients wait then, and longer. Disproof: Recv-Q of ss -ltn is 0 at most looks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
 	Needs: []metric.Metric{metric.ListenerQueue},

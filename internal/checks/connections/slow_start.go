@@ -65,9 +65,9 @@ whole life, the peer begins with a larger window, and nothing is said.
 It is a fact and no warning: a peer that sends slowly for a reason of its own looks the same from here, for the window
 is on its side. What is told is the most that a kept connection can save.
 
-Cure: keep connections and use them again, and let the window outlive pauses (net.ipv4.tcp_slow_start_after_idle=0 on
-the side that sends much). Placebo: larger socket buffers: they bound the window only after it has grown.
-Wrong if the second request on one connection takes as long as the first (curl URL URL).`,
+Fix: keep connections and use them again, and let the window outlive pauses (net.ipv4.tcp_slow_start_after_idle=0 on
+the side that sends much). Won't help: larger socket buffers: they bound the window only after it has grown.
+Disproved if the second request on one connection takes as long as the first (curl URL URL).`,
 	URL: "https://www.rfc-editor.org/rfc/rfc6928",
 	Needs: []metric.Metric{
 		metric.ConnectionsClosed, metric.ConnectionSeconds, metric.ConnectionBytes, metric.ConnectionTurns,

@@ -33,9 +33,9 @@ TCPReqQFullDrop, drops for a full SYN backlog; and cookies sent, in at least hal
 tcp_syncookies=2 cookies are always sent and say nothing.
 
 Causes: clients far away or behind a lossy path (SYN-ACKs unanswered), a SYN flood, a burst beyond the backlog.
-Cure: cookies on; a larger backlog in listen(), somaxconn and tcp_max_syn_backlog together; against a flood, filter it.
-Placebo: tcp_max_syn_backlog alone, as the listen backlog caps it.
-Wrong if SYN_RECV is near zero at all samples and clients connect without steps of 1 s.`,
+Fix: cookies on; a larger backlog in listen(), somaxconn and tcp_max_syn_backlog together; against a flood, filter it.
+Won't help: tcp_max_syn_backlog alone, as the listen backlog caps it.
+Disproved if SYN_RECV is near zero at all samples and clients connect without steps of 1 s.`,
 	URL:   "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs: []metric.Metric{metric.ListenDrops, metric.ListenOverflows},
 	Uses: []metric.Metric{

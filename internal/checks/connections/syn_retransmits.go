@@ -23,7 +23,7 @@ var (
 var synRetransmits = &check.Check{
 	Name:  "syn-retransmits",
 	Stage: check.Connections,
-	Doc: `SYNs or SYN-ACKs have to be sent again
+	Doc: `SYNs or SYN-ACKs are retransmitted
 A lost SYN costs its caller 1 s, a second one 2 s more: connects are either fast or take a second.
 
 Measured: TCPSynRetrans over ActiveOpens + PassiveOpens of the namespace, because the counter holds the SYN-ACKs that
@@ -32,9 +32,9 @@ scanners and vanished phones: where nearly all opens are passive, no destination
 queue overflows, it is info.
 
 Causes: a full accept queue (here or at the peer), a lossy or filtered path, conntrack, a SNAT core.
-Cure: by cause; see syn-sent-pileup and accept-queue-overflow. Placebo: tcp_syn_retries (it only changes when
+Fix: by cause; see syn-sent-pileup and accept-queue-overflow. Won't help: tcp_syn_retries (it only changes when
 connect() gives up).
-Wrong if connect latency has no steps at 1 s and 3 s.`,
+Disproved if connect latency has no steps at 1 s and 3 s.`,
 	URL:    "https://www.rfc-editor.org/rfc/rfc6298",
 	Needs:  []metric.Metric{metric.TCPSynRetrans, metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses:   []metric.Metric{metric.SynSentRetrans, metric.ListenOverflows},
@@ -43,7 +43,7 @@ Wrong if connect latency has no steps at 1 s and 3 s.`,
 }
 
 func runSynRetransmits(p *check.Pass) error {
-	again, err := evidence.NetRise(p, metric.TCPSynRetrans, "SYNs and SYN-ACKs sent again")
+	again, err := evidence.NetRise(p, metric.TCPSynRetrans, "retransmitted SYNs and SYN-ACKs")
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func runSynRetransmits(p *check.Pass) error {
 		p.Report(synFinding(p, again, active, passive, "and no connection was opened"))
 		return nil
 	}
-	share := again.N.Per(opens).As(quantity.Ratio).Named("SYNs sent again per connection")
+	share := again.N.Per(opens).As(quantity.Ratio).Named("retransmitted SYNs per connection")
 	p.Read(share)
 	if share.AtLeast(p.Param(paramSynShare)) {
 		f := synFinding(p, again, active, passive, fmt.Sprintf("for %.0f connections = %s", opens.Number(),
@@ -80,7 +80,7 @@ func synFinding(p *check.Pass, again, active, passive evidence.Growth, per strin
 	f := check.Finding{
 		Subject:  evidence.NetNSSubject(p),
 		Severity: check.Warning,
-		Summary: fmt.Sprintf("%.0f SYNs or SYN-ACKs sent again %s; each costs its caller 1 s or more",
+		Summary: fmt.Sprintf("%.0f SYNs or SYN-ACKs retransmitted %s; each costs its caller 1 s or more",
 			again.N.Number(), per),
 		Evidence: []quantity.Value{
 			again.Rate(), quantity.Of("connections opened", active.N.Number(), quantity.Connections),

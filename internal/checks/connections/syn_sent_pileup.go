@@ -40,8 +40,8 @@ SYN_SENT sockets that have repeated their SYN. A slow path alone (many in SYN_SE
 Two causes look alike here: the path drops (firewall, conntrack, a saturated SNAT core, the peer is down), or the
 peer's accept queue is full. The peer tells: if its ListenOverflows rises it is the queue, if not the path. Where the
 peer listens in the same namespace, the check looks itself.
-Placebos: larger tcp_max_syn_backlog or local port range on this side.
-Wrong if the sockets in SYN_SENT change within a round trip (ss -tno state syn-sent shows no timer above 1 s).`,
+Won't help: larger tcp_max_syn_backlog or local port range on this side.
+Disproved if the sockets in SYN_SENT change within a round trip (ss -tno state syn-sent shows no timer above 1 s).`,
 	URL:   "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/tcp_timer.c",
 	Needs: []metric.Metric{metric.DestinationSockets},
 	Uses: append([]metric.Metric{
@@ -193,11 +193,11 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 	}
 	if evidence.FlowsSeen(p) {
 		_, window := evidence.FlowSpan(p)
-		syns := quantity.Of("SYNs sent again", evidence.FlowRise(p, metric.FlowRetransmits, u.destination, "kind",
+		syns := quantity.Of("retransmitted SYNs", evidence.FlowRise(p, metric.FlowRetransmits, u.destination, "kind",
 			"syn"), quantity.Segments)
 		connects := quantity.Of("connects", evidence.FlowRise(p, metric.ConnectAttempts, u.destination),
 			quantity.Connections)
-		f.Evidence = append(f.Evidence, syns.Per(window).Named("SYNs sent again to it"), connects.Per(window).
+		f.Evidence = append(f.Evidence, syns.Per(window).Named("retransmitted SYNs to it"), connects.Per(window).
 			Named("connects to it"))
 	}
 	cause, remedies := u.cause(p)

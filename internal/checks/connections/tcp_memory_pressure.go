@@ -29,9 +29,9 @@ Measured: pages in use (/proc/net/sockstat) over high, and entries into pressure
 It is critical when connections were aborted for it.
 
 Usual causes: readers that do not read (Recv-Q), peers that do not acknowledge (Send-Q), very many connections, a leak.
-Cure: find the sockets with large queues first; raise tcp_mem when there is free memory.
-Placebo: larger tcp_rmem or tcp_wmem, which use memory up faster.
-Wrong if pages in use fall while load is the same.`,
+Fix: find the sockets with large queues first; raise tcp_mem when there is free memory.
+Won't help: larger tcp_rmem or tcp_wmem, which use memory up faster.
+Disproved if pages in use fall while load is the same.`,
 	URL:   "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs: []metric.Metric{metric.TCPMemory, metric.TCPMemHigh},
 	Uses: []metric.Metric{

@@ -27,9 +27,9 @@ Measured: orphans (/proc/net/sockstat) over tcp_max_orphans; half counts as near
 double. A warning needs connections aborted (TCPAbortOnMemory) or orphans that grow; the level alone is info.
 
 Cause: peers that vanish or read slowly after this side closed; answers cut short by clients on bad links.
-Cure: fewer closes with data unsent; then tcp_max_orphans, up to 64 KiB of unswappable memory each.
-Placebo: tcp_fin_timeout helps only those in FIN_WAIT2.
-Wrong if TCPAbortOnMemory stands still and orphans fall.`,
+Fix: fewer closes with data unsent; then tcp_max_orphans, up to 64 KiB of unswappable memory each.
+Won't help: tcp_fin_timeout helps only those in FIN_WAIT2.
+Disproved if TCPAbortOnMemory stands still and orphans fall.`,
 	URL:    "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs:  []metric.Metric{metric.TCPOrphans, metric.MaxOrphans},
 	Uses:   []metric.Metric{metric.TCPAbortOnMemory},

@@ -29,9 +29,9 @@ FIN is repeated then gets a RST, and a late segment may reach a new connection o
 
 Measured: TCPTimeWaitOverflow per second, which counts each such close.
 
-Cure: fewer closes (keep-alive), or a larger tcp_max_tw_buckets, about 300 bytes each. The limit is at times set low
-on purpose, to free local ports: that trades an error at connect() for rare resets. Placebo: tcp_fin_timeout.
-Wrong if peers see no reset after their FIN.`,
+Fix: fewer closes (keep-alive), or a larger tcp_max_tw_buckets, about 300 bytes each. The limit is at times set low
+on purpose, to free local ports: that trades an error at connect() for rare resets. Won't help: tcp_fin_timeout.
+Disproved if peers see no reset after their FIN.`,
 	URL:    "https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html",
 	Needs:  []metric.Metric{metric.TCPTimeWaitOverflow},
 	Uses:   []metric.Metric{metric.MaxTWBuckets, metric.TCPTimeWait},

@@ -66,10 +66,10 @@ which names the caller. Where the host's CPUs would be less than 80 % busy witho
 cpu-saturated. Functions of stripped libraries without frame pointers can be missed, so silence about such a program
 is no proof.
 
-Cure: keep connections; let sessions be resumed, which takes both ends: tickets or a session cache on the server,
+Fix: keep connections; let sessions be resumed, which takes both ends: tickets or a session cache on the server,
 shared by its instances, and a client that keeps its sessions. Tickets alone are a placebo with a client that throws
 them away.
-Wrong if openssl s_client -reconnect shows "Reused", or few connections are opened.`,
+Disproved if openssl s_client -reconnect shows "Reused", or few connections are opened.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc8446#section-2.2",
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses: []metric.Metric{

@@ -53,7 +53,7 @@ The check looks at the clock source in use; a slow one is a warning when the CPU
 time, else a fact. Counters cannot prove that the system time is clock reads, so the confidence is medium;
 where BPF programs may run, samples of the kernel show it, and what they do not show is no warning.
 
-Cure: tsc, if the kernel offers it. The kernel gives tsc up when it sees it unstable; see dmesg for why before forcing
+Fix: tsc, if the kernel offers it. The kernel gives tsc up when it sees it unstable; see dmesg for why before forcing
 it. Disproof: strace -c -f -e clock_gettime,gettimeofday -p PID counts few calls.`,
 	URL:    "https://docs.kernel.org/virt/kvm/x86/timekeeping.html",
 	Needs:  []metric.Metric{metric.Clocksource, metric.CPUSeconds},

@@ -52,8 +52,8 @@ thread's name without its number), and reports the pool with most. The rate is a
 large enough to cost several percent of the CPU, the pool has system time to show for it, and many more threads are
 runnable than there are CPUs.
 
-Cures: fewer runnable threads in that pool, work handed over in batches, a lock that is handed over less often.
-Placebo: a higher priority; it pushes others off more often. Disproof: pidstat -wt 1 shows nvcswch/s low for these
+Fixes: fewer runnable threads in that pool, work handed over in batches, a lock that is handed over less often.
+Won't help: a higher priority; it pushes others off more often. Disproof: pidstat -wt 1 shows nvcswch/s low for these
 threads.`,
 	URL:    "https://man7.org/linux/man-pages/man2/getrusage.2.html",
 	Needs:  []metric.Metric{metric.ThreadSwitches, metric.ThreadCPU},

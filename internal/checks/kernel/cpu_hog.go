@@ -50,7 +50,7 @@ processes).
 The check is about the whole host. What a program does with its CPU time is another diagnosis, of its process. Many
 processes that end at once are no hog of a name: fork-storm is about them.
 
-Cures: stop it if it runs for nothing; else give it fewer CPUs, less weight or another time. Placebo: restarting those
+Fixes: stop it if it runs for nothing; else give it fewer CPUs, less weight or another time. Won't help: restarting those
 that wait. Disproof: top shows another program first.`,
 	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",
 	Needs: []metric.Metric{metric.ProcessCPU, metric.CPUSeconds},

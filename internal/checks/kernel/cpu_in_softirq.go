@@ -13,7 +13,7 @@ import (
 var (
 	softirqLevel = &check.Param{
 		Name: "level", Default: 0.2, Unit: quantity.Ratio,
-		Why: "a fifth of the work is worth knowing; a healthy loopback server has 30 %, so it is no fault by itself",
+		Why: "a fifth of the work is reported as FYI; a healthy loopback server has 30 %, so it alone is not a fault",
 	}
 	softirqMost = &check.Param{
 		Name: "most", Default: 0.5, Unit: quantity.Ratio,
@@ -40,9 +40,9 @@ is taken from whatever program was running, and appears in no process.
 The check takes si as a share of the busy time. A busy, healthy server on loopback has 30 %, so the level is only a
 fact. It is a warning when most of the busy time is si while the host has little left, or when one CPU is full of it.
 
-Cures are those of the path and the connections: fewer packets (keep-alive, batching, larger segments), cheaper
+Fixes are those of the path and the connections: fewer packets (keep-alive, batching, larger segments), cheaper
 packets (fewer rules, no bridge), more CPUs for them. Where BPF programs may run, the check names the kernel's
-functions. Placebo: priorities of programs; softirq comes before any of them. Disproof: mpstat -P ALL 1 shows %soft
+functions. Won't help: priorities of programs; softirq comes before any of them. Disproof: mpstat -P ALL 1 shows %soft
 low.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs:  []metric.Metric{metric.CPUSeconds},

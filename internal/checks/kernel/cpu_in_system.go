@@ -37,7 +37,7 @@ The level alone is a fact: a web server on loopback has 50 to 65 % of its busy t
 all busy time is sy, the CPUs are busy, and others wait for them (PSI cpu, or more runnable threads than CPUs where
 the kernel has no PSI).
 
-The cure follows from what the kernel does. Where BPF programs may run, all CPUs are sampled 99 times a second, and
+The fix follows from what the kernel does. Where BPF programs may run, all CPUs are sampled 99 times a second, and
 the check names the kernel's functions, the system calls that led there and the processes that made them; else perf
 top -a -g or perf trace -s -p PID do. Earlier findings usually explain it already. Disproof: mpstat 1 shows %sys low,
 or the named processes are idle.`,

@@ -78,7 +78,7 @@ or by a tenth of a thread on average, a full host does not harm it, and is a fac
 the CPU time in use, the queue is its own: a fact too, and what it runs is the matter. Where another program has that
 much, the finding is about its process.
 
-Cures: fewer runnable threads (pool sizes), less work, other tenants elsewhere or with a limit, more CPUs. Placebo: more
+Fixes: fewer runnable threads (pool sizes), less work, other tenants elsewhere or with a limit, more CPUs. Won't help: more
 threads.
 Disproof: vmstat 1 shows r near the number of CPUs.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",

@@ -40,7 +40,7 @@ report. A stopped CPU stops whatever it was doing, locks and interrupts included
 what it loses: the CPU time that it wants (what its threads used, and what they waited for a CPU), times the share of
 all wanted time that was stolen. A target that wants little loses little, and steal is no more than information.
 
-Cures: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Placebo: more virtual
+Fixes: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Won't help: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
 	URL:   "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs: []metric.Metric{metric.CPUSeconds},

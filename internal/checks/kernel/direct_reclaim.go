@@ -28,7 +28,7 @@ The check takes the rate of such stalls with the pages scanned for them, of the 
 is not counted here (mm/vmscan.c counts it apart). It is a warning when PSI says that work waited for memory; copying
 large files through a full page cache gives stalls without harm.
 
-Cures: less memory in use; a higher vm.watermark_scale_factor or vm.min_free_kbytes wakes kswapd earlier. Placebo:
+Fixes: less memory in use; a higher vm.watermark_scale_factor or vm.min_free_kbytes wakes kswapd earlier. Won't help:
 dropping caches by hand. Disproof: allocstall_* in /proc/vmstat does not rise.`,
 	URL:   "https://docs.kernel.org/admin-guide/mm/concepts.html",
 	Needs: []metric.Metric{metric.AllocStalls},

@@ -43,7 +43,7 @@ children that ended, and samples of the CPUs, which name the programs. It warns 
 more and each used little. The kernel counts threads too: the target's are divided by how many a process of it has that
 came and went. A burst of processes, as where a job starts, is no storm: more than half of the intervals must have one.
 
-Cures: one process for many pieces of work, functions of the language in place of programs, workers that stay. Placebo:
+Fixes: one process for many pieces of work, functions of the language in place of programs, workers that stay. Won't help:
 a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/fork.2.html",
 	Needs: []metric.Metric{metric.Forks, metric.ProcessCPU, metric.CPUSeconds},

@@ -38,8 +38,8 @@ a second): the time a thread is blocked in fsync, fdatasync, msync or syncfs, as
 of each pool with most of it; beside it the latency of the slowest device. From a fifth on it is a fact, from a half on
 a warning.
 
-Cure: sync once for many records (group commit, batches), or leave durability to replication where that is enough.
-Risk: what was not synced is lost in a crash. Placebo: a device with more bandwidth. Disproof: strace -f -c -e
+Fix: sync once for many records (group commit, batches), or leave durability to replication where that is enough.
+Risk: what was not synced is lost in a crash. Won't help: a device with more bandwidth. Disproof: strace -f -c -e
 trace=fsync,fdatasync -p PID shows little time.`,
 	URL:   "https://man7.org/linux/man-pages/man2/fsync.2.html",
 	Needs: []metric.Metric{metric.ThreadWaitTime},

@@ -33,7 +33,7 @@ The drivers intel_pstate and amd-pstate-epp in active mode have a "powersave" of
 normal, and not reported. The check needs the CPUs to be busy. Without the driver's name it only mentions the
 governor. In most virtual machines the host decides and there is no cpufreq driver: then there is nothing to read.
 
-Cure: schedutil or performance. Risk: power and heat. Disproof: turbostat or scaling_cur_freq shows the CPUs near
+Fix: schedutil or performance. Risk: power and heat. Disproof: turbostat or scaling_cur_freq shows the CPUs near
 their highest frequency.`,
 	URL:    "https://docs.kernel.org/admin-guide/pm/cpufreq.html",
 	Needs:  []metric.Metric{metric.Governor, metric.CPUSeconds},

@@ -52,8 +52,8 @@ that they used, and the share of it that is the kernel's. A program that listens
 for others is left out, and so is one that asks others as often as it waits: its
 threads wait for them, and that is its work.
 
-Cure: hand over more at a time (chunks, batches, larger writes), or do small
-work where it comes up. Placebo: more threads or CPUs; they wait for each other,
+Fix: hand over more at a time (chunks, batches, larger writes), or do small
+work where it comes up. Won't help: more threads or CPUs; they wait for each other,
 too. Disproof: pidstat -wt 1 shows cswch/s low for these threads.`,
 	URL:   "https://man7.org/linux/man-pages/man2/getrusage.2.html",
 	Needs: []metric.Metric{metric.ThreadSwitches, metric.ThreadCPU, metric.TargetListenPorts},

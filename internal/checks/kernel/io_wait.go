@@ -50,7 +50,7 @@ A copy on an idle host stalls itself all the time and harms nobody. So a warning
 requests queue, and for a target its own threads in uninterruptible sleep. Without PSI the old iowait share and the
 blocked threads stand in, at low confidence: iowait is idle time, and vanishes when another program uses the CPU.
 
-Cures: fewer or larger requests, batching of fsync, a faster device, the noisy neighbour elsewhere, more memory when
+Fixes: fewer or larger requests, batching of fsync, a faster device, the noisy neighbour elsewhere, more memory when
 it reads the same again. Disproof: iostat -x 1 shows await low.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",
 	Needs: []metric.Metric{metric.CPUSeconds},

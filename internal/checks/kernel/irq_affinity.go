@@ -44,8 +44,8 @@ The check groups interrupt lines by their device's name without the queue's numb
 the interrupts of the window. It speaks when two or more lines were active, nearly all their interrupts went to one
 CPU, and that CPU is busy with interrupts and softirq.
 
-Cures: irqbalance, or smp_affinity_list by hand, one CPU for each queue. A driver with managed interrupts refuses to
-be moved. Placebo: RPS on top of it costs an interrupt between CPUs for what the device could do by itself. Disproof:
+Fixes: irqbalance, or smp_affinity_list by hand, one CPU for each queue. A driver with managed interrupts refuses to
+be moved. Won't help: RPS on top of it costs an interrupt between CPUs for what the device could do by itself. Disproof:
 /proc/interrupts rises in more than one column.`,
 	URL:    "https://docs.kernel.org/core-api/irq/irq-affinity.html",
 	Needs:  []metric.Metric{metric.Interrupts, metric.CPUSeconds},

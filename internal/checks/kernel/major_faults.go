@@ -35,7 +35,7 @@ a page from swap. The thread stops for the read, in the middle of whatever it di
 The check takes the rate of the host, and names the target's processes that have them. A warning needs the rate in
 most intervals, so that a program's start does not count, and PSI saying that work waited for memory or storage.
 
-Cures: memory for the working set (see direct-reclaim, swap-in, and the cgroup's limit), mapped files read ahead or
+Fixes: memory for the working set (see direct-reclaim, swap-in, and the cgroup's limit), mapped files read ahead or
 locked (mlock, MAP_POPULATE). Disproof: pidstat -r 1 shows majflt/s near 0.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html",
 	Needs:  []metric.Metric{metric.MajorFaults},

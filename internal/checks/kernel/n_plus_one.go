@@ -58,7 +58,7 @@ many requests are in progress, is the share of a request's time (Little's law). 
 share of its threads' time; there an exchange must take about as long as the
 path's round trip, so that the destination has no part in it.
 
-Cure: ask for all at once (join, IN, batch, pipeline, MGET). Placebo: a faster
+Fix: ask for all at once (join, IN, batch, pipeline, MGET). Won't help: a faster
 destination, more connections: the next exchange still waits for the last one.
 Disproof: the destination's own log shows few statements, each of them slow.`,
 	URL:   "https://martinfowler.com/eaaCatalog/lazyLoad.html",

@@ -53,7 +53,7 @@ time as effect. Processes that live for a part of the window only, as those of a
 time per fault is an upper bound: other system calls are in it; where BPF programs may run, the share of the CPU
 samples that are in a fault is measured, and code that takes more of the CPU time comes first.
 
-Cures: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
+Fixes: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
 	URL:    "https://man7.org/linux/man-pages/man3/mallopt.3.html",
 	Needs:  []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},

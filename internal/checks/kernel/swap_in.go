@@ -31,7 +31,7 @@ pages coming back make a program wait, one fault at a time.
 The check takes the rate of pages swapped in. It is a warning when PSI says that work waited for memory, or where the
 kernel has no PSI when major faults come at the same rate.
 
-Cures: less memory in use, memory limits that fit, pages of the latency-critical program locked. Placebo:
+Fixes: less memory in use, memory limits that fit, pages of the latency-critical program locked. Won't help:
 vm.swappiness=0 when memory is short: the file cache is then thrashed in its place. Disproof: vmstat 1 shows si at 0.`,
 	URL:   "https://docs.kernel.org/admin-guide/sysctl/vm.html#swappiness",
 	Needs: []metric.Metric{metric.SwapIn},

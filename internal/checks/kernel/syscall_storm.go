@@ -61,9 +61,9 @@ no warning for their size: an answer needs a send of its own, however short it i
 left out of the shares, but slows the calls down meanwhile. The way into the kernel and back is the same for each
 call: with the counts a call has its part of it.
 
-Cure: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many
+Fix: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many
 pieces (writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost
-when the process is killed, and is seen later by readers. Placebo: a faster disk, or a file in memory.
+when the process is killed, and is seen later by readers. Won't help: a faster disk, or a file in memory.
 Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or perf trace -s -p PID.`,
 	URL:   "https://man7.org/linux/man-pages/man3/setvbuf.3.html",
 	Needs: []metric.Metric{metric.HostCPUProfileSamples, metric.ProcessCPU},

@@ -62,8 +62,8 @@ A thread that is in a client and runs does not wait: a JSON reader at work was
 once taken for a slow network for weeks, because each thread dump had read() in
 it. The check says so where threads of a client run most of the time.
 
-Cure: find why the destination is slow; set timeouts, ask it less often or at
-the same time, bound what waits (bulkhead). Placebo: more threads; they wait
+Fix: find why the destination is slow; set timeouts, ask it less often or at
+the same time, bound what waits (bulkhead). Won't help: more threads; they wait
 there, too, and load it more. Disproof: the destination answers in less time
 than the threads wait (tcpdump, its own logs).`,
 	URL:   "https://www.brendangregg.com/tsamethod.html",

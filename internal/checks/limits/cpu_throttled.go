@@ -31,11 +31,11 @@ used.
 The time stopped is a sum over CPUs: with many threads it exceeds wall time. Use
 plus time stopped gives what the group wanted, at most.
 
-Cure: raise the limit, or remove it and keep the request (weight), which
+Fix: raise the limit, or remove it and keep the request (weight), which
 protects the neighbours when all are busy.
 Risk: without a limit a runtime sizes its pools to the host. Fewer runnable
 threads make the quota last longer.
-Placebo: a higher weight (cpu.weight, cpu.shares, requests.cpu) does not lift a
+Won't help: a higher weight (cpu.weight, cpu.shares, requests.cpu) does not lift a
 limit.
 Disproof: nr_throttled in cpu.stat of the named group does not rise under load.`,
 	URL:   "https://docs.kernel.org/scheduler/sched-bwc.html",

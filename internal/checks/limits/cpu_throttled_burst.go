@@ -27,11 +27,11 @@ periods / periods of the window, where the mean use of the group is below the
 given share of its limit. Steadier load is the finding of cpu-throttled; never
 both speak of one group.
 
-Cure: let the group save up unused quota for a burst (cpu.max.burst), run fewer
+Fix: let the group save up unused quota for a burst (cpu.max.burst), run fewer
 threads at once (GC threads and event loops sized to the host are the usual
 burst), or take the limit off where latency matters and autoscaling bounds the
 use. Risk: a burst disturbs the neighbours for a moment.
-Placebo: raising the limit a little; the burst uses that up as well.
+Won't help: raising the limit a little; the burst uses that up as well.
 Disproof: nr_throttled in cpu.stat of the named group does not rise under load,
 or p99 does not change with the limit off.`,
 	URL:   "https://docs.kernel.org/scheduler/sched-bwc.html#cfs-bandwidth-control",

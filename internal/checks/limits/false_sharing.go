@@ -21,9 +21,9 @@ IBS on AMD, SPE on arm64), which perfdoctor does not count, and a low ratio of
 instructions to cycles (ipc-low) may have other causes. The check is listed so
 that its absence is seen: it is "fine" only where there is a single CPU.
 
-Cure, once perf c2c has named the line: pad or separate what different threads
+Fix, once perf c2c has named the line: pad or separate what different threads
 write (JVM: @Contended). Risk: more memory.
-Placebo: volatile or atomic types, which do not move the data.
+Won't help: volatile or atomic types, which do not move the data.
 Disproof: perf c2c report shows no line with HITM from several threads.`,
 	URL:   "https://man7.org/linux/man-pages/man1/perf-c2c.1.html",
 	Needs: []metric.Metric{metric.CPUsOnline},

@@ -38,10 +38,10 @@ and critical when hardly any is left. A server with a limit below the kernel's
 default has set it for itself: there the level is info while no connection waits
 to be accepted.
 
-Cure: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
+Fix: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
 a higher limit only delays a leak, and programs that use select() break above
 1024.
-Placebo: fs.file-max, the limit of the whole host.
+Won't help: fs.file-max, the limit of the whole host.
 Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
 	Needs:  []metric.Metric{metric.ProcessFDs, metric.ProcessFDLimit},

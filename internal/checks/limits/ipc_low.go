@@ -57,9 +57,9 @@ counts them. A low value is a level; it is a warning when the target uses a
 whole CPU or more, most of it in user mode. The right value depends on the
 program: compare with an earlier run.
 
-Cure: find the stalling code (perf record -e cycles, perf c2c for shared lines,
+Fix: find the stalling code (perf record -e cycles, perf c2c for shared lines,
 a type-pollution agent for a JVM), then change layout or padding. Risk: padding
-costs memory. Placebo: a higher clock frequency, which waits faster.
+costs memory. Won't help: a higher clock frequency, which waits faster.
 Disproof: the same load at an earlier, faster time had the same ratio.`,
 	URL:    "https://man7.org/linux/man-pages/man2/perf_event_open.2.html",
 	Needs:  []metric.Metric{metric.PerfEvents},

@@ -36,9 +36,9 @@ fullest level is named. It is a warning when the limit was also hit in the
 window, or when hardly anything is left; else it is a level only. Usage with
 page cache is not used: it fills every limit on a healthy host.
 
-Cure: raise the limit, or lower the heap, caches and thread stacks. Risk: the
+Fix: raise the limit, or lower the heap, caches and thread stacks. Risk: the
 host's memory may then be overcommitted.
-Placebo: dropping caches; swap beside a limit.
+Won't help: dropping caches; swap beside a limit.
 Disproof: memory.events of the group shows no further max or high events under
 load.`,
 	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",

@@ -38,9 +38,9 @@ request (from its weight) against the host's CPUs, and the threads of the pools
 known to be sized by CPUs. It is a level without a sign of harm, and so never a
 warning.
 
-Cure: keep the container without a limit, but set the number of CPUs the runtime
+Fix: keep the container without a limit, but set the number of CPUs the runtime
 should see. Risk: less parallel work on an idle host.
-Placebo: adding a limit only to shrink the pools; it brings throttling along.
+Won't help: adding a limit only to shrink the pools; it brings throttling along.
 Disproof: the pools were given their size on purpose (command line).`,
 	URL: "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
 	Needs: []metric.Metric{

@@ -23,11 +23,11 @@ no finding.
 Measured: the increase of oom_kill in the target's cgroup and every ancestor
 (the count of a group includes its descendants with cgroup v2), the lowest level
 that counted is named; and the host's count, for kills outside of the target,
-which are worth knowing but no fault of it.
+which are reported as FYI, since they are not its fault.
 
-Cure: a limit that holds the working set with room, a heap that fits the limit
+Fix: a limit that holds the working set with room, a heap that fits the limit
 (heap is not all: threads, code and direct buffers come on top).
-Risk of a higher limit: the host may come short. Placebo: oom_score_adj, which
+Risk of a higher limit: the host may come short. Won't help: oom_score_adj, which
 only chooses another victim.
 Disproof: the kernel log names a process that does not belong to the service
 (dmesg, "Killed process").`,

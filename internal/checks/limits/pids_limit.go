@@ -34,9 +34,9 @@ every ancestor; the fullest level is named. A level alone is info; it is a
 warning when the number grows so that it is full soon, or when hardly any is
 left.
 
-Cure: bound the thread pools, then raise the limit. Risk: a higher limit lets a
+Fix: bound the thread pools, then raise the limit. Risk: a higher limit lets a
 leak of threads use up memory.
-Placebo: ulimit -u, another limit (of a user); kernel.pid_max, that of the host.
+Won't help: ulimit -u, another limit (of a user); kernel.pid_max, that of the host.
 Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#pid",
 	Needs:  []metric.Metric{metric.CgroupPIDs, metric.CgroupPIDsLimit},

@@ -31,9 +31,9 @@ cpusets of the cgroup and all ancestors, rounded up. Pools that are sized by
 load, and Go's Ms, are not counted. It is a warning only where the limit really
 throttles; else the threads are merely more than needed.
 
-Cure: -XX:ActiveProcessorCount, GOMAXPROCS or the pool's own setting. Risk: less
+Fix: -XX:ActiveProcessorCount, GOMAXPROCS or the pool's own setting. Risk: less
 parallel work when the limit is raised later and the number is not.
-Placebo: a smaller heap.
+Won't help: a smaller heap.
 Disproof: the pools are asleep when the group is throttled (top -H during a
 burst).`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",

@@ -46,10 +46,10 @@ may use (the least of host, cpusets and CPU limits of all ancestors, rounded
 up), with the time they waited for a CPU (schedstat) as the effect, or the
 host's CPU pressure where that is missing. Sleeping threads alone are no fault.
 
-Cure: bound the pools near the number of CPUs, a queue before them, a bulkhead
+Fix: bound the pools near the number of CPUs, a queue before them, a bulkhead
 for each backend; virtual threads for blocking calls. Risk: a pool too small
 leaves CPUs idle while its threads wait for I/O.
-Placebo: more threads; a higher priority.
+Won't help: more threads; a higher priority.
 Disproof: the run-queue wait stays with fewer threads: then other processes take
 the CPUs.`,
 	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",

@@ -46,7 +46,7 @@ each costs in softirq time, when a namespace with NAT rules and a bridge or veth
 packets that take as much time. That is a fact, not a fault. It is a warning when each packet costs several times the
 usual and there are many rules walked one by one to blame.
 
-Cures: host network for the hot path, a keep-alive proxy on the host, rules as sets or maps (ipset, nft), kube-proxy
+Fixes: host network for the hot path, a keep-alive proxy on the host, rules as sets or maps (ipset, nft), kube-proxy
 in nftables or IPVS mode. Disproof: the same request from the host path takes as much CPU time.`,
 	URL:   "https://wiki.nftables.org/wiki-nftables/index.php/Sets",
 	Needs: []metric.Metric{metric.CPUSeconds, metric.SoftnetProcessed, metric.IPForwarded, metric.NATRules},

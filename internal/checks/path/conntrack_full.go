@@ -56,7 +56,7 @@ in 40 s". It is critical when nearly full or when packets are dropped at a high 
 table with room are clashes of two packets of one new flow, known from DNS over UDP; they are no warning about the
 size.
 
-Cures: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections
+Fixes: raise the limit (its memory is computed), do not track what needs no tracking (NOTRACK), keep connections
 alive, shorten the time_wait timeout. Disproof: conntrack -S shows no drop while the count stays level.`,
 	URL:   "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
 	Needs: []metric.Metric{metric.ConntrackEntries, metric.ConntrackMax},

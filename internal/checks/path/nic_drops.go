@@ -20,7 +20,7 @@ It is a warning from one packet in a thousand, with enough packets to tell and m
 switch port causes: the kernel counts received packets of protocols nobody handles here as dropped too
 (Documentation/networking/statistics.rst).
 
-Cures: larger ring (ethtool -G), more queues, the CPU that serves them; for transmit the sender's rate or the queue.
+Fixes: larger ring (ethtool -G), more queues, the CPU that serves them; for transmit the sender's rate or the queue.
 Disproof: ip -s -s link show dev DEVICE shows the drops do not rise under load.`,
 	URL:    "https://docs.kernel.org/networking/statistics.html",
 	Needs:  []metric.Metric{metric.DeviceDrops, metric.DevicePackets},

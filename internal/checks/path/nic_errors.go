@@ -20,7 +20,7 @@ an MTU or offload that does not fit.
 
 It is a warning from one packet in a thousand with enough packets to tell, unless TCP of that network namespace sent
 nothing again in the meantime and it forwards nothing for others: then nobody is seen to miss them, and it is a fact. No
-setting of the host cures a damaged packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
+setting of the host fixes a damaged packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
 	URL:    "https://docs.kernel.org/networking/statistics.html",
 	Needs:  []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
 	Uses:   []metric.Metric{metric.TCPRetransSegs, metric.TCPSynRetrans, metric.IPForwarded},
@@ -58,14 +58,14 @@ func runNICErrors(p *check.Pass) error {
 	return nil
 }
 
-// sentAgain gives what TCP of a namespace sent again, and whether that tells that nobody missed a packet: no counter of
-// it rose, and the namespace does not forward, for what it forwards others send again. Where nothing was recorded
+// sentAgain gives what TCP of a namespace retransmitted, and whether that tells that nobody missed a packet: no counter
+// of it rose, and the namespace does not forward, for what it forwards others send again. Where nothing was recorded
 // nothing is known.
 func sentAgain(p *check.Pass, netns string) (again []quantity.Value, nobodyMissedThem bool) {
 	for _, c := range []struct {
 		counter *metric.Counter
 		label   string
-	}{{metric.TCPRetransSegs, "segments sent again"}, {metric.TCPSynRetrans, "SYNs and answers to them sent again"}} {
+	}{{metric.TCPRetransSegs, "retransmitted segments"}, {metric.TCPSynRetrans, "retransmitted SYNs and SYN-ACKs"}} {
 		if n, _, ok := evidence.Rise(c.label, p.Counter(c.counter, "netns", netns)); ok {
 			again = append(again, n)
 		}

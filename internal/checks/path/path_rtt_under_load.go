@@ -56,7 +56,7 @@ Short connections under steady load never see the path empty, so that their mini
 trip then stands for it, and is a warning where the neighbour's varies as a queue does, and a distance does not. What
 the egress adds is one from 20 ms on: nobody holds back the answer to a ping.
 
-Cures: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Placebo: larger
+Fixes: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Won't help: larger
 buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,
 	URL:    "https://man7.org/linux/man-pages/man7/tcp.7.html",
 	Needs:  []metric.Metric{metric.DestinationRTT, metric.DestinationMin},

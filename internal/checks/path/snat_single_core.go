@@ -13,7 +13,7 @@ var (
 	snatHot = &check.Param{
 		Name: "hot-softirq", Default: 0.8, Unit: quantity.Ratio,
 		Why: "above it the queue before the CPU grows faster than it is served; measured 95 to 100 % in the fault, " +
-			"41 to 56 % when cured",
+			"41 to 56 % when fixed",
 	}
 	snatOthers = &check.Param{
 		Name: "others-softirq", Default: 0.3, Unit: quantity.Ratio,
@@ -47,8 +47,8 @@ The check speaks when one CPU spends nearly all its time in softirq while the me
 visible network namespace forwards packets. Where the forwarding namespace is not visible, softirq-imbalance speaks
 instead.
 
-Cures: receive packet steering or more hardware queues; fewer rules walked one by one (sets and maps); no address
-translation where a route would do. Placebo: netdev_max_backlog. Disproof: ping from an idle host behind the same
+Fixes: receive packet steering or more hardware queues; fewer rules walked one by one (sets and maps); no address
+translation where a route would do. Won't help: netdev_max_backlog. Disproof: ping from an idle host behind the same
 gateway. If it is fast while the loaded host is slow, the gateway is not the cause.`,
 	URL:   "https://docs.kernel.org/networking/scaling.html",
 	Needs: []metric.Metric{metric.CPUSeconds, metric.SoftnetProcessed},

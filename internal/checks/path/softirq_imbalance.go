@@ -47,7 +47,7 @@ It looks only at a CPU that spends more than half its time in softirq. Counts of
 differ by any factor, and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly anything
 left while others have, else a fact. A host with one CPU has no imbalance.
 
-Cures: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
+Fixes: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
 packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,
 	URL:   "https://docs.kernel.org/networking/scaling.html",
 	Needs: []metric.Metric{metric.CPUSeconds},

@@ -54,7 +54,7 @@ The check takes the drops of each CPU over the window against the packets it was
 or at drops that go on interval after interval. time_squeeze is not a loss: net_rx_action ran out of budget and came
 back.
 
-Cure: the CPU (spread the packets, make each cheaper). A longer backlog only helps when the CPU has time to spare and
+Fix: the CPU (spread the packets, make each cheaper). A longer backlog only helps when the CPU has time to spare and
 drops come in bursts; before a slow CPU it turns loss into delay. Disproof: the second column of
 /proc/net/softnet_stat does not rise.`,
 	URL:   "https://docs.kernel.org/admin-guide/sysctl/net.html#netdev-max-backlog",

@@ -28,7 +28,7 @@ is what was allocated; objects too large for eden are not in it. Only Serial,
 Parallel and G1 have these counters. It speaks only when gc-overhead does. The
 threads' shares are of all they allocated since they started.
 
-Cure: an allocation profile names the lines.
+Fix: an allocation profile names the lines.
 Disproof: jstat -gc PID 1000: the rise of EU and of YGC times EC.`,
 	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/gc/g1/g1MonitoringSupport.hpp",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMGCs, metric.JVMGCSeconds, metric.JVMSpace},

@@ -28,8 +28,8 @@ Measured: used / size of each code heap after the window, whether the compilers
 are enabled, and how often a heap was full since the JVM's start. A full heap is
 a warning; a level of 90 % alone is information.
 
-Cure: -XX:ReservedCodeCacheSize. Risk: reserves address space; memory only as it
-is used. Placebo: more compiler threads.
+Fix: -XX:ReservedCodeCacheSize. Risk: reserves address space; memory only as it
+is used. Won't help: more compiler threads.
 Disproof: jcmd PID Compiler.codecache: full_count=0 and compilation enabled.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMCode, metric.JVMCodeFull},

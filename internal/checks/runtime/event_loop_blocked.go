@@ -38,9 +38,9 @@ frames. A loop that runs does not stand still, whatever it runs: what takes its
 CPU time is the business of other checks. So are locks that another check knows,
 of loggers and of SecureRandom, where waits for locks were recorded.
 
-Cure: move the call to a pool for blocking calls (publishOn, executeBlocking,
+Fix: move the call to a pool for blocking calls (publishOn, executeBlocking,
 worker threads), or use the asynchronous one. Risk: order and thread-locals
-change with the thread. Placebo: more event loops; each still stands still.
+change with the thread. Won't help: more event loops; each still stands still.
 Disproof: the named call returns at once (a lock that is free, a cached value).`,
 	URL:    "https://projectreactor.io/docs/core/release/reference/faq.html",
 	Needs:  []metric.Metric{metric.WallProfileSamples},

@@ -45,7 +45,7 @@ Where some have another cause, the time is shared by their numbers. With G1 and
 -XX:+ExplicitGCInvokesConcurrent, Z and Shenandoah such a call is no full
 collection.
 
-Cure: remove the call; -XX:+ExplicitGCInvokesConcurrent; or
+Fix: remove the call; -XX:+ExplicitGCInvokesConcurrent; or
 -XX:+DisableExplicitGC. Risk: direct buffers are freed by collections: with
 DisableExplicitGC a program that relies on System.gc() for them may run out of
 direct memory.

@@ -40,7 +40,7 @@ libraries of known ones that are mapped; CPU time of threads with the names of
 known agents. It is a warning when these use a tenth of the process's CPU time;
 what they do on the program's own threads is not in that.
 
-Cure: measure once without it. Risk: its monitoring is missing meanwhile.
+Fix: measure once without it. Risk: its monitoring is missing meanwhile.
 Disproof: the load costs the same without the agent.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.instrument/java/lang/instrument/package-summary.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMAgent},

@@ -48,10 +48,10 @@ time of the collector's threads. A concurrent collector is judged by its CPU
 share, as a warning only when threads had to wait for memory (allocation stall,
 degenerated collection, or stacks of threads in the wall-clock profile).
 
-Cure: a larger heap when little is free after a collection; else fewer
+Fix: a larger heap when little is free after a collection; else fewer
 allocations (an allocation profile names the lines). Risk: a larger heap needs
 memory inside the container's limit.
-Placebo: System.gc(); another collector for a heap that is too small.
+Won't help: System.gc(); another collector for a heap that is too small.
 Disproof: jstat -gcutil PID 1000 shows GCT rise by less than the share, in seconds a second.`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/gctuning/ergonomics.html",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds},

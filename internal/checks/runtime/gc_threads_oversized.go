@@ -51,10 +51,10 @@ process's threads wait for a CPU is that of pools that it sizes by the same coun
 of CPUs (ForkJoinPool, which also carries virtual threads), they are the queue
 that other checks find. Else it is information.
 
-Cure: let the JVM see its limit (remove -XX:ActiveProcessorCount, or
+Fix: let the JVM see its limit (remove -XX:ActiveProcessorCount, or
 -XX:-UseContainerSupport), or set ActiveProcessorCount to it. Risk: other pools
 are sized by it too.
-Placebo: a smaller heap.
+Won't help: a smaller heap.
 Disproof: the pauses do not change with -XX:ParallelGCThreads=CPUs.`,
 	URL:   "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/vm_version.cpp",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMFlag, metric.JVMCPUs, metric.CgroupQuota},

@@ -44,9 +44,9 @@ is a rise from each collection to the next that fills the heap soon, with the
 arithmetic of the forecast. Without two such collections a steady rise is
 information: the next one may free it.
 
-Cure: a heap dump or two class histograms name what grows. Risk: both stop the
+Fix: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
-Placebo: a larger heap (a leak fills it, too).
+Won't help: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},

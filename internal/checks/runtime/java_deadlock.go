@@ -23,7 +23,7 @@ Measured: the JVM's own search for cycles among monitors and locks of
 java.util.concurrent (that have an owner), in the one thread dump after the
 window. Deadlocks over semaphores, futures or full pools are not among them.
 
-Cure: restart, and take the locks in one order everywhere, or with tryLock and a
+Fix: restart, and take the locks in one order everywhere, or with tryLock and a
 time limit. Risk: a restart loses what the threads were doing.
 Disproof: none: the JVM has found the cycle.`,
 	URL:   "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/services/threadService.cpp",

@@ -55,15 +55,15 @@ Measured: CPU time of the compiler threads against that of the process. It is a
 warning when the process uses nearly all the CPUs it may use, when no CPU of the
 host is idle and the compilers have a tenth of them, when the other threads wait
 for a CPU for as long as they run, no CPU limit stops them and the compilers have
-a tenth of the host, or when the JVM is old and still compiles; else it is worth knowing only: measure again when warm.
+a tenth of the host, or when the JVM is old and still compiles; else it is an FYI: measure again when warm.
 Where a fifth of the CPUs would be idle without the compilers, it is they that
 others queue behind. HotSpot does not stop its compilers for a pause: where the
 collector's threads have to wait for a CPU, too, and pauses would be no fault
 without that, gc-overhead is a consequence.
 
-Cure: calls that warm it up before it is ready for traffic, fewer restarts, more
+Fix: calls that warm it up before it is ready for traffic, fewer restarts, more
 CPU while it starts, CDS or CRaC. Risk: a later start.
-Placebo: -Xint, -XX:TieredStopAtLevel=1 (less compilation, slower code for ever).
+Won't help: -Xint, -XX:TieredStopAtLevel=1 (less compilation, slower code for ever).
 Disproof: top -H shows the C1 and C2 threads idle.`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/vm/java-hotspot-virtual-machine-performance-enhancements.html",
 	Needs: []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},

@@ -51,8 +51,8 @@ is taken for a lock when its value says so (2 in glibc and Rust). Others, such a
 handed on among those that wait; a condition variable can look so, too, and that is never more than a note. A pool
 whose threads take turns at accept() behind a lock has no work: that is a note, too.
 
-Cure: hold the lock for less (no I/O, no sleep, no logging, no remote call under it), or split it. Risk: what the lock
-kept together may come apart. Placebo: more threads; they wait, too. Disproof: gdb -p PID -batch -ex 'thread apply
+Fix: hold the lock for less (no I/O, no sleep, no logging, no remote call under it), or split it. Risk: what the lock
+kept together may come apart. Won't help: more threads; they wait, too. Disproof: gdb -p PID -batch -ex 'thread apply
 all bt', several times: no threads are in pthread_mutex_lock there.`,
 	URL:    "https://www.akkadia.org/drepper/futex.pdf",
 	Needs:  []metric.Metric{metric.ThreadWaitTime},
@@ -237,7 +237,7 @@ func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check
 
 func orUnknown(at string) string {
 	if at == "" {
-		return "a place that the stacks do not show"
+		return "an unknown place (no stack)"
 	}
 	return at
 }

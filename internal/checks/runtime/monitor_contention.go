@@ -44,9 +44,9 @@ dump where one was recorded; what is done under it from the threads that are
 in the same method and do not wait. Locks that another check knows, of loggers
 and of SecureRandom, are left to it.
 
-Cure: hold the lock for less (no I/O, no logging, no remote call under it),
+Fix: hold the lock for less (no I/O, no logging, no remote call under it),
 split it, or use a concurrent collection. Risk: what the lock kept together may
-come apart. Placebo: more threads; they wait, too.
+come apart. Won't help: more threads; they wait, too.
 Disproof: jcmd PID Thread.print, several times: no threads are BLOCKED there.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/locks/package-summary.html",
 	Needs:  []metric.Metric{metric.LockProfileSamples},

@@ -31,9 +31,9 @@ is outside, as the heap need not be resident. It must rise through the window by
 more than a young JVM's code and stacks do. It is a warning when at this rate the
 memory limit is reached soon, else information.
 
-Cure: Native Memory Tracking names the JVM's own part; what it does not name is
+Fix: Native Memory Tracking names the JVM's own part; what it does not name is
 malloc of libraries. Risk: NMT costs 5 to 10 % and a restart.
-Placebo: a smaller heap only delays the end.
+Won't help: a smaller heap only delays the end.
 Disproof: RSS in /proc/PID/status stops rising while the load goes on.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/vm/native-memory-tracking.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.ProcessRSS},

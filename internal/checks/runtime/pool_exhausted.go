@@ -40,8 +40,8 @@ threads in the same method that have one and work. By Little's law a pool must
 hold rate × time held: so many as hold one and wait for one, on average, would
 not have to wait.
 
-Cure: hold it for less, then size it so. Risk: more connections load what is
-behind them, whose own limit (max_connections) must be higher. Placebo: a
+Fix: hold it for less, then size it so. Risk: more connections load what is
+behind them, whose own limit (max_connections) must be higher. Won't help: a
 longer lease timeout; a queue that is longer serves nobody sooner.
 Disproof: the pool's own metrics show idle connections.`,
 	URL:    "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",

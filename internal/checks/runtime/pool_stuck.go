@@ -49,7 +49,7 @@ the threads' states and system calls. There the kernel cannot tell a worker that
 waits for work from one that is stuck; that they stand there is a fact, and a
 warning only where connections wait to be accepted whenever one looked.
 
-Cure: by what is waited for. Placebo: more threads; they come to stand there,
+Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
 	URL:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/ThreadPoolExecutor.html",
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below

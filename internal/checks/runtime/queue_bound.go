@@ -38,8 +38,8 @@ transfer of a queue, by the method of the application; as a share of these
 threads' time. The threads that run most meanwhile are named: a consumer that
 is busy all the time is among them.
 
-Cure: make the consumer faster (batches, no flush for each item), or have more
-of them. Risk: more consumers lose the order. Placebo: a longer queue; it fills
+Fix: make the consumer faster (batches, no flush for each item), or have more
+of them. Risk: more consumers lose the order. Won't help: a longer queue; it fills
 too, later, and adds its length to the delay.
 Disproof: the queue's length is far below its bound.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/BlockingQueue.html",

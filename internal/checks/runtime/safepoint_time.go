@@ -37,7 +37,7 @@ collections, whose beginning and end the rest then is. Of Shenandoah the pauses 
 counted apart, so it is not judged here. The thread dump that perfdoctor takes
 comes after the window.
 
-Cure: find the operation (-Xlog:safepoint on, by jcmd VM.log) and its origin:
+Fix: find the operation (-Xlog:safepoint on, by jcmd VM.log) and its origin:
 a monitoring tool that takes dumps, an agent, biased locking before JDK 18.
 Risk: none from the log.
 Disproof: -Xlog:safepoint shows collections only.`,

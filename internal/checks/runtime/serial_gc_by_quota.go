@@ -25,7 +25,7 @@ Measured: the collector and whether it was chosen by the JVM (flag origin), the
 CPUs and memory that the JVM sees. It is a warning when collections take more
 than their share of time, else information.
 
-Cure: choose one: -XX:+UseG1GC or -XX:+UseParallelGC; better, two CPUs. Risk: on
+Fix: choose one: -XX:+UseG1GC or -XX:+UseParallelGC; better, two CPUs. Risk: on
 a single CPU G1's threads compete with the program: for heaps below 1 GiB Serial
 is often the better one.
 Disproof: jcmd PID VM.flags shows UseSerialGC from the command line.`,

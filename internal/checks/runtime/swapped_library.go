@@ -24,7 +24,7 @@ Measured: after the load, the file that the JVM has mapped is compared with the
 one that was written, by its inode; one that an earlier run placed, by its
 content.
 
-Cure: find out who did it, and restart the JVM. Risk: a restart loses what the
+Fix: find out who did it, and restart the JVM. Risk: a restart loses what the
 JVM holds in memory, which may be evidence.
 Disproof: the file that is mapped is known and harmless, such as that of a
 security product which replaces libraries.`,

@@ -42,9 +42,9 @@ without a fall, and the pool that grew, by thread name. It is a warning when the
 are already many and the limit of the control group is forecast soon, or when
 there are more than any usual pool; else information: a pool may be filling up.
 
-Cure: shut the executor down, build the client once, bound the pool. Risk: a
+Fix: shut the executor down, build the client once, bound the pool. Risk: a
 bound makes callers wait.
-Placebo: a higher limit; a smaller -Xss.
+Won't help: a higher limit; a smaller -Xss.
 Disproof: the number stays after some minutes (jstack PID | grep -c tid=).`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/ExecutorService.html",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMThreads},

@@ -37,7 +37,7 @@ others wait.
 Measured: the mean time to reach a safepoint and its share of the window's wall
 time, by the JVM's counters. Both must be high.
 
-Cure: find the late thread (-Xlog:safepoint*=debug, or -XX:+SafepointTimeout in
+Fix: find the late thread (-Xlog:safepoint*=debug, or -XX:+SafepointTimeout in
 a test): -XX:+UseCountedLoopSafepoints, smaller copies, no mapped files on slow
 disks. On a host short of CPU fix that first. Risk: UseCountedLoopSafepoints
 costs tight loops some percent.

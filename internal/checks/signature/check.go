@@ -169,7 +169,7 @@ func (s *signature) limits(w clause) (l limits) {
 	}
 	l.info = &check.Param{
 		Name: prefix + "info", Default: float64(w.Info), Unit: quantity.Ratio,
-		Why: "a share that is worth knowing; " + s.Why,
+		Why: "a share to know about; " + s.Why,
 	}
 	l.warn = &check.Param{Name: prefix + "warn", Default: float64(w.Warn), Unit: quantity.Ratio, Why: s.Why}
 	if w.PerRequest > 0 {
@@ -236,7 +236,7 @@ func (s *signature) rule(b *strings.Builder) {
 		fmt.Fprintf(b, "the share of %s %s.\n", shareWords[stacks.Event(w.Event)], whatIsCounted(stacks.Event(w.Event)))
 		w.list(b)
 	}
-	fmt.Fprintf(b, "\n\nCure: %s Risk: %s.\nDisproof: %s\n", s.Cure, strings.TrimSuffix(s.Risk, "."), s.WrongIf)
+	fmt.Fprintf(b, "\n\nFix: %s Risk: %s.\nDisproof: %s\n", s.Cure, strings.TrimSuffix(s.Risk, "."), s.WrongIf)
 }
 
 func whatIsCounted(e stacks.Event) string {

@@ -134,7 +134,7 @@ func (e *eventName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// stageName is the place of a signature in the order of the cure: a profile of a process shows nothing before the
+// stageName is the place of a signature in fix order: a profile of a process shows nothing before the
 // runtime.
 type stageName string
 
@@ -221,7 +221,7 @@ func (s *signature) complete(file string) {
 	s.Risk = cmp.Or(s.Risk, "not known: the signature names none")
 	s.WrongIf = cmp.Or(s.WrongIf, "the stacks show that these frames do other work than the title says.")
 	s.Source = cmp.Or(s.Source, file)
-	s.Why = cmp.Or(s.Why, "below it a cure hardly shows beside the sampling error; from it on it repays the work")
+	s.Why = cmp.Or(s.Why, "below it a fix hardly shows beside the sampling error; from it on it repays the work")
 	for i := range s.Where {
 		c := &s.Where[i]
 		c.Event = cmp.Or(c.Event, eventName(stacks.CPU))

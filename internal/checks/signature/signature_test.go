@@ -30,7 +30,7 @@ func TestTableIsComplete(t *testing.T) {
 				t.Errorf("%s: does is missing", s.Name)
 			}
 			unusual := w.Info != usualInfo || w.Warn != usualWarn
-			if unusual && strings.HasPrefix(s.Why, "below it a cure") {
+			if unusual && strings.HasPrefix(s.Why, "below it a fix") {
 				t.Errorf("%s: other thresholds than the usual ones, and no why", s.Name)
 			}
 		}

@@ -22,7 +22,7 @@ Each of the threads waits for a lock that another of them holds, so none of them
 Measured: threads that stood in a wait for a mutex of the C library for the whole window, and the thread that each
 mutex names as its owner. Locks of other kinds (Python, Go, Rust, conditions) name none, and are not seen here.
 
-Cure: end the process to go on now; then take locks in one order everywhere. Placebo: more threads. Disproof: one of
+Fix: end the process to go on now; then take locks in one order everywhere. Won't help: more threads. Disproof: one of
 the threads runs again.`,
 	URL:   "https://man7.org/linux/man-pages/man3/pthread_mutex_lock.3p.html",
 	Needs: []metric.Metric{metric.ThreadStillTime},

@@ -28,7 +28,7 @@ func rows() []row {
 			doc: "The target is stopped\n\n" +
 				"A process that a signal stopped (SIGSTOP, Ctrl-Z, a job in the background that\n" +
 				"reads the terminal) or that a debugger holds runs nothing until it is let go." + measured +
-				"\nCure: let it go on. Disproof: State in /proc/PID/status is R or S.",
+				"\nFix: let it go on. Disproof: State in /proc/PID/status is R or S.",
 			url: "https://man7.org/linux/man-pages/man7/signal.7.html",
 			is:  isOneOf(ledger.Stopped, ledger.Traced),
 			what: func(p ledger.Place) string {
@@ -59,8 +59,8 @@ func rows() []row {
 			doc: "Threads wait for a name server\n\n" +
 				"A name is looked up before each new connection where nothing keeps the answer. A server\n" +
 				"in resolv.conf that does not answer costs 5 s for each name before the next is asked." + measured +
-				"\nCure: repair or remove the server; keep answers (a local cache, connections that stay open). " +
-				"Placebo: more\n" +
+				"\nFix: repair or remove the server; keep answers (a local cache, connections that stay open). " +
+				"Won't help: more\n" +
 				"threads. Disproof: dig @SERVER NAME answers at once.",
 			url:  "https://man7.org/linux/man-pages/man5/resolv.conf.5.html",
 			is:   ledger.Place.DNS,
@@ -88,7 +88,7 @@ func rows() []row {
 				"A pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
 				"slow or does not read, the writer waits in write or send: a log nobody drains, a client that stops\n" +
 				"reading." + measured +
-				"\nCure: make the reader read, or write without waiting and drop what is not taken. Placebo: a " +
+				"\nFix: make the reader read, or write without waiting and drop what is not taken. Won't help: a " +
 				"larger buffer,\n" +
 				"which only fills later. Disproof: the reader takes data all the time.",
 			url: "https://man7.org/linux/man-pages/man7/pipe.7.html",
@@ -126,7 +126,7 @@ func rows() []row {
 				"work, and\n" +
 				"waits, has that one's time as its own." + measured +
 				"\nA child that is waited for over the whole window is watched over: a supervisor is idle.\n" +
-				"\nCure: see what the child does; keep it alive and talk to it, or do the work in the process. " +
+				"\nFix: see what the child does; keep it alive and talk to it, or do the work in the process. " +
 				"Disproof: the\n" +
 				"child is the service, and the waiting process only watches over it.",
 			url: "https://man7.org/linux/man-pages/man2/wait.2.html",
@@ -153,7 +153,7 @@ func rows() []row {
 				"lock, they\n" +
 				"do together no more than one of them would." + measured +
 				"Threads that each wait for a lock of their own are kept, and no fault.\n" +
-				"\nCure: hold it for less, or split what it guards. Placebo: more threads. Disproof: the holder is " +
+				"\nFix: hold it for less, or split what it guards. Won't help: more threads. Disproof: the holder is " +
 				"not the same\n" +
 				"code each time, and waits are short.",
 			url:  "https://man7.org/linux/man-pages/man2/futex.2.html",
@@ -174,7 +174,7 @@ func rows() []row {
 			name: "file-lock-wait", stage: check.Runtime,
 			doc: "Threads wait for a lock on a file\n\n" +
 				"flock and fcntl wait until another process gives the lock back." + measured +
-				"\nCure: find the holder in /proc/locks, and hold it for less. Disproof: /proc/locks shows no waiter.",
+				"\nFix: find the holder in /proc/locks, and hold it for less. Disproof: /proc/locks shows no waiter.",
 			url:  "https://man7.org/linux/man-pages/man2/flock.2.html",
 			is:   isOneOf(ledger.FileLock),
 			what: func(p ledger.Place) string { return "waiting for a lock on " + cmp.Or(p.On, "a file") },
@@ -193,7 +193,7 @@ func rows() []row {
 			doc: "Threads wait for files\n\n" +
 				"Reads that are not in memory, and writes that are to be on the disk, take the device's time." +
 				measured +
-				"\nCure: fewer and larger reads and writes, what is read often in memory, one sync for many records. " +
+				"\nFix: fewer and larger reads and writes, what is read often in memory, one sync for many records. " +
 				"Disproof:\n" +
 				"the device's latency is that of its data sheet and the reads are few.",
 			url: "https://man7.org/linux/man-pages/man2/read.2.html",

@@ -94,7 +94,8 @@ func (s *set) attachCgroup(dir string) error {
 			Attach: types[name],
 		})
 		if errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("attach program %s to %s: %w: it holds a program that suffers no other", name, dir, err)
+			return fmt.Errorf("attach program %s to %s: %w: another program is attached there exclusively", name, dir,
+				err)
 		}
 		if err != nil {
 			return fmt.Errorf("attach program %s to %s: %w", name, dir, err)

@@ -256,7 +256,7 @@ func TestSynSentRetransmitting(t *testing.T) {
 		Mode: lab.ModeClient, Addr: serverAddr, Client: lab.ClientOptions{Count: 5, Concurrency: 5},
 	})
 	src := openFor(t, client.Pid)
-	until(t, "five SYNs sent again", func() bool { // after 1 s
+	until(t, "five retransmitted SYNs", func() bool { // after 1 s
 		s := record(t, src, 1).Gauge(metric.SynSentRetrans, "destination", serverAddr)
 		return len(s) == 1 && s[0].Last() == 5
 	})

@@ -82,7 +82,7 @@ func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) 
 	// By check and subject: what the host and a target both show is one, as are processes of a name.
 	seen := map[string]bool{}
 	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, "+
-		"such as a program or a destination, and stage its place in the order of the cure.")
+		"such as a program or a destination, and stage its place in fix order.")
 	dropped := 0
 	for i := range findings {
 		f := &findings[i]

@@ -194,7 +194,7 @@ func (r *Recorder) finishDue(now time.Time) {
 	}
 }
 
-// relieve ends recordings whose windows are more than the memory is to hold, that which began first first.
+// relieve ends recordings whose windows are more than the memory is to hold, oldest first.
 func (r *Recorder) relieve() {
 	for r.ring.held > r.o.Memory && len(r.captures) > 0 {
 		oldest := ""

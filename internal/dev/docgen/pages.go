@@ -50,7 +50,7 @@ func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	var b bytes.Buffer
 	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
 	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
-	fmt.Fprintf(&b, "Stage %d in the [order of the cure](README.md): %s\n\n%s\n", c.Stage, c.Stage,
+	fmt.Fprintf(&b, "Stage %d in the [fix order](README.md): %s\n\n%s\n", c.Stage, c.Stage,
 		markdown(strings.TrimSpace(body)))
 	code(&b, "Before", c.Before)
 	code(&b, "After", c.After)
@@ -64,7 +64,7 @@ func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// code shows the fault and its cure as lines of a program.
+// code shows the fault and its fix as lines of a program.
 func code(b *bytes.Buffer, title, lines string) {
 	if lines != "" {
 		fmt.Fprintf(b, "\n## %s\n\n```\n%s\n```\n", title, strings.TrimSpace(lines))
@@ -211,7 +211,7 @@ func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	return nil
 }
 
-// stageWords say what a stage is about, in the order of the cure.
+// stageWords say what a stage is about, in fix order.
 var stageWords = map[check.Stage]string{
 	check.Path:        "between machines: links, queues, NAT",
 	check.Connections: "sockets, ports and the kernel settings about them",
@@ -224,7 +224,7 @@ var stageWords = map[check.Stage]string{
 func checkIndex(suite []*check.Check) []byte {
 	var b bytes.Buffer
 	b.WriteString("# The checks\n\n" + generated + `
-In the order of the cure: what stands first is cheaper to fix and distorts what is seen below it.
+In fix order: what stands first is cheaper to fix and distorts what is seen below it.
 ` + "`perfdoctor checks explain NAME` prints a page's content on the host itself.\n" +
 		"Which finding may be a consequence of which: [causes](causes.md).\n")
 	last := check.Stage(0)

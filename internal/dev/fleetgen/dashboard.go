@@ -11,7 +11,7 @@ import (
 // schemaVersion is that of Grafana 10; later ones read it.
 const schemaVersion = 39
 
-// A panel is a chart of the dashboard, in the order of the cure.
+// A panel is a chart of the dashboard, in fix order.
 type panel struct {
 	title, about string
 	unit         string // Grafana's name
@@ -46,7 +46,7 @@ func hostPanels() map[check.Stage][]panel {
 			{"Traffic", "Bytes received and sent by all devices.", "Bps", []query{
 				{rate("instance, direction", "net_device_bytes_total", ""), "{{instance}} {{direction}}"},
 			}},
-			{"Packets lost", "By a device, its driver or its queue, and by a CPU's backlog.", "pps", []query{
+			{"Packet drops", "By a device, its driver or its queue, and by a CPU's backlog.", "pps", []query{
 				{rate("instance", "net_device_drops_total", ""), "{{instance}} devices"},
 				{rate("instance", "softnet_dropped_packets_total", ""), "{{instance}} backlog"},
 			}},
@@ -70,11 +70,11 @@ func hostPanels() map[check.Stage][]panel {
 					},
 				},
 			},
-			{"Segments sent again", "As a share of those sent.", "percentunit", []query{
+			{"TCP retransmits", "As a share of those sent.", "percentunit", []query{
 				{rate("instance", "tcp_retransmitted_segments_total", "") + " / " +
 					rate("instance", "tcp_out_segments_total", ""), "{{instance}}"},
 			}},
-			{"Refused at the door", "Connections that found an accept queue full.", "cps", []query{
+			{"Listen-queue overflows", "Connections that found an accept queue full.", "cps", []query{
 				{rate("instance", "tcp_listen_overflows_total", ""), "{{instance}}"},
 			}},
 		},
@@ -85,11 +85,11 @@ func hostPanels() map[check.Stage][]panel {
 					"{{instance}} {{mode}}",
 				},
 			}},
-			{"Threads that run or want to", "Above the number of CPUs, some wait.", "short", []query{
+			{"Run queue", "Above the number of CPUs, some wait.", "short", []query{
 				{`perfdoctor_procs_running{` + host + `,target=~"(host)?"}`, "{{instance}} threads"},
 				{`perfdoctor_cpus_online{` + host + `,target=~"(host)?"}`, "{{instance}} CPUs"},
 			}},
-			{"Memory that can be had", "Without swapping.", "bytes", []query{
+			{"Available memory", "Without swapping.", "bytes", []query{
 				{`perfdoctor_memory_available_bytes{` + host + `,target=~"(host)?"}`, "{{instance}}"},
 			}},
 		},
@@ -116,8 +116,8 @@ func limitPanels() map[check.Stage][]panel {
 		},
 		check.Runtime: {
 			{
-				"Checks that could not be assessed", "For want of a right, a kernel or a runtime: not the same " +
-					"as fine.",
+				"Checks that could not run", "A right, a kernel feature or a runtime is missing: their subject is " +
+					"unknown.",
 				"short",
 				[]query{
 					{
@@ -129,17 +129,17 @@ func limitPanels() map[check.Stage][]panel {
 		},
 		check.Code: {
 			{
-				"What perfdoctor itself costs", "In CPUs; its BPF programs are in the time of whatever they ran in.",
+				"CPU used by perfdoctor", "In CPUs; its BPF programs are in the time of whatever they ran in.",
 				"short",
 				[]query{
 					{`rate(process_cpu_seconds_total{` + host + `}[$__rate_interval])`, "{{instance}}"},
 				},
 			},
 			{
-				"Its memory", "Resident.", "bytes",
+				"Memory used by perfdoctor", "Resident.", "bytes",
 				[]query{{`process_resident_memory_bytes{` + host + `}`, "{{instance}}"}},
 			},
-			{"Collectors that fail", "Those that this host cannot run are not among them.", "short", []query{
+			{"Failing collectors", "Those that this host cannot run are not among them.", "short", []query{
 				{
 					`sum by (instance, collector) (1 - perfdoctor_collector_success{` + host + `,target="host"})`,
 					"{{instance}} {{collector}}",
@@ -160,7 +160,7 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	layout := &grid{}
 	layout.add(map[string]any{
 		"type": "table", "title": "Findings", "datasource": source,
-		"description": "What the last window of each host says, the earliest stage of the cure first. A check's name " +
+		"description": "What the last window of each host says, in fix order. A check's name " +
 			"leads to its page.",
 		"targets": []any{target("A", query{expr: `max without (target) (perfdoctor_finding{` + host + `})`},
 			"table")},
@@ -186,7 +186,7 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	}
 	board := map[string]any{
 		"title": "perfdoctor", "uid": "perfdoctor", "schemaVersion": schemaVersion, "version": 1, "editable": true,
-		"description": fmt.Sprintf("Written by internal/dev/fleetgen: %d checks, by the order of the cure.",
+		"description": fmt.Sprintf("Written by internal/dev/fleetgen: %d checks, in fix order.",
 			len(suite)),
 		"tags": []string{"perfdoctor"}, "time": map[string]string{"from": "now-1h", "to": "now"},
 		"refresh":  "30s",

@@ -168,7 +168,7 @@ func alertOf(c *check.Check, wait time.Duration) rule {
 func annotations(c *check.Check) map[string]string {
 	a := map[string]string{
 		"summary": "{{ $labels.instance }}, {{ $labels.subject }}: " + c.Title() + ".",
-		"description": firstParagraph(c) + "\nThe numbers and the cure: `perfdoctor diagnose` on {{ " +
+		"description": firstParagraph(c) + "\nNumbers and fix: `perfdoctor diagnose` on {{ " +
 			"$labels.instance }}.",
 		"runbook_url": pages + c.Name + ".md",
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -160,9 +161,8 @@ func Notes(rec *recording.Recording) []string {
 	}
 	inFiles := pic.Unnamed - pic.Made
 	if s := share(inFiles, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
-		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs have no name (%d of %d): "+
-			"their files are "+
-			"stripped, or gone", 100*s, inFiles, pic.Frames))
+		out = append(out, fmt.Sprintf("%.0f %% of the frames in the CPU samples have no symbols (%d of %d): "+
+			"stripped or deleted binary", 100*s, inFiles, pic.Frames))
 	}
 	if s := share(pic.Made, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
 		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs are of code that was compiled "+
@@ -310,6 +310,9 @@ type MethodTime struct {
 	Own       float64
 	Inclusive float64 // seconds in it and all that it calls
 	Calls     string  // what it spends most of Own in; empty when that is itself
+	// Callers are the functions through which most of Own is reached, the nearest first and at most two: of a managed
+	// program those of the application, else those on the stack.
+	Callers []string
 }
 
 // Methods gives the application's methods with the most time of their own, at most n. Times of their own are disjoint.
@@ -341,7 +344,7 @@ func (c *CPU) Methods(n int) []MethodTime {
 	for name, m := range own {
 		out = append(out, MethodTime{
 			Name: ReadableName(stacks.Frame{Name: name}), Line: most(m.lines), Own: m.own, Inclusive: total[name],
-			Calls: ReadableName(stacks.Frame{Name: most(m.calls)}),
+			Calls: ReadableName(stacks.Frame{Name: most(m.calls)}), Callers: mostCallers(m.callers),
 		})
 	}
 	return topMethods(out, n)
@@ -355,6 +358,8 @@ type methodSum struct {
 	own   float64
 	lines map[int]float64
 	calls map[string]float64
+	// seconds by callers, joined by a character that no name has
+	callers map[string]float64
 }
 
 func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
@@ -366,7 +371,7 @@ func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
 	frame := c.Frames[s.Stack[at]]
 	m := sums[frame.Name]
 	if m == nil {
-		m = &methodSum{lines: map[int]float64{}, calls: map[string]float64{}}
+		m = &methodSum{lines: map[int]float64{}, calls: map[string]float64{}, callers: map[string]float64{}}
 		sums[frame.Name] = m
 	}
 	m.own += t
@@ -376,6 +381,41 @@ func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
 		callee = c.Frames[s.Stack[at-1]].Name
 	}
 	m.calls[callee] += t
+	m.callers[c.callers(s.Stack, at, func(f stacks.Frame) bool { return c.Owners.Of(f) == Application })] += t
+}
+
+// unknownName is that of a frame whose code has no symbol (stacks.Builder).
+const unknownName = "[unknown]"
+
+// shownCallers is how many callers of a method are told: the nearest, and who calls that.
+const shownCallers = 2
+
+// callers gives the nearest callers of a stack's frame that are wanted, joined by zero bytes, which no name has.
+func (c *CPU) callers(stack []int, at int, wanted func(stacks.Frame) bool) string {
+	var names []string
+	last := c.Frames[stack[at]].Name
+	for _, f := range stack[at+1:] {
+		frame := c.Frames[f]
+		if frame.Name == last || Synthetic(frame) || !wanted(frame) {
+			continue
+		}
+		if last = frame.Name; last == unknownName { // what is behind it may be anybody
+			break
+		}
+		if names = append(names, ReadableName(stacks.Frame{Name: last})); len(names) == shownCallers {
+			break
+		}
+	}
+	return strings.Join(names, "\x00")
+}
+
+// mostCallers gives the callers with the most time.
+func mostCallers(sums map[string]float64) []string {
+	best := most(sums)
+	if best == "" {
+		return nil
+	}
+	return strings.Split(best, "\x00")
 }
 
 // most gives the key with the greatest sum, the lesser of equals.
@@ -403,7 +443,28 @@ func (c *CPU) functions(n int) []MethodTime {
 			out = append(out, MethodTime{Name: r.Frame.Name, Own: seconds(r.Self), Inclusive: seconds(r.Total)})
 		}
 	}
-	return topMethods(out, n)
+	out = topMethods(out, n)
+	c.addCallers(out)
+	return out
+}
+
+// addCallers says of functions who calls them.
+func (c *CPU) addCallers(list []MethodTime) {
+	sums := map[string]map[string]float64{}
+	for _, m := range list {
+		sums[m.Name] = map[string]float64{}
+	}
+	for _, s := range c.Samples {
+		if len(s.Stack) == 0 {
+			continue
+		}
+		if sum := sums[c.Frames[s.Stack[0]].Name]; sum != nil {
+			sum[c.callers(s.Stack, 0, func(stacks.Frame) bool { return true })] += float64(s.Value) / 1e9
+		}
+	}
+	for i := range list {
+		list[i].Callers = mostCallers(sums[list[i].Name])
+	}
 }
 
 // Interval gives the bounds between which the true share lies with a certainty of 95 % when k of n samples show it
@@ -470,7 +531,7 @@ func (c *CPU) attributions() []Attribution {
 		case part == PartGC || part == PartJIT:
 			a.Name = "[" + string(part) + "]"
 		case len(s.Stack) == 0:
-			a.Name = "[unknown]"
+			a.Name = unknownName
 		default:
 			at := 0
 			if place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions); place.Owner == Application {

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
-// sickResult is a result with a verdict, its consequence, and something merely worth knowing.
+// sickResult is a result with a verdict, its consequence, and something that is merely info.
 func sickResult() *check.Result {
 	ports := check.Finding{
 		Check: "short-connection-ceiling", Subject: check.Subject{Kind: "destination", ID: "10.0.0.2:9000"},
@@ -49,7 +49,7 @@ func TestExpect(t *testing.T) {
 		{"a finding that is missing", Expect{Required: []string{"fd-limit"}}, []string{"required"}},
 		{"the verdict is forbidden", Expect{Forbidden: []string{"short-connection-ceiling"}}, []string{"forbidden"}},
 		{"a consequence is forbidden", Expect{Forbidden: []string{"cpu-saturated"}}, nil},
-		{"what is merely worth knowing is forbidden", Expect{Forbidden: []string{"cpu-in-system"}}, nil},
+		{"what is merely info is forbidden", Expect{Forbidden: []string{"cpu-in-system"}}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			j := judge{phase: &Phase{}, result: sickResult(), replace: strings.NewReplacer("${pid client}", "42")}

@@ -128,9 +128,8 @@ func checkBinary(path, arch string) error {
 // errBoot is for a guest that came to nothing before the command began, which another try may cure.
 var errBoot = errors.New("guest did not boot")
 
-// tryBoots boots until one guest begins to run the command. KVM is believed only by its fruits: /dev/kvm may be there
-// and a guest still not run, as in a virtual machine whose own host offers nothing (seen: qemu aborts at its first
-// register).
+// tryBoots boots until one guest begins to run the command. /dev/kvm may exist and still not work, as in a virtual
+// machine whose own host offers nothing (seen: qemu aborts at its first register), so try to boot.
 func (m machine) tryBoots(ctx context.Context, kernel, initrd *os.File, o Options) (Result, error) {
 	var failed error
 	for i, a := range m.accels {

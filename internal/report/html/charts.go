@@ -36,7 +36,7 @@ const charted = 8
 // heatRows bounds the CPUs of the heat map: 256 rows of four pixels are a screen.
 const heatRows = 256
 
-// chartsOf makes all charts that the recording has numbers for, in the order of the cure.
+// chartsOf makes all charts that the recording has numbers for, in fix order.
 func chartsOf(rec *recording.Recording) []chart {
 	var out []chart
 	for _, charts := range []func(*recording.Recording) []chart{
@@ -420,14 +420,14 @@ func loopback(destination string) bool {
 func lossCharts(rec *recording.Recording) []chart {
 	ns := []string{"netns", metric.NetNSTarget}
 	lost := chart{
-		ID: "losses", Title: "Lost and sent again", Unit: "1/s",
+		ID: "losses", Title: "Losses and retransmits", Unit: "1/s",
 		Metrics: []metric.Metric{
 			metric.TCPRetransSegs, metric.TCPSynRetrans, metric.ListenOverflows, metric.ListenDrops, metric.TCPOutRsts,
 			metric.SoftnetDropped, metric.ConntrackDrops, metric.DeviceDrops,
 		},
 		About: "Of the target's network namespace; packets that a CPU's backlog dropped are of the whole host.",
 		Lines: largest([]line{
-			total(rec, "segments sent again", metric.TCPRetransSegs, ns...),
+			total(rec, "TCP retransmits", metric.TCPRetransSegs, ns...),
 			total(rec, "of these SYN", metric.TCPSynRetrans, ns...),
 			total(rec, "accept queue full", metric.ListenOverflows, ns...), total(rec, "dropped by listeners",
 				metric.ListenDrops, ns...),

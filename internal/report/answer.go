@@ -1,0 +1,219 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+)
+
+const (
+	// answerLines is the height of a terminal that nobody has resized (VT100): the verdict, its proof, the fix, how
+	// sure it is and the next command are within it.
+	answerLines = 24
+	// answerProof is how many lines of evidence the answer shows if there is room.
+	answerProof = 3
+	// labelWidth holds the longest label of a finding with two blanks on either side: "  Disproved if  ".
+	labelWidth = 16
+	// leastForLabels is the width in which text still has room beside a column of labels.
+	leastForLabels = 60
+)
+
+// labelIndent is what stands before a line that continues a labelled text.
+func (t *text) labelIndent() string {
+	if t.width < leastForLabels {
+		return "    "
+	}
+	return strings.Repeat(" ", labelWidth)
+}
+
+// label writes a text behind its label; further lines stand below the text.
+func (t *text) label(label, text string) { t.styled(bold, label, text) }
+
+func (t *text) styled(st style, label, text string) {
+	t.line(st, t.labelled(label), t.labelIndent(), text)
+}
+
+// labelled is a label, and the blanks up to its text.
+func (t *text) labelled(label string) string {
+	if label == "" {
+		return t.labelIndent()
+	}
+	head := "  " + label + "  "
+	if t.width < leastForLabels {
+		return head
+	}
+	return head + strings.Repeat(" ", max(labelWidth-utf8.RuneCountInString(head), 0))
+}
+
+func (t *text) verdict() {
+	if t.d.Verdict.Result == Bottleneck {
+		f := &t.d.Findings[0]
+		t.full(f)
+		t.consequences(f)
+		return
+	}
+	st := green
+	if r := t.d.Verdict.Result; r == NothingAssessed || r == Incomplete {
+		st = yellow
+	}
+	t.line(st, strings.ToUpper(string(t.d.Verdict.Result)), "", "")
+	t.line(plain, "  ", "  ", t.d.Verdict.Summary)
+	if next := t.d.next(); next != "" {
+		t.label("Next", next)
+	}
+}
+
+// next is the command that looks inside what uses most of the CPU time, "" where that would be nothing new.
+func (d *Data) next() string {
+	if !d.wholeHost() || d.Consumers == nil {
+		return ""
+	}
+	for _, x := range d.Consumers.List { // the first is the greatest
+		if x.PID != 0 && !x.ShortLived && x.Command != "perfdoctor" && x.CPUs >= worthALook {
+			return fmt.Sprintf("perfdoctor diagnose --pid %d (looks inside %s, which uses %s)", x.PID, x.Command,
+				cpusText(x.CPUs))
+		}
+	}
+	return ""
+}
+
+// worthALook is the CPU time from which on a process of a healthy host is worth a diagnosis of its own: a fifth of a
+// CPU gives a profile of 200 samples in 10 s.
+const worthALook = 0.2
+
+// full prints a finding: the answer, and then all that is needed to doubt it.
+func (t *text) full(f *Finding) {
+	shown := t.answer(f)
+	t.details(f, shown)
+}
+
+// answer prints what a reader acts on, on one screen if it can be: the sentence, the proof, the fix, how sure it is and
+// the next command. It gives the number of lines of evidence that it had room for.
+func (t *text) answer(f *Finding) (proof int) {
+	above := strings.Count(t.b.String(), "\n")
+	if t.verbose {
+		above = 0
+	}
+	for proof = answerProof; ; proof-- {
+		try := &text{page: &page{width: t.width, color: t.color}, d: t.d, verbose: t.verbose}
+		try.core(f, proof)
+		if lines := strings.Count(try.b.String(), "\n"); proof == 1 || above+lines <= answerLines {
+			t.b.WriteString(try.b.String())
+			return proof
+		}
+	}
+}
+
+func (t *text) core(f *Finding, proof int) {
+	t.line(severityStyle(f.Severity), strings.ToUpper(f.Severity.String())+"  ", "  ", f.Summary)
+	t.line(plain, "  ", "  ", f.Check+": "+f.Subject.String())
+	t.blank()
+	t.evidence("Proof", f.proof()[:min(len(f.proof()), proof)])
+	t.fixFirst(f)
+	if len(f.Remedies) > 0 {
+		t.remedy("Fix", f.Remedies[0], true)
+	}
+	t.label("Confidence", sure(f))
+	t.label("Next", explain(f))
+}
+
+// proof is the evidence with its arithmetic, and what else was noted.
+func (f *Finding) proof() []string {
+	var out []string
+	for _, e := range f.Evidence {
+		out = append(out, e.String())
+	}
+	return append(out, f.Notes...)
+}
+
+func (t *text) evidence(label string, lines []string) {
+	for i, l := range lines {
+		if i > 0 {
+			label = ""
+		}
+		t.label(label, l)
+	}
+}
+
+// details prints what is not needed to act: further evidence, the code, other fixes, and what would prove it wrong.
+func (t *text) details(f *Finding, shown int) {
+	more := f.proof()[min(len(f.proof()), shown):]
+	if len(more)+len(f.Placebos)+len(f.Disproof) == 0 && len(f.Remedies) < 2 && !hasCode(f) {
+		return
+	}
+	t.blank()
+	if hasCode(f) {
+		t.code("In code", f.Remedies[0])
+	}
+	t.evidence("More proof", more)
+	for i, r := range f.Remedies {
+		if i == 0 {
+			continue
+		}
+		t.remedy("Or", r, t.verbose)
+		if t.verbose {
+			t.code("", r)
+		}
+	}
+	for _, p := range f.Placebos {
+		t.label("Won't help", p)
+	}
+	if f.Disproof != "" {
+		t.label("Disproved if", f.Disproof)
+	}
+}
+
+// hasCode tells whether the fix is shown as code.
+func hasCode(f *Finding) bool {
+	return len(f.Remedies) > 0 && f.Remedies[0].Before+f.Remedies[0].After != ""
+}
+
+// explain is the command that says more of a finding's check.
+func explain(f *Finding) string { return "perfdoctor checks explain " + f.Check }
+
+func (t *text) fixFirst(f *Finding) {
+	if len(f.FixFirst) > 0 {
+		t.styled(yellow, "First", "fix "+strings.Join(f.FixFirst, ", ")+": the profile changes with it")
+	}
+}
+
+// remedy prints a fix with what it risks: nobody may pick one without having seen that.
+func (t *text) remedy(label string, r check.Remedy, effect bool) {
+	t.label(label, r.Action)
+	indent := t.labelIndent()
+	if r.Command != "" {
+		t.command(indent, string(r.Command))
+	}
+	if r.Effect != "" && effect {
+		what := "expected effect: "
+		if t.width < leastForLabels {
+			what = "effect: "
+		}
+		t.line(plain, indent+what, indent+"  ", r.Effect)
+	}
+	if r.Risk != "" {
+		t.line(plain, indent+"risk: ", indent+"  ", r.Risk)
+	}
+}
+
+// code prints lines of a program whole, like commands: broken ones read as others.
+func (t *text) code(label string, r check.Remedy) {
+	left := t.labelled(label)
+	for _, part := range []struct{ head, lines string }{{"before: ", r.Before}, {"after:  ", r.After}} {
+		for l := range strings.Lines(strings.TrimSpace(part.lines)) {
+			t.b.WriteString(left + part.head + clean(strings.TrimRight(l, "\n")) + "\n")
+			left, part.head = t.labelIndent(), strings.Repeat(" ", len(part.head))
+		}
+	}
+}
+
+// sure is "medium: only 4 s were observed".
+func sure(f *Finding) string {
+	s := f.Confidence.String()
+	if len(f.Doubts) > 0 {
+		s += ": " + strings.Join(f.Doubts, "; ")
+	}
+	return s
+}

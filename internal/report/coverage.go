@@ -1,0 +1,147 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// highest is how many of the passed checks show their number: enough to see what comes next, few enough to read.
+const highest = 4
+
+// needsTarget is how the remedies begin of what is read for a target only; the words after it differ by what the target
+// must be.
+const needsTarget = "name "
+
+// coverage says in a line each what passed and what could not run. -v has the lists in its place.
+func (t *text) coverage() {
+	if t.verbose || len(t.d.Fine)+len(t.d.NotAssessed)+len(t.d.NoConcern) == 0 {
+		return
+	}
+	t.blank()
+	if len(t.d.Fine) > 0 {
+		text := plural(len(t.d.Fine), "check")
+		if top := t.d.highestShares(); len(top) > 0 {
+			text += "; highest shares: " + strings.Join(top, ", ")
+		}
+		t.line(bold, "PASSED   ", "  ", text)
+	}
+	if text := t.d.couldNotRun(); text != "" {
+		t.line(bold, "NOT RUN  ", "  ", text)
+	}
+}
+
+// couldNotRun counts what was not assessed, with the reasons that a flag or a right would change.
+func (d *Data) couldNotRun() string {
+	var parts []string
+	if n := d.Verdict.NotAssessed; n > 0 {
+		parts = append(parts, plural(n, "check")+" could not run"+d.mostly())
+	}
+	if n := d.Verdict.NoConcern; n > 0 {
+		verb := "do"
+		if n == 1 {
+			verb = "does"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s not apply to this target", plural(n, "check"), verb))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, ", ") + ": -v"
+}
+
+// mostly is " (most need a target: --pid, --comm, --cgroup or --container)".
+func (d *Data) mostly() string {
+	if len(d.NotAssessed) == 0 {
+		return ""
+	}
+	var parts []string
+	if n := d.lackTarget(); 2*n > d.Verdict.NotAssessed {
+		parts = append(parts, "most need a target: --pid, --comm, --cgroup or --container")
+	} else if n > 0 {
+		parts = append(parts, fmt.Sprintf("%d need a target: --pid, --comm, --cgroup or --container", n))
+	}
+	if n := d.Verdict.Blocked; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d lack a right or failed: %s", n, d.wayOut()))
+	}
+	if len(parts) == 0 {
+		most := slices.MaxFunc(d.NotAssessed, func(a, b Gap) int { return cmp.Compare(len(a.Checks), len(b.Checks)) })
+		why := most.Reason
+		if n := len(most.Checks); n < d.Verdict.NotAssessed {
+			why = fmt.Sprintf("%d: %s", n, why)
+		}
+		parts = append(parts, why)
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+// lackTarget counts the checks that would run if the diagnosis were of one process or group.
+func (d *Data) lackTarget() (n int) {
+	for _, g := range d.NotAssessed {
+		if d.wholeHost() && strings.HasPrefix(g.Remedy, needsTarget) {
+			n += len(g.Checks)
+		}
+	}
+	return n
+}
+
+// highestShares gives the passed checks whose first value is the largest share of something: what will be noticed next.
+func (d *Data) highestShares() []string {
+	var list []Fine
+	for _, f := range d.Fine {
+		if len(f.Read) > 0 && f.Read[0].Unit() == quantity.Ratio && f.Read[0].Number() > 0 {
+			list = append(list, f)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Fine) int { return cmp.Compare(b.Read[0].Number(), a.Read[0].Number()) })
+	var out []string
+	for _, f := range list[:min(len(list), highest)] {
+		out = append(out, f.Check+" "+f.Read[0].Text())
+	}
+	return out
+}
+
+// passed lists with -v every check that found nothing, and what it read.
+func (t *text) passed() {
+	if len(t.d.Fine) == 0 || !t.verbose {
+		return
+	}
+	t.blank()
+	t.line(bold, "FINE  ", "", plural(len(t.d.Fine), "check")+" passed")
+	for _, f := range t.d.Fine {
+		t.line(plain, "  ", "    ", f.Check)
+		for _, v := range f.Read {
+			t.line(plain, "    ", "      ", v.String())
+		}
+	}
+}
+
+// notAssessed lists with -v what could not run, by its reason.
+func (t *text) notAssessed() {
+	if len(t.d.NotAssessed) == 0 || !t.verbose {
+		return
+	}
+	t.blank()
+	t.line(bold, "NOT ASSESSED  ", "  ", plural(t.d.Verdict.NotAssessed, "check")+" could not run")
+	for _, g := range t.d.NotAssessed {
+		t.line(plain, "  ", "    ", strings.Join(g.Checks, ", ")+": "+g.Reason)
+		if g.Remedy != "" {
+			t.line(plain, "    -> ", "       ", g.Remedy)
+		}
+	}
+}
+
+// noConcern lists with -v what does not apply because the target is of another kind.
+func (t *text) noConcern() {
+	for _, g := range t.d.NoConcern {
+		if !t.verbose {
+			return
+		}
+		t.blank()
+		t.line(bold, "DOES NOT APPLY  ", "  ", fmt.Sprintf("%s: %s (%s)", plural(len(g.Checks), "check"), g.Reason,
+			strings.Join(g.Checks, ", ")))
+	}
+}
