@@ -44,8 +44,10 @@ func keyOf(r *recording.Redaction) string {
 }
 
 // jvmValues are the options of java whose value is the next argument (java(1)).
-var jvmValues = []string{"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens",
-	"--add-exports", "--add-reads"}
+var jvmValues = []string{
+	"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens",
+	"--add-exports", "--add-reads",
+}
 
 // programOf gives the main class or the jar that a JVM runs, since all of them are called java; empty where the target
 // is no JVM, or its command line does not tell.

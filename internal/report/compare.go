@@ -24,7 +24,10 @@ func (c Comparison) Title() string { return verdictWords(c.Verdict.Result) }
 
 // headlines are the numbers that everybody asks for, with the names they have in one line.
 var headlines = []struct{ name, label string }{
-	{"requests", "requests"}, {"errors", "failed"}, {"request_p50", "p50"}, {"request_p99", "p99"},
+	{"requests", "requests"},
+	{"errors", "failed"},
+	{"request_p50", "p50"},
+	{"request_p99", "p99"},
 	{"cpu_per_request", "CPU per request"},
 }
 

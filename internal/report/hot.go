@@ -88,8 +88,10 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 		out.Parts = append(out.Parts, CPUPart{p.Part, p.Seconds, p.Seconds / total})
 	}
 	for _, m := range c.Methods(hotMethods) {
-		out.Methods = append(out.Methods, Method{m.Name, m.Line, m.Own / total, m.Inclusive / total, m.Calls,
-			m.Callers})
+		out.Methods = append(out.Methods, Method{
+			m.Name, m.Line, m.Own / total, m.Inclusive / total, m.Calls,
+			m.Callers,
+		})
 	}
 	return out
 }

@@ -26,8 +26,8 @@ var (
 	}
 	hotThread = &check.Param{
 		Name: "thread", Default: 0.9, Unit: quantity.CPUs,
-		Why: "a thread cannot use more than one CPU, or wait for more; with a tenth of it left it still takes what comes " +
-			"next at once",
+		Why: "a thread cannot use more than one CPU, or wait for more; with a tenth of it left it still takes what " +
+			"comes next at once",
 	}
 	hotFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.Ratio,

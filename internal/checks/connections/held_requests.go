@@ -31,11 +31,11 @@ Measured: requests in progress by the sockets of clients without an answer, and
 by Little's law how long each takes; set against the threads that run or wait
 with work at hand, and the connections that wait for an answer of others.
 
-It is a fact, and no fault by itself: long polls, subscriptions and blocking
+It is not a fault on its own: long polls, subscriptions and blocking
 reads of a queue look the same, and are meant to.
 
-Cure: find the limit in the program's configuration or its log, and raise it or
-send less. Placebo: more CPUs. Disproof: clients wait by design.`,
+Fix: find the limit in the program's configuration or its log, and raise it or
+send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	URL: "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html",
 	Needs: []metric.Metric{
 		metric.ListenerOwes, metric.DestinationAsked,

@@ -47,7 +47,7 @@ of each. It is read from outside some twenty times a second; nobody logs in, and
 values. A wait behind one that waits itself counts for the session at the end of the chain. The share is of the time in
 which statements run or wait.
 
-Cure: end the transaction before its client does anything else; change the rows that all want last in it. Placebo: more
+Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
 connections. Disproof: SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' gives no
 rows, several times.`,
 	URL:  "https://www.postgresql.org/docs/current/explicit-locking.html",

@@ -168,8 +168,10 @@ func testLocks(t *testing.T, server db) {
 	for _, x := range []struct{ kind, statement, fingerprint string }{
 		{"row", "UPDATE seats SET guest = 'first' WHERE id = 1;", "UPDATE seats SET guest = ? WHERE id = ?"},
 		{"row", "DELETE FROM seats WHERE id=1;", "DELETE FROM seats WHERE id=?"},
-		{"row", "INSERT INTO seats VALUES (3, 'a'); SELECT * FROM seats WHERE id = 1 FOR UPDATE;",
-			"SELECT * FROM seats WHERE id = ? FOR UPDATE"},
+		{
+			"row", "INSERT INTO seats VALUES (3, 'a'); SELECT * FROM seats WHERE id = 1 FOR UPDATE;",
+			"SELECT * FROM seats WHERE id = ? FOR UPDATE",
+		},
 		{"table", "ALTER TABLE seats ADD COLUMN price int;", "ALTER TABLE seats ADD COLUMN price int"},
 		{"table", "SELECT count(*) FROM seats;", "SELECT count(*) FROM seats"},
 		{"advisory", "SELECT pg_advisory_lock(4711);", "SELECT pg_advisory_lock(?)"},

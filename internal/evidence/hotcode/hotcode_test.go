@@ -212,8 +212,10 @@ func TestMethods(t *testing.T) {
 	c, _ := CPUOf(rec(t, map[string]string{"cpu": cpuLines}))
 	want := []MethodTime{
 		{Name: "com.acme.Shop.cart", Line: 43, Own: 3, Inclusive: 6, Calls: "org.postgresql.Driver.query"},
-		{Name: "com.acme.Shop.price", Line: 7, Own: 3, Inclusive: 3, Calls: "java.util.HashMap.get",
-			Callers: []string{"com.acme.Shop.cart"}},
+		{
+			Name: "com.acme.Shop.price", Line: 7, Own: 3, Inclusive: 3, Calls: "java.util.HashMap.get",
+			Callers: []string{"com.acme.Shop.cart"},
+		},
 	}
 	if diff := cmp.Diff(want, c.Methods(5), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
