@@ -140,6 +140,9 @@ func testQuota(t *testing.T, o Options, release string) {
 	o.Sysctls = []string{"net.netfilter.nf_conntrack_max=4242"}
 	o.Outputs = []string{"/tmp/run.zip", "/proc/sys/net/netfilter/nf_conntrack_max", "/no/such/file"}
 	r := run(t, o)
+	for try := 1; try < 3 && bytes.Contains(r.Stdout, []byte("too few for a share")); try++ {
+		r = run(t, o) // on a full host the guest had no time for two readings, and says so: nothing is known yet
+	}
 	d := parseDiagnosis(t, r)
 	if r.ExitCode != 3 || !strings.HasPrefix(d.Host.Kernel, release) || len(d.Findings) == 0 {
 		t.Fatalf("exit code %d, kernel %s: %s%s", r.ExitCode, d.Host.Kernel, r.Stdout, r.Stderr)
