@@ -177,9 +177,13 @@ var loopFrames = slices.Concat(ParsePatterns(
 	"PostmasterMain", "ServerLoop", "BackendStartup", "BackendRun", "BackendMain", "postmaster_child_launch",
 	"PostgresMain", "exec_simple_query", "exec_execute_message", "PortalRun*", "standard_ExecutorRun", "ExecutePlan",
 	"ExecProcNode*", "ProcessQuery",
+	// and what runs its functions (spi.c, pl_handler.c, pl_exec.c, fmgr.c)
+	"SPI_execute*", "_SPI_execute_plan", "plpgsql_call_handler", "plpgsql_exec_*", "exec_stmt*", "exec_toplevel_block",
+	"fmgr_security_definer", "ExecInterpExpr*", "ExecMakeFunctionResultSet",
 	// MySQL and MariaDB (sql_parse.cc, sql_connect.cc)
 	"pfs_spawn_thread", "handle_one_connection", "handle_connection", "do_handle_one_connection", "do_command",
 	"dispatch_command*", "mysql_parse", "dispatch_sql_command*", "mysql_execute_command", "threadpool_process_request",
+	"handle_select", "mysql_select", "JOIN::exec*", "do_select", "sub_select*", "evaluate_join_record", "sp_head::execute*",
 	// libevent, libev, GLib
 	"event_base_loop", "event_process_active*", "ev_run", "ev_invoke_pending", "g_main_*",
 ))
