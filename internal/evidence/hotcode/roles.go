@@ -183,7 +183,8 @@ var loopFrames = slices.Concat(ParsePatterns(
 	// MySQL and MariaDB (sql_parse.cc, sql_connect.cc)
 	"pfs_spawn_thread", "handle_one_connection", "handle_connection", "do_handle_one_connection", "do_command",
 	"dispatch_command*", "mysql_parse", "dispatch_sql_command*", "mysql_execute_command", "threadpool_process_request",
-	"handle_select", "mysql_select", "JOIN::exec*", "do_select", "sub_select*", "evaluate_join_record", "sp_head::execute*",
+	"handle_select", "mysql_select", "JOIN::exec*", "do_select", "sub_select*", "evaluate_join_record",
+	"sp_head::execute*",
 	// libevent, libev, GLib
 	"event_base_loop", "event_process_active*", "ev_run", "ev_invoke_pending", "g_main_*",
 ))
