@@ -48,18 +48,25 @@ func (p Passes) watch(ctx context.Context, pass func(context.Context) (idle bool
 		if err != nil {
 			return err
 		}
-		period := p.Longest
-		if !idle {
-			period = min(max(p.rest(ThreadCPU()-began), p.Least), p.Longest)
-		}
+		period := p.period(ThreadCPU()-began, idle)
 		if clock.Sleep(ctx, period/2+rand.N(period)) != nil {
 			return nil
 		}
 	}
 }
 
-// rest is how long to wait after a pass, so that its cost is the share.
-func (p Passes) rest(cost time.Duration) time.Duration { return time.Duration(float64(cost) / p.Share) }
+// mostShare is what passes may take of a CPU where each is so dear that with the longest rest they would take more: a
+// pass over 10,000 threads takes 0.2 s, and a few of them tell as much as many over a hundred.
+const mostShare = 0.05
+
+// period is how long to wait after a pass, so that its cost is the share, within the bounds.
+func (p Passes) period(cost time.Duration, idle bool) time.Duration {
+	longest := max(p.Longest, time.Duration(float64(cost)/mostShare))
+	if idle {
+		return longest
+	}
+	return min(max(time.Duration(float64(cost)/p.Share), p.Least), longest)
+}
 
 // Stop ends the passes, and gives the error of the one that failed. It may be called again.
 func (w *Watch) Stop() error {

@@ -1,6 +1,7 @@
 package collect_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -15,6 +16,7 @@ func TestWatch(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {
 		pass func(context.Context, int) (idle bool, err error)
+		pace collect.Passes
 		most int // passes
 		want func(error) bool
 	}{
@@ -28,6 +30,16 @@ func TestWatch(t *testing.T) {
 		},
 		"cut short": {
 			pass: func(ctx context.Context, _ int) (bool, error) { <-ctx.Done(); return false, ctx.Err() },
+			most: 1, want: func(err error) bool { return err == nil },
+		},
+		"dear": { // the longest rest of a millisecond would make it 5 passes and most of a CPU
+			pass: func(context.Context, int) (bool, error) {
+				for began := collect.ThreadCPU(); collect.ThreadCPU()-began < 20*time.Millisecond; {
+					continue
+				}
+				return false, nil
+			},
+			pace: collect.Passes{Share: 0.01, Least: time.Millisecond, Longest: time.Millisecond},
 			most: 1, want: func(err error) bool { return err == nil },
 		},
 		"an error": {
@@ -48,9 +60,9 @@ func TestWatch(t *testing.T) {
 			t.Parallel()
 			n := 0
 			opened, end := context.WithCancel(t.Context())
-			w := collect.StartWatch(opened, "passes", collect.Passes{
+			w := collect.StartWatch(opened, "passes", cmp.Or(tc.pace, collect.Passes{
 				Share: 0.5, Least: time.Millisecond, Longest: time.Minute,
-			}, func(ctx context.Context) (bool, error) {
+			}), func(ctx context.Context) (bool, error) {
 				n++
 				return tc.pass(ctx, n)
 			})
