@@ -148,10 +148,6 @@ func Wanted(all []Collector, metrics map[string]bool) []Collector {
 	return out
 }
 
-// sampleLimit is the time one sample may take: half of the default interval, so that a slow one is late before the next
-// is due. The slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s.
-const sampleLimit = 500 * time.Millisecond
-
 // dutyShare is the share of wall time one collector may spend sampling; after a sample that took d the next one starts
 // d / dutyShare later at the earliest. It keeps a host with a million sockets from paying for its diagnosis.
 const dutyShare = 0.1

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // highest is how many of the passed checks show their number: enough to see what comes next, few enough to read.
@@ -65,7 +68,7 @@ func (d *Data) mostly() string {
 		parts = append(parts, fmt.Sprintf("%d need a target: --pid, --comm, --cgroup or --container", n))
 	}
 	if n := d.Verdict.Blocked; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d lack a right or failed: %s", n, d.wayOut()))
+		parts = append(parts, fmt.Sprintf("%d lack a right or failed: %s%s", n, d.obstacle(), d.wayOut()))
 	}
 	if len(parts) == 0 {
 		most := slices.MaxFunc(d.NotAssessed, func(a, b Gap) int { return cmp.Compare(len(a.Checks), len(b.Checks)) })
@@ -76,6 +79,24 @@ func (d *Data) mostly() string {
 		parts = append(parts, why)
 	}
 	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+// obstacle is what most of the collectors say that were denied or found no free descriptor, with an arrow behind it;
+// empty where none was.
+func (d *Data) obstacle() (most string) {
+	count := map[string]int{}
+	for _, c := range d.Cost.Collectors {
+		if c.Status == recording.StatusDenied || strings.Contains(c.Reason, unix.EMFILE.Error()) {
+			count[c.Reason]++
+			if n := count[c.Reason]; most == "" || n > count[most] || n == count[most] && c.Reason < most {
+				most = c.Reason
+			}
+		}
+	}
+	if most == "" {
+		return ""
+	}
+	return most + " -> "
 }
 
 // lackTarget counts the checks that would run if the diagnosis were of one process or group.
