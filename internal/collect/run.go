@@ -175,8 +175,8 @@ const (
 	last
 )
 
-// limit is the time one sample may take at this moment: half of the interval, so that a slow one is late before the next
-// is due. The slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s; on an emulated CPU most take 0.5 s.
+// limit is the time one sample may take at this moment: half of the interval, so that a slow one is late before the
+// next is due. The slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s; on an emulated CPU most take 0.5 s.
 func (o Options) limit(m moment) time.Duration {
 	switch limit := max(o.Interval/2, 50*time.Millisecond); m {
 	case first: // of a short run, the first sample must not be all
