@@ -31,7 +31,7 @@ func (d *Data) decide() {
 			continue
 		}
 		text := fmt.Sprintf("%s %s: %s", f.Either().Check, f.Fate, f.Either().Summary)
-		if f.Fate == New || f.Fate == Risen {
+		if f.came() {
 			v.Worse = append(v.Worse, text)
 		} else {
 			v.Better = append(v.Better, text)

@@ -113,6 +113,9 @@ func (f *Finding) Loudest() check.Severity {
 	return loudest
 }
 
+// came tells whether the finding is of after: it is new, or more severe.
+func (f *Finding) came() bool { return f.Fate == New || f.Fate == Risen }
+
 // decides tells whether the finding says something about better or worse.
 func (f *Finding) decides() bool {
 	changed := f.Fate == New || f.Fate == Gone || f.Fate == Risen || f.Fate == Fallen
@@ -122,7 +125,7 @@ func (f *Finding) decides() bool {
 // others are the checks of what others do to the target: other guests of the machine, and other programs on its CPUs.
 var others = []string{"cpu-steal", "cpu-hog"}
 
-// foreign tells whether the finding is of others than the target, of which it says nothing.
+// foreign tells whether the finding is of others and says nothing of the target.
 func (f *Finding) foreign() bool {
 	return f.Either().Beside || slices.Contains(others, f.Either().Check)
 }

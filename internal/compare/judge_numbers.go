@@ -100,7 +100,7 @@ type rule struct {
 }
 
 // rules gives those of all key numbers. All shares that are measured have a bound of one but the time that threads
-// wait, of which there are many. used is how many CPUs the program had: one that is never without a CPU gets as much
+// wait, since many wait at once. used is how many CPUs the program had: one that is never without a CPU gets as much
 // less done as its CPU time scatters.
 func rules(guest bool, used float64) map[string]rule {
 	load := spreadOfLoad

@@ -208,7 +208,7 @@ func (d *Data) unequal() {
 	}
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		came := f.Fate == New || f.Fate == Risen
+		came := f.came()
 		with := came == (d.Outcome.Load == LoadMore)
 		if f.decides() && (with || d.Outcome.InProgress) {
 			f.Doubt = d.withLoad(came)
@@ -266,7 +266,7 @@ func (d *Data) weigh() {
 	d.demoteBut(r, reason)
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		came := f.Fate == New || f.Fate == Risen
+		came := f.came()
 		if f.decides() && came == (r == Improved) {
 			f.Doubt = reason
 			if f.Moved = came; came {
@@ -286,7 +286,7 @@ const dearer = "the CPU time per request says more"
 func (d *Data) outweigh(cost Result) {
 	var loudest [2]check.Severity
 	way := func(f *Finding) int {
-		if f.Fate == New || f.Fate == Risen {
+		if f.came() {
 			return 0
 		}
 		return 1

@@ -86,7 +86,7 @@ func (d *Data) mostly() string {
 func (d *Data) obstacle() (most string) {
 	count := map[string]int{}
 	for _, c := range d.Cost.Collectors {
-		if c.Status == recording.StatusDenied || strings.Contains(c.Reason, unix.EMFILE.Error()) {
+		if c.Status == recording.StatusDenied || outOfFiles(c.Reason) {
 			count[c.Reason]++
 			if n := count[c.Reason]; most == "" || n > count[most] || n == count[most] && c.Reason < most {
 				most = c.Reason
@@ -98,6 +98,9 @@ func (d *Data) obstacle() (most string) {
 	}
 	return most + " -> "
 }
+
+// outOfFiles tells a collector's reason that no descriptor was free.
+func outOfFiles(reason string) bool { return strings.Contains(reason, unix.EMFILE.Error()) }
 
 // lackTarget counts the checks that would run if the diagnosis were of one process or group.
 func (d *Data) lackTarget() (n int) {

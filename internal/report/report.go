@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
@@ -342,7 +340,7 @@ func (d *Data) Doubt() string {
 func (d *Data) wayOut() string {
 	denied := false
 	for _, c := range d.Cost.Collectors {
-		if strings.Contains(c.Reason, unix.EMFILE.Error()) {
+		if outOfFiles(c.Reason) {
 			return "ulimit -n 1024" // the usual soft limit, with which all collectors open their files
 		}
 		if c.Status == recording.StatusUnsupported && c.Name == "cpu" {

@@ -79,9 +79,9 @@ func heldFinding(p *check.Pass, r evidence.Requests, works, asks, held quantity.
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
-		Summary: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more, while %s and %s: the "+
-			"program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
-			r.InProgress.Text(), r.Each.Text(), workText(works), askText(asks)),
+		Summary: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more, while %s have work and %s: "+
+			"the program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
+			r.InProgress.Text(), r.Each.Text(), works.Text(), askText(asks)),
 		Evidence: []quantity.Value{r.InProgress, r.Each, works, asks, held},
 		Remedies: []check.Remedy{{
 			Action: "look for a limit in its configuration and log (rate limits, queues, sizes of pools)",
@@ -92,8 +92,6 @@ func heldFinding(p *check.Pass, r evidence.Requests, works, asks, held quantity.
 		Disproof: "clients wait by design: long polls, subscriptions, streams",
 	}
 }
-
-func workText(works quantity.Value) string { return works.Text() + " have work" }
 
 func askText(asks quantity.Value) string {
 	if asks.Number() == 0 {

@@ -87,7 +87,7 @@ type faulting struct {
 	cpu, system     quantity.Value
 }
 
-// faultsOf adds up the processes of a name of which the CPU time is known; seconds is 0 where there is none.
+// faultsOf adds up the processes of a name, those whose CPU time is known; seconds is 0 without any.
 func faultsOf(p *check.Pass, name string) (g faulting) {
 	var cpu, system []recording.CounterSeries
 	most, heaviest := 0.0, ""
@@ -145,8 +145,8 @@ func assessFaults(p *check.Pass, g faulting) {
 		Disproof: "perf stat -e minor-faults -p " + check.Quote(strings.Join(g.pids, ",")) +
 			" counts few, or perf trace -F min shows them only at start.",
 	}
-	if prof, hits, ok := entriesOf(p, g.pids, "page fault"); ok {
-		sampled := evidence.SampleShare("page fault", evidence.Weigh(hits).Count, prof.Total().Count, "process's CPU")
+	if prof, hits, ok := inFaults(p, g.pids); ok {
+		sampled := evidence.SampleShare(pageFault, evidence.Weigh(hits).Count, prof.Total().Count, "process's CPU")
 		f.Evidence = append(f.Evidence, sampled)
 		f.Weight = sampled.Number()
 		blameFaults(p, prof, hits, &f)
@@ -176,6 +176,9 @@ func faultCommand(p *check.Pass) check.Command {
 	return "MALLOC_TRIM_THRESHOLD_=268435456 MALLOC_MMAP_THRESHOLD_=268435456 (glibc; environment of the process)"
 }
 
+// pageFault is what [hotcode.Entry] calls the way into the kernel.
+const pageFault = "page fault"
+
 // blameFaults names the functions that touch the memory.
 func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *check.Finding) {
 	var all int64
@@ -192,16 +195,16 @@ func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *ch
 	f.Marks = evidence.MarksOf(stacks.HostCPU, hits)
 }
 
-// entriesOf gives the CPU samples of processes, and those that came into the kernel by an entry as [hotcode.Entry]
-// names it; ok is false without a profile or with too few samples.
-func entriesOf(p *check.Pass, pids []string, entry string) (own *stacks.Profile, hits []evidence.Hit, ok bool) {
+// inFaults gives the CPU samples of processes, and those in page faults; ok is false without a profile or with too few
+// samples.
+func inFaults(p *check.Pass, pids []string) (own *stacks.Profile, hits []evidence.Hit, ok bool) {
 	h, ok := hotcode.HostOf(p.Recording)
 	if !ok {
 		return nil, nil, false
 	}
 	own = h.Filter(func(s stacks.Sample) bool { return slices.Contains(pids, strconv.Itoa(h.ThreadOf(s).ID)) })
 	for _, s := range own.Samples {
-		if hotcode.Entry(own, s) == entry {
+		if hotcode.Entry(own, s) == pageFault {
 			hits = append(hits, evidence.Hit{Sample: s})
 		}
 	}

@@ -289,7 +289,7 @@ func (m *measure) known() string {
 }
 
 // nameless reports whether a function has no symbol in its file.
-func nameless(function string) bool { return function == "[unknown]" }
+func nameless(function string) bool { return function == stacks.Unnamed }
 
 func (m *measure) confidence() check.Confidence {
 	switch {

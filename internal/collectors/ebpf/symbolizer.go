@@ -27,7 +27,7 @@ import (
 
 // The names of frames without a symbol. The module tells code that was made at run time from the rest.
 const (
-	unknownFrame  = "[unknown]"
+	unknownFrame  = stacks.Unnamed
 	unknownKernel = "[unknown kernel function]"
 	noFile        = "[no file]"
 )

@@ -57,12 +57,11 @@ type unwinder struct {
 	names   *symbolizer   // for its mappings
 	kernels *unwind.Table // of the code that the kernel lends to programs, nil if it cannot be read
 	files   map[fileID]*unwindFile
-	mapped  map[mappedFile]*unwind.Table
-	opened  map[mappedFile]fileID // of files
-	fresh   map[uint32]time.Time  // since when mappings are known
-	room    int                   // of maxMappings
-	members time.Time             // when they were listed
-	oldest  uint32                // the target's process, or one of the first list; 0 before that
+	mapped  map[mappedFile]*unwindFile // nil of one that cannot be read
+	fresh   map[uint32]time.Time       // since when mappings are known
+	room    int                        // of maxMappings
+	members time.Time                  // when they were listed
+	oldest  uint32                     // the target's process, or one of the first list; 0 before that
 	found   map[unwound]uint64
 	began   time.Time
 	spent   time.Duration
@@ -92,9 +91,8 @@ func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps m
 	u := &unwinder{
 		host: h, target: target, dumped: maps[bpf.CPUProfileMapDumped], reader: reader,
 		names: newSymbolizer(h.Proc, nil), kernels: vdso(), files: map[fileID]*unwindFile{},
-		mapped: map[mappedFile]*unwind.Table{}, opened: map[mappedFile]fileID{}, fresh: map[uint32]time.Time{},
-		found: map[unwound]uint64{},
-		room:  maxMappings, began: time.Now(), done: make(chan error, 1),
+		mapped: map[mappedFile]*unwindFile{}, fresh: map[uint32]time.Time{}, found: map[unwound]uint64{},
+		room: maxMappings, began: time.Now(), done: make(chan error, 1),
 	}
 	go func() { u.done <- u.run(context.WithoutCancel(ctx)) }()
 	return u, nil
@@ -129,7 +127,7 @@ func (u *unwinder) close() error {
 
 // kept gives a file of a process that has ended, if its code was met while it ran.
 func (u *unwinder) kept(pid uint32, m door.Mapping) (*os.File, error) {
-	f := u.files[u.opened[mappedFile{pid, m.Path, m.Deleted}]]
+	f := u.mapped[mappedFile{pid, m.Path, m.Deleted}]
 	if f == nil {
 		return nil, fmt.Errorf("%s of pid %d was not opened while it ran: %w", m.Path, pid, fs.ErrNotExist)
 	}
@@ -278,10 +276,19 @@ func (u *unwinder) tableOf(pid uint32, m door.Mapping) *unwind.Table {
 	if m.Path == vdsoName {
 		return u.kernels
 	}
+	f := u.fileOf(pid, m)
+	if f == nil {
+		return nil
+	}
+	return f.table
+}
+
+// fileOf gives a mapped file; nil if it cannot be read, or is past the bound.
+func (u *unwinder) fileOf(pid uint32, m door.Mapping) *unwindFile {
 	key := mappedFile{pid, m.Path, m.Deleted}
-	t, known := u.mapped[key]
+	of, known := u.mapped[key]
 	if known || !strings.HasPrefix(m.Path, "/") || len(u.files) >= maxUnwindFiles {
-		return t
+		return of
 	}
 	u.mapped[key] = nil
 	f, err := u.names.openMapped(pid, m)
@@ -289,19 +296,21 @@ func (u *unwinder) tableOf(pid uint32, m door.Mapping) *unwind.Table {
 		return nil
 	}
 	id, err := identify(f)
-	if of := u.files[id]; err != nil || of != nil {
+	if of = u.files[id]; err != nil || of != nil {
 		_ = f.Close()
-		if err == nil {
-			u.mapped[key], u.opened[key] = of.table, id
-		}
-		return u.mapped[key]
 	}
-	t, err = unwind.Read(f)
 	if err != nil {
-		t = nil
+		return nil
 	}
-	u.files[id], u.mapped[key], u.opened[key] = &unwindFile{f, t}, t, id
-	return t
+	if of == nil {
+		of = &unwindFile{file: f}
+		if t, err := unwind.Read(f); err == nil {
+			of.table = t
+		}
+		u.files[id] = of
+	}
+	u.mapped[key] = of
+	return of
 }
 
 // vdsoName is what the kernel calls the code that it maps into every program, and vdsoMost more than it has: 8 KiB.

@@ -118,7 +118,7 @@ func (c *client) say(t *testing.T, statements string) {
 	}
 }
 
-// ask sends statements, the last of which gives one line.
+// ask sends statements; the last one gives one line.
 func (c *client) ask(t *testing.T, statements string) string {
 	t.Helper()
 	c.say(t, statements)

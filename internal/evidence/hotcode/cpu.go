@@ -384,9 +384,6 @@ func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
 	m.callers[c.callers(s.Stack, at, func(f stacks.Frame) bool { return c.Owners.Of(f) == Application })] += t
 }
 
-// unknownName is that of a frame whose code has no symbol (stacks.Builder).
-const unknownName = "[unknown]"
-
 // shownCallers is how many callers of a method are told: the nearest, and who calls that.
 const shownCallers = 2
 
@@ -399,7 +396,7 @@ func (c *CPU) callers(stack []int, at int, wanted func(stacks.Frame) bool) strin
 		if frame.Name == last || Synthetic(frame) || !wanted(frame) {
 			continue
 		}
-		if last = frame.Name; last == unknownName { // what is behind it may be anybody
+		if last = frame.Name; last == stacks.Unnamed { // what is behind it may be anybody
 			break
 		}
 		if names = append(names, ReadableName(stacks.Frame{Name: last})); len(names) == shownCallers {
@@ -531,7 +528,7 @@ func (c *CPU) attributions() []Attribution {
 		case part == PartGC || part == PartJIT:
 			a.Name = "[" + string(part) + "]"
 		case len(s.Stack) == 0:
-			a.Name = unknownName
+			a.Name = stacks.Unnamed
 		default:
 			at := 0
 			if place := c.Owners.Nearest(c.Profile, s.Stack, 0, constructorsOfExceptions); place.Owner == Application {

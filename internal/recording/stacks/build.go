@@ -69,11 +69,11 @@ func NewBuilder(event Event) *Builder {
 }
 
 // Frame gives the index of a frame for [Sample].Stack. Its names are brought to what a profile may hold: valid UTF-8
-// of at most 4 KiB, and "[unknown]" for none.
+// of at most 4 KiB, and [Unnamed] for none.
 func (b *Builder) Frame(f Frame) int {
 	f.Name, f.Module, f.Line = clean(f.Name), clean(f.Module), max(f.Line, 0)
 	if f.Name == "" {
-		f.Name = "[unknown]"
+		f.Name = Unnamed
 	}
 	return b.frames.add(f)
 }

@@ -6,6 +6,9 @@ import "strings"
 // [Picture] counts it as a frame without a name.
 const ThreadStart = "[thread start]"
 
+// Unnamed is the name of a frame whose code has no symbol.
+const Unnamed = "[unknown]"
+
 // A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
 type Picture struct {
 	Samples int64
