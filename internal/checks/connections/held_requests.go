@@ -79,8 +79,8 @@ func heldFinding(p *check.Pass, r evidence.Requests, works, asks, held quantity.
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
-		Summary: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more, while %s have work and %s: "+
-			"the program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
+		Summary: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more, while %s have work and "+
+			"%s: the program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
 			r.InProgress.Text(), r.Each.Text(), works.Text(), askText(asks)),
 		Evidence: []quantity.Value{r.InProgress, r.Each, works, asks, held},
 		Remedies: []check.Remedy{{
