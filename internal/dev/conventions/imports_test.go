@@ -135,7 +135,7 @@ var table = []row{
 	{
 		pkg: "internal/evidence", may: []string{
 			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/ledger",
-			"internal/evidence/usage",
+			"internal/evidence/usage", "internal/evidence/keynumber",
 		},
 		pure: true,
 		why:  "what several rules read of a recording: it knows no rule",
