@@ -15,9 +15,9 @@ import (
 
 // A page of a process's memory may be of a file that another process serves (FUSE), or a server elsewhere (NFS). Who
 // reads such a page waits for the server; a server that took the request and never answers keeps the reader from
-// ending, also by SIGKILL (request_wait_answer in fs/fuse/dev.c), and a process whose thread hangs so cannot end either.
-// No look at the mappings helps, as the process may change them between the look and the read. So memory is read by
-// a process of its own, which is left behind when it hangs ([helpers]).
+// ending, also by SIGKILL (request_wait_answer in fs/fuse/dev.c), and with it its process. No look at the mappings
+// helps, as the process may change them between the look and the read. So memory is read by a process of its own, which
+// is left behind when it hangs ([helpers]).
 
 // A Memory reads the memory of a process by its addresses, with the right to trace it: nothing is attached, stopped or
 // written.

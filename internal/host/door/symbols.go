@@ -23,8 +23,8 @@ const (
 	maxSymbols = 1 << 20
 	// symbolsAtOnce is how much of a symbol table is read at once, in bytes: 2730 entries.
 	symbolsAtOnce = 64 << 10
-	// freedAtOnce is from which size on tables do not wait for the collector of garbage, in bytes: those of libjvm.so
-	// have 13 MB.
+	// freedAtOnce is from which size on names do not wait for the collector of garbage, in bytes: those of libjvm.so
+	// have 10 MB.
 	freedAtOnce = 32 << 20
 	// MaxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
 	MaxName = 4096
@@ -64,7 +64,7 @@ type Symbol struct {
 }
 
 // Section reads a section of at most so many bytes. Its size is what it unpacks to where it is compressed, and
-// debug/elf reads no more.
+// debug/elf reads no more. [elf.Section.Data] would take twice the memory, as it grows what it reads into.
 func Section(s *elf.Section, most uint64) ([]byte, error) {
 	if s.Size > most {
 		return nil, fmt.Errorf("%w: section %.20q has %d bytes, at most %d are read", ErrTooLarge, s.Name, s.Size, most)
@@ -72,7 +72,9 @@ func Section(s *elf.Section, most uint64) ([]byte, error) {
 	if s.Type == elf.SHT_NOBITS {
 		return nil, fmt.Errorf("section %.20q is not in the file", s.Name)
 	}
-	return s.Data()
+	data := make([]byte, s.Size)
+	_, err := io.ReadFull(s.Open(), data)
+	return data, err
 }
 
 // EachSymbol calls do for each entry of the symbol tables of a kind. A file without one has no entries. No table of
@@ -91,9 +93,14 @@ func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Sy
 	}
 	oneTable.Lock()
 	defer oneTable.Unlock()
-	if table.Size+f.Sections[table.Link].Size > freedAtOnce {
-		defer debug.FreeOSMemory() // before the next one is read
+	err := eachOf(f, table, left, do)
+	if f.Sections[table.Link].Size > freedAtOnce {
+		debug.FreeOSMemory() // before the next one is read
 	}
+	return err
+}
+
+func eachOf(f *elf.File, table *elf.Section, left *TableBudget, do func(Symbol)) error {
 	data, err := Section(f.Sections[table.Link], maxSymbolTable)
 	if err != nil {
 		return err

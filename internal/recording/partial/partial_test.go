@@ -96,7 +96,8 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		".fifo.12.perfdoctor.partial", ".foreign.12.perfdoctor.partial", ".link.12.perfdoctor.partial", ".living.zip.13.perfdoctor.partial",
+		".fifo.12.perfdoctor.partial", ".foreign.12.perfdoctor.partial", ".link.12.perfdoctor.partial",
+		".living.zip.13.perfdoctor.partial",
 		".other.12.partial", "target",
 	}
 	if os.Geteuid() == 0 {
