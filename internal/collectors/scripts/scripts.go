@@ -32,6 +32,8 @@ const (
 	// maxProcesses bounds the interpreters that are read, those with the most CPU time first, and maxInspected the
 	// processes that may be one: each costs 1 ms, most of it for the list of its mappings.
 	maxProcesses, maxInspected = 32, 100
+	// maxOpening bounds the CPU time for that: a process that is made for it takes seconds.
+	maxOpening = 3 * time.Second
 )
 
 // Collectors lists this package's collector.
@@ -89,6 +91,7 @@ type source struct {
 	buf       []byte
 	processes []process
 	known     map[threadKey]bool // processes that are interpreters, and that are none, by their first threads
+	opening   time.Duration      // CPU time that looking into processes took
 	refused   error              // why one could not be read
 	looked    time.Time
 	threads   map[threadKey]*thread
@@ -130,10 +133,12 @@ func (s *source) look(ctx context.Context) error {
 	})
 	for _, m := range members[:min(len(members), maxInspected)] {
 		key := threadKey{m.PID, m.StartTime}
-		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses {
+		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses || s.opening > maxOpening {
 			continue
 		}
+		began := collect.ThreadCPU()
 		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (interpreter, error) { return s.open(m.PID) })
+		s.opening += collect.ThreadCPU() - began
 		switch {
 		case err == nil:
 			s.known[key] = true
