@@ -38,8 +38,8 @@ func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
-// TestScenarioInGuest runs a scenario of the binary in a guest, and brings its recordings back. What is wrong there does
-// not depend on how much of the host's CPU an emulated one gets; that a quota is found in a guest is
+// TestScenarioInGuest runs a scenario of the binary in a guest, and brings its recordings back. What is wrong there
+// does not depend on how much of the host's CPU an emulated one gets; that a quota is found in a guest is
 // vm.TestDebianKernels's.
 func TestScenarioInGuest(t *testing.T) {
 	t.Parallel()
