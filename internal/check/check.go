@@ -89,6 +89,11 @@ type Check struct {
 	Before string          // code that has the fault, where a few lines show it
 	After  string          // the same without the fault
 	Run    func(*Pass) error
+
+	// Event says that to have happened once is enough: what it tells of does not undo itself, such as a process that
+	// was killed or a connection that was refused. Its alert does not wait for it to last, and an exporter tells of
+	// it for longer than the one window that saw it.
+	Event bool
 }
 
 // A Scope is a kind of target that some checks are about, such as Java virtual machines.
@@ -180,6 +185,9 @@ type Finding struct {
 	// the finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
 	Weight float64 `json:"share,omitempty"`
 
+	// Event is that of its check, set by Report: it happened, and does not undo itself.
+	Event bool `json:"-"`
+
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
 
@@ -243,7 +251,7 @@ func (p *Pass) Param(param *Param) quantity.Value {
 // Report adds a finding. A fact that its check does not declare is a bug, and panics: no edge could name it. Confidence
 // that is not set is high, and lowered by [Run] where data was lost.
 func (p *Pass) Report(f Finding) {
-	f.Check, f.Stage = p.check.Name, p.check.Stage
+	f.Check, f.Stage, f.Event = p.check.Name, p.check.Stage, p.check.Event
 	for _, fact := range f.Facts {
 		if !slices.Contains(p.check.Facts, fact) {
 			panic(fmt.Sprintf("check: %s states %q, which it does not declare", f.Check, fact))

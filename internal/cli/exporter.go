@@ -14,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
 	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/front"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -152,10 +153,9 @@ func (x *exporting) run(ctx context.Context) error {
 		x.web.Private = append(x.web.Private, p.Path)
 	}
 	e := exporter.New(o)
-	handler, err := e.Handler(told.pages...)
-	if err != nil {
-		return err
-	}
+	handler := e.Handler(append(told.pages, front.Pages(front.Options{
+		Host: hostname(), Version: x.Version, Window: x.window, Checks: o.Checks, Now: e.Now, Incidents: told.files,
+	})...)...)
 	e.Registry().MustRegister(told.metrics...)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.Run(ctx) })

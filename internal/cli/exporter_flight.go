@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
@@ -21,6 +23,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/daemon/push"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
 // flightFlags are the flags of the flight recorder.
@@ -79,12 +83,19 @@ func (o *flightFlags) recorder(name string, p flight.Profiler, log *slog.Logger)
 	options := flight.Options{
 		Dir: o.dir, MaxBytes: o.maxBytes, Memory: flight.DefaultMemory, Before: o.before, After: o.after,
 		Cooldown: o.cooldown,
-		Host:     name, Log: log,
+		Host:     name, Log: log, Report: reportPage,
 	}
 	if o.profile {
 		options.Profile = p
 	}
 	return flight.New(options)
+}
+
+// reportPage writes what the checks say of a recording as a page.
+func reportPage(w io.Writer, rec *recording.Recording) error {
+	list := checks.Suite()
+	data := report.Build(rec, check.Run(rec, list, check.Options{Causes: checks.Causes()}))
+	return html.Write(w, html.Input{Report: data, Recording: rec, Checks: list})
 }
 
 // pushFlags are the flags about what is sent without being asked for.
@@ -126,7 +137,8 @@ func hostname() string {
 
 // listening is what listens to the exporter: the flight recorder, and what sends.
 type listening struct {
-	pages   []exporter.Page
+	pages   []exporter.Page // with what was measured: private
+	files   func() []flight.File
 	metrics []prometheus.Collector
 	run     []func(context.Context) error // each until the context is done
 }
@@ -146,6 +158,7 @@ func (x *exporting) listen(o *exporter.Options) (listening, error) {
 	o.Listeners = append(o.Listeners, sent.Observe)
 	if recorder != nil {
 		o.Listeners = append(o.Listeners, recorder.Observe)
+		l.files = recorder.Incidents
 		l.pages, l.metrics, l.run = recorder.Pages(), append(l.metrics, recorder), append(l.run, recorder.Run)
 	}
 	return l, nil

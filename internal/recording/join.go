@@ -389,6 +389,35 @@ type Incident struct {
 
 	// Recorded is the length of the whole recording, in a part of it that [Recording.AtIncident] gives.
 	Recorded float64 `json:"recorded_seconds,omitempty"`
+
+	// Windows are the beginnings of the windows that the recording was joined from, and Timeline what the checks said
+	// of each, as it was recorded: oldest first, in seconds since the recording began.
+	Windows  []float64      `json:"windows,omitempty"`
+	Timeline []IncidentSpan `json:"timeline,omitempty"`
+}
+
+// An IncidentSpan is a finding at warning or above in windows that follow each other.
+type IncidentSpan struct {
+	From     float64 `json:"from_seconds"`
+	To       float64 `json:"to_seconds"`
+	Check    string  `json:"check"`
+	Subject  string  `json:"subject"`
+	Severity string  `json:"severity"` // the worst
+	Summary  string  `json:"summary"`  // of then
+}
+
+// since gives the same with times that count from a later moment.
+func (i *Incident) since(later float64) *Incident {
+	out := *i
+	out.Windows, out.Timeline = slices.Clone(i.Windows), slices.Clone(i.Timeline)
+	for j := range out.Windows {
+		out.Windows[j] -= later
+	}
+	for j := range out.Timeline {
+		out.Timeline[j].From -= later
+		out.Timeline[j].To -= later
+	}
+	return &out
 }
 
 // WithMeta gives the recording with other words about it. A recording itself is not changed once it is built.
@@ -415,9 +444,9 @@ func (r *Recording) AtIncident() *Recording {
 	to := seconds(i.To + i.Late)
 	out := r.cut(seconds(i.From), to, to)
 	out.Meta.Duration = i.To - i.From
-	part := *i
+	part := i.since(i.From)
 	part.From, part.To, part.Late, part.Recorded = 0, out.Meta.Duration, 0, r.Meta.Duration
-	out.Meta.Incident, out.Meta.Asked = &part, out.Meta.Duration
+	out.Meta.Incident, out.Meta.Asked = part, out.Meta.Duration
 	out.profiles, out.raws = r.profiles, r.raws
 	for e := range r.profiles {
 		name := profileMetric(e).Describe().Name

@@ -42,12 +42,16 @@ func (r *Recording) Redacted(n *redact.Names) (*Recording, error) {
 		u.Reason, u.Remedy = n.Text(u.Reason), n.Text(u.Remedy)
 	}
 	if i := r.Meta.Incident; i != nil {
-		own := *i
+		own := i.since(0)
 		own.Subject, own.Summary, own.Others = n.Text(i.Subject), n.Text(i.Summary), slices.Clone(i.Others)
 		for j := range own.Others {
 			own.Others[j] = n.Text(own.Others[j])
 		}
-		out.Meta.Incident = &own
+		for j := range own.Timeline {
+			span := &own.Timeline[j]
+			span.Subject, span.Summary = n.Text(span.Subject), n.Text(span.Summary)
+		}
+		out.Meta.Incident = own
 	}
 	out.Meta.Cost.GivenUp = slices.Clone(r.Meta.Cost.GivenUp) // names of collectors and numbers only
 	out.Meta.Redacted = &Redaction{Key: n.ID()}

@@ -78,35 +78,6 @@ type Window struct {
 	EndedEarly string    `json:"ended_early,omitempty"` // why it is shorter than asked
 }
 
-// Incident is why a flight recorder made the recording. The window is its part in which the finding held, unless Whole.
-type Incident struct {
-	Check    string    `json:"check"`
-	Subject  string    `json:"subject"`
-	Severity string    `json:"severity"`
-	Summary  string    `json:"summary"`          // of the finding, as it began
-	Began    time.Time `json:"began"`            // the first window that had the finding
-	Others   []string  `json:"others,omitempty"` // further findings that began meanwhile
-	Recorded float64   `json:"recorded_seconds"`
-	Whole    bool      `json:"whole"`
-}
-
-// incidentOf gives nil for a recording without one.
-func incidentOf(m recording.Meta) *Incident {
-	i := m.Incident
-	if i == nil {
-		return nil
-	}
-	out := &Incident{
-		Check: i.Check, Subject: i.Subject, Severity: i.Severity, Summary: i.Summary, Others: i.Others,
-		Recorded: i.Recorded,
-		Began:    m.Started.Add(time.Duration(i.From * float64(time.Second))).UTC(),
-	}
-	if out.Recorded == 0 {
-		out.Recorded, out.Whole = m.Duration, true
-	}
-	return out
-}
-
 // Result is what a report comes to.
 type Result string
 
@@ -175,6 +146,7 @@ type Cost struct {
 // Build computes the report of a recording and the result of its checks.
 func Build(rec *recording.Recording, res *check.Result) *Data {
 	m := rec.Meta
+	res = headline(m.Incident, res)
 	d := &Data{
 		Schema: Schema, Version: m.Version, Target: m.Target, Host: hostOf(rec),
 		Window: Window{m.Started.UTC(), m.Duration, m.Asked, m.Interval, m.EndedEarly}, Incident: incidentOf(m),

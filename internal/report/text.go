@@ -27,6 +27,7 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t := &text{page: newPage(opts), d: d, verbose: opts.Verbose}
 	t.header()
 	t.verdict()
+	t.timeline()
 	t.further()
 	t.infos()
 	t.coverage()
@@ -87,18 +88,6 @@ func (t *text) header() {
 		t.line(plain, "Redacted: ", "  ", names)
 	}
 	t.blank()
-}
-
-// Text says which part of a flight recorder's recording the report is about, and why it was kept.
-func (i *Incident) Text() string {
-	recorded := quantity.Of("", i.Recorded, quantity.Seconds).Text()
-	if i.Whole {
-		return fmt.Sprintf("all of the %s that a flight recorder kept because of %s: %s, which began at %s", recorded,
-			i.Check, i.Subject,
-			i.Began.Format("15:04:05 UTC"))
-	}
-	return fmt.Sprintf("of %s that a flight recorder kept, the part with %s: %s; --whole is about all of it", recorded,
-		i.Check, i.Subject)
 }
 
 func (t *text) seconds() string { return quantity.Of("", t.d.Window.Seconds, quantity.Seconds).Text() }

@@ -17,6 +17,7 @@ var paramAcceptOverflows = &check.Param{
 var acceptQueueOverflow = &check.Check{
 	Name:  "accept-queue-overflow",
 	Stage: check.Connections,
+	Event: true,
 	Doc: `A listener's accept queue overflows: clients wait a second or fail
 A connection whose handshake is done waits until the program calls accept(). When more wait than the backlog, which is
 the smaller of listen()'s argument and net.core.somaxconn, the kernel drops the client's SYN or last ACK

@@ -14,6 +14,7 @@ import (
 var oomKills = &check.Check{
 	Name:  "oom-kills",
 	Stage: check.Limits,
+	Event: true,
 	Doc: `The kernel killed processes for want of memory
 
 The OOM killer ended a process in the window: its work is lost, and what

@@ -12,6 +12,7 @@ import (
 var javaDeadlock = &check.Check{
 	Name:  "java-deadlock",
 	Stage: check.Runtime,
+	Event: true,
 	Only:  evidence.OnlyJVM,
 	Doc: `Java threads wait for each other for ever
 

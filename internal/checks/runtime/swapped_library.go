@@ -12,6 +12,7 @@ import (
 var swappedLibrary = &check.Check{
 	Name:  "swapped-library",
 	Stage: check.Runtime,
+	Event: true,
 	Only:  evidence.OnlyJVM,
 	Doc: `Another file than perfdoctor's library was loaded into the JVM
 

@@ -15,6 +15,7 @@ import (
 var nativeDeadlock = &check.Check{
 	Name:  "deadlock",
 	Stage: check.Runtime,
+	Event: true,
 	Doc: `Threads hold locks that the next one waits for, in a ring
 
 Each of the threads waits for a lock that another of them holds, so none of them ever goes on.

@@ -24,7 +24,7 @@ func isWrite(p ledger.Place) bool { return strings.Contains(p.Call, "write") || 
 func rows() []row {
 	return []row{
 		{
-			name: "target-stopped", stage: check.Limits, blocks: true,
+			name: "target-stopped", stage: check.Limits, blocks: true, event: true,
 			doc: "The target is stopped\n\n" +
 				"A process that a signal stopped (SIGSTOP, Ctrl-Z, a job in the background that\n" +
 				"reads the terminal) or that a debugger holds runs nothing until it is let go." + measured +

@@ -30,6 +30,7 @@ type row struct {
 	disproof func(*ledger.Pool, ledger.Place) string
 	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
 	blocks bool
+	event  bool // as of [check.Check]
 	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault,
 	// whatever the other threads of the pool do.
 	ends bool
@@ -72,7 +73,7 @@ func (r row) check() *check.Check {
 	}
 	request := evidence.RequestSeconds()
 	return &check.Check{
-		Name: r.name, Stage: r.stage, Doc: r.doc, URL: r.url,
+		Name: r.name, Stage: r.stage, Event: r.event, Doc: r.doc, URL: r.url,
 		Needs: []metric.Metric{metric.ThreadStateTime},
 		Uses: append([]metric.Metric{
 			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,

@@ -23,6 +23,7 @@ type Episode struct {
 // Options say what counts as an episode.
 type Options struct {
 	// Hold is how long a finding has to last: the windows that have it, one after the other, cover at least this time.
+	// An event need not last.
 	Hold time.Duration
 	// Clear is how many windows in a row must be without it for its end.
 	Clear int
@@ -73,7 +74,7 @@ func (t *Tracker) Observe(w exporter.Window) (begun, ended []Episode) {
 			continue
 		}
 		seen[f.ID()] = true
-		if s = t.add(w, f, s); !s.begun && s.End.Sub(s.Begin) >= t.o.Hold {
+		if s = t.add(w, f, s); !s.begun && (f.Event || s.End.Sub(s.Begin) >= t.o.Hold) {
 			s.begun = true
 			begun = append(begun, s.Episode)
 		}

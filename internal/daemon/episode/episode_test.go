@@ -29,6 +29,8 @@ func windowAt(target string, n int, length time.Duration, has rune) exporter.Win
 		f.Severity = check.Info
 	case 'C':
 		f.Severity = check.Critical
+	case 'E':
+		f.Event = true
 	case 'e':
 		f.ExplainedBy = "steal host"
 	case '?':
@@ -50,6 +52,7 @@ func TestTracker(t *testing.T) {
 		{"nothing", "....", 15 * time.Second, nil},
 		{"info", "iiii", 15 * time.Second, nil},
 		{"one window is long enough", ".w...", 15 * time.Second, []string{"1 begins warning", "3 ends, held 15s"}},
+		{"an event need not hold", ".E...", 5 * time.Second, []string{"1 begins warning", "3 ends, held 5s"}},
 		{"it has to hold", ".w.w.ww...", 5 * time.Second, []string{"6 begins warning", "8 ends, held 10s"}},
 		{"it comes and goes", ".w.w.wi.", 15 * time.Second, []string{"1 begins warning", "7 ends, held 1m15s"}},
 		{"it gets worse", "wC..", 15 * time.Second, []string{"0 begins warning", "3 ends, held 30s"}},

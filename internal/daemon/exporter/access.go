@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -63,25 +64,33 @@ func (o WebOptions) guards() (guards, error) {
 	return guards{tls: len(c.TLS) > 0, password: known}, nil
 }
 
-// private refuses the private pages to who shows no password, unless only this host can reach the listener. A page
-// of a browser on this host can ask too, under a name that leads to 127.0.0.1 (DNS rebinding): its request carries
-// that name, and is refused.
-func (o WebOptions) private(l net.Listener, inner http.Handler) http.Handler {
+// trusted is the key of what [Trusted] tells.
+type trusted struct{}
+
+// Trusted tells whether who asks may read more than the metrics say: there is a password, which was given, or only this
+// host reaches the listener. Without [WebOptions.Guard] nobody is.
+func Trusted(r *http.Request) bool { return r.Context().Value(trusted{}) != nil }
+
+// Guard refuses the private pages to who shows no password, unless only this host can reach the listener, and tells
+// the other pages whether it would. A page of a browser on this host can ask too, under a name that leads to 127.0.0.1
+// (DNS rebinding): its request carries that name, and is refused.
+func (o WebOptions) Guard(l net.Listener, inner http.Handler) http.Handler {
 	local := isLocal(l.Addr())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !o.isPrivate(r.URL.Path) {
-			inner.ServeHTTP(w, r)
-			return
-		}
 		g, err := o.guards() // each time, as exporter-toolkit does: the password may be taken out of the file
+		refusal := ""
 		switch {
 		case err == nil && g.password:
 		case !local:
-			http.Error(w, "recordings need a password, or an exporter that listens on 127.0.0.1 only: "+
-				"give it one with --web.config.file", http.StatusForbidden)
-			return
+			refusal = "recordings need a password, or an exporter that listens on 127.0.0.1 only: " +
+				"give it one with --web.config.file"
 		case !o.ownName(r.Host):
-			http.Error(w, "recordings are served under the name localhost or an IP address only", http.StatusForbidden)
+			refusal = "recordings are served under the name localhost or an IP address only"
+		}
+		if refusal == "" {
+			r = r.WithContext(context.WithValue(r.Context(), trusted{}, true))
+		} else if o.isPrivate(r.URL.Path) {
+			http.Error(w, refusal, http.StatusForbidden)
 			return
 		}
 		inner.ServeHTTP(w, r)

@@ -85,7 +85,7 @@ func TestPrivatePages(t *testing.T) {
 			ConfigFile: writeConfig(t, tc.config), Private: []string{"/recordings"},
 			ListenAddresses: []string{"doctor.example:9843"},
 		}
-		h := o.private(l, inner)
+		h := o.Guard(l, inner)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tc.path, nil)
 		r.Host = tc.host
 		w := httptest.NewRecorder()
@@ -126,7 +126,7 @@ func TestSubjectLabel(t *testing.T) {
 		{"destination", "10.0.0.5:443", "destination 10.0.0.5:443"},
 		{"host", "", "host"},
 	} {
-		if got := subjectLabel(check.Subject{Kind: tc.kind, ID: tc.id}); got != tc.want {
+		if got := SubjectLabel(check.Subject{Kind: tc.kind, ID: tc.id}); got != tc.want {
 			t.Errorf("%s %s: %q, want %q", tc.kind, tc.id, got, tc.want)
 		}
 	}

@@ -135,7 +135,7 @@ func (e *Exporter) observe(ctx context.Context, t host.Target, name string, list
 		before = rec
 		e.finish(w, append(ledger.add(rec), histograms.add(rec)...))
 	})
-	e.snapshot.put(name, nil, e.o.MaxFindings)
+	e.snapshot.forget(name, e.o)
 	return err
 }
 
@@ -157,7 +157,7 @@ func (e *Exporter) finish(w Window, families []*dto.MetricFamily) {
 		left = len(e.o.Left)
 	}
 	families = append(families, windowFamilies(w, left)...)
-	dropped := e.snapshot.put(w.Name, &told{families: families, findings: w.Result.Findings}, e.o.MaxFindings)
+	dropped := e.snapshot.put(w, families, e.o)
 	e.own.findingsDropped.Add(float64(dropped))
 	if w.Name == HostName {
 		e.ready.Store(true)
@@ -169,7 +169,7 @@ func (e *Exporter) finish(w Window, families []*dto.MetricFamily) {
 	}
 }
 
-// tellHints logs what does not work here when that changes, with what would fix it, and keeps it for the landing page.
+// tellHints logs what does not work here when that changes, with what would fix it, and keeps it for a page.
 func (e *Exporter) tellHints(rec *recording.Recording) {
 	var hints []recording.CollectorStatus
 	for _, c := range rec.Meta.Collectors {

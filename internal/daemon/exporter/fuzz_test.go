@@ -51,7 +51,9 @@ func FuzzWindow(f *testing.F) {
 			families := append(ledger.add(rec), histograms.add(rec)...)
 			w := Window{Name: target, Recording: rec, Result: check.Run(rec, []*check.Check{{Name: "a"}},
 				check.Options{}), End: time.Unix(10, 0)}
-			s.put(target, &told{families: append(families, windowFamilies(w, 0)...), findings: findings}, 10)
+			families = append(families, windowFamilies(w, 0)...)
+			w.Result.Findings = findings
+			s.put(w, families, Options{MaxFindings: 10})
 		}
 		list, err := s.Gather()
 		if err != nil {

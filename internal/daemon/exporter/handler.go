@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/exporter-toolkit/web"
 )
 
 const (
@@ -18,44 +17,22 @@ const (
 
 // A Page is something to be served beside the metrics.
 type Page struct {
-	Path        string // as http.ServeMux wants it, with a slash at the end for all below
-	Text        string // of its link; "" for none
-	Description string // one sentence
-	Handler     http.Handler
+	Path    string // as http.ServeMux wants it, with a slash at the end for all below
+	Handler http.Handler
 }
 
-// Handler serves the metrics, health, pages, and a page with links to them all. It is ready once there was a window of
-// the host.
-func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
+// Handler serves the metrics, health and the pages. It is ready once there was a window of the host.
+func (e *Exporter) Handler(pages ...Page) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+metricsPath,
 		Limit(promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	mux.HandleFunc("GET "+healthyPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, "healthy") })
 	mux.HandleFunc("GET "+readyPath, e.serveReady)
-	links := []web.LandingLinks{
-		{Address: metricsPath, Text: "Metrics", Description: "for Prometheus, of the last window"},
-		{Address: readyPath, Text: "Ready", Description: "whether there was a window"},
-		{Address: collectorsPath, Text: "Collectors", Description: "what cannot be measured here, why, and " +
-			"what would " +
-			"change that"},
-	}
 	mux.HandleFunc("GET "+collectorsPath, e.serveCollectors)
 	for _, p := range pages {
 		mux.Handle("GET "+p.Path, p.Handler)
-		if p.Text != "" {
-			links = append(links, web.LandingLinks{Address: p.Path, Text: p.Text, Description: p.Description})
-		}
 	}
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name: "perfdoctor exporter", Description: "What holds this host back, for Prometheus", Version: e.o.Version,
-		Links:     links,
-		Profiling: "false",
-	})
-	if err != nil {
-		return nil, fmt.Errorf("write the landing page: %w", err)
-	}
-	mux.Handle("GET /", landing)
-	return mux, nil
+	return mux
 }
 
 func (e *Exporter) serveReady(w http.ResponseWriter, _ *http.Request) {
@@ -69,7 +46,7 @@ func (e *Exporter) serveReady(w http.ResponseWriter, _ *http.Request) {
 // answer writes one line. A peer that is gone has no use for it.
 func answer(w http.ResponseWriter, line string) { _, _ = fmt.Fprintln(w, "perfdoctor is "+line+".") }
 
-// serveCollectors lists what does not work, as text: the landing page is written once, and this changes.
+// serveCollectors lists what does not work, as text.
 func (e *Exporter) serveCollectors(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	hints := e.hints.Load()

@@ -68,7 +68,7 @@ func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Lo
 	servers := make([]*http.Server, len(listeners))
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
-		guarded := o.private(l, handler)
+		guarded := o.Guard(l, handler)
 		s := &http.Server{
 			Handler: guarded, MaxHeaderBytes: maxHeaders,
 			ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,

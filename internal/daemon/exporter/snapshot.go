@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -24,12 +25,13 @@ type snapshot struct {
 
 	mu      sync.Mutex
 	targets map[string]*told
+	now     time.Time // end of the newest window
 }
 
 // told is what is exported of one target.
 type told struct {
 	families []*dto.MetricFamily
-	findings []check.Finding
+	standing []Standing
 }
 
 // Gather gives the own counters and the families of the last windows. It reads nothing else, so that a scrape waits for
@@ -43,20 +45,47 @@ func (s *snapshot) Gather() ([]*dto.MetricFamily, error) {
 	return out, err
 }
 
-// put replaces what is told of a target, nil takes it away, and gives how many findings were beyond the bound.
-func (s *snapshot) put(target string, t *told, mostFindings int) (dropped int) {
+// put replaces what is told of a target by its newest window, and gives how many findings were beyond the bound.
+func (s *snapshot) put(w Window, families []*dto.MetricFamily, o Options) (dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t == nil {
-		delete(s.targets, target)
-	} else {
-		s.targets[target] = t
+	s.now = w.End
+	t := &told{families: families}
+	if last := s.targets[w.Name]; last != nil {
+		t.standing = last.standing
 	}
+	t.standing = stand(t.standing, w, o)
+	s.targets[w.Name] = t
+	return s.serve(o)
+}
+
+// forget takes away what is told of a target of which there is no further window, but for events: what a group was
+// killed for is told after its end.
+func (s *snapshot) forget(target string, o Options) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.targets[target]; t != nil {
+		s.targets[target] = &told{standing: over(t.standing, o)}
+	}
+	s.serve(o)
+}
+
+// serve makes what is told of all targets what the next scrape reads.
+func (s *snapshot) serve(o Options) (dropped int) {
 	byName := map[string]*dto.MetricFamily{}
 	var findings []check.Finding
 	for _, name := range slices.Sorted(maps.Keys(s.targets)) {
-		findings = append(findings, s.targets[name].findings...)
-		for _, mf := range s.targets[name].families {
+		t := s.targets[name]
+		t.standing = slices.DeleteFunc(t.standing, func(x Standing) bool { return x.gone(s.now) })
+		if len(t.standing) == 0 && t.families == nil {
+			delete(s.targets, name)
+		}
+		for i := range t.standing {
+			if x := &t.standing[i]; x.told() {
+				findings = append(findings, x.Finding)
+			}
+		}
+		for _, mf := range t.families {
 			if sum := byName[mf.GetName()]; sum != nil {
 				sum.Metric = append(sum.Metric, mf.GetMetric()...)
 				continue
@@ -67,7 +96,7 @@ func (s *snapshot) put(target string, t *told, mostFindings int) (dropped int) {
 		}
 	}
 	all := slices.Collect(maps.Values(byName))
-	mf, dropped := findingFamily(findings, mostFindings)
+	mf, dropped := findingFamily(findings, o.MaxFindings)
 	if mf != nil {
 		all = append(all, mf)
 	}
@@ -81,12 +110,13 @@ func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) 
 	slices.SortStableFunc(findings, func(a, b check.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	// By check and subject: what the host and a target both show is one, as are processes of a name.
 	seen := map[string]bool{}
-	mf := gaugeFamily("finding", "What the last window showed to be wrong: 1 while it does. subject is the offender, "+
-		"such as a program or a destination, and stage its place in fix order.")
+	mf := gaugeFamily("finding", "What the last window showed to be wrong, or an event of the last 5 minutes: "+
+		"1 while it does. subject is the offender, such as a program or a destination, and stage its place in fix "+
+		"order.")
 	dropped := 0
 	for i := range findings {
 		f := &findings[i]
-		subject := subjectLabel(f.Subject)
+		subject := SubjectLabel(f.Subject)
 		key := f.Check + " " + subject
 		if seen[key] {
 			continue
@@ -111,8 +141,8 @@ var (
 	aPlace   = regexp.MustCompile(`\b0x[0-9a-f]+\b`)
 )
 
-// subjectLabel names a subject without what is another in each process: each process id would leave a series behind.
-func subjectLabel(s check.Subject) string {
+// SubjectLabel names a subject without what is another in each process: each process id would leave a series behind.
+func SubjectLabel(s check.Subject) string {
 	label := aProcess.ReplaceAllString(s.String(), "process $1")
 	return strings.TrimSpace(aPlace.ReplaceAllString(label, "0x"))
 }

@@ -43,6 +43,7 @@ func (c *capture) join(why string) *recording.Recording {
 		Summary: c.Finding.Summary,
 		Others:  c.others, From: -1,
 	}
+	told := timeline{}
 	end := time.Duration(0)
 	for i, e := range c.entries {
 		at := e.Begin.Sub(first)
@@ -50,6 +51,8 @@ func (c *capture) join(why string) *recording.Recording {
 			at = end // the clock was set back: windows follow each other
 		}
 		parts[i] = recording.Part{At: at, Recording: e.Recording}
+		incident.Windows = append(incident.Windows, at.Seconds())
+		told.window(e.Result, at.Seconds(), (at + e.End.Sub(e.Begin)).Seconds())
 		end = at + e.End.Sub(e.Begin)
 		if !has(e.Result, c.Finding.ID()) || e.Begin.Before(c.Begin) {
 			// a profile cannot be divided: it is to be of the incident
@@ -62,6 +65,7 @@ func (c *capture) join(why string) *recording.Recording {
 		incident.To = parts[i].At.Seconds() + e.Recording.Meta.Duration
 		incident.Late = e.Recording.Late().Seconds()
 	}
+	incident.Timeline = told.spans
 	rec := recording.Join(parts...)
 	if c.profile != nil {
 		rec = rec.WithProfiles(c.profile.Meta.Started.Sub(rec.Meta.Started), c.profile)
@@ -69,6 +73,44 @@ func (c *capture) join(why string) *recording.Recording {
 	m := rec.WithIncident(incident).Meta
 	m.EndedEarly = why
 	return rec.WithMeta(m)
+}
+
+// maxSpans bounds the timeline: in the usual two and a half minutes that is ten findings a window which come and go.
+const maxSpans = 100
+
+// A timeline is what the checks said of the windows so far.
+type timeline struct {
+	spans []recording.IncidentSpan
+	open  map[string]int // the spans that reach to the last window, by finding
+}
+
+// window adds what one more window has at warning or above.
+func (t *timeline) window(r *check.Result, from, to float64) {
+	before := t.open
+	t.open = map[string]int{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Severity < check.Warning {
+			continue
+		}
+		at, lasts := before[f.ID()]
+		if _, again := t.open[f.ID()]; again { // a check may say two things of one subject: the first is the graver
+			continue
+		}
+		if !lasts {
+			if len(t.spans) >= maxSpans {
+				continue
+			}
+			at = len(t.spans)
+			t.spans = append(t.spans, recording.IncidentSpan{From: from, Check: f.Check, Subject: f.Subject.String()})
+		}
+		t.open[f.ID()] = at
+		s := &t.spans[at]
+		s.To = to
+		if s.Severity == "" || f.Severity > check.Warning && s.Severity == check.Warning.String() {
+			s.Severity, s.Summary = f.Severity.String(), f.Summary
+		}
+	}
 }
 
 // has tells whether a window has the finding at warning or above.

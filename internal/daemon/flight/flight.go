@@ -9,6 +9,7 @@ package flight
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"time"
 
@@ -30,6 +31,7 @@ type Options struct {
 	Cooldown time.Duration // for which the same check and subject gets no further recording
 	Host     string        // name of this host, for the names of the files
 	Profile  Profiler      // nil takes no profiles
+	Report   Reporter      // nil serves no reports
 	Log      *slog.Logger
 }
 
@@ -40,6 +42,9 @@ const DefaultMemory = 16 << 20
 // A Profiler takes a short profile of the offender of a finding. It gives nil without an error when that has no JVM. It
 // must return soon after the context is done.
 type Profiler func(ctx context.Context, w exporter.Window, f *check.Finding) (*recording.Recording, error)
+
+// A Reporter writes the report of a recording as a page for a browser.
+type Reporter func(io.Writer, *recording.Recording) error
 
 // Bounds on profiles. A JVM that is profiled loses up to 2 % of its throughput, and up to a second of a CPU when it is
 // for the first time: an incident is no time for more.

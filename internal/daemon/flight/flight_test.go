@@ -141,6 +141,11 @@ func TestBeforeAndAfter(t *testing.T) {
 		From: 30, To: 45 + rec.Meta.Duration, Check: "a", Subject: "cgroup /a", Severity: "warning",
 		Summary: "a <b>by far</b>",
 		Others:  []string{"b cgroup /a"},
+		Windows: []float64{0, 15, 30, 45},
+		Timeline: []recording.IncidentSpan{
+			{From: 30, To: 60, Check: "a", Subject: "cgroup /a", Severity: "warning", Summary: "a <b>by far</b>"},
+			{From: 45, To: 60, Check: "b", Subject: "cgroup /a", Severity: "warning", Summary: "b <b>by far</b>"},
+		},
 	}
 	if d := cmp.Diff(&incident, got.Meta.Incident); d != "" {
 		t.Error(d)
@@ -462,25 +467,61 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestPages: the exporter serves the list and what is below it, and links to it once.
+// TestPages: the exporter serves the list and what is below it.
 func TestPages(t *testing.T) {
 	r, err := New(options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := exporter.New(exporter.Options{TargetCollectors: func() []collect.Collector { return nil }})
-	h, err := e.Handler(r.Pages()...)
+	h := e.Handler(r.Pages()...)
+	for path, want := range map[string]int{
+		"/recordings": http.StatusOK, "/recordings/": http.StatusOK, "/recordings/x.zip": http.StatusNotFound,
+		"/recordings/x.zip/report": http.StatusNotFound,
+	} {
+		if resp, body := get(t, h, path, "*/*"); resp.StatusCode != want {
+			t.Errorf("%s: %s\n%s", path, resp.Status, body)
+		}
+	}
+}
+
+// TestReport: each recording opens as a page; one that is no recording says so
+// and shows nothing of itself; and the timeline has the windows as they were.
+func TestReport(t *testing.T) {
+	rec, o := source(t), options(t)
+	o.Report = func(w io.Writer, rec *recording.Recording) error {
+		_, err := fmt.Fprintf(w, "<!DOCTYPE html>%.0f s of %s", rec.Meta.Duration, rec.Meta.Incident.Check)
+		return err
+	}
+	r, stop := running(t, o)
+	for n, has := range []string{"", "b", "a b", "b", "a"} {
+		r.Observe(windowAt(rec, "host", n, strings.Fields(has)...))
+	}
+	eventually(t, "one is written", func() bool { return r.counted("written") == 1 })
+	stop()
+	name := names(t, o.Dir)[0]
+	if err := os.WriteFile(filepath.Join(o.Dir, "20261122T030000Z-h-broken.zip"), []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		name + "/report":                       "s of b",
+		"20261122T030000Z-h-broken.zip/report": "cannot be read",
+	} {
+		resp, body := get(t, r.Handler(), "/recordings/"+path, "text/html")
+		if !strings.Contains(body, want) || strings.Contains(body, "secret") {
+			t.Errorf("%s: %s: %s", path, resp.Status, body)
+		}
+	}
+	m, err := recording.OpenMeta(filepath.Join(o.Dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]int{
-		"/recordings": http.StatusOK, "/recordings/": http.StatusOK, "/recordings/x.zip": http.StatusNotFound,
-		"/": http.StatusOK,
-	} {
-		if resp, body := get(t, h, path, "*/*"); resp.StatusCode != want || path == "/" &&
-			strings.Count(body, "/recordings") != 1 {
-			t.Errorf("%s: %s\n%s", path, resp.Status, body)
-		}
+	var spans []string
+	for _, s := range m.Incident.Timeline {
+		spans = append(spans, fmt.Sprintf("%s %v-%v", s.Check, s.From, s.To))
+	}
+	if d := cmp.Diff([]string{"b 15-45", "a 30-45"}, spans); d != "" || len(m.Incident.Windows) != 3 {
+		t.Errorf("%s%v", d, m.Incident.Windows)
 	}
 }
 

@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // listPath is where the recordings are served.
 const listPath = "/recordings"
+
+// reportPath follows the path of a recording: the same as a page.
+const reportPath = "/report"
 
 // maxDownloads is how many recordings are read from the disk at a time: it is the disk of a sick host.
 const maxDownloads = 4
@@ -28,17 +32,14 @@ var pageText string
 //go:embed page.css
 var pageStyle string
 
-// Pages are what the exporter serves of the recorder: the list, with a link to it, and all below.
+// Pages are what the exporter serves of the recorder: the list, and all below.
 func (r *Recorder) Pages() []exporter.Page {
 	h := r.Handler()
-	return []exporter.Page{
-		{
-			Path: listPath, Text: "Recordings", Description: "what was measured before and after findings began",
-			Handler: h,
-		},
-		{Path: listPath + "/", Handler: h},
-	}
+	return []exporter.Page{{Path: listPath, Handler: h}, {Path: listPath + "/", Handler: h}}
 }
+
+// Incidents gives the recordings that are there, the newest first.
+func (r *Recorder) Incidents() []File { return r.store.list() }
 
 // Handler serves the list at /recordings, as JSON or as a page for a browser, and each recording below it.
 func (r *Recorder) Handler() http.Handler {
@@ -71,10 +72,55 @@ func (r *Recorder) Handler() http.Handler {
 			http.Error(w, "too many downloads at once", http.StatusServiceUnavailable)
 		}
 	})
+	mux.Handle("GET "+listPath+"/{name}"+reportPath, exporter.Limit(r.oneReport()))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		mux.ServeHTTP(w, req)
 	})
+}
+
+// oneReport writes one report at a time: each takes the memory of its recording and some tenths of a second of a CPU.
+func (r *Recorder) oneReport() http.Handler {
+	turn := make(chan struct{}, 1)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			r.serveReport(w, req)
+		case <-req.Context().Done():
+			http.Error(w, "another report is being written: try again", http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// serveReport writes the report of a recording as a page for a browser: of the part with the finding, or with ?whole
+// of all of it. The page brings its own content security policy.
+func (r *Recorder) serveReport(w http.ResponseWriter, req *http.Request) {
+	f, _, err := r.store.open(req.PathValue("name"))
+	if err != nil || r.o.Report == nil {
+		http.Error(w, "there is no such recording", http.StatusNotFound)
+		return
+	}
+	_ = f.Close() // only read
+	rec, err := recording.Open(f.Name())
+	if err != nil {
+		http.Error(w, "the recording cannot be read: the exporter's log says why", http.StatusInternalServerError)
+		r.o.Log.Error("flight recorder: a recording cannot be read", "err", err)
+		return
+	}
+	if !req.URL.Query().Has("whole") {
+		rec = rec.AtIncident()
+	}
+	var page bytes.Buffer
+	if err := r.o.Report(&page, rec); err != nil {
+		http.Error(w, "the report cannot be written: the exporter's log says why", http.StatusInternalServerError)
+		r.o.Log.Error("flight recorder: a report cannot be written", "file", f.Name(), "err", err)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Security-Policy", "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(page.Bytes()) // a peer that is gone has no use for it
 }
 
 // A list is the answer to who asks for all recordings.

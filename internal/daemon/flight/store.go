@@ -22,6 +22,7 @@ import (
 type File struct {
 	Name     string    `json:"name"`
 	URL      string    `json:"url"`
+	Report   string    `json:"report,omitempty"` // URL of the same as a page; empty of a damaged one
 	Began    time.Time `json:"incident_began"`
 	Started  time.Time `json:"started"` // what was recorded
 	Seconds  float64   `json:"seconds"`
@@ -127,6 +128,7 @@ func (s *store) read(name string) (File, error) {
 }
 
 func (f *File) describe(m recording.Meta) {
+	f.Report = f.URL + reportPath
 	f.Began, f.Started, f.Seconds, f.Target = m.Started, m.Started, m.Duration, m.Target.Kind
 	if m.Target.Name != "" {
 		f.Target += " " + m.Target.Name

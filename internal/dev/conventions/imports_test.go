@@ -52,7 +52,7 @@ var table = []row{
 			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks",
 			"internal/compare",
 			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight",
-			"internal/daemon/push",
+			"internal/daemon/push", "internal/daemon/front",
 			"internal/recording", "internal/host", "internal/jvm", "internal/input/spelling",
 			"internal/collect/vantage",
 		},
@@ -250,6 +250,13 @@ var table = []row{
 	{
 		pkg: "internal/daemon/flight", may: []string{"internal/daemon/exporter", "internal/daemon/episode"},
 		why: "keeps windows and writes them down; it takes what it is handed, and no measurement of its own",
+	},
+	{
+		pkg: "internal/daemon/front", may: []string{
+			"internal/daemon/exporter", "internal/daemon/flight", "internal/check", "internal/evidence",
+			"internal/report",
+		},
+		why: "shows what the exporter and the recorder know, to who has a browser and no time",
 	},
 	{
 		pkg: "internal/daemon/push", may: []string{

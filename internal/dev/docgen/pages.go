@@ -52,6 +52,10 @@ func checkPage(repo fs.FS, c *check.Check) ([]byte, error) {
 	fmt.Fprintf(&b, "# %s\n\n%s\n**%s**\n\n", c.Name, generated, markdown(c.Title()))
 	fmt.Fprintf(&b, "Stage %d in the [fix order](README.md): %s\n\n%s\n", c.Stage, c.Stage,
 		markdown(strings.TrimSpace(body)))
+	if c.Event {
+		b.WriteString("\nAn event: to have happened once is enough. Its [alert](../deploy.md#prometheus) does not " +
+			"wait.\n")
+	}
 	code(&b, "Before", c.Before)
 	code(&b, "After", c.After)
 	thresholds(&b, c)

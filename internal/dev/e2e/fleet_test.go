@@ -153,7 +153,7 @@ func chartsHaveData(t *testing.T, server string) {
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
 			expr := strings.NewReplacer("$__rate_interval", "1m", "$job", ".+", "$instance", ".+").Replace(target.Expr)
-			if !holds(t, server, expr) {
+			if !holds(t, server, expr) && !strings.Contains(expr, "perfdoctor_jvm_") { // no JVM runs here
 				t.Errorf("panel %q has no data: %s", p.Title, expr)
 			}
 			asked++

@@ -51,13 +51,16 @@ type firing struct {
 }
 
 // alertTests proves of every alert that it is silent until its finding has lasted, then speaks, and is silent again one
-// step after the finding is gone; and that a finding that is info wakes nobody.
+// step after the finding is gone; that one of an event speaks at the first of two samples; and that a finding that is
+// info wakes nobody.
 func alertTests(rules ruleFile) testFile {
 	f := testFile{RuleFiles: []string{"perfdoctor.rules.yml"}, EvaluationInterval: prometheusTime(step)}
 	for i, p := range patiences() {
 		t := ruleTest{Name: rules.Groups[i].Name, Step: prometheusTime(step)}
 		for _, r := range rules.Groups[i].Rules {
-			t.add(r, p)
+			if r.Alert != "" {
+				t.add(r, p)
+			}
 		}
 		f.Tests = append(f.Tests, t)
 	}
@@ -66,6 +69,9 @@ func alertTests(rules ruleFile) testFile {
 
 // add gives one alert's series and what is expected of it. The finding lasts one step longer than it must.
 func (t *ruleTest) add(r rule, p patience) {
+	if r.For == "" {
+		p.wait = 0
+	}
 	name := strings.TrimSuffix(strings.TrimPrefix(r.Annotations["runbook_url"], pages), ".md")
 	found := func(severity, subject string) string {
 		return fmt.Sprintf(
@@ -91,11 +97,12 @@ func fires(r rule, name string, p patience, severity, subject string) firing {
 	f := firing{
 		Labels: map[string]string{
 			"instance": instance, "job": "perfdoctor", "check": name, "stage": p.stage.String(), "severity": severity,
-			"subject": subject,
+			"subject": subject, "scheme": "http",
 		},
 		Annotations: map[string]string{},
 	}
-	filled := strings.NewReplacer("{{ $labels.instance }}", instance, "{{ $labels.subject }}", subject)
+	filled := strings.NewReplacer("{{ $labels.scheme }}", "http", "{{ $labels.instance }}", instance,
+		"{{ $labels.subject }}", subject)
 	for key, text := range r.Annotations {
 		f.Annotations[key] = filled.Replace(text)
 	}

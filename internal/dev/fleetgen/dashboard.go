@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
@@ -43,15 +45,15 @@ func panels() map[check.Stage][]panel {
 func hostPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Path: {
-			{"Traffic", "Bytes received and sent by all devices.", "Bps", []query{
+			{"Traffic", "Bytes received and sent on all devices.", "Bps", []query{
 				{rate("instance, direction", "net_device_bytes_total", ""), "{{instance}} {{direction}}"},
 			}},
-			{"Packet drops", "By a device, its driver or its queue, and by a CPU's backlog.", "pps", []query{
+			{"Packet drops", "By a device, its driver or queue, or a CPU's backlog (softnet).", "pps", []query{
 				{rate("instance", "net_device_drops_total", ""), "{{instance}} devices"},
 				{rate("instance", "softnet_dropped_packets_total", ""), "{{instance}} backlog"},
 			}},
 			{
-				"Softirq against its peers", "Share of CPU time; above twice the median of the job it is an alert.",
+				"Softirq CPU share", "Share of CPU time; above twice the median of the job it is an alert.",
 				"percentunit",
 				[]query{
 					{rate("instance", "cpu_seconds_total", `,mode="softirq"`) + " / " +
@@ -61,7 +63,7 @@ func hostPanels() map[check.Stage][]panel {
 		},
 		check.Connections: {
 			{
-				"Sockets by state", "TCP sockets. Many in TIME_WAIT: short connections; in CLOSE_WAIT: a leak.",
+				"TCP sockets by state", "Many in TIME_WAIT: short connections; in CLOSE_WAIT: a leak.",
 				"short",
 				[]query{
 					{
@@ -70,26 +72,26 @@ func hostPanels() map[check.Stage][]panel {
 					},
 				},
 			},
-			{"TCP retransmits", "As a share of those sent.", "percentunit", []query{
+			{"TCP retransmits", "Retransmitted segments / segments sent.", "percentunit", []query{
 				{rate("instance", "tcp_retransmitted_segments_total", "") + " / " +
 					rate("instance", "tcp_out_segments_total", ""), "{{instance}}"},
 			}},
-			{"Listen-queue overflows", "Connections that found an accept queue full.", "cps", []query{
+			{"Listen-queue overflows", "Connections dropped at a full accept queue.", "cps", []query{
 				{rate("instance", "tcp_listen_overflows_total", ""), "{{instance}}"},
 			}},
 		},
 		check.Kernel: {
-			{"CPU time", "In CPUs, by mode, idle left out.", "short", []query{
+			{"CPU time by mode", "CPUs in use, without idle.", "short", []query{
 				{
 					rate("instance, mode", "cpu_seconds_total", `,mode!~"idle|guest|guest_nice"`),
 					"{{instance}} {{mode}}",
 				},
 			}},
-			{"Run queue", "Above the number of CPUs, some wait.", "short", []query{
+			{"Run queue", "Runnable threads. Above the number of CPUs, threads wait.", "short", []query{
 				{`perfdoctor_procs_running{` + host + `,target=~"(host)?"}`, "{{instance}} threads"},
 				{`perfdoctor_cpus_online{` + host + `,target=~"(host)?"}`, "{{instance}} CPUs"},
 			}},
-			{"Available memory", "Without swapping.", "bytes", []query{
+			{"Available memory", "MemAvailable: what programs can get without swapping.", "bytes", []query{
 				{`perfdoctor_memory_available_bytes{` + host + `,target=~"(host)?"}`, "{{instance}}"},
 			}},
 		},
@@ -101,7 +103,7 @@ func limitPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Limits: {
 			{
-				"CPU of the targets", "In CPUs: the control groups that the exporter watches, and the host's root.",
+				"CPU by control group", "CPUs used by the groups that the exporter watches, and the host's root.",
 				"short",
 				[]query{
 					{
@@ -110,36 +112,34 @@ func limitPanels() map[check.Stage][]panel {
 					},
 				},
 			},
-			{"Findings by stage", "The last window's.", "short", []query{
+			{"Findings by stage", "Of the last window.", "short", []query{
 				{`sum by (stage) (perfdoctor_finding{` + host + `}) or vector(0)`, "{{stage}}"},
 			}},
 		},
-		check.Runtime: {
-			{
-				"Checks that could not run", "A right, a kernel feature or a runtime is missing: their subject is " +
-					"unknown.",
-				"short",
-				[]query{
-					{
-						`count by (instance) (perfdoctor_check_assessed{` + host + `,target="host"} == 0) or vector(0)`,
-						"{{instance}}",
-					},
-				},
-			},
-		},
+		check.Runtime: jvmPanels(),
 		check.Code: {
 			{
-				"CPU used by perfdoctor", "In CPUs; its BPF programs are in the time of whatever they ran in.",
+				"Checks run", "Of all that apply. /collectors on the host says what others need.", "short",
+				[]query{
+					{
+						`count by (instance) (perfdoctor_check_assessed{` + host + `,target="host"} == 1)`,
+						"{{instance}} run",
+					},
+					{`count by (instance) (perfdoctor_check_assessed{` + host + `,target="host"})`, "{{instance}} all"},
+				},
+			},
+			{
+				"CPU used by perfdoctor", "CPUs used. The time of its BPF programs counts for what they interrupt.",
 				"short",
 				[]query{
 					{`rate(process_cpu_seconds_total{` + host + `}[$__rate_interval])`, "{{instance}}"},
 				},
 			},
 			{
-				"Memory used by perfdoctor", "Resident.", "bytes",
+				"Memory used by perfdoctor", "Resident memory (RSS).", "bytes",
 				[]query{{`process_resident_memory_bytes{` + host + `}`, "{{instance}}"}},
 			},
-			{"Failing collectors", "Those that this host cannot run are not among them.", "short", []query{
+			{"Failing collectors", "Without those that this host does not support.", "short", []query{
 				{
 					`sum by (instance, collector) (1 - perfdoctor_collector_success{` + host + `,target="host"})`,
 					"{{instance}} {{collector}}",
@@ -149,32 +149,40 @@ func limitPanels() map[check.Stage][]panel {
 	}
 }
 
-// rowTitle names a stage's row. The last two stages are the program's own: a recording says more of them than a chart.
+// jvmPanels are of the JVMs of all targets, which are by program: the exporter adds up those of one name.
+func jvmPanels() []panel {
+	return []panel{
+		{
+			"GC", "Share of the time spent in collections, by kind. Concurrent collectors count their pauses.",
+			"percentunit",
+			[]query{{rate("instance, target, kind", "jvm_gc_seconds_total", ""), "{{instance}} {{target}} {{kind}}"}},
+		},
+		{
+			"Heap", "Used and committed, as of the last collection.", "bytes",
+			[]query{{
+				`sum by (instance, target, kind) (perfdoctor_jvm_heap_space_bytes{` + host + `})`,
+				"{{instance}} {{target}} {{kind}}",
+			}},
+		},
+		{
+			"Threads", "Platform threads of Java that live.", "short",
+			[]query{{
+				`sum by (instance, target) (perfdoctor_jvm_threads{` + host + `,kind="live"})`, "{{instance}} {{target}}",
+			}},
+		},
+	}
+}
+
+// rowTitles name a stage's row. Code has no charts: a profile is no time series.
 var rowTitles = map[check.Stage]string{
-	check.Path: "1 Path", check.Connections: "2 Connections", check.Kernel: "3 Kernel", check.Limits: "4 Limits",
-	check.Runtime: "5 Runtime and code", check.Code: "perfdoctor itself",
+	check.Path: "1 Network path", check.Connections: "2 Connections", check.Kernel: "3 CPU, memory and kernel",
+	check.Limits: "4 Limits", check.Runtime: "5 JVM", check.Code: "perfdoctor itself",
 }
 
 // dashboard is the JSON of the dashboard, as Grafana imports it.
 func dashboard(suite []*check.Check) ([]byte, error) {
 	layout := &grid{}
-	layout.add(map[string]any{
-		"type": "table", "title": "Findings", "datasource": source,
-		"description": "What the last window of each host says, in fix order. A check's name " +
-			"leads to its page.",
-		"targets": []any{target("A", query{expr: `max without (target) (perfdoctor_finding{` + host + `})`},
-			"table")},
-		"transformations": []any{map[string]any{"id": "organize", "options": map[string]any{
-			"excludeByName": map[string]bool{"Time": true, "Value": true, "__name__": true, "job": true},
-			"indexByName":   map[string]int{"severity": 0, "stage": 1, "check": 2, "subject": 3, "instance": 4},
-		}}},
-		"fieldConfig": map[string]any{"defaults": map[string]any{}, "overrides": []any{map[string]any{
-			"matcher": map[string]string{"id": "byName", "options": "check"},
-			"properties": []any{map[string]any{"id": "links", "value": []any{map[string]any{
-				"title": "what it means", "url": pages + "${__value.raw}.md", "targetBlank": true,
-			}}}},
-		}}},
-	}, 24, 9)
+	layout.add(findingsTable(suite), 24, 9)
 	all := panels()
 	for stage := check.Path; stage <= check.Code; stage++ {
 		layout.add(map[string]any{"type": "row", "title": rowTitles[stage], "collapsed": false, "panels": []any{}}, 24,
@@ -195,6 +203,78 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(board, "", "  ")
 	return append(text, '\n'), err
+}
+
+// severityColors are those of the reports.
+var severityColors = map[string]string{"critical": "red", "warning": "orange", "info": "blue"}
+
+// findingsTable has a row for each finding: what is wrong, who, and what to do. Prometheus has the check's name only;
+// what it means is mapped here, so that no scrape carries it.
+func findingsTable(suite []*check.Check) map[string]any {
+	problems, fixes, colors := map[string]any{}, map[string]any{}, map[string]any{}
+	for i, c := range suite {
+		problems[c.Name] = map[string]any{"text": c.Title(), "index": i}
+		fixes[c.Name] = map[string]any{"text": fixOf(c), "index": i}
+	}
+	for severity, color := range severityColors {
+		colors[severity] = map[string]any{"color": color}
+	}
+	expr := `max without (target) (perfdoctor_finding{` + host + `})`
+	for _, column := range []string{"problem", "fix"} {
+		expr = fmt.Sprintf(`label_replace(%s, %q, "$1", "check", "(.+)")`, expr, column)
+	}
+	expr = fmt.Sprintf(`label_replace(%s, "scheme", "http", "scheme", "")`, expr)
+	return map[string]any{
+		"type": "table", "title": "Findings", "datasource": source,
+		"description": "What the last window of each host says, and events of the last 5 minutes. A check leads " +
+			"to its page, an instance to the host's own page with the numbers and the fix.",
+		"targets": []any{target("A", query{expr: expr}, "table")},
+		"transformations": []any{map[string]any{"id": "organize", "options": map[string]any{
+			"excludeByName": map[string]bool{"Time": true, "Value": true, "__name__": true, "job": true, "stage": true},
+			"indexByName": map[string]int{
+				"severity": 0, "instance": 1, "problem": 2, "subject": 3, "fix": 4, "check": 5,
+			},
+		}}},
+		"fieldConfig": map[string]any{"defaults": map[string]any{"noValue": "no finding"}, "overrides": []any{
+			override("severity", "custom.cellOptions", map[string]string{"type": "color-background", "mode": "basic"},
+				"mappings", mapped(colors)),
+			override("problem", "mappings", mapped(problems)),
+			override("fix", "mappings", mapped(fixes), "custom.cellOptions",
+				map[string]any{"type": "auto", "wrapText": true}),
+			override("check", "links", links("what it means", pages+"${__value.raw}.md")),
+			override("instance", "links", links("this host now", "${__data.fields.scheme}://${__value.raw}/")),
+			override("scheme", "custom.hidden", true),
+		}},
+	}
+}
+
+// override sets properties of a column, given as names and values in turn.
+func override(column string, properties ...any) any {
+	var list []any
+	for i := 0; i < len(properties); i += 2 {
+		list = append(list, map[string]any{"id": properties[i], "value": properties[i+1]})
+	}
+	return map[string]any{"matcher": map[string]string{"id": "byName", "options": column}, "properties": list}
+}
+
+func mapped(options map[string]any) any {
+	return []any{map[string]any{"type": "value", "options": options}}
+}
+
+func links(title, url string) any {
+	return []any{map[string]any{"title": title, "url": url, "targetBlank": true}}
+}
+
+// aFix is what the manual of a check says to do, up to what it says next.
+var aFix = regexp.MustCompile(`\bFix(?:es)?: (.+?)(?: Risk| Won't help| Disproof| Disproved| Measured|$)`)
+
+// fixOf gives what to do in a sentence or two, as far as that can be said without the numbers.
+func fixOf(c *check.Check) string {
+	doc := strings.Join(strings.Fields(c.Doc), " ")
+	if m := aFix.FindStringSubmatch(doc); m != nil {
+		return m[1]
+	}
+	return "See the page of the check."
 }
 
 // source is the Prometheus that the reader chooses above the dashboard.

@@ -107,10 +107,10 @@ func heading(name string) string {
 	for _, p := range patiences() {
 		fmt.Fprintf(&b, "#   %-12s %-4s %s\n", p.stage, prometheusTime(p.wait), p.why)
 	}
-	b.WriteString("# A critical finding is a warning too, so that a finding that becomes worse does not begin " +
-		"to wait " +
-		"anew: it has both\n" +
-		"# alerts, and the inhibition in docs/deploy.md leaves the critical one.\n")
+	b.WriteString("# An alert without a time to wait is of an event: to have happened once is enough, and the " +
+		"exporter tells of it for\n# 5 minutes.\n" +
+		"# A critical finding is a warning too, so that one that becomes worse does not begin to wait anew: it has " +
+		"both\n# alerts, and the inhibition in docs/deploy.md leaves the critical one.\n")
 	return b.String()
 }
 
@@ -118,6 +118,7 @@ func asYAML(content any) ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
+	e.CompactSeqIndent()
 	if err := e.Encode(content); err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func asYAML(content any) ([]byte, error) {
 func alertRules(suite []*check.Check) (ruleFile, error) {
 	var f ruleFile
 	for _, p := range patiences() {
-		g := ruleGroup{Name: "perfdoctor-" + p.stage.String()}
+		g := ruleGroup{Name: "perfdoctor-" + p.stage.String(), Rules: []rule{standing(p.stage)}}
 		for _, c := range suite {
 			if c.Stage == p.stage {
 				g.Rules = append(g.Rules, alertOf(c, p.wait))
@@ -149,45 +150,42 @@ func alertRules(suite []*check.Check) (ruleFile, error) {
 	return f, nil
 }
 
-// alertOf is the alert of one check. It is by subject; target goes, because a window of the host and one of a container
-// may find the same; stage goes, because the check has it.
-func alertOf(c *check.Check, wait time.Duration) rule {
+// finding is the series that the alerts are about: what standing records.
+const finding = "perfdoctor:finding"
+
+// standing records the findings of a stage at warning or above, the critical ones as warnings, too. It is by subject;
+// target goes, because a window of the host and one of a container may find the same. Prometheus does not tell an alert
+// whether it scrapes by TLS: the label scheme does, which docs/deploy.md has the job add.
+func standing(stage check.Stage) rule {
 	return rule{
-		Alert: alertName(c),
-		Expr: fmt.Sprintf(`max without (stage, target) (
-    perfdoctor_finding{check=%[1]q,severity=~"warning|critical"}
+		Record: finding,
+		Expr: fmt.Sprintf(`label_replace(max without (target) (
+    perfdoctor_finding{stage=%[1]q,severity=~"warning|critical"}
   or
-    label_replace(perfdoctor_finding{check=%[1]q,severity="critical"}, "severity", "warning", "", "")
-) > 0`, c.Name),
-		For:         prometheusTime(wait),
-		Labels:      map[string]string{"stage": c.Stage.String()},
-		Annotations: annotations(c),
+    label_replace(perfdoctor_finding{stage=%[1]q,severity="critical"}, "severity", "warning", "", "")
+), "scheme", "http", "scheme", "")`, stage),
 	}
 }
 
-func annotations(c *check.Check) map[string]string {
-	a := map[string]string{
-		"summary": "{{ $labels.instance }}, {{ $labels.subject }}: " + c.Title() + ".",
-		"description": firstParagraph(c) + "\nNumbers and fix: `perfdoctor diagnose` on {{ " +
-			"$labels.instance }}.",
-		"runbook_url": pages + c.Name + ".md",
+// alertOf is the alert of one check. That of an event does not wait.
+func alertOf(c *check.Check, wait time.Duration) rule {
+	r := rule{
+		Alert: alertName(c),
+		Expr:  fmt.Sprintf("%s{check=%q}", finding, c.Name),
+		Annotations: map[string]string{
+			"summary":     "{{ $labels.instance }}, {{ $labels.subject }}: " + c.Title() + ".",
+			"host_url":    hostPage,
+			"runbook_url": pages + c.Name + ".md",
+		},
 	}
-	var lines []string
-	for _, p := range c.Params {
-		lines = append(lines, fmt.Sprintf("%s %s: %s", p.Name, p.Value().Text(), p.Why))
+	if !c.Event {
+		r.For = prometheusTime(wait)
 	}
-	if len(lines) > 0 {
-		a["thresholds"] = strings.Join(lines, "\n")
-	}
-	return a
+	return r
 }
 
-// firstParagraph is what the manual says after its title, as one line.
-func firstParagraph(c *check.Check) string {
-	_, body, _ := strings.Cut(strings.TrimSpace(c.Doc), "\n")
-	first, _, _ := strings.Cut(strings.TrimSpace(body), "\n\n")
-	return strings.Join(strings.Fields(first), " ")
-}
+// hostPage is the exporter's page, which has the numbers of the moment and the fix.
+const hostPage = "{{ $labels.scheme }}://{{ $labels.instance }}/"
 
 // alertName turns cpu-throttled into PerfdoctorCpuThrottled.
 func alertName(c *check.Check) string {

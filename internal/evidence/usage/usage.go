@@ -63,8 +63,8 @@ type Process struct {
 	// Children is what its children that ended used in the window, and theirs, as far as none of them was read.
 	Children float64
 
-	last   Split // its own and its children's time at its last reading, since it began
-	lastAt time.Duration
+	last            Split // its own and its children's time at its last reading, since it began
+	firstAt, lastAt time.Duration
 }
 
 // A Tree is what the processes of one membership used together.
@@ -216,6 +216,7 @@ type builder struct {
 	ticks         []time.Duration
 	own           map[time.Duration]Split
 	waited, ended map[time.Duration]map[int]Split // by the pid of who waits
+	lives         map[int][]*Process
 }
 
 func (b *builder) first() time.Duration { return b.ticks[0] }
@@ -225,7 +226,8 @@ func (b *builder) last() time.Duration  { return b.ticks[len(b.ticks)-1] }
 func (b *builder) process(pid int, life []*reading) *Process {
 	begin, end := life[0], life[len(life)-1]
 	p := &Process{
-		PID: pid, Comm: end.comm, Ended: end.at < b.last(), last: end.own.plus(end.waited), lastAt: end.at,
+		PID: pid, Comm: end.comm, Ended: end.at < b.last(), last: end.own.plus(end.waited),
+		firstAt: begin.at, lastAt: end.at,
 		Began: begin.at > b.first() && begin.dated && begin.born >= b.first().Seconds(),
 	}
 	before := begin
@@ -264,39 +266,46 @@ const nobody = 0
 // deepest is how far ancestors are sought: deeper trees of processes that all ended in one window are none.
 const deepest = 64
 
-// takeOff puts what was read of processes that ended against the nearest ancestor that did not: it has waited for them,
-// or for one that had.
+// takeOff puts what was read of processes that ended against the nearest ancestor that was there afterwards: it has
+// waited for them, or for one that had.
 func (b *builder) takeOff(list []*Process) {
-	living, ended := map[int]bool{}, map[int]*Process{}
+	b.lives = map[int][]*Process{}
 	for _, p := range list {
-		if p.Ended {
-			ended[p.PID] = p
-		} else {
-			living[p.PID] = true
-		}
+		b.lives[p.PID] = append(b.lives[p.PID], p)
 	}
 	for _, p := range list {
-		if !p.Ended {
-			continue
+		if p.Ended {
+			at := b.next(p.lastAt)
+			put(b.ended, at, b.waits(p.Parent, at), p.last)
 		}
-		up := p.Parent
-		for range deepest {
-			next := ended[up]
-			if living[up] || next == nil {
-				break
-			}
-			up = next.Parent
-		}
-		if !living[up] {
-			up = nobody
-		}
-		put(b.ended, b.next(p.lastAt), up, p.last)
 	}
 }
 
+// waits gives the process that is there at a reading, or else its nearest ancestor that is.
+func (b *builder) waits(pid int, at time.Duration) int {
+	for range deepest {
+		var before *Process
+		for _, p := range b.lives[pid] {
+			switch {
+			case p.firstAt <= at && at <= p.lastAt:
+				return pid
+			case p.lastAt < at:
+				before = p
+			}
+		}
+		if before == nil {
+			return nobody
+		}
+		pid = before.Parent
+	}
+	return nobody
+}
+
 // unread gives what processes of the list waited for at a reading and nobody had read, and adds it to those that wait.
-// What was read of children of nobody known is taken off all.
+// What was read of children of nobody known is taken off all. What was read of children that nobody has waited for yet
+// is taken off at the next reading.
 func (b *builder) unread(at time.Duration, list []*Process) (sum Split) {
+	b.carry(at)
 	for _, p := range list {
 		n := b.waited[at][p.PID].rest(b.ended[at][p.PID])
 		delete(b.waited[at], p.PID) // of two processes with one pid the first has it
@@ -306,4 +315,17 @@ func (b *builder) unread(at time.Duration, list []*Process) (sum Split) {
 		}
 	}
 	return sum.rest(b.ended[at][nobody])
+}
+
+// carry moves what is more than was waited for at a reading to the next one.
+func (b *builder) carry(at time.Duration) {
+	next := b.next(at)
+	if next == at {
+		return
+	}
+	for _, pid := range slices.Sorted(maps.Keys(b.ended[at])) {
+		if left := b.ended[at][pid].rest(b.waited[at][pid]); pid != nobody && left.Sum() > 0 {
+			put(b.ended, next, b.waits(pid, next), left)
+		}
+	}
 }

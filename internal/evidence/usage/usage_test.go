@@ -130,6 +130,28 @@ func TestTree(t *testing.T) {
 				moment(10, MemberTarget, []process{{pid: 1, waited: 2.5, age: 910}, {pid: 2, own: 7, age: 9}}),
 			}, 7.5, 0.5,
 		},
+		// A worker, then what had waited for it, ended between three readings: 1 s of the worker was not read, and
+		// 0.2 s of its parent.
+		"one generation after the other": {
+			[]string{
+				moment(0, MemberTarget, []process{{pid: 1, age: 900}, {pid: 2, age: 800, parent: 1}, {
+					pid: 3, own: 1, age: 1, parent: 2,
+				}}),
+				moment(10, MemberTarget, []process{{pid: 1, age: 910}, {pid: 2, age: 810, parent: 1}, {
+					pid: 3, own: 9, age: 11, parent: 2,
+				}}),
+				moment(20, MemberTarget, []process{{pid: 1, age: 920}, {pid: 2, waited: 10, age: 820, parent: 1}}),
+				moment(30, MemberTarget, []process{{pid: 1, waited: 10.2, age: 930}}),
+			}, 9.2, 1.2,
+		},
+		"waited for at a later reading": {
+			[]string{
+				moment(0, MemberTarget, []process{{pid: 1, age: 900}, {pid: 2, own: 1, age: 800, parent: 1}}),
+				moment(10, MemberTarget, []process{{pid: 1, age: 910}, {pid: 2, own: 9, age: 810, parent: 1}}),
+				moment(20, MemberTarget, []process{{pid: 1, age: 920}}),
+				moment(30, MemberTarget, []process{{pid: 1, waited: 9.5, age: 930}}),
+			}, 8.5, 0.5,
+		},
 		"missing from one reading": {
 			[]string{
 				moment(0, MemberTarget, []process{{pid: 1, age: 900}, {pid: 2, own: 2, age: 800}}),

@@ -1,0 +1,210 @@
+// Package front is the daemon's first page: what is wrong with the host now, since when, and what to do, and what went
+// wrong last. It is one file without a program, so that it opens in whatever is at hand at night, and the same as JSON.
+//
+// Names on a host are hostile: html/template escapes them for their place, and control characters are shown as escapes.
+// Whoever shows no password over the network reads no more here than in the metrics: see [exporter.Trusted].
+package front
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/flight"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/report"
+)
+
+// Paths of the page and of the same as JSON.
+const (
+	pagePath = "/"
+	apiPath  = "/api/findings"
+)
+
+// Bounds of an answer: past these nobody reads on, and /metrics counts them all.
+const (
+	maxFindings  = 100
+	maxIncidents = 10
+)
+
+// checkPages is where the manual of a check is read.
+const checkPages = "https://github.com/perfdoctor/perfdoctor/blob/main/docs/checks/"
+
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed page.css
+	pageStyle string
+)
+
+// Options say what is shown.
+type Options struct {
+	Host    string // name of this host
+	Version string
+	Window  time.Duration // how long a window is
+	Checks  []*check.Check
+	Now     func() exporter.State
+	// Incidents gives what the flight recorder has, the newest first; nil without one.
+	Incidents func() []flight.File
+}
+
+// Pages gives the page, and the same as JSON.
+func Pages(o Options) []exporter.Page {
+	f := &front{Options: o, titles: map[string]string{}}
+	for _, c := range o.Checks {
+		f.titles[c.Name] = c.Title()
+	}
+	return []exporter.Page{
+		{Path: pagePath + "{$}", Handler: exporter.Limit(http.HandlerFunc(f.servePage))},
+		{Path: apiPath, Handler: exporter.Limit(http.HandlerFunc(f.serveJSON))},
+	}
+}
+
+type front struct {
+	Options
+	titles map[string]string
+}
+
+// A Finding is what is wrong, or was a short while ago.
+type Finding struct {
+	Target string    `json:"target,omitempty"`
+	Since  time.Time `json:"since"`     // beginning of the first window that had it
+	Last   time.Time `json:"last_seen"` // end of the last one
+	Now    bool      `json:"now"`       // the last window has it: without, it is an event that is over
+	Title  string    `json:"title"`     // of its check
+	Manual string    `json:"manual"`    // the page of its check
+
+	*check.Finding // of who is not trusted only what the metrics say
+}
+
+// View is the host now, and the answer at /api/findings.
+type View struct {
+	Schema    int           `json:"schema"` // rises when a field is removed or changes its meaning
+	Version   string        `json:"perfdoctor"`
+	Host      string        `json:"host,omitempty"`
+	Ended     time.Time     `json:"window_ended"` // of the newest window; zero before the first
+	Seconds   float64       `json:"window_seconds"`
+	Findings  []Finding     `json:"findings"` // the one to act on first is the first
+	More      int           `json:"more_findings,omitempty"`
+	Incidents []flight.File `json:"incidents,omitempty"` // the newest first
+	Reduced   bool          `json:"reduced,omitempty"`   // numbers and fixes are left out for want of a password
+}
+
+// schema is the version of the JSON answer.
+const schema = 1
+
+func (f *front) view(trusted bool) View {
+	now := f.Now()
+	v := View{
+		Schema: schema, Version: f.Version, Ended: now.Ended.UTC(), Seconds: f.Window.Seconds(),
+		Findings: []Finding{}, Reduced: !trusted,
+	}
+	for i := range now.Standing {
+		if i == maxFindings {
+			v.More = len(now.Standing) - maxFindings
+			break
+		}
+		v.Findings = append(v.Findings, f.finding(&now.Standing[i], trusted))
+	}
+	if !trusted {
+		return v
+	}
+	v.Host = f.Host
+	if f.Incidents != nil {
+		list := f.Incidents()
+		v.Incidents = list[:min(len(list), maxIncidents)]
+	}
+	return v
+}
+
+func (f *front) finding(s *exporter.Standing, trusted bool) Finding {
+	out := Finding{
+		Since: s.Since.UTC(), Last: s.Last.UTC(), Now: s.Absent == 0, Title: f.titles[s.Finding.Check],
+		Manual: checkPages + s.Finding.Check + ".md",
+	}
+	if trusted {
+		out.Target, out.Finding = s.Target, &s.Finding
+		return out
+	}
+	out.Finding = &check.Finding{
+		Check: s.Finding.Check, Stage: s.Finding.Stage, Severity: s.Finding.Severity,
+		Confidence: s.Finding.Confidence, Evidence: []quantity.Value{},
+		Subject: check.Subject{Kind: exporter.SubjectLabel(s.Finding.Subject)},
+	}
+	return out
+}
+
+func (f *front) serveJSON(w http.ResponseWriter, r *http.Request) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	if err := e.Encode(f.view(exporter.Trusted(r))); err != nil { // a number that JSON has no form for
+		http.Error(w, "the findings cannot be written", http.StatusInternalServerError)
+		return
+	}
+	harden(w)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b.Bytes()) // a peer that is gone has no use for it
+}
+
+func (f *front) servePage(w http.ResponseWriter, r *http.Request) {
+	page := template.Must(template.New("page").Funcs(template.FuncMap{"shown": shown, "pair": pair}).Parse(pageText))
+	var b bytes.Buffer
+	err := page.Execute(&b, struct {
+		View
+		Recorder bool
+		Style    template.CSS
+	}{f.view(exporter.Trusted(r)), f.Incidents != nil, template.CSS(pageStyle)}) //nolint:gosec // our own file
+	if err != nil {
+		http.Error(w, "the page cannot be written", http.StatusInternalServerError)
+		return
+	}
+	harden(w)
+	style := sha256.Sum256([]byte(pageStyle))
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
+		base64.StdEncoding.EncodeToString(style[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(report.Escape(b.String(), "\n\t")))
+}
+
+// harden keeps an answer from caches and from being taken for another type.
+func harden(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+}
+
+// shown gives the findings that have a block of their own, or the others, which are FYI.
+func shown(list []Finding, blocks bool) []Finding {
+	var out []Finding
+	for _, f := range list {
+		if (f.Severity >= check.Warning) == blocks {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// dated is a finding, and the time to which its ages count.
+type dated struct {
+	F     Finding
+	Ended time.Time
+}
+
+func pair(f Finding, ended time.Time) dated { return dated{f, ended} }
+
+// Age is how long the finding has been there, for a reader: "4 min".
+func (f Finding) Age(now time.Time) string { return age(now.Sub(f.Since)) }
+
+// Ago is how long ago it was last seen.
+func (f Finding) Ago(now time.Time) string { return age(now.Sub(f.Last)) }
+
+func age(d time.Duration) string { return evidence.AgeText(max(0, d.Seconds())) }
