@@ -223,6 +223,10 @@ func Causes() check.Causes {
 			Why: "the collections run in whatever function makes objects",
 		},
 		{
+			Cause: "sequential-scan", Effect: "hot-code", If: evidence.OwnsCPU,
+			Why: "the hottest function reads the table",
+		},
+		{
 			Cause: "hot-code", Effect: "cpu-saturated", If: evidence.FillsCPUs,
 			Why: "the function takes what would be idle",
 		},

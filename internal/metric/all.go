@@ -57,6 +57,7 @@ func All() []Metric {
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses,
+		DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}
 }

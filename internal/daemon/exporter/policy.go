@@ -121,7 +121,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
 		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.DatabaseServer,
-		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge)
+		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
+		metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)
