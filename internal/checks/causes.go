@@ -224,9 +224,14 @@ func Causes() check.Causes {
 			Why: "the collections run in whatever function makes objects",
 		},
 		{
+			Cause: "sequential-scan", Effect: "hot-code", If: evidence.OwnsCPU,
+			Why: "the hottest function reads the table",
+		},
+		{
 			Cause: "hot-code", Effect: "cpu-saturated", If: evidence.FillsCPUs,
 			Why: "the function takes what would be idle",
 		},
+		{Cause: "hot-code", Effect: "gil-contention", Why: "the function holds the interpreter's lock"},
 		{
 			Cause: "type-pollution", Effect: "hot-code",
 			Why: "the type checks are inlined into the code that is hot",

@@ -56,7 +56,9 @@ func All() []Metric {
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
+		ScriptLockWait,
 		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses,
+		DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}
 }

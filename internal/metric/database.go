@@ -26,4 +26,19 @@ var (
 		"How long the transaction had been open, when last looked at, of a session that others waited for.", "pid")
 	DatabasePasses = overWindow("database_session_passes", q.Events, "process_vm_readv(2)",
 		"How often all sessions were looked at for database_session_seconds.")
+	DatabaseScanTime = overWindow("database_scan_seconds", q.Seconds,
+		"process_vm_readv(2), struct PortalData, PlanState and HeapScanDescData, sampled",
+		"Time in the window that sessions of a server (pid) were in a statement which was reading a table from end to "+
+			"end. table is its name without its schema, statement the statement without literals. Of several such tables "+
+			"in one statement it is the largest; statements inside of functions are not seen. The series beyond the "+
+			"first 200 are left out.",
+		"pid", "table", "statement")
+	DatabaseScanPages = overWindow("database_scan_pages", q.Pages, "rs_nblocks of struct HeapScanDescData",
+		"Pages (of 8 KiB, unless the server was built otherwise) that such a scan has to read: those of the table.",
+		"pid", "table", "statement")
+	DatabaseScanKept = overWindow("database_scan_kept_ratio", q.Ratio,
+		"plan_rows of struct Plan, reltuples of struct FormData_pg_class",
+		"What part of the table's rows passes the filter of such a scan, as the planner expects it: 1 without a filter. "+
+			"Of a parallel scan it is the part that one process gives. It is missing where the table was never analysed.",
+		"pid", "table", "statement")
 )

@@ -122,6 +122,9 @@ var (
 		"Samples of the profile of the functions that the target's interpreters ran on the CPUs.")
 	ScriptRuntime = info("script_runtime_info", "process_vm_readv(2)",
 		"Processes whose functions are in that profile; runtime is such as CPython 3.11.", "pid", "runtime")
+	ScriptLockWait = overWindow("script_lock_wait_seconds", q.Seconds, "/proc/PID/task/TID/syscall, sampled",
+		"Time in the window that threads of an interpreter of Python stood in a wait for its lock (GIL), all together: "+
+			"they wait in futex(2) at an address in the interpreter's own data.", "pid")
 	HostCPUProfileSamples = overWindow("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz",
 		"Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
 )

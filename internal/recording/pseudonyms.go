@@ -106,7 +106,7 @@ var redactions = map[string]func(*redact.Names, string) string{
 	"value": (*redact.Names).
 		Text, "reason": (*redact.Names).Text,
 	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code,
-	"waiter_at": (*redact.Names).Code, "statement": statement, "holder_statement": statement,
+	"waiter_at": (*redact.Names).Code, "statement": statement, "holder_statement": statement, "table": table,
 	"waker": (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
 	"at_most": nil, "available": nil, "cause": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil,
 	"cpu_model": nil,
@@ -126,6 +126,8 @@ var redactions = map[string]func(*redact.Names, string) string{
 }
 
 func container(n *redact.Names, s string) string { return n.Word("container", s) }
+
+func table(n *redact.Names, s string) string { return n.Word("table", s) }
 
 // statement leaves the first word of a statement, "UPDATE": the others name tables and columns.
 func statement(n *redact.Names, s string) string {

@@ -26,6 +26,7 @@ func Checks() []*check.Check {
 		foreignAgents,
 		monitorContention,
 		lockContention,
+		gilContention,
 		eventLoopBlocked,
 		poolExhausted,
 		queueBound,

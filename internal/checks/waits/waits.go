@@ -49,7 +49,7 @@ func Checks(stage check.Stage) []*check.Check {
 			out = append(out, r.check())
 		}
 	}
-	for _, c := range []*check.Check{nativeDeadlock, databaseLock} {
+	for _, c := range []*check.Check{nativeDeadlock, databaseLock, sequentialScan} {
 		if c.Stage == stage {
 			out = append(out, c)
 		}

@@ -110,9 +110,16 @@ func TestRoot(t *testing.T) {
 // FuzzMemory: whatever a server's memory holds, it is read in short time and without a panic.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(newArena(1<<7, holderProc)))
+	f.Add([]byte(scanArena()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		began, m := time.Now(), arena(b)
 		rootOf(m)
+		for _, is18 := range []bool{false, true} {
+			of := server{portal: arenaBase, is18: is18}
+			if x, ok, _ := of.scanOf(m.read); ok && (x.table == "" || x.kept > 1 || len(x.table) >= nameSize) {
+				t.Errorf("a scan %+v", x)
+			}
+		}
 		for _, states := range [][]string{statesOf14(), statesOf18()} {
 			s := session{read: m.read, server: &server{states: states, myProc: arenaBase, myStatus: arenaBase + 8}}
 			g, err := s.glance()

@@ -46,12 +46,13 @@ func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "postgres",
 		Doc: "Sessions of the target's PostgreSQL servers (14 to 18): their states, and which of them keeps others " +
-			"from a lock, with both statements' fingerprints. It reads their memory and does not log in.",
+			"from a lock, with both statements' fingerprints; the tables that statements read from end to end. It " +
+			"reads their memory and does not log in.",
 		Overhead: "80 µs a process of the server and pass, so many that it takes 1 % of a CPU: 13 a second of 9, one " +
 			"in 2 s of 250 and more; once the symbols of each server's file",
 		Provides: []metric.Metric{
 			metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
-			metric.DatabasePasses,
+			metric.DatabasePasses, metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept,
 		},
 		Pace: collect.AtEnd,
 		Open: open,
@@ -86,6 +87,7 @@ type source struct {
 	states   map[[2]string]time.Duration
 	waits    map[waitKey]time.Duration
 	ages     map[string]time.Duration // of transactions, by the pid of a holder
+	scans    map[scanKey]*scanned
 	passes   int
 	opening  time.Duration // CPU time that it took to look into the files of processes
 	over     int           // processes not looked at in a pass, at most
@@ -101,7 +103,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	s := &source{
 		env: env, began: time.Now(), servers: map[int]*server{}, sessions: map[processKey]*session{},
 		none: map[processKey]bool{}, states: map[[2]string]time.Duration{}, waits: map[waitKey]time.Duration{},
-		ages: map[string]time.Duration{},
+		ages: map[string]time.Duration{}, scans: map[scanKey]*scanned{},
 	}
 	if err := s.find(ctx); err != nil {
 		return nil, err
@@ -247,6 +249,7 @@ func (s *source) add(of *server, glances []glance) {
 			view.waits[g.proc] = &w
 		}
 	}
+	s.addScans(of, glances, view.waits, now)
 	for i := range glances {
 		g := &glances[i]
 		state, passed := g.state, now.Sub(g.last)
@@ -299,7 +302,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		}
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 	}
-	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge)
+	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
+		metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
 	a.Gauge(metric.DatabasePasses, float64(s.passes))
 	for _, x := range s.servers {
 		a.Info(metric.DatabaseServer, strconv.Itoa(x.pid), "PostgreSQL "+x.version)
@@ -315,6 +319,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	for pid, d := range s.ages {
 		a.Gauge(metric.DatabaseTransactionAge, d.Seconds(), pid)
 	}
+	s.sampleScans(a)
 	return nil
 }
 

@@ -36,6 +36,9 @@ type nodeThread struct {
 	stacks *perfevent.StackSampler
 }
 
+// wanting: JavaScript has no lock that threads share.
+func (p *nodeProcess) wanting() (threads float64, ok bool) { return 0, false }
+
 func (p *nodeProcess) runtime() string { return strings.TrimSpace("Node.js, V8 " + p.scripts.Version) }
 
 func (p *nodeProcess) close() {

@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
@@ -32,6 +36,8 @@ type pythonProcess struct {
 	next    time.Time // when its threads are to be listed again
 	passes  int
 	dead    uint64 // ticks of the threads that had ended when it was opened
+	looks   int    // at which threads want the lock
+	wants   int    // threads that did, all looks together
 }
 
 func (p *pythonProcess) runtime() string { return "CPython " + p.scripts.Version.String() }
@@ -58,6 +64,44 @@ func (s *source) ticksOfEnded(pid int) uint64 {
 		}
 	}
 	return max(all, living) - living
+}
+
+func (p *pythonProcess) wanting() (threads float64, ok bool) {
+	if p.looks == 0 {
+		return 0, false
+	}
+	return float64(p.wants) / float64(p.looks), true
+}
+
+// lookForWants counts the threads that wait for the interpreter's lock, of many some.
+func (p *pythonProcess) lookForWants(s *source) {
+	stride := (len(p.list) + maxThreads - 1) / maxThreads
+	p.looks++
+	for i, t := range p.list {
+		tid := p.ids[t.ID]
+		if tid == 0 || (i+p.looks)%stride != 0 {
+			continue
+		}
+		text, err := host.ReadFile(fmt.Sprintf("%s/%d/task/%d/syscall", s.env.Host.Proc, p.pid, tid), s.buf)
+		if err != nil {
+			continue // it has ended
+		}
+		s.buf = text
+		if at, ok := futexOf(string(text)); ok && p.scripts.IsLock(at) {
+			p.wants += stride
+		}
+	}
+}
+
+// futexOf gives the address at which a thread waits in futex(2), of its file in /proc: "202 0x7f… 0x189 …".
+func futexOf(text string) (address uint64, ok bool) {
+	number, rest, _ := strings.Cut(text, " ")
+	if number != strconv.Itoa(unix.SYS_FUTEX) {
+		return 0, false
+	}
+	word, _, _ := strings.Cut(rest, " ")
+	address, err := strconv.ParseUint(word, 0, 64)
+	return address, err == nil
 }
 
 // pass looks at the threads, of many at some.
@@ -99,6 +143,7 @@ func (p *pythonProcess) listThreads(s *source) bool {
 		return false
 	}
 	p.list = list
+	p.lookForWants(s)
 	cost := time.Duration(float64(collect.ThreadCPU()-began) / pace.Share)
 	p.next = time.Now().Add(max(cost, listPeriod))
 	return true

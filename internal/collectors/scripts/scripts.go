@@ -40,10 +40,11 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "script-profile",
-		Doc:  "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, and of Node.js.",
+		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, and of Node.js; and " +
+			"how many threads of CPython want the interpreter's lock.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter",
-		Provides: []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime},
+		Provides: []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime, metric.ScriptLockWait},
 		Pace:     collect.AtEnd,
 		Open:     open,
 	}}
@@ -69,6 +70,9 @@ type thread struct {
 type interpreter interface {
 	// pass takes samples of its threads.
 	pass(s *source)
+	// wanting is how many threads wait for the interpreter's lock at any moment, mean; ok is false where it has none,
+	// or was not looked at.
+	wanting() (threads float64, ok bool)
 	// runtime names it, for people.
 	runtime() string
 	// unseen gives the CPU time in ticks, since it was opened, of threads of scripts that have ended by now.
@@ -252,13 +256,17 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 	}
 	if len(s.processes) == 0 {
-		a.None(metric.ScriptRuntime)
+		a.None(metric.ScriptRuntime, metric.ScriptLockWait)
 		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
 			"no process of the target runs Python (CPython) or Node.js", "")
 		return nil
 	}
+	a.None(metric.ScriptLockWait)
 	for _, x := range s.processes {
 		a.Info(metric.ScriptRuntime, strconv.Itoa(x.pid), x.interpreter.runtime())
+		if threads, ok := x.interpreter.wanting(); ok {
+			a.Gauge(metric.ScriptLockWait, threads*time.Since(s.began).Seconds(), strconv.Itoa(x.pid))
+		}
 	}
 	a.Profile(p)
 	return nil

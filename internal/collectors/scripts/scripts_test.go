@@ -5,9 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
@@ -40,6 +43,8 @@ if sys.argv[1] == "fork":
     child = os.fork()
     if child == 0:
         later()
+elif sys.argv[1] == "contend":
+    for _ in range(3): threading.Thread(target=work, daemon=True).start()
 elif sys.argv[1] == "work":
     threading.Thread(target=work, daemon=True).start()
 print("ready", flush=True)
@@ -223,5 +228,40 @@ func TestNone(t *testing.T) {
 	}
 	if _, ok := rec.Profile(stacks.Script); ok || rec.Recorded(metric.ScriptProfileSamples) {
 		t.Error("there is a profile")
+	}
+}
+
+// TestWanting: of three threads that compute one has the interpreter's lock, and two want it; who sleeps wants nothing.
+func TestWanting(t *testing.T) {
+	for _, tc := range []struct {
+		what        string
+		least, most float64
+	}{{"contend", 1.2, 2.2}, {"work", 0, 0.2}, {"sleep", 0, 0}} {
+		t.Run(tc.what, func(t *testing.T) {
+			const window = 2 * time.Second
+			rec, _, err := record(t, start(t, tc.what), window)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := rec.Gauge(metric.ScriptLockWait)
+			if len(list) != 1 {
+				t.Fatalf("%d series, want one", len(list))
+			}
+			if n := list[0].Last() / window.Seconds(); n < tc.least || n > tc.most {
+				t.Errorf("%.2f threads want the lock, want %v to %v", n, tc.least, tc.most)
+			}
+		})
+	}
+}
+
+func TestFutexOf(t *testing.T) {
+	call := strconv.Itoa(unix.SYS_FUTEX)
+	for text, want := range map[string]uint64{
+		call + " 0x7f00001234 0x189 0x0 0x7ffe 0x0 0xffffffff 0x7ffd 0x7efc": 0x7f00001234,
+		"7 0x7f00001234 0x1": 0, "running": 0, "-1 0x7ffd 0x7efc": 0, "": 0, call: 0, call + " x": 0,
+	} {
+		if at, ok := futexOf(text); at != want || ok != (want != 0) {
+			t.Errorf("%q: %#x %v, want %#x", text, at, ok, want)
+		}
 	}
 }

@@ -121,8 +121,10 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime,
 		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
-		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.DatabaseServer,
-		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge)
+		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.ScriptLockWait,
+		metric.DatabaseServer,
+		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
+		metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)

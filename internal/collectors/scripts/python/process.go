@@ -129,3 +129,15 @@ func (p *Process) choose(version uint64) error {
 	p.layout = l
 	return nil
 }
+
+// runtimeSize bounds struct _PyRuntime, in bytes: it has 1 KiB in 3.8, and some hundred with the objects that are in it
+// since 3.12.
+const runtimeSize = 1 << 20
+
+// IsLock reports whether threads that wait at an address want the interpreter's lock (GIL). Its mutex and condition lie
+// in struct _PyRuntime, until 3.11 as such (Include/internal/pycore_gil.h) and since in the main interpreter's state,
+// which is a part of it; no other lock on which threads wait for long does. Of sub-interpreters with a lock of their
+// own nothing is known.
+func (p *Process) IsLock(address uint64) bool {
+	return address >= p.runtime && address-p.runtime < runtimeSize
+}

@@ -1,0 +1,122 @@
+package runtime
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	gilWanted = &check.Param{
+		Name: "wanted", Default: 1, Unit: quantity.Threads,
+		Why: "with one thread in line at any moment, work takes twice as long as it computes",
+	}
+	gilRequest = evidence.RequestSeconds()
+)
+
+var gilContention = &check.Check{
+	Name:  "gil-contention",
+	Stage: check.Runtime,
+	Doc: `Threads of a Python program wait for the interpreter's lock
+
+One thread of a CPython process runs Python code at a time: the one that has the interpreter's lock (GIL). Others that
+want to run wait for it, however many CPUs are idle, 5 ms each time while the holder computes (sys.getswitchinterval).
+Threads that wait for the network or a file have given the lock away, and are no part of this.
+
+Measured: threads that stand in a futex(2) of the lock, looked at up to ten times a second; who has it meanwhile is what
+the profile of scripts shows. It is a warning where a program that serves nobody has a thread in line at any moment, and
+where requests to a server take long and owe it to this wait; else information.
+
+Fix: processes in place of threads (workers of gunicorn or uvicorn, multiprocessing, ProcessPoolExecutor), or compute in
+code that gives the lock away (numpy, hashlib, zlib). Won't help: more threads or CPUs. Disproof: py-spy dump --pid PID
+shows few active threads without the lock.`,
+	URL:   "https://docs.python.org/3/glossary.html#term-global-interpreter-lock",
+	Only:  &check.Scope{Fact: metric.ScriptRuntime, Name: "interpreter whose functions are read"},
+	Needs: []metric.Metric{metric.ScriptRuntime, metric.ScriptLockWait},
+	Uses: append([]metric.Metric{metric.ScriptProfileSamples, metric.TargetInfo},
+		evidence.RequestMetrics()...),
+	Params: []*check.Param{gilWanted, gilRequest},
+	Run:    runGILContention,
+}
+
+func runGILContention(p *check.Pass) error {
+	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
+	read := false
+	for _, s := range p.Gauge(metric.ScriptLockWait) {
+		if p.Meta.Duration <= 0 {
+			continue
+		}
+		wanted := quantity.Of("waited for the interpreter's lock", s.Last(), quantity.Seconds).Per(window).
+			As(quantity.Threads).Named("threads that want the interpreter's lock at any moment")
+		p.Read(wanted)
+		read = true
+		if wanted.AtLeast(p.Param(gilWanted)) {
+			p.Report(gilFinding(p, s.Label("pid"), wanted))
+		}
+	}
+	if !read {
+		p.Read(quantity.Of("threads that want the interpreter's lock at any moment", 0, quantity.Threads))
+	}
+	return nil
+}
+
+func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding {
+	f := check.Finding{
+		Subject: check.Subject{Kind: "pid", ID: pid}, Severity: check.Info, Confidence: check.High,
+		Weight:   wanted.Number() / (1 + wanted.Number()),
+		Summary:  wanted.Text() + " of Python want the interpreter's lock (GIL) at any moment",
+		Evidence: []quantity.Value{wanted},
+		Remedies: []check.Remedy{{
+			Action: "Run processes in place of threads: workers of gunicorn or uvicorn, multiprocessing, " +
+				"ProcessPoolExecutor.",
+			Risk:   "each has its own memory: what threads share must be sent or kept elsewhere",
+			Effect: wanted.Label() + ": from " + wanted.Text() + " towards 0",
+			Before: "with ThreadPoolExecutor(8) as pool:",
+			After:  "with ProcessPoolExecutor(8) as pool:",
+		}, {
+			Action: "Make what holds the lock cheaper, or compute it in code that gives the lock away (numpy, " +
+				"hashlib, zlib).",
+			Risk: "none", Effect: "the lock is held for less",
+		}},
+		Placebos: []string{"More threads: they wait for the same lock.", "More CPUs: one thread runs at a time."},
+		Disproof: "py-spy dump --pid " + pid + " shows few active threads without the lock.",
+	}
+	if who, notes := gilHolder(p); who != "" {
+		f.Summary += ", which is held in " + who
+		f.Notes = notes
+	}
+	if serves, known := evidence.Serves(p); known && !serves {
+		f.Severity = check.Warning
+		f.Notes = append(f.Notes, "the target listens for nobody: its threads are there to compute, one at a time")
+		return f
+	}
+	evidence.Noticed(p, &f, wanted, gilRequest)
+	return f
+}
+
+// gilHolder names the functions that ran, which is who had the lock: the heaviest, and what is known of it and others.
+func gilHolder(p *check.Pass) (who string, notes []string) {
+	c, ok := hotcode.ScriptsOf(p.Recording)
+	if !ok || c.Sampled() <= 0 {
+		return "", nil
+	}
+	var hits []evidence.Hit
+	for _, x := range c.Samples {
+		if len(x.Stack) > 0 {
+			hits = append(hits, evidence.Hit{Sample: x})
+		}
+	}
+	list := evidence.Culprits(c.Profile, c.Owners, hits, nil)
+	for _, x := range list[:min(len(list), evidence.NamedCulprits)] {
+		who = cmp.Or(who, x.Name())
+		notes = append(notes, fmt.Sprintf("%s of the time that scripts ran in %s: %s",
+			evidence.PartText(x.Value, int64(c.Sampled()*1e9)), x.Name(), strings.Join(x.Path, " ← ")))
+	}
+	return who, notes
+}
