@@ -180,6 +180,9 @@ type Finding struct {
 	// the finding owns. Of findings of one severity the largest is the verdict. 0 where no share can be given.
 	Weight float64 `json:"share,omitempty"`
 
+	// Promises are what numbers come to once it is gone, as far as the recording supports one: see [Finding.Promise].
+	Promises []Promise `json:"promises,omitempty"`
+
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
 
