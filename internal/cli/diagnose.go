@@ -52,6 +52,7 @@ type diagnosis struct {
 	verbose, deep      bool
 	budget             float64
 	wide, watch, whole bool
+	whatIf             string
 	alone              bool // the process is for this diagnosis only
 	color              string
 	jvm                jvmFlags
@@ -90,6 +91,7 @@ what fills a thread or the CPUs has no name.`,
   perfdoctor diagnose --from incident.zip -o markdown  # for a ticket; -o junit for CI
   perfdoctor diagnose --from incident.zip -o html > report.html
   perfdoctor diagnose --pid 4021 --html report.html
+  perfdoctor diagnose --from incident.zip --what-if quota=4
   perfdoctor diagnose --from incident.zip --redact --save public.zip
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
 		ValidArgsFunction: completeTarget,
@@ -110,6 +112,8 @@ func (d *diagnosis) addFlags(cmd *cobra.Command) {
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
+	f.StringVar(&d.whatIf, "what-if", "", "of a recording, print only what a `CHANGE` would bring: METHOD=0.5, "+
+		"quota=4 or pool=20")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
 		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it "+
@@ -163,6 +167,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	rec, err := d.recording(cmd.Context(), list)
 	if err != nil {
 		return err
+	}
+	if d.whatIf != "" {
+		return d.tellWhatIf(rec, f)
 	}
 	rec, unseen := d.withVantages(rec) // before the report and the file, neither of which it may cost
 	if rec, err = d.redacted(rec); err != nil {
@@ -252,6 +259,8 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 		return d.validateFrom(targeted, given)
 	}
 	switch {
+	case d.whatIf != "":
+		return command.UsageErrorf("--what-if is about a recording: it goes with --from")
 	case d.whole:
 		return command.UsageErrorf("--whole is about a recording of a flight recorder: it goes with --from")
 	case given("check") && len(d.checks) == 0:
@@ -268,6 +277,14 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 
 // validateFrom finds what does not go with a recording.
 func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
+	if given("what-if") {
+		if _, _, err := parseWhatIf(d.whatIf); err != nil {
+			return err
+		}
+		if f := command.Format(d.output); f != command.Text && f != command.JSON {
+			return command.UsageErrorf("--what-if goes with -o text or -o json")
+		}
+	}
 	switch {
 	case targeted || len(d.command) > 0:
 		return command.UsageErrorf("--from reads a recording: it goes with no target or command")
