@@ -256,7 +256,7 @@ func (d *diagnosis) validateTimes() error {
 func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 	targeted, given := d.selector != (host.Selector{}), cmd.Flags().Changed
 	if d.from != "" {
-		return d.validateFrom(targeted, given)
+		return cmp.Or(d.validateFrom(targeted, given), d.validateWhatIf(given("what-if")))
 	}
 	switch {
 	case d.whatIf != "":
@@ -277,14 +277,6 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 
 // validateFrom finds what does not go with a recording.
 func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
-	if given("what-if") {
-		if _, _, err := parseWhatIf(d.whatIf); err != nil {
-			return err
-		}
-		if f := command.Format(d.output); f != command.Text && f != command.JSON {
-			return command.UsageErrorf("--what-if goes with -o text or -o json")
-		}
-	}
 	switch {
 	case targeted || len(d.command) > 0:
 		return command.UsageErrorf("--from reads a recording: it goes with no target or command")

@@ -27,6 +27,17 @@ func parseWhatIf(s string) (what string, x float64, err error) {
 	return what, x, nil
 }
 
+func (d *diagnosis) validateWhatIf(given bool) error {
+	if !given {
+		return nil
+	}
+	if f := command.Format(d.output); f != command.Text && f != command.JSON {
+		return command.UsageErrorf("--what-if goes with -o text or -o json")
+	}
+	_, _, err := parseWhatIf(d.whatIf)
+	return err
+}
+
 // tellWhatIf prints what a change would bring that somebody thinks of, by the recording.
 func (d *diagnosis) tellWhatIf(rec *recording.Recording, f command.Format) error {
 	what, x, err := parseWhatIf(d.whatIf)

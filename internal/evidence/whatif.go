@@ -62,7 +62,7 @@ func fasterMethod(p *check.Pass, f *check.Finding, method string, x float64) err
 		return check.NotAssessed("", "the recording has no CPU profile of the target")
 	}
 	pattern := hotcode.ParsePattern(method)
-	frames := c.Profile.Set(func(f stacks.Frame) bool {
+	frames := c.Set(func(f stacks.Frame) bool {
 		return pattern.Frame(f) || pattern.Text(ShortName(f)) // as the profile has it, and as the report
 	})
 	var in stacks.Weight
