@@ -188,6 +188,9 @@ type Finding struct {
 	// Event is that of its check, set by Report: it happened, and does not undo itself.
 	Event bool `json:"-"`
 
+	// Promises are what numbers come to once it is gone, as far as the recording supports one: see [Finding.Promise].
+	Promises []Promise `json:"promises,omitempty"`
+
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
 

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -74,4 +75,17 @@ func (c *compared) counted(fate string) []string {
 		}
 	}
 	return out
+}
+
+// TestDifferentPrograms: what two programs do is not compared, unless somebody insists.
+func TestDifferentPrograms(t *testing.T) {
+	const one, other = "testdata/cures/fd-leak-as-is.txtar", "testdata/cures/java-date-format-as-is.txtar"
+	code, out, stderr := run(t, "compare", one, other)
+	if code != 2 || out != "" || !strings.Contains(stderr, "different programs") ||
+		!strings.Contains(stderr, "--force") {
+		t.Errorf("exit code %d, %q, %q", code, out, stderr)
+	}
+	if code, out, stderr := run(t, "compare", "--force", one, other); code != 0 || !strings.Contains(out, "before ") {
+		t.Errorf("with --force: exit code %d, %q, %q", code, out, stderr)
+	}
 }

@@ -52,6 +52,7 @@ type diagnosis struct {
 	verbose, deep      bool
 	budget             float64
 	wide, watch, whole bool
+	whatIf             string
 	alone              bool // the process is for this diagnosis only
 	color              string
 	jvm                jvmFlags
@@ -90,6 +91,7 @@ what fills a thread or the CPUs has no name.`,
   perfdoctor diagnose --from incident.zip -o markdown  # for a ticket; -o junit for CI
   perfdoctor diagnose --from incident.zip -o html > report.html
   perfdoctor diagnose --pid 4021 --html report.html
+  perfdoctor diagnose --from incident.zip --what-if quota=4
   perfdoctor diagnose --from incident.zip --redact --save public.zip
   perfdoctor diagnose --delay 20s -- java -jar app.jar`,
 		ValidArgsFunction: completeTarget,
@@ -110,6 +112,8 @@ func (d *diagnosis) addFlags(cmd *cobra.Command) {
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
+	f.StringVar(&d.whatIf, "what-if", "", "of a recording, print only what a `CHANGE` would bring: METHOD=0.5, "+
+		"quota=4 or pool=20")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
 		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it "+
@@ -163,6 +167,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	rec, err := d.recording(cmd.Context(), list)
 	if err != nil {
 		return err
+	}
+	if d.whatIf != "" {
+		return d.tellWhatIf(rec, f)
 	}
 	rec, unseen := d.withVantages(rec) // before the report and the file, neither of which it may cost
 	if rec, err = d.redacted(rec); err != nil {
@@ -249,9 +256,11 @@ func (d *diagnosis) validateTimes() error {
 func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 	targeted, given := d.selector != (host.Selector{}), cmd.Flags().Changed
 	if d.from != "" {
-		return d.validateFrom(targeted, given)
+		return cmp.Or(d.validateFrom(targeted, given), d.validateWhatIf(given("what-if")))
 	}
 	switch {
+	case d.whatIf != "":
+		return command.UsageErrorf("--what-if is about a recording: it goes with --from")
 	case d.whole:
 		return command.UsageErrorf("--whole is about a recording of a flight recorder: it goes with --from")
 	case given("check") && len(d.checks) == 0:

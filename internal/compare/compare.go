@@ -19,9 +19,11 @@ type Data struct {
 	Verdict  Verdict   `json:"verdict"`
 	Outcome  Outcome   `json:"outcome"`
 	Findings []Finding `json:"findings"` // what counts first
-	Numbers  []Number  `json:"numbers"`
-	Methods  *Methods  `json:"methods,omitempty"` // with a CPU profile
-	Others   []Other   `json:"others"`            // further metrics that moved, the most first
+	// Promises are what was foretold of the findings before that were to be fixed, and what came of it.
+	Promises []Promised `json:"promises,omitempty"`
+	Numbers  []Number   `json:"numbers"`
+	Methods  *Methods   `json:"methods,omitempty"` // with a CPU profile
+	Others   []Other    `json:"others"`            // further metrics that moved, the most first
 	// what else differs between the recordings, so that not only the program may be compared
 	Doubts []string `json:"doubts,omitempty"`
 	Stacks *Stacks  `json:"-"` // for differential flame graphs; nil without two profiles of one kind
@@ -86,6 +88,7 @@ func judge(b, a *reading, p pairs) *Data {
 	if d.Outcome.Load != LoadLess {
 		d.unmask(b.checks.whole.Principal())
 	}
+	d.judgePromises(b, a)
 	d.doubts(b, a)
 	d.decide()
 	return d

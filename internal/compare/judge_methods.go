@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mathext"
+
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
 // A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the
@@ -119,7 +121,7 @@ func judgeMethods(before, after *reading, beside float64) *Methods {
 		out.Reason = "there are too few samples to compare"
 		return out
 	}
-	out.ofCPU = cpuSpread(before.guest || after.guest)
+	out.ofCPU = keynumber.SpreadOfCPU(before.guest || after.guest)
 	out.between = 2 * square(spreadBeside*beside/othersFull) // beyond what was measured, as much more
 	out.ofWork = before.workVariance() + after.workVariance()
 	out.test(tb, ta, workOf(before, after), 1)

@@ -68,15 +68,8 @@ func (s spread) at(mean float64) float64 {
 
 // The spreads are those of docs/decisions/0012, rounded up.
 const (
-	spreadOfCPU = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
 	spreadOfIPC = 0.02
 
-	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server
-	// and its clients took 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one
-	// run than in the next, without a trace in steal.
-	spreadOfGuestCPU = 0.12
-
-	spreadOfLoad    = 0.03 // what a closed loop of clients gets done
 	spreadOfShares  = 0.05
 	spreadOfPauses  = 0.1  // for each request: the spread of the shares, and that of what the requests are
 	spreadOfWaits   = 0.25 // what depends on who else wants the CPUs
@@ -84,14 +77,6 @@ const (
 	// of seconds' medians: a bucket of the load generator's is up to 6 % wide, and the CPU time is in it
 	spreadOfMedian = 0.15
 )
-
-// cpuSpread gives the spread of CPU time between runs, in a virtual machine or on a host of its own.
-func cpuSpread(guest bool) float64 {
-	if guest {
-		return spreadOfGuestCPU
-	}
-	return spreadOfCPU
-}
 
 // A rule is what of a key number is noise.
 type rule struct {
@@ -103,12 +88,12 @@ type rule struct {
 // wait, since many wait at once. used is how many CPUs the program had: one that is never without a CPU gets as much
 // less done as its CPU time scatters.
 func rules(guest bool, used float64) map[string]rule {
-	load := spreadOfLoad
+	load := keynumber.SpreadOfLoad
 	if guest {
-		load += spreadOfGuestCPU * min(used, 1)
+		load += keynumber.SpreadOfCPU(guest) * min(used, 1)
 	}
 	return map[string]rule{
-		"cpu_per_request":       {spread{cpuSpread(guest), false}, 0.03},
+		"cpu_per_request":       {spread{keynumber.SpreadOfCPU(guest), false}, 0.03},
 		"ipc":                   {spread{spreadOfIPC, false}, 0.03},
 		"errors":                {spread{spreadOfWaits, true}, 0.1},
 		"request_p50":           {spread{spreadOfMedian, false}, 0.25},
@@ -125,8 +110,8 @@ func rules(guest bool, used float64) map[string]rule {
 		"connects_failed_share": {spread{spreadOfWaits, true}, 0.1},
 		"major_faults":          {spread{spreadOfWaits, false}, 0.5},
 		"requests":              {spread{load, false}, 0.05},
-		"in_progress":           {spread{spreadOfProgress, false}, 0.1},
-		"cpu_used":              {spread{spreadOfLoad, false}, 0.05},
+		"in_progress":           {spread{keynumber.SpreadOfProgress, false}, 0.1},
+		"cpu_used":              {spread{keynumber.SpreadOfLoad, false}, 0.05},
 		"switches":              {spread{spreadOfWaits, false}, 0.25},
 		"switches_per_request":  {spread{spreadOfWaits, false}, 0.25},
 		"resident":              {spread{spreadOfShares, false}, 0.2},

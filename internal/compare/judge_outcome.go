@@ -134,7 +134,7 @@ func (d *Data) progress(b, a *reading, grew float64) bool {
 		return false
 	}
 	d.Outcome.InProgress = timed || n.Before.Mean >= leastProgress && n.After.Mean >= leastProgress
-	changed, width := logRatio(*n.Before, *n.After, spreadOfProgress)
+	changed, width := logRatio(*n.Before, *n.After, keynumber.SpreadOfProgress)
 	return d.Outcome.InProgress && heldBack(changed, width, grew)
 }
 
@@ -148,10 +148,6 @@ func heldBack(changed, width, of float64) bool {
 
 // leastProgress is how many requests have to be in progress at a look at the sockets for a dozen looks to tell.
 const leastProgress = 1.0
-
-// spreadOfProgress is that of the requests in progress between runs: of clients that wait for each answer it is that of
-// what they get done, and of others that of the times of requests.
-const spreadOfProgress = 0.04
 
 // logRatio gives the logarithm of how many times as large a number is after, and half the width of its bounds of 99 %.
 func logRatio(before, after keynumber.Estimate, between float64) (changed, width float64) {

@@ -30,7 +30,7 @@ type reading struct {
 // this one's own. told is what else is known of its load.
 func read(rec *recording.Recording, reference *reading, told keynumber.Told, opts Options) *reading {
 	r := &reading{
-		cpuModel: cpuModel(rec), guest: isGuest(rec), checks: diagnose(rec, opts.Checks, opts.Check),
+		cpuModel: cpuModel(rec), guest: keynumber.IsGuest(rec), checks: diagnose(rec, opts.Checks, opts.Check),
 		source: keynumber.NewSource(rec, told), families: familiesOf(rec),
 	}
 	r.side = sideOf(rec, r.checks.whole)
@@ -66,16 +66,6 @@ func usedBy(numbers []keynumber.Number) float64 {
 		}
 	}
 	return 0
-}
-
-// isGuest tells whether it was recorded in a virtual machine.
-func isGuest(rec *recording.Recording) bool {
-	for _, h := range rec.Info(metric.HostInfo) {
-		if v := h.Label("virtualization"); v != "" && v != "none" {
-			return true
-		}
-	}
-	return false
 }
 
 // Side says what one recording is.

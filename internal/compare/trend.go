@@ -138,7 +138,7 @@ func (h *past) add(name string, rec *recording.Recording, checks []*check.Check,
 	}
 	source.SlowAs(h.slowConnect, h.slowWait)
 	p := point{run: Run{name, sideOf(rec, res)}, result: res, numbers: source.Numbers()}
-	h.guest, h.used = h.guest || isGuest(rec), max(h.used, usedBy(p.numbers))
+	h.guest, h.used = h.guest || keynumber.IsGuest(rec), max(h.used, usedBy(p.numbers))
 	if c, ok := hotcode.CPUOf(rec); ok {
 		p.part = h.pool.add(tallyOf(c, h.pool.names))
 	}

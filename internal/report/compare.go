@@ -111,6 +111,7 @@ func (t *compareText) all(headline string) {
 	}
 	t.header()
 	t.verdict()
+	t.promises()
 	t.findings()
 	t.numbers()
 	t.methods()
@@ -160,6 +161,20 @@ func (t *compareText) verdict() {
 	}
 	for _, s := range t.d.Doubts {
 		t.line(faint, "  but     ", "          ", s)
+	}
+}
+
+// promises say what was foretold of the fix, and what came of it.
+func (t *compareText) promises() {
+	if len(t.d.Promises) == 0 {
+		return
+	}
+	t.blank()
+	t.line(bold, "PROMISES  ", "  ", "what the fix was to bring, and what was measured")
+	for i := range t.d.Promises {
+		x := &t.d.Promises[i]
+		st := map[compare.Keeping]style{compare.Kept: green, compare.Surpassed: green, compare.BrokenBy: red}[x.Kept]
+		t.line(st, "  "+string(x.Kept)+"  ", "    ", x.Text())
 	}
 }
 

@@ -15,6 +15,7 @@ func (c Comparison) Markdown(w io.Writer) error {
 		return m.write(w)
 	}
 	m.verdict(c.Headline())
+	m.promises()
 	m.findings()
 	m.numbers()
 	m.methods()
@@ -53,6 +54,17 @@ func (m *compareMarkdown) verdict(headline string) {
 		m.line("- but %s", escape(s))
 	}
 	m.line("\n<sub>before: %s; after: %s</sub>", escape(sideText(&m.d.Before)), escape(sideText(&m.d.After)))
+}
+
+func (m *compareMarkdown) promises() {
+	if len(m.d.Promises) == 0 {
+		return
+	}
+	m.line("\n### Promises\n")
+	for i := range m.d.Promises {
+		x := &m.d.Promises[i]
+		m.line("- **%s**: %s", x.Kept, escape(x.Text()))
+	}
 }
 
 func (m *compareMarkdown) findings() {

@@ -48,6 +48,10 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 		f.Summary += "; " + harm.text
 	}
 	excuse := hotExcuse(p, t, h)
+	if excuse == "" {
+		low, high := t.bounds(h)
+		evidence.WithoutCPU(p, &f, evidence.Part{Share: share.Number(), Low: low, High: high})
+	}
 	switch {
 	case excuse != "":
 		f.Notes = append(f.Notes, excuse)

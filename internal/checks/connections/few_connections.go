@@ -79,7 +79,9 @@ func runFewConnections(p *check.Pass) error {
 	p.Read(share)
 	p.Read(used)
 	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
-		p.Report(fewFinding(r, most, open, used, share))
+		f := fewFinding(r, most, open, used, share)
+		evidence.WithoutWait(p, &f, evidence.WaitPart(p, r.InProgress.Number()-open.Number()))
+		p.Report(f)
 	}
 	return nil
 }

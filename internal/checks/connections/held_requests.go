@@ -64,7 +64,9 @@ func runHeldRequests(p *check.Pass) error {
 		Per(r.InProgress).Named("share of the requests that are held, at least")
 	p.Read(held)
 	if held.AtLeast(p.Param(paramHeldShare)) {
-		p.Report(heldFinding(p, r, works, asks, held))
+		f := heldFinding(p, r, works, asks, held)
+		evidence.WithoutWait(p, &f, evidence.WaitPart(p, held.Number()*r.InProgress.Number()))
+		p.Report(f)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -102,6 +103,9 @@ func nagleOf(p *check.Pass, s recording.GaugeSeries, subject check.Subject, conn
 	f := nagleFinding(subject, held, looks, share)
 	if share.AtLeast(p.Param(nagleShare)) {
 		f.Severity = check.Warning
+	}
+	if subject.Kind == "listener" {
+		evidence.WithoutWait(p, &f, evidence.WaitPart(p, s.Mean()))
 	}
 	p.Report(f)
 	return true

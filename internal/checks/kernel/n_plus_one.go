@@ -154,6 +154,8 @@ func (x exchanges) ofRequests(p *check.Pass) {
 	f.Summary = fmt.Sprintf("a request asks %s %.0f times and more, in turn, %s each time: %s of the %s that it takes",
 		x.destination, many.Number(), x.each.Text(), share.Text(), r.Each.Text())
 	f.Evidence = []quantity.Value{many, x.each, r.Each, share}
+	one := 1 / many.Number() // of the exchanges is left
+	evidence.WithoutWait(p, &f, evidence.WaitPart(p, x.waiting.Number()).Times(1-one))
 	p.Report(f)
 }
 

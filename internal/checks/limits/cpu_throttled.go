@@ -65,6 +65,9 @@ func runCPUThrottled(p *check.Pass) error {
 	f.Summary = fmt.Sprintf("Stopped in %s of its periods by the CPU limit of %s %s.", t.Share.Text(), t.Quota.Text(),
 		t.Where())
 	f.Remedies = []check.Remedy{raiseQuota(t, p), t.FewerThreads(p)}
+	if t.Use != nil {
+		evidence.WithQuota(p, &f, t.Use.Number(), newQuota(t, p).Number())
+	}
 	f.Placebos = []string{"A higher request, weight or share: it divides a busy host, but does not lift a limit."}
 	if t.Use == nil {
 		f.Confidence = check.Medium

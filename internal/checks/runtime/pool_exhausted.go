@@ -68,7 +68,9 @@ func runPoolExhausted(p *check.Pass) error {
 			p.Read(waiters)
 		}
 		if waiters.AtLeast(p.Param(leaseWaiters)) && share.AtLeast(p.Param(leaseShare)) {
-			p.Report(leaseFinding(s, w, waiters, share))
+			f := leaseFinding(s, w, waiters, share)
+			evidence.WithoutWait(p, &f, evidence.WaitPart(p, waiters.Number()))
+			p.Report(f)
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ var table = []row{
 		pkg: "internal/cli",
 		may: []string{
 			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks",
-			"internal/compare",
+			"internal/compare", "internal/evidence",
 			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight",
 			"internal/daemon/push", "internal/daemon/front",
 			"internal/recording", "internal/host", "internal/jvm", "internal/input/spelling",
@@ -134,8 +134,8 @@ var table = []row{
 	},
 	{
 		pkg: "internal/evidence", may: []string{
-			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/ledger",
-			"internal/evidence/usage", "internal/evidence/keynumber",
+			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/keynumber",
+			"internal/evidence/ledger", "internal/evidence/usage",
 		},
 		pure: true,
 		why:  "what several rules read of a recording: it knows no rule",

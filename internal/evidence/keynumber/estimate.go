@@ -84,3 +84,45 @@ func correlation(residuals []float64, squares float64) float64 {
 	r := floats.Dot(residuals[:n-1], residuals[1:]) / squares
 	return min(max((float64(n)*r+1)/float64(n-4), leastCorrelation), mostCorrelation)
 }
+
+// none is how many events there may be, with a certainty of 95 %, where none was seen (the rule of three: J. Hanley and
+// A. Lippman-Hand, JAMA 249, 1983).
+const none = 3
+
+// over divides one mean by another that is not zero. Their errors are taken for independent.
+func (e Estimate) over(by Estimate) Estimate {
+	q := Estimate{Mean: e.Mean / by.Mean, Samples: min(e.Samples, by.Samples), DF: min(e.DF, by.DF)}
+	if e.Mean == 0 {
+		q.High = none / float64(e.Samples) / by.Mean
+		return q
+	}
+	q.StdErr = q.Mean * math.Hypot(e.StdErr/e.Mean, by.StdErr/by.Mean)
+	half := StudentQuantile(0.975, q.DF) * q.StdErr
+	q.Low, q.High = max(q.Mean-half, 0), q.Mean+half
+	return q
+}
+
+// Spreads between runs of one program: their standard deviation as a share of the mean (docs/decisions/0012), rounded
+// up.
+const (
+	spreadOfCPU = 0.02 // CPU time for the same work: placement in memory, which CPU, neighbours of a virtual machine
+
+	// In a virtual machine the core's other thread, or its clock, may be another guest's: a fixed loop beside a server
+	// and its clients took 111 to 286 µs of CPU time, and programs that do nothing but compute 12 to 28 % more in one
+	// run than in the next, without a trace in steal.
+	spreadOfGuestCPU = 0.12
+
+	// SpreadOfLoad is of what a closed loop of clients gets done.
+	SpreadOfLoad = 0.03
+	// SpreadOfProgress is of the requests in progress: of clients that wait for each answer it is that of what
+	// they get done, and of others that of the times of requests.
+	SpreadOfProgress = 0.04
+)
+
+// SpreadOfCPU gives the spread of CPU time between runs, in a virtual machine or on a host of its own.
+func SpreadOfCPU(guest bool) float64 {
+	if guest {
+		return spreadOfGuestCPU
+	}
+	return spreadOfCPU
+}

@@ -74,23 +74,51 @@ func measures() []measure {
 func (s *Source) Numbers() []Number {
 	var out []Number
 	for _, m := range measures() {
-		list, why := m.of(s)
-		n := Number{Name: m.name, Label: m.label, Unit: m.unit, Better: m.better, Floor: m.floor}
-		switch {
-		case m.name == "slow_connects" && s.slowConnect > 0:
-			n.Label = tailLabel("connects", s.slowConnect)
-		case m.name == "slow_cpu_waits" && s.slowWait > 0:
-			n.Label = tailLabel("waits for a CPU", s.slowWait)
-		}
-		if e, ok := Mean(list); ok {
-			n.Estimate, n.Series = &e, values(list)
-		} else {
-			n.Reason = cmp.Or(why, "there are too few samples of it")
-		}
-		out = append(out, n)
+		out = append(out, s.number(m))
 	}
 	return out
 }
+
+func (s *Source) number(m measure) Number {
+	list, why := m.of(s)
+	n := Number{Name: m.name, Label: m.label, Unit: m.unit, Better: m.better, Floor: m.floor}
+	switch {
+	case m.name == "slow_connects" && s.slowConnect > 0:
+		n.Label = tailLabel("connects", s.slowConnect)
+	case m.name == "slow_cpu_waits" && s.slowWait > 0:
+		n.Label = tailLabel("waits for a CPU", s.slowWait)
+	}
+	if e, ok := Mean(list); ok {
+		n.Estimate, n.Series = &e, values(list)
+	} else {
+		n.Reason = cmp.Or(why, "there are too few samples of it")
+	}
+	return n
+}
+
+// Estimate gives one of the key numbers, or [RequestTime]; ok is false where it is not known.
+func (s *Source) Estimate(name string) (e Estimate, ok bool) {
+	if name == RequestTime {
+		n, known := s.Owing()
+		rate, ok := s.Estimate("requests")
+		if !known || !ok || rate.Mean <= 0 {
+			return e, false
+		}
+		return n.over(rate), true
+	}
+	for _, m := range measures() {
+		if m.name == name {
+			if n := s.number(m); n.Estimate != nil {
+				return *n.Estimate, true
+			}
+		}
+	}
+	return e, false
+}
+
+// RequestTime is the mean time of a request in seconds: by Little's law (J. Little, Operations Research 9, 1961) how
+// many are in progress over how many are answered in a second.
+const RequestTime = "request_time"
 
 // Of gives the key numbers of a recording, as far as they are known.
 func Of(rec *recording.Recording) []Number {

@@ -185,3 +185,13 @@ func (s *Source) majorFaults() ([]Interval, string) {
 func (s *Source) resident() ([]Interval, string) {
 	return Readings(s.rec.Gauge(metric.ProcessRSS)), notRecorded
 }
+
+// IsGuest tells whether it was recorded in a virtual machine.
+func IsGuest(rec *recording.Recording) bool {
+	for _, h := range rec.Info(metric.HostInfo) {
+		if v := h.Label("virtualization"); v != "" && v != "none" {
+			return true
+		}
+	}
+	return false
+}

@@ -146,13 +146,28 @@ func (s *Source) inProgress() ([]Interval, string) {
 	if series := s.rec.Counter(metric.LoadDurations); len(series) > 0 {
 		return littles(series), "there are too few samples of it"
 	}
+	return s.owing(metric.ListenerOwes, metric.ListenerQueue), notRecorded
+}
+
+// owing adds up what the sockets of the target's own ports tell of requests without an answer.
+func (s *Source) owing(states ...*metric.Gauge) []Interval {
 	own, _ := s.listeners()
 	var list []recording.GaugeSeries
 	for listener := range own {
-		list = append(list, s.rec.Gauge(metric.ListenerOwes, "listener", listener)...)
-		list = append(list, s.rec.Gauge(metric.ListenerQueue, "listener", listener)...)
+		for _, state := range states {
+			list = append(list, s.rec.Gauge(state, "listener", listener)...)
+		}
 	}
-	return Readings(list), notRecorded
+	return Readings(list)
+}
+
+// Owing is how many requests are without an answer, or without the end of it, by the sockets if they tell: without
+// those that a client has not sent yet, because all of its connections wait. ok is false where nothing tells.
+func (s *Source) Owing() (e Estimate, ok bool) {
+	if e, ok = Mean(s.owing(metric.ListenerOwes, metric.ListenerQueue, metric.ListenerHeld)); ok {
+		return e, true
+	}
+	return s.Estimate("in_progress")
 }
 
 // littles gives for each interval the seconds that the requests which ended in it took, over its length. A series that

@@ -37,6 +37,7 @@ const defaultWorkloads = ".cache"
 type scenarioRun struct {
 	*command.App
 	dir, output, keep string
+	picture           string // of verify's promises
 	workloads         string
 	all               bool
 	subset            string
@@ -420,7 +421,7 @@ func (s *scenarioRun) options(keep string, run int) scenario.Options {
 		Diagnose: s.observe, Ping: cli.PingFrom, Checks: checks.Suite(), Causes: checks.Causes(), Keep: keep,
 		Only:      s.only,
 		Climb:     s.way(run),
-		Workloads: s.workloads, Words: words, Compare: compared,
+		Workloads: s.workloads, Words: words, Compare: compared, Promised: promised,
 		Say: func(format string, args ...any) { s.Streams.Say(format+"\n", args...) },
 	}
 }
@@ -456,6 +457,8 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`, under "+
 		"run-1, run-2 and so on")
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
+	cmd.Flags().StringVar(&s.picture, "calibration", "", "draw what was promised of the cures against what was "+
+		"measured, as SVG into `FILE`")
 	return cmd
 }
 
@@ -495,7 +498,19 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	default:
 		printed = v.Text(s.Streams.Out)
 	}
-	return errors.Join(err, command.OutputError(printed))
+	return errors.Join(err, command.OutputError(printed), s.draw(v))
+}
+
+// draw writes the picture of what was promised.
+func (s *scenarioRun) draw(v *scenario.Verification) error {
+	if s.picture == "" {
+		return nil
+	}
+	f, err := os.Create(s.picture)
+	if err != nil {
+		return fmt.Errorf("--calibration: %w", err)
+	}
+	return errors.Join(v.Calibration.SVG(f), f.Close())
 }
 
 // repeat gives the runs of one scenario that came to an end.

@@ -149,3 +149,25 @@ func (s *scenarioRun) toRecord(args []string) ([]*scenario.Scenario, error) {
 	}
 	return s.choose(args)
 }
+
+// promised says what was foretold of the verdict before, and what came of it, as `perfdoctor compare` has it.
+func promised(before, after *recording.Recording) (out []scenario.Promised) {
+	d := compare.Compare(before, after, compare.Options{
+		Checks: checks.Suite(), Check: check.Options{Causes: checks.Causes()},
+	})
+	for i := range d.Promises {
+		x := &d.Promises[i]
+		if x.Finding != d.Before.Verdict {
+			continue // the cure is of the verdict
+		}
+		p := scenario.Promised{
+			Finding: x.Finding, Metric: x.Metric, Label: x.Label(), From: x.From, Expect: x.Expect, To: x.To,
+			Result: string(x.Kept), Text: x.Text(),
+		}
+		if x.Measured != nil {
+			p.Measured = x.Measured.Mean
+		}
+		out = append(out, p)
+	}
+	return out
+}

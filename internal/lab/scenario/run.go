@@ -64,6 +64,8 @@ type Options struct {
 	// Compare says what got worse from one recording to another, given the requests of each a second, as `perfdoctor
 	// compare` does, and how a reader is told. It is needed for a story with a regression.
 	Compare func(before, after *recording.Recording, requests [2]float64) (worse []string, words string)
+	// Promised says what the doctor foretold of the fault before, and what came of it. nil: it is not asked.
+	Promised func(before, after *recording.Recording) []Promised
 	// Workloads is the directory that `make workloads` filled: the JVMs and Java programs.
 	Workloads string
 }
@@ -113,6 +115,7 @@ type Phase struct {
 	Before    string       `json:"compared_with,omitempty"` // the phase that its numbers are compared with
 	Words     string       `json:"words,omitempty"`         // what the report says of the verdict
 	Compared  *Compared    `json:"compared,omitempty"`      // of the state after a regression's cure
+	Promised  []Promised   `json:"promised,omitempty"`      // of a cure: what the doctor foretold of it
 
 	Recording *recording.Recording `json:"-"`
 
@@ -391,6 +394,9 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	}
 	j.phaseOf(&s.Expect, spec, before)
 	j.regression(spec, before, o)
+	if spec.kind == KindCure && o.Promised != nil {
+		p.Promised = o.Promised(before[spec.from].Recording, p.Recording)
+	}
 	return p, nil
 }
 

@@ -37,6 +37,8 @@ type Verification struct {
 	Guest     string      `json:"guest,omitempty"` // as in Result
 	Scenarios []Confusion `json:"scenarios"`
 	Total     Confusion   `json:"total"`
+	// Calibration has what the doctor foretold of each cure, run by run.
+	Calibration Calibration `json:"promises,omitempty"`
 }
 
 // NewVerification begins one of runs runs.
@@ -55,6 +57,7 @@ func (v *Verification) Add(runs []*Result) {
 	c := Confusion{Scenario: runs[0].Scenario}
 	for n, r := range runs {
 		c.add(n+1, r)
+		v.Calibration.add(n+1, r)
 		if r.Guest != "" {
 			v.Guest = r.Guest
 		}
@@ -171,6 +174,7 @@ func (v *Verification) Text(w io.Writer) error {
 			"may be about that\n",
 			v.Total.Noisy)
 	}
+	v.Calibration.text(&b)
 	for i := range v.Scenarios {
 		c := &v.Scenarios[i]
 		for _, d := range c.Disagreements {

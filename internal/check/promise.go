@@ -1,0 +1,76 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A Promise is what a number comes to once what a finding names is gone, under the same load. It is made of the
+// recording alone, and a comparison holds the doctor to it (docs/decisions/0077).
+type Promise struct {
+	Metric string        `json:"metric"` // cpu_per_request, request_time or requests
+	Unit   quantity.Unit `json:"unit"`
+	From   float64       `json:"from"`   // as it was measured
+	Expect float64       `json:"expect"` // what the law makes of it
+	// To are the bounds that the law and the errors of measurement leave, with a certainty of 90 %.
+	To   [2]float64 `json:"to"`
+	Law  string     `json:"law"`                  // what it follows from
+	Next string     `json:"next_limit,omitempty"` // what holds it back then, where that is known
+}
+
+// The metrics that promises are of.
+const (
+	CPUPerRequest = "cpu_per_request" // seconds of the target's CPU time
+	RequestTime   = "request_time"    // seconds, on average
+	Throughput    = "requests"        // answered in a second
+)
+
+// promiseLabels are the metrics' names for a reader.
+var promiseLabels = map[string]string{
+	CPUPerRequest: "CPU time per request", RequestTime: "time of a request", Throughput: "throughput",
+}
+
+// Label names the metric for a reader.
+func (p *Promise) Label() string { return promiseLabels[p.Metric] }
+
+// Text is "throughput 195/s -> 380/s to 410/s (Little's law); next limit: CPU".
+func (p *Promise) Text() string {
+	s := fmt.Sprintf("%s %s -> %s (%s)", p.Label(), p.Number(p.From), p.Bounds(), p.Law)
+	if p.Next != "" {
+		s += "; next limit: " + p.Next
+	}
+	return s
+}
+
+// Bounds is "380/s to 410/s".
+func (p *Promise) Bounds() string {
+	low, high := p.Number(p.To[0]), p.Number(p.To[1])
+	switch {
+	case low == high:
+		return "about " + low
+	case p.To[0] <= 0:
+		return high + " at most"
+	}
+	return low + " to " + high
+}
+
+// Number gives a value of the metric as text.
+func (p *Promise) Number(n float64) string {
+	text := quantity.Of("", n, p.Unit).Text()
+	return strings.Replace(text, " 1/s", "/s", 1)
+}
+
+// Promise adds what the finding's best fix brings, which is its expected effect from then on.
+func (f *Finding) Promise(promises ...Promise) {
+	f.Promises = append(f.Promises, promises...)
+	if len(f.Promises) == 0 || len(f.Remedies) == 0 {
+		return
+	}
+	var texts []string
+	for i := range f.Promises {
+		texts = append(texts, f.Promises[i].Text())
+	}
+	f.Remedies[0].Effect = strings.Join(texts, "; ")
+}

@@ -1,0 +1,34 @@
+package check_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+)
+
+// TestPromises: what was promised of a finding takes the place of what its best fix says in words.
+func TestPromises(t *testing.T) {
+	more := check.Promise{
+		Metric: check.Throughput, Unit: "1/s", From: 195, Expect: 395, To: [2]float64{380, 410}, Law: "a law",
+		Next: "CPU",
+	}
+	less := check.Promise{
+		Metric: check.CPUPerRequest, Unit: "s", From: 0.105, Expect: 0.009, To: [2]float64{0.0082, 0.0101}, Law: "b",
+	}
+	most := check.Promise{Metric: check.RequestTime, Unit: "s", From: 1, Expect: 0.1, To: [2]float64{0, 0.2}, Law: "c"}
+	f := check.Finding{Remedies: []check.Remedy{{Effect: "it gets better"}, {Effect: "so it does"}}}
+	f.Promise()
+	if got := f.Remedies[0].Effect; got != "it gets better" {
+		t.Errorf("without a promise the effect is %q", got)
+	}
+	for _, p := range []check.Promise{more, less, most} {
+		f.Promise(p)
+	}
+	want := "throughput 195/s -> 380/s to 410/s (a law); next limit: CPU; " +
+		"CPU time per request 105 ms -> 8.2 ms to 10.1 ms (b); time of a request 1 s -> 200 ms at most (c)"
+	if d := cmp.Diff([]string{want, "so it does"}, []string{f.Remedies[0].Effect, f.Remedies[1].Effect}); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,110 @@
+package compare
+
+import (
+	"fmt"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+)
+
+// A Promised is what the doctor foretold of the recording before, and what came of it.
+type Promised struct {
+	Finding string `json:"finding"` // its id in the recording before
+	check.Promise
+	// Measured is after as many times what was promised from as it was measured to be, with its bounds; absent where
+	// that is not known.
+	Measured *keynumber.Estimate `json:"measured,omitempty"`
+	Kept     Keeping             `json:"result"`
+	By       string              `json:"by,omitempty"` // what broke it, or why it cannot be told
+}
+
+// Keeping is what became of a promise.
+type Keeping string
+
+// What becomes of promises.
+const (
+	Kept      Keeping = "kept"
+	Surpassed Keeping = "better"
+	BrokenBy  Keeping = "broken"
+	OtherLoad Keeping = "not the same load"
+	Untold    Keeping = "cannot be told"
+)
+
+// judgePromises holds the doctor to what it foretold of each finding for which something was done: the first to be
+// fixed, and those that are gone. Of one that nobody fixed it promised nothing.
+func (d *Data) judgePromises(b, a *reading) {
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Before == nil || f.Before.Severity < check.Warning {
+			continue
+		}
+		still := f.After != nil && f.After.Severity >= f.Before.Severity
+		if still && f.Before.ID() != b.side.Verdict {
+			continue
+		}
+		for _, p := range f.Before.Promises {
+			x := Promised{Finding: f.Before.ID(), Promise: p}
+			d.judgePromise(&x, b, a)
+			if still && x.Kept == BrokenBy {
+				x.By = "the finding is still there: " + f.After.Summary
+			}
+			d.Promises = append(d.Promises, x)
+		}
+	}
+}
+
+func (d *Data) judgePromise(x *Promised, b, a *reading) {
+	before, known := b.source.Estimate(x.Metric)
+	after, ok := a.source.Estimate(x.Metric)
+	if !known || !ok || before.Mean <= 0 {
+		x.Kept, x.By = Untold, x.Label()+" is not known of both"
+		return
+	}
+	scale := x.From / before.Mean // a rule knows nothing of --requests
+	after.Mean, after.Low, after.High = after.Mean*scale, after.Low*scale, after.High*scale
+	x.Measured = &after
+	less, more := after.High < x.To[0], after.Low > x.To[1]
+	if x.Metric == check.Throughput {
+		less, more = more, less // less is better, then more
+	}
+	switch {
+	case d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess:
+		x.Kept, x.By = OtherLoad, fmt.Sprintf("there is %s of it", d.Outcome.Load)
+	case less:
+		x.Kept = Surpassed
+	case !more:
+		x.Kept = Kept
+	case x.Metric == check.Throughput && after.Mean > x.From && relaxed(b, a):
+		x.Kept, x.By = OtherLoad, "all that is asked for is answered, with fewer in progress than before"
+	default:
+		x.Kept, x.By = BrokenBy, a.limit(x)
+	}
+}
+
+// relaxed tells whether clients do not always wait for an answer any more, as they did.
+func relaxed(b, a *reading) bool {
+	const free = 0.9 // one in ten of those that waited before has nothing to ask
+	before, known := b.source.Owing()
+	after, ok := a.source.Owing()
+	return known && ok && after.High < free*before.Mean
+}
+
+// limit is what holds a program back that did not become what was promised: what is found of it then, or the number.
+func (r *reading) limit(x *Promised) string {
+	if f := r.checks.whole.Principal(); f != nil {
+		return f.Check + ": " + f.Summary
+	}
+	return fmt.Sprintf("%s is %s", x.Label(), x.Number(x.Measured.Mean))
+}
+
+// Text is "throughput 195/s -> 380/s to 410/s: 397/s", with what broke it.
+func (x *Promised) Text() string {
+	s := fmt.Sprintf("%s: %s %s -> %s", x.Finding, x.Label(), x.Number(x.From), x.Bounds())
+	if x.Measured != nil {
+		s += "; measured: " + x.Number(x.Measured.Mean)
+	}
+	if x.By != "" {
+		s += "; " + x.By
+	}
+	return s
+}

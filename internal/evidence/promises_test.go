@@ -1,0 +1,69 @@
+package evidence
+
+import (
+	"math"
+	"testing"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+)
+
+// closed is a program that four clients wait for all the time: 100 requests a second, 40 ms each, and 2 ms of the
+// host's two CPUs.
+func closed() *served {
+	exact := func(n float64) keynumber.Estimate { return keynumber.Estimate{Mean: n, Low: n, High: n, DF: 20} }
+	return &served{
+		requests: exact(100), inProgress: exact(4), time: exact(0.04), cpu: exact(0.001),
+		known: map[string]bool{
+			check.Throughput: true, "in_progress": true, check.RequestTime: true, check.CPUPerRequest: true,
+		},
+		connections: 4, cpus: 2, busy: 0.2, used: 0.1,
+	}
+}
+
+// TestMore: four requests in progress are answered in what is left of their time, up to what the CPUs can do.
+func TestMore(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		left          float64
+		saved         float64
+		expect, least float64
+		next          string
+	}{
+		{"a quarter of the time is left", 0.25, 0, 400, 4 / (0.01 + 3*0.001), ""},
+		{"the CPUs are full before", 0.05, 0, 1000, 4 / (0.002 + 3*0.001), "CPU"},
+		{"half of the CPU time goes away, too", 0.04, 0.001, 2000, 4 / (0.0016 + 3*0.0005), "CPU"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := closed().more([3]float64{tt.left, tt.left, tt.left}, tt.saved, lawLittle)
+			if len(got) != 1 {
+				t.Fatalf("%d promises", len(got))
+			}
+			p := got[0]
+			err := keynumber.StudentQuantile(0.95, 20) * math.Sqrt2 * keynumber.SpreadOfLoad
+			if math.Abs(p.Expect-tt.expect) > 1e-6 || p.Next != tt.next ||
+				math.Abs(p.To[0]-tt.least/(1+err)) > 1e-6 || math.Abs(p.To[1]-tt.expect*(1+err)) > 1e-6 {
+				t.Errorf("%+v, want %v, from %v, next %q", p, tt.expect, tt.least/(1+err), tt.next)
+			}
+		})
+	}
+}
+
+// TestNoPromise: nothing is promised where it is not known who waits, or the gain is within the error.
+func TestNoPromise(t *testing.T) {
+	s := closed()
+	if got := s.promise(check.RequestTime, s.time, 0.1, [3]float64{0.9, 0.95, 1}, lawLittle); got != nil {
+		t.Errorf("a gain of one in twenty: %+v", got)
+	}
+	s.known[check.RequestTime] = false
+	if got := s.promise(check.RequestTime, s.time, 0.1, [3]float64{0.1, 0.1, 0.1}, lawLittle); got != nil {
+		t.Errorf("without a time: %+v", got)
+	}
+	if !s.saturated() {
+		t.Error("four of four connections wait")
+	}
+	s.connections = 5
+	if s.saturated() {
+		t.Error("one of five connections asks for nothing")
+	}
+}

@@ -1,0 +1,160 @@
+package scenario
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A Promised is what the doctor foretold of the cure of its verdict, and what the load measured of the cured run.
+type Promised struct {
+	Finding  string     `json:"finding"`
+	Metric   string     `json:"metric"`
+	Label    string     `json:"label"`
+	From     float64    `json:"from"`
+	Expect   float64    `json:"expect"`
+	To       [2]float64 `json:"to"`
+	Measured float64    `json:"measured"` // 0 where it is not known
+	Result   string     `json:"result"`   // kept, better, broken, not the same load, cannot be told
+	Text     string     `json:"text"`     // what a comparison says of it
+}
+
+// judged tells whether the load and the numbers were such that the promise could be kept.
+func (p *Promised) judged() bool {
+	return p.Result == promiseKept || p.Result == promiseBetter || p.Result == promiseBroken
+}
+
+// What becomes of promises, in the words of a comparison.
+const (
+	promiseKept   = "kept"
+	promiseBetter = "better"
+	promiseBroken = "broken"
+)
+
+// inside tells whether the mean that was measured is within the interval, whatever its own error.
+func (p *Promised) inside() bool { return p.Measured >= p.To[0] && p.Measured <= p.To[1] }
+
+// Foretelling is one promise of one run.
+type Foretelling struct {
+	Scenario string `json:"scenario"`
+	Cure     string `json:"cure"`
+	Run      int    `json:"run"`
+	Promised
+}
+
+// Calibration is how far the doctor's promises held.
+type Calibration []Foretelling
+
+func (c *Calibration) add(run int, r *Result) {
+	for i := range r.Phases {
+		for _, p := range r.Phases[i].Promised {
+			*c = append(*c, Foretelling{r.Scenario, r.Phases[i].Name, run, p})
+		}
+	}
+}
+
+// text writes the table, and what it comes to.
+func (c Calibration) text(b *strings.Builder) {
+	if len(c) == 0 {
+		return
+	}
+	b.WriteString("\nWhat was promised of the cures, and what the load measured:\n\n")
+	columns(b, func(w io.Writer) {
+		row(w, "SCENARIO", "CURE", "METRIC", "FROM", "EXPECTED", "INTERVAL", "MEASURED", "")
+		for i := range c {
+			f := &c[i]
+			row(w, f.Scenario, f.Cure, f.Label, number(f.From), number(f.Expect),
+				number(f.To[0])+" to "+number(f.To[1]), number(f.Measured), f.Result)
+		}
+	})
+	fmt.Fprintf(b, "\n%s\n", c.summary())
+	for i := range c {
+		if c[i].Result == promiseBroken {
+			fmt.Fprintf(b, "\n%s, %s: broken: %s\n", c[i].Scenario, c[i].Cure, c[i].Text)
+		}
+	}
+}
+
+// number is a value with three digits.
+func number(n float64) string { return fmt.Sprintf("%.3g", n) }
+
+// summary counts: what is judged, what held, and how far the expected values were off.
+func (c Calibration) summary() string {
+	judged, inside, better := 0, 0, 0
+	var off []float64
+	for i := range c {
+		f := &c[i]
+		if !f.judged() || f.Measured <= 0 {
+			continue
+		}
+		judged++
+		inside += one(f.inside())
+		better += one(!f.inside() && f.Result == promiseBetter)
+		off = append(off, math.Abs(f.Measured-f.Expect)/f.Measured)
+	}
+	if judged == 0 {
+		return "no promise could be judged"
+	}
+	slices.Sort(off)
+	return fmt.Sprintf("%d promises, of which %d could be judged: %d of %d measured values are inside the interval, "+
+		"%d are better; median error of the expected value %.0f %%", len(c), judged, inside, judged, better,
+		100*off[len(off)/2])
+}
+
+// The picture's size, and the decades of factors that it has room for: from a thousandth to a thousand times.
+const (
+	pictureSize   = 480
+	pictureMargin = 56
+	decades       = 3
+)
+
+// SVG draws foretold against measured, as factors of what was before.
+func (c Calibration) SVG(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" `+
+		`font-size="12">`, pictureSize, pictureSize)
+	b.WriteString("\n<title>What was promised of cures, and what was measured</title>\n")
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", pictureSize, pictureSize)
+	for d := -decades; d <= decades; d++ {
+		at, label := place(math.Pow10(d)), fmt.Sprintf("x %g", math.Pow10(d))
+		fmt.Fprintf(&b, `<path d="M%.0f %d V%d M%d %.0f H%d" stroke="#ddd"/>`+"\n", at, pictureMargin,
+			pictureSize-pictureMargin, pictureMargin, pictureSize-at, pictureSize-pictureMargin)
+		fmt.Fprintf(&b, `<text x="%.0f" y="%d" text-anchor="middle">%s</text>`+"\n", at, pictureSize-pictureMargin+16,
+			label)
+		fmt.Fprintf(&b, `<text x="%d" y="%.0f" text-anchor="end">%s</text>`+"\n", pictureMargin-4, pictureSize-at+4,
+			label)
+	}
+	low, high := place(math.Pow10(-decades)), place(math.Pow10(decades))
+	fmt.Fprintf(&b, `<path d="M%.0f %.0f L%.0f %.0f" stroke="#888"/>`+"\n", low, pictureSize-low, high,
+		pictureSize-high)
+	for i := range c {
+		c[i].draw(&b)
+	}
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">promised</text>`+"\n", pictureSize/2, pictureSize-8)
+	fmt.Fprintf(&b, `<text x="12" y="%d" transform="rotate(-90 12 %d)" text-anchor="middle">measured</text>`+"\n",
+		pictureSize/2, pictureSize/2)
+	b.WriteString("</svg>\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// place is where a factor lies on an axis.
+func place(factor float64) float64 {
+	x := math.Log10(max(factor, math.Pow10(-decades)))
+	share := (min(x, decades) + decades) / (2 * decades)
+	return pictureMargin + share*(pictureSize-2*pictureMargin)
+}
+
+// draw is one promise: a line as wide as its interval, and a dot at what was expected.
+func (f *Foretelling) draw(b *strings.Builder) {
+	if !f.judged() || f.Measured <= 0 || f.From <= 0 {
+		return
+	}
+	colour := map[string]string{promiseKept: "#2a7", promiseBetter: "#27c", promiseBroken: "#c33"}[f.Result]
+	y := pictureSize - place(f.Measured/f.From)
+	fmt.Fprintf(b, `<path d="M%.1f %.1f H%.1f" stroke="%s"/><circle cx="%.1f" cy="%.1f" r="3" fill="%s">`+
+		`<title>%s, %s: %s</title></circle>`+"\n", place(f.To[0]/f.From), y, place(f.To[1]/f.From), colour,
+		place(f.Expect/f.From), y, colour, f.Scenario, f.Cure, f.Label)
+}
