@@ -145,10 +145,13 @@ func cpuUse(rec *recording.Recording, d *Data, r *Resource) {
 	}
 }
 
+// ofTime is left out in a narrow terminal.
+const ofTime = " of time"
+
 // stalled is the share of the time in which something waited for the resource (PSI, some).
 func stalled(rec *recording.Recording, resource string) (string, bool) {
 	share, ok := perSecond(rec.Counter(metric.Pressure, "resource", resource, "kind", "some"))
-	return wholeShare(share) + " of time", ok
+	return wholeShare(share) + ofTime, ok
 }
 
 // wholeShare gives a share to a per cent: "0 %", "<1 %", "33 %".
@@ -284,10 +287,18 @@ func (t *text) strip() {
 	}
 	rows := [][]string{{"RESOURCES", "used", "waiting", "errors"}}
 	for _, r := range t.d.Resources {
-		rows = append(rows, []string{"  " + r.Name, r.Used, r.Waiting, r.Errors})
+		waiting := r.Waiting
+		if t.width < defaultWidth {
+			waiting = strings.TrimSuffix(waiting, ofTime)
+		}
+		rows = append(rows, []string{"  " + r.Name, r.Used, waiting, r.Errors})
+	}
+	gap := "  "
+	if t.width < defaultWidth {
+		gap = " "
 	}
 	for i, row := range padded(rows) {
-		head := clean(strings.Join(row, "  ")) + "  "
+		head := clean(strings.Join(row, gap)) + gap
 		if i == 0 {
 			t.line(bold, head+"verdict", "", "")
 			continue
