@@ -103,7 +103,7 @@ func explainCheck(w io.Writer, c *check.Check) error {
 func docParts(doc string) (symptoms, fix, rest string) {
 	doc = strings.TrimSpace(doc)
 	if before, after, ok := strings.Cut(doc, "\nFix:"); ok {
-		tail := ""
+		var tail string
 		fix, tail, _ = strings.Cut(after, "\n\n")
 		fix = "Fix:" + fix
 		doc = strings.TrimSpace(strings.TrimSpace(before) + "\n\n" + tail)

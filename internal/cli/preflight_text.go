@@ -48,7 +48,7 @@ func (p *preflight) table(t *preflightPage) {
 	for _, b := range p.Blind {
 		blind += len(b.Checks)
 	}
-	fmt.Fprintf(t, "\n  %-26s %7s  %7s\n", "", "works", "does not")
+	fmt.Fprintf(&t.Builder, "\n  %-26s %7s  %7s\n", "", "works", "does not")
 	for _, r := range []struct {
 		what        string
 		works, lack int
@@ -57,7 +57,7 @@ func (p *preflight) table(t *preflightPage) {
 		{"collectors", work, len(p.Collectors) - work},
 		{"checks", len(p.Assessable), blind},
 	} {
-		fmt.Fprintf(t, "  %-26s %7d  %7d\n", r.what, r.works, r.lack)
+		fmt.Fprintf(&t.Builder, "  %-26s %7d  %7d\n", r.what, r.works, r.lack)
 	}
 }
 
