@@ -49,7 +49,7 @@ func (a *app) checksListCommand() *cobra.Command {
 func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
-		Short:             "Print a rule's manual: meaning, thresholds with their reasons, source",
+		Short:             "Print a rule's manual: symptoms, fix, commands, thresholds with their reasons, source",
 		Args:              command.OneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -64,11 +64,19 @@ func (a *app) checksExplainCommand() *cobra.Command {
 
 func explainCheck(w io.Writer, c *check.Check) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (stage %d: %s)\n\n%s\n", c.Name, c.Stage, c.Stage, strings.TrimSpace(c.Doc))
+	symptoms, fix, rest := docParts(c.Doc)
+	fmt.Fprintf(&b, "%s (stage %d: %s)\n\n%s\n", c.Name, c.Stage, c.Stage, symptoms)
+	if fix != "" {
+		b.WriteString("\n" + fix + "\n")
+	}
 	for _, e := range []struct{ title, lines string }{{"Before", c.Before}, {"After", c.After}} {
 		if e.lines != "" {
 			fmt.Fprintf(&b, "\n%s:\n  %s\n", e.title, strings.ReplaceAll(strings.TrimSpace(e.lines), "\n", "\n  "))
 		}
+	}
+	fmt.Fprintf(&b, "\nLook for it alone, with all numbers:\n  sudo perfdoctor diagnose --check %s -v\n", c.Name)
+	if rest != "" {
+		b.WriteString("\n" + rest + "\n")
 	}
 	if len(c.Params) > 0 {
 		b.WriteString("\nThresholds (change one with --set " + c.Name + ".NAME=VALUE):\n")
@@ -88,6 +96,21 @@ func explainCheck(w io.Writer, c *check.Check) error {
 	fmt.Fprintf(&b, "\nSource: %s\n", c.URL)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// docParts takes a check's text apart, in the order of who reads it at night: its title with the first paragraph, what
+// begins with "Fix:" up to the end of that paragraph, and the rest.
+func docParts(doc string) (symptoms, fix, rest string) {
+	doc = strings.TrimSpace(doc)
+	if before, after, ok := strings.Cut(doc, "\nFix:"); ok {
+		var tail string
+		fix, tail, _ = strings.Cut(after, "\n\n")
+		fix = "Fix:" + fix
+		doc = strings.TrimSpace(strings.TrimSpace(before) + "\n\n" + tail)
+	}
+	title, text, _ := strings.Cut(doc, "\n\n")
+	first, rest, _ := strings.Cut(text, "\n\n")
+	return strings.TrimSpace(title + "\n\n" + first), fix, rest
 }
 
 func (a *app) checksCaseCommand() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -339,7 +340,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	if err != nil {
 		return nil, err
 	}
-	progress, done := d.progress()
+	progress, done := d.progress(firstPhase(described))
 	defer done()
 	halted := h.Halted(t)
 	rec, err := collect.Run(ctx, collect.Options{
@@ -386,16 +387,52 @@ func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 }
 
 // progress gives a function that shows the passing time on a terminal, and one that takes the line away again.
-func (d *diagnosis) progress() (tick func(done, total time.Duration), wipe func()) {
+func (d *diagnosis) progress(first string) (tick func(done, total time.Duration), wipe func()) {
 	if !isTerminal(d.Streams.Err) {
 		return nil, func() {}
 	}
+	columns, _, ok := sizeOf(d.Streams.Err)
+	if !ok { // a terminal that does not tell its size
+		columns = leastColumns
+	}
 	show := func(done, total time.Duration) {
-		d.Streams.Say("\robserving: %.0f s of %.0f s (Ctrl-C for the report of what was seen so far)",
-			done.Seconds(), total.Seconds())
+		phase := first
+		switch {
+		case done >= total && total > 0:
+			phase = "reading what was recorded"
+		case done > 0:
+			phase = fmt.Sprintf("%.0f of %.0f s", done.Seconds(), total.Seconds())
+		}
+		d.Streams.Say("\r\x1b[K%s", progressLine(phase, done, total, columns))
 	}
 	show(0, d.duration)
 	return show, func() { d.Streams.Say("\r\x1b[K") }
+}
+
+// leastColumns is the narrowest terminal that a report is laid out for.
+const leastColumns = 60
+
+// progressCells are the cells of the bar of a whole diagnosis.
+const progressCells = 20
+
+// progressLine is a bar with its phase, in one line of a terminal of so many columns: the last column stays free, as
+// some terminals go to the next line after it.
+func progressLine(phase string, done, total time.Duration, columns int) string {
+	full := 0
+	if total > 0 {
+		full = int(min(max(progressCells*done/total, 0), progressCells))
+	}
+	line := []rune(strings.Repeat("█", full) + strings.Repeat("░", progressCells-full) + "  " + phase +
+		"  (Ctrl-C: report of what was seen so far)")
+	return string(line[:min(len(line), max(columns-1, 0))])
+}
+
+// firstPhase is what is done before the first second is over.
+func firstPhase(t recording.Target) string {
+	if t.Runtime == string(host.RuntimeJVM) {
+		return "attaching to the JVM"
+	}
+	return "starting the collectors"
 }
 
 func (d *diagnosis) print(page html.Input, f command.Format) error {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,15 +15,61 @@ import (
 // preflightWidth is that of the report: what fits a terminal nobody has resized.
 const preflightWidth = 80
 
-// text prints what is there in few lines, and what is not in detail.
+// text prints a table of how much works here, what does not and why, and the line that changes most of it.
 func (p *preflight) text(w io.Writer) error {
 	t := &preflightPage{}
 	t.line("", "What perfdoctor can measure here as "+p.User)
+	p.table(t)
 	t.capabilities(p.Capabilities)
 	t.collectors(p.Collectors, p.Missing)
 	t.checks(p)
+	if cmd := p.paste(); cmd != "" {
+		t.head("TO CHANGE MOST OF THIS, PASTE")
+		// On one line however long it is: a broken command cannot be copied.
+		t.WriteString("  $ " + cmd + "\n")
+	}
 	_, err := io.WriteString(w, t.String())
 	return err
+}
+
+// table says how much of each kind works.
+func (p *preflight) table(t *preflightPage) {
+	rights, work, blind := 0, 0, 0
+	for _, c := range p.Capabilities {
+		if c.Status == string(host.Available) {
+			rights++
+		}
+	}
+	for _, c := range p.Collectors {
+		if c.Status == recording.StatusOK {
+			work++
+		}
+	}
+	for _, b := range p.Blind {
+		blind += len(b.Checks)
+	}
+	fmt.Fprintf(&t.Builder, "\n  %-26s %7s  %7s\n", "", "works", "does not")
+	for _, r := range []struct {
+		what        string
+		works, lack int
+	}{
+		{"rights, kernel features", rights, len(p.Capabilities) - rights},
+		{"collectors", work, len(p.Collectors) - work},
+		{"checks", len(p.Assessable), blind},
+	} {
+		fmt.Fprintf(&t.Builder, "  %-26s %7d  %7d\n", r.what, r.works, r.lack)
+	}
+}
+
+// paste is the command that gives the rights that are denied, "" where none is.
+func (p *preflight) paste() string {
+	denied := slices.ContainsFunc(p.Capabilities, func(c capability) bool {
+		return isRight(c) && c.Status != string(host.Available)
+	})
+	if !denied || p.User == "root" { // to root a container denies them, from outside
+		return ""
+	}
+	return "sudo perfdoctor preflight"
 }
 
 type preflightPage struct{ strings.Builder }
@@ -69,7 +116,7 @@ func (t *preflightPage) capabilities(list []capability) {
 			fine = append(fine, c.Name)
 		}
 	}
-	t.head(fmt.Sprintf("RIGHTS AND KERNEL FEATURES: %d of %d are available", len(fine), len(list)))
+	t.head(fmt.Sprintf("RIGHTS AND KERNEL FEATURES: %d of %d", len(fine), len(list)))
 	if len(fine) > 0 {
 		t.line("  ", strings.Join(fine, ", "))
 	}

@@ -532,7 +532,7 @@ func TestTerminal(t *testing.T) {
 		return <-text
 	}
 	colored := read("TERM=xterm", "NO_COLOR=")
-	for _, want := range []string{"\x1b[1", "observing: 0 s of 0 s", "\r\x1b[K"} {
+	for _, want := range []string{"\x1b[1", "░  starting the collectors", "\r\x1b[K"} {
 		if !strings.Contains(colored, want) {
 			t.Errorf("no colour or progress, which would have %q: %q", want, colored)
 		}

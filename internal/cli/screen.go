@@ -36,8 +36,11 @@ func (a *app) width(wide bool) int {
 }
 
 // terminalSize gives the size of the terminal on the standard output; ok is false if it is none.
-func (a *app) terminalSize() (columns, lines int, ok bool) {
-	f, isFile := a.Streams.Out.(*os.File)
+func (a *app) terminalSize() (columns, lines int, ok bool) { return sizeOf(a.Streams.Out) }
+
+// sizeOf gives the size of a terminal; ok is false if w is none.
+func sizeOf(w io.Writer) (columns, lines int, ok bool) {
+	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return 0, 0, false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"unicode"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -54,6 +56,8 @@ func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) 
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return t, recording.Target{}, errInterrupted
+	case errors.Is(err, host.ErrNoSuchCgroup):
+		return t, recording.Target{}, nearCgroup(err, s.CgroupPath, cgroups())
 	case err != nil:
 		return t, recording.Target{}, err
 	}
@@ -61,6 +65,21 @@ func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) 
 		d.Streams.Say("perfdoctor: note: %s\n", printable(n))
 	}
 	return t, describeTarget(t), nil
+}
+
+// nearCgroup adds the control group that was meant, if one of those with processes is like the name or ends in it.
+func nearCgroup(err error, name string, known []named) error {
+	var paths []string
+	for _, c := range known {
+		paths = append(paths, c.choice)
+		if path.Base(c.choice) == path.Base(name) {
+			return fmt.Errorf("%w; did you mean --cgroup %s?", err, printable(c.choice))
+		}
+	}
+	if near := spelling.Nearest(name, paths); near != "" {
+		return fmt.Errorf("%w; did you mean --cgroup %s?", err, printable(near))
+	}
+	return err
 }
 
 // errInterrupted is an interruption before the first sample.

@@ -47,12 +47,14 @@ func (t *text) labelled(label string) string {
 	return head + strings.Repeat(" ", max(labelWidth-utf8.RuneCountInString(head), 0))
 }
 
-func (t *text) verdict() {
+// verdict writes the answer. It gives the finding to act on, nil without one, and how many lines of its proof are
+// shown.
+func (t *text) verdict() (f *Finding, shown int) {
 	if t.d.Verdict.Result == Bottleneck {
-		f := &t.d.Findings[0]
-		t.full(f)
+		f = &t.d.Findings[0]
+		shown = t.answer(f)
 		t.consequences(f)
-		return
+		return f, shown
 	}
 	st := green
 	if r := t.d.Verdict.Result; r == NothingAssessed || r == Incomplete {
@@ -63,6 +65,7 @@ func (t *text) verdict() {
 	if next := t.d.next(); next != "" {
 		t.label("Next", next)
 	}
+	return nil, 0
 }
 
 // next is the command that looks inside what uses most of the CPU time, "" where that would be nothing new.
@@ -137,8 +140,12 @@ func (t *text) evidence(label string, lines []string) {
 	}
 }
 
-// details prints what is not needed to act: further evidence, the code, other fixes, and what would prove it wrong.
+// details prints what is not needed to act: the code, other fixes, what would prove it wrong, and with -v the rest of
+// the proof.
 func (t *text) details(f *Finding, shown int) {
+	if f == nil {
+		return
+	}
 	more := f.proof()[min(len(f.proof()), shown):]
 	if len(more)+len(f.Placebos)+len(f.Disproof) == 0 && len(f.Remedies) < 2 && !hasCode(f) {
 		return
@@ -147,7 +154,11 @@ func (t *text) details(f *Finding, shown int) {
 	if hasCode(f) {
 		t.code("In code", f.Remedies[0])
 	}
-	t.evidence("More proof", more)
+	if t.verbose {
+		t.evidence("More proof", more)
+	} else if len(more) > 0 {
+		t.label("More proof", fmt.Sprintf("%s: -v", plural(len(more), "line")))
+	}
 	for i, r := range f.Remedies {
 		if i == 0 {
 			continue

@@ -13,47 +13,36 @@ import (
 )
 
 // highest is how many of the passed checks show their number: enough to see what comes next, few enough to read.
-const highest = 4
+const highest = 3
 
 // needsTarget is how the remedies begin of what is read for a target only; the words after it differ by what the target
 // must be.
 const needsTarget = "name "
 
-// coverage says in a line each what passed and what could not run. -v has the lists in its place.
+// coverage says in one line what passed and what could not run. -v has the lists in its place.
 func (t *text) coverage() {
 	if t.verbose || len(t.d.Fine)+len(t.d.NotAssessed)+len(t.d.NoConcern) == 0 {
 		return
 	}
+	text := fmt.Sprintf("%d passed", len(t.d.Fine))
+	if top := t.d.highestShares(); len(top) > 0 {
+		text += " (highest shares: " + strings.Join(top, ", ") + ")"
+	}
+	if n := t.d.Verdict.NotAssessed; n > 0 {
+		text += fmt.Sprintf(", %d could not run%s", n, t.d.mostly())
+	}
+	if n := t.d.Verdict.NoConcern; n > 0 {
+		text += fmt.Sprintf(", %d %s not apply to this target", n, do(n))
+	}
 	t.blank()
-	if len(t.d.Fine) > 0 {
-		text := plural(len(t.d.Fine), "check")
-		if top := t.d.highestShares(); len(top) > 0 {
-			text += "; highest shares: " + strings.Join(top, ", ")
-		}
-		t.line(bold, "PASSED   ", "  ", text)
-	}
-	if text := t.d.couldNotRun(); text != "" {
-		t.line(bold, "NOT RUN  ", "  ", text)
-	}
+	t.line(bold, "CHECKS  ", "  ", text+": -v")
 }
 
-// couldNotRun counts what was not assessed, with the reasons that a flag or a right would change.
-func (d *Data) couldNotRun() string {
-	var parts []string
-	if n := d.Verdict.NotAssessed; n > 0 {
-		parts = append(parts, plural(n, "check")+" could not run"+d.mostly())
+func do(n int) string {
+	if n == 1 {
+		return "does"
 	}
-	if n := d.Verdict.NoConcern; n > 0 {
-		verb := "do"
-		if n == 1 {
-			verb = "does"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s not apply to this target", plural(n, "check"), verb))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return strings.Join(parts, ", ") + ": -v"
+	return "do"
 }
 
 // mostly is " (most need a target: --pid, --comm, --cgroup or --container)".

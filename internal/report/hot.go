@@ -137,17 +137,17 @@ func (t *text) cpuTime() {
 		return
 	}
 	t.blank()
-	head := fmt.Sprintf("%s of CPU time in %s", secondsText(c.Seconds), secondsText(c.Window))
-	if c.Kernel > 0 {
-		head += fmt.Sprintf("; kernel accounting: %s, of which %s system", secondsText(c.Kernel), secondsText(c.System))
-	}
-	t.line(bold, "WHERE THE CPU TIME GOES", "", "")
-	t.line(plain, "  ", "  ", head+fmt.Sprintf("; %s (%s)", plural(int(c.Samples), "sample"), c.Engine))
 	var sum []string
 	for _, p := range c.Parts {
 		sum = append(sum, fmt.Sprintf("%s %s", p.Part, secondsText(p.Seconds)))
 	}
-	t.line(plain, "  ", "    ", strings.Join(sum, " + ")+" = "+secondsText(c.Seconds))
+	t.line(bold, "WHERE THE CPU TIME GOES", "", "")
+	t.line(plain, "  ", "    ", fmt.Sprintf("%s in %s: %s (%s)", secondsText(c.Seconds), secondsText(c.Window),
+		strings.Join(sum, " + "), plural(int(c.Samples), "sample")))
+	if t.verbose && c.Kernel > 0 {
+		t.line(plain, "  ", "    ", fmt.Sprintf("kernel accounting: %s, of which %s system; samples of %s",
+			secondsText(c.Kernel), secondsText(c.System), c.Engine))
+	}
 	for i, m := range c.Methods {
 		if i == shownMethods && !t.verbose {
 			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(c.Methods)-i))

@@ -55,6 +55,8 @@ type Data struct {
 
 	Redacted *recording.Redaction `json:"redacted,omitempty"` // names are pseudonyms
 
+	Resources []Resource `json:"-"` // how much of each is used, what waits for it; from the same numbers as the findings
+
 	Numbers []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
 
 	unexplained *check.Outcome // the first check without an answer that matters
@@ -159,6 +161,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)
 	}
+	d.Resources = resourcesOf(rec, d)
 	d.Verdict.decide(d)
 	d.ExitStatus = d.ExitCode()
 	return d

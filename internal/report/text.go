@@ -21,21 +21,26 @@ type TextOptions struct {
 // destinations must not push everything else off the screen.
 const sameCheck = 3
 
-// Text writes the report for a person: the answer first, then what else was found, what passed and what could not run,
-// and where the machine and the time go.
+// shownInfos is how many facts that are no fault are shown without -v.
+const shownInfos = 3
+
+// Text writes the report for a person: the answer first, then the machine's resources, what else was found, who has the
+// machine, where the time goes, and in a line what passed and what could not run.
 func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t := &text{page: newPage(opts), d: d, verbose: opts.Verbose}
 	t.header()
-	t.verdict()
+	f, shown := t.verdict()
+	t.strip()
 	t.timeline()
+	t.details(f, shown)
 	t.further()
 	t.infos()
-	t.coverage()
 	t.who()
 	t.threadTime()
 	t.cpuTime()
 	t.waits()
 	t.overTime()
+	t.coverage()
 	t.passed()
 	t.notAssessed()
 	t.noConcern()
@@ -49,8 +54,8 @@ func (d *Data) Text(w io.Writer, opts TextOptions) error {
 // VerdictText writes the part of the report about the verdict: the finding to act on first, in full, with its
 // consequences.
 func (d *Data) VerdictText(w io.Writer, opts TextOptions) error {
-	t := &text{page: newPage(opts), d: d}
-	t.verdict()
+	t := &text{page: newPage(opts), d: d, verbose: opts.Verbose}
+	t.details(t.verdict())
 	if _, err := io.WriteString(w, t.b.String()); err != nil {
 		return fmt.Errorf("write the verdict: %w", err)
 	}
@@ -174,7 +179,7 @@ func (t *text) consequences(cause *Finding) {
 	if len(list) == 0 {
 		return
 	}
-	t.label("Leads to", "consequences; look again after the fix")
+	t.label("Leads to", "look again after the fix:")
 	t.each(list, func(f *Finding) {
 		t.line(severityStyle(f.Severity), "    "+f.Severity.String()+"  ", "      ", f.Check+": "+f.Summary)
 	}, "      ")
@@ -264,26 +269,25 @@ func (t *text) infos() {
 	}
 	t.blank()
 	t.line(bold, "FYI", "", "")
-	t.each(list, func(f *Finding) {
-		if t.verbose {
+	if t.verbose {
+		for _, f := range list {
 			t.full(f)
-			return
 		}
+		return
+	}
+	for _, f := range list[:min(len(list), shownInfos)] {
 		t.line(cyan, "  "+f.Check+": ", "    ", f.Summary)
-	}, "    ")
+	}
+	if left := len(list) - shownInfos; left > 0 {
+		t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", left))
+	}
 }
 
+// cost says what perfdoctor itself used, and always what is missing because of it.
 func (t *text) cost() {
 	c := t.d.Cost
-	sec := func(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }
 	t.blank()
-	programs := ""
-	if c.BPF > 0 {
-		programs = " and " + sec(c.BPF) + " in BPF programs"
-	}
-	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", fmt.Sprintf("%s wall, %s CPU%s, %s; %s, %d late, %d lost", sec(c.Wall),
-		sec(c.CPU), programs,
-		quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(), plural(c.Samples, "sample"), c.Late, c.Lost))
+	t.itself(&c)
 	for _, g := range c.GivenUp {
 		t.line(yellow, "Given up: ", "    ", g.Text())
 	}
@@ -293,7 +297,7 @@ func (t *text) cost() {
 		}
 		if t.verbose {
 			t.line(plain, "  ", "    ", fmt.Sprintf("%s: %s, %s, %d late, %s in all, slowest %s", col.Name, col.Status,
-				plural(col.Samples, "sample"), col.Late, sec(col.Busy), sec(col.Longest)))
+				plural(col.Samples, "sample"), col.Late, secondsText(col.Busy), secondsText(col.Longest)))
 		}
 	}
 	if t.d.Target.ExitStatus != "" {
@@ -302,4 +306,15 @@ func (t *text) cost() {
 	if t.d.Target.NetNSDenied != "" {
 		t.line(plain, "", "  ", "The target's network namespace could not be entered: "+t.d.Target.NetNSDenied)
 	}
+}
+
+func (t *text) itself(c *Cost) {
+	text := fmt.Sprintf("%s CPU, %s, %d samples lost", secondsText(c.CPU+c.BPF),
+		quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(), c.Lost)
+	if t.verbose {
+		text = fmt.Sprintf("%s wall, %s CPU and %s in BPF programs, %s; %s, %d late, %d lost", secondsText(c.Wall),
+			secondsText(c.CPU), secondsText(c.BPF), quantity.Of("", float64(c.MaxRSS), quantity.Bytes).Text(),
+			plural(c.Samples, "sample"), c.Late, c.Lost)
+	}
+	t.line(bold, "PERFDOCTOR ITSELF  ", "  ", text)
 }

@@ -76,8 +76,11 @@ func (w *Watch) Frame(out io.Writer, opts TextOptions, lines int) error {
 	t.blank()
 	w.verdict(t)
 	w.others(t)
+	t.strip()
 	t.blank()
 	w.keyNumbers(t)
+	t.who() // what the screen has no line for is left out
+	t.threadTime()
 	shown := strings.Split(strings.TrimRight(t.b.String(), "\n"), "\n")
 	if len(shown) > lines && lines > 0 {
 		shown = append(shown[:lines-1], "…")
@@ -147,8 +150,11 @@ func worthALine(n *keynumber.Number, list []float64) bool {
 	return slices.ContainsFunc(list, func(v float64) bool { return v > 0 && v >= n.Floor })
 }
 
-// overTime shows how the key numbers went during the window: a mean hides a stop of a second.
+// overTime shows with -v how the key numbers went during the window: a mean hides a stop of a second.
 func (t *text) overTime() {
+	if !t.verbose {
+		return
+	}
 	var rows [][]string
 	for i := range t.d.Numbers {
 		n := &t.d.Numbers[i]

@@ -40,7 +40,9 @@ func (t *text) who() {
 		return
 	}
 	t.line(bold, "WHO USES THE MACHINE", "", "")
-	t.line(plain, "  ", "    ", machineText(c))
+	if text := machineText(c); t.verbose || c.Unaccounted >= worthALook {
+		t.line(plain, "  ", "    ", text)
+	}
 	shown := shownOf(c, t.verbose)
 	for _, x := range shown {
 		head := fmt.Sprintf("  %10s %10s  ", cpusText(x.CPUs), memoryText(x.Memory))

@@ -70,6 +70,16 @@ func (s *Source) busy() curve {
 	return out
 }
 
+// Busy is how many of the host's CPUs were busy on average, and how many there are; ok is false where that was not
+// recorded.
+func (s *Source) Busy() (busy, cpus float64, ok bool) {
+	c := s.busy()
+	if len(c.at) < 2 {
+		return 0, 0, false
+	}
+	return c.perSecondTotal(), float64(len(s.rec.Counter(metric.CPUSeconds, "mode", "idle"))), true
+}
+
 // Others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target
 // is the host.
 func (s *Source) Others() (cpus float64, ok bool) {

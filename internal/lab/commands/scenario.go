@@ -59,10 +59,10 @@ func Scenario(app *command.App) *cobra.Command {
 	s := &scenarioRun{App: app}
 	cmd := &cobra.Command{
 		Use:   "scenario",
-		Short: "Build a fault on purpose, diagnose it, cure it",
+		Short: "Build a fault on purpose, diagnose it, fix it",
 		Long: `A scenario builds a sick or a healthy system on this machine, in network
 namespaces and cgroups of its own, has it diagnosed as diagnose does, applies
-the cure and the well-known placebo, and says whether all of it came out as
+the fix and the well-known placebo, and says whether all of it came out as
 expected. Everything is gone afterwards. It needs root and changes nothing
 outside. With --vm it runs in a virtual machine and needs no root; a scenario
 that changes what is the whole machine's runs only there.
@@ -211,7 +211,7 @@ func needs(sc *scenario.Scenario) string {
 func (s *scenarioRun) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
-		Short:             "Print a scenario's story, truth and cure",
+		Short:             "Print a scenario's story, truth and fix",
 		Args:              command.OneArg("the name of a scenario"),
 		ValidArgsFunction: s.complete,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -229,11 +229,11 @@ func (s *scenarioRun) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
 		Short: "Run scenarios and compare what is found with what is there",
-		Long: `Runs each phase of each scenario: as it is, with each cure, with each placebo.
+		Long: `Runs each phase of each scenario: as it is, with each fix, with each placebo.
 Prints the verdict and its arithmetic for each, and the numbers before and after
 beside those that arithmetic foretold.
 
-A story has several faults at once, its rungs. They are cured one after the
+A story has several faults at once, its rungs. They are fixed one after the
 other, in the order of the file if --order or --seed do not say otherwise, and
 the verdict must be about the first one left each time. It ends with a table.
 
@@ -253,7 +253,7 @@ usage, 3 an expectation failed.`,
 	s.addOutput(cmd)
 	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`")
 	s.addGuest(cmd)
-	cmd.Flags().StringSliceVar(&s.only, "only", nil, "of the cures and placebos, run only these: `NAMES` with commas "+
+	cmd.Flags().StringSliceVar(&s.only, "only", nil, "of the fixes and placebos, run only these: `NAMES` with commas "+
 		"between")
 	s.addClimb(cmd)
 	cmd.Flags().StringVar(&s.page, "page", "", "write the run of a story as Markdown to `FILE`, over what is there")
@@ -329,7 +329,7 @@ func (s *scenarioRun) checkOnly(list []*scenario.Scenario) error {
 			there = append(there, names...)
 		}
 		if !slices.Contains(there, name) {
-			return command.UsageErrorf("--only %s: there is no such cure or placebo: there is %s", name,
+			return command.UsageErrorf("--only %s: there is no such fix or placebo: there is %s", name,
 				strings.Join(there, ", "))
 		}
 	}
@@ -538,7 +538,7 @@ func (s *scenarioRun) recordCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record NAME --check CHECK",
 		Short: "Run a scenario and print a rule's test case of it",
-		Long: `Runs one phase of a scenario, as it is or with a cure, and prints the txtar file
+		Long: `Runs one phase of a scenario, as it is or with a fix, and prints the txtar file
 that "perfdoctor checks case" would make of its recording. A phase that does not
 hold its expectations gives no case.`,
 		Example: `  perfdoctor scenario record quota-bursty --check cpu-throttled-burst > firing.txtar
@@ -551,7 +551,7 @@ hold its expectations gives no case.`,
 	f := cmd.Flags()
 	f.StringVar(&s.check, "check", "", "the rule that the case is for")
 	f.StringVar(&s.phase, "phase", scenario.PhaseSick,
-		"the phase: `NAME` of a cure or placebo, or of a story's rung, or "+scenario.PhaseSick)
+		"the phase: `NAME` of a fix or placebo, or of a story's rung, or "+scenario.PhaseSick)
 	f.StringVar(&s.comment, "comment", "", "where the recording came from; the scenario, phase and kernel if not given")
 	command.CompleteFlag(cmd, "check", cli.CheckNames(checks.Suite())...)
 	return cmd

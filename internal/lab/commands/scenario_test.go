@@ -38,7 +38,7 @@ func TestScenariosAreValid(t *testing.T) {
 			t.Errorf("%s: a fault without a cure", s.Name)
 		}
 		for _, heading := range []string{
-			"# " + s.Dir + ": ", "## Story", "## Truth", "## Cure", "## A doctor must\n", "## A doctor must not\n",
+			"# " + s.Dir + ": ", "## Story", "## Truth", "## Fix", "## A doctor must\n", "## A doctor must not\n",
 		} {
 			if !strings.Contains(s.Readme, heading) {
 				t.Errorf("%s/README.md has no %q", s.Dir, heading)
@@ -106,7 +106,7 @@ func TestScenarioUsageErrors(t *testing.T) {
 		{"scenario verify --all -o yaml", "use text, json or junit"},
 		{"scenario record ports-exhausted", "give --check"},
 		{"scenario record ports-exhausted --check no-such-check", `unknown check "no-such-check"`},
-		{"scenario record ports-exhausted --check fd-limit --phase nothing", "there is no such cure or placebo"},
+		{"scenario record ports-exhausted --check fd-limit --phase nothing", "there is no such fix or placebo"},
 		{"scenario clean now", `unexpected argument "now"`},
 	} {
 		t.Run(tt.args, func(t *testing.T) { wantUsage(t, tt.want, strings.Fields(tt.args)...) })

@@ -23,13 +23,13 @@ import (
 // addClimb adds the flags of stories.
 func (s *scenarioRun) addClimb(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&s.climb.Order, "order", nil, "of a story: cure its faults in this order: `RUNGS` with commas "+
+	f.StringSliceVar(&s.climb.Order, "order", nil, "of a story: fix its faults in this order: `RUNGS` with commas "+
 		"between")
 	f.Uint64Var(&s.seed, "seed", 0, "of a story: leave two faults out, chosen by the number `N`; verify counts up "+
 		"from it")
-	f.StringVar(&s.climb.Rung, "rung", "", "of a story: only the fault `RUNG`, with those before it cured, and "+
-		"its cure")
-	f.BoolVar(&s.climb.Healthy, "healthy", false, "of a story: only the system with all faults cured")
+	f.StringVar(&s.climb.Rung, "rung", "", "of a story: only the fault `RUNG`, with those before it fixed, and "+
+		"its fix")
+	f.BoolVar(&s.climb.Healthy, "healthy", false, "of a story: only the system with all faults fixed")
 }
 
 // way gives the way through stories; run counts from zero.

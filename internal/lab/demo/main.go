@@ -123,7 +123,7 @@ func cure(ctx context.Context, l *lab.Lab, before string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("\nThe cure, in a fresh namespace with the same 1000 ports: the client keeps its connections open " +
+	fmt.Println("\nThe fix, in a fresh namespace with the same 1000 ports: the client keeps its connections open " +
 		"(keep-alive).")
 	client, err := cured.StartClient(serverAddr, lab.ClientOptions{KeepAlive: true, Duration: maxTime})
 	if err != nil {
@@ -138,7 +138,7 @@ func cure(ctx context.Context, l *lab.Lab, before string) error {
 		return err
 	}
 	if slices.Contains(left, fault) {
-		return fmt.Errorf("%q is still found after its cure", fault)
+		return fmt.Errorf("%q is still found after its fix", fault)
 	}
 	end, err := client.Stop()
 	if err != nil {

@@ -183,7 +183,7 @@ func (r *Result) pageStep(b *strings.Builder, p *Phase) {
 
 func (r *Result) pageNotes(b *strings.Builder) {
 	if len(r.LeftOut) > 0 {
-		fmt.Fprintf(b, "\nLeft out, as cured from the start: %s.\n", strings.Join(r.LeftOut, ", "))
+		fmt.Fprintf(b, "\nLeft out, as fixed from the start: %s.\n", strings.Join(r.LeftOut, ", "))
 	}
 	for i := range r.Phases {
 		p := &r.Phases[i]

@@ -161,7 +161,7 @@ func (r *Result) phase(name string) *Phase {
 
 // table gives the cells of a story's table, its head first.
 func (r *Result) table() [][]string {
-	rows := [][]string{{"RUNG", "VERDICT", "CURE", "METRIC", "BEFORE", "AFTER", "FACTOR", "", "ARITHMETIC"}}
+	rows := [][]string{{"RUNG", "VERDICT", "FIX", "METRIC", "BEFORE", "AFTER", "FACTOR", "", "ARITHMETIC"}}
 	add := func(head []string, moved []Moved, remark, arithmetic string) {
 		if len(moved) == 0 {
 			rows = append(rows, append(head, "", "", "", "", remark, arithmetic))
@@ -177,7 +177,7 @@ func (r *Result) table() [][]string {
 	}
 	last := &r.Phases[len(r.Phases)-1]
 	if last.Kind == KindHealthy {
-		add([]string{stateHealthy, last.Verdict, ""}, r.whole(), "all cures", "")
+		add([]string{stateHealthy, last.Verdict, ""}, r.whole(), "all fixes", "")
 	}
 	return rows
 }
@@ -186,7 +186,7 @@ func (r *Result) table() [][]string {
 func (r *Result) climbed(b *strings.Builder) {
 	b.WriteString("\n")
 	if len(r.LeftOut) > 0 {
-		fmt.Fprintf(b, "Left out, as cured from the start: %s\n\n", strings.Join(r.LeftOut, ", "))
+		fmt.Fprintf(b, "Left out, as fixed from the start: %s\n\n", strings.Join(r.LeftOut, ", "))
 	}
 	columns(b, func(w io.Writer) {
 		for _, cells := range r.table() {

@@ -162,7 +162,7 @@ func (v *Verification) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "perfdoctor %s, %s, %d run(s) of each scenario%s\n\n", v.Version, v.Date, v.Runs, inGuest(v.Guest))
 	columns(&b, func(w io.Writer) {
-		row(w, "SCENARIO", "RUNS", "VERDICT RIGHT", "REQUIRED FOUND", "FORBIDDEN RAISED", "CURES AND PLACEBOS RIGHT",
+		row(w, "SCENARIO", "RUNS", "VERDICT RIGHT", "REQUIRED FOUND", "FORBIDDEN RAISED", "FIXES AND PLACEBOS RIGHT",
 			"TIME")
 		for i := range v.Scenarios {
 			v.Scenarios[i].row(w)

@@ -239,6 +239,22 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
+// TestPicture: the picture of the page in README.md looks like the page of a recording.
+func TestPicture(t *testing.T) {
+	s := shot{name: "readme", recording: "java-gc", width: 1280, height: 900}
+	img := s.open(browser(t), t).take(s)
+	path := filepath.FromSlash("../../../docs/pictures/page.png")
+	if *update {
+		var b bytes.Buffer
+		must(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, img))
+		must(t, os.WriteFile(path, b.Bytes(), 0o600))
+		return
+	}
+	if bad := unlike(thumbnail(img), thumbnail(readPNG(t, path))); bad > mostCells {
+		t.Errorf("%.1f %% of the page look otherwise than %s: -update takes it", 100*bad, path)
+	}
+}
+
 // wide: nothing is wider than the screen.
 func (p *tab) wide() {
 	p.Helper()
