@@ -1,11 +1,14 @@
 package exporter
 
 import (
+	_ "embed"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )
 
 const (
@@ -24,6 +27,15 @@ type Page struct {
 	Handler     http.Handler
 }
 
+//go:embed landing.html
+var landingText string
+
+// landingData is what the page of links is filled with.
+type landingData struct {
+	Version string
+	Links   []Page
+}
+
 // Handler serves the metrics, health, pages, and a page with links to them all. It is ready once there was a window of
 // the host.
 func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
@@ -32,29 +44,27 @@ func (e *Exporter) Handler(pages ...Page) (http.Handler, error) {
 		Limit(promhttp.HandlerFor(e.snapshot, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	mux.HandleFunc("GET "+healthyPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, "healthy") })
 	mux.HandleFunc("GET "+readyPath, e.serveReady)
-	links := []web.LandingLinks{
-		{Address: metricsPath, Text: "Metrics", Description: "for Prometheus, of the last window"},
-		{Address: readyPath, Text: "Ready", Description: "whether there was a window"},
-		{Address: collectorsPath, Text: "Collectors", Description: "what cannot be measured here, why, and " +
-			"what would " +
+	mux.HandleFunc("GET "+collectorsPath, e.serveCollectors)
+	links := []Page{
+		{Path: metricsPath, Text: "Metrics", Description: "for Prometheus, of the last window"},
+		{Path: readyPath, Text: "Ready", Description: "whether there was a window"},
+		{Path: collectorsPath, Text: "Collectors", Description: "what cannot be measured here, why, and what would " +
 			"change that"},
 	}
-	mux.HandleFunc("GET "+collectorsPath, e.serveCollectors)
 	for _, p := range pages {
 		mux.Handle("GET "+p.Path, p.Handler)
 		if p.Text != "" {
-			links = append(links, web.LandingLinks{Address: p.Path, Text: p.Text, Description: p.Description})
+			links = append(links, p)
 		}
 	}
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name: "perfdoctor exporter", Description: "What holds this host back, for Prometheus", Version: e.o.Version,
-		Links:     links,
-		Profiling: "false",
-	})
+	landing, err := page.Must(page.Parse(landingText, nil)).Text("page", landingData{e.o.Version, links})
 	if err != nil {
 		return nil, fmt.Errorf("write the landing page: %w", err)
 	}
-	mux.Handle("GET /", landing)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, landing)
+	})
 	return mux, nil
 }
 
