@@ -267,7 +267,12 @@ func (h *Host) children(pid int) ([]int, error) {
 }
 
 func (h *Host) treeByParents(ctx context.Context, root Stat) (map[int]Stat, error) {
-	all, err := h.allStats(ctx)
+	pids, err := h.allPIDs()
+	if err != nil {
+		return nil, err
+	}
+	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == root.PID }) // it may be dear, and is read
+	all, err := h.statsOf(ctx, pids)
 	if err != nil {
 		return nil, err
 	}
