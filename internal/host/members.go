@@ -35,27 +35,24 @@ func (h *Host) Members(ctx context.Context, t Target) ([]Process, error) {
 	return out, nil
 }
 
-// A listing is the last one of a process target.
+// A listing is the last one of a process target that is dear to list.
 type listing struct {
 	mu   sync.Mutex
 	of   [2]uint64 // the root's pid and start time
 	at   time.Time
-	took time.Duration
 	list []Process
 }
 
-// How old a listing may be to serve again: twenty times what it took, so that all who ask together take a twentieth of
-// the time, and never older than a quarter of a second, in which few processes come or go. One that took less than
-// 2 ms, as of all but targets with thousands of threads or processes, is not worth it: each asker makes its own.
 const (
-	listingShare = 20
-	listingLeast = 2 * time.Millisecond
-	listingOld   = 250 * time.Millisecond
+	// dearThreads is from how many threads on a listing serves again: the kernel adds up all threads of a process for
+	// its stat (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
+	dearThreads = 1000
+	// listingOld is when a listing has become too old: few processes come or go in a quarter of a second.
+	listingOld = 250 * time.Millisecond
 )
 
 // LateMembers is Members for those who want to know which processes there are, and not their counters: collectors that
-// look at one moment share a listing that is dear. The kernel adds up all threads of a process for its stat
-// (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
+// look at one moment share a listing that is dear.
 func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	if h.last == nil || t.Kind != KindProcess || len(t.PIDs) == 0 {
 		return h.Members(ctx, t)
@@ -63,16 +60,18 @@ func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	l, of := h.last, [2]uint64{uint64(t.PIDs[0]), t.StartTime}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == of && l.took >= listingLeast && time.Since(l.at) < min(listingShare*l.took, listingOld) {
+	if l.of == of && time.Since(l.at) < listingOld {
 		return slices.Clone(l.list), nil
 	}
-	began := time.Now()
 	list, err := h.Members(ctx, t)
-	if err != nil {
-		return nil, err
+	threads := 0
+	for _, p := range list {
+		threads += p.Threads
 	}
-	l.of, l.at, l.took, l.list = of, time.Now(), time.Since(began), list
-	return slices.Clone(list), nil
+	if threads >= dearThreads {
+		l.of, l.at, l.list = of, time.Now(), list
+	}
+	return slices.Clone(list), err
 }
 
 func (h *Host) memberStats(ctx context.Context, t Target) (map[int]Stat, error) {

@@ -1,6 +1,6 @@
 // Package page fills the HTML templates of reports and of the exporter's pages. It knows the part of html/template that
 // they use and calls no method: what text/template calls is looked for by name, so that Go's linker has to keep every
-// method of every type of the program, which is an eighth of it (docs/decisions/0073-pages-without-methods.md).
+// method of every type of the program, which is a seventh of it (docs/decisions/0073-pages-without-methods.md).
 //
 // It escapes for text and for quoted attributes, and knows no other place. A template must not have an action in a
 // script, a style sheet, an attribute without quotes, or one whose value is a program; an address goes through href.
