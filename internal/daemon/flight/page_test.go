@@ -26,7 +26,7 @@ func TestPageLikeHTMLTemplate(t *testing.T) {
 		err := oracle.Execute(&want, struct {
 			list
 			Style template.CSS
-		}{l, template.CSS(pageStyle)}) //nolint:gosec // our own file
+		}{l, template.CSS(pageStyle)})
 		if err != nil {
 			t.Fatal(err)
 		}
