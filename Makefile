@@ -58,10 +58,10 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 
 # -p 1: tests measure this host's CPUs, so nothing else may be compiled or run beside them. What can be compiled
-# beforehand is, on all CPUs.
+# beforehand is, on all CPUs. -vet=off: lint has all of vet, and here it would read each package once more.
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
-	$(TOOL) gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -timeout 15m $(TESTFLAGS)
+	$(TOOL) gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) --packages ./... -- -p 1 -vet=off -timeout 15m $(TESTFLAGS)
 	cd tools/release && go test ./...
 
 test-hostile: deps bundle jdks ## the attacks alone: programs that a hostile target could be, against the built program (root)

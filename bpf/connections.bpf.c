@@ -22,7 +22,7 @@ enum { CLIENT = 1, SERVER = 2, UNKNOWN = 3 };
 const volatile u32 only_netns = 0;
 
 // Whether to follow connections on the server's side to their end, which nearly doubles the cost where both ends are on
-// this host. They are counted as they are accepted in any case.
+// this host. They are counted as they are accepted in any case, and what they answered when they end (see served).
 const volatile bool server_ends = 0;
 
 // A flow is what numbers are added up for. A client's endpoint is the destination, a server's its own listening address
@@ -54,6 +54,8 @@ struct totals {
 	u64 bytes_sent; // by connections that have ended, as are the next two
 	u64 bytes_received;
 	u64 turns; // requests at most: the lesser of a connection's data segments sent and received
+	u64 turned_away; // by the server, without an exchange (see turned_away)
+	u64 few_exchanges; // ended by the server after GREETING at most, quickly
 	u64 connect_buckets[BUCKETS];
 	u64 life_buckets[BUCKETS];
 	u64 closed_both;
@@ -369,13 +371,44 @@ static inline u64 end_of(const struct sock *sk, const struct tcp_sock *tp, int l
 	return ktime_ns();
 }
 
+static inline u32 turns_of(const struct tcp_sock *tp)
+{
+	u32 out = tp->data_segs_out, in = tp->data_segs_in;
+
+	return out < in ? out : in;
+}
+
+// QUICKLY is the time since data came, or the connection did, within which a server that closes means this client, and
+// not one that is silent: a second in jiffies, or more, as CONFIG_HZ is 1000 at most.
+#define QUICKLY 1000
+
+// GREETING is the exchanges before a database tells that it takes no more: libpq asks for GSSAPI, for TLS, and to begin
+// (src/interfaces/libpq/fe-connect.c, PQconnectPoll).
+#define GREETING 3
+
+// turned_away counts, on the server's side, connections that the server closed first with no or few exchanges, before
+// the client was silent for long. A server at its limit of connections closes at once, or after a word about it. With a
+// request unread, the kernel resets the connection (__tcp_close in net/ipv4/tcp.c): the last state is ESTABLISHED.
+static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
+{
+	u32 silent = (u32)jiffies() - tp->inet_conn.icsk_ack.lrcvtime, turns = turns_of(tp);
+	bool unread = last == ESTABLISHED && !sk->sk_err;
+	bool first = last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
+
+	if (silent > QUICKLY || turns > GREETING || (!unread && !first))
+		return;
+	if (!turns || (unread && turns == 1))
+		add(t->turned_away, 1);
+	else
+		add(t->few_exchanges, 1);
+}
+
 // ended adds up a connection. Its last state tells who closed first: FIN_WAIT is of the side that did.
 static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struct connection *c, int last)
 {
 	struct totals *t = totals_of(c->row);
 	u64 end = end_of(sk, tp, last);
 	u64 life = end > c->established ? end - c->established : 0;
-	u32 out, in;
 
 	if (!t)
 		return;
@@ -393,12 +426,40 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 		add(t->resets_sent, 1);
 	add(t->life_ns, life);
 	add(t->life_buckets[bucket(life)], 1);
-	out = tp->data_segs_out;
-	in = tp->data_segs_in;
 	add(t->bytes_sent, tp->bytes_sent - tp->bytes_retrans);
 	// the peer's FIN counts as a byte
 	add(t->bytes_received, tp->bytes_received - (sk->__sk_common.skc_flags >> SOCK_DONE & 1));
-	add(t->turns, out < in ? out : in);
+	add(t->turns, turns_of(tp));
+	if (server_ends)
+		turned_away(sk, tp, t, last);
+}
+
+// served adds up what a server's connection answered that was not followed, if others of its listener were accepted
+// since: else nothing tells it from a client's that is older than the program.
+static inline void served(const struct sock *sk, const struct tcp_sock *tp, u32 netns, int last)
+{
+	struct flow f = {};
+	struct totals *t;
+	u32 row, *known, slot = 1;
+	struct last *recent = map_lookup(&last_flow, &slot);
+
+	f.netns = netns;
+	f.side = SERVER;
+	f.port = be16(tp->inet_conn.icsk_inet.inet_sport);
+	set_address(&f, sk, 1);
+	if (recent && same(&recent->flow, &f)) {
+		row = recent->row;
+	} else {
+		known = map_lookup(&flows, &f);
+		if (!known)
+			return;
+		row = *known;
+	}
+	t = totals_of(row);
+	if (!t)
+		return;
+	add(t->turns, turns_of(tp));
+	turned_away(sk, tp, t, last);
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -418,11 +479,15 @@ int set_state(u64 *ctx)
 		return 0;
 	if (to == CLOSE || from == SYN_SENT) {
 		c = map_lookup(&connections, &id);
-		if (!c || c->row == NO_ROW)
-			return 0; // older than the program, of another namespace, or a server's
 		tp = tcp_sock_of(sk);
 		if (!tp)
 			return 0;
+		if (!c || c->row == NO_ROW) { // older than the program, of another namespace, or a server's
+			netns = sk->__sk_common.skc_net.net->ns.inum;
+			if (from != SYN_SENT && (!only_netns || netns == only_netns))
+				served(sk, tp, netns, from);
+			return 0;
+		}
 		if (from == SYN_SENT && to == ESTABLISHED) {
 			answered(tp, c);
 			return 0;

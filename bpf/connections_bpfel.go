@@ -51,6 +51,8 @@ type ConnectionsTotals struct {
 	BytesSent      uint64
 	BytesReceived  uint64
 	Turns          uint64
+	TurnedAway     uint64
+	FewExchanges   uint64
 	ConnectBuckets [13]uint64
 	LifeBuckets    [13]uint64
 	ClosedBoth     uint64

@@ -107,6 +107,7 @@ func Causes() check.Causes {
 			Cause: "slow-accept", Effect: "accept-queue-overflow",
 			Why: "a queue from which hardly a connection is taken is full soon",
 		},
+		{Cause: "turned-away", Effect: "reset-storm", Why: "who closes with a request unread sends a reset"},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{
 			Cause: "tcp-memory-pressure", Effect: "rcvbuf-prune",

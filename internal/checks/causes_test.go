@@ -50,6 +50,7 @@ func TestCauses(t *testing.T) {
 // TestEachEdgeIsUsed: taken out, each edge of the table leaves a finding of some recording with another cause or with
 // none. Of a family one edge stands for all.
 func TestEachEdgeIsUsed(t *testing.T) {
+	t.Parallel()
 	files := checktest.Find(t, "*/*")
 	if len(files) < len(Suite()) {
 		t.Fatalf("%d recordings", len(files))

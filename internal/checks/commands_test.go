@@ -26,6 +26,7 @@ var (
 // TestHostileNamesInCommands is attack 11: each name of each firing recording in its turn ends in what a shell would
 // run.
 func TestHostileNamesInCommands(t *testing.T) {
+	t.Parallel()
 	tried := 0
 	for _, f := range checktest.Find(t, "*/firing*") {
 		tried += hostileCase(t, named(filepath.Base(filepath.Dir(f))), f)

@@ -75,6 +75,8 @@ type sampled struct {
 type sampleLine struct {
 	T json.RawMessage            `json:"t"`
 	M map[string]json.RawMessage `json:"m"`
+
+	text []byte // as the file has it, with its end
 }
 
 func openSampled(t *testing.T, path string) *sampled {
@@ -100,6 +102,7 @@ func openSampled(t *testing.T, path string) *sampled {
 		if err := json.Unmarshal(line, &l); err != nil {
 			t.Fatal(err)
 		}
+		l.text = append(bytes.TrimSpace(line), '\n')
 		s.samples = append(s.samples, l)
 	}
 	return s
@@ -118,12 +121,13 @@ func (s *sampled) without(t *testing.T, i int, metrics []string) *recording.Reco
 		if k == i {
 			l.M = maps.Clone(l.M)
 			maps.DeleteFunc(l.M, func(name string, _ json.RawMessage) bool { return slices.Contains(metrics, name) })
+			line, err := json.Marshal(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.text = append(line, '\n')
 		}
-		line, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Write(append(line, '\n'))
+		b.Write(l.text)
 	}
 	files := maps.Clone(s.files)
 	files["samples.jsonl"] = &fstest.MapFile{Data: b.Bytes()}

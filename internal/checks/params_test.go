@@ -14,6 +14,7 @@ import (
 // TestThresholdsInForce sets each threshold of each check to other values, over each case that fires: what a finding
 // says must never name the default as the bound where another is in force, as in "disproved if it is below 20 ms".
 func TestThresholdsInForce(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for _, c := range Suite() {
 		files, err := filepath.Glob(filepath.Join("*", "testdata", c.Name, "firing*.txtar"))

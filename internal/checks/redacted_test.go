@@ -18,6 +18,7 @@ import (
 // TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks
 // must speak, as loud and with the same numbers.
 func TestRedactedSaysTheSame(t *testing.T) {
+	t.Parallel()
 	files := checktest.Find(t, "*/*")
 	if len(files) < 300 {
 		t.Fatalf("%d cases, want all of testdata", len(files))

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// ownCPU gives the CPU time this process has used, user and system.
+// ownCPU gives the CPU time this process and its helpers have used, user and system.
 func ownCPU() time.Duration {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
 		return 0
 	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+	return time.Duration(ru.Utime.Nano()+ru.Stime.Nano()) + door.HelperCPU()
 }
 
 // ThreadCPU gives the CPU time that the calling thread has used.

@@ -208,6 +208,7 @@ func TestTheSameProgram(t *testing.T) {
 
 // TestDearerMethod plants a regression of five percent of the program's CPU time in one method.
 func TestDearerMethod(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(10) {
 		b, a := shop(100+seed), shop(200+seed)
 		b.seconds, a.seconds = 60, 60
@@ -267,6 +268,7 @@ func TestFivePercent(t *testing.T) {
 // TestManyCallees: a method whose callees all grew a little, none of them for certain, is named itself; neither they
 // nor its caller are.
 func TestManyCallees(t *testing.T) {
+	t.Parallel()
 	b, a := shop(3), shop(4)
 	for _, p := range []*program{&b, &a} {
 		p.seconds, p.methods = 120, map[string]float64{}
@@ -604,6 +606,7 @@ func TestDisturbed(t *testing.T) {
 // TestGuest: in a virtual machine the same work may take a quarter more CPU time in the next run. What is twice as dear
 // is so there, too, and a method is set against the others.
 func TestGuest(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		guest  bool
 		factor float64

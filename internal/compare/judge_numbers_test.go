@@ -12,6 +12,7 @@ import (
 // which is a few percent slower or faster as a whole in each run. Of those pairs no more than the promised share may
 // show a difference, with room for chance.
 func TestNoiseIsNotNews(t *testing.T) {
+	t.Parallel()
 	const pairs = 4000
 	for _, tt := range []struct {
 		name             string

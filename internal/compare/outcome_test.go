@@ -14,6 +14,7 @@ import (
 // TestCuresAreBetter: a program and its cured form, under clients that wait for each answer (closed) or ask at a rate
 // (open), compared in both directions. What comes with more that is done is no regression.
 func TestCuresAreBetter(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		before func(p *program) // from shop, the cured one
@@ -67,6 +68,7 @@ func slower(rate, open float64) func(*program) {
 
 // TestUnequalLoad: one program under unequal load is neither better nor worse, whatever comes or goes with the load.
 func TestUnequalLoad(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		light, heavy := shop(2*seed), shop(2*seed+1)
 		factor := []float64{1.7, 2, 3, 5, 10}[seed%5]

@@ -92,6 +92,7 @@ func TestTrendNamesWhatItCannotOpen(t *testing.T) {
 // TestTrendByOutcome: faster answers that let the same clients ask more are better, and what comes with more that is
 // done is where the bottleneck moved to; more of everything is a load.
 func TestTrendByOutcome(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name    string
 		latency float64

@@ -9,7 +9,7 @@ import (
 // A Listener is one listening socket's accept queue at its fullest sample.
 type Listener struct {
 	Address, PID   string
-	comm           string
+	Comm           string
 	Queue, Backlog quantity.Value
 }
 
@@ -26,7 +26,7 @@ func Listeners(p *check.Pass) []Listener {
 		l := &out[len(out)-1]
 		l.Backlog = quantity.Of("backlog in force", s.Last(), quantity.Connections)
 		if s.Label("pid") != "" {
-			l.PID, l.comm = s.Label("pid"), s.Label("comm")
+			l.PID, l.Comm = s.Label("pid"), s.Label("comm")
 		}
 	}
 	return out
@@ -52,7 +52,7 @@ func (l Listener) Owner() string {
 	if l.PID == "" {
 		return "the listening program"
 	}
-	return "pid " + PIDName(l.PID, l.comm)
+	return "pid " + PIDName(l.PID, l.Comm)
 }
 
 // FullestListener is the listener whose queue was full and the fullest; ok is false when none was full at a sample.

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -17,29 +18,17 @@ func Serves(p *check.Pass) (serves, known bool) {
 // RequestMetrics are what [RequestsAtMost], [RequestsOf] and [Noticed] read.
 func RequestMetrics() []metric.Metric {
 	return []metric.Metric{
-		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ListenerOwes,
-		metric.ListenerQueue, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadStatePasses,
-		metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
+		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
+		metric.ListenerOwes, metric.ListenerQueue, metric.ThreadStateTime, metric.ThreadWaitTime,
+		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
 	}
 }
 
-// RequestsAtMost bounds the requests to the target: no more than the segments with data that came on its own ports, and
-// connections to them. It is zero where none came, or nobody counted.
+// RequestsAtMost bounds the requests to the target: no more than answers left its own ports. It is zero where none did,
+// or nobody counted.
 func RequestsAtMost(p *check.Pass) quantity.Value {
-	own := map[string]bool{}
-	for _, s := range p.Info(metric.TargetListenPorts) {
-		own[s.Label("listener")] = true
-	}
-	most := 0.0
-	for _, s := range p.Gauge(metric.ListenerSegments) {
-		if own[s.Label("listener")] {
-			most += Risen(s)
-		}
-	}
-	if opened, ok := MaybeNetRise(p, metric.TCPPassiveOpens, ""); ok {
-		most += opened.N.Number()
-	}
-	return quantity.Of("requests, at most", most, quantity.Unit("requests"))
+	n := keynumber.NewSource(p.Recording, keynumber.Told{}).Answered()
+	return quantity.Of("requests, at most", n, quantity.Unit("requests"))
 }
 
 // Risen adds up the steps upwards of sums of which parts go away, as connections are closed.

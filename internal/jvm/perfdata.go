@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ import (
 // PerfData are HotSpot's counters, in shared memory or else in its own, open for reading. The JVM does nothing for a
 // reading.
 type PerfData struct {
-	file *os.File
+	file counters
 	at   int64 // where they begin in it
 	buf  []byte
 
@@ -25,7 +24,14 @@ type PerfData struct {
 	locate func([]byte, map[string]bool) (hsperf.Part, error)
 }
 
-func newPerfData(file *os.File, at, size int64) *PerfData {
+// counters are in a file, or in the JVM's memory.
+type counters interface {
+	io.ReaderAt
+	io.Closer
+	Name() string
+}
+
+func newPerfData(file counters, at, size int64) *PerfData {
 	return &PerfData{file: file, at: at, buf: make([]byte, size), parse: hsperf.Parse, locate: hsperf.Locate}
 }
 

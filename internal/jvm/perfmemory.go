@@ -29,16 +29,8 @@ const (
 )
 
 // perfMemory finds the counters in the memory of a JVM. ok is false where it keeps none, as with -XX:-UsePerfData.
-func (vm *VM) perfMemory() (memory *os.File, at, size int64, ok bool, err error) {
-	memory, err = os.Open(vm.proc("mem"))
-	if err != nil {
-		return nil, 0, 0, false, err
-	}
-	defer func() {
-		if err != nil || !ok {
-			_ = memory.Close() // only read
-		}
-	}()
+func (vm *VM) perfMemory() (memory *door.Memory, at, size int64, ok bool, err error) {
+	memory = door.MemoryOf(vm.proc(""))
 	if err = vm.check(); err != nil {
 		return memory, 0, 0, false, err
 	}

@@ -39,7 +39,7 @@ func All() []Metric {
 		CgroupMemory, CgroupWorkingSet, CgroupMemoryLimit, CgroupOOMKills, CgroupMemoryMax, CgroupPIDs, CgroupPIDsLimit,
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectsBound,
-		ConnectionTurns, FlowRetransmits, FlowResets, BindsAsked, BindsFound, BindSearchSeconds, BPFRuns, BPFSeconds,
+		ConnectionTurns, ConnectionsTurnedAway, FlowRetransmits, FlowResets, BindsAsked, BindsFound, BindSearchSeconds, BPFRuns, BPFSeconds,
 		BPFMeasured,
 		SoftirqsTimed, SoftirqSeconds, SoftirqDurations, SoftirqTimedSeconds, HardirqRuns, HardirqSeconds,
 		ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, SyscallCalls, SyscallErrors,

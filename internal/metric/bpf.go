@@ -11,7 +11,8 @@ import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 // server listens on (ip:port). pid and comm are of the client that called connect(), empty for servers and for
 // processes past the bound of the kernel's table.
 //
-// Of servers, connections are counted as they are accepted; their ends are followed with --deep only.
+// Of servers, connections are counted as they are accepted. What they answered is counted as they end; how long they
+// lived and who closed them, with --deep only.
 //
 // They count from the moment the programs were loaded: a series that begins later in the recording began at zero.
 var (
@@ -47,10 +48,20 @@ var (
 	ConnectionTurns = counter("tcp_connection_turns_total", q.Events, "tcp_sock data_segs_out, data_segs_in",
 		"Requests with an answer that connections that ended can have had at most: the lesser of the data segments "+
 			"sent and received, connection by connection.", flow()...)
+	ConnectionsTurnedAway = counter("tcp_connections_turned_away_total", q.Connections,
+		"tcp_sock data_segs_out, data_segs_in, icsk_ack.lrcvtime",
+		"Accepted connections that the server closed first within a second of what the client sent last: after no "+
+			"exchange, or with a request unread (exchanges is none), or after three at most (few).", flow("exchanges")...)
 	FlowRetransmits = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb",
 		"Retransmitted segments; kind is syn (connecting) or data.", flow("kind")...)
 	FlowResets = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset",
 		"Resets; direction is sent or received.", flow("direction")...)
+)
+
+// The values of the label exchanges of [ConnectionsTurnedAway].
+const (
+	ExchangesNone = "none"
+	ExchangesFew  = "few"
 )
 
 const tpState = "tp_btf/inet_sock_set_state"

@@ -104,9 +104,10 @@ var (
 		"tcp_info tcpi_last_data_sent, tcpi_last_data_recv",
 		"Established connections of a listener that have received something since they last sent: requests that have no "+
 			"answer yet.", "listener")
-	ListenerSegments = gauge("tcp_listener_data_segments", q.Segments, "tcp_info tcpi_data_segs_in",
-		"Segments with data that a listener's established connections have received so far: requests, or parts of them.",
-		"listener")
+	ListenerSegments = gauge("tcp_listener_data_segments", q.Segments,
+		"tcp_info tcpi_data_segs_in, tcpi_data_segs_out",
+		"Of each of a listener's established connections the lesser of the segments with data that it has received and "+
+			"sent so far: requests with an answer, at most.", "listener")
 	ProcessSockets = gauge("tcp_process_sockets", q.Sockets, "NETLINK_SOCK_DIAG, /proc/PID/fd",
 		"TCP sockets per owning process and state, of processes whose fds could be read.", "pid", "comm", "state")
 )

@@ -144,6 +144,7 @@ func TestAppenderRefusesProfiles(t *testing.T) {
 
 // TestHostileProfiles reads what a stranger may send below profiles/.
 func TestHostileProfiles(t *testing.T) {
+	t.Parallel()
 	var huge bytes.Buffer // a gzip of zeros, a thousandth of its unpacked size
 	bomb(t, &huge)
 	var wall bytes.Buffer

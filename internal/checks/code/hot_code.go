@@ -104,7 +104,7 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.TargetInfo, metric.ThreadCPU, metric.CPUsOnline,
 		metric.CgroupQuota, metric.CgroupCpuset, metric.CPUSeconds, metric.TargetListenPorts, metric.ThreadSwitches,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
-		metric.TCPPassiveOpens,
+		metric.TCPPassiveOpens, metric.ConnectionTurns,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,

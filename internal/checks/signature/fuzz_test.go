@@ -10,6 +10,7 @@ func FuzzParseSignatures(f *testing.F) {
 	f.Add(signatureTable[:2000])
 	f.Add([]byte("signatures:\n  a:\n    title: b\n    where:\n      - {event: cpu, frames: [a.*], warn: 30 %}\n    " +
 		"cure: c\n"))
+	f.Add([]byte("signatures:\n  a:\n   &title:"))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		list, err := readSignatures("own.yaml", data)
 		if err != nil {

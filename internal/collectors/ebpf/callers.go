@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
-	"os"
 	"runtime"
 	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // A function without a frame of its own, as memcpy, a spin lock or what makes a system call is in every C library, is
@@ -61,11 +62,7 @@ func (s *symbolizer) isCall(r returned) bool {
 	if _, ok := s.mappingOf(r.pid, r.to-1); !ok {
 		return false
 	}
-	memory, err := os.Open(s.pidPath(r.pid, "mem"))
-	if err != nil {
-		return false
-	}
-	defer memory.Close()
+	memory := door.MemoryOf(s.pidPath(r.pid, ""))
 	callee := calleeOfX86
 	if runtime.GOARCH == "arm64" {
 		callee = calleeOfARM

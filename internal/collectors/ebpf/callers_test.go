@@ -142,3 +142,19 @@ func unhex(t *testing.T, s string) []byte {
 	check(t, err)
 	return b
 }
+
+// FuzzCallee reads a hostile program's code, for both kinds of processors: nothing is believed but what is there.
+func FuzzCallee(f *testing.F) {
+	f.Add([]byte("\xe8\x0b\x00\x00\x00\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\xff\x25\xf2\xff\xff\xff"),
+		uint64(5), uint64(16))
+	f.Add([]byte("\x04\x00\x00\x94\x00\x00\x00\x00\x00\x00\x00\x90\x11\x02\x40\xf9\x10\x02\x00\x91\x20"),
+		uint64(4), uint64(16))
+	f.Fuzz(func(t *testing.T, code []byte, to, function uint64) {
+		memory := bytes.NewReader(code)
+		if to > uint64(len(code)) && (calleeOfX86(memory, to+6, function) || calleeOfARM(memory, to+4, function)) {
+			t.Error("a call is told of where no code is")
+		}
+		calleeOfX86(memory, to, function)
+		calleeOfARM(memory, to, function)
+	})
+}

@@ -48,8 +48,8 @@ func flowMetrics() []metric.Metric {
 		metric.ConnectAttempts, metric.Connects, metric.ConnectFailures, metric.ConnectSeconds, metric.ConnectDurations,
 		metric.PortSearches, metric.PortSearchSeconds, metric.PortSearchLongest, metric.ConnectionsClosed,
 		metric.ConnectionSeconds,
-		metric.ConnectionLives, metric.ConnectionBytes, metric.ConnectionTurns, metric.FlowRetransmits,
-		metric.FlowResets,
+		metric.ConnectionLives, metric.ConnectionBytes, metric.ConnectionTurns, metric.ConnectionsTurnedAway,
+		metric.FlowRetransmits, metric.FlowResets,
 		metric.ConnectsBound,
 	}
 }
@@ -111,7 +111,12 @@ func (c *connections) Sample(_ context.Context, a *recording.Appender) error {
 	}
 	for _, f := range c.choose(a) {
 		t := c.totals[f]
-		appendFlow(a, c.labels(f, &t), &t, establishedOf(f, &t))
+		labels := c.labels(f, &t)
+		appendFlow(a, labels, &t, establishedOf(f, &t))
+		if f.Side == sideServer {
+			appendCount(a, metric.ConnectionsTurnedAway, t.TurnedAway, 1, labels, metric.ExchangesNone)
+			appendCount(a, metric.ConnectionsTurnedAway, t.FewExchanges, 1, labels, metric.ExchangesFew)
+		}
 	}
 	a.None(flowMetrics()...)
 	return nil
@@ -205,6 +210,8 @@ func addTotals(to, from *bpf.ConnectionsTotals) {
 		{&to.BytesSent, from.BytesSent},
 		{&to.BytesReceived, from.BytesReceived},
 		{&to.Turns, from.Turns},
+		{&to.TurnedAway, from.TurnedAway},
+		{&to.FewExchanges, from.FewExchanges},
 		{&to.SynRetransmits, from.SynRetransmits},
 		{&to.Retransmits, from.Retransmits},
 		{&to.ResetsReceived, from.ResetsReceived},

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -35,11 +34,8 @@ func (s *symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	if err != nil {
 		return
 	}
-	found := library.starts()
-	if memory, err := os.Open(s.pidPath(pid, "mem")); err == nil {
-		defer memory.Close()
-		found = append(found, library.chosen(s.slotsOf(pid, m, library), memory, base(m, b.loads))...)
-	}
+	memory := door.MemoryOf(s.pidPath(pid, ""))
+	found := append(library.starts(), library.chosen(s.slotsOf(pid, m, library), memory, base(m, b.loads))...)
 	b.functions = append(b.functions, found...)
 	slices.SortStableFunc(b.functions, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
 }

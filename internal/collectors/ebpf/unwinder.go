@@ -326,11 +326,7 @@ func vdso() *unwind.Table {
 		return nil
 	}
 	defer text.Close()
-	memory, err := os.Open("/proc/self/mem")
-	if err != nil {
-		return nil
-	}
-	defer memory.Close()
+	memory := door.MemoryOf("/proc/self")
 	for m, err := range door.ParseMaps(text) {
 		if err != nil || m.Path != vdsoName || m.To-m.From > vdsoMost {
 			continue

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"runtime"
 	"time"
 
@@ -51,7 +50,7 @@ type typeCheckSource struct {
 // checked is a JVM whose type checks are watched.
 type checked struct {
 	pid    string
-	memory *os.File
+	memory *door.Memory
 	counts map[typecheck.Place]float64 // since the source was opened
 
 	kernel int            // samples since the last time in the kernel
@@ -85,8 +84,8 @@ func (s *typeCheckSource) open(env collect.Env, machines []*machine) error {
 		if m.Kind != jvm.HotSpot {
 			continue
 		}
-		memory, err := os.Open(fmt.Sprintf("%s/%d/mem", env.Host.Proc, m.PID))
-		if err != nil {
+		memory := door.MemoryOf(fmt.Sprintf("%s/%d", env.Host.Proc, m.PID))
+		if _, err := memory.ReadAt(make([]byte, 1), 0); errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 		s.list[m.PID] = &checked{
@@ -126,11 +125,7 @@ func (s *typeCheckSource) Close() error {
 	if s.sampler != nil {
 		s.sampler.Close()
 	}
-	var errs []error
-	for _, c := range s.list {
-		errs = append(errs, c.memory.Close())
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Sample looks up where the JVMs were since the last sample. It is done each time, since code moves: a method that is

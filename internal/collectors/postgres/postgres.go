@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -32,8 +33,12 @@ var pace = collect.Passes{Share: 0.01, Least: 50 * time.Millisecond, Longest: 2 
 const (
 	// maxSessions bounds the processes that are looked at in a pass, and maxServers the servers.
 	maxSessions, maxServers = 1000, 16
-	// maxSeries bounds the series of waits: those of the longest. The rest is summed up.
-	maxSeries = 200
+	// maxSeries bounds the series of waits: those of the longest. The rest is summed up. maxWaits bounds those that are
+	// kept meanwhile, of some 500 bytes each: of a server that has a new statement at each pass.
+	maxSeries, maxWaits = 200, 20_000
+	// maxOpening bounds the CPU time for the files of processes that may be a server's: each takes some milliseconds,
+	// one that is made for it half a second.
+	maxOpening = time.Second
 )
 
 // Collectors lists this package's collector.
@@ -82,8 +87,9 @@ type source struct {
 	waits    map[waitKey]time.Duration
 	ages     map[string]time.Duration // of transactions, by the pid of a holder
 	passes   int
-	over     int // processes not looked at in a pass, at most
-	lost     int // sessions that could not be read in a pass
+	opening  time.Duration // CPU time that it took to look into the files of processes
+	over     int           // processes not looked at in a pass, at most
+	lost     int           // sessions that could not be read in a pass
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -141,7 +147,18 @@ func (s *source) pass(ctx context.Context) (idle bool, err error) {
 		s.add(of, glances)
 	}
 	s.passes++
+	s.forget(members)
 	return len(s.servers) == 0, nil
+}
+
+// forget drops processes that have ended.
+func (s *source) forget(members map[int]host.Process) {
+	ended := func(key processKey) bool {
+		m, ok := members[key.pid]
+		return !ok || m.StartTime != key.start
+	}
+	maps.DeleteFunc(s.sessions, func(key processKey, _ *session) bool { return ended(key) })
+	maps.DeleteFunc(s.none, func(key processKey, _ bool) bool { return ended(key) })
 }
 
 // look reads what each session does, by server.
@@ -200,9 +217,11 @@ func (s *source) serverOf(m host.Process, members map[int]host.Process) *server 
 
 // open looks into the first process of a server; nil where it is none.
 func (s *source) open(pid int) *server {
-	if len(s.servers) >= maxServers {
+	if len(s.servers) >= maxServers || s.opening > maxOpening {
 		return nil
 	}
+	began := collect.ThreadCPU()
+	defer func() { s.opening += collect.ThreadCPU() - began }()
 	found, err := firewall.Parse(fmt.Sprintf("process %d", pid), func() (*server, error) {
 		return openServer(s.env.Host.Proc+"/"+strconv.Itoa(pid), pid)
 	})
@@ -234,12 +253,20 @@ func (s *source) add(of *server, glances []glance) {
 		g.last = now
 		if w := view.waits[g.proc]; w != nil {
 			state = waiting
-			s.waits[s.keyOf(&view, g, w, byProc, now)] += passed
+			s.addWait(s.keyOf(&view, g, w, byProc, now), passed)
 		} else if !g.client {
 			continue
 		}
 		s.states[[2]string{strconv.Itoa(of.pid), state}] += passed
 	}
+}
+
+// addWait counts a wait; a new one past the bound is counted without pids and statements.
+func (s *source) addWait(key waitKey, d time.Duration) {
+	if _, known := s.waits[key]; !known && len(s.waits) >= maxWaits {
+		key = waitKey{kind: key.kind, state: key.state}
+	}
+	s.waits[key] += d
 }
 
 // waiting is the state of a session whose statement waits for a lock.

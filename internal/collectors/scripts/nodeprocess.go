@@ -73,6 +73,9 @@ func (p *nodeProcess) pass(s *source) {
 	}
 }
 
+// unseen is nothing: the threads that run JavaScript live as long as the process.
+func (p *nodeProcess) unseen(*source) uint64 { return 0 }
+
 // list finds threads that run. Those that ended are left: their numbers are not given again soon.
 func (p *nodeProcess) list(s *source) {
 	p.listed = time.Now()

@@ -3,6 +3,7 @@ package scripts
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -12,8 +13,8 @@ import (
 )
 
 const (
-	// listPeriod is how often threads are listed.
-	listPeriod = 100 * time.Millisecond
+	// listPeriod is how often threads are listed: those of a pool for one piece of work live for some 10 ms.
+	listPeriod = 20 * time.Millisecond
 	// maxThreads bounds the threads of a process in one pass, 40 µs each. The others have their turn in the next.
 	maxThreads = 100
 	// tries is how often a stack is read that the thread changes meanwhile.
@@ -30,11 +31,34 @@ type pythonProcess struct {
 	list    []python.Thread
 	next    time.Time // when its threads are to be listed again
 	passes  int
+	dead    uint64 // ticks of the threads that had ended when it was opened
 }
 
 func (p *pythonProcess) runtime() string { return "CPython " + p.scripts.Version.String() }
 
 func (p *pythonProcess) close() {}
+
+func (p *pythonProcess) unseen(s *source) uint64 {
+	now := s.ticksOfEnded(p.pid)
+	return max(now, p.dead) - p.dead
+}
+
+// ticksOfEnded is the CPU time of the threads of a process that have ended: what it has used without its living ones; 0
+// where that is not known.
+func (s *source) ticksOfEnded(pid int) uint64 {
+	st, buf, err := s.env.Host.ReadStat(pid, 0, s.buf)
+	s.buf = buf
+	if err != nil {
+		return 0
+	}
+	all, living := st.UTime+st.STime, uint64(0)
+	for _, tid := range s.env.Host.ThreadIDs(pid) {
+		if st, s.buf, err = s.env.Host.ReadStat(pid, tid, s.buf); err == nil {
+			living += st.UTime + st.STime
+		}
+	}
+	return max(all, living) - living
+}
 
 // pass looks at the threads, of many at some.
 func (p *pythonProcess) pass(s *source) {
@@ -56,13 +80,19 @@ func (p *pythonProcess) pass(s *source) {
 }
 
 // listThreads lists the threads, of which one that has ended has none. It takes 20 µs a thread, and as much to learn
-// their ids, which is done less often; both take as much of a CPU as the passes at most.
+// their ids, which is done less often unless one is there that is not known; both take as much of a CPU as the passes
+// at most.
 func (p *pythonProcess) listThreads(s *source) bool {
 	began := collect.ThreadCPU()
 	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {
 		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
 	}
-	list, err := p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
+	list, err := p.threads()
+	if slices.ContainsFunc(list, func(t python.Thread) bool { return p.ids[t.ID] == 0 }) {
+		// One began since, as of a pool that is made anew for each piece of work.
+		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
+		list, err = p.threads()
+	}
 	if err != nil {
 		p.ended = !errors.Is(err, python.ErrChanged)
 		s.lost++
@@ -74,7 +104,11 @@ func (p *pythonProcess) listThreads(s *source) bool {
 	return true
 }
 
-// sample reads the stack of a thread that runs, unless it does not run any more when that was read.
+func (p *pythonProcess) threads() ([]python.Thread, error) {
+	return p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
+}
+
+// sample reads the stack of a thread that runs.
 func (p *pythonProcess) sample(s *source, at python.Thread, tid int, t *thread) {
 	var calls []python.Call
 	var err error
@@ -87,11 +121,11 @@ func (p *pythonProcess) sample(s *source, at python.Thread, tid int, t *thread) 
 		s.lost++
 		return
 	}
-	if s.running(p.pid, tid) != t {
-		return
-	}
 	where := onCPU
-	if s.waitsForCPU(p.pid, tid) {
+	switch {
+	case s.running(p.pid, tid) != t:
+		where = left
+	case s.waitsForCPU(p.pid, tid):
 		where = ready
 	}
 	b := s.profiles[where]

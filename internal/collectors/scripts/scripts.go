@@ -32,6 +32,8 @@ const (
 	// maxProcesses bounds the interpreters that are read, those with the most CPU time first, and maxInspected the
 	// processes that may be one: each costs 1 ms, most of it for the list of its mappings.
 	maxProcesses, maxInspected = 32, 100
+	// maxOpening bounds the CPU time for that: a process that is made for it takes seconds.
+	maxOpening = 3 * time.Second
 )
 
 // Collectors lists this package's collector.
@@ -56,9 +58,11 @@ type threadKey struct {
 // A thread is what was seen of one.
 type thread struct {
 	key        threadKey
-	begin, end uint64   // CPU time in ticks, when it was first and last looked at
-	samples    [2]int64 // by where they are kept: see source
-	index      [2]int   // in the profiles
+	pid        int
+	young      bool         // it began after the first pass
+	begin, end uint64       // CPU time in ticks, when it was first and last looked at
+	samples    [kinds]int64 // by where they are kept: see source
+	index      [kinds]int   // in the profiles
 }
 
 // An interpreter is a process that runs scripts.
@@ -67,6 +71,8 @@ type interpreter interface {
 	pass(s *source)
 	// runtime names it, for people.
 	runtime() string
+	// unseen gives the CPU time in ticks, since it was opened, of threads of scripts that have ended by now.
+	unseen(s *source) uint64
 	close()
 }
 
@@ -85,14 +91,14 @@ type source struct {
 	buf       []byte
 	processes []process
 	known     map[threadKey]bool // processes that are interpreters, and that are none, by their first threads
+	opening   time.Duration      // CPU time that looking into processes took
 	refused   error              // why one could not be read
 	looked    time.Time
 	threads   map[threadKey]*thread
-	// Samples of threads on a CPU, and of those that are ready for one.
-	profiles [2]*stacks.Builder
-	frames   []int // reused
-	lost     int64
-	first    bool // the pass that is the first
+	profiles  [kinds]*stacks.Builder // see onCPU
+	frames    []int                  // reused
+	lost      int64
+	first     bool // the pass that is the first
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -104,7 +110,9 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	s := &source{
 		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, known: map[threadKey]bool{},
 		threads: map[threadKey]*thread{}, first: true,
-		profiles: [2]*stacks.Builder{stacks.NewBuilder(stacks.Script), stacks.NewBuilder(stacks.Script)},
+	}
+	for i := range s.profiles {
+		s.profiles[i] = stacks.NewBuilder(stacks.Script)
 	}
 	if err := s.look(ctx); err != nil {
 		return nil, err
@@ -125,10 +133,12 @@ func (s *source) look(ctx context.Context) error {
 	})
 	for _, m := range members[:min(len(members), maxInspected)] {
 		key := threadKey{m.PID, m.StartTime}
-		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses {
+		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses || s.opening > maxOpening {
 			continue
 		}
+		began := collect.ThreadCPU()
 		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (interpreter, error) { return s.open(m.PID) })
+		s.opening += collect.ThreadCPU() - began
 		switch {
 		case err == nil:
 			s.known[key] = true
@@ -150,7 +160,7 @@ func (s *source) open(pid int) (interpreter, error) {
 	dir := s.env.Host.Proc + "/" + strconv.Itoa(pid)
 	py, err := python.Open(dir, pid)
 	if err == nil {
-		return &pythonProcess{pid: pid, scripts: py}, nil
+		return &pythonProcess{pid: pid, scripts: py, dead: s.ticksOfEnded(pid)}, nil
 	}
 	if !errors.Is(err, python.ErrNone) {
 		return nil, err
@@ -191,7 +201,7 @@ func (s *source) thread(pid, tid int) (*thread, byte) {
 	key := threadKey{tid, st.StartTime}
 	t := s.threads[key]
 	if t == nil {
-		t = &thread{key: key}
+		t = &thread{key: key, pid: pid, young: !s.first}
 		for i, b := range s.profiles {
 			t.index[i] = b.Thread(stacks.Thread{ID: tid, Name: st.Comm})
 		}
@@ -219,11 +229,18 @@ func (s *source) add(t *thread, where int) {
 	s.profiles[where].Add(stacks.Sample{Stack: s.frames, Thread: t.index[where], Count: 1})
 }
 
-// Where samples are kept.
+// Where samples are kept: of threads that were on a CPU before and after the stack was read, of those that were ready
+// for one, and of those that had left it meanwhile.
 const (
 	onCPU = iota
 	ready
+	left
+	kinds
 )
+
+// leastOnCPU is the share of the samples from which on those of threads that stayed on a CPU stand for all. Threads
+// that hand over to each other after some 10 µs are never there for the 100 µs that a stack takes to read.
+const leastOnCPU = 0.1
 
 // Sample ends the sampling and appends the profile.
 func (s *source) Sample(_ context.Context, a *recording.Appender) error {
@@ -248,29 +265,67 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 }
 
 // weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
-// those that the kernel counted, however many threads were ready and had no CPU.
+// those that the kernel counted, however many threads were ready and had no CPU. What threads used that have ended, and
+// was not seen of them, is spread over the samples of those that began meanwhile.
 func (s *source) weighed() *stacks.Profile {
-	p, where := s.profiles[onCPU].Profile(), onCPU
-	if len(p.Samples) == 0 { // the kernel does not tell
-		p, where = s.profiles[ready].Profile(), ready
-	}
-	each := map[int]int64{}
+	where := s.kind()
+	p := s.profiles[where].Profile()
+	each, young := map[int]float64{}, map[int][]*thread{} // ticks of a sample, by thread; by process
 	for _, t := range s.threads {
 		if t.samples[where] == 0 {
 			continue
 		}
 		// A thread has run for a part of a tick at least.
-		ran := time.Duration(max(t.end-t.begin, 1)) * time.Second / time.Duration(s.hz)
-		each[t.key.tid] = int64(ran) / t.samples[where]
+		each[t.key.tid] = float64(max(t.end-t.begin, 1)) / float64(t.samples[where])
+		if t.young {
+			young[t.pid] = append(young[t.pid], t)
+		}
 	}
+	for _, x := range s.processes {
+		s.spread(each, young[x.pid], float64(x.interpreter.unseen(s)), where)
+	}
+	tick := float64(time.Second) / float64(s.hz)
 	for i := range p.Samples {
 		x := &p.Samples[i]
-		x.Value = x.Count * each[p.ThreadOf(*x).ID]
+		x.Value = int64(float64(x.Count) * each[p.ThreadOf(*x).ID] * tick)
 	}
 	p.Engine = "perfdoctor, from the memory of the interpreter"
 	p.Duration = time.Since(s.began)
 	p.Lost += s.lost
 	return p
+}
+
+// spread adds ticks that threads had together, of which theirs were seen, to each of their samples.
+func (s *source) spread(each map[int]float64, threads []*thread, ticks float64, where int) {
+	samples := 0.0
+	for _, t := range threads {
+		ticks -= float64(t.end - t.begin)
+		samples += float64(t.samples[where])
+	}
+	if samples == 0 || ticks <= 0 {
+		return
+	}
+	for _, t := range threads {
+		each[t.key.tid] += ticks / samples
+	}
+}
+
+// kind gives which samples stand for all: those of threads that stayed on a CPU, unless they are few; else, where the
+// kernel does not tell who is ready, these; else those that had left it.
+func (s *source) kind() int {
+	var n [kinds]float64
+	for _, t := range s.threads {
+		for i := range n {
+			n[i] += float64(t.samples[i])
+		}
+	}
+	switch {
+	case n[onCPU] > 0 && n[onCPU] >= leastOnCPU*(n[onCPU]+n[left]):
+		return onCPU
+	case n[ready] > n[left]:
+		return ready
+	}
+	return left
 }
 
 // Close ends the sampling.

@@ -85,7 +85,7 @@ type listener struct {
 	held       int // of its connections, by Nagle's algorithm
 	owes       int // of its connections, that wait for this side's answer
 	hasNotsent bool
-	segments   uint64 // with data, that its connections have received so far
+	segments   uint64 // with data, the lesser of those that a connection has received and sent so far
 }
 
 type peerKey struct {
@@ -187,7 +187,7 @@ func (t *table) addServer(l *listener, s *sockdiag.Socket) {
 		}
 	}
 	if s.HasInfo && s.Info.HasDataSegs() {
-		l.segments += uint64(s.Info.DataSegsIn)
+		l.segments += uint64(min(s.Info.DataSegsIn, s.Info.DataSegsOut))
 	}
 	key := peerKey{l.addr, s.Remote.Addr()}
 	p := t.peers[key]

@@ -47,34 +47,42 @@ func inode(link, kind string) (uint64, bool) {
 }
 
 // polled gives the one descriptor of a poll, and whether it waits for room; none for several.
-func polled(pid int, c call) (fd uint64, write, ok bool) {
+func (s *source) polled(pid int, c call) (fd uint64, write, ok bool) {
 	if c.args[1] != 1 {
 		return 0, false, false
 	}
 	var entry [6]byte // struct pollfd: the descriptor, and what is waited for
-	if !peek(pid, c.args[0], entry[:]) {
+	if !s.peek(pid, c.args[0], entry[:]) {
 		return 0, false, false
 	}
 	n, events := int32(binary.LittleEndian.Uint32(entry[:])), binary.LittleEndian.Uint16(entry[4:])
 	return uint64(max(n, 0)), events&(unix.POLLIN|unix.POLLOUT) == unix.POLLOUT, n >= 0
 }
 
-// peek reads memory of the process. It reads nothing of a file that is not there yet: a page that is not in memory
-// would be waited for.
-func peek(pid int, address uint64, into []byte) bool {
-	local := []unix.Iovec{{Base: &into[0], Len: uint64(len(into))}}
-	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(into)}}
-	n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-	return err == nil && n == len(into)
+// peek reads memory of the process.
+func (s *source) peek(pid int, address uint64, into []byte) bool {
+	m := s.memories[pid]
+	if m == nil {
+		if len(s.memories) >= maxMemories {
+			clear(s.memories)
+		}
+		m = door.MemoryOf(s.process(pid))
+		s.memories[pid] = m
+	}
+	_, err := m.ReadAt(into, int64(address))
+	return err == nil
 }
+
+// maxMemories bounds the processes that are kept so, those that have ended among them.
+const maxMemories = 1000
 
 // lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a
 // mutex of glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
 // __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
 // id itself.
-func lockHolder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
+func (s *source) lockHolder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
 	var words [12]byte
-	if !peek(pid, c.args[0], words[:]) {
+	if !s.peek(pid, c.args[0], words[:]) {
 		return 0, false
 	}
 	value, owner := binary.LittleEndian.Uint32(words[:]), int(binary.LittleEndian.Uint32(words[8:]))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -65,14 +66,15 @@ type thread struct {
 
 // source samples in a goroutine of its own between Open and Sample.
 type source struct {
-	env     collect.Env
-	began   time.Time
-	watch   *collect.Watch
-	buf     []byte
-	threads map[threadID]*thread
-	sockets sockets
-	passes  int
-	over    int // threads not looked at in a pass, at most
+	env      collect.Env
+	began    time.Time
+	watch    *collect.Watch
+	buf      []byte
+	threads  map[threadID]*thread
+	sockets  sockets
+	passes   int
+	over     int // threads not looked at in a pass, at most
+	memories map[int]*door.Memory
 }
 
 // threadID names a thread for good: its id may be given to another after it has ended.
@@ -89,6 +91,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
+		memories: map[int]*door.Memory{},
 	}
 	s.watch = collect.StartWatch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
 		return false, s.pass(ctx)
@@ -239,7 +242,7 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 		p.reason = forSleep
 	case p.reason == forPoll:
 		var one bool
-		if fd, p.write, one = polled(at.pid, c); !one {
+		if fd, p.write, one = s.polled(at.pid, c); !one {
 			p.reason = forEvents
 			return
 		}
@@ -259,7 +262,7 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 
 func (s *source) ofFutex(p *place, at threadOf, c call, tids map[int]bool) {
 	p.on = fmt.Sprintf("%#x", c.args[0])
-	if tid, isLock := lockHolder(at.pid, c, tids); isLock {
+	if tid, isLock := s.lockHolder(at.pid, c, tids); isLock {
 		p.reason = forMutex
 		if tid != 0 {
 			p.on += " held by thread " + strconv.Itoa(tid)

@@ -68,6 +68,7 @@ func setFlows(set func(policy, ...metric.Metric)) {
 		metric.PortSearchSeconds, metric.ConnectionSeconds, metric.ConnectionTurns)
 	set(by("error"), metric.ConnectFailures)
 	set(by("first"), metric.ConnectionsClosed)
+	set(by("exchanges"), metric.ConnectionsTurnedAway)
 	set(by("direction"), metric.ConnectionBytes, metric.FlowResets)
 	set(by("kind"), metric.FlowRetransmits)
 	longest := by()

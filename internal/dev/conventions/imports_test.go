@@ -36,11 +36,11 @@ var table = []row{
 		pkg: "cmd/perfdoctor",
 		may: []string{
 			"internal/cli", "internal/cli/command", "internal/lab", "internal/lab/commands",
-			"internal/lab/vm/guest",
+			"internal/lab/vm/guest", "internal/host/door",
 		},
 		why: "main is context, signals and exit code, joins the commands of scenarios to the others, and is the " +
 			"process of a " +
-			"scenario that was started from here, or a guest's init",
+			"scenario that was started from here, one that reads memory for another, or a guest's init",
 	},
 	{
 		pkg: "internal/cli/command", may: []string{"internal/input/spelling"},
@@ -139,7 +139,7 @@ var table = []row{
 	{
 		pkg: "internal/evidence", may: []string{
 			"internal/check", "internal/series", "internal/evidence/hotcode", "internal/evidence/ledger",
-			"internal/evidence/usage",
+			"internal/evidence/usage", "internal/evidence/keynumber",
 		},
 		pure: true,
 		why:  "what several rules read of a recording: it knows no rule",

@@ -32,7 +32,7 @@ var doorPackages = []string{
 const door = "internal/host/door"
 
 // targetFiles are the names below /proc/PID behind which a target can put any content, of any size.
-var targetFiles = []string{"root", "cwd", "exe", "fd", "cmdline", "environ", "maps", "smaps", "map_files"}
+var targetFiles = []string{"root", "cwd", "exe", "fd", "cmdline", "environ", "maps", "smaps", "map_files", "mem"}
 
 // userPackages open what the user names, or hosts that they built themselves.
 var userPackages = map[string]string{

@@ -42,6 +42,7 @@ var rules = map[string]func([]file) []string{
 	"exit":       exitViolations,
 	"rooms":      roomViolations,
 	"firewall":   firewallViolations,
+	"memory":     memoryViolations,
 	"thresholds": thresholdViolations,
 	"built":      builtViolations,
 }

@@ -36,6 +36,7 @@ const (
 // Series stay within the limits, what is beyond is counted, memory stays within its bound, and in the end nothing of it
 // is left.
 func TestCardinality(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("promtool"))
 	l := labtest.New(t)
 	host := newHost(t, l, "attack")

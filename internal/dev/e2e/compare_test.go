@@ -19,7 +19,7 @@ import (
 )
 
 // The units of work in the method main.tax of testdata/shop: of 100 in all, and three times as many, a quarter more CPU
-// time for each request. So much shows in ten seconds; a regression of 5 % takes a minute (docs/decisions/0012).
+// time for each request. So much shows in five seconds; a regression of 5 % takes a minute (docs/decisions/0012).
 const (
 	cheapTax = 10
 	dearTax  = 35
@@ -73,7 +73,7 @@ func shop(t *testing.T) string {
 // recordShop runs the program under load in a network of its own, and records it.
 func recordShop(t *testing.T, program string, tax int, to string) {
 	t.Helper()
-	const window = 10
+	const window = 5
 	l := labtest.New(t)
 	defer l.Close()
 	host := newHost(t, l, "web")

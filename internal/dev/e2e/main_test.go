@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,11 +14,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
+// sideBySide is how many of the parallel tests wait at a time: for windows of an exporter, and for guests to boot.
+const sideBySide = "4"
+
 func TestMain(m *testing.M) {
 	if code, child := lab.RunIfChild(); child {
 		os.Exit(code)
 	}
 	testenv.DefaultSignals()
+	if err := flag.Set("test.parallel", sideBySide); err != nil { // the flag itself comes later and wins
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if err := os.RemoveAll(workDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -113,6 +113,7 @@ func promtool(t *testing.T, dir string, args ...string) {
 }
 
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Tool("promtool"))
 	all := files(t)
 	dir := t.TempDir()

@@ -70,6 +70,7 @@ func TestEveryCheckHasAnAlert(t *testing.T) {
 }
 
 func TestFleetRules(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Tool("promtool"))
 	dir := filepath.Join(root, filepath.Dir(fleetFile))
 	promtool(t, dir, "check", "rules", filepath.Base(fleetFile))

@@ -102,6 +102,20 @@ func TestHangingFileSystem(t *testing.T) {
 	diagnose(t, trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "fuse"))
 }
 
+// TestHangingMemory: a thread waits in poll(2) for what its memory says, and its memory is a file whose server never
+// answers. Who reads it cannot be ended, not even by SIGKILL.
+func TestHangingMemory(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip(err)
+	}
+	o := diagnose(t, trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "page"))
+	if !strings.Contains(o.stdout, "thread-states: ok") {
+		t.Errorf("the states of threads are not told:\n%s%s", o.stdout, o.stderr)
+	}
+}
+
 // TestHugeArguments is attack 3: a command line and an environment of 1 GiB each.
 func TestHugeArguments(t *testing.T) {
 	t.Parallel()

@@ -135,10 +135,10 @@ func TestProfilesNearTheBound(t *testing.T) {
 	}
 }
 
-// TestTrendOfManyProfiles: as many recordings as a trend takes. The latest 50 have 4,000 stacks each, none of which
-// comes again: twice as many different ones as it keeps (maxPoolCalls of package compare), read when all the rest is.
+// TestTrendOfManyProfiles: as many recordings as a trend takes. The latest 30 have 4,000 stacks each, none of which
+// comes again: a fifth more different ones than it keeps (maxPoolCalls of package compare), read when all the rest is.
 func TestTrendOfManyProfiles(t *testing.T) {
-	const most, heavy = 500, 50
+	const most, heavy = 500, 30
 	dir, paths := t.TempDir(), make([]string, most)
 	for i := range paths {
 		paths[i] = fmt.Sprintf("%s/%03d.zip", dir, i)

@@ -1,6 +1,7 @@
 package hostile_test
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -104,4 +106,57 @@ func TestHugeSymbolTable(t *testing.T) {
 			t.Errorf("diagnose %v: exit code %d\n%s\n%s", args, o.code, o.stdout, o.stderr)
 		}
 	}
+}
+
+// heavyTables is an ELF file whose tables of symbols and names have 64 MiB each, as much as is read, in a hole.
+func heavyTables(t *testing.T, path string) {
+	t.Helper()
+	const size, at, names = 64 << 20, 64 << 10, 4096
+	text := "\x00.dynsym\x00.dynstr\x00.symtab\x00.shstrtab\x00"
+	section := func(name int, kind elf.SectionType, offset, size uint64, link uint32) elf.Section64 {
+		return elf.Section64{
+			Name: uint32(name), Type: uint32(kind), Off: offset, Size: size, Link: link, Entsize: elf.Sym64Size,
+		}
+	}
+	head := elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1},
+		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Shoff: 64, Ehsize: 64, Shentsize: 64,
+		Shnum: 5, Shstrndx: 4,
+	}
+	sections := []elf.Section64{
+		{},
+		section(1, elf.SHT_DYNSYM, at, size, 2),
+		section(9, elf.SHT_STRTAB, at+size, size, 0),
+		section(17, elf.SHT_SYMTAB, at, size, 2),
+		section(25, elf.SHT_STRTAB, names, uint64(len(text)), 0),
+	}
+	var b bytes.Buffer
+	for _, part := range []any{head, sections} {
+		if err := binary.Write(&b, binary.LittleEndian, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Write(make([]byte, names-b.Len()))
+	b.WriteString(text)
+	if err := os.WriteFile(path, b.Bytes(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, at+2*size); err != nil {
+		t.Skipf("a sparse file: %v", err)
+	}
+}
+
+// TestHeavyTables: processes that are called as a server of PostgreSQL, Python and Node.js at once, with tables as
+// large as are read. Three collectors look into them side by side.
+func TestHeavyTables(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	dir := openDir(t)
+	for _, name := range []string{"postgres", "libpython3.%d.so.1", "libnode.so.%d"} {
+		for i := range 4 {
+			heavyTables(t, filepath.Join(dir, strings.ReplaceAll(name, "%d", strconv.Itoa(i+8))))
+		}
+	}
+	nobodys := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	diagnose(t, trap(t, nobodys, "files", dir))
 }

@@ -1,8 +1,10 @@
 package keynumber
 
 import (
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -12,8 +14,8 @@ import (
 // load.
 const leastWork = 1
 
-// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else the segments
-// with data that came on its own ports. What others in its network namespace send is none of it.
+// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else what it
+// answered on its own ports. What others in its network namespace send is none of it.
 type Work struct {
 	PerSecond float64
 	Recorded  bool // there is a rate; of segments it may be too low to stand for requests
@@ -35,32 +37,64 @@ func (s *Source) Work() Work {
 	return w
 }
 
-// served is the segments with data that came on the target's own ports; where connections are short, the exchanges of
-// those that ended, since what is read of the living ones goes away with them.
+// served is what was answered on the target's own ports, at most: of each connection the lesser of the segments with
+// data that came and that went. Connections are read while they live; one that ends takes its number out of that sum
+// and into the kernel's count of ended ones, so that both together only rise. It is empty where connections come and go
+// and nobody counts the ended ones.
 func (s *Source) served() curve {
 	own, ports := s.listeners()
-	kept := map[float64]float64{}
+	var living []recording.GaugeSeries
 	for listener := range own {
-		for _, g := range s.rec.Gauge(metric.ListenerSegments, "listener", listener) {
-			last := g.Points[0].Value
-			for _, p := range g.Points {
-				kept[p.At.Seconds()] += max(p.Value-last, 0)
-				last = p.Value
-			}
-		}
+		living = append(living, s.rec.Gauge(metric.ListenerSegments, "listener", listener)...)
 	}
-	living := cumulated(kept)
 	var list []recording.CounterSeries
-	for _, c := range s.rec.Counter(metric.ConnectionTurns, "side", "server") {
+	for _, c := range s.rec.Counter(metric.ConnectionTurns, "netns", metric.NetNSTarget, "side", "server") {
 		if at, err := netip.ParseAddrPort(c.Label("endpoint")); err == nil && ports[at.Port()] {
 			list = append(list, c)
 		}
 	}
-	if ended := sumOf(list, true); ended.total() > living.total() {
+	if len(own) == 0 || !s.rec.Recorded(metric.ConnectionTurns) && s.accepts() {
+		return curve{}
+	}
+	return steps(living, sumOf(list, true))
+}
+
+// accepts tells whether connections are accepted that end unseen: one a second and more, which no living one outweighs.
+func (s *Source) accepts() bool {
+	opened := sumOf(s.rec.Counter(metric.TCPPassiveOpens, "netns", metric.NetNSTarget), false)
+	return opened.perSecondTotal() >= leastWork
+}
+
+// steps adds up the steps upwards of the living connections and the ended ones together. A step downwards is of
+// connections that ended uncounted: nothing tells a listener that accepted none since from a client.
+func steps(living []recording.GaugeSeries, ended curve) curve {
+	sums := map[float64]float64{}
+	for _, g := range living {
+		for _, p := range g.Points {
+			sums[p.At.Seconds()] += p.Value
+		}
+	}
+	if len(sums) == 0 {
 		return ended
 	}
-	return living
+	rises, last, known := map[float64]float64{}, 0.0, false
+	for _, at := range slices.Sorted(maps.Keys(sums)) {
+		now := sums[at]
+		if len(ended.at) > 0 {
+			now += ended.value(at)
+		}
+		rises[at] = 0
+		if known {
+			rises[at] = max(now-last, 0)
+		}
+		last, known = now, true
+	}
+	return cumulated(rises)
 }
+
+// Answered is how many requests the target answered on its own ports, at most, while it was looked at; 0 where none
+// were, or that is not known.
+func (s *Source) Answered() float64 { return s.served().total() }
 
 // listeners gives the target's own, and their ports: one that listens at all addresses has connections at each.
 func (s *Source) listeners() (own map[string]bool, ports map[uint16]bool) {

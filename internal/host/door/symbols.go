@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
+	"sync"
 )
 
 // Whoever owns a program owns what its ELF file says, such as a table of 40 GB in a sparse file or a compressed
@@ -21,9 +23,16 @@ const (
 	maxSymbols = 1 << 20
 	// symbolsAtOnce is how much of a symbol table is read at once, in bytes: 2730 entries.
 	symbolsAtOnce = 64 << 10
+	// freedAtOnce is from which size on names do not wait for the collector of garbage, in bytes: those of libjvm.so
+	// have 10 MB.
+	freedAtOnce = 32 << 20
 	// MaxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
 	MaxName = 4096
 )
+
+// oneTable lets one table be in memory at a time: collectors look into files side by side, and 64 MiB for each of them
+// are more than the unit grants.
+var oneTable sync.Mutex
 
 // ErrTooLarge is wrapped by the errors about tables past these bounds.
 var ErrTooLarge = errors.New("its tables are larger than perfdoctor reads")
@@ -55,7 +64,7 @@ type Symbol struct {
 }
 
 // Section reads a section of at most so many bytes. Its size is what it unpacks to where it is compressed, and
-// debug/elf reads no more.
+// debug/elf reads no more. [elf.Section.Data] would take twice the memory, as it grows what it reads into.
 func Section(s *elf.Section, most uint64) ([]byte, error) {
 	if s.Size > most {
 		return nil, fmt.Errorf("%w: section %.20q has %d bytes, at most %d are read", ErrTooLarge, s.Name, s.Size, most)
@@ -63,10 +72,13 @@ func Section(s *elf.Section, most uint64) ([]byte, error) {
 	if s.Type == elf.SHT_NOBITS {
 		return nil, fmt.Errorf("section %.20q is not in the file", s.Name)
 	}
-	return s.Data()
+	data := make([]byte, s.Size)
+	_, err := io.ReadFull(s.Open(), data)
+	return data, err
 }
 
-// EachSymbol calls do for each entry of the symbol tables of a kind. A file without one has no entries.
+// EachSymbol calls do for each entry of the symbol tables of a kind. A file without one has no entries. No table of
+// another file is read until it returns.
 func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Symbol)) error {
 	table := f.SectionByType(kind)
 	if table == nil {
@@ -79,6 +91,16 @@ func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Sy
 		return fmt.Errorf("%w: section %.20q has %d bytes, at most %d are read", ErrTooLarge, table.Name, table.Size,
 			maxSymbolTable)
 	}
+	oneTable.Lock()
+	defer oneTable.Unlock()
+	err := eachOf(f, table, left, do)
+	if f.Sections[table.Link].Size > freedAtOnce {
+		debug.FreeOSMemory() // before the next one is read
+	}
+	return err
+}
+
+func eachOf(f *elf.File, table *elf.Section, left *TableBudget, do func(Symbol)) error {
 	data, err := Section(f.Sections[table.Link], maxSymbolTable)
 	if err != nil {
 		return err

@@ -308,7 +308,7 @@ func fieldTag(f reflect.StructField) string {
 func fieldOf(v reflect.Value, name string) (reflect.Value, bool) {
 	for i := range v.NumField() {
 		switch tag := fieldTag(v.Type().Field(i)); {
-		case tag == name && !strings.HasPrefix(tag, ",") && tag != notRead:
+		case tag == name && tag != "" && tag[0] != ',' && tag != notRead:
 			return v.Field(i), true
 		case tag == inlineTag:
 			if f, ok := fieldOf(v.Field(i), name); ok {

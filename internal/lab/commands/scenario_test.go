@@ -130,8 +130,8 @@ func TestScenarioAnswers(t *testing.T) {
 	}
 }
 
-// climbedWay runs the story of the tests in a way, and gives what -o json says of it, and the page.
-func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
+// climbed runs the story of the tests, and gives what -o json says of it, and the page.
+func climbed(t *testing.T) (*scenario.Result, string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir()
@@ -140,13 +140,12 @@ func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(dir, "page.md")
-	args := append([]string{
-		"scenario", "run", "two-queues", "--dir", stories, "--keep", dir, "--page", page, "-o",
-		"json",
-	}, way...)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // four phases, on a machine that is busy before each
+	// For what hangs. Before each of four phases it waits ten seconds for a machine to become idle; each is run up to
+	// three times, twenty seconds apart, while the hypervisor has the CPUs.
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd := exec.CommandContext(ctx, os.Args[0], "scenario", "run", "two-queues", "--dir", stories, "--keep", dir,
+		"--page", page, "-o", "json")
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -175,7 +174,7 @@ func climbedWay(t *testing.T, way ...string) (*scenario.Result, string) {
 // TestStory climbs a real system with two faults: each is the verdict in its turn, its cure moves what it must, the
 // placebo does not help, and nothing is wrong in the end.
 func TestStory(t *testing.T) {
-	r, page := climbedWay(t)
+	r, page := climbed(t)
 	var got []string
 	for _, st := range r.Steps {
 		got = append(got, fmt.Sprintf("%s: %s, held %v", st.Rung, st.Verdict, st.Held))
@@ -201,21 +200,5 @@ func TestStory(t *testing.T) {
 	}
 	if strings.Contains(page, name) {
 		t.Errorf("the page names the host %q:\n%s", name, page)
-	}
-}
-
-// TestStoryOutOfTurn: the second fault is cured first, and the verdict stays the first one's.
-func TestStoryOutOfTurn(t *testing.T) {
-	r, _ := climbedWay(t, "--order", "leak,queue")
-	var got []string
-	for _, p := range r.Phases {
-		got = append(got, p.Name+" "+p.Verdict)
-	}
-	want := []string{"1-queue slow-accept", "2-queue slow-accept", "3-healthy none"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("phases (-want +got):\n%s", diff)
-	}
-	if len(r.Steps) != 2 || r.Steps[0].Asserted || !r.Steps[1].Asserted {
-		t.Errorf("steps %+v, want the first one not asserted", r.Steps)
 	}
 }

@@ -81,42 +81,36 @@ func parseDiagnosis(t *testing.T, r Result) diagnosis {
 	return d
 }
 
-// TestDebianKernels boots each kernel for each of two programs, and one for the lab's tests. What measures time is
-// alone: an emulated CPU that shares the host's loses a part of it at a time. Other guests are as many at a time as
-// there are CPUs.
+// TestDebianKernels boots each kernel once for what perfdoctor can do there and what it says of a process, and the
+// newest once more for the lab's tests. Each is alone: an emulated CPU that shares the host's loses a part of it at a
+// time.
 func TestDebianKernels(t *testing.T) {
 	testenv.Need(t, testenv.Tool("qemu-system-x86_64"))
 	doctor := build(t, "amd64", "../../../cmd/perfdoctor", false)
 	patient := build(t, "amd64", "./testdata/patient", false)
 	labTests := build(t, "amd64", "../../lab", true)
 	for _, release := range []string{"5.10", "6.1", "6.12"} {
-		t.Run(release, func(t *testing.T) {
-			o := Options{
-				Kernel: debian(t, release, "amd64"), Binary: doctor, Files: map[string]string{"/bin/patient": patient},
-			}
-			t.Run("quota", func(t *testing.T) { testQuota(t, o, release) })
-			if release == "6.12" { // that of the scenarios which need a guest
-				t.Run("lab", func(t *testing.T) { testLab(t, o, labTests) })
-			}
-		})
-		t.Run(release+" preflight", func(t *testing.T) {
-			t.Parallel() // when all others have ended
-			testPreflight(t, Options{Kernel: debian(t, release, "amd64"), Binary: doctor}, release)
-		})
+		o := Options{
+			Kernel: debian(t, release, "amd64"), Binary: doctor, Files: map[string]string{"/bin/patient": patient},
+			Emulated: true,
+		}
+		t.Run(release, func(t *testing.T) { testQuota(t, o, release) })
+		if release == "6.12" { // that of the scenarios which need a guest
+			t.Run("lab", func(t *testing.T) { testLab(t, o, labTests) })
+		}
 	}
 }
 
-func testPreflight(t *testing.T, o Options, release string) {
-	o.Args = []string{"preflight", "-o", "json"}
-	r := run(t, o)
-	if !strings.HasPrefix(r.Release, release+".") {
-		t.Errorf("the guest runs %s, want %s", r.Release, release)
-	}
+// preflightFile is where the patient saves what preflight says.
+const preflightFile = "/tmp/preflight.json"
+
+func checkPreflight(t *testing.T, said []byte) {
+	t.Helper()
 	var got struct {
 		Capabilities []struct{ Name, Status, Reason string }
 	}
-	if err := json.Unmarshal(r.Stdout, &got); err != nil || r.ExitCode != 0 {
-		t.Fatalf("preflight: exit code %d: %v\n%s%s", r.ExitCode, err, r.Stdout, r.Stderr)
+	if err := json.Unmarshal(said, &got); err != nil {
+		t.Fatalf("preflight: %v\n%s", err, said)
 	}
 	available := map[string]bool{}
 	for _, c := range got.Capabilities {
@@ -136,16 +130,21 @@ func testPreflight(t *testing.T, o Options, release string) {
 // testQuota sets a limit two levels above a process that spins. It is found on a kernel's real cgroup v2. The limit is
 // low enough that the process meets it in a guest which the host gives a quarter of a CPU.
 func testQuota(t *testing.T, o Options, release string) {
+	t.Helper()
 	o.Command = "/bin/patient"
 	// An emulated CPU takes more than a second for the first look of all collectors, and a look may take an interval.
-	o.Args = strings.Fields("-group outer:10000/mid/inner /bin/perfdoctor diagnose --pid PID --duration 9s " +
-		"--interval 3s -o json --save /tmp/run.zip")
+	o.Args = strings.Fields("-group outer:10000/mid/inner -preflight " + preflightFile +
+		" /bin/perfdoctor diagnose --pid PID --duration 9s --interval 3s -o json --save /tmp/run.zip")
 	o.Sysctls = []string{"net.netfilter.nf_conntrack_max=4242"}
-	o.Outputs = []string{"/tmp/run.zip", "/proc/sys/net/netfilter/nf_conntrack_max", "/no/such/file"}
+	o.Outputs = []string{"/tmp/run.zip", "/proc/sys/net/netfilter/nf_conntrack_max", preflightFile, "/no/such/file"}
 	r := run(t, o)
 	for try := 1; try < 3 && bytes.Contains(r.Stdout, []byte("too few for a share")); try++ {
 		r = run(t, o) // on a full host the guest had no time for two readings, and says so: nothing is known yet
 	}
+	if !strings.HasPrefix(r.Release, release+".") {
+		t.Errorf("the guest runs %s, want %s", r.Release, release)
+	}
+	checkPreflight(t, r.Files[preflightFile])
 	d := parseDiagnosis(t, r)
 	if r.ExitCode != 3 || !strings.HasPrefix(d.Host.Kernel, release) || len(d.Findings) == 0 {
 		t.Fatalf("exit code %d, kernel %s: %s%s", r.ExitCode, d.Host.Kernel, r.Stdout, r.Stderr)
@@ -158,13 +157,16 @@ func testQuota(t *testing.T, o Options, release string) {
 	if got := string(r.Files["/proc/sys/net/netfilter/nf_conntrack_max"]); got != "4242\n" {
 		t.Errorf("sysctl in the guest: %q", got)
 	}
-	if !bytes.HasPrefix(r.Files["/tmp/run.zip"], []byte("PK")) || len(r.Files) != 2 {
+	if !bytes.HasPrefix(r.Files["/tmp/run.zip"], []byte("PK")) || len(r.Files) != 3 {
 		t.Errorf("%d files came back, the recording has %d bytes", len(r.Files), len(r.Files["/tmp/run.zip"]))
 	}
 }
 
 // testLab runs tests of package lab where cgroup v2 has the controllers, and the machine's own settings may be changed.
+// It is the one guest that may run on KVM: where that is there and does not work, it shows that the guest boots
+// without.
 func testLab(t *testing.T, o Options, labTests string) {
+	o.Emulated = false
 	tests := []string{
 		"TestMachineSysctl", "TestQuotaThrottles", "TestAddedProcessSurvivesClose",
 		"TestKilledParentLeavesNoChild",
@@ -200,7 +202,6 @@ func TestInstructionsPerCycle(t *testing.T) {
 	for each, said := range map[time.Duration]string{
 		time.Nanosecond:     "", // 1.00: nothing to say
 		2 * time.Nanosecond: "0.50 instructions per cycle",
-		4 * time.Nanosecond: "0.25 instructions per cycle",
 	} {
 		t.Run(each.String(), func(t *testing.T) {
 			t.Parallel()
@@ -231,10 +232,12 @@ func TestWhatCannotRun(t *testing.T) {
 		want string
 	}{
 		"a sysctl that is not there": {
-			Options{Kernel: k, Binary: doctor, Sysctls: []string{"net.no.such=1"}},
+			Options{Kernel: k, Binary: doctor, Emulated: true, Sysctls: []string{"net.no.such=1"}},
 			"sysctl net.no.such=1",
 		},
-		"a command that is not there": {Options{Kernel: k, Binary: doctor, Command: "/bin/none"}, "start the command"},
+		"a command that is not there": {
+			Options{Kernel: k, Binary: doctor, Emulated: true, Command: "/bin/none"}, "start the command",
+		},
 		"a module that is not there": {
 			Options{Kernel: k, Binary: doctor, Modules: []string{"none"}},
 			"no module none",
@@ -249,7 +252,7 @@ func TestWhatCannotRun(t *testing.T) {
 		},
 		"too little time": {
 			Options{
-				Kernel: k, Binary: doctor,
+				Kernel: k, Binary: doctor, Emulated: true,
 				Files:   map[string]string{"/bin/patient": build(t, "amd64", "./testdata/patient", false)},
 				Command: "/bin/patient", Args: []string{"-spin"}, Timeout: 8 * time.Second,
 			}, "not done within 8s",

@@ -79,7 +79,8 @@ func machineFor(arch string, o Options) (machine, error) {
 		return m, fmt.Errorf("guest: %v an instruction: qemu can only do powers of two in ns", t)
 	}
 	m.accels = append(m.accels, m.accels[0]) // one retry
-	if o.InstructionTime == 0 && arch == runtime.GOARCH && unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
+	if !o.Emulated && o.InstructionTime == 0 && arch == runtime.GOARCH &&
+		unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
 		m.accels = slices.Insert(m.accels, 0, accel{"kvm", kvmBootTimeout, []string{"-accel", "kvm", "-cpu", "host"}})
 	}
 	program, err := exec.LookPath(name)

@@ -57,6 +57,8 @@ type Options struct {
 	CPUs    int   // 2 if 0; 1 with InstructionTime
 	// Timeout bounds the whole run, two minutes if 0. To boot a guest has 40 s of it, twice.
 	Timeout time.Duration
+	// Emulated leaves KVM out, also where it is.
+	Emulated bool
 	// InstructionTime, a power of two in ns, makes time a count of instructions: deterministic, and on arm64 with a PMU
 	// that counts instructions truly, at 1 ns / InstructionTime per cycle. 0: time is the host's.
 	InstructionTime time.Duration
@@ -94,7 +96,7 @@ const (
 	bootTimeout = 40 * time.Second
 	// kvmBootTimeout is for a guest on KVM, which boots within a second. On a virtual machine whose host offers nested
 	// virtualisation that does not work, /dev/kvm is there and a guest hangs.
-	kvmBootTimeout = 8 * time.Second
+	kvmBootTimeout = 4 * time.Second
 )
 
 // Run boots a guest, runs the command in it and waits for its end. An exit code other than 0 is no error: errors say

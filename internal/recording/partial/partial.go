@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,11 +61,13 @@ func (h How) Dir(path string, write func(*os.Root) error) error {
 	})
 }
 
-// closed is the mode of a directory that is being written: its owner's alone.
+// closed is the mode of a directory: its owner's alone. Until it has its name it is sticky, too, by which the next run
+// knows it: whoever owns the directory above can give our kind of name to any other one in it, but no such mode to one
+// of another user.
 const closed = 0o700
 
 func newDir(path string) (*os.File, error) {
-	if err := os.Mkdir(path, closed); err != nil {
+	if err := os.Mkdir(path, closed|os.ModeSticky); err != nil {
 		return nil, err
 	}
 	return openNew(path)
@@ -128,10 +131,36 @@ func (h How) whole(path string, create func(string) (*os.File, error), write fun
 		err = h.rename(tmp, path)
 	}
 	if err == nil {
-		return nil
+		return finish(f)
 	}
-	if removeErr := os.RemoveAll(tmp); removeErr != nil {
+	if removeErr := errors.Join(empty(f), os.Remove(tmp)); removeErr != nil {
 		return fmt.Errorf("%w; %s is left behind: %w", err, tmp, removeErr)
+	}
+	return err
+}
+
+// finish takes from a directory what says that it is being written.
+func finish(f *os.File) error {
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		err = f.Chmod(closed)
+	}
+	return err
+}
+
+// empty removes all below a directory, by its descriptor: something else may have its name by now.
+func empty(f *os.File) error {
+	if st, err := f.Stat(); err != nil || !st.IsDir() {
+		return err
+	}
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		err = errors.Join(err, root.RemoveAll(e.Name()))
 	}
 	return err
 }
@@ -198,17 +227,22 @@ func sweep(dir string) {
 // abandoned removes a file or directory of this user if no writer holds it.
 func abandoned(path string) {
 	// O_NONBLOCK: opening a FIFO by such a name would wait for a writer.
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return
 	}
-	defer func() { _ = unix.Close(fd) }()
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFREG &&
-		st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !isOwn(st) || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return
 	}
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
-		_ = os.RemoveAll(path) // see sweep
+	_ = errors.Join(empty(f), os.Remove(path)) // see sweep
+}
+
+// isOwn tells whether a run of this user may have made it: a regular file, or a directory with the mode of [newDir].
+func isOwn(st fs.FileInfo) bool {
+	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() {
+		return false
 	}
+	return st.Mode().IsRegular() || st.Mode() == fs.ModeDir|fs.ModeSticky|closed
 }

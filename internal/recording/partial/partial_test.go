@@ -77,6 +77,10 @@ func TestSweep(t *testing.T) {
 	} {
 		put(t, filepath.Join(dir, name))
 	}
+	if err := os.Chmod(filepath.Join(dir, ".old.12.perfdoctor.partial"), closed|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, ".foreign.12.perfdoctor.partial/precious")) // a directory of this user's, renamed
 	if err := os.Symlink("target", filepath.Join(dir, ".link.12.perfdoctor.partial")); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +96,8 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		".fifo.12.perfdoctor.partial", ".link.12.perfdoctor.partial", ".living.zip.13.perfdoctor.partial",
+		".fifo.12.perfdoctor.partial", ".foreign.12.perfdoctor.partial", ".link.12.perfdoctor.partial",
+		".living.zip.13.perfdoctor.partial",
 		".other.12.partial", "target",
 	}
 	if os.Geteuid() == 0 {
@@ -101,13 +106,16 @@ func TestSweep(t *testing.T) {
 		if err := os.Chown(stranger, 65534, 65534); err != nil {
 			t.Fatal(err)
 		}
-		want = append(want[:4:4], ".stranger.12.perfdoctor.partial", "target")
+		want = append(want[:5:5], ".stranger.12.perfdoctor.partial", "target")
 	}
 	if err := File(filepath.Join(dir, "zz"), func(*os.File) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(append(want, "zz"), names(t, dir)); diff != "" {
 		t.Error(diff)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".foreign.12.perfdoctor.partial/precious")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -38,13 +38,16 @@ func (n *Names) host(name string) string {
 // IPv4, /64 of IPv6, as the checks group peers) stay in one. Loopback, unspecified, multicast and broadcast addresses
 // name no host.
 func (n *Names) Addr(a netip.Addr) netip.Addr {
+	if zone := a.Zone(); zone != "" { // named after an interface
+		return n.Addr(a.WithZone("")).WithZone(n.Device(zone))
+	}
 	switch {
 	case a.IsLoopback() || a.Unmap().IsLoopback() || a.Unmap().IsUnspecified() || a.Unmap().IsMulticast():
 		return a
 	case a.Is4():
 		return n.addr4(a)
 	case a.Is4In6():
-		return netip.AddrFrom16(n.addr4(a.Unmap()).As16()).WithZone(a.Zone())
+		return netip.AddrFrom16(n.addr4(a.Unmap()).As16())
 	}
 	return n.addr6(a)
 }
@@ -138,5 +141,5 @@ func (n *Names) addr6(a netip.Addr) netip.Addr {
 		copy(raw[:4], document6)
 		copy(raw[4:8], n.sum("network6", network))
 	}
-	return netip.AddrFrom16(raw).WithZone(a.Zone())
+	return netip.AddrFrom16(raw)
 }

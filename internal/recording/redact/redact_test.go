@@ -239,6 +239,7 @@ func TestArgs(t *testing.T) {
 // FuzzText: no text makes it fail, and what it gives has no address of the text.
 func FuzzText(f *testing.F) {
 	f.Add("open /export/alice/x: 10.9.8.7:443 [fd99::7]:1 a@b.com")
+	f.Add("::0%")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, by := range []func(string) string{
 			test.Text, test.Name, test.Code, test.Pool, test.Path, test.Device,

@@ -1,13 +1,15 @@
-// Package memory reads the memory of a process from outside, and finds in its files where things lie there. It reads by
-// process_vm_readv(2), with the right to trace the process: nothing is attached, stopped or written. Whoever owns the
-// process owns what it holds, so all of it is read within bounds.
+// Package memory reads the memory of a process from outside ([door.Memory]), and finds in its files where things lie
+// there. Whoever owns the process owns what it holds, so all of it is read within bounds.
 package memory
 
 import (
 	"encoding/binary"
 	"errors"
+	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
 // ErrNowhere is why something was not read: an address that is none, as of a structure that changed meanwhile.
@@ -18,19 +20,13 @@ type Reader func(address uint64, into []byte) error
 
 // Of reads the memory of a process.
 func Of(pid int) Reader {
+	memory := door.MemoryOf("/proc/" + strconv.Itoa(pid))
 	return func(address uint64, into []byte) error {
-		local := []unix.Iovec{{Base: &into[0], Len: uint64(len(into))}}
-		remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(into)}}
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		switch {
-		case errors.Is(err, unix.EFAULT):
-			return ErrNowhere
-		case err != nil:
-			return err
-		case n != len(into):
+		_, err := memory.ReadAt(into, int64(address))
+		if errors.Is(err, unix.EFAULT) {
 			return ErrNowhere
 		}
-		return nil
+		return err
 	}
 }
 
@@ -41,23 +37,13 @@ func (r Reader) Word(address uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// EachOf reads so many bytes at each of several addresses with one system call, into a slice that holds all of them. It
-// gives how many of the addresses it has read, in their order, before one that leads nowhere.
-func EachOf(pid int) func(addresses []uint64, size int, into []byte) int {
-	var remote []unix.RemoteIovec
-	return func(addresses []uint64, size int, into []byte) int {
-		remote = remote[:0]
-		for _, at := range addresses[:min(len(addresses), maxAddresses)] {
-			remote = append(remote, unix.RemoteIovec{Base: uintptr(at), Len: size})
+// Each reads so many bytes at each of several addresses, into a slice that holds all of them. It gives how many of the
+// addresses it has read, in their order, before one that leads nowhere.
+func (r Reader) Each(addresses []uint64, size int, into []byte) int {
+	for i, at := range addresses {
+		if r(at, into[i*size:(i+1)*size]) != nil {
+			return i
 		}
-		local := []unix.Iovec{{Base: &into[0], Len: uint64(len(remote) * size)}}
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		if err != nil {
-			return 0
-		}
-		return n / size
 	}
+	return len(addresses)
 }
-
-// maxAddresses bounds what one call takes (UIO_MAXIOV in include/uapi/linux/uio.h).
-const maxAddresses = 1024

@@ -91,15 +91,6 @@ func (h fakeHeap) read(address uint64, into []byte) error {
 	return nil
 }
 
-func (h fakeHeap) each(addresses []uint64, size int, into []byte) int {
-	for i, at := range addresses {
-		if h.read(at, into[i*size:(i+1)*size]) != nil {
-			return i
-		}
-	}
-	return len(addresses)
-}
-
 func (h fakeHeap) put(address uint64, words ...uint64) {
 	for i, w := range words {
 		binary.LittleEndian.PutUint64(h.bytes[address-h.from+uint64(i)*wordSize:], w)
@@ -113,7 +104,7 @@ func (h fakeHeap) process(t testing.TB) *Process {
 		t.Fatal(err)
 	}
 	return &Process{
-		heap: heap{read: h.read, layout: l.heap, types: map[uint64]uint16{}}, each: h.each, layout: l,
+		heap: heap{read: h.read, layout: l.heap, types: map[uint64]uint16{}}, layout: l,
 		shared: map[uint64]*function{}, scripts: map[uint64]*script{},
 	}
 }

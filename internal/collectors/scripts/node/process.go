@@ -25,7 +25,6 @@ type Process struct {
 	Version string
 
 	heap    heap
-	each    func(addresses []uint64, size int, into []byte) int // as [memory.EachOf]
 	seen    frames
 	layout  layout
 	shared  map[uint64]*function // by the addresses of their SharedFunctionInfo
@@ -53,7 +52,7 @@ func Open(dir string, pid int) (*Process, error) {
 			continue // as Debian's program, which loads the library
 		}
 		p := &Process{
-			heap: heap{read: memory.Of(pid), types: map[uint64]uint16{}}, each: memory.EachOf(pid),
+			heap:    heap{read: memory.Of(pid), types: map[uint64]uint16{}},
 			scripts: map[uint64]*script{}, shared: map[uint64]*function{},
 		}
 		values, err := readValues(p.heap.read, at)

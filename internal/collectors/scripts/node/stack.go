@@ -118,7 +118,7 @@ func (p *Process) functions() map[uint64]*function {
 		seen.heads = make([]byte, need)
 	}
 	for i := 0; i < len(seen.addresses); i++ { // one that leads nowhere is left out
-		n := p.each(seen.addresses[i:], size, seen.heads[i*size:])
+		n := p.heap.read.Each(seen.addresses[i:], size, seen.heads[i*size:])
 		if i += n; i < len(seen.addresses) {
 			clear(seen.heads[i*size : (i+1)*size])
 		}

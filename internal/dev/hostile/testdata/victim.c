@@ -1,9 +1,11 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | device | fuse | arguments | maps DIRECTORY | threads NUMBER | names NAME | spin; it prints
-// "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | page | arguments | maps DIRECTORY | files DIRECTORY | threads NUMBER | names NAME |
+// spin; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -25,33 +27,79 @@ static void check(int ok, const char *what) {
 	}
 }
 
-// The server answers that it is there, and takes every request after that without an answer: of one that was not taken a signal
-// would end the wait (request_wait_answer in fs/fuse/dev.c). With this program its child ends too, and the kernel the mount.
-static void fuse(void) {
+static void answer(int fd, const void *request, const void *with, size_t size) {
+	struct {
+		struct fuse_out_header header;
+		char with[200];
+	} out = {{sizeof out.header + size, 0, ((const struct fuse_in_header *)request)->unique}, {0}};
+	memcpy(out.with, with, size);
+	check(write(fd, &out, out.header.len) == out.header.len, "answer");
+}
+
+// The server answers that it is there, for a file what it is like, and takes every other request without an answer: of one that was
+// not taken a signal would end the wait (request_wait_answer in fs/fuse/dev.c). With this program its child ends too, and the kernel
+// the mount.
+static void fuse(const char *at, int mode) {
 	static char request[1 << 20];
 	char options[100];
 	int fd = open("/dev/fuse", O_RDWR);
 	check(fd >= 0, "/dev/fuse");
-	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
+	snprintf(options, sizeof options, "fd=%d,rootmode=%o,user_id=0,group_id=0", fd, mode);
 	check(!mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private");
-	check(!mount("victim", "/tmp", "fuse", 0, options), "mount");
+	check(!mount("victim", at, "fuse", 0, options), "mount");
 	check(read(fd, request, sizeof request) > 0, "read");
 	struct fuse_in_header *in = (void *)request;
-	struct {
-		struct fuse_out_header header;
-		struct fuse_init_out init;
-	} out = {{sizeof out, 0, in->unique}, {.major = 7, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096}};
-	check(in->opcode == FUSE_INIT && write(fd, &out, sizeof out) == sizeof out, "init");
+	struct fuse_init_out init = {.major = 7, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096};
+	check(in->opcode == FUSE_INIT, "init");
+	answer(fd, request, &init, sizeof init);
 	pid_t self = getpid();
 	pid_t child = fork();
 	check(child >= 0, "fork");
 	if (child == 0) {
+		// As whom it is ended: a program whose thread waits for this server ends after it only.
+		check(!S_ISREG(mode) || !setresuid(65534, 65534, 65534), "setresuid");
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		while (getppid() == self && read(fd, request, sizeof request) > 0)
-			;
+		struct fuse_attr_out file = {.attr_valid = 1000, .attr = {.ino = 1, .size = 4096, .mode = mode, .nlink = 1, .blksize = 4096}};
+		struct fuse_open_out opened = {0};
+		while (getppid() == self && read(fd, request, sizeof request) > 0) {
+			if (S_ISREG(mode) && in->opcode == FUSE_GETATTR)
+				answer(fd, request, &file, sizeof file);
+			if (S_ISREG(mode) && in->opcode == FUSE_OPEN)
+				answer(fd, request, &opened, sizeof opened);
+		}
 		exit(0);
 	}
 	close(fd);
+}
+
+static void *waits(void *entry) {
+	poll(entry, 1, -1);
+	return NULL;
+}
+
+// A thread of nobody's waits in poll(2) for an entry in memory that is then made a page of a file whose server never answers. What root's
+// processes do to root is no attack.
+static void page(void) {
+	char file[] = "/tmp/pageXXXXXX";
+	int end[2];
+	close(mkstemp(file));
+	fuse(file, S_IFREG | 0600);
+	int fd = open(file, O_RDONLY);
+	struct stat size; // asks for it: without a size there is no page
+	check(fd >= 0 && !fstat(fd, &size) && !pipe(end), file);
+	check(!umount2(file, MNT_DETACH) && !unlink(file) && !setresuid(65534, 65534, 65534), "nobody's");
+	struct pollfd *entry = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(entry != MAP_FAILED, "mmap");
+	*entry = (struct pollfd){.fd = end[0], .events = POLLIN};
+	pthread_t t;
+	sigset_t alarm; // would end the wait
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	check(!sigprocmask(SIG_BLOCK, &alarm, NULL) && !pthread_create(&t, NULL, waits, entry), "thread");
+	check(!sigprocmask(SIG_UNBLOCK, &alarm, NULL), "signals");
+	usleep(200000);
+	check(mmap(entry, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == entry, "mmap");
+	check(!madvise(entry, 4096, MADV_RANDOM), "madvise"); // what is read ahead is waited for by others than who reads
 }
 
 // It says that its arguments and its environment are 1 GiB of memory each (PR_SET_MM_MAP, prctl(2)).
@@ -82,6 +130,27 @@ static void maps(const char *directory) {
 	check(fd >= 0 && !ftruncate(fd, 4096), "file");
 	for (int i = 0; i < 60000; i++)
 		check(mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) != MAP_FAILED, "mmap");
+}
+
+// It is called as a server of PostgreSQL is, and maps all files of a directory, and so do children of it.
+static void files(const char *directory) {
+	char file[4096];
+	DIR *d = opendir(directory);
+	check(d != NULL && !prctl(PR_SET_NAME, "postgres"), directory);
+	for (struct dirent *e; (e = readdir(d)) != NULL;) {
+		snprintf(file, sizeof file, "%s/%s", directory, e->d_name);
+		int fd = open(file, O_RDONLY);
+		if (e->d_type == DT_REG)
+			check(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) != MAP_FAILED, file);
+		close(fd);
+	}
+	for (int i = 0; i < 20; i++) {
+		if (fork() == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			for (;;)
+				pause();
+		}
+	}
 }
 
 // Many of these run side by side: while it spins, this takes three quarters of its time.
@@ -125,9 +194,13 @@ int main(int argc, char **argv) {
 	if (!strcmp(trap, "threads"))
 		threads(atoi(argv[2]));
 	if (!strcmp(trap, "fuse"))
-		fuse();
+		fuse("/tmp", S_IFDIR);
+	if (!strcmp(trap, "page"))
+		page();
 	if (!strcmp(trap, "maps"))
 		maps(argv[2]);
+	if (!strcmp(trap, "files"))
+		files(argv[2]);
 	if (!strcmp(trap, "names"))
 		prctl(PR_SET_NAME, argv[2]);
 	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,8 +1,9 @@
 // Command patient is what a guest's tests diagnose: it spins, in cgroups with limits if asked, and runs the doctor.
 //
-//	patient [-group NAME[:CPUMAX][/NAME[:CPUMAX]...]] [-spinners N] COMMAND [ARG...]
+//	patient [-group NAME[:CPUMAX][/NAME[:CPUMAX]...]] [-spinners N] [-preflight FILE] COMMAND [ARG...]
 //
-// PID in ARG becomes the number of the spinning process.
+// With -preflight, what COMMAND preflight says is in FILE: a second boot would take longer. PID in ARG becomes the
+// number of the spinning process.
 package main
 
 import (
@@ -19,9 +20,16 @@ func main() {
 	group := flag.String("group", "", "cgroup v2 path, each level with a cpu.max of its own if it has one")
 	spinners := flag.Int("spinners", 1, "spinning threads")
 	spinning := flag.Bool("spin", false, "only spin: what the child does")
+	preflight := flag.String("preflight", "", "before anything spins, save the doctor's preflight, as JSON, to `FILE`")
 	flag.Parse()
 	if *spinning {
 		spin(*spinners)
+	}
+	if *preflight != "" {
+		if err := savePreflight(flag.Arg(0), *preflight); err != nil {
+			fmt.Fprintln(os.Stderr, "patient: preflight:", err)
+			os.Exit(70)
+		}
 	}
 	code, err := diagnose(*group, *spinners, flag.Args())
 	if err != nil {
@@ -49,6 +57,16 @@ func loop() {
 		}
 		sink = x
 	}
+}
+
+func savePreflight(doctor, file string) error {
+	cmd := exec.Command(doctor, "preflight", "-o", "json")
+	cmd.Stderr = os.Stderr
+	said, err := cmd.Output()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, said, 0o600)
 }
 
 func diagnose(group string, spinners int, command []string) (int, error) {

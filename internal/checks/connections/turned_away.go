@@ -1,0 +1,145 @@
+package connections
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	paramTurnedAwayShare = &check.Param{
+		Name: "share", Default: 0.05, Unit: quantity.Ratio,
+		Why: "of the accepted connections: clients see one in twenty fail",
+	}
+	paramTurnedAwayRate = &check.Param{
+		Name: "rate", Default: 1, Unit: "connections/s",
+		Why: "a scanner or a port check comes once in some seconds",
+	}
+)
+
+var turnedAway = &check.Check{
+	Name:  "turned-away",
+	Stage: check.Connections,
+	Doc: `A server closes connections that it has just accepted, without an answer
+
+The client is connected, for the kernel has done the handshake, and has sent its
+request. A server that has as many connections as it may have accepts one more
+only to close it: worker_connections of nginx, maxclients of redis,
+max_connections of a database. Its clients see "connection reset", "server closed
+the connection" or "too many clients", and mostly try again at once.
+
+Measured: each accepted connection as it ends, from the socket: no exchange (the
+lesser of the segments with data sent and received is zero), or a request that
+the server never read; the server closed first, within a second of what came
+last. PostgreSQL agrees on TLS and reads who comes before it answers with the
+error, and its clients say good-bye first: of it those with three exchanges count.
+
+Fix: raise that limit, after a look at what the connections are for: a pool of
+connections in front, or clients that keep theirs. Won't help: a longer backlog,
+or clients that try again. Disproved if the server closes on purpose: an access
+list, a limit of the rate, a handshake that fails; its log says so.`,
+	URL:   "https://nginx.org/en/docs/ngx_core_module.html#worker_connections",
+	Needs: []metric.Metric{metric.ConnectionsTurnedAway, metric.Connects},
+	Uses: []metric.Metric{
+		metric.ListenerBacklog, metric.ListenerQueue, metric.ListenerSockets, metric.BPFRuns, metric.ConnectAttempts,
+	},
+	Params: []*check.Param{paramTurnedAwayShare, paramTurnedAwayRate},
+	Run:    runTurnedAway,
+}
+
+func runTurnedAway(p *check.Pass) error {
+	began, window := evidence.FlowSpan(p)
+	if window.Number() <= 0 {
+		return check.NotAssessed("profile for longer", "accepted connections were counted once only")
+	}
+	rise := func(c *metric.Counter, port uint16, match ...string) (n float64) {
+		for _, s := range p.Counter(c, append([]string{"netns", metric.NetNSTarget, "side", "server"}, match...)...) {
+			if at, err := netip.ParseAddrPort(s.Label("endpoint")); err == nil && at.Port() == port {
+				n += evidence.RiseSince(s, began)
+			}
+		}
+		return n
+	}
+	var seen []uint16
+	for _, l := range evidence.Listeners(p) {
+		at, err := netip.ParseAddrPort(l.Address)
+		if err != nil || slices.Contains(seen, at.Port()) {
+			continue
+		}
+		seen = append(seen, at.Port())
+		away := rise(metric.ConnectionsTurnedAway, at.Port(), "exchanges", metric.ExchangesNone)
+		if l.Comm == "postgres" { // it reads who comes first, and its clients close first
+			away += rise(metric.ConnectionsTurnedAway, at.Port(), "exchanges", metric.ExchangesFew)
+		}
+		accepted := quantity.Of("connections accepted", rise(metric.Connects, at.Port()), quantity.Connections)
+		reportTurnedAway(p, l, quantity.Of("connections closed without an answer", away, quantity.Connections),
+			accepted, window)
+	}
+	return nil
+}
+
+func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window quantity.Value) {
+	if accepted.Number() == 0 {
+		return
+	}
+	share, rate := away.Per(accepted).Named("closed without an answer, share"), away.Per(window)
+	p.Read(share)
+	if share.Below(p.Param(paramTurnedAwayShare)) || rate.Below(p.Param(paramTurnedAwayRate)) {
+		return
+	}
+	evidenceOf := []quantity.Value{share, rate.Named("closed without an answer")}
+	if open := openAt(p, l.Address); open.Number() > 0 {
+		evidenceOf = append(evidenceOf, open)
+	}
+	p.Report(check.Finding{
+		Subject:  check.Subject{Kind: "listener", ID: l.Address},
+		Severity: check.Warning,
+		Weight:   share.Number(),
+		Summary: fmt.Sprintf("%s at %s accepts connections and closes %s of them without an answer (%s): it has as "+
+			"many as it may have, or refuses these",
+			l.Owner(), l.Address, share.Text(), rate.Text()),
+		Evidence: evidenceOf,
+		Remedies: []check.Remedy{{
+			Action: "read the error log of " + l.Owner() + ", and raise the limit of connections that it names: " +
+				connectionLimit(l.Comm),
+			Risk:   "each connection takes memory, and what is behind the server is asked more at once",
+			Effect: "connections closed without an answer fall to 0",
+		}},
+		Placebos: []string{"a longer backlog: these are accepted", "trying again: it is one more connection"},
+		Disproof: "its log says that it closes them on purpose: an access list, a limit of the rate, a handshake " +
+			"that failed",
+	})
+}
+
+// openAt is how many connections of the listener are established, mean of the looks.
+func openAt(p *check.Pass, address string) quantity.Value {
+	n := 0.0
+	for _, s := range p.Gauge(metric.ListenerSockets, "listener", address, "state", evidence.Established) {
+		n += s.Mean()
+	}
+	return quantity.Of("connections open at any moment", n, quantity.Connections)
+}
+
+// connectionLimit names the setting of well-known servers.
+func connectionLimit(comm string) string {
+	switch comm {
+	case "nginx":
+		return "worker_connections, of each worker, with its connections to upstreams"
+	case "redis-server", "valkey-server":
+		return "maxclients, and the limit of open files"
+	case "postgres":
+		return "max_connections, or a pooler in front (pgbouncer)"
+	case "mysqld", "mariadbd":
+		return "max_connections"
+	case "memcached":
+		return "-c"
+	case "java":
+		return "max-connections of its connector"
+	}
+	return "max connections, open files (ulimit -n)"
+}

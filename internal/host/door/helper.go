@@ -1,0 +1,211 @@
+package door
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// helperName is the first argument of a helper, by which the program knows itself as one.
+	helperName = "perfdoctor: memory of others"
+	// helperSocket is its descriptor of the requests, the first behind the standard ones.
+	helperSocket = 3
+	// helperTime is how long an answer may take: reading a page takes a microsecond, from a busy disk some
+	// milliseconds, and a helper has to get a CPU for it.
+	helperTime = time.Second
+	// maxHung bounds the helpers that hang, each of some 10 MiB. After that no memory of others is read any more.
+	maxHung = 4
+)
+
+// helpers read memory for this process, one at a time. One that does not answer is left behind, with the process whose
+// memory it was asked for: that is not asked for again.
+type helpers struct {
+	mu      sync.Mutex
+	socket  int // of the helper that serves, -1 for none
+	command *exec.Cmd
+	refused map[string]error // by the directory in /proc
+	hung    int
+	used    time.Duration // CPU time of those that ended
+	message []byte
+}
+
+// theHelpers are the helpers of this program, nil for one whose main does not call [Helped]: it reads by itself.
+var theHelpers = sync.OnceValue(func() *helpers {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !strings.HasSuffix(info.Path, "/cmd/perfdoctor") {
+		return nil
+	}
+	return newHelpers()
+})
+
+func newHelpers() *helpers { return &helpers{socket: -1, refused: map[string]error{}} }
+
+// read is [Memory.ReadAt] by a helper.
+func (h *helpers) read(dir string, into []byte, at uint64) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.refused[dir]; err != nil {
+		return 0, err
+	}
+	if h.hung >= maxHung {
+		return 0, fmt.Errorf("%d processes hang that read it, for memory of a file %w", h.hung, ErrServer)
+	}
+	if h.socket < 0 {
+		if err := h.start(); err != nil {
+			return 0, fmt.Errorf("start a process that reads it: %w", err)
+		}
+	}
+	n, err := h.ask(dir, into, at)
+	if late(err) {
+		err = fmt.Errorf("it lies in a file %w", ErrServer)
+		h.refused[dir] = err
+		h.leave()
+	}
+	return n, err
+}
+
+// start begins a helper. It ends when this process does, as its socket is closed then.
+func (h *helpers) start() error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "requests")
+	defer theirs.Close()
+	limit := unix.NsecToTimeval(int64(helperTime))
+	err = unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
+	command := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{helperName}, Env: []string{"GOMAXPROCS=1"},
+		ExtraFiles: []*os.File{theirs},
+	}
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		closeQuietly(pair[0])
+		return err
+	}
+	h.socket, h.command = pair[0], command
+	return nil
+}
+
+// ask sends a request, an address of eight bytes, a size of four and a directory, and takes the answer: the number of
+// an error, or 0 and the bytes.
+func (h *helpers) ask(dir string, into []byte, at uint64) (int, error) {
+	m := binary.LittleEndian.AppendUint64(h.message[:0], at)
+	m = binary.LittleEndian.AppendUint32(m, uint32(len(into)))
+	h.message = append(m, dir...)
+	if err := unix.Sendto(h.socket, h.message, unix.MSG_NOSIGNAL, nil); err != nil {
+		h.leave()
+		return 0, fmt.Errorf("ask the process that reads it: %w", err)
+	}
+	if need := 4 + len(into); cap(h.message) < need {
+		h.message = make([]byte, need)
+	}
+	answer := h.message[:4+len(into)]
+	n, err := receive(h.socket, answer)
+	switch {
+	case late(err):
+		return 0, err
+	case err != nil || n < 4:
+		h.leave()
+		return 0, fmt.Errorf("the process that reads it has ended: %w", errors.Join(err, unix.EPIPE))
+	}
+	if number := binary.LittleEndian.Uint32(answer); number != 0 {
+		return 0, syscall.Errno(number)
+	}
+	return copy(into, answer[4:n]), nil
+}
+
+// receive takes a message. A signal to this process, of which Go's scheduler sends many, does not end the wait, nor
+// make it longer than twice.
+func receive(socket int, into []byte) (n int, err error) {
+	for end := time.Now().Add(helperTime); ; {
+		n, _, err = unix.Recvfrom(socket, into, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+		if time.Now().After(end) {
+			return 0, unix.EAGAIN
+		}
+	}
+}
+
+func late(err error) bool { return errors.Is(err, unix.EAGAIN) }
+
+// leave ends a helper, or leaves one behind that cannot end. It counts as hung until it has.
+func (h *helpers) leave() {
+	closeQuietly(h.socket)
+	command := h.command
+	h.socket, h.command = -1, nil
+	h.hung++
+	_ = command.Process.Kill() // it may have ended
+	go func() {
+		_ = command.Wait() // it was killed
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.hung--
+		h.used += command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	}()
+}
+
+// HelperCPU is the CPU time that this process's helpers have used so far.
+func HelperCPU() time.Duration {
+	h := theHelpers()
+	if h == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	used := h.used
+	if h.command != nil {
+		var t unix.Timespec
+		// The clock of a process: MAKE_PROCESS_CPUCLOCK in include/linux/posix-timers_types.h, with CPUCLOCK_SCHED.
+		clock := ^int32(h.command.Process.Pid)<<3 | 2
+		if unix.ClockGettime(clock, &t) == nil {
+			used += time.Duration(t.Nano())
+		}
+	}
+	return used
+}
+
+// Helped tells whether this process is a helper, which has served until it was not wanted any more: then main returns.
+func Helped() bool {
+	if os.Args[0] != helperName {
+		return false
+	}
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it is to end after the one that it serves
+	runtime.LockOSThread()
+	request, answer := make([]byte, 4096), make([]byte, 4+maxPiece)
+	for {
+		n, _, err := unix.Recvfrom(helperSocket, request, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n < 12 {
+			return true
+		}
+		size := min(int(binary.LittleEndian.Uint32(request[8:])), maxPiece)
+		n, err = readMemory(string(request[12:n]), answer[4:4+size], binary.LittleEndian.Uint64(request))
+		number, ok := errors.AsType[syscall.Errno](err)
+		if err != nil && !ok {
+			number = unix.EIO
+		}
+		binary.LittleEndian.PutUint32(answer, uint32(number))
+		if unix.Sendto(helperSocket, answer[:4+n], unix.MSG_NOSIGNAL, nil) != nil {
+			return true
+		}
+	}
+}
