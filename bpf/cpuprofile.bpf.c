@@ -15,6 +15,10 @@ const volatile u32 regs_from_stack = 0;
 // Where in them the registers of struct dump are.
 const volatile u32 regs_dumped[4] = {};
 
+// Whether stacks are taken at all. Set before loading: where they are not, as of a whole host, the verifier does not
+// follow how they are copied.
+const volatile bool takes_dumps = 0;
+
 struct where {
 	u64 kernel_stack; // keys of the map stacks
 	u64 user_stack;
@@ -171,7 +175,7 @@ static inline bool dump(struct where *at)
 	u64 size = 0;
 	void *regs;
 
-	if (!is_dumped(at->tgid) || !in_pace())
+	if (!takes_dumps || !is_dumped(at->tgid) || !in_pace())
 		return 0;
 	d = ring_reserve(&dumps, sizeof(*d), 0);
 	if (!d)

@@ -68,6 +68,7 @@ const (
 	CPUProfileVarRegsCaller    = "regs_caller"
 	CPUProfileVarRegsDumped    = "regs_dumped"
 	CPUProfileVarRegsFromStack = "regs_from_stack"
+	CPUProfileVarTakesDumps    = "takes_dumps"
 )
 
 // LoadCPUProfile returns the embedded CollectionSpec for CPUProfile.
@@ -141,6 +142,7 @@ type CPUProfileVariableSpecs struct {
 	RegsCaller    *ebpf.VariableSpec `ebpf:"regs_caller"`
 	RegsDumped    *ebpf.VariableSpec `ebpf:"regs_dumped"`
 	RegsFromStack *ebpf.VariableSpec `ebpf:"regs_from_stack"`
+	TakesDumps    *ebpf.VariableSpec `ebpf:"takes_dumps"`
 }
 
 // CPUProfileObjects contains all objects after they have been loaded into the kernel.
@@ -198,6 +200,7 @@ type CPUProfileVariables struct {
 	RegsCaller    *ebpf.Variable `ebpf:"regs_caller"`
 	RegsDumped    *ebpf.Variable `ebpf:"regs_dumped"`
 	RegsFromStack *ebpf.Variable `ebpf:"regs_from_stack"`
+	TakesDumps    *ebpf.Variable `ebpf:"takes_dumps"`
 }
 
 // CPUProfilePrograms contains all programs after they have been loaded into the kernel.

@@ -4,11 +4,13 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
@@ -67,16 +69,15 @@ what fills a thread or the CPUs has no name.`,
   perfdoctor nginx -d 30             # the process of this name, for 30 s
   perfdoctor -- ./server --port 80   # start it, diagnose it, end it
   perfdoctor preflight               # what can be measured here, and what not`,
-		Version:       a.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	a.addRootDiagnosis(root)
+	a.addVersionFlag(root)
 	root.SetOut(a.Streams.Out)
 	root.SetErr(a.Streams.Err)
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageTemplate(wrappedFlags(root.UsageTemplate()))
-	root.SetVersionTemplate("perfdoctor {{.Version}}\n")
+	root.SetUsageFunc(wrappedFlags(root.UsageFunc()))
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.diagnoseCommand(), a.exporterCommand(), a.pingCommand(), a.reportCommand(), a.compareCommand(),
 		a.trendCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.perfmapCommand(),
@@ -87,9 +88,35 @@ what fills a thread or the CPUs has no name.`,
 	return root
 }
 
-// wrappedFlags makes cobra break the descriptions of flags at 80 columns.
-func wrappedFlags(template string) string {
-	return strings.ReplaceAll(template, ".FlagUsages |", ".FlagUsagesWrapped 80 |")
+// addVersionFlag adds --version. cobra's own prints another line, or takes a template, for which the linker would keep
+// every method of the program (docs/decisions/0076-pages-without-methods.md).
+func (a *app) addVersionFlag(root *cobra.Command) {
+	asked, run := root.Flags().Bool("version", false, "version for perfdoctor"), root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "perfdoctor %s\n", a.Version)
+			return err
+		}
+		return run(cmd, args)
+	}
+}
+
+// wrappedFlags breaks the descriptions of flags in cobra's usage at 80 columns.
+func wrappedFlags(usage func(*cobra.Command) error) func(*cobra.Command) error {
+	return func(c *cobra.Command) error {
+		var b strings.Builder
+		out := c.OutOrStderr()
+		c.SetOut(&b)
+		err := usage(c)
+		c.SetOut(out)
+		text := b.String()
+		for _, flags := range []*pflag.FlagSet{c.LocalFlags(), c.InheritedFlags()} {
+			text = strings.Replace(text, strings.TrimSpace(flags.FlagUsages()),
+				strings.TrimSpace(flags.FlagUsagesWrapped(80)), 1)
+		}
+		_, writing := io.WriteString(out, text)
+		return errors.Join(err, writing)
+	}
 }
 
 func exitCode(err error) int {

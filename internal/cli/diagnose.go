@@ -147,9 +147,9 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 }
 
 // heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins
-// at twice this size instead of at 4 MiB, and has fewer turns: a diagnosis of ten seconds leaves 30 MiB of garbage,
-// most of it as it names functions at the end.
-const heapFloor = 8 << 20
+// at twice of what is in use and this. What is in use are 3 to 4 MiB: without it there would be some more turns, with
+// four times as much the peak is 8 MiB higher (docs/performance.md).
+const heapFloor = 2 << 20
 
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	floor := make([]byte, heapFloor)

@@ -56,8 +56,8 @@ func (p Passes) watch(ctx context.Context, pass func(context.Context) (idle bool
 }
 
 // mostShare is what passes may take of a CPU where each is so dear that with the longest rest they would take more: a
-// pass over 10,000 threads takes 0.2 s, and a few of them tell as much as many over a hundred.
-const mostShare = 0.05
+// pass over 10,000 threads takes 0.02 to 0.2 s, and a few of them tell as much as many over a hundred.
+const mostShare = 0.01
 
 // period is how long to wait after a pass, so that its cost is the share, within the bounds.
 func (p Passes) period(cost time.Duration, idle bool) time.Duration {

@@ -52,10 +52,12 @@ type Host struct {
 	Proc string // a procfs, "/proc"
 	Sys  string // a sysfs with the cgroup file systems below fs/cgroup, "/sys"
 	Etc  string // passwd is read here to name users, "/etc"
+
+	last *listing // what [Host.LateMembers] shares; nil for nothing
 }
 
 // Local is the host perfdoctor runs on.
-func Local() *Host { return &Host{Proc: "/proc", Sys: "/sys", Etc: "/etc"} }
+func Local() *Host { return &Host{Proc: "/proc", Sys: "/sys", Etc: "/etc", last: &listing{}} }
 
 func (h *Host) pidPath(pid int, name string) string {
 	return h.Proc + "/" + strconv.Itoa(pid) + "/" + name

@@ -235,6 +235,9 @@ func (vm *VM) age() time.Duration {
 	return time.Duration(now.Nano()) - time.Duration(start)*10*time.Millisecond
 }
 
+// maxNames bounds the names of a program's dynamic symbols, in bytes: as many as package door reads of any table.
+const maxNames = 64 << 20
+
 // nativeImageSign looks for what GraalVM's native-image leaves in an executable: the section that holds the image
 // heap, or the exported entry points of its C interface (graal_isolate.h), whichever the build kept.
 func nativeImageSign(exe string) (string, error) {
@@ -257,16 +260,21 @@ func nativeImageSign(exe string) (string, error) {
 	if f.Section(".svm_heap") != nil {
 		return "its program has an ELF section .svm_heap", nil
 	}
-	sign := ""
-	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(), func(s door.Symbol) {
-		if s.Name == "graal_create_isolate" || s.Name == "__svm_version_info" {
-			sign = "its program has a symbol " + s.Name
-		}
-	})
+	// The names of all dynamic symbols: to look at each symbol would take longer, for each process of a host.
+	table := f.SectionByType(elf.SHT_DYNSYM)
+	if table == nil || uint64(table.Link) >= uint64(len(f.Sections)) {
+		return "", nil
+	}
+	text, err := door.Section(f.Sections[table.Link], maxNames)
 	if err != nil {
 		return "", nil // no native image has tables that cannot be read
 	}
-	return sign, nil
+	for _, name := range []string{"graal_create_isolate", "__svm_version_info"} {
+		if bytes.Contains(text, []byte("\x00"+name+"\x00")) {
+			return "its program has a symbol " + name, nil
+		}
+	}
+	return "", nil
 }
 
 func libcOf(files []string) Libc {

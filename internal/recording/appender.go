@@ -80,6 +80,7 @@ type Appender struct {
 	none    []metric.Metric
 	lost    []Loss
 	missing []Missing
+	names   map[string]string // without their secrets, by what they were
 
 	profiles []*stacks.Profile
 	raws     []rawFile
@@ -121,7 +122,7 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	for i, l := range labels {
 		labels[i] = strings.ToValidUTF8(l, "\uFFFD") // as the file would: a live report must equal one made from it
 	}
-	redactNames(m, labels)
+	a.redactNames(m, labels)
 	a.rows = append(a.rows, row{m, labels, value})
 }
 

@@ -23,12 +23,25 @@ func isName(label string) bool {
 }
 
 // redactNames takes secrets out of those of a metric's labels that are names.
-func redactNames(m metric.Metric, labels []string) {
+func (a *Appender) redactNames(m metric.Metric, labels []string) {
 	for i, l := range m.Describe().Labels {
 		if isName(l) {
-			labels[i] = redactName(labels[i])
+			labels[i] = a.redactName(labels[i])
 		}
 	}
+}
+
+// redactName remembers what a name became: one sample has each process's some twenty times.
+func (a *Appender) redactName(name string) string {
+	safe, ok := a.names[name]
+	if !ok {
+		if a.names == nil {
+			a.names = map[string]string{}
+		}
+		safe = redactName(name)
+		a.names[name] = safe
+	}
+	return safe
 }
 
 // withoutSecrets gives the profile with its threads' names redacted, and whether any was. It leaves the caller's

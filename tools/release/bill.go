@@ -63,6 +63,9 @@ func goComponents(info *debug.BuildInfo) []cdx.Component {
 		if m.Replace != nil {
 			m = m.Replace
 		}
+		if strings.HasPrefix(m.Path, "./") { // tools/conntrack: part of this program
+			continue
+		}
 		out = append(out, cdx.Component{
 			Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: "pkg:golang/" + m.Path + "@" +
 				m.Version,

@@ -88,7 +88,7 @@ func modules(info *debug.BuildInfo, texts map[string]string) []License {
 	}
 	var list []License
 	for _, m := range info.Deps {
-		if m.Replace != nil {
+		if m.Replace != nil && !strings.HasPrefix(m.Replace.Path, "./") { // tools/conntrack has the name it stands for
 			m = m.Replace
 		}
 		list = append(list, License{m.Path, m.Version, texts[Key(m.Path, m.Version)]})

@@ -80,6 +80,7 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 		}
 		r, err := registersOf(kernel)
 		return errors.Join(err,
+			spec.Variables[bpf.CPUProfileVarTakesDumps].Set(s.target.Kind != host.KindHost),
 			spec.Variables[bpf.CPUProfileVarRegsDumped].Set(r.dumped),
 			spec.Variables[bpf.CPUProfileVarRegsCaller].Set(r.caller),
 			spec.Variables[bpf.CPUProfileVarCallerOnStack].Set(r.onStack),

@@ -164,7 +164,7 @@ func (u *unwinder) run(ctx context.Context) error {
 // stacks by frame pointers. Those that are new since the first list may end unread, and stand under one that was there.
 func (u *unwinder) list(ctx context.Context) {
 	u.members = time.Now()
-	list, err := u.host.Members(ctx, u.target)
+	list, err := u.host.LateMembers(ctx, u.target)
 	if err != nil {
 		return
 	}

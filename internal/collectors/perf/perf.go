@@ -164,7 +164,7 @@ func groupsFor(switches float64, threads int) (groups []perfevent.Group, leftOut
 // targetThreads gives the task directories of the target's threads, at most manyThreads of them, and how many there
 // are.
 func targetThreads(ctx context.Context, env collect.Env) (dirs []string, all int) {
-	list, err := env.Host.Members(ctx, env.Target)
+	list, err := env.Host.LateMembers(ctx, env.Target)
 	if err != nil {
 		return nil, 0 // the target has ended: opening it says so
 	}
@@ -291,7 +291,7 @@ func (s *source) Close() error {
 // openMembers opens the processes that have joined the target and takes leave of those that ended. Threads are
 // inherited.
 func (s *source) openMembers(ctx context.Context) error {
-	list, err := s.env.Host.Members(ctx, s.env.Target)
+	list, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	switch {
 	case errors.Is(err, host.ErrPermission):
 		return collect.Unavailable(recording.StatusDenied, "run perfdoctor as root", "%v", err)

@@ -126,7 +126,7 @@ func (s *source) find(ctx context.Context) error {
 
 // members lists the target's processes that may be a server's, of many some.
 func (s *source) members(ctx context.Context) (map[int]host.Process, error) {
-	list, err := s.env.Host.Members(ctx, s.env.Target)
+	list, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
 		return nil, fmt.Errorf("list the target's processes: %w", err)
 	}

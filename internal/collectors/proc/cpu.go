@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -30,20 +31,21 @@ func cpuCollector() collect.Collector {
 			if err != nil {
 				return nil, err
 			}
-			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error { return sampleCPU(fs, a) }),
-				nil
+			return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
+				return sampleCPU(env.Host, fs, a)
+			}), nil
 		},
 	}
 }
 
-func sampleCPU(fs procfs.FS, a *recording.Appender) error {
+func sampleCPU(h *host.Host, fs procfs.FS, a *recording.Appender) error {
 	st, err := fs.Stat()
 	if err != nil {
 		return err
 	}
 	// At once, as the other collectors begin at the same tick: where CPUs are short, their threads are in the queues
 	// too.
-	running := max(1, int(st.ProcessesRunning)-otherThreads(fs))
+	running := max(1, int(st.ProcessesRunning)-otherThreads(h))
 	for id, c := range st.CPU {
 		appendCPU(a, strconv.FormatInt(id, 10), c)
 	}
@@ -62,14 +64,20 @@ func sampleCPU(fs procfs.FS, a *recording.Appender) error {
 
 // otherThreads is how many threads of this process want a CPU beside the one that reads. A /proc that is not this
 // host's has none.
-func otherThreads(fs procfs.FS) int {
-	threads, err := fs.AllThreads(os.Getpid())
+func otherThreads(h *host.Host) int {
+	pid := os.Getpid()
+	entries, err := os.ReadDir(h.Proc + "/" + strconv.Itoa(pid) + "/task")
 	if err != nil {
 		return 0
 	}
-	running := 0
-	for _, t := range threads {
-		if stat, err := t.Stat(); err == nil && stat.State == "R" { // a thread that has ended wants none
+	running, buf := 0, make([]byte, 1024)
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		var st host.Stat
+		if st, buf, err = h.ReadStat(pid, tid, buf); err == nil && st.State == 'R' { // one that has ended wants none
 			running++
 		}
 	}

@@ -4,15 +4,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/prometheus/procfs"
+	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
 // TestOtherThreads runs threads of this process, which are not to be taken for the host's load.
 func TestOtherThreads(t *testing.T) {
-	fs, err := procfs.NewFS("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var stop atomic.Bool
 	t.Cleanup(func() { stop.Store(true) })
 	for range 3 {
@@ -22,7 +18,7 @@ func TestOtherThreads(t *testing.T) {
 		}()
 	}
 	for range 1000 { // the first of them may not have started yet
-		if otherThreads(fs) > 0 {
+		if otherThreads(host.Local()) > 0 {
 			return
 		}
 	}
@@ -31,11 +27,7 @@ func TestOtherThreads(t *testing.T) {
 
 // TestOtherThreadsElsewhere: a saved tree knows nothing of this process.
 func TestOtherThreadsElsewhere(t *testing.T) {
-	fs, err := procfs.NewFS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := otherThreads(fs); n != 0 {
+	if n := otherThreads(&host.Host{Proc: t.TempDir()}); n != 0 {
 		t.Errorf("%d threads in an empty tree", n)
 	}
 }

@@ -128,7 +128,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 // look finds interpreters among the target's processes that were not looked into before.
 func (s *source) look(ctx context.Context) error {
 	s.looked = time.Now()
-	members, err := s.env.Host.Members(ctx, s.env.Target)
+	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
 		return fmt.Errorf("list the target's processes: %w", err)
 	}

@@ -74,7 +74,7 @@ func (o *owners) newPass(ctx context.Context, t *table) *pass {
 		counts: map[netip.AddrPort]map[int]int{}, found: map[uint64]owner{},
 	}
 	if len(o.env.Target.PIDs) > 0 {
-		members, _ := o.env.Host.Members(ctx, o.env.Target) // an error: the target has ended, and holds nothing
+		members, _ := o.env.Host.LateMembers(ctx, o.env.Target) // an error: the target has ended, and holds nothing
 		for _, m := range members {
 			p.members[m.PID] = true
 		}

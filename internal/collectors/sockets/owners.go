@@ -181,7 +181,7 @@ func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}, everywhere bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	members, err := o.env.Host.Members(ctx, o.env.Target)
+	members, err := o.env.Host.LateMembers(ctx, o.env.Target)
 	if err != nil {
 		return false // the target has ended, or time is up: what was found before still stands
 	}

@@ -7,14 +7,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"html/template"
+	"io"
 	"io/fs"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )
 
 // listPath is where the recordings are served.
@@ -43,7 +43,7 @@ func (r *Recorder) Incidents() []File { return r.store.list() }
 
 // Handler serves the list at /recordings, as JSON or as a page for a browser, and each recording below it.
 func (r *Recorder) Handler() http.Handler {
-	page := template.Must(template.New("page").Parse(pageText))
+	template := pageTemplate()
 	style := sha256.Sum256([]byte(pageStyle))
 	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(style[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -53,7 +53,7 @@ func (r *Recorder) Handler() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		if strings.Contains(req.Header.Get("Accept"), "text/html") {
 			w.Header().Set("Content-Security-Policy", policy)
-			r.servePage(w, page)
+			r.servePage(w, template)
 			return
 		}
 		r.serveJSON(w)
@@ -147,19 +147,27 @@ func (r *Recorder) serveJSON(w http.ResponseWriter) {
 	_, _ = w.Write(b.Bytes()) // a peer that is gone has no use for it
 }
 
-func (r *Recorder) servePage(w http.ResponseWriter, page *template.Template) {
-	var b bytes.Buffer
-	err := page.Execute(&b, struct {
-		list
-		Style template.CSS
-		Now   time.Time
-	}{r.all(), template.CSS(pageStyle), time.Now().UTC()}) //nolint:gosec // our own file
+// pageTemplate is the list as a page.
+func pageTemplate() *page.Template {
+	return page.Must(page.Parse(pageText, page.Funcs{
+		"began": func(f File) string { return f.Began.UTC().Format("2006-01-02 15:04:05") },
+	}))
+}
+
+// pageData is what the page is filled with.
+type pageData struct {
+	list
+	Style page.Trusted
+}
+
+func (r *Recorder) servePage(w http.ResponseWriter, t *page.Template) {
+	text, err := t.Text("page", pageData{r.all(), page.Trusted(pageStyle)})
 	if err != nil {
 		http.Error(w, "the page cannot be written", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(b.Bytes())
+	_, _ = io.WriteString(w, text)
 }
 
 func (r *Recorder) serveFile(w http.ResponseWriter, req *http.Request) {

@@ -1,7 +1,7 @@
 // Package front is the daemon's first page: what is wrong with the host now, since when, and what to do, and what went
 // wrong last. It is one file without a program, so that it opens in whatever is at hand at night, and the same as JSON.
 //
-// Names on a host are hostile: html/template escapes them for their place, and control characters are shown as escapes.
+// Names on a host are hostile: package page escapes them, and control characters are shown as escapes.
 // Whoever shows no password over the network reads no more here than in the metrics: see [exporter.Trusted].
 package front
 
@@ -11,7 +11,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
-	"html/template"
 	"net/http"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )
 
 // Paths of the page and of the same as JSON.
@@ -155,14 +155,35 @@ func (f *front) serveJSON(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(b.Bytes()) // a peer that is gone has no use for it
 }
 
+// pageData is what the page is filled with.
+type pageData struct {
+	View
+	Recorder bool
+	Style    page.Trusted
+}
+
+// functions are what the page calls.
+func functions() page.Funcs {
+	const day, clock = "2006-01-02 15:04:05", "15:04:05"
+	return page.Funcs{
+		"shown": shown, "pair": pair, "isZero": time.Time.IsZero, "elsewhere": elsewhere,
+		"clock":  func(t time.Time) string { return t.Format(clock) },
+		"moment": func(t time.Time) string { return t.UTC().Format(day) },
+		"ago":    func(t, now time.Time) string { return evidence.AgeText(max(0, now.Sub(t).Seconds())) },
+	}
+}
+
+// elsewhere is the target of a window that is not of the whole host.
+func elsewhere(target string) string {
+	if target == "host" {
+		return ""
+	}
+	return target
+}
+
 func (f *front) servePage(w http.ResponseWriter, r *http.Request) {
-	page := template.Must(template.New("page").Funcs(template.FuncMap{"shown": shown, "pair": pair}).Parse(pageText))
-	var b bytes.Buffer
-	err := page.Execute(&b, struct {
-		View
-		Recorder bool
-		Style    template.CSS
-	}{f.view(exporter.Trusted(r)), f.Incidents != nil, template.CSS(pageStyle)}) //nolint:gosec // our own file
+	data := pageData{f.view(exporter.Trusted(r)), f.Incidents != nil, page.Trusted(pageStyle)}
+	text, err := page.Must(page.Parse(pageText, functions())).Text("page", data)
 	if err != nil {
 		http.Error(w, "the page cannot be written", http.StatusInternalServerError)
 		return
@@ -172,7 +193,7 @@ func (f *front) servePage(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
 		base64.StdEncoding.EncodeToString(style[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(report.Escape(b.String(), "\n\t")))
+	_, _ = w.Write([]byte(report.Escape(text, "\n\t")))
 }
 
 // harden keeps an answer from caches and from being taken for another type.
@@ -200,11 +221,3 @@ type dated struct {
 }
 
 func pair(f Finding, ended time.Time) dated { return dated{f, ended} }
-
-// Age is how long the finding has been there, for a reader: "4 min".
-func (f Finding) Age(now time.Time) string { return age(now.Sub(f.Since)) }
-
-// Ago is how long ago it was last seen.
-func (f Finding) Ago(now time.Time) string { return age(now.Sub(f.Last)) }
-
-func age(d time.Duration) string { return evidence.AgeText(max(0, d.Seconds())) }

@@ -79,6 +79,10 @@ var table = []row{
 		pkg: "tools/release", may: []string{"internal/jvm/asprof/library"},
 		why: "builds and packs the program and says what is in it; only the pinned profiler is named nowhere else",
 	},
+	{
+		pkg: "tools/conntrack",
+		why: "dials for Prometheus's client configuration, in a module whose name it takes: leaf",
+	},
 	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its " +
 		"own: leaf"},
 	{pkg: "internal/metric/quantity", pure: true, why: "a number with its unit: leaf"},
@@ -233,14 +237,17 @@ var table = []row{
 	},
 	{
 		pkg: "internal/report/html", may: []string{
-			"internal/report", "internal/report/html/bundle",
+			"internal/report", "internal/report/html/bundle", "internal/report/page",
 			"internal/compare",
 		}, pure: true,
 		why: "writes a page of a report and its recording; it knows no rule, only what each was read from",
 	},
 	{pkg: "internal/report/html/bundle", why: "files for the binary: leaf"},
+	{pkg: "internal/report/page", pure: true, why: "fills templates, whatever their data: leaf"},
 	{
-		pkg: "internal/daemon/exporter", may: []string{"internal/host/cgroupfs", "internal/collect", "internal/check"},
+		pkg: "internal/daemon/exporter", may: []string{
+			"internal/host/cgroupfs", "internal/collect", "internal/check", "internal/report/page",
+		},
 		why: "the same samples and the same checks, for ever",
 	},
 	{

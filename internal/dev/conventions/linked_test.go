@@ -66,8 +66,8 @@ func TestProductionHasNoLab(t *testing.T) {
 func linked(t *testing.T) string {
 	t.Helper()
 	architectures := map[string][]string{}
-	const format = `{{if not .Standard}}{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{end}}{{end}}` +
-		`{{.ImportPath}}{{end}}`
+	const format = `{{if not .Standard}}{{with .Module}}{{if not .Main}}{{.Path}} ` +
+		`{{with .Replace}}{{.Path}}{{else}}{{.Version}}{{end}} {{end}}{{end}}{{.ImportPath}}{{end}}`
 	for _, arch := range []string{"amd64", "arm64"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", format, "./cmd/perfdoctor")
 		cmd.Dir, cmd.Stderr = "../../..", os.Stderr

@@ -387,7 +387,10 @@ func (p *Pool) close(window float64) {
 		p.Places = append(p.Places, *place)
 	}
 	slices.SortFunc(p.Places, func(x, y Place) int {
-		return cmp.Or(cmp.Compare(y.Seconds, x.Seconds), strings.Compare(x.Call+x.On, y.Call+y.On))
+		if c := cmp.Compare(y.Seconds, x.Seconds); c != 0 {
+			return c
+		}
+		return strings.Compare(x.Call+x.On, y.Call+y.On)
 	})
 	p.Processes = len(p.pids)
 	if window > 0 {

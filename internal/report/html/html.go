@@ -4,7 +4,7 @@
 // Charts and flame graphs are drawn by that program (web/, package bundle) of data that lies in the page compressed.
 //
 // Names on a host are hostile: whoever can name a thread or a process would like to run a script in an operator's
-// browser. They are escaped for their place by html/template, shown with their unprintable characters as escapes, never
+// browser. They are escaped for their place by package page, shown with their unprintable characters as escapes, never
 // become markup in the program, and the page's content security policy allows this program and this style sheet, by
 // their hashes, and nothing else.
 package html
@@ -16,7 +16,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -24,6 +23,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
+	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )
 
 var (
@@ -67,18 +67,18 @@ func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, e
 // alphabet, which no template need escape: our style and program, and base64. data writes what the program draws.
 func assemble(source, style, script string, v any, data func(*bytes.Buffer) error) ([]byte, error) {
 	var out bytes.Buffer
-	t := template.Must(template.New("page").Funcs(functions).Parse(source))
-	head, err := text(t, "head", v)
+	t := page.Must(page.Parse(source, functions))
+	head, err := t.Text("head", v)
 	if err != nil {
 		return nil, err
 	}
-	body, err := text(t, "body", v)
+	body, err := t.Text("body", v)
 	if err != nil {
 		return nil, err
 	}
-	out.WriteString(head)
+	out.WriteString(visible(head))
 	out.WriteString("<style>" + style + "</style>\n</head>\n")
-	out.WriteString(body)
+	out.WriteString(visible(body))
 	if script != "" {
 		if err := data(&out); err != nil {
 			return nil, err
@@ -87,14 +87,6 @@ func assemble(source, style, script string, v any, data func(*bytes.Buffer) erro
 	}
 	out.WriteString("</body>\n</html>\n")
 	return out.Bytes(), nil
-}
-
-func text(t *template.Template, name string, v any) (string, error) {
-	var b bytes.Buffer
-	if err := t.ExecuteTemplate(&b, name, v); err != nil {
-		return "", err
-	}
-	return visible(b.String()), nil
 }
 
 // policy allows the page's own style and program, and nothing to be loaded, sent or turned into markup.

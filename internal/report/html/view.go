@@ -2,17 +2,19 @@ package html
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/page"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
@@ -231,8 +233,8 @@ func significant(n float64) float64 {
 	return math.Round(n*scale) / scale
 }
 
-// functions are what the template formats with.
-var functions = template.FuncMap{
+// functions are what the templates format with, and the methods that they need.
+var functions = page.Funcs{
 	"seconds": func(n float64) string { return value(n, quantity.Seconds) },
 	"share":   func(n float64) string { return value(n, quantity.Ratio) },
 	"bytes":   func(n int64) string { return value(float64(n), quantity.Bytes) },
@@ -244,8 +246,17 @@ var functions = template.FuncMap{
 	"role": func(list []*findingView, r string) []*findingView {
 		return slices.DeleteFunc(slices.Clone(list), notRole(r))
 	},
-	"severity": func(s check.Severity) string { return s.String() },
-	"places":   report.PlaceTexts,
+	"severity":   func(s check.Severity) string { return s.String() },
+	"places":     report.PlaceTexts,
+	"utc":        func(t time.Time) string { return t.Format("2006-01-02 15:04:05 UTC") },
+	"more":       (*view).More,
+	"incident":   (*report.Incident).Text,
+	"pseudonyms": (*report.Data).Pseudonyms,
+	"marked":     table.Marked,
+	"given":      recording.GivenUp.Text,
+	"who":        (*ledger.Pool).Who,
+	"split":      (*ledger.Pool).Split,
+	"either":     func(f compare.Finding) *check.Finding { return f.Either() },
 }
 
 func notRole(r string) func(*findingView) bool {
