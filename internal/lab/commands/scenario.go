@@ -457,7 +457,7 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`, under "+
 		"run-1, run-2 and so on")
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
-	cmd.Flags().StringVar(&s.picture, "calibration", "", "draw what was promised of the cures against what was "+
+	cmd.Flags().StringVar(&s.picture, "calibration", "", "draw what was promised of the fixes against what was "+
 		"measured, as SVG into `FILE`")
 	return cmd
 }

@@ -158,7 +158,7 @@ func promised(before, after *recording.Recording) (out []scenario.Promised) {
 	for i := range d.Promises {
 		x := &d.Promises[i]
 		if x.Finding != d.Before.Verdict {
-			continue // the cure is of the verdict
+			continue // the fix is of the verdict
 		}
 		p := scenario.Promised{
 			Finding: x.Finding, Metric: x.Metric, Label: x.Label(), From: x.From, Expect: x.Expect, To: x.To,

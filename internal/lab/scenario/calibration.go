@@ -62,7 +62,7 @@ func (c Calibration) text(b *strings.Builder) {
 	}
 	b.WriteString("\nWhat was promised of the cures, and what the load measured:\n\n")
 	columns(b, func(w io.Writer) {
-		row(w, "SCENARIO", "CURE", "METRIC", "FROM", "EXPECTED", "INTERVAL", "MEASURED", "")
+		row(w, "SCENARIO", "FIX", "METRIC", "FROM", "EXPECTED", "INTERVAL", "MEASURED", "")
 		for i := range c {
 			f := &c[i]
 			row(w, f.Scenario, f.Cure, f.Label, number(f.From), number(f.Expect),
@@ -115,7 +115,7 @@ func (c Calibration) SVG(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" `+
 		`font-size="12">`, pictureSize, pictureSize)
-	b.WriteString("\n<title>What was promised of cures, and what was measured</title>\n")
+	b.WriteString("\n<title>What was promised of fixes, and what was measured</title>\n")
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", pictureSize, pictureSize)
 	for d := -decades; d <= decades; d++ {
 		at, label := place(math.Pow10(d)), fmt.Sprintf("x %g", math.Pow10(d))
