@@ -231,7 +231,6 @@ func Causes() check.Causes {
 			Cause: "hot-code", Effect: "cpu-saturated", If: evidence.FillsCPUs,
 			Why: "the function takes what would be idle",
 		},
-		{Cause: "hot-code", Effect: "gil-contention", Why: "the function holds the interpreter's lock"},
 		{
 			Cause: "type-pollution", Effect: "hot-code",
 			Why: "the type checks are inlined into the code that is hot",

@@ -28,16 +28,17 @@ type Requests struct {
 
 // RequestsOf gives the requests to the target. By Little's law (J. Little, Operations Research 9, 1961) the time of one
 // is how many are in progress over how many come in a second; since no more come than [RequestsAtMost], it is that time
-// or longer. ok is false where none came, or nobody looked.
+// or longer. ok is false where none came, or nobody looked often enough for a mean.
 func RequestsOf(p *check.Pass) (r Requests, ok bool) {
-	n := 0.0
+	n, looks := 0.0, 0
 	for _, listener := range p.Info(metric.TargetListenPorts) {
 		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
 			n += s.Mean()
+			looks = max(looks, len(s.Points))
 		}
 	}
 	most := RequestsAtMost(p)
-	if n == 0 || most.Number() == 0 || p.Meta.Duration <= 0 {
+	if n == 0 || looks < leastLooks || most.Number() == 0 || p.Meta.Duration <= 0 {
 		return r, false
 	}
 	r.InProgress = quantity.Of("requests without an answer, mean", n, most.Unit())
@@ -117,7 +118,7 @@ func NeverEmpty(p *check.Pass, least float64) (list []QueueOf) {
 	return list
 }
 
-// leastLooks at a queue, a second apart, that are no burst.
+// leastLooks at connections, a second apart, that are no burst.
 const leastLooks = 5
 
 // mostOfWork reports whether so many threads are at least half of those with work.

@@ -27,7 +27,7 @@ func RequestMetrics() []metric.Metric {
 // RequestsAtMost bounds the requests to the target: no more than answers left its own ports. It is zero where none did,
 // or nobody counted.
 func RequestsAtMost(p *check.Pass) quantity.Value {
-	n := keynumber.NewSource(p.Recording, keynumber.Told{}).Answered()
+	n := keynumber.NewSource(p.Recording, keynumber.Told{}).Answered() * p.Meta.Duration // a look may be missing
 	return quantity.Of("requests, at most", n, quantity.Unit("requests"))
 }
 

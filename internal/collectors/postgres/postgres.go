@@ -33,7 +33,7 @@ var pace = collect.Passes{Share: 0.01, Least: 50 * time.Millisecond, Longest: 2 
 const (
 	// maxSessions bounds the processes that are looked at in a pass, and maxServers the servers.
 	maxSessions, maxServers = 1000, 16
-	// maxSeries bounds the series of waits: those of the longest. The rest is summed up. maxWaits bounds those that are
+	// maxSeries bounds the series of waits, but for some that sum up the rest: see bounded. maxWaits bounds those that are
 	// kept meanwhile, of some 500 bytes each: of a server that has a new statement at each pass.
 	maxSeries, maxWaits = 200, 20_000
 	// maxOpening bounds the CPU time for the files of processes that may be a server's: each takes some milliseconds,
@@ -323,21 +323,31 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// bounded gives the waits, of many the longest; the rest is summed up without pids and statements of those that wait.
+// bounded gives the waits, of many without who waits; of still more the half of them that is longest, and the rest
+// without who holds the lock; and what is beyond that summed up. Statements are few, where sessions come and go.
 func (s *source) bounded() map[waitKey]time.Duration {
-	if len(s.waits) <= maxSeries {
-		return s.waits
+	waits := folded(s.waits, 0, func(key waitKey) waitKey {
+		key.pid = ""
+		return key
+	})
+	waits = folded(waits, maxSeries/2, func(key waitKey) waitKey {
+		key.pid, key.holder = "", ""
+		return key
+	})
+	return folded(waits, maxSeries-1, func(key waitKey) waitKey { return waitKey{kind: key.kind, state: key.state} })
+}
+
+// folded gives waits that are too many with fewer labels, but for so many of the longest.
+func folded(waits map[waitKey]time.Duration, kept int, by func(waitKey) waitKey) map[waitKey]time.Duration {
+	if len(waits) <= maxSeries {
+		return waits
 	}
-	keys := make([]waitKey, 0, len(s.waits))
-	for key := range s.waits {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(x, y waitKey) int { return cmp.Compare(s.waits[y], s.waits[x]) })
+	keys := slices.SortedFunc(maps.Keys(waits), func(x, y waitKey) int { return cmp.Compare(waits[y], waits[x]) })
 	out := map[waitKey]time.Duration{}
 	for i, key := range keys {
-		d := s.waits[key]
-		if i >= maxSeries {
-			key = waitKey{kind: key.kind, state: key.state}
+		d := waits[key]
+		if i >= kept {
+			key = by(key)
 		}
 		out[key] += d
 	}

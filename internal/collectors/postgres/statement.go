@@ -180,8 +180,22 @@ func (l *lexer) dollar() (more bool) {
 	return ok
 }
 
-// number takes a number of any base, with fraction and exponent.
+// sign takes back the sign of a number, so that "+ -3" and "+ 3" are one statement: a minus behind another operator, a
+// bracket or a comma subtracts nothing.
+func (l *lexer) sign() {
+	out, ok := strings.CutSuffix(l.out.String(), "-")
+	before := strings.TrimRight(out, " ")
+	if !ok || l.gap || before == "" || !strings.ContainsAny(before[len(before)-1:], "=+-*/%<>|(,") {
+		return
+	}
+	l.out.Reset()
+	l.out.WriteString(before)
+	l.gap = before != out
+}
+
+// number takes a number of any base, with its sign, fraction and exponent.
 func (l *lexer) number() {
+	l.sign()
 	l.literal()
 	for i := 0; i < len(l.in); i++ {
 		c := l.in[i]

@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -10,7 +12,11 @@ func TestFingerprint(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{
 			"pgbench", "UPDATE pgbench_accounts SET abalance = abalance + -3541 WHERE aid = 17;",
-			"UPDATE pgbench_accounts SET abalance = abalance + -? WHERE aid = ?",
+			"UPDATE pgbench_accounts SET abalance = abalance + ? WHERE aid = ?",
+		},
+		{
+			"signs", "SELECT a -1, b - 2, -3 FROM t WHERE c = -4 AND d IN (-5, -6)",
+			"SELECT a -?, b - ? FROM t WHERE c = ? AND d IN (?)",
 		},
 		{"parameters", "SELECT * FROM t2 WHERE a=$1 AND b >= $22", "SELECT * FROM t2 WHERE a=? AND b >= ?"},
 		{"list", "SELECT 1 FROM t WHERE id IN (1, 2,3 ,4)", "SELECT ? FROM t WHERE id IN (?)"},
@@ -56,4 +62,35 @@ func FuzzFingerprint(f *testing.F) {
 			t.Errorf("%q: %q", text, got)
 		}
 	})
+}
+
+// TestBounded: of sixty sessions that wait for each other in turn the statements stay, and no time is lost.
+func TestBounded(t *testing.T) {
+	s := &source{waits: map[waitKey]time.Duration{}}
+	for i := range 60 {
+		for j := range 60 {
+			key := waitKey{
+				pid: strconv.Itoa(i), holder: strconv.Itoa(j), kind: "row", state: "active",
+				statement: "UPDATE a", byStatement: "UPDATE b",
+			}
+			s.waits[key] = time.Millisecond * time.Duration(1+j)
+		}
+	}
+	total, rest := time.Duration(0), time.Duration(0)
+	got := s.bounded()
+	for key, d := range got {
+		total += d
+		if key.statement == "" || key.byStatement == "" {
+			rest += d
+		}
+	}
+	if want := 60 * 1830 * time.Millisecond; total != want || rest != 0 || len(got) != 60 {
+		t.Errorf("%d series of %s, %s without a statement; want 60 of %s", len(got), total, rest, want)
+	}
+	for i := range 300 {
+		s.waits[waitKey{kind: "row", statement: strconv.Itoa(i)}] = time.Nanosecond
+	}
+	if got := s.bounded(); len(got) > maxSeries || got[waitKey{kind: "row"}] == 0 {
+		t.Errorf("%d series, %s summed up", len(got), got[waitKey{kind: "row"}])
+	}
 }

@@ -163,6 +163,10 @@ var loopFrames = slices.Concat(ParsePatterns(
 
 	"net/http.*", "sync.*", "golang.org/x/sync/*", "golang.org/x/net/http2.*", "google.golang.org/grpc.*",
 	"tokio::*",
+
+	"py::Thread.*:*/threading.py", "py::_bootstrap*:*/threading.py", "py::*:*/concurrent/futures/*.py",
+	"py::*:*/asyncio/*.py", "py::*:*/socketserver.py", "py::*:*/wsgiref/*.py", "py::*:*/http/server.py",
+	"py::worker:*/multiprocessing/pool.py",
 ), ParsePatterns(
 	// redis (server.c, networking.c, ae.c)
 	"aeMain", "aeProcessEvents", "readQueryFromClient", "connSocketEventHandler", "callHandler", "processInputBuffer",

@@ -92,9 +92,9 @@ func steps(living []recording.GaugeSeries, ended curve) curve {
 	return cumulated(rises)
 }
 
-// Answered is how many requests the target answered on its own ports, at most, while it was looked at; 0 where none
-// were, or that is not known.
-func (s *Source) Answered() float64 { return s.served().total() }
+// Answered is how many requests a second the target answered on its own ports, at most, while it was looked at; 0 where
+// none were, or that is not known.
+func (s *Source) Answered() float64 { return s.served().perSecondTotal() }
 
 // listeners gives the target's own, and their ports: one that listens at all addresses has connections at each.
 func (s *Source) listeners() (own map[string]bool, ports map[uint16]bool) {

@@ -242,6 +242,9 @@ func (b *builder) sampled(rec *recording.Recording) {
 func (b *builder) traced(rec *recording.Recording) {
 	seen := map[*times]map[placeKey]float64{} // what samples say of threads of which there are events
 	for _, s := range rec.Gauge(metric.ThreadWaitTime) {
+		if isRingWorker(s.Label("comm")) {
+			continue // no event tells an idle one from a page fault; its state does
+		}
 		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("pid"), s.Label("tid"))
 		if seen[t] == nil {
 			seen[t] = maps.Clone(t.sampled)
@@ -318,6 +321,10 @@ var callParts = map[string]Part{
 	"sync": Disk, "sync_file_range": Disk,
 }
 
+// isRingWorker tells of a thread that io_uring made in the program ("iou-wrk-PID", io_uring/io-wq.c, and "iou-sqp-PID",
+// io_uring/sqpoll.c). It is never in a system call, and waits for its next piece of work, not for a page.
+func isRingWorker(comm string) bool { return strings.HasPrefix(comm, "iou-") }
+
 // placeOf says what a series of [metric.ThreadStateTime] waits for.
 func placeOf(s recording.GaugeSeries) placeKey {
 	switch s.Label("state") {
@@ -327,8 +334,12 @@ func placeOf(s recording.GaugeSeries) placeKey {
 		return placeKey{part: Traced}
 	}
 	part := cmp.Or(waits[s.Label("for")], Other)
-	if s.Label("state") == "disk" && part != Memory {
+	worker := isRingWorker(s.Label("comm"))
+	switch {
+	case s.Label("state") == "disk" && (part != Memory || worker):
 		part = Disk
+	case part == Memory && worker:
+		part = Events
 	}
 	return placeKey{part, s.Label("syscall"), s.Label("on")}
 }

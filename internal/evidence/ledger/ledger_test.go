@@ -148,3 +148,33 @@ func TestUnsampled(t *testing.T) {
 		t.Error("an account of nothing")
 	}
 }
+
+// TestRingWorkers: a thread of io_uring that is in no system call waits for work, or for the disk; any other for a page.
+func TestRingWorkers(t *testing.T) {
+	rec := record(t, func(a *recording.Appender, last bool) {
+		for _, comm := range []string{"iou-wrk-7", "reader"} {
+			tid := map[string]string{"iou-wrk-7": "8", "reader": "9"}[comm]
+			cpu(a, last, tid, comm, 0, 0, 0)
+			if last {
+				a.Gauge(metric.ThreadStateTime, 7, "7", tid, comm, "waiting", "", "memory", "")
+				a.Gauge(metric.ThreadStateTime, 3, "7", tid, comm, "disk", "", "memory", "")
+				a.Gauge(metric.ThreadWaitTime, 10, "7", tid, comm, "", "memory", "")
+			}
+		}
+		if last {
+			a.Gauge(metric.ThreadStatePasses, 100)
+		}
+	})
+	l, ok := Of(rec)
+	if !ok {
+		t.Fatal("no ledger")
+	}
+	got := map[string]map[Part]float64{}
+	for _, p := range l.Pools {
+		got[p.Name] = rounded(p.Parts)
+	}
+	want := map[string]map[Part]float64{"iou-wrk": {Events: 7, Disk: 3}, "reader": {Memory: 10}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
