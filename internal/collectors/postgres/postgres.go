@@ -33,8 +33,8 @@ var pace = collect.Passes{Share: 0.01, Least: 50 * time.Millisecond, Longest: 2 
 const (
 	// maxSessions bounds the processes that are looked at in a pass, and maxServers the servers.
 	maxSessions, maxServers = 1000, 16
-	// maxSeries bounds the series of waits, but for some that sum up the rest: see bounded. maxWaits bounds those that are
-	// kept meanwhile, of some 500 bytes each: of a server that has a new statement at each pass.
+	// maxSeries bounds the series of waits, but for some that sum up the rest: see bounded. maxWaits bounds those that
+	// are kept meanwhile, of some 500 bytes each: of a server that has a new statement at each pass.
 	maxSeries, maxWaits = 200, 20_000
 	// maxOpening bounds the CPU time for the files of processes that may be a server's: each takes some milliseconds,
 	// one that is made for it half a second.

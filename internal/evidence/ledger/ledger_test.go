@@ -149,7 +149,7 @@ func TestUnsampled(t *testing.T) {
 	}
 }
 
-// TestRingWorkers: a thread of io_uring that is in no system call waits for work, or for the disk; any other for a page.
+// TestRingWorkers: a thread of io_uring that is in no system call waits for work, or the disk; any other for a page.
 func TestRingWorkers(t *testing.T) {
 	rec := record(t, func(a *recording.Appender, last bool) {
 		for _, comm := range []string{"iou-wrk-7", "reader"} {
