@@ -49,7 +49,7 @@ func (a *app) checksListCommand() *cobra.Command {
 func (a *app) checksExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain NAME",
-		Short:             "Print a rule's manual: symptoms, fix, commands, thresholds with their reasons, source",
+		Short:             "Print a rule's manual: symptoms, fix, commands, thresholds, source",
 		Args:              command.OneArg("the name of a check"),
 		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {

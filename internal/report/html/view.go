@@ -249,6 +249,7 @@ var functions = page.Funcs{
 	"severity":   func(s check.Severity) string { return s.String() },
 	"places":     report.PlaceTexts,
 	"utc":        func(t time.Time) string { return t.Format("2006-01-02 15:04:05 UTC") },
+	"clock":      func(t time.Time) string { return t.Format("15:04:05") },
 	"more":       (*view).More,
 	"incident":   (*report.Incident).Text,
 	"pseudonyms": (*report.Data).Pseudonyms,
