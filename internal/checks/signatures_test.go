@@ -11,8 +11,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
 )
 
-// TestOneVoice runs the whole suite over each case that fires: what one signature finds no other rule may warn of again,
-// but as its consequence.
+// TestOneVoice runs the whole suite over each case that fires: what one signature finds no other rule may warn of
+// again, but as its consequence.
 func TestOneVoice(t *testing.T) {
 	for _, c := range append(signature.Checks(check.Runtime), signature.Checks(check.Code)...) {
 		files, err := filepath.Glob(filepath.Join("*", "testdata", c.Name, "firing*.txtar"))

@@ -56,7 +56,31 @@ func (s *Source) served() curve {
 	if len(own) == 0 || !s.rec.Recorded(metric.ConnectionTurns) && s.accepts() {
 		return curve{}
 	}
-	return steps(living, sumOf(list, true))
+	return steps(living, s.ended(list))
+}
+
+// ended adds up what connections answered that ended. It begins as their counting did: what was counted until then is
+// of a time that nobody knows. A series that begins later began at zero. It is empty where nobody counted.
+func (s *Source) ended(turns []recording.CounterSeries) curve {
+	began := math.Inf(1)
+	for _, series := range slices.Concat(s.rec.Counter(metric.BPFRuns, "program", "set_state"),
+		s.rec.Counter(metric.ConnectAttempts), turns) {
+		began = min(began, series.Points[0].At.Seconds())
+	}
+	if math.IsInf(began, 1) || !s.rec.Recorded(metric.ConnectionTurns) {
+		return curve{}
+	}
+	rises := map[float64]float64{began: 0}
+	for _, series := range turns {
+		last := 0.0
+		for _, p := range series.Points {
+			if at := p.At.Seconds(); at > began {
+				rises[at] += rise(last, p.Value)
+			}
+			last = p.Value
+		}
+	}
+	return cumulated(rises)
 }
 
 // accepts tells whether connections are accepted that end unseen: one a second and more, which no living one outweighs.
@@ -81,6 +105,9 @@ func steps(living []recording.GaugeSeries, ended curve) curve {
 	for _, at := range slices.Sorted(maps.Keys(sums)) {
 		now := sums[at]
 		if len(ended.at) > 0 {
+			if at < ended.at[0] {
+				continue
+			}
 			now += ended.value(at)
 		}
 		rises[at] = 0
