@@ -378,9 +378,9 @@ static inline u32 turns_of(const struct tcp_sock *tp)
 	return out < in ? out : in;
 }
 
-// QUICKLY is the time since data came, or the connection did, within which a server that closes means this client, and
-// not one that is silent: a second in jiffies, or more, as CONFIG_HZ is 1000 at most.
-#define QUICKLY 1000
+// A second in jiffies, CONFIG_HZ: a server that closes within it since data came, or the connection did, means this
+// client, and not one that is silent. Set before loading.
+const volatile u32 second = 1000;
 
 // GREETING is the exchanges before a database tells that it takes no more: libpq asks for GSSAPI, for TLS, and to begin
 // (src/interfaces/libpq/fe-connect.c, PQconnectPoll).
@@ -395,9 +395,9 @@ static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp,
 	bool unread = last == ESTABLISHED && !sk->sk_err;
 	bool first = last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
 
-	if (silent > QUICKLY || turns > GREETING || (!unread && !first))
+	if (silent > second || turns > GREETING || (!unread && !first))
 		return;
-	if (!turns || (unread && turns == 1))
+	if (!turns || (unread && tp->data_segs_in == 1)) // what was sent is no answer: the only request is unread
 		add(t->turned_away, 1);
 	else
 		add(t->few_exchanges, 1);

@@ -86,6 +86,7 @@ const (
 	ConnectionsProgSetState     = "set_state"
 	ConnectionsVarEntries       = "entries"
 	ConnectionsVarOnlyNetns     = "only_netns"
+	ConnectionsVarSecond        = "second"
 	ConnectionsVarServerEnds    = "server_ends"
 )
 
@@ -155,6 +156,7 @@ type ConnectionsMapSpecs struct {
 type ConnectionsVariableSpecs struct {
 	Entries    *ebpf.VariableSpec `ebpf:"entries"`
 	OnlyNetns  *ebpf.VariableSpec `ebpf:"only_netns"`
+	Second     *ebpf.VariableSpec `ebpf:"second"`
 	ServerEnds *ebpf.VariableSpec `ebpf:"server_ends"`
 }
 
@@ -203,6 +205,7 @@ func (m *ConnectionsMaps) Close() error {
 type ConnectionsVariables struct {
 	Entries    *ebpf.Variable `ebpf:"entries"`
 	OnlyNetns  *ebpf.Variable `ebpf:"only_netns"`
+	Second     *ebpf.Variable `ebpf:"second"`
 	ServerEnds *ebpf.Variable `ebpf:"server_ends"`
 }
 

@@ -73,9 +73,15 @@ func openConnections(ctx context.Context, l *Loader, env collect.Env) (collect.S
 		names: newNames(env.Host.Proc), netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
 		totals: map[bpf.ConnectionsFlow]bpf.ConnectionsTotals{},
 	}
-	var err error
+	hz, err := ticks()
+	if err != nil {
+		return nil, err
+	}
 	c.set, err = l.open(ctx, bpf.LoadConnections, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
 		if err := spec.Variables[bpf.ConnectionsVarServerEnds].Set(env.Deep); err != nil {
+			return err
+		}
+		if err := spec.Variables[bpf.ConnectionsVarSecond].Set(uint32(hz)); err != nil {
 			return err
 		}
 		free := spec.Maps[bpf.ConnectionsMapFreeRows]

@@ -3,6 +3,8 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -153,6 +155,88 @@ func TestShortConnections(t *testing.T) {
 				t.Errorf("the program ran %v times for %d connections", got, n)
 			}
 		})
+	}
+}
+
+// TestTurnedAway: connections that a server closes with a request unread, after one answer, and after four.
+func TestTurnedAway(t *testing.T) {
+	const n = 53
+	for _, c := range []struct {
+		name            string
+		answers         int
+		none, few, turn float64
+	}{
+		{"unread", 0, n, 0, 0}, {"one answer", 1, 0, n, n}, {"four answers", 4, 0, 0, 4 * n},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rec, address, missed := turnAway(t, n, c.answers)
+			for try := 2; missed && try <= 3; try++ { // an interrupt came while a program ran
+				rec, address, missed = turnAway(t, n, c.answers)
+			}
+			server := []string{"netns", "target", "side", "server", "endpoint", address}
+			want(t, rec, c.none, metric.ConnectionsTurnedAway, append(server, "exchanges", metric.ExchangesNone)...)
+			want(t, rec, c.few, metric.ConnectionsTurnedAway, append(server, "exchanges", metric.ExchangesFew)...)
+			want(t, rec, c.turn, metric.ConnectionTurns, server...)
+		})
+	}
+}
+
+// turnAway makes n connections to a server that closes each after so many answers.
+func turnAway(t *testing.T, n, answers int) (rec *recording.Recording, address string, missed bool) {
+	t.Helper()
+	h := newHost(t)
+	var l net.Listener
+	if err := h.Do(func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go closeAfter(l, answers)
+	o := openNamed(t, connectionsName, inHost(t, h))
+	defer o.close()
+	o.sample()
+	for range n {
+		if err := h.Do(func() error { return askUntilClosed(l.Addr().String()) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled()
+	return o.done(), l.Addr().String(), o.missed
+}
+
+// closeAfter serves so many bytes on each connection, and then closes it; with none while the first is unread.
+func closeAfter(l net.Listener, answers int) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		if answers == 0 {
+			time.Sleep(time.Millisecond) // so that the byte is there
+		}
+		for range answers {
+			_, _ = io.CopyN(c, c, 1)
+		}
+		_ = c.Close()
+	}
+}
+
+// askUntilClosed sends byte after byte, each when the last one came back.
+func askUntilClosed(address string) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for b := []byte{1}; ; {
+		if _, err := c.Write(b); err != nil {
+			return nil // closed meanwhile
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return nil
+		}
 	}
 }
 
