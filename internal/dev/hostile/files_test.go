@@ -32,7 +32,11 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 		t.Fatal(err)
 	}
 	victim := exec.Command(binary, args...)
-	victim.SysProcAttr, victim.Stderr = as, os.Stderr
+	victim.SysProcAttr, victim.Stderr = &syscall.SysProcAttr{}, os.Stderr
+	if as != nil {
+		*victim.SysProcAttr = *as
+	}
+	victim.SysProcAttr.Setpgid = true
 	out, err := victim.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +45,8 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = victim.Process.Kill()
+		// With its children: one that waits for a file system of its own does not end before that has.
+		_ = syscall.Kill(-victim.Process.Pid, syscall.SIGKILL)
 		_ = victim.Wait()
 		_ = os.Remove("/tmp/perf-" + strconv.Itoa(victim.Process.Pid) + ".map")
 	})
