@@ -38,12 +38,11 @@ func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
-// TestScenarioInGuest runs a scenario of the binary in a guest, and brings its recordings back; that a quota is found in
-// a guest is vm.TestDebianKernels's. It is alone: beside three other guests samples are late, and what these could have
-// made is information only.
+// TestScenarioInGuest runs a scenario of the binary on a kernel's real cgroup v2, and brings its recordings back. It is
+// alone: an emulated CPU that shares the host's makes a diagnosis late.
 func TestScenarioInGuest(t *testing.T) {
 	keep := t.TempDir()
-	args := []string{"fd-leak", "--keep", keep}
+	args := []string{"quota-v2-by-ancestor", "--only", "inner-quota", "--keep", keep}
 	code, stdout := runInGuest(t, args...)
 	var results []struct {
 		outcome
@@ -60,12 +59,12 @@ func TestScenarioInGuest(t *testing.T) {
 		Host     struct{ Kernel string }
 		Findings []struct{ Check string }
 	}
-	cmd := exec.Command(perfdoctor(t), "diagnose", "--from", filepath.Join(keep, "fd-leak-as-is.zip"),
+	cmd := exec.Command(perfdoctor(t), "diagnose", "--from", filepath.Join(keep, "quota-v2-by-ancestor-as-is.zip"),
 		"-o", "json")
 	out, _ := cmd.Output() // the exit code of findings is an error
 	must(t, json.Unmarshal(out, &report))
 	if !strings.HasPrefix(report.Host.Kernel, guestKernel+".") || len(report.Findings) == 0 ||
-		report.Findings[0].Check != "fd-limit" {
+		report.Findings[0].Check != "cpu-throttled" {
 		t.Errorf("the recording that came back: %+v", report)
 	}
 	if code, stdout := runInGuest(t, args...); code != 1 ||
