@@ -87,6 +87,14 @@ func Together(gauges []recording.GaugeSeries) []recording.Point {
 	return series.Sum(lists...)
 }
 
+// MeanOf adds up the means of series.
+func MeanOf(gauges []recording.GaugeSeries) (n float64) {
+	for _, g := range gauges {
+		n += g.Mean()
+	}
+	return n
+}
+
 // LabelValues lists the values of a label that series have, sorted.
 func LabelValues[S interface{ Label(string) string }](series []S, label string) []string {
 	var out []string

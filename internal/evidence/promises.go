@@ -72,9 +72,8 @@ func readServed(rec *recording.Recording) *served {
 	s.known["in_progress"] = s.known["in_progress"] && s.inProgress.Mean > 0
 	s.used = s.cpu.Mean * s.requests.Mean
 	for _, l := range rec.Info(metric.TargetListenPorts) {
-		for _, g := range rec.Gauge(metric.ListenerSockets, "listener", l.Label("listener"), "state", "ESTABLISHED") {
-			s.connections += g.Mean()
-		}
+		s.connections += MeanOf(rec.Gauge(metric.ListenerSockets,
+			"listener", l.Label("listener"), "state", Established))
 	}
 	for _, g := range rec.Gauge(metric.CPUsOnline) {
 		s.cpus = g.Last()

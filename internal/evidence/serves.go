@@ -24,11 +24,18 @@ func RequestMetrics() []metric.Metric {
 	}
 }
 
+// answered is how many requests a second there were.
+type answered float64
+
+func readAnswered(rec *recording.Recording) answered {
+	return answered(keynumber.NewSource(rec, keynumber.Told{}).Answered())
+}
+
 // RequestsAtMost bounds the requests to the target: no more than answers left its own ports. It is zero where none did,
 // or nobody counted.
 func RequestsAtMost(p *check.Pass) quantity.Value {
-	n := keynumber.NewSource(p.Recording, keynumber.Told{}).Answered() * p.Meta.Duration // a look may be missing
-	return quantity.Of("requests, at most", n, quantity.Unit("requests"))
+	rate := float64(check.Shared(p, readAnswered))
+	return quantity.Of("requests, at most", rate*p.Meta.Duration, quantity.Unit("requests")) // a look may be missing
 }
 
 // Risen adds up the steps upwards of sums of which parts go away, as connections are closed.

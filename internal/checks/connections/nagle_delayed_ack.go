@@ -56,27 +56,18 @@ func runNagle(p *check.Pass) error {
 	read := false
 	for _, s := range p.Gauge(metric.ListenerHeld) {
 		read = nagleOf(p, s, check.Subject{Kind: "listener", ID: s.Label("listener")},
-			meanSockets(p.Gauge(metric.ListenerSockets, "listener", s.Label("listener"), "state", "ESTABLISHED"))) ||
-			read
+			evidence.MeanOf(p.Gauge(metric.ListenerSockets, "listener", s.Label("listener"), "state",
+				"ESTABLISHED"))) || read
 	}
 	for _, s := range p.Gauge(metric.DestinationHeld) {
 		read = nagleOf(p, s, check.Subject{Kind: "destination", ID: s.Label("destination")},
-			meanSockets(p.Gauge(metric.DestinationSockets, "destination", s.Label("destination"), "state",
+			evidence.MeanOf(p.Gauge(metric.DestinationSockets, "destination", s.Label("destination"), "state",
 				"ESTABLISHED"))) || read
 	}
 	if !read {
 		p.Read(quantity.Of("connections with something held back", 0, quantity.Sockets))
 	}
 	return nil
-}
-
-// meanSockets adds up the means of series.
-func meanSockets(list []recording.GaugeSeries) float64 {
-	total := 0.0
-	for _, s := range list {
-		total += s.Mean()
-	}
-	return total
 }
 
 // nagleOf looks at one listener or destination, and says whether anything was held there at any time.

@@ -118,10 +118,7 @@ func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window
 
 // openAt is how many connections of the listener are established, mean of the looks.
 func openAt(p *check.Pass, address string) quantity.Value {
-	n := 0.0
-	for _, s := range p.Gauge(metric.ListenerSockets, "listener", address, "state", evidence.Established) {
-		n += s.Mean()
-	}
+	n := evidence.MeanOf(p.Gauge(metric.ListenerSockets, "listener", address, "state", evidence.Established))
 	return quantity.Of("connections open at any moment", n, quantity.Connections)
 }
 

@@ -1,7 +1,12 @@
 package exporter
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -45,6 +50,28 @@ func (e *Exporter) serveReady(w http.ResponseWriter, _ *http.Request) {
 
 // answer writes one line. A peer that is gone has no use for it.
 func answer(w http.ResponseWriter, line string) { _, _ = fmt.Fprintln(w, "perfdoctor is "+line+".") }
+
+// AnswerPage writes an HTML page that loads nothing and whose only style sheet is one.
+func AnswerPage(w http.ResponseWriter, text, style string) {
+	sum := sha256.Sum256([]byte(style))
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
+		base64.StdEncoding.EncodeToString(sum[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = io.WriteString(w, text) // a peer that is gone has no use for it
+}
+
+// AnswerJSON writes v. What has no form in JSON, as a number that is not finite, is an error 500 about what it is.
+func AnswerJSON(w http.ResponseWriter, what string, v any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		http.Error(w, what+" cannot be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b.Bytes()) // a peer that is gone has no use for it
+}
 
 // serveCollectors lists what does not work, as text.
 func (e *Exporter) serveCollectors(w http.ResponseWriter, _ *http.Request) {

@@ -2,12 +2,8 @@ package flight
 
 import (
 	"bytes"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"net/http"
 	"strings"
@@ -44,19 +40,15 @@ func (r *Recorder) Incidents() []File { return r.store.list() }
 // Handler serves the list at /recordings, as JSON or as a page for a browser, and each recording below it.
 func (r *Recorder) Handler() http.Handler {
 	template := pageTemplate()
-	style := sha256.Sum256([]byte(pageStyle))
-	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(style[:]) +
-		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	mux := http.NewServeMux()
 	list := func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Vary", "Accept")
 		w.Header().Set("Cache-Control", "no-store")
 		if strings.Contains(req.Header.Get("Accept"), "text/html") {
-			w.Header().Set("Content-Security-Policy", policy)
 			r.servePage(w, template)
 			return
 		}
-		r.serveJSON(w)
+		exporter.AnswerJSON(w, "the list", r.all())
 	}
 	bounded := exporter.Limit(http.HandlerFunc(list)) // of 1,000 recordings it is some 500 KB
 	mux.Handle("GET "+listPath, bounded)
@@ -135,18 +127,6 @@ func (r *Recorder) all() list {
 	return list{Recordings: append([]File{}, files...), Bytes: sum(files), MaxBytes: r.o.MaxBytes}
 }
 
-func (r *Recorder) serveJSON(w http.ResponseWriter) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	if err := e.Encode(r.all()); err != nil { // a time or a number that JSON has no form for
-		http.Error(w, "the list cannot be written", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b.Bytes()) // a peer that is gone has no use for it
-}
-
 // pageTemplate is the list as a page.
 func pageTemplate() *page.Template {
 	return page.Must(page.Parse(pageText, page.Funcs{
@@ -166,8 +146,7 @@ func (r *Recorder) servePage(w http.ResponseWriter, t *page.Template) {
 		http.Error(w, "the page cannot be written", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = io.WriteString(w, text)
+	exporter.AnswerPage(w, text, pageStyle)
 }
 
 func (r *Recorder) serveFile(w http.ResponseWriter, req *http.Request) {

@@ -6,11 +6,7 @@
 package front
 
 import (
-	"bytes"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -58,7 +54,7 @@ type Options struct {
 
 // Pages gives the page, and the same as JSON.
 func Pages(o Options) []exporter.Page {
-	f := &front{Options: o, titles: map[string]string{}}
+	f := &front{Options: o, titles: map[string]string{}, page: page.Must(page.Parse(pageText, functions()))}
 	for _, c := range o.Checks {
 		f.titles[c.Name] = c.Title()
 	}
@@ -71,6 +67,7 @@ func Pages(o Options) []exporter.Page {
 type front struct {
 	Options
 	titles map[string]string
+	page   *page.Template
 }
 
 // A Finding is what is wrong, or was a short while ago.
@@ -143,16 +140,8 @@ func (f *front) finding(s *exporter.Standing, trusted bool) Finding {
 }
 
 func (f *front) serveJSON(w http.ResponseWriter, r *http.Request) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	if err := e.Encode(f.view(exporter.Trusted(r))); err != nil { // a number that JSON has no form for
-		http.Error(w, "the findings cannot be written", http.StatusInternalServerError)
-		return
-	}
 	harden(w)
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b.Bytes()) // a peer that is gone has no use for it
+	exporter.AnswerJSON(w, "the findings", f.view(exporter.Trusted(r)))
 }
 
 // pageData is what the page is filled with.
@@ -183,17 +172,13 @@ func elsewhere(target string) string {
 
 func (f *front) servePage(w http.ResponseWriter, r *http.Request) {
 	data := pageData{f.view(exporter.Trusted(r)), f.Incidents != nil, page.Trusted(pageStyle)}
-	text, err := page.Must(page.Parse(pageText, functions())).Text("page", data)
+	text, err := f.page.Text("page", data)
 	if err != nil {
 		http.Error(w, "the page cannot be written", http.StatusInternalServerError)
 		return
 	}
 	harden(w)
-	style := sha256.Sum256([]byte(pageStyle))
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
-		base64.StdEncoding.EncodeToString(style[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(report.Escape(text, "\n\t")))
+	exporter.AnswerPage(w, report.Escape(text, "\n\t"), pageStyle)
 }
 
 // harden keeps an answer from caches and from being taken for another type.

@@ -1,6 +1,7 @@
 package keynumber
 
 import (
+	"math"
 	"slices"
 	"sort"
 
@@ -18,27 +19,38 @@ type curve struct {
 // sumOf adds counters up. A series that begins later than the others counts from its first reading; where its source
 // begins at zero, as a BPF program's does, fromZero counts that reading too.
 func sumOf(series []recording.CounterSeries, fromZero bool) curve {
-	rises := map[float64]float64{}
-	first := 0.0
-	for i, s := range series {
-		if at := s.Points[0].At.Seconds(); i == 0 || at < first {
-			first = at
-		}
+	if fromZero {
+		return cumulated(risesSince(series, firstOf(series)))
 	}
+	return cumulated(risesSince(series, math.Inf(1)))
+}
+
+// firstOf is when series begin, in seconds: that of the first; infinity of none.
+func firstOf(series []recording.CounterSeries) float64 {
+	first := math.Inf(1)
+	for _, s := range series {
+		first = min(first, s.Points[0].At.Seconds())
+	}
+	return first
+}
+
+// risesSince gives what counters rose by at each reading, where all that begin after a time began at zero.
+func risesSince(series []recording.CounterSeries, zero float64) map[float64]float64 {
+	rises := map[float64]float64{}
 	for _, s := range series {
 		for i, p := range s.Points {
 			at := p.At.Seconds()
 			switch {
 			case i > 0:
 				rises[at] += rise(s.Points[i-1].Value, p.Value)
-			case fromZero && at > first:
+			case at > zero:
 				rises[at] += p.Value
 			default:
 				rises[at] += 0
 			}
 		}
 	}
-	return cumulated(rises)
+	return rises
 }
 
 // rise is the increase between two readings; a fall is a reset, and a new start from zero.

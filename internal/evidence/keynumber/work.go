@@ -62,24 +62,13 @@ func (s *Source) served() curve {
 // ended adds up what connections answered that ended. It begins as their counting did: what was counted until then is
 // of a time that nobody knows. A series that begins later began at zero. It is empty where nobody counted.
 func (s *Source) ended(turns []recording.CounterSeries) curve {
-	began := math.Inf(1)
-	for _, series := range slices.Concat(s.rec.Counter(metric.BPFRuns, "program", "set_state"),
-		s.rec.Counter(metric.ConnectAttempts), turns) {
-		began = min(began, series.Points[0].At.Seconds())
-	}
+	began := firstOf(slices.Concat(s.rec.Counter(metric.BPFRuns, "program", "set_state"),
+		s.rec.Counter(metric.ConnectAttempts), turns))
 	if math.IsInf(began, 1) || !s.rec.Recorded(metric.ConnectionTurns) {
 		return curve{}
 	}
-	rises := map[float64]float64{began: 0}
-	for _, series := range turns {
-		last := 0.0
-		for _, p := range series.Points {
-			if at := p.At.Seconds(); at > began {
-				rises[at] += rise(last, p.Value)
-			}
-			last = p.Value
-		}
-	}
+	rises := risesSince(turns, began)
+	rises[began] += 0 // it begins there
 	return cumulated(rises)
 }
 
