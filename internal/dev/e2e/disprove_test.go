@@ -19,7 +19,8 @@ func TestDisprove(t *testing.T) {
 	}
 	throttled := func(want string) {
 		t.Helper()
-		out, code := output(t, "disprove", saved, "--pid", pid(child), "-d", "6", "--check", "cpu-throttled", "-o", "json")
+		out, code := output(t, "disprove", saved, "--pid", pid(child), "-d", "6", "--check", "cpu-throttled",
+			"-o", "json")
 		var got struct {
 			Findings []struct {
 				Finding string `json:"finding"`
