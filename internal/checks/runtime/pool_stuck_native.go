@@ -111,7 +111,8 @@ func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
 		h.InProgress.Text(), h.Each.Text())
 	f.Evidence = append(f.Evidence, h.InProgress, h.Each, h.Share, pace)
 	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
-		Action: fmt.Sprintf("Take the sleep out of what %s does for a request, or run more of it.", pool.Title()),
+		Action: fmt.Sprintf("Take the sleep out of what %s does for a request, or run more of it.",
+			pool.Title()),
 		Risk:   "what they ask meanwhile is asked more often at once",
 		Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 	})
