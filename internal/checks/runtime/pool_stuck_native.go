@@ -91,8 +91,8 @@ func nativeStuckFinding(
 	return f
 }
 
-// requestsSleep makes a pool that sleeps a warning where requests wait inside the program, nobody works on them, and the
-// pool sleeps as often as requests come: each of them sleeps there, one after the other.
+// requestsSleep makes a pool that sleeps a warning where requests wait inside the program, nobody works on them, and
+// the pool sleeps as often as requests come: each of them sleeps there, one after the other.
 func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
 	h, ok := evidence.HeldOf(p)
 	if !ok || h.Each.Below(p.Param(stuckRequest)) || h.Share.Below(p.Param(stuckHeld)) {

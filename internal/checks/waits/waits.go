@@ -34,8 +34,8 @@ type row struct {
 	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault,
 	// whatever the other threads of the pool do.
 	ends bool
-	// contended says that such a wait harms where several threads are at one place, whoever is idle beside them: each at
-	// a place of its own is how a program keeps threads for which it has no work, as redis does with io-threads
+	// contended says that such a wait harms where several threads are at one place, whoever is idle beside them: each
+	// at a place of its own is how a program keeps threads for which it has no work, as redis does with io-threads
 	// (stopThreadedIO in networking.c), and all of them for the whole window at one is how the spare ones of several
 	// processes wait to take over.
 	contended bool
