@@ -100,23 +100,28 @@ func TestDisproveCures(t *testing.T) {
 		want []string
 	}{
 		{
-			[]string{dir + "quota-closed-loop-as-is.txtar", dir + "quota-closed-loop-no-quota.txtar"}, 3,
+			[]string{dir + "quota-closed-loop-as-is.txtar", dir + "quota-closed-loop-no-quota.txtar"},
+			3,
 			[]string{"falls  cpu-throttled", "CPUs in use 0.2 CPUs -> 0.69 CPUs", "disproved if"},
 		},
 		{
-			[]string{dir + "fd-leak-as-is.txtar", dir + "fd-leak-close.txtar"}, 4,
+			[]string{dir + "fd-leak-as-is.txtar", dir + "fd-leak-close.txtar"},
+			4,
 			[]string{"cannot be told  fd-limit", "how much there was to do in both windows is not known"},
 		},
 		{
-			[]string{dir + "quota-closed-loop-as-is.txtar"}, 0,
+			[]string{dir + "quota-closed-loop-as-is.txtar"},
+			0,
 			[]string{"stands  cpu-throttled", "each half of the recording has it"},
 		},
 		{
-			[]string{dir + "quota-closed-loop-no-quota.txtar", "--check", "cpu-throttled"}, 3,
+			[]string{dir + "quota-closed-loop-no-quota.txtar", "--check", "cpu-throttled"},
+			3,
 			[]string{"falls  cpu-throttled", "the recording passes this check"},
 		},
 		{
-			[]string{dir + "java-date-format-as-is.txtar", dir + "java-date-format-shared.txtar", "-o", "json"}, 3,
+			[]string{dir + "java-date-format-as-is.txtar", dir + "java-date-format-shared.txtar", "-o", "json"},
+			3,
 			[]string{`"finding": "date-format pid 10930 (java)"`, `"result": "falls"`, `"second"`, `"looks"`},
 		},
 	} {
