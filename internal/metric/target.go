@@ -37,7 +37,7 @@ var (
 		"processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
 	ProcessFDLimit = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
 	FileSystemSize = gauge("target_filesystem_bytes", q.Bytes, statfs, "Size of a file system on which the target has "+
-		"files open for writing; dir is the directory of one.", "pid", "comm", "dir")
+		"files open for writing; dir is the directory of one. Of a whole host that of its root.", "pid", "comm", "dir")
 	FileSystemFree = gauge("target_filesystem_free_bytes", q.Bytes, statfs, "What is left of it for the target's user.",
 		"pid", "comm", "dir")
 	FileSystemInodes = gauge("target_filesystem_inodes", q.Files, statfs, "Files it can hold; none where they are not "+
