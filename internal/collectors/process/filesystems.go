@@ -37,7 +37,7 @@ func spaceMetrics() []metric.Metric {
 func spaceCollector() collect.Collector {
 	return collect.Collector{
 		Name:     "file-systems",
-		Doc:      "Room on the file systems that the target has files open for writing on; of a whole host on its root.",
+		Doc:      "Room on the file systems that the target has files open for writing on; of a host on its root.",
 		Overhead: "5 µs a descriptor of the first 256 of 32 processes, twice",
 		Provides: spaceMetrics(),
 		Pace:     collect.FirstAndLast,
