@@ -110,7 +110,8 @@ func (e *exchanges) Sample(_ context.Context, a *recording.Appender) error {
 		}
 		endpoint := netip.AddrPortFrom(addressOf(end.Addr), end.Port).String()
 		for i, n := range t.Buckets {
-			appendCount(a, metric.ExchangeDurations, uint64(n), 1, []string{side, endpoint}, exchangeBound(i, len(t.Buckets)))
+			appendCount(a, metric.ExchangeDurations, uint64(n), 1, []string{side, endpoint},
+				exchangeBound(i, len(t.Buckets)))
 		}
 	})
 }
