@@ -63,7 +63,8 @@ var (
 			"was not asked), request (of a client of an own port), client (to accept), connect, room (the peer takes no more), socket (any other), "+
 			"pipe, file, lock (of a file), mutex (held by on), futex, sleep, child, events (of any of several "+
 			"descriptors), signal, memory (a page fault), other. on is the destination, own port, process, file or "+
-			"address. The series beyond the first 500 are summed up by pool, without tid.",
+			"address. The series beyond the first 500 are summed up by pool, without tid. Of more than "+
+			"1,000 threads some are looked at; those sums have what they stand for, too.",
 		"pid", "tid", "comm", "state", "syscall", "for", "on")
 	ThreadStillTime = overWindow("thread_still_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall,schedstat}",
 		"How long a thread stood in one place without running once: from when it was first seen to the end of the "+
