@@ -41,6 +41,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	},
 	Uses:   append([]metric.Metric{metric.DestinationOwner, metric.TargetInfo}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare},
+	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
 }
 
