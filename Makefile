@@ -148,9 +148,10 @@ check-kubernetes: ## build the overlays and read them with the types of Kubernet
 	debootstrap --variant=minbase --include=systemd,systemd-sysv bookworm $@.part >$@.log || { tail $@.log; exit 1; }
 	@mv $@.part $@
 
-demo: binary ## diagnose a real sick process
-	@.ci/deps ip
-	go run ./internal/lab/demo
+# As binary is compiled: what both need is compiled once.
+demo: binary ## diagnose a JVM that is sick, behind a network path that is, too (root, a minute)
+	@.ci/deps ip javac
+	CGO_ENABLED=0 go run -trimpath ./internal/lab/demo
 
 lint: ## go vet, golangci-lint, formatting
 	go vet ./...
