@@ -131,7 +131,7 @@ release: bundle ## dist/: programs, Debian and RPM packages, bills of materials 
 	cd tools/release && go run . -root ../.. -out ../../dist
 
 # The root is debootstrap's from the mirror that it is set up for, made once.
-check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, and remove it (root)
+check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, ask it, and remove it (root)
 	@.ci/deps systemd-nspawn rpm
 	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -C tools/release -count 1 -v .
 
