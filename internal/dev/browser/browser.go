@@ -46,13 +46,17 @@ func script(t testing.TB) string {
 	return string(text)
 }
 
-// Widths of a window in pixels: a phone's, a tablet's, and a laptop's.
-var widths = [...]int64{400, 800, 1400}
+// A look is a window in which axe-core is asked: as wide as a phone, a tablet and a laptop, and in the dark once more
+// for what is another there, the colours.
+type look struct {
+	width  int64 // pixels
+	scheme string
+	rules  string
+}
 
-// What axe-core is asked: in the dark only what may be another there, which is half of the time.
-var asked = map[string]string{
-	"light": `{resultTypes: ["violations"]}`,
-	"dark":  `{resultTypes: ["violations"], runOnly: ["color-contrast"]}`,
+var looks = [...]look{
+	{400, "light", "{}"}, {800, "light", "{}"}, {1400, "light", "{}"},
+	{1400, "dark", `{runOnly: ["color-contrast"]}`},
 }
 
 // rows are looked at of each table: those after them are alike, and thousands take minutes.
@@ -80,20 +84,18 @@ func Axe(browser context.Context, t testing.TB, url, ready string) {
 	}
 	eval[string](ctx, t, axe+`; document.querySelectorAll("details").forEach((d) => { d.open = true; });
 		document.querySelectorAll("tbody").forEach((b) => [...b.rows].slice(`+strconv.Itoa(rows)+`).forEach((r) => r.remove())); ""`)
-	for _, width := range widths {
-		for _, scheme := range []string{"light", "dark"} {
-			as(ctx, t, width, scheme)
-			for _, v := range violations(ctx, t, asked[scheme]) {
-				t.Errorf("%s, %d px, %s: %s: %s\n%s", url, width, scheme, v.ID, v.Help, v.where())
-			}
+	for _, l := range looks {
+		l.at(ctx, t)
+		for _, v := range violations(ctx, t, l.rules) {
+			t.Errorf("%s, %d px, %s: %s: %s\n%s", url, l.width, l.scheme, v.ID, v.Help, v.where())
 		}
 	}
 }
 
-func violations(ctx context.Context, t testing.TB, ask string) (out []violation) {
+func violations(ctx context.Context, t testing.TB, rules string) (out []violation) {
 	t.Helper()
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](
-		`axe.run(document, `+ask+`).then((r) => JSON.stringify(r.violations))`,
+		`axe.run(document, `+rules+`).then((r) => JSON.stringify(r.violations))`,
 		chromedp.EvalAwaitPromise))
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &out)
@@ -119,15 +121,15 @@ func (v violation) where() string {
 	return b.String()
 }
 
-// as shows the page in a window of a width, light or dark.
-func as(ctx context.Context, t testing.TB, width int64, scheme string) {
+// at shows the page so.
+func (l look) at(ctx context.Context, t testing.TB) {
 	t.Helper()
 	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: width, Height: 1000, DeviceScaleFactor: 1,
+		Width: l.width, Height: 1000, DeviceScaleFactor: 1,
 	})
 	if err == nil {
 		_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}},
 		})
 	}
 	if err != nil {
