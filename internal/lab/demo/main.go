@@ -2,8 +2,8 @@
 // in one look, fixes both and looks again.
 //
 // It runs bin/perfdoctor (make build) and needs root, for network namespaces of its own, and a JDK; all that it makes
-// is gone afterwards. It exits with 0 if both faults were named, and gone after the fix. What else the host suffers from
-// meanwhile is not the demo's business.
+// is gone afterwards. It exits with 0 if both faults were named, and gone after the fix. What else the host suffers
+// from meanwhile is not the demo's business.
 package main
 
 import (
