@@ -17,7 +17,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci exam exam-check exam-peers exam-report demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci languages exam exam-check exam-peers exam-report demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,12 @@ verify: build deps workloads ## run every scenario three times and count what wa
 verify-ci: build ## the scenarios of the subset ci, once each (root, four minutes)
 	@.ci/deps ip nft
 	bin/perfdoctor scenario verify --subset ci --runs 1
+
+# CELL is FAULT, LANGUAGE or FAULT/LANGUAGE, some or none for all of them: workloads/languages/README.md.
+CELL ?=
+
+languages: binary ## put one fault in six languages to bin/perfdoctor, and print the table (root, ten minutes)
+	go run ./internal/lab/languages -runs 3 $(CELL)
 
 # The public exam: exam/README.md. CASE names cases; none is all of them. PEERS are flags of `exam peers`.
 CASE ?=

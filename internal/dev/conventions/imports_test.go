@@ -317,6 +317,11 @@ var table = []row{
 		pkg: "internal/lab/kernels", may: []string{"internal/lab/vm", "internal/collectors"},
 		why: "runs tests under other kernels, and knows from the collectors which kernel each declares to need",
 	},
+	{
+		pkg: "internal/lab/languages", may: []string{"internal/lab"},
+		why: "puts one fault in six languages to the built program, of which it reads the JSON alone",
+	},
+	{pkg: "workloads/languages", why: "a sick program, which knows nothing of its doctor: leaf"},
 	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{
 		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library", "internal/recording/stacks"},
