@@ -2,7 +2,6 @@ package door
 
 import (
 	"fmt"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +13,6 @@ import (
 // helperMemory bounds the memory that a helper can write to, in bytes (RLIMIT_DATA, since Linux 4.7 with all private
 // memory): it uses 10 MiB, and Go's runtime maps more than 60 that it does not touch.
 const helperMemory = 256 << 20
-
-// helperSlice is how long a helper runs at once while others wait for its CPU: the shortest that the kernel takes. An
-// answer takes some 10 µs.
-const helperSlice = 100 * time.Microsecond
 
 // helperCalls are the system calls that a helper may make: to take a request, read, and answer, and those that Go's
 // runtime needs for threads, memory, signals and the end (src/runtime/sys_linux_amd64.s, os_linux.go). No file can be
@@ -45,12 +40,6 @@ func confine() error {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return fmt.Errorf("limit what a helper may take: %w", err)
 		}
-	}
-	// Who asked waits for the answer, often on CPUs that the target fills: with a short slice a thread that wakes up goes
-	// first (custom slices of fair tasks, since Linux 6.12).
-	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
-		attr.Runtime = uint64(helperSlice)
-		_ = unix.SchedSetAttr(0, attr, 0) // it is slower without
 	}
 	// Both also for the runtime's threads, by the flag below.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
