@@ -193,7 +193,11 @@ func OpenMagic(dir, link string) (*os.File, error) {
 // openMagic gives a handle to what a link below /proc/PID stands for. Those of map_files need the lock of the process's
 // memory (proc_map_files_lookup in fs/proc/base.c).
 func openMagic(dir, name string) (int, error) {
-	return patient(dir, func() (int, error) { return openPath(unix.AT_FDCWD, name, 0) })
+	open := func() (int, error) { return openPath(unix.AT_FDCWD, name, 0) }
+	if filepath.Base(filepath.Dir(name)) != "map_files" {
+		return open()
+	}
+	return patient(dir, open)
 }
 
 // StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for

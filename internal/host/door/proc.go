@@ -64,7 +64,8 @@ type held struct {
 var theHeld = sync.OnceValue(func() *held { return &held{dirs: map[string]bool{}} })
 
 // patient does what needs the lock of the memory of the process whose directory in /proc is dir. Of one that keeps
-// perfdoctor waiting nothing more is asked until it has let go. The wait ends with perfdoctor, unlike that for a page
+// perfdoctor waiting nothing more is asked until it has let go. It is done by a thread of its own, whose rights are
+// perfdoctor's, whatever rights the caller's has given up. The wait ends with perfdoctor, unlike that for a page
 // ([Memory]): mmap_read_lock_killable in fs/proc.
 func patient[T any](dir string, do func() (T, error)) (T, error) {
 	h := theHeld()
