@@ -241,7 +241,7 @@ func TestTrend(t *testing.T) {
 			t.Errorf("the page has no %q:\n%s", want, text)
 		}
 	}
-	if marks := strings.Count(page, `<span class="warning">+</span>`); count["path"] != 1 || marks != 2 {
+	if marks := strings.Count(page, `<span class="warning">`); count["path"] != 1 || marks != 2 {
 		t.Errorf("%d curves, %d warnings", count["path"], marks)
 	}
 }
