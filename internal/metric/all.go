@@ -32,6 +32,7 @@ func All() []Metric {
 		NetdevBudget,
 		TargetInfo, ProcessCPU, ProcessChildrenCPU, ProcessInfo, HostProcessRSS, HostProcessIO, HostProcessDelay,
 		ProcessFaults, ProcessRSS, ProcessThreads, ProcessFDs, ProcessFDLimit, ProcessStart,
+		FileSystemSize, FileSystemFree, FileSystemInodes, FileSystemUnused,
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, ThreadStateTime,
 		ThreadStillTime, ThreadStatePasses, TargetListenPorts, CgroupQuota,
 		CgroupPeriod,

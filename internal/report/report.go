@@ -224,6 +224,9 @@ func hostOf(rec *recording.Recording) Host {
 }
 
 func (d *Data) addOutcome(o check.Outcome) {
+	if o.Matters && d.unexplained == nil {
+		d.unexplained = &o
+	}
 	switch o.State {
 	case check.Found:
 		d.Verdict.WithFinding++
@@ -235,9 +238,6 @@ func (d *Data) addOutcome(o check.Outcome) {
 		d.NoConcern = addGap(d.NoConcern, o)
 	default:
 		d.Verdict.NotAssessed++
-		if o.Matters && d.unexplained == nil {
-			d.unexplained = &o
-		}
 		if o.Blocked {
 			d.Verdict.Blocked++
 		}

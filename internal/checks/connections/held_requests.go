@@ -5,7 +5,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
@@ -42,6 +41,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	},
 	Uses:   append([]metric.Metric{metric.DestinationOwner, metric.TargetInfo}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare},
+	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
 }
 
@@ -53,42 +53,33 @@ func runHeldRequests(p *check.Pass) error {
 	if !ok || l.Window <= 0 {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
-	r, ok := evidence.RequestsOf(p)
-	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
-	if !ok || r.Each.Below(p.Param(paramHeldRequest)) {
+	h, ok := evidence.HeldOf(p)
+	p.Read(quantity.Of("requests without an answer, mean", h.InProgress.Number(), "requests"))
+	if !ok || h.Each.Below(p.Param(paramHeldRequest)) {
 		return nil
 	}
-	works := worksOf(l)
-	asks := evidence.AskingConnections(p)
-	held := quantity.Of("not worked on", max(0, r.InProgress.Number()-works.Number()-asks.Number()), "requests").
-		Per(r.InProgress).Named("share of the requests that are held, at least")
-	p.Read(held)
-	if held.AtLeast(p.Param(paramHeldShare)) {
-		f := heldFinding(p, r, works, asks, held)
-		evidence.WithoutWait(p, &f, evidence.WaitPart(p, held.Number()*r.InProgress.Number()))
+	p.Read(h.Share)
+	if h.Share.AtLeast(p.Param(paramHeldShare)) {
+		f := heldFinding(p, h)
+		evidence.WithoutWait(p, &f, evidence.WaitPart(p, h.Share.Number()*h.InProgress.Number()))
 		p.Report(f)
 	}
 	return nil
 }
 
-// worksOf is how many threads run, or wait with work at hand.
-func worksOf(l *ledger.Ledger) quantity.Value {
-	return quantity.Of("threads that run, or wait with work at hand, mean", l.Working()/l.Window, quantity.Threads)
-}
-
-func heldFinding(p *check.Pass, r evidence.Requests, works, asks, held quantity.Value) check.Finding {
+func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 	return check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
-		Summary: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more, while %s have work and "+
+		Summary: fmt.Sprintf("%s in progress at any moment; each takes %s and more, while %s have work and "+
 			"%s: the program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
-			r.InProgress.Text(), r.Each.Text(), works.Text(), askText(asks)),
-		Evidence: []quantity.Value{r.InProgress, r.Each, works, asks, held},
+			h.InProgress.Text(), h.Each.Text(), h.Works.Text(), askText(h.Asks)),
+		Evidence: []quantity.Value{h.InProgress, h.Each, h.Works, h.Asks, h.Share},
 		Remedies: []check.Remedy{{
 			Action: "look for a limit in its configuration and log (rate limits, queues, sizes of pools)",
 			Risk:   "the limit may protect something that is asked more then",
-			Effect: fmt.Sprintf("up to %s of a request's time is saved", held.Text()),
+			Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 		}},
 		Placebos: []string{"more CPUs: it uses those that it has for a small part of the time"},
 		Disproof: "clients wait by design: long polls, subscriptions, streams",

@@ -114,6 +114,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{leave: perPID}, metric.ProcessInfo, metric.HostProcessDelay)
 	set(policy{keep: comm, each: comm, fold: most}, metric.ProcessFDs)
 	set(policy{keep: comm, each: comm, fold: least}, metric.ProcessFDLimit, metric.ProcessStart)
+	set(policy{leave: "a directory of the target's: a host's file systems are node_exporter's"},
+		metric.FileSystemSize, metric.FileSystemFree, metric.FileSystemInodes, metric.FileSystemUnused)
 	set(policy{keep: []string{"kind", "comm", "runtime"}, each: comm}, metric.TargetInfo)
 	set(policy{keep: []string{"mode"}}, metric.ThreadCPU)
 	set(policy{keep: []string{"kind"}}, metric.ThreadSwitches)

@@ -93,6 +93,12 @@ func (s *Source) Others() (cpus float64, ok bool) {
 	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
 }
 
+// Used is how many CPUs the target had on average; ok is false where that was not recorded.
+func (s *Source) Used() (cpus float64, ok bool) {
+	c := s.cpu()
+	return c.perSecondTotal(), len(c.at) > 1
+}
+
 func (s *Source) cpuUsed() ([]Interval, string) { return s.cpu().perSecond(), notRecorded }
 
 func (s *Source) ipc() ([]Interval, string) {

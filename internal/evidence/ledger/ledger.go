@@ -475,6 +475,9 @@ func (t *times) watches() bool {
 	return len(t.sampled) > 0
 }
 
+// Has tells whether a thread is one of the pool.
+func (p *Pool) Has(tid string) bool { return p.threads[tid] != nil }
+
 // PIDs lists the pool's processes.
 func (p *Pool) PIDs() []string {
 	var out []string
