@@ -172,9 +172,9 @@ static inline void follow(u64 id, const struct exchange *x)
 		lose(LOST_EXCHANGES, 1);
 }
 
-// look notes that the socket has sent since one looked last. As a server that was the answer, or more of it; as a
-// client it is a new request. Of a server's socket the last segment is of the answer, also where one without data followed the
-// request before: one looks as soon as something comes, and without that nothing is acknowledged again.
+// look notes that the socket has sent since one looked last: as a server the answer, as a client a new request. Of a
+// server's socket the last segment is of the answer, also where one without data followed the request before: one looks
+// as soon as something comes, and without that nothing is acknowledged again.
 static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct exchange *x)
 {
 	u32 sent = tp->data_segs_out;
@@ -192,7 +192,7 @@ static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct
 }
 
 // has_data tells whether a segment of an established connection has more than its header, which begins where the data
-// of its buffer does (tcp_rcv_established in net/ipv4/tcp_input.c). The length of the header is in the upper half of its
+// of its buffer does (tcp_rcv_established in net/ipv4/tcp_input.c). The header's length is in the upper half of its
 // byte 12, in words.
 static inline bool has_data(const struct sk_buff *skb)
 {

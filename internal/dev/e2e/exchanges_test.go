@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
 // startPostgres is what runs PostgreSQL in a directory: it refuses to be root, and in a user namespace of its own it is
@@ -38,12 +37,12 @@ func TestTransactions(t *testing.T) {
 	postgres := start(t, server, "unshare", "--user", "--map-user=1000", "--map-group=1000", "sh", "-c", startPostgres,
 		"sh", dir)
 	awaitPort(t, server, 5433)
-	bench := func(host *lab.Host, address string, args ...string) *exec.Cmd {
+	bench := func(address string, args ...string) *exec.Cmd {
 		cmd := exec.Command("pgbench", append(args, "-h", address, "-p", "5433", "-U", "bench", "postgres")...)
 		cmd.Dir = t.TempDir()
 		return cmd
 	}
-	fill, err := server.Start(bench(server, "127.0.0.1", "-i", "-q", "-s", "2"))
+	fill, err := server.Start(bench("127.0.0.1", "-i", "-q", "-s", "2"))
 	must(t, err)
 	must(t, fill.Wait())
 	for _, c := range []struct {
@@ -60,7 +59,7 @@ func TestTransactions(t *testing.T) {
 			if !c.veth {
 				host, address = server, "127.0.0.1"
 			}
-			cmd := bench(host, address, "-n", "-c", "4", "-j", "1", "-T", "300", "-l", "-M", c.protocol, "-b", c.script)
+			cmd := bench(address, "-n", "-c", "4", "-j", "1", "-T", "300", "-l", "-M", c.protocol, "-b", c.script)
 			load, err := host.Start(cmd)
 			must(t, err)
 			time.Sleep(time.Second)
@@ -74,7 +73,7 @@ func TestTransactions(t *testing.T) {
 				if len(took) == 0 {
 					t.Fatalf("%s: pgbench wrote of no transaction between %s and %s", side, r.from, r.to)
 				}
-				t.Logf("%s: %.0f exchanges, p50 %.0f µs, p99 %.0f µs; pgbench: %.0f in transactions, p50 %d µs, p99 %d µs",
+				t.Logf("%s: %.0f exchanges, p50 %.0f µs, p99 %.0f µs; pgbench: %.0f, p50 %d µs, p99 %d µs",
 					side, got.Exchanges, got.P50*1e6, got.P99*1e6, want, took[len(took)/2], took[len(took)*99/100])
 				if math.Abs(got.Exchanges-want) > 0.02*want || want < 1000 {
 					t.Errorf("%s: %.0f exchanges, and pgbench had %.0f", side, got.Exchanges, want)

@@ -182,7 +182,8 @@ func (m *measuredJSON) exchanges(side string) exchangesJSON {
 	return exchangesJSON{}
 }
 
-// counted is when a recording has the first reading of a metric from the first one of a program's runs on, and the last.
+// counted is when a recording has the first reading of a metric, from the first one of a program's runs on, and its
+// last.
 func counted(t *testing.T, recording, program, metric string) (first, last time.Duration) {
 	t.Helper()
 	z, err := zip.OpenReader(recording)
