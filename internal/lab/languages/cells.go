@@ -39,7 +39,7 @@ func faults() []fault {
 		{
 			name: "lock", verdicts: []string{"lock-contention", "monitor-contention", "lock-held"},
 			function: "bookSeat",
-			clients: 16, think: 40 * time.Millisecond,
+			clients:  16, think: 40 * time.Millisecond,
 		},
 		{
 			name: "pool", verdicts: []string{"pool-exhausted", "few-connections"}, function: "fetchPrice",

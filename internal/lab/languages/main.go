@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	r := &runner{}
+	r := &runner{out: os.Stdout}
 	flag.StringVar(&r.doctor, "doctor", "bin/perfdoctor", "the `program` that diagnoses")
 	flag.StringVar(&r.source, "programs", "workloads/languages", "`directory` of the programs")
 	flag.StringVar(&r.built, "built", ".cache/languages", "`directory` for what they are compiled to")
@@ -53,7 +53,7 @@ func (r *runner) run(ctx context.Context, runs int, names []string) error {
 			continue
 		}
 		if c.none != "" {
-			fmt.Printf("%-13s -    %s\n", c, c.none)
+			fmt.Fprintf(r.out, "%-13s -    %s\n", c, c.none)
 			continue
 		}
 		n, err := r.cell(ctx, c, runs)
@@ -65,7 +65,7 @@ func (r *runner) run(ctx context.Context, runs int, names []string) error {
 			held++
 		}
 	}
-	fmt.Printf("%d of %d cells hold in %d of %d runs\n", held, of, runs, runs)
+	fmt.Fprintf(r.out, "%d of %d cells hold in %d of %d runs\n", held, of, runs, runs)
 	if held < of {
 		return fmt.Errorf("%d cells do not hold", of-held)
 	}
@@ -87,7 +87,7 @@ func (r *runner) cell(ctx context.Context, c cell, runs int) (held int, err erro
 		if right && named && silent {
 			held++
 		}
-		fmt.Printf("%-13s verdict %-5s function %-5s fix silent %-5s %s | %s\n", c, mark(right), mark(named),
+		fmt.Fprintf(r.out, "%-13s verdict %-5s function %-5s fix silent %-5s %s | %s\n", c, mark(right), mark(named),
 			mark(silent), sick, cured)
 	}
 	return held, nil

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -31,6 +32,7 @@ const (
 // A runner builds, starts, loads and diagnoses the programs.
 type runner struct {
 	doctor, source, built, keep string
+	out                         io.Writer
 	window                      time.Duration
 	lab                         *lab.Lab
 	backend                     net.Listener
@@ -128,7 +130,7 @@ func (r *runner) build(ctx context.Context, l language) error {
 	if r.done[l.name] || len(l.build) == 0 {
 		return nil
 	}
-	if err := os.MkdirAll(r.built, 0o755); err != nil {
+	if err := os.MkdirAll(r.built, 0o750); err != nil {
 		return err
 	}
 	words := r.words(l.build)
@@ -215,7 +217,7 @@ func listens(ctx context.Context, address string) error {
 func (r *runner) doctorSays(ctx context.Context, pid int, c cell, mode string) (s said, err error) {
 	args := []string{"diagnose", "--pid", strconv.Itoa(pid), "--duration", r.window.String(), "-o", "json"}
 	if r.keep != "" {
-		if err := os.MkdirAll(r.keep, 0o755); err != nil {
+		if err := os.MkdirAll(r.keep, 0o750); err != nil {
 			return s, err
 		}
 		args = append(args, "--save", filepath.Join(r.keep, fmt.Sprintf("%s-%s-%s-%d.zip", c.fault.name,
