@@ -17,7 +17,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci exam exam-check exam-peers exam-report demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci languages exam exam-check exam-peers exam-report demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,12 @@ verify-ci: build ## the scenarios of the subset ci, once each (root, four minute
 	@.ci/deps ip nft
 	bin/perfdoctor scenario verify --subset ci --runs 1
 
+# CELL is FAULT, LANGUAGE or FAULT/LANGUAGE, some or none for all of them: workloads/languages/README.md.
+CELL ?=
+
+languages: binary ## put one fault in six languages to bin/perfdoctor, and print the table (root, ten minutes)
+	go run ./internal/lab/languages -runs 3 $(CELL)
+
 # The public exam: exam/README.md. CASE names cases; none is all of them. PEERS are flags of `exam peers`.
 CASE ?=
 PEERS ?=
@@ -131,7 +137,7 @@ release: bundle ## dist/: programs, Debian and RPM packages, bills of materials 
 	cd tools/release && go run . -root ../.. -out ../../dist
 
 # The root is debootstrap's from the mirror that it is set up for, made once.
-check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, and remove it (root)
+check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, ask it, and remove it (root)
 	@.ci/deps systemd-nspawn rpm
 	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -C tools/release -count 1 -v .
 
@@ -148,9 +154,10 @@ check-kubernetes: ## build the overlays and read them with the types of Kubernet
 	debootstrap --variant=minbase --include=systemd,systemd-sysv bookworm $@.part >$@.log || { tail $@.log; exit 1; }
 	@mv $@.part $@
 
-demo: binary ## diagnose a real sick process
-	@.ci/deps ip
-	go run ./internal/lab/demo
+# As binary is compiled: what both need is compiled once.
+demo: binary ## diagnose a JVM that is sick, behind a network path that is, too (root, a minute)
+	@.ci/deps ip javac
+	CGO_ENABLED=0 go run -trimpath ./internal/lab/demo
 
 lint: ## go vet, golangci-lint, formatting
 	go vet ./...

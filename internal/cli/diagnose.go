@@ -366,7 +366,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 }
 
 // wantedMetrics gives the metrics that the checks read and the report's head shows. Profiles are taken for their own
-// sake too, unless the user asks for some checks only.
+// sake too, and so are the times of exchanges, unless the user asks for some checks only.
 func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 	want := map[string]bool{}
 	for _, m := range []metric.Metric{metric.HostInfo, metric.CPUsOnline, metric.TargetInfo} {
@@ -374,6 +374,7 @@ func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 	}
 	if len(d.checks) == 0 {
 		want[metric.CPUProfileSamples.Describe().Name] = true
+		want[metric.ExchangeDurations.Describe().Name] = true
 	}
 	for _, c := range list {
 		for _, m := range c.Needs {

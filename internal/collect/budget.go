@@ -201,7 +201,7 @@ func (w *worker) giveUp(why string) bool {
 		"leave --deep out",
 		"it was given up: %s", why)
 	if w.busy == nil && w.src != nil {
-		_ = w.src.Close() // what could not be undone now is undone at the end of the process
+		_ = w.closeSource(w.src) // what could not be undone now is undone at the end of the process
 		w.src = nil
 	}
 	return true

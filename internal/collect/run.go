@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -80,7 +81,7 @@ func (o Options) metaOf(began time.Time, covered, cpu time.Duration) *meta {
 	m.Started = began.UTC().Truncate(time.Millisecond)
 	m.Duration, m.Interval, m.Asked = covered.Seconds(), o.Interval.Seconds(), o.Duration.Seconds()
 	m.Cost = recording.Cost{
-		Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS(),
+		Wall: time.Since(began).Seconds(), CPU: (ownCPU() - cpu).Seconds(), MaxRSS: ownMaxRSS() + door.HelperMemory(),
 		GivenUp: o.Budget.givenUp(began),
 	}
 	return m

@@ -210,7 +210,7 @@ func (w *worker) detach() Source {
 func (w *worker) renew(openCtx, sampling context.Context, o Options, src Source) {
 	if src != nil {
 		// its last sample is taken, and what could not be undone now is undone at the end of the process
-		_ = src.Close()
+		_ = w.closeSource(src)
 	}
 	w.open(openCtx, o.Env)
 	if w.c.Pace != AtEnd {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -260,6 +261,19 @@ func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 	return st, slices.Clone(w.missing)
 }
 
+// closeLimit is how long closing a source may take: it lets go of what is in the kernel, some milliseconds.
+const closeLimit = 300 * time.Millisecond
+
+// closeSource closes a source. One that takes longer, as its pass in the background hangs ([Watch]), is left: what is
+// not undone now is undone at the end of the process.
+func (w *worker) closeSource(src Source) error {
+	_, err := clock.Within(w.c.Grace+closeLimit, func() (struct{}, error) { return struct{}{}, src.Close() })
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
 // outcome gives the error that the collector's status tells, and closes the source.
 func (w *worker) outcome() error {
 	switch {
@@ -272,7 +286,7 @@ func (w *worker) outcome() error {
 	case w.src == nil: // or it was told to give up
 		return fmt.Errorf("it did not open before the end of the run: %w", context.DeadlineExceeded)
 	}
-	cerr := w.src.Close()
+	cerr := w.closeSource(w.src)
 	switch {
 	case w.err != nil:
 		return w.err

@@ -53,12 +53,14 @@ type Culprit struct {
 	class           string // of the heaviest sample: of a lock or of what was allocated
 	// of the heaviest sample: the application's method that others' code calls first, with its line
 	Entry string
+	// Innocent says that it is never to blame, and stands here because nobody else is in its stacks.
+	Innocent bool
 }
 
 // Name gives com.example.Shop.cart:42, and of a script cart (/app/shop.py:42).
 func (c *Culprit) Name() string { return hotcode.At(c.Method, c.Line) }
 
-// Culprits groups samples by the method to blame, the heaviest first.
+// Culprits groups samples by the method to blame, the heaviest first; those to skip come last.
 func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []hotcode.Pattern) []*Culprit {
 	byMethod := map[string]*Culprit{}
 	for _, h := range hits {
@@ -67,6 +69,7 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 		c := byMethod[f.Name]
 		if c == nil {
 			c = &Culprit{Method: hotcode.ReadableName(f), Owner: place.Owner, lines: map[int]int64{}}
+			c.Innocent = slices.ContainsFunc(skip, func(p hotcode.Pattern) bool { return p.Frame(f) })
 			byMethod[f.Name] = c
 		}
 		c.Value += h.Sample.Value
@@ -88,9 +91,20 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b *Culprit) int {
+		if a.Innocent != b.Innocent {
+			return cmp.Compare(boolRank(a.Innocent), boolRank(b.Innocent))
+		}
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Method, b.Method))
 	})
 	return out
+}
+
+// boolRank orders false before true.
+func boolRank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // entryOf names the outermost method of the application: the handler that a server calls. It is empty where there is

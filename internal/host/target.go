@@ -14,7 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
@@ -89,8 +91,20 @@ func (h *Host) Resolve(ctx context.Context, sel Selector) (Target, error) {
 	if err := sel.validate(); err != nil {
 		return Target{}, err
 	}
-	return firewall.Parse("the target", func() (Target, error) { return h.resolve(ctx, sel) })
+	t, err := clock.Within(resolveLimit, func() (Target, error) {
+		return firewall.Parse("the target", func() (Target, error) { return h.resolve(ctx, sel) })
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return Target{}, fmt.Errorf("look for the target in %s: %w; a process there keeps whoever looks at it "+
+			"waiting, ps too: name another target, or none", h.Proc, err)
+	}
+	return t, err
 }
+
+// resolveLimit is how long it may take to find a target. The processes of a large host are listed in 0.1 s; one that
+// executes a program, or changes its memory, can make the kernel keep whoever looks at it waiting for ever
+// (exec_update_lock and mmap_lock).
+const resolveLimit = 3 * time.Second
 
 func (h *Host) resolve(ctx context.Context, sel Selector) (Target, error) {
 	switch {

@@ -37,7 +37,7 @@ var (
 		"processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
 	ProcessFDLimit = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
 	FileSystemSize = gauge("target_filesystem_bytes", q.Bytes, statfs, "Size of a file system on which the target has "+
-		"files open for writing; dir is the directory of one.", "pid", "comm", "dir")
+		"files open for writing; dir is the directory of one. Of a whole host that of its root.", "pid", "comm", "dir")
 	FileSystemFree = gauge("target_filesystem_free_bytes", q.Bytes, statfs, "What is left of it for the target's user.",
 		"pid", "comm", "dir")
 	FileSystemInodes = gauge("target_filesystem_inodes", q.Files, statfs, "Files it can hold; none where they are not "+
@@ -63,7 +63,8 @@ var (
 			"was not asked), request (of a client of an own port), client (to accept), connect, room (the peer takes no more), socket (any other), "+
 			"pipe, file, lock (of a file), mutex (held by on), futex, sleep, child, events (of any of several "+
 			"descriptors), signal, memory (a page fault), other. on is the destination, own port, process, file or "+
-			"address. The series beyond the first 500 are summed up by pool, without tid.",
+			"address. The series beyond the first 500 are summed up by pool, without tid. Of more than "+
+			"1,000 threads some are looked at; those sums have what they stand for, too.",
 		"pid", "tid", "comm", "state", "syscall", "for", "on")
 	ThreadStillTime = overWindow("thread_still_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall,schedstat}",
 		"How long a thread stood in one place without running once: from when it was first seen to the end of the "+

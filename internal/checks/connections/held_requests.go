@@ -2,11 +2,14 @@ package connections
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 var (
@@ -14,6 +17,15 @@ var (
 	paramHeldShare   = &check.Param{
 		Name: "held", Default: 0.5, Unit: quantity.Ratio,
 		Why: "of the time of requests: where most of it is work or a wait that is seen, other checks tell of it",
+	}
+	paramHeldTakers = &check.Param{
+		Name: "takers", Default: 0.2, Unit: quantity.Threads,
+		Why: "that wait for the next request or event: an event loop that is free for a fifth of the time takes what " +
+			"comes, and one that holds requests back by design is free nearly all the time",
+	}
+	paramHeldQueue = &check.Param{
+		Name: "queue", Default: 2, Unit: "requests",
+		Why: "in progress for each thread that stands elsewhere: with one each they may be meant to stand there",
 	}
 )
 
@@ -31,7 +43,10 @@ by Little's law how long each takes; set against the threads that run or wait
 with work at hand, and the connections that wait for an answer of others.
 
 It is not a fault on its own: long polls, subscriptions and blocking
-reads of a queue look the same, and are meant to.
+reads of a queue look the same, and are meant to. It is a warning where no
+thread waits for the next request or event meanwhile, and each that does
+something has several requests to serve: an event loop that sleeps, or waits
+for something else, in a handler. Threads that did not run once are not counted.
 
 Fix: find the limit in the program's configuration or its log, and raise it or
 send less. Won't help: more CPUs. Disproof: clients wait by design.`,
@@ -39,8 +54,10 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	Needs: []metric.Metric{
 		metric.ListenerOwes, metric.DestinationAsked,
 	},
-	Uses:   append([]metric.Metric{metric.DestinationOwner, metric.TargetInfo}, evidence.RequestMetrics()...),
-	Params: []*check.Param{paramHeldRequest, paramHeldShare},
+	Uses: append([]metric.Metric{
+		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples,
+	}, evidence.RequestMetrics()...),
+	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue},
 	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
 }
@@ -61,10 +78,71 @@ func runHeldRequests(p *check.Pass) error {
 	p.Read(h.Share)
 	if h.Share.AtLeast(p.Param(paramHeldShare)) {
 		f := heldFinding(p, h)
+		blockedLoop(p, l, h.Requests, &f)
 		evidence.WithoutWait(p, &f, evidence.WaitPart(p, h.Share.Number()*h.InProgress.Number()))
 		p.Report(f)
 	}
 	return nil
+}
+
+// blockedLoop makes it a warning where nobody is there to take a request.
+func blockedLoop(p *check.Pass, l *ledger.Ledger, r evidence.Requests, f *check.Finding) {
+	takes := func(at ledger.Place) bool {
+		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
+	}
+	takers := moving(l, takes).Named("threads that wait for the next request or event, mean")
+	others := moving(l, func(at ledger.Place) bool { return !takes(at) }).
+		Named("threads that stand elsewhere, mean")
+	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
+		r.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
+		return
+	}
+	at := longest(l, takes)
+	f.Severity = check.Warning
+	f.Evidence = append(f.Evidence, takers, others)
+	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: no thread waits for the "+
+		"next one meanwhile, and most of the time is a wait in %s", r.InProgress.Text(), r.Each.Text(), at.Call)
+	where := func(s stacks.Sample) bool {
+		word, _, _ := strings.Cut(s.Class, " ")
+		return word == at.Call || word == "futex" && at.Part == ledger.Futex
+	}
+	if function := evidence.FirstOffCPUPath(p, where); function != "" {
+		f.Summary += ", at " + function
+		f.Notes = append(f.Notes, evidence.OffCPUPaths(p, where)...)
+	}
+	f.Remedies = []check.Remedy{{
+		Action: "take the wait out of the thread that serves all: a timer or an asynchronous call in an event loop, " +
+			"or a thread of its own for what waits",
+		Risk: "order changes: the next request is begun before this one ends", Effect: f.Remedies[0].Effect,
+	}}
+	f.Placebos = []string{"more CPUs: the thread waits", "more connections or clients: they wait for the same thread"}
+	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
+}
+
+// moving is how many threads stand at such places, without those that stood there all the time and did not run once.
+func moving(l *ledger.Ledger, is func(ledger.Place) bool) quantity.Value {
+	seconds := 0.0
+	for _, pool := range l.Pools {
+		for _, at := range pool.Places {
+			if is(at) {
+				seconds += max(0, at.Seconds-float64(at.Still)*l.Window)
+			}
+		}
+	}
+	return quantity.Of("", seconds/l.Window, quantity.Threads)
+}
+
+// longest is where threads that run at times stand most, of the other places.
+func longest(l *ledger.Ledger, takes func(ledger.Place) bool) (out ledger.Place) {
+	most := 0.0
+	for _, pool := range l.Pools {
+		for _, at := range pool.Places {
+			if n := at.Seconds - float64(at.Still)*l.Window; n > most && !takes(at) {
+				out, most = at, n
+			}
+		}
+	}
+	return out
 }
 
 func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {

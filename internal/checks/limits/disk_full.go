@@ -35,8 +35,9 @@ database refuses all writes, a queue stops, a log is lost, a cache starts anew
 at each request. No counter of the CPU, the disk or the network shows it.
 
 Measured: statfs of the file systems on which the target's processes have files
-open for writing: what is left for the target's user, in bytes and in files. It
-is critical when hardly a block or no file is left, a warning when little is.
+open for writing, of a whole host of its root: what is left, in bytes and in
+files, for the target's user, or for any but the superuser. It is critical when
+hardly a block or no file is left, a warning when little is.
 File systems that another program serves (FUSE, NFS) are not asked.
 
 Fix: remove what fills it, or make it larger. A file that was removed and is
@@ -68,7 +69,7 @@ func runDiskFull(p *check.Pass) error {
 			continue
 		}
 		none := r.files && r.left.Number() == 0 || !r.files && r.left.Below(p.Param(paramDiskNone))
-		p.Report(diskFinding(r, none))
+		p.Report(diskFinding(r, none, p.Meta.Target.Kind == "host"))
 	}
 	p.Read(least)
 	return nil
@@ -97,7 +98,7 @@ func rooms(p *check.Pass) (out []room) {
 	return out
 }
 
-func diskFinding(r room, none bool) check.Finding {
+func diskFinding(r room, none, host bool) check.Finding {
 	dir, pid := r.Label("dir"), r.Label("pid")
 	inTarget := "/proc/" + pid + "/root" + dir
 	what, count := "of its bytes", check.Commandf("du -xhd1 %s | sort -h | tail", inTarget)
@@ -108,12 +109,16 @@ func diskFinding(r room, none bool) check.Finding {
 	if none {
 		severity, when = check.Critical, "writes"
 	}
+	subject, whose := evidence.PIDSubject(pid, r.Label("comm")), ", which it writes to,"
+	if host {
+		subject, whose = check.Host, ""
+	}
 	return check.Finding{
-		Subject:  evidence.PIDSubject(pid, r.Label("comm")),
+		Subject:  subject,
 		Severity: severity,
 		Weight:   1,
-		Summary: fmt.Sprintf("the file system of %s, which it writes to, has %s left, %s %s: %s fail with \"No space "+
-			"left on device\" (ENOSPC)", dir, r.left.Text(), r.share.Text(), what, when),
+		Summary: fmt.Sprintf("the file system of %s%s has %s left, %s %s: %s fail with \"No space left on device\" "+
+			"(ENOSPC)", dir, whose, r.left.Text(), r.share.Text(), what, when),
 		Evidence: []quantity.Value{r.share},
 		Remedies: []check.Remedy{{
 			Action:  "Find what fills it, and remove it or move it elsewhere; or make the file system larger.",

@@ -33,6 +33,10 @@ var (
 			"turn to do so, " +
 			"without work",
 	}
+	lockTurns = &check.Param{
+		Name: "turns", Default: 1.5, Unit: quantity.Threads,
+		Why: "one behind the other they wait for clients one at a time: where more do, they do so without the lock",
+	}
 )
 
 var lockContention = &check.Check{
@@ -57,7 +61,7 @@ all bt', several times: no threads are in pthread_mutex_lock there.`,
 	URL:    "https://www.akkadia.org/drepper/futex.pdf",
 	Needs:  []metric.Metric{metric.ThreadWaitTime},
 	Uses:   []metric.Metric{metric.ThreadWaits, metric.FutexWakes, metric.OffCPUProfileSamples},
-	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader},
+	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns},
 	Run:    runLockContention,
 }
 
@@ -227,7 +231,7 @@ func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check
 		return false
 	}
 	leaders := l.leaders(p, window)
-	if leaders.AtLeast(p.Param(lockLeader)) {
+	if leaders.AtLeast(p.Param(lockLeader)) && leaders.Below(p.Param(lockTurns)) {
 		f.Evidence = append(f.Evidence, leaders)
 		f.Doubts = append(f.Doubts, "the threads may take turns at waiting for clients, and have no work")
 		return false

@@ -33,8 +33,17 @@ var (
 	}
 	codeFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.CPUs,
-		Why: "where no requests are counted: with a tenth of a CPU left a thread takes what comes next at once, and " +
-			"nothing waits for its code",
+		Why: "with a tenth of a CPU left a thread takes what comes next at once, and nothing waits for its code",
+	}
+	codeMost = &check.Param{
+		Name: "most", Default: 0.8, Unit: quantity.Ratio,
+		Why: "of a full CPU, in requests that are counted and short: with four fifths in one thing it is no ordinary " +
+			"work beside others, and nothing else in the program makes room",
+	}
+	codeLost = &check.Param{
+		Name: "lost", Default: 0.1, Unit: quantity.CPUs,
+		Why: "a share of a program that uses little is little: what costs less than a tenth of a CPU is not seen " +
+			"beside what the load of one second differs from that of the next",
 	}
 	allocGC = &check.Param{
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
@@ -65,7 +74,7 @@ func (s *signature) check(all []*signature) *check.Check {
 		add(&c.Uses, row.uses()...)
 	}
 	if s.measuresCPU() {
-		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeKernel, codeOwns)
+		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeLost, codeKernel, codeOwns)
 		c.Facts = append(c.Facts, evidence.OwnsCPU)
 	}
 	if s.mayBeGarbage() {
@@ -185,7 +194,7 @@ func (s *signature) limits(w clause) (l limits) {
 func (l limits) params(w clause) []*check.Param {
 	out := []*check.Param{l.info, l.warn}
 	if l.perRequest != nil {
-		out = append(out, l.perRequest, codeFull)
+		out = append(out, l.perRequest, codeFull, codeMost)
 	}
 	if stacks.Event(w.Event) == stacks.Alloc {
 		out = append(out, allocGC)

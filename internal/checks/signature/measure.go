@@ -147,7 +147,8 @@ func (m *measure) judge(p *check.Pass, l limits) {
 func (m *measure) harms(p *check.Pass) bool {
 	switch stacks.Event(m.clause.Event) {
 	case stacks.CPU, stacks.Script:
-		return m.cpus.AtLeast(p.Param(evidence.ParamBusy))
+		lost := quantity.Of("lost", m.share.Number()*m.cpus.Number(), quantity.CPUs)
+		return m.cpus.AtLeast(p.Param(evidence.ParamBusy)) && lost.AtLeast(p.Param(codeLost))
 	case stacks.Alloc:
 		gc, ok := partShare(p, hotcode.PartGC)
 		return ok && gc.AtLeast(p.Param(allocGC)) || m.fills(p)
@@ -155,20 +156,21 @@ func (m *measure) harms(p *check.Pass) bool {
 	return true
 }
 
-// isLong reports whether a request to a server computes in it for long enough. Where nobody asks over the network, or
-// that is not known, the program must have a CPU full.
+// isLong reports whether a request to a server computes in it for long enough, or whether it has nearly all of a full
+// CPU. Where nobody asks over the network, or that is not known, the program must have a CPU full.
 func (m *measure) isLong(p *check.Pass, l limits) bool {
 	if l.perRequest == nil {
 		return true
 	}
+	full := m.cpus.AtLeast(p.Param(codeFull))
 	requests := evidence.RequestsAtMost(p)
 	if requests.Number() <= 0 {
-		return m.cpus.AtLeast(p.Param(codeFull))
+		return full
 	}
 	each := quantity.Of("CPU time in it", float64(m.matched.Value)/1e9, quantity.Seconds).Per(requests).
 		As(quantity.Seconds).Named("CPU time of a request in it, at least")
 	m.beside = append(m.beside, each)
-	return each.AtLeast(p.Param(l.perRequest))
+	return each.AtLeast(p.Param(l.perRequest)) || full && m.share.AtLeast(p.Param(codeMost))
 }
 
 // ownsCPU tells whether what owns the CPU time is of this code: of the profile that the hottest function is found in.
@@ -323,7 +325,7 @@ func (m *measure) summary(list []*evidence.Culprit) string {
 		stacks.OffCPU: ", at ",
 	}
 	text := fmt.Sprintf(words[stacks.Event(m.clause.Event)], m.share.Text(), m.clause.Does)
-	if len(list) > 0 && !nameless(list[0].Method) {
+	if len(list) > 0 && !nameless(list[0].Method) && !list[0].Innocent {
 		text += at[stacks.Event(m.clause.Event)] + list[0].Name()
 	}
 	return text

@@ -152,7 +152,8 @@ func rows() []row {
 				"A mutex of the C library says which thread holds it. When the threads of a pool wait for one " +
 				"lock, they\n" +
 				"do together no more than one of them would." + measured +
-				"Threads that each wait for a lock of their own are kept, and no fault.\n" +
+				"Threads that each wait for a lock of their own are kept, and no fault. It is a warning where a\n" +
+				"thread waits at any moment, on average, but for a pool that takes turns at waiting for clients.\n" +
 				"\nFix: hold it for less, or split what it guards. Won't help: more threads. Disproof: the holder is " +
 				"not the same\n" +
 				"code each time, and waits are short.",

@@ -52,7 +52,8 @@ share is of the time in which statements run or wait; what they do with a row th
 rows is wanted is what the planner expects. It is a warning where that is at most a twentieth of a table of 100 pages or
 more. Where the scan has no filter, the filter keeps
 more, or the table was never analysed, nothing from outside tells whether an index would help, and it is
-information from half of the time on. Statements inside of functions are not seen.
+information from half of the time on. Of a statement inside of a function (PL/pgSQL, SQL) the table is told, and the
+statement that called the function.
 
 Fix: an index on the columns of the statement's condition. Where there is one, EXPLAIN shows why it is not taken: a
 function or a cast around the column, LIKE with % in front. Won't help: more memory, where the CPUs do the work.

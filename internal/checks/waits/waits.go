@@ -74,28 +74,30 @@ func (r row) check() *check.Check {
 			"the next piece of work",
 	}
 	request := evidence.RequestSeconds()
+	limits := params{share, threads, occupied, request, nil}
 	list := []*check.Param{share, threads, occupied, request}
-	waiters := &check.Param{
-		Name: "waiters", Default: 1, Unit: quantity.Threads,
-		Why: "of a pool at any moment, for what others hold: they do no more together than one of them would",
-	}
 	if r.contended {
-		list = append(list, waiters)
+		limits.queue = &check.Param{
+			Name: "queue", Default: 1, Unit: quantity.Threads,
+			Why: "where on average a thread waits, whoever lets the lock go finds one that wants it: it sets the " +
+				"pace of all, however many others have no work",
+		}
+		list = append(list, limits.queue)
 	}
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Event: r.event, Doc: r.doc, URL: r.url,
 		Needs: []metric.Metric{metric.ThreadStateTime},
 		Uses: append([]metric.Metric{
 			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
-			metric.ProcessCPU,
+			metric.ProcessCPU, metric.JVMInfo,
 		}, evidence.RequestMetrics()...),
 		Params: list,
-		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
+		Run:    func(p *check.Pass) error { return r.run(p, limits) },
 	}
 }
 
-// params are the thresholds of one of the rules.
-type params struct{ share, threads, occupied, request, waiters *check.Param }
+// params are the thresholds of one of the rules; queue is of those about contended things.
+type params struct{ share, threads, occupied, request, queue *check.Param }
 
 func (r row) run(p *check.Pass, limits params) error {
 	l, ok := evidence.LedgerOf(p)
@@ -152,8 +154,11 @@ func (r row) finding(
 			"threads for which it has no work")
 		return f
 	}
-	changesHands := r.contended && at.Still < at.Threads && threads.AtLeast(p.Param(limits.waiters))
-	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 || changesHands {
+	// Of a JVM these are its own locks, such as that of the heap during a collection; Java's are none of the C
+	// library's.
+	queued := r.contended && at.Still < at.Threads && threads.AtLeast(p.Param(limits.queue)) &&
+		!takesTurns(l, pool) && len(p.Info(metric.JVMInfo)) == 0
+	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 || queued {
 		f.Severity = check.Warning
 	}
 	evidence.Noticed(p, &f, threads, limits.request)
@@ -177,6 +182,15 @@ func (r row) apart(pool *ledger.Pool) bool {
 		n++
 	}
 	return n > 1
+}
+
+// takesTurns tells a pool of which at any moment one thread waits for clients or events, and the others for a lock that
+// it has: they wait for work. Where more wait so, or none, the lock is another one.
+func takesTurns(l *ledger.Ledger, pool *ledger.Pool) bool {
+	_, idle := pool.Sum(func(p ledger.Place) bool { return p.Part.Idle() && p.Part != ledger.Sleep })
+	const least, most = 0.8, 1.5 // both are means of looks; two at once cannot both have the lock
+	n := idle / max(l.Window, 1)
+	return n >= least && n < most
 }
 
 // leastLooks is from how many looks at waiting threads on their share is known to some ten percent.

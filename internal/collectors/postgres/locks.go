@@ -20,6 +20,7 @@ type server struct {
 	states           []string // by their number
 	myProc, myStatus uint64
 	portal           uint64 // of ActivePortal; 0 where the symbol is missing
+	memory           uint64 // of CurrentMemoryContext; 0 where the symbol is missing
 	is18             bool   // 18 or newer
 	// waitAt is where in a PGPROC its wait stands; 0 while no session has been seen to wait.
 	waitAt int

@@ -111,11 +111,12 @@ func TestRoot(t *testing.T) {
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(newArena(1<<7, holderProc)))
 	f.Add([]byte(scanArena()))
+	f.Add([]byte(inFunction()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		began, m := time.Now(), arena(b)
 		rootOf(m)
 		for _, is18 := range []bool{false, true} {
-			of := server{portal: arenaBase, is18: is18}
+			of := server{portal: arenaBase, memory: arenaBase + 8, is18: is18}
 			if x, ok, _ := of.scanOf(m.read); ok && (x.table == "" || x.kept > 1 || len(x.table) >= nameSize) {
 				t.Errorf("a scan %+v", x)
 			}

@@ -24,8 +24,13 @@ const (
 	portalSize    = portalText + 16
 	// blockSize is what is searched: the first block of a context of ALLOCSET_SMALL_SIZES.
 	blockSize = 1 << 10
-	queryText = 16
-	queryEnd  = 96 // of what is read here
+	// executorBlock is the first block of a context of ALLOCSET_DEFAULT_SIZES.
+	executorBlock = 8 << 10
+	// contextParent is in a MemoryContextData (src/include/nodes/memnodes.h). maxContexts are six for each of two
+	// functions, one of which calls the other, and some of what the planner keeps.
+	contextParent, maxContexts = 24, 16
+	queryText                  = 16
+	queryEnd                   = 96 // of what is read here
 	// queryState and queryPlan are the executor's state, and the root of the plan.
 	queryState, queryPlan = 80, 88
 )
@@ -87,12 +92,55 @@ func (s *server) scanOf(read memory.Reader) (found scan, ok, running bool) {
 	if err != nil || !isAddress(at) {
 		return scan{}, false, false
 	}
-	plan, state, ok := planOf(read, at)
-	if !ok {
-		return scan{}, false, true
+	if plan, state, is := planOf(read, at); is {
+		found, ok = s.scanIn(read, plan, state)
 	}
-	found, ok = s.scanIn(read, plan, state)
+	if x, inside := s.scanInside(read); inside && (!ok || x.pages > found.pages) {
+		found, ok = x, true
+	}
 	return found, ok, true
+}
+
+// scanInside finds the scan of a statement inside of a function, to which no portal leads. What a plan computes for a
+// row lies in a context of its own, below that of the executor's state, in which the nodes of the plan lie, too
+// (CreateExecutorState, CreateExprContext in execUtils.c). So it is looked for upwards from the current context: the
+// innermost statement comes first.
+func (s *server) scanInside(read memory.Reader) (found scan, ok bool) {
+	if s.memory == 0 {
+		return scan{}, false
+	}
+	at, err := read.Word(s.memory)
+	for range maxContexts {
+		if err != nil || !isAddress(at) {
+			return scan{}, false
+		}
+		if found, ok = s.scanBelow(read, at); ok {
+			return found, true
+		}
+		at, err = read.Word(at + contextParent)
+	}
+	return scan{}, false
+}
+
+// scanBelow looks for a scan that is under way in the first block of an executor's context: among nodes whose state is
+// in that block, too, of which it is the first thing. Of several it gives that of the largest table.
+func (s *server) scanBelow(read memory.Reader, context uint64) (found scan, ok bool) {
+	var block [executorBlock]byte
+	if read(context, block[:]) != nil {
+		return scan{}, false
+	}
+	seen := 0
+	for i := 0; i+nodeSize <= len(block) && seen < maxNodes; i += 8 {
+		state := word(block[:], i+nodeState)
+		if state <= context || state-context >= executorBlock || !isAddress(word(block[:], i+nodePlan)) {
+			continue
+		}
+		seen++
+		if x, runs := s.scanAt(read, block[i:i+nodeSize]); runs && (!ok || x.pages > found.pages) {
+			found, ok = x, true
+		}
+	}
+	return found, ok
 }
 
 // planOf gives the root of the plan that a portal runs, and the executor's state.

@@ -35,7 +35,15 @@ func testScans(t *testing.T, server db) {
 		CREATE TABLE part_a PARTITION OF parts FOR VALUES FROM (0) TO (1000);
 		CREATE TABLE part_b PARTITION OF parts FOR VALUES FROM (1000) TO (9000);
 		INSERT INTO parts SELECT i, i FROM generate_series(1000, 5000) i;
-		ANALYZE seats; ANALYZE parts; CREATE TABLE fresh AS SELECT i FROM generate_series(1, 3000) i; SELECT 1;`)
+		ANALYZE seats; ANALYZE parts;
+		CREATE FUNCTION look() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM id FROM seats WHERE guest = 5 AND pg_sleep(0.01) IS NULL; RETURN true; END $$;
+		CREATE FUNCTION search() RETURNS bool LANGUAGE plpgsql AS $$ DECLARE r record; BEGIN
+			FOR r IN SELECT id FROM seats WHERE guest = 6 AND pg_sleep(0.01) IS NULL LOOP END LOOP;
+			RETURN look(); END $$;
+		CREATE FUNCTION count_up() RETURNS bigint LANGUAGE sql VOLATILE AS
+			$$ INSERT INTO parts VALUES (1001, 1); SELECT count(pg_sleep(0.01)) FROM seats $$;
+		CREATE TABLE fresh AS SELECT i FROM generate_series(1, 3000) i; SELECT 1;`)
 	const slow = "pg_sleep(0.01) IS NULL" // of functions the planner expects one row in 200
 	want := map[string]scanSeen{}
 	for _, x := range []struct {
@@ -57,6 +65,9 @@ func testScans(t *testing.T, server db) {
 			"PREPARE p AS SELECT id, 2 FROM seats WHERE " + slow + "; EXECUTE p", "EXECUTE p",
 			scanSeen{"seats", 1, 0, true},
 		},
+		{"SELECT look()", "SELECT look()", scanSeen{"seats", 1, 0, true}},
+		{"SELECT search()", "SELECT search()", scanSeen{"seats", 1, 0, true}},
+		{"SELECT count_up()", "SELECT count_up()", scanSeen{"seats", 1, 100, true}},
 		{
 			"SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT * FROM seats WHERE id < 50000 AND " + slow,
 			"",
@@ -112,6 +123,7 @@ func before(statement string) string {
 const (
 	atPortal, atBlock, atNode, atPlan    = 0x40, 0x100, 0x500, 0x600
 	atScan, atRelation, atClass, scanEnd = 0x640, 0x6c0, 0x740, 0x800
+	atContext                            = 0x10 // of which only the parent is read, at 0x28
 	theState, theText                    = arenaBase + 0x7f0, arenaBase + 0x7f8
 )
 
@@ -145,6 +157,19 @@ func scanArena() arena {
 	return m
 }
 
+// inFunction has the same scan in a statement to which no portal leads: the node lies in the executor's context, with
+// the state, and below that context is the current one.
+func inFunction() arena {
+	m := append(scanArena(), make(arena, 2*executorBlock)...)
+	m.word(atPortal+portalText+8, arenaBase)
+	m.word(8, arenaBase+atContext)
+	m.word(atContext+contextParent, arenaBase+scanEnd)
+	const node = scanEnd + 0x400
+	copy(m[node:], m[atNode:atNode+nodeSize])
+	m.word(node+nodeState, arenaBase+scanEnd+0xe0)
+	return m
+}
+
 func TestScanOf(t *testing.T) {
 	seats := scan{table: "seats", pages: 40, kept: 0.01}
 	with := func(change func(m arena)) arena {
@@ -171,12 +196,18 @@ func TestScanOf(t *testing.T) {
 		{"a name of other bytes", with(func(m arena) { m[atClass+className] = 7 }), scan{}},
 		{"another statement's plan", with(func(m arena) { m.word(atNode+nodeState, arenaBase) }), scan{}},
 		{"no statement", with(func(m arena) { m.word(0, 0) }), scan{}},
+		{"in a function", inFunction(), seats},
+		{"contexts that go round", with(func(m arena) {
+			m.word(8, arenaBase+atContext)
+			m.word(atContext+contextParent, arenaBase+atContext)
+			m.word(atPortal+portalText+8, arenaBase)
+		}), scan{}},
 		{"a plan that goes round", with(func(m arena) {
 			m.word(atNode+nodeLeft, arenaBase+atNode)
 			m.word(atNode+nodeRight, arenaBase+atNode)
 		}), seats},
 	} {
-		of := server{portal: arenaBase}
+		of := server{portal: arenaBase, memory: arenaBase + 8}
 		got, _, _ := of.scanOf(tc.in.read)
 		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(scan{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)

@@ -29,8 +29,8 @@ func openServer(dir string, pid int) (*server, error) {
 	if len(files) == 0 {
 		return nil, errNone
 	}
-	const proc, status, portal = "MyProc", "MyBEEntry", "ActivePortal"
-	wanted := []string{proc, status, portal, since14, since18}
+	const proc, status, portal, current = "MyProc", "MyBEEntry", "ActivePortal", "CurrentMemoryContext"
+	wanted := []string{proc, status, portal, current, since14, since18}
 	symbols, err := files[0].Symbols(func(name string) bool { return slices.Contains(wanted, name) }, proc, status)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func openServer(dir string, pid int) (*server, error) {
 	}
 	out := &server{
 		pid: pid, version: "14 to 17", states: statesOf14(), myProc: symbols[proc], myStatus: symbols[status],
-		portal: symbols[portal],
+		portal: symbols[portal], memory: symbols[current],
 	}
 	if out.is18 = symbols[since18] != 0; out.is18 {
 		out.version, out.states = "18 or newer", statesOf18()

@@ -37,15 +37,16 @@ func spaceMetrics() []metric.Metric {
 func spaceCollector() collect.Collector {
 	return collect.Collector{
 		Name:     "file-systems",
-		Doc:      "Room on the file systems that the target has files open for writing on.",
+		Doc:      "Room on the file systems that the target has files open for writing on; of a host on its root.",
 		Overhead: "5 µs a descriptor of the first 256 of 32 processes, twice",
 		Provides: spaceMetrics(),
 		Pace:     collect.FirstAndLast,
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
-			if env.Target.Kind == host.KindHost {
-				return withoutTarget(spaceMetrics()...), nil
-			}
 			return collect.SourceFunc(func(ctx context.Context, a *recording.Appender) error {
+				if env.Target.Kind == host.KindHost {
+					sampleRoot(env, a)
+					return nil
+				}
 				return sampleSpace(ctx, env, a)
 			}), nil
 		},
@@ -82,6 +83,24 @@ func sampleSpace(ctx context.Context, env collect.Env, a *recording.Appender) er
 		}
 	}
 	return nil
+}
+
+// sampleRoot is of the root of the host's first process, or where that is not this user's to read, of this one's.
+func sampleRoot(env collect.Env, a *recording.Appender) {
+	space, err := door.SpaceOf(env.Host.Proc+"/1", "root")
+	if err != nil {
+		space, err = door.SpaceOf(env.Host.Proc+"/self", "root")
+	}
+	for _, m := range spaceMetrics() {
+		if err != nil {
+			a.Missing(m, status(err), err.Error(), asRoot)
+		} else {
+			a.None(m)
+		}
+	}
+	if err == nil {
+		appendSpace(a, written{space, "/"}, false, "1", "init", "/")
+	}
 }
 
 func appendSpace(a *recording.Appender, at written, superuser bool, labels ...string) {

@@ -317,6 +317,11 @@ var table = []row{
 		pkg: "internal/lab/kernels", may: []string{"internal/lab/vm", "internal/collectors"},
 		why: "runs tests under other kernels, and knows from the collectors which kernel each declares to need",
 	},
+	{
+		pkg: "internal/lab/languages", may: []string{"internal/lab"},
+		why: "puts one fault in six languages to the built program, of which it reads the JSON alone",
+	},
+	{pkg: "workloads/languages", why: "a sick program, which knows nothing of its doctor: leaf"},
 	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{
 		pkg: "internal/dev/hostile", may: []string{"internal/jvm/asprof/library", "internal/recording/stacks"},
@@ -331,13 +336,17 @@ var table = []row{
 			"findings: leaf",
 	},
 	{pkg: "internal/dev/testenv", why: "what a test needs of its machine: leaf"},
+	{
+		pkg: "internal/dev/browser", may: []string{"internal/dev/testenv"},
+		why: "shows pages to tests, whoever wrote them",
+	},
 	{pkg: "internal/dev/conventions", why: "these tests read source code only: leaf"},
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
 var forTests = []string{
 	"internal/checks/checktest", "internal/lab", "internal/lab/labtest", "internal/lab/load",
-	"internal/dev/testenv", "internal/lab/vm/guest",
+	"internal/dev/testenv", "internal/dev/browser", "internal/lab/vm/guest",
 }
 
 // forAll may be imported by any package that is not pure: waiting is nobody's domain.

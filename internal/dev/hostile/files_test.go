@@ -121,6 +121,47 @@ func TestHangingMemory(t *testing.T) {
 	}
 }
 
+// TestHangingLooks: the server of a file system never answers a program that maps something over a page of it, or
+// executes another, and the kernel keeps all waiting who look at the program meanwhile, ps among them. The others have
+// libraries, a root and a working directory there, in which a runtime is looked for. No other test runs meanwhile: it
+// would wait, too.
+func TestHangingLooks(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip(err)
+	}
+	served, locked := "whose server can keep perfdoctor from ending", "the kernel lets nobody look at it"
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"lock", []string{"lock"}, locked},
+		{"exec", []string{"exec"}, ""}, // of what is lost kernels differ
+		{"libraries", []string{"libraries", openDir(t)}, served},
+		{"root", []string{"inside", openDir(t), "root"}, served},
+		{"working directory", []string{"inside", openDir(t), "cwd", "@options"}, served},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pid := trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, tt.args...)
+			o := diagnose(t, pid)
+			if text := inOneLine(o.stdout); !strings.Contains(text, tt.want) {
+				t.Errorf("the report does not say %q:\n%s%s", tt.want, o.stdout, o.stderr)
+			}
+			if o := diagnoseHost(t); o.stdout == "" {
+				t.Errorf("no report of the host: exit code %d, %s", o.code, o.stderr)
+			}
+		})
+	}
+}
+
+// diagnoseHost is [diagnose] of the whole host.
+func diagnoseHost(t *testing.T) outcome {
+	t.Helper()
+	const window = 2 * time.Second
+	return perfdoctor(t, window, "diagnose", "--duration", window.String())
+}
+
 // TestHugeArguments is attack 3: a command line and an environment of 1 GiB each.
 func TestHugeArguments(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -502,6 +503,9 @@ func (p *Pool) Title() string {
 // Who counts the pool's threads: "8 threads of nginx (4 processes)".
 func (p *Pool) Who() string {
 	n := len(p.threads)
+	if p.threads[""] != nil { // that is many
+		n = max(n, int(math.Round(p.Threads)))
+	}
 	text := strconv.Itoa(n) + " threads of " + p.Title()
 	if n == 1 {
 		text = "1 thread of " + p.Title()

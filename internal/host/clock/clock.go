@@ -3,6 +3,7 @@ package clock
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -18,5 +19,29 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// Within gives what do gives, or gives up on it after a while: its error then is [context.DeadlineExceeded], and do
+// goes on for nobody. The kernel makes who looks at a process wait for that, in a way that ends with the process that
+// waits (TASK_KILLABLE), so what was given up ends with this one.
+func Within[T any](limit time.Duration, do func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		value, err := do()
+		done <- answer{value, err}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-timer.C:
+		var none T
+		return none, fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)
 	}
 }

@@ -24,3 +24,15 @@ func TestSleep(t *testing.T) {
 		t.Errorf("no time at all: %v", err)
 	}
 }
+
+func TestWithin(t *testing.T) {
+	failed := errors.New("failed")
+	if n, err := Within(time.Hour, func() (int, error) { return 7, failed }); n != 7 || !errors.Is(err, failed) {
+		t.Errorf("%d, %v; want 7 and its error", n, err)
+	}
+	const short = 10 * time.Millisecond
+	never := func() (int, error) { <-t.Context().Done(); return 7, nil }
+	if n, err := Within(short, never); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("what does not end: %d, %v", n, err)
+	}
+}

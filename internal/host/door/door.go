@@ -175,7 +175,7 @@ func (r *Root) passes(dir int) error {
 // OpenMagic opens the regular file that a link below /proc/PID stands for: exe, or one of map_files.
 func OpenMagic(dir, link string) (*os.File, error) {
 	name := filepath.Join(dir, link)
-	fd, err := openPath(unix.AT_FDCWD, name, 0)
+	fd, err := openMagic(dir, name)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
@@ -190,11 +190,21 @@ func OpenMagic(dir, link string) (*os.File, error) {
 	return f, nil
 }
 
+// openMagic gives a handle to what a link below /proc/PID stands for. Those of map_files need the lock of the process's
+// memory (proc_map_files_lookup in fs/proc/base.c).
+func openMagic(dir, name string) (int, error) {
+	open := func() (int, error) { return openPath(unix.AT_FDCWD, name, 0) }
+	if filepath.Base(filepath.Dir(name)) != "map_files" {
+		return open()
+	}
+	return patient(dir, open)
+}
+
 // StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for
 // it.
 func StatMagic(dir, link string) (st unix.Stat_t, err error) {
 	name := filepath.Join(dir, link)
-	fd, err := openPath(unix.AT_FDCWD, name, 0)
+	fd, err := openMagic(dir, name)
 	if err != nil {
 		return st, &os.PathError{Op: "open", Path: name, Err: err}
 	}

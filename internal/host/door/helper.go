@@ -35,9 +35,10 @@ type helpers struct {
 	mu      sync.Mutex
 	socket  int // of the helper that serves, -1 for none
 	command *exec.Cmd
-	refused map[string]error // by the directory in /proc
+	refused map[int]error // by the process id
 	hung    int
 	used    time.Duration // CPU time of those that ended
+	peak    int64         // see [HelperMemory]
 	message []byte
 }
 
@@ -50,13 +51,13 @@ var theHelpers = sync.OnceValue(func() *helpers {
 	return newHelpers()
 })
 
-func newHelpers() *helpers { return &helpers{socket: -1, refused: map[string]error{}} }
+func newHelpers() *helpers { return &helpers{socket: -1, refused: map[int]error{}} }
 
 // read is [Memory.ReadAt] by a helper.
-func (h *helpers) read(dir string, into []byte, at uint64) (int, error) {
+func (h *helpers) read(pid int, into []byte, at uint64) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.refused[dir]; err != nil {
+	if err := h.refused[pid]; err != nil {
 		return 0, err
 	}
 	if h.hung >= maxHung {
@@ -67,10 +68,10 @@ func (h *helpers) read(dir string, into []byte, at uint64) (int, error) {
 			return 0, fmt.Errorf("start a process that reads it: %w", err)
 		}
 	}
-	n, err := h.ask(dir, into, at)
+	n, err := h.ask(pid, into, at)
 	if late(err) {
 		err = fmt.Errorf("it lies in a file %w", ErrServer)
-		h.refused[dir] = err
+		h.refused[pid] = err
 		h.leave()
 	}
 	return n, err
@@ -101,12 +102,14 @@ func (h *helpers) start() error {
 	return nil
 }
 
-// ask sends a request, an address of eight bytes, a size of four and a directory, and takes the answer: the number of
-// an error, or 0 and the bytes.
-func (h *helpers) ask(dir string, into []byte, at uint64) (int, error) {
+// requestSize is that of a request in bytes: an address of eight, a size of four and a process id of four.
+const requestSize = 16
+
+// ask sends a request and takes the answer: the number of an error, or 0 and the bytes.
+func (h *helpers) ask(pid int, into []byte, at uint64) (int, error) {
 	m := binary.LittleEndian.AppendUint64(h.message[:0], at)
 	m = binary.LittleEndian.AppendUint32(m, uint32(len(into)))
-	h.message = append(m, dir...)
+	h.message = binary.LittleEndian.AppendUint32(m, uint32(pid))
 	if err := unix.Sendto(h.socket, h.message, unix.MSG_NOSIGNAL, nil); err != nil {
 		h.leave()
 		return 0, fmt.Errorf("ask the process that reads it: %w", err)
@@ -148,6 +151,7 @@ func late(err error) bool { return errors.Is(err, unix.EAGAIN) }
 // leave ends a helper, or leaves one behind that cannot end. It counts as hung until it has.
 func (h *helpers) leave() {
 	closeQuietly(h.socket)
+	h.notePeak()
 	command := h.command
 	h.socket, h.command = -1, nil
 	h.hung++
@@ -181,6 +185,36 @@ func HelperCPU() time.Duration {
 	return used
 }
 
+// HelperMemory is the largest resident memory of a helper so far, in bytes, for each that hangs or serves now.
+func HelperMemory() int64 {
+	h := theHelpers()
+	if h == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	number := h.hung
+	if h.command != nil {
+		number++
+		h.notePeak()
+	}
+	return h.peak * int64(max(number, 1))
+}
+
+// notePeak looks at how much memory the helper that serves has had, while it is there: VmHWM of proc(5), in KiB.
+func (h *helpers) notePeak() {
+	text, _, err := read(fmt.Sprintf("/proc/%d/status", h.command.Process.Pid), maxStatus)
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if n, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil && n == 1 {
+			h.peak = max(h.peak, kib<<10)
+		}
+	}
+}
+
 // Helped tells whether this process is a helper, which has served until it was not wanted any more: then main returns.
 func Helped() bool {
 	if os.Args[0] != helperName {
@@ -188,17 +222,21 @@ func Helped() bool {
 	}
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it is to end after the one that it serves
 	runtime.LockOSThread()
-	request, answer := make([]byte, 4096), make([]byte, 4+maxPiece)
+	if err := confine(); err != nil {
+		return true // what it was to read is not read, as of one that was killed
+	}
+	request, answer := make([]byte, requestSize), make([]byte, 4+maxPiece)
 	for {
 		n, _, err := unix.Recvfrom(helperSocket, request, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil || n < 12 {
+		if err != nil || n != requestSize {
 			return true
 		}
-		size := min(int(binary.LittleEndian.Uint32(request[8:])), maxPiece)
-		n, err = readMemory(string(request[12:n]), answer[4:4+size], binary.LittleEndian.Uint64(request))
+		pid, size := binary.LittleEndian.Uint32(request[12:]), binary.LittleEndian.Uint32(request[8:])
+		piece := answer[4 : 4+max(1, min(size, maxPiece))]
+		n, err = readMemory(int(pid), piece, binary.LittleEndian.Uint64(request))
 		number, ok := errors.AsType[syscall.Errno](err)
 		if err != nil && !ok {
 			number = unix.EIO

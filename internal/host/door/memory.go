@@ -1,7 +1,6 @@
 package door
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +22,7 @@ import (
 // written.
 type Memory struct {
 	dir string // /proc/PID
-	pid int    // 0 where dir is not below /proc, so that its number is not this namespace's
+	pid int    // 0 where dir is not in /proc, whose numbers are those of this namespace
 
 	mu      sync.Mutex
 	trusted bool
@@ -34,7 +33,7 @@ func (m *Memory) isTrusted() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if time.Since(m.looked) > trustLasts {
-		m.trusted, m.looked = m.dir == self || ownsHost(m.dir), time.Now()
+		m.trusted, m.looked = m.pid == os.Getpid() || ownsHost(m.dir), time.Now()
 	}
 	return m.trusted
 }
@@ -48,14 +47,14 @@ func (m *Memory) Close() error { return nil }
 // trustLasts is how long a process counts as root's: a server begins as root and becomes another user.
 const trustLasts = time.Second
 
-// self is this process, which a helper would take for itself.
-const self = "/proc/self"
-
 // MemoryOf is that of the process whose directory in /proc is dir.
 func MemoryOf(dir string) *Memory {
 	m := &Memory{dir: filepath.Clean(dir)}
 	if filepath.Dir(m.dir) == "/proc" {
-		m.pid, _ = strconv.Atoi(filepath.Base(m.dir)) // "self" is none
+		m.pid, _ = strconv.Atoi(filepath.Base(m.dir))
+	}
+	if m.dir == "/proc/self" {
+		m.pid = os.Getpid()
 	}
 	return m
 }
@@ -66,13 +65,16 @@ func (m *Memory) ReadAt(into []byte, at int64) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
 	}
-	read := m.directly
+	if m.pid <= 0 {
+		return 0, fmt.Errorf("%s: it is read by the process ids of /proc only", m.Name())
+	}
+	read := readMemory
 	if serving := theHelpers(); serving != nil && !m.isTrusted() {
-		read = func(into []byte, at uint64) (int, error) { return serving.read(m.dir, into, at) }
+		read = serving.read
 	}
 	for done := 0; done < len(into); {
 		piece := into[done:min(len(into), done+maxPiece)]
-		n, err := read(piece, uint64(at)+uint64(done))
+		n, err := read(m.pid, piece, uint64(at)+uint64(done))
 		done += n
 		if err == nil && n < len(piece) {
 			err = unix.EFAULT
@@ -88,34 +90,12 @@ func (m *Memory) ReadAt(into []byte, at int64) (int, error) {
 // is 208 KiB).
 const maxPiece = 64 << 10
 
-func (m *Memory) directly(into []byte, at uint64) (int, error) {
-	if m.pid == 0 {
-		return readMemory(m.dir, into, at)
-	}
+// readMemory reads the memory of a process by its addresses, and gives how many bytes lie before one that leads nowhere
+// (process_vm_readv(2)).
+func readMemory(pid int, into []byte, at uint64) (int, error) {
 	local := []unix.Iovec{{Base: &into[0], Len: uint64(len(into))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(into)}}
-	n, err := unix.ProcessVMReadv(m.pid, local, remote, 0)
-	return max(n, 0), err
-}
-
-// readMemory reads /proc/PID/mem (mem_rw in fs/proc/base.c): EIO is an address that leads nowhere, nothing read a
-// process that has ended.
-func readMemory(dir string, into []byte, at uint64) (int, error) {
-	fd, err := retry(func() (int, error) { return unix.Open(dir+"/mem", unix.O_RDONLY|unix.O_CLOEXEC, 0) })
-	if errors.Is(err, unix.ENOENT) {
-		return 0, unix.ESRCH
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer closeQuietly(fd)
-	n, err := unix.Pread(fd, into, int64(at))
-	switch {
-	case errors.Is(err, unix.EIO), errors.Is(err, unix.EINVAL):
-		err = unix.EFAULT
-	case err == nil && n == 0:
-		err = unix.ESRCH
-	}
+	n, err := unix.ProcessVMReadv(pid, local, remote, 0)
 	return max(n, 0), err
 }
 

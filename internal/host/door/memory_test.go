@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -51,40 +53,70 @@ func TestHelpers(t *testing.T) {
 	check := func() {
 		t.Helper()
 		got := make([]byte, 16)
-		if n, err := h.read(own(), got, markAt()); n != 16 || err != nil || !slices.Equal(got, markBytes()) {
+		if n, err := h.read(os.Getpid(), got, markAt()); n != 16 || err != nil || !slices.Equal(got, markBytes()) {
 			t.Errorf("%d bytes, %x, %v; want %x", n, got, err, markBytes())
 		}
 	}
 	check()
 	large := make([]byte, maxPiece)
 	for name, tt := range map[string]struct {
-		dir  string
+		pid  int
 		at   uint64
 		into []byte
 		want error
 	}{
-		"nowhere": {own(), 8, large[:8], unix.EFAULT},
-		"nobody":  {"/proc/4194305", 8, large[:8], unix.ESRCH},
+		"nowhere": {os.Getpid(), 8, large[:8], unix.EFAULT},
+		"nobody":  {4194305, 8, large[:8], unix.ESRCH},
 	} {
-		if n, err := h.read(tt.dir, tt.into, tt.at); n != 0 || !errors.Is(err, tt.want) {
+		if n, err := h.read(tt.pid, tt.into, tt.at); n != 0 || !errors.Is(err, tt.want) {
 			t.Errorf("%s: %d bytes, %v, want %v", name, n, err, tt.want)
 		}
 	}
 	if err := h.command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.read(own(), large[:8], markAt()); err == nil {
+	if _, err := h.read(os.Getpid(), large[:8], markAt()); err == nil {
 		t.Error("a helper that was killed answers")
 	}
 	check()
+	for range 20000 { // among them the runtime of the helper needs all of its system calls
+		if _, err := h.read(os.Getpid(), large, markAt()&^0xfff); err != nil && !errors.Is(err, unix.EFAULT) {
+			t.Fatal(err)
+		}
+	}
+	confined(t, h.command.Process.Pid)
+	if h.notePeak(); h.peak < 1<<20 || h.peak > 40<<20 {
+		t.Errorf("a helper has %d bytes", h.peak)
+	}
 	if err := h.command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.read(own(), large[:8], markAt()); !errors.Is(err, ErrServer) {
+	if _, err := h.read(os.Getpid(), large[:8], markAt()); !errors.Is(err, ErrServer) {
 		t.Errorf("of a helper that does not answer: %v, want %v", err, ErrServer)
 	}
-	if _, err := h.read(own(), large[:8], markAt()); !errors.Is(err, ErrServer) || h.command != nil {
+	if _, err := h.read(os.Getpid(), large[:8], markAt()); !errors.Is(err, ErrServer) || h.command != nil {
 		t.Errorf("asked again for what a helper was lost for: %v", err)
+	}
+}
+
+// confined fails the test unless a process may not gain rights and has a filter of system calls (proc(5)), on each of
+// its threads.
+func confined(t *testing.T, pid int) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, line := range []string{"NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+			if !strings.Contains(string(text), line) {
+				t.Errorf("%s lacks %q", file, line)
+			}
+		}
 	}
 }
 

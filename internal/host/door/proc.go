@@ -2,9 +2,16 @@ package door
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
 const (
@@ -18,6 +25,82 @@ const (
 
 // Read reads at most limit bytes of a file below /proc/PID; cut says that it has more.
 func Read(file string, limit int) (text []byte, cut bool, err error) {
+	if !isOfMemory(filepath.Base(file)) {
+		return read(file, limit)
+	}
+	type result struct {
+		text []byte
+		cut  bool
+	}
+	r, err := patient(filepath.Dir(file), func() (r result, err error) {
+		r.text, r.cut, err = read(file, limit)
+		return r, err
+	})
+	return r.text, r.cut, err
+}
+
+// isOfMemory tells of the files in /proc/PID for which the kernel takes the lock of the process's memory.
+func isOfMemory(name string) bool { return name == "cmdline" || name == "environ" || name == "maps" }
+
+const (
+	// patience is how long the kernel may take for what needs the lock of a process's memory (mmap_lock): it is held
+	// for microseconds, and while pages come from a disk for milliseconds. A process that maps something over a page
+	// that was to be written to a file whose server does not answer holds it for ever.
+	patience = time.Second
+	// maxHeld bounds the processes that keep perfdoctor waiting, each with a thread of it. After that nothing is read
+	// that needs the lock of a process's memory, until one of them lets go.
+	maxHeld = 16
+)
+
+// ErrHeld is why a process is not looked at: it keeps who does so waiting.
+var ErrHeld = errors.New("the kernel lets nobody look at it, as it holds the lock of its own memory")
+
+// held are the processes that keep perfdoctor waiting, by their directories in /proc.
+type held struct {
+	mu   sync.Mutex
+	dirs map[string]bool
+}
+
+var theHeld = sync.OnceValue(func() *held { return &held{dirs: map[string]bool{}} })
+
+// patient does what needs the lock of the memory of the process whose directory in /proc is dir. Of one that keeps
+// perfdoctor waiting nothing more is asked until it has let go. It is done by a thread of its own, whose rights are
+// perfdoctor's, whatever rights the caller's has given up. The wait ends with perfdoctor, unlike that for a page
+// ([Memory]): mmap_read_lock_killable in fs/proc.
+func patient[T any](dir string, do func() (T, error)) (T, error) {
+	h := theHeld()
+	var none T
+	if h.refuses(dir) {
+		return none, fmt.Errorf("%s: %w", dir, ErrHeld)
+	}
+	over := false
+	value, err := clock.Within(patience, func() (T, error) {
+		value, err := do()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		over = true
+		delete(h.dirs, dir)
+		return value, err
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return value, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !over {
+		h.dirs[dir] = true
+	}
+	return none, fmt.Errorf("%s: %w", dir, ErrHeld)
+}
+
+func (h *held) refuses(dir string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.dirs[dir] || len(h.dirs) >= maxHeld
+}
+
+// read is [Read] of what does not wait for the process.
+func read(file string, limit int) (text []byte, cut bool, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, false, err

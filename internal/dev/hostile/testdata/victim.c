@@ -1,6 +1,6 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
-// victim link FILE | bind FILE | device | fuse | page | arguments | maps DIRECTORY | files DIRECTORY | threads NUMBER | names NAME |
-// spin; it prints "ready" once the trap is laid.
+// victim link FILE | bind FILE | device | fuse | page | lock | exec | libraries DIRECTORY | inside DIRECTORY root|cwd @OPTIONS | arguments |
+// maps DIRECTORY | files DIRECTORY | threads NUMBER | names NAME | spin; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -27,18 +27,45 @@ static void check(int ok, const char *what) {
 	}
 }
 
+static int opens, reads; // whether the server answers what is asked to open a file, and to read it
+
 static void answer(int fd, const void *request, const void *with, size_t size) {
 	struct {
 		struct fuse_out_header header;
-		char with[200];
+		char with[4096];
 	} out = {{sizeof out.header + size, 0, ((const struct fuse_in_header *)request)->unique}, {0}};
-	memcpy(out.with, with, size);
+	if (size)
+		memcpy(out.with, with, size);
 	check(write(fd, &out, out.header.len) == out.header.len, "answer");
 }
 
-// The server answers that it is there, for a file what it is like, and takes every other request without an answer: of one that was
-// not taken a signal would end the wait (request_wait_answer in fs/fuse/dev.c). With this program its child ends too, and the kernel
-// the mount.
+// What the server answers, by the number of the request: what a file is like and holds, so that it can be mapped and changed; of a
+// directory, that one may be in it.
+static int answered(int fd, const struct fuse_in_header *in, int mode) {
+	static const char zeros[4096];
+	struct fuse_attr_out like = {.attr_valid = 1000, .attr = {.ino = 1, .size = 4096, .mode = mode, .nlink = 2, .blksize = 4096}};
+	struct fuse_open_out opened = {0};
+	switch (in->opcode) {
+	case FUSE_GETATTR:
+		answer(fd, in, &like, sizeof like);
+		return 1;
+	case FUSE_ACCESS:
+		answer(fd, in, NULL, 0);
+		return 1;
+	case FUSE_OPEN:
+		answer(fd, in, &opened, sizeof opened);
+		return 1;
+	case FUSE_READ:
+		if (reads)
+			answer(fd, in, zeros, sizeof zeros);
+		return reads;
+	}
+	return 0;
+}
+
+// The server answers that it is there, where it is to be entered or opened the above, and takes every other request without an answer:
+// of one that was not taken a signal would end the wait (request_wait_answer in fs/fuse/dev.c). With this program its child ends too,
+// and the kernel the mount.
 static void fuse(const char *at, int mode) {
 	static char request[1 << 20];
 	char options[100];
@@ -59,14 +86,9 @@ static void fuse(const char *at, int mode) {
 		// As whom it is ended: a program whose thread waits for this server ends after it only.
 		check(!S_ISREG(mode) || !setresuid(65534, 65534, 65534), "setresuid");
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		struct fuse_attr_out file = {.attr_valid = 1000, .attr = {.ino = 1, .size = 4096, .mode = mode, .nlink = 1, .blksize = 4096}};
-		struct fuse_open_out opened = {0};
-		while (getppid() == self && read(fd, request, sizeof request) > 0) {
-			if (S_ISREG(mode) && in->opcode == FUSE_GETATTR)
-				answer(fd, request, &file, sizeof file);
-			if (S_ISREG(mode) && in->opcode == FUSE_OPEN)
-				answer(fd, request, &opened, sizeof opened);
-		}
+		while (getppid() == self && read(fd, request, sizeof request) > 0)
+			if (opens)
+				answered(fd, in, mode);
 		exit(0);
 	}
 	close(fd);
@@ -77,17 +99,86 @@ static void *waits(void *entry) {
 	return NULL;
 }
 
+// A file whose server answers no more than that it opens, without a name.
+static int served(int how) {
+	char file[] = "/tmp/servedXXXXXX";
+	close(mkstemp(file));
+	opens = 1;
+	fuse(file, S_IFREG | 0600);
+	int fd = open(file, how);
+	struct stat size; // asks for it: without a size there is no page
+	check(fd >= 0 && !fstat(fd, &size), file);
+	check(!umount2(file, MNT_DETACH) && !unlink(file), file);
+	return fd;
+}
+
+static char *dirty;
+
+// What is mapped over a page that was written to waits for the server that is to write it (fuse_vma_close in fs/fuse/file.c), and has
+// the lock of this program's memory meanwhile: who wants its list of mappings or its arguments waits, too.
+static void *holds(void *none) {
+	mmap(dirty, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	return none;
+}
+
+static void lock(void) {
+	reads = 1;
+	int fd = served(O_RDWR);
+	dirty = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	check(dirty != MAP_FAILED && !setresuid(65534, 65534, 65534), "mmap");
+	*dirty = 1;
+}
+
+// A child executes a program, and the server does not answer that a file is closed by that (do_close_on_exec in fs/exec.c): meanwhile
+// what the child is may not be looked at (exec_update_lock).
+static void execs(void) {
+	served(O_RDONLY | O_CLOEXEC);
+	check(!setresuid(65534, 65534, 65534), "setresuid");
+	if (fork() == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl("/bin/sleep", "sleep", "300", NULL);
+	}
+	usleep(200000);
+}
+
+// It maps libraries by which it is a JVM and an interpreter of Python, and whose server answers no more than that they open.
+static void libraries(const char *directory) {
+	static const char *names[] = {"libjvm.so", "libpython3.11.so.1.0"};
+	opens = 1;
+	for (int i = 0; i < 2; i++) {
+		char file[4096];
+		struct stat size;
+		snprintf(file, sizeof file, "%s/%s", directory, names[i]);
+		close(open(file, O_CREAT | O_WRONLY, 0644));
+		fuse(file, S_IFREG | 0755);
+		int fd = open(file, O_RDONLY);
+		check(fd >= 0 && !fstat(fd, &size), file);
+		check(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) != MAP_FAILED, file);
+	}
+}
+
+// It maps itself under the name libjvm.so, so that its options are looked for, and its root or its working directory is one whose server
+// answers no more than that one may be in it.
+static void inside(const char *at, const char *what) {
+	char library[4096];
+	check(!mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) && !mount("none", at, "tmpfs", 0, NULL), "tmpfs");
+	snprintf(library, sizeof library, "%s/libjvm.so", at);
+	int fd = open(library, O_RDWR | O_CREAT, 0755);
+	check(fd >= 0 && !ftruncate(fd, 4096), library);
+	check(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) != MAP_FAILED, library);
+	opens = 1;
+	fuse(at, S_IFDIR | 0755);
+	check(!chdir(at), at);
+	if (!strcmp(what, "root"))
+		check(!chroot("."), at);
+}
+
 // A thread of nobody's waits in poll(2) for an entry in memory that is then made a page of a file whose server never answers. What root's
 // processes do to root is no attack.
 static void page(void) {
-	char file[] = "/tmp/pageXXXXXX";
 	int end[2];
-	close(mkstemp(file));
-	fuse(file, S_IFREG | 0600);
-	int fd = open(file, O_RDONLY);
-	struct stat size; // asks for it: without a size there is no page
-	check(fd >= 0 && !fstat(fd, &size) && !pipe(end), file);
-	check(!umount2(file, MNT_DETACH) && !unlink(file) && !setresuid(65534, 65534, 65534), "nobody's");
+	int fd = served(O_RDONLY);
+	check(!pipe(end) && !setresuid(65534, 65534, 65534), "nobody's");
 	struct pollfd *entry = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(entry != MAP_FAILED, "mmap");
 	*entry = (struct pollfd){.fd = end[0], .events = POLLIN};
@@ -197,6 +288,14 @@ int main(int argc, char **argv) {
 		fuse("/tmp", S_IFDIR);
 	if (!strcmp(trap, "page"))
 		page();
+	if (!strcmp(trap, "lock"))
+		lock();
+	if (!strcmp(trap, "exec"))
+		execs();
+	if (!strcmp(trap, "libraries"))
+		libraries(argv[2]);
+	if (!strcmp(trap, "inside"))
+		inside(argv[2], argv[3]);
 	if (!strcmp(trap, "maps"))
 		maps(argv[2]);
 	if (!strcmp(trap, "files"))
@@ -220,7 +319,11 @@ int main(int argc, char **argv) {
 	signal(SIGALRM, breathe);
 	struct itimerval often = {{0, 20000}, {0, 20000}};
 	check(!setitimer(ITIMER_REAL, &often, NULL), "setitimer");
-	puts("ready");
-	fflush(stdout);
+	pthread_t t;
+	if (!strcmp(trap, "lock"))
+		check(!pthread_create(&t, NULL, holds, NULL), "thread");
+	for (int i = 0; i < 20; i++) // which SIGALRM cuts short
+		usleep(10000);
+	check(write(1, "ready\n", 6) == 6, "ready"); // puts(3) may want memory
 	((void (*)(void))code)();
 }

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/checks"
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
+	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// aNumber matches what stands alone as a number.
+var aNumber = regexp.MustCompile(`\b[0-9]+\b`)
+
+// TestNoProcessIDsInFindings runs all checks over every recorded case: no subject of a finding has a process id that
+// the recording knows.
+func TestNoProcessIDsInFindings(t *testing.T) {
+	t.Parallel()
+	fired := map[string]bool{}
+	for _, file := range checktest.Find(t, "*/firing*") {
+		rec := readCase(t, file)
+		if rec == nil {
+			continue
+		}
+		ids := idsIn(rec)
+		for _, f := range check.Run(rec, checks.Suite(), check.Options{}).Findings {
+			fired[f.Check] = true
+			label := exporter.SubjectLabel(f.Subject)
+			for _, number := range aNumber.FindAllString(label, -1) {
+				if ids[number] {
+					t.Errorf("%s: %s has the process id %s in its subject %q", file, f.Check, number, label)
+				}
+			}
+		}
+	}
+	for _, c := range checks.Suite() {
+		if !fired[c.Name] {
+			t.Logf("%s has no case that fires", c.Name)
+		}
+	}
+	if len(fired) < len(checks.Suite())*3/4 {
+		t.Errorf("%d of %d checks fired", len(fired), len(checks.Suite()))
+	}
+}
+
+// readCase gives nil for a file that holds no recording.
+func readCase(t *testing.T, file string) *recording.Recording {
+	t.Helper()
+	ar, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(ar.Files, func(f txtar.File) bool { return f.Name == "meta.json" }) {
+		return nil
+	}
+	fsys, err := txtar.FS(ar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recording.Read(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// idsIn gives the ids of processes and threads that a recording has, but for small ones, which are ports, CPUs and
+// counts as well.
+func idsIn(rec *recording.Recording) map[string]bool {
+	ofProcesses := []string{"pid", "tid", "waker_pid", "thread", "holder", "waker"}
+	out := map[string]bool{}
+	for _, m := range metric.All() {
+		for _, label := range m.Describe().Labels {
+			if !slices.Contains(ofProcesses, label) || !rec.Recorded(m) {
+				continue
+			}
+			for _, s := range seriesOf(rec, m) {
+				if id := s.Label(label); len(id) > 2 {
+					out[id] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// seriesOf gives all series of a metric, whatever its kind.
+func seriesOf(rec *recording.Recording, m metric.Metric) (out []*recording.Series) {
+	switch m := m.(type) {
+	case *metric.Counter:
+		for _, s := range rec.Counter(m) {
+			out = append(out, s.Series)
+		}
+	case *metric.Gauge:
+		for _, s := range rec.Gauge(m) {
+			out = append(out, s.Series)
+		}
+	case *metric.Info:
+		return rec.Info(m)
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// A fault is what is wrong in the programs.
+type fault struct {
+	name     string
+	verdicts []string      // the checks that are right
+	function string        // which the verdict must name, as Java spells it; none where no function is to blame
+	clients  int           // connections
+	think    time.Duration // between an answer and the next request of a connection
+	quota    time.Duration // of CPU time in 100 ms; none is no limit
+}
+
+// A language is how its program is built and run. In both, PROGRAMS is the directory of the sources and BUILT that of
+// what was built.
+type language struct {
+	name       string
+	build, run []string
+	lacks      map[string]string // why there is no such fault in it, by fault
+}
+
+// A cell is a fault in a language.
+type cell struct {
+	fault    fault
+	language language
+	none     string // why there is no such thing
+}
+
+func faults() []fault {
+	return []fault{
+		{
+			name: "regex", verdicts: []string{"regex-backtracking", "regex-compile"}, function: "matchNames",
+			clients: 4, think: 10 * time.Millisecond,
+		},
+		{
+			name: "lock", verdicts: []string{"lock-contention", "monitor-contention", "lock-held"},
+			function: "bookSeat",
+			clients:  16, think: 40 * time.Millisecond,
+		},
+		{
+			name: "pool", verdicts: []string{"pool-exhausted", "few-connections"}, function: "fetchPrice",
+			clients: 16, think: 80 * time.Millisecond,
+		},
+		{
+			name: "loop", verdicts: []string{"event-loop-blocked", "held-requests"}, function: "retryLater",
+			clients: 8, think: 50 * time.Millisecond,
+		},
+		{
+			name: "gc", verdicts: []string{"gc-overhead", "interpreter-gc", "explicit-gc"}, function: "makeOrders",
+			clients: 4, think: 10 * time.Millisecond,
+		},
+		{
+			name: "sized", verdicts: []string{"threads-vs-quota", "cpu-throttled", "cpu-throttled-burst"},
+			clients: 1, think: 300 * time.Millisecond, quota: 50 * time.Millisecond,
+		},
+	}
+}
+
+func languages() []language {
+	noCollector := map[string]string{"gc": "it has no collector"}
+	return []language{
+		{
+			name:  "java",
+			build: []string{"javac", "-d", "BUILT", "PROGRAMS/Shop.java"},
+			run:   []string{"java", "-Xmx64m", "-cp", "BUILT", "Shop"},
+		},
+		{
+			name:  "go",
+			build: []string{"go", "build", "-o", "BUILT/shop-go", "PROGRAMS/shop.go"},
+			run:   []string{"BUILT/shop-go"},
+			lacks: map[string]string{"loop": "its runtime has the loop, which no goroutine can block"},
+		},
+		{name: "python", run: []string{"python3", "PROGRAMS/shop.py"}},
+		{
+			name: "node", run: []string{"node", "PROGRAMS/shop.js"},
+			lacks: map[string]string{
+				"lock": "its one thread needs none",
+				"pool": "a callback that waits for a lease is an object, no thread",
+			},
+		},
+		{
+			name:  "c++",
+			build: []string{"g++", "-O2", "-g", "-pthread", "-o", "BUILT/shop-cpp", "PROGRAMS/shop.cpp"},
+			run:   []string{"BUILT/shop-cpp"}, lacks: noCollector,
+		},
+		{
+			name: "rust",
+			build: []string{
+				"cargo", "build", "--release", "--locked", "--quiet", "--manifest-path",
+				"PROGRAMS/rust/Cargo.toml", "--target-dir", "BUILT/rust",
+			},
+			run: []string{"BUILT/rust/release/shop"}, lacks: noCollector,
+		},
+	}
+}
+
+func cells() (out []cell) {
+	for _, f := range faults() {
+		for _, l := range languages() {
+			out = append(out, cell{f, l, l.lacks[f.name]})
+		}
+	}
+	return slices.Clip(out)
+}
