@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
 // startWait is how long Chromium may take to answer on a machine that others use.
@@ -55,7 +56,9 @@ type look struct {
 }
 
 var looks = [...]look{
-	{400, "light", "{}"}, {800, "light", "{}"}, {1400, "light", "{}"},
+	{400, "light", "{}"},
+	{800, "light", "{}"},
+	{1400, "light", "{}"},
 	{1400, "dark", `{runOnly: ["color-contrast"]}`},
 }
 
@@ -80,7 +83,9 @@ func Axe(browser context.Context, t testing.TB, url, ready string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: never true: %s", url, ready)
 		}
-		time.Sleep(20 * time.Millisecond)
+		if err := clock.Sleep(ctx, 20*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 	}
 	eval[string](ctx, t, axe+`; document.querySelectorAll("details").forEach((d) => { d.open = true; });
 		document.querySelectorAll("tbody").forEach((b) => [...b.rows].slice(`+strconv.Itoa(rows)+`).forEach((r) => r.remove())); ""`)
