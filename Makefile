@@ -137,7 +137,7 @@ release: bundle ## dist/: programs, Debian and RPM packages, bills of materials 
 	cd tools/release && go run . -root ../.. -out ../../dist
 
 # The root is debootstrap's from the mirror that it is set up for, made once.
-check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, and remove it (root)
+check-packages: .cache/debian/bookworm release ## build the release twice and compare; install it in a clean Debian, ask it, and remove it (root)
 	@.ci/deps systemd-nspawn rpm
 	PERFDOCTOR_PACKAGES=$(CURDIR)/dist PERFDOCTOR_DEBIAN=$(CURDIR)/.cache/debian/bookworm go test -C tools/release -count 1 -v .
 
@@ -154,9 +154,10 @@ check-kubernetes: ## build the overlays and read them with the types of Kubernet
 	debootstrap --variant=minbase --include=systemd,systemd-sysv bookworm $@.part >$@.log || { tail $@.log; exit 1; }
 	@mv $@.part $@
 
-demo: binary ## diagnose a real sick process
-	@.ci/deps ip
-	go run ./internal/lab/demo
+# As binary is compiled: what both need is compiled once.
+demo: binary ## diagnose a JVM that is sick, behind a network path that is, too (root, a minute)
+	@.ci/deps ip javac
+	CGO_ENABLED=0 go run -trimpath ./internal/lab/demo
 
 lint: ## go vet, golangci-lint, formatting
 	go vet ./...

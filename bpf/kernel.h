@@ -214,6 +214,11 @@ struct tcp_sock {
 	struct minmax rtt_min;
 };
 
+struct sk_buff {
+	unsigned int len;
+	unsigned char *data;
+};
+
 struct timer_list {
 	unsigned long expires;
 };

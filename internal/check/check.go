@@ -94,6 +94,10 @@ type Check struct {
 	// was killed or a connection that was refused. Its alert does not wait for it to last, and an exporter tells of
 	// it for longer than the one window that saw it.
 	Event bool
+
+	// Beyond is what would disprove its findings, where a second look at the target cannot: a change, or what a person
+	// or another program knows. Empty where it can.
+	Beyond string
 }
 
 // A Scope is a kind of target that some checks are about, such as Java virtual machines.

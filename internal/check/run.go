@@ -36,7 +36,8 @@ type Outcome struct {
 	// Blocked tells that what the check needs could not be read, for want of a right or by a failure, though it is
 	// there.
 	Blocked bool `json:"blocked,omitempty"`
-	// Matters tells that something is used up, and that the check would have said by what.
+	// Matters tells that something is used up, and that the check would have said by what; or that what it found would
+	// be a warning, were no samples lost.
 	Matters bool `json:"matters,omitempty"`
 }
 
@@ -116,7 +117,10 @@ func runOne(p *Pass) (o Outcome) {
 	case err != nil:
 		o.State, o.Reason, o.Remedy = Unassessed, "the check failed: "+err.Error(), bugRemedy
 	case len(p.findings) > 0:
-		settle(p)
+		if lost := settle(p); lost != "" {
+			o.Reason, o.Remedy = lost+", which could turn over what "+c.Name+" found", "a longer window (--duration)"
+			o.Matters = true
+		}
 		o.State = Found
 	default:
 		o.State = Fine

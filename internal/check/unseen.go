@@ -3,33 +3,56 @@ package check
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
 
 // settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what
 // the check needs, the rest of the window may have been otherwise than what was read of it: a warning must hold with
 // each threshold moved, either way, by the share that is lost. A number just beyond a threshold does not, and one far
-// from it does.
-func settle(p *Pass) {
+// from it does. It gives what is lost where a finding was lowered for it, else "".
+func settle(p *Pass) string {
 	gaps := p.Gaps(p.check.Needs)
-	if len(gaps) == 0 || !slices.ContainsFunc(p.findings, func(f Finding) bool { return f.Severity >= Warning }) {
-		return
+	if len(gaps) == 0 || p.most() < Warning {
+		return ""
 	}
 	by, lost := 1.0, make([]string, 0, len(gaps))
 	for _, g := range gaps {
 		by = max(by, float64(g.Rounds)/float64(g.Rounds-g.Lost))
 		lost = append(lost, fmt.Sprintf("%d of %d samples of %s are lost", g.Lost, g.Rounds, g.Collector))
 	}
+	what := strings.Join(lost, ", ")
 	for _, param := range p.check.Params {
-		doubt := fmt.Sprintf("%s: they could bring the number to the other side of %s", strings.Join(lost, ", "),
-			param.Name)
-		for _, factor := range []float64{by, 1 / by} {
-			p.lowerTo(p.with(param, factor*p.Param(param).Number()), doubt)
+		doubt := fmt.Sprintf("%s: they could bring the number to the other side of %s", what, param.Name)
+		at := p.Param(param).Number()
+		for _, moved := range []float64{raised(param, at, by), at / by} {
+			p.lowerTo(p.with(param, moved), doubt)
 		}
 	}
+	if p.most() < Warning {
+		return what
+	}
+	return ""
+}
+
+// most is the greatest severity of the findings.
+func (p *Pass) most() (s Severity) {
+	for _, f := range p.findings {
+		s = max(s, f.Severity)
+	}
+	return s
+}
+
+// raised moves a threshold up by a factor. One that is near a whole moves by what is left to it: 0.9 of a CPU and an
+// eighth of it are more than there is, which nothing reaches.
+func raised(param *Param, threshold, by float64) float64 {
+	whole := param.Unit == quantity.Ratio || param.Unit == quantity.CPUs
+	if whole && threshold > 0.5 && threshold < 1 {
+		return 1 - (1-threshold)/by
+	}
+	return threshold * by
 }
 
 // lowerTo lowers the findings to the severity that they have in another pass, with a doubt that says why.

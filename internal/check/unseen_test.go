@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -46,6 +47,30 @@ func TestLostSamplesNeedClearNumbers(t *testing.T) {
 		told := strings.Contains(strings.Join(res.Findings[0].Doubts, "\n"), "1 of 11 samples of cpu are lost")
 		if told != (c.want == check.Info) {
 			t.Errorf("%s: doubts %q", c.name, res.Findings[0].Doubts)
+		}
+		if res.Outcomes[0].Matters != told {
+			t.Errorf("%s: the outcome matters: %v, want %v", c.name, res.Outcomes[0].Matters, told)
+		}
+	}
+}
+
+// TestThresholdNearTheWhole: no lost sample asks for more of a CPU than there is.
+func TestThresholdNearTheWhole(t *testing.T) {
+	busy := &check.Param{Name: "busy", Default: 0.9, Unit: quantity.Ratio, Why: "the test's"}
+	rule := &check.Check{
+		Name: "busy", Stage: check.Kernel, Needs: []metric.Metric{metric.ContextSwitches},
+		Params: []*check.Param{busy},
+		Run: func(p *check.Pass) error {
+			if rate, ok := p.Counter(metric.ContextSwitches)[0].Rate(); ok && rate/100 >= p.Param(busy).Number() {
+				p.Report(check.Finding{Subject: check.Host, Severity: check.Warning})
+			}
+			return nil
+		},
+	}
+	for percent, want := range map[int]check.Severity{90: check.Info, 95: check.Warning, 100: check.Warning} {
+		res := check.Run(readEachSecond(t, percent, 4), []*check.Check{rule}, check.Options{})
+		if len(res.Findings) != 1 || res.Findings[0].Severity != want {
+			t.Errorf("%d %%: %+v, want one at %s", percent, res.Findings, want)
 		}
 	}
 }

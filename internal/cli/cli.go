@@ -80,8 +80,8 @@ what fills a thread or the CPUs has no name.`,
 	root.SetUsageFunc(wrappedFlags(root.UsageFunc()))
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.diagnoseCommand(), a.exporterCommand(), a.pingCommand(), a.reportCommand(), a.compareCommand(),
-		a.trendCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(), a.perfmapCommand(),
-		a.licensesCommand(), a.versionCommand(), a.completionCommand())
+		a.trendCommand(), a.disproveCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(),
+		a.perfmapCommand(), a.licensesCommand(), a.versionCommand(), a.completionCommand())
 	for _, join := range joined {
 		root.AddCommand(join(a.App))
 	}

@@ -49,6 +49,8 @@ func wantUsage(t *testing.T, want string, args ...string) {
 
 // TestUsageErrors is every wrong call: the message says what would be right.
 func TestUsageErrors(t *testing.T) {
+	const quota = "testdata/cures/quota-closed-loop-as-is.txtar"
+	const cliff = "testdata/cures/port-cliff-as-is.txtar"
 	dir := t.TempDir()
 	c := checks.Suite()[0]
 	for _, tt := range []struct {
@@ -125,6 +127,17 @@ func TestUsageErrors(t *testing.T) {
 		{"diagnose --from x.zip --what-if pool=NaN", `--what-if "pool=NaN": give METHOD=0.5`},
 		{"diagnose --from x.zip --what-if f=-1", `--what-if "f=-1": give METHOD=0.5`},
 		{"diagnose --from x.zip --what-if pool=2 -o html", "--what-if goes with -o text or -o json"},
+		{"disprove", "give a recording, and perhaps a second one"},
+		{"disprove a b c", "give a recording, and perhaps a second one"},
+		{"disprove " + dir + "/none.zip", "no such file or directory"},
+		{"disprove a.zip b.zip --pid 1", "give a second recording or a target to observe, not both"},
+		{"disprove a.zip --duration 5s", "--duration goes with a target to observe"},
+		{"disprove a.zip --pid 0", "--pid 0 is not a process id"},
+		{"disprove a.zip --check ''", "--check is empty"},
+		{"disprove a.zip --check no-such-check", "`perfdoctor checks list` names all"},
+		{"disprove a.zip -o html", `unknown output format "html": use text or json`},
+		{"disprove " + quota + " " + quota, "both are one recording"},
+		{"disprove " + quota + " " + cliff, "different programs, pd-server and pd-client"},
 		{"trend", "give a directory of recordings"},
 		{"trend " + dir + "/none", "no such file or directory"},
 		{"trend " + dir, "a trend needs 4"},

@@ -37,7 +37,7 @@ const failRegression = "regression"
 // What compare and trend write.
 var (
 	compareFormats = []command.Format{command.Text, command.JSON, command.Markdown, command.HTML}
-	trendFormats   = []command.Format{command.Text, command.JSON, command.Markdown}
+	trendFormats   = []command.Format{command.Text, command.JSON, command.Markdown, command.HTML}
 )
 
 func (a *app) compareCommand() *cobra.Command {

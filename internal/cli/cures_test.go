@@ -89,3 +89,71 @@ func TestDifferentPrograms(t *testing.T) {
 		t.Errorf("with --force: exit code %d, %q, %q", code, out, stderr)
 	}
 }
+
+// TestDisproveCures: of a fixed program the findings of before fall, and a check that finds nothing falls by its own
+// recording.
+func TestDisproveCures(t *testing.T) {
+	const dir = "testdata/cures/"
+	for _, tt := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{
+			[]string{dir + "quota-closed-loop-as-is.txtar", dir + "quota-closed-loop-no-quota.txtar"}, 3,
+			[]string{"falls  cpu-throttled", "CPUs in use 0.2 CPUs -> 0.69 CPUs", "disproved if"},
+		},
+		{
+			[]string{dir + "fd-leak-as-is.txtar", dir + "fd-leak-close.txtar"}, 4,
+			[]string{"cannot be told  fd-limit", "how much there was to do in both windows is not known"},
+		},
+		{
+			[]string{dir + "quota-closed-loop-as-is.txtar"}, 0,
+			[]string{"stands  cpu-throttled", "each half of the recording has it"},
+		},
+		{
+			[]string{dir + "quota-closed-loop-no-quota.txtar", "--check", "cpu-throttled"}, 3,
+			[]string{"falls  cpu-throttled", "the recording passes this check"},
+		},
+		{
+			[]string{dir + "java-date-format-as-is.txtar", dir + "java-date-format-shared.txtar", "-o", "json"}, 3,
+			[]string{`"finding": "date-format pid 10930 (java)"`, `"result": "falls"`, `"second"`, `"looks"`},
+		},
+	} {
+		code, out, stderr := run(t, append([]string{"disprove"}, tt.args...)...)
+		if code != tt.code || stderr != "" {
+			t.Errorf("%v: exit code %d, want %d: %s", tt.args, code, tt.code, stderr)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v: no %q in\n%s", tt.args, want, out)
+			}
+		}
+	}
+}
+
+// TestWhatIf: a method that takes a tenth of its time is promised the time that Amdahl's law leaves.
+func TestWhatIf(t *testing.T) {
+	const rec = "testdata/cures/java-date-format-as-is.txtar"
+	code, out, stderr := run(t, "diagnose", "--from", rec, "--what-if", "*Dates.stampAnew*=0.1")
+	const want = "*Dates.stampAnew*=0.1: CPU time per request 1.55 µs -> 0.13 µs to 0.3 µs (Amdahl's law)\n"
+	if code != 0 || out != want || stderr != "" {
+		t.Errorf("exit code %d, %q, want %q; %s", code, out, want, stderr)
+	}
+	code, out, stderr = run(t, "diagnose", "--from", rec, "--what-if", "*Dates.stampAnew*=0.1", "-o", "json")
+	var got struct {
+		WhatIf   string `json:"what_if"`
+		Promises []struct {
+			Metric string    `json:"metric"`
+			From   float64   `json:"from"`
+			To     []float64 `json:"to"`
+		} `json:"promises"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
+	}
+	if len(got.Promises) != 1 || got.Promises[0].Metric != "cpu_per_request" || len(got.Promises[0].To) != 2 ||
+		got.Promises[0].To[1] >= got.Promises[0].From {
+		t.Errorf("%+v", got)
+	}
+}

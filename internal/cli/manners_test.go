@@ -57,3 +57,12 @@ func TestDocParts(t *testing.T) {
 		}
 	}
 }
+
+func TestNearProcess(t *testing.T) {
+	known := []named{{choice: "nginx"}, {choice: "postgres"}, {choice: "\x1b[2J"}}
+	for name, want := range map[string]string{"ngnix": "; did you mean nginx?", "java": ""} {
+		if got := nearProcess(host.ErrNoSuchProcess, name, known).Error(); got != host.ErrNoSuchProcess.Error()+want {
+			t.Errorf("%s: %q, want %q at its end", name, got, want)
+		}
+	}
+}

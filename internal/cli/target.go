@@ -58,6 +58,8 @@ func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) 
 		return t, recording.Target{}, errInterrupted
 	case errors.Is(err, host.ErrNoSuchCgroup):
 		return t, recording.Target{}, nearCgroup(err, s.CgroupPath, cgroups())
+	case errors.Is(err, host.ErrNoSuchProcess) && s.Comm != "":
+		return t, recording.Target{}, nearProcess(err, s.Comm, processNames())
 	case err != nil:
 		return t, recording.Target{}, err
 	}
@@ -78,6 +80,18 @@ func nearCgroup(err error, name string, known []named) error {
 	}
 	if near := spelling.Nearest(name, paths); near != "" {
 		return fmt.Errorf("%w; did you mean --cgroup %s?", err, printable(near))
+	}
+	return err
+}
+
+// nearProcess adds the process that was meant, if the name of one that runs is like it.
+func nearProcess(err error, name string, known []named) error {
+	var names []string
+	for _, p := range known {
+		names = append(names, p.choice)
+	}
+	if near := spelling.Nearest(name, names); near != "" {
+		return fmt.Errorf("%w; did you mean %s?", err, printable(near))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/report"
+	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
 // maxTrend bounds the recordings of a trend: they are read one after the other, and their numbers fill a page.
@@ -36,7 +37,8 @@ grew; one recording alone is not lasting.
 Exit codes: 0 done, 1 perfdoctor failed, 2 wrong usage; with --fail-on
 regression 3 when the last lasting change was for the worse.`,
 		Example: `  perfdoctor diagnose --pid 4021 --save nightly/$(date +%F).zip
-  perfdoctor trend nightly`,
+  perfdoctor trend nightly
+  perfdoctor trend nightly -o html > trend.html`,
 		Args: command.OneArg("a directory of recordings"),
 		RunE: func(_ *cobra.Command, args []string) error { return c.trend(args[0]) },
 	}
@@ -70,6 +72,8 @@ func (c *comparison) trend(dir string) error {
 		return command.OutputError(t.JSON(c.Streams.Out))
 	case command.Markdown:
 		return command.OutputError(t.Markdown(c.Streams.Out))
+	case command.HTML:
+		return command.OutputError(html.WriteTrend(c.Streams.Out, t))
 	}
 	return command.OutputError(t.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,6 +49,19 @@ func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 	return nil
 }
 
+// watching is a screen, and what its keys act on.
+type watching struct {
+	*diagnosis
+	mu     sync.Mutex
+	screen *report.Watch
+	rec    *recording.Recording // of the last window
+	paused bool
+	end    context.CancelFunc
+}
+
+// watchKeys are told on the screen where there is a keyboard.
+const watchKeys = "keys: s sort, p pause, m mark, w save, q quit"
+
 // runWatch diagnoses window after window until the user has seen enough. The exit code is that of the last whole
 // window.
 func (d *diagnosis) runWatch(ctx context.Context, list []*check.Check, opts check.Options) error {
@@ -56,14 +70,21 @@ func (d *diagnosis) runWatch(ctx context.Context, list []*check.Check, opts chec
 	if err != nil {
 		return err
 	}
-	w := report.NewWatch(watchHistory)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &watching{diagnosis: d, screen: report.NewWatch(watchHistory), end: cancel}
+	if k := openKeyboard(); k != nil {
+		defer k.close()
+		w.screen.Keys = watchKeys
+		go k.keys(w.press)
+	}
 	for ctx.Err() == nil {
 		rec, err := d.collect(ctx, h, t, described, list, func() string { return endedReason(h, t) })
 		// A window cut short by Ctrl-C says less than the one on the screen, and failing then is no failure.
 		if err = unlessEnded(ctx, err); err != nil || ctx.Err() != nil {
 			return err
 		}
-		if err := d.watched(w, rec, list, opts); err != nil {
+		if err := w.watched(rec, list, opts); err != nil {
 			return err
 		}
 		if rec.Meta.EndedEarly != "" {
@@ -80,17 +101,70 @@ func unlessEnded(ctx context.Context, err error) error {
 	return nil
 }
 
-func (d *diagnosis) watched(w *report.Watch, rec *recording.Recording, list []*check.Check, opts check.Options) error {
+func (w *watching) watched(rec *recording.Recording, list []*check.Check, opts check.Options) error {
 	data := report.Build(rec, check.Run(rec, list, opts))
-	d.Exit = data.ExitCode()
-	w.Add(data, keynumber.Of(rec))
-	columns, lines, ok := d.terminalSize()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Exit, w.rec = data.ExitCode(), rec
+	if w.paused {
+		w.screen.Skip()
+		return nil
+	}
+	w.screen.Add(data, keynumber.Of(rec))
+	return w.draw()
+}
+
+func (w *watching) draw() error {
+	columns, lines, ok := w.terminalSize()
 	if !ok {
 		return errors.New("--watch: the terminal is gone")
 	}
-	text := report.TextOptions{Color: d.wantsColor(d.color), Width: columns}
+	text := report.TextOptions{Color: w.wantsColor(w.color), Width: columns}
 	// the last line is the progress of the next window
-	return command.OutputError(w.Frame(d.Streams.Out, text, lines-1))
+	return command.OutputError(w.screen.Frame(w.Streams.Out, text, lines-1))
+}
+
+// press does what a key is for. Before the first window there is nothing to act on.
+func (w *watching) press(key byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if key == 'q' {
+		w.end()
+	}
+	if w.rec == nil {
+		return
+	}
+	switch key {
+	case 's':
+		w.screen.Sort()
+	case 'p', ' ':
+		w.paused = !w.paused
+		w.screen.Note = ""
+		if w.paused {
+			w.screen.Note = "PAUSED: p goes on"
+		}
+	case 'm':
+		w.screen.Mark()
+	case 'w':
+		w.screen.Note = w.saved()
+	default:
+		return
+	}
+	if w.draw() != nil {
+		w.end()
+	}
+}
+
+// saved saves the last window into the working directory, and says so.
+func (w *watching) saved() string {
+	path := "perfdoctor-" + w.rec.Meta.Started.UTC().Format("20060102-150405") + ".zip"
+	if err := w.validateNew("saved", path); err != nil {
+		return err.Error()
+	}
+	if err := w.rec.SaveAs(path, w.how()); err != nil {
+		return err.Error()
+	}
+	return "saved the last window as " + path
 }
 
 // shown writes a text report where it is to be read: through a pager if it is longer than the terminal.

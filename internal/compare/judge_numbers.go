@@ -98,6 +98,8 @@ func rules(guest bool, used float64) map[string]rule {
 		"errors":                {spread{spreadOfWaits, true}, 0.1},
 		"request_p50":           {spread{spreadOfMedian, false}, 0.25},
 		"request_p99":           {spread{spreadOfLatency, false}, 0.25},
+		"exchange_p50":          {spread{spreadOfMedian, false}, 0.25},
+		"exchange_p99":          {spread{spreadOfLatency, false}, 0.25},
 		"throttled_share":       {spread{spreadOfShares, true}, 0.1},
 		"slow_connects":         {spread{spreadOfWaits, true}, 0.5},
 		"slow_cpu_waits":        {spread{spreadOfWaits, true}, 0.5},

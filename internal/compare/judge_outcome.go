@@ -72,7 +72,7 @@ func (d *Data) judgeOutcome(b, a *reading) {
 // demoteTimes takes the times of requests out of account where they may go with the load, or with who got no answer.
 func (d *Data) demoteTimes(grew float64, certain bool) {
 	failed := d.result("errors")
-	for _, name := range []string{"request_p50", "request_p99"} {
+	for _, name := range []string{"request_p50", "request_p99", "exchange_p50", "exchange_p99"} {
 		switch r := d.result(name); {
 		case failed == Worse || failed == Improved:
 			d.demote("only what was answered has a time", name)

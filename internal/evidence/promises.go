@@ -22,7 +22,12 @@ const (
 )
 
 // A Part is a share that goes away, of the CPU time or of the time of requests, with its bounds.
-type Part struct{ Share, Low, High float64 }
+type Part struct {
+	Share, Low, High float64
+	// Alone tells that nothing else goes with it. What causes the code to go away may take more than its own share:
+	// garbage, page faults, what its callers did for it.
+	Alone bool
+}
 
 // SampledPart is a share that k of n samples show.
 func SampledPart(share quantity.Value, k, n int64) Part {
@@ -31,11 +36,13 @@ func SampledPart(share quantity.Value, k, n int64) Part {
 	}
 	low, high := hotcode.Interval(k, n)
 	scale := share.Number() * float64(n) / float64(k) // the samples cover a part of the CPU time
-	return Part{share.Number(), low * scale, min(1, high*scale)}
+	return Part{Share: share.Number(), Low: low * scale, High: min(1, high*scale)}
 }
 
-// Times is what goes away if only so much of it does.
-func (a Part) Times(x float64) Part { return Part{a.Share * x, a.Low * x, a.High * x} }
+// Times is what goes away if the code itself takes so much less, and all else stays.
+func (a Part) Times(x float64) Part {
+	return Part{Share: a.Share * x, Low: a.Low * x, High: a.High * x, Alone: true}
+}
 
 // rest is what is left: [low, expected, high].
 func (a Part) rest() [3]float64 {
@@ -130,7 +137,11 @@ func (s *served) promise(name string, e keynumber.Estimate, spread float64, by [
 // more of them where a CPU is what they wait for.
 func WithoutCPU(p *check.Pass, f *check.Finding, a Part) {
 	s := servedOf(p)
-	f.Promise(s.promise(check.CPUPerRequest, s.cpu, keynumber.SpreadOfCPU(s.guest), a.rest(), lawAmdahl)...)
+	cpu := a.rest()
+	if !a.Alone {
+		cpu[0] = 0
+	}
+	f.Promise(s.promise(check.CPUPerRequest, s.cpu, keynumber.SpreadOfCPU(s.guest), cpu, lawAmdahl)...)
 	if s.saturated() && (s.busy >= full*s.cpus || s.fullest >= full) {
 		f.Promise(s.more(a.rest(), s.cpu.Mean*a.Share, lawAmdahl)...)
 	}
@@ -156,7 +167,10 @@ func WaitPart(p *check.Pass, waiting float64) Part {
 		return Part{}
 	}
 	share := min(1, waiting/n.Mean)
-	return Part{share, share * n.Mean / max(n.High, n.Mean), min(1, share*n.Mean/max(n.Low, share*n.Mean))}
+	return Part{
+		Share: share, Low: share * n.Mean / max(n.High, n.Mean),
+		High: min(1, share*n.Mean/max(n.Low, share*n.Mean)),
+	}
 }
 
 // more promises throughput where clients ask again at once, with what is left of a request: as many as are in progress

@@ -58,6 +58,29 @@ func AskingConnections(p *check.Pass) quantity.Value {
 	return quantity.Of("connections that wait for an answer, mean", n, quantity.Connections)
 }
 
+// A HeldRequests is what becomes of the requests in progress.
+type HeldRequests struct {
+	Requests
+	Works quantity.Value // threads that run, or wait with work at hand, mean
+	Asks  quantity.Value // connections of the target that wait for an answer, mean
+	Share quantity.Value // of the requests in progress, at least, that nobody works on and that wait for nobody else
+}
+
+// HeldOf tells how many of the requests to the target wait inside it. ok is false where [RequestsOf] is, or where the
+// threads' time was not seen.
+func HeldOf(p *check.Pass) (h HeldRequests, ok bool) {
+	l, seen := LedgerOf(p)
+	if h.Requests, ok = RequestsOf(p); !ok || !seen || l.Window <= 0 {
+		return h, false
+	}
+	h.Works = quantity.Of("threads that run, or wait with work at hand, mean", l.Working()/l.Window, quantity.Threads)
+	h.Asks = AskingConnections(p)
+	idle := h.InProgress.Number() - h.Works.Number() - h.Asks.Number()
+	h.Share = quantity.Of("not worked on", max(0, idle), h.InProgress.Unit()).Per(h.InProgress).
+		Named("share of the requests that are held, at least")
+	return h, true
+}
+
 // Bounds of the requests' time that a wait may be: less is not most of it, and more is not theirs alone.
 const (
 	leastOwned = 0.5

@@ -267,6 +267,15 @@ func Interval(k, n int64, limit quantity.Value) (note string, doubts []string) {
 	return fmt.Sprintf("95 %% sure to lie between %s and %s: %d of %d samples", text(low), text(high), k, n), doubts
 }
 
+// SampledSeverity is that of a share beyond its limit, which so many samples show: information where they are too few
+// to believe in, and by chance alone the share could be below the limit.
+func SampledSeverity(count int64, byChance bool) check.Severity {
+	if count < FewSamples && byChance {
+		return check.Info
+	}
+	return check.Warning
+}
+
 // SampledConfidence is that of a finding of so many samples.
 func SampledConfidence(count int64, doubts []string) check.Confidence {
 	switch {

@@ -44,7 +44,7 @@ type ChildOptions struct {
 	Name     string        // shown as the process's comm, 15 bytes; "": pd-<mode>
 	Addr     string        // ip:port to listen on or to send to
 	Affinity []int         // as of Place; not in a container
-	Duration time.Duration // 0: 10 s, or 1 min for a server and sleep; at most 10 min
+	Duration time.Duration // 0: 10 s, or 10 min for a server and sleep, the most
 	Server   ServeOptions
 	Client   ClientOptions
 	Spin     SpinOptions

@@ -58,6 +58,17 @@ var (
 		"Resets; direction is sent or received.", flow("direction")...)
 )
 
+// ExchangeDurations are of the target alone. side is server or client of the connection, and endpoint the server's own
+// address that it was asked at, or whom the client asked (ip:port).
+var ExchangeDurations = counter("tcp_exchange_durations_total", q.Events,
+	"tp_btf/tcp_probe, tcp_rcv_space_adjust, tcp_sock tcp_wstamp_ns",
+	"Exchanges of the target's TCP connections by the time they took: at most so many seconds, and more than the next "+
+		"smaller bound, a sixteenth of a power of two below. An exchange is what one side sent until the other did, "+
+		"and the answer to it: requests that are sent together and answered together are one. A server's is from "+
+		"the arrival of its first segment until the answer's last one is sent; a client's from its last segment "+
+		"until the answer is read. It is counted when the next one begins or the connection ends.",
+	"side", "endpoint", "at_most")
+
 // The values of the label exchanges of [ConnectionsTurnedAway].
 const (
 	ExchangesNone = "none"

@@ -2,6 +2,8 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 
+const statfs = "/proc/PID/fd, statfs(2)"
+
 // The target and its processes. Without a target these are of the host's busiest processes.
 var (
 	TargetInfo = info("target_info", "/proc/PID", "The target: kind (host, process, cgroup, container), first pid, "+
@@ -34,7 +36,15 @@ var (
 	ProcessFDs = gauge("process_open_fds", q.Files, "/proc/PID/fd", "Open file descriptors of the target's "+
 		"processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
 	ProcessFDLimit = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
-	ProcessStart   = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started: of the "+
+	FileSystemSize = gauge("target_filesystem_bytes", q.Bytes, statfs, "Size of a file system on which the target has "+
+		"files open for writing; dir is the directory of one. Of a whole host that of its root.", "pid", "comm", "dir")
+	FileSystemFree = gauge("target_filesystem_free_bytes", q.Bytes, statfs, "What is left of it for the target's user.",
+		"pid", "comm", "dir")
+	FileSystemInodes = gauge("target_filesystem_inodes", q.Files, statfs, "Files it can hold; none where they are not "+
+		"counted.", "pid", "comm", "dir")
+	FileSystemUnused = gauge("target_filesystem_free_inodes", q.Files, statfs, "Files that it can still hold.",
+		"pid", "comm", "dir")
+	ProcessStart = gauge("process_age_seconds", q.Seconds, "/proc/PID/stat", "Time since the process started: of the "+
 		"target's and of the host's others.", "pid", "comm")
 	ThreadCPU = counter("thread_cpu_seconds_total", q.Seconds, "/proc/PID/task/TID/stat",
 		"CPU time per thread of the target and mode (user, system).", "pid", "tid", "comm", "mode")
@@ -53,7 +63,8 @@ var (
 			"was not asked), request (of a client of an own port), client (to accept), connect, room (the peer takes no more), socket (any other), "+
 			"pipe, file, lock (of a file), mutex (held by on), futex, sleep, child, events (of any of several "+
 			"descriptors), signal, memory (a page fault), other. on is the destination, own port, process, file or "+
-			"address. The series beyond the first 500 are summed up by pool, without tid.",
+			"address. The series beyond the first 500 are summed up by pool, without tid. Of more than "+
+			"1,000 threads some are looked at; those sums have what they stand for, too.",
 		"pid", "tid", "comm", "state", "syscall", "for", "on")
 	ThreadStillTime = overWindow("thread_still_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall,schedstat}",
 		"How long a thread stood in one place without running once: from when it was first seen to the end of the "+

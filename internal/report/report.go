@@ -57,7 +57,8 @@ type Data struct {
 
 	Resources []Resource `json:"-"` // how much of each is used, what waits for it; from the same numbers as the findings
 
-	Numbers []keynumber.Number `json:"-"` // key numbers over the window; what they come to is in the findings' evidence
+	Numbers   []keynumber.Number    `json:"numbers"`             // key numbers over the window, as far as they are known
+	Exchanges []keynumber.Exchanges `json:"exchanges,omitempty"` // of the target over TCP, by endpoint
 
 	unexplained *check.Outcome // the first check without an answer that matters
 }
@@ -156,7 +157,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 		Findings: arrange(res), ThreadTime: threadTimeOf(rec), CPUTime: cpuTimeOf(rec), Waits: waitsOf(rec),
 		Fine: []Fine{}, NotAssessed: []Gap{}, NoConcern: []Gap{}, Consumers: consumersOf(rec),
 		Cost:    Cost{m.Cost, bpfSeconds(rec), append([]recording.CollectorStatus{}, m.Collectors...)},
-		Numbers: keynumber.Of(rec),
+		Numbers: keynumber.Of(rec), Exchanges: keynumber.ExchangesOf(rec),
 	}
 	for _, o := range res.Outcomes {
 		d.addOutcome(o)
@@ -223,6 +224,9 @@ func hostOf(rec *recording.Recording) Host {
 }
 
 func (d *Data) addOutcome(o check.Outcome) {
+	if o.Matters && d.unexplained == nil {
+		d.unexplained = &o
+	}
 	switch o.State {
 	case check.Found:
 		d.Verdict.WithFinding++
@@ -234,9 +238,6 @@ func (d *Data) addOutcome(o check.Outcome) {
 		d.NoConcern = addGap(d.NoConcern, o)
 	default:
 		d.Verdict.NotAssessed++
-		if o.Matters && d.unexplained == nil {
-			d.unexplained = &o
-		}
 		if o.Blocked {
 			d.Verdict.Blocked++
 		}

@@ -66,6 +66,7 @@ type text struct {
 	*page
 	d       *Data
 	verbose bool
+	bySize  bool // consumers by memory
 }
 
 func (t *text) header() {

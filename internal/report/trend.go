@@ -31,6 +31,35 @@ func (t Trend) Text(w io.Writer, opts TextOptions) error {
 	return nil
 }
 
+// Title says of what and when the trend is.
+func (t Trend) Title() string {
+	first, last := t.Span()
+	return fmt.Sprintf("%s from %s to %s UTC", plural(len(t.Runs), "recording"), first.Format(minute),
+		last.Format(minute))
+}
+
+// StepText says where a lasting change began, and what it is.
+func (t Trend) StepText(s *compare.Step) string { return stepText(t.Trend, s) }
+
+// Table has a row a recording, and a head.
+func (t Trend) Table() [][]string { return trendTable(t.Trend, func(s string) string { return s }) }
+
+// A TrendNumber is a number over all recordings, which is not zero in all of them.
+type TrendNumber struct {
+	Label, Ends string    // Ends are the first and the last value with their unit
+	Values      []float64 // in the order of the recordings; NaN where it is not known
+}
+
+// Numbers gives those that are worth a curve.
+func (t Trend) Numbers() (out []TrendNumber) {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; !nothing(r) {
+			out = append(out, TrendNumber{Label: r.Label, Ends: ends(r), Values: rowValues(r)})
+		}
+	}
+	return out
+}
+
 type trendText struct {
 	*page
 	d *compare.Trend
@@ -39,9 +68,8 @@ type trendText struct {
 const minute = "2006-01-02 15:04"
 
 func (t *trendText) header() {
-	first, last := t.d.Span()
-	t.line(bold, plural(len(t.d.Runs), "recording")+"  ", "  ", fmt.Sprintf("from %s to %s UTC", first.Format(minute),
-		last.Format(minute)))
+	runs, span, _ := strings.Cut(Trend{t.d}.Title(), " from ")
+	t.line(bold, runs+"  ", "  ", "from "+span)
 	for _, s := range t.d.Doubts {
 		t.line(faint, "  but  ", "       ", s)
 	}
@@ -113,10 +141,8 @@ func nothing(r *compare.Row) bool {
 
 func (t *trendText) numbers() {
 	var rows [][]string
-	for i := range t.d.Rows {
-		if r := &t.d.Rows[i]; !nothing(r) {
-			rows = append(rows, []string{r.Label, sparkline(thin(rowValues(r), t.width/3)), ends(r)})
-		}
+	for _, n := range (Trend{t.d}).Numbers() {
+		rows = append(rows, []string{n.Label, sparkline(thin(n.Values, t.width/3)), n.Ends})
 	}
 	if len(rows) == 0 {
 		return
@@ -133,16 +159,25 @@ func (t *trendText) numbers() {
 	}
 }
 
+// SeenMark is one letter for what became of a check in a recording.
+func SeenMark(s compare.Seen) string {
+	switch s {
+	case compare.SeenCritical:
+		return "!"
+	case compare.SeenWarning:
+		return "+"
+	case compare.SeenFine:
+		return "·"
+	}
+	return "?"
+}
+
 func (t *trendText) findings() {
 	if len(t.d.Marks) == 0 {
 		return
 	}
 	t.blank()
 	t.line(bold, "FINDINGS  ", "  ", "! critical, + warning, · none, ? not assessed")
-	marks := map[compare.Seen]string{
-		compare.SeenCritical: "!", compare.SeenWarning: "+", compare.SeenFine: "·",
-		compare.SeenNot: "?",
-	}
 	width := 0
 	for _, m := range t.d.Marks {
 		width = max(width, len(m.Check))
@@ -150,7 +185,7 @@ func (t *trendText) findings() {
 	for _, m := range t.d.Marks {
 		s := ""
 		for _, x := range m.Seen {
-			s += marks[x]
+			s += SeenMark(x)
 		}
 		t.line(plain, "  "+m.Check+strings.Repeat(" ", width-len(m.Check))+"  ", "    ", s)
 	}
@@ -205,9 +240,7 @@ func orNone(s string) string {
 // Markdown writes the trend for a ticket; names are plain text in it, as in [Data.Markdown].
 func (t Trend) Markdown(w io.Writer) error {
 	m := &markdown{}
-	first, last := t.Span()
-	m.line("## perfdoctor trend: %s from %s to %s UTC\n", plural(len(t.Runs), "recording"), first.Format(minute),
-		last.Format(minute))
+	m.line("## perfdoctor trend: %s\n", t.Title())
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		m.line("- **%s** %s", s.Result, escape(stepText(t.Trend, s)))

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -21,6 +22,11 @@ type Watch struct {
 	numbers []keynumber.Number
 	history map[string][]float64 // by number, the oldest window first; NaN where it was not known
 	marks   string               // a mark for each window's verdict
+	marked  string               // ▲ below each window that the user marked, spaces elsewhere
+	bySize  bool                 // consumers are sorted by memory, not by CPU time
+
+	Keys string // what the keys do, where there are any
+	Note string // what the last key did
 }
 
 // NewWatch makes an empty screen that remembers so many windows.
@@ -51,6 +57,30 @@ func (w *Watch) Add(d *Data, numbers []keynumber.Number) {
 	}
 	rs := append([]rune(w.marks), markOf(d))
 	w.marks = string(rs[max(0, len(rs)-w.keep):])
+	rs = append([]rune(w.marked), ' ')
+	w.marked = string(rs[max(0, len(rs)-w.keep):])
+}
+
+// Skip counts a window that nobody looked at.
+func (w *Watch) Skip() { w.windows++ }
+
+// Sort sorts the consumers by memory, or by CPU time again.
+func (w *Watch) Sort() {
+	w.bySize = !w.bySize
+	w.Note = "sorted by CPU time"
+	if w.bySize {
+		w.Note = "sorted by memory"
+	}
+}
+
+// Mark marks the last window, to find it again in the curves.
+func (w *Watch) Mark() {
+	rs := []rune(w.marked)
+	if len(rs) > 0 {
+		rs[len(rs)-1] = '▲'
+	}
+	w.marked = string(rs)
+	w.Note = "marked " + w.data.Window.Started.Format("15:04:05 UTC")
 }
 
 func markOf(d *Data) rune {
@@ -68,11 +98,13 @@ func markOf(d *Data) rune {
 // Frame writes the screen, at most so many lines: it goes to the upper left corner, writes over what is there, and
 // clears the rest, so that nothing flickers (ECMA-48: CUP, EL, ED).
 func (w *Watch) Frame(out io.Writer, opts TextOptions, lines int) error {
-	t := &text{page: newPage(opts), d: w.data}
+	t := &text{page: newPage(opts), d: w.data, bySize: w.bySize}
 	t.line(bold, "perfdoctor ", "  ", t.target())
-	t.line(plain, "", "  ", fmt.Sprintf("%s of %s, the last from %s; Ctrl-C ends", plural(w.windows, "window"),
-		t.seconds(),
-		w.data.Window.Started.Format("15:04:05 UTC")))
+	t.line(plain, "", "  ", fmt.Sprintf("%s of %s, the last from %s; %s", plural(w.windows, "window"), t.seconds(),
+		w.data.Window.Started.Format("15:04:05 UTC"), cmp.Or(w.Keys, "Ctrl-C ends")))
+	if w.Note != "" {
+		t.line(bold, "", "  ", w.Note)
+	}
 	t.blank()
 	w.verdict(t)
 	w.others(t)
@@ -125,6 +157,9 @@ func (w *Watch) others(t *text) {
 
 func (w *Watch) keyNumbers(t *text) {
 	rows := [][]string{{"verdicts (! critical, + warning, · none)", w.marks, ""}}
+	if strings.TrimSpace(w.marked) != "" {
+		rows = append(rows, []string{"marked", w.marked, ""})
+	}
 	for i := range w.numbers {
 		n := &w.numbers[i]
 		if n.Estimate == nil || !worthALine(n, w.history[n.Name]) {

@@ -51,6 +51,15 @@ func TestWatch(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, got)
 		}
 	}
+	w.Keys = "keys: s sort"
+	w.Mark()
+	w.Sort()
+	got = frame(t, w, TextOptions{}, 100)
+	for _, want := range []string{"keys: s sort", "sorted by memory", "marked", "▲"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
 	if !strings.HasPrefix(got, "\x1b[H") || !strings.HasSuffix(got, "\x1b[J") {
 		t.Errorf("it does not begin at the corner, or leaves what was there: %q", got)
 	}

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -44,6 +46,12 @@ func (t *text) who() {
 		t.line(plain, "  ", "    ", text)
 	}
 	shown := shownOf(c, t.verbose)
+	if t.bySize {
+		shown = slices.SortedFunc(slices.Values(c.List), func(a, b evidence.Consumer) int {
+			return cmp.Compare(b.Memory, a.Memory)
+		})
+		shown = shown[:min(len(shown), shownConsumers)]
+	}
 	for _, x := range shown {
 		head := fmt.Sprintf("  %10s %10s  ", cpusText(x.CPUs), memoryText(x.Memory))
 		t.line(plain, head, strings.Repeat(" ", utf8.RuneCountInString(head)), consumerText(x))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -196,7 +197,9 @@ func TestInstalled(t *testing.T) {
 	g := boot(t, root)
 	before := g.traces()
 
+	began := time.Now()
 	g.run("dpkg", "--install", "/perfdoctor.deb")
+	t.Run("first answer", func(t *testing.T) { g.firstAnswer(t, began) })
 	t.Run("serves", g.serves)
 	t.Run("rights", g.rights)
 	t.Run("unit", g.unit)
@@ -213,6 +216,28 @@ func TestInstalled(t *testing.T) {
 	if out := g.run("systemctl", "--failed", "--no-legend", "--no-pager"); out != "" {
 		t.Errorf("units have failed: %s", out)
 	}
+}
+
+// mostToAnswer is what README.md promises, from the package to the first answer.
+const mostToAnswer = time.Minute
+
+// verdict begins the answer.
+var verdict = regexp.MustCompile(`(?m)^(NO BOTTLENECK FOUND|INCOMPLETE|WARNING|CRITICAL)\b`)
+
+// firstAnswer is what somebody gets who began to install the package a moment ago.
+func (g *guest) firstAnswer(t *testing.T, began time.Time) {
+	out, err := g.try("perfdoctor", "diagnose")
+	took := time.Since(began)
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3 && exit.ExitCode() != 4) {
+		t.Fatalf("diagnose: %v\n%s", err, out) // 3 is a finding, 4 says that most could not be assessed
+	}
+	at := verdict.FindStringIndex(out)
+	if at == nil || took > mostToAnswer {
+		t.Fatalf("after %v:\n%s", took, out)
+	}
+	said, _, _ := strings.Cut(out[at[0]:], "\n")
+	t.Logf("%.1f s from the package to the first answer: %s", took.Seconds(), said)
 }
 
 // serves waits for the first window.

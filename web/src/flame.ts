@@ -97,6 +97,14 @@ export class Flame {
     this.redraw();
   }
 
+  // goTo makes a frame the current one, and zooms to its caller where it is too narrow to be seen.
+  goTo(node: number): void {
+    if (!this.boxes.some((b) => b.node === node)) this.zoom((this.tree as Tree).parent[node]);
+    this.reveal(node);
+    this.canvas.focus({ preventScroll: true });
+    this.tell();
+  }
+
   label(node: number): string {
     const t = this.tree as Tree;
     const f = t.frame[node];

@@ -109,6 +109,7 @@ async function startReport(): Promise<void> {
     panel?.print(on);
   });
   proofs(panel);
+  if (panel && await panel.restore()) return;
   const first = document.querySelector<HTMLElement>("a[data-event]")?.dataset["event"] ??
     document.querySelector<HTMLElement>("#profiles [data-event]")?.dataset["event"];
   if (panel && first) await panel.open(first);

@@ -3,15 +3,17 @@
 import type { ChartData } from "./data.js";
 import { profile as readProfile } from "./data.js";
 import { make } from "./dom.js";
+import { collapsed, type Path, pprof, save, speedscope } from "./export.js";
 import { Flame } from "./flame.js";
 import { kinds, matcher, owners, percent, quantity } from "./format.js";
 import type { Range } from "./range.js";
-import { buckets, children, type Group, spots, type Tree, treeOf, type View, weight } from "./tree.js";
+import { buckets, children, type Group, hits, idle, spots, type Tree, treeOf, type View, weight } from "./tree.js";
 import type { Profile } from "./unpack.js";
 
-type Form = "flame" | "tree" | "spots";
+type Form = "flame" | "tree" | "spots" | "sandwich";
 
 const rows = 100; // of the table of hot spots: who looks for more searches
+const view = "view"; // begins the page's address of what is shown
 const branches = 40; // of one call in the call tree
 
 // A Chosen is what stands out: what was searched, or what proves a finding.
@@ -36,6 +38,7 @@ export class Panel {
   private readonly only = make("select", { id: "flame-only" });
   private readonly state = make("select", {});
   private readonly scope = make("input", { type: "checkbox", id: "flame-target" });
+  private readonly lines = make("input", { type: "checkbox", id: "flame-lines" });
   private readonly reverse = make("input", { type: "checkbox", id: "flame-reverse" });
   private readonly collapse = make("input", { type: "checkbox", id: "flame-collapse" });
   private readonly hide = make("input", { type: "text", placeholder: "java.util.stream., libc.so", spellcheck: "false",
@@ -44,32 +47,53 @@ export class Panel {
   private readonly is = make("p", { class: "quiet", id: "flame-is" });
   private readonly crumbs = make("p", { class: "crumbs" });
   private readonly now = make("p", { class: "over", "aria-live": "polite", id: "flame-now" });
+  private readonly previous = make("button", { type: "button", id: "flame-previous", "aria-label": "previous hit" },
+    "◂");
+  private readonly next = make("button", { type: "button", id: "flame-next", "aria-label": "next hit" }, "▸");
   private readonly chip = make("button", { type: "button", hidden: true, id: "flame-proof" });
   private readonly body = make("div", {});
 
   constructor(place: HTMLElement, private readonly charts: ChartData, private readonly range: Range) {
     this.flame = new Flame({
       changed: (node) => this.flame.crumbs(this.crumbs, node), say: (text) => (this.now.textContent = text),
-        about: (node) => this.about(node),
+        about: (node) => this.about(node, this.tree as Tree, this.flame),
     });
     const events = [...document.querySelectorAll<HTMLElement>("#profiles [data-event]")];
-    place.append(this.tabRow(events), this.toolRow(), this.filterRow(), this.is, this.crumbs, this.body, this.legend(),
-      this.now);
-    for (const e of [this.group, this.only, this.state, this.scope, this.reverse, this.collapse, ...this.shown]) {
+    const shown = make("div", {}, this.tabRow(events), this.toolRow(), this.filterRow(), this.is, this.crumbs,
+      this.body, this.legend(), this.now);
+    place.append(...this.proofs(), shown);
+    for (const e of [this.group, this.only, this.state, this.scope, this.lines, this.reverse, this.collapse,
+      ...this.shown]) {
       e.addEventListener("change", () => this.rebuild());
     }
     this.hide.addEventListener("change", () => this.rebuild());
     this.search.addEventListener("input", () => this.choose());
     this.search.addEventListener("keydown", (e) => {
-      if (e.key === "Enter") this.reveal();
+      if (e.key === "Enter") this.step(e.shiftKey ? -1 : 1);
     });
+    this.previous.addEventListener("click", () => this.step(-1));
+    this.next.addEventListener("click", () => this.step(1));
     this.chip.addEventListener("click", () => this.prove(-1));
     range.listen(() => this.rebuild());
+    for (const act of ["change", "input", "click"]) place.addEventListener(act, () => this.remember());
     addEventListener("keydown", (e) => {
       if (e.key !== "/" || e.target instanceof HTMLInputElement || e.target instanceof HTMLSelectElement) return;
       e.preventDefault();
       this.search.focus();
     });
+  }
+
+  // proofs lists the findings that have a proof here, beside the graph.
+  private proofs(): HTMLElement[] {
+    const list = make("ul", {});
+    for (const a of document.querySelectorAll<HTMLElement>(".evidence a[data-event]")) {
+      const [event, finding] = [a.dataset["event"] ?? "", Number(a.dataset["finding"])];
+      const b = make("button", { type: "button" }, `◆ ${this.charts.findings[finding]?.check ?? ""}`);
+      b.addEventListener("click", () => void this.show(event, finding));
+      list.append(make("li", {}, b, ` ${a.textContent ?? ""}`));
+    }
+    if (list.children.length === 0) return [];
+    return [make("nav", { class: "flame-findings", "aria-label": "Findings with a proof here" }, list)];
   }
 
   private tabRow(events: HTMLElement[]): HTMLElement {
@@ -91,7 +115,8 @@ export class Panel {
   }
 
   private toolRow(): HTMLElement {
-    const forms: [Form, string][] = [["flame", "Flame graph"], ["tree", "Call tree"], ["spots", "Hot spots"]];
+    const forms: [Form, string][] = [["flame", "Flame graph"], ["tree", "Call tree"], ["spots", "Hot spots"],
+      ["sandwich", "Callers and callees"]];
     const list = make("div", { class: "tabs" });
     for (const [form, title] of forms) {
       const b = make("button", { type: "button", id: `form-${form}` }, title);
@@ -101,7 +126,8 @@ export class Panel {
     }
     const all = make("button", { type: "button", id: "flame-reset" }, "Zoom out");
     all.addEventListener("click", () => this.flame.zoom(0));
-    return make("div", { class: "tools" }, list, make("label", {}, "Search ", this.search), this.found, all, this.chip);
+    return make("div", { class: "tools" }, list, make("label", {}, "Search ", this.search), this.found, this.previous,
+      this.next, all, this.chip, this.exports());
   }
 
   private filterRow(): HTMLElement {
@@ -110,7 +136,8 @@ export class Panel {
     const options = (e: HTMLSelectElement, list: [string, string][]) => e.append(
       ...list.map(([value, text]) => make("option", { value }, text)));
     options(this.group, [["none", "nothing"], ["pool", "pool of threads"], ["thread", "thread"], ["class", "class"]]);
-    options(this.state, [["all", "running and waiting"], ["running", "running"], ["waiting", "waiting"]]);
+    options(this.state, [["busy", "with work"], ["all", "all, idle ones too"], ["running", "running"],
+      ["waiting", "waiting"]]);
     const code = make("fieldset", {}, make("legend", {}, "Show code of"));
     owners.forEach((name, i) => {
       this.shown[i].checked = true;
@@ -122,7 +149,8 @@ export class Panel {
     return make(
       "div", { class: "tools" }, label("By", this.group), label("Only", this.only), label("Threads", this.state),
         box("the target only", this.scope),
-      box("bottom-up (who calls it)", this.reverse), box("collapse recursion", this.collapse), code,
+      box("by line", this.lines), box("bottom-up (who calls it)", this.reverse),
+      box("collapse recursion", this.collapse), code,
     );
   }
 
@@ -135,6 +163,45 @@ export class Panel {
     }
     list.append(make("span", {}, "◆ a finding's proof"));
     return list;
+  }
+
+  private controls(): [string, HTMLInputElement | HTMLSelectElement][] {
+    return [["search", this.search], ["by", this.group], ["only", this.only], ["threads", this.state],
+      ["hide", this.hide], ["target", this.scope], ["lines", this.lines], ["reverse", this.reverse],
+      ["collapse", this.collapse]];
+  }
+
+  // remember puts what is shown into the page's address, so that it can be passed on.
+  private remember(): void {
+    const q = new URLSearchParams({ event: this.event, form: this.form });
+    for (const [name, e] of this.controls()) {
+      const value = e instanceof HTMLInputElement && e.type === "checkbox" ? String(e.checked) : e.value;
+      if (value !== "") q.set(name, value);
+    }
+    if (!this.range.all) q.set("range", `${this.range.from} ${this.range.to}`);
+    history.replaceState(null, "", `#${view}?${q}`);
+  }
+
+  // restore shows what the page's address says, if it says so.
+  async restore(): Promise<boolean> {
+    const [head, tail] = [location.hash.slice(0, view.length + 2), location.hash.slice(view.length + 2)];
+    if (head !== `#${view}?`) return false;
+    const q = new URLSearchParams(tail);
+    if (!this.tabs.has(q.get("event") ?? "")) return false;
+    await this.open(q.get("event") as string);
+    for (const [name, e] of this.controls()) {
+      const value = q.get(name);
+      if (value === null) continue;
+      if (e instanceof HTMLInputElement && e.type === "checkbox") e.checked = value === "true";
+      else e.value = value;
+    }
+    const [from, to] = (q.get("range") ?? "").split(" ").map(Number);
+    if (to > from) this.range.set(from, to);
+    this.rebuild();
+    const form = q.get("form");
+    if (form === "tree" || form === "spots" || form === "sandwich") this.setForm(form);
+    document.getElementById("profiles")?.scrollIntoView();
+    return true;
   }
 
   // open shows the profile of an event.
@@ -161,7 +228,7 @@ export class Panel {
     has(this.only, pools.length > 1);
     has(this.state, p.event === "wall");
     has(this.scope, p.threads.some((t) => !t.target) && p.threads.some((t) => t.target));
-    this.state.value = "all";
+    this.state.value = p.event === "wall" ? "busy" : "all";
     for (const o of this.group.options) o.hidden = o.value === "class" && p.classes.every((c) => c === "");
     if (this.group.selectedOptions[0]?.hidden) this.group.value = "none";
   }
@@ -185,7 +252,7 @@ export class Panel {
     this.choose();
   }
 
-  private view(): View {
+  private viewed(): View {
     const p = this.profile as Profile;
     const prefixes = this.hide.value.split(/[\s,]+/).filter((x) => x !== "");
     const hidden = (f: number) =>
@@ -195,14 +262,14 @@ export class Panel {
       from: this.range.from, to: this.range.to, reverse: this.reverse.checked, group: this.group.value as Group,
         only: this.only.value,
       target: this.scope.checked && p.threads.some((t) => t.target), state: this.state.value as View["state"],
-        collapse: this.collapse.checked, hidden,
+        lines: this.lines.checked, collapse: this.collapse.checked, hidden,
     };
   }
 
   private rebuild(): void {
     const p = this.profile;
     if (!p) return;
-    this.tree = treeOf(p, this.view());
+    this.tree = treeOf(p, this.viewed());
     this.tell(p, this.tree);
     this.flame.show(p, this.tree, { match: undefined });
     this.choose();
@@ -218,11 +285,12 @@ export class Panel {
         ? `of ${(first * p.bucket).toFixed(1)} s to ${((last + 1) * p.bucket).toFixed(1)} s`
         : "of the whole window: the samples of this profile have no times, so that the range does not change it";
     }
+    const idleThreads = this.state.value === "busy" && p.state.includes(idle) ? "; idle threads are left out" : "";
     const lost = p.lost > 0 ? `; ${p.lost} samples were lost` : "";
     const bare = t.total[0] > 0 ? t.self[0] / t.total[0] : 0;
     const without = bare >= 0.001 ? `; ${percent(bare)} of it is without a stack` : "";
     const samples = p.event === "off-cpu" ? "finished waits" : "samples"; // a wait is counted where it ends
-    this.is.textContent = `${quantity(t.total[0], p.unit)} in ${t.count[0]} ${samples} ${when}${without}${lost} (${p.engine})`;
+    this.is.textContent = `${quantity(t.total[0], p.unit)} in ${t.count[0]} ${samples} ${when}${idleThreads}${without}${lost} (${p.engine})`;
   }
 
   private setForm(form: Form): void {
@@ -243,22 +311,24 @@ export class Panel {
       case "spots":
         this.body.replaceChildren(this.hotSpots());
         break;
+      case "sandwich":
+        this.body.replaceChildren(this.sandwich());
+        break;
     }
     this.crumbs.hidden = this.form !== "flame";
   }
 
   // about is what the flame graph tells of a frame.
-  private about(node: number): string[] {
+  private about(node: number, t: Tree, flame: Flame): string[] {
     const p = this.profile as Profile;
-    const t = this.tree as Tree;
     const f = t.frame[node];
     const lines: string[] = [];
     if (f >= 0) {
-      const line = p.frames.line[f] > 0 ? `, line ${p.frames.line[f]}` : "";
+      const line = this.lines.checked && p.frames.line[f] > 0 ? `, line ${p.frames.line[f]}` : "";
       const module = p.modules[p.frames.module[f]] ? ` of ${p.modules[p.frames.module[f]]}` : "";
       lines.push(kinds[p.frames.kind[f]].words + module + line);
     }
-    const zoomed = this.flame.zoomed;
+    const zoomed = flame.zoomed;
     const of = zoomed !== 0 &&
       t.total[zoomed] > 0 ? `, ${percent(t.total[node] / t.total[zoomed])} of the zoomed frame` : "";
     lines.push(`${percent(t.total[0] > 0 ? t.total[node] / t.total[0] : 0)} (${quantity(t.total[node], p.unit)}, ${t.count[node]} samples)${of}`);
@@ -290,6 +360,7 @@ export class Panel {
     if (!this.tree || !this.profile) return;
     const c = this.chosen();
     this.flame.mark({ match: c.match });
+    this.previous.hidden = this.next.hidden = c.match === undefined;
     if (!c.match) {
       this.found.textContent = "";
       return;
@@ -310,12 +381,82 @@ export class Panel {
     if (w.widest >= 0) this.flame.reveal(w.widest);
   }
 
+  // step goes to the next frame that stands out, largest first, or to the one before.
+  private step(by: number): void {
+    const c = this.chosen();
+    if (!c.match || !this.tree) return;
+    const list = hits(this.tree, c.match);
+    if (list.length === 0) return;
+    const at = list.indexOf(this.flame.current);
+    const to = at < 0 ? (by > 0 ? 0 : list.length - 1) : (at + by + list.length) % list.length;
+    this.setForm("flame");
+    this.flame.goTo(list[to]);
+  }
+
+  // exports are the samples that are shown, for other programs.
+  private exports(): HTMLElement {
+    const list = make("span", { class: "tabs", role: "group", "aria-label": "Copy and save" });
+    const add = (id: string, title: string, act: () => Promise<void>) => {
+      const b = make("button", { type: "button", id }, title);
+      b.addEventListener("click", () => void act());
+      list.append(b);
+    };
+    add("flame-copy", "Copy stacks", async () => navigator.clipboard.writeText(this.collapsed()));
+    add("save-collapsed", "Save collapsed", async () => save(`${this.event}.collapsed`, [this.collapsed()]));
+    add("save-speedscope", "speedscope", async () => save(`${this.event}.speedscope.json`,
+      [speedscope(this.paths(), this.event, this.profile?.unit ?? "")]));
+    add("save-pprof", "pprof", async () => save(`${this.event}.pb.gz`,
+      [await pprof(this.paths(), this.event, this.profile?.unit ?? "")]));
+    return list;
+  }
+
+  private collapsed(): string {
+    return collapsed(this.paths());
+  }
+
+  private paths(): Path[] {
+    const t = this.tree as Tree;
+    const out: Path[] = [];
+    for (let n = 0; n < t.size; n++) {
+      if (t.self[n] > 0) out.push({ names: this.flame.path(n).slice(1).map((i) => this.flame.label(i)),
+        value: t.self[n], count: t.count[n] });
+    }
+    return this.reverse.checked ? out.map((p) => ({ ...p, names: p.names.reverse() })) : out;
+  }
+
   print(on: boolean): void {
     this.flame.print(on);
   }
 
   redraw(): void {
     this.flame.redraw();
+  }
+
+  // focus is the function of the current frame, of the widest that was searched for, or the one with most of its own.
+  private focus(): number {
+    const [t, p, c] = [this.tree as Tree, this.profile as Profile, this.chosen()];
+    const node = c.match ? hits(t, c.match)[0] ?? -1 : this.flame.current;
+    if (node > 0 && t.frame[node] >= 0) return p.frames.name[t.frame[node]];
+    const hot = spots(t, p.frames.name).sort((a, b) => b.self - a.self)[0];
+    return hot ? p.frames.name[hot.frame] : -1;
+  }
+
+  // sandwich is one function between its callers and its callees.
+  private sandwich(): HTMLElement {
+    const p = this.profile as Profile;
+    const name = this.focus();
+    const part = (title: string, id: string, callers: boolean) => {
+      const tree = treeOf(p, { ...this.viewed(), group: "none", focus: { name, callers } });
+      const flame: Flame = new Flame({
+        changed: () => undefined, say: (text) => (this.now.textContent = text),
+        about: (node) => this.about(node, tree, flame),
+      });
+      flame.element.id = id;
+      requestAnimationFrame(() => flame.show(p, tree, { match: undefined }));
+      return [make("h4", {}, title), flame.element];
+    };
+    return make("div", { class: "sandwich" }, ...part(`Who calls ${p.names[name] ?? "it"}`, "flame-callers", true),
+      ...part("What it calls", "flame-callees", false));
   }
 
   private hotSpots(): HTMLElement {

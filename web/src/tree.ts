@@ -12,9 +12,12 @@ export interface View {
   group: Group; // the first level of the tree
   only: string; // a pool; empty for all
   target: boolean; // only the target's own processes
-  state: "all" | "running" | "waiting";
+  state: "all" | "busy" | "running" | "waiting"; // busy leaves out the threads that wait for work
+  lines: boolean; // lines of a method, and its tiers of the JIT, are frames of their own
   collapse: boolean; // a recursive call is one
   hidden: (frame: number) => boolean; // frames that their callers take the place of
+  // focus leaves the stacks of one function: what it calls, from its outermost call on, or who calls its innermost one.
+  focus?: { name: number; callers: boolean };
 }
 
 // A Tree is nodes in the order in which they were made: parents before children. Node 0 is the root.
@@ -109,6 +112,35 @@ class Builder {
 
 const running = 1; // stacks.Running
 const waiting = 2; // stacks.Sleeping
+export const idle = 3; // asleep, and nothing to do: pack of internal/report/html/profile.go
+
+const compiled = 2; // stacks.Compiled
+const kernel = 5; // stacks.Kernel
+
+// merged gives for each frame the one that stands for its method: of all lines, interpreted, compiled and inlined. It
+// is a compiled one, if there is any.
+export function merged(f: Profile["frames"]): Int32Array {
+  const methods = new Map<string, number>();
+  const key = (i: number) => `${f.name[i]} ${f.module[i]} ${f.kind[i] === kernel}`;
+  f.name.forEach((_n, i) => {
+    const known = methods.get(key(i));
+    if (known === undefined || (f.kind[i] === compiled && f.kind[known] !== compiled)) methods.set(key(i), i);
+  });
+  return Int32Array.from(f.name, (_n, i) => methods.get(key(i)) as number);
+}
+
+function left(state: View["state"], of: number): boolean {
+  switch (state) {
+    case "all":
+      return false;
+    case "busy":
+      return of === idle;
+    case "running":
+      return of !== running;
+    case "waiting":
+      return of !== waiting && of !== idle;
+  }
+}
 
 // wanted gives for each sample the number of its group, -1 for those that are left out, and the names of the groups.
 function wanted(p: Profile, v: View): { group: Int32Array; names: string[] } {
@@ -121,8 +153,7 @@ function wanted(p: Profile, v: View): { group: Int32Array; names: string[] } {
     if (p.at[i] < first || p.at[i] > last) continue;
     if (v.only !== "" && t?.pool !== v.only) continue;
     if (v.target && t !== undefined && !t.target) continue;
-    if ((v.state === "running" && p.state[i] !== running) ||
-      (v.state === "waiting" && p.state[i] !== waiting)) continue;
+    if (left(v.state, p.state[i])) continue;
     const name = groupName(v.group, t, p.classes[p.class[i]]);
     let g = index.get(name);
     if (g === undefined) {
@@ -167,6 +198,7 @@ export function treeOf(p: Profile, v: View): Tree {
   b.child(-1, -1 - names.length);
   const grouped = v.group !== "none";
   const hidden = Uint8Array.from({ length: p.frames.name.length }, (_, f) => (v.hidden(f) ? 1 : 0));
+  const as = v.lines ? Int32Array.from(p.frames.name, (_n, f) => f) : merged(p.frames);
   let last = -1; // samples of one stack and group lie side by side
   let of = -1;
   let node = 0;
@@ -178,8 +210,9 @@ export function treeOf(p: Profile, v: View): Tree {
       (proof.get(m.finding) ?? 0) + p.value[i]);
     if (p.stack[i] !== last || group[i] !== of) {
       [last, of] = [p.stack[i], group[i]];
-      node = addStack(b, p, last, grouped ? b.child(0, -1 - of) : 0, v, hidden);
+      node = addStack(b, p, last, grouped ? b.child(0, -1 - of) : 0, v, hidden, as);
     }
+    if (node < 0) continue; // not of the function in focus
     b.self[node] += p.value[i];
     b.count[node] += p.count[i];
   }
@@ -196,18 +229,28 @@ function inGroups(group: Int32Array, groups: number): Int32Array {
   return out;
 }
 
-// addStack adds the calls of a stack below top and gives the last one's node.
-function addStack(b: Builder, p: Profile, stack: number, top: number, v: View, hidden: Uint8Array): number {
+// addStack adds the calls of a stack below top and gives the last one's node, -1 for one without what is in focus.
+function addStack(b: Builder, p: Profile, stack: number, top: number, v: View, hidden: Uint8Array,
+  as: Int32Array): number {
   const from = p.start[stack];
   const n = p.start[stack + 1] - from;
   const marked = p.marked.get(stack);
+  let [first, reverse] = [0, v.reverse];
+  if (v.focus) {
+    reverse = v.focus.callers;
+    const calls = p.calls.subarray(from, from + n);
+    const is = (f: number) => p.frames.name[f] === v.focus?.name;
+    const at = reverse ? calls.findLastIndex(is) : calls.findIndex(is);
+    if (at < 0) return -1;
+    first = reverse ? n - 1 - at : at;
+  }
   let node = top;
   let last = -1; // the frame's method, to find recursion
   let steps = 0;
-  for (let k = 0; k < n; k++) {
-    const depth = v.reverse ? n - 1 - k : k;
+  for (let k = first; k < n; k++) {
+    const depth = reverse ? n - 1 - k : k;
     const f = p.calls[from + depth];
-    if (hidden[f] === 0 && !(v.collapse && p.frames.name[f] === last)) node = b.step(node, f, steps++);
+    if (hidden[f] === 0 && !(v.collapse && p.frames.name[f] === last)) node = b.step(node, as[f], steps++);
     if (hidden[f] === 0) last = p.frames.name[f];
     if (marked && node !== top) for (const [d, finding] of marked) if (d === depth) b.mark(node, finding);
     if (p.markedFrames.size > 0 && node !== top) for (const finding of p.markedFrames.get(f) ?? []) b.mark(node,
@@ -267,6 +310,18 @@ export function weight(t: Tree, match: (node: number) => boolean): { total: numb
     inside[i] = inside[t.parent[i]] | (hit ? 1 : 0);
   }
   return { total, nodes, widest };
+}
+
+// hits gives the nodes that match and are under no other match, the widest first.
+export function hits(t: Tree, match: (node: number) => boolean): number[] {
+  const inside = new Uint8Array(t.size);
+  const out: number[] = [];
+  for (let i = 1; i < t.size; i++) {
+    const hit = match(i);
+    if (hit && inside[t.parent[i]] === 0) out.push(i);
+    inside[i] = inside[t.parent[i]] | (hit ? 1 : 0);
+  }
+  return out.sort((a, b) => t.total[b] - t.total[a] || a - b);
 }
 
 // A Spot is what a tree says of one method: alone, and with all that it calls. A recursive call counts once.

@@ -12,21 +12,24 @@ export interface Plain {
     stack: number; thread: number; at: number; state?: number; class?: number; count: number; value?: number;
   }[];
   marks: { finding: number; frames: number[]; places: [number, number][]; stacks?: number[] }[];
+  frames?: { name: number[]; line: number[]; kind: number[] }; // one for each name, where none are given
   threads?: { name: string; id: number; pool: string; target: boolean }[];
 }
 
 export function pack(p: Plain): ArrayBuffer {
-  const zeros = p.names.map(() => 0);
+  const name = p.frames?.name ?? p.names.map((_n, i) => i);
+  const zeros = name.map(() => 0);
   const header = {
     version: p.version ?? 2, event: p.event ?? "cpu", unit: "ns", engine: "test", interval: p.interval, duration: 10,
       lost: 0, bucket: p.bucket, scale: p.scale,
     names: p.names, modules: [""], classes: [""], marks: p.marks.map((m) => ({ stacks: [], ...m })),
       stacks: p.stacks.length, samples: p.samples.length,
-    frames: { name: p.names.map((_n, i) => i), module: zeros, line: zeros, kind: zeros, owner: p.names.map(() => 1) },
+    frames: { name, module: zeros, line: p.frames?.line ?? zeros, kind: p.frames?.kind ?? zeros,
+      owner: name.map(() => 1) },
     threads: p.threads ?? [{ name: "t", id: 1, pool: "t", target: true }],
   };
   const columns: number[][] = Array.from({ length: 11 }, () => []);
-  const callees: number[][] = [...p.names, ""].map(() => []);
+  const callees: number[][] = [...name, 0].map(() => []);
   let known = 0;
   let before: number[] = [];
   for (const s of p.stacks) {
@@ -35,7 +38,7 @@ export function pack(p: Plain): ArrayBuffer {
     columns[0].push(same);
     columns[1].push(s.length - same);
     for (let i = same; i < s.length; i++) {
-      const list = callees[i > 0 ? s[i - 1] : p.names.length];
+      const list = callees[i > 0 ? s[i - 1] : name.length];
       const at = list.indexOf(s[i]);
       columns[2].push(at + 1);
       if (at >= 0) list.splice(at, 1);

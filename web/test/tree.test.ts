@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buckets, children, spots, type Tree, treeOf, type View, weight } from "../src/tree.js";
+import { buckets, children, hits, spots, type Tree, treeOf, type View, weight } from "../src/tree.js";
 import { type Profile, unpack } from "../src/unpack.js";
 import { pack } from "./pack.js";
 
@@ -20,7 +20,7 @@ const profile = unpack(pack({
 }));
 
 const whole: View = {
-  from: 0, to: 10, reverse: false, group: "none", only: "", target: false, state: "all", collapse: false,
+  from: 0, to: 10, reverse: false, group: "none", only: "", target: false, state: "all", lines: false, collapse: false,
     hidden: () => false,
 };
 
@@ -44,12 +44,49 @@ const cases: [string, Partial<View>, string][] = [
   ["one pool", { only: "other" }, "all 4 (main 4 (fib 4 (fib 4 (leaf 4))))"],
   ["the target", { target: true }, "all 6 (main 6 (work 6 (leaf 6)))"],
   ["waiting", { state: "waiting" }, "all 1 (main 1 (work 1 (leaf 1)))"],
+  ["what a function calls", { focus: { name: 2, callers: false } }, "all 4 (fib 4 (fib 4 (leaf 4)))"],
+  ["who calls a function", { focus: { name: 3, callers: true } },
+    "all 10 (leaf 10 (work 6 (main 6), fib 4 (fib 4 (main 4))))"],
   ["hidden frames", { hidden: (f) => f === 1 || f === 3 }, "all 10 (main 10 (fib 4 (fib 4)))"],
 ];
 
 for (const [name, change, want] of cases) {
   test(`a tree of ${name}`, () => assert.equal(shape(treeOf(profile, { ...whole, ...change })), want));
 }
+
+// work is interpreted at line 1, compiled at line 2 and inlined at line 2; leaf is of the kernel and not.
+const tiers = unpack(pack({
+  names: ["main", "work", "leaf"], interval: 1, scale: 0, bucket: 0,
+  frames: { name: [0, 1, 1, 1, 2, 2], line: [0, 1, 2, 2, 0, 0], kind: [2, 1, 2, 3, 4, 5] },
+  stacks: [[0, 1, 4], [0, 2, 4], [0, 3, 5]],
+  samples: [{ stack: 0, thread: 0, at: 0, state: 1, count: 1 }, { stack: 1, thread: 0, at: 0, state: 2, count: 2 },
+    { stack: 2, thread: 0, at: 0, state: 3, count: 4 }], marks: [],
+}));
+const of = (v: Partial<View>) => {
+  const t = treeOf(tiers, { ...whole, ...v });
+  const text = (n: number): string => `${label(tiers, t, n)} ${t.total[n]}` +
+    (t.first[n] >= 0 ? ` (${children(t, n).map(text).join(", ")})` : "");
+  return { text: text(0), kinds: [...t.frame].filter((f) => f >= 0).map((f) => tiers.frames.kind[f]) };
+};
+
+test("a method is one frame over its lines and tiers, and the kernel's of that name another", () => {
+  const t = of({});
+  assert.equal(t.text, "all 7 (main 7 (work 7 (leaf 4, leaf 3)))");
+  assert.deepEqual(t.kinds, [2, 2, 4, 5]);
+  assert.equal(of({ lines: true }).text, "all 7 (main 7 (work 4 (leaf 4), work 2 (leaf 2), work 1 (leaf 1)))");
+});
+
+test("idle threads can be left out", () => {
+  assert.equal(of({ state: "busy" }).text, "all 3 (main 3 (work 3 (leaf 3)))");
+  assert.equal(of({ state: "waiting" }).text, "all 6 (main 6 (work 6 (leaf 4, leaf 2)))");
+  assert.equal(of({ state: "running" }).text, "all 1 (main 1 (work 1 (leaf 1)))");
+});
+
+test("hits are gone through from the widest on", () => {
+  const t = treeOf(profile, whole);
+  const list = hits(t, (n) => label(profile, t, n) === "leaf" || label(profile, t, n) === "fib");
+  assert.deepEqual(list.map((n) => `${label(profile, t, n)} ${t.total[n]}`), ["leaf 6", "fib 4"]);
+});
 
 test("marks follow their place", () => {
   const marked = (v: Partial<View>) => {

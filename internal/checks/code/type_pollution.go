@@ -75,7 +75,8 @@ Disproof: the agent counts few checks, or the same program is as slow on JDK 25.
 		typeCheckInfo, typeCheckWarn, searchFloor, compareShare, typeCheckSamples,
 		evidence.ParamIdle, evidence.ParamBusy,
 	},
-	Run: runTypePollution,
+	Beyond: "an agent, or another JDK",
+	Run:    runTypePollution,
 }
 
 // typeChecks are the samples of one JVM.

@@ -53,6 +53,7 @@ of backends.`,
 	Needs:  []metric.Metric{metric.DestinationSockets, metric.DestinationBytes},
 	Uses:   []metric.Metric{metric.DestinationRTT, metric.DestinationOwner, metric.Sockets},
 	Params: []*check.Param{paramSkewConnections, paramSkewFactor, paramSkewPair, paramSkewRTT},
+	Beyond: "the roles of the peers",
 	Run:    runConnectionSkew,
 }
 

@@ -57,7 +57,8 @@ slower with more of them.`,
 	Params: []*check.Param{
 		paramFewRequest, paramFewUsed, paramFewQueued, paramFewBusy,
 	},
-	Run: runFewConnections,
+	Beyond: "the protocol on the connections, or more of them",
+	Run:    runFewConnections,
 }
 
 func runFewConnections(p *check.Pass) error {

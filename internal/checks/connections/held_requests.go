@@ -58,6 +58,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue},
+	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
 }
 
@@ -69,32 +70,23 @@ func runHeldRequests(p *check.Pass) error {
 	if !ok || l.Window <= 0 {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
-	r, ok := evidence.RequestsOf(p)
-	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
-	if !ok || r.Each.Below(p.Param(paramHeldRequest)) {
+	h, ok := evidence.HeldOf(p)
+	p.Read(quantity.Of("requests without an answer, mean", h.InProgress.Number(), "requests"))
+	if !ok || h.Each.Below(p.Param(paramHeldRequest)) {
 		return nil
 	}
-	works := worksOf(l)
-	asks := evidence.AskingConnections(p)
-	held := quantity.Of("not worked on", max(0, r.InProgress.Number()-works.Number()-asks.Number()), "requests").
-		Per(r.InProgress).Named("share of the requests that are held, at least")
-	p.Read(held)
-	if held.AtLeast(p.Param(paramHeldShare)) {
-		f := heldFinding(p, r, works, asks, held)
-		blockedLoop(p, l, r, &f)
-		evidence.WithoutWait(p, &f, evidence.WaitPart(p, held.Number()*r.InProgress.Number()))
+	p.Read(h.Share)
+	if h.Share.AtLeast(p.Param(paramHeldShare)) {
+		f := heldFinding(p, h)
+		blockedLoop(p, l, h, &f)
+		evidence.WithoutWait(p, &f, evidence.WaitPart(p, h.Share.Number()*h.InProgress.Number()))
 		p.Report(f)
 	}
 	return nil
 }
 
-// worksOf is how many threads run, or wait with work at hand.
-func worksOf(l *ledger.Ledger) quantity.Value {
-	return quantity.Of("threads that run, or wait with work at hand, mean", l.Working()/l.Window, quantity.Threads)
-}
-
 // blockedLoop makes it a warning where nobody is there to take a request.
-func blockedLoop(p *check.Pass, l *ledger.Ledger, r evidence.Requests, f *check.Finding) {
+func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *check.Finding) {
 	takes := func(at ledger.Place) bool {
 		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
 	}
@@ -102,14 +94,14 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, r evidence.Requests, f *check.
 	others := moving(l, func(at ledger.Place) bool { return !takes(at) }).
 		Named("threads that stand elsewhere, mean")
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
-		r.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
+		h.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
 		return
 	}
 	at := longest(l, takes)
 	f.Severity = check.Warning
 	f.Evidence = append(f.Evidence, takers, others)
 	f.Summary = fmt.Sprintf("%s are in progress at any moment, and each takes %s and more: no thread waits for the "+
-		"next one meanwhile, and most of the time is a wait in %s", r.InProgress.Text(), r.Each.Text(), at.Call)
+		"next one meanwhile, and most of the time is a wait in %s", h.InProgress.Text(), h.Each.Text(), at.Call)
 	where := func(s stacks.Sample) bool {
 		word, _, _ := strings.Cut(s.Class, " ")
 		return word == at.Call || word == "futex" && at.Part == ledger.Futex
@@ -153,19 +145,19 @@ func longest(l *ledger.Ledger, takes func(ledger.Place) bool) (out ledger.Place)
 	return out
 }
 
-func heldFinding(p *check.Pass, r evidence.Requests, works, asks, held quantity.Value) check.Finding {
+func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 	return check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
-		Summary: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more, while %s have work and "+
+		Summary: fmt.Sprintf("%s in progress at any moment; each takes %s and more, while %s have work and "+
 			"%s: the program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
-			r.InProgress.Text(), r.Each.Text(), works.Text(), askText(asks)),
-		Evidence: []quantity.Value{r.InProgress, r.Each, works, asks, held},
+			h.InProgress.Text(), h.Each.Text(), h.Works.Text(), askText(h.Asks)),
+		Evidence: []quantity.Value{h.InProgress, h.Each, h.Works, h.Asks, h.Share},
 		Remedies: []check.Remedy{{
 			Action: "look for a limit in its configuration and log (rate limits, queues, sizes of pools)",
 			Risk:   "the limit may protect something that is asked more then",
-			Effect: fmt.Sprintf("up to %s of a request's time is saved", held.Text()),
+			Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 		}},
 		Placebos: []string{"more CPUs: it uses those that it has for a small part of the time"},
 		Disproof: "clients wait by design: long polls, subscriptions, streams",

@@ -84,7 +84,8 @@ Disproved if the requests of one connection are many (access log: requests per c
 		paramKeepaliveBusy, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
 		evidence.ParamPortsFull, evidence.ParamTWFall,
 	},
-	Run: runNoKeepalive,
+	Beyond: "the peer's access log",
+	Run:    runNoKeepalive,
 }
 
 func runNoKeepalive(p *check.Pass) error {

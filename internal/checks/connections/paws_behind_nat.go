@@ -47,6 +47,7 @@ Disproved if each client address is one host.`,
 	Needs:  []metric.Metric{metric.PAWSActive},
 	Uses:   []metric.Metric{metric.PAWSTimewait, metric.ListenerPeers, metric.TCPSynRetrans},
 	Params: []*check.Param{paramPAWSRate, paramPAWSPeer},
+	Beyond: "which hosts are behind the addresses of clients",
 	Run:    runPAWSBehindNAT,
 }
 

@@ -45,6 +45,7 @@ Disproved if neither side logs a failed request.`,
 		evidence.FlowUses()...),
 	Params: []*check.Param{paramResetShare, paramResetRate, paramResetConnections},
 	Facts:  []check.Fact{evidence.MemorySufficed},
+	Beyond: "the logs of both sides",
 	Run:    runResetStorm,
 }
 

@@ -78,7 +78,8 @@ Disproved if the second request on one connection takes as long as the first (cu
 		slowStartRounds, slowStartShare, slowStartMost, slowStartTime, slowStartEnded,
 		slowStartSingle,
 	},
-	Run: runSlowStart,
+	Beyond: "two requests of its own on one connection",
+	Run:    runSlowStart,
 }
 
 // growth of the window, on the connections to one destination that ended.

@@ -36,6 +36,7 @@ Disproved if peers see no reset after their FIN.`,
 	Needs:  []metric.Metric{metric.TCPTimeWaitOverflow},
 	Uses:   []metric.Metric{metric.MaxTWBuckets, metric.TCPTimeWait},
 	Params: []*check.Param{paramOverflowRate},
+	Beyond: "what the peers see",
 	Run:    runTimeWaitOverflow,
 }
 

@@ -78,6 +78,7 @@ Disproved if openssl s_client -reconnect shows "Reused", or few connections are 
 	},
 	Params: []*check.Param{tlsShare, tlsRate, tlsFew, tlsBusy, evidence.ParamCPUTaken},
 	Facts:  []check.Fact{evidence.FillsCPUs},
+	Beyond: "a handshake of its own, and the logs of clients",
 	Run:    runTLSNoResumption,
 }
 

@@ -49,6 +49,7 @@ list, a limit of the rate, a handshake that fails; its log says so.`,
 		metric.ListenerBacklog, metric.ListenerQueue, metric.ListenerSockets, metric.BPFRuns, metric.ConnectAttempts,
 	},
 	Params: []*check.Param{paramTurnedAwayShare, paramTurnedAwayRate},
+	Beyond: "the target's own log",
 	Run:    runTurnedAway,
 }
 

@@ -16,7 +16,7 @@ import (
 var (
 	hogShare = &check.Param{
 		Name: "share", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of all CPUs: nobody else can have more than the program has",
+		Why: "of all CPUs: nobody else can have more than who has it",
 	}
 	hogCPU = &check.Param{
 		Name: "one-cpu", Default: 0.9, Unit: quantity.CPUs,
@@ -42,10 +42,10 @@ var cpuHog = &check.Check{
 	Stage: check.Kernel,
 	Doc: `One program has the CPUs
 
-All processes of one name together hold half of the CPUs or more, or a whole one. By itself that is a fact: a build, a
-compressor or a database does the work that it was started for. It is a warning when other programs suffer: all CPUs
-are busy, and the threads of the others wait for one longer than they run (schedstat, of all threads of the busiest
-processes).
+All processes of one name together hold half of the CPUs or more, or a whole one. Where all CPUs are busy and no program
+has half of them, it is the few that have it together. By itself that is a fact: a build, a compressor or a database does
+the work that it was started for. It is a warning when other programs suffer: all CPUs are busy, and the threads of the
+others wait for one longer than they run (schedstat, of all threads of the busiest processes).
 
 The check is about the whole host. What a program does with its CPU time is another diagnosis, of its process. Many
 processes that end at once are no hog of a name: fork-storm is about them.
@@ -62,9 +62,9 @@ that wait. Disproof: top shows another program first.`,
 	Run:    runCPUHog,
 }
 
-// A program is all processes of one name.
+// A program is all processes of one name, or of the few names that only together have most of the CPUs.
 type program struct {
-	name          string
+	names         []string
 	cpus, delayed float64
 	processes     []evidence.Consumer // those with most CPU time first
 }
@@ -84,9 +84,10 @@ func runCPUHog(p *check.Pass) error {
 		p.Read(quantity.Of("busy", c.Busy, quantity.CPUs).Per(all).Named("CPUs busy, of no process"))
 		return nil
 	}
+	list = together(p, list, c)
 	for i, g := range list {
-		used := quantity.Of(g.name, g.cpus, quantity.CPUs)
-		share := used.Per(all).Named("%s, share of all CPUs", g.name)
+		used := quantity.Of(inWords(g.names), g.cpus, quantity.CPUs)
+		share := used.Per(all).Named("%s, share of all CPUs", used.Label())
 		if i == 0 {
 			p.Read(share)
 		}
@@ -106,6 +107,38 @@ func runCPUHog(p *check.Pass) error {
 	return nil
 }
 
+// together puts the first few programs in place of themselves where all CPUs are busy, and only together they have the
+// share that makes one the holder: two that spin on two CPUs have them, and neither has most of them.
+func together(p *check.Pass, list []*program, c *evidence.Consumption) []*program {
+	all := quantity.Of("CPUs", c.CPUs, quantity.CPUs)
+	if quantity.Of("busy", c.Busy, quantity.CPUs).Per(all).Below(p.Param(hogBusy)) {
+		return list
+	}
+	sum := &program{}
+	for i, g := range list[:min(len(list), evidence.NamedProcesses)] {
+		sum.names = append(sum.names, g.names...)
+		sum.cpus += g.cpus
+		sum.delayed += g.delayed
+		sum.processes = append(sum.processes, g.processes...)
+		if quantity.Of("", sum.cpus, quantity.CPUs).Per(all).AtLeast(p.Param(hogShare)) {
+			slices.SortStableFunc(sum.processes, func(x, y evidence.Consumer) int {
+				return cmp.Compare(y.CPUs, x.CPUs)
+			})
+			return append([]*program{sum}, list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// inWords is "perl, python3 and stress".
+func inWords(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
 // programs adds up the processes of each name, those with most CPU time first.
 func programs(c *evidence.Consumption) []*program {
 	byName := map[string]*program{}
@@ -116,7 +149,7 @@ func programs(c *evidence.Consumption) []*program {
 		}
 		g := byName[x.Command]
 		if g == nil {
-			g = &program{name: x.Command}
+			g = &program{names: []string{x.Command}}
 			byName[x.Command] = g
 			out = append(out, g)
 		}
@@ -128,18 +161,25 @@ func programs(c *evidence.Consumption) []*program {
 	return out
 }
 
+// holds is who has the CPUs, with the verb.
+func (g *program) holds() string {
+	switch n := len(g.processes); {
+	case len(g.names) > 1:
+		return inWords(g.names) + " hold"
+	case n > 1:
+		return fmt.Sprintf("%d processes of %s hold", n, g.names[0])
+	}
+	return g.names[0] + " holds"
+}
+
 func hogFinding(g *program, c *evidence.Consumption, share quantity.Value) check.Finding {
 	top := g.processes[0]
 	pid := strconv.Itoa(top.PID)
-	holds := fmt.Sprintf("%s holds", g.name)
-	if n := len(g.processes); n > 1 {
-		holds = fmt.Sprintf("%d processes of %s hold", n, g.name)
-	}
 	f := check.Finding{
-		Subject:  evidence.PIDSubject(pid, g.name),
+		Subject:  evidence.PIDSubject(pid, top.Command),
 		Severity: check.Info,
-		Summary: fmt.Sprintf("%s %.2f of %.0f CPUs (%s)%s", holds, g.cpus, c.CPUs, share.Text(),
-			since(top.Age)),
+		Summary: fmt.Sprintf("%s %.2f of %.0f CPUs (%s)%s", g.holds(), g.cpus, c.CPUs, share.Text(),
+			g.since()),
 		Evidence: []quantity.Value{share},
 		Notes:    hogNotes(g),
 		Weight:   share.Number(),
@@ -158,25 +198,29 @@ func hogFinding(g *program, c *evidence.Consumption, share quantity.Value) check
 			},
 		},
 		Placebos: []string{"Restarting the programs that wait: they come back to the same CPUs."},
-		Disproof: fmt.Sprintf("top: %s is not the first, or its CPUs are set aside for it (taskset -cp %d).", g.name,
-			top.PID),
+		Disproof: fmt.Sprintf("top: %s is not the first, or its CPUs are set aside for it (taskset -cp %d).",
+			top.Command, top.PID),
 	}
 	return f
 }
 
-// since says for how long it has been there.
-func since(age float64) string {
-	if age <= 0 {
-		return ""
+// since says for how long it has been there, and the busiest of several.
+func (g *program) since() string {
+	who := "it"
+	if len(g.processes) > 1 {
+		who = "the busiest"
 	}
-	return "; it started " + evidence.AgeText(age) + " before the end"
+	if age := g.processes[0].Age; age > 0 {
+		return fmt.Sprintf("; %s started %s before the end", who, evidence.AgeText(age))
+	}
+	return ""
 }
 
 // hogNotes says whose it is, and which processes it are.
 func hogNotes(g *program) []string {
 	var parts []string
 	for _, x := range g.processes[:min(len(g.processes), evidence.NamedProcesses)] {
-		text := fmt.Sprintf("pid %d %.2f CPUs", x.PID, x.CPUs)
+		text := fmt.Sprintf("%s (pid %d) %.2f CPUs", x.Command, x.PID, x.CPUs)
 		if x.Cgroup != "" && x.Cgroup != "/" {
 			text += " in cgroup " + x.Cgroup
 		}

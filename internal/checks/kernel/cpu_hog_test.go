@@ -99,7 +99,7 @@ func TestHog(t *testing.T) {
 		"a benchmark and its server": {
 			"host", 0.1, []running{
 				{pid: 7, comm: "wrk", used: 9.7, waited: 5}, {pid: 9, comm: "nginx", used: 9.7, waited: 5},
-			}, "fine",
+			}, "info pid 7 (wrk)",
 		},
 		"waits unknown": {
 			"host", 0.2, []running{
@@ -109,7 +109,17 @@ func TestHog(t *testing.T) {
 		"one CPU of two, and nobody waits": {
 			"host", 0.6,
 			[]running{{pid: 7, comm: "sh", used: 9.5}, {pid: 9, comm: "api", used: 9.2, waited: 1}},
+			"info pid 7 (sh)",
+		},
+		"two that only together have most, beside an idle CPU": {
+			"host", 2.1,
+			[]running{{pid: 7, comm: "sh", used: 8.8}, {pid: 9, comm: "api", used: 7, waited: 1}},
 			"fine",
+		},
+		"others wait for two that have the CPUs together": {
+			"host", 0.1, []running{
+				{pid: 7, comm: "perl", used: 8}, {pid: 8, comm: "python3", used: 8}, server,
+			}, "warning pid 7 (perl)",
 		},
 		"a target": {"process", 0.2, []running{{pid: 7, comm: "sh", used: 15}}, "not assessed"},
 	} {

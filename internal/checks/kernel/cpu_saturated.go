@@ -326,6 +326,7 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 		}
 	}
 	if p.Meta.Target.Kind == "host" {
+		hostIsFilled(list[0], inUse, f)
 		return
 	}
 	filler := p.Param(saturatedFiller)
@@ -361,13 +362,27 @@ func strangerFills(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
 	f.Subject = evidence.PIDSubject(u.pid, u.comm)
 	f.Summary = fmt.Sprintf("%s, not the target, has %s of the CPU time in use; %s", u.who(), share.Text(), f.Summary)
-	f.Remedies = append([]check.Remedy{{
-		Action: fmt.Sprintf("See what %s does there; move it to other CPUs or another host, or give it a limit or a "+
+	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)
+}
+
+// hostIsFilled names who has most of the CPU time of a whole host.
+func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
+	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
+	if share.Number() < leastNamed {
+		return
+	}
+	f.Summary += fmt.Sprintf("; %s has most of the CPU time: %s", u.who(), share.Text())
+	f.Remedies = append([]check.Remedy{u.moveAway("the other threads wait less for a CPU")}, f.Remedies...)
+}
+
+func (u *cpuUser) moveAway(effect string) check.Remedy {
+	return check.Remedy{
+		Action: fmt.Sprintf("See what %s does; move it to other CPUs or another host, or give it a limit or a "+
 			"lower weight.", u.who()),
 		Command: check.Commandf("perfdoctor diagnose --pid %s", u.pid),
 		Risk:    "it takes longer for its own work",
-		Effect:  "the target's threads wait less for a CPU",
-	}}, f.Remedies...)
+		Effect:  effect,
+	}
 }
 
 // namedGroups is how many control groups a finding names.

@@ -69,6 +69,7 @@ Disproof: the destination's own log shows few statements, each of them slow.`,
 		metric.ThreadStatePasses, metric.ThreadStillTime,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{manyShare, manyProgram, manyRequest, manyEach, manyRate, manyTrips, manyPath},
+	Beyond: "the destination's own log",
 	Run:    runNPlusOne,
 }
 

@@ -65,6 +65,7 @@ Disproof: the same load at an earlier, faster time had the same ratio.`,
 	Needs:  []metric.Metric{metric.PerfEvents},
 	Uses:   []metric.Metric{metric.PerfRunning, metric.PerfUnavailable, metric.ProcessCPU, metric.TargetInfo},
 	Params: []*check.Param{paramIPC, paramIPCLow, paramIPCBusy, paramIPCHarm, paramIPCUser, paramRunningShare},
+	Beyond: "an earlier, faster run of the same load",
 	Run:    runIPCLow,
 }
 

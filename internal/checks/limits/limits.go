@@ -16,6 +16,7 @@ func Checks() []*check.Check {
 		tooManyThreads,
 		oomKills,
 		memoryLimit,
+		diskFull,
 		fdLimit,
 		pidsLimit,
 		ipcLow,

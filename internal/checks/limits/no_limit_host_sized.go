@@ -49,6 +49,7 @@ Disproof: the pools were given their size on purpose (command line).`,
 	},
 	Uses:   []metric.Metric{metric.CgroupCpuset},
 	Params: []*check.Param{paramRequestShare, paramHostCPUs, evidence.ParamPoolFloor},
+	Beyond: "what those meant who set its sizes",
 	Run:    runNoLimitHostSized,
 }
 

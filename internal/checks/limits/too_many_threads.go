@@ -61,6 +61,7 @@ the CPUs.`,
 	},
 	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
 	Facts:  []check.Fact{evidence.HaveTheHost},
+	Beyond: "fewer threads",
 	Run:    runTooManyThreads,
 }
 

@@ -63,6 +63,7 @@ buffers anywhere. Disproof: ping to the destination is short while the applicati
 	Uses:   []metric.Metric{metric.DestinationBytes, metric.VantageRTT, metric.VantagePings, metric.VantageUnanswered},
 	Params: []*check.Param{rttFactor, rttExcess, rttWarn, rttSamples, rttAlike},
 	Facts:  []check.Fact{evidence.QueueAtEgress},
+	Beyond: "a ping to the destination",
 	Run:    runPathRTTUnderLoad,
 }
 

@@ -59,7 +59,8 @@ gateway. If it is fast while the loaded host is slow, the gateway is not the cau
 		snatHot, snatOthers, snatForwarded, snatLosing, evidence.ParamManyRules,
 		evidence.ParamRuleCost,
 	},
-	Run: runSNATSingleCore,
+	Beyond: "a ping from another host",
+	Run:    runSNATSingleCore,
 }
 
 func runSNATSingleCore(p *check.Pass) error {

@@ -153,7 +153,7 @@ func (l *loop) finding(p *check.Pass, w *evidence.Waiting, share quantity.Value)
 	note, doubts := evidence.Interval(l.blocked.Count, l.all.Count, p.Param(loopBlocked))
 	f := check.Finding{
 		Subject:    check.Subject{Kind: "pool", ID: l.pool},
-		Severity:   check.Warning,
+		Severity:   evidence.SampledSeverity(l.blocked.Count, len(doubts) > 0),
 		Confidence: evidence.SampledConfidence(l.blocked.Count, doubts),
 		Weight:     share.Number(),
 		Summary: fmt.Sprintf("event loop %q stands still %s of its time, at %s", l.pool, share.Text(),

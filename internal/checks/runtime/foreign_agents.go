@@ -46,6 +46,7 @@ Disproof: the load costs the same without the agent.`,
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMAgent},
 	Uses:   []metric.Metric{metric.JVMThread, metric.ThreadCPU, metric.ProcessCPU, metric.JVMCPUs},
 	Params: []*check.Param{paramAgentCPU},
+	Beyond: "the same load without the agents",
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runForeignAgents(p, pid) })
 	},

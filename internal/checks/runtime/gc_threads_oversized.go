@@ -67,7 +67,8 @@ Disproof: the pauses do not change with -XX:ParallelGCThreads=CPUs.`,
 		paramGCWaits, paramGCWaitsShare,
 		paramSizedQueue,
 	},
-	Facts: []check.Fact{evidence.PoolsQueue},
+	Facts:  []check.Fact{evidence.PoolsQueue},
+	Beyond: "other options of the JVM",
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runGCThreadsOversized(p, pid) })
 	},

@@ -21,6 +21,15 @@ var (
 			"works",
 	}
 	stuckRequest = evidence.RequestSeconds()
+	stuckHeld    = &check.Param{
+		Name: "held", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the requests in progress: that many wait inside the program, and nobody works on them",
+	}
+	stuckPace = &check.Param{
+		Name: "pace", Default: 0.4, Unit: quantity.Ratio,
+		Why: "the pool's waits over the requests, or the other way round: one wait a request to sleep, and at times " +
+			"one for what to do next. A timer goes at a pace of its own",
+	}
 	stuckThreads = &check.Param{
 		Name: "threads", Default: 2, Unit: quantity.Threads,
 		Why: "one thread that waits may be there to wait; several at one place are how the pool is used",
@@ -47,7 +56,9 @@ own. It is enough that threads with a request stand there for most of the time
 that a request takes, if that is long enough to be noticed. Of other programs:
 the threads' states and system calls. There the kernel cannot tell a worker that
 waits for work from one that is stuck; that they stand there is a fact, and a
-warning only where connections wait to be accepted whenever one looked.
+warning only where connections wait to be accepted whenever one looked, or where
+requests wait inside the program, nobody works on them, and the pool's threads
+sleep as often as requests come.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
@@ -56,10 +67,11 @@ too. Disproof: another second finds the threads elsewhere.`,
 	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.ThreadStateTime,
 		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
-		metric.ThreadRunDelay,
+		metric.ThreadRunDelay, metric.ThreadSwitches, metric.ListenerOwes, metric.DestinationAsked,
+		metric.DestinationOwner,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
 	}, evidence.RequestMetrics()...),
-	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest},
+	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
 	Run:    runPoolStuck,
 }
 

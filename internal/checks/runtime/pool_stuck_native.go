@@ -85,8 +85,49 @@ func nativeStuckFinding(
 	if queue, ok := neverAccepted(p, pool); ok {
 		f.Severity, f.Doubts = check.Warning, nil
 		f.Evidence = append(f.Evidence, queue)
+	} else if place.Part == ledger.Sleep {
+		requestsSleep(p, pool, &f)
 	}
 	return f
+}
+
+// requestsSleep makes a pool that sleeps a warning where requests wait inside the program, nobody works on them, and
+// the pool sleeps as often as requests come: each of them sleeps there, one after the other.
+func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
+	h, ok := evidence.HeldOf(p)
+	if !ok || h.Each.Below(p.Param(stuckRequest)) || h.Share.Below(p.Param(stuckHeld)) {
+		return
+	}
+	sleeps, requests := sleepsOf(p, pool), evidence.RequestsAtMost(p)
+	if sleeps.Number() == 0 || requests.Number() == 0 {
+		return
+	}
+	pace := sleeps.As(requests.Unit()).Per(requests).Named("sleeps of the pool per request")
+	if pace.Below(p.Param(stuckPace)) || requests.Per(sleeps.As(requests.Unit())).Below(p.Param(stuckPace)) {
+		return
+	}
+	f.Severity, f.Doubts = check.Warning, nil
+	f.Summary += fmt.Sprintf(", once for each request; %s are in progress, and each takes %s and more",
+		h.InProgress.Text(), h.Each.Text())
+	f.Evidence = append(f.Evidence, h.InProgress, h.Each, h.Share, pace)
+	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
+		Action: fmt.Sprintf("Take the sleep out of what %s does for a request, or run more of it.",
+			pool.Title()),
+		Risk:   "what they ask meanwhile is asked more often at once",
+		Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
+	})
+	f.Placebos = []string{"More CPUs: nobody computes meanwhile."}
+}
+
+// sleepsOf is how often the pool's threads left a CPU of their own will: for sleeps, and for what they wait for next.
+func sleepsOf(p *check.Pass, pool *ledger.Pool) quantity.Value {
+	n := 0.0
+	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
+		if rise, ok := s.Increase(); ok && pool.Has(s.Label("tid")) {
+			n += rise
+		}
+	}
+	return quantity.Of("waits of the pool's threads", n, quantity.Switches)
 }
 
 // nativeWhat says what threads do at a place.

@@ -29,10 +29,11 @@ Fix: find out who did it, and restart the JVM. Risk: a restart loses what the
 JVM holds in memory, which may be evidence.
 Disproof: the file that is mapped is known and harmless, such as that of a
 security product which replaces libraries.`,
-	URL:   "https://man7.org/linux/man-pages/man5/proc_pid_map_files.5.html",
-	Needs: []metric.Metric{metric.JVMSwappedLibrary},
-	Uses:  []metric.Metric{metric.JVMInfo},
-	Run:   runSwappedLibrary,
+	URL:    "https://man7.org/linux/man-pages/man5/proc_pid_map_files.5.html",
+	Needs:  []metric.Metric{metric.JVMSwappedLibrary},
+	Uses:   []metric.Metric{metric.JVMInfo},
+	Beyond: "what those know who replaced the file",
+	Run:    runSwappedLibrary,
 }
 
 func runSwappedLibrary(p *check.Pass) error {

@@ -132,7 +132,7 @@ func (m *measure) judge(p *check.Pass, l limits) {
 	}
 	m.severity = check.Info
 	if warn := p.Param(l.warn); steady.AtLeast(warn) && m.harms(p) && m.isLong(p, l) {
-		m.severity, m.limit = check.Warning, warn
+		m.severity, m.limit = evidence.SampledSeverity(m.matched.Count, m.low < warn.Number()), warn
 	}
 	if m.low < m.limit.Number() {
 		m.doubts = append(m.doubts, fmt.Sprintf("by chance alone it could be below %s", m.limit.Text()))

@@ -172,9 +172,11 @@ func rows() []row {
 			disproof: func(*ledger.Pool, ledger.Place) string { return "another second finds the threads elsewhere." },
 		},
 		{
-			name: "file-lock-wait", stage: check.Runtime,
+			name: "file-lock-wait", stage: check.Runtime, contended: true,
 			doc: "Threads wait for a lock on a file\n\n" +
 				"flock and fcntl wait until another process gives the lock back." + measured +
+				"It is a warning where threads take turns. Those that stand there all the time, beside others of\n" +
+				"the pool that do not, wait to take over, and are a fact.\n" +
 				"\nFix: find the holder in /proc/locks, and hold it for less. Disproof: /proc/locks shows no waiter.",
 			url:  "https://man7.org/linux/man-pages/man2/flock.2.html",
 			is:   isOneOf(ledger.FileLock),

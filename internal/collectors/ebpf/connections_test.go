@@ -415,7 +415,7 @@ func TestPortSearch(t *testing.T) {
 	if err := h.Sysctl("net.ipv4.ip_local_port_range", "20000 27999"); err != nil {
 		t.Fatal(err)
 	}
-	listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true, Duration: time.Minute})
+	listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true})
 	o := openNamed(t, connectionsName, inHost(t, h))
 	mean := func(fill int) float64 {
 		before := searchTime(o)

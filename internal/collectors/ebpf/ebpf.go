@@ -35,7 +35,8 @@ type Options struct {
 // Collectors lists this package's collectors.
 func Collectors(l *Loader, o Options) []collect.Collector {
 	return []collect.Collector{
-		connectionsCollector(l), bindsCollector(l), softirqCollector(l), cpuProfileCollector(l, o),
+		connectionsCollector(l), exchangesCollector(l), bindsCollector(l), softirqCollector(l),
+		cpuProfileCollector(l, o),
 		schedulerCollector(l),
 		syscallsCollector(l), runQueueCollector(l),
 	}

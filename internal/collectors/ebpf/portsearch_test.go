@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 
 	cilium "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -31,7 +30,7 @@ func TestPortSearchOfTheFunction(t *testing.T) {
 	t.Cleanup(func() { check(t, set.Close()) })
 	h := newHost(t)
 	check(t, h.Sysctl("net.ipv4.ip_local_port_range", "20000 23999"))
-	listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true, Duration: time.Minute})
+	listen(t, h, "127.0.0.1:7", lab.ServeOptions{HoldOpen: true})
 	o := openNamed(t, connectionsName, inHost(t, h))
 	compare := func(n int) (traced, function float64) {
 		before, begun := searchTime(o), functionTime(t, set)

@@ -303,7 +303,7 @@ func waitsAgree(t *testing.T, o *opened, pid int) (waited time.Duration, agree b
 func TestCPUWaits(t *testing.T) {
 	h := newHost(t)
 	child, err := h.StartChild(nil, lab.ChildOptions{
-		Mode: lab.ModeSpin, Duration: time.Minute, Spin: lab.SpinOptions{Threads: 2*runtime.NumCPU() + 1},
+		Mode: lab.ModeSpin, Duration: 10 * time.Minute, Spin: lab.SpinOptions{Threads: 2*runtime.NumCPU() + 1},
 	})
 	if err != nil {
 		t.Fatal(err)

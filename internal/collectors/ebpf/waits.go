@@ -134,17 +134,35 @@ const listenTimeout = 2 * time.Second
 // setListeners tells the programs the ports on which somebody listens in the namespace of the process. Without them a
 // server's clients look like destinations, so an error is one.
 func setListeners(spec *cilium.CollectionSpec, env collect.Env, pid int) error {
+	ports := map[uint16]bool{}
+	err := eachListener(env, pid, func(s *sockdiag.Socket) error {
+		ports[s.Local.Port()] = true
+		return nil
+	})
+	setPorts(spec.Maps[bpf.SchedulerMapListeners], ports)
+	return err
+}
+
+// setPorts has a map hold ports, as many as they are.
+func setPorts(m *cilium.MapSpec, ports map[uint16]bool) {
+	m.MaxEntries = max(m.MaxEntries, uint32(len(ports)))
+	for port := range ports {
+		m.Contents = append(m.Contents, cilium.MapKV{Key: port, Value: uint8(1)})
+	}
+}
+
+// eachListener calls fn with the TCP sockets that listen in the namespace of the process.
+func eachListener(env collect.Env, pid int, fn func(*sockdiag.Socket) error) error {
 	var conn *sockdiag.Conn
 	err := env.Host.InNetNS(pid, func() (err error) {
 		conn, err = sockdiag.Open(listenTimeout)
 		return err
 	})
-	ports := map[uint16]bool{}
 	note := func(s *sockdiag.Socket) error {
-		if s.State == sockdiag.Listen {
-			ports[s.Local.Port()] = true
+		if s.State != sockdiag.Listen {
+			return nil
 		}
-		return nil
+		return fn(s)
 	}
 	switch {
 	case errors.Is(err, sockdiag.ErrUnsupported), errors.Is(err, sockdiag.ErrPermission):
@@ -154,11 +172,6 @@ func setListeners(spec *cilium.CollectionSpec, env collect.Env, pid int) error {
 	}
 	if err != nil && !errors.Is(err, sockdiag.ErrInterrupted) {
 		return fmt.Errorf("list the ports that the target's host listens on: %w", err)
-	}
-	m := spec.Maps[bpf.SchedulerMapListeners]
-	m.MaxEntries = max(m.MaxEntries, uint32(len(ports)))
-	for port := range ports {
-		m.Contents = append(m.Contents, cilium.MapKV{Key: port, Value: uint8(1)})
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 
 // Collectors lists this package's collectors.
 func Collectors() []collect.Collector {
-	return []collect.Collector{infoCollector(), memberCollector(), threadCollector(), hostCollector()}
+	return []collect.Collector{infoCollector(), memberCollector(), threadCollector(), hostCollector(), spaceCollector()}
 }
 
 // userHZ is the ticks in a second of /proc/PID/stat: 100 on amd64 and arm64, whatever CONFIG_HZ is

@@ -25,7 +25,7 @@ var pace = collect.Passes{Share: 0.01, Least: 20 * time.Millisecond, Longest: ti
 
 const (
 	// maxThreads bounds the threads of one pass: 16 µs each, so 16 ms. Of more, a half, a quarter and so on is looked
-	// at, the same in each pass: a time is what lies between two looks.
+	// at, the same in each pass, and stands for all: a time is what lies between two looks.
 	maxThreads = 1000
 	// maxSeries bounds the series: those of the longest times. The rest is summed up by pool.
 	maxSeries = 500
@@ -60,6 +60,7 @@ type thread struct {
 	last  time.Time
 	still bool // it stands where it stood at first
 	begin place
+	now   place  // where it stood last
 	runs  string // how often it had been on a CPU at first, from schedstat
 	times map[place]time.Duration
 }
@@ -73,6 +74,9 @@ type source struct {
 	threads  map[threadID]*thread
 	sockets  sockets
 	passes   int
+	latest   time.Time // when the last pass began
+	all      int       // threads there were, and those that were looked at, over all passes
+	looked   int
 	over     int // threads not looked at in a pass, at most
 	memories map[int]*door.Memory
 }
@@ -101,6 +105,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 
 // pass looks at each thread once, of many at some.
 func (s *source) pass(ctx context.Context) error {
+	latest := time.Now()
 	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
 		return fmt.Errorf("list the target's processes: %w", err)
@@ -118,6 +123,7 @@ func (s *source) pass(ctx context.Context) error {
 		s.findSockets(ctx, members[0].PID) // a client's connection may be gone at the end
 	}
 	s.passes++
+	s.latest = latest
 	return nil
 }
 
@@ -164,6 +170,7 @@ func (s *source) lookAt(ctx context.Context, all []threadOf) (ended bool) {
 			s.look(t, tids)
 		}
 	}
+	s.all, s.looked = s.all+len(all), s.looked+looked
 	return true
 }
 
@@ -194,7 +201,7 @@ func (s *source) look(at threadOf, tids map[int]bool) {
 	}
 	t.comm = st.Comm
 	t.times[p] += now.Sub(t.last)
-	t.last = now
+	t.last, t.now = now, p
 	t.still = t.still && p == t.begin
 }
 
@@ -296,9 +303,21 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	}
 	a.Gauge(metric.ThreadStatePasses, float64(s.passes))
 	a.None(metric.ThreadStateTime, metric.ThreadStillTime)
+	s.toTheEnd(time.Now())
 	a.Lost(s.over, fmt.Sprintf("threads not looked at in each pass, beyond %d", maxThreads))
 	s.append(ctx, a)
 	return nil
+}
+
+// toTheEnd has the threads of the last pass stand where they stood then until the window ends: of a thousand threads
+// that pass may be a second ago.
+func (s *source) toTheEnd(end time.Time) {
+	for _, t := range s.threads {
+		if !t.last.Before(s.latest) {
+			t.times[t.now] += end.Sub(t.last)
+			t.last = end
+		}
+	}
 }
 
 // series is one of the metric.
@@ -326,26 +345,31 @@ func (s *source) append(ctx context.Context, a *recording.Appender) {
 	slices.SortFunc(list, func(x, y series) int {
 		return cmp.Or(cmp.Compare(y.value, x.value), slices.Compare(x.labels[:], y.labels[:]))
 	})
-	for _, x := range summedUp(list) {
+	for _, x := range summedUp(list, float64(s.all-s.looked)/float64(max(s.looked, 1))) {
 		a.Gauge(metric.ThreadStateTime, x.value.Seconds(), x.labels[:]...)
 	}
 }
 
-// summedUp bounds the series: the rest has no thread and the name of its pool.
-func summedUp(list []series) []series {
-	if len(list) <= maxSeries {
+// summedUp bounds the series: the rest has no thread and the name of its pool. So have the threads that were not looked
+// at, of which there are so many for each that was.
+func summedUp(list []series, others float64) []series {
+	if len(list) <= maxSeries && others == 0 {
 		return list
 	}
 	sums := map[[7]string]time.Duration{}
-	for _, x := range list[maxSeries:] {
+	for i, x := range list {
 		x.labels[1], x.labels[2] = "", metric.PoolOf(x.labels[2])
-		sums[x.labels] += x.value
+		sums[x.labels] += time.Duration(others * float64(x.value))
+		if i >= maxSeries {
+			sums[x.labels] += x.value
+		}
 	}
-	out := slices.Clone(list[:maxSeries])
+	out := slices.Clone(list[:min(len(list), maxSeries)])
+	shown := len(out)
 	for labels, d := range sums {
 		out = append(out, series{labels, d})
 	}
-	slices.SortFunc(out[maxSeries:], func(x, y series) int { return slices.Compare(x.labels[:], y.labels[:]) })
+	slices.SortFunc(out[shown:], func(x, y series) int { return slices.Compare(x.labels[:], y.labels[:]) })
 	return out
 }
 

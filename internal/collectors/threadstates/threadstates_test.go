@@ -104,3 +104,28 @@ func TestWaits(t *testing.T) {
 		t.Errorf("no thread waits for a futex: %s", strings.Join(got, ", "))
 	}
 }
+
+// TestManyThreads: of more threads than are looked at in a pass, the times are those of all, to the end of the window.
+func TestManyThreads(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
+	const threads = 1500
+	program := testenv.StartChild(t, exec.Command("python3", "-c", fmt.Sprintf(`
+import sys, threading, time
+threading.stack_size(65536)
+for i in range(%d): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+print(0, flush=True)
+sys.stdin.read()`, threads)))
+	var started int
+	if _, err := fmt.Fscan(program.Out, &started); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	rec := record(t, program.PID, 1500*time.Millisecond)
+	window, total := time.Since(began).Seconds(), 0.0
+	for _, s := range rec.Gauge(metric.ThreadStateTime) {
+		total += s.Last()
+	}
+	if want := (threads + 1) * window; total < 0.95*want || total > want {
+		t.Errorf("%v s of %d threads in %v s", total, threads+1, window)
+	}
+}

@@ -38,10 +38,11 @@ func (f fold) of(a, b float64) float64 {
 
 // Reasons to leave a metric out.
 const (
-	perPID     = "it is about single processes or threads, whose names have no bound; a recording has them"
-	placesOnly = "it tells a report where files are"
-	asBuckets  = "it is exported as a histogram"
-	noSums     = "its values are names of threads, locks or places in a program"
+	perPID      = "it is about single processes or threads, whose names have no bound; a recording has them"
+	placesOnly  = "it tells a report where files are"
+	asBuckets   = "it is exported as a histogram"
+	fineBuckets = "its hundreds of buckets would be as many series: a report has its quantiles"
+	noSums      = "its values are names of threads, locks or places in a program"
 )
 
 // policies are the metrics' that have such labels.
@@ -76,6 +77,7 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	set(longest, metric.PortSearchLongest)
 	set(policy{leave: asBuckets}, metric.ConnectDurations, metric.SoftirqDurations, metric.SoftirqTimedSeconds)
 	set(policy{keep: []string{"side", "at_most"}, begun: true}, metric.ConnectionLives)
+	set(policy{leave: fineBuckets}, metric.ExchangeDurations)
 	set(policy{keep: []string{"source", "comm"}, each: []string{"source", "comm"}, begun: true},
 		metric.BindsAsked, metric.BindsFound, metric.BindSearchSeconds)
 }
@@ -112,6 +114,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{leave: perPID}, metric.ProcessInfo, metric.HostProcessDelay)
 	set(policy{keep: comm, each: comm, fold: most}, metric.ProcessFDs)
 	set(policy{keep: comm, each: comm, fold: least}, metric.ProcessFDLimit, metric.ProcessStart)
+	set(policy{leave: "a directory of the target's: a host's file systems are node_exporter's"},
+		metric.FileSystemSize, metric.FileSystemFree, metric.FileSystemInodes, metric.FileSystemUnused)
 	set(policy{keep: []string{"kind", "comm", "runtime"}, each: comm}, metric.TargetInfo)
 	set(policy{keep: []string{"mode"}}, metric.ThreadCPU)
 	set(policy{keep: []string{"kind"}}, metric.ThreadSwitches)

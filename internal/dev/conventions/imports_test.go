@@ -336,13 +336,17 @@ var table = []row{
 			"findings: leaf",
 	},
 	{pkg: "internal/dev/testenv", why: "what a test needs of its machine: leaf"},
+	{
+		pkg: "internal/dev/browser", may: []string{"internal/dev/testenv"},
+		why: "shows pages to tests, whoever wrote them",
+	},
 	{pkg: "internal/dev/conventions", why: "these tests read source code only: leaf"},
 }
 
 // forTests are packages that any test may import, and nothing else but themselves.
 var forTests = []string{
 	"internal/checks/checktest", "internal/lab", "internal/lab/labtest", "internal/lab/load",
-	"internal/dev/testenv", "internal/lab/vm/guest",
+	"internal/dev/testenv", "internal/dev/browser", "internal/lab/vm/guest",
 }
 
 // forAll may be imported by any package that is not pure: waiting is nobody's domain.

@@ -141,6 +141,10 @@ func TestCompare(t *testing.T) {
 		"main.tax grew") {
 		t.Errorf("trend: exit code %d:\n%s", code, text)
 	}
+	curves, code := output(t, "trend", dir, "-o", "html")
+	if code != 0 || !bytes.Contains(curves, []byte("from night-2.zip")) || !bytes.Contains(curves, []byte("<path d=")) {
+		t.Errorf("the page of the trend: exit code %d, %d bytes", code, len(curves))
+	}
 	page, code := output(t, "compare", names[0], names[3], "-o", "html", "--folded", filepath.Join(dir, "folded"))
 	if code != 0 || !bytes.Contains(page, []byte(`data-method="main.tax"`)) { // leads to the flame graph
 		t.Errorf("the page: exit code %d, %d bytes", code, len(page))
@@ -177,8 +181,12 @@ func TestScreen(t *testing.T) {
 	must(t, err)
 	var screen bytes.Buffer
 	watch.Stdout, watch.Stderr = &screen, &screen
+	watch.Dir = t.TempDir()
 	must(t, watch.Start())
-	time.Sleep(6 * time.Second)
+	time.Sleep(4 * time.Second)
+	_, err = keys.Write([]byte("smw"))
+	must(t, err)
+	time.Sleep(2 * time.Second)
 	_, err = keys.Write([]byte{3}) // Ctrl-C
 	must(t, err)
 	ended := make(chan error, 1)
@@ -190,7 +198,14 @@ func TestScreen(t *testing.T) {
 		must(t, watch.Process.Kill())
 		t.Fatal("it did not end with Ctrl-C")
 	}
-	if !strings.Contains(screen.String(), "2 windows of") || !strings.Contains(screen.String(), "verdicts") {
-		t.Errorf("the screen was %q", screen.String())
+	for _, want := range []string{
+		"2 windows of", "verdicts", "s sort", "sorted by memory", "marked", "▲", "saved the last window as perfdoctor-",
+	} {
+		if !strings.Contains(screen.String(), want) {
+			t.Errorf("there is no %q on the screen %q", want, screen.String())
+		}
+	}
+	if saved, err := filepath.Glob(filepath.Join(watch.Dir, "perfdoctor-*.zip")); err != nil || len(saved) != 1 {
+		t.Errorf("saved were %v, %v", saved, err)
 	}
 }

@@ -20,7 +20,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
-	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
 // A count is what a server itself counted until a moment.
@@ -95,42 +94,96 @@ func (c *counts) rate(t *testing.T, from, to time.Time) float64 {
 	return (at(to) - at(from)) / to.Sub(from).Seconds()
 }
 
-// TestRequests: the requests of a recording are those that the server counted itself, within 2 %. nginx closes a
-// connection after 1,000 requests, so that most are of connections that have ended when one looks.
+// batch is how many commands redis-benchmark sends at once: they are answered together, and are one request.
+const batch = 16
+
+// TestRequests: the requests and the exchanges of a recording are those that the server counted itself, within 2 %.
+// nginx closes a connection after 1,000 requests, so that most are of connections that have ended when one looks.
 func TestRequests(t *testing.T) {
-	for name, prepare := range map[string]func(t *testing.T, host *lab.Host) (pid int, own *counts){
-		"nginx": loadedNginx, "redis": loadedRedis,
+	for _, c := range []struct {
+		name    string
+		prepare func(t *testing.T, server, client *lab.Host, address string) (pid int, own *counts)
+		veth    bool
+		each    float64 // of what the server counts, in a request
+	}{
+		{"nginx", loadedNginx, false, 1},
+		{"nginx over veth", loadedNginx, true, 1},
+		{"redis", loadedRedis(1), false, 1},
+		{"redis over veth", loadedRedis(1), true, 1},
+		{"redis pipelined", loadedRedis(batch), false, batch},
+		{"redis pipelined over veth", loadedRedis(batch), true, batch},
 	} {
-		t.Run(name, func(t *testing.T) {
-			pid, own := prepare(t, newHost(t, labtest.New(t), "server"))
+		t.Run(c.name, func(t *testing.T) {
+			client, server := pair(t)
+			address := "10.91.0.2"
+			if !c.veth {
+				client, address = server, "127.0.0.1"
+			}
+			pid, own := c.prepare(t, server, client, address)
 			time.Sleep(time.Second)
 			recording := recordingName(t)
-			out, _ := output(t, "diagnose", "--pid", strconv.Itoa(pid), "--duration", "6s", "--save", recording,
+			out, _ := output(t, "diagnose", "--pid", strconv.Itoa(pid), "--duration", "8s", "--save", recording,
 				"-o", "json")
 			time.Sleep(300 * time.Millisecond) // a count after the window
-			var report struct {
-				Window struct {
-					Started time.Time
+			var report measuredJSON
+			must(t, json.Unmarshal(out, &report))
+			within := func(what string, got float64, first, last time.Duration) {
+				want := own.rate(t, report.Window.Started.Add(first), report.Window.Started.Add(last)) / c.each
+				t.Logf("%.0f %s a second, the server counted %.0f", got, what, want)
+				if math.Abs(got-want) > 0.02*want || want < 1000 {
+					t.Errorf("%.0f %s a second, and the server counted %.0f", got, what, want)
 				}
 			}
-			must(t, json.Unmarshal(out, &report))
-			compared, _ := output(t, "compare", recording, recording, "-o", "json")
-			var c comparisonJSON
-			must(t, json.Unmarshal(compared, &c))
-			first, last := counted(t, recording)
-			want, got := own.rate(t, report.Window.Started.Add(first), report.Window.Started.Add(last)),
-				c.number(t, "requests").Before.Mean
-			t.Logf("%.0f requests a second, the server counted %.0f", got, want)
-			if math.Abs(got-want) > 0.02*want || want < 1000 {
-				t.Errorf("%.0f requests a second, and the server counted %.0f", got, want)
-			}
+			first, last := counted(t, recording, "set_state", "tcp_listener_data_segments")
+			within("requests", report.number(t, "requests"), first, last)
+			first, last = counted(t, recording, "arrive", "tcp_exchange_durations_total")
+			within("exchanges", report.exchanges("server").PerSecond, first, last)
 		})
 	}
 }
 
-// counted is when a recording has the first and the last number of requests: both ended and living connections were
-// counted.
-func counted(t *testing.T, recording string) (first, last time.Duration) {
+// measuredJSON is what a report says of requests.
+type measuredJSON struct {
+	Window struct {
+		Started time.Time
+	}
+	Numbers []struct {
+		Name  string
+		Value struct{ Mean float64 }
+	}
+	Exchanges []exchangesJSON
+}
+
+type exchangesJSON struct {
+	Side, Endpoint string
+	Exchanges      float64
+	PerSecond      float64 `json:"per_second"`
+	P50, P99       float64
+}
+
+func (m *measuredJSON) number(t *testing.T, name string) float64 {
+	t.Helper()
+	for _, n := range m.Numbers {
+		if n.Name == name {
+			return n.Value.Mean
+		}
+	}
+	t.Fatalf("no number %s: %+v", name, m.Numbers)
+	return 0
+}
+
+// exchanges gives those with the endpoint that has the most.
+func (m *measuredJSON) exchanges(side string) exchangesJSON {
+	for _, e := range m.Exchanges {
+		if e.Side == side {
+			return e
+		}
+	}
+	return exchangesJSON{}
+}
+
+// counted is when a recording has the first reading of a metric from the first one of a program's runs on, and the last.
+func counted(t *testing.T, recording, program, metric string) (first, last time.Duration) {
 	t.Helper()
 	z, err := zip.OpenReader(recording)
 	must(t, err)
@@ -140,15 +193,13 @@ func counted(t *testing.T, recording string) (first, last time.Duration) {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<24)
-	began := time.Duration(0)
+	began := false
 	for lines.Scan() {
 		var at struct{ T float64 }
 		must(t, json.Unmarshal(lines.Bytes(), &at))
 		moment := time.Duration(at.T * float64(time.Second))
-		if began == 0 && bytes.Contains(lines.Bytes(), []byte(`"set_state"`)) {
-			began = moment
-		}
-		if bytes.Contains(lines.Bytes(), []byte(`"tcp_listener_data_segments"`)) && began > 0 {
+		began = began || bytes.Contains(lines.Bytes(), []byte(`"`+program+`"`))
+		if began && bytes.Contains(lines.Bytes(), []byte(`"`+metric+`"`)) {
 			if first == 0 {
 				first = moment
 			}
@@ -159,31 +210,35 @@ func counted(t *testing.T, recording string) (first, last time.Duration) {
 	return first, last
 }
 
-func loadedNginx(t *testing.T, host *lab.Host) (pid int, own *counts) {
+func loadedNginx(t *testing.T, server, client *lab.Host, address string) (pid int, own *counts) {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("nginx"), testenv.Tool("wrk"))
 	dir := t.TempDir()
 	text := fmt.Sprintf(nginxConf, dir)
 	text = strings.Replace(text, "keepalive_requests 1000000;", "keepalive_requests 1000;", 1)
+	text = strings.Replace(text, "listen 127.0.0.1:8080", "listen 8080", 1)
 	text = strings.Replace(text, "location / {",
 		"location = /status { stub_status; keepalive_requests 1000000; }\n\t\tlocation / {", 1)
 	conf := filepath.Join(dir, "nginx.conf")
 	must(t, os.WriteFile(conf, []byte(text), 0o600))
-	nginx := start(t, host, "nginx", "-p", dir, "-c", conf, "-e", filepath.Join(dir, "error.log"))
-	awaitPort(t, host, 8080)
-	start(t, host, "wrk", "-t", "1", "-c", "8", "-d", "60", "http://127.0.0.1:8080/")
+	nginx := start(t, server, "nginx", "-p", dir, "-c", conf, "-e", filepath.Join(dir, "error.log"))
+	awaitPort(t, server, 8080)
+	start(t, client, "wrk", "-t", "1", "-c", "8", "-d", "60", "http://"+address+":8080/")
 	// " 291 291 4012 ": accepted, handled, requests (ngx_http_stub_status_module)
-	return nginx.Pid, watch(t, host, "127.0.0.1:8080", "GET /status HTTP/1.1\r\nHost: x\r\n\r\n",
+	return nginx.Pid, watch(t, server, "127.0.0.1:8080", "GET /status HTTP/1.1\r\nHost: x\r\n\r\n",
 		regexp.MustCompile(`^ \d+ \d+ (\d+)`))
 }
 
-func loadedRedis(t *testing.T, host *lab.Host) (pid int, own *counts) {
-	t.Helper()
-	testenv.Need(t, testenv.Tool("redis-server"), testenv.Tool("redis-benchmark"))
-	redis := start(t, host, "redis-server", "--port", "6390", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-		"--dir", t.TempDir())
-	awaitPort(t, host, 6390)
-	start(t, host, "redis-benchmark", "-p", "6390", "-c", "8", "-n", "1000000000", "-t", "get", "-q")
-	return redis.Pid, watch(t, host, "127.0.0.1:6390", "INFO stats\r\n",
-		regexp.MustCompile(`^total_commands_processed:(\d+)`))
+func loadedRedis(batch int) func(t *testing.T, server, client *lab.Host, address string) (pid int, own *counts) {
+	return func(t *testing.T, server, client *lab.Host, address string) (pid int, own *counts) {
+		t.Helper()
+		testenv.Need(t, testenv.Tool("redis-server"), testenv.Tool("redis-benchmark"))
+		redis := start(t, server, "redis-server", "--port", "6390", "--bind", "0.0.0.0", "--protected-mode", "no",
+			"--save", "", "--appendonly", "no", "--dir", t.TempDir())
+		awaitPort(t, server, 6390)
+		start(t, client, "redis-benchmark", "-h", address, "-p", "6390", "-c", "8", "-P", strconv.Itoa(batch), "-n",
+			"1000000000", "-t", "get", "-q")
+		return redis.Pid, watch(t, server, "127.0.0.1:6390", "INFO stats\r\n",
+			regexp.MustCompile(`^total_commands_processed:(\d+)`))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -437,12 +438,20 @@ func (c *CPU) functions(n int) []MethodTime {
 	var out []MethodTime
 	for _, r := range c.Top(stacks.Method) {
 		if r.Self.Value > 0 {
-			out = append(out, MethodTime{Name: r.Frame.Name, Own: seconds(r.Self), Inclusive: seconds(r.Total)})
+			out = append(out, MethodTime{Name: nameOrFile(r.Frame), Own: seconds(r.Self), Inclusive: seconds(r.Total)})
 		}
 	}
 	out = topMethods(out, n)
 	c.addCallers(out)
 	return out
+}
+
+// nameOrFile is the name of a function; of code without a symbol, with the file that it is in.
+func nameOrFile(f stacks.Frame) string {
+	if f.Name == stacks.Unnamed && f.Module != "" {
+		return f.Name + " in " + path.Base(f.Module)
+	}
+	return f.Name
 }
 
 // addCallers says of functions who calls them.
@@ -455,7 +464,7 @@ func (c *CPU) addCallers(list []MethodTime) {
 		if len(s.Stack) == 0 {
 			continue
 		}
-		if sum := sums[c.Frames[s.Stack[0]].Name]; sum != nil {
+		if sum := sums[nameOrFile(c.Frames[s.Stack[0]])]; sum != nil {
 			sum[c.callers(s.Stack, 0, func(stacks.Frame) bool { return true })] += float64(s.Value) / 1e9
 		}
 	}

@@ -16,14 +16,8 @@ type curve struct {
 	sum []float64
 }
 
-// sumOf adds counters up. A series that begins later than the others counts from its first reading; where its source
-// begins at zero, as a BPF program's does, fromZero counts that reading too.
-func sumOf(series []recording.CounterSeries, fromZero bool) curve {
-	if fromZero {
-		return cumulated(risesSince(series, firstOf(series)))
-	}
-	return cumulated(risesSince(series, math.Inf(1)))
-}
+// sumOf adds counters up. A series that begins later than the others counts from its first reading.
+func sumOf(series []recording.CounterSeries) curve { return cumulated(risesSince(series, math.Inf(1))) }
 
 // firstOf is when series begin, in seconds: that of the first; infinity of none.
 func firstOf(series []recording.CounterSeries) float64 {
@@ -154,8 +148,8 @@ func Readings(series []recording.GaugeSeries) []Interval {
 
 // counters gives the curve of a metric's series with these labels.
 func counters(rec *recording.Recording, c *metric.Counter, match ...string) curve {
-	return sumOf(rec.Counter(c, match...), false)
+	return sumOf(rec.Counter(c, match...))
 }
 
 // Rate gives the intervals of what counters rose by together, per second.
-func Rate(series []recording.CounterSeries) []Interval { return sumOf(series, false).perSecond() }
+func Rate(series []recording.CounterSeries) []Interval { return sumOf(series).perSecond() }

@@ -23,6 +23,11 @@ type Estimate struct {
 	DF      float64 `json:"-"` // degrees of freedom of StdErr
 }
 
+func (e *Estimate) finite() bool {
+	sum := e.Mean + e.Low + e.High
+	return !math.IsNaN(sum) && !math.IsInf(sum, 0)
+}
+
 // Bounds of what is believed of samples. Under fewer than leastSamples intervals their scatter is unknown. Neighbouring
 // intervals of one second resemble each other, so that ten of them tell less than ten independent ones would: the
 // correlation is estimated, and no estimate from a short window is taken to be better or worse than these.

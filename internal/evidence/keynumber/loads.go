@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -60,7 +61,15 @@ func (s *Source) requestTimes(q, least float64) ([]Interval, string) {
 	if len(series) == 0 {
 		return nil, s.noLatency()
 	}
-	var out []Interval
+	return quantiles(series, q, least), fewRequests(q)
+}
+
+func fewRequests(q float64) string {
+	return fmt.Sprintf("there were too few requests for a p%.0f of each of %d seconds", 100*q, leastSamples)
+}
+
+// quantiles gives a quantile of what ended in each second, by the label at_most, where they are so many at least.
+func quantiles(series []recording.CounterSeries, q, least float64) (out []Interval) {
 	counts, all := map[float64]float64{}, 0.0
 	for _, second := range durations(series) {
 		for bound, n := range second {
@@ -73,7 +82,26 @@ func (s *Source) requestTimes(q, least float64) ([]Interval, string) {
 			counts, all = map[float64]float64{}, 0
 		}
 	}
-	return out, fmt.Sprintf("there were too few requests for a p%.0f of each of %d seconds", 100*q, leastSamples)
+	return out
+}
+
+// exchangeP50 and exchangeP99 are of what the target's own ports were asked.
+func (s *Source) exchangeP50() ([]Interval, string) { return s.exchangeTimes(0.5, leastForP50) }
+
+func (s *Source) exchangeP99() ([]Interval, string) { return s.exchangeTimes(percentile, leastForP99) }
+
+func (s *Source) exchangeTimes(q, least float64) ([]Interval, string) {
+	_, ports := s.listeners()
+	var list []recording.CounterSeries
+	for _, c := range s.rec.Counter(metric.ExchangeDurations, "side", "server") {
+		if at, err := netip.ParseAddrPort(c.Label("endpoint")); err == nil && ports[at.Port()] {
+			list = append(list, c)
+		}
+	}
+	if len(list) == 0 {
+		return nil, notRecorded
+	}
+	return quantiles(list, q, least), fewRequests(q)
 }
 
 // noLatency says why there are no times of requests; a number that stands alone is shown, and decides nothing alone.

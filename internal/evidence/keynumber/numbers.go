@@ -20,13 +20,14 @@ const (
 
 // A Number is one of the key numbers of a recording.
 type Number struct {
-	Name, Label string
-	Unit        quantity.Unit
-	Better      Better
-	Floor       float64   // below it the number is as good as none, whatever its ratio to another
-	Estimate    *Estimate // nil where it is not known
-	Reason      string    // why it is not known
-	Series      []float64 // an interval each
+	Name     string        `json:"name"`
+	Label    string        `json:"label"`
+	Unit     quantity.Unit `json:"unit"`
+	Better   Better        `json:"better,omitempty"`
+	Floor    float64       `json:"-"`     // below it the number is as good as none, whatever its ratio to another
+	Estimate *Estimate     `json:"value"` // nil where it is not known
+	Reason   string        `json:"-"`     // why it is not known
+	Series   []float64     `json:"-"`     // an interval each
 }
 
 // A measure is how a number is computed.
@@ -50,6 +51,10 @@ func measures() []measure {
 		{"errors", "requests that failed", quantity.Ratio, Less, 0.001, (*Source).failures},
 		{"request_p50", "request p50, second by second", quantity.Seconds, Less, 1e-3, (*Source).requestP50},
 		{"request_p99", "request p99, second by second", quantity.Seconds, Less, 1e-3, (*Source).requestP99},
+		{"exchange_p50", "answer p50, as the server, second by second", quantity.Seconds, Less, 1e-3,
+			(*Source).exchangeP50},
+		{"exchange_p99", "answer p99, as the server, second by second", quantity.Seconds, Less, 1e-3,
+			(*Source).exchangeP99},
 		{"throttled_share", "throttled periods of the quota", quantity.Ratio, Less, 0.01, (*Source).throttled},
 		{"slow_connects", "connects over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowConnects},
 		{"slow_cpu_waits", "waits for a CPU over the p99 before", quantity.Ratio, Less, 0.02, (*Source).slowWaits},
@@ -120,11 +125,12 @@ func (s *Source) Estimate(name string) (e Estimate, ok bool) {
 // many are in progress over how many are answered in a second.
 const RequestTime = "request_time"
 
-// Of gives the key numbers of a recording, as far as they are known.
+// Of gives the key numbers of a recording, as far as they are known. A sum that is no number, of a recording that
+// somebody made up, is not.
 func Of(rec *recording.Recording) []Number {
-	var out []Number
+	out := []Number{}
 	for _, n := range NewSource(rec, Told{}).Numbers() {
-		if n.Estimate != nil {
+		if n.Estimate != nil && n.Estimate.finite() {
 			out = append(out, n)
 		}
 	}

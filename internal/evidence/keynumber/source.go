@@ -1,6 +1,9 @@
 package keynumber
 
 import (
+	"math"
+	"slices"
+
 	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -62,7 +65,7 @@ func (s *Source) busy() curve {
 	if len(list) == 0 {
 		return curve{}
 	}
-	idle := sumOf(list, false)
+	idle := sumOf(list)
 	out := steady(float64(len(cpus)), idle.at)
 	for i := range out.sum {
 		out.sum[i] = max(out.sum[i]-idle.sum[i], 0)
@@ -88,6 +91,12 @@ func (s *Source) Others() (cpus float64, ok bool) {
 		return 0, false
 	}
 	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
+}
+
+// Used is how many CPUs the target had on average; ok is false where that was not recorded.
+func (s *Source) Used() (cpus float64, ok bool) {
+	c := s.cpu()
+	return c.perSecondTotal(), len(c.at) > 1
 }
 
 func (s *Source) cpuUsed() ([]Interval, string) { return s.cpu().perSecond(), notRecorded }
@@ -116,7 +125,7 @@ func (s *Source) throttled() ([]Interval, string) {
 	highest := -1.0
 	for _, p := range s.rec.Counter(metric.CgroupPeriods) {
 		list := counters(s.rec, metric.CgroupThrottled, "cgroup", p.Label("cgroup"), "level", p.Label("level")).
-			per(sumOf([]recording.CounterSeries{p}, false))
+			per(sumOf([]recording.CounterSeries{p}))
 		if e, ok := Mean(list); ok && e.Mean > highest {
 			worst, highest = list, e.Mean
 		}
@@ -156,7 +165,7 @@ func (s *Source) gcPauses() curve {
 			list = append(list, c)
 		}
 	}
-	return sumOf(list, false)
+	return sumOf(list)
 }
 
 func (s *Source) gcShare() ([]Interval, string) { return s.gcPauses().perSecond(), notRecorded }
@@ -180,12 +189,27 @@ func (s *Source) connectFailures() ([]Interval, string) {
 	if len(s.rec.Counter(metric.ConnectAttempts)) == 0 {
 		return nil, notRecorded
 	}
-	failed := sumOf(s.rec.Counter(metric.ConnectFailures, "netns", metric.NetNSTarget), true)
-	tried := sumOf(s.rec.Counter(metric.ConnectAttempts, "netns", metric.NetNSTarget, "side", "client"), true)
-	if len(failed.at) == 0 {
-		failed = curve{tried.at, make([]float64, len(tried.at))}
-	}
+	failed := s.connections(s.rec.Counter(metric.ConnectFailures, "netns", metric.NetNSTarget))
+	tried := s.connections(s.rec.Counter(metric.ConnectAttempts, "netns", metric.NetNSTarget, "side", "client"))
 	return failed.per(tried), notRecorded
+}
+
+// connections adds up counters of the programs that follow connections. They begin as those did: what was counted until
+// then is of a time that nobody knows, and a series that begins later began at zero. It is empty where nobody counted.
+func (s *Source) connections(series []recording.CounterSeries) curve {
+	began := firstOf(slices.Concat(s.rec.Counter(metric.BPFRuns, "program", "set_state"),
+		s.rec.Counter(metric.ConnectAttempts), series))
+	if math.IsInf(began, 1) {
+		return curve{}
+	}
+	rises := risesSince(series, began)
+	for _, c := range s.rec.Counter(metric.ConnectAttempts) {
+		for _, p := range c.Points {
+			rises[p.At.Seconds()] += 0 // it was looked at then
+		}
+	}
+	rises[began] += 0
+	return cumulated(rises)
 }
 
 func (s *Source) majorFaults() ([]Interval, string) {

@@ -95,15 +95,11 @@ func (s *Source) slowConnects() ([]Interval, string) {
 			slow = append(slow, c)
 		}
 	}
-	all := sumOf(s.connects(), true)
+	all := s.connections(s.connects())
 	if all.total() < leastTail {
 		return nil, "there were too few connects for a 99th percentile"
 	}
-	late := sumOf(slow, true)
-	if len(late.at) == 0 {
-		late = curve{all.at, make([]float64, len(all.at))}
-	}
-	return late.per(all), notRecorded
+	return s.connections(slow).per(all), notRecorded
 }
 
 // slowWaits is of a number that is read once, at the end of the window, so that nothing is known of its scatter but

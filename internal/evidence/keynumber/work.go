@@ -59,22 +59,17 @@ func (s *Source) served() curve {
 	return steps(living, s.ended(list))
 }
 
-// ended adds up what connections answered that ended. It begins as their counting did: what was counted until then is
-// of a time that nobody knows. A series that begins later began at zero. It is empty where nobody counted.
+// ended adds up what connections answered that ended. It is empty where nobody counted.
 func (s *Source) ended(turns []recording.CounterSeries) curve {
-	began := firstOf(slices.Concat(s.rec.Counter(metric.BPFRuns, "program", "set_state"),
-		s.rec.Counter(metric.ConnectAttempts), turns))
-	if math.IsInf(began, 1) || !s.rec.Recorded(metric.ConnectionTurns) {
+	if !s.rec.Recorded(metric.ConnectionTurns) {
 		return curve{}
 	}
-	rises := risesSince(turns, began)
-	rises[began] += 0 // it begins there
-	return cumulated(rises)
+	return s.connections(turns)
 }
 
 // accepts tells whether connections are accepted that end unseen: one a second and more, which no living one outweighs.
 func (s *Source) accepts() bool {
-	opened := sumOf(s.rec.Counter(metric.TCPPassiveOpens, "netns", metric.NetNSTarget), false)
+	opened := sumOf(s.rec.Counter(metric.TCPPassiveOpens, "netns", metric.NetNSTarget))
 	return opened.perSecondTotal() >= leastWork
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -474,6 +475,9 @@ func (t *times) watches() bool {
 	return len(t.sampled) > 0
 }
 
+// Has tells whether a thread is one of the pool.
+func (p *Pool) Has(tid string) bool { return p.threads[tid] != nil }
+
 // PIDs lists the pool's processes.
 func (p *Pool) PIDs() []string {
 	var out []string
@@ -499,6 +503,9 @@ func (p *Pool) Title() string {
 // Who counts the pool's threads: "8 threads of nginx (4 processes)".
 func (p *Pool) Who() string {
 	n := len(p.threads)
+	if p.threads[""] != nil { // that is many
+		n = max(n, int(math.Round(p.Threads)))
+	}
 	text := strconv.Itoa(n) + " threads of " + p.Title()
 	if n == 1 {
 		text = "1 thread of " + p.Title()

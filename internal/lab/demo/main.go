@@ -1,12 +1,13 @@
-// Command demo makes a client run out of local ports, lets perfdoctor diagnose it, cures it and measures the
-// difference.
+// Command demo makes a program sick in two ways at once, in its own code and on its network, lets perfdoctor find both
+// in one look, fixes both and looks again.
 //
-// It runs bin/perfdoctor (make build) and needs root, for network namespaces of its own; all of it is gone afterwards.
-// It exits with 0 if the verdict was the fault that it had made, and that finding was gone after the cure. What else
-// the host suffers from meanwhile is not the demo's business.
+// It runs bin/perfdoctor (make build) and needs root, for network namespaces of its own, and a JDK; all that it makes
+// is gone afterwards. It exits with 0 if both faults were named, and gone after the fix. What else the host suffers
+// from meanwhile is not the demo's business.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,16 +28,26 @@ import (
 
 const (
 	program = "bin/perfdoctor"
-	// fault is the check whose finding must be the verdict.
-	fault      = "short-connection-ceiling"
-	clientAddr = "10.91.0.1/24"
-	serverAddr = "10.91.0.2:9000"
-	// warmUp is enough for 1000 connections, after which the fault is complete.
-	warmUp = 2 * time.Second
-	// afterTime is a shorter look than the default of 10 s: there is nothing to see any more.
-	afterTime = 5 * time.Second
-	// maxTime bounds the loads when nothing else ends them.
+	source  = "internal/lab/demo/Orders.java"
+
+	stock = "10.91.0.2"
+	port  = 9000
+	// ordersPerSecond are more than one thread can look up, and hardly any work once they are not looked through.
+	ordersPerSecond = 200
+	// lostSYN is the one of so many that the path loses.
+	lostSYN = 5
+	// warmUp is for the JVM to start and to compile what is hot.
+	warmUp = 4 * time.Second
+	// afterTime is a shorter look than the first: there is nothing to see any more.
+	beforeTime, afterTime = "10s", "5s"
+	// maxTime bounds the server when nothing else ends it.
 	maxTime = time.Minute
+)
+
+// The checks whose findings name the faults.
+var (
+	ofPath = []string{"syn-sent-pileup", "syn-retransmits"}
+	ofCode = []string{"hot-code"}
 )
 
 func main() {
@@ -62,139 +74,123 @@ func run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return withoutRoot(ctx)
 	}
+	dir, err := os.MkdirTemp("", "perfdoctor-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	javac := exec.CommandContext(ctx, "javac", "-d", dir, source)
+	if out, err := javac.CombinedOutput(); err != nil {
+		return fmt.Errorf("javac %s: %w: %s", source, err, out)
+	}
 	l, err := lab.New("demo")
 	if err != nil {
 		return err
 	}
-	return errors.Join(story(ctx, l), l.Close())
+	return errors.Join(story(ctx, l, dir), l.Close())
 }
 
 // withoutRoot diagnoses this host, which may well be healthy; findings are no failure of the demo.
 func withoutRoot(ctx context.Context) error {
-	fmt.Println("The demo needs root: it makes a sick client in a network namespace of its own. Without root it " +
+	fmt.Println("The demo needs root: it makes a sick program in a network namespace of its own. Without root it " +
 		"diagnoses this host.")
 	code, err := perfdoctor(ctx, "diagnose")
-	if err == nil && code != 0 && code != 3 {
+	if err == nil && code != 0 && code != 3 && code != 4 {
 		err = fmt.Errorf("%s diagnose ended with exit code %d", program, code)
 	}
 	return err
 }
 
-func story(ctx context.Context, l *lab.Lab) error {
-	sick, err := site(l, "sick")
+func story(ctx context.Context, l *lab.Lab, dir string) error {
+	fmt.Printf("A shop in Java books %d orders a second at %s:%d, each on a connection of its own. They "+
+		"take seconds.\nIs it the code, or the network?\n",
+		ordersPerSecond, stock, port)
+	before, found, err := look(ctx, l, dir, "sick", beforeTime)
 	if err != nil {
 		return err
 	}
-	fmt.Println("A client in a network namespace of its own makes short connections to 10.91.0.2:9000, one request " +
-		"each, and closes")
-	fmt.Println("them. It may use 1000 local ports (40000-40999). It began fast, and now hardly a request gets " +
-		"through. Why?")
-	client, err := sick.StartClient(serverAddr, lab.ClientOptions{
-		Requests: 1, CloseFirst: true, Duration: maxTime,
-	})
+	path, code := named(found, ofPath), named(found, ofCode)
+	if path == "" || code == "" {
+		return fmt.Errorf("the findings are %q, and one of %q and one of %q should be among them", found, ofPath,
+			ofCode)
+	}
+	fmt.Printf("\nIt is both, and one look named both: %s is the path, which loses one SYN in %d, and %s the code, "+
+		"which\nlooks through a list of 400000 articles. The fix: a path that loses nothing, and a map.\n", path,
+		lostSYN, code)
+	after, left, err := look(ctx, l, dir, "fixed", afterTime)
 	if err != nil {
 		return err
 	}
-	if err := clock.Sleep(ctx, warmUp); err != nil {
-		return err
+	if still := named(left, slices.Concat(ofPath, ofCode)); still != "" {
+		return fmt.Errorf("%s is still found after the fix", still)
 	}
-	before := client.Stats()
-	found, err := diagnose(ctx, client)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 || found[0] != fault {
-		return fmt.Errorf("the findings are %q, and the first should be %q", found, fault)
-	}
-	after, err := client.Stop()
-	if err != nil {
-		return err
-	}
-	const noPort = "EADDRNOTAVAIL"
-	failed := float64(after.Errors[noPort]-before.Errors[noPort]) / (after.Elapsed - before.Elapsed).Seconds()
-	return cure(ctx, l, fmt.Sprintf("before  %8.0f requests/s, and %.0f connects/s that failed with %s",
-		perSecond(before, after), failed, noPort))
-}
-
-// cure starts the same client again with the first cure of the report. Its namespace is fresh, because the ports of the
-// sick one stay in TIME_WAIT for a minute.
-func cure(ctx context.Context, l *lab.Lab, before string) error {
-	cured, err := site(l, "cured")
-	if err != nil {
-		return err
-	}
-	fmt.Println("\nThe fix, in a fresh namespace with the same 1000 ports: the client keeps its connections open " +
-		"(keep-alive).")
-	client, err := cured.StartClient(serverAddr, lab.ClientOptions{KeepAlive: true, Duration: maxTime})
-	if err != nil {
-		return err
-	}
-	if err := clock.Sleep(ctx, warmUp); err != nil {
-		return err
-	}
-	begin := client.Stats()
-	left, err := diagnose(ctx, client, "--duration", afterTime.String())
-	if err != nil {
-		return err
-	}
-	if slices.Contains(left, fault) {
-		return fmt.Errorf("%q is still found after its fix", fault)
-	}
-	end, err := client.Stop()
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n%s\nafter   %8.0f requests/s on one connection, and the finding is gone\n", before,
-		perSecond(begin, end))
+	fmt.Printf("\nBoth findings are gone.\nbefore  %safter   %s", before, after)
 	return nil
 }
 
-// site is a client's host with 1000 local ports, joined to a host with a server. It returns the client's.
-func site(l *lab.Lab, name string) (*lab.Host, error) {
-	client, err := l.Host(name + "_client")
+// named is the first of the checks that is among the findings.
+func named(found, checks []string) string {
+	if i := slices.IndexFunc(checks, func(c string) bool { return slices.Contains(found, c) }); i >= 0 {
+		return checks[i]
+	}
+	return ""
+}
+
+// look runs the shop, sick or fixed, in hosts of its own and diagnoses it in front of the user. It gives what the shop
+// says of its orders, and the checks that found something.
+func look(ctx context.Context, l *lab.Lab, dir, state, duration string) (said string, found []string, err error) {
+	shop, err := shopHost(l, state)
+	if err != nil {
+		return "", nil, err
+	}
+	// Frame pointers, so that the kernel's samples have the callers where async-profiler is not in the binary.
+	java := exec.CommandContext(ctx, "java", "-Xmx256m", "-XX:+PreserveFramePointer", "-cp", dir, "Orders",
+		stock, strconv.Itoa(port), state, strconv.Itoa(ordersPerSecond))
+	var out bytes.Buffer
+	java.Stdout, java.Stderr = &out, os.Stderr
+	process, err := shop.Start(java)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := clock.Sleep(ctx, warmUp); err != nil {
+		return "", nil, err
+	}
+	recording := filepath.Join(dir, state+".zip")
+	args := []string{"diagnose", "--pid", strconv.Itoa(process.Pid), "--duration", duration, "--save", recording}
+	fmt.Printf("\n$ %s %s\n\n", program, strings.Join(args, " "))
+	if _, err := perfdoctor(ctx, args...); err != nil {
+		return "", nil, err
+	}
+	_ = process.Stop() // the error is the signal that it ends by
+	found, err = findings(ctx, recording, state)
+	return out.String(), found, err
+}
+
+// shopHost is the shop's host, joined to that of the stock by a path that loses SYNs when it is sick.
+func shopHost(l *lab.Lab, state string) (*lab.Host, error) {
+	shop, err := l.Host(state + "_shop")
 	if err != nil {
 		return nil, err
 	}
-	server, err := l.Host(name + "_server")
+	server, err := l.Host(state + "_stock")
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := l.Link(client, server, clientAddr, "10.91.0.2/24"); err != nil {
+	if _, _, err := l.Link(shop, server, "10.91.0.1/24", stock+"/24"); err != nil {
 		return nil, err
 	}
-	if err := client.Sysctl("net.ipv4.ip_local_port_range", "40000 40999"); err != nil {
-		return nil, err
+	if state == "sick" {
+		if err := server.DropOneSYNIn(lostSYN, port); err != nil {
+			return nil, err
+		}
 	}
-	_, err = server.StartServer(serverAddr, lab.ServeOptions{Duration: maxTime})
-	return client, err
+	_, err = server.StartServer(fmt.Sprintf("%s:%d", stock, port), lab.ServeOptions{Duration: maxTime})
+	return shop, err
 }
 
-func perSecond(before, after lab.Stats) float64 {
-	return float64(after.Units-before.Units) / (after.Elapsed - before.Elapsed).Seconds()
-}
-
-// diagnose diagnoses the client in front of the user, and gives the checks with a finding at warning or above, the
-// verdict first.
-func diagnose(ctx context.Context, client *lab.Child, flags ...string) (found []string, err error) {
-	dir, err := os.MkdirTemp("", "perfdoctor-demo-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	args := append([]string{"diagnose", "--pid", strconv.Itoa(client.Pid)}, flags...)
-	fmt.Printf("\n$ %s", program)
-	for _, arg := range args {
-		fmt.Print(" ", arg)
-	}
-	fmt.Print("\n\n")
-	recording := filepath.Join(dir, "demo.zip")
-	if _, err := perfdoctor(ctx, append(args, "--save", recording)...); err != nil {
-		return nil, err
-	}
-	return findings(ctx, recording)
-}
-
-func findings(ctx context.Context, recording string) (found []string, err error) {
+// findings are the checks that found something. What is only FYI counts of the sick program: without async-profiler the
+// hot code is, because perfdoctor cannot tell that somebody waits for it.
+func findings(ctx context.Context, recording, state string) (found []string, err error) {
 	out, err := exec.CommandContext(ctx, program, "diagnose", "--from", recording, "-o", "json").Output()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3) {
@@ -207,7 +203,7 @@ func findings(ctx context.Context, recording string) (found []string, err error)
 		return nil, fmt.Errorf("read the report: %w", err)
 	}
 	for _, f := range report.Findings {
-		if f.Severity != "info" {
+		if f.Severity != "info" || state == "sick" {
 			found = append(found, f.Check)
 		}
 	}

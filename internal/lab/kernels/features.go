@@ -75,6 +75,10 @@ func programFeatures() []feature {
 			tests: []string{"TestFailures"},
 		},
 		{
+			name: "exchanges: each of 211, and its time, on both sides", collector: "bpf-exchanges",
+			pkg: "collectors/ebpf", tests: []string{"TestExchanges"},
+		},
+		{
 			name: "connections: search for a port", collector: "bpf-connections", pkg: "collectors/ebpf",
 			tests: []string{"TestPortSearch"},
 		},

@@ -136,7 +136,7 @@ const clickCanvas = `(c => { const r = c.getBoundingClientRect();
 // pprof's, in turns, and gives the medians. docs/html-report.md has what it gave: `make bench BENCH=ManyStacks
 // TESTFLAGS='-benchtime 5x'`.
 func BenchmarkManyStacks(bench *testing.B) {
-	ctx := browser(bench)
+	ctx := started(bench)
 	p := large(manyStacks)
 	dir := bench.TempDir()
 	path := filepath.Join(dir, "report.html")

@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/perfdoctor/perfdoctor/internal/dev/browser"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
 )
@@ -136,8 +137,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// browser gives Chromium, which is started once for all tests.
-func browser(t testing.TB) context.Context {
+// started gives Chromium, which is started once for all tests.
+func started(t testing.TB) context.Context {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("chromium"))
 	if _, err := bundle.Bundled(); err != nil {
@@ -152,18 +153,10 @@ func browser(t testing.TB) context.Context {
 // stopChromium ends it, if it was started.
 var stopChromium = func() {}
 
-// chromium starts it, without a sandbox where root runs it, which its own refuses.
-var chromium = sync.OnceValues(func() (context.Context, error) {
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox,
-		chromedp.DisableGPU, chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(filepath.Join(workDir, "chromium")),
-		chromedp.WSURLReadTimeout(time.Minute))
-	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, quit := chromedp.NewContext(allocator)
-	stopChromium = func() {
-		quit()
-		end()
-	}
-	return ctx, chromedp.Do(ctx)
+// chromium starts it.
+var chromium = sync.OnceValues(func() (ctx context.Context, err error) {
+	ctx, stopChromium, err = browser.Start(workDir)
+	return ctx, err
 })
 
 // A tab is a page in the browser that must neither fail nor load anything.
@@ -296,7 +289,7 @@ func (p *tab) picture(name string) {
 
 // TestPages opens the page of each real recording and uses it as a person does.
 func TestPages(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	for name, r := range recordings {
 		t.Run(name, func(t *testing.T) {
 			path, said := pageOf(t, r.path)
@@ -577,7 +570,7 @@ func (p *tab) selectRange(timed bool) {
 // TestRangeOfKernelProfiles: a program that works until 2.7 s, sleeps until 5.7 s and works again: both profiles show a
 // range's own time.
 func TestRangeOfKernelProfiles(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	path, _ := pageOf(t, recordings["native-phases"].path)
 	p := open(ctx, t, path)
 	for _, tc := range []struct{ event, from, to, want string }{
@@ -669,7 +662,7 @@ func (p *tab) names() {
 
 // TestHostilePage: names that are markup stay text in all that the program makes of them.
 func TestHostilePage(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	path := filepath.Join(t.TempDir(), "hostile.html")
 	f, err := os.Create(path)
 	must(t, err)
@@ -695,7 +688,7 @@ func TestHostilePage(t *testing.T) {
 
 // TestWithoutScript: the page is complete without its program.
 func TestWithoutScript(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	path, said := pageOf(t, recordings["java-gc"].path)
 	tabContext, cancel := chromedp.NewContext(ctx)
 	t.Cleanup(cancel)

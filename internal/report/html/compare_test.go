@@ -19,6 +19,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/compare"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/report"
@@ -79,7 +80,7 @@ func TestComparison(t *testing.T) {
 
 // TestComparisonInBrowser uses the differential flame graph as a person does.
 func TestComparisonInBrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	p := openPage(ctx, t, comparisonPage(t, comparison(t, "planted")))
 	if p.eval(`document.querySelector("#verdict").getBoundingClientRect().bottom < innerHeight`) != "true" {
 		t.Error("the verdict cannot be seen without scrolling")
@@ -133,7 +134,7 @@ func openPage(ctx context.Context, t *testing.T, text string) *tab {
 
 // TestHostileComparisonInBrowser: names that are markup stay text in all that the program makes of them.
 func TestHostileComparisonInBrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	p := openPage(ctx, t, comparisonPage(t, named(t, hostile)))
 	p.js(`document.getElementById("flames").scrollIntoView()`)
 	p.js(`document.querySelector("button[data-method]").click()`)
@@ -224,4 +225,44 @@ func TestComparisonWithoutProfiles(t *testing.T) {
 		!strings.Contains(text, "throttled periods") {
 		t.Errorf("with a graph, or without the numbers: %s", text)
 	}
+}
+
+// TestTrend: the page of many recordings has their lasting changes, a curve for each number, and no name as markup.
+func TestTrend(t *testing.T) {
+	page := trendPage(t)
+	count, attributes, text := elements(t, page)
+	if attributes["style"] || attributes["src"] || attributes["onerror"] || count["script"] > 0 || count["img"] > 0 {
+		t.Errorf("attributes %v, elements %v", attributes, count)
+	}
+	for _, want := range []string{
+		"4 recordings from ", "worse", "from <img src=x onerror=alert(1)>", "100 µs → 400 µs", "cpu-throttled",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %q:\n%s", want, text)
+		}
+	}
+	if marks := strings.Count(page, `<span class="warning">+</span>`); count["path"] != 1 || marks != 2 {
+		t.Errorf("%d curves, %d warnings", count["path"], marks)
+	}
+}
+
+func trendPage(t *testing.T) string {
+	t.Helper()
+	cost := func(v float64) *keynumber.Estimate { return &keynumber.Estimate{Mean: v} }
+	trend := &compare.Trend{
+		Rows: []compare.Row{{
+			Name: "cpu_per_request", Label: "CPU time per request", Unit: "s",
+			Values: []*keynumber.Estimate{cost(1e-4), nil, cost(4e-4), cost(4e-4)},
+		}},
+		Marks: []compare.Mark{{Check: "cpu-throttled", Seen: []compare.Seen{
+			compare.SeenWarning, compare.SeenWarning, compare.SeenFine, compare.SeenFine,
+		}}},
+		Steps: []compare.Step{{At: 2, Name: "cpu_per_request", Result: compare.Worse, Summary: "four times as much"}},
+	}
+	for _, name := range []string{"night-1.zip", "night-2.zip", "<img src=x onerror=alert(1)>", "night-4.zip"} {
+		trend.Runs = append(trend.Runs, compare.Run{Name: name})
+	}
+	var b bytes.Buffer
+	must(t, WriteTrend(&b, report.Trend{Trend: trend}))
+	return b.String()
 }

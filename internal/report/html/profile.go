@@ -93,13 +93,14 @@ func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]b
 		}
 		before = s
 	}
+	state := stateOf(rec, p)
 	last := 0
 	for _, s := range t.samples {
 		put(4, int64(s.stack-last))
 		last = s.stack
 		put(5, int64(s.sample.Thread+1))
 		put(6, bucketOf(s.sample.At, h.Bucket))
-		put(7, int64(s.sample.State))
+		put(7, state(s.sample))
 		put(8, int64(t.class[s.sample.Class]))
 		put(9, s.sample.Count)
 		if h.Scale > 0 {
@@ -113,6 +114,23 @@ func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]b
 	out := binary.LittleEndian.AppendUint32(nil, uint32(len(head)))
 	out = append(out, head...)
 	return append(out, bytes.Join(columns[:], nil)...), nil
+}
+
+// idle is the state of a thread that waits for work, beside those of [stacks.State]; web/src/tree.ts has it, too.
+const idle = 3
+
+// stateOf tells idle threads of a wall-clock profile from those that wait for something else.
+func stateOf(rec *recording.Recording, p *stacks.Profile) func(stacks.Sample) int64 {
+	if p.Event != stacks.Wall {
+		return func(s stacks.Sample) int64 { return int64(s.State) }
+	}
+	waits := hotcode.WaitsOf(p, hotcode.OwnersOf(rec))
+	return func(s stacks.Sample) int64 {
+		if wait, _ := waits.Of(s); wait == hotcode.Idle {
+			return idle
+		}
+		return int64(s.State)
+	}
 }
 
 // A callCoder writes a call by its place among the callees of its caller, the one called last first: most functions

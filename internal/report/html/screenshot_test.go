@@ -211,7 +211,7 @@ func readPNG(t testing.TB, path string) image.Image {
 // TestScreenshots compares the look of pages of real recordings with pictures that a person has looked at. After a
 // change that is meant: `PERFDOCTOR_SCREENSHOTS=DIR go test -run TestScreenshots -update`, and look at those in DIR.
 func TestScreenshots(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	tabs := map[string]*tab{}
 	for _, s := range shots() {
 		p := tabs[s.recording]
@@ -242,7 +242,7 @@ func TestScreenshots(t *testing.T) {
 // TestPicture: the picture of the page in README.md looks like the page of a recording.
 func TestPicture(t *testing.T) {
 	s := shot{name: "readme", recording: "java-gc", width: 1280, height: 900}
-	img := s.open(browser(t), t).take(s)
+	img := s.open(started(t), t).take(s)
 	path := filepath.FromSlash("../../../docs/pictures/page.png")
 	if *update {
 		var b bytes.Buffer
@@ -268,7 +268,7 @@ func (p *tab) wide() {
 
 // TestLook: other fonts are no other look; another theme, a missing style, chart or flame graph are.
 func TestLook(t *testing.T) {
-	ctx := browser(t)
+	ctx := started(t)
 	top := shot{name: "look", width: 1280, height: 900}
 	charts := shot{name: "look-charts", width: 1280, height: 900, at: "charts"}
 	flame := shot{name: "look-flame", width: 1280, height: 900, at: "profiles"}

@@ -257,6 +257,8 @@ var functions = page.Funcs{
 	"given":      recording.GivenUp.Text,
 	"who":        (*ledger.Pool).Who,
 	"split":      (*ledger.Pool).Split,
+	"seen":       report.SeenMark,
+	"promise":    func(x compare.Promised) string { return x.Text() },
 	"either":     func(f compare.Finding) *check.Finding { return f.Either() },
 }
 

@@ -1,0 +1,296 @@
+//go:build ignore
+
+// How long the target's exchanges take: what one side of a TCP connection sends until the other does, and the answer to
+// that. What is sent together and answered together, such as a pipeline of requests, is one exchange.
+//
+// A socket tells when it sent last (tcp_wstamp_ns) and how much (data_segs_out), so that segments which come are enough
+// to see by: nothing runs as one is sent, for which there is no tracepoint.
+#include "kernel.h"
+
+LICENSE("Dual BSD/GPL");
+
+enum { AF_INET6 = 10 };
+enum { ESTABLISHED = 1, SYN_SENT };
+enum { CLIENT = 1, SERVER = 2 };
+
+// The target's network namespace, and its processes: one, or those of the table.
+const volatile u32 only_netns = 0;
+const volatile u32 only_tgid = 0;
+
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 4096);
+	TYPE(key, u32);
+	TYPE(value, u8);
+} targets SEC(".maps");
+
+// The ports that the target listens on.
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 4096);
+	TYPE(key, u16);
+	TYPE(value, u8);
+} listeners SEC(".maps");
+
+// The state of a connection's exchange. The times are on the clock of ktime_ns, as the socket's own (tcp_clock_ns in
+// include/net/tcp.h).
+struct exchange {
+	u64 asked;    // as a server when the request began to come, as a client when the end of it was sent; 0: not yet
+	u64 answered; // as a server when the end of the answer was sent, as a client when it was read; 0: not yet
+	u32 sent;     // data_segs_out as one looked last
+	u32 side;
+};
+
+// By the address of the socket.
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 65536);
+	TYPE(key, u64);
+	TYPE(value, struct exchange);
+} exchanges SEC(".maps");
+
+// A client's endpoint is the destination, a server's its own address and port. IPv4 addresses are mapped.
+struct end {
+	u32 addr[4];
+	u16 port;
+	u16 side;
+};
+
+// Buckets of times: the first is below 1,024 ns, then each doubling has 16 of the same width, and the last has the rest
+// (from 68.7 s). A bucket is at most 6.25 % wide.
+#define DOUBLINGS 26
+#define BUCKETS (2 + DOUBLINGS * 16)
+
+struct times {
+	u32 buckets[BUCKETS];
+};
+
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 64);
+	TYPE(key, struct end);
+	TYPE(value, struct times);
+} ends SEC(".maps");
+
+// No time, which is too large for the stack.
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct times);
+} none SEC(".maps");
+
+enum { LOST_EXCHANGES, LOST_ENDS, LOST_KINDS };
+
+LOST(LOST_KINDS)
+
+static inline bool is_target(void)
+{
+	u32 tgid = pid_tgid() >> 32;
+
+	return only_tgid ? tgid == only_tgid : map_lookup(&targets, &tgid) != 0;
+}
+
+static inline bool in_netns(const struct sock *sk)
+{
+	return sk->__sk_common.skc_net.net->ns.inum == only_netns;
+}
+
+static inline bool listens(const struct sock *sk)
+{
+	u16 port = sk->__sk_common.skc_num;
+
+	return map_lookup(&listeners, &port) != 0;
+}
+
+static inline u32 bucket(u64 ns)
+{
+	u64 rest = ns >> 10;
+	u32 log = 0, b;
+
+	if (!rest)
+		return 0;
+#pragma unroll
+	for (u32 step = 32; step; step >>= 1) {
+		if (rest >> step) {
+			rest >>= step;
+			log += step;
+		}
+	}
+	b = 1 + 16 * log + (u32)(ns >> (log + 6) & 15);
+	return b < BUCKETS ? b : BUCKETS - 1;
+}
+
+static inline void end_of(struct end *e, const struct sock *sk, u32 side)
+{
+	const struct sock_common *c = &sk->__sk_common;
+
+	e->side = side;
+	e->port = side == SERVER ? c->skc_num : be16(c->skc_dport);
+	if (c->skc_family == AF_INET6) {
+		const struct in6_addr *a = side == SERVER ? &c->skc_v6_rcv_saddr : &c->skc_v6_daddr;
+
+		e->addr[0] = a->in6_u.u6_addr32[0];
+		e->addr[1] = a->in6_u.u6_addr32[1];
+		e->addr[2] = a->in6_u.u6_addr32[2];
+		e->addr[3] = a->in6_u.u6_addr32[3];
+		return;
+	}
+	e->addr[2] = 0xffff0000; // ::ffff in network order, as a little-endian word
+	e->addr[3] = side == SERVER ? c->skc_rcv_saddr : c->skc_daddr;
+}
+
+// over counts an exchange, if it has come to its end.
+static inline void over(const struct sock *sk, const struct exchange *x)
+{
+	struct end e = {};
+	struct times *t;
+	u32 zero = 0, b;
+
+	if (!x->asked || x->answered < x->asked)
+		return;
+	end_of(&e, sk, x->side);
+	t = map_lookup(&ends, &e);
+	if (!t) {
+		t = map_lookup(&none, &zero);
+		if (t)
+			map_update(&ends, &e, t, BPF_NOEXIST);
+		t = map_lookup(&ends, &e);
+	}
+	if (!t) {
+		lose(LOST_ENDS, 1);
+		return;
+	}
+	b = bucket(x->answered - x->asked);
+	if (b < BUCKETS)
+		add(t->buckets[b], 1);
+}
+
+static inline void follow(u64 id, const struct exchange *x)
+{
+	if (map_update(&exchanges, &id, x, BPF_ANY))
+		lose(LOST_EXCHANGES, 1);
+}
+
+// look notes that the socket has sent since one looked last. As a server that was the answer, or more of it; as a
+// client it is a new request. Of a server's socket the last segment is of the answer, also where one without data followed the
+// request before: one looks as soon as something comes, and without that nothing is acknowledged again.
+static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct exchange *x)
+{
+	u32 sent = tp->data_segs_out;
+
+	if (sent == x->sent)
+		return;
+	x->sent = sent;
+	if (x->side == SERVER) {
+		x->answered = tp->tcp_wstamp_ns;
+		return;
+	}
+	over(sk, x);
+	x->asked = tp->tcp_wstamp_ns;
+	x->answered = 0;
+}
+
+// has_data tells whether a segment of an established connection has more than its header, which begins where the data
+// of its buffer does (tcp_rcv_established in net/ipv4/tcp_input.c). The length of the header is in the upper half of its
+// byte 12, in words.
+static inline bool has_data(const struct sk_buff *skb)
+{
+	u8 offset = 0;
+
+	read_kernel(&offset, sizeof(offset), skb->data + 12);
+	return skb->len > (offset >> 4) * 4;
+}
+
+// It runs before the segment is looked at, with the socket as its last answer left it.
+SEC("tp_btf/tcp_probe")
+int arrive(u64 *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	const struct sk_buff *skb = (void *)ctx[1];
+	u64 id = (u64)sk;
+	struct exchange *x, first = {.side = SERVER};
+	const struct tcp_sock *tp;
+
+	if (!in_netns(sk))
+		return 0;
+	x = map_lookup(&exchanges, &id);
+	if (!x && !listens(sk))
+		return 0;
+	tp = tcp_sock_of(sk);
+	if (!tp)
+		return 0;
+	if (x)
+		look(sk, tp, x);
+	if (!has_data(skb))
+		return 0;
+	if (!x) {
+		first.asked = ktime_ns();
+		first.sent = tp->data_segs_out;
+		follow(id, &first);
+	} else if (x->side == CLIENT) {
+		x->answered = ktime_ns();
+	} else if (x->answered || !x->asked) {
+		over(sk, x);
+		x->asked = ktime_ns();
+		x->answered = 0;
+	}
+	return 0;
+}
+
+// A client has an answer when it has read it.
+SEC("tp_btf/tcp_rcv_space_adjust")
+int read_some(u64 *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	struct exchange *x, first = {.side = CLIENT};
+	u64 id = (u64)sk;
+	const struct tcp_sock *tp;
+
+	if (!is_target() || !in_netns(sk))
+		return 0;
+	x = map_lookup(&exchanges, &id);
+	if (x) {
+		if (x->side == CLIENT && x->answered)
+			x->answered = ktime_ns();
+		return 0;
+	}
+	if (listens(sk))
+		return 0;
+	tp = tcp_sock_of(sk);
+	if (!tp)
+		return 0;
+	first.sent = tp->data_segs_out;
+	follow(id, &first);
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int change_state(u64 *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	int from = ctx[1], to = ctx[2];
+	struct exchange *x, first = {.side = CLIENT};
+	u64 id = (u64)sk;
+	const struct tcp_sock *tp;
+
+	if (from != ESTABLISHED && from != SYN_SENT && to != SYN_SENT)
+		return 0;
+	tp = tcp_sock_of(sk);
+	if (!tp || !in_netns(sk))
+		return 0;
+	if (to == SYN_SENT) {
+		if (is_target())
+			follow(id, &first);
+		return 0;
+	}
+	if (to == ESTABLISHED)
+		return 0;
+	x = map_lookup(&exchanges, &id);
+	if (!x)
+		return 0;
+	look(sk, tp, x);
+	over(sk, x);
+	map_delete(&exchanges, &id);
+	return 0;
+}

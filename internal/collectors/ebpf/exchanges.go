@@ -1,0 +1,130 @@
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"time"
+
+	cilium "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+func exchangesCollector(l *Loader) collect.Collector {
+	return collect.Collector{
+		Name: "bpf-exchanges",
+		Doc: "How long the target's exchanges over TCP take, as a server and as a client: from a request until its " +
+			"answer. Requests that are sent together and answered together are one exchange.",
+		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.1 µs a segment that " +
+			"comes on a connection of the target's, less on others",
+		Provides: append(Costs(), metric.ExchangeDurations),
+		Requires: requires(),
+		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return openExchanges(ctx, l, env)
+		},
+	}
+}
+
+// exchanges is the source of bpf-exchanges.
+type exchanges struct{ set *set }
+
+func openExchanges(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
+	members, err := targetMembers(ctx, env, "each exchange")
+	if err != nil {
+		return nil, err
+	}
+	netns := env.Target.Namespaces.Net
+	if netns.Inode == 0 {
+		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
+			"the target's network namespace is not known: %s", netns.Reason)
+	}
+	s, err := l.open(ctx, bpf.LoadExchanges, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
+		ports, err := ownPorts(ctx, env, members)
+		setPorts(spec.Maps[bpf.ExchangesMapListeners], ports)
+		return errors.Join(err, setTargets(spec, members),
+			spec.Variables[bpf.ExchangesVarOnlyNetns].Set(uint32(netns.Inode)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &exchanges{s}, nil
+}
+
+// searchOwnFDs bounds the descriptors that are read in search of the target's listeners, a microsecond each: a server
+// opens them first.
+const searchOwnFDs = 20_000
+
+// ownPorts gives the ports that processes of the target listen on.
+func ownPorts(ctx context.Context, env collect.Env, members []host.Process) (map[uint16]bool, error) {
+	ports, wanted := map[uint64]uint16{}, map[uint64]struct{}{}
+	err := eachListener(env, members[0].PID, func(s *sockdiag.Socket) error {
+		ports[s.Inode], wanted[s.Inode] = s.Local.Port(), struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, m := range members {
+		pids = append(pids, m.PID)
+	}
+	found, err := sockdiag.Owners(ctx, env.Host.Proc, pids, wanted, searchOwnFDs)
+	if err != nil {
+		return nil, fmt.Errorf("find the sockets that the target listens on: %w", err)
+	}
+	own := map[uint16]bool{}
+	for inode := range found.PID {
+		own[ports[inode]] = true
+	}
+	return own, nil
+}
+
+// Close unloads the programs.
+func (e *exchanges) Close() error { return e.set.Close() }
+
+// Sample appends the exchanges since the programs were loaded.
+func (e *exchanges) Sample(_ context.Context, a *recording.Appender) error {
+	if err := e.set.appendCost(a); err != nil {
+		return err
+	}
+	if _, err := e.set.appendLost(a, "exchanges of connections past the kernel's table",
+		"exchanges with endpoints past the kernel's table"); err != nil {
+		return err
+	}
+	a.None(metric.ExchangeDurations)
+	return readHash(e.set.collection.Maps[bpf.ExchangesMapEnds], func(end bpf.ExchangesEnd, t *bpf.ExchangesTimes) {
+		side := "client"
+		if end.Side == sideServer {
+			side = "server"
+		}
+		endpoint := netip.AddrPortFrom(addressOf(end.Addr), end.Port).String()
+		for i, n := range t.Buckets {
+			appendCount(a, metric.ExchangeDurations, uint64(n), 1, []string{side, endpoint},
+				exchangeBound(i, len(t.Buckets)))
+		}
+	})
+}
+
+// exchangeBound is the upper bound in seconds of bucket i of an exchange's times (bucket() in exchanges.bpf.c).
+func exchangeBound(i, buckets int) string {
+	if i == buckets-1 {
+		return "+Inf"
+	}
+	at := float64(1024)
+	if i > 0 {
+		doubling, part := (i-1)/16, (i-1)%16
+		at = math.Ldexp(float64(16+part+1), doubling+6)
+	}
+	return strconv.FormatFloat(at*time.Nanosecond.Seconds(), 'g', 6, 64)
+}

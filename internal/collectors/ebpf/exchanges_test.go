@@ -1,0 +1,143 @@
+package ebpf
+
+import (
+	"io"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// TestExchanges: a prime number of exchanges of a known time, as the server and as the client of one process, and
+// exactly so many are counted on each side, at that time. A batch of requests that is answered at once is one exchange,
+// and so is a request that comes in two parts.
+func TestExchanges(t *testing.T) {
+	const n, takes = 211, 3 * time.Millisecond
+	for _, c := range []struct {
+		name         string
+		parts, batch int
+		wait         time.Duration // of the server, before its answer
+	}{
+		{"one by one", 1, 1, takes}, {"sixteen at once", 1, 16, takes}, {"in two parts", 2, 1, takes},
+		{"at once", 1, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			check(t, err)
+			defer l.Close()
+			go answer(l, c.parts*c.batch, c.wait)
+			o := openNamed(t, "bpf-exchanges", targetOf(t, os.Getpid()))
+			o.sample()
+			whole, rest, err := askAll(l.Addr().String(), n, c.parts, c.batch)
+			check(t, err)
+			settled()
+			rec := o.done()
+			for side, took := range map[string][]time.Duration{"server": whole, "client": rest} {
+				labels := []string{"side", side, "endpoint", l.Addr().String()}
+				want(t, rec, n, metric.ExchangeDurations, labels...)
+				want(t, rec, n, metric.ExchangeDurations, labels[:2]...)
+				got, real := middleOf(rec, labels), middle(took)
+				t.Logf("%s: median %.1f µs, the client measured %.1f µs", side, got*1e6, real*1e6)
+				if c.wait > 0 && (got < c.wait.Seconds() || math.Abs(got-real) > 0.1*real) {
+					t.Errorf("%s: median %v s, the client measured %v s", side, got, real)
+				}
+			}
+		})
+	}
+}
+
+// answer serves connections: a byte for so many, after a while.
+func answer(l net.Listener, bytes int, wait time.Duration) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		for b := make([]byte, bytes); ; {
+			if _, err := io.ReadFull(conn, b); err != nil {
+				_ = conn.Close()
+				break
+			}
+			time.Sleep(wait)
+			_, _ = conn.Write(b[:1])
+		}
+	}
+}
+
+// askAll makes so many exchanges on one connection and gives how long each took: from its first part on, and from its
+// last.
+func askAll(address string, n, parts, batch int) (whole, rest []time.Duration, err error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close()
+	for b := make([]byte, batch); len(whole) < n; {
+		var began []time.Time
+		for part := range parts {
+			if part > 0 {
+				time.Sleep(100 * time.Microsecond)
+			}
+			began = append(began, time.Now())
+			if _, err := conn.Write(b); err != nil {
+				return nil, nil, err
+			}
+		}
+		if _, err := io.ReadFull(conn, b[:1]); err != nil {
+			return nil, nil, err
+		}
+		whole = append(whole, time.Since(began[0]))
+		rest = append(rest, time.Since(began[parts-1]))
+	}
+	return whole, rest, nil
+}
+
+func middle(took []time.Duration) float64 {
+	slices.Sort(took)
+	return took[len(took)/2].Seconds()
+}
+
+// middleOf gives the bound of the bucket that has the median.
+func middleOf(rec *recording.Recording, labels []string) float64 {
+	counts, all := map[float64]float64{}, 0.0
+	for _, s := range rec.Counter(metric.ExchangeDurations, labels...) {
+		bound, _ := strconv.ParseFloat(s.Label("at_most"), 64)
+		n := s.Points[len(s.Points)-1].Value
+		counts[bound] += n
+		all += n
+	}
+	var bounds []float64
+	for bound := range counts {
+		bounds = append(bounds, bound)
+	}
+	slices.Sort(bounds)
+	below := 0.0
+	for _, bound := range bounds {
+		if below += counts[bound]; below >= all/2 {
+			return bound
+		}
+	}
+	return 0
+}
+
+// TestExchangeBounds: each bucket begins where the one before ends, and is 6.25 % wide.
+func TestExchangeBounds(t *testing.T) {
+	last := 1024e-9
+	const buckets = 418
+	for i := range buckets {
+		got, err := strconv.ParseFloat(exchangeBound(i, buckets), 64)
+		check(t, err)
+		switch {
+		case i == 0 && got != last, i == buckets-1 && !math.IsInf(got, 1),
+			i > 0 && i < buckets-1 && (got <= last || got > last*1.0626):
+			t.Fatalf("bucket %d ends at %v, the one before at %v", i, got, last)
+		}
+		last = got
+	}
+}

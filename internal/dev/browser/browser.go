@@ -1,0 +1,154 @@
+// Package browser opens pages in Chromium for tests, and asks axe-core whether everybody can read them.
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+)
+
+// startWait is how long Chromium may take to answer on a machine that others use.
+const startWait = time.Minute
+
+// Start starts Chromium with its files in dir, without a sandbox where root runs it, which its own refuses. Tabs are
+// made of ctx; stop ends it.
+func Start(dir string) (ctx context.Context, stop func(), err error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(filepath.Join(dir, "chromium")),
+		chromedp.WSURLReadTimeout(startWait))
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, quit := chromedp.NewContext(allocator)
+	return ctx, func() { quit(); end() }, chromedp.Do(ctx)
+}
+
+// axePath is where `make bundle` brings axe-core, from the directory of a package three below the root.
+const axePath = "../../../.cache/web/node_modules/axe-core/axe.min.js"
+
+// script gives axe-core, whose version is in web/package.json.
+func script(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(axePath)
+	if err != nil {
+		testenv.Need(t, testenv.Tool("npm"))
+		t.Fatalf("there is npm, but no axe-core: run `make bundle`: %v", err)
+	}
+	return string(text)
+}
+
+// A look is a window in which axe-core is asked: as wide as a phone, a tablet and a laptop, and in the dark once more
+// for what is another there, the colours.
+type look struct {
+	width  int64 // pixels
+	scheme string
+	rules  string
+}
+
+var looks = [...]look{
+	{400, "light", "{}"}, {800, "light", "{}"}, {1400, "light", "{}"},
+	{1400, "dark", `{runOnly: ["color-contrast"]}`},
+}
+
+// rows are looked at of each table: those after them are alike, and thousands take minutes.
+const rows = 20
+
+// A violation is a rule of axe-core that elements of a page break.
+type violation struct {
+	ID, Help string
+	Nodes    []struct{ HTML, FailureSummary string }
+}
+
+// Axe fails the test for what axe-core finds wrong with the page at url, light and dark, 400 to 1400 pixels wide, with
+// all that can be unfolded open. The page is complete when the expression ready is true.
+func Axe(browser context.Context, t testing.TB, url, ready string) {
+	t.Helper()
+	axe := script(t)
+	ctx, cancel := chromedp.NewContext(browser)
+	defer cancel()
+	do(ctx, t, chromedp.Navigate(url))
+	for deadline := time.Now().Add(startWait); eval[string](ctx, t, "String("+ready+")") != "true"; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: never true: %s", url, ready)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	eval[string](ctx, t, axe+`; document.querySelectorAll("details").forEach((d) => { d.open = true; });
+		document.querySelectorAll("tbody").forEach((b) => [...b.rows].slice(`+strconv.Itoa(rows)+`).forEach((r) => r.remove())); ""`)
+	for _, l := range looks {
+		l.at(ctx, t)
+		for _, v := range violations(ctx, t, l.rules) {
+			t.Errorf("%s, %d px, %s: %s: %s\n%s", url, l.width, l.scheme, v.ID, v.Help, v.where())
+		}
+	}
+}
+
+func violations(ctx context.Context, t testing.TB, rules string) (out []violation) {
+	t.Helper()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](
+		`axe.run(document, `+rules+`).then((r) => JSON.stringify(r.violations))`,
+		chromedp.EvalAwaitPromise))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &out)
+	}
+	if err != nil {
+		t.Fatalf("axe: %v", err)
+	}
+	return out
+}
+
+// shownNodes are enough to see what is wrong.
+const shownNodes = 3
+
+func (v violation) where() string {
+	var b strings.Builder
+	for i, n := range v.Nodes {
+		if i == shownNodes {
+			fmt.Fprintf(&b, "and %d more\n", len(v.Nodes)-shownNodes)
+			break
+		}
+		fmt.Fprintf(&b, "  %.200s\n  %s\n", n.HTML, n.FailureSummary)
+	}
+	return b.String()
+}
+
+// at shows the page so.
+func (l look) at(ctx context.Context, t testing.TB) {
+	t.Helper()
+	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: l.width, Height: 1000, DeviceScaleFactor: 1,
+	})
+	if err == nil {
+		_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}},
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func do(ctx context.Context, t testing.TB, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eval[T any](ctx context.Context, t testing.TB, expression string) T {
+	t.Helper()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/lab"
+)
+
+// startPostgres is what runs PostgreSQL in a directory: it refuses to be root, and in a user namespace of its own it is
+// not.
+const startPostgres = `set -e
+for bin in /usr/lib/postgresql/*/bin; do PATH="$bin:$PATH"; done
+initdb --pgdata="$1/data" --auth=trust --username=bench --no-sync --locale=C >/dev/null
+echo "host all all 10.91.0.0/24 trust" >> "$1/data/pg_hba.conf"
+exec postgres -D "$1/data" -k "$1" -h 0.0.0.0 -p 5433 -c fsync=off
+`
+
+// TestTransactions: pgbench writes down each transaction. Perfdoctor counts the exchanges and takes their times, at the
+// server and at pgbench: as many within 2 %, and of the client's the median within 10 %. Of a statement that is sent
+// with the extended protocol Parse, Bind, Execute and Sync go together, and are one exchange.
+func TestTransactions(t *testing.T) {
+	testenv.Need(t, testenv.Tool("pgbench"), testenv.Tool("unshare"))
+	perfdoctor(t) // it is built before the load begins
+	client, server := pair(t)
+	dir := t.TempDir()
+	postgres := start(t, server, "unshare", "--user", "--map-user=1000", "--map-group=1000", "sh", "-c", startPostgres,
+		"sh", dir)
+	awaitPort(t, server, 5433)
+	bench := func(host *lab.Host, address string, args ...string) *exec.Cmd {
+		cmd := exec.Command("pgbench", append(args, "-h", address, "-p", "5433", "-U", "bench", "postgres")...)
+		cmd.Dir = t.TempDir()
+		return cmd
+	}
+	fill, err := server.Start(bench(server, "127.0.0.1", "-i", "-q", "-s", "2"))
+	must(t, err)
+	must(t, fill.Wait())
+	for _, c := range []struct {
+		name, protocol, script string
+		veth                   bool
+		statements             float64 // of a transaction
+	}{
+		{"loopback", "simple", "select-only", false, 1},
+		{"veth, extended", "extended", "select-only", true, 1},
+		{"veth, prepared", "prepared", "simple-update", true, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			host, address := client, "10.91.0.2"
+			if !c.veth {
+				host, address = server, "127.0.0.1"
+			}
+			cmd := bench(host, address, "-n", "-c", "4", "-j", "1", "-T", "300", "-l", "-M", c.protocol, "-b", c.script)
+			load, err := host.Start(cmd)
+			must(t, err)
+			time.Sleep(time.Second)
+			reports := []measured{exchangesSeen(t, load.Pid), exchangesSeen(t, postgres.Pid)}
+			must(t, load.Stop())
+			log := transactions(t, cmd.Dir)
+			for i, side := range []string{"client", "server"} {
+				r := reports[i]
+				took := log.between(r.from, r.to)
+				got, want := r.exchanges(side), float64(len(took))*c.statements
+				if len(took) == 0 {
+					t.Fatalf("%s: pgbench wrote of no transaction between %s and %s", side, r.from, r.to)
+				}
+				t.Logf("%s: %.0f exchanges, p50 %.0f µs, p99 %.0f µs; pgbench: %.0f in transactions, p50 %d µs, p99 %d µs",
+					side, got.Exchanges, got.P50*1e6, got.P99*1e6, want, took[len(took)/2], took[len(took)*99/100])
+				if math.Abs(got.Exchanges-want) > 0.02*want || want < 1000 {
+					t.Errorf("%s: %.0f exchanges, and pgbench had %.0f", side, got.Exchanges, want)
+				}
+				median := float64(took[len(took)/2]) * 1e-6
+				if c.statements == 1 && (side == "client" && got.P50 < 0.9*median || got.P50 > 1.1*median) {
+					t.Errorf("%s: median %v s, and pgbench's is %v s", side, got.P50, median)
+				}
+			}
+		})
+	}
+}
+
+// measured is what a report says of exchanges, and when they were counted.
+type measured struct {
+	measuredJSON
+	from, to time.Time
+}
+
+func exchangesSeen(t *testing.T, pid int) (m measured) {
+	t.Helper()
+	recording := filepath.Join(t.TempDir(), fmt.Sprintf("%d.zip", pid))
+	out, _ := output(t, "diagnose", "--pid", strconv.Itoa(pid), "--duration", "6s", "--save", recording, "-o", "json")
+	must(t, json.Unmarshal(out, &m.measuredJSON))
+	first, last := counted(t, recording, "arrive", "tcp_exchange_durations_total")
+	m.from, m.to = m.Window.Started.Add(first), m.Window.Started.Add(last)
+	return m
+}
+
+// A transaction ended at a moment, after so many microseconds.
+type transaction struct {
+	at   time.Time
+	took int
+}
+
+type transactionLog []transaction
+
+// transactions reads what pgbench -l wrote in its directory: the client, a number, the microseconds, the script, and
+// when it ended, in seconds and microseconds.
+func transactions(t *testing.T, dir string) (log transactionLog) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "pgbench_log.*"))
+	must(t, err)
+	for _, name := range names {
+		f, err := os.Open(name)
+		must(t, err)
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 6 {
+				continue // it was stopped while it wrote
+			}
+			var n [6]int
+			for i := range n {
+				n[i], err = strconv.Atoi(fields[i])
+				must(t, err)
+			}
+			log = append(log, transaction{time.Unix(int64(n[4]), int64(n[5])*1000), n[2]})
+		}
+		must(t, f.Close())
+	}
+	return log
+}
+
+// between gives the microseconds of those that ended between two moments, the shortest first.
+func (l transactionLog) between(from, to time.Time) (took []int) {
+	for _, x := range l {
+		if x.at.After(from) && !x.at.After(to) {
+			took = append(took, x.took)
+		}
+	}
+	slices.Sort(took)
+	return took
+}

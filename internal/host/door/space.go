@@ -1,0 +1,46 @@
+package door
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Space is what a file system has, and what of it is left.
+type Space struct {
+	Device   uint64 // st_dev of the file
+	Size     uint64 // bytes
+	Free     uint64 // bytes for the superuser
+	FreeUser uint64 // bytes for any other user: some file systems keep a part back
+	Inodes   uint64 // 0 where files are not counted, as on btrfs
+	Unused   uint64 // inodes
+}
+
+// SpaceOf tells the space of the file system on which the file or the directory lies that a link below /proc/PID stands
+// for: cwd, or one of fd. It asks none for which another program has to answer.
+func SpaceOf(dir, link string) (Space, error) {
+	name := filepath.Join(dir, link)
+	fd, err := openPath(unix.AT_FDCWD, name, 0)
+	if err != nil {
+		return Space{}, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer closeQuietly(fd)
+	if err := served(fd, dir); err != nil {
+		return Space{}, fmt.Errorf("%s: %w", name, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Space{}, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return Space{}, &os.PathError{Op: "statfs", Path: name, Err: err}
+	}
+	unit := uint64(max(fs.Frsize, 1))
+	return Space{
+		Device: st.Dev, Size: fs.Blocks * unit, Free: fs.Bfree * unit, FreeUser: fs.Bavail * unit,
+		Inodes: fs.Files, Unused: fs.Ffree,
+	}, nil
+}
