@@ -224,6 +224,14 @@ func Causes() check.Causes {
 			Why: "the collections run in whatever function makes objects",
 		},
 		{
+			Cause: "interpreter-gc", Effect: "gil-contention", If: evidence.OwnsCPU,
+			Why: "who collects has the interpreter's lock",
+		},
+		{
+			Cause: "regex-backtracking", Effect: "gil-contention", If: evidence.OwnsCPU,
+			Why: "the module matches with the interpreter's lock in hand",
+		},
+		{
 			Cause: "sequential-scan", Effect: "hot-code", If: evidence.OwnsCPU,
 			Why: "the hottest function reads the table",
 		},

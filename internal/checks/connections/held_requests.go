@@ -78,7 +78,7 @@ func runHeldRequests(p *check.Pass) error {
 	p.Read(h.Share)
 	if h.Share.AtLeast(p.Param(paramHeldShare)) {
 		f := heldFinding(p, h)
-		blockedLoop(p, l, h.Requests, &f)
+		blockedLoop(p, l, h, &f)
 		evidence.WithoutWait(p, &f, evidence.WaitPart(p, h.Share.Number()*h.InProgress.Number()))
 		p.Report(f)
 	}
@@ -86,7 +86,7 @@ func runHeldRequests(p *check.Pass) error {
 }
 
 // blockedLoop makes it a warning where nobody is there to take a request.
-func blockedLoop(p *check.Pass, l *ledger.Ledger, r evidence.Requests, f *check.Finding) {
+func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *check.Finding) {
 	takes := func(at ledger.Place) bool {
 		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
 	}
@@ -94,14 +94,14 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, r evidence.Requests, f *check.
 	others := moving(l, func(at ledger.Place) bool { return !takes(at) }).
 		Named("threads that stand elsewhere, mean")
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
-		r.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
+		h.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
 		return
 	}
 	at := longest(l, takes)
 	f.Severity = check.Warning
 	f.Evidence = append(f.Evidence, takers, others)
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: no thread waits for the "+
-		"next one meanwhile, and most of the time is a wait in %s", r.InProgress.Text(), r.Each.Text(), at.Call)
+		"next one meanwhile, and most of the time is a wait in %s", h.InProgress.Text(), h.Each.Text(), at.Call)
 	where := func(s stacks.Sample) bool {
 		word, _, _ := strings.Cut(s.Class, " ")
 		return word == at.Call || word == "futex" && at.Part == ledger.Futex

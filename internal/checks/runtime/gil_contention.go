@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -68,7 +69,7 @@ func runGILContention(p *check.Pass) error {
 
 func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding {
 	f := check.Finding{
-		Subject: check.Subject{Kind: "pid", ID: pid}, Severity: check.Info, Confidence: check.High,
+		Subject: subjectOf(p, pid), Severity: check.Info, Confidence: check.High,
 		Weight:   wanted.Number() / (1 + wanted.Number()),
 		Summary:  wanted.Text() + " of Python want the interpreter's lock (GIL) at any moment",
 		Evidence: []quantity.Value{wanted},
@@ -98,6 +99,14 @@ func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding 
 	}
 	evidence.Noticed(p, &f, wanted, gilRequest)
 	return f
+}
+
+// subjectOf names a process as other rules name the target, which it is unless the target has several.
+func subjectOf(p *check.Pass, pid string) check.Subject {
+	if pid == strconv.Itoa(p.Meta.Target.PID) {
+		return evidence.TargetSubject(p)
+	}
+	return check.Subject{Kind: "pid", ID: pid}
 }
 
 // gilHolder names the functions that ran, which is who had the lock: the heaviest, and what is known of it and others.

@@ -230,6 +230,11 @@ func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check
 			"looks the same")
 		return false
 	}
+	if len(l.threads) < 2 {
+		f.Doubts = append(f.Doubts, "one thread alone waits there: a thread that is handed its next piece of work "+
+			"looks the same")
+		return false
+	}
 	leaders := l.leaders(p, window)
 	if leaders.AtLeast(p.Param(lockLeader)) && leaders.Below(p.Param(lockTurns)) {
 		f.Evidence = append(f.Evidence, leaders)

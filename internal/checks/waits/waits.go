@@ -74,15 +74,13 @@ func (r row) check() *check.Check {
 			"the next piece of work",
 	}
 	request := evidence.RequestSeconds()
-	limits := params{share, threads, occupied, request, nil}
 	list := []*check.Param{share, threads, occupied, request}
+	waiters := &check.Param{
+		Name: "waiters", Default: 1, Unit: quantity.Threads,
+		Why: "of a pool at any moment, for what others hold: they do no more together than one of them would",
+	}
 	if r.contended {
-		limits.queue = &check.Param{
-			Name: "queue", Default: 1, Unit: quantity.Threads,
-			Why: "where on average a thread waits, whoever lets the lock go finds one that wants it: it sets the " +
-				"pace of all, however many others have no work",
-		}
-		list = append(list, limits.queue)
+		list = append(list, waiters)
 	}
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Event: r.event, Doc: r.doc, URL: r.url,
@@ -92,12 +90,12 @@ func (r row) check() *check.Check {
 			metric.ProcessCPU, metric.JVMInfo,
 		}, evidence.RequestMetrics()...),
 		Params: list,
-		Run:    func(p *check.Pass) error { return r.run(p, limits) },
+		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
 	}
 }
 
-// params are the thresholds of one of the rules; queue is of those about contended things.
-type params struct{ share, threads, occupied, request, queue *check.Param }
+// params are the thresholds of one of the rules.
+type params struct{ share, threads, occupied, request, waiters *check.Param }
 
 func (r row) run(p *check.Pass, limits params) error {
 	l, ok := evidence.LedgerOf(p)
@@ -156,9 +154,9 @@ func (r row) finding(
 	}
 	// Of a JVM these are its own locks, such as that of the heap during a collection; Java's are none of the C
 	// library's.
-	queued := r.contended && at.Still < at.Threads && threads.AtLeast(p.Param(limits.queue)) &&
+	changesHands := r.contended && at.Still < at.Threads && threads.AtLeast(p.Param(limits.waiters)) &&
 		!takesTurns(l, pool) && len(p.Info(metric.JVMInfo)) == 0
-	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 || queued {
+	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 || changesHands {
 		f.Severity = check.Warning
 	}
 	evidence.Noticed(p, &f, threads, limits.request)

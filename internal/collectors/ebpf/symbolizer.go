@@ -203,9 +203,10 @@ func (s *symbolizer) readable(pid uint32, m door.Mapping, name string) string {
 	return text
 }
 
-// demangled gives a name of at most 4096 bytes, as long as a frame's may be.
+// demangled gives a name of at most 4096 bytes, as long as a frame's may be, without parameters: those of a template
+// of C++ are hundreds of bytes, at each level of a recursion, and tell a reader nothing.
 func demangled(name string) string {
-	return demangle.Filter(name, demangle.NoParams, demangle.MaxLength(12))
+	return demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(12))
 }
 
 func (s *symbolizer) mappingOf(pid uint32, at uint64) (door.Mapping, bool) {

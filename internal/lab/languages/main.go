@@ -53,7 +53,7 @@ func (r *runner) run(ctx context.Context, runs int, names []string) error {
 			continue
 		}
 		if c.none != "" {
-			fmt.Fprintf(r.out, "%-13s -    %s\n", c, c.none)
+			r.say("%-13s -    %s\n", c, c.none)
 			continue
 		}
 		n, err := r.cell(ctx, c, runs)
@@ -65,7 +65,7 @@ func (r *runner) run(ctx context.Context, runs int, names []string) error {
 			held++
 		}
 	}
-	fmt.Fprintf(r.out, "%d of %d cells hold in %d of %d runs\n", held, of, runs, runs)
+	r.say("%d of %d cells hold in %d of %d runs\n", held, of, runs, runs)
 	if held < of {
 		return fmt.Errorf("%d cells do not hold", of-held)
 	}
@@ -87,11 +87,13 @@ func (r *runner) cell(ctx context.Context, c cell, runs int) (held int, err erro
 		if right && named && silent {
 			held++
 		}
-		fmt.Fprintf(r.out, "%-13s verdict %-5s function %-5s fix silent %-5s %s | %s\n", c, mark(right), mark(named),
+		r.say("%-13s verdict %-5s function %-5s fix silent %-5s %s | %s\n", c, mark(right), mark(named),
 			mark(silent), sick, cured)
 	}
 	return held, nil
 }
+
+func (r *runner) say(format string, args ...any) { _, _ = fmt.Fprintf(r.out, format, args...) }
 
 func mark(ok bool) string {
 	if ok {
