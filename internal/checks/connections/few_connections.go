@@ -12,12 +12,8 @@ import (
 )
 
 var (
-	paramFewRequest = &check.Param{
-		Name: "request", Default: 0.05, Unit: quantity.Seconds,
-		Why: "a person notices a tenth of a second, and a page or a caller seldom asks once only: two such requests, " +
-			"one after the other, are as long",
-	}
-	paramFewUsed = &check.Param{
+	paramFewRequest = evidence.RequestSeconds()
+	paramFewUsed    = &check.Param{
 		Name: "used", Default: 0.4, Unit: quantity.Ratio,
 		Why: "of the connections wait for an answer; a proxy keeps a spare one open, and of those that are used less " +
 			"nobody waits for one",
