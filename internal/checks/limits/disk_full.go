@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	paramDiskFree = &check.Param{
-		Name: "free", Default: 0.005, Unit: quantity.Ratio,
-		Why: "of a file system that fills at the rate of a log, half of a percent is minutes",
+	paramDiskUsed = &check.Param{
+		Name: "used", Default: 0.995, Unit: quantity.Ratio,
+		Why: "of a file system that fills at the rate of a log, the last half of a percent is minutes",
 	}
 	paramDiskLeft = &check.Param{
 		Name: "left", Default: 256 << 20, Unit: quantity.Bytes,
@@ -47,7 +47,7 @@ another start of the program. Disproof: df shows room.`,
 	Needs: []metric.Metric{metric.FileSystemFree, metric.FileSystemSize},
 	Uses:  []metric.Metric{metric.FileSystemInodes, metric.FileSystemUnused},
 	Params: []*check.Param{
-		paramDiskFree, paramDiskLeft, paramDiskNone,
+		paramDiskUsed, paramDiskLeft, paramDiskNone,
 	},
 	Run: runDiskFull,
 }
@@ -55,23 +55,23 @@ another start of the program. Disproof: df shows room.`,
 // A room is what is left on a file system of bytes or of files.
 type room struct {
 	recording.GaugeSeries
-	left, share quantity.Value
-	files       bool
+	left, all, used quantity.Value
+	files           bool
 }
 
 func runDiskFull(p *check.Pass) error {
-	least := quantity.Of("file systems that the target writes to", 0, "file systems")
+	fullest := quantity.Of("file systems that the target writes to", 0, "file systems")
 	for _, r := range rooms(p) {
-		if least.Unit() != quantity.Ratio || r.share.Below(least) {
-			least = r.share
+		if fullest.Unit() != quantity.Ratio || r.used.Above(fullest) {
+			fullest = r.used
 		}
-		if r.share.AtLeast(p.Param(paramDiskFree)) || !r.files && r.left.AtLeast(p.Param(paramDiskLeft)) {
+		if r.used.Below(p.Param(paramDiskUsed)) || !r.files && r.left.AtLeast(p.Param(paramDiskLeft)) {
 			continue
 		}
 		none := r.files && r.left.Number() == 0 || !r.files && r.left.Below(p.Param(paramDiskNone))
 		p.Report(diskFinding(r, none, p.Meta.Target.Kind == "host"))
 	}
-	p.Read(least)
+	p.Read(fullest)
 	return nil
 }
 
@@ -89,10 +89,11 @@ func rooms(p *check.Pass) (out []room) {
 			if len(all) == 0 || all[0].Last() <= 0 {
 				continue
 			}
-			left := quantity.Of("left", s.Last(), s.Metric.Describe().Unit)
-			share := left.Per(quantity.Of("all", all[0].Last(), s.Metric.Describe().Unit)).
-				Named("left of the file system of %s", s.Label("dir"))
-			out = append(out, room{s, left, share, kind.files})
+			unit := s.Metric.Describe().Unit
+			size := quantity.Of("all", all[0].Last(), unit)
+			used := quantity.Of("used", size.Number()-s.Last(), unit).Per(size).
+				Named("used of the file system of %s", s.Label("dir"))
+			out = append(out, room{s, quantity.Of("left", s.Last(), unit), size, used, kind.files})
 		}
 	}
 	return out
@@ -101,9 +102,9 @@ func rooms(p *check.Pass) (out []room) {
 func diskFinding(r room, none, host bool) check.Finding {
 	dir, pid := r.Label("dir"), r.Label("pid")
 	inTarget := "/proc/" + pid + "/root" + dir
-	what, count := "of its bytes", check.Commandf("du -xhd1 %s | sort -h | tail", inTarget)
+	count := check.Commandf("du -xhd1 %s | sort -h | tail", inTarget)
 	if r.files {
-		what, count = "of the files that it can hold", check.Commandf("du -xd1 --inodes %s | sort -n | tail", inTarget)
+		count = check.Commandf("du -xd1 --inodes %s | sort -n | tail", inTarget)
 	}
 	severity, when := check.Warning, "once there is none, writes"
 	if none {
@@ -117,9 +118,9 @@ func diskFinding(r room, none, host bool) check.Finding {
 		Subject:  subject,
 		Severity: severity,
 		Weight:   1,
-		Summary: fmt.Sprintf("the file system of %s%s has %s left, %s %s: %s fail with \"No space left on device\" "+
-			"(ENOSPC)", dir, whose, r.left.Text(), r.share.Text(), what, when),
-		Evidence: []quantity.Value{r.share},
+		Summary: fmt.Sprintf("the file system of %s%s has %s left of %s: %s fail with \"No space left on device\" "+
+			"(ENOSPC)", dir, whose, r.left.Text(), r.all.Text(), when),
+		Evidence: []quantity.Value{r.used},
 		Remedies: []check.Remedy{{
 			Action:  "Find what fills it, and remove it or move it elsewhere; or make the file system larger.",
 			Command: count,
