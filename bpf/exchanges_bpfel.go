@@ -30,7 +30,7 @@ type ExchangesExchange struct {
 
 type ExchangesTimes struct {
 	_       structs.HostLayout
-	Buckets [418]uint32
+	Buckets [512]uint32
 }
 
 // Names of all BPF objects in the ELF.

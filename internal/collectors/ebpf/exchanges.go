@@ -109,16 +109,18 @@ func (e *exchanges) Sample(_ context.Context, a *recording.Appender) error {
 			side = "server"
 		}
 		endpoint := netip.AddrPortFrom(addressOf(end.Addr), end.Port).String()
-		for i, n := range t.Buckets {
-			appendCount(a, metric.ExchangeDurations, uint64(n), 1, []string{side, endpoint},
-				exchangeBound(i, len(t.Buckets)))
+		for i, n := range t.Buckets[:exchangeBuckets] {
+			appendCount(a, metric.ExchangeDurations, uint64(n), 1, []string{side, endpoint}, exchangeBound(i))
 		}
 	})
 }
 
+// exchangeBuckets are those in use (BUCKETS in exchanges.bpf.c).
+const exchangeBuckets = 2 + 26*16
+
 // exchangeBound is the upper bound in seconds of bucket i of an exchange's times (bucket() in exchanges.bpf.c).
-func exchangeBound(i, buckets int) string {
-	if i == buckets-1 {
+func exchangeBound(i int) string {
+	if i == exchangeBuckets-1 {
 		return "+Inf"
 	}
 	at := float64(1024)

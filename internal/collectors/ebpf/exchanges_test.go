@@ -24,10 +24,10 @@ func TestExchanges(t *testing.T) {
 		parts, batch int
 		wait         time.Duration // of the server, before its answer
 	}{
+		{"at once", 1, 1, 0},
 		{"one by one", 1, 1, takes},
 		{"sixteen at once", 1, 16, takes},
 		{"in two parts", 2, 1, takes},
-		{"at once", 1, 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,12 +46,23 @@ func TestExchanges(t *testing.T) {
 				want(t, rec, n, metric.ExchangeDurations, labels[:2]...)
 				got, measured := middleOf(rec, labels), middle(took)
 				t.Logf("%s: median %.1f µs, the client measured %.1f µs", side, got*1e6, measured*1e6)
-				if c.wait > 0 && (got < c.wait.Seconds() || math.Abs(got-measured) > 0.1*measured) {
+				if c.wait > 0 && !plausible(side, got, measured, c.wait.Seconds()) {
 					t.Errorf("%s: median %v s, the client measured %v s", side, got, measured)
 				}
 			}
 		})
 	}
+}
+
+// plausible tells whether a median agrees with what the client measured, within a bucket's width and what clocks differ
+// by. A server's time ends with its answer: that the client has to be woken, which takes a millisecond in an emulated
+// guest, is not in it.
+func plausible(side string, got, measured, wait float64) bool {
+	least := 0.9 * measured
+	if side == "server" {
+		least = wait
+	}
+	return got >= max(least, wait) && got <= 1.1*measured
 }
 
 // answer serves connections: a byte for so many, after a while.
@@ -131,9 +142,9 @@ func middleOf(rec *recording.Recording, labels []string) float64 {
 // TestExchangeBounds: each bucket begins where the one before ends, and is 6.25 % wide.
 func TestExchangeBounds(t *testing.T) {
 	last := 1024e-9
-	const buckets = 418
+	const buckets = exchangeBuckets
 	for i := range buckets {
-		got, err := strconv.ParseFloat(exchangeBound(i, buckets), 64)
+		got, err := strconv.ParseFloat(exchangeBound(i), 64)
 		check(t, err)
 		switch {
 		case i == 0 && got != last, i == buckets-1 && !math.IsInf(got, 1),
