@@ -360,7 +360,7 @@ func TestSaveAndFrom(t *testing.T) {
 			path := dir + "/" + name
 			code, live, stderr := run(t, "diagnose", "--duration", "300ms", "--interval", "100ms", "-o", "json",
 				"--save", path)
-			if code != 0 && code != 3 || stderr != "" {
+			if code != 0 && code != 3 && code != 4 || stderr != "" { // 4: a busy host, where samples are lost
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
 			code2, again, stderr := run(t, "diagnose", "--from", path, "-o", "json")
@@ -486,7 +486,7 @@ func TestFromBadFile(t *testing.T) {
 func TestCase(t *testing.T) {
 	rec := filepath.Join(t.TempDir(), "rec.zip")
 	if code, _, stderr := run(t, "diagnose", "--duration", "200ms", "--interval", "100ms", "--save", rec); code != 0 &&
-		code != 3 {
+		code != 3 && code != 4 {
 		t.Fatal(stderr)
 	}
 	name := checks.Suite()[0].Name

@@ -285,11 +285,23 @@ func (v *Verdict) decide(d *Data) {
 		return
 	}
 	v.Result = NoBottleneck
-	v.Summary = fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.",
+	v.Summary = d.fullCPUs() + fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.",
 		window, plural(assessed, "check"), were(assessed))
 	if v.NotAssessed > 0 {
 		v.Summary += fmt.Sprintf(" %s could not run.", plural(v.NotAssessed, "further check"))
 	}
+}
+
+// fullOf is the share of a host's CPUs from which on nothing is left for more work but pieces of moments.
+const fullOf = 0.95
+
+// fullCPUs says that the CPUs of a whole host are full, and who has most of them; "" where they are not.
+func (d *Data) fullCPUs() string {
+	c := d.Consumers
+	if !d.wholeHost() || c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
+		return ""
+	}
+	return fmt.Sprintf("The CPUs are full: %s has most of them. ", evidence.ConsumerName(c.List[0]))
 }
 
 // incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do

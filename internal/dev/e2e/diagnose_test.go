@@ -117,7 +117,7 @@ func run(t *testing.T, cmd *exec.Cmd) diagnosis {
 		t.Fatal(err)
 	}
 	code := cmd.ProcessState.ExitCode()
-	if code != 0 && code != 3 {
+	if code != 0 && code != 3 && code != 4 {
 		t.Fatalf("%v: exit code %d: %s", cmd.Args, code, stderr.String())
 	}
 	return diagnosis{code: code, json: out.Bytes()}

@@ -116,7 +116,7 @@ func pageOf(t testing.TB, recording string) (path string, said jsonReport) {
 		page.path = filepath.Join(workDir, fmt.Sprintf("%d.html", len(pages)))
 		cmd := exec.CommandContext(t.Context(), program, "report", recording, "--html", page.path, "-o", "json")
 		page.said, err = cmd.Output()
-		if exit := cmd.ProcessState.ExitCode(); exit != 0 && exit != 3 {
+		if exit := cmd.ProcessState.ExitCode(); exit != 0 && exit != 3 && exit != 4 {
 			t.Fatalf("%v: %v", cmd.Args, err)
 		}
 		pages[recording] = page
