@@ -2,12 +2,10 @@ package checks
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
@@ -24,10 +22,7 @@ func TestRedactedSaysTheSame(t *testing.T) {
 		t.Fatalf("%d cases, want all of testdata", len(files))
 	}
 	for _, file := range files {
-		plain := readCase(t, file)
-		if plain == nil {
-			continue
-		}
+		plain := checktest.OpenFile(t, file)
 		hidden, err := plain.Redacted(redact.New([]byte("a key of a test")))
 		if err != nil {
 			t.Fatal(err)
@@ -36,28 +31,6 @@ func TestRedactedSaysTheSame(t *testing.T) {
 			t.Errorf("%s: -plain +redacted:\n%s", file, d)
 		}
 	}
-}
-
-// readCase gives nil for a file that holds no recording.
-func readCase(t *testing.T, file string) *recording.Recording {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ar := txtar.Parse(data)
-	if !slices.ContainsFunc(ar.Files, func(f txtar.File) bool { return f.Name == "meta.json" }) {
-		return nil
-	}
-	fsys, err := txtar.FS(ar)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, err := recording.Read(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
 }
 
 // said gives what must not depend on names: which checks found something, how sure and how bad, and every number; and

@@ -20,7 +20,7 @@ func TestOneVoice(t *testing.T) {
 			t.Errorf("%s: %d cases, %v", c.Name, len(files), err)
 		}
 		for _, f := range files {
-			res := check.Run(openFile(t, f), Suite(), check.Options{Causes: Causes()})
+			res := check.Run(checktest.OpenFile(t, f), Suite(), check.Options{Causes: Causes()})
 			for _, x := range res.Findings {
 				if x.Check != c.Name && x.Severity >= check.Warning && !strings.HasPrefix(x.ExplainedBy, c.Name+" ") {
 					t.Errorf("%s: also a %s of %s: %s", f, x.Severity, x.Check, x.Summary)

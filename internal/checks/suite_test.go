@@ -34,15 +34,6 @@ func named(name string) *check.Check {
 	return list[slices.IndexFunc(list, func(c *check.Check) bool { return c.Name == name })]
 }
 
-func openFile(t *testing.T, path string) *recording.Recording {
-	t.Helper()
-	rec, err := recording.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
-}
-
 func parseCase(t *testing.T, data []byte) *recording.Recording {
 	t.Helper()
 	fsys, err := txtar.FS(txtar.Parse(data))

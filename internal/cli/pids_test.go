@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/tools/txtar"
-
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
@@ -24,10 +22,7 @@ func TestNoProcessIDsInFindings(t *testing.T) {
 	t.Parallel()
 	fired := map[string]bool{}
 	for _, file := range checktest.Find(t, "*/firing*") {
-		rec := readCase(t, file)
-		if rec == nil {
-			continue
-		}
+		rec := checktest.OpenFile(t, file)
 		ids := idsIn(rec)
 		for _, f := range check.Run(rec, checks.Suite(), check.Options{}).Findings {
 			fired[f.Check] = true
@@ -49,27 +44,6 @@ func TestNoProcessIDsInFindings(t *testing.T) {
 	}
 }
 
-// readCase gives nil for a file that holds no recording.
-func readCase(t *testing.T, file string) *recording.Recording {
-	t.Helper()
-	ar, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(ar.Files, func(f txtar.File) bool { return f.Name == "meta.json" }) {
-		return nil
-	}
-	fsys, err := txtar.FS(ar)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, err := recording.Read(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
-}
-
 // idsIn gives the ids of processes and threads that a recording has, but for small ones, which are ports, CPUs and
 // counts as well.
 func idsIn(rec *recording.Recording) map[string]bool {
@@ -80,29 +54,12 @@ func idsIn(rec *recording.Recording) map[string]bool {
 			if !slices.Contains(ofProcesses, label) || !rec.Recorded(m) {
 				continue
 			}
-			for _, s := range seriesOf(rec, m) {
+			for _, s := range rec.SeriesOf(m) {
 				if id := s.Label(label); len(id) > 2 {
 					out[id] = true
 				}
 			}
 		}
-	}
-	return out
-}
-
-// seriesOf gives all series of a metric, whatever its kind.
-func seriesOf(rec *recording.Recording, m metric.Metric) (out []*recording.Series) {
-	switch m := m.(type) {
-	case *metric.Counter:
-		for _, s := range rec.Counter(m) {
-			out = append(out, s.Series)
-		}
-	case *metric.Gauge:
-		for _, s := range rec.Gauge(m) {
-			out = append(out, s.Series)
-		}
-	case *metric.Info:
-		return rec.Info(m)
 	}
 	return out
 }

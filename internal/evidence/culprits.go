@@ -91,20 +91,15 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b *Culprit) int {
-		if a.Innocent != b.Innocent {
-			return cmp.Compare(boolRank(a.Innocent), boolRank(b.Innocent))
+		switch {
+		case b.Innocent && !a.Innocent:
+			return -1
+		case a.Innocent && !b.Innocent:
+			return 1
 		}
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Method, b.Method))
 	})
 	return out
-}
-
-// boolRank orders false before true.
-func boolRank(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // entryOf names the outermost method of the application: the handler that a server calls. It is empty where there is

@@ -226,6 +226,9 @@ func (r *Recording) Gauge(g *metric.Gauge, match ...string) []GaugeSeries {
 // Info gives the label sets of an info metric.
 func (r *Recording) Info(i *metric.Info, match ...string) []*Series { return r.matching(i, match) }
 
+// SeriesOf gives all series of a metric, whatever its kind.
+func (r *Recording) SeriesOf(m metric.Metric) []*Series { return r.matching(m, nil) }
+
 func (r *Recording) matching(m metric.Metric, match []string) []*Series {
 	f := r.series[m.Describe().Name]
 	if f == nil {

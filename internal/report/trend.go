@@ -32,10 +32,13 @@ func (t Trend) Text(w io.Writer, opts TextOptions) error {
 }
 
 // Title says of what and when the trend is.
-func (t Trend) Title() string {
+func (t Trend) Title() string { return t.recordings() + " " + t.when() }
+
+func (t Trend) recordings() string { return plural(len(t.Runs), "recording") }
+
+func (t Trend) when() string {
 	first, last := t.Span()
-	return fmt.Sprintf("%s from %s to %s UTC", plural(len(t.Runs), "recording"), first.Format(minute),
-		last.Format(minute))
+	return fmt.Sprintf("from %s to %s UTC", first.Format(minute), last.Format(minute))
 }
 
 // StepText says where a lasting change began, and what it is.
@@ -68,8 +71,7 @@ type trendText struct {
 const minute = "2006-01-02 15:04"
 
 func (t *trendText) header() {
-	runs, span, _ := strings.Cut(Trend{t.d}.Title(), " from ")
-	t.line(bold, runs+"  ", "  ", "from "+span)
+	t.line(bold, Trend{t.d}.recordings()+"  ", "  ", Trend{t.d}.when())
 	for _, s := range t.d.Doubts {
 		t.line(faint, "  but  ", "       ", s)
 	}

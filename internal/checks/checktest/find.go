@@ -30,7 +30,13 @@ func Find(t testing.TB, pattern string) []string {
 // Open reads a recording, "nic-errors/firing".
 func Open(t testing.TB, name string) *recording.Recording {
 	t.Helper()
-	rec, err := recording.Open(Find(t, name)[0])
+	return OpenFile(t, Find(t, name)[0])
+}
+
+// OpenFile reads the recording in a file, as [Find] gives them.
+func OpenFile(t testing.TB, path string) *recording.Recording {
+	t.Helper()
+	rec, err := recording.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,14 +91,14 @@ func (d distribution) addTo(sums map[string]*histogram, rec *recording.Recording
 		}
 		return sums[key]
 	}
-	for _, s := range seriesOf(rec, d.counts) {
+	for _, s := range rec.SeriesOf(d.counts) {
 		bound, err := strconv.ParseFloat(s.Label("at_most"), 64)
 		if err != nil {
 			continue // no collector writes such a bound, but a recording is a file
 		}
 		of(s).counts[bound] += uint64(math.Round(rise(s, later)))
 	}
-	for _, s := range seriesOf(rec, d.seconds) {
+	for _, s := range rec.SeriesOf(d.seconds) {
 		of(s).sum += rise(s, later)
 	}
 }

@@ -84,28 +84,10 @@ func (l *ledger) add(rec *recording.Recording) []*dto.MetricFamily {
 			l.families[d.Name] = f
 		}
 		f.later = time.Duration(rec.Meta.Interval / 2 * float64(time.Second))
-		f.take(seriesOf(rec, m), l.most, func(n int) { l.dropped(namespace+d.Name, n) })
+		f.take(rec.SeriesOf(m), l.most, func(n int) { l.dropped(namespace+d.Name, n) })
 		if mf := f.export(l.target, l.perTarget[d.Name]); mf != nil {
 			out = append(out, mf)
 		}
-	}
-	return out
-}
-
-// seriesOf gives all series of a metric, whatever its kind.
-func seriesOf(rec *recording.Recording, m metric.Metric) []*recording.Series {
-	var out []*recording.Series
-	switch m := m.(type) {
-	case *metric.Counter:
-		for _, s := range rec.Counter(m) {
-			out = append(out, s.Series)
-		}
-	case *metric.Gauge:
-		for _, s := range rec.Gauge(m) {
-			out = append(out, s.Series)
-		}
-	case *metric.Info:
-		return rec.Info(m)
 	}
 	return out
 }
