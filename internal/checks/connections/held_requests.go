@@ -90,14 +90,11 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	takes := func(at ledger.Place) bool {
 		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
 	}
-	takers := moving(l, takes).Named("threads that wait for the next request or event, mean")
-	others := moving(l, func(at ledger.Place) bool { return !takes(at) }).
-		Named("threads that stand elsewhere, mean")
+	takers, others, at := standing(l, takes)
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
 		h.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
 		return
 	}
-	at := longest(l, takes)
 	f.Severity = check.Warning
 	f.Evidence = append(f.Evidence, takers, others)
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: no thread waits for the "+
@@ -119,30 +116,25 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
 }
 
-// moving is how many threads stand at such places, without those that stood there all the time and did not run once.
-func moving(l *ledger.Ledger, is func(ledger.Place) bool) quantity.Value {
-	seconds := 0.0
+// standing is how many threads stand where they take the next request, how many elsewhere, and where most of those do,
+// without those that stood at one place all the time and did not run once.
+func standing(l *ledger.Ledger, takes func(ledger.Place) bool) (takers, others quantity.Value, at ledger.Place) {
+	taking, elsewhere, most := 0.0, 0.0, 0.0
 	for _, pool := range l.Pools {
-		for _, at := range pool.Places {
-			if is(at) {
-				seconds += max(0, at.Seconds-float64(at.Still)*l.Window)
+		for _, place := range pool.Places {
+			seconds := max(0, place.Seconds-float64(place.Still)*l.Window)
+			if takes(place) {
+				taking += seconds
+				continue
+			}
+			elsewhere += seconds
+			if seconds > most {
+				at, most = place, seconds
 			}
 		}
 	}
-	return quantity.Of("", seconds/l.Window, quantity.Threads)
-}
-
-// longest is where threads that run at times stand most, of the other places.
-func longest(l *ledger.Ledger, takes func(ledger.Place) bool) (out ledger.Place) {
-	most := 0.0
-	for _, pool := range l.Pools {
-		for _, at := range pool.Places {
-			if n := at.Seconds - float64(at.Still)*l.Window; n > most && !takes(at) {
-				out, most = at, n
-			}
-		}
-	}
-	return out
+	return quantity.Of("threads that wait for the next request or event, mean", taking/l.Window, quantity.Threads),
+		quantity.Of("threads that stand elsewhere, mean", elsewhere/l.Window, quantity.Threads), at
 }
 
 func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {

@@ -174,15 +174,11 @@ func (r *Root) passes(dir int) error {
 
 // OpenMagic opens the regular file that a link below /proc/PID stands for: exe, or one of map_files.
 func OpenMagic(dir, link string) (*os.File, error) {
-	name := filepath.Join(dir, link)
-	fd, err := openMagic(dir, name)
+	fd, name, err := openMagic(dir, link)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		return nil, err
 	}
 	defer closeQuietly(fd)
-	if err := served(fd, dir); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
 	f, err := reopen(fd, name, func(unix.Stat_t) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -190,28 +186,34 @@ func OpenMagic(dir, link string) (*os.File, error) {
 	return f, nil
 }
 
-// openMagic gives a handle to what a link below /proc/PID stands for. Those of map_files need the lock of the process's
-// memory (proc_map_files_lookup in fs/proc/base.c).
-func openMagic(dir, name string) (int, error) {
+// openMagic gives a handle to what a link below /proc/PID stands for, where no other program has to answer for it, and
+// the link's path. Those of map_files need the lock of the process's memory (proc_map_files_lookup in fs/proc/base.c).
+func openMagic(dir, link string) (fd int, name string, err error) {
+	name = filepath.Join(dir, link)
 	open := func() (int, error) { return openPath(unix.AT_FDCWD, name, 0) }
-	if filepath.Base(filepath.Dir(name)) != "map_files" {
-		return open()
+	if filepath.Base(filepath.Dir(name)) == "map_files" {
+		fd, err = patient(dir, open)
+	} else {
+		fd, err = open()
 	}
-	return patient(dir, open)
+	if err != nil {
+		return -1, name, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	if err := served(fd, dir); err != nil {
+		closeQuietly(fd)
+		return -1, name, fmt.Errorf("%s: %w", name, err)
+	}
+	return fd, name, nil
 }
 
 // StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for
 // it.
 func StatMagic(dir, link string) (st unix.Stat_t, err error) {
-	name := filepath.Join(dir, link)
-	fd, err := openMagic(dir, name)
+	fd, _, err := openMagic(dir, link)
 	if err != nil {
-		return st, &os.PathError{Op: "open", Path: name, Err: err}
+		return st, err
 	}
 	defer closeQuietly(fd)
-	if err := served(fd, dir); err != nil {
-		return st, fmt.Errorf("%s: %w", name, err)
-	}
 	return st, unix.Fstat(fd, &st)
 }
 

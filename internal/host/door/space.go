@@ -1,9 +1,7 @@
 package door
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,15 +19,11 @@ type Space struct {
 // SpaceOf tells the space of the file system on which the file or the directory lies that a link below /proc/PID stands
 // for: cwd, or one of fd. It asks none for which another program has to answer.
 func SpaceOf(dir, link string) (Space, error) {
-	name := filepath.Join(dir, link)
-	fd, err := openPath(unix.AT_FDCWD, name, 0)
+	fd, name, err := openMagic(dir, link)
 	if err != nil {
-		return Space{}, &os.PathError{Op: "open", Path: name, Err: err}
+		return Space{}, err
 	}
 	defer closeQuietly(fd)
-	if err := served(fd, dir); err != nil {
-		return Space{}, fmt.Errorf("%s: %w", name, err)
-	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return Space{}, &os.PathError{Op: "stat", Path: name, Err: err}
