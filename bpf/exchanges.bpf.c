@@ -5,7 +5,7 @@
 //
 // A socket tells when it sent last (tcp_wstamp_ns) and how much (data_segs_out), so that segments which come are enough
 // to see by: nothing runs as one is sent, for which there is no tracepoint.
-#include "kernel.h"
+#include "target.h"
 
 LICENSE("Dual BSD/GPL");
 
@@ -13,16 +13,8 @@ enum { AF_INET6 = 10 };
 enum { ESTABLISHED = 1, SYN_SENT };
 enum { CLIENT = 1, SERVER = 2 };
 
-// The target's network namespace, and its processes: one, or those of the table.
+// The target's network namespace.
 const volatile u32 only_netns = 0;
-const volatile u32 only_tgid = 0;
-
-struct {
-	NUMBER(type, HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u32);
-	TYPE(value, u8);
-} targets SEC(".maps");
 
 // The ports that the target listens on.
 struct {
@@ -85,13 +77,6 @@ struct {
 enum { LOST_EXCHANGES, LOST_ENDS, LOST_KINDS };
 
 LOST(LOST_KINDS)
-
-static inline bool is_target(void)
-{
-	u32 tgid = pid_tgid() >> 32;
-
-	return only_tgid ? tgid == only_tgid : map_lookup(&targets, &tgid) != 0;
-}
 
 static inline bool in_netns(const struct sock *sk)
 {
@@ -249,7 +234,7 @@ int read_some(u64 *ctx)
 	u64 id = (u64)sk;
 	const struct tcp_sock *tp;
 
-	if (!is_target() || !in_netns(sk))
+	if (!is_target(pid_tgid() >> 32) || !in_netns(sk))
 		return 0;
 	x = map_lookup(&exchanges, &id);
 	if (x) {
@@ -282,7 +267,7 @@ int change_state(u64 *ctx)
 	if (!tp || !in_netns(sk))
 		return 0;
 	if (to == SYN_SENT) {
-		if (is_target())
+		if (is_target(pid_tgid() >> 32))
 			follow(id, &first);
 		return 0;
 	}

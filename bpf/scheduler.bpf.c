@@ -3,18 +3,9 @@
 // What the target's threads wait for: a CPU, their cgroup's quota, or, with the stack that led there, something else.
 #include "names.h"
 #include "stacks.h"
+#include "target.h"
 
 LICENSE("Dual BSD/GPL");
-
-// The target's processes. All others cost one comparison if there is one process, else a lookup.
-const volatile u32 only_tgid = 0;
-
-struct {
-	NUMBER(type, HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u32);
-	TYPE(value, u8);
-} targets SEC(".maps");
 
 // What a system call may wait for: of the number of each on this machine, told by the loader.
 enum { CALL_OTHER, CALL_READS, CALL_WRITES, CALL_POLL, CALL_FUTEX };
@@ -190,15 +181,6 @@ enum { LOST_THREADS, LOST_PLACES, LOST_STACKS, LOST_WAKES, LOST_KINDS };
 
 LOST(LOST_KINDS)
 
-static inline bool is_target(struct task_struct *p)
-{
-	u32 tgid = p->tgid;
-
-	if (only_tgid)
-		return tgid == only_tgid;
-	return map_lookup(&targets, &tgid) != 0;
-}
-
 static inline struct thread *thread_of(struct task_struct *p)
 {
 	u32 tid = p->pid, zero = 0;
@@ -233,7 +215,7 @@ static inline int woken(struct task_struct *p)
 {
 	struct thread *t;
 
-	if (!is_target(p))
+	if (!is_target(p->tgid))
 		return 0;
 	t = thread_of(p);
 	if (!t || t->runnable)
@@ -491,7 +473,7 @@ int waking(u64 *ctx)
 	s32 call = -1;
 	u32 tid;
 
-	if (!is_target(p))
+	if (!is_target(p->tgid))
 		return 0;
 	tid = p->pid;
 	t = map_lookup(&threads, &tid);
@@ -637,7 +619,7 @@ int sched_switch(u64 *ctx)
 {
 	bool preempted = ctx[0];
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-	bool out = is_target(prev), in = is_target(next);
+	bool out = is_target(prev->tgid), in = is_target(next->tgid);
 	struct thread *t;
 	u64 now;
 
@@ -678,7 +660,7 @@ int asleep(struct bpf_iter__task *ctx)
 	struct thread *t;
 	u32 tid;
 
-	if (!p || !is_target(p) || !state_of(p))
+	if (!p || !is_target(p->tgid) || !state_of(p))
 		return 0;
 	tid = p->pid;
 	if (map_lookup(&threads, &tid))

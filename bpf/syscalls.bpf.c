@@ -1,19 +1,9 @@
 //go:build ignore
 
 // The target's system calls by number: how many, how long, and how they failed.
-#include "kernel.h"
+#include "target.h"
 
 LICENSE("Dual BSD/GPL");
-
-// The target's processes. All others cost one comparison if there is one process, else a lookup.
-const volatile u32 only_tgid = 0;
-
-struct {
-	NUMBER(type, HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u32);
-	TYPE(value, u8);
-} targets SEC(".maps");
 
 struct entry {
 	u64 since;
@@ -62,13 +52,6 @@ struct {
 enum { LOST_ENTRIES, LOST_FAILURES, LOST_CALLS, LOST_KINDS };
 
 LOST(LOST_KINDS)
-
-static inline bool is_target(u32 tgid)
-{
-	if (only_tgid)
-		return tgid == only_tgid;
-	return map_lookup(&targets, &tgid) != 0;
-}
 
 SEC("tp_btf/sys_enter")
 int enter(u64 *ctx)
