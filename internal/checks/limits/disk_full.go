@@ -1,7 +1,9 @@
 package limits
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -60,18 +62,19 @@ type room struct {
 }
 
 func runDiskFull(p *check.Pass) error {
-	fullest := quantity.Of("file systems that the target writes to", 0, "file systems")
-	for _, r := range rooms(p) {
-		if fullest.Unit() != quantity.Ratio || r.used.Above(fullest) {
-			fullest = r.used
-		}
+	list := rooms(p)
+	if len(list) == 0 {
+		p.Read(quantity.Of("file systems that the target writes to", 0, "file systems"))
+		return nil
+	}
+	p.Read(slices.MaxFunc(list, func(a, b room) int { return cmp.Compare(a.used.Number(), b.used.Number()) }).used)
+	for _, r := range list {
 		if r.used.Below(p.Param(paramDiskUsed)) || !r.files && r.left.AtLeast(p.Param(paramDiskLeft)) {
 			continue
 		}
 		none := r.files && r.left.Number() == 0 || !r.files && r.left.Below(p.Param(paramDiskNone))
 		p.Report(diskFinding(r, none, p.Meta.Target.Kind == "host"))
 	}
-	p.Read(fullest)
 	return nil
 }
 
