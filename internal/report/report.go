@@ -295,13 +295,13 @@ func (v *Verdict) decide(d *Data) {
 // fullOf is the share of a host's CPUs from which on nothing is left for more work but pieces of moments.
 const fullOf = 0.95
 
-// fullCPUs says that the CPUs of a whole host are full, and who has most of them; "" where they are not.
+// fullCPUs says that the CPUs of a whole host are full, and who has the most of them; "" where they are not.
 func (d *Data) fullCPUs() string {
 	c := d.Consumers
 	if !d.wholeHost() || c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
 		return ""
 	}
-	return fmt.Sprintf("The CPUs are full: %s has most of them. ", evidence.ConsumerName(c.List[0]))
+	return fmt.Sprintf("The CPUs are full: %s has the most of them. ", evidence.ConsumerName(c.List[0]))
 }
 
 // incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do

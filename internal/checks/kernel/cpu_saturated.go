@@ -365,13 +365,13 @@ func strangerFills(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)
 }
 
-// hostIsFilled names who has most of the CPU time of a whole host.
+// hostIsFilled names who has the most CPU time of a whole host, which need not be half of it.
 func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
 	if share.Number() < leastNamed {
 		return
 	}
-	f.Summary += fmt.Sprintf("; %s has most of the CPU time: %s", u.who(), share.Text())
+	f.Summary += fmt.Sprintf("; %s has the most CPU time, %s of it", u.who(), share.Text())
 	f.Remedies = append([]check.Remedy{u.moveAway("the other threads wait less for a CPU")}, f.Remedies...)
 }
 
