@@ -51,7 +51,7 @@ func All() []Metric {
 		JVMInfo, JVMVersion, JVMUptime, JVMGCSeconds, JVMGCs, JVMGCCause, JVMGCsByCause, JVMOperations, JVMSafepoints,
 		JVMSafepointSeconds,
 		JVMSafepointSync, JVMApplication, JVMCompileSeconds, JVMThreads, JVMThreadsStarted, JVMClassesLoaded,
-		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
+		JVMClassSeconds, JVMSuperHash, JVMGCCPU, JVMSpace, JVMClassBytes, JVMClassObjects, JVMMetaspace, JVMCPUs, JVMLimit, JVMMemoryLimit,
 		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMSwappedLibrary, JVMThread, JVMPools, JVMPoolAllocated, JVMStates,
 		JVMMonitorWaiters,
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,

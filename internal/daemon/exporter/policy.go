@@ -171,7 +171,8 @@ func setJVMs(set func(policy, ...metric.Metric)) {
 		metric.JVMThread,
 		metric.JVMSwappedLibrary,
 		metric.JVMStates, metric.JVMDumpSeconds, metric.JVMCode, metric.JVMCodeFull, metric.TypeCheckSamples)
-	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock)
+	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock,
+		metric.JVMClassBytes, metric.JVMClassObjects)
 }
 
 func setDevices(set func(policy, ...metric.Metric)) {
