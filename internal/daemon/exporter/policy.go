@@ -67,7 +67,7 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	by := func(more ...string) policy { return policy{keep: append(more, flow...), each: flow[1:], begun: true} }
 	set(by(), metric.ConnectAttempts, metric.Connects, metric.ConnectsBound, metric.ConnectSeconds, metric.PortSearches,
 		metric.PortSearchSeconds, metric.ConnectionSeconds, metric.ConnectionTurns, metric.RequestsGivenUp,
-		metric.RequestsGivenUpSeconds)
+		metric.RequestsGivenUpSeconds, metric.ResetsUnanswered)
 	set(by("error"), metric.ConnectFailures)
 	set(by("first"), metric.ConnectionsClosed)
 	set(by("exchanges"), metric.ConnectionsTurnedAway)
