@@ -410,8 +410,8 @@ static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp,
 }
 
 // gave_up counts, on the client's side, connections that it closed first while what it had sent was unanswered, with
-// the time since: a timeout. Who says good-bye and closes (libpq, MySQL's clients, TLS) waits for a jiffy or two at
-// most.
+// the time since: a timeout, of a tenth of a second and more. Who says good-bye and closes (libpq, MySQL's clients,
+// TLS) does so at once, or within less where it has to wait for a CPU.
 // What was sent in the jiffy in which the last answer came counts as answered.
 static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
 {
@@ -420,7 +420,7 @@ static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, str
 	bool first = last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
 	bool open = (s32)(sent - tp->inet_conn.icsk_ack.lrcvtime) > 0 || !tp->data_segs_in;
 
-	if (!tp->data_segs_out || !open || (!dropped && !first) || waited <= second / 100 + 1)
+	if (!tp->data_segs_out || !open || (!dropped && !first) || waited <= second / 10)
 		return;
 	add(t->given_up, 1);
 	add(t->given_up_ns, (u64)waited * 1000000000 / second);

@@ -53,8 +53,8 @@ var (
 		"Accepted connections that the server closed first within a second of what the client sent last: after no "+
 			"exchange, or with a request unread (exchanges is none), or after three at most (few).", flow("exchanges")...)
 	RequestsGivenUp = counter("tcp_requests_given_up_total", q.Connections, tcpSent,
-		"Connections that the client closed first, or reset, when it had waited for an answer for a hundredth of a second "+
-			"and more.", flow()...)
+		"Connections that the client closed first, or reset, when it had waited for an answer for a tenth of a second and "+
+			"more.", flow()...)
 	RequestsGivenUpSeconds = counter("tcp_requests_given_up_seconds_total", q.Seconds, tcpSent,
 		"How long it had waited.", flow()...)
 	ResetsUnanswered = counter("tcp_resets_unanswered_total", q.Connections, tcpSent,

@@ -35,7 +35,7 @@ dependency works on what nobody waits for any more, and a retry asks it once
 more. Retries multiply the load just when it is too much, and keep it there.
 
 Measured: each connection that the target opened, as it ends: the target closed
-it first, what it had sent was unanswered, and it had waited for a hundredth of
+it first, what it had sent was unanswered, and it had waited for a tenth of
 a second and more. Where the target serves requests itself, how many connections
 it opens for each. A client that says good-bye before it closes, as with TLS, is
 not counted.

@@ -243,7 +243,7 @@ func askUntilClosed(address string) error {
 // TestGivenUp: connections that the client closes, or resets, while it waits for an answer; and those of clients that
 // say good-bye, or that were answered. A reset counts at both ends where an answer was outstanding.
 func TestGivenUp(t *testing.T) {
-	const n, waits, jiffy = 20, 50 * time.Millisecond, 10 * time.Millisecond // the longest, of CONFIG_HZ 100
+	const n, waits, jiffy = 10, 250 * time.Millisecond, 10 * time.Millisecond // the longest, of CONFIG_HZ 100
 	for _, c := range []struct {
 		name         string
 		talk         func(c *net.TCPConn) error

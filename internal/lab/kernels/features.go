@@ -75,6 +75,10 @@ func programFeatures() []feature {
 			tests: []string{"TestFailures"},
 		},
 		{
+			name: "connections: those given up, turned away, or reset", collector: "bpf-connections",
+			pkg: "collectors/ebpf", tests: []string{"TestGivenUp", "TestTurnedAway"},
+		},
+		{
 			name: "exchanges: each of 211, and its time, on both sides", collector: "bpf-exchanges",
 			pkg: "collectors/ebpf", tests: []string{"TestExchanges"},
 		},
