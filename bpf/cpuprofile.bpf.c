@@ -66,11 +66,14 @@ struct dump {
 
 struct dump *dump_type __attribute__((unused));
 
-// 127 dumps, which are read as they come.
+// 127 dumps, which are read some at a time: to wake the reader for each takes longer than to walk its stack.
 struct {
 	NUMBER(type, RINGBUF);
 	NUMBER(max_entries, 1 << 21);
 } dumps SEC(".maps");
+
+// So much makes the reader read: a quarter of the ring.
+#define UNREAD (1 << 19)
 
 // The processes, by id, of which stacks are taken: the target's, each with itself; and those that were seen here before
 // anybody listed them, with the one that they descend from.
@@ -150,13 +153,15 @@ static inline bool in_pace(void)
 }
 
 // is_dumped tells whether the stack of the running process is to be taken. A child of such a one is another, though it
-// may end before the next list is made.
-static inline bool is_dumped(u32 tgid)
+// may end before the next list is made; only what was there at first stays.
+static inline bool is_dumped(u32 tgid, bool *stays)
 {
 	struct task_struct *p = (void *)current_task();
 	u32 parent, of, *known;
 
-	if (map_lookup(&dumped, &tgid))
+	known = map_lookup(&dumped, &tgid);
+	*stays = known && *known == tgid;
+	if (known)
 		return 1;
 	p = read(p->real_parent);
 	parent = read(p->tgid);
@@ -171,11 +176,12 @@ static inline bool is_dumped(u32 tgid)
 // dump takes the sample with the stack; false if it may not, or there is no room.
 static inline bool dump(struct where *at)
 {
+	volatile u64 *size; // in memory the verifier forgets it, and follows one way with any size, not all with each
 	struct dump *d;
-	u64 size = 0;
+	bool stays;
 	void *regs;
 
-	if (!takes_dumps || !is_dumped(at->tgid) || !in_pace())
+	if (!takes_dumps || !is_dumped(at->tgid, &stays) || !in_pace())
 		return 0;
 	d = ring_reserve(&dumps, sizeof(*d), 0);
 	if (!d)
@@ -184,20 +190,24 @@ static inline bool dump(struct where *at)
 	regs = registers();
 	for (int i = 0; i < 4; i++)
 		read_kernel(&d->regs[i], sizeof(d->regs[i]), regs + regs_dumped[i]); // zeros it where it cannot
+	size = &d->size;
+	*size = 0;
 	for (int i = 0; i < DUMP_STEPS; i++) {
 		if (read_user(d->stack + i * DUMP_STEP, DUMP_STEP, (void *)d->regs[1] + i * DUMP_STEP))
 			break;
-		size += DUMP_STEP;
+		*size = (i + 1) * DUMP_STEP;
 	}
 #pragma unroll
 	for (u64 piece = DUMP_STEP / 2; piece >= 8; piece /= 2) {
-		if (size > sizeof(d->stack) - piece)
+		u64 at = *size;
+
+		if (at > sizeof(d->stack) - piece)
 			break;
-		if (!read_user(d->stack + size, piece, (void *)d->regs[1] + size))
-			size += piece;
+		if (!read_user(d->stack + at, piece, (void *)d->regs[1] + at))
+			*size = at + piece;
 	}
-	d->size = size;
-	ring_submit(d, 0);
+	stays = stays && ring_query(&dumps, BPF_RB_AVAIL_DATA) < UNREAD;
+	ring_submit(d, stays ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 	return 1;
 }
 

@@ -16,13 +16,17 @@ enum { CLIENT = 1, SERVER = 2 };
 // The target's network namespace.
 const volatile u32 only_netns = 0;
 
-// The ports that the target listens on.
+// The ports that the target listens on, a bit each.
 struct {
-	NUMBER(type, HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u16);
-	TYPE(value, u8);
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, 1024);
+	TYPE(key, u32);
+	TYPE(value, u64);
 } listeners SEC(".maps");
+
+// Whether one was met that the target began itself. Before that the ports tell what is to be followed, without a look
+// into a table for each segment of everybody's.
+bool clients = 0;
 
 // The state of a connection's exchange. The times are on the clock of ktime_ns, as the socket's own (tcp_clock_ns in
 // include/net/tcp.h).
@@ -85,9 +89,20 @@ static inline bool in_netns(const struct sock *sk)
 
 static inline bool listens(const struct sock *sk)
 {
-	u16 port = sk->__sk_common.skc_num;
+	u32 port = sk->__sk_common.skc_num, word = port >> 6;
+	u64 *bits = map_lookup(&listeners, &word);
 
-	return map_lookup(&listeners, &port) != 0;
+	return bits && *bits >> (port & 63) & 1;
+}
+
+// is_set is 1 unless n is 0, without a branch: the verifier would follow both ways, at each step of bucket, to the end
+// of the program.
+static inline u64 is_set(u64 n)
+{
+	u64 minus = -n;
+
+	asm volatile("" : "+r"(minus)); // the compiler would make it a branch
+	return (n | minus) >> 63;
 }
 
 static inline u32 bucket(u64 ns)
@@ -99,10 +114,10 @@ static inline u32 bucket(u64 ns)
 		return 0;
 #pragma unroll
 	for (u32 step = 32; step; step >>= 1) {
-		if (rest >> step) {
-			rest >>= step;
-			log += step;
-		}
+		u32 shift = is_set(rest >> step) * step;
+
+		rest >>= shift;
+		log += shift;
 	}
 	b = 1 + 16 * log + (u32)(ns >> (log + 6) & 15);
 	return b < BUCKETS ? b : BUCKETS - 1;
@@ -155,6 +170,8 @@ static inline void over(const struct sock *sk, const struct exchange *x)
 
 static inline void follow(u64 id, const struct exchange *x)
 {
+	if (x->side == CLIENT && !clients)
+		clients = 1;
 	if (map_update(&exchanges, &id, x, BPF_ANY))
 		lose(LOST_EXCHANGES, 1);
 }
@@ -197,12 +214,15 @@ int arrive(u64 *ctx)
 	const struct sk_buff *skb = (void *)ctx[1];
 	u64 id = (u64)sk;
 	struct exchange *x, first = {.side = SERVER};
+	bool serves = listens(sk);
 	const struct tcp_sock *tp;
 
+	if (!serves && !clients)
+		return 0;
 	if (!in_netns(sk))
 		return 0;
 	x = map_lookup(&exchanges, &id);
-	if (!x && !listens(sk))
+	if (!x && !serves)
 		return 0;
 	tp = tcp_sock_of(sk);
 	if (!tp)
@@ -234,6 +254,8 @@ int read_some(u64 *ctx)
 	u64 id = (u64)sk;
 	const struct tcp_sock *tp;
 
+	if (!clients && listens(sk))
+		return 0;
 	if (!is_target(pid_tgid() >> 32) || !in_netns(sk))
 		return 0;
 	x = map_lookup(&exchanges, &id);

@@ -46,6 +46,7 @@ const (
 	ExchangesProgArrive      = "arrive"
 	ExchangesProgChangeState = "change_state"
 	ExchangesProgReadSome    = "read_some"
+	ExchangesVarClients      = "clients"
 	ExchangesVarOnlyNetns    = "only_netns"
 	ExchangesVarOnlyTgid     = "only_tgid"
 )
@@ -113,6 +114,7 @@ type ExchangesMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ExchangesVariableSpecs struct {
+	Clients   *ebpf.VariableSpec `ebpf:"clients"`
 	OnlyNetns *ebpf.VariableSpec `ebpf:"only_netns"`
 	OnlyTgid  *ebpf.VariableSpec `ebpf:"only_tgid"`
 }
@@ -160,6 +162,7 @@ func (m *ExchangesMaps) Close() error {
 //
 // It can be passed to LoadExchangesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ExchangesVariables struct {
+	Clients   *ebpf.Variable `ebpf:"clients"`
 	OnlyNetns *ebpf.Variable `ebpf:"only_netns"`
 	OnlyTgid  *ebpf.Variable `ebpf:"only_tgid"`
 }

@@ -32,6 +32,8 @@ enum map_type {
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 }; // of a map
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 }; // of ring_submit
+enum { BPF_RB_AVAIL_DATA };                             // of ring_query: bytes that nobody has read
 enum { BPF_F_USER_STACK = 1 << 8 };
 
 struct file;
@@ -60,6 +62,7 @@ static long (*const seq_printf)(struct seq_file *seq, const char *format, u32 fo
 static long (*const seq_write)(struct seq_file *seq, const void *data, u32 size) = (void *)127; // in an iterator
 static void *(*const ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131; // 0: no room
 static void (*const ring_submit)(void *data, u64 flags) = (void *)132;
+static u64 (*const ring_query)(void *ring, u64 what) = (void *)134;
 static struct socket *(*const sock_from_file)(struct file *file) = (void *)162; // Linux 5.11
 static struct tcp_timewait_sock *(*const tcp_timewait_of)(const void *sk) = (void *)138;
 static struct tcp_sock *(*const tcp_sock_of)(const void *sk) = (void *)137; // 0 unless sk is one; Linux 5.9

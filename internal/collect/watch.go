@@ -37,18 +37,21 @@ func StartWatch(ctx context.Context, what string, p Passes, pass func(context.Co
 }
 
 func (p Passes) watch(ctx context.Context, pass func(context.Context) (idle bool, err error)) error {
-	runtime.LockOSThread() // whose CPU time the passes take; on full CPUs they wait longer than they run
-	defer runtime.UnlockOSThread()
 	for {
+		// On full CPUs a pass waits longer than it runs: what counts is the thread's CPU time. Between passes no thread
+		// is kept, which would have to be woken by another.
+		runtime.LockOSThread()
 		began := ThreadCPU()
 		idle, err := pass(ctx)
+		cost := ThreadCPU() - began
+		runtime.UnlockOSThread()
 		if ctx.Err() != nil { // the end cut it short
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		period := p.period(ThreadCPU()-began, idle)
+		period := p.period(cost, idle)
 		if clock.Sleep(ctx, period/2+rand.N(period)) != nil {
 			return nil
 		}

@@ -78,6 +78,10 @@ func (h *Host) readSys(name string) (string, error) {
 // an os.File with its finaliser each time and asks the poller, this allocates only the C string of the path.
 func ReadFile(path string, buf []byte) ([]byte, error) { return readFile(path, buf, false) }
 
+// ReadRecord is [ReadFile] of a file that is one record, as those of /proc/PID/task/TID are that have one line: it
+// saves a call of read(2).
+func ReadRecord(path string, buf []byte) ([]byte, error) { return readFile(path, buf, true) }
+
 // readFile is ReadFile; record says that the file is one record, as stat is: seq_file hands a record out whole, so a
 // read that does not fill the buffer was the last one (fs/seq_file.c), and the call that would return 0 is saved.
 func readFile(path string, buf []byte, record bool) ([]byte, error) {

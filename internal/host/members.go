@@ -1,9 +1,11 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -35,24 +37,29 @@ func (h *Host) Members(ctx context.Context, t Target) ([]Process, error) {
 	return out, nil
 }
 
-// A listing is the last one of a process target that is dear to list.
+// A listing is the last one of a process target.
 type listing struct {
 	mu   sync.Mutex
 	of   [2]uint64 // the root's pid and start time
 	at   time.Time
+	born string // see [Host.LastBorn], before it was made
+	dear bool   // it serves again whatever was born
 	list []Process
+
+	open sync.Once
+	load *os.File // /proc/loadavg, which is read hundreds of times; nil where it does not serve
 }
 
 const (
-	// dearThreads is from how many threads on a listing serves again: the kernel adds up all threads of a process for
-	// its stat (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
+	// dearThreads is from how many threads on a listing serves again though something was born: the kernel adds up all
+	// threads of a process for its stat (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
 	dearThreads = 1000
 	// listingOld is when a listing has become too old: few processes come or go in a quarter of a second.
 	listingOld = 250 * time.Millisecond
 )
 
 // LateMembers is Members for those who want to know which processes there are, and not their counters: collectors that
-// look at one moment share a listing that is dear.
+// look at one moment share a listing if nothing was born since, or it is dear. One that has ended may be in it still.
 func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	if h.last == nil || t.Kind != KindProcess || len(t.PIDs) == 0 {
 		return h.Members(ctx, t)
@@ -60,18 +67,40 @@ func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	l, of := h.last, [2]uint64{uint64(t.PIDs[0]), t.StartTime}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == of && time.Since(l.at) < listingOld {
+	born := h.LastBorn()
+	if l.of == of && time.Since(l.at) < listingOld && (l.dear || born != "" && born == l.born) {
 		return slices.Clone(l.list), nil
 	}
 	list, err := h.Members(ctx, t)
+	if err != nil {
+		return nil, err
+	}
 	threads := 0
 	for _, p := range list {
 		threads += p.Threads
 	}
-	if threads >= dearThreads {
-		l.of, l.at, l.list = of, time.Now(), list
+	l.of, l.at, l.born, l.dear, l.list = of, time.Now(), born, threads >= dearThreads, list
+	return slices.Clone(list), nil
+}
+
+// LastBorn names the process or thread that was born last on this host: while it stays the same there is no new one.
+// It is the last word of /proc/loadavg (fs/proc/loadavg.c), which counts in the reader's own pid namespace; empty where
+// this procfs shows another one's processes, or cannot be read.
+func (h *Host) LastBorn() string {
+	if h.last == nil {
+		return ""
 	}
-	return slices.Clone(list), err
+	h.last.open.Do(func() {
+		if self, err := os.Readlink(h.Proc + "/self"); err == nil && self == strconv.Itoa(os.Getpid()) {
+			h.last.load, _ = os.Open(h.Proc + "/loadavg") // nil: see above
+		}
+	})
+	var text [64]byte // three averages, two numbers of threads, and an id, of at most 40 characters
+	n, err := h.last.load.ReadAt(text[:], 0)
+	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return string(text[bytes.LastIndexByte(text[:n], ' ')+1 : n])
 }
 
 func (h *Host) memberStats(ctx context.Context, t Target) (map[int]Stat, error) {

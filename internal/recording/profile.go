@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/txtar"
 
@@ -137,6 +138,22 @@ func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
 	}
 	r.ranked[e] = raw.Clean()
 	return r.ranked[e], true
+}
+
+// Once gives what is computed of a recording, under a name of its own: once, however many checks ask. Neither the
+// recording nor the result is to be changed after that.
+func Once[T any](r *Recording, name string, compute func() T) T {
+	r.computing.Lock()
+	again, ok := r.computed[name].(func() T)
+	if !ok {
+		if r.computed == nil {
+			r.computed = map[string]any{}
+		}
+		again = sync.OnceValue(compute)
+		r.computed[name] = again
+	}
+	r.computing.Unlock() // what computes may ask for more
+	return again()
 }
 
 // RankAll prepares the profiles for ranking and gives up what profilers gave, of a recording that is only looked at:

@@ -191,6 +191,9 @@ type Recording struct {
 
 	ranking sync.Mutex
 	ranked  map[stacks.Event]*stacks.Profile // made at the first use by Ranked
+
+	computing sync.Mutex
+	computed  map[string]any // by Once, each a func() T
 }
 
 // family is all series of one metric. A metric that was measured and had nothing to show has a family without series.

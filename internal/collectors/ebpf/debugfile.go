@@ -2,11 +2,9 @@ package ebpf
 
 import (
 	"bytes"
-	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
-	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
@@ -86,5 +84,5 @@ func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if err != nil {
 		return
 	}
-	slices.SortStableFunc(b.functions, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
+	sortSymbols(b.functions)
 }

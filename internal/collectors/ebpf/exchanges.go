@@ -51,7 +51,7 @@ func openExchanges(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	}
 	s, err := l.open(ctx, bpf.LoadExchanges, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
 		ports, err := ownPorts(ctx, env, members)
-		setPorts(spec.Maps[bpf.ExchangesMapListeners], ports)
+		spec.Maps[bpf.ExchangesMapListeners].Contents = portBits(ports)
 		return errors.Join(err, setTargets(spec, members),
 			spec.Variables[bpf.ExchangesVarOnlyNetns].Set(uint32(netns.Inode)))
 	})
@@ -59,6 +59,18 @@ func openExchanges(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 		return nil, err
 	}
 	return &exchanges{s}, nil
+}
+
+// portBits are the words of ports that have any, a bit each.
+func portBits(ports map[uint16]bool) (list []cilium.MapKV) {
+	words := map[uint32]uint64{}
+	for port := range ports {
+		words[uint32(port)>>6] |= 1 << (port & 63)
+	}
+	for word, bits := range words {
+		list = append(list, cilium.MapKV{Key: word, Value: bits})
+	}
+	return list
 }
 
 // searchOwnFDs bounds the descriptors that are read in search of the target's listeners, a microsecond each: a server

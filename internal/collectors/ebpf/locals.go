@@ -37,7 +37,7 @@ func (s *symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	memory := door.MemoryOf(s.pidPath(pid, ""))
 	found := append(library.starts(), library.chosen(s.slotsOf(pid, m, library), memory, base(m, b.loads))...)
 	b.functions = append(b.functions, found...)
-	slices.SortStableFunc(b.functions, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
+	sortSymbols(b.functions)
 }
 
 // base is what is added to an address of a file to have that of the process.

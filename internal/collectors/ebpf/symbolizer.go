@@ -43,6 +43,7 @@ type symbolizer struct {
 	binaries map[mappedFile]*objectFile
 	files    map[fileID]*objectFile
 	called   map[returned]bool
+	named    map[place][]stacks.Frame
 	left     *door.TableBudget
 	held     []io.Closer // files of Go programs, whose names are read when they are asked for
 	// what has no names, with the reason: its tables are too large, or perfdoctor failed on them
@@ -82,7 +83,8 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	return &symbolizer{
 		proc: proc, kernel: kernel, maps: map[uint32][]door.Mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
-		left: door.NewTableBudget(), opaque: map[string]bool{},
+		named: map[place][]stacks.Frame{},
+		left:  door.NewTableBudget(), opaque: map[string]bool{},
 		parsers: parsers{elf: readBinary, perfMap: perfmap.Parse, demangle: demangled},
 	}
 }
@@ -109,9 +111,24 @@ func (s *symbolizer) kernelFrame(at uint64) stacks.Frame {
 	return stacks.Frame{Name: unknownKernel, Kind: stacks.Kernel}
 }
 
+// A place is an address of a process.
+type place struct {
+	pid uint32
+	at  uint64
+}
+
 // userFrames names an address of a process: the function, or the methods that were compiled into one, the innermost
-// first.
+// first. They are not to be changed: most stacks have the same ones, so each is named once.
 func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
+	frames, known := s.named[place{pid, at}]
+	if !known {
+		frames = s.nameFrames(pid, at)
+		s.named[place{pid, at}] = frames
+	}
+	return frames
+}
+
+func (s *symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 	if m := s.compiled[pid]; m != nil {
 		if e, ok := m.Find(at); ok {
 			return compiledFrames(e)

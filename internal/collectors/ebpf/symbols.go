@@ -19,6 +19,18 @@ type symbol struct {
 	name string
 
 	module string // of the kernel; empty of its core
+	order  uint32 // of a file: the place in its tables
+}
+
+// sortSymbols sorts those of a file by address. Of several at one the first in the tables stays the first, by its
+// place: a sort that keeps the order moves symbols much more often.
+func sortSymbols(list []symbol) {
+	for i := range list {
+		list[i].order = uint32(i)
+	}
+	slices.SortFunc(list, func(a, b symbol) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+	})
 }
 
 // find gives the symbol that an address is in.
@@ -110,7 +122,7 @@ func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(b.functions, func(a, b symbol) int { return cmp.Compare(a.at, b.at) })
+	sortSymbols(b.functions)
 	return b, nil
 }
 

@@ -28,6 +28,9 @@ const (
 	// membersLast is how long a list of the target's processes is used, and the mappings of one that has none where its
 	// code runs.
 	membersLast = time.Second
+	// readEvery is how long stacks of processes that were there at first may wait to be walked: the program wakes the
+	// reader earlier when a quarter of the room is taken, and for each of other processes, which may end.
+	readEvery = 250 * time.Millisecond
 	// maxUnwindFiles bounds the files whose frames are read, each of which stays open: a PostgreSQL with its extensions
 	// has 30.
 	maxUnwindFiles = 64
@@ -144,7 +147,7 @@ func (u *unwinder) run(ctx context.Context) error {
 		if time.Since(u.members) >= membersLast {
 			u.list(ctx)
 		}
-		u.reader.SetDeadline(u.members.Add(membersLast))
+		u.reader.SetDeadline(time.Now().Add(readEvery))
 		err := u.reader.ReadInto(&record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -187,9 +190,7 @@ func (u *unwinder) take(d *bpf.CPUProfileDump) {
 	began := time.Now()
 	key := unwound{at: d.At}
 	if u.spent <= unwindStart+time.Duration(unwindShare*float64(began.Sub(u.began))) && len(u.found) < maxUnwound {
-		stack, err := firewall.Parse(fmt.Sprintf("the frames of pid %d", d.At.Tgid), func() (string, error) {
-			return u.walk(d), nil
-		})
+		stack, err := firewall.Parse("the frames of a program", func() (string, error) { return u.walk(d), nil })
 		key.stack, u.fault = stack, cmp.Or(u.fault, err)
 	}
 	u.found[key]++

@@ -79,7 +79,19 @@ type source struct {
 	looked   int
 	over     int // threads not looked at in a pass, at most
 	memories map[int]*door.Memory
+	list     listing
 }
+
+// A listing is the threads of the target as they were listed last.
+type listing struct {
+	at   time.Time
+	born string // see [host.Host.LastBorn]
+	all  []threadOf
+	pid  int // of one of the processes
+}
+
+// listingOld is when a listing is too old, though nothing was born since: what has ended is in it still.
+const listingOld = 250 * time.Millisecond
 
 // threadID names a thread for good: its id may be given to another after it has ended.
 type threadID struct {
@@ -106,24 +118,40 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 // pass looks at each thread once, of many at some.
 func (s *source) pass(ctx context.Context) error {
 	latest := time.Now()
+	if err := s.listThreads(ctx); err != nil {
+		return err
+	}
+	if !s.lookAt(ctx, s.list.all) {
+		return nil
+	}
+	if s.list.pid != 0 && s.sockets.fresh && time.Now().After(s.sockets.next) {
+		s.findSockets(ctx, s.list.pid) // a client's connection may be gone at the end
+	}
+	s.passes++
+	s.latest = latest
+	return nil
+}
+
+// listThreads lists the target's threads, unless none was born since that was done last: it takes longer than to look
+// at them.
+func (s *source) listThreads(ctx context.Context) error {
+	born := s.env.Host.LastBorn()
+	if born != "" && born == s.list.born && time.Since(s.list.at) < listingOld {
+		return nil
+	}
 	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
 		return fmt.Errorf("list the target's processes: %w", err)
 	}
-	var all []threadOf
+	s.list = listing{at: time.Now(), born: born}
 	for _, m := range members {
 		for _, tid := range s.tids(m.PID) {
-			all = append(all, threadOf{m.PID, tid})
+			s.list.all = append(s.list.all, threadOf{m.PID, tid})
 		}
 	}
-	if !s.lookAt(ctx, all) {
-		return nil
+	if len(members) > 0 {
+		s.list.pid = members[0].PID
 	}
-	if len(members) > 0 && s.sockets.fresh && time.Now().After(s.sockets.next) {
-		s.findSockets(ctx, members[0].PID) // a client's connection may be gone at the end
-	}
-	s.passes++
-	s.latest = latest
 	return nil
 }
 
@@ -221,7 +249,7 @@ func (s *source) standing(at threadOf, state byte, tids map[int]bool) (p place, 
 	default: // it ends
 		return place{}, false
 	}
-	text, err := host.ReadFile(s.process(at.pid)+"/task/"+strconv.Itoa(at.tid)+"/syscall", s.buf)
+	text, err := host.ReadRecord(s.process(at.pid)+"/task/"+strconv.Itoa(at.tid)+"/syscall", s.buf)
 	if err != nil {
 		return place{}, false
 	}

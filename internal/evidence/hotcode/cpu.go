@@ -39,8 +39,14 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 // CodeOf is [CPUOf] with the machine code, also of an interpreter. A runtime's own profiler knows more of its frames
 // than the samples of all CPUs, which serve where there is none; these are set against what all processes of the target
 // used, those that came and went included. A profile of a whole host is set against its own samples only: the kernel's
-// counters of single processes do not add up to it.
+// counters of single processes do not add up to it. It is made once, and not to be changed.
 func CodeOf(rec *recording.Recording) (c *CPU, ok bool) {
+	c = recording.Once(rec, "CPU time of code", func() *CPU { return codeOf(rec) })
+	return c, c != nil
+}
+
+// codeOf is [CodeOf], nil without a profile.
+func codeOf(rec *recording.Recording) *CPU {
 	p, ok := rec.Ranked(stacks.CPU)
 	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
 	all := !ok
@@ -49,14 +55,14 @@ func CodeOf(rec *recording.Recording) (c *CPU, ok bool) {
 		p, ok = ofTarget(rec, pids)
 	}
 	if !ok {
-		return nil, false
+		return nil
 	}
-	c = cpuOf(rec, p, pids)
+	c := cpuOf(rec, p, pids)
 	if t, counted := usage.OfTarget(rec); all && counted {
 		used := t.Used.Times(c.Window / t.Window)
 		c.Kernel, c.System = used.Sum(), used.System
 	}
-	return c, true
+	return c
 }
 
 // mostly is the share of the target's CPU time that its scripts have where they are what it does: half.

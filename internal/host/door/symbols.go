@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 	"sync"
 )
 
@@ -19,13 +20,16 @@ const (
 	// maxNames bounds the names kept of all files, in bytes. Symbols may share the end of one long name, so the size of
 	// the table of names does not. libjvm.so has 10 MB.
 	maxNames = 32 << 20
-	// maxSymbols bounds the functions kept of all files: libjvm.so has 120,000. At 48 bytes each they are 48 MiB.
+	// maxSymbols bounds the functions kept of all files: libjvm.so has 120,000. At 56 bytes each they are 56 MiB.
 	maxSymbols = 1 << 20
 	// symbolsAtOnce is how much of a symbol table is read at once, in bytes: 2730 entries.
 	symbolsAtOnce = 64 << 10
 	// freedAtOnce is from which size on names do not wait for the collector of garbage, in bytes: those of libjvm.so
 	// have 10 MB.
 	freedAtOnce = 32 << 20
+	// namesAtOnce is how much room for names is made at once, in bytes: one for each name takes longer than to read it.
+	// A name that is kept keeps so much.
+	namesAtOnce = 4 << 10
 	// MaxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
 	MaxName = 4096
 )
@@ -105,7 +109,7 @@ func eachOf(f *elf.File, table *elf.Section, left *TableBudget, do func(Symbol))
 	if err != nil {
 		return err
 	}
-	names := NameTable{Data: data, Left: left}
+	names := NameTable{Data: data, Left: left, once: namesAtOnce}
 	entry := make([]byte, elf.Sym64Size)
 	if f.Class == elf.ELFCLASS32 {
 		entry = entry[:elf.Sym32Size]
@@ -138,6 +142,8 @@ func decodeSymbol(f *elf.File, b []byte, names *NameTable) Symbol {
 type NameTable struct {
 	Data []byte
 	Left *TableBudget
+	once int             // so much room is made at once, if more than for one name
+	room strings.Builder // of the names that were given last
 }
 
 // At gives the name at an offset, cut at MaxName; "" outside of the table and when the budget is spent.
@@ -153,5 +159,11 @@ func (t *NameTable) At(offset uint32) string {
 		return ""
 	}
 	t.Left.names -= len(name)
-	return string(name)
+	if t.room.Cap()-t.room.Len() < len(name) {
+		t.room = strings.Builder{}
+		t.room.Grow(max(len(name), t.once))
+	}
+	from := t.room.Len()
+	t.room.Write(name)
+	return t.room.String()[from:]
 }
