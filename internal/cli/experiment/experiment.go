@@ -83,7 +83,8 @@ func RaiseQuota(h *host.Host, t host.Target, to float64) (*Experiment, error) {
 		return nil, refusedf("no CPU limit holds for %s: there is none to raise", t.Name)
 	}
 	if to != 0 && to <= best.cpus() {
-		return nil, refusedf("the limit of %s is %.3g CPUs: --to %.3g does not raise it", best.level.Path, best.cpus(), to)
+		return nil, refusedf("the limit of %s is %.3g CPUs: --to %.3g does not raise it", best.level.Path, best.cpus(),
+			to)
 	}
 	e := &Experiment{
 		name: "quota", host: h, stat: best.level.Dir + "/cpu.stat",

@@ -37,8 +37,8 @@ func (e *Experiment) judge(before, during, after Window) (Outcome, string) {
 		if during.CPUs < asMuch*before.CPUs {
 			return Unsure, "there was less to do during the change than before"
 		}
-		return Falls, fmt.Sprintf("the change took nothing away: the target did not use %.0f %% more CPU time, nor wait "+
-			"half as long for each second of it", 100*(more-1))
+		return Falls, fmt.Sprintf("the change took nothing away: the target did not use %.0f %% more CPU time, nor "+
+			"wait half as long for each second of it", 100*(more-1))
 	case first != "":
 		return Unsure, "with the change, " + first + "; but that lasted when it was undone"
 	}

@@ -57,7 +57,9 @@ func TestOpenControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	for where, want := range map[string]string{
-		dir: "no directory of a cgroup file system", dir + "/none": "no such file", dir + "/a\x1bb": "cannot be printed",
+		dir:             "no directory of a cgroup file system",
+		dir + "/none":   "no such file",
+		dir + "/a\x1bb": "cannot be printed",
 	} {
 		if _, err := openControl(where, "cpu.max"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", where, err, want)

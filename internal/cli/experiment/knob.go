@@ -134,8 +134,8 @@ func (k *knob) turn() error {
 }
 
 // undo puts back what was there before, where the experiment's own value is what is there, and says what is there now;
-// lasted tells that it was. A signal that lets a process go on does no harm to one that runs, and takes back one to stop
-// it that is still to come.
+// lasted tells that it was. A signal that lets a process go on does no harm to one that runs, and takes back one to
+// stop it that is still to come.
 func (k *knob) undo() (now string, lasted bool, err error) {
 	if k.pid == 0 {
 		is, err := k.value()

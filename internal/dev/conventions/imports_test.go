@@ -49,7 +49,8 @@ var table = []row{
 	{
 		pkg: "internal/cli",
 		may: []string{
-			"internal/cli/command", "internal/cli/experiment", "internal/cli/licenses", "internal/collectors", "internal/checks",
+			"internal/cli/command", "internal/cli/experiment", "internal/cli/licenses", "internal/collectors",
+			"internal/checks",
 			"internal/compare", "internal/evidence",
 			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight",
 			"internal/daemon/push", "internal/daemon/front",
