@@ -111,11 +111,14 @@ func (w *watchdog) hear(ctx context.Context) (string, error) {
 	select {
 	case word := <-w.said:
 		return word, nil
-	case <-w.gone:
-		return "", errWatchdog
 	case <-timer.C:
 		return "", fmt.Errorf("the watchdog did not answer within %v", startTime)
-	case <-ctx.Done():
+	case <-ctx.Done(): // also where it is gone, perhaps after a last word
+	}
+	select {
+	case word := <-w.said:
+		return word, nil
+	default:
 		return "", context.Cause(ctx)
 	}
 }
