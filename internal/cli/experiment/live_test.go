@@ -310,7 +310,7 @@ func settingsOf(t *testing.T, s *site) map[string]string {
 			}) {
 				out[name] = content(name)
 			}
-			return nil //nolint:nilerr // some may not be listed, before and after
+			return nil // some may not be listed, before and after
 		})
 	})
 	must(t, err)
