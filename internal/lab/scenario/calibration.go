@@ -60,7 +60,7 @@ func (c Calibration) text(b *strings.Builder) {
 	if len(c) == 0 {
 		return
 	}
-	b.WriteString("\nWhat was promised of the cures, and what the load measured:\n\n")
+	b.WriteString("\nWhat was promised of the fixes, and what the load measured:\n\n")
 	columns(b, func(w io.Writer) {
 		row(w, "SCENARIO", "FIX", "METRIC", "FROM", "EXPECTED", "INTERVAL", "MEASURED", "")
 		for i := range c {
