@@ -30,8 +30,12 @@ import (
 // subjectName is the first argument of this program as a perfdoctor that makes an experiment and may be killed.
 const subjectName = "pd-experiment"
 
-// shortest is a window that leaves time to interfere.
-const shortest = 500 * time.Millisecond
+const (
+	// shortest is a window in which there is time to be killed.
+	shortest = 500 * time.Millisecond
+	// roomy is one in which there is time to do something first, on a slow machine too.
+	roomy = 2 * time.Second
+)
 
 func TestMain(m *testing.M) {
 	if code, watched := Watch(); watched {
@@ -41,18 +45,20 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	if os.Args[0] == subjectName {
-		os.Exit(subject(os.Args[1], os.Args[2], os.Args[3]))
+		os.Exit(subject(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
 	}
 	testenv.DefaultSignals()
 	os.Exit(m.Run())
 }
 
 // subject makes one experiment on a target, as the command does.
-func subject(kind, what, target string) int {
+func subject(kind, what, target, window string) int {
 	e, err := prepared(kind, what, target)
 	if err == nil {
 		var r *Result
-		e.Duration = shortest
+		if e.Duration, err = time.ParseDuration(window); err != nil {
+			return 2
+		}
 		if r, err = e.Run(context.Background()); err == nil {
 			fmt.Println(r.Result, r.Because, r.Undone)
 			return 0
@@ -202,9 +208,9 @@ type call struct {
 	out bytes.Buffer
 }
 
-func start(t *testing.T, s *site, args []string) *call {
+func start(t *testing.T, s *site, window time.Duration, args []string) *call {
 	t.Helper()
-	c := &call{Cmd: exec.Command("/proc/self/exe", args...)}
+	c := &call{Cmd: exec.Command("/proc/self/exe", append(slices.Clone(args), window.String())...)}
 	c.Args[0] = subjectName
 	c.Stdout, c.Stderr = &c.out, &c.out
 	must(t, s.host.Do(c.Start))
@@ -269,7 +275,7 @@ func TestKilled(t *testing.T) {
 	trials, hit := s.trials(), map[string]int{}
 	for i := range kills {
 		args := trials[i%len(trials)]
-		c := start(t, s, args)
+		c := start(t, s, shortest, args)
 		if i%5 != 0 { // else at any moment, be it before
 			c.changed(t, s, before)
 		}
@@ -349,9 +355,12 @@ func TestBothKilled(t *testing.T) {
 		must(t, err)
 		undo := e.Change().Undo
 		e.Close()
-		c := start(t, s, args)
+		c := start(t, s, roomy, args)
 		c.changed(t, s, before)
 		watchdog := c.watchdog()
+		if watchdog == 0 {
+			t.Fatalf("%v: no watchdog: %s", args, &c.out)
+		}
 		must(t, unix.Kill(watchdog, unix.SIGSTOP)) // it must not be faster
 		must(t, c.Process.Kill())
 		must(t, unix.Kill(watchdog, unix.SIGKILL))
@@ -378,7 +387,7 @@ func TestInterference(t *testing.T) {
 		other = "70000 100000"
 	}
 
-	c := start(t, s, s.trials()[0])
+	c := start(t, s, roomy, s.trials()[0])
 	c.changed(t, s, before)
 	must(t, os.WriteFile(s.quota, []byte(other), 0))
 	_ = c.Wait()
@@ -387,7 +396,7 @@ func TestInterference(t *testing.T) {
 	}
 	must(t, os.WriteFile(s.quota, []byte(s.original), 0))
 
-	c = start(t, s, s.trials()[0]) // and with the one that would have noticed killed
+	c = start(t, s, roomy, s.trials()[0]) // and with the one that would have noticed killed
 	c.changed(t, s, before)
 	must(t, os.WriteFile(s.quota, []byte(other), 0))
 	must(t, c.Process.Kill())
@@ -397,16 +406,16 @@ func TestInterference(t *testing.T) {
 	}
 	must(t, os.WriteFile(s.quota, []byte(s.original), 0))
 
-	c = start(t, s, s.trials()[0])
+	c = start(t, s, roomy, s.trials()[0])
 	c.changed(t, s, before)
-	again := start(t, s, s.trials()[0])
+	again := start(t, s, roomy, s.trials()[0])
 	_ = again.Wait()
 	if out := again.out.String(); !strings.Contains(out, "no CPU limit") && !strings.Contains(out, "under way") {
 		t.Errorf("a second experiment: %s", out)
 	}
 	_ = c.Wait()
 
-	c = start(t, s, s.trials()[1])
+	c = start(t, s, roomy, s.trials()[1])
 	c.changed(t, s, before)
 	must(t, s.suspect.Signal(unix.SIGKILL))
 	_ = c.Wait()
@@ -419,7 +428,7 @@ func TestInterference(t *testing.T) {
 func TestGroupGone(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "gone")
-	c := start(t, s, s.trials()[0])
+	c := start(t, s, roomy, s.trials()[0])
 	c.changed(t, s, s.state())
 	must(t, s.target.Signal(unix.SIGKILL))
 	<-s.target.Done()
@@ -440,7 +449,7 @@ func TestLate(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "late")
 	before := s.state()
-	c := start(t, s, s.trials()[0])
+	c := start(t, s, roomy, s.trials()[0])
 	c.changed(t, s, before)
 	must(t, c.Process.Signal(syscall.SIGSTOP))
 	if !until(func() bool { return maps.Equal(s.state(), before) }) {

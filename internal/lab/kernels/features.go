@@ -64,7 +64,7 @@ func instructionClock(name string, each time.Duration, tests ...string) feature 
 func features() []feature {
 	return append(append(programFeatures(), counterFeatures()...), feature{
 		name: "experiments, and that they are undone", pkg: "cli/experiment",
-		tests: []string{"TestBothKilled", "TestInterference", "TestShows"},
+		tests: []string{"TestInterference", "TestShows"},
 	})
 }
 
