@@ -18,7 +18,7 @@ type ConnectionsConnection struct {
 	Began       uint64
 	Established uint64
 	Row         uint32
-	Pad         uint32
+	Server      uint32
 }
 
 type ConnectionsFlow struct {
@@ -55,6 +55,7 @@ type ConnectionsTotals struct {
 	FewExchanges   uint64
 	GivenUp        uint64
 	GivenUpNs      uint64
+	ResetsOpen     uint64
 	ConnectBuckets [13]uint64
 	LifeBuckets    [13]uint64
 	ClosedBoth     uint64

@@ -57,6 +57,8 @@ var (
 			"and more.", flow()...)
 	RequestsGivenUpSeconds = counter("tcp_requests_given_up_seconds_total", q.Seconds, tcpSent,
 		"How long it had waited.", flow()...)
+	ResetsUnanswered = counter("tcp_resets_unanswered_total", q.Connections, tcpSent,
+		"Connections that ended by a reset, of either side, while a request had no answer.", flow()...)
 	FlowRetransmits = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb",
 		"Retransmitted segments; kind is syn (connecting) or data.", flow("kind")...)
 	FlowResets = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset",

@@ -241,38 +241,44 @@ func askUntilClosed(address string) error {
 }
 
 // TestGivenUp: connections that the client closes, or resets, while it waits for an answer; and those of clients that
-// say good-bye, or that were answered.
+// say good-bye, or that were answered. A reset counts at both ends where an answer was outstanding.
 func TestGivenUp(t *testing.T) {
 	const n, waits, jiffy = 20, 50 * time.Millisecond, 10 * time.Millisecond // the longest, of CONFIG_HZ 100
 	for _, c := range []struct {
-		name  string
-		talk  func(c *net.TCPConn) error
-		given float64
+		name         string
+		talk         func(c *net.TCPConn) error
+		given, reset float64
 	}{
-		{"a time-out", func(c *net.TCPConn) error { return say(c, waits) }, n},
+		{"a time-out", func(c *net.TCPConn) error { return say(c, waits) }, n, 0},
 		{"a time-out, and a reset", func(c *net.TCPConn) error {
 			return errors.Join(c.SetLinger(0), say(c, waits))
-		}, n},
+		}, n, n},
+		{"answered, and a reset", func(c *net.TCPConn) error {
+			return errors.Join(c.SetLinger(0), echo(c))
+		}, 0, 0},
 		{"a second request", func(c *net.TCPConn) error {
 			err := echo(c)
 			time.Sleep(2 * jiffy) // what comes within one has no order
 			return errors.Join(err, say(c, waits))
-		}, n},
-		{"good-bye", func(c *net.TCPConn) error { return errors.Join(echo(c), say(c, 0)) }, 0},
+		}, n, 0},
+		{"good-bye", func(c *net.TCPConn) error { return errors.Join(echo(c), say(c, 0)) }, 0, 0},
 		{"answered", func(c *net.TCPConn) error {
 			err := echo(c)
 			time.Sleep(waits)
 			return err
-		}, 0},
+		}, 0, 0},
 		{"nothing asked", func(*net.TCPConn) error {
 			time.Sleep(waits)
 			return nil
-		}, 0},
+		}, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rec, address := giveUp(t, n, c.talk)
 			client := []string{"netns", "target", "side", "client", "endpoint", address}
 			want(t, rec, c.given, metric.RequestsGivenUp, client...)
+			want(t, rec, c.reset, metric.ResetsUnanswered, client...)
+			server := []string{"netns", "target", "side", "server", "endpoint", address}
+			want(t, rec, c.reset, metric.ResetsUnanswered, server...)
 			waited, least := total(rec, metric.RequestsGivenUpSeconds, client...), c.given*(waits-jiffy).Seconds()
 			if waited < least || (c.given == 0) != (waited == 0) {
 				t.Errorf("they waited for %v s, want %v s and more", waited, least)

@@ -67,7 +67,7 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	by := func(more ...string) policy { return policy{keep: append(more, flow...), each: flow[1:], begun: true} }
 	set(by(), metric.ConnectAttempts, metric.Connects, metric.ConnectsBound, metric.ConnectSeconds, metric.PortSearches,
 		metric.PortSearchSeconds, metric.ConnectionSeconds, metric.ConnectionTurns, metric.RequestsGivenUp,
-		metric.RequestsGivenUpSeconds)
+		metric.RequestsGivenUpSeconds, metric.ResetsUnanswered)
 	set(by("error"), metric.ConnectFailures)
 	set(by("first"), metric.ConnectionsClosed)
 	set(by("exchanges"), metric.ConnectionsTurnedAway)
@@ -171,7 +171,8 @@ func setJVMs(set func(policy, ...metric.Metric)) {
 		metric.JVMThread,
 		metric.JVMSwappedLibrary,
 		metric.JVMStates, metric.JVMDumpSeconds, metric.JVMCode, metric.JVMCodeFull, metric.TypeCheckSamples)
-	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock)
+	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock,
+		metric.JVMClassBytes, metric.JVMClassObjects)
 }
 
 func setDevices(set func(policy, ...metric.Metric)) {
