@@ -12,6 +12,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/cli"
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/cli/experiment"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
@@ -28,6 +29,9 @@ const memoryLimit = 192 << 20
 func main() {
 	if door.Helped() { // a process that reads memory for another perfdoctor
 		return
+	}
+	if code, watched := experiment.Watch(); watched { // a process that undoes what another perfdoctor changed
+		os.Exit(code)
 	}
 	if guest.IsInit() {
 		fmt.Fprintln(os.Stderr, guest.Main()) // what it returns for is the end of the guest

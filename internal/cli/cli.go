@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/cli/experiment"
 	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
@@ -59,7 +60,8 @@ its arithmetic, the fix, the fix's risk, and what would disprove it.
 With a process id, the name of a process, or a command after --, it does what
 perfdoctor diagnose does, and takes the same flags.
 
-It changes no setting of the host it looks at.
+It changes no setting of the host it looks at, unless perfdoctor experiment is
+told to.
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings, 4 incomplete: most of what was asked for could not be assessed, or
@@ -80,8 +82,8 @@ what fills a thread or the CPUs has no name.`,
 	root.SetUsageFunc(wrappedFlags(root.UsageFunc()))
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.diagnoseCommand(), a.exporterCommand(), a.pingCommand(), a.reportCommand(), a.compareCommand(),
-		a.trendCommand(), a.disproveCommand(), a.preflightCommand(), a.checksCommand(), a.metricsCommand(),
-		a.perfmapCommand(), a.licensesCommand(), a.versionCommand(), a.completionCommand())
+		a.trendCommand(), a.disproveCommand(), a.experimentCommand(), a.preflightCommand(), a.checksCommand(),
+		a.metricsCommand(), a.perfmapCommand(), a.licensesCommand(), a.versionCommand(), a.completionCommand())
 	for _, join := range joined {
 		root.AddCommand(join(a.App))
 	}
@@ -126,7 +128,7 @@ func exitCode(err error) int {
 		errors.Is(err, recording.ErrFormat), errors.Is(err, host.ErrNoSuchProcess),
 		errors.Is(err, host.ErrNoSuchCgroup),
 		errors.Is(err, host.ErrNoSuchContainer), errors.Is(err, host.ErrAmbiguous), errors.Is(err, host.ErrSelector),
-		errors.Is(err, host.ErrPermission), errors.Is(err, vantage.ErrPlan),
+		errors.Is(err, host.ErrPermission), errors.Is(err, vantage.ErrPlan), errors.Is(err, experiment.ErrRefused),
 		errors.Is(err, vantage.ErrApart):
 		return command.ExitUsage
 	}

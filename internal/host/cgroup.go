@@ -544,3 +544,16 @@ func CgroupsBelow(dir string) (names []string) {
 	}
 	return names
 }
+
+// GroupDirs gives the directories of a group that a user names: the one of that name, or where it is a path from the
+// root of a tree those in all trees that have it. Its error is [ErrNoSuchCgroup].
+func (h *Host) GroupDirs(name string) (dirs []string, err error) {
+	groups, err := h.findGroups(name)
+	for _, g := range groups {
+		if g.dir == path.Clean(name) { // the same path in another tree is another set of processes
+			return []string{g.dir}, nil
+		}
+		dirs = append(dirs, g.dir)
+	}
+	return dirs, err
+}

@@ -36,11 +36,11 @@ var table = []row{
 		pkg: "cmd/perfdoctor",
 		may: []string{
 			"internal/cli", "internal/cli/command", "internal/lab", "internal/lab/commands",
-			"internal/lab/vm/guest", "internal/host/door",
+			"internal/lab/vm/guest", "internal/host/door", "internal/cli/experiment",
 		},
 		why: "main is context, signals and exit code, joins the commands of scenarios to the others, and is the " +
-			"process of a " +
-			"scenario that was started from here, one that reads memory for another, or a guest's init",
+			"process of a scenario that was started from here, one that reads memory for another or undoes its " +
+			"experiment, or a guest's init",
 	},
 	{
 		pkg: "internal/cli/command", may: []string{"internal/input/spelling"},
@@ -49,7 +49,8 @@ var table = []row{
 	{
 		pkg: "internal/cli",
 		may: []string{
-			"internal/cli/command", "internal/cli/licenses", "internal/collectors", "internal/checks",
+			"internal/cli/command", "internal/cli/experiment", "internal/cli/licenses", "internal/collectors",
+			"internal/checks",
 			"internal/compare", "internal/evidence",
 			"internal/report", "internal/report/html", "internal/daemon/exporter", "internal/daemon/flight",
 			"internal/daemon/push", "internal/daemon/front",
@@ -57,6 +58,11 @@ var table = []row{
 			"internal/collect/vantage",
 		},
 		why: "knows every part that looks at a host, and nothing that builds a sick one",
+	},
+	{
+		pkg: "internal/cli/experiment",
+		may: []string{"internal/cli/command", "internal/host", "internal/host/cgroupfs"},
+		why: "changes this host and undoes it: what it needs has to be little, as nothing else of perfdoctor does so",
 	},
 	{
 		pkg: "internal/lab/commands",

@@ -37,7 +37,7 @@ const defaultWorkloads = ".cache"
 type scenarioRun struct {
 	*command.App
 	dir, output, keep string
-	picture           string // of verify's promises
+	accuracy          string // the page of verify's promises
 	workloads         string
 	all               bool
 	subset            string
@@ -457,8 +457,8 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	cmd.Flags().StringVar(&s.keep, "keep", "", "keep the recording of each phase in the directory `PATH`, under "+
 		"run-1, run-2 and so on")
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
-	cmd.Flags().StringVar(&s.picture, "calibration", "", "draw what was promised of the fixes against what was "+
-		"measured, as SVG into `FILE`")
+	cmd.Flags().StringVar(&s.accuracy, "accuracy", "", "write what was promised of the fixes, and what was measured, "+
+		"between the marks of the Markdown `FILE`, and the picture "+scenario.PictureName+" beside it")
 	return cmd
 }
 
@@ -480,6 +480,9 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 		return err
 	}
 	v, all := scenario.NewVerification(s.Version, s.runs, time.Now()), []*scenario.Result{}
+	if _, err := s.accuracyPage(v); err != nil { // before hours of runs
+		return command.UsageErrorf("--accuracy %s: %v", s.accuracy, err)
+	}
 	for _, sc := range list {
 		var runs []*scenario.Result
 		runs, err = s.repeat(ctx, sc)
@@ -498,17 +501,33 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	default:
 		printed = v.Text(s.Streams.Out)
 	}
-	return errors.Join(err, command.OutputError(printed), s.draw(v))
+	return errors.Join(err, command.OutputError(printed), s.writeAccuracy(v))
 }
 
-// draw writes the picture of what was promised.
-func (s *scenarioRun) draw(v *scenario.Verification) error {
-	if s.picture == "" {
-		return nil
+// accuracyPage is the page of --accuracy with what was promised so far; "" without the flag.
+func (s *scenarioRun) accuracyPage(v *scenario.Verification) (string, error) {
+	if s.accuracy == "" {
+		return "", nil
 	}
-	f, err := os.Create(s.picture)
+	page, err := os.ReadFile(s.accuracy)
 	if err != nil {
-		return fmt.Errorf("--calibration: %w", err)
+		return "", err
+	}
+	return v.Page(string(page))
+}
+
+// writeAccuracy writes that page, and its picture.
+func (s *scenarioRun) writeAccuracy(v *scenario.Verification) error {
+	page, err := s.accuracyPage(v)
+	if err != nil || page == "" {
+		return err
+	}
+	if err := os.WriteFile(s.accuracy, []byte(page), 0o644); err != nil { //nolint:gosec // a page for everybody
+		return fmt.Errorf("--accuracy: %w", err)
+	}
+	f, err := os.Create(filepath.Join(filepath.Dir(s.accuracy), scenario.PictureName))
+	if err != nil {
+		return fmt.Errorf("--accuracy: %w", err)
 	}
 	return errors.Join(v.Calibration.SVG(f), f.Close())
 }

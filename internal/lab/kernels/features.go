@@ -61,7 +61,12 @@ func instructionClock(name string, each time.Duration, tests ...string) feature 
 }
 
 // features is the one list. A collector that declares a floor must have a row.
-func features() []feature { return append(programFeatures(), counterFeatures()...) }
+func features() []feature {
+	return append(append(programFeatures(), counterFeatures()...), feature{
+		name: "experiments, and that they are undone", pkg: "cli/experiment",
+		tests: []string{"TestInterference", "TestShows"},
+	})
+}
 
 // programFeatures are the rows of BPF programs.
 func programFeatures() []feature {

@@ -60,7 +60,7 @@ func (c Calibration) text(b *strings.Builder) {
 	if len(c) == 0 {
 		return
 	}
-	b.WriteString("\nWhat was promised of the cures, and what the load measured:\n\n")
+	b.WriteString("\nWhat was promised of the fixes, and what the load measured:\n\n")
 	columns(b, func(w io.Writer) {
 		row(w, "SCENARIO", "FIX", "METRIC", "FROM", "EXPECTED", "INTERVAL", "MEASURED", "")
 		for i := range c {
@@ -101,6 +101,38 @@ func (c Calibration) summary() string {
 	return fmt.Sprintf("%d promises, of which %d could be judged: %d of %d measured values are inside the interval, "+
 		"%d are better; median error of the expected value %.0f %%", len(c), judged, inside, judged, better,
 		100*off[len(off)/2])
+}
+
+// The marks of a page between which the promises are written.
+const (
+	pageBegins = "<!-- written by perfdoctor scenario verify --accuracy -->\n"
+	pageEnds   = "<!-- end of what is written -->\n"
+)
+
+// PictureName is the file of the picture, beside the page that shows it.
+const PictureName = "promises.svg"
+
+// Page puts the promises of a verification, and nothing else, between the marks of a page of Markdown. Its error is
+// that they are missing.
+func (v *Verification) Page(page string) (string, error) {
+	head, rest, begins := strings.Cut(page, pageBegins)
+	_, tail, ends := strings.Cut(rest, pageEnds)
+	if !begins || !ends {
+		return "", fmt.Errorf("the page has no lines %q and %q to write between", strings.TrimSpace(pageBegins),
+			strings.TrimSpace(pageEnds))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nperfdoctor %s, %s, %d run(s) of each of %d scenarios%s. Times are in seconds.\n%d phases began "+
+		"while the machine was busy with something else.\n\n```\n", v.Version, v.Date, v.Runs, len(v.Scenarios),
+		inGuest(v.Guest), v.Total.Noisy)
+	if len(v.Calibration) == 0 {
+		b.WriteString("nothing was promised")
+	}
+	var table strings.Builder
+	v.Calibration.text(&table)
+	fmt.Fprintf(&b, "%s\n```\n\n![What was promised of fixes, and what was measured, as multiples of what was "+
+		"before](%s)\n\n", strings.TrimSpace(table.String()), PictureName)
+	return head + pageBegins + b.String() + pageEnds + tail, nil
 }
 
 // The picture's size, and the decades of factors that it has room for: from a thousandth to a thousand times.

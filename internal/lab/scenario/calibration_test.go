@@ -36,6 +36,24 @@ func TestCalibration(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
+	if _, err := v.Page("# A page without the marks\n"); err == nil {
+		t.Error("a page without marks is written to")
+	}
+	page := "# How right\n" + pageBegins + "stale\n" + pageEnds + "the rest\n"
+	for range 2 { // over what it wrote itself
+		var err error
+		if page, err = v.Page(page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"# How right\n<!--", "4 promises, of which 3", "broken: told", "-->\nthe rest\n"} {
+		if strings.Count(page, want) != 1 {
+			t.Errorf("no %q, or several, in\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "stale") {
+		t.Errorf("what was there is left:\n%s", page)
+	}
 	if err := v.Calibration.SVG(&svg); err != nil {
 		t.Fatal(err)
 	}
