@@ -1,21 +1,12 @@
 package checks
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"os"
-	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // TestLostSample drops each sample of each collector in turn from every case and every recording of a healthy system.
@@ -29,16 +20,16 @@ func TestLostSample(t *testing.T) {
 	for _, f := range files {
 		t.Run(f, func(t *testing.T) {
 			t.Parallel()
-			c := openSampled(t, f)
-			before := severities(check.Run(c.without(t, -1, nil), Suite(), check.Options{}))
-			for _, collector := range c.collectors {
-				for i := range c.samples {
-					if !c.has(i, collector) {
-						continue
+			rec := checktest.OpenFile(t, f)
+			before := severities(check.Run(rec, Suite(), check.Options{}))
+			for _, collector := range rec.Meta.Collectors {
+				for n := 0; ; n++ {
+					lost := rec.WithoutSample(collector, n)
+					if lost == nil {
+						break
 					}
-					res := check.Run(c.without(t, i, collector.Metrics), Suite(), check.Options{})
-					where := fmt.Sprintf("without the sample of %s in line %d of %d", collector.Name, i+1,
-						len(c.samples))
+					where := fmt.Sprintf("without sample %d of %s", n+1, collector.Name)
+					res := check.Run(lost, Suite(), check.Options{})
 					for _, f := range res.Findings {
 						if f.Severity >= check.Warning && f.Severity > before[f.Check] {
 							t.Errorf("%s: %s %s: %s", where, f.Severity, f.ID(), f.Summary)
@@ -63,77 +54,4 @@ func severities(res *check.Result) map[string]check.Severity {
 		out[f.Check] = max(out[f.Check], f.Severity)
 	}
 	return out
-}
-
-// sampled is a recording as its file has it: one line a time.
-type sampled struct {
-	files      fstest.MapFS
-	collectors []recording.CollectorStatus
-	samples    []sampleLine
-}
-
-type sampleLine struct {
-	T json.RawMessage            `json:"t"`
-	M map[string]json.RawMessage `json:"m"`
-
-	text []byte // as the file has it, with its end
-}
-
-func openSampled(t *testing.T, path string) *sampled {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sampled{files: fstest.MapFS{}}
-	for _, f := range txtar.Parse(data).Files {
-		s.files[f.Name] = &fstest.MapFile{Data: f.Data}
-	}
-	var meta recording.Meta
-	if err := json.Unmarshal(s.files["meta.json"].Data, &meta); err != nil {
-		t.Fatal(err)
-	}
-	s.collectors = meta.Collectors
-	for line := range bytes.Lines(s.files["samples.jsonl"].Data) {
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		var l sampleLine
-		if err := json.Unmarshal(line, &l); err != nil {
-			t.Fatal(err)
-		}
-		l.text = append(bytes.TrimSpace(line), '\n')
-		s.samples = append(s.samples, l)
-	}
-	return s
-}
-
-// has reports whether line i holds a sample of the collector.
-func (s *sampled) has(i int, c recording.CollectorStatus) bool {
-	return slices.ContainsFunc(c.Metrics, func(name string) bool { return s.samples[i].M[name] != nil })
-}
-
-// without gives the recording without these metrics in line i.
-func (s *sampled) without(t *testing.T, i int, metrics []string) *recording.Recording {
-	t.Helper()
-	var b bytes.Buffer
-	for k, l := range s.samples {
-		if k == i {
-			l.M = maps.Clone(l.M)
-			maps.DeleteFunc(l.M, func(name string, _ json.RawMessage) bool { return slices.Contains(metrics, name) })
-			line, err := json.Marshal(l)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.text = append(line, '\n')
-		}
-		b.Write(l.text)
-	}
-	files := maps.Clone(s.files)
-	files["samples.jsonl"] = &fstest.MapFile{Data: b.Bytes()}
-	rec, err := recording.Read(files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -86,7 +87,9 @@ func status(t *testing.T, rec *recording.Recording, name string) recording.Colle
 	return recording.CollectorStatus{}
 }
 
-func TestPaces(t *testing.T) {
+func TestPaces(t *testing.T) { synctest.Test(t, testPaces) }
+
+func testPaces(t *testing.T) {
 	every, es := collector("every", EveryTick, count(metric.Uptime))
 	ends, _ := collector("ends", FirstAndLast, count(metric.MemoryTotal))
 	once, _ := collector("once", Once, count(metric.SwapTotal))
@@ -101,7 +104,7 @@ func TestPaces(t *testing.T) {
 		return s[0].Points
 	}
 	all := points(metric.Uptime)
-	if len(all) < 4 || len(all) > 6 { // at 0, 100, 200, 300, 400 and 500 ms, on a busy machine one less or two
+	if len(all) != 6 { // at 0, 100, 200, 300, 400 and 500 ms
 		t.Errorf("%d samples in %v at every %v", len(all), duration, interval)
 	}
 	for i, p := range all {
@@ -109,16 +112,16 @@ func TestPaces(t *testing.T) {
 			t.Errorf("sample %d is the collector's %v: one was lost", i, p.Value)
 		}
 	}
-	if first := rec.Meta.Started.Sub(began) + all[0].At; first > 150*time.Millisecond {
+	if first := rec.Meta.Started.Sub(began) + all[0].At; first > 0 {
 		t.Errorf("the first sample was taken after %v", first)
 	}
 	if at := all[len(all)-1].At; at < duration {
 		t.Errorf("the last sample was taken after %v of %v", at, duration)
 	}
-	if p := points(metric.MemoryTotal); len(p) != 2 || p[0].At > 150*time.Millisecond || p[1].At < duration {
+	if p := points(metric.MemoryTotal); len(p) != 2 || p[0].At > 0 || p[1].At < duration {
 		t.Errorf("first and last: %v", p)
 	}
-	if p := points(metric.SwapTotal); len(p) != 1 || p[0].At > 150*time.Millisecond {
+	if p := points(metric.SwapTotal); len(p) != 1 || p[0].At > 0 {
 		t.Errorf("once: %v", p)
 	}
 	if n := es.closed.Load(); n != 1 {

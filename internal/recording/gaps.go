@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -57,6 +58,44 @@ func (r *Recording) samplesOf(c CollectorStatus) []time.Duration {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// WithoutSample gives the recording without the nth sample of a collector, from 0, as if that had been lost, and nil
+// where it has fewer.
+func (r *Recording) WithoutSample(c CollectorStatus, n int) *Recording {
+	times := r.samplesOf(c)
+	if n >= len(times) {
+		return nil
+	}
+	out := &Recording{Meta: r.Meta, series: maps.Clone(r.series), profiles: r.profiles, raws: r.raws}
+	for _, name := range c.Metrics {
+		if f := r.series[name].without(times[n]); f != nil {
+			out.series[name] = f
+		} else {
+			delete(out.series, name)
+		}
+	}
+	return out
+}
+
+// without gives nil for a family that was read at no other time.
+func (f *family) without(at time.Duration) *family {
+	if f == nil {
+		return nil
+	}
+	out := &family{metric: f.metric, index: map[string]*Series{}}
+	for _, s := range f.list {
+		points := slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool { return p.At == at })
+		if len(points) > 0 {
+			own := &Series{Metric: s.Metric, Labels: s.Labels, Points: points}
+			out.list, out.index[seriesKey(s.Labels)] = append(out.list, own), own
+		}
+	}
+	out.marks = slices.DeleteFunc(slices.Clone(f.marks), func(mark time.Duration) bool { return mark == at })
+	if len(out.list) == 0 && len(out.marks) == 0 {
+		return nil
+	}
+	return out
 }
 
 // Lost reports whether no reading of a metric is left, though its collector worked and said nothing against it.

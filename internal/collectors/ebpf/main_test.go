@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -17,7 +19,7 @@ import (
 )
 
 // burnVar makes the test's program a child that does nothing but keep a CPU busy; burnChildren has it start others that
-// do so for burnShort, one after the other.
+// do so for burnShort of CPU time, one after the other.
 const (
 	burnVar      = "PERFDOCTOR_TEST_BURN"
 	burnChildren = "children"
@@ -27,7 +29,8 @@ const (
 
 // briefly keeps a CPU busy for as long as a child of a shell script may.
 func briefly() {
-	for start := time.Now(); time.Since(start) < burnShort; {
+	var now unix.Timespec
+	for unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now) == nil && time.Duration(now.Nano()) < burnShort {
 		continue
 	}
 }

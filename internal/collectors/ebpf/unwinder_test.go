@@ -68,7 +68,8 @@ func TestEnded(t *testing.T) {
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	p := &program{t: t, cmd: cmd}
-	own, used := p.profiled(2 * time.Second)
+	began := time.Now()
+	own, used := p.profiledBy(2*time.Second, func() time.Duration { return time.Since(began) })
 	brief := own.Inclusive(own.Set(named("briefly")))
 	t.Logf("%d samples, %d of them in briefly; the parent itself used %v", own.Total().Count, brief.Count, used)
 	if brief.Count < 10 || 4*brief.Count < own.Total().Count {

@@ -48,7 +48,7 @@ func script(t testing.TB) string {
 }
 
 // A look is a window in which axe-core is asked: as wide as a phone, a tablet and a laptop, and in the dark once more
-// for what is another there, the colours.
+// for what is another there, the colours. They are the same at any width, and take it most of its time.
 type look struct {
 	width  int64 // pixels
 	scheme string
@@ -56,8 +56,8 @@ type look struct {
 }
 
 var looks = [...]look{
-	{400, "light", "{}"},
-	{800, "light", "{}"},
+	{400, "light", `{rules: {"color-contrast": {enabled: false}}}`},
+	{800, "light", `{rules: {"color-contrast": {enabled: false}}}`},
 	{1400, "light", "{}"},
 	{1400, "dark", `{runOnly: ["color-contrast"]}`},
 }

@@ -12,14 +12,15 @@ import (
 // TestDisprove: what is found of a process in a group with a CPU limit stands while the limit is there, and falls once
 // it is lifted.
 func TestDisprove(t *testing.T) {
+	t.Parallel()
 	outer, child := limited(t, lab.SpinOptions{Threads: 1})
 	saved := filepath.Join(t.TempDir(), "first.zip")
-	if out, code := output(t, "diagnose", "--pid", pid(child), "-d", "6", "--save", saved); code != 3 {
+	if out, code := output(t, "diagnose", "--pid", pid(child), "-d", "3", "--save", saved); code != 3 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	throttled := func(want string) {
 		t.Helper()
-		out, code := output(t, "disprove", saved, "--pid", pid(child), "-d", "6", "--check", "cpu-throttled",
+		out, code := output(t, "disprove", saved, "--pid", pid(child), "-d", "3", "--check", "cpu-throttled",
 			"-o", "json")
 		var got struct {
 			Findings []struct {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func TestTransactions(t *testing.T) {
 			load, err := host.Start(cmd)
 			must(t, err)
 			time.Sleep(time.Second)
-			reports := []measured{exchangesSeen(t, load.Pid), exchangesSeen(t, postgres.Pid)}
+			reports := exchangesSeen(t, load.Pid, postgres.Pid)
 			must(t, load.Stop())
 			log := transactions(t, cmd.Dir)
 			for i, side := range []string{"client", "server"} {
@@ -93,14 +94,27 @@ type measured struct {
 	from, to time.Time
 }
 
-func exchangesSeen(t *testing.T, pid int) (m measured) {
+// exchangesSeen diagnoses processes, side by side.
+func exchangesSeen(t *testing.T, pids ...int) []measured {
 	t.Helper()
-	recording := filepath.Join(t.TempDir(), fmt.Sprintf("%d.zip", pid))
-	out, _ := output(t, "diagnose", "--pid", strconv.Itoa(pid), "--duration", "6s", "--save", recording, "-o", "json")
-	must(t, json.Unmarshal(out, &m.measuredJSON))
-	first, last := counted(t, recording, "arrive", "tcp_exchange_durations_total")
-	m.from, m.to = m.Window.Started.Add(first), m.Window.Started.Add(last)
-	return m
+	list, dir := make([]measured, len(pids)), t.TempDir()
+	outs := make([][]byte, len(pids))
+	saved := func(i int) string { return filepath.Join(dir, fmt.Sprintf("%d.zip", i)) }
+	var all sync.WaitGroup
+	for i, pid := range pids {
+		all.Go(func() {
+			outs[i], _ = output(t, "diagnose", "--pid", strconv.Itoa(pid), "--duration", "6s", "--save", saved(i),
+				"-o", "json")
+		})
+	}
+	all.Wait()
+	for i := range list {
+		m := &list[i]
+		must(t, json.Unmarshal(outs[i], &m.measuredJSON))
+		first, last := counted(t, saved(i), "arrive", "tcp_exchange_durations_total")
+		m.from, m.to = m.Window.Started.Add(first), m.Window.Started.Add(last)
+	}
+	return list
 }
 
 // A transaction ended at a moment, after so many microseconds.

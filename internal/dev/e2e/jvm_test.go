@@ -85,6 +85,7 @@ func (j *jvm) endDiagnosis(t *testing.T, by syscall.Signal, random *rand.Rand) {
 // TestKilledWhileProfiling: SIGKILL at random moments. The JVM lives and answers, its profiler stops by itself, and the
 // next run takes back what was left.
 func TestKilledWhileProfiling(t *testing.T) {
+	t.Parallel()
 	const kills = 12 // hostile's TestKilled has more, of this command among others
 	j := startJVM(t)
 	seed := uint64(time.Now().UnixNano())

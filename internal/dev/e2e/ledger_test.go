@@ -101,7 +101,7 @@ type seen struct{ wall, ran, ready float64 }
 // between the readings, over as long as the window was.
 func accounts(t *testing.T, pid int) (l ledgerJSON, own seen) {
 	t.Helper()
-	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", strconv.Itoa(pid), "--duration", "8s", "-o", "json")
+	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", strconv.Itoa(pid), "--duration", "6s", "-o", "json")
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	must(t, cmd.Start())

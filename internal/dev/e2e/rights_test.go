@@ -24,6 +24,7 @@ import (
 // collector that is lost says what it lacks, and so does preflight. CAP_SYS_ADMIN stands in for CAP_BPF and
 // CAP_PERFMON, so it goes with them, and with it the right to enter a namespace: perfdoctor runs in the client's.
 func TestFewerCapabilities(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("setpriv"))
 	client, server := pair(t)
 	ports(t, client, "40000 40999")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -144,12 +145,16 @@ func TestHangingLooks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pid := trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, tt.args...)
-			o := diagnose(t, pid)
+			var o, host outcome
+			var both sync.WaitGroup
+			both.Go(func() { o = diagnose(t, pid) })
+			both.Go(func() { host = diagnoseHost(t) })
+			both.Wait()
 			if text := inOneLine(o.stdout); !strings.Contains(text, tt.want) {
 				t.Errorf("the report does not say %q:\n%s%s", tt.want, o.stdout, o.stderr)
 			}
-			if o := diagnoseHost(t); o.stdout == "" {
-				t.Errorf("no report of the host: exit code %d, %s", o.code, o.stderr)
+			if host.stdout == "" {
+				t.Errorf("no report of the host: exit code %d, %s", host.code, host.stderr)
 			}
 		})
 	}
