@@ -87,7 +87,8 @@ func (b *bench) passOf(collector string, pid int, want int) *Entrant {
 // atLeast wants the number that a command prints to be no less.
 func atLeast(want int) func([]byte) error {
 	return func(out []byte) error {
-		n, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		first, _, _ := strings.Cut(string(out), "\n")
+		n, err := strconv.ParseFloat(first, 64)
 		if err == nil && n < float64(want) {
 			err = fmt.Errorf("it found %.0f, there are %d", n, want)
 		}

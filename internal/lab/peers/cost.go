@@ -25,6 +25,8 @@ type Cost struct {
 	Memory float64 // bytes, the peak of the largest process; 0: not counted
 	// Kept is the share of its throughput that a program kept which was looked at; 0: none was.
 	Kept float64 `json:",omitempty"`
+	// Lost is what perfdoctor says that it left out, such as what would have taken too long; "" for nothing.
+	Lost string `json:",omitempty"`
 	// Units are what the CPU time was for, such as series of a scrape; 0: one.
 	Units float64 `json:",omitempty"`
 }
@@ -107,7 +109,10 @@ func (e *Entrant) run(ctx context.Context, h *lab.Host, dir string) error {
 		return fmt.Errorf("%s: peak of memory: %w", e.Command, err)
 	}
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	e.Costs = append(e.Costs, Cost{Wall: wall.Seconds(), CPU: cpu.Seconds(), Memory: kilobytes * 1024})
+	_, lost, _ := strings.Cut(out.String(), "\n"+lostMark)
+	e.Costs = append(e.Costs, Cost{
+		Wall: wall.Seconds(), CPU: cpu.Seconds(), Memory: kilobytes * 1024, Lost: strings.TrimSpace(lost),
+	})
 	return nil
 }
 

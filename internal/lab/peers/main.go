@@ -38,6 +38,7 @@ func main() {
 	flag.StringVar(&b.melisai, "melisai", "", "`path` of melisai")
 	flag.BoolVar(&b.short, "short", false, "measure what takes seconds, and compare it with the figures")
 	flag.IntVar(&b.rounds, "rounds", 0, "how `often` each command runs; 0: as often as its noise asks for")
+	flag.BoolVar(&b.keep, "keep", false, "put the contests that are named into the figures and pages")
 	flag.BoolVar(&b.page, "page", false, "measure nothing: write the pages from the figures")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -58,7 +59,7 @@ func main() {
 type bench struct {
 	doctor, self, root string
 	perfspect, melisai string
-	short, page        bool
+	short, page, keep  bool
 	rounds             int
 	out                io.Writer
 
@@ -109,11 +110,11 @@ func (b *bench) run(ctx context.Context, args []string) (err error) {
 		if f.LoadAfter, err = load(); err != nil {
 			return err
 		}
-		if err := b.write(f); err != nil {
-			return err
-		}
+		err = b.write(f)
+	case b.keep:
+		err = b.replace(f)
 	}
-	return b.judge(f)
+	return errors.Join(err, b.judge(f))
 }
 
 // measure makes all contests and growths, or those that have a name, into figures.

@@ -52,7 +52,7 @@ func (b *bench) machine(ctx context.Context) (*figures, error) {
 	}
 	return &figures{
 		Date: time.Now().UTC().Format(time.DateOnly), CPUs: fmt.Sprintf("%d x %s", len(cpus), model),
-		Kernel: unix.ByteSliceToString(uts.Release[:]), Load: before, Versions: b.versions(ctx),
+		Kernel: strings.SplitN(unix.ByteSliceToString(uts.Release[:]), "-", 2)[0], Load: before, Versions: b.versions(ctx),
 	}, nil
 }
 
@@ -205,6 +205,11 @@ func (c *Contest) text() string {
 // more is what some contests have besides.
 func (c *Contest) more() string {
 	var out strings.Builder
+	short := slices.DeleteFunc(slices.Clone(c.Field[0].Costs), func(k Cost) bool { return k.Lost == "" })
+	if len(short) > 0 {
+		fmt.Fprintf(&out, "\nIn %d of %d rounds perfdoctor says that it left something out: %s.\n", len(short),
+			len(c.Field[0].Costs), oneLine(short[0].Lost))
+	}
 	for _, e := range c.Field {
 		if len(e.Costs) == 0 {
 			continue
@@ -250,19 +255,17 @@ func code(command string) string {
 // document is the generated part of docs/performance.md.
 func (f *figures) document() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "Measured on %s: %s, Linux %s, load average %.1f before and %.1f after.\n", f.Date, f.CPUs, f.Kernel,
-		f.Load, f.LoadAfter)
+	where := fmt.Sprintf("Measured on %s: %s, Linux %s, load average %.1f before and %.1f after.", f.Date, f.CPUs,
+		f.Kernel, f.Load, f.LoadAfter)
 	if f.Load > idleLoad {
-		out.WriteString("The machine had other work: times are longer than on an idle one, and intervals wider.\n")
+		where += " The machine had other work: times are longer than on an idle one, and intervals wider."
 	}
-	out.WriteString("Versions:")
-	for i, name := range slices.Sorted(maps.Keys(f.Versions)) {
-		if i > 0 {
-			out.WriteByte(',')
-		}
-		fmt.Fprintf(&out, " %s %s", name, f.Versions[name])
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(f.Versions)) {
+		versions = append(versions, name+" "+f.Versions[name])
 	}
-	out.WriteString(".\n\n### Goals\n\n| of | what | measured | goal | |\n|---|---|---|---|---|\n")
+	out.WriteString(wrapped(where + " Versions: " + strings.Join(versions, ", ") + "."))
+	out.WriteString("\n### Goals\n\n| of | what | measured | goal | |\n|---|---|---|---|---|\n")
 	for _, v := range f.judged() {
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", v.of, v.what, when(v.measured, v.got), v.wanted(),
 			v.word())
@@ -297,9 +300,50 @@ func (f *figures) claim() string {
 		v := values(costs, of)
 		return fmt.Sprintf(format+" to "+format, slices.Min(v), slices.Max(v))
 	}
-	return fmt.Sprintf("Ten seconds on a host with %s CPUs took %s s of CPU and %s MiB of memory (%d runs on %s, load "+
-		"average %.1f).\n", strings.SplitN(f.CPUs, " ", 2)[0], span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs),
-		f.Date, f.Load)
+	return wrapped(fmt.Sprintf("Ten seconds of a host with %s CPUs took %s s of CPU and %s MiB of memory (%d runs on %s, "+
+		"load average %.1f).", strings.SplitN(f.CPUs, " ", 2)[0], span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs),
+		f.Date, f.Load))
+}
+
+// wrapped breaks a text at spaces, as prose here is.
+func wrapped(text string) string {
+	const width = 120
+	var out strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		if n := len([]rune(word)); column+1+n > width {
+			out.WriteByte('\n')
+			column = 0
+		}
+		if column > 0 {
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += len([]rune(word))
+	}
+	return out.String() + "\n"
+}
+
+// replace puts what was measured again, on the same machine, into the figures and the pages.
+func (b *bench) replace(now *figures) error {
+	f, err := b.committed()
+	if err != nil {
+		return err
+	}
+	if !now.same(f) {
+		return errOther
+	}
+	for _, c := range now.Contests {
+		if i := slices.IndexFunc(f.Contests, func(old *Contest) bool { return old.Name == c.Name }); i >= 0 {
+			f.Contests[i] = c
+		}
+	}
+	for _, g := range now.Growths {
+		f.Growths = append(slices.DeleteFunc(f.Growths, func(old Growth) bool { return old.Of == g.Of }), g)
+	}
+	f.LoadAfter = now.Load
+	return b.write(f)
 }
 
 // write puts the figures beside this code, and what they say into the pages.

@@ -54,7 +54,10 @@ func part(ctx context.Context, args []string) error {
 // have them: four times as long as it takes on a machine with other work. It is taken off the wall time.
 const settle = 300 * time.Millisecond
 
-// pass opens a collector as a diagnosis does, takes one sample, and prints how much it found.
+// lostMark begins a line of a pass that says what its sample left out, such as what would have taken too long.
+const lostMark = "lost:"
+
+// pass opens a collector as a diagnosis does, takes one sample, and prints how much it found, and what it left out.
 func pass(ctx context.Context, name string, pid int) error {
 	all := collectors.All(collectors.Options{})
 	i := slices.IndexFunc(all, func(c collect.Collector) bool { return c.Name == name })
@@ -76,8 +79,11 @@ func pass(ctx context.Context, name string, pid int) error {
 	if err := errors.Join(src.Sample(ctx, a), src.Close()); err != nil {
 		return err
 	}
-	a.Commit()
+	lost, _ := a.Commit()
 	fmt.Println(found(b.Done(recording.Meta{})))
+	for _, l := range lost {
+		fmt.Println(lostMark, l.What)
+	}
 	return nil
 }
 
