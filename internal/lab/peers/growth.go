@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 )
 
@@ -21,21 +21,21 @@ type Point struct {
 	CPU  []float64
 }
 
-// above gives the sizes of all runs and the CPU time that they took beyond that of the first point: what a program does
-// whatever there is would hide how the rest grows. Sizes that cost no more than the first one's runs differ by are left
-// out.
-func (g Growth) above() (sizes, cpu []float64) {
-	base := g.Points[0].CPU
-	least, noise := mean(base, sure).mid, slices.Max(base)-slices.Min(base)
+// exponent is b in "CPU time rises with the bth power of the size", of what is taken beyond the first point: what a
+// program does whatever there is would hide how the rest grows. Sizes that take no more than that by their own error are
+// left out; ok is false where there are no two others.
+func (g Growth) exponent() (b estimate, ok bool) {
+	base, df := spreadOf(g.Points[0].CPU), float64(len(g.Points[0].CPU)-1)
+	var sizes []float64
+	var above []spread
 	for _, p := range g.Points[1:] {
-		if mean(p.CPU, sure).mid-least <= 2*noise || slices.Min(p.CPU) <= least {
-			continue
-		}
-		for _, c := range p.CPU {
-			sizes, cpu = append(sizes, float64(p.Size)), append(cpu, c-least)
+		s := spreadOf(p.CPU)
+		s.mean, s.variance = s.mean-base.mean, s.variance+base.variance
+		if s.mean > math.Sqrt(s.variance) {
+			sizes, above, df = append(sizes, float64(p.Size)), append(above, s), df+float64(len(p.CPU)-1)
 		}
 	}
-	return sizes, cpu
+	return slope(sizes, above, df)
 }
 
 // lastDecade is the exponent between the two largest sizes, where what a smaller one costs at least hides nothing.
@@ -43,12 +43,6 @@ func (g Growth) lastDecade() (estimate, bool) {
 	last := Growth{Points: []Point{g.Points[0]}}
 	last.Points = append(last.Points, g.Points[max(len(g.Points)-2, 1):]...)
 	return last.exponent()
-}
-
-// exponent is b in "CPU time rises with the bth power of the size"; ok is false where it rises too little to tell.
-func (g Growth) exponent() (b estimate, ok bool) {
-	sizes, cpu := g.above()
-	return slope(sizes, cpu, sure)
 }
 
 // A series measures one growth: at makes the size and gives the command that looks at it.

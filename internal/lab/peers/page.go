@@ -90,6 +90,9 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 		if v := versionWord.Find(said); v != nil {
 			out[name] = string(v)
 		}
+		if words := strings.Fields(string(said)); name == "perfdoctor" && len(words) > 1 {
+			out[name] = words[1] // a commit
+		}
 	}
 	return out
 }

@@ -64,28 +64,37 @@ func geometric(values []float64, certainty float64) estimate {
 	return estimate{math.Exp(e.low), math.Exp(e.mid), math.Exp(e.high)}
 }
 
-// slope fits log y = a + b log x by least squares, and gives b.
-func slope(x, y []float64, certainty float64) (b estimate, ok bool) {
-	n := float64(len(x))
-	if len(x) < 4 { // two degrees of freedom for the error, or its quantile is of no use
+// A spread is a mean and the variance of that mean.
+type spread struct{ mean, variance float64 }
+
+func spreadOf(values []float64) spread {
+	n, s := float64(len(values)), spread{}
+	for _, v := range values {
+		s.mean += v / n
+	}
+	for _, v := range values {
+		s.variance += (v - s.mean) * (v - s.mean) / (n - 1) / n
+	}
+	return s
+}
+
+// slope fits log y = a + b log x by least squares, each y by how well it is known, and gives b, for an error that has
+// df degrees of freedom.
+func slope(x []float64, y []spread, df float64) (b estimate, ok bool) {
+	var sum, sx, sy, sxx, sxy float64
+	for i := range x {
+		// of log y; no cost is known better than to a hundredth
+		weight := 1 / max(y[i].variance/(y[i].mean*y[i].mean), 1e-4)
+		lx, ly := math.Log(x[i]), math.Log(y[i].mean)
+		sum, sx, sy = sum+weight, sx+weight*lx, sy+weight*ly
+		sxx, sxy = sxx+weight*lx*lx, sxy+weight*lx*ly
+	}
+	width := sxx - sx*sx/sum
+	if len(x) < 2 || width < 1e-9 || df < 1 { // one size only
 		return estimate{}, false
 	}
-	var sx, sy, sxx, sxy float64
-	for i := range x {
-		lx, ly := math.Log(x[i]), math.Log(y[i])
-		sx, sy, sxx, sxy = sx+lx, sy+ly, sxx+lx*lx, sxy+lx*ly
-	}
-	spread := sxx - sx*sx/n
-	if spread < 1e-9 { // one size only
-		return estimate{}, false
-	}
-	b.mid = (sxy - sx*sy/n) / spread
-	a, residuals := (sy-b.mid*sx)/n, 0.0
-	for i := range x {
-		r := math.Log(y[i]) - a - b.mid*math.Log(x[i])
-		residuals += r * r
-	}
-	half := keynumber.StudentQuantile((1+certainty)/2, n-2) * math.Sqrt(residuals/(n-2)/spread)
+	b.mid = (sxy - sx*sy/sum) / width
+	half := keynumber.StudentQuantile((1+sure)/2, df) / math.Sqrt(width)
 	b.low, b.high = b.mid-half, b.mid+half
 	return b, true
 }
