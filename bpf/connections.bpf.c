@@ -13,7 +13,7 @@ enum { AF_INET6 = 10 };
 enum { SOCK_DONE = 1 }; // a bit of skc_flags, set by tcp_fin()
 enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN,
 	CLOSING };
-enum { ETIMEDOUT = 110, ECONNREFUSED = 111, EHOSTUNREACH = 113, ENETUNREACH = 101 };
+enum { EPIPE = 32, ECONNRESET = 104, ETIMEDOUT = 110, ECONNREFUSED = 111, EHOSTUNREACH = 113, ENETUNREACH = 101 };
 
 // Sides of a connection.
 enum { CLIENT = 1, SERVER = 2, UNKNOWN = 3 };
@@ -56,6 +56,9 @@ struct totals {
 	u64 turns; // requests at most: the lesser of a connection's data segments sent and received
 	u64 turned_away; // by the server, without an exchange (see turned_away)
 	u64 few_exchanges; // ended by the server after GREETING at most, quickly
+	u64 given_up; // by the client, which had waited for an answer (see gave_up)
+	u64 given_up_ns; // for so long
+	u64 resets_open; // by either side, while a request had no answer (see reset_open)
 	u64 connect_buckets[BUCKETS];
 	u64 life_buckets[BUCKETS];
 	u64 closed_both;
@@ -77,7 +80,7 @@ struct connection {
 	u64 began;
 	u64 established; // 0: not yet
 	u32 row; // NO_ROW: this socket has none under way
-	u32 pad;
+	u32 server; // 1: it was accepted
 };
 
 #define NO_ROW (~0U)
@@ -244,6 +247,7 @@ static inline struct connection *follow(u64 id, u32 row)
 	if (c) {
 		c->established = 0;
 		c->row = row;
+		c->server = 0;
 		return c;
 	}
 	if (map_update(&connections, &id, &new, BPF_NOEXIST)) {
@@ -356,8 +360,10 @@ static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u6
 	if (!server_ends)
 		return;
 	c = follow(id, row);
-	if (c)
-		c->began = c->established = ktime_ns();
+	if (!c)
+		return;
+	c->began = c->established = ktime_ns();
+	c->server = 1;
 }
 
 // end_of gives the time of a connection's end. If what the peer sent ended it, the socket has that time (see answered):
@@ -403,6 +409,38 @@ static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp,
 		add(t->few_exchanges, 1);
 }
 
+// gave_up counts, on the client's side, connections that it closed first while what it had sent was unanswered, with
+// the time since: a timeout. Who says good-bye and closes (libpq, MySQL's clients, TLS) waits for a jiffy or two at
+// most.
+// What was sent in the jiffy in which the last answer came counts as answered.
+static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
+{
+	u32 sent = tp->lsndtime, waited = (u32)jiffies() - sent;
+	bool dropped = (last == ESTABLISHED || last == CLOSE_WAIT) && !sk->sk_err;
+	bool first = last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
+	bool open = (s32)(sent - tp->inet_conn.icsk_ack.lrcvtime) > 0 || !tp->data_segs_in;
+
+	if (!tp->data_segs_out || !open || (!dropped && !first) || waited <= second / 100 + 1)
+		return;
+	add(t->given_up, 1);
+	add(t->given_up_ns, (u64)waited * 1000000000 / second);
+}
+
+// reset_open counts connections that ended by a reset while a request had no answer: what came last is the request. On
+// others nothing was lost: who closes with SO_LINGER 0 has what it wanted.
+static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last, bool server)
+{
+	u32 received = tp->inet_conn.icsk_ack.lrcvtime;
+	u32 out = tp->data_segs_out, in = tp->data_segs_in;
+	s32 later = tp->lsndtime - received;
+	bool dropped = (last == ESTABLISHED || last == CLOSE_WAIT) && !sk->sk_err;
+
+	if (!dropped && sk->sk_err != ECONNRESET && sk->sk_err != EPIPE)
+		return;
+	if (server ? in && (later < 0 || !out) : out && (later > 0 || !in))
+		add(t->resets_open, 1);
+}
+
 // ended adds up a connection. Its last state tells who closed first: FIN_WAIT is of the side that did.
 static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struct connection *c, int last)
 {
@@ -430,8 +468,11 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 	// the peer's FIN counts as a byte
 	add(t->bytes_received, tp->bytes_received - (sk->__sk_common.skc_flags >> SOCK_DONE & 1));
 	add(t->turns, turns_of(tp));
-	if (server_ends)
+	reset_open(sk, tp, t, last, c->server);
+	if (c->server)
 		turned_away(sk, tp, t, last);
+	else
+		gave_up(sk, tp, t, last);
 }
 
 // served adds up what a server's connection answered that was not followed, if others of its listener were accepted
@@ -460,6 +501,7 @@ static inline void served(const struct sock *sk, const struct tcp_sock *tp, u32 
 		return;
 	add(t->turns, turns_of(tp));
 	turned_away(sk, tp, t, last);
+	reset_open(sk, tp, t, last, 1);
 }
 
 SEC("tp_btf/inet_sock_set_state")

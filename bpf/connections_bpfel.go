@@ -18,7 +18,7 @@ type ConnectionsConnection struct {
 	Began       uint64
 	Established uint64
 	Row         uint32
-	Pad         uint32
+	Server      uint32
 }
 
 type ConnectionsFlow struct {
@@ -53,6 +53,9 @@ type ConnectionsTotals struct {
 	Turns          uint64
 	TurnedAway     uint64
 	FewExchanges   uint64
+	GivenUp        uint64
+	GivenUpNs      uint64
+	ResetsOpen     uint64
 	ConnectBuckets [13]uint64
 	LifeBuckets    [13]uint64
 	ClosedBoth     uint64

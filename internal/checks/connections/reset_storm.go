@@ -32,7 +32,8 @@ A reset drops what is in flight: a request fails, or its answer is lost.
 
 Measured: EstabResets (established connections that ended by a reset, of either side) over connections opened and
 accepted. At 5 % and ten a second it warns; resets sent (OutRsts) alone, or fewer, are info. On loopback both ends of
-a connection are in the same counters, which leaves the share as it is.
+a connection are in the same counters, which leaves the share as it is. Where BPF programs may run, only those count
+for a warning on which a request had no answer.
 
 Causes: a program that closes with data unread, a process that died or was killed, an idle timeout of the peer shorter
 than the client pool's, a load balancer that expires flows. Harmless: health checks, and clients and load generators
@@ -41,7 +42,9 @@ Fix: read to the end before close(); idle timeout of the pool below the peer's. 
 Disproved if neither side logs a failed request.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc9293#section-3.5.2",
 	Needs: []metric.Metric{metric.TCPEstabResets, metric.TCPOutRsts, metric.TCPActiveOpens, metric.TCPPassiveOpens},
-	Uses: append([]metric.Metric{metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory, metric.FlowResets},
+	Uses: append([]metric.Metric{
+		metric.TCPAbortOnTimeout, metric.TCPAbortOnMemory, metric.FlowResets, metric.ResetsUnanswered,
+	},
 		evidence.FlowUses()...),
 	Params: []*check.Param{paramResetShare, paramResetRate, paramResetConnections},
 	Facts:  []check.Fact{evidence.MemorySufficed},
@@ -75,9 +78,8 @@ func runResetStorm(p *check.Pass) error {
 		return nil
 	}
 	f := check.Finding{
-		Subject:    evidence.NetNSSubject(p),
-		Severity:   check.Info,
-		Confidence: check.Medium,
+		Subject:  evidence.NetNSSubject(p),
+		Severity: check.Info,
 		Summary: fmt.Sprintf("%.0f connections reset of %.0f = %s, %s; resets sent: %.0f", resets.N.Number(),
 			connections.Number(),
 			cut.Text(), resets.N.Per(resets.Span).Text(), sent.N.Number()),
@@ -94,11 +96,14 @@ func runResetStorm(p *check.Pass) error {
 		}},
 		Placebos: []string{"sysctls: a reset is a decision of a program or a middlebox"},
 		Disproof: "neither side logs a failed request",
-		Doubts: []string{"programs that close with SO_LINGER 0, such as load generators and health checks, look the " +
-			"same and " +
-			"lose nothing"},
 	}
-	if cut.AtLeast(limit) && resets.N.Per(resets.Span).AtLeast(p.Param(paramResetRate)) {
+	lost, known := unansweredResets(p, &f)
+	if !known {
+		lost, f.Confidence = resets.N, check.Medium
+		f.Doubts = []string{"programs that close with SO_LINGER 0, such as load generators and health checks, look " +
+			"the same and lose nothing"}
+	}
+	if lost.Per(connections).AtLeast(limit) && lost.Per(resets.Span).AtLeast(p.Param(paramResetRate)) {
 		f.Severity = check.Warning
 	}
 	if r, ok := evidence.MaybeNetRise(p, metric.TCPAbortOnMemory, "aborted"); ok && r.N.Number() == 0 {
@@ -107,6 +112,20 @@ func runResetStorm(p *check.Pass) error {
 	nameResets(p, &f, resets.N)
 	p.Report(f)
 	return nil
+}
+
+// unansweredResets counts the resets that a request lost its answer by; known is false without BPF programs.
+func unansweredResets(p *check.Pass, f *check.Finding) (n quantity.Value, known bool) {
+	if !evidence.FlowsSeen(p) || !p.Recorded(metric.ResetsUnanswered) {
+		return n, false
+	}
+	sum := 0.0
+	for _, x := range evidence.FlowsBy(p, metric.ResetsUnanswered) {
+		sum += x.N
+	}
+	n = quantity.Of("reset while a request had no answer", sum, quantity.Connections)
+	f.Evidence = append(f.Evidence, n)
+	return n, true
 }
 
 // resetsShown is how many flows are named: those of the two ends of one connection on the same host, and one more.
