@@ -22,8 +22,8 @@ type Point struct {
 }
 
 // exponent is b in "CPU time rises with the bth power of the size", of what is taken beyond the first point: what a
-// program does whatever there is would hide how the rest grows. Sizes that take no more than that by their own error are
-// left out; ok is false where there are no two others.
+// program does whatever there is would hide how the rest grows. Sizes that take no more than that by their own error
+// are left out; ok is false where there are no two others.
 func (g Growth) exponent() (b estimate, ok bool) {
 	base, df := spreadOf(g.Points[0].CPU), float64(len(g.Points[0].CPU)-1)
 	var sizes []float64

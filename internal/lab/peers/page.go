@@ -52,7 +52,8 @@ func (b *bench) machine(ctx context.Context) (*figures, error) {
 	}
 	return &figures{
 		Date: time.Now().UTC().Format(time.DateOnly), CPUs: fmt.Sprintf("%d x %s", len(cpus), model),
-		Kernel: strings.SplitN(unix.ByteSliceToString(uts.Release[:]), "-", 2)[0], Load: before, Versions: b.versions(ctx),
+		Kernel: strings.SplitN(unix.ByteSliceToString(uts.Release[:]), "-", 2)[0], Load: before,
+		Versions: b.versions(ctx),
 	}, nil
 }
 
@@ -184,8 +185,8 @@ func (c *Contest) text() string {
 	if len(c.Field[0].Costs) > 0 {
 		fmt.Fprintf(&out, "; %d rounds", len(c.Field[0].Costs))
 	}
-	out.WriteString("\n\n| | wall, s | CPU, s | peak, MiB | perfdoctor's wall by it | CPU by it | peak by it | command " +
-		"|\n|---|---|---|---|---|---|---|---|\n")
+	out.WriteString("\n\n| | wall, s | CPU, s | peak, MiB | perfdoctor's wall by it | CPU by it | peak by it | " +
+		"command |\n|---|---|---|---|---|---|---|---|\n")
 	for _, e := range c.Field {
 		if e.Missing != "" {
 			fmt.Fprintf(&out, "| %s | not measured, because %s | | | | | | %s |\n", e.Name, oneLine(e.Missing),
@@ -303,9 +304,9 @@ func (f *figures) claim() string {
 		v := values(costs, of)
 		return fmt.Sprintf(format+" to "+format, slices.Min(v), slices.Max(v))
 	}
-	return wrapped(fmt.Sprintf("Ten seconds of a host with %s CPUs took %s s of CPU and %s MiB of memory (%d runs on %s, "+
-		"load average %.1f).", strings.SplitN(f.CPUs, " ", 2)[0], span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs),
-		f.Date, f.Load))
+	cpus, _, _ := strings.Cut(f.CPUs, " ")
+	return wrapped(fmt.Sprintf("Ten seconds of a host with %s CPUs took %s s of CPU and %s MiB of memory (%d runs on "+
+		"%s, load average %.1f).", cpus, span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs), f.Date, f.Load))
 }
 
 // wrapped breaks a text at spaces, as prose here is.
@@ -351,8 +352,8 @@ func (b *bench) replace(now *figures) error {
 
 // write puts the figures beside this code, and what they say into the pages.
 func (b *bench) write(f *figures) error {
-	return errors.Join(f.save(b.figuresPath()), b.fill("docs/performance.md", f.document()), b.fill("README.md", f.claim()),
-		b.fill("docs/guide.md", f.claim()))
+	return errors.Join(f.save(b.figuresPath()), b.fill("docs/performance.md", f.document()),
+		b.fill("README.md", f.claim()), b.fill("docs/guide.md", f.claim()))
 }
 
 // What is generated in a page written by hand stands between these.
