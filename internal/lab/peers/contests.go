@@ -211,8 +211,11 @@ func ofJVM(window time.Duration, rounds int) func(context.Context, *bench, strin
 		if err != nil {
 			return nil, err
 		}
-		c := &Contest{Name: name, Work: "what a JVM keeps of its throughput that is looked at for " + window.String(),
-			Field: []*Entrant{b.ours("diagnose", "--duration", window.String(), "--pid", strconv.Itoa(j.pid)), hand}}
+		mine := b.ours("diagnose", "--duration", window.String(), "--pid", strconv.Itoa(j.pid))
+		c := &Contest{
+			Name: name, Work: "what a JVM keeps of its throughput that is looked at for " + window.String(),
+			Field: []*Entrant{mine, hand},
+		}
 		time.Sleep(window) // until it is compiled
 		alone := func() (float64, error) {
 			return j.speed(func() (float64, error) { return 0, clock.Sleep(ctx, window/2) })
@@ -250,13 +253,14 @@ func (e *Entrant) lastCPU() float64 {
 func (b *bench) byHand(pid int, window time.Duration) (*Entrant, error) {
 	content, err := library.Bundled()
 	if err != nil {
-		return &Entrant{Name: "async-profiler", Missing: err.Error()}, nil
+		return &Entrant{Name: "async-profiler", Missing: err.Error()}, nil //nolint:nilerr // said on the page
 	}
 	path := filepath.Join(b.dir, "libasyncProfiler.so")
 	if err := os.WriteFile(path, content, 0o755); err != nil { //nolint:gosec // a library for a JVM
 		return nil, err
 	}
-	options := fmt.Sprintf("start,quiet,event=cpu,interval=%d,wall=%d,alloc=%d,lock=%d,jfr,file=%s/hand.jfr,log=%[5]s/hand.log",
+	options := fmt.Sprintf("start,quiet,event=cpu,interval=%d,wall=%d,alloc=%d,lock=%d,jfr,file=%s/hand.jfr,"+
+		"log=%[5]s/hand.log",
 		asprof.DefaultCPU, asprof.DefaultWall, int64(asprof.DefaultAlloc), asprof.DefaultLock, b.dir)
 	load := func(options string) string {
 		return fmt.Sprintf(`jcmd %d JVMTI.agent_load %s '"%s"' | grep -q 'return code: 0'`, pid, path, options)

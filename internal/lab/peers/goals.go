@@ -32,7 +32,6 @@ const mostExponent = 1.05
 
 func wallOf(c Cost) float64    { return c.Wall }
 func cpuOf(c Cost) float64     { return c.CPU }
-func memoryOf(c Cost) float64  { return c.Memory }
 func keptOf(c Cost) float64    { return c.Kept }
 func mebibytes(c Cost) float64 { return c.Memory / (1 << 20) }
 func megabytes(c Cost) float64 { return c.Memory / 1e6 }

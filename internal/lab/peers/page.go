@@ -87,7 +87,7 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 		if argv[0] == "" {
 			continue
 		}
-		said, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput() //nolint:gosec // programs that the user names
+		said, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 		if v := versionWord.Find(said); v != nil {
 			out[name] = string(v)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -50,6 +51,9 @@ func part(ctx context.Context, args []string) error {
 	return fmt.Errorf("%q: not a part of a contest", args)
 }
 
+// say tells the parent.
+func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format, args...) }
+
 // settle is how long a pass waits before its sample, so that collectors which load programs beside their first samples
 // have them: four times as long as it takes on a machine with other work. It is taken off the wall time.
 const settle = 300 * time.Millisecond
@@ -80,9 +84,9 @@ func pass(ctx context.Context, name string, pid int) error {
 		return err
 	}
 	lost, _ := a.Commit()
-	fmt.Println(found(b.Done(recording.Meta{})))
+	say("%v\n", found(b.Done(recording.Meta{})))
 	for _, l := range lost {
-		fmt.Println(lostMark, l.What)
+		say("%s %s\n", lostMark, l.What)
 	}
 	return nil
 }
@@ -108,7 +112,7 @@ func bare() error {
 		}
 		n += got
 	}
-	fmt.Println(n)
+	say("%d\n", n)
 	return nil
 }
 
@@ -175,7 +179,7 @@ func threads(ctx context.Context, n int) error {
 		}()
 		<-started
 	}
-	fmt.Println("ready")
+	say("ready\n")
 	<-ctx.Done()
 	return nil
 }

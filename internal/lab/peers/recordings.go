@@ -130,10 +130,10 @@ func writeRecording(dir string, meta any, files map[string][]byte) error {
 	files["meta.json"] = data
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, content, 0o644); err != nil {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func writeRecording(dir string, meta any, files map[string][]byte) error {
 // server's are.
 func profiled(dir string, n int) error {
 	const methods = 4000
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same profile each time
+	random := rand.New(rand.NewPCG(1, 2))
 	b := stacks.NewBuilder(stacks.CPU)
 	frames := make([]int, methods)
 	for i := range frames {
