@@ -17,7 +17,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci languages exam exam-check exam-peers exam-report demo lint bench fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci languages exam exam-check exam-peers exam-report demo lint bench bench-peers bench-short fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -176,6 +176,25 @@ bench: deps bundle ## benchmarks, each with its peer in the same run
 	@mkdir -p bin
 	go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./... > bin/bench.txt || { cat bin/bench.txt; exit 1; }
 	@grep -E '^(pkg:|Benchmark)' bin/bench.txt
+
+# What Debian has is installed; a peer that cannot be is "not measured" on the page. PerfSpect and melisai are in no
+# registry: PEERS_PERFSPECT and PEERS_MELISAI are their paths. CONTEST names contests or growths: those are printed only.
+CONTEST ?=
+PEERS_PERFSPECT ?=
+PEERS_MELISAI ?=
+PEERS_FLAGS ?=
+
+bench-peers: bundle binary ## perfdoctor beside other tools, in turns: figures, docs/performance.md (root, an idle machine, half an hour)
+	@.ci/deps ip ss nft sar javac jcmd prometheus-node-exporter
+	@DEPS_LIST=.ci/peer-packages .ci/deps || true
+	@go build -o bin/peers ./internal/lab/peers
+	bin/peers -perfspect '$(PEERS_PERFSPECT)' -melisai '$(PEERS_MELISAI)' $(PEERS_FLAGS) $(CONTEST)
+
+bench-short: binary ## a minute of bench-peers, compared with its last committed figures (root)
+	@.ci/deps ip ss nft sar
+	@DEPS_LIST=.ci/peer-packages .ci/deps /usr/bin/time
+	@go build -o bin/peers ./internal/lab/peers
+	bin/peers -short
 
 fuzz: ## each fuzz target for FUZZTIME (200000x)
 	@grep -rlE --include='*_test.go' '^func Fuzz' ./* | xargs -n 1 dirname | sort -u | \

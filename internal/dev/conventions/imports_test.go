@@ -327,6 +327,14 @@ var table = []row{
 		pkg: "internal/lab/languages", may: []string{"internal/lab"},
 		why: "puts one fault in six languages to the built program, of which it reads the JSON alone",
 	},
+	{
+		pkg: "internal/lab/peers",
+		may: []string{
+			"internal/lab", "internal/host", "internal/collectors", "internal/collect", "internal/evidence/keynumber",
+			"internal/jvm/asprof", "internal/jvm/asprof/library", "internal/recording/stacks",
+		},
+		why: "measures the built program beside others, and a collector's single sample as a program of its own",
+	},
 	{pkg: "workloads/languages", why: "a sick program, which knows nothing of its doctor: leaf"},
 	{pkg: "internal/lab/vm/guest", why: "process 1 of a guest, and the stream to its host: leaf"},
 	{

@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +33,7 @@ const (
 	attackSeries   = 20
 	attackTargets  = 3
 	attackFindings = 10
+	maxExporterRSS = 60 << 20
 )
 
 // TestCardinality attacks the exporter with 10,000 destinations and 2,000 control groups that come and go: 2,500 and
@@ -347,4 +352,61 @@ func (s scrapedMetrics) value(family string, label ...string) float64 {
 		}
 	}
 	return 0
+}
+
+// accept keeps connections until their other end is closed.
+func accept(b testing.TB, listener net.Listener) {
+	for {
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		b.Cleanup(func() { _ = c.Close() })
+	}
+}
+
+// running is a program that serves metrics in a host of the lab.
+type running struct {
+	pid  int
+	url  string
+	http *http.Client
+}
+
+// observed starts a program in the host and waits until it answers.
+func observed(b testing.TB, host *lab.Host, address, program string, args ...string) *running {
+	b.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Stderr = io.Discard
+	p, err := host.Start(cmd)
+	must(b, err)
+	r := &running{pid: p.Pid, url: "http://" + address + "/metrics"}
+	r.http = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (c net.Conn,
+		err error,
+	) {
+		err = host.Do(func() error { c, err = net.Dial("tcp", address); return err })
+		return c, err
+	}}}
+	eventually(b, program, startTime, func() bool { _, _, err := r.get(); return err == nil })
+	return r
+}
+
+// get scrapes once, over a connection that stays open.
+func (r *running) get() (body []byte, took time.Duration, err error) {
+	began := time.Now()
+	resp, err := r.http.Get(r.url)
+	if err != nil {
+		return nil, 0, err
+	}
+	body, err = io.ReadAll(resp.Body)
+	return body, time.Since(began), errors.Join(err, resp.Body.Close())
+}
+
+func (r *running) rss(b testing.TB) (peak int64) {
+	b.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.pid))
+	must(b, err)
+	_, rest, _ := strings.Cut(string(data), "VmHWM:")
+	_, err = fmt.Sscanf(rest, "%d kB", &peak)
+	must(b, err)
+	return peak << 10
 }

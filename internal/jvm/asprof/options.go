@@ -19,8 +19,9 @@ type Options struct {
 	Timeout time.Duration  // after which the profiler stops by itself, in whole seconds, at least one
 }
 
-// The defaults are to cost a JVM that keeps all CPUs busy some 2 % of its throughput, all four events together, as
-// BenchmarkProfiledThroughput measures: the CPU samples are half of it.
+// The defaults are to cost a JVM that keeps all CPUs busy some 2 % of its throughput, all four events together, as was
+// measured when they were chosen (docs/decisions/0008): the CPU samples are half of it. `make bench-peers` measures the
+// whole command.
 const (
 	// DefaultCPU is async-profiler's own default: 1000 samples in ten seconds of one busy CPU, so that a share of 10 %
 	// is measured within 2 % (twice the standard error of a binomial share).

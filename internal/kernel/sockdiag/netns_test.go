@@ -128,18 +128,6 @@ func awaitNone(t testing.TB, states States) {
 	t.Fatalf("still sockets in states %#x after %v", uint32(states), testTimeout)
 }
 
-// manyTimeWaits leaves n sockets in TIME_WAIT, 10,000 for each destination: connect gets slow when more than
-// half of the port range is used to one.
-func manyTimeWaits(t testing.TB, n int) {
-	t.Helper()
-	listener, port := listen(t, &unix.SockaddrInet4{}, 128)
-	for i := 0; n > 0; i++ {
-		batch := min(n, 10_000)
-		timeWaits(t, batch, listener, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, byte(i + 1)}})
-		n -= batch
-	}
-}
-
 // stateCounts is how many sockets of each state there are, by "STATE" or "STATE ipv6".
 type stateCounts map[string]int
 

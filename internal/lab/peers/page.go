@@ -1,0 +1,377 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
+)
+
+// figures are all that a run measured, and where.
+type figures struct {
+	Date   string
+	CPUs   string // "2 x NAME"
+	Kernel string
+	// The load averages of the minutes before and after: what else the machine did.
+	Load, LoadAfter float64
+	Versions        map[string]string
+	Contests        []*Contest
+	Growths         []Growth
+}
+
+// machine says where this run is made, and with what.
+func (b *bench) machine(ctx context.Context) (*figures, error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil, err
+	}
+	cpus, err1 := fs.CPUInfo()
+	before, err2 := load()
+	var uts unix.Utsname
+	if err := errors.Join(err1, err2, unix.Uname(&uts)); err != nil {
+		return nil, err
+	}
+	model := runtime.GOARCH
+	if len(cpus) > 0 && cpus[0].ModelName != "" {
+		model = cpus[0].ModelName
+	}
+	return &figures{
+		Date: time.Now().UTC().Format(time.DateOnly), CPUs: fmt.Sprintf("%d x %s", len(cpus), model),
+		Kernel: strings.SplitN(unix.ByteSliceToString(uts.Release[:]), "-", 2)[0], Load: before,
+		Versions: b.versions(ctx),
+	}, nil
+}
+
+// idleLoad is what a machine that does nothing else may have from what was built before the run.
+const idleLoad = 1
+
+// load is the mean of the last minute.
+func load() (float64, error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, err
+	}
+	l, err := fs.LoadAvg()
+	if err != nil {
+		return 0, err
+	}
+	return l.Load1, nil
+}
+
+var versionWord = regexp.MustCompile(`v?\d+(\.\d+)+[\w.+-]*|iproute2-[\w.]+`)
+
+// versions are those that the programs give of themselves.
+func (b *bench) versions(ctx context.Context) map[string]string {
+	out := map[string]string{"async-profiler": library.Version}
+	for name, argv := range map[string][]string{
+		"perfdoctor": {b.doctor, "version"}, "ss": {"ss", "-V"}, "sysstat": {"sar", "-V"}, "nft": {"nft", "-v"},
+		"perf": {"perf", "version"}, "bpftrace": {"bpftrace", "--version"}, "java": {"java", "-version"},
+		"systemd": {"systemd-cgtop", "--version"}, "node_exporter": {"prometheus-node-exporter", "--version"},
+		"PerfSpect": {b.perfspect, "--version"}, "melisai": {b.melisai, "--version"},
+	} {
+		if argv[0] == "" {
+			continue
+		}
+		said, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		if v := versionWord.Find(said); v != nil {
+			out[name] = string(v)
+		}
+		if words := strings.Fields(string(said)); name == "perfdoctor" && len(words) > 1 {
+			out[name] = words[1] // a commit
+		}
+	}
+	return out
+}
+
+func (b *bench) figuresPath() string { return filepath.Join(b.root, "internal/lab/peers/figures.json") }
+
+// soFar has what was measured when a run ends too early.
+func (b *bench) soFar() string { return filepath.Join(b.root, "bin/peers.json") }
+
+func (f *figures) save(path string) error {
+	data, err := json.MarshalIndent(f, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // for everybody
+}
+
+// committed are the figures of the last run that was written.
+func (b *bench) committed() (*figures, error) {
+	data, err := os.ReadFile(b.figuresPath())
+	if err != nil {
+		return nil, err
+	}
+	f := &figures{}
+	if err := json.Unmarshal(data, f); err != nil {
+		return nil, fmt.Errorf("%s: %w", b.figuresPath(), err)
+	}
+	return f, nil
+}
+
+// same tells whether ratios of the two may be compared: they differ with the processor and with the kernel's version.
+func (f *figures) same(other *figures) bool {
+	minor := func(release string) string { return strings.Join(strings.SplitN(release, ".", 3)[:2], ".") }
+	return f.CPUs == other.CPUs && minor(f.Kernel+"..") == minor(other.Kernel+"..")
+}
+
+// worth is what a ratio must have risen by beyond all noise before it is a fault: a tenth, less than which no user
+// notices, and more than the peak memory of one and the same program differs from build to build.
+const worth = 1.1
+
+// compare fails where perfdoctor's CPU time or memory, as a ratio to the first peer's, has risen by more than what the
+// rounds of this run and of the committed one differ by.
+func (b *bench) compare(now *figures) error {
+	then, err := b.committed()
+	if err != nil {
+		return err
+	}
+	if !now.same(then) {
+		return fmt.Errorf("%w: %s, Linux %s", errOther, then.CPUs, then.Kernel)
+	}
+	var worse []string
+	for _, c := range now.Contests {
+		i := slices.IndexFunc(then.Contests, func(old *Contest) bool { return old.Name == c.Name })
+		if i < 0 {
+			return fmt.Errorf("%s: not in %s: run make bench-peers", c.Name, b.figuresPath())
+		}
+		for _, m := range measures()[1:] {
+			was, ok1 := ratio(then.Contests[i], then.Contests[i].Field[1], m.of, surer)
+			is, ok2 := ratio(c, c.Field[1], m.of, surer)
+			line := fmt.Sprintf("%s: %s by that of %s: was %v, is %v", c.Name, m.name, c.Field[1].Name, was, is)
+			if !ok1 || !ok2 {
+				line += ": not measured"
+			} else if is.low > worth*was.high {
+				worse = append(worse, line)
+			}
+			b.say("%s\n", line)
+		}
+	}
+	if len(worse) > 0 {
+		return fmt.Errorf("dearer than before, beyond noise and a tenth:\n%s", strings.Join(worse, "\n"))
+	}
+	return nil
+}
+
+// A measure is a column.
+type measure struct {
+	name, unit string
+	of         func(Cost) float64
+}
+
+func measures() []measure {
+	return []measure{{"wall time", "s", wallOf}, {"CPU time", "s", cpuOf}, {"peak memory", "MiB", mebibytes}}
+}
+
+// text is a contest as rows of a table.
+func (c *Contest) text() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "\n**%s**: %s", c.Name, c.Work)
+	if len(c.Field[0].Costs) > 0 {
+		fmt.Fprintf(&out, "; %d rounds", len(c.Field[0].Costs))
+	}
+	out.WriteString("\n\n| | wall, s | CPU, s | peak, MiB | perfdoctor's wall by it | CPU by it | peak by it | " +
+		"command |\n|---|---|---|---|---|---|---|---|\n")
+	for _, e := range c.Field {
+		if e.Missing != "" {
+			fmt.Fprintf(&out, "| %s | not measured, because %s | | | | | | %s |\n", e.Name, oneLine(e.Missing),
+				code(e.Command))
+			continue
+		}
+		fmt.Fprintf(&out, "| %s |", e.Name)
+		for _, m := range measures() {
+			fmt.Fprintf(&out, " %s |", cell(values(e.Costs, m.of)))
+		}
+		for _, m := range measures() {
+			r, ok := ratio(c, e, m.of, sure)
+			fmt.Fprintf(&out, " %s |", when(ok && e != c.Field[0], r))
+		}
+		fmt.Fprintf(&out, " %s |\n", code(e.Command))
+	}
+	return out.String() + c.more()
+}
+
+// more is what some contests have besides.
+func (c *Contest) more() string {
+	var out strings.Builder
+	short := slices.DeleteFunc(slices.Clone(c.Field[0].Costs), func(k Cost) bool { return k.Lost == "" })
+	if len(short) > 0 {
+		fmt.Fprintf(&out, "\nIn %d of %d rounds perfdoctor says that it left something out: %s.\n", len(short),
+			len(c.Field[0].Costs), oneLine(short[0].Lost))
+	}
+	for _, e := range c.Field {
+		if len(e.Costs) == 0 {
+			continue
+		}
+		if e.Costs[0].Kept > 0 {
+			fmt.Fprintf(&out, "\nThroughput kept with %s: %v.\n", e.Name, geometric(values(e.Costs, keptOf), sure))
+		}
+		if e.Costs[0].Units > 0 {
+			micro := func(c Cost) float64 { return 1e6 * cpuOfUnit(c) }
+			fmt.Fprintf(&out, "\n%s: %.0f series, %v µs of CPU each; %v %% of a CPU.\n", e.Name, e.Costs[0].Units,
+				geometric(values(e.Costs, micro), sure), geometric(values(e.Costs, share), sure))
+		}
+	}
+	return out.String()
+}
+
+// cell is the geometric mean, and nothing where nothing was counted.
+func cell(values []float64) string {
+	if len(values) == 0 || slices.Min(values) <= 0 {
+		return ""
+	}
+	return figure(geometric(values, sure).mid)
+}
+
+func when(ok bool, e estimate) string {
+	if !ok {
+		return ""
+	}
+	return e.String()
+}
+
+func oneLine(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+}
+
+func code(command string) string {
+	if command == "" {
+		return ""
+	}
+	return "`" + strings.ReplaceAll(command, "|", `\|`) + "`"
+}
+
+// document is the generated part of docs/performance.md.
+func (f *figures) document() string {
+	var out strings.Builder
+	where := fmt.Sprintf("Measured on %s: %s, Linux %s, load average %.1f before and %.1f after.", f.Date, f.CPUs,
+		f.Kernel, f.Load, f.LoadAfter)
+	if f.Load > idleLoad {
+		where += " The machine had other work: times are longer than on an idle one, and intervals wider."
+	}
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(f.Versions)) {
+		versions = append(versions, name+" "+f.Versions[name])
+	}
+	out.WriteString(wrapped(where + " Versions: " + strings.Join(versions, ", ") + "."))
+	out.WriteString("\n### Goals\n\n| of | what | measured | goal | |\n|---|---|---|---|---|\n")
+	for _, v := range f.judged() {
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", v.of, v.what, when(v.measured, v.got), v.wanted(),
+			v.word())
+	}
+	out.WriteString("\n### Beside peers\n")
+	for _, c := range f.Contests {
+		out.WriteString(c.text())
+	}
+	out.WriteString("\n### Growth\n\n| of | CPU seconds at each size | command |\n|---|---|---|\n")
+	for _, g := range f.Growths {
+		fmt.Fprintf(&out, "| %s | %s | %s |\n", g.Of, g.sizes(), code(g.Command))
+	}
+	return out.String()
+}
+
+func (g Growth) sizes() string {
+	var out []string
+	for _, p := range g.Points {
+		out = append(out, fmt.Sprintf("%d: %s", p.Size, cell(p.CPU)))
+	}
+	return strings.Join(out, "; ")
+}
+
+// claim is what a user is told, of all runs and not of the best.
+func (f *figures) claim() string {
+	i := slices.IndexFunc(f.Contests, func(c *Contest) bool { return c.Name == "host-10s" })
+	if i < 0 {
+		return ""
+	}
+	costs := f.Contests[i].Field[0].Costs
+	span := func(of func(Cost) float64, format string) string {
+		v := values(costs, of)
+		return fmt.Sprintf(format+" to "+format, slices.Min(v), slices.Max(v))
+	}
+	cpus, _, _ := strings.Cut(f.CPUs, " ")
+	return wrapped(fmt.Sprintf("Ten seconds of a host with %s CPUs took %s s of CPU and %s MiB of memory (%d runs on "+
+		"%s, load average %.1f).", cpus, span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs), f.Date, f.Load))
+}
+
+// wrapped breaks a text at spaces, as prose here is.
+func wrapped(text string) string {
+	const width = 120
+	var out strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		if n := len([]rune(word)); column+1+n > width {
+			out.WriteByte('\n')
+			column = 0
+		}
+		if column > 0 {
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += len([]rune(word))
+	}
+	return out.String() + "\n"
+}
+
+// replace puts what was measured again, on the same machine, into the figures and the pages.
+func (b *bench) replace(now *figures) error {
+	f, err := b.committed()
+	if err != nil {
+		return err
+	}
+	if !now.same(f) {
+		return errOther
+	}
+	for _, c := range now.Contests {
+		if i := slices.IndexFunc(f.Contests, func(old *Contest) bool { return old.Name == c.Name }); i >= 0 {
+			f.Contests[i] = c
+		}
+	}
+	for _, g := range now.Growths {
+		f.Growths = append(slices.DeleteFunc(f.Growths, func(old Growth) bool { return old.Of == g.Of }), g)
+	}
+	f.LoadAfter = now.Load
+	return b.write(f)
+}
+
+// write puts the figures beside this code, and what they say into the pages.
+func (b *bench) write(f *figures) error {
+	return errors.Join(f.save(b.figuresPath()), b.fill("docs/performance.md", f.document()),
+		b.fill("README.md", f.claim()), b.fill("docs/guide.md", f.claim()))
+}
+
+// What is generated in a page written by hand stands between these.
+const (
+	begin = "<!-- measured: written by make bench-peers -->\n"
+	end   = "<!-- /measured -->\n"
+)
+
+func (b *bench) fill(page, text string) error {
+	path := filepath.Join(b.root, page)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := bytes.Cut(data, []byte(begin))
+	_, after, ended := bytes.Cut(rest, []byte(end))
+	if !ok || !ended {
+		return fmt.Errorf("%s: there is no %q with %q after it", path, begin, end)
+	}
+	return os.WriteFile(path, slices.Concat(before, []byte(begin+text+end), after), 0o644) //nolint:gosec // for everybody
+}
