@@ -33,7 +33,7 @@ func All() []Metric {
 		TargetInfo, ProcessCPU, ProcessChildrenCPU, ProcessInfo, HostProcessRSS, HostProcessIO, HostProcessDelay,
 		ProcessFaults, ProcessRSS, ProcessThreads, ProcessFDs, ProcessFDLimit, ProcessStart,
 		FileSystemSize, FileSystemFree, FileSystemInodes, FileSystemUnused,
-		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, ThreadStateTime,
+		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, ThreadStateTime, ConnectionWaitTime,
 		ThreadStillTime, ThreadStatePasses, TargetListenPorts, CgroupQuota,
 		CgroupPeriod,
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
@@ -58,7 +58,7 @@ func All() []Metric {
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		ScriptLockWait,
-		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses,
+		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses, DatabaseSessionClient,
 		DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -29,6 +30,8 @@ const (
 	maxThreads = 1000
 	// maxSeries bounds the series: those of the longest times. The rest is summed up by pool.
 	maxSeries = 500
+	// maxConnections bounds the connections that are told of: more than the threads of most pools.
+	maxConnections = 200
 )
 
 // Collectors lists this package's collector.
@@ -38,9 +41,11 @@ func Collectors() []collect.Collector {
 		Doc:  "What the target's threads stand in: running, or in which system call they wait, and what for.",
 		Overhead: "16 µs a thread and pass, of which there are so many that it takes 1 % of a CPU: 50 a second of 10 " +
 			"threads, one a second of 600 and more",
-		Provides: []metric.Metric{metric.ThreadStateTime, metric.ThreadStillTime, metric.ThreadStatePasses},
-		Pace:     collect.AtEnd,
-		Open:     open,
+		Provides: []metric.Metric{
+			metric.ThreadStateTime, metric.ThreadStillTime, metric.ThreadStatePasses, metric.ConnectionWaitTime,
+		},
+		Pace: collect.AtEnd,
+		Open: open,
 	}}
 }
 
@@ -302,7 +307,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		return nil
 	}
 	a.Gauge(metric.ThreadStatePasses, float64(s.passes))
-	a.None(metric.ThreadStateTime, metric.ThreadStillTime)
+	a.None(metric.ThreadStateTime, metric.ThreadStillTime, metric.ConnectionWaitTime)
 	s.toTheEnd(time.Now())
 	a.Lost(s.over, fmt.Sprintf("threads not looked at in each pass, beyond %d", maxThreads))
 	s.append(ctx, a)
@@ -345,8 +350,32 @@ func (s *source) append(ctx context.Context, a *recording.Appender) {
 	slices.SortFunc(list, func(x, y series) int {
 		return cmp.Or(cmp.Compare(y.value, x.value), slices.Compare(x.labels[:], y.labels[:]))
 	})
+	s.appendConnections(a)
 	for _, x := range summedUp(list, float64(s.all-s.looked)/float64(max(s.looked, 1))) {
 		a.Gauge(metric.ThreadStateTime, x.value.Seconds(), x.labels[:]...)
+	}
+}
+
+// appendConnections tells on which connections answers were waited for, once their sockets are known.
+func (s *source) appendConnections(a *recording.Appender) {
+	sums := map[[4]string]time.Duration{}
+	for _, t := range s.threads {
+		for p, d := range t.times {
+			n, _ := inode(p.link, "socket")
+			e, known := s.sockets.known[n]
+			if p.reason == forConnect || p.reason == forClient {
+				continue
+			}
+			if reason, _ := ofSocket(e, known, s.sockets.listening, p.write); reason == forAnswer {
+				sums[[4]string{strconv.Itoa(t.pid), t.comm, e.local.String(), e.remote.String()}] += d
+			}
+		}
+	}
+	longest := slices.SortedFunc(maps.Keys(sums), func(x, y [4]string) int {
+		return cmp.Or(cmp.Compare(sums[y], sums[x]), slices.Compare(x[:], y[:]))
+	})
+	for _, key := range longest[:min(len(longest), maxConnections)] {
+		a.Gauge(metric.ConnectionWaitTime, sums[key].Seconds(), key[:]...)
 	}
 }
 
