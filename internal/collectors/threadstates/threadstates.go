@@ -78,6 +78,7 @@ type source struct {
 	buf      []byte
 	threads  map[threadID]*thread
 	sockets  sockets
+	locks    fileLocks
 	passes   int
 	latest   time.Time // when the last pass began
 	all      int       // threads there were, and those that were looked at, over all passes
@@ -100,7 +101,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
-		memories: map[int]*door.Memory{},
+		locks: newFileLocks(), memories: map[int]*door.Memory{},
 	}
 	s.watch = collect.StartWatch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
 		return false, s.pass(ctx)
@@ -127,6 +128,7 @@ func (s *source) pass(ctx context.Context) error {
 	if len(members) > 0 && s.sockets.fresh && time.Now().After(s.sockets.next) {
 		s.findSockets(ctx, members[0].PID) // a client's connection may be gone at the end
 	}
+	s.seeHolders(ctx)
 	s.passes++
 	s.latest = latest
 	return nil
@@ -266,6 +268,9 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 		p.on = s.childOf(at.pid, c)
 	case hasDescriptor(p.reason):
 		p.link = s.link(at.pid, fd)
+		if p.reason == forLock && p.link != "" {
+			s.locks.waits[lockWait{at.pid, fd, p.link}] = true
+		}
 	}
 	if n, ok := inode(p.link, "socket"); ok {
 		s.sockets.want(n)
