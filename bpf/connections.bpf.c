@@ -56,6 +56,8 @@ struct totals {
 	u64 turns; // requests at most: the lesser of a connection's data segments sent and received
 	u64 turned_away; // by the server, without an exchange (see turned_away)
 	u64 few_exchanges; // ended by the server after GREETING at most, quickly
+	u64 given_up; // by the client, which had waited for an answer (see gave_up)
+	u64 given_up_ns; // for so long
 	u64 connect_buckets[BUCKETS];
 	u64 life_buckets[BUCKETS];
 	u64 closed_both;
@@ -403,6 +405,23 @@ static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp,
 		add(t->few_exchanges, 1);
 }
 
+// gave_up counts, on the client's side, connections that it closed first while what it had sent was unanswered, with
+// the time since: a timeout. Who says good-bye and closes (libpq, MySQL's clients, TLS) waits for a jiffy or two at
+// most.
+// What was sent in the jiffy in which the last answer came counts as answered.
+static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
+{
+	u32 sent = tp->lsndtime, waited = (u32)jiffies() - sent;
+	bool dropped = (last == ESTABLISHED || last == CLOSE_WAIT) && !sk->sk_err;
+	bool first = last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
+	bool open = (s32)(sent - tp->inet_conn.icsk_ack.lrcvtime) > 0 || !tp->data_segs_in;
+
+	if (!tp->data_segs_out || !open || (!dropped && !first) || waited <= second / 100 + 1)
+		return;
+	add(t->given_up, 1);
+	add(t->given_up_ns, (u64)waited * 1000000000 / second);
+}
+
 // ended adds up a connection. Its last state tells who closed first: FIN_WAIT is of the side that did.
 static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struct connection *c, int last)
 {
@@ -432,6 +451,7 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 	add(t->turns, turns_of(tp));
 	if (server_ends)
 		turned_away(sk, tp, t, last);
+	gave_up(sk, tp, t, last);
 }
 
 // served adds up what a server's connection answered that was not followed, if others of its listener were accepted

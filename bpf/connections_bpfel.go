@@ -53,6 +53,8 @@ type ConnectionsTotals struct {
 	Turns          uint64
 	TurnedAway     uint64
 	FewExchanges   uint64
+	GivenUp        uint64
+	GivenUpNs      uint64
 	ConnectBuckets [13]uint64
 	LifeBuckets    [13]uint64
 	ClosedBoth     uint64

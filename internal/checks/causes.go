@@ -111,6 +111,7 @@ func Causes() check.Causes {
 			Cause: "slow-accept", Effect: "accept-queue-overflow",
 			Why: "a queue from which hardly a connection is taken is full soon",
 		},
+		{Cause: "requests-given-up", Effect: "reset-storm", Why: "who gives up with an answer under way sends a reset"},
 		{Cause: "turned-away", Effect: "reset-storm", Why: "who closes with a request unread sends a reset"},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{
@@ -152,6 +153,7 @@ func Causes() check.Causes {
 			Cause: "cpu-throttled", Effect: "gc-threads-oversized",
 			Why: "collector threads beyond the limit do harm only where it stops them",
 		},
+		{Cause: "pinned", Effect: "too-many-threads", Why: "the threads are too many for the CPUs it is bound to"},
 		{Cause: "cpu-throttled", Effect: "accept-queue-overflow", Why: "a program that is stopped does not accept"},
 		{Cause: "cpu-throttled", Effect: "time-to-safepoint", Why: "a stopped thread keeps all others waiting"},
 		{Cause: "cpu-throttled", Effect: "context-switch-storm", Why: "threads share what the limit leaves"},
@@ -230,10 +232,6 @@ func Causes() check.Causes {
 		{
 			Cause: "interpreter-gc", Effect: "gil-contention", If: evidence.OwnsCPU,
 			Why: "who collects has the interpreter's lock",
-		},
-		{
-			Cause: "regex-backtracking", Effect: "gil-contention", If: evidence.OwnsCPU,
-			Why: "the module matches with the interpreter's lock in hand",
 		},
 		{
 			Cause: "sequential-scan", Effect: "hot-code", If: evidence.OwnsCPU,

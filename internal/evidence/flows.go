@@ -86,6 +86,16 @@ func (f ClientFlow) Life() quantity.Value {
 	return quantity.Of("time for which a connection is open, mean", f.open/max(f.Closed, 1), quantity.Seconds)
 }
 
+// Rise is what another counter of its connections rose by.
+func (f ClientFlow) Rise(p *check.Pass, c *metric.Counter) (n float64) {
+	began, _ := FlowSpan(p)
+	for _, s := range p.Counter(c, "netns", metric.NetNSTarget, "side", "client", "endpoint", f.Destination,
+		"pid", f.pid, "comm", f.comm) {
+		n += RiseSince(s, began)
+	}
+	return n
+}
+
 // Add adds another process's flow to the same destination.
 func (f *ClientFlow) Add(o ClientFlow) {
 	f.Attempts, f.Closed, f.Turns = f.Attempts+o.Attempts, f.Closed+o.Closed, f.Turns+o.Turns
@@ -103,24 +113,15 @@ func (f ClientFlow) Name() string {
 // ClientFlows gives the flows of the target's namespace, those with most connections first.
 func ClientFlows(p *check.Pass) []ClientFlow {
 	began, _ := FlowSpan(p)
-	rises := func(c *metric.Counter, s *recording.Series) float64 {
-		n := 0.0
-		for _, o := range p.Counter(c, "netns", metric.NetNSTarget, "side", "client", "endpoint", s.Label("endpoint"),
-			"pid",
-			s.Label("pid"), "comm", s.Label("comm")) {
-			n += RiseSince(o, began)
-		}
-		return n
-	}
 	var out []ClientFlow
 	for _, s := range p.Counter(metric.ConnectAttempts, "netns", metric.NetNSTarget, "side", "client") {
-		out = append(out, ClientFlow{
+		f := ClientFlow{
 			Destination: s.Label("endpoint"), pid: s.Label("pid"), comm: s.Label("comm"), Attempts: RiseSince(s, began),
-			Closed: rises(metric.ConnectionsClosed, s.Series), Turns: rises(metric.ConnectionTurns, s.Series),
-			connects:   rises(metric.Connects, s.Series),
-			connecting: rises(metric.ConnectSeconds, s.Series),
-			open:       rises(metric.ConnectionSeconds, s.Series),
-		})
+		}
+		f.Closed, f.Turns = f.Rise(p, metric.ConnectionsClosed), f.Rise(p, metric.ConnectionTurns)
+		f.connects, f.connecting = f.Rise(p, metric.Connects), f.Rise(p, metric.ConnectSeconds)
+		f.open = f.Rise(p, metric.ConnectionSeconds)
+		out = append(out, f)
 	}
 	slices.SortStableFunc(out, func(a, b ClientFlow) int { return cmp.Compare(b.Attempts, a.Attempts) })
 	return out

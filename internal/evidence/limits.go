@@ -100,6 +100,9 @@ func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
 			least, ok = v, true
 		}
 	}
+	if may, known := AllowedCPUs(p); known {
+		take(may)
+	}
 	for _, s := range p.Gauge(metric.CgroupCpuset) {
 		take(quantity.Of(fmt.Sprintf("CPUs in the cpuset of %s", s.Label("cgroup")), s.Last(), quantity.CPUs))
 	}
@@ -107,6 +110,15 @@ func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
 		take(quantity.Of(fmt.Sprintf("CPU limit of %s", s.Label("cgroup")), s.Last(), quantity.CPUs))
 	}
 	return least, ok
+}
+
+// AllowedCPUs is the number of CPUs on which some thread of the target may run; ok is false where that was not read.
+func AllowedCPUs(p *check.Pass) (n quantity.Value, ok bool) {
+	sum := 0.0
+	for _, s := range p.Gauge(metric.TargetCPUs) {
+		sum += s.Last()
+	}
+	return quantity.Of("CPUs that it may use", sum, quantity.CPUs), sum > 0
 }
 
 // WholeCPUs rounds up, as runtimes do: no program can run on less than one thread.

@@ -223,7 +223,7 @@ func (h *Host) OnlineCPUs() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	online, err := parseCPUList(text)
+	online, err := ParseCPUList(text)
 	if err != nil {
 		return nil, fmt.Errorf("devices/system/cpu/online: %w", err)
 	}
@@ -233,8 +233,8 @@ func (h *Host) OnlineCPUs() ([]int, error) {
 // maxCPU bounds a CPU list: the largest NR_CPUS of any architecture is 8192 (arch/x86/Kconfig).
 const maxCPU = 8192
 
-// parseCPUList reads "0-3,8,10-11" (lib/bitmap.c, bitmap_print_to_pagebuf).
-func parseCPUList(text string) ([]int, error) {
+// ParseCPUList reads numbers of CPUs as "0-3,8,10-11" (lib/bitmap.c, bitmap_print_to_pagebuf), 8192 at most.
+func ParseCPUList(text string) ([]int, error) {
 	var cpus []int
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, isRange := strings.Cut(part, "-")
@@ -243,7 +243,7 @@ func parseCPUList(text string) ([]int, error) {
 		}
 		a, errA := strconv.ParseUint(from, 10, 16)
 		b, errB := strconv.ParseUint(to, 10, 16)
-		if errA != nil || errB != nil || a > b || b >= maxCPU {
+		if errA != nil || errB != nil || a > b || b >= maxCPU || len(cpus) >= maxCPU {
 			return nil, fmt.Errorf("bad CPU list %q", clip([]byte(text)))
 		}
 		for cpu := a; cpu <= b; cpu++ {

@@ -86,13 +86,14 @@ const status618 = "Name:\tx\\ny\nUmask:\t0022\nState:\tS " +
 	"(sleeping)\nTgid:\t70\nNgid:\t0\nPid:\t71\nPPid:\t1\nTracerPid:\t0\n" +
 	"Uid:\t1000\t0\t4294967294\t1000\nGid:\t100\t101\t102\t103\nFDSize:\t64\nGroups:\t " +
 	"\nNStgid:\t70\t9\t1\nNSpid:\t71\t10\t2\n" +
-	"Threads:\t3\nCapEff:\t000001fffeffffff\nvoluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t2\n"
+	"Threads:\t3\nCapEff:\t000001fffeffffff\nvoluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t2\n" +
+	"Cpus_allowed:\t0f\nCpus_allowed_list:\t0-3\n"
 
 func TestParseStatus(t *testing.T) {
 	want := ProcStatus{
 		Tgid: 70, PID: 71, PPID: 1, UID: [4]int{1000, 0, 4294967294, 1000}, GID: [4]int{100, 101, 102, 103},
 		NStgid: []int{70, 9, 1}, NSpid: 2, Threads: 3, CapEff: 0x1fffeffffff, VoluntarySwitch: 10,
-		InvoluntarySwitch: 2,
+		InvoluntarySwitch: 2, CPUs: "0-3",
 	}
 	got, err := ParseStatus([]byte(status618))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -189,12 +190,12 @@ func TestParseCPUInfo(t *testing.T) {
 }
 
 func TestParseCPUList(t *testing.T) {
-	got, err := parseCPUList("0-2,8,10-11")
+	got, err := ParseCPUList("0-2,8,10-11")
 	if diff := cmp.Diff([]int{0, 1, 2, 8, 10, 11}, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	for _, bad := range []string{"", "a", "3-1", "0-99999", "1,", "-1"} {
-		if got, err := parseCPUList(bad); err == nil {
+	for _, bad := range []string{"", "a", "3-1", "0-99999", "1,", "-1", "0-", "0-8191,0"} {
+		if got, err := ParseCPUList(bad); err == nil {
 			t.Errorf("accepted %q as %v", bad, got)
 		}
 	}
@@ -328,6 +329,16 @@ func FuzzParseStat(f *testing.F) {
 		st, err := ParseStat(b)
 		if err == nil && (st.PID < 1 || !strings.Contains(string(b), "("+st.Comm+")")) {
 			t.Errorf("%q: %+v", b, st)
+		}
+	})
+}
+
+func FuzzParseCPUList(f *testing.F) {
+	f.Add("0-2,5")
+	f.Add("0-4294967295")
+	f.Fuzz(func(t *testing.T, text string) {
+		if cpus, err := ParseCPUList(text); err == nil && len(cpus) == 0 || len(cpus) > 2*maxCPU {
+			t.Errorf("%d CPUs, %v", len(cpus), err)
 		}
 	})
 }

@@ -17,6 +17,7 @@ type ProcStatus struct {
 	CapEff            uint64 // bit n is capability n of include/uapi/linux/capability.h
 	VoluntarySwitch   uint64 // of this thread alone: /proc/PID/status does not sum the threads
 	InvoluntarySwitch uint64 // as VoluntarySwitch
+	CPUs              string // that the thread may run on, for [ParseCPUList]; some may be offline
 }
 
 // ParseStatus parses /proc/PID/status or /proc/PID/task/TID/status. Lines it does not know are passed over, as
@@ -67,6 +68,9 @@ func (s *ProcStatus) set(key string, f fields) (required bool, err error) {
 		if err != nil {
 			return false, fmt.Errorf("bad CapEff: %w", err)
 		}
+	case "Cpus_allowed_list":
+		s.CPUs = string(f.next())
+		return false, f.err
 	case "NStgid":
 		s.NStgid, err = f.ints(key)
 		return false, err

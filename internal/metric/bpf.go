@@ -52,6 +52,11 @@ var (
 		"tcp_sock data_segs_out, data_segs_in, icsk_ack.lrcvtime",
 		"Accepted connections that the server closed first within a second of what the client sent last: after no "+
 			"exchange, or with a request unread (exchanges is none), or after three at most (few).", flow("exchanges")...)
+	RequestsGivenUp = counter("tcp_requests_given_up_total", q.Connections, tcpSent,
+		"Connections that the client closed first, or reset, when it had waited for an answer for a hundredth of a second "+
+			"and more.", flow()...)
+	RequestsGivenUpSeconds = counter("tcp_requests_given_up_seconds_total", q.Seconds, tcpSent,
+		"How long it had waited.", flow()...)
 	FlowRetransmits = counter("tcp_flow_retransmits_total", q.Segments, "tp_btf/tcp_retransmit_skb",
 		"Retransmitted segments; kind is syn (connecting) or data.", flow("kind")...)
 	FlowResets = counter("tcp_flow_resets_total", q.Segments, "tp_btf/tcp_receive_reset, tcp_send_reset",
@@ -74,6 +79,8 @@ const (
 	ExchangesNone = "none"
 	ExchangesFew  = "few"
 )
+
+const tcpSent = "tcp_sock lsndtime, icsk_ack.lrcvtime"
 
 const tpState = "tp_btf/inet_sock_set_state"
 

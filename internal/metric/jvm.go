@@ -5,6 +5,8 @@ import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 // hsperf is where HotSpot's counters are. They cost the JVM nothing to read: it keeps them in shared memory anyway.
 const hsperf = "hsperfdata "
 
+const histogram = "jcmd GC.class_histogram -all"
+
 // UnknownCause is the cause of collections of which it could not be told.
 const UnknownCause = "unknown"
 
@@ -66,9 +68,12 @@ var (
 		"CPU time of the collector's threads (JDK 22; G1 and Parallel update it at their collections).", "pid")
 
 	JVMSpace = gauge("jvm_heap_space_bytes", q.Bytes, hsperf+"sun.gc.generation.N.space.M",
-		"A space of the heap: used, capacity. Collectors update it at collections, Serial and Parallel every 50 ms.",
+		"A space of the heap: used, capacity, and max, the most it may grow to. Collectors update it at collections, Serial and Parallel every 50 ms.",
 		"pid", "generation", "space", "kind")
-	JVMMetaspace = gauge("jvm_metaspace_bytes", q.Bytes, hsperf+"sun.gc.metaspace",
+	JVMClassBytes = gauge("jvm_heap_class_bytes", q.Bytes, histogram, "What the heap held after the window, by class: "+
+		"the 30 largest. Asked only where full collections of the window left the old generation full.", "pid", "class")
+	JVMClassObjects = gauge("jvm_heap_class_objects", q.Entries, histogram, "Objects of these classes.", "pid", "class")
+	JVMMetaspace    = gauge("jvm_metaspace_bytes", q.Bytes, hsperf+"sun.gc.metaspace",
 		"Metaspace: used, capacity; updated at collections.", "pid", "kind")
 
 	JVMCPUs = gauge("jvm_cpus", q.CPUs, "jcmd VM.info", "CPUs that the JVM reckons with; its pools are sized "+

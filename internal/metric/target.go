@@ -52,6 +52,8 @@ var (
 		"Context switches per thread; kind is voluntary or involuntary.", "pid", "tid", "comm", "kind")
 	ThreadRunDelay = counter("thread_run_delay_seconds_total", q.Seconds, "/proc/PID/task/TID/schedstat",
 		"Time a thread was runnable but not running (CONFIG_SCHED_INFO). "+sleepsCounted, "pid", "tid", "comm")
+	TargetCPUs = gauge("target_allowed_cpus", q.CPUs, "/proc/PID/task/TID/status", "CPUs that are online and on which "+
+		"some thread of the target that ran may run: the CPUs of cpu, which is \"all\" or the number of one.", "cpu")
 	ThreadStates = gauge("target_threads", q.Threads, "/proc/PID/task/TID/stat",
 		"Threads of the target by state letter (R, S, D, T, Z, I).", "state")
 	ThreadPools = gauge("target_pool_threads", q.Threads, "/proc/PID/task/TID/comm",

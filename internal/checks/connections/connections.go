@@ -17,6 +17,7 @@ func Checks() []*check.Check {
 		acceptQueueOverflow,
 		slowAccept,
 		turnedAway,
+		requestsGivenUp,
 		heldRequests,
 		fewConnections,
 		synBacklogDrops,

@@ -11,6 +11,7 @@ func Checks() []*check.Check {
 	return []*check.Check{
 		cpuThrottled,
 		cpuThrottledBurst,
+		pinned,
 		threadsVsQuota,
 		noLimitHostSized,
 		tooManyThreads,

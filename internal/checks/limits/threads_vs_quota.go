@@ -39,7 +39,8 @@ burst).`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
 	Needs: []metric.Metric{metric.ThreadPools, metric.CgroupQuota},
 	Uses: []metric.Metric{
-		metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMInfo,
+		metric.CgroupCpuset, metric.TargetCPUs, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled,
+		metric.JVMInfo,
 		metric.JVMCPUs, metric.JVMFlag,
 	},
 	Params: []*check.Param{

@@ -56,6 +56,7 @@ the CPUs.`,
 	Needs: []metric.Metric{metric.ThreadStates, metric.CPUsOnline},
 	Uses: []metric.Metric{
 		metric.ThreadRunDelay, metric.ThreadCPU, metric.Pressure, metric.CgroupQuota, metric.CgroupCpuset,
+		metric.TargetCPUs,
 		metric.TargetInfo,
 		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
 	},

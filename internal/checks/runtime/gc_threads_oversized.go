@@ -59,7 +59,8 @@ Disproof: the pauses do not change with -XX:ParallelGCThreads=CPUs.`,
 	URL:   "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/vm_version.cpp",
 	Needs: []metric.Metric{metric.JVMInfo, metric.JVMFlag, metric.JVMCPUs, metric.CgroupQuota},
 	Uses: []metric.Metric{
-		metric.CgroupCpuset, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMLimit,
+		metric.CgroupCpuset,
+		metric.TargetCPUs, metric.CPUsOnline, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMLimit,
 		metric.ThreadRunDelay, metric.ThreadCPU, metric.JVMGCSeconds, metric.JVMSafepointSeconds,
 	},
 	Params: []*check.Param{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -39,7 +40,8 @@ largest heap, each collection frees less and comes sooner, until the JVM does
 nothing else or ends with an OutOfMemoryError.
 
 Measured: the least in the old generation between its collections (full ones, and
-G1's concurrent cycles), against the largest heap. Near it, that is a warning. So
+G1's concurrent cycles), against the most that it may have. Near it, that is a
+warning, with what fills the heap, by class: one more walk over the heap. So
 is a rise from each collection to the next that fills the heap soon, with the
 arithmetic of the forecast. Without two such collections a steady rise is
 information: the next one may free it.
@@ -48,9 +50,12 @@ Fix: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
 Won't help: a larger heap (a leak fills it, too).
 Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
-	URL:    "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
-	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
-	Uses:   []metric.Metric{metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples},
+	URL:   "https://docs.oracle.com/en/java/javase/17/troubleshoot/troubleshooting-memory-leaks.html",
+	Needs: []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.JVMFlag},
+	Uses: []metric.Metric{
+		metric.JVMGCs, metric.JVMVersion, metric.JVMUptime, metric.AllocProfileSamples,
+		metric.JVMClassBytes, metric.JVMClassObjects,
+	},
 	Params: []*check.Param{paramHeapLeft, paramLiveGrowth, evidence.ParamGrowthSoon, evidence.ParamRiseFall},
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runHeapGrowth(p, pid) })
@@ -58,20 +63,21 @@ Disproof: after the next full collection (jstat -gc PID 1000, OU) it is back.`,
 }
 
 func runHeapGrowth(p *check.Pass, pid string) bool {
-	most, ok := evidence.NumericFlag(p, pid, "MaxHeapSize", quantity.Bytes)
+	heap, ok := evidence.NumericFlag(p, pid, "MaxHeapSize", quantity.Bytes)
 	old, ok2 := evidence.First(p.Gauge(metric.JVMSpace, "pid", pid, "generation", "old", "kind", "used"))
 	if !ok || !ok2 || slices.Contains(wholeHeapOld, evidence.CollectorOf(p, pid)) {
 		return false
 	}
+	most := mostOld(p, pid, heap)
 	used := quantity.Of("old generation", old.Last(), quantity.Bytes).Per(most).
-		Named("old generation's share of the largest heap")
+		Named("in use of all that the old generation may have")
 	p.Read(used)
 	if least, full := leastAfterFull(p, pid, old); full {
 		live := quantity.Of("live", least, quantity.Bytes).Per(most).
-			Named("of the largest heap, live after full collections")
+			Named("of all that the old generation may have, live after full collections")
 		p.Read(live)
 		if live.AtLeast(p.Param(paramHeapLeft)) {
-			reportHeapFull(p, pid, live, most)
+			reportHeapFull(p, pid, live, most, heap)
 			return true
 		}
 	}
@@ -81,6 +87,16 @@ func runHeapGrowth(p *check.Pass, pid string) bool {
 	}
 	reportHeapRise(p, pid, old, most)
 	return true
+}
+
+// mostOld is the most that the old generation may have. G1's may have the whole heap; those of Serial and Parallel two
+// thirds of it, unless NewRatio says otherwise (src/hotspot/share/gc/shared/genArguments.cpp).
+func mostOld(p *check.Pass, pid string, heap quantity.Value) quantity.Value {
+	s, ok := evidence.First(p.Gauge(metric.JVMSpace, "pid", pid, "generation", "old", "kind", "max"))
+	if ok && s.Last() > 0 && s.Last() < heap.Number() {
+		return quantity.Of("largest old generation", s.Last(), quantity.Bytes)
+	}
+	return heap
 }
 
 // wholeHeapOld are collectors without generations, or with young ones that are collected beside the program: what is in
@@ -148,7 +164,7 @@ func lowsOf(old, collections []recording.Point) (out []low) {
 func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value) {
 	first, last := lows[0], lows[len(lows)-1]
 	grown := quantity.Of("live, more", last.bytes-first.bytes, quantity.Bytes)
-	p.Read(grown.Per(most).Named("growth of what is live, of the largest heap"))
+	p.Read(grown.Per(most).Named("growth of what is live, of all that the old generation may have"))
 	rises := slices.IsSortedFunc(lows, func(a, b low) int { return cmp.Compare(a.bytes, b.bytes) })
 	if !rises || grown.Per(most).Below(p.Param(paramLiveGrowth)) {
 		return
@@ -168,7 +184,7 @@ func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value
 			rate.Text(), left.Text()),
 		Evidence: []quantity.Value{
 			left, rate, quantity.Of("live at the end", last.bytes, quantity.Bytes).Per(most).
-				Named("of the largest heap, live at the end"),
+				Named("of all that the old generation may have, live at the end"),
 			quantity.Of("collections of the old generation after which it was more", float64(len(lows)),
 				quantity.Events),
 		},
@@ -214,19 +230,70 @@ func heapDump(pid string) check.Remedy {
 	}
 }
 
-func reportHeapFull(p *check.Pass, pid string, live, most quantity.Value) {
-	p.Report(check.Finding{
+func reportHeapFull(p *check.Pass, pid string, live, most, heap quantity.Value) {
+	f := check.Finding{
 		Subject: evidence.JVMSubject(p, pid), Severity: check.Warning,
-		Summary: fmt.Sprintf("After full collections %s of the largest heap (%s) still lives.", live.Text(),
+		Weight: live.Number(),
+		Summary: fmt.Sprintf("After full collections %s of the old generation (%s) still lives", live.Text(),
 			most.Text()),
-		Evidence: []quantity.Value{live, most},
+		Evidence: []quantity.Value{live, heap.Named("largest heap (-Xmx)")},
 		Remedies: []check.Remedy{heapDump(pid), {
 			Action:  "If what lives is needed: a larger heap, so that half of it is free after a full collection.",
-			Command: check.Commandf("-Xmx%.0fm", 2*most.Number()/(1<<20)),
+			Command: check.Commandf("-Xmx%.0fm", 2*heap.Number()/(1<<20)),
 			Risk:    "needs the memory inside the container's limit; a leak fills it, too",
 			Effect:  live.Text() + " -> about half",
 		}},
 		Disproof: "jstat -gc " + pid + " 1000: OU falls far below OC after a full collection (FGC).",
+	}
+	if own := addClasses(p, pid, &f); own != "" {
+		f.Summary += ": " + own + " are in it"
+		f.Remedies[0] = check.Remedy{
+			Action:  "Find what holds the " + own + ": in a heap dump, the path from one of them to its root.",
+			Command: check.Commandf("jcmd %s GC.heap_dump -all heap.hprof", pid),
+			Risk:    "stops the program for seconds a GiB, and writes the whole heap to its disk",
+			Effect:  live.Text() + " falls once what holds them lets them go",
+		}
+	}
+	f.Summary += "."
+	p.Report(f)
+}
+
+// classesShown is how many classes of a heap are named: the first few have most of it.
+const classesShown = 5
+
+// addClasses adds the largest classes of the heap to the evidence, and names the largest that is not the JDK's: what
+// holds its strings and arrays.
+func addClasses(p *check.Pass, pid string, f *check.Finding) (own string) {
+	classes := slices.SortedFunc(slices.Values(p.Gauge(metric.JVMClassBytes, "pid", pid)),
+		func(a, b recording.GaugeSeries) int {
+			return cmp.Or(cmp.Compare(b.Last(), a.Last()), cmp.Compare(a.Label("class"), b.Label("class")))
+		})
+	shown := 0
+	for _, c := range classes {
+		name := c.Label("class")
+		mine := own == "" && !ofJDK(name)
+		if shown >= classesShown && !mine {
+			continue
+		}
+		objects, _ := evidence.First(p.Gauge(metric.JVMClassObjects, "pid", pid, "class", name))
+		bytes := quantity.Of(name, c.Last(), quantity.Bytes)
+		f.Evidence = append(f.Evidence, bytes.Named("%.0f objects of %s", objects.Last(), name))
+		shown++
+		if mine {
+			own = fmt.Sprintf("%.0f objects of %s", objects.Last(), name)
+		}
+	}
+	return own
+}
+
+// ofJDK tells classes that any program has, and arrays of them.
+func ofJDK(class string) bool {
+	element := strings.TrimRight(class, "[]")
+	if element != class && !strings.Contains(element, ".") && strings.ToLower(element) == element {
+		return true // of primitives
+	}
+	return slices.ContainsFunc([]string{"java.", "javax.", "jdk.", "sun.", "com.sun."}, func(of string) bool {
+		return strings.HasPrefix(element, of)
 	})
 }
 

@@ -69,6 +69,7 @@ Disproof: top -H shows the C1 and C2 threads idle.`,
 	Needs: []metric.Metric{metric.JVMInfo, metric.ThreadCPU, metric.ProcessCPU, metric.JVMUptime},
 	Uses: []metric.Metric{
 		metric.JVMCompileSeconds, metric.JVMFlag, metric.CPUsOnline, metric.CgroupQuota, metric.CgroupCpuset,
+		metric.TargetCPUs,
 		metric.CPUSeconds,
 		metric.ThreadRunDelay, metric.CgroupPeriods, metric.CgroupThrottled, metric.JVMGCSeconds,
 		metric.JVMSafepointSeconds,

@@ -1,6 +1,8 @@
 package signature
 
 import (
+	"slices"
+
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 )
@@ -31,13 +33,11 @@ func garbageEdge(signature string) check.Edge {
 // function does.
 const KnownCode = "code of a signature"
 
-// HotCodeEdges are the edges from the signatures of the table to the function that owns the CPU time: what they say of
-// it is more than its name.
+// HotCodeEdges are the edges from the signatures of the table to the function that owns the CPU time, of which they say
+// more than its name, and to the lock that Python holds meanwhile.
 func HotCodeEdges() (out check.Causes) {
 	for _, s := range builtIn() {
-		if s.mayBeHot() {
-			out = append(out, hotCodeEdge(s.Name))
-		}
+		out = append(out, s.hotCodeEdges()...)
 	}
 	return out
 }
@@ -47,9 +47,21 @@ func (s *signature) mayBeHot() bool {
 	return s.stage() == check.Code && s.measuresCPU()
 }
 
-func hotCodeEdge(signature string) check.Edge {
-	return check.Edge{
-		Cause: signature, Effect: "hot-code", If: evidence.OwnsCPU, Family: KnownCode,
-		Why: "it is what the hottest function does",
+func (s *signature) hotCodeEdges() (out check.Causes) {
+	if !s.mayBeHot() {
+		return nil
 	}
+	if !slices.Contains(s.Explains, "hot-code") {
+		out = append(out, check.Edge{
+			Cause: s.Name, Effect: "hot-code", If: evidence.OwnsCPU, Family: KnownCode,
+			Why: "it is what the hottest function does",
+		})
+	}
+	if slices.ContainsFunc(s.rows(), func(row *signature) bool { return row.Runs == "python" }) {
+		out = append(out, check.Edge{
+			Cause: s.Name, Effect: "gil-contention", If: evidence.OwnsCPU, Family: KnownCode,
+			Why: "it runs with the interpreter's lock in hand, which the other threads wait for",
+		})
+	}
+	return out
 }

@@ -346,8 +346,5 @@ func (s *signature) causes(file string) (out check.Causes) {
 	if s.mayBeGarbage() {
 		out = append(out, garbageEdge(s.Name))
 	}
-	if s.mayBeHot() && !slices.Contains(s.Explains, "hot-code") {
-		out = append(out, hotCodeEdge(s.Name))
-	}
-	return out
+	return append(out, s.hotCodeEdges()...)
 }

@@ -49,6 +49,7 @@ func flowMetrics() []metric.Metric {
 		metric.PortSearches, metric.PortSearchSeconds, metric.PortSearchLongest, metric.ConnectionsClosed,
 		metric.ConnectionSeconds,
 		metric.ConnectionLives, metric.ConnectionBytes, metric.ConnectionTurns, metric.ConnectionsTurnedAway,
+		metric.RequestsGivenUp, metric.RequestsGivenUpSeconds,
 		metric.FlowRetransmits, metric.FlowResets,
 		metric.ConnectsBound,
 	}
@@ -122,6 +123,9 @@ func (c *connections) Sample(_ context.Context, a *recording.Appender) error {
 		if f.Side == sideServer {
 			appendCount(a, metric.ConnectionsTurnedAway, t.TurnedAway, 1, labels, metric.ExchangesNone)
 			appendCount(a, metric.ConnectionsTurnedAway, t.FewExchanges, 1, labels, metric.ExchangesFew)
+		} else {
+			appendCount(a, metric.RequestsGivenUp, t.GivenUp, 1, labels, "")
+			appendCount(a, metric.RequestsGivenUpSeconds, t.GivenUpNs, 1e-9, labels, "")
 		}
 	}
 	a.None(flowMetrics()...)
@@ -218,6 +222,8 @@ func addTotals(to, from *bpf.ConnectionsTotals) {
 		{&to.Turns, from.Turns},
 		{&to.TurnedAway, from.TurnedAway},
 		{&to.FewExchanges, from.FewExchanges},
+		{&to.GivenUp, from.GivenUp},
+		{&to.GivenUpNs, from.GivenUpNs},
 		{&to.SynRetransmits, from.SynRetransmits},
 		{&to.Retransmits, from.Retransmits},
 		{&to.ResetsReceived, from.ResetsReceived},

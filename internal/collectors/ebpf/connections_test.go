@@ -240,6 +240,114 @@ func askUntilClosed(address string) error {
 	}
 }
 
+// TestGivenUp: connections that the client closes, or resets, while it waits for an answer; and those of clients that
+// say good-bye, or that were answered.
+func TestGivenUp(t *testing.T) {
+	const n, waits, jiffy = 20, 50 * time.Millisecond, 10 * time.Millisecond // the longest, of CONFIG_HZ 100
+	for _, c := range []struct {
+		name  string
+		talk  func(c *net.TCPConn) error
+		given float64
+	}{
+		{"a time-out", func(c *net.TCPConn) error { return say(c, waits) }, n},
+		{"a time-out, and a reset", func(c *net.TCPConn) error {
+			return errors.Join(c.SetLinger(0), say(c, waits))
+		}, n},
+		{"a second request", func(c *net.TCPConn) error {
+			err := echo(c)
+			time.Sleep(2 * jiffy) // what comes within one has no order
+			return errors.Join(err, say(c, waits))
+		}, n},
+		{"good-bye", func(c *net.TCPConn) error { return errors.Join(echo(c), say(c, 0)) }, 0},
+		{"answered", func(c *net.TCPConn) error {
+			err := echo(c)
+			time.Sleep(waits)
+			return err
+		}, 0},
+		{"nothing asked", func(*net.TCPConn) error {
+			time.Sleep(waits)
+			return nil
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rec, address := giveUp(t, n, c.talk)
+			client := []string{"netns", "target", "side", "client", "endpoint", address}
+			want(t, rec, c.given, metric.RequestsGivenUp, client...)
+			waited, least := total(rec, metric.RequestsGivenUpSeconds, client...), c.given*(waits-jiffy).Seconds()
+			if waited < least || (c.given == 0) != (waited == 0) {
+				t.Errorf("they waited for %v s, want %v s and more", waited, least)
+			}
+		})
+	}
+}
+
+// giveUp makes n connections, each of which talks to a server that answers the first byte of each alone.
+func giveUp(t *testing.T, n int, talk func(*net.TCPConn) error) (rec *recording.Recording, address string) {
+	t.Helper()
+	h := newHost(t)
+	var l net.Listener
+	if err := h.Do(func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go answerOnes(l)
+	o := openNamed(t, connectionsName, inHost(t, h))
+	defer o.close()
+	o.sample()
+	for range n {
+		if err := h.Do(func() error {
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				return err
+			}
+			return errors.Join(talk(c.(*net.TCPConn)), c.Close())
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled()
+	return o.done(), l.Addr().String()
+}
+
+// answerOnes answers each byte 1, and reads all others.
+func answerOnes(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		go func() {
+			defer c.Close()
+			for b := make([]byte, 1); ; {
+				if _, err := c.Read(b); err != nil {
+					return
+				}
+				if b[0] == 1 {
+					_, _ = c.Write(b)
+				}
+			}
+		}()
+	}
+}
+
+// echo says what is answered, and waits for that.
+func echo(c *net.TCPConn) error {
+	b := []byte{1}
+	_, err := c.Write(b)
+	_, err2 := io.ReadFull(c, b)
+	return errors.Join(err, err2)
+}
+
+// say says what is not answered, and waits a while.
+func say(c *net.TCPConn, wait time.Duration) error {
+	_, err := c.Write([]byte{2})
+	time.Sleep(wait)
+	return err
+}
+
 // TestProcesses: each process has its own flow, and the namespace's counter agrees with their sum.
 func TestProcesses(t *testing.T) {
 	h := newHost(t)

@@ -47,7 +47,7 @@ func fromDump() []metric.Metric {
 }
 
 func answered() []metric.Metric {
-	return slices.Concat(fromInfo(), fromDump(), []metric.Metric{metric.JVMFlag})
+	return slices.Concat(fromInfo(), fromDump(), fromHistogram(), []metric.Metric{metric.JVMFlag})
 }
 
 // answerSource asks the target's JVMs when the window is over, so that what that costs them is not in what was
@@ -62,6 +62,9 @@ func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect
 	list, _, err := machines(ctx, env, look) // what is beyond the bound, the other collector says
 	if err != nil {
 		return nil, err
+	}
+	for _, m := range list {
+		m.begin()
 	}
 	return &answerSource{proc: env.Host.Proc, window: env.Duration, list: list}, nil
 }
@@ -82,6 +85,7 @@ func (s *answerSource) Sample(ctx context.Context, a *recording.Appender) error 
 		m.appendInfo(ctx, a, s.window)
 		m.appendFlags(ctx, a)
 		m.appendDump(ctx, a, s.proc)
+		m.appendClasses(ctx, a)
 	}
 	return nil
 }

@@ -259,8 +259,8 @@ func appendHeap(a *recording.Appender, pid string, c hsperf.Snapshot) {
 		generation := c.Texts[fmt.Sprintf("sun.gc.generation.%d.name", g)]
 		for s := range 3 {
 			prefix := fmt.Sprintf("sun.gc.generation.%d.space.%d.", g, s)
-			for _, kind := range []string{"used", "capacity"} {
-				if n, ok := c.Longs[prefix+kind]; ok && n >= 0 {
+			for kind, counter := range map[string]string{"used": "used", "capacity": "capacity", "max": "maxCapacity"} {
+				if n, ok := c.Longs[prefix+counter]; ok && n >= 0 {
 					a.Gauge(metric.JVMSpace, float64(n), pid, role(generation, g), c.Texts[prefix+"name"], kind)
 				}
 			}

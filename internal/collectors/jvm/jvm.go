@@ -36,10 +36,9 @@ func Collectors(look *find.Look) []collect.Collector {
 	}, {
 		Name: "jvm-answers",
 		Doc: "What HotSpot JVMs answer after the window: their view of CPUs and limits, flags, code cache, agents, " +
-			"and one thread " +
-			"dump.",
+			"one thread dump, and what fills the heap where full collections leave it full.",
 		Overhead: "10 to 100 ms, after the window; the dump stops the JVM's threads for 1 to 10 ms " +
-			"(jvm_thread_dump_seconds)",
+			"(jvm_thread_dump_seconds), the last question for as long as one of its full collections",
 		Provides: answered(),
 		Pace:     collect.AtEnd,
 		Grace:    answerTime,
@@ -60,6 +59,7 @@ type machine struct {
 	pid, comm string // labels
 
 	counters *jvm.PerfData // nil where there are none, or not yet
+	began    *fullCount    // nil where that is not known
 	causes   *causes       // of the collections, counted beside; nil where nobody asked for it
 }
 

@@ -25,6 +25,8 @@ import (
 
 // program collects when it is told to, with two threads in a deadlock and one with a long name.
 const program = `
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 public class Program {
     public static void main(String[] args) throws Exception {
@@ -34,10 +36,13 @@ public class Program {
         start("first-y-and-then-x", y, x, both);
         System.out.println("ready");
         for (int c; (c = System.in.read()) >= 0; ) {
+            if (c == 'f') for (int i = 0; i < 36000; i++) kept.add(new Kept());
             for (int i = 0; i < (c == '1' ? 1 : 7); i++) System.gc();
             System.out.println("done");
         }
     }
+    static class Kept { byte[] bytes = new byte[1024]; }
+    static List<Kept> kept = new ArrayList<>();
     static void start(String name, Object a, Object b, CountDownLatch both) {
         Thread t = new Thread(() -> {
             synchronized (a) { both.countDown(); try { both.await(); } catch (InterruptedException e) { } synchronized (b) { } }
@@ -187,6 +192,28 @@ func TestAnswers(t *testing.T) {
 	}
 	if !rec.Recorded(metric.JVMAgent) || len(rec.Info(metric.JVMAgent)) > 0 {
 		t.Errorf("agents %v", rec.Info(metric.JVMAgent))
+	}
+}
+
+// TestClasses: a heap that full collections leave full is asked what fills it, one that has room is not.
+func TestClasses(t *testing.T) {
+	c := startJava(t, "-XX:+UseSerialGC", "-Xmx64m") // of which the old generation has two thirds
+	for _, step := range []struct {
+		what string
+		kept float64 // objects
+	}{{"1", 0}, {"f", 36000}} {
+		src, b := open(t, c.pid, 1), recording.NewBuilder()
+		fmt.Fprint(c.in, step.what)
+		c.expect(t, "done")
+		sample(t, src, b)
+		rec := b.Done(recording.Meta{})
+		if !rec.Recorded(metric.JVMClassBytes) {
+			t.Errorf("%q: it is not said that nothing was asked", step.what)
+		}
+		got := rec.Gauge(metric.JVMClassObjects, "class", "Program$Kept")
+		if (len(got) > 0) != (step.kept > 0) || len(got) > 0 && got[0].Last() != step.kept {
+			t.Errorf("%q: objects kept %v, want %v", step.what, got, step.kept)
+		}
 	}
 }
 

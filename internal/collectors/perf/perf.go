@@ -84,7 +84,7 @@ func openGroup(_ context.Context, env collect.Env) (collect.Source, error) {
 			"boot with systemd.unified_cgroup_hierarchy=1, or diagnose the process itself",
 			"the target's control group is of v1, where counters need a hierarchy of their own")
 	}
-	cpus, err := onlineCPUs(env.Host)
+	cpus, err := env.Host.OnlineCPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -119,21 +119,8 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	return s, nil
 }
 
-func onlineCPUs(h *host.Host) ([]int, error) {
-	path := filepath.Join(h.Sys, "devices/system/cpu/online")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	cpus, err := parseCPUList(strings.TrimSpace(string(b)))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return cpus, nil
-}
-
 func openHost(h *host.Host) (collect.Source, error) {
-	cpus, err := onlineCPUs(h)
+	cpus, err := h.OnlineCPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -209,28 +196,6 @@ func taskSwitches(dir string) (n uint64, ok bool) {
 	}
 	st, err := host.ParseStatus(b)
 	return st.VoluntarySwitch + st.InvoluntarySwitch, err == nil
-}
-
-// maxCPU is above the largest NR_CPUS of any architecture, 8192 (arch/x86/Kconfig).
-const maxCPU = 1 << 14
-
-// parseCPUList reads "0-3,8" (lib/bitmap.c, bitmap_print_to_pagebuf).
-func parseCPUList(text string) (cpus []int, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		first, err1 := strconv.ParseUint(low, 10, 32)
-		last, err2 := strconv.ParseUint(high, 10, 32)
-		if err1 != nil || err2 != nil || last < first || last >= maxCPU || len(cpus) >= maxCPU {
-			return nil, fmt.Errorf("bad CPU list %.40q", text)
-		}
-		for cpu := first; cpu <= last; cpu++ {
-			cpus = append(cpus, int(cpu))
-		}
-	}
-	return cpus, nil
 }
 
 // unavailable is why an event has no series.

@@ -465,27 +465,6 @@ func TestSums(t *testing.T) {
 	}
 }
 
-func TestParseCPUList(t *testing.T) {
-	if cpus, err := parseCPUList("0-2,5"); err != nil || !cmp.Equal(cpus, []int{0, 1, 2, 5}) {
-		t.Errorf("CPUs %v, %v", cpus, err)
-	}
-	for _, bad := range []string{"", "3-1", "0-", "a", "0-99999999"} {
-		if cpus, err := parseCPUList(bad); err == nil {
-			t.Errorf("%q gave %v", bad, cpus)
-		}
-	}
-}
-
-func FuzzParseCPUList(f *testing.F) {
-	f.Add("0-2,5")
-	f.Add("0-4294967295")
-	f.Fuzz(func(t *testing.T, text string) {
-		if cpus, err := parseCPUList(text); err == nil && len(cpus) == 0 || len(cpus) > 2*maxCPU {
-			t.Errorf("%d CPUs, %v", len(cpus), err)
-		}
-	})
-}
-
 // TestOfGroup: a control group of v2 has both events, or the reason why not; one of v1 is told from it.
 func TestOfGroup(t *testing.T) {
 	testenv.Need(t, testenv.Root)

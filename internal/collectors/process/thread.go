@@ -42,12 +42,12 @@ func threadCollector() collect.Collector {
 		Share: threadShare,
 		Provides: []metric.Metric{
 			metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay, metric.ThreadStates, metric.ThreadPools,
+			metric.TargetCPUs,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			if env.Target.Kind == host.KindHost {
 				return withoutTarget(metric.ThreadCPU, metric.ThreadSwitches, metric.ThreadRunDelay,
-					metric.ThreadStates,
-					metric.ThreadPools), nil
+					metric.ThreadStates, metric.ThreadPools, metric.TargetCPUs), nil
 			}
 			return collect.SourceFunc(newThreadSource(env).sample), nil
 		},
@@ -82,11 +82,13 @@ type threadSource struct {
 	over     int   // threads not looked at in this sample
 	trouble  error // why a thread's switches or delay could not be read
 	switches bool  // some were read
+	cpus     allowed
 }
 
 func newThreadSource(env collect.Env) *threadSource {
 	return &threadSource{
 		env: env, delay: env.Host.Probe(host.Schedstat), kept: map[threadID]uint64{}, buf: make([]byte, 4096),
+		cpus:   newAllowed(env.Host),
 		states: map[string]float64{"R": 0, "S": 0, "D": 0, "T": 0, "Z": 0, "I": 0}, pools: map[string]float64{},
 	}
 }
@@ -111,6 +113,7 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 		return err
 	}
 	s.report(a)
+	s.cpus.append(a)
 	return nil
 }
 
@@ -241,6 +244,7 @@ func (s *threadSource) appendDetails(a *recording.Appender, t *thread, pid, tid 
 	dir := s.env.Host.Proc + "/" + pid + "/task/" + tid
 	if sw, ok := readThread(s, dir+"/status", host.ParseStatus); ok {
 		s.switches = true
+		s.cpus.add(sw.CPUs)
 		a.Counter(metric.ThreadSwitches, float64(sw.VoluntarySwitch), pid, tid, t.Comm, "voluntary")
 		a.Counter(metric.ThreadSwitches, float64(sw.InvoluntarySwitch), pid, tid, t.Comm, "involuntary")
 	}

@@ -66,7 +66,8 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	flow := []string{"side", "endpoint", "comm"}
 	by := func(more ...string) policy { return policy{keep: append(more, flow...), each: flow[1:], begun: true} }
 	set(by(), metric.ConnectAttempts, metric.Connects, metric.ConnectsBound, metric.ConnectSeconds, metric.PortSearches,
-		metric.PortSearchSeconds, metric.ConnectionSeconds, metric.ConnectionTurns)
+		metric.PortSearchSeconds, metric.ConnectionSeconds, metric.ConnectionTurns, metric.RequestsGivenUp,
+		metric.RequestsGivenUpSeconds)
 	set(by("error"), metric.ConnectFailures)
 	set(by("first"), metric.ConnectionsClosed)
 	set(by("exchanges"), metric.ConnectionsTurnedAway)
@@ -122,6 +123,7 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{keep: []string{}}, metric.ThreadRunDelay)
 	pool := []string{"pool"}
 	set(policy{keep: pool, each: pool}, metric.ThreadPools)
+	set(policy{keep: []string{"cpu"}}, metric.TargetCPUs)
 	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime,
 		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
@@ -169,7 +171,8 @@ func setJVMs(set func(policy, ...metric.Metric)) {
 		metric.JVMThread,
 		metric.JVMSwappedLibrary,
 		metric.JVMStates, metric.JVMDumpSeconds, metric.JVMCode, metric.JVMCodeFull, metric.TypeCheckSamples)
-	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock)
+	set(policy{leave: noSums}, metric.JVMPools, metric.JVMPoolAllocated, metric.JVMMonitorWaiters, metric.JVMDeadlock,
+		metric.JVMClassBytes, metric.JVMClassObjects)
 }
 
 func setDevices(set func(policy, ...metric.Metric)) {

@@ -165,6 +165,48 @@ func TestAgentsOf(t *testing.T) {
 	}
 }
 
+func TestParseHistogram(t *testing.T) {
+	const most = 5
+	golden(t, "histogram", 4, func(text string) (string, error) {
+		list, err := ParseHistogram(text, most)
+		var b strings.Builder
+		for _, c := range list {
+			fmt.Fprintf(&b, "  %d %s (%s): %d B\n", c.Objects, c.Name, c.Module, c.Bytes)
+		}
+		return b.String(), err
+	})
+	for _, bad := range []string{"", "Total 1 2", "   1:   x   2   [B", "   1:   -1   2   [B"} {
+		if got, err := ParseHistogram(bad, most); err == nil {
+			t.Errorf("%q is %v", bad, got)
+		}
+	}
+	for name, want := range map[string]string{
+		"[[I": "int[][]", "[Ljava.lang.String;": "java.lang.String[]", "a.B": "a.B",
+	} {
+		if got := sourceName(name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+func FuzzParseHistogram(f *testing.F) {
+	for _, s := range recorded(f, "histogram", 4) {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		const most = 3
+		list, err := ParseHistogram(s, most)
+		if (err == nil) != (len(list) > 0) || len(list) > most {
+			t.Errorf("%d classes, %v", len(list), err)
+		}
+		for _, c := range list {
+			if c.Objects < 0 || c.Bytes < 0 || c.Name == "" {
+				t.Errorf("class %+v", c)
+			}
+		}
+	})
+}
+
 func FuzzParseThreads(f *testing.F) {
 	for _, s := range recorded(f, "threads", 8) {
 		f.Add(s[:min(len(s), 4000)])
