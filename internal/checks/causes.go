@@ -46,6 +46,10 @@ func Causes() check.Causes {
 			Cause: "n-plus-one", Effect: "waiting-on-backend",
 			Why: "many answers in turn are long in sum, however short each is",
 		},
+		{
+			Cause: "database-lock", Effect: "waiting-on-backend", If: evidence.MostAnswers,
+			Why: "the database answers when its session has the lock",
+		},
 
 		// The CPU that handles the packets.
 		{Cause: "snat-single-core", Effect: "softirq-imbalance", Why: "the forwarding is what that CPU's softirqs do"},

@@ -17,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -45,6 +46,7 @@ type diagnosis struct {
 	delay              time.Duration
 	output             string
 	save, from, html   string
+	and                string // the recording of the server that a client waits for
 	redact             string
 	names              *redact.Names // of redact; nil without it
 	checks, settings   []string
@@ -113,6 +115,8 @@ func (d *diagnosis) addFlags(cmd *cobra.Command) {
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
+	f.StringVar(&d.and, "and", "", "of a client's recording, follow its waits into the one at `PATH`, made of its "+
+		"PostgreSQL server meanwhile, on this host or another")
 	f.StringVar(&d.whatIf, "what-if", "", "of a recording, print only what a `CHANGE` would bring: METHOD=0.5, "+
 		"quota=4 or pool=20")
 	d.addReadingFlags(cmd)
@@ -260,6 +264,8 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 		return cmp.Or(d.validateFrom(targeted, given), d.validateWhatIf(given("what-if")))
 	}
 	switch {
+	case given("and"):
+		return command.UsageErrorf("--and is about a recording: it goes with --from")
 	case d.whatIf != "":
 		return command.UsageErrorf("--what-if is about a recording: it goes with --from")
 	case d.whole:
@@ -296,8 +302,7 @@ func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) er
 func (d *diagnosis) recording(ctx context.Context, list []*check.Check) (*recording.Recording, error) {
 	switch {
 	case d.from != "":
-		rec, err := recording.Open(d.from)
-		return rec, fromError(err)
+		return d.opened()
 	case len(d.command) > 0:
 		return d.recordCommand(ctx, list)
 	}
@@ -307,6 +312,22 @@ func (d *diagnosis) recording(ctx context.Context, list []*check.Check) (*record
 		return nil, err
 	}
 	return d.collect(ctx, h, t, described, list, func() string { return endedReason(h, t) })
+}
+
+// opened reads the recording, and joins that of a database server where one is given with it.
+func (d *diagnosis) opened() (*recording.Recording, error) {
+	rec, err := recording.Open(d.from)
+	if err != nil || d.and == "" {
+		return rec, fromError(err)
+	}
+	server, err := recording.Open(d.and)
+	if err != nil {
+		return nil, fromError(err)
+	}
+	if rec, err = evidence.JoinServer(rec, server); err != nil {
+		return nil, command.UsageErrorf("--and %s: %v", d.and, err)
+	}
+	return rec, nil
 }
 
 // An Observation says what to record, and how.

@@ -22,6 +22,8 @@ const (
 	MemorySufficed check.Fact = "memory-sufficed"
 	// MostGarbage is that the collector works for this code more than for all other.
 	MostGarbage check.Fact = "makes-most-of-the-garbage"
+	// MostAnswers is that most of what the target's threads wait for at destinations is this.
+	MostAnswers check.Fact = "most-of-the-answers"
 	// OwnsCPU is that so much of the CPU time goes there that who owns most of it is of the same code.
 	OwnsCPU check.Fact = "owns-the-cpu-time"
 )

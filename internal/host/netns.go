@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// NetNS gives the number of a process's network namespace, 0 where it may not be read.
+func (h *Host) NetNS(pid int) uint64 { return h.namespace(fmt.Sprint(pid), "net").Inode }
+
 // InNetNS runs fn on a thread that is in the network namespace of the process. Sockets that fn opens stay in that
 // namespace. fn runs on another goroutine than the caller's, and must not start goroutines that rely on the namespace.
 // When the namespace is perfdoctor's own there is no switch and no right is needed. Otherwise CAP_SYS_ADMIN is needed

@@ -34,6 +34,7 @@ func All() []Metric {
 		ProcessFaults, ProcessRSS, ProcessThreads, ProcessFDs, ProcessFDLimit, ProcessStart,
 		FileSystemSize, FileSystemFree, FileSystemInodes, FileSystemUnused,
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetCPUs, ThreadStateTime,
+		ConnectionWaitTime,
 		ThreadStillTime, ThreadStatePasses, TargetListenPorts, CgroupQuota,
 		CgroupPeriod,
 		CgroupBurst, CgroupShares, CgroupPeriods, CgroupThrottled, CgroupThrottledTime, CgroupCPU, CgroupCpuset,
@@ -60,7 +61,7 @@ func All() []Metric {
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		ScriptLockWait,
-		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses,
+		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses, DatabaseSessionClient,
 		DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}

@@ -24,6 +24,9 @@ var (
 	DatabaseTransactionAge = overWindow("database_transaction_age_seconds", q.Seconds,
 		"process_vm_readv(2), st_xact_start_timestamp of struct PgBackendStatus",
 		"How long the transaction had been open, when last looked at, of a session that others waited for.", "pid")
+	DatabaseSessionClient = info("database_session_client_info", "NETLINK_SOCK_DIAG, /proc/PID/fd",
+		"Connection by which a session that waited for a lock serves its client: the client's end of it, and the "+
+			"server's. A session without one serves none over TCP.", "pid", "source", "destination")
 	DatabasePasses = overWindow("database_session_passes", q.Events, "process_vm_readv(2)",
 		"How often all sessions were looked at for database_session_seconds.")
 	DatabaseScanTime = overWindow("database_scan_seconds", q.Seconds,

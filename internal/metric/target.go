@@ -59,6 +59,11 @@ var (
 	ThreadPools = gauge("target_pool_threads", q.Threads, "/proc/PID/task/TID/comm",
 		"Threads of the target per pool: the thread name with its number taken off (\"GC Thread\", "+
 			"\"nioEventLoopGro\").", "pool")
+	ConnectionWaitTime = overWindow("tcp_connection_wait_seconds", q.Seconds,
+		"/proc/PID/task/TID/syscall, NETLINK_SOCK_DIAG, sampled",
+		"Time in the window that the target's threads stood in a system call for an answer on one connection, seen from "+
+			"its client: source is its own end of it, destination the other. The 200 with the longest times.",
+		"pid", "comm", "source", "destination")
 	ThreadStateTime = overWindow("thread_state_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall}, sampled",
 		"Time in the window that a thread stood in one place. state is running (or ready to), waiting, disk "+
 			"(uninterruptible), stopped or traced; of one that waits, for is what: answer (of a destination), message (of one that "+

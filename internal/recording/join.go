@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -488,6 +489,39 @@ func (r *Recording) WithProfiles(at time.Duration, other *Recording) *Recording 
 		}
 		same := func(x CollectorStatus) bool { return x.Name == c.Name }
 		out.Meta.Collectors = append(slices.DeleteFunc(out.Meta.Collectors, same), c)
+	}
+	return out
+}
+
+// WithSeries gives the recording with those series of another one, of the same time, that keep wants, of metrics of
+// which it has nothing itself. Sums over the window become what they would be in a window as long as this one.
+func (r *Recording) WithSeries(other *Recording, list []metric.Metric, keep func(*Series) bool) *Recording {
+	out := r.WithMeta(r.Meta)
+	out.series = maps.Clone(r.series)
+	for _, m := range list {
+		d := m.Describe()
+		from := other.series[d.Name]
+		if own := out.series[d.Name]; from == nil || own != nil && len(own.list) > 0 {
+			continue
+		}
+		f := &family{metric: m, index: map[string]*Series{}}
+		for _, s := range from.list {
+			if !keep(s) {
+				continue
+			}
+			s = summed(s)
+			last := s.Points[len(s.Points)-1].Value
+			if d.OverWindow && d.Unit == quantity.Seconds && other.Meta.Duration > 0 {
+				last *= r.Meta.Duration / other.Meta.Duration
+			}
+			f.list = append(f.list, &Series{
+				Metric: s.Metric, Labels: s.Labels, Points: []Point{{At: seconds(r.Meta.Duration), Value: last}},
+			})
+		}
+		out.series[d.Name] = f
+		out.Meta.Unsupported = slices.DeleteFunc(slices.Clone(out.Meta.Unsupported), func(x Missing) bool {
+			return x.Metric == d.Name
+		})
 	}
 	return out
 }

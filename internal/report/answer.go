@@ -60,7 +60,7 @@ func (t *text) verdict() (f *Finding, shown int) {
 	if r := t.d.Verdict.Result; r == NothingAssessed || r == Incomplete {
 		st = yellow
 	}
-	t.line(st, strings.ToUpper(string(t.d.Verdict.Result)), "", "")
+	t.line(st, strings.ToUpper(t.d.Heading()), "", "")
 	t.line(plain, "  ", "  ", t.d.Verdict.Summary)
 	if next := t.d.next(); next != "" {
 		t.label("Next", next)

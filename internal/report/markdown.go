@@ -99,7 +99,7 @@ func (m *markdown) verdict() {
 	v := m.d.Verdict
 	t := &text{page: newPage(TextOptions{}), d: m.d}
 	if v.Result != Bottleneck {
-		m.line("## perfdoctor: %s\n\n%s\n", v.Result, escape(v.Summary))
+		m.line("## perfdoctor: %s\n\n%s\n", m.d.Heading(), escape(v.Summary))
 		m.line("<sub>%s; %s</sub>", escape(t.target()), escape(t.when()))
 		m.notes()
 		return

@@ -304,6 +304,15 @@ func (d *Data) fullCPUs() string {
 	return fmt.Sprintf("The CPUs are full: %s has the most of them. ", evidence.ConsumerName(c.List[0]))
 }
 
+// Heading is the answer in a few words, as a reader sees it. Nothing is wrong with a host whose CPUs are full of its
+// own work, and it has no room for more.
+func (d *Data) Heading() string {
+	if d.Verdict.Result == NoBottleneck && d.fullCPUs() != "" {
+		return "busy, " + string(d.Verdict.Result)
+	}
+	return string(d.Verdict.Result)
+}
+
 // incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do
 // not count.
 func (v *Verdict) incomplete() bool { return v.Blocked > v.WithFinding+v.Fine }

@@ -45,7 +45,9 @@ it) keeps them for nothing. The CPU and the disk are idle, and no thread is in a
 Measured: PostgreSQL 14 to 18 keep in shared memory which session waits for which lock, who has it, and the statement
 of each. It is read from outside some twenty times a second; nobody logs in, and statements are kept without their
 values. A wait behind one that waits itself counts for the session at the end of the chain. The share is of the time in
-which statements run or wait.
+which statements run or wait. Of a target that is a client of the server, on the same host or in a second recording
+(--and), it is about the sessions at the other ends of its connections, and the share is of the time in which its
+threads wait for that server.
 
 Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
 connections. Disproof: SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' gives no
@@ -55,7 +57,10 @@ rows, several times.`,
 	Needs: []metric.Metric{
 		metric.DatabaseServer, metric.DatabaseLockTime, metric.DatabaseSessionTime, metric.DatabasePasses,
 	},
-	Uses:   []metric.Metric{metric.DatabaseTransactionAge},
+	Uses: append([]metric.Metric{
+		metric.DatabaseTransactionAge, metric.DatabaseSessionClient, metric.ConnectionWaitTime, metric.DatabaseScanTime,
+	}, evidence.RequestMetrics()...),
+	Facts:  []check.Fact{evidence.MostAnswers},
 	Params: []*check.Param{databaseLevel, databaseWarn, databaseSessions},
 	Run:    runDatabaseLock,
 }
@@ -87,12 +92,23 @@ func runDatabaseLock(p *check.Pass) error {
 		return nil
 	}
 	at := quantity.Of("waited for locks", waited, quantity.Seconds)
+	chain, isClient := evidence.ChainOf(p)
+	if isClient && chain.Seconds > 0 {
+		busy = chain.Seconds
+	}
 	share := at.Per(quantity.Of("statements run or wait", max(busy, waited), quantity.Seconds)).
 		Named("waiting for locks of other sessions, share of the statements' time")
+	if isClient && chain.Seconds > 0 {
+		share = share.Named("its sessions wait for locks of others, share of the time it waits for %s", chain.Server)
+	}
 	waiting := at.Per(window).As(sessions).Named("sessions that wait at any moment")
 	p.Read(share)
 	if share.AtLeast(p.Param(databaseLevel)) && waiting.AtLeast(p.Param(databaseSessions)) {
-		p.Report(databaseLockFinding(p, share, waiting, waited))
+		f := databaseLockFinding(p, share, waiting, waited)
+		if isClient {
+			tellChain(p, &f, &chain, lockHolderOf(p, waited), waiting)
+		}
+		p.Report(f)
 	}
 	return nil
 }
@@ -172,6 +188,38 @@ func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited fl
 		f.Confidence = check.High
 	}
 	return f
+}
+
+// tellChain makes the finding one of a client of the server: who waits, by which session, and for whom.
+func tellChain(p *check.Pass, f *check.Finding, c *evidence.Chain, h *lockHolder, waiting quantity.Value) {
+	f.Subject = check.Subject{Kind: "lock", ID: "of " + h.who() + " (postgres)"}
+	who, by := "the target", "PostgreSQL pid "+c.Sessions[0]
+	if len(c.Waiters) > 0 {
+		who = some(c.Waiters)
+	}
+	if len(c.Sessions) > 1 {
+		by = "PostgreSQL pids " + some(c.Sessions)
+	}
+	f.Summary = fmt.Sprintf("%s waits for %s ← %s ← %s lock of %s, %s (%s wait at any moment)", who, c.Server, by,
+		h.lock, strings.Replace(h.who(), "session", "pid", 1), h.does(), waiting.Text())
+	if r, ok := evidence.RequestsOf(p); ok {
+		if share, owned := r.Share(waiting); owned {
+			part := quantity.Of("", min(1, share.Number()), quantity.Ratio)
+			f.Summary = "a request waits " + r.Each.Times(part).As(quantity.Seconds).Text() + " and more: " + f.Summary
+			f.Evidence = append(f.Evidence, r.InProgress, r.Each, share)
+		}
+	}
+	if c.Answers > 0 && f.Weight*c.Seconds >= mostOf*c.Answers {
+		f.Facts = append(f.Facts, evidence.MostAnswers)
+	}
+}
+
+// some names the first few of a list.
+func some(list []string) string {
+	if n := len(list) - evidence.NamedCulprits; n > 0 {
+		return strings.Join(list[:evidence.NamedCulprits], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(list, ", ")
 }
 
 func (h *lockHolder) subject() check.Subject {

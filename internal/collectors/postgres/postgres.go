@@ -46,13 +46,15 @@ func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "postgres",
 		Doc: "Sessions of the target's PostgreSQL servers (14 to 18): their states, and which of them keeps others " +
-			"from a lock, with both statements' fingerprints; the tables that statements read from end to end. It " +
-			"reads their memory and does not log in.",
+			"from a lock, with both statements' fingerprints; the tables that statements read from end to end. Of " +
+			"a target that is no server but a client of one on this host, over TCP, the locks that its own " +
+			"sessions wait for. It reads their memory and does not log in.",
 		Overhead: "80 µs a process of the server and pass, so many that it takes 1 % of a CPU: 13 a second of 9, one " +
 			"in 2 s of 250 and more; once the symbols of each server's file",
 		Provides: []metric.Metric{
 			metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
-			metric.DatabasePasses, metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept,
+			metric.DatabasePasses, metric.DatabaseSessionClient, metric.DatabaseScanTime, metric.DatabaseScanPages,
+			metric.DatabaseScanKept,
 		},
 		Pace: collect.AtEnd,
 		Open: open,
@@ -82,6 +84,8 @@ type source struct {
 	watch    *collect.Watch
 	servers  map[int]*server // by the pid of the first process
 	sessions map[processKey]*session
+	peers    peers               // read where the target is no server itself
+	far      bool                // it is none
 	none     map[processKey]bool // processes that are none of a server's
 	refused  error               // why one could not be read
 	states   map[[2]string]time.Duration
@@ -104,6 +108,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 		env: env, began: time.Now(), servers: map[int]*server{}, sessions: map[processKey]*session{},
 		none: map[processKey]bool{}, states: map[[2]string]time.Duration{}, waits: map[waitKey]time.Duration{},
 		ages: map[string]time.Duration{}, scans: map[scanKey]*scanned{},
+		peers: peers{clients: map[int]connection{}},
 	}
 	if err := s.find(ctx); err != nil {
 		return nil, err
@@ -124,13 +129,18 @@ func (s *source) find(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// members lists the target's processes that may be a server's, of many some.
+// members lists the target's processes that may be a server's, of many some. Where there are none, they are those of
+// the servers on this host that serve it.
 func (s *source) members(ctx context.Context) (map[int]host.Process, error) {
 	list, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
 		return nil, fmt.Errorf("list the target's processes: %w", err)
 	}
-	list = slices.DeleteFunc(list, func(m host.Process) bool { return !isProgram(m.Comm) })
+	all := list
+	list = slices.DeleteFunc(slices.Clone(all), func(m host.Process) bool { return !isProgram(m.Comm) })
+	if s.far = len(list) == 0; s.far {
+		return s.peers.members(ctx, s.env.Host, all), nil
+	}
 	s.over = max(s.over, len(list)-maxSessions)
 	out := map[int]host.Process{}
 	for _, m := range list[:min(len(list), maxSessions)] {
@@ -249,11 +259,16 @@ func (s *source) add(of *server, glances []glance) {
 			view.waits[g.proc] = &w
 		}
 	}
-	s.addScans(of, glances, view.waits, now)
+	if !s.far {
+		s.addScans(of, glances, view.waits, now)
+	}
 	for i := range glances {
 		g := &glances[i]
 		state, passed := g.state, now.Sub(g.last)
 		g.last = now
+		if s.far && !s.peers.serving[g.pid] {
+			continue
+		}
 		if w := view.waits[g.proc]; w != nil {
 			state = waiting
 			s.addWait(s.keyOf(&view, g, w, byProc, now), passed)
@@ -302,8 +317,14 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		}
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 	}
-	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
-		metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
+	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge)
+	for _, m := range []metric.Metric{metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept} {
+		if s.far && len(s.servers) > 0 {
+			a.Missing(m, recording.StatusUnsupported, "the target is a client of the server", "diagnose the server")
+			continue
+		}
+		a.None(m)
+	}
 	a.Gauge(metric.DatabasePasses, float64(s.passes))
 	for _, x := range s.servers {
 		a.Info(metric.DatabaseServer, strconv.Itoa(x.pid), "PostgreSQL "+x.version)
@@ -319,8 +340,38 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	for pid, d := range s.ages {
 		a.Gauge(metric.DatabaseTransactionAge, d.Seconds(), pid)
 	}
+	s.sampleClients(ctx, a)
 	s.sampleScans(a)
 	return nil
+}
+
+// sampleClients tells whom the sessions serve that waited.
+func (s *source) sampleClients(ctx context.Context, a *recording.Appender) {
+	clients, waited := s.peers.clients, map[string]bool{}
+	for key := range s.waits {
+		waited[key.pid] = true
+	}
+	if !s.far && len(waited) > 0 {
+		var list []host.Process
+		for key := range s.sessions {
+			if len(list) < maxSeries && waited[strconv.Itoa(key.pid)] {
+				list = append(list, host.Process{Stat: host.Stat{PID: key.pid}})
+			}
+		}
+		clients = map[int]connection{}
+		for c, pid := range connectionsOf(ctx, s.env.Host, list, func(*connection) bool { return true }) {
+			clients[pid] = c
+		}
+	}
+	a.None(metric.DatabaseSessionClient)
+	n := 0
+	for _, pid := range slices.Sorted(maps.Keys(clients)) {
+		c, id := clients[pid], strconv.Itoa(pid)
+		if n < maxSeries && waited[id] {
+			n++
+			a.Info(metric.DatabaseSessionClient, id, c.client.String(), c.server.String())
+		}
+	}
 }
 
 // bounded gives the waits, of many without who waits; of still more the half of them that is longest, and the rest

@@ -83,6 +83,7 @@ type client struct {
 	in  io.Writer
 	out *bufio.Reader
 	pid string // of its server process
+	own int    // its process
 }
 
 func (d db) connect(t *testing.T) *client {
@@ -105,7 +106,7 @@ func (d db) connect(t *testing.T) *client {
 		_ = cmd.Process.Kill() // it may wait for a lock
 		_ = cmd.Wait()
 	})
-	c := &client{in: in, out: bufio.NewReader(out)}
+	c := &client{in: in, out: bufio.NewReader(out), own: cmd.Process.Pid}
 	c.pid = c.ask(t, "SELECT pg_backend_pid();")
 	return c
 }
@@ -208,6 +209,45 @@ func testLocks(t *testing.T, server db) {
 }
 
 // checkStates: six sessions wait, one is idle, one is idle in a transaction.
+// TestPeers diagnoses a client of a server: the session that serves it waits, and so does another's.
+func TestPeers(t *testing.T) {
+	for _, bin := range servers(t) {
+		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testPeers(t, startServer(t, bin)) })
+	}
+}
+
+func testPeers(t *testing.T, server db) {
+	holder, other, target, stranger := server.connect(t), server.connect(t), server.connect(t), server.connect(t)
+	holder.ask(t, `CREATE TABLE seats (id int PRIMARY KEY, guest text);
+		INSERT INTO seats VALUES (1, ''); BEGIN; UPDATE seats SET guest = 'a' WHERE id = 1 RETURNING 'done';`)
+	for _, c := range []*client{target, stranger} {
+		c.say(t, "DELETE FROM seats WHERE id = 1;")
+		waitUntil(t, other, c.pid)
+	}
+	rec := record(t, target.own, 500*time.Millisecond)
+	waits := rec.Gauge(metric.DatabaseLockTime)
+	if len(waits) != 1 || waits[0].Label("pid") != target.pid || waits[0].Label("holder_pid") != holder.pid {
+		t.Errorf("waits %v, want those of %s for %s", waits, target.pid, holder.pid)
+	}
+	clients := rec.Info(metric.DatabaseSessionClient)
+	port := ":" + strconv.Itoa(server.port)
+	if len(clients) != 1 || clients[0].Label("pid") != target.pid ||
+		!strings.HasSuffix(clients[0].Label("destination"), port) {
+		t.Errorf("clients %v, want that of %s", clients, target.pid)
+	}
+	if rec.Recorded(metric.DatabaseScanTime) {
+		t.Error("scans of a server that is not the target are said to be known")
+	}
+	// The server's own recording tells of the same connection.
+	own := map[string]string{}
+	for _, c := range record(t, server.pid, 500*time.Millisecond).Info(metric.DatabaseSessionClient) {
+		own[c.Label("pid")] = c.Label("source")
+	}
+	if len(own) != 2 || own[target.pid] == "" || len(clients) == 1 && own[target.pid] != clients[0].Label("source") {
+		t.Errorf("the server's clients %v, want %s and %s", own, target.pid, stranger.pid)
+	}
+}
+
 func checkStates(t *testing.T, rec *recording.Recording, window time.Duration) {
 	t.Helper()
 	for _, s := range rec.Gauge(metric.DatabaseSessionTime) {

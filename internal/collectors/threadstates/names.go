@@ -24,7 +24,10 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 	}
 	ends := s.ends(ctx, pipes)
 	return func(t *thread, p place) (reason, on string) {
-		if p.reason == forLock || p.reason == forFile {
+		switch p.reason {
+		case forLock:
+			return p.reason, p.link + s.locks.heldBy(p.link)
+		case forFile:
 			return p.reason, p.link
 		}
 		if n, ok := inode(p.link, "socket"); ok {

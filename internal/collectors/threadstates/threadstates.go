@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -29,6 +30,8 @@ const (
 	maxThreads = 1000
 	// maxSeries bounds the series: those of the longest times. The rest is summed up by pool.
 	maxSeries = 500
+	// maxConnections bounds the connections that are told of: more than the threads of most pools.
+	maxConnections = 200
 )
 
 // Collectors lists this package's collector.
@@ -38,9 +41,11 @@ func Collectors() []collect.Collector {
 		Doc:  "What the target's threads stand in: running, or in which system call they wait, and what for.",
 		Overhead: "16 µs a thread and pass, of which there are so many that it takes 1 % of a CPU: 50 a second of 10 " +
 			"threads, one a second of 600 and more",
-		Provides: []metric.Metric{metric.ThreadStateTime, metric.ThreadStillTime, metric.ThreadStatePasses},
-		Pace:     collect.AtEnd,
-		Open:     open,
+		Provides: []metric.Metric{
+			metric.ThreadStateTime, metric.ThreadStillTime, metric.ThreadStatePasses, metric.ConnectionWaitTime,
+		},
+		Pace: collect.AtEnd,
+		Open: open,
 	}}
 }
 
@@ -73,6 +78,7 @@ type source struct {
 	buf      []byte
 	threads  map[threadID]*thread
 	sockets  sockets
+	locks    fileLocks
 	passes   int
 	latest   time.Time // when the last pass began
 	all      int       // threads there were, and those that were looked at, over all passes
@@ -107,7 +113,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
-		memories: map[int]*door.Memory{},
+		locks: newFileLocks(), memories: map[int]*door.Memory{},
 	}
 	s.watch = collect.StartWatch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
 		return false, s.pass(ctx)
@@ -127,6 +133,7 @@ func (s *source) pass(ctx context.Context) error {
 	if s.list.pid != 0 && s.sockets.fresh && time.Now().After(s.sockets.next) {
 		s.findSockets(ctx, s.list.pid) // a client's connection may be gone at the end
 	}
+	s.seeHolders(ctx)
 	s.passes++
 	s.latest = latest
 	return nil
@@ -289,6 +296,9 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 		p.on = s.childOf(at.pid, c)
 	case hasDescriptor(p.reason):
 		p.link = s.link(at.pid, fd)
+		if p.reason == forLock && p.link != "" {
+			s.locks.waits[lockWait{at.pid, fd, p.link}] = true
+		}
 	}
 	if n, ok := inode(p.link, "socket"); ok {
 		s.sockets.want(n)
@@ -330,7 +340,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		return nil
 	}
 	a.Gauge(metric.ThreadStatePasses, float64(s.passes))
-	a.None(metric.ThreadStateTime, metric.ThreadStillTime)
+	a.None(metric.ThreadStateTime, metric.ThreadStillTime, metric.ConnectionWaitTime)
 	s.toTheEnd(time.Now())
 	a.Lost(s.over, fmt.Sprintf("threads not looked at in each pass, beyond %d", maxThreads))
 	s.append(ctx, a)
@@ -373,8 +383,32 @@ func (s *source) append(ctx context.Context, a *recording.Appender) {
 	slices.SortFunc(list, func(x, y series) int {
 		return cmp.Or(cmp.Compare(y.value, x.value), slices.Compare(x.labels[:], y.labels[:]))
 	})
+	s.appendConnections(a)
 	for _, x := range summedUp(list, float64(s.all-s.looked)/float64(max(s.looked, 1))) {
 		a.Gauge(metric.ThreadStateTime, x.value.Seconds(), x.labels[:]...)
+	}
+}
+
+// appendConnections tells on which connections answers were waited for, once their sockets are known.
+func (s *source) appendConnections(a *recording.Appender) {
+	sums := map[[4]string]time.Duration{}
+	for _, t := range s.threads {
+		for p, d := range t.times {
+			n, _ := inode(p.link, "socket")
+			e, known := s.sockets.known[n]
+			if p.reason == forConnect || p.reason == forClient {
+				continue
+			}
+			if reason, _ := ofSocket(e, known, s.sockets.listening, p.write); reason == forAnswer {
+				sums[[4]string{strconv.Itoa(t.pid), t.comm, e.local.String(), e.remote.String()}] += d
+			}
+		}
+	}
+	longest := slices.SortedFunc(maps.Keys(sums), func(x, y [4]string) int {
+		return cmp.Or(cmp.Compare(sums[y], sums[x]), slices.Compare(x[:], y[:]))
+	})
+	for _, key := range longest[:min(len(longest), maxConnections)] {
+		a.Gauge(metric.ConnectionWaitTime, sums[key].Seconds(), key[:]...)
 	}
 }
 

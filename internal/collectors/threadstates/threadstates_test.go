@@ -93,7 +93,8 @@ func TestWaits(t *testing.T) {
 	slices.Sort(got)
 	for _, want := range []string{
 		fmt.Sprintf("answer 127.0.0.1:%d", port), fmt.Sprintf("request :%d", port), fmt.Sprintf("client :%d", port),
-		fmt.Sprintf("answer 127.0.0.1:%d", silent), fmt.Sprintf("room 127.0.0.1:%d", port), "lock " + locked,
+		fmt.Sprintf("answer 127.0.0.1:%d", silent), fmt.Sprintf("room 127.0.0.1:%d", port),
+		fmt.Sprintf("lock %s held by pid %d (python3)", locked, program.PID),
 		fmt.Sprintf("child pid %d (sleep)", child), fmt.Sprintf("pipe pid %d (sleep)", stuck), "sleep", "events",
 	} {
 		if !slices.Contains(got, want) {

@@ -128,7 +128,7 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
 		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.ScriptLockWait,
-		metric.DatabaseServer,
+		metric.ConnectionWaitTime, metric.DatabaseServer, metric.DatabaseSessionClient,
 		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
 		metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)

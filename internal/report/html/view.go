@@ -253,6 +253,7 @@ var functions = page.Funcs{
 	"more":       (*view).More,
 	"incident":   (*report.Incident).Text,
 	"pseudonyms": (*report.Data).Pseudonyms,
+	"heading":    (*report.Data).Heading,
 	"marked":     table.Marked,
 	"given":      recording.GivenUp.Text,
 	"who":        (*ledger.Pool).Who,
