@@ -37,7 +37,7 @@ func StartWatch(ctx context.Context, what string, p Passes, pass func(context.Co
 }
 
 func (p Passes) watch(ctx context.Context, pass func(context.Context) (idle bool, err error)) error {
-	for {
+	for ctx.Err() == nil {
 		// On full CPUs a pass waits longer than it runs: what counts is the thread's CPU time. Between passes no thread
 		// is kept, which would have to be woken by another.
 		runtime.LockOSThread()
@@ -45,17 +45,13 @@ func (p Passes) watch(ctx context.Context, pass func(context.Context) (idle bool
 		idle, err := pass(ctx)
 		cost := ThreadCPU() - began
 		runtime.UnlockOSThread()
-		if ctx.Err() != nil { // the end cut it short
-			return nil
-		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil { // else the end cut it short
 			return err
 		}
 		period := p.period(cost, idle)
-		if clock.Sleep(ctx, period/2+rand.N(period)) != nil {
-			return nil
-		}
+		_ = clock.Sleep(ctx, period/2+rand.N(period)) // fails at the end
 	}
+	return nil
 }
 
 // mostShare is what passes may take of a CPU where each is so dear that with the longest rest they would take more: a

@@ -54,8 +54,13 @@ func TestLockOf(t *testing.T) {
 		holder int
 		ok     bool
 	}{
-		{20342, 0, 20021, true}, {20221, 77, 11199, true}, {20221, 9979182, 20021, true}, {20221, 5, 0, false},
-		{700, 88, -1, true}, {700, 5, 0, false}, {500, 0, 0, true},
+		{20342, 0, 20021, true},
+		{20221, 77, 11199, true},
+		{20221, 9979182, 20021, true},
+		{20221, 5, 0, false},
+		{700, 88, -1, true},
+		{700, 5, 0, false},
+		{500, 0, 0, true},
 	} {
 		if l, ok := lockOf(locks, x.pid, x.inode); ok != x.ok || l.holder != x.holder {
 			t.Errorf("process %d, file %d: held by %d, %v, want %d, %v", x.pid, x.inode, l.holder, ok, x.holder, x.ok)

@@ -87,7 +87,7 @@ func TestCardinality(t *testing.T) {
 // promtoolAccepts lets promtool read a scrape.
 func promtoolAccepts(t *testing.T, r *running) {
 	t.Helper()
-	body, _, err := r.get()
+	body, err := r.get()
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	cmd.Stdin = bytes.NewReader(body)
@@ -273,7 +273,7 @@ func (a *attack) targets(m scrapedMetrics) []string {
 // scrape reads the metrics, and fails the test if a limit is exceeded.
 func (a *attack) scrape(t *testing.T, r *running) scrapedMetrics {
 	t.Helper()
-	body, _, err := r.get()
+	body, err := r.get()
 	must(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	m, err := parser.TextToMetricFamilies(bytes.NewReader(body))
@@ -386,19 +386,18 @@ func observed(b testing.TB, host *lab.Host, address, program string, args ...str
 		err = host.Do(func() error { c, err = net.Dial("tcp", address); return err })
 		return c, err
 	}}}
-	eventually(b, program, startTime, func() bool { _, _, err := r.get(); return err == nil })
+	eventually(b, program, startTime, func() bool { _, err := r.get(); return err == nil })
 	return r
 }
 
 // get scrapes once, over a connection that stays open.
-func (r *running) get() (body []byte, took time.Duration, err error) {
-	began := time.Now()
+func (r *running) get() (body []byte, err error) {
 	resp, err := r.http.Get(r.url)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	body, err = io.ReadAll(resp.Body)
-	return body, time.Since(began), errors.Join(err, resp.Body.Close())
+	return body, errors.Join(err, resp.Body.Close())
 }
 
 func (r *running) rss(b testing.TB) (peak int64) {

@@ -12,9 +12,7 @@ import (
 )
 
 const (
-	// idleShare of all CPU time must be idle before a test that looks at the whole host.
-	idleShare = 0.9
-	// idleWait bounds the wait for it.
+	// idleWait bounds the wait for others to leave the CPUs.
 	idleWait = 20 * time.Second
 	// othersShare of all CPU time may be used by programs that are not the test's: what a rule then says of a test's
 	// program still is about that program.
@@ -22,22 +20,6 @@ const (
 	// attempts bounds the diagnoses that are thrown away because of others.
 	attempts = 3
 )
-
-// awaitIdle waits until nothing else uses the machine, whose CPUs every test shares. It says when that did not happen:
-// what the test then finds may be another's load.
-func awaitIdle(t testing.TB) {
-	t.Helper()
-	var idle float64
-	for start := time.Now(); time.Since(start) < idleWait; {
-		before := readCPU(t)
-		time.Sleep(time.Second)
-		after := readCPU(t)
-		if idle = (after.idle - before.idle) / max(after.all-before.all, 1); idle >= idleShare {
-			return
-		}
-	}
-	t.Logf("NOT idle: CPUs only %.0f %% idle after %v; findings may be about other programs", idle*100, idleWait)
-}
 
 // expect diagnoses and wants no complaint. It diagnoses again when there is one and other programs used the machine
 // meanwhile: most rules look at CPUs that all programs share.

@@ -111,15 +111,15 @@ func (b *busyJVM) line(t testing.TB) string {
 	return line
 }
 
-// done asks the JVM for the work it has done, with its own time of the answer in nanoseconds.
-func (b *busyJVM) done(t testing.TB) (at, work int64) {
+// done asks the JVM for the work it has done: it lives, and works.
+func (b *busyJVM) done(t testing.TB) {
 	t.Helper()
 	_, err := io.WriteString(b.in, "?\n")
 	must(t, err)
+	var at, work int64 // its own time, in nanoseconds
 	if n, err := fmt.Sscan(b.line(t), &at, &work); n != 2 {
 		t.Fatalf("the JVM's answer: %v", err)
 	}
-	return at, work
 }
 
 func (b *busyJVM) inspect(t testing.TB) *jvm.VM {

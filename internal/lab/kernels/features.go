@@ -93,8 +93,7 @@ func programFeatures() []feature {
 		},
 		{
 			name: "search for a port, against fentry and fexit", collector: "bpf-connections", pkg: "collectors/ebpf",
-			tests:   []string{"TestPortSearchOfTheFunction"},
-			only:    []kernel{linux510, linux61, linux612},
+			tests: []string{"TestPortSearchOfTheFunction"}, only: []kernel{linux510, linux61, linux612},
 			because: "programs at functions may not load here, or are not there (arm64 before Linux 6.0)",
 		},
 		{
