@@ -192,7 +192,7 @@ func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited fl
 
 // tellChain makes the finding one of a client of the server: who waits, by which session, and for whom.
 func tellChain(p *check.Pass, f *check.Finding, c *evidence.Chain, h *lockHolder, waiting quantity.Value) {
-	f.Subject = check.Subject{Kind: "lock", ID: "of " + h.who() + " (postgres)"}
+	f.Subject = check.Subject{Kind: "lock", ID: h.lock + " lock at " + c.Server}
 	who, by := "the target", "PostgreSQL pid "+c.Sessions[0]
 	if len(c.Waiters) > 0 {
 		who = some(c.Waiters)
