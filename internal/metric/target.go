@@ -36,6 +36,11 @@ var (
 	ProcessFDs = gauge("process_open_fds", q.Files, "/proc/PID/fd", "Open file descriptors of the target's "+
 		"processes (st_size of the directory since kernel 6.2, else counted).", "pid", "comm")
 	ProcessFDLimit = gauge("process_max_fds", q.Files, "/proc/PID/limits", "Soft RLIMIT_NOFILE.", "pid", "comm")
+	ProcessCalls   = counter("process_io_calls_total", q.Events, "/proc/PID/io", "Calls of the target's processes, the 32 "+
+		"busiest, that read or wrote: read(2), write(2) and their kin, of files, pipes and sockets; recv(2) and "+
+		"send(2) are not among them. direction is read or write.", "pid", "comm", "direction")
+	ProcessCallBytes = counter("process_io_call_bytes_total", q.Bytes, "/proc/PID/io", "Bytes that they read and wrote.",
+		"pid", "comm", "direction")
 	FileSystemSize = gauge("target_filesystem_bytes", q.Bytes, statfs, "Size of a file system on which the target has "+
 		"files open for writing; dir is the directory of one. Of a whole host that of its root.", "pid", "comm", "dir")
 	FileSystemFree = gauge("target_filesystem_free_bytes", q.Bytes, statfs, "What is left of it for the target's user.",

@@ -2,6 +2,8 @@ package code
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -101,7 +103,7 @@ func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 		return nil, false
 	}
 	seconds := 0.0
-	for _, n := range in {
+	for _, n := range slices.Sorted(maps.Values(in)) { // in one order: the sum is the same in each run
 		seconds += n
 	}
 	each := quantity.Of("CPU time in it", seconds, quantity.Seconds).Per(requests).As(quantity.Seconds).

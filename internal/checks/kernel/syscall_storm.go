@@ -55,8 +55,9 @@ A system call costs some 0.3 to 1 µs besides what it does. A program that write
 asks over and over for what is not there, spends its CPU time on the way into the kernel and back.
 
 Samples of all CPUs show which call has most of a process's system time: a fact, when the process is in the kernel for
-a good part of its time and the call costs a good part of a CPU. With --deep the target's calls are counted, too. It
-is a warning when they are many and move few bytes each, or nearly all of them fail. Calls on sockets and eventfds are
+a good part of its time and the call costs a good part of a CPU. Of read(2), write(2) and their kin the kernel has the
+number and the bytes; with --deep all of the target's calls are counted, too. It is a warning when they are many and
+move few bytes each, or nearly all of them fail. Calls on sockets and eventfds are
 no warning for their size: an answer needs a send of its own, however short it is. What the counting itself costs is
 left out of the shares, but slows the calls down meanwhile. The way into the kernel and back is the same for each
 call: with the counts a call has its part of it.
@@ -67,7 +68,9 @@ when the process is killed, and is seen later by readers. Won't help: a faster d
 Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or perf trace -s -p PID.`,
 	URL:   "https://man7.org/linux/man-pages/man3/setvbuf.3.html",
 	Needs: []metric.Metric{metric.HostCPUProfileSamples, metric.ProcessCPU},
-	Uses:  []metric.Metric{metric.SyscallCalls, metric.SyscallErrors, metric.SyscallBytes},
+	Uses: []metric.Metric{
+		metric.SyscallCalls, metric.SyscallErrors, metric.SyscallBytes, metric.ProcessCalls, metric.ProcessCallBytes,
+	},
 	Params: []*check.Param{
 		evidence.ParamSystemLevel, stormShare, stormCost, stormRate, stormBytes, stormErrors,
 	},
@@ -279,6 +282,11 @@ func (s *storm) name() string { return strings.TrimSuffix(s.call, "()") }
 // assessCalls adds what --deep counted, and judges it.
 func (s *storm) assessCalls(p *check.Pass, f *check.Finding) {
 	if !p.Recorded(metric.SyscallCalls) {
+		if rate, size, ok := s.kernelCounts(p); ok {
+			f.Evidence = append(f.Evidence, rate)
+			s.judgeSize(p, f, rate, size)
+			return
+		}
 		f.Notes = append(f.Notes, "--deep adds the calls a second, the bytes of each and how many fail: "+
 			"whether they are too many is not known without")
 		return
@@ -300,13 +308,36 @@ func (s *storm) assessCalls(p *check.Pass, f *check.Finding) {
 		f.Summary += fmt.Sprintf("; %s, of which %s fail, most with %s", rate.Text(), errors.Text(), s.commonError(p))
 		return
 	}
-	size, ok := s.size(p, calls.Number()-failed.Number())
-	if !ok {
-		return
+	if size, ok := s.size(p, calls.Number()-failed.Number()); ok {
+		s.judgeSize(p, f, rate, size)
 	}
+}
+
+// kernelCounts gives the calls a second that read, or wrote, and the bytes of each, as the kernel counts them of the
+// process; ok is false of other calls.
+func (s *storm) kernelCounts(p *check.Pass) (rate, size quantity.Value, ok bool) {
+	direction := ""
+	switch s.name() {
+	case "read", "pread64", "readv", "preadv", "preadv2":
+		direction = "read"
+	case "write", "pwrite64", "writev", "pwritev", "pwritev2":
+		direction = "write"
+	}
+	match := []string{"pid", s.pid, "direction", direction}
+	calls, span, counted := evidence.Rise("calls that "+direction, p.Counter(metric.ProcessCalls, match...))
+	moved, _, counted2 := evidence.Rise("bytes", p.Counter(metric.ProcessCallBytes, match...))
+	if !counted || !counted2 || calls.Number() == 0 {
+		return rate, size, false
+	}
+	return calls.Per(span).As(callsPerSecond).Named("calls that %s, of %s", direction, evidence.PIDName(s.pid, s.comm)),
+		moved.Per(calls).As(bytesPerCall).Named("bytes of each"), true
+}
+
+// judgeSize warns of many calls that move little each.
+func (s *storm) judgeSize(p *check.Pass, f *check.Finding, rate, size quantity.Value) {
 	f.Evidence = append(f.Evidence, size)
 	f.Summary += fmt.Sprintf("; %s of %s each", rate.Text(), quantity.Of("", size.Number(), quantity.Bytes).Text())
-	if often && size.Below(p.Param(stormBytes)) && !s.onMessages() {
+	if rate.AtLeast(p.Param(stormRate)) && size.Below(p.Param(stormBytes)) && !s.onMessages() {
 		f.Severity = check.Warning
 		f.Remedies[0].Effect = fmt.Sprintf("with a buffer of 8 KiB from %s to %s; %s less at most", rate.Text(),
 			quantity.Of("", rate.Number()*size.Number()/bufferBytes, callsPerSecond).Text(), s.cost.Text())

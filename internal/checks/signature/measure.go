@@ -327,6 +327,9 @@ func (m *measure) summary(list []*evidence.Culprit) string {
 	text := fmt.Sprintf(words[stacks.Event(m.clause.Event)], m.share.Text(), m.clause.Does)
 	if len(list) > 0 && !nameless(list[0].Method) && !list[0].Innocent {
 		text += at[stacks.Event(m.clause.Event)] + list[0].Name()
+		if in := list[0].Inside; in != "" {
+			text += ", in " + in
+		}
 	}
 	return text
 }

@@ -101,15 +101,18 @@ func parseFile(t *testing.T, f txtar.File) {
 func TestParseIO(t *testing.T) {
 	text := "rchar: 323934931\nwchar: 323929600\nsyscr: 632687\nsyscw: 632675\nread_bytes: 4096\n" +
 		"write_bytes: 323932160\ncancelled_write_bytes: 8192\n"
-	read, written, err := parseIO([]byte(text))
-	if err != nil || read != 4096 || written != 323932160 {
-		t.Errorf("%v, %v, %v", read, written, err)
+	got, err := parseIO([]byte(text))
+	want := ioCounts{
+		diskRead: 4096, diskWritten: 323932160, read: 323934931, written: 323929600, reads: 632687, writes: 632675,
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(ioCounts{})); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 	for _, bad := range []string{
 		"", "read_bytes: 1\n", strings.Replace(text, ": 4096", ": -1", 1), strings.Replace(text, ": 4096", ": x", 1),
-		text + "read_bytes: 1\n",
+		strings.Replace(text, "syscr", "syscx", 1),
 	} {
-		if _, _, err := parseIO([]byte(bad)); err == nil {
+		if _, err := parseIO([]byte(bad)); err == nil {
 			t.Errorf("accepted %q", bad)
 		}
 	}
@@ -136,8 +139,8 @@ func FuzzParse(f *testing.F) {
 		if wait, err := parseRunDelay(b); err == nil && wait < 0 {
 			t.Errorf("run delay %v", wait)
 		}
-		if read, written, err := parseIO(b); err == nil && (read < 0 || written < 0) {
-			t.Errorf("I/O %v, %v", read, written)
+		if n, err := parseIO(b); err == nil && (n.diskRead < 0 || n.diskWritten < 0) {
+			t.Errorf("I/O %+v", n)
 		}
 		if up, err := parseUptime(b); err == nil && (math.IsInf(up, 0) || math.IsNaN(up) || up <= 0) {
 			t.Errorf("uptime %v", up)

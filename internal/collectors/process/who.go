@@ -94,11 +94,11 @@ func (w *whoReader) appendIO(a *recording.Appender, p host.Process) {
 	b, err := host.ReadFile(path, w.buf)
 	if err == nil {
 		w.buf = b
-		var read, written float64
-		if read, written, err = parseIO(b); err == nil {
+		var n ioCounts
+		if n, err = parseIO(b); err == nil {
 			w.io = true
-			a.Counter(metric.HostProcessIO, read, pid, p.Comm, "read")
-			a.Counter(metric.HostProcessIO, written, pid, p.Comm, "write")
+			a.Counter(metric.HostProcessIO, n.diskRead, pid, p.Comm, "read")
+			a.Counter(metric.HostProcessIO, n.diskWritten, pid, p.Comm, "write")
 			return
 		}
 	}
@@ -154,28 +154,34 @@ func (w *whoReader) report(a *recording.Appender) {
 	}
 }
 
-// parseIO reads /proc/PID/io: what was read from and written to disks, in bytes (fs/proc/base.c, do_io_accounting).
-func parseIO(b []byte) (read, written float64, err error) {
-	found := 0
+// ioCounts is /proc/PID/io: bytes from and to disks, and the calls that read or wrote whatever, with their bytes
+// (fs/proc/base.c, do_io_accounting). recv(2), send(2) and their kin are no such calls (fs/read_write.c).
+type ioCounts struct {
+	diskRead, diskWritten float64
+	read, written         float64
+	reads, writes         float64
+}
+
+func parseIO(b []byte) (n ioCounts, err error) {
+	fields := map[string]*float64{
+		"read_bytes": &n.diskRead, "write_bytes": &n.diskWritten,
+		"rchar": &n.read, "wchar": &n.written, "syscr": &n.reads, "syscw": &n.writes,
+	}
 	for line := range bytes.Lines(b) {
 		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
-		into := &read
-		switch string(key) {
-		case "read_bytes":
-		case "write_bytes":
-			into = &written
-		default:
+		into, ok := fields[string(key)]
+		if !ok {
 			continue
 		}
-		n, err := strconv.ParseUint(string(value), 10, 64)
+		v, err := strconv.ParseUint(string(value), 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("bad %s %.40q", key, value)
+			return ioCounts{}, fmt.Errorf("bad %s %.40q", key, value)
 		}
-		*into = float64(n)
-		found++
+		*into = float64(v)
+		delete(fields, string(key))
 	}
-	if found != 2 {
-		return 0, 0, fmt.Errorf("%d of read_bytes and write_bytes, want both once", found)
+	if len(fields) > 0 {
+		return ioCounts{}, fmt.Errorf("%d of the six counts are missing", len(fields))
 	}
-	return read, written, nil
+	return n, nil
 }

@@ -111,7 +111,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 		metric.ProcessChildrenCPU)
 	set(policy{keep: []string{"comm", "kind"}, each: comm}, metric.ProcessFaults)
 	set(policy{keep: comm, each: comm}, metric.ProcessRSS, metric.ProcessThreads, metric.HostProcessRSS)
-	set(policy{keep: []string{"comm", "direction"}, each: comm}, metric.HostProcessIO)
+	set(policy{keep: []string{"comm", "direction"}, each: comm}, metric.HostProcessIO, metric.ProcessCalls,
+		metric.ProcessCallBytes)
 	set(policy{leave: perPID}, metric.ProcessInfo, metric.HostProcessDelay)
 	set(policy{keep: comm, each: comm, fold: most}, metric.ProcessFDs)
 	set(policy{keep: comm, each: comm, fold: least}, metric.ProcessFDLimit, metric.ProcessStart)

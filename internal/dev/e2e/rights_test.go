@@ -23,8 +23,8 @@ import (
 // TestFewerCapabilities takes the capabilities that BPF programs need away, one by one: what counters tell stays, each
 // collector that is lost says what it lacks, and so does preflight. CAP_SYS_ADMIN stands in for CAP_BPF and
 // CAP_PERFMON, so it goes with them, and with it the right to enter a namespace: perfdoctor runs in the client's.
+// It runs alone: a drop of packets in another test's namespace would be the verdict.
 func TestFewerCapabilities(t *testing.T) {
-	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("setpriv"))
 	client, server := pair(t)
 	ports(t, client, "40000 40999")

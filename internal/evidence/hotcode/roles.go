@@ -217,10 +217,18 @@ func isScript(f stacks.Frame) bool {
 	return f.Module == "" && (ok || strings.HasPrefix(f.Name, "py::"))
 }
 
-// libraryPaths are in the names of scripts that come with the runtime or are installed beside the application.
-var libraryPaths = []string{
-	"/lib/python", "/lib64/python", "<frozen ", "<string>", "site-packages/", "dist-packages/", " node:",
-	"/node_modules/",
+// packagePaths are in the names of scripts that are installed beside the application, libraryPaths in those that come
+// with the runtime.
+var (
+	packagePaths = []string{"site-packages/", "dist-packages/", "/node_modules/"}
+	libraryPaths = []string{"/lib/python", "/lib64/python", "<frozen ", "<string>", " node:"}
+)
+
+// OfPackage tells scripts of an installed package from those of the application and of the runtime.
+func OfPackage(f stacks.Frame) bool { return isScript(f) && hasPart(f.Name, packagePaths) }
+
+func hasPart(name string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // builtin ends the names of functions that V8 itself has, as script-profile gives them: RegExp, map, slice.
@@ -230,8 +238,7 @@ func roleOfScript(name string) role {
 	if strings.HasSuffix(name, builtin) {
 		return ofSystem
 	}
-	inLibrary := slices.ContainsFunc(libraryPaths, func(path string) bool { return strings.Contains(name, path) })
-	if inLibrary || !strings.Contains(name, "/") {
+	if hasPart(name, packagePaths) || hasPart(name, libraryPaths) || !strings.Contains(name, "/") {
 		return standIn
 	}
 	return ofApplication
