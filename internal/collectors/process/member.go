@@ -32,8 +32,8 @@ func memberCollector() collect.Collector {
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			if env.Target.Kind == host.KindHost {
-				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads, metric.ProcessCalls,
-					metric.ProcessCallBytes), nil
+				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads,
+					metric.ProcessCalls, metric.ProcessCallBytes), nil
 			}
 			m := &memberSource{env: env, files: newFileCounter(env.Host), pageSize: float64(os.Getpagesize())}
 			return collect.SourceFunc(m.sample), nil
