@@ -306,7 +306,7 @@ func (f *figures) claim() string {
 	}
 	cpus, _, _ := strings.Cut(f.CPUs, " ")
 	return wrapped(fmt.Sprintf("Ten seconds of a host with %s CPUs took %s s of CPU and %s MiB of memory (%d runs on "+
-		"%s, load average %.1f).", cpus, span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs), f.Date, f.Load))
+		"%s).", cpus, span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs), f.Date))
 }
 
 // wrapped breaks a text at spaces, as prose here is.
