@@ -185,14 +185,7 @@ func TestTurnedAway(t *testing.T) {
 func turnAway(t *testing.T, n, answers int) (rec *recording.Recording, address string, missed bool) {
 	t.Helper()
 	h := newHost(t)
-	var l net.Listener
-	if err := h.Do(func() (err error) {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listenIn(t, h)
 	go closeAfter(l, answers)
 	o := openNamed(t, connectionsName, inHost(t, h))
 	defer o.close()
@@ -204,6 +197,19 @@ func turnAway(t *testing.T, n, answers int) (rec *recording.Recording, address s
 	}
 	settled()
 	return o.done(), l.Addr().String(), o.missed
+}
+
+// listenIn listens on the loopback of a host, until the test ends.
+func listenIn(t *testing.T, h *lab.Host) (l net.Listener) {
+	t.Helper()
+	if err := h.Do(func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // closeAfter serves so many bytes on each connection, and then closes it; with none while the first is unread.
@@ -291,14 +297,7 @@ func TestGivenUp(t *testing.T) {
 func giveUp(t *testing.T, n int, talk func(*net.TCPConn) error) (rec *recording.Recording, address string) {
 	t.Helper()
 	h := newHost(t)
-	var l net.Listener
-	if err := h.Do(func() (err error) {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listenIn(t, h)
 	go answerOnes(l)
 	o := openNamed(t, connectionsName, inHost(t, h))
 	defer o.close()
