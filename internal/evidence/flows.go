@@ -30,11 +30,12 @@ func FlowUses() []metric.Metric {
 // began at zero, unlike any counter of the kernel.
 func FlowRise(p *check.Pass, c *metric.Counter, destination string, match ...string) float64 {
 	began, _ := FlowSpan(p)
-	n := 0.0
-	for _, s := range p.Counter(c, append([]string{
-		"netns", metric.NetNSTarget, "side", "client", "endpoint",
-		destination,
-	}, match...)...) {
+	return clientRise(p, c, began, append([]string{"endpoint", destination}, match...)...)
+}
+
+// clientRise is what a counter of connections from this namespace rose by since, over those that match.
+func clientRise(p *check.Pass, c *metric.Counter, began time.Duration, match ...string) (n float64) {
+	for _, s := range p.Counter(c, append([]string{"netns", metric.NetNSTarget, "side", "client"}, match...)...) {
 		n += RiseSince(s, began)
 	}
 	return n
@@ -73,7 +74,8 @@ type ClientFlow struct {
 	Destination, pid, comm  string
 	Attempts, Closed, Turns float64
 
-	connects, connecting, open float64 // that were established, and seconds
+	connects, connecting, open float64       // that were established, and seconds
+	began                      time.Duration // see [FlowSpan]
 }
 
 // Handshake is how long a connect took, mean; zero where none was established.
@@ -87,13 +89,8 @@ func (f ClientFlow) Life() quantity.Value {
 }
 
 // Rise is what another counter of its connections rose by.
-func (f ClientFlow) Rise(p *check.Pass, c *metric.Counter) (n float64) {
-	began, _ := FlowSpan(p)
-	for _, s := range p.Counter(c, "netns", metric.NetNSTarget, "side", "client", "endpoint", f.Destination,
-		"pid", f.pid, "comm", f.comm) {
-		n += RiseSince(s, began)
-	}
-	return n
+func (f ClientFlow) Rise(p *check.Pass, c *metric.Counter) float64 {
+	return clientRise(p, c, f.began, "endpoint", f.Destination, "pid", f.pid, "comm", f.comm)
 }
 
 // Add adds another process's flow to the same destination.
@@ -117,6 +114,7 @@ func ClientFlows(p *check.Pass) []ClientFlow {
 	for _, s := range p.Counter(metric.ConnectAttempts, "netns", metric.NetNSTarget, "side", "client") {
 		f := ClientFlow{
 			Destination: s.Label("endpoint"), pid: s.Label("pid"), comm: s.Label("comm"), Attempts: RiseSince(s, began),
+			began: began,
 		}
 		f.Closed, f.Turns = f.Rise(p, metric.ConnectionsClosed), f.Rise(p, metric.ConnectionTurns)
 		f.connects, f.connecting = f.Rise(p, metric.Connects), f.Rise(p, metric.ConnectSeconds)

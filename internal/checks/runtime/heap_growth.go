@@ -10,6 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -292,9 +293,7 @@ func ofJDK(class string) bool {
 	if element != class && !strings.Contains(element, ".") && strings.ToLower(element) == element {
 		return true // of primitives
 	}
-	return slices.ContainsFunc([]string{"java.", "javax.", "jdk.", "sun.", "com.sun."}, func(of string) bool {
-		return strings.HasPrefix(element, of)
-	})
+	return hotcode.OfJDK(element)
 }
 
 func reportHeapRise(p *check.Pass, pid string, old recording.GaugeSeries, most quantity.Value) {

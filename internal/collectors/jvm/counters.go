@@ -183,14 +183,20 @@ func gcKind(c hsperf.Snapshot, n int) string {
 	return []string{"young", "full", "concurrent"}[n]
 }
 
+// collections counts those of one collector in the JVM's life, with the seconds that they took.
+func collections(c hsperf.Snapshot, n int) (times int64, spent float64, ok bool) {
+	prefix := fmt.Sprintf("sun.gc.collector.%d.", n)
+	times, ok = c.Longs[prefix+"invocations"]
+	spent, ok2 := c.Seconds(prefix + "time")
+	return times, spent, ok && ok2
+}
+
 func appendGC(a *recording.Appender, pid string, c hsperf.Snapshot) {
 	counted := false
 	for n := range 3 {
-		prefix := fmt.Sprintf("sun.gc.collector.%d.", n)
 		kind := gcKind(c, n)
-		times, ok := c.Longs[prefix+"invocations"]
-		spent, ok2 := c.Seconds(prefix + "time")
-		if kind == "" || !ok || !ok2 {
+		times, spent, ok := collections(c, n)
+		if kind == "" || !ok {
 			continue
 		}
 		counted = true
@@ -259,9 +265,9 @@ func appendHeap(a *recording.Appender, pid string, c hsperf.Snapshot) {
 		generation := c.Texts[fmt.Sprintf("sun.gc.generation.%d.name", g)]
 		for s := range 3 {
 			prefix := fmt.Sprintf("sun.gc.generation.%d.space.%d.", g, s)
-			for kind, counter := range map[string]string{"used": "used", "capacity": "capacity", "max": "maxCapacity"} {
-				if n, ok := c.Longs[prefix+counter]; ok && n >= 0 {
-					a.Gauge(metric.JVMSpace, float64(n), pid, role(generation, g), c.Texts[prefix+"name"], kind)
+			for _, kind := range [][2]string{{"used", "used"}, {"capacity", "capacity"}, {"maxCapacity", "max"}} {
+				if n, ok := c.Longs[prefix+kind[0]]; ok && n >= 0 {
+					a.Gauge(metric.JVMSpace, float64(n), pid, role(generation, g), c.Texts[prefix+"name"], kind[1])
 				}
 			}
 		}

@@ -34,10 +34,8 @@ func fullCollections(c hsperf.Snapshot) (times int64, spent time.Duration, ok bo
 	if gcKind(c, full) != "full" {
 		return 0, 0, false
 	}
-	prefix := fmt.Sprintf("sun.gc.collector.%d.", full)
-	times, ok = c.Longs[prefix+"invocations"]
-	seconds, ok2 := c.Seconds(prefix + "time")
-	return times, time.Duration(seconds * float64(time.Second)), ok && ok2
+	times, seconds, ok := collections(c, full)
+	return times, time.Duration(seconds * float64(time.Second)), ok
 }
 
 // appendClasses asks what fills the heap, of a JVM whose old generation full collections of the window left full: it

@@ -6,7 +6,6 @@
 package hotcode
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -38,6 +37,9 @@ var jdkPrefixes = []string{
 	"org.xml.sax.",
 	"com.oracle.svm.", "org.graalvm.",
 }
+
+// OfJDK tells classes, or their methods, that come with a JDK, and the standard interfaces.
+func OfJDK(name string) bool { return hasPrefix(name, jdkPrefixes) }
 
 // libraryPrefixes begin the names of classes of well-known libraries, frameworks, servers, drivers and agents.
 var libraryPrefixes = []string{
@@ -162,7 +164,7 @@ func mainOfProfile(p *stacks.Profile) string {
 // the application.
 func packageOf(class string) string {
 	parts := strings.Split(class, ".")
-	if parts = parts[:len(parts)-1]; len(parts) == 0 || hasPrefix(class, jdkPrefixes) || launcher(class) {
+	if parts = parts[:len(parts)-1]; len(parts) == 0 || OfJDK(class) || launcher(class) {
 		return ""
 	}
 	n := 2
@@ -196,7 +198,7 @@ func (o Owners) Of(f stacks.Frame) Owner {
 		return ofMachine(f)
 	case o.inMain(f):
 		return Application
-	case hasPrefix(f.Name, jdkPrefixes):
+	case OfJDK(f.Name):
 		return JDK
 	case hasPrefix(f.Name, libraryPrefixes):
 		return Library
@@ -273,7 +275,7 @@ func (o Owners) inwards(p *stacks.Profile, stack []int, from int, skip []Pattern
 // Synthetic tells classes and methods that a compiler or framework made around somebody's code, such as lambdas and
 // proxies.
 func Synthetic(f stacks.Frame) bool {
-	return slices.ContainsFunc(syntheticParts, func(part string) bool { return strings.Contains(f.Name, part) })
+	return hasPart(f.Name, syntheticParts)
 }
 
 func unnamed(f stacks.Frame, skip []Pattern) bool {

@@ -38,20 +38,12 @@ const (
 
 // mean gives the mean of values with its interval by Student's distribution.
 func mean(values []float64, certainty float64) estimate {
-	n := float64(len(values))
-	sum, squares := 0.0, 0.0
-	for _, v := range values {
-		sum += v
-	}
-	m := sum / n
-	for _, v := range values {
-		squares += (v - m) * (v - m)
-	}
+	s := spreadOf(values)
 	if len(values) < 2 {
-		return estimate{math.Inf(-1), m, math.Inf(1)}
+		return estimate{math.Inf(-1), s.mean, math.Inf(1)}
 	}
-	half := keynumber.StudentQuantile((1+certainty)/2, n-1) * math.Sqrt(squares/(n-1)/n)
-	return estimate{m - half, m, m + half}
+	half := keynumber.StudentQuantile((1+certainty)/2, float64(len(values)-1)) * math.Sqrt(s.variance)
+	return estimate{s.mean - half, s.mean, s.mean + half}
 }
 
 // geometric is mean for what differs by factors: costs, and ratios of costs.
