@@ -3,6 +3,7 @@ package signature
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -249,6 +250,9 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 // blame says whose code it is: of what the samples of the CPUs are called by, and where that is no function of the
 // application but an interpreter's, of what the scripts ran.
 func (m *measure) blame(p *check.Pass, s *signature, list []*evidence.Culprit) ([]*evidence.Culprit, []string) {
+	if slices.Contains(s.NotNamed, "*") {
+		return nil, nil
+	}
 	notes := m.culpritNotes(list)
 	onCPU := stacks.Event(m.clause.Event) == stacks.CPU
 	scripts := onCPU && s.runsScripts()
