@@ -129,8 +129,7 @@ func readServed(rec *recording.Recording, l *ledger.Ledger) *served {
 // ofJob reads what is in progress of a target that nobody asks, by its threads. Pools with less than half of their time
 // in use, such as a runtime's own, are not what does its work.
 func (s *served) ofJob(rec *recording.Recording, l *ledger.Ledger) {
-	if l == nil || l.Window <= 0 || s.known["in_progress"] || !s.known[check.Throughput] ||
-		len(rec.Info(metric.TargetListenPorts)) > 0 {
+	if l == nil || l.Window <= 0 || !s.known[check.Throughput] || len(rec.Info(metric.TargetListenPorts)) > 0 {
 		return
 	}
 	const inUse = 0.5

@@ -97,13 +97,11 @@ func TestJob(t *testing.T) {
 		{Workers: 80, Parts: map[ledger.Part]float64{ledger.User: 1}},
 	}}
 	s := closed()
-	s.known["in_progress"] = false
 	s.ofJob(nobody, l)
 	if !s.job || s.inProgress.Mean != 3.9 || !s.saturated() {
 		t.Errorf("%v in progress, %v of the time in use", s.inProgress.Mean, s.occupied)
 	}
 	l.Pools[0].Parts[ledger.Lock] = 20
-	s.known["in_progress"] = false
 	if s.ofJob(nobody, l); s.saturated() {
 		t.Error("a quarter of the time its threads have nothing to do")
 	}
