@@ -461,8 +461,8 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
 	cmd.Flags().StringVar(&s.accuracy, "accuracy", "", "write what was promised of the fixes, and what was measured, "+
 		"between the marks of the Markdown `FILE`, and the picture "+scenario.PictureName+" beside it")
-	cmd.Flags().StringVar(&s.kept, "from", "", "run nothing: make the promises anew of the recordings that --keep wrote "+
-		"to the directory `PATH`, and judge them")
+	cmd.Flags().StringVar(&s.kept, "from", "", "run nothing: make the promises anew of the recordings that --keep "+
+		"wrote to the directory `PATH`, and judge them")
 	return cmd
 }
 

@@ -181,7 +181,8 @@ func (v *Verification) Page(page string) (string, error) {
 			strings.TrimSpace(pageEnds))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nperfdoctor %s, %s, %s%s. Times are in seconds.\n", v.Version, v.Date, v.scope(), inGuest(v.Guest))
+	fmt.Fprintf(&b, "\nperfdoctor %s, %s, %s%s. Times are in seconds.\n", v.Version, v.Date, v.scope(),
+		inGuest(v.Guest))
 	if !v.Kept {
 		fmt.Fprintf(&b, "%d phases began while the machine was busy with something else.\n", v.Total.Noisy)
 	}
