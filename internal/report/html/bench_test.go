@@ -26,7 +26,7 @@ import (
 // What a page with 50,000 distinct stacks may cost its reader.
 const (
 	manyStacks = 50_000
-	mostReady  = time.Second // from the start of loading until it answers
+	mostReady  = 900 * time.Millisecond // from the start of loading until it answers
 	mostZoom   = 100 * time.Millisecond
 	mostBytes  = 1500 << 10
 )
@@ -143,10 +143,7 @@ func BenchmarkManyStacks(bench *testing.B) {
 	var page bytes.Buffer
 	must(bench, Write(&page, withProfile(bench, p)))
 	must(bench, os.WriteFile(path, page.Bytes(), 0o600))
-	viewers := []viewer{{
-		name: "", url: "file://" + path, bytes: int64(page.Len()), ready: `"ready" in document.documentElement.dataset`,
-		zoom: fmt.Sprintf(clickCanvas, "48", ".flame-canvas"),
-	}}
+	viewers := []viewer{manyViewer(path, int64(page.Len()))}
 	viewers = append(viewers, asyncProfilers(bench, p, dir)...)
 	viewers = append(viewers, pprofs(bench, p, dir)...)
 	readies, zooms := make([][]time.Duration, len(viewers)), make([][]time.Duration, len(viewers))
@@ -254,12 +251,36 @@ func pprofs(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 	}}
 }
 
-// TestManyStacksSize holds the page with 50,000 stacks to the size of a typical one.
-func TestManyStacksSize(t *testing.T) {
+// looks are as many as the page with 50,000 stacks may take to be usable in time: another test may have the CPUs.
+const looks = 10
+
+// TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser.
+func TestManyStacks(t *testing.T) {
 	var page bytes.Buffer
 	must(t, Write(&page, withProfile(t, large(manyStacks))))
 	t.Logf("%d bytes", page.Len())
 	if page.Len() > mostBytes {
 		t.Errorf("the page has %d bytes, more than %d", page.Len(), mostBytes)
+	}
+	ctx := started(t)
+	path := filepath.Join(t.TempDir(), "report.html")
+	must(t, os.WriteFile(path, page.Bytes(), 0o600))
+	v := manyViewer(path, int64(page.Len()))
+	var readies, zooms []time.Duration
+	for range looks {
+		ready, zoom := v.measure(ctx, t)
+		if readies, zooms = append(readies, ready), append(zooms, zoom); ready <= mostReady && zoom <= mostZoom {
+			t.Logf("ready after %v, zoom in %v", readies, zooms)
+			return
+		}
+	}
+	t.Errorf("ready after %v, zoom in %v: never within %v and %v", readies, zooms, mostReady, mostZoom)
+}
+
+// manyViewer shows the page with 50,000 stacks.
+func manyViewer(path string, size int64) viewer {
+	return viewer{
+		name: "", url: "file://" + path, bytes: size, ready: `"ready" in document.documentElement.dataset`,
+		zoom: fmt.Sprintf(clickCanvas, "48", ".flame-canvas"),
 	}
 }
