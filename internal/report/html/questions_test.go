@@ -121,8 +121,8 @@ func asyncProfilersPage(t *testing.T) string {
 	dir := t.TempDir()
 	agent, file := filepath.Join(dir, "libasyncProfiler.so"), filepath.Join(dir, "flame.html")
 	must(t, os.WriteFile(agent, library, 0o700))
-	out, err := exec.CommandContext(t.Context(), "javac", "-d", dir, "../../../testdata/java/Busy.java").CombinedOutput()
-	if err != nil {
+	javac := exec.CommandContext(t.Context(), "javac", "-d", dir, "../../../testdata/java/Busy.java")
+	if out, err := javac.CombinedOutput(); err != nil {
 		t.Fatalf("javac: %v: %s", err, out)
 	}
 	// itimer needs no right; the agent writes its page when the program ends, with its input.
