@@ -14,6 +14,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -101,21 +103,27 @@ type viewer struct {
 	zoom  string // statements that zoom by a click in the middle of the third row
 }
 
-// measure opens a page and gives the time until it can be used, and that from a click to the picture of the zoomed
-// frame.
-func (v viewer) measure(browser context.Context, tb testing.TB) (ready, zoom time.Duration) {
+// measure opens a page and gives the time until it can be used, what CPU time of its thread that took, and the time from
+// a click to the picture of the zoomed frame.
+func (v viewer) measure(browser context.Context, tb testing.TB) (ready, cpu, zoom time.Duration) {
 	tb.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	defer cancel()
 	must(tb, chromedp.Do(ctx))
 	p := &tab{TB: tb, ctx: ctx}
 	p.run(chromedp.Navigate("about:blank"))
+	call(p, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
 	began := time.Now()
 	p.run(chromedp.Navigate(v.url))
 	for p.eval(v.ready) != "true" {
 		time.Sleep(5 * time.Millisecond)
 	}
 	ready = time.Since(began)
+	for _, m := range call(p, performance.GetMetrics, cdp.Empty{}).Metrics {
+		if m.Name == "TaskDuration" {
+			cpu = time.Duration(m.Value * float64(time.Second))
+		}
+	}
 	ms, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`(async () => {
 		const frame = () => new Promise((r) => requestAnimationFrame(() => setTimeout(r, 0)));
 		await frame();
@@ -125,7 +133,7 @@ func (v viewer) measure(browser context.Context, tb testing.TB) (ready, zoom tim
 		return performance.now() - t;
 	})()`, chromedp.EvalAwaitPromise))
 	must(tb, err)
-	return ready, time.Duration(ms * float64(time.Millisecond))
+	return ready, cpu, time.Duration(ms * float64(time.Millisecond))
 }
 
 const clickCanvas = `(c => { const r = c.getBoundingClientRect();
@@ -149,7 +157,7 @@ func BenchmarkManyStacks(bench *testing.B) {
 	readies, zooms := make([][]time.Duration, len(viewers)), make([][]time.Duration, len(viewers))
 	for bench.Loop() {
 		for i, v := range viewers {
-			ready, zoom := v.measure(ctx, bench)
+			ready, _, zoom := v.measure(ctx, bench)
 			readies[i], zooms[i] = append(readies[i], ready), append(zooms[i], zoom)
 		}
 	}
@@ -251,10 +259,11 @@ func pprofs(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 	}}
 }
 
-// looks are as many as the page with 50,000 stacks may take to be usable in time: another test may have the CPUs.
-const looks = 10
+// looks are as many as the page with 50,000 stacks may take to be usable in time: others may have the CPUs meanwhile.
+const looks = 5
 
-// TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser.
+// TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser. On
+// a machine that others use the CPU time of the page's thread counts: it is what a CPU of its own would take.
 func TestManyStacks(t *testing.T) {
 	var page bytes.Buffer
 	must(t, Write(&page, withProfile(t, large(manyStacks))))
@@ -266,15 +275,14 @@ func TestManyStacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.html")
 	must(t, os.WriteFile(path, page.Bytes(), 0o600))
 	v := manyViewer(path, int64(page.Len()))
-	var readies, zooms []time.Duration
 	for range looks {
-		ready, zoom := v.measure(ctx, t)
-		if readies, zooms = append(readies, ready), append(zooms, zoom); ready <= mostReady && zoom <= mostZoom {
-			t.Logf("ready after %v, zoom in %v", readies, zooms)
+		ready, cpu, zoom := v.measure(ctx, t)
+		t.Logf("ready after %v, %v of them on a CPU; zoom in %v", ready, cpu, zoom)
+		if cpu > 0 && min(ready, cpu) <= mostReady && zoom <= mostZoom {
 			return
 		}
 	}
-	t.Errorf("ready after %v, zoom in %v: never within %v and %v", readies, zooms, mostReady, mostZoom)
+	t.Errorf("never ready within %v, and a zoom within %v", mostReady, mostZoom)
 }
 
 // manyViewer shows the page with 50,000 stacks.
