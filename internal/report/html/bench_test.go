@@ -103,8 +103,8 @@ type viewer struct {
 	zoom  string // statements that zoom by a click in the middle of the third row
 }
 
-// measure opens a page and gives the time until it can be used, what CPU time of its thread that took, and the time from
-// a click to the picture of the zoomed frame.
+// measure opens a page and gives the time until it can be used, how much of a CPU its thread took for that, and the time
+// from a click to the picture of the zoomed frame.
 func (v viewer) measure(browser context.Context, tb testing.TB) (ready, cpu, zoom time.Duration) {
 	tb.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
@@ -262,8 +262,8 @@ func pprofs(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 // looks are as many as the page with 50,000 stacks may take to be usable in time: others may have the CPUs meanwhile.
 const looks = 5
 
-// TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser. On
-// a machine that others use the CPU time of the page's thread counts: it is what a CPU of its own would take.
+// TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser.
+// Where others use the machine the CPU time of the page's thread counts: it is what a CPU of its own would take.
 func TestManyStacks(t *testing.T) {
 	var page bytes.Buffer
 	must(t, Write(&page, withProfile(t, large(manyStacks))))

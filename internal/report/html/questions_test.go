@@ -163,7 +163,8 @@ func TestPeersFiveQuestions(t *testing.T) {
 			const row = levels.findIndex((l) => l.includes(f)) - %d;
 			const x = Math.min((Math.max(f.left - root.left, 0) + f.width / 2) * px, r.width - 2);
 			return [r.left + x, r.bottom - row * 16 - 8]; })(%s)`, below, busy))
-		p.run(chromedp.MouseClickXY(at[0], at[1]))
+		// Its handler of clicks is made by the way there.
+		p.run(chromedp.MouseEvent("mouseMoved", at[0], at[1]), chromedp.MouseClickXY(at[0], at[1]))
 		said := p.eval(`document.querySelector("#status").textContent`)
 		if !strings.Contains(said, has) {
 			t.Errorf("%q, without %q", said, has)
