@@ -103,8 +103,8 @@ type viewer struct {
 	zoom  string // statements that zoom by a click in the middle of the third row
 }
 
-// measure opens a page and gives the time until it can be used, how much of a CPU its thread took for that, and the time
-// from a click to the picture of the zoomed frame.
+// measure opens a page and gives the time until it can be used, the CPU time of its thread in that, and the time from a
+// click to the picture of the zoomed frame.
 func (v viewer) measure(browser context.Context, tb testing.TB) (ready, cpu, zoom time.Duration) {
 	tb.Helper()
 	ctx, cancel := chromedp.NewContext(browser)

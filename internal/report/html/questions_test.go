@@ -18,7 +18,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
 // mostClicks is how many a person may need for an answer.
@@ -131,7 +130,7 @@ func asyncProfilersPage(t *testing.T) string {
 	in, err := java.StdinPipe()
 	must(t, err)
 	must(t, java.Start())
-	must(t, clock.Sleep(t.Context(), 2*time.Second))
+	time.Sleep(2 * time.Second)
 	must(t, in.Close())
 	must(t, java.Wait())
 	return file
