@@ -390,7 +390,7 @@ func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	if share.Number() < leastNamed {
 		return
 	}
-	f.Summary += fmt.Sprintf("; %s has the most CPU time, %s of it", u.who(), share.Text())
+	f.Summary += fmt.Sprintf("; most CPU time: %s, %s of it", u.who(), share.Text())
 	f.Remedies = append([]check.Remedy{u.moveAway("the other threads wait less for a CPU")}, f.Remedies...)
 }
 
