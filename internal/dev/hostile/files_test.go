@@ -204,6 +204,18 @@ func TestManyMappings(t *testing.T) {
 	diagnose(t, trap(t, nil, "maps", openDir(t)))
 }
 
+// TestHugePerfMaps is attack 13: three perf maps of 56 MiB, of which each took 140 MiB.
+func TestHugePerfMaps(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	for range 3 {
+		trap(t, nil, "methods", "56")
+	}
+	if o := diagnoseHost(t); o.stdout == "" {
+		t.Errorf("no report of the host: exit code %d, %s", o.code, o.stderr)
+	}
+}
+
 // diagnose looks at the victim and expects that it ends, with a report.
 func diagnose(t *testing.T, pid int) outcome {
 	t.Helper()
