@@ -234,6 +234,10 @@ func Causes() check.Causes {
 			Why: "who collects has the interpreter's lock",
 		},
 		{
+			Cause: "program-start", Effect: "blocked-on-child", If: evidence.OwnsCPU,
+			Why: "the children that are waited for do little but start and end",
+		},
+		{
 			Cause: "sequential-scan", Effect: "hot-code", If: evidence.OwnsCPU,
 			Why: "the hottest function reads the table",
 		},

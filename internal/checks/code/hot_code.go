@@ -105,7 +105,7 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.CgroupQuota, metric.CgroupCpuset, metric.TargetCPUs, metric.CPUSeconds, metric.TargetListenPorts,
 		metric.ThreadSwitches,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
-		metric.TCPPassiveOpens, metric.ConnectionTurns,
+		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,

@@ -113,6 +113,9 @@ func (s *signature) uses() (out []metric.Metric) {
 		if w.PerRequest > 0 {
 			add(&out, evidence.RequestMetrics()...)
 		}
+		if stacks.Event(w.Event) == stacks.CPU { // what children used that have ended
+			add(&out, []metric.Metric{metric.ProcessChildrenCPU, metric.ProcessStart}...)
+		}
 		if s.Runs != "java" && stacks.Event(w.Event) == stacks.CPU {
 			add(&out, metric.Metric(metric.HostCPUProfileSamples))
 		}

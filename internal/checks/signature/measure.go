@@ -3,6 +3,7 @@ package signature
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -131,7 +132,7 @@ func (m *measure) judge(p *check.Pass, l limits) {
 		return
 	}
 	m.severity = check.Info
-	if warn := p.Param(l.warn); steady.AtLeast(warn) && m.harms(p) && m.isLong(p, l) {
+	if warn := p.Param(l.warn); steady.AtLeast(warn) && (m.holdsRequests(p, l) || m.harms(p) && m.isLong(p, l)) {
 		m.severity, m.limit = evidence.SampledSeverity(m.matched.Count, m.low < warn.Number()), warn
 	}
 	if m.low < m.limit.Number() {
@@ -147,8 +148,7 @@ func (m *measure) judge(p *check.Pass, l limits) {
 func (m *measure) harms(p *check.Pass) bool {
 	switch stacks.Event(m.clause.Event) {
 	case stacks.CPU, stacks.Script:
-		lost := quantity.Of("lost", m.share.Number()*m.cpus.Number(), quantity.CPUs)
-		return m.cpus.AtLeast(p.Param(evidence.ParamBusy)) && lost.AtLeast(p.Param(codeLost))
+		return m.cpus.AtLeast(p.Param(evidence.ParamBusy)) && m.lost().AtLeast(p.Param(codeLost))
 	case stacks.Alloc:
 		gc, ok := partShare(p, hotcode.PartGC)
 		return ok && gc.AtLeast(p.Param(allocGC)) || m.fills(p)
@@ -156,21 +156,32 @@ func (m *measure) harms(p *check.Pass) bool {
 	return true
 }
 
-// isLong reports whether a request to a server computes in it for long enough, or whether it has nearly all of a full
-// CPU. Where nobody asks over the network, or that is not known, the program must have a CPU full.
-func (m *measure) isLong(p *check.Pass, l limits) bool {
+// holdsRequests reports whether a request to a server computes in it for long enough. Who asked waits for that, however
+// little of the CPUs the server uses in all.
+func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
 	if l.perRequest == nil {
-		return true
+		return false
 	}
-	full := m.cpus.AtLeast(p.Param(codeFull))
 	requests := evidence.RequestsAtMost(p)
 	if requests.Number() <= 0 {
-		return full
+		return false
 	}
 	each := quantity.Of("CPU time in it", float64(m.matched.Value)/1e9, quantity.Seconds).Per(requests).
 		As(quantity.Seconds).Named("CPU time of a request in it, at least")
 	m.beside = append(m.beside, each)
-	return each.AtLeast(p.Param(l.perRequest)) || full && m.share.AtLeast(p.Param(codeMost))
+	return each.AtLeast(p.Param(l.perRequest)) && m.lost().AtLeast(p.Param(codeLost))
+}
+
+// isLong reports whether it has nearly all of a full CPU, where requests to a server are counted and each is short.
+// Where nobody asks over the network, or that is not known, the program must have a CPU full.
+func (m *measure) isLong(p *check.Pass, l limits) bool {
+	return l.perRequest == nil || m.cpus.AtLeast(p.Param(codeFull)) &&
+		(evidence.RequestsAtMost(p).Number() <= 0 || m.share.AtLeast(p.Param(codeMost)))
+}
+
+// lost is the CPU time that goes into it.
+func (m *measure) lost() quantity.Value {
+	return quantity.Of("lost", m.share.Number()*m.cpus.Number(), quantity.CPUs)
 }
 
 // ownsCPU tells whether what owns the CPU time is of this code: of the profile that the hottest function is found in.
@@ -249,6 +260,9 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 // blame says whose code it is: of what the samples of the CPUs are called by, and where that is no function of the
 // application but an interpreter's, of what the scripts ran.
 func (m *measure) blame(p *check.Pass, s *signature, list []*evidence.Culprit) ([]*evidence.Culprit, []string) {
+	if slices.Contains(s.NotNamed, "*") {
+		return nil, nil
+	}
 	notes := m.culpritNotes(list)
 	onCPU := stacks.Event(m.clause.Event) == stacks.CPU
 	scripts := onCPU && s.runsScripts()
