@@ -89,6 +89,8 @@ func ceilingFinding(p *check.Pass, r evidence.PortRange, c evidence.Ceiling) che
 	if len(r.Doubts) > 0 {
 		f.Confidence = check.Medium
 	}
+	evidence.Gone(p, &f, check.FailedConnect)
+	evidence.WithoutConnecting(p, &f)
 	return f
 }
 

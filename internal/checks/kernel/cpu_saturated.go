@@ -85,7 +85,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
 	Uses: []metric.Metric{
 		metric.CPUSeconds, metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU,
-		metric.CgroupThrottledTime,
+		metric.ProcessChildrenCPU, metric.ProcessStart, metric.CgroupThrottledTime,
 		metric.ThreadCPUWait, metric.OffCPUProfileSamples, metric.CgroupCPUWait, metric.CgroupCPURun, // with --deep
 	},
 	Params: []*check.Param{
@@ -324,6 +324,9 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 		if u.target {
 			own = own.Plus(used)
 		}
+	}
+	if c, ok := evidence.Consumers(p.Recording); ok { // its processes that began and ended between two readings
+		own = own.Plus(quantity.Of("", c.OfTarget*c.Window, quantity.Seconds))
 	}
 	if p.Meta.Target.Kind == "host" {
 		hostIsFilled(list[0], inUse, f)
