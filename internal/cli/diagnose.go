@@ -56,7 +56,8 @@ type diagnosis struct {
 	budget             float64
 	wide, watch, whole bool
 	whatIf             string
-	alone              bool // the process is for this diagnosis only
+	alone              bool      // the process is for this diagnosis only
+	asked              time.Time // when the process was started, if it measures at once
 	color              string
 	jvm                jvmFlags
 	command            []string
@@ -170,7 +171,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	if d.watch {
 		return d.runWatch(cmd.Context(), list, opts)
 	}
-	d.alone = true
+	if d.alone = true; len(d.command) == 0 {
+		d.asked = collect.ProcessStart()
+	}
 	rec, err := d.recording(cmd.Context(), list)
 	if err != nil {
 		return err
@@ -376,6 +379,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Ended:      ended,
 		Budget:     budget,
 		Alone:      d.alone,
+		Asked:      d.asked,
 	})
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < shortestRun.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)
