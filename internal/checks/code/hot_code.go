@@ -251,11 +251,11 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 func hotNamers(interpreter string) string {
 	switch interpreter {
 	case "ruby":
-		return "rbspy record --pid PID reads those of Ruby from outside; perfdoctor reads the map of compiled ones that " +
-			"ruby --yjit --yjit-perf (3.3 or newer) writes"
+		return "rbspy record --pid PID reads those of Ruby from outside; perfdoctor reads the map of compiled ones " +
+			"that ruby --yjit --yjit-perf (3.3 or newer) writes"
 	case "php", "php-fpm", "php-cgi":
-		return "phpspy -p PID reads those of PHP from outside; perfdoctor reads the map of compiled ones that PHP writes " +
-			"with opcache.jit_debug=16"
+		return "phpspy -p PID reads those of PHP from outside; perfdoctor reads the map of compiled ones that PHP " +
+			"writes with opcache.jit_debug=16"
 	case "perl":
 		return "perl -d:NYTProf, at the start of the program"
 	}

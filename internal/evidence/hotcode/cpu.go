@@ -185,8 +185,8 @@ func ofPlaced(pic stacks.Picture) string {
 	if pic.Placed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d of them are named by where they begin and what is near; the package with the file's debug "+
-		"symbols (-dbgsym, -debuginfo) names them", pic.Placed)
+	return fmt.Sprintf("; %d of them are named by where they begin and what is near; the package with the file's "+
+		"debug symbols (-dbgsym, -debuginfo) names them", pic.Placed)
 }
 
 // Sampled gives the seconds that the samples stand for.
