@@ -70,10 +70,12 @@ func (a *app) diagnoseCommand() *cobra.Command {
 		Short: "Say what holds this system back and what to change first",
 		Long: `Samples the kernel's counters for --duration and prints one verdict: the
 bottleneck to fix first, its arithmetic, the fix with its risk, and what would
-disprove it. Without a target the whole host is diagnosed. A number
-is a process id, another word the name of a process (as --pid and --comm). Where
-several processes have that name and none of them started the others, they are
-listed and none is diagnosed. The word diagnose may be left out before a target.
+disprove it. Without a target the whole host is diagnosed.
+
+A number is a process id, another word the name of a process (as --pid and
+--comm). Where several processes have that name and none of them started the
+others, they are listed and none is diagnosed. The word diagnose may be left out
+before a target.
 
 With -- COMMAND the command is started, left alone for --delay (its start-up),
 and diagnosed. What it prints goes to the standard error. If it still runs when
