@@ -62,8 +62,8 @@ func All() []Metric {
 		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		ScriptLockWait,
-		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseTransactionAge, DatabasePasses, DatabaseSessionClient,
-		DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
+		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseFrontTime, DatabaseTransactionAge, DatabasePasses,
+		DatabaseSessionClient, DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}
 }

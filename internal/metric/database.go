@@ -21,6 +21,11 @@ var (
 			"advisory, transaction or another kind; statement and holder_statement are their statements without literals, of "+
 			"an idle holder its last one. The series beyond the first 200 are summed up by lock and state.",
 		"pid", "holder_pid", "lock", "state", "statement", "holder_statement")
+	DatabaseFrontTime = overWindow("database_lock_front_seconds", q.Seconds,
+		"process_vm_readv(2), struct LOCK and PROCLOCK, sampled",
+		"The time of database_lock_wait_seconds by the statement of the session that was the first in line: which waits "+
+			"for the holder directly, and so wants what that one has. The statements beyond the first 200 are left out.",
+		"lock", "statement")
 	DatabaseTransactionAge = overWindow("database_transaction_age_seconds", q.Seconds,
 		"process_vm_readv(2), st_xact_start_timestamp of struct PgBackendStatus",
 		"How long the transaction had been open, when last looked at, of a session that others waited for.", "pid")

@@ -235,8 +235,7 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 		return hotCut(p, t, remedy)
 	}
 	if d.Interpreted > max(d.Unnamed, d.Unsampled) {
-		remedy = "name the functions: python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the " +
-			"inspector of the runtime"
+		remedy = "name the functions: " + hotNamers(d.Interpreter)
 	}
 	if full := hotFullOf(p, t); full != "" && hotJob(p, t, &hotcode.Hot{}) == "" {
 		return check.Unexplained(remedy, "%s, and the samples do not say which code %s of the CPU time is: %s",
@@ -244,6 +243,23 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 	}
 	return check.NotAssessed(remedy, "the process used %s, and the samples do not say which code %s of it is: %s",
 		t.used.Text(), dark.Text(), hotDarkText(d))
+}
+
+// hotNamers says what names the functions that an interpreter runs. Of Ruby and PHP perfdoctor reads none: rbspy and
+// phpspy do, from outside (https://rbspy.github.io, https://github.com/adsr/phpspy). What --yjit-perf (Ruby 3.3) and
+// opcache.jit_debug write down is compiled code alone.
+func hotNamers(interpreter string) string {
+	switch interpreter {
+	case "ruby":
+		return "rbspy record --pid PID reads those of Ruby from outside; perfdoctor reads the map of compiled ones " +
+			"that ruby --yjit --yjit-perf (3.3 or newer) writes"
+	case "php", "php-fpm", "php-cgi":
+		return "phpspy -p PID reads those of PHP from outside; perfdoctor reads the map of compiled ones that PHP " +
+			"writes with opcache.jit_debug=16"
+	case "perl":
+		return "perl -d:NYTProf, at the start of the program"
+	}
+	return "python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the inspector of the runtime"
 }
 
 // hotCut is the outcome where the innermost functions have names: one that has the share with all that it calls may be
@@ -278,7 +294,7 @@ func hotFullOf(p *check.Pass, t *hotTarget) string {
 func hotDarkText(d hotcode.Dark) string {
 	text := ""
 	add := func(what string, n float64) {
-		if n <= 0 {
+		if n < 1e-3 { // seconds: less is how the sums were rounded
 			return
 		}
 		if text != "" {

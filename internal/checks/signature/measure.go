@@ -306,7 +306,7 @@ func (m *measure) known() string {
 }
 
 // nameless reports whether a function has no symbol in its file.
-func nameless(function string) bool { return function == stacks.Unnamed }
+func nameless(function string) bool { return stacks.IsUnnamed(function) }
 
 func (m *measure) confidence() check.Confidence {
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 var (
@@ -58,7 +59,8 @@ rows, several times.`,
 		metric.DatabaseServer, metric.DatabaseLockTime, metric.DatabaseSessionTime, metric.DatabasePasses,
 	},
 	Uses: append([]metric.Metric{
-		metric.DatabaseTransactionAge, metric.DatabaseSessionClient, metric.ConnectionWaitTime, metric.DatabaseScanTime,
+		metric.DatabaseFrontTime, metric.DatabaseTransactionAge, metric.DatabaseSessionClient,
+		metric.ConnectionWaitTime, metric.DatabaseScanTime,
 	}, evidence.RequestMetrics()...),
 	Facts:  []check.Fact{evidence.MostAnswers},
 	Params: []*check.Param{databaseLevel, databaseWarn, databaseSessions},
@@ -73,6 +75,7 @@ type lockHolder struct {
 	seconds          float64
 	kinds            map[string]float64
 	waiters          map[string]float64 // statements that wait
+	front            string             // what most of the first in line want it for, where several have it in turn
 }
 
 func runDatabaseLock(p *check.Pass) error {
@@ -117,26 +120,18 @@ func runDatabaseLock(p *check.Pass) error {
 // mostOf is from which share of all on one session or statement is the one to name.
 const mostOf = 0.5
 
-// lockHolderOf gives who others waited for most: one session where most waited for it, else sessions that did the same.
+// lockHolderOf gives who others waited for most: one session where most waited for it, else those that had it in turn
+// where most wanted the same, else sessions that did the same.
 func lockHolderOf(p *check.Pass, waited float64) *lockHolder {
-	byPID, byWhat := map[string]*lockHolder{}, map[string]*lockHolder{}
+	byPID, byWhat, known := map[string]*lockHolder{}, map[string]*lockHolder{}, map[string]*lockHolder{}
+	all := &lockHolder{}
 	for _, s := range p.Gauge(metric.DatabaseLockTime) {
-		state, statement := s.Label("state"), s.Label("holder_statement")
-		for key, list := range map[string]map[string]*lockHolder{
-			s.Label("holder_pid"): byPID, state + " " + statement: byWhat,
-		} {
-			h := list[key]
-			if h == nil {
-				h = &lockHolder{kinds: map[string]float64{}, waiters: map[string]float64{}}
-				list[key] = h
-			}
-			if pid := s.Label("holder_pid"); pid != "" && !slices.Contains(h.pids, pid) {
-				h.pids = append(h.pids, pid)
-			}
-			h.state, h.statement = state, statement
-			h.seconds += s.Last()
-			h.kinds[s.Label("lock")] += s.Last()
-			h.waiters[s.Label("statement")] += s.Last()
+		pid, what := s.Label("holder_pid"), s.Label("state")+" "+s.Label("holder_statement")
+		addTo(byPID, pid, s)
+		addTo(byWhat, what, s)
+		if pid != "" {
+			addTo(known, what, s)
+			all.add(s)
 		}
 	}
 	largest := func(list map[string]*lockHolder) *lockHolder {
@@ -145,9 +140,46 @@ func lockHolderOf(p *check.Pass, waited float64) *lockHolder {
 	h := largest(byPID)
 	if len(h.pids) != 1 || h.seconds < mostOf*waited {
 		h = largest(byWhat)
+		if front := frontOf(p, waited); front != "" && len(all.pids) > 1 {
+			most := largest(known)
+			h, all.front, all.state, all.statement = all, front, most.state, most.statement
+		}
 	}
 	h.lock = byTime(h.kinds)[0]
 	return h
+}
+
+func addTo(list map[string]*lockHolder, key string, s recording.GaugeSeries) {
+	if list[key] == nil {
+		list[key] = &lockHolder{}
+	}
+	list[key].add(s)
+}
+
+// add counts a series of waits to a holder.
+func (h *lockHolder) add(s recording.GaugeSeries) {
+	if h.kinds == nil {
+		h.kinds, h.waiters = map[string]float64{}, map[string]float64{}
+	}
+	if pid := s.Label("holder_pid"); pid != "" && !slices.Contains(h.pids, pid) {
+		h.pids = append(h.pids, pid)
+	}
+	h.state, h.statement = s.Label("state"), s.Label("holder_statement")
+	h.seconds += s.Last()
+	h.kinds[s.Label("lock")] += s.Last()
+	h.waiters[s.Label("statement")] += s.Last()
+}
+
+// frontOf gives the statement that the first in line were at for most of the time that was waited; "" if there is none.
+func frontOf(p *check.Pass, waited float64) string {
+	sums := map[string]float64{}
+	for _, s := range p.Gauge(metric.DatabaseFrontTime) {
+		sums[s.Label("statement")] += s.Last()
+	}
+	if list := byTime(sums); len(list) > 0 && sums[list[0]] >= mostOf*waited {
+		return list[0]
+	}
+	return ""
 }
 
 // byTime gives the keys with the most time first.
@@ -230,7 +262,7 @@ func (h *lockHolder) subject() check.Subject {
 	case 1:
 		return check.Subject{Kind: "pid", ID: h.pids[0] + " (postgres)"}
 	}
-	return check.Subject{Kind: "lock", ID: h.lock + " lock of " + cmp.Or(h.statement, "several sessions")}
+	return check.Subject{Kind: "lock", ID: h.lock + " lock of " + cmp.Or(h.front, h.statement, "several sessions")}
 }
 
 // who names it.
@@ -249,6 +281,14 @@ func (h *lockHolder) idles() bool { return strings.HasPrefix(h.state, "idle in t
 
 // does says what it does, with its statement's fingerprint.
 func (h *lockHolder) does() string {
+	if h.front != "" {
+		return fmt.Sprintf("wanted by: %s; who has it is mostly %s", h.front, h.doing())
+	}
+	return h.doing()
+}
+
+// doing says what it is at.
+func (h *lockHolder) doing() string {
 	switch {
 	case len(h.pids) == 0:
 		return "which is a prepared transaction, no process of the target, or was gone when it was looked for"

@@ -302,7 +302,7 @@ func (s *cpuProfile) ended(names *symbolizer, members map[uint32]bool) (map[uint
 			names.maps[pid] = maps
 		}
 	}
-	names.kept = s.walks.kept
+	names.kept, names.frames = s.walks.kept, s.walks.tableOf
 	if err := list.Err(); err != nil {
 		return nil, fmt.Errorf("read which processes came and went: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/unwind"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -52,6 +53,8 @@ type symbolizer struct {
 	until    time.Time       // when no further file is read; zero before the first
 	// kept opens a file of a process that has ended; nil where none is kept.
 	kept func(pid uint32, m door.Mapping) (*os.File, error)
+	// frames gives what a file says of its frames, nil if nothing; nil where stacks are not walked.
+	frames func(pid uint32, m door.Mapping) *unwind.Table
 	parsers
 }
 
@@ -150,11 +153,37 @@ func (s *symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 			s.note(m, firewall.Run(elfOf(pid), func() error { s.nameLocals(pid, m, b); return nil }))
 			sym, _, ok = s.functionIn(pid, m, b, at)
 		}
+		if !ok {
+			sym, ok = s.placed(pid, m, b, at)
+		}
 		if ok {
 			f.Name = s.readable(pid, m, sym.name)
 		}
 	}
 	return []stacks.Frame{f}
+}
+
+// placed gives a function without a symbol by where it begins, as .eh_frame has it, and by the nearest one that has a
+// symbol: compilers keep the functions of a source file together.
+func (s *symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, ok bool) {
+	if s.frames == nil {
+		return symbol{}, false
+	}
+	s.note(m, firewall.Run(elfOf(pid), func() error {
+		t := s.frames(pid, m)
+		if t == nil {
+			return nil
+		}
+		address, known := t.Address(at - m.From + m.Offset)
+		if !known {
+			return nil
+		}
+		if sym.at, ok = t.Function(address); ok {
+			sym.name = stacks.Placed(sym.at, s.readable(pid, m, b.nearest(sym.at)))
+		}
+		return nil
+	}))
+	return sym, ok
 }
 
 // functionIn gives the function at an address of a process, in the file that is mapped there, and how far into it that

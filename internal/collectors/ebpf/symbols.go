@@ -126,6 +126,26 @@ func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 	return b, nil
 }
 
+// maxNear is how far a function is from another of its source file: the largest, parsers and interpreters, have that
+// much code.
+const maxNear = 32 << 10
+
+// nearest gives the name of the function with a symbol that is next to an address; "" if there is none near.
+func (b *objectFile) nearest(at uint64) (name string) {
+	i, _ := slices.BinarySearchFunc(b.functions, at, func(s symbol, at uint64) int { return cmp.Compare(s.at, at) })
+	far := uint64(maxNear)
+	if i > 0 {
+		before := b.functions[i-1]
+		if d := at - min(at, max(before.at, before.end)); d < far {
+			far, name = d, before.name
+		}
+	}
+	if i < len(b.functions) && b.functions[i].at-at < far {
+		name = b.functions[i].name
+	}
+	return name
+}
+
 // function gives the function at an offset of the file, and how far into it that is.
 func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 	for _, p := range b.loads {

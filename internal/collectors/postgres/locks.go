@@ -141,17 +141,67 @@ func (s *scene) blocker(proc uint64) (uint64, bool) {
 // maxChain bounds the sessions of which each waits for the next: PostgreSQL itself ends a ring after a second.
 const maxChain = 64
 
-// root follows a wait to the session that waits for no lock itself; ok is false where the chain does not end at one.
-func (s *scene) root(proc uint64) (uint64, bool) {
+// root follows a wait to the session that waits for no lock itself, and gives the one that waits for it directly, too;
+// ok is false where the chain does not end at one.
+func (s *scene) root(proc uint64) (root, first uint64, ok bool) {
+	first = proc
 	for range maxChain {
 		if s.waits[proc] == nil {
-			return proc, true
+			return proc, first, true
 		}
 		next, ok := s.blocker(proc)
 		if !ok {
-			return 0, false
+			return 0, 0, false
 		}
-		proc = next
+		proc, first = next, proc
 	}
-	return 0, false
+	return 0, 0, false
+}
+
+// behind is what a session waits for, behind whom, and who is the first in line; both are nil where it is not known.
+type behind struct {
+	kind          string
+	holder, first *glance
+}
+
+// stuck gives the sessions that wait for a lock, by the addresses of their PGPROCs. A lock that is kept for a
+// millisecond changes hands while its list is read. Who waits for a session that cannot be told is looked at again
+// then, with all the others that wait: where it has gone on meanwhile, it no longer waits.
+func (s *server) stuck(glances []glance) map[uint64]behind {
+	out := map[uint64]behind{}
+	byProc := map[uint64]*glance{}
+	all := make([]*glance, 0, len(glances))
+	for i := range glances {
+		byProc[glances[i].proc] = &glances[i]
+		all = append(all, &glances[i])
+	}
+	open := slices.Clone(all)
+	for range tries {
+		view := s.view(all)
+		open = slices.DeleteFunc(open, func(g *glance) bool {
+			delete(out, g.proc)
+			w := view.waits[g.proc]
+			if w == nil {
+				return true
+			}
+			root, first, _ := view.root(g.proc)
+			out[g.proc] = behind{kind: view.lockOf(w).kind, holder: byProc[root], first: byProc[first]}
+			return byProc[root] != nil
+		})
+		if len(open) == 0 {
+			break
+		}
+	}
+	return out
+}
+
+// view reads what sessions wait for.
+func (s *server) view(glances []*glance) *scene {
+	v := &scene{read: glances[0].read, waits: map[uint64]*wait{}, locks: map[uint64]lock{}}
+	for _, g := range glances {
+		if w, ok, err := s.waitOf(g.read, g.proc); err == nil && ok {
+			v.waits[g.proc] = &w
+		}
+	}
+	return v
 }

@@ -65,7 +65,7 @@ func rootOf(m arena) (kind string, root uint64, ok bool) {
 	}
 	view := scene{read: m.read, waits: map[uint64]*wait{waiterProc: &w}, locks: map[uint64]lock{}}
 	kind = view.lockOf(&w).kind
-	root, ok = view.root(waiterProc)
+	root, _, ok = view.root(waiterProc)
 	return kind, root, ok
 }
 

@@ -52,9 +52,9 @@ func Collectors() []collect.Collector {
 		Overhead: "80 µs a process of the server and pass, so many that it takes 1 % of a CPU: 13 a second of 9, one " +
 			"in 2 s of 250 and more; once the symbols of each server's file",
 		Provides: []metric.Metric{
-			metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge,
-			metric.DatabasePasses, metric.DatabaseSessionClient, metric.DatabaseScanTime, metric.DatabaseScanPages,
-			metric.DatabaseScanKept,
+			metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseFrontTime,
+			metric.DatabaseTransactionAge, metric.DatabasePasses, metric.DatabaseSessionClient, metric.DatabaseScanTime,
+			metric.DatabaseScanPages, metric.DatabaseScanKept,
 		},
 		Pace: collect.AtEnd,
 		Open: open,
@@ -90,7 +90,8 @@ type source struct {
 	refused  error               // why one could not be read
 	states   map[[2]string]time.Duration
 	waits    map[waitKey]time.Duration
-	ages     map[string]time.Duration // of transactions, by the pid of a holder
+	fronts   map[[2]string]time.Duration // of waits, by the lock's kind and the statement of the first in line
+	ages     map[string]time.Duration    // of transactions, by the pid of a holder
 	scans    map[scanKey]*scanned
 	passes   int
 	opening  time.Duration // CPU time that it took to look into the files of processes
@@ -107,7 +108,8 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	s := &source{
 		env: env, began: time.Now(), servers: map[int]*server{}, sessions: map[processKey]*session{},
 		none: map[processKey]bool{}, states: map[[2]string]time.Duration{}, waits: map[waitKey]time.Duration{},
-		ages: map[string]time.Duration{}, scans: map[scanKey]*scanned{},
+		fronts: map[[2]string]time.Duration{},
+		ages:   map[string]time.Duration{}, scans: map[scanKey]*scanned{},
 		peers: peers{clients: map[int]connection{}},
 	}
 	if err := s.find(ctx); err != nil {
@@ -250,17 +252,9 @@ func (s *source) open(pid int) *server {
 // add counts the time since each session was last looked at to what it does now.
 func (s *source) add(of *server, glances []glance) {
 	now := time.Now()
-	view := scene{read: glances[0].read, waits: map[uint64]*wait{}, locks: map[uint64]lock{}}
-	byProc := map[uint64]*glance{}
-	for i := range glances {
-		g := &glances[i]
-		byProc[g.proc] = g
-		if w, ok, err := of.waitOf(g.read, g.proc); err == nil && ok {
-			view.waits[g.proc] = &w
-		}
-	}
+	stuck := of.stuck(glances) // at once: locks that are kept for a millisecond change hands meanwhile
 	if !s.far {
-		s.addScans(of, glances, view.waits, now)
+		s.addScans(of, glances, stuck, now)
 	}
 	for i := range glances {
 		g := &glances[i]
@@ -269,9 +263,10 @@ func (s *source) add(of *server, glances []glance) {
 		if s.far && !s.peers.serving[g.pid] {
 			continue
 		}
-		if w := view.waits[g.proc]; w != nil {
+		if w, ok := stuck[g.proc]; ok {
 			state = waiting
-			s.addWait(s.keyOf(&view, g, w, byProc, now), passed)
+			s.addWait(s.keyOf(g, &w, now), passed)
+			s.addFront(&w, passed)
 		} else if !g.client {
 			continue
 		}
@@ -287,14 +282,24 @@ func (s *source) addWait(key waitKey, d time.Duration) {
 	s.waits[key] += d
 }
 
+// addFront counts a wait to the statement of the first in line.
+func (s *source) addFront(w *behind, d time.Duration) {
+	if w.first == nil || w.first.fingerprint == "" {
+		return
+	}
+	key := [2]string{w.kind, w.first.fingerprint}
+	if _, known := s.fronts[key]; known || len(s.fronts) < maxSeries {
+		s.fronts[key] += d
+	}
+}
+
 // waiting is the state of a session whose statement waits for a lock.
 const waiting = "waiting"
 
 // keyOf gives the series of a wait.
-func (s *source) keyOf(view *scene, g *glance, w *wait, byProc map[uint64]*glance, now time.Time) waitKey {
-	key := waitKey{pid: strconv.Itoa(g.pid), kind: view.lockOf(w).kind, statement: g.fingerprint}
-	root, ok := view.root(g.proc)
-	if holder := byProc[root]; ok && holder != nil {
+func (s *source) keyOf(g *glance, w *behind, now time.Time) waitKey {
+	key := waitKey{pid: strconv.Itoa(g.pid), kind: w.kind, statement: g.fingerprint}
+	if holder := w.holder; holder != nil {
 		key.holder, key.state, key.byStatement = strconv.Itoa(holder.pid), holder.state, holder.fingerprint
 		if !holder.xact.IsZero() {
 			s.ages[key.holder] = max(now.Sub(holder.xact), 0)
@@ -317,7 +322,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 		}
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 	}
-	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseTransactionAge)
+	a.None(metric.DatabaseServer, metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseFrontTime,
+		metric.DatabaseTransactionAge)
 	for _, m := range []metric.Metric{metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept} {
 		if s.far && len(s.servers) > 0 {
 			a.Missing(m, recording.StatusUnsupported, "the target is a client of the server", "diagnose the server")
@@ -336,6 +342,9 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	}
 	for key, d := range s.bounded() {
 		a.Gauge(metric.DatabaseLockTime, d.Seconds(), key.labels()...)
+	}
+	for key, d := range s.fronts {
+		a.Gauge(metric.DatabaseFrontTime, d.Seconds(), key[:]...)
 	}
 	for pid, d := range s.ages {
 		a.Gauge(metric.DatabaseTransactionAge, d.Seconds(), pid)

@@ -300,12 +300,12 @@ type scanned struct {
 
 // addScans counts the time since each session was last looked at to the scan that it is in. The workers of a parallel
 // query have no portal; they have the text of its statement.
-func (s *source) addScans(of *server, glances []glance, waits map[uint64]*wait, now time.Time) {
+func (s *source) addScans(of *server, glances []glance, stuck map[uint64]behind, now time.Time) {
 	leaders := map[string]*scanned{}
 	var workers []*glance
 	for i := range glances {
 		g := &glances[i]
-		if !g.client || g.state != active || waits[g.proc] != nil {
+		if _, waits := stuck[g.proc]; waits || !g.client || g.state != active {
 			continue
 		}
 		x, ok, running := of.scanOf(g.read)

@@ -169,14 +169,24 @@ func Notes(rec *recording.Recording) []string {
 	inFiles := pic.Unnamed - pic.Made
 	if s := share(inFiles, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
 		out = append(out, fmt.Sprintf("%.0f %% of the frames in the CPU samples have no symbols (%d of %d): "+
-			"stripped or deleted binary", 100*s, inFiles, pic.Frames))
+			"stripped or deleted binary%s", 100*s, inFiles, pic.Frames, ofPlaced(pic)))
 	}
 	if s := share(pic.Made, pic.Frames); pic.Samples >= enoughCompiled && s >= worthTelling {
 		out = append(out, fmt.Sprintf("%.0f %% of the frames in the samples of the CPUs are of code that was compiled "+
-			"at run time, and have no name (%d of %d): node --perf-basic-prof and python -X perf write the names down",
+			"at run time, and have no name (%d of %d): node --perf-basic-prof, python -X perf, ruby --yjit-perf and "+
+			"DOTNET_PerfMapEnabled=1 (.NET) write the names down",
 			100*s, pic.Made, pic.Frames))
 	}
 	return out
+}
+
+// ofPlaced says how functions without a symbol are named, and what would name them.
+func ofPlaced(pic stacks.Picture) string {
+	if pic.Placed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of them are named by where they begin and what is near; the package with the file's "+
+		"debug symbols (-dbgsym, -debuginfo) names them", pic.Placed)
 }
 
 // Sampled gives the seconds that the samples stand for.
@@ -403,8 +413,12 @@ func (c *CPU) callers(stack []int, at int, wanted func(stacks.Frame) bool) strin
 		if frame.Name == last || Synthetic(frame) || !wanted(frame) {
 			continue
 		}
-		if last = frame.Name; last == stacks.Unnamed { // what is behind it may be anybody
+		last = frame.Name
+		if last == stacks.Unnamed { // what is behind it may be anybody
 			break
+		}
+		if stacks.IsUnnamed(last) { // a walk by tables came here: who is behind it called it
+			continue
 		}
 		if names = append(names, ReadableName(stacks.Frame{Name: last})); len(names) == shownCallers {
 			break
@@ -454,7 +468,7 @@ func (c *CPU) functions(n int) []MethodTime {
 
 // nameOrFile is the name of a function; of code without a symbol, with the file that it is in.
 func nameOrFile(f stacks.Frame) string {
-	if f.Name == stacks.Unnamed && f.Module != "" {
+	if stacks.IsUnnamed(f.Name) && f.Module != "" {
 		return f.Name + " in " + path.Base(f.Module)
 	}
 	return f.Name

@@ -323,6 +323,8 @@ type Dark struct {
 	Unnamed     float64 // no function of the program has a name
 	Interpreted float64 // an interpreter works for functions that the samples do not show
 	Unsampled   float64 // the kernel counted it and no sample is of it
+	// Interpreter is the one that works most of Interpreted, as its file is called: ruby; "" where none does.
+	Interpreter string
 }
 
 // Total gives the sum.
@@ -336,16 +338,18 @@ func (c *CPU) Dark() Dark {
 	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
 	named := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && !nameless(f) && !isEntry(f) })
 	var unnamed, interpreted stacks.Weight
+	of := map[string]float64{}
 	for _, s := range c.Samples {
-		switch {
+		switch at := s.Innermost(interpreters); {
 		case s.Innermost(functions) >= 0:
-		case s.Innermost(interpreters) >= 0:
+		case at >= 0:
 			interpreted.Add(s)
+			of[interpreterFile.FindStringSubmatch(c.Frames[s.Stack[at]].Module)[2]] += float64(s.Value)
 		case (len(s.Stack) == 0 || s.Innermost(user) >= 0) && s.Innermost(named) < 0:
 			unnamed.Add(s)
 		}
 	}
-	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled())}
+	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled()), most(of)}
 }
 
 // Cut is the CPU time, in seconds, of samples that have a name for the innermost function of the program and do not

@@ -126,7 +126,7 @@ func NativePath(p *stacks.Profile, stack []int) []string {
 	var names []string
 	for _, i := range stack {
 		f := p.Frames[i]
-		if f.Kind == stacks.Kernel || f.Name == stacks.Unnamed || machinery(f.Module, systemModules) {
+		if f.Kind == stacks.Kernel || stacks.IsUnnamed(f.Name) || machinery(f.Module, systemModules) {
 			continue
 		}
 		names = append(names, f.Name)

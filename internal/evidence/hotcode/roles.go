@@ -98,7 +98,7 @@ var interpreterFile = regexp.MustCompile(
 // nameless tells frames without a symbol.
 func nameless(f stacks.Frame) bool {
 	return f.Name == "" || f.Kind == stacks.Unknown || f.Name == stacks.ThreadStart ||
-		strings.HasPrefix(f.Name, "[unknown") || strings.HasPrefix(f.Name, "0x")
+		stacks.IsUnnamed(f.Name) || strings.HasPrefix(f.Name, "0x")
 }
 
 // entryFrames begin a thread, and never work.

@@ -199,24 +199,39 @@ func (c *common) augment(letter byte, data *cursor) (known bool) {
 	return true
 }
 
-// follow reads the entry of a function up to an address in it; nil if the function ends before, or is written in a way
-// that is not known.
-func (t *Table) follow(entry, pc uint64) *rule {
-	e, ok := t.entry(entry)
+// Function gives where the function at an address begins, which a stripped file tells, too; ok is false where the file
+// has none. A function whose rare parts the compiler put elsewhere is several.
+func (t *Table) Function(address uint64) (begin uint64, ok bool) {
+	entry, ok := t.search(address)
 	if !ok {
-		return nil
+		return 0, false
+	}
+	_, _, begin, ok = t.enter(entry, address)
+	return begin, ok
+}
+
+// enter reads the head of a function's entry, behind which its rules follow, and where it begins; ok is false if it
+// ends before an address, or is written in a way that is not known.
+func (t *Table) enter(entry, pc uint64) (e cursor, c common, begin uint64, ok bool) {
+	if e, ok = t.entry(entry); !ok {
+		return e, c, 0, false
 	}
 	at := e.address
-	c, ok := t.common(at - e.number(4))
-	if !ok {
-		return nil
+	if c, ok = t.common(at - e.number(4)); !ok {
+		return e, c, 0, false
 	}
-	begin := e.pointer(c.pointers)
+	begin = e.pointer(c.pointers)
 	size := e.pointer(c.pointers & sizeOfPointer)
 	if c.extended {
 		e.block()
 	}
-	if e.bad || pc-begin >= size {
+	return e, c, begin, !e.bad && pc-begin < size
+}
+
+// follow reads the entry of a function up to an address in it; nil where [Table.enter] finds none.
+func (t *Table) follow(entry, pc uint64) *rule {
+	e, c, begin, ok := t.enter(entry, pc)
+	if !ok {
 		return nil
 	}
 	m := machine{names: t.names, common: &c, at: begin, pc: pc}

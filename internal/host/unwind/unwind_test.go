@@ -279,6 +279,44 @@ func (r *rule) asReadelf(names registerNames) string {
 	return frame + " " + of(r.fp) + " " + of(r.ra)
 }
 
+// TestFunction: a function begins where its symbol says, asked from any place in it.
+func TestFunction(t *testing.T) {
+	testenv.Need(t, testenv.Tool("gcc"))
+	bin := nested(t)
+	f, err := os.Open(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := elf.NewFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := e.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Size == 0 || strings.HasPrefix(s.Name, "_") {
+			continue
+		}
+		asked++
+		for _, at := range []uint64{s.Value, s.Value + s.Size/2, s.Value + s.Size - 1} {
+			if begin, ok := table.Function(at); !ok || begin != s.Value {
+				t.Errorf("%s at %#x: it begins at %#x (%v), want %#x", s.Name, at, begin, ok, s.Value)
+			}
+		}
+	}
+	if begin, ok := table.Function(0); asked < 2 || ok {
+		t.Errorf("%d functions; at address 0 there is one that begins at %#x (%v)", asked, begin, ok)
+	}
+}
+
 // TestExpressions: those that are followed, and others.
 func TestExpressions(t *testing.T) {
 	names := registerNames{fp: 6, sp: 7, ra: 16}

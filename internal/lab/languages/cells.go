@@ -43,7 +43,8 @@ func faults() []fault {
 		},
 		{
 			name: "pool", verdicts: []string{"pool-exhausted", "few-connections"}, function: "fetchPrice",
-			clients: 16, think: 80 * time.Millisecond,
+			// so that a request takes 160 ms: what is below a tenth of a second nobody notices
+			clients: 24, think: 80 * time.Millisecond,
 		},
 		{
 			name: "loop", verdicts: []string{"event-loop-blocked", "held-requests"}, function: "retryLater",

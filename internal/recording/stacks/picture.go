@@ -1,6 +1,9 @@
 package stacks
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // ThreadStart labels the outermost frame of a thread in a C library without symbols. It goes by the place only, so a
 // [Picture] counts it as a frame without a name.
@@ -8,6 +11,18 @@ const ThreadStart = "[thread start]"
 
 // Unnamed is the name of a frame whose code has no symbol.
 const Unnamed = "[unknown]"
+
+// IsUnnamed tells the names of frames whose code has no symbol, also of those that are [Placed].
+func IsUnnamed(name string) bool { return strings.HasPrefix(name, "[unknown") }
+
+// Placed names a function without a symbol by where it begins in its file, and by one beside it that has a symbol, ""
+// if there is none.
+func Placed(begin uint64, near string) string {
+	if near == "" {
+		return fmt.Sprintf("[unknown %#x]", begin)
+	}
+	return fmt.Sprintf("[unknown %#x near %s]", begin, near)
+}
 
 // A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
 type Picture struct {
@@ -17,6 +32,7 @@ type Picture struct {
 	Shallow int64
 	Frames  int64 // in all samples
 	Unnamed int64 // of those, without a symbol
+	Placed  int64 // of those, named by their place in the file
 	Made    int64 // of the unnamed, in code without a file: a compiler made it at run time
 }
 
@@ -31,8 +47,11 @@ func PictureOf(p *Profile) Picture {
 				user++
 			}
 			managed = managed || f.Managed() || f.Kind == Unknown && f.Module != ""
-			if f.Name == ThreadStart || strings.HasPrefix(f.Name, "[unknown") {
+			if f.Name == ThreadStart || IsUnnamed(f.Name) {
 				out.Unnamed += s.Count
+				if IsUnnamed(f.Name) && f.Name != Unnamed {
+					out.Placed += s.Count
+				}
 				if f.Kind == Unknown && f.Module != "" {
 					out.Made += s.Count
 				}

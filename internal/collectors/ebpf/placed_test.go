@@ -1,0 +1,44 @@
+package ebpf
+
+import (
+	"math"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// TestPlaced: a function without a symbol, of a stripped program, is named by where it begins, and by the one beside it
+// that the program exports.
+func TestPlaced(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"), testenv.Tool("strip"))
+	bin := filepath.Join(t.TempDir(), "shares")
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	run("gcc", "-O1", "-Wl,--export-dynamic-symbol=thirty", "-o", bin, "testdata/c/shares.c")
+	hidden, ok := seventy(object(t, bin))
+	if !ok {
+		t.Fatal("the program has no symbols to begin with")
+	}
+	run("strip", bin)
+	p := start(t, bin)
+	own, _ := p.profiled(time.Second)
+	p.end()
+	want, all, right := stacks.Placed(hidden, "thirty"), int64(0), int64(0)
+	for _, s := range own.Samples {
+		all += s.Count
+		if len(s.Stack) > 0 && own.Frames[s.Stack[0]].Name == want {
+			right += s.Count
+		}
+	}
+	if share := float64(right) / float64(max(all, 1)); math.Abs(share-0.7) > 0.15 {
+		t.Errorf("%.2f of %d samples are at %s, want 0.7: %v", share, all, want, own.Frames)
+	}
+}
