@@ -63,12 +63,15 @@ QUIET := ./internal/collect/... ./internal/collectors/... ./internal/daemon/expo
 	./internal/dev/hostile ./internal/jvm/asprof ./internal/kernel/perfevent ./internal/lab ./internal/lab/commands \
 	./internal/lab/load ./internal/lab/vm
 
+# The longest of the others come first, so that none of them runs on when the rest have ended.
+LONG := ./internal/report/html ./internal/jvm
+
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
 	@mkdir -p bin
 	@export TURN=$(CURDIR)/bin/turn QUIET="$$(go list $(QUIET))"; \
 	$(TOOL) gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) \
-		--packages "$$(go list ./... | grep -vxF "$$QUIET" | xargs) $$(echo $$QUIET)" -- \
+		--packages "$(LONG) $$(go list ./... | grep -vxF "$$QUIET" | xargs) $$(echo $$QUIET)" -- \
 		-p 2 -exec $(CURDIR)/.ci/turn -vet=off -timeout 15m $(TESTFLAGS)
 	cd tools/release && go test ./...
 

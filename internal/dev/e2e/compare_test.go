@@ -166,6 +166,7 @@ func TestCompare(t *testing.T) {
 
 // TestScreen: on a terminal a long report goes through PAGER, and --watch shows window after window until Ctrl-C.
 func TestScreen(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Tool("script"))
 	recording := filepath.Join(t.TempDir(), "rec.zip")
 	_, _ = output(t, "diagnose", "--duration", "1s", "--save", recording) // whatever it finds
