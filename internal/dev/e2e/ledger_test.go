@@ -31,12 +31,11 @@ ThreadingHTTPServer(('', 8080), H).serve_forever()`},
 
 // TestLedger: the account of the threads' time adds up to their wall-clock time within 2 %, by the test's own count;
 // what ran and what was ready are what the kernel counted of each thread, as shares of all within 2 %; and 5 % at most
-// is without an explanation. The programs share the CPUs: their threads are ready for longer, which is a part, too.
+// is without an explanation.
 func TestLedger(t *testing.T) {
 	perfdoctor(t) // it is built before the load begins
 	for _, name := range []string{"nginx", "redis", "python", "node"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			_, host := pair(t)
 			var pid int
 			switch name {
