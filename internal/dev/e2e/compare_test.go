@@ -204,7 +204,8 @@ func TestScreen(t *testing.T) {
 	if bytes.Contains(piped, []byte("paged:")) || len(piped) == 0 {
 		t.Errorf("a pipe got a pager:\n%s", piped)
 	}
-	watch := onTerminal(`"$PROGRAM" diagnose --watch --duration 1s --interval 500ms`)
+	// High enough for the curves below a finding, which a busy host has.
+	watch := onTerminal(`stty rows 60; "$PROGRAM" diagnose --watch --duration 1s --interval 500ms`)
 	keys, err := watch.StdinPipe()
 	must(t, err)
 	screen := &terminal{}
