@@ -212,6 +212,7 @@ func TestScreen(t *testing.T) {
 	watch.Stdout, watch.Stderr = screen, screen
 	watch.Dir = t.TempDir()
 	must(t, watch.Start())
+	t.Cleanup(func() { _ = watch.Process.Kill() }) // it has ended, but after an error
 	for _, step := range []struct{ keys, shows string }{
 		{"", "2 windows of"}, {"s", "sorted by memory"}, {"m", "marked"}, {"w", "saved the last window as perfdoctor-"},
 		{"", "verdicts"}, {"", "s sort"}, {"", "▲"}, // with the next window
