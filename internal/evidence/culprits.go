@@ -53,8 +53,8 @@ type Culprit struct {
 	class           string // of the heaviest sample: of a lock or of what was allocated
 	// of the heaviest sample: the application's method that others' code calls first, with its line
 	Entry string
-	// Inside is, of the heaviest sample, the script of a package that is nearest the bottleneck, with its file; empty
-	// where the method to blame does it itself.
+	// Inside is, of the heaviest sample, the function of a package or library that is nearest the bottleneck, of a
+	// script with its file; empty where the method to blame does it itself, and where the bottleneck is a library's.
 	Inside string
 	// Innocent says that it is never to blame, and stands here because nobody else is in its stacks.
 	Innocent bool
@@ -82,7 +82,7 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 			c.class = h.Sample.Class
 			c.Entry = entryOf(prof, owners, h.Sample.Stack)
 			c.Path = pathOf(prof, h.Sample.Stack[min(h.At, place.At):max(h.At, place.At)+1])
-			c.Inside = packageIn(prof, h.Sample.Stack[h.At:max(h.At, place.At)])
+			c.Inside = libraryIn(prof, owners, h.Sample.Stack[h.At:max(h.At, place.At)])
 			c.Through = ""
 			if place.Through >= 0 {
 				c.Through = hotcode.ReadableName(prof.Frames[h.Sample.Stack[place.Through]])
@@ -106,10 +106,15 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 	return out
 }
 
-// packageIn names the first function of a package in a part of a stack, from the bottleneck outwards.
-func packageIn(prof *stacks.Profile, stack []int) string {
-	for _, at := range stack {
-		if f := prof.Frames[at]; hotcode.OfPackage(f) {
+// libraryIn names the first function of a package or library in a part of a stack, from the bottleneck outwards.
+func libraryIn(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
+	for i, at := range stack {
+		f := prof.Frames[at]
+		library := f.Managed() && owners.Of(f) == hotcode.Library && !hotcode.Synthetic(f)
+		if library && i == 0 {
+			return ""
+		}
+		if library || hotcode.OfPackage(f) {
 			return hotcode.At(hotcode.ReadableName(f), f.Line)
 		}
 	}

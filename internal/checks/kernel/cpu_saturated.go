@@ -341,8 +341,16 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 			"the queue is a symptom, and what it runs is the matter", share.Text()))
 		return
 	}
-	if u := list[0]; !u.target && quantity.Of("", u.seconds, quantity.Seconds).Per(inUse).AtLeast(filler) {
+	stranger := slices.IndexFunc(list, func(u *cpuUser) bool { return !u.target })
+	if stranger < 0 {
+		return
+	}
+	u, others := list[stranger], inUse.Minus(own)
+	switch {
+	case quantity.Of("", u.seconds, quantity.Seconds).Per(inUse).AtLeast(filler):
 		strangerFills(u, inUse, f)
+	case u.seconds >= leastNamed*inUse.Number() && others.Per(inUse).AtLeast(filler):
+		strangersFill(u, others.Per(inUse).Named("of the CPU time in use, that of other programs"), f)
 	}
 }
 
@@ -365,6 +373,14 @@ func strangerFills(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)
 }
 
+// strangersFill says that other programs together have the CPUs, of which u has the most.
+func strangersFill(u *cpuUser, share quantity.Value, f *check.Finding) {
+	f.Summary = fmt.Sprintf("other programs have %s of the CPU time in use, above all %s; %s", share.Text(), u.who(),
+		f.Summary)
+	f.Evidence = append(f.Evidence, share)
+	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)
+}
+
 // hostIsFilled names who has the most CPU time of a whole host, which need not be half of it.
 func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
@@ -377,7 +393,7 @@ func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 
 func (u *cpuUser) moveAway(effect string) check.Remedy {
 	return check.Remedy{
-		Action: fmt.Sprintf("See what %s does; move it to other CPUs or another host, or give it a limit or a "+
+		Action: fmt.Sprintf("Look at %s: move it to other CPUs or another host, or give it a limit or a "+
 			"lower weight.", u.who()),
 		Command: check.Commandf("perfdoctor diagnose --pid %s", u.pid),
 		Risk:    "it takes longer for its own work",

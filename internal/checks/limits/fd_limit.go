@@ -91,9 +91,12 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 		Disproof: fmt.Sprintf("The number falls again by itself: ls /proc/%s/fd | wc -l", check.Quote(pid)),
 	}
 	chosen := byDesign(p, s)
-	if chosen {
+	switch {
+	case chosen:
 		f.Notes = append(f.Notes, "it listens with a limit that is lower than any default, and no connection waits to "+
 			"be accepted: so it was set for this number of them")
+	case s.Limit.Number() < fewestByDefault && len(p.Info(metric.TargetListenPorts)) > 0:
+		limitsItself(&f)
 	}
 	switch {
 	case s.Share.AtLeast(p.Param(paramFDCritical)) && !chosen:
@@ -102,6 +105,18 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 		f.Severity = check.Warning
 	}
 	return f
+}
+
+// limitsItself says of a server that refuses connections by a limit of its own where that is set.
+func limitsItself(f *check.Finding) {
+	f.Notes = append(f.Notes, "the limit is lower than any default, so the server or its unit set it: memcached by its "+
+		"number of connections (-c)")
+	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
+		Action: "Raise the server's own limit of connections (memcached -c, maxclients, worker_connections), or let " +
+			"clients keep fewer of them open.",
+		Risk:   "each connection takes memory of the server",
+		Effect: "connections are accepted as they come",
+	})
 }
 
 // fewestByDefault is the soft limit that the kernel gives the first process (INR_OPEN_CUR, include/uapi/linux/fs.h).
