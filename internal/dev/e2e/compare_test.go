@@ -214,8 +214,13 @@ func TestScreen(t *testing.T) {
 	must(t, watch.Start())
 	t.Cleanup(func() { _ = watch.Process.Kill() }) // it has ended, but after an error
 	for _, step := range []struct{ keys, shows string }{
-		{"", "2 windows of"}, {"s", "sorted by memory"}, {"m", "marked"}, {"w", "saved the last window as perfdoctor-"},
-		{"", "verdicts"}, {"", "s sort"}, {"", "▲"}, // with the next window
+		{"", "2 windows of"},
+		{"s", "sorted by memory"},
+		{"m", "marked"},
+		{"w", "saved the last window as perfdoctor-"},
+		{"", "verdicts"},
+		{"", "s sort"},
+		{"", "▲"},    // with the next window
 		{"\x03", ""}, // Ctrl-C
 	} {
 		_, err = io.WriteString(keys, step.keys)
