@@ -42,11 +42,6 @@ func (h *Host) inKernel(s stacks.Sample) bool {
 	return len(s.Stack) > 0 && h.Frames[s.Stack[0]].Kind == stacks.Kernel
 }
 
-// Of gives the samples of one process.
-func (h *Host) Of(pid int) *stacks.Profile {
-	return h.Filter(func(s stacks.Sample) bool { return h.ThreadOf(s).ID == pid })
-}
-
 // Entry says by what the thread of a sample came into the kernel: the name of a system call with parentheses, "page
 // fault", or "kernel thread"; "" where the stack does not tell. p is of the sample.
 func Entry(p *stacks.Profile, s stacks.Sample) string {
