@@ -82,8 +82,8 @@ func parseDiagnosis(t *testing.T, r Result) diagnosis {
 }
 
 // TestDebianKernels boots each kernel once for what perfdoctor can do there and what it says of a process, and the
-// newest once more for the lab's tests. As many run at a time as the host has CPUs: what is asserted holds in a guest
-// that the host gives a part of one.
+// newest once more for the lab's tests. Each is alone: an emulated CPU that shares the host's loses a part of it at a
+// time.
 func TestDebianKernels(t *testing.T) {
 	testenv.Need(t, testenv.Tool("qemu-system-x86_64"))
 	doctor := build(t, "amd64", "../../../cmd/perfdoctor", false)
@@ -94,15 +94,9 @@ func TestDebianKernels(t *testing.T) {
 			Kernel: debian(t, release, "amd64"), Binary: doctor, Files: map[string]string{"/bin/patient": patient},
 			Emulated: true,
 		}
-		t.Run(release, func(t *testing.T) {
-			t.Parallel()
-			testQuota(t, o, release)
-		})
+		t.Run(release, func(t *testing.T) { testQuota(t, o, release) })
 		if release == "6.12" { // that of the scenarios which need a guest
-			t.Run("lab", func(t *testing.T) {
-				t.Parallel()
-				testLab(t, o, labTests)
-			})
+			t.Run("lab", func(t *testing.T) { testLab(t, o, labTests) })
 		}
 	}
 }
