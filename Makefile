@@ -4,7 +4,10 @@
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+# -w drops what debuggers read; not to write it first saves a quarter of the compiler's time (2.9 instead of 3.7 s for
+# crypto/tls, Go 1.26). Whatever builds the program has the same flags, so that it is compiled once.
+GOFLAGS_BINARY := -trimpath -gcflags=all=-dwarf=false
+GOBUILD := CGO_ENABLED=0 go build $(GOFLAGS_BINARY) -ldflags '$(LDFLAGS)'
 
 # Runs of each fuzz target: a few seconds. Not a duration, whose end Go before 1.27 at times reports as a failure,
 # "context deadline exceeded" (go.dev/issue/75804).
@@ -169,7 +172,7 @@ check-kubernetes: ## build the overlays and read them with the types of Kubernet
 # As binary is compiled: what both need is compiled once.
 demo: binary ## diagnose a JVM that is sick, behind a network path that is, too (root, a minute)
 	@.ci/deps ip javac
-	CGO_ENABLED=0 go run -trimpath ./internal/lab/demo
+	CGO_ENABLED=0 go run $(GOFLAGS_BINARY) ./internal/lab/demo
 
 lint: ## go vet, golangci-lint, formatting
 	go vet ./...

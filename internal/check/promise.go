@@ -1,7 +1,9 @@
 package check
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
@@ -15,21 +17,54 @@ type Promise struct {
 	From   float64       `json:"from"`   // as it was measured
 	Expect float64       `json:"expect"` // what the law makes of it
 	// To are the bounds that the law and the errors of measurement leave, with a certainty of 90 %.
-	To   [2]float64 `json:"to"`
-	Law  string     `json:"law"`                  // what it follows from
-	Next string     `json:"next_limit,omitempty"` // what holds it back then, where that is known
+	To   Bounds `json:"to"`
+	Law  string `json:"law"`                  // what it follows from
+	Next string `json:"next_limit,omitempty"` // what holds it back then, where that is known
+}
+
+// Bounds are the lower and the upper one. The upper one is infinite, and null in JSON, where the law gives none.
+type Bounds [2]float64
+
+// Hold tells whether a value is within the bounds.
+func (b Bounds) Hold(x float64) bool { return x >= b[0] && x <= b[1] }
+
+// MarshalJSON writes [low, high].
+func (b Bounds) MarshalJSON() ([]byte, error) {
+	if math.IsInf(b[1], 1) {
+		return json.Marshal([2]any{b[0], nil})
+	}
+	return json.Marshal([2]float64(b))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (b *Bounds) UnmarshalJSON(text []byte) error {
+	var read [2]*float64
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	*b = Bounds{0, math.Inf(1)}
+	for i, x := range read {
+		if x != nil {
+			b[i] = *x
+		}
+	}
+	return nil
 }
 
 // The metrics that promises are of.
 const (
-	CPUPerRequest = "cpu_per_request" // seconds of the target's CPU time
-	RequestTime   = "request_time"    // seconds, on average
-	Throughput    = "requests"        // answered in a second
+	CPUPerRequest = "cpu_per_request"       // seconds of the target's CPU time
+	RequestTime   = "request_time"          // seconds, on average
+	Throughput    = "requests"              // answered in a second
+	Throttled     = "throttled_share"       // of the periods of a CPU limit
+	Resent        = "retransmitted_share"   // of the TCP segments
+	FailedConnect = "connects_failed_share" // of those that were tried
 )
 
 // promiseLabels are the metrics' names for a reader.
 var promiseLabels = map[string]string{
 	CPUPerRequest: "CPU time per request", RequestTime: "time of a request", Throughput: "throughput",
+	Throttled: "throttled periods", Resent: "TCP retransmits", FailedConnect: "connects that failed",
 }
 
 // Label names the metric for a reader.
@@ -48,6 +83,8 @@ func (p *Promise) Text() string {
 func (p *Promise) Bounds() string {
 	low, high := p.Number(p.To[0]), p.Number(p.To[1])
 	switch {
+	case math.IsInf(p.To[1], 1):
+		return low + " at least"
 	case low == high:
 		return "about " + low
 	case p.To[0] <= 0:

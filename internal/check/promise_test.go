@@ -1,6 +1,8 @@
 package check_test
 
 import (
+	"encoding/json"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,5 +32,23 @@ func TestPromises(t *testing.T) {
 		"CPU time per request 105 ms -> 8.2 ms to 10.1 ms (b); time of a request 1 s -> 200 ms at most (c)"
 	if d := cmp.Diff([]string{want, "so it does"}, []string{f.Remedies[0].Effect, f.Remedies[1].Effect}); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestBounds: an upper bound that is not there is null.
+func TestBounds(t *testing.T) {
+	for text, b := range map[string]check.Bounds{"[1,2]": {1, 2}, "[1,null]": {1, math.Inf(1)}} {
+		out, err := json.Marshal(b)
+		if err != nil || string(out) != text {
+			t.Errorf("%v: %s, %v", b, out, err)
+		}
+		var again check.Bounds
+		if err := json.Unmarshal(out, &again); err != nil || again != b || !again.Hold(1) || again.Hold(0.9) {
+			t.Errorf("%s: %v, %v", out, again, err)
+		}
+	}
+	p := check.Promise{Metric: check.Throughput, Unit: "1/s", From: 195, To: check.Bounds{380, math.Inf(1)}}
+	if got := p.Bounds(); got != "380/s at least" {
+		t.Error(got)
 	}
 }

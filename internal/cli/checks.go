@@ -108,8 +108,8 @@ func docParts(doc string) (symptoms, fix, rest string) {
 		fix = "Fix:" + fix
 		doc = strings.TrimSpace(strings.TrimSpace(before) + "\n\n" + tail)
 	}
-	title, text, _ := strings.Cut(doc, "\n\n")
-	first, rest, _ := strings.Cut(text, "\n\n")
+	title, text, _ := strings.Cut(doc, "\n")
+	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n\n")
 	return strings.TrimSpace(title + "\n\n" + first), fix, rest
 }
 

@@ -56,7 +56,8 @@ type diagnosis struct {
 	budget             float64
 	wide, watch, whole bool
 	whatIf             string
-	alone              bool // the process is for this diagnosis only
+	alone              bool      // the process is for this diagnosis only
+	asked              time.Time // when the process was started, if it measures at once
 	color              string
 	jvm                jvmFlags
 	command            []string
@@ -70,10 +71,12 @@ func (a *app) diagnoseCommand() *cobra.Command {
 		Short: "Say what holds this system back and what to change first",
 		Long: `Samples the kernel's counters for --duration and prints one verdict: the
 bottleneck to fix first, its arithmetic, the fix with its risk, and what would
-disprove it. Without a target the whole host is diagnosed. A number
-is a process id, another word the name of a process (as --pid and --comm). Where
-several processes have that name and none of them started the others, they are
-listed and none is diagnosed. The word diagnose may be left out before a target.
+disprove it. Without a target the whole host is diagnosed.
+
+A number is a process id, another word the name of a process (as --pid and
+--comm). Where several processes have that name and none of them started the
+others, they are listed and none is diagnosed. The word diagnose may be left out
+before a target.
 
 With -- COMMAND the command is started, left alone for --delay (its start-up),
 and diagnosed. What it prints goes to the standard error. If it still runs when
@@ -168,7 +171,9 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	if d.watch {
 		return d.runWatch(cmd.Context(), list, opts)
 	}
-	d.alone = true
+	if d.alone = true; len(d.command) == 0 {
+		d.asked = collect.ProcessStart()
+	}
 	rec, err := d.recording(cmd.Context(), list)
 	if err != nil {
 		return err
@@ -374,6 +379,7 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 		Ended:      ended,
 		Budget:     budget,
 		Alone:      d.alone,
+		Asked:      d.asked,
 	})
 	if err == nil && rec.Meta.EndedEarly != "" && rec.Meta.Duration < shortestRun.Seconds() {
 		return nil, fmt.Errorf("%s: too short to say anything about the host", rec.Meta.EndedEarly)

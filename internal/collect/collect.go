@@ -31,7 +31,7 @@ type Collector struct {
 	// Grace is how much later than the window the collector may end: for its last sample, or to undo an Open that the
 	// end of the window has overtaken. It is for a collector that leaves something in the target which it must take
 	// back; the others end as soon as ever, and what was measured covers the same time. 0 gives a collector what all
-	// have.
+	// have. A run gives no collector more than is left of [afterWindow].
 	Grace time.Duration
 	// Share of one CPU's time that samples may take, if less than what dutyShare leaves; 0 for none.
 	Share float64
@@ -156,6 +156,15 @@ const dutyShare = 0.1
 // milliseconds, and what is not seen before the first sample is lost to the user. A late one is sampled as soon as it
 // is open.
 const openGrace = 100 * time.Millisecond
+
+// afterWindow is how much later than its window a run waits for targets and names at most. What the process took to
+// start ([Options.Asked]) is taken off. A run is to end within five seconds after its window (docs/security.md); the
+// rest is for what follows: to check, print, save, and have the kernel take its programs back. leastGrace is what a
+// collector gets in any case, to name functions or to take back what it left in the target.
+const (
+	afterWindow = 2500 * time.Millisecond
+	leastGrace  = 1500 * time.Millisecond
+)
 
 // lastLimit is how long the last samples may take but for a collector with more [Collector.Grace], and closeGrace how
 // long the end of the run waits after that for samples that notice their deadline: together they end a run within half

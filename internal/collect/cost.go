@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
@@ -27,6 +28,19 @@ func ThreadCPU() time.Duration {
 		return 0
 	}
 	return time.Duration(used.Nano())
+}
+
+// ProcessStart gives when this process was started, to a hundredth of a second (USER_HZ); where /proc does not tell it,
+// the time now.
+func ProcessStart() time.Time {
+	const tick = time.Second / 100
+	text, err := os.ReadFile("/proc/self/stat")
+	st, parseErr := host.ParseStat(text)
+	var up unix.Timespec
+	if err != nil || parseErr != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return time.Now()
+	}
+	return time.Now().Add(time.Duration(st.StartTime)*tick - time.Duration(up.Nano()))
 }
 
 // ownMaxRSS gives the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB (fs/proc/task_mmu.c);

@@ -22,12 +22,15 @@ type Options struct {
 	Ended      func() string // polled each interval: why the target is gone, or ""
 	Budget     *Budget       // of CPU time; nil for none
 	Alone      bool          // the process is for this run only: what it took to start is a part of the cost
+	Asked      time.Time     // when the process was started for this run, if it was: see [afterWindow]
+
+	late time.Duration // what went by from Asked until the run began
 }
 
 // Run collects until the duration is over, the context is done or the target has ended, and gives what was measured
-// until then; a collection cut short says so in its Meta. It returns at most half a second after that, also when
-// collectors hang, plus the longest [Collector.Grace] if that collector needs it. It fails only when the interval or
-// the duration is not positive, or nothing at all could be collected.
+// until then; a collection cut short says so in its Meta. It returns at most a second after that, also when collectors
+// hang, plus the longest [Collector.Grace] if that collector needs it, of which nothing goes beyond [afterWindow]. It
+// fails only when the interval or the duration is not positive, or nothing at all could be collected.
 func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
@@ -35,6 +38,9 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	began, cpu := time.Now(), ownCPU()
 	if o.Alone {
 		cpu = 0
+	}
+	if !o.Asked.IsZero() {
+		o.late = began.Sub(o.Asked)
 	}
 	if err := enoughFiles(); err != nil {
 		return o.unmeasured(err), nil
@@ -47,13 +53,11 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	early := loop(ctx, b, workers, o)
 	covered := b.Elapsed()
 	abandon() // an Open that still hangs is told that nobody waits for it
-	finish(workers)
+	finish(workers, o)
 	o.Budget.leave(workers)
 	m := o.metaOf(began, covered, cpu)
 	m.EndedEarly = early
-	for _, w := range workers {
-		m.add(w.report())
-	}
+	m.addAll(workers)
 	if m.Cost.Samples == 0 {
 		return nil, nothing(m.Collectors)
 	}
@@ -94,6 +98,22 @@ func (m *meta) add(st recording.CollectorStatus, missing []recording.Missing) {
 	m.Cost.Late += st.Late
 	for _, l := range st.Lost {
 		m.Cost.Lost += l.Count
+	}
+}
+
+// addAll closes all side by side, as many may wait for the kernel, and adds their reports in their order.
+func (m *meta) addAll(workers []*worker) {
+	reports := make([]func(), len(workers))
+	var all sync.WaitGroup
+	for i, w := range workers {
+		all.Go(func() {
+			st, missing := w.report()
+			reports[i] = func() { m.add(st, missing) }
+		})
+	}
+	all.Wait()
+	for _, add := range reports {
+		add()
 	}
 }
 
@@ -197,7 +217,7 @@ func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
 	for _, w := range workers {
 		own := limit
 		if m == last {
-			own = max(limit, w.c.Grace)
+			own = max(limit, o.grace(w.c))
 		}
 		if w.start(ctx, own, m) && own == limit {
 			running = append(running, w)
@@ -216,11 +236,16 @@ func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
 	}
 }
 
+// grace is [Collector.Grace] as far as the run has time for it.
+func (o Options) grace(c Collector) time.Duration {
+	return min(c.Grace, max(afterWindow-o.late, leastGrace))
+}
+
 // finish waits for what still runs. What hangs is reported as late and dies with the process.
-func finish(workers []*worker) {
+func finish(workers []*worker, o Options) {
 	began := time.Now()
 	for _, w := range workers {
-		timeout := time.NewTimer(w.c.Grace + closeGrace - time.Since(began))
+		timeout := time.NewTimer(o.grace(w.c) + closeGrace - time.Since(began))
 		w.settle(timeout.C)
 		timeout.Stop()
 	}

@@ -385,6 +385,54 @@ func TestGrace(t *testing.T) {
 	})
 }
 
+// TestLateRun: what the process took to start is taken off the time after the window, but some is left in any case.
+// Sources that hang as they are closed are waited for together.
+func TestLateRun(t *testing.T) {
+	blocked := make(chan struct{})
+	t.Cleanup(func() { close(blocked) })
+	for name, tt := range map[string]struct{ late, want time.Duration }{
+		"in time":   {0, afterWindow},
+		"late":      {500 * time.Millisecond, afterWindow - 500*time.Millisecond},
+		"very late": {time.Hour, leastGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hanging, _ := collector("hanging", AtEnd, func(context.Context, int, *recording.Appender) error {
+				<-blocked
+				return nil
+			})
+			hanging.Grace = time.Hour
+			list := []Collector{hanging}
+			for range 5 {
+				c, _ := collector("closes never", EveryTick, count(metric.Uptime))
+				c.Open = func(context.Context, Env) (Source, error) { return neverClosed{blocked}, nil }
+				list = append(list, c)
+			}
+			began := time.Now()
+			_, err := Run(t.Context(), Options{
+				Collectors: list, Interval: interval, Duration: duration, Env: Env{Host: host.Local()},
+				Asked: began.Add(-tt.late),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if over := time.Since(began) - duration - closeLimit; over < tt.want || over > tt.want+margin {
+				t.Errorf("the run ended %v after the window and the close, want %v", over, tt.want)
+			}
+		})
+	}
+}
+
+// neverClosed is a source that hangs as it is closed.
+type neverClosed struct{ until chan struct{} }
+
+func (s neverClosed) Sample(_ context.Context, a *recording.Appender) error {
+	a.Gauge(metric.SwapFree, 1)
+	return nil
+}
+
+func (s neverClosed) Close() error { <-s.until; return nil }
+
 func TestSourceOpenedAfterTheEndIsClosed(t *testing.T) {
 	t.Parallel()
 	late, src := collector("late", EveryTick, count(metric.SwapFree))

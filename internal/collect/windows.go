@@ -53,7 +53,7 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 	}
 	abandon()
 	s.join()
-	finish(s.workers)
+	finish(s.workers, s.o)
 	for _, w := range s.workers {
 		w.report()
 	}

@@ -267,7 +267,8 @@ const closeLimit = 300 * time.Millisecond
 // closeSource closes a source. One that takes longer, as its pass in the background hangs ([Watch]), is left: what is
 // not undone now is undone at the end of the process.
 func (w *worker) closeSource(src Source) error {
-	_, err := clock.Within(w.c.Grace+closeLimit, func() (struct{}, error) { return struct{}{}, src.Close() })
+	limit := min(w.c.Grace, leastGrace) + closeLimit
+	_, err := clock.Within(limit, func() (struct{}, error) { return struct{}{}, src.Close() })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}

@@ -6,9 +6,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // The laws that promises follow from.
@@ -19,24 +21,34 @@ const (
 	lawLittle = "Little's law"
 	// P. Denning and J. Buzen, The Operational Analysis of Queueing Network Models, ACM Computing Surveys 10, 1978
 	lawBounds = "operational bounds"
+	// of what happens for no other reason
+	lawGone = "no cause is left"
 )
 
 // A Part is a share that goes away, of the CPU time or of the time of requests, with its bounds.
 type Part struct {
 	Share, Low, High float64
-	// Alone tells that nothing else goes with it. What causes the code to go away may take more than its own share:
-	// garbage, page faults, what its callers did for it.
+	// Alone tells that nothing else goes with it. What causes the code or the wait to go away may take more than its
+	// own share: garbage, page faults, what its callers did for it, what a lock's holder did under it.
 	Alone bool
 }
 
-// SampledPart is a share that k of n samples show.
-func SampledPart(share quantity.Value, k, n int64) Part {
-	if k == 0 || n < k {
+// partOf is the part of the CPU time that goes into some functions with what they call.
+func partOf(c *hotcode.CPU, frames stacks.Set) Part {
+	var in stacks.Weight
+	for _, s := range c.Samples {
+		if s.Innermost(frames) >= 0 {
+			in.Add(s)
+		}
+	}
+	n := c.Profile.Total().Count
+	if in.Count == 0 || n < in.Count || c.Total() <= 0 {
 		return Part{}
 	}
-	low, high := hotcode.Interval(k, n)
-	scale := share.Number() * float64(n) / float64(k) // the samples cover a part of the CPU time
-	return Part{Share: share.Number(), Low: low * scale, High: min(1, high*scale)}
+	low, high := hotcode.Interval(in.Count, n)
+	share := float64(in.Value) / 1e9 / c.Total()
+	scale := share * float64(n) / float64(in.Count) // the samples cover a part of the CPU time
+	return Part{Share: share, Low: low * scale, High: min(1, high*scale)}
 }
 
 // Times is what goes away if the code itself takes so much less, and all else stays.
@@ -46,7 +58,16 @@ func (a Part) Times(x float64) Part {
 
 // rest is what is left: [low, expected, high].
 func (a Part) rest() [3]float64 {
-	return [3]float64{1 - min(a.High, 1), 1 - min(a.Share, 1), 1 - a.Low}
+	low := 0.0
+	if a.Alone {
+		low = 1 - min(a.High, 1)
+	}
+	return [3]float64{low, 1 - min(a.Share, 1), 1 - min(a.Low, 1)}
+}
+
+// of is the part as one of something that is so many times smaller.
+func (a Part) of(x float64) Part {
+	return Part{Share: a.Share * x, Low: a.Low * x, High: a.High * x, Alone: a.Alone}
 }
 
 // served is what a target does for its clients: what promises are made from.
@@ -58,12 +79,20 @@ type served struct {
 	cpus, busy                      float64 // of the host: online, and in use
 	used                            float64 // CPUs of the target
 	fullest                         float64 // CPUs of its busiest thread
+
+	// Of a target that serves nobody and counts what it does, the units in progress are its threads with work.
+	job      bool
+	occupied float64 // share of the time in which its workers have work
+	looks    float64 // at its threads
 }
 
 // servedOf reads it once for all checks.
-func servedOf(p *check.Pass) *served { return check.Shared(p, readServed) }
+func servedOf(p *check.Pass) *served {
+	l, _ := LedgerOf(p)
+	return check.Shared(p, func(rec *recording.Recording) *served { return readServed(rec, l) })
+}
 
-func readServed(rec *recording.Recording) *served {
+func readServed(rec *recording.Recording, l *ledger.Ledger) *served {
 	s := &served{known: map[string]bool{}, guest: keynumber.IsGuest(rec)}
 	if rec.Meta.Target.Kind == "host" { // serves nobody by itself
 		return s
@@ -93,15 +122,40 @@ func readServed(rec *recording.Recording) *served {
 			s.fullest = max(s.fullest, r)
 		}
 	}
+	s.ofJob(rec, l)
 	return s
+}
+
+// ofJob reads what is in progress of a target that nobody asks, by its threads. Pools with less than half of their time
+// in use, such as a runtime's own, are not what does its work.
+func (s *served) ofJob(rec *recording.Recording, l *ledger.Ledger) {
+	if l == nil || l.Window <= 0 || !s.known[check.Throughput] || len(rec.Info(metric.TargetListenPorts)) > 0 {
+		return
+	}
+	const inUse = 0.5
+	working, workers := 0.0, 0.0
+	for _, pool := range l.Pools {
+		if n := pool.Working(); n >= inUse*pool.Workers {
+			working, workers = working+n, workers+pool.Workers
+		}
+	}
+	if working == 0 {
+		return
+	}
+	n := working / l.Window
+	s.job, s.occupied, s.looks, s.known["in_progress"] = true, working/workers, float64(l.Passes), true
+	s.inProgress = keynumber.Estimate{Mean: n, Low: n, High: n, DF: s.requests.DF}
 }
 
 // saturating is the share of the clients' connections that wait for an answer from which on there is always more to
 // do: with one in ten free on average, the others hardly ever find all of them so.
 const saturating = 0.9
 
-// saturated tells whether clients ask for more than is answered: only then more can be.
+// saturated tells whether clients ask for more than is answered, or a job has always more to do: only then more can be.
 func (s *served) saturated() bool {
+	if s.job {
+		return s.occupied >= saturating
+	}
 	return s.known[check.Throughput] && s.known["in_progress"] && s.connections >= 1 &&
 		s.inProgress.Mean >= saturating*s.connections
 }
@@ -121,7 +175,7 @@ func (s *served) promise(name string, e keynumber.Estimate, spread float64, by [
 	err := keynumber.StudentQuantile(certainty, e.DF) * math.Hypot(e.StdErr/e.Mean, math.Sqrt2*spread)
 	out := check.Promise{
 		Metric: name, Unit: quantity.Seconds, From: e.Mean, Expect: e.Mean * by[1], Law: law,
-		To: [2]float64{e.Mean * by[0] / (1 + err), e.Mean * by[2] * (1 + err)},
+		To: check.Bounds{e.Mean * by[0] / (1 + err), e.Mean * by[2] * (1 + err)},
 	}
 	gain, least := out.From-out.Expect, out.From-out.To[1]
 	if name == check.Throughput {
@@ -137,14 +191,31 @@ func (s *served) promise(name string, e keynumber.Estimate, spread float64, by [
 // more of them where a CPU is what they wait for.
 func WithoutCPU(p *check.Pass, f *check.Finding, a Part) {
 	s := servedOf(p)
-	cpu := a.rest()
-	if !a.Alone {
-		cpu[0] = 0
+	f.Promise(s.promise(check.CPUPerRequest, s.cpu, keynumber.SpreadOfCPU(s.guest), a.rest(), lawAmdahl)...)
+	if !s.saturated() || s.busy < full*s.cpus && s.fullest < full {
+		return
 	}
-	f.Promise(s.promise(check.CPUPerRequest, s.cpu, keynumber.SpreadOfCPU(s.guest), cpu, lawAmdahl)...)
-	if s.saturated() && (s.busy >= full*s.cpus || s.fullest >= full) {
-		f.Promise(s.more(a.rest(), s.cpu.Mean*a.Share, lawAmdahl)...)
+	time := a // where requests wait for a CPU, their time goes with what they take of it
+	if s.job {
+		time = a.of(s.used / s.inProgress.Mean) // what others of its threads take is in no unit's time
 	}
+	f.Promise(s.more(time, s.cpu.Mean*a.Share, lawAmdahl)...)
+}
+
+// connecting are the functions of the kernel that open and close connections, and that answer who does (net/socket.c,
+// net/ipv4/tcp_input.c and tcp_minisocks.c, Linux 6.18).
+var connecting = hotcode.ParsePatterns("__sys_socket", "__sys_bind", "__sys_connect", "__sys_accept4", "__sock_release",
+	"tcp_conn_request", "tcp_check_req")
+
+// WithoutConnecting promises what comes of connections that stay open: the CPU time that the target's take to be opened
+// and closed. What the other side and a handshake in user mode take goes with it.
+func WithoutConnecting(p *check.Pass, f *check.Finding) {
+	c, ok := hotcode.CodeOf(p.Recording)
+	if !ok {
+		return
+	}
+	frames, _ := hotcode.Frames(c.Profile, connecting)
+	WithoutCPU(p, f, partOf(c, frames))
 }
 
 // WithoutWait promises what comes of it when a part of the time of requests goes away: shorter ones, and more of them
@@ -152,10 +223,44 @@ func WithoutCPU(p *check.Pass, f *check.Finding, a Part) {
 func WithoutWait(p *check.Pass, f *check.Finding, a Part) {
 	s := servedOf(p)
 	spread := keynumber.SpreadOfProgress + keynumber.SpreadOfLoad
-	f.Promise(s.promise(check.RequestTime, s.time, spread, a.rest(), lawLittle)...)
+	f.Promise(s.promise(check.RequestTime, s.time, spread, s.shorter(a), lawLittle)...)
 	if s.saturated() {
-		f.Promise(s.more(a.rest(), 0, lawLittle)...)
+		f.Promise(s.more(a, 0, lawLittle)...)
 	}
+}
+
+// WithoutThreads promises what comes of it when so many threads, or connections, that work on requests wait no longer.
+func WithoutThreads(p *check.Pass, f *check.Finding, waiting float64) {
+	WithoutWait(p, f, WaitPart(p, waiting))
+}
+
+// shorter is what is left of the time of a request. It is no less than the CPU time that it takes, and where clients
+// ask again at once no more than if all of them wait for a CPU behind each other.
+func (s *served) shorter(a Part) [3]float64 {
+	rest := a.rest()
+	if s.known[check.CPUPerRequest] && s.time.Mean > 0 {
+		rest[1] = max(rest[1], min(1, s.cpu.Mean/s.time.Mean))
+	}
+	if s.saturated() && s.cpus > 0 && s.requests.Mean > 0 && s.time.Mean > 0 {
+		rest[2] += s.behind(s.busy/s.requests.Mean) / s.time.Mean
+	}
+	rest[2] = max(rest[1], rest[2])
+	return rest
+}
+
+// behind is the time in seconds that a request waits where all others are before it, each with so much CPU time.
+func (s *served) behind(each float64) float64 { return each / s.cpus * max(s.inProgress.Mean-1, 0) }
+
+// Gone promises that a share is nothing any more, or as good as nothing, which comes of one cause alone: a limit stops
+// nobody once it is gone, and nobody repeats what is answered.
+func Gone(p *check.Pass, f *check.Finding, name string) {
+	n, ok := keynumber.NewSource(p.Recording, keynumber.Told{}).Number(name)
+	if !ok || n.Estimate.Low < 2*n.Floor {
+		return
+	}
+	f.Promise(check.Promise{
+		Metric: name, Unit: n.Unit, From: n.Estimate.Mean, To: check.Bounds{0, n.Floor}, Law: lawGone,
+	})
 }
 
 // WaitPart is the part of the time of requests in which so many of them wait, by the error of those in progress: both
@@ -167,37 +272,55 @@ func WaitPart(p *check.Pass, waiting float64) Part {
 		return Part{}
 	}
 	share := min(1, waiting/n.Mean)
+	if s.job {
+		low, high := hotcode.Interval(int64(share*s.looks), int64(max(s.looks, 1)))
+		return Part{Share: share, Low: min(low, share), High: max(high, share)}
+	}
 	return Part{
 		Share: share, Low: share * n.Mean / max(n.High, n.Mean),
 		High: min(1, share*n.Mean/max(n.Low, share*n.Mean)),
 	}
 }
 
-// more promises throughput where clients ask again at once, with what is left of a request: as many as are in progress
-// are answered in that time, up to what the host's CPUs can do. saved is the CPU time in seconds that each saves. The
-// lower bound is that all of them wait for a CPU behind each other.
-func (s *served) more(rest [3]float64, saved float64, law string) []check.Promise {
-	x, n := s.requests.Mean, s.inProgress.Mean
+// more promises throughput where clients ask again at once, without a part of the time of a request: as many as are in
+// progress are answered in what is left of it, up to what the host's CPUs can do. saved is the CPU time in seconds that
+// each saves. The lower bound is that all of them wait for a CPU behind each other; there is an upper one only where
+// nothing else goes with the part.
+func (s *served) more(a Part, saved float64, law string) []check.Promise {
+	x, n, rest := s.requests.Mean, s.inProgress.Mean, a.rest()
 	each := s.busy/x - saved // CPU time of the host for each request, then
 	if s.busy == 0 || s.cpus == 0 || each <= 0 || rest[1] <= 0 {
 		return nil
 	}
 	most := s.cpus / each
-	behind := each / s.cpus * max(n-1, 0)
-	by := [3]float64{n / (n/x*rest[2] + behind) / x, min(1/rest[1], most/x), most / x}
+	by := [3]float64{n / (n/x*rest[2] + s.behind(each)) / x, min(1/rest[1], most/x), most / x}
 	if rest[0] > 0 {
 		by[2] = min(1/rest[0], by[2])
 	}
+	if !a.Alone {
+		by[2] = math.Inf(1)
+	}
 	by[0] = min(by[0], by[1])
-	out := s.promise(check.Throughput, s.requests, keynumber.SpreadOfLoad, by, law)
+	out := s.promise(check.Throughput, s.requests, s.spreadOfLoad(), by, law)
 	if len(out) > 0 && most/x <= 1/rest[1] {
 		out[0].Law, out[0].Next = law+", "+lawBounds, "CPU"
 	}
 	return out
 }
 
+// spreadOfLoad is that of what clients get done between two runs: of a program that uses a CPU, in a virtual machine,
+// it goes with that of the CPU time (docs/decisions/0070).
+func (s *served) spreadOfLoad() float64 {
+	spread := keynumber.SpreadOfLoad
+	if s.guest {
+		spread += keynumber.SpreadOfCPU(true) * min(s.used, 1)
+	}
+	return spread
+}
+
 // WithQuota promises what comes of a higher CPU limit, where clients ask for more and the target uses all that it is
-// allowed: more requests as the limit rises, up to the host's CPUs.
+// allowed: more requests as the limit rises, up to the host's CPUs. There is no upper bound: a program that is stopped
+// and goes on takes more CPU time for a request than one that is not.
 func WithQuota(p *check.Pass, f *check.Finding, use, to float64) {
 	s := servedOf(p)
 	if !s.saturated() || use <= 0 || s.busy == 0 || s.cpus == 0 {
@@ -207,8 +330,8 @@ func WithQuota(p *check.Pass, f *check.Finding, use, to float64) {
 	most := s.cpus / (s.busy / x) / x     // as a factor: all that the host does goes with the requests
 	alone := min(to, 1) / use             // one request at a time uses one CPU
 	together := min(min(to, n)/use, most) // each has a CPU
-	f.Promise(s.promise(check.Throughput, s.requests, keynumber.SpreadOfLoad,
-		[3]float64{min(alone, together), together, together}, lawBounds)...)
+	f.Promise(s.promise(check.Throughput, s.requests, s.spreadOfLoad(),
+		[3]float64{min(alone, together), together, math.Inf(1)}, lawBounds)...)
 	if i := len(f.Promises) - 1; i >= 0 && most < to/use {
 		f.Promises[i].Next = "CPU"
 		f.Promise()

@@ -6,6 +6,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // closed is a program that four clients wait for all the time: 100 requests a second, 40 ms each, and 2 ms of the
@@ -35,7 +37,8 @@ func TestMore(t *testing.T) {
 		{"half of the CPU time goes away, too", 0.04, 0.001, 2000, 4 / (0.0016 + 3*0.0005), "CPU"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := closed().more([3]float64{tt.left, tt.left, tt.left}, tt.saved, lawLittle)
+			part := Part{Share: 1 - tt.left, Low: 1 - tt.left, High: 1 - tt.left, Alone: true}
+			got := closed().more(part, tt.saved, lawLittle)
 			if len(got) != 1 {
 				t.Fatalf("%d promises", len(got))
 			}
@@ -65,5 +68,41 @@ func TestNoPromise(t *testing.T) {
 	s.connections = 5
 	if s.saturated() {
 		t.Error("one of five connections asks for nothing")
+	}
+}
+
+// TestAtLeast: what a wait takes along bounds throughput from below alone, and the time of a request from above.
+func TestAtLeast(t *testing.T) {
+	s, wait := closed(), Part{Share: 0.75, Low: 0.75, High: 0.75}
+	got := s.more(wait, 0, lawLittle)
+	if len(got) != 1 || !math.IsInf(got[0].To[1], 1) || got[0].Expect != 400 {
+		t.Errorf("%+v", got)
+	}
+	// each of the four is 40 ms in progress, of which three times 2 ms on two CPUs is for the others
+	d := s.shorter(wait)
+	if d[0] != 0 || d[1] != 0.25 || math.Abs(d[2]-0.25-0.003/0.04) > 1e-9 {
+		t.Errorf("%v of a request's time is left", d)
+	}
+	if d := s.shorter(Part{Share: 1, Low: 1, High: 1}); d[1] != 0.001/0.04 {
+		t.Errorf("%v of a request's time is left, which is less than its CPU time", d)
+	}
+}
+
+// TestJob: what threads with work do is what is in progress of a program that listens for nobody; pools that idle are
+// none of it.
+func TestJob(t *testing.T) {
+	nobody := recording.NewBuilder().Done(recording.Meta{})
+	l := &ledger.Ledger{Window: 10, Passes: 100, Pools: []*ledger.Pool{
+		{Workers: 40, Parts: map[ledger.Part]float64{ledger.User: 10, ledger.Lock: 29}},
+		{Workers: 80, Parts: map[ledger.Part]float64{ledger.User: 1}},
+	}}
+	s := closed()
+	s.ofJob(nobody, l)
+	if !s.job || s.inProgress.Mean != 3.9 || !s.saturated() {
+		t.Errorf("%v in progress, %v of the time in use", s.inProgress.Mean, s.occupied)
+	}
+	l.Pools[0].Parts[ledger.Lock] = 20
+	if s.ofJob(nobody, l); s.saturated() {
+		t.Error("a quarter of the time its threads have nothing to do")
 	}
 }

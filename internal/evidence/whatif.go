@@ -4,7 +4,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -65,19 +64,12 @@ func fasterMethod(p *check.Pass, f *check.Finding, method string, x float64) err
 	frames := c.Set(func(f stacks.Frame) bool {
 		return pattern.Frame(f) || pattern.Text(ShortName(f)) // as the profile has it, and as the report
 	})
-	var in stacks.Weight
-	for _, s := range c.Samples {
-		if s.Innermost(frames) >= 0 {
-			in.Add(s)
-		}
-	}
-	if in.Count == 0 {
+	part := partOf(c, frames)
+	if part.Share == 0 {
 		return check.NotAssessed("", "no function of the profile is named %s: give the name as the report has it; * "+
 			"stands for any characters", method)
 	}
-	share := quantity.Of("", float64(in.Value)/1e9, quantity.Seconds).
-		Per(quantity.Of("CPU time", c.Total(), quantity.Seconds))
-	WithoutCPU(p, f, SampledPart(share, in.Count, c.Profile.Total().Count).Times(1-x))
+	WithoutCPU(p, f, part.Times(1-x))
 	return nil
 }
 
@@ -112,6 +104,6 @@ func otherPool(p *check.Pass, f *check.Finding, size float64) error {
 	if more <= 0 {
 		return check.NotAssessed("", "%s have one of the pool, on average: give a larger size", holders.Text())
 	}
-	WithoutWait(p, f, WaitPart(p, min(waiters.Number(), more)))
+	WithoutWait(p, f, WaitPart(p, min(waiters.Number(), more)).Times(1)) // and nothing else changes
 	return nil
 }

@@ -62,24 +62,30 @@ func (t *text) verdict() (f *Finding, shown int) {
 	}
 	t.line(st, strings.ToUpper(t.d.Heading()), "", "")
 	t.line(plain, "  ", "  ", t.d.Verdict.Summary)
-	if next := t.d.next(); next != "" {
+	if next := t.d.Next(); next != "" {
 		t.label("Next", next)
 	}
 	return nil, 0
 }
 
-// next is the command that looks inside what uses most of the CPU time, "" where that would be nothing new.
-func (d *Data) next() string {
-	if !d.wholeHost() || d.Consumers == nil {
+// Next is what to do where nothing was found: look inside what uses most of the CPU time of a host, or look again while
+// something is slow. It is "" where too little was assessed: then the summary says what would change that.
+func (d *Data) Next() string {
+	if d.Verdict.Result != NoBottleneck {
 		return ""
 	}
-	for _, x := range d.Consumers.List { // the first is the greatest
-		if x.PID != 0 && !x.ShortLived && x.Command != "perfdoctor" && x.CPUs >= worthALook {
-			return fmt.Sprintf("perfdoctor diagnose --pid %d (looks inside %s, which uses %s)", x.PID, x.Command,
-				cpusText(x.CPUs))
+	if !d.wholeHost() {
+		return "if it is slow at times, look then; --save well.zip keeps this look for perfdoctor compare"
+	}
+	if d.Consumers != nil {
+		for _, x := range d.Consumers.List { // the first is the greatest
+			if x.PID != 0 && !x.ShortLived && x.Command != "perfdoctor" && x.CPUs >= worthALook {
+				return fmt.Sprintf("perfdoctor diagnose --pid %d (looks inside %s, which uses %s)", x.PID, x.Command,
+					cpusText(x.CPUs))
+			}
 		}
 	}
-	return ""
+	return "if a program is slow: perfdoctor PID or perfdoctor NAME, while it is"
 }
 
 // worthALook is the CPU time from which on a process of a healthy host is worth a diagnosis of its own: a fifth of a

@@ -21,6 +21,9 @@ const (
 	shownWaits   = 3
 )
 
+// leastSamples are what a share of code needs: of fewer, a single one is more than 5 % of the time.
+const leastSamples = 20
+
 // CPUTime is where the CPU time of the process went, whether or not a check knows the code. Parts add up to Seconds.
 type CPUTime struct {
 	Seconds float64 `json:"seconds"` // what shares are of
@@ -147,6 +150,10 @@ func (t *text) cpuTime() {
 	if t.verbose && c.Kernel > 0 {
 		t.line(plain, "  ", "    ", fmt.Sprintf("kernel accounting: %s, of which %s system; samples of %s",
 			secondsText(c.Kernel), secondsText(c.System), c.Engine))
+	}
+	if c.Samples < leastSamples && !t.verbose {
+		t.line(faint, "  ", "  ", "too few samples to tell which code (-v shows them)")
+		return
 	}
 	for i, m := range c.Methods {
 		if i == shownMethods && !t.verbose {

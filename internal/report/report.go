@@ -285,24 +285,39 @@ func (v *Verdict) decide(d *Data) {
 		return
 	}
 	v.Result = NoBottleneck
-	v.Summary = d.fullCPUs() + fmt.Sprintf("In %s, %s %s assessed and none found anything at warning or above.",
-		window, plural(assessed, "check"), were(assessed))
+	v.Summary = d.fullCPUs() + fmt.Sprintf("%s ran for %s and found no fault", plural(assessed, "check"), window)
 	if v.NotAssessed > 0 {
-		v.Summary += fmt.Sprintf(" %s could not run.", plural(v.NotAssessed, "further check"))
+		v.Summary += fmt.Sprintf("; %d could not run", v.NotAssessed)
 	}
+	v.Summary += "."
 }
 
 // fullOf is the share of a host's CPUs from which on nothing is left for more work but pieces of moments.
 const fullOf = 0.95
 
-// fullCPUs says that the CPUs of a whole host are full, and who has the most of them; "" where they are not.
+// fullCPUs says that the CPUs of a whole host are full, and who has most of them; "" where they are not.
 func (d *Data) fullCPUs() string {
 	c := d.Consumers
 	if !d.wholeHost() || c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
 		return ""
 	}
-	return fmt.Sprintf("The CPUs are full: %s has the most of them. ", evidence.ConsumerName(c.List[0]))
+	sum, names, verb := 0.0, []string{}, "has"
+	for _, x := range c.List[:min(len(c.List), namedConsumers)] { // the first is the greatest
+		sum += x.CPUs
+		if names = append(names, evidence.ConsumerName(x)); sum >= mostOf*c.Busy {
+			break
+		}
+		verb = "have"
+	}
+	return fmt.Sprintf("The CPUs are full: %s %s %s of %s. ", strings.Join(names, " and "), verb, cpusNumber(sum),
+		cpusText(c.CPUs))
 }
+
+// Of those who fill the CPUs as many are named as have most of the time, but no more than a sentence holds.
+const (
+	mostOf         = 0.8
+	namedConsumers = 3
+)
 
 // Heading is the answer in a few words, as a reader sees it. Nothing is wrong with a host whose CPUs are full of its
 // own work, and it has no room for more.

@@ -149,19 +149,41 @@ func besideIt(c *evidence.Consumption) string {
 	return s
 }
 
+// A User is one of those who use the machine, as a reader sees it.
+type User struct{ CPUs, Memory, Who string }
+
+// Users are those that use most of a whole host; none of a target, of which [Data.RestOfHost] tells.
+func (d *Data) Users() (list []User) {
+	if !d.wholeHost() || d.Consumers == nil {
+		return nil
+	}
+	for _, x := range shownOf(d.Consumers, false) {
+		list = append(list, User{cpusNumber(x.CPUs), memoryText(x.Memory), consumerText(x)})
+	}
+	return list
+}
+
+// RestOfHost says in a line what processes use that are not the target's; "" of a whole host.
+func (d *Data) RestOfHost() string {
+	if d.wholeHost() || d.Consumers == nil {
+		return ""
+	}
+	return besideIt(d.Consumers)
+}
+
 func (m *markdown) who() {
 	c := m.d.Consumers
 	if c == nil {
 		return
 	}
-	if !m.d.wholeHost() {
-		m.line("\n**Rest of the host:** %s", escape(besideIt(c)))
+	if rest := m.d.RestOfHost(); rest != "" {
+		m.line("\n**Rest of the host:** %s", escape(rest))
 		return
 	}
 	m.line("\n### Who uses the machine\n\n%s\n", escape(machineText(c)))
 	m.line("| CPUs | memory | who |\n|--:|--:|---|")
-	for _, x := range shownOf(c, false) {
-		m.line("| %s | %s | %s |", cpusNumber(x.CPUs), memoryText(x.Memory), escape(consumerText(x)))
+	for _, x := range m.d.Users() {
+		m.line("| %s | %s | %s |", x.CPUs, x.Memory, escape(x.Who))
 	}
 	for _, n := range c.Notes {
 		m.line("\n%s", escape(n))

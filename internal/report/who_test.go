@@ -53,20 +53,26 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor.
+// TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor; a healthy target is
+// looked at when it is slow.
 func TestNext(t *testing.T) {
-	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
+	well := Verdict{Result: NoBottleneck}
+	d := &Data{Verdict: well, Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
 	want := "perfdoctor diagnose --pid 4021 (looks inside python3, which uses 0.95 CPUs)"
-	if got := d.next(); got != want {
+	if got := d.Next(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	d.Consumers.List[0].Command = "perfdoctor"
-	if got := d.next(); got != "" {
+	if got := d.Next(); !strings.Contains(got, "perfdoctor NAME") {
 		t.Errorf("%q where all others are idle or gone", got)
 	}
-	d = &Data{Target: recording.Target{Kind: "process", PID: 4021}, Consumers: someConsumers()}
-	if got := d.next(); got != "" {
+	d = &Data{Verdict: well, Target: recording.Target{Kind: "process", PID: 4021}, Consumers: someConsumers()}
+	if got := d.Next(); !strings.Contains(got, "--save") {
 		t.Errorf("%q of a target", got)
+	}
+	d.Verdict.Result = Incomplete
+	if got := d.Next(); got != "" {
+		t.Errorf("%q of a report that is incomplete", got)
 	}
 }
 

@@ -111,9 +111,8 @@ func (r *release) build(ctx context.Context, arch string) error {
 		return err
 	}
 	// -buildvcs=false: the version says it already, and a copy without .git must give the same bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w -X main.version="+r.version,
-		"-o", out, "./cmd/perfdoctor")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-buildvcs=false",
+		"-ldflags", "-s -w -X main.version="+r.version, "-o", out, "./cmd/perfdoctor")
 	cmd.Dir, cmd.Stderr = r.root, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0")
 	if err := cmd.Run(); err != nil {

@@ -37,29 +37,55 @@ export interface Tree {
   proof: Map<number, number>; // what the stacks of a finding's marks are together, by finding
 }
 
-// A Builder adds stacks to a tree. Children are found by a hash table of open addresses: maps of strings would take ten
-// times as long.
+// A Builder adds stacks to a tree. Nearly all nodes are the only child of theirs, and are found there; further ones are
+// found by a hash table of open addresses: maps of strings would take ten times as long.
 class Builder {
-  size = 0;
-  frame = new Int32Array(1 << 12);
-  parent = new Int32Array(1 << 12);
-  self = new Float64Array(1 << 12);
-  count = new Float64Array(1 << 12);
+  size = 1;
+  frame: Int32Array;
+  parent: Int32Array;
+  self: Float64Array;
+  count: Float64Array;
   marks = new Map<number, Set<number>>();
   // The nodes of the stack that was added last: the next one mostly begins alike, and need not look for those again.
   private path = new Int32Array(1 << 8);
   private length = 0;
-  private slots = new Int32Array(1 << 13).fill(-1);
+  private first: Int32Array; // child that was made first, 0 where there is none
+  private slots = new Int32Array(1 << 12); // the other children, 0 where there is none
+  private others = 0;
+
+  // The root is node 0, and so many nodes are expected.
+  constructor(root: number, nodes: number) {
+    const n = Math.min(Math.max(nodes, 1 << 12), 1 << 22);
+    this.frame = new Int32Array(n);
+    this.parent = new Int32Array(n);
+    this.first = new Int32Array(n);
+    this.self = new Float64Array(n);
+    this.count = new Float64Array(n);
+    [this.frame[0], this.parent[0]] = [root, -1];
+  }
 
   // child gives the parent's child of a frame, which it makes if there is none.
   child(parent: number, frame: number): number {
-    if (this.size === this.frame.length) this.grow();
+    const first = this.first[parent];
+    if (first === 0) {
+      const i = this.add(parent, frame);
+      this.first[parent] = i;
+      return i;
+    }
+    if (this.frame[first] === frame) return first;
     const h = this.slot(parent, frame);
-    if (this.slots[h] >= 0) return this.slots[h];
+    if (this.slots[h] > 0) return this.slots[h];
+    const i = this.add(parent, frame);
+    this.slots[h] = i;
+    if (++this.others > this.slots.length / 2) this.rehash();
+    return i;
+  }
+
+  private add(parent: number, frame: number): number {
+    if (this.size === this.frame.length) this.grow();
     const i = this.size++;
     this.frame[i] = frame;
     this.parent[i] = parent;
-    this.slots[h] = i;
     return i;
   }
 
@@ -91,11 +117,17 @@ class Builder {
     h ^= h >>> 15;
     h = Math.imul(h, 0x2c1b3c6d) ^ (h >>> 13);
     const mask = this.slots.length - 1;
-    for (h &= mask; this.slots[h] >= 0; h = (h + 1) & mask) {
+    for (h &= mask; this.slots[h] > 0; h = (h + 1) & mask) {
       const i = this.slots[h];
       if (this.parent[i] === parent && this.frame[i] === frame) break;
     }
     return h;
+  }
+
+  private rehash(): void {
+    const known = this.slots.filter((i) => i > 0);
+    this.slots = new Int32Array(this.slots.length * 2);
+    for (const i of known) this.slots[this.slot(this.parent[i], this.frame[i])] = i;
   }
 
   private grow(): void {
@@ -103,10 +135,9 @@ class Builder {
     const larger = <T extends Int32Array | Float64Array>(from: T, to: T): T => (to.set(from), to);
     this.frame = larger(this.frame, new Int32Array(n));
     this.parent = larger(this.parent, new Int32Array(n));
+    this.first = larger(this.first, new Int32Array(n));
     this.self = larger(this.self, new Float64Array(n));
     this.count = larger(this.count, new Float64Array(n));
-    this.slots = new Int32Array(n * 2).fill(-1);
-    for (let i = 0; i < this.size; i++) this.slots[this.slot(this.parent[i], this.frame[i])] = i;
   }
 }
 
@@ -194,8 +225,7 @@ export function buckets(p: { bucket: number }, range: { from: number; to: number
 // treeOf adds up the samples of a view.
 export function treeOf(p: Profile, v: View): Tree {
   const { group, names } = wanted(p, v);
-  const b = new Builder();
-  b.child(-1, -1 - names.length);
+  const b = new Builder(-1 - names.length, p.fresh + names.length + 1);
   const grouped = v.group !== "none";
   const hidden = Uint8Array.from({ length: p.frames.name.length }, (_, f) => (v.hidden(f) ? 1 : 0));
   const as = v.lines ? Int32Array.from(p.frames.name, (_n, f) => f) : merged(p.frames);

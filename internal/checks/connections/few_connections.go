@@ -81,7 +81,7 @@ func runFewConnections(p *check.Pass) error {
 	p.Read(used)
 	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
 		f := fewFinding(r, most, open, used, share)
-		evidence.WithoutWait(p, &f, evidence.WaitPart(p, r.InProgress.Number()-open.Number()))
+		evidence.WithoutThreads(p, &f, r.InProgress.Number()-open.Number())
 		p.Report(f)
 	}
 	return nil

@@ -79,7 +79,7 @@ func runHeldRequests(p *check.Pass) error {
 	if h.Share.AtLeast(p.Param(paramHeldShare)) {
 		f := heldFinding(p, h)
 		blockedLoop(p, l, h, &f)
-		evidence.WithoutWait(p, &f, evidence.WaitPart(p, h.Share.Number()*h.InProgress.Number()))
+		evidence.WithoutThreads(p, &f, h.Share.Number()*h.InProgress.Number())
 		p.Report(f)
 	}
 	return nil

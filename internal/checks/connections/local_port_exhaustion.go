@@ -100,6 +100,7 @@ func exhaustionFinding(p *check.Pass, r evidence.PortRange, l evidence.PortLoad)
 	if len(r.Doubts) > 0 {
 		f.Confidence = check.Medium
 	}
+	evidence.Gone(p, &f, check.FailedConnect)
 	return f
 }
 

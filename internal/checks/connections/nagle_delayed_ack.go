@@ -96,7 +96,7 @@ func nagleOf(p *check.Pass, s recording.GaugeSeries, subject check.Subject, conn
 		f.Severity = check.Warning
 	}
 	if subject.Kind == "listener" {
-		evidence.WithoutWait(p, &f, evidence.WaitPart(p, s.Mean()))
+		evidence.WithoutThreads(p, &f, s.Mean())
 	}
 	p.Report(f)
 	return true

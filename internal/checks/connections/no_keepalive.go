@@ -128,6 +128,7 @@ func runNoKeepalive(p *check.Pass) error {
 	nameShortLived(p, &f)
 	keepaliveHarm(p, &f)
 	f.Remedies = keepaliveRemedies(active.Rate())
+	evidence.WithoutConnecting(p, &f)
 	p.Report(f)
 	return nil
 }
@@ -175,6 +176,7 @@ func accuse(p *check.Pass) {
 			Notes:    named[d][1:min(len(named[d]), 1+evidence.OwnersShown)],
 		}
 		keepaliveHarm(p, &f)
+		evidence.WithoutConnecting(p, &f)
 		if waits {
 			f.Severity = check.Warning
 			f.Evidence = append(f.Evidence, handshake)

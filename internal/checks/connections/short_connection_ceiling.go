@@ -78,7 +78,7 @@ func ceilingFinding(p *check.Pass, r evidence.PortRange, c evidence.Ceiling) che
 	if failing, counted := evidence.Unavailable(p, c.Path.Destination); counted && failing.Number() > 0 {
 		f.Severity = check.Critical
 		f.Evidence = append(f.Evidence, failing)
-		f.Summary += fmt.Sprintf("; %s fail with EADDRNOTAVAIL", failing.Text())
+		f.Summary = fmt.Sprintf("%s fail for want of a local port (EADDRNOTAVAIL): %s", failing.Text(), f.Summary)
 	}
 	if !c.Reuse { // with reuse the ports in TIME_WAIT are free again after the delay, and their number says nothing
 		f.Evidence = append(f.Evidence, c.TimeWait.Per(c.Usable).Named("ports in TIME_WAIT"))
@@ -89,6 +89,8 @@ func ceilingFinding(p *check.Pass, r evidence.PortRange, c evidence.Ceiling) che
 	if len(r.Doubts) > 0 {
 		f.Confidence = check.Medium
 	}
+	evidence.Gone(p, &f, check.FailedConnect)
+	evidence.WithoutConnecting(p, &f)
 	return f
 }
 
@@ -96,7 +98,7 @@ func ceilingSummary(c evidence.Ceiling) string {
 	s := fmt.Sprintf("%s / %s = %s; measured %s = %s of the ceiling", c.Usable.Text(), c.Hold.Text(), c.Limit.Text(),
 		c.Measured.Text(), c.Share.Text())
 	if c.Full && !c.Reuse {
-		return s + fmt.Sprintf("; TIME_WAIT %.0f of %.0f", c.TimeWait.Number(), c.Usable.Number())
+		return s + "; no port is left"
 	}
 	v, ok := ceilingForecast(c)
 	switch {

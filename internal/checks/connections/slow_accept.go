@@ -95,7 +95,7 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		Placebos: []string{"a longer backlog: more clients wait then, and longer"},
 		Disproof: "Recv-Q of the listener is 0 at most looks (ss -ltn)",
 	}
-	evidence.WithoutWait(p, &f, evidence.WaitPart(p, queue.Number()))
+	evidence.WithoutThreads(p, &f, queue.Number())
 	if over, ok := evidence.MaybeNetRise(p, metric.ListenOverflows, "accept queue overflows"); ok &&
 		over.N.Number() > 0 { // connections are refused now
 		f.Severity = check.Critical

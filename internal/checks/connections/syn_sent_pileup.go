@@ -204,6 +204,8 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 	f.Summary = fmt.Sprintf("%.0f sockets in SYN_SENT (rate × round trip: %s)%s: %s", waiting.Number(),
 		fewOrRounded(expected.Number()), repeatText(again), cause)
 	f.Remedies = remedies
+	evidence.Gone(p, &f, check.Resent)
+	evidence.Gone(p, &f, check.FailedConnect)
 	return f
 }
 

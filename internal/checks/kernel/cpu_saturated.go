@@ -85,7 +85,7 @@ Disproof: vmstat 1 shows r near the number of CPUs.`,
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
 	Uses: []metric.Metric{
 		metric.CPUSeconds, metric.Pressure, metric.ThreadRunDelay, metric.ThreadCPU, metric.ProcessCPU,
-		metric.CgroupThrottledTime,
+		metric.ProcessChildrenCPU, metric.ProcessStart, metric.CgroupThrottledTime,
 		metric.ThreadCPUWait, metric.OffCPUProfileSamples, metric.CgroupCPUWait, metric.CgroupCPURun, // with --deep
 	},
 	Params: []*check.Param{
@@ -325,6 +325,9 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 			own = own.Plus(used)
 		}
 	}
+	if c, ok := evidence.Consumers(p.Recording); ok { // its processes that began and ended between two readings
+		own = own.Plus(quantity.Of("", c.OfTarget*c.Window, quantity.Seconds))
+	}
 	if p.Meta.Target.Kind == "host" {
 		hostIsFilled(list[0], inUse, f)
 		return
@@ -387,7 +390,7 @@ func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	if share.Number() < leastNamed {
 		return
 	}
-	f.Summary += fmt.Sprintf("; %s has the most CPU time, %s of it", u.who(), share.Text())
+	f.Summary += fmt.Sprintf("; most CPU time: %s, %s of it", u.who(), share.Text())
 	f.Remedies = append([]check.Remedy{u.moveAway("the other threads wait less for a CPU")}, f.Remedies...)
 }
 

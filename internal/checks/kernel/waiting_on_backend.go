@@ -238,6 +238,7 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 		f.Severity = check.Warning
 	}
 	evidence.Noticed(p, &f, threads, backendRequest)
+	evidence.WithoutThreads(p, &f, threads.Number())
 	return f
 }
 

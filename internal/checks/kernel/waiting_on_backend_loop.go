@@ -32,6 +32,7 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 		if s.Mean() >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
 			f := loopFinding(p, destination, asked, share, r)
 			evidence.Noticed(p, &f, asked, backendRequest)
+			evidence.WithoutThreads(p, &f, asked.Number())
 			p.Report(f)
 		}
 	}

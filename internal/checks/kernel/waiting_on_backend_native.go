@@ -103,6 +103,7 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 		f.Severity = check.Warning
 	}
 	evidence.Noticed(p, &f, threads, backendRequest)
+	evidence.WithoutThreads(p, &f, threads.Number())
 	return f
 }
 

@@ -68,6 +68,7 @@ func runCPUThrottled(p *check.Pass) error {
 	if t.Use != nil {
 		evidence.WithQuota(p, &f, t.Use.Number(), newQuota(t, p).Number())
 	}
+	evidence.Gone(p, &f, check.Throttled)
 	f.Placebos = []string{"A higher request, weight or share: it divides a busy host, but does not lift a limit."}
 	if t.Use == nil {
 		f.Confidence = check.Medium

@@ -109,8 +109,8 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 
 // limitsItself says of a server that refuses connections by a limit of its own where that is set.
 func limitsItself(f *check.Finding) {
-	f.Notes = append(f.Notes, "the limit is lower than any default, so the server or its unit set it: memcached by its "+
-		"number of connections (-c)")
+	f.Notes = append(f.Notes, "the limit is lower than any default, so the server or its unit set it: memcached by "+
+		"its number of connections (-c)")
 	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
 		Action: "Raise the server's own limit of connections (memcached -c, maxclients, worker_connections), or let " +
 			"clients keep fewer of them open.",

@@ -217,6 +217,7 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 	}
 	if l.harms(p, window, share, &f) {
 		f.Severity = check.Warning
+		evidence.WithoutThreads(p, &f, waiters.Number())
 	}
 	f.Confidence = lowest(f.Confidence, evidence.SampledConfidence(int64(l.count), f.Doubts))
 	p.Report(f)

@@ -179,6 +179,7 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 		quantity.Of("", spread, quantity.Ratio).Text()))
 	if share.AtLeast(p.Param(contentionWarn)) {
 		f.Severity = check.Warning
+		evidence.WithoutThreads(p, &f, waiters.Number())
 	}
 	f.Confidence = evidence.SampledConfidence(c.count, nil)
 	return f

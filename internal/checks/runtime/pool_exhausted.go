@@ -69,7 +69,7 @@ func runPoolExhausted(p *check.Pass) error {
 		}
 		if waiters.AtLeast(p.Param(leaseWaiters)) && share.AtLeast(p.Param(leaseShare)) {
 			f := leaseFinding(s, w, waiters, share)
-			evidence.WithoutWait(p, &f, evidence.WaitPart(p, waiters.Number()))
+			evidence.WithoutThreads(p, &f, waiters.Number())
 			p.Report(f)
 		}
 	}

@@ -105,6 +105,7 @@ func runDatabaseLock(p *check.Pass) error {
 	p.Read(share)
 	if share.AtLeast(p.Param(databaseLevel)) && waiting.AtLeast(p.Param(databaseSessions)) {
 		f := databaseLockFinding(p, share, waiting, waited)
+		evidence.WithoutThreads(p, &f, waiting.Number())
 		if isClient {
 			tellChain(p, &f, &chain, lockHolderOf(p, waited), waiting)
 		}

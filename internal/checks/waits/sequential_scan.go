@@ -95,7 +95,9 @@ func runSequentialScan(p *check.Pass) error {
 	share, inside := scanShare(p, few)
 	p.Read(share)
 	if share.AtLeast(p.Param(scanLevel)) && inside.AtLeast(p.Param(scanSessions)) {
-		p.Report(scanFinding(p, few, share, inside))
+		f := scanFinding(p, few, share, inside)
+		evidence.WithoutThreads(p, &f, inside.Number())
+		p.Report(f)
 		return nil
 	}
 	if share, inside = scanShare(p, all); share.AtLeast(p.Param(scanWarn)) && inside.AtLeast(p.Param(scanSessions)) {

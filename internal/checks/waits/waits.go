@@ -160,6 +160,7 @@ func (r row) finding(
 		f.Severity = check.Warning
 	}
 	evidence.Noticed(p, &f, threads, limits.request)
+	evidence.WithoutThreads(p, &f, threads.Number())
 	if serves, known := evidence.Serves(p); r.ofJobs && known && !serves {
 		f.Severity = check.Info
 		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")

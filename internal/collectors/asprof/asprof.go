@@ -54,9 +54,8 @@ const DefaultInterval = asprof.DefaultCPU
 func Events() []stacks.Event { return asprof.DefaultEvents() }
 
 // grace is what the end of a profile may take: stopping it 30 ms in a JVM that answers, reading 100 MB two seconds. A
-// JVM that is stopped or throttled to a standstill is given up then; its profiler stops by itself.
-//
-// With the naming and printing after it, it stays below the five seconds after its window in which a run is to end.
+// JVM that is stopped or throttled to a standstill is given up then; its profiler stops by itself. A run that is to end
+// in time gives it less.
 const grace = 3500 * time.Millisecond
 
 // slack is how much longer than the window the profiler would run by itself: no less than the end of the window may be

@@ -17,8 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// answerTime is how long the JVMs may take to answer, after the window. One that has half a CPU or a thousand threads
-// takes a tenth of it.
+// answerTime is how long the JVMs may take to answer, after the window, where a run has as much left. One that has half
+// a CPU or a thousand threads takes a tenth of it.
 const answerTime = 3 * time.Second
 
 // Collectors lists this package's collectors, which share one look for the target's JVMs.

@@ -52,8 +52,8 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "perfdoctor")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=e2e", "-o", program,
-		"../../../cmd/perfdoctor")
+	cmd := exec.Command("go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags",
+		"-s -w -X main.version=e2e", "-o", program, "../../../cmd/perfdoctor")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w: %s", cmd.Args, err, out)

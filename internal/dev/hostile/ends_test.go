@@ -19,7 +19,7 @@ import (
 // as flock(1) does, and gives the report as one line.
 func limited(t *testing.T, files int, args string) (report string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 6*grace)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second+grace)
 	defer cancel()
 	script := "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n " + strconv.Itoa(files) + "; exec " + program +
 		" diagnose --duration 1s " + args
@@ -69,6 +69,27 @@ func TestFewDescriptors(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNothingToRead is attack 17: without /proc, and without rights on the target, next to nothing can be told, which
+// is no good news.
+func TestNothingToRead(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, testenv.Root, testenv.Tool("unshare"), testenv.Tool("setpriv"))
+	const stranger = "setpriv --reuid 12345 --regid 12345 --clear-groups "
+	for name, script := range map[string]string{
+		"no /proc":  "mount -t tmpfs tmpfs /proc; exec $0 diagnose --duration 1s",
+		"no rights": "exec " + stranger + "$0 diagnose --duration 1s --pid " + sleeper(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := inShell(t, time.Second, t.TempDir(), script)
+			// Of full CPUs it can tell nevertheless, which is exit code 3.
+			if o.code != 3 && o.code != 4 || strings.Contains(o.stdout, "NO BOTTLENECK FOUND") {
+				t.Errorf("exit code %d, want 3 or 4:\n%s%s", o.code, o.stdout, o.stderr)
+			}
+		})
 	}
 }
 

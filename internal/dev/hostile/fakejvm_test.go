@@ -18,10 +18,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// answerTime is what waiting for a JVM that does not answer costs above the window: half the grace for the attach, at
-// most.
-const answerTime = 2 * time.Second
-
 // TestFakeJVMs: what has a libjvm.so mapped need not be a JVM. It costs the JVM's collectors, with a reason, and
 // nothing else.
 func TestFakeJVMs(t *testing.T) {
@@ -50,7 +46,7 @@ func TestFakeJVMs(t *testing.T) {
 			const window = 2 * time.Second
 			saved := filepath.Join(t.TempDir(), "saved.zip")
 			for format, o := range map[string]outcome{
-				"text": perfdoctor(t, window+answerTime, "diagnose", "-v", "--pid", pid, "--duration", window.String(),
+				"text": perfdoctor(t, window, "diagnose", "-v", "--pid", pid, "--duration", window.String(),
 					"--save", saved),
 				"json": perfdoctor(t, toRead, "diagnose", "-v", "-o", "json", "--from", saved),
 			} {
@@ -345,7 +341,7 @@ func TestProfileIsSwapped(t *testing.T) {
 				}
 			}()
 			const window = 2 * time.Second
-			o := perfdoctor(t, window+answerTime, "diagnose", "-v", "--pid", pid, "--duration", window.String())
+			o := perfdoctor(t, window, "diagnose", "-v", "--pid", pid, "--duration", window.String())
 			close(stop)
 			<-done
 			if o.code != 0 && o.code != 3 && o.code != 4 || strings.Contains(o.stderr, "panic") ||

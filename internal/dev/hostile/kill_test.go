@@ -173,8 +173,8 @@ func kill(t *testing.T, args []string, after time.Duration, signal syscall.Signa
 			}
 			select {
 			case <-done:
-			case <-time.After(2 * grace): // its report, and what it has to take back
-				t.Errorf("%q still runs %v after %v", args, 2*grace, signal)
+			case <-time.After(grace): // its report, and what it has to take back
+				t.Errorf("%q still runs %v after %v", args, grace, signal)
 				_ = command.Process.Kill()
 				<-done
 			}

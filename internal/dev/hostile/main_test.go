@@ -66,7 +66,8 @@ func run(m *testing.M) int {
 	}
 	program = filepath.Join(dir, "perfdoctor")
 	// As make binary has it: other flags compile all packages anew.
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./cmd/perfdoctor")
+	build := exec.Command("go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w",
+		"-o", program, "./cmd/perfdoctor")
 	build.Dir = "../../.."
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

@@ -108,6 +108,19 @@ func TestHugeSymbolTable(t *testing.T) {
 	}
 }
 
+// TestMangledName is attack 8: for one function's name the whole host's profile was lost, and the exit code 0.
+func TestMangledName(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, testenv.Root, testenv.BPF)
+	trap(t, nil, "mangled")
+	saved := filepath.Join(t.TempDir(), "saved")
+	const window = 2 * time.Second
+	o := perfdoctor(t, window, "diagnose", "--duration", window.String(), "--save", saved)
+	if _, err := os.Stat(filepath.Join(saved, "profiles", "host-cpu.pb.gz")); err != nil {
+		t.Errorf("no profile of the host: %v\n%s%s", err, o.stdout, o.stderr)
+	}
+}
+
 // heavyTables is an ELF file whose tables of symbols and names have 64 MiB each, as much as is read, in a hole.
 func heavyTables(t *testing.T, path string) {
 	t.Helper()

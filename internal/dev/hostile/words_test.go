@@ -1,13 +1,30 @@
 package hostile_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
+
+// TestInterfaceInACommand is attack 11: an interface's name stands quoted in a command to be copied.
+func TestInterfaceInACommand(t *testing.T) {
+	content, err := os.ReadFile(checktest.Find(t, "nic-drops/firing")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := strings.ReplaceAll(string(content), `"eth0"`, `"$(reboot)"`)
+	o := perfdoctor(t, toRead, "diagnose", "--from", written(t, "attack.txtar", []byte(named)))
+	text := inOneLine(o.stdout)
+	if !strings.Contains(text, "ethtool -g '$(reboot)'") || strings.Contains(text, "ethtool -g $(reboot)") {
+		t.Errorf("exit code %d, %s%s", o.code, o.stdout, o.stderr)
+	}
+}
 
 // TestSecretsOfATarget is attack 12: options with secrets and a thread's name with one reach neither a recording nor a
 // report.

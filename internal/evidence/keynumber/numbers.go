@@ -109,14 +109,21 @@ func (s *Source) Estimate(name string) (e Estimate, ok bool) {
 		}
 		return n.over(rate), true
 	}
-	for _, m := range measures() {
-		if m.name == name {
-			if n := s.number(m); n.Estimate != nil {
-				return *n.Estimate, true
-			}
-		}
+	if n, ok := s.Number(name); ok {
+		return *n.Estimate, true
 	}
 	return e, false
+}
+
+// Number gives one of the key numbers; ok is false where it is not known.
+func (s *Source) Number(name string) (n Number, ok bool) {
+	for _, m := range measures() {
+		if m.name == name {
+			n = s.number(m)
+			return n, n.Estimate != nil
+		}
+	}
+	return n, false
 }
 
 // RequestTime is the mean time of a request in seconds: by Little's law (J. Little, Operations Research 9, 1961) how

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ type scenarioRun struct {
 	*command.App
 	dir, output, keep string
 	accuracy          string // the page of verify's promises
+	kept              string // the directory of recordings that verify judges them by
 	workloads         string
 	all               bool
 	subset            string
@@ -459,6 +461,8 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	cmd.Flags().IntVar(&s.runs, "runs", 3, "run each scenario `N` times")
 	cmd.Flags().StringVar(&s.accuracy, "accuracy", "", "write what was promised of the fixes, and what was measured, "+
 		"between the marks of the Markdown `FILE`, and the picture "+scenario.PictureName+" beside it")
+	cmd.Flags().StringVar(&s.kept, "from", "", "run nothing: make the promises anew of the recordings that --keep "+
+		"wrote to the directory `PATH`, and judge them")
 	return cmd
 }
 
@@ -476,12 +480,15 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(ctx); err != nil {
-		return err
-	}
 	v, all := scenario.NewVerification(s.Version, s.runs, time.Now()), []*scenario.Result{}
 	if _, err := s.accuracyPage(v); err != nil { // before hours of runs
 		return command.UsageErrorf("--accuracy %s: %v", s.accuracy, err)
+	}
+	if s.kept != "" {
+		return s.verifyKept(list, v)
+	}
+	if err := s.prepare(ctx); err != nil {
+		return err
 	}
 	for _, sc := range list {
 		var runs []*scenario.Result
@@ -502,6 +509,34 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 		printed = v.Text(s.Streams.Out)
 	}
 	return errors.Join(err, command.OutputError(printed), s.writeAccuracy(v))
+}
+
+// verifyKept judges the promises of recordings that were kept.
+func (s *scenarioRun) verifyKept(list []*scenario.Scenario, v *scenario.Verification) error {
+	v.Kept = true
+	dirs, err := scenario.KeptRuns(s.kept)
+	if err != nil {
+		return command.UsageErrorf("--from %s: %v", s.kept, err)
+	}
+	for _, sc := range list {
+		var runs []*scenario.Result
+		for n, dir := range dirs {
+			r, err := sc.Kept(dir, s.options("", n))
+			if err != nil {
+				return err
+			}
+			if r != nil {
+				runs = append(runs, r)
+			}
+		}
+		v.Add(runs)
+	}
+	write := v.Text
+	if s.output == string(command.JSON) {
+		write = func(w io.Writer) error { return scenario.JSON(w, v) }
+	}
+	printed := write(s.Streams.Out)
+	return errors.Join(command.OutputError(printed), s.writeAccuracy(v))
 }
 
 // accuracyPage is the page of --accuracy with what was promised so far; "" without the flag.

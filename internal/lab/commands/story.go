@@ -165,7 +165,7 @@ func promised(before, after *recording.Recording) (out []scenario.Promised) {
 			Result: string(x.Kept), Text: x.Text(),
 		}
 		if x.Measured != nil {
-			p.Measured = x.Measured.Mean
+			p.Measured = &x.Measured.Mean
 		}
 		out = append(out, p)
 	}

@@ -304,7 +304,7 @@ func (m *machine) tests(pkg string) string {
 func (m *machine) doctor() string { return filepath.Join(m.dir, m.arch(), "perfdoctor") }
 
 func (m *machine) compileAll(ctx context.Context, pkg string) error {
-	if err := m.compile(ctx, "build", "-trimpath", "-ldflags", "-s -w", "-o", m.doctor(),
+	if err := m.compile(ctx, "build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", m.doctor(),
 		"./cmd/perfdoctor"); err != nil {
 		return err
 	}

@@ -3,22 +3,25 @@ package scenario
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
 // A Promised is what the doctor foretold of the cure of its verdict, and what the load measured of the cured run.
 type Promised struct {
-	Finding  string     `json:"finding"`
-	Metric   string     `json:"metric"`
-	Label    string     `json:"label"`
-	From     float64    `json:"from"`
-	Expect   float64    `json:"expect"`
-	To       [2]float64 `json:"to"`
-	Measured float64    `json:"measured"` // 0 where it is not known
-	Result   string     `json:"result"`   // kept, better, broken, not the same load, cannot be told
-	Text     string     `json:"text"`     // what a comparison says of it
+	Finding  string       `json:"finding"`
+	Metric   string       `json:"metric"`
+	Label    string       `json:"label"`
+	From     float64      `json:"from"`
+	Expect   float64      `json:"expect"`
+	To       check.Bounds `json:"to"`
+	Measured *float64     `json:"measured"` // null where it is not known
+	Result   string       `json:"result"`   // kept, better, broken, not the same load, cannot be told
+	Text     string       `json:"text"`     // what a comparison says of it
 }
 
 // judged tells whether the load and the numbers were such that the promise could be kept.
@@ -34,7 +37,17 @@ const (
 )
 
 // inside tells whether the mean that was measured is within the interval, whatever its own error.
-func (p *Promised) inside() bool { return p.Measured >= p.To[0] && p.Measured <= p.To[1] }
+func (p *Promised) inside() bool { return p.To.Hold(*p.Measured) }
+
+// off is how far the expected value is from the measured one, as a share of the latter, and what was promised to be
+// gained from what was gained, which is what a fix is made for. Of two zeros there is nothing between.
+func (p *Promised) off() (value, gain float64) {
+	d := math.Abs(*p.Measured - p.Expect)
+	if d == 0 {
+		return 0, 0
+	}
+	return d / *p.Measured, d / math.Abs(*p.Measured-p.From)
+}
 
 // Foretelling is one promise of one run.
 type Foretelling struct {
@@ -66,7 +79,7 @@ func (c Calibration) text(b *strings.Builder) {
 		for i := range c {
 			f := &c[i]
 			row(w, f.Scenario, f.Cure, f.Label, number(f.From), number(f.Expect),
-				number(f.To[0])+" to "+number(f.To[1]), number(f.Measured), f.Result)
+				f.bounds(), f.measured(), f.Result)
 		}
 	})
 	fmt.Fprintf(b, "\n%s\n", c.summary())
@@ -80,27 +93,73 @@ func (c Calibration) text(b *strings.Builder) {
 // number is a value with three digits.
 func number(n float64) string { return fmt.Sprintf("%.3g", n) }
 
-// summary counts: what is judged, what held, and how far the expected values were off.
+// measured is that number, "unknown" where it is not known.
+func (p *Promised) measured() string {
+	if p.Measured == nil {
+		return "unknown"
+	}
+	return number(*p.Measured)
+}
+
+// bounds is "18 to 22", "18 and more" or "22 and less".
+func (p *Promised) bounds() string {
+	switch {
+	case math.IsInf(p.To[1], 1):
+		return number(p.To[0]) + " and more"
+	case p.To[0] <= 0:
+		return number(p.To[1]) + " and less"
+	}
+	return number(p.To[0]) + " to " + number(p.To[1])
+}
+
+// summary counts, in all and by metric.
 func (c Calibration) summary() string {
-	judged, inside, better := 0, 0, 0
-	var off []float64
+	by := map[string]Calibration{}
+	for i := range c {
+		by[c[i].Label] = append(by[c[i].Label], c[i])
+	}
+	lines := []string{c.counted()}
+	for _, label := range slices.Sorted(maps.Keys(by)) {
+		if len(by) > 1 {
+			lines = append(lines, label+": "+by[label].counted())
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// counted says how many are judged, how many held, and how far the expected values were off.
+func (c Calibration) counted() string {
+	inside, better := 0, 0
+	var value, gain []float64
 	for i := range c {
 		f := &c[i]
-		if !f.judged() || f.Measured <= 0 {
+		if !f.judged() || f.Measured == nil {
 			continue
 		}
-		judged++
 		inside += one(f.inside())
 		better += one(!f.inside() && f.Result == promiseBetter)
-		off = append(off, math.Abs(f.Measured-f.Expect)/f.Measured)
+		v, g := f.off()
+		value, gain = append(value, v), append(gain, g)
 	}
-	if judged == 0 {
-		return "no promise could be judged"
+	if len(value) == 0 {
+		return fmt.Sprintf("%d promises, of which none could be judged", len(c))
 	}
-	slices.Sort(off)
 	return fmt.Sprintf("%d promises, of which %d could be judged: %d of %d measured values are inside the interval, "+
-		"%d are better; median error of the expected value %.0f %%", len(c), judged, inside, judged, better,
-		100*off[len(off)/2])
+		"%d are better; median error of the expected value %s, of the gain %s", len(c), len(value), inside, len(value),
+		better, percent(median(value)), percent(median(gain)))
+}
+
+// median is the middle one of a list that has one, the mean of the two in the middle of an even number.
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
+}
+
+func percent(share float64) string {
+	if math.IsInf(share, 1) {
+		return "without a bound"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
 // The marks of a page between which the promises are written.
@@ -122,9 +181,12 @@ func (v *Verification) Page(page string) (string, error) {
 			strings.TrimSpace(pageEnds))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nperfdoctor %s, %s, %d run(s) of each of %d scenarios%s. Times are in seconds.\n%d phases began "+
-		"while the machine was busy with something else.\n\n```\n", v.Version, v.Date, v.Runs, len(v.Scenarios),
-		inGuest(v.Guest), v.Total.Noisy)
+	fmt.Fprintf(&b, "\nperfdoctor %s, %s, %s%s. Times are in seconds.\n", v.Version, v.Date, v.scope(),
+		inGuest(v.Guest))
+	if !v.Kept {
+		fmt.Fprintf(&b, "%d phases began while the machine was busy with something else.\n", v.Total.Noisy)
+	}
+	b.WriteString("\n```\n")
 	if len(v.Calibration) == 0 {
 		b.WriteString("nothing was promised")
 	}
@@ -133,6 +195,14 @@ func (v *Verification) Page(page string) (string, error) {
 	fmt.Fprintf(&b, "%s\n```\n\n![What was promised of fixes, and what was measured, as multiples of what was "+
 		"before](%s)\n\n", strings.TrimSpace(table.String()), PictureName)
 	return head + pageBegins + b.String() + pageEnds + tail, nil
+}
+
+// scope says what was looked at.
+func (v *Verification) scope() string {
+	if v.Kept {
+		return fmt.Sprintf("from the recordings that were kept of %d scenarios", len(v.Scenarios))
+	}
+	return fmt.Sprintf("%d run(s) of each of %d scenarios", v.Runs, len(v.Scenarios))
 }
 
 // The picture's size, and the decades of factors that it has room for: from a thousandth to a thousand times.
@@ -181,11 +251,11 @@ func place(factor float64) float64 {
 
 // draw is one promise: a line as wide as its interval, and a dot at what was expected.
 func (f *Foretelling) draw(b *strings.Builder) {
-	if !f.judged() || f.Measured <= 0 || f.From <= 0 {
+	if !f.judged() || f.Measured == nil || f.From <= 0 {
 		return
 	}
 	colour := map[string]string{promiseKept: "#2a7", promiseBetter: "#27c", promiseBroken: "#c33"}[f.Result]
-	y := pictureSize - place(f.Measured/f.From)
+	y := pictureSize - place(*f.Measured/f.From)
 	fmt.Fprintf(b, `<path d="M%.1f %.1f H%.1f" stroke="%s"/><circle cx="%.1f" cy="%.1f" r="3" fill="%s">`+
 		`<title>%s, %s: %s</title></circle>`+"\n", place(f.To[0]/f.From), y, place(f.To[1]/f.From), colour,
 		place(f.Expect/f.From), y, colour, f.Scenario, f.Cure, f.Label)

@@ -1,9 +1,12 @@
 package scenario
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
 // TestCalibration: what cannot be judged counts neither way, and what is better than promised is outside the interval.
@@ -11,7 +14,7 @@ func TestCalibration(t *testing.T) {
 	at := func(measured float64, result string) Promised {
 		return Promised{
 			Finding: "hot-code pid 1", Metric: "requests", Label: "throughput", From: 10, Expect: 20,
-			To: [2]float64{18, 22}, Measured: measured, Result: result, Text: "told",
+			To: check.Bounds{18, 22}, Measured: &measured, Result: result, Text: "told",
 		}
 	}
 	v := NewVerification("v1", 1, time.Now())
@@ -29,7 +32,7 @@ func TestCalibration(t *testing.T) {
 	}
 	for _, want := range []string{
 		"4 promises, of which 3 could be judged: 1 of 3 measured values are inside the interval, 1 are better; " +
-			"median error of the expected value 20 %",
+			"median error of the expected value 20 %, of the gain 33 %",
 		"s, cure: broken: told",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -59,5 +62,24 @@ func TestCalibration(t *testing.T) {
 	}
 	if got := strings.Count(svg.String(), "<circle"); got != 3 {
 		t.Errorf("the picture has %d dots, want 3", got)
+	}
+}
+
+// TestNothingLeft: a time that is measured to be nothing is known, and is what was expected of it.
+func TestNothingLeft(t *testing.T) {
+	nothing := 0.0
+	p := Promised{Metric: "request_time", Label: "time of a request", From: 0.04, Result: promiseKept}
+	unknown := p
+	p.Measured, p.To = &nothing, check.Bounds{0, 0.01}
+	c := Calibration{{Scenario: "s", Promised: p}, {Scenario: "s", Promised: unknown}}
+	const want = "2 promises, of which 1 could be judged: 1 of 1 measured values are inside the interval, 0 are " +
+		"better; median error of the expected value 0 %, of the gain 0 %"
+	if got := c.summary(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	short := p
+	short.Expect = 0.001
+	if v, g := short.off(); !math.IsInf(v, 1) || g != 0.025 {
+		t.Errorf("a millisecond was expected of 40: off by %v, by %v of the gain", v, g)
 	}
 }

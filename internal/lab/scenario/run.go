@@ -317,6 +317,9 @@ type phaseSpec struct {
 	loose bool     // moves are reported, not asserted: another fault than this was the first
 }
 
+// cures tells whether what the doctor foretold of the phase before can be held against this one.
+func (p *phaseSpec) cures() bool { return p.kind == KindCure || p.rung != nil && !p.rung.Placebo }
+
 // phases gives what is to be run.
 func (s *Scenario) phases(o Options) ([]phaseSpec, error) {
 	if s.Story() {
@@ -394,7 +397,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	}
 	j.phaseOf(&s.Expect, spec, before)
 	j.regression(spec, before, o)
-	if spec.kind == KindCure && o.Promised != nil {
+	if spec.cures() && o.Promised != nil {
 		p.Promised = o.Promised(before[spec.from].Recording, p.Recording)
 	}
 	return p, nil

@@ -35,6 +35,7 @@ type Verification struct {
 	Version   string      `json:"perfdoctor"`
 	Runs      int         `json:"runs"`
 	Guest     string      `json:"guest,omitempty"` // as in Result
+	Kept      bool        `json:"kept,omitempty"`  // nothing was run: promises are judged by recordings of earlier runs
 	Scenarios []Confusion `json:"scenarios"`
 	Total     Confusion   `json:"total"`
 	// Calibration has what the doctor foretold of each cure, run by run.
@@ -160,7 +161,12 @@ func (c *Confusion) sum(d *Confusion) {
 // Text writes the verification as a table.
 func (v *Verification) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "perfdoctor %s, %s, %d run(s) of each scenario%s\n\n", v.Version, v.Date, v.Runs, inGuest(v.Guest))
+	fmt.Fprintf(&b, "perfdoctor %s, %s, %s%s\n\n", v.Version, v.Date, v.scope(), inGuest(v.Guest))
+	if v.Kept {
+		v.Calibration.text(&b)
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
 	columns(&b, func(w io.Writer) {
 		row(w, "SCENARIO", "RUNS", "VERDICT RIGHT", "REQUIRED FOUND", "FORBIDDEN RAISED", "FIXES AND PLACEBOS RIGHT",
 			"TIME")

@@ -34,7 +34,7 @@ func debian(t *testing.T, release, arch string) Kernel {
 func build(t *testing.T, arch, pkg string, test bool) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	args := []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", program, pkg}
+	args := []string{"build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", program, pkg}
 	if test {
 		args = []string{"test", "-c", "-o", program, pkg}
 	}

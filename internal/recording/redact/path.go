@@ -83,13 +83,13 @@ var plainNames = []string{
 	"system.slice", "user.slice", "machine.slice", "init.scope", "app.slice", "session.slice", "background.slice",
 	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice",
 	"kubepods-besteffort.slice", "site-packages", "dist-packages",
-	"…", "***",
+	"node_modules", "…", "***",
 }
 
 // plainEnds tell what a file is, or a unit of systemd.
 var plainEnds = []string{
-	".jar", ".war", ".class", ".py", ".js", ".mjs", ".rb", ".php", ".sh", ".conf", ".cfg", ".yml", ".yaml", ".json",
-	".xml",
+	".jar", ".war", ".class", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".php", ".sh", ".conf", ".cfg", ".yml",
+	".yaml", ".json", ".xml",
 	".properties", ".log", ".sock", ".map", ".pid", ".txt", ".gz", ".zip", ".jfr", ".tmp", ".service", ".slice",
 	".scope", ".mount",
 	".socket",

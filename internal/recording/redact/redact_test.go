@@ -275,3 +275,13 @@ func TestPublicPython(t *testing.T) {
 		}
 	}
 }
+
+// TestPackagesOfNode: whose a script is, is told by the directory of installed packages, which stays.
+func TestPackagesOfNode(t *testing.T) {
+	n := New([]byte("key"))
+	got := n.Code("JS:lex /srv/acme/node_modules/secret/lib/secret.cjs:12")
+	if !strings.Contains(got, "/node_modules/") || !strings.HasSuffix(got, ".cjs:12") ||
+		strings.Contains(got, "acme") || strings.Contains(got, "secret") {
+		t.Errorf("it became %s", got)
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -26,7 +28,7 @@ import (
 // What a page with 50,000 distinct stacks may cost its reader.
 const (
 	manyStacks = 50_000
-	mostReady  = time.Second // from the start of loading until it answers
+	mostReady  = 900 * time.Millisecond // from the start of loading until it answers
 	mostZoom   = 100 * time.Millisecond
 	mostBytes  = 1500 << 10
 )
@@ -101,21 +103,27 @@ type viewer struct {
 	zoom  string // statements that zoom by a click in the middle of the third row
 }
 
-// measure opens a page and gives the time until it can be used, and that from a click to the picture of the zoomed
-// frame.
-func (v viewer) measure(browser context.Context, tb testing.TB) (ready, zoom time.Duration) {
+// measure opens a page and gives the time until it can be used, the CPU time of its thread in that, and the time from a
+// click to the picture of the zoomed frame.
+func (v viewer) measure(browser context.Context, tb testing.TB) (ready, cpu, zoom time.Duration) {
 	tb.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	defer cancel()
 	must(tb, chromedp.Do(ctx))
 	p := &tab{TB: tb, ctx: ctx}
 	p.run(chromedp.Navigate("about:blank"))
+	call(p, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
 	began := time.Now()
 	p.run(chromedp.Navigate(v.url))
 	for p.eval(v.ready) != "true" {
 		time.Sleep(5 * time.Millisecond)
 	}
 	ready = time.Since(began)
+	for _, m := range call(p, performance.GetMetrics, cdp.Empty{}).Metrics {
+		if m.Name == "TaskDuration" {
+			cpu = time.Duration(m.Value * float64(time.Second))
+		}
+	}
 	ms, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`(async () => {
 		const frame = () => new Promise((r) => requestAnimationFrame(() => setTimeout(r, 0)));
 		await frame();
@@ -125,7 +133,7 @@ func (v viewer) measure(browser context.Context, tb testing.TB) (ready, zoom tim
 		return performance.now() - t;
 	})()`, chromedp.EvalAwaitPromise))
 	must(tb, err)
-	return ready, time.Duration(ms * float64(time.Millisecond))
+	return ready, cpu, time.Duration(ms * float64(time.Millisecond))
 }
 
 const clickCanvas = `(c => { const r = c.getBoundingClientRect();
@@ -143,16 +151,13 @@ func BenchmarkManyStacks(bench *testing.B) {
 	var page bytes.Buffer
 	must(bench, Write(&page, withProfile(bench, p)))
 	must(bench, os.WriteFile(path, page.Bytes(), 0o600))
-	viewers := []viewer{{
-		name: "", url: "file://" + path, bytes: int64(page.Len()), ready: `"ready" in document.documentElement.dataset`,
-		zoom: fmt.Sprintf(clickCanvas, "48", ".flame-canvas"),
-	}}
+	viewers := []viewer{manyViewer(path, int64(page.Len()))}
 	viewers = append(viewers, asyncProfilers(bench, p, dir)...)
 	viewers = append(viewers, pprofs(bench, p, dir)...)
 	readies, zooms := make([][]time.Duration, len(viewers)), make([][]time.Duration, len(viewers))
 	for bench.Loop() {
 		for i, v := range viewers {
-			ready, zoom := v.measure(ctx, bench)
+			ready, _, zoom := v.measure(ctx, bench)
 			readies[i], zooms[i] = append(readies[i], ready), append(zooms[i], zoom)
 		}
 	}
@@ -254,12 +259,36 @@ func pprofs(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 	}}
 }
 
-// TestManyStacksSize holds the page with 50,000 stacks to the size of a typical one.
-func TestManyStacksSize(t *testing.T) {
+// looks are as many as the page with 50,000 stacks may take to be usable in time: others may have the CPUs meanwhile.
+const looks = 5
+
+// TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser.
+// Where others use the machine the CPU time of the page's thread counts: it is what a CPU of its own would take.
+func TestManyStacks(t *testing.T) {
 	var page bytes.Buffer
 	must(t, Write(&page, withProfile(t, large(manyStacks))))
 	t.Logf("%d bytes", page.Len())
 	if page.Len() > mostBytes {
 		t.Errorf("the page has %d bytes, more than %d", page.Len(), mostBytes)
+	}
+	ctx := started(t)
+	path := filepath.Join(t.TempDir(), "report.html")
+	must(t, os.WriteFile(path, page.Bytes(), 0o600))
+	v := manyViewer(path, int64(page.Len()))
+	for range looks {
+		ready, cpu, zoom := v.measure(ctx, t)
+		t.Logf("ready after %v, %v of them on a CPU; zoom in %v", ready, cpu, zoom)
+		if cpu > 0 && min(ready, cpu) <= mostReady && zoom <= mostZoom {
+			return
+		}
+	}
+	t.Errorf("never ready within %v, and a zoom within %v", mostReady, mostZoom)
+}
+
+// manyViewer shows the page with 50,000 stacks.
+func manyViewer(path string, size int64) viewer {
+	return viewer{
+		name: "", url: "file://" + path, bytes: size, ready: `"ready" in document.documentElement.dataset`,
+		zoom: fmt.Sprintf(clickCanvas, "48", ".flame-canvas"),
 	}
 }

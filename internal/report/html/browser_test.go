@@ -87,7 +87,8 @@ func run(m *testing.M) int {
 // perfdoctor builds the program, once.
 var perfdoctor = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(workDir, "perfdoctor")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "../../../cmd/perfdoctor")
+	build := exec.Command("go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w",
+		"-o", program, "../../../cmd/perfdoctor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make binary has it: it is compiled already
 	out, err := build.CombinedOutput()
 	if err != nil {
@@ -167,15 +168,21 @@ type tab struct {
 	bad []string // what the page must not do
 }
 
-func open(browser context.Context, t testing.TB, path string) *tab {
+// newTab opens an empty tab.
+func newTab(browser context.Context, t testing.TB) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	must(t, chromedp.Do(ctx)) // a limit on the first call would be the tab's
 	ctx, timeout := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(timeout)
-	p := &tab{TB: t, ctx: ctx}
-	must(t, chromedp.Listen(ctx, p.watch))
+	return &tab{TB: t, ctx: ctx}
+}
+
+func open(browser context.Context, t testing.TB, path string) *tab {
+	t.Helper()
+	p := newTab(browser, t)
+	must(t, chromedp.Listen(p.ctx, p.watch))
 	call(p, network.Enable, network.EnableParams{})
 	call(p, log.Enable, cdp.Empty{})
 	p.run(chromedp.Navigate("file://" + path))

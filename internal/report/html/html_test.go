@@ -293,7 +293,7 @@ func TestPagesHave(t *testing.T) {
 	for name, want := range map[string][]string{
 		"testdata/java-finalizers.txtar": {
 			"chart-cpu", "chart-cpu-heat", "chart-target-cpu", "chart-psi", "chart-cgroup-psi", "chart-opened",
-			"chart-gc", "chart-heap",
+			"chart-gc", "chart-heap", "glance",
 			"data-profile-cpu", "data-profile-wall", "data-profile-lock", "data-profile-alloc",
 			"locks", "table-lock-times", "table-settings", "table-facts-limits", "cpu-time", "waits", "gaps", "cost",
 			"filter", "range",

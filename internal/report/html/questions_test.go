@@ -1,12 +1,23 @@
 package html
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
 // mostClicks is how many a person may need for an answer.
@@ -66,22 +77,98 @@ func TestFiveQuestions(t *testing.T) {
 		for _, q := range list {
 			t.Run(q.asks, func(t *testing.T) {
 				p := open(ctx, t, path)
-				for _, place := range q.clicks {
-					p.mouse(place)
-				}
-				p.until(`document.querySelector("` + q.at + `") !== null`)
-				p.until(`(r => r.height > 0 && r.top >= 0 && r.bottom <= innerHeight)(document.querySelector("` + q.at +
-					`").getBoundingClientRect())`)
-				if got := p.eval(q.answer); !strings.Contains(got, q.has) {
-					t.Errorf("the answer is %q, without %q", got, q.has)
-				}
-				if len(q.clicks) > mostClicks {
-					t.Errorf("%d clicks", len(q.clicks))
-				}
-				t.Logf("%d clicks: %.120q", len(q.clicks), p.eval(q.answer))
+				p.ask(q)
 				p.quiet()
 			})
 		}
+	}
+}
+
+// ask clicks as a person does, and looks at the answer.
+func (p *tab) ask(q question) {
+	p.Helper()
+	for _, place := range q.clicks {
+		p.mouse(place)
+	}
+	p.until(`document.querySelector("` + q.at + `") !== null`)
+	p.until(`(r => r.height > 0 && r.top >= 0 && r.bottom <= innerHeight)(document.querySelector("` + q.at +
+		`").getBoundingClientRect())`)
+	if got := p.eval(q.answer); !strings.Contains(got, q.has) {
+		p.Errorf("the answer is %q, without %q", got, q.has)
+	}
+	if len(q.clicks) > mostClicks {
+		p.Errorf("%d clicks", len(q.clicks))
+	}
+	p.Logf("%s %d clicks: %.120q", q.asks, len(q.clicks), p.eval(q.answer))
+}
+
+// asyncProfilersPage lets the async-profiler that perfdoctor bundles profile a Java program for two seconds, and gives
+// the flame graph that it writes itself.
+func asyncProfilersPage(t *testing.T) string {
+	t.Helper()
+	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
+	packed, err := os.ReadFile("../../jvm/asprof/library/" + runtime.GOARCH + "/libasyncProfiler.so.zst")
+	if err != nil {
+		testenv.Need(t, testenv.Tool("mvn"))
+		t.Fatalf("there is Maven, but no async-profiler: run `make bundle`: %v", err)
+	}
+	r, err := zstd.NewReader(bytes.NewReader(packed))
+	must(t, err)
+	defer r.Close()
+	library, err := io.ReadAll(r)
+	must(t, err)
+	dir := t.TempDir()
+	agent, file := filepath.Join(dir, "libasyncProfiler.so"), filepath.Join(dir, "flame.html")
+	must(t, os.WriteFile(agent, library, 0o700))
+	javac := exec.CommandContext(t.Context(), "javac", "-d", dir, "../../../testdata/java/Busy.java")
+	if out, err := javac.CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v: %s", err, out)
+	}
+	// itimer needs no right; the agent writes its page when the program ends, with its input.
+	java := exec.CommandContext(t.Context(), "java", "-agentpath:"+agent+"=start,event=itimer,interval=5ms,file="+file,
+		"-cp", dir, "Busy", "1", "4")
+	in, err := java.StdinPipe()
+	must(t, err)
+	must(t, java.Start())
+	time.Sleep(2 * time.Second)
+	must(t, in.Close())
+	must(t, java.Wait())
+	return file
+}
+
+// TestPeersFiveQuestions asks async-profiler's own page the same, as far as it has an answer: it has no verdict, no
+// times, and no waits in a profile of the CPU. docs/html-report.md has the table of both.
+func TestPeersFiveQuestions(t *testing.T) {
+	ctx := started(t)
+	p := newTab(ctx, t)
+	p.run(chromedp.Navigate("file://" + asyncProfilersPage(t)))
+	p.until(`document.readyState === "complete"`)
+	for asks, answered := range map[string]string{
+		"what is slow?": `/Busy/.test(document.body.innerText)`,
+		"since when?":   `/\d\d:\d\d/.test(document.body.innerText)`,
+		"what waits?":   `levels.flat().some((f) => /sleep|park|Object.wait/i.test(f.title))`,
+	} {
+		if p.eval(answered) != "false" {
+			t.Errorf("%s it has an answer by now: %s", asks, answered)
+		}
+		t.Logf("%s no answer", asks)
+	}
+	// A person looks for a wide frame, and clicks on it; then on the one below it, its caller.
+	const busy = `levels.flat().filter((f) => /^Busy\.(sort|parse|text)/.test(f.title))` +
+		`.sort((a, b) => b.width - a.width)[0]`
+	for below, has := range []string{"Busy.", "Busy.work"} {
+		at := ask[[]float64](p, fmt.Sprintf(`((f) => {
+			const r = canvas.getBoundingClientRect();
+			const row = levels.findIndex((l) => l.includes(f)) - %d;
+			const x = Math.min((Math.max(f.left - root.left, 0) + f.width / 2) * px, r.width - 2);
+			return [r.left + x, r.bottom - row * 16 - 8]; })(%s)`, below, busy))
+		// Its handler of clicks is made by the way there.
+		p.run(chromedp.MouseEvent("mouseMoved", at[0], at[1]), chromedp.MouseClickXY(at[0], at[1]))
+		said := p.eval(`document.querySelector("#status").textContent`)
+		if !strings.Contains(said, has) {
+			t.Errorf("%q, without %q", said, has)
+		}
+		t.Logf("%s %d clicks: %.120q", []string{"in which code?", "who calls it?"}[below], below+1, said)
 	}
 }
 

@@ -29,6 +29,7 @@ type view struct {
 	Profiles []profileView
 	Monitors []table
 	Tables   []table
+	Means    []keyMean
 
 	charts []chart
 	marks  []profileMark
@@ -69,7 +70,7 @@ func newView(in Input) *view {
 	rec := in.Recording
 	v := &view{
 		Data: in.Report, Title: titleOf(in.Report), charts: chartsOf(rec), Monitors: monitors(rec),
-		Tables: tablesOf(rec),
+		Tables: tablesOf(rec), Means: meansOf(in.Report),
 	}
 	for i := range in.Report.Findings {
 		f := &in.Report.Findings[i]
@@ -97,6 +98,23 @@ func newView(in Input) *view {
 	}
 	v.link(proofsOf(in.Report, in.Checks), rec)
 	return v
+}
+
+// A keyMean is that of a key number over the window.
+type keyMean struct{ Label, Text string }
+
+// mostMeans and the five resources are the twenty lines that are shown of all that was measured: the rest is folded.
+const mostMeans = 15
+
+// meansOf gives the first key numbers that are more than as good as none; they come in the order in which they matter.
+func meansOf(d *report.Data) (out []keyMean) {
+	for i := range d.Numbers {
+		n := &d.Numbers[i]
+		if n.Estimate != nil && n.Estimate.Mean > 0 && n.Estimate.Mean >= n.Floor && len(out) < mostMeans {
+			out = append(out, keyMean{n.Label, value(n.Estimate.Mean, n.Unit)})
+		}
+	}
+	return out
 }
 
 // More tells whether there are findings beside the one that is the verdict.
@@ -254,6 +272,9 @@ var functions = page.Funcs{
 	"incident":   (*report.Incident).Text,
 	"pseudonyms": (*report.Data).Pseudonyms,
 	"heading":    (*report.Data).Heading,
+	"next":       (*report.Data).Next,
+	"users":      (*report.Data).Users,
+	"rest":       (*report.Data).RestOfHost,
 	"marked":     table.Marked,
 	"given":      recording.GivenUp.Text,
 	"who":        (*ledger.Pool).Who,

@@ -1,6 +1,6 @@
 // A program that lays a trap under the name of its perf map and spins in memory that it made executable.
 // victim link FILE | bind FILE | device | fuse | page | lock | exec | libraries DIRECTORY | inside DIRECTORY root|cwd @OPTIONS | arguments |
-// maps DIRECTORY | files DIRECTORY | threads NUMBER | names NAME | spin; it prints "ready" once the trap is laid.
+// maps DIRECTORY | files DIRECTORY | threads NUMBER | names NAME | methods MIB | mangled | spin; it prints "ready" once the trap is laid.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -264,19 +264,36 @@ static void threads(int n) {
 		check(!pthread_create(&t, &small, asleep, NULL), "thread");
 }
 
+// Its perf map has so many MiB of methods.
+static void methods(const char *map, int mib) {
+	FILE *f = fopen(map, "w");
+	check(f != NULL, map);
+	for (long at = 0; ftell(f) < (long)mib << 20; at += 16)
+		fprintf(f, "%lx 10 com.example.service.Component%ld.method\n", 1 + at, at);
+	fclose(f);
+}
+
+// It spins in a function by whose name the library panicked that made names of C++ readable in 2025.
+__attribute__((noinline)) static void mangled(void) __asm__("_ZN1AcvT_cvT_IiEEv");
+static void mangled(void) {
+	for (;;)
+		__asm__ volatile("");
+}
+
 int main(int argc, char **argv) {
 	char map[100];
 	snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
 	const char *trap = argv[1];
+	if (!strcmp(trap, "link") || !strcmp(trap, "bind")) {
+		check(!mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private");
+		// Links in a sticky directory are followed by nobody else, with fs.protected_symlinks (may_follow_link in fs/namei.c).
+		check(!mount("none", "/tmp", "tmpfs", 0, "mode=755"), "tmpfs");
+	}
 	if (!strcmp(trap, "link"))
 		check(!symlink(argv[2], map), "symlink");
 	if (!strcmp(trap, "bind")) {
-		check(!mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), "private");
-		char file[100]; // it may lie below /tmp
-		snprintf(file, sizeof file, "/proc/self/fd/%d", open(argv[2], O_PATH));
-		check(!mount("none", "/tmp", "tmpfs", 0, NULL), "tmpfs");
 		close(open(map, O_CREAT | O_WRONLY, 0600));
-		check(!mount(file, map, NULL, MS_BIND, NULL), "bind");
+		check(!mount(argv[2], map, NULL, MS_BIND, NULL), "bind");
 	}
 	if (!strcmp(trap, "device"))
 		check(!mknod(map, S_IFCHR | 0600, makedev(1, 3)), "mknod"); // null(4), which does not mind
@@ -300,6 +317,8 @@ int main(int argc, char **argv) {
 		maps(argv[2]);
 	if (!strcmp(trap, "files"))
 		files(argv[2]);
+	if (!strcmp(trap, "methods"))
+		methods(map, atoi(argv[2]));
 	if (!strcmp(trap, "names"))
 		prctl(PR_SET_NAME, argv[2]);
 	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -325,5 +344,7 @@ int main(int argc, char **argv) {
 	for (int i = 0; i < 20; i++) // which SIGALRM cuts short
 		usleep(10000);
 	check(write(1, "ready\n", 6) == 6, "ready"); // puts(3) may want memory
+	if (!strcmp(trap, "mangled"))
+		mangled();
 	((void (*)(void))code)();
 }
