@@ -60,18 +60,22 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 	GOARCH=arm64 $(GOBUILD) -o bin/perfdoctor-linux-arm64 ./cmd/perfdoctor
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 
-# The packages whose tests measure this machine, or look for what is left in /tmp, run one by one after the others, of
-# which two run side by side. -vet=off: lint has all of vet, and here it would read each package once more.
-QUIET := ./internal/collect/... ./internal/collectors/... ./internal/daemon/exporter ./internal/dev/e2e \
+# The packages whose tests assert what they find of this machine, or of its time, or look for what is left in /tmp, run
+# one by one after the others, of which two run side by side. -vet=off: lint has all of vet, and here it would read each
+# package once more.
+QUIET := ./internal/collect/... ./internal/collectors/asprof ./internal/collectors/ebpf ./internal/dev/e2e \
 	./internal/dev/hostile ./internal/jvm/asprof ./internal/kernel/perfevent ./internal/lab ./internal/lab/commands \
 	./internal/lab/load ./internal/lab/vm
+
+# The longest of the others come first, so that none of them runs on when the rest have ended.
+LONG := ./internal/report/html ./internal/jvm
 
 test: deps bundle jdks ## all tests; needs of the machine are installed
 	@go build ./...
 	@mkdir -p bin
 	@export TURN=$(CURDIR)/bin/turn QUIET="$$(go list $(QUIET))"; \
 	$(TOOL) gotestsum --format pkgname-and-test-fails $(GOTESTSUMFLAGS) \
-		--packages "$$(go list ./... | grep -vxF "$$QUIET" | xargs) $$(echo $$QUIET)" -- \
+		--packages "$(LONG) $$(go list ./... | grep -vxF "$$QUIET" | xargs) $$(echo $$QUIET)" -- \
 		-p 2 -exec $(CURDIR)/.ci/turn -vet=off -timeout 15m $(TESTFLAGS)
 	cd tools/release && go test ./...
 

@@ -152,6 +152,9 @@ func (k *knob) undo() (now string, lasted bool, err error) {
 		}
 	}
 	err = k.set(k.before)
+	if err == nil && k.pid != 0 && exited(k.pid) { // a signal to who has exited, and was not waited for, is no error
+		err = k.ended(unix.ESRCH)
+	}
 	if errors.Is(err, errGone) {
 		return gone(err), false, nil
 	}
@@ -165,6 +168,17 @@ func (k *knob) undo() (now string, lasted bool, err error) {
 		return "", false, k.failed(err)
 	}
 	return k.name + " is " + k.before + " again", true, nil
+}
+
+// exited tells whether a process has exited, without a look at it that may have to wait (pidfd_open(2), Linux 5.3).
+func exited(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 1
 }
 
 func gone(err error) string { return err.Error() + ": there is nothing to undo" }

@@ -22,6 +22,7 @@ func TestCallers(t *testing.T) {
 		"table": {"-Wl,-z,lazy"}, "bound": {"-Wl,-z,now", "-fcf-protection=full"}, "pointer": {"-fno-plt"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			bin := filepath.Join(t.TempDir(), "callers")
 			args := append([]string{"-O2", "-fno-omit-frame-pointer", "-o", bin, "testdata/c/callers.c"}, flags...)
 			if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {

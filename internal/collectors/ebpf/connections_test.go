@@ -279,6 +279,7 @@ func TestGivenUp(t *testing.T) {
 		}, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			rec, address := giveUp(t, n, c.talk)
 			client := []string{"netns", "target", "side", "client", "endpoint", address}
 			want(t, rec, c.given, metric.RequestsGivenUp, client...)

@@ -299,6 +299,7 @@ func TestJVM(t *testing.T) {
 		whole bool
 	}{{"-XX:+PreserveFramePointer", true}, {"-XX:-PreserveFramePointer", false}} {
 		t.Run(tc.flag, func(t *testing.T) {
+			t.Parallel()
 			// Which of two methods is compiled first decides whether one has the other in it, and then no frame of its
 			// own: on a busy machine Mixed.kernel was in Mixed.work.
 			p := start(t, "java", "-Xmx64m", tc.flag, "-XX:CompileCommand=quiet",

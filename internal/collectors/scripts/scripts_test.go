@@ -156,7 +156,10 @@ func TestShares(t *testing.T) {
 		{"Node in a namespace", "work", inNamespace, node},
 		{"worker of Node", "worker", nil, node},
 	} {
-		t.Run(tc.name, func(t *testing.T) { tc.test(t, tc.start(t, tc.what, tc.under...)) })
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // a share is of what the program got
+			tc.test(t, tc.start(t, tc.what, tc.under...))
+		})
 	}
 }
 

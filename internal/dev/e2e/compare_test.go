@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,8 +166,27 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// A terminal keeps what is written while others read it.
+type terminal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *terminal) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *terminal) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 // TestScreen: on a terminal a long report goes through PAGER, and --watch shows window after window until Ctrl-C.
 func TestScreen(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, testenv.Tool("script"))
 	recording := filepath.Join(t.TempDir(), "rec.zip")
 	_, _ = output(t, "diagnose", "--duration", "1s", "--save", recording) // whatever it finds
@@ -183,34 +204,37 @@ func TestScreen(t *testing.T) {
 	if bytes.Contains(piped, []byte("paged:")) || len(piped) == 0 {
 		t.Errorf("a pipe got a pager:\n%s", piped)
 	}
-	watch := onTerminal(`"$PROGRAM" diagnose --watch --duration 1s --interval 500ms`)
+	// High enough for the curves below a finding, which a busy host has.
+	watch := onTerminal(`stty rows 60; "$PROGRAM" diagnose --watch --duration 1s --interval 500ms`)
 	keys, err := watch.StdinPipe()
 	must(t, err)
-	var screen bytes.Buffer
-	watch.Stdout, watch.Stderr = &screen, &screen
+	screen := &terminal{}
+	watch.Stdout, watch.Stderr = screen, screen
 	watch.Dir = t.TempDir()
 	must(t, watch.Start())
-	time.Sleep(4 * time.Second)
-	_, err = keys.Write([]byte("smw"))
-	must(t, err)
-	time.Sleep(2 * time.Second)
-	_, err = keys.Write([]byte{3}) // Ctrl-C
-	must(t, err)
+	t.Cleanup(func() { _ = watch.Process.Kill() }) // it has ended, but after an error
+	for _, step := range []struct{ keys, shows string }{
+		{"", "2 windows of"},
+		{"s", "sorted by memory"},
+		{"m", "marked"},
+		{"w", "saved the last window as perfdoctor-"},
+		{"", "verdicts"},
+		{"", "s sort"},
+		{"", "▲"},    // with the next window
+		{"\x03", ""}, // Ctrl-C
+	} {
+		_, err = io.WriteString(keys, step.keys)
+		must(t, err)
+		eventually(t, step.shows, startTime, func() bool { return strings.Contains(screen.String(), step.shows) })
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- watch.Wait() }()
 	select {
 	case err := <-ended: // the exit code is that of the last verdict
 		t.Logf("it ended: %v", err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(startTime):
 		must(t, watch.Process.Kill())
 		t.Fatal("it did not end with Ctrl-C")
-	}
-	for _, want := range []string{
-		"2 windows of", "verdicts", "s sort", "sorted by memory", "marked", "▲", "saved the last window as perfdoctor-",
-	} {
-		if !strings.Contains(screen.String(), want) {
-			t.Errorf("there is no %q on the screen %q", want, screen.String())
-		}
 	}
 	if saved, err := filepath.Glob(filepath.Join(watch.Dir, "perfdoctor-*.zip")); err != nil || len(saved) != 1 {
 		t.Errorf("saved were %v, %v", saved, err)

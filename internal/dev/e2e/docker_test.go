@@ -113,7 +113,10 @@ func TestDockerInterrupted(t *testing.T) {
 }
 
 // engines is what is a container engine's by its name: its own, its network's, its run-time's, and the scenario's.
-var engines = regexp.MustCompile(`(?i)docker|containerd|runc|pd-contained-|\bveth|\bbr-|172\.17\.`)
+// Docker's devices have seven digits (libnetwork's drivers/bridge), its networks the twelve first of their ids: others
+// make a veth0 meanwhile.
+var engines = regexp.MustCompile(
+	`(?i)docker|containerd|runc|pd-contained-|\bveth[0-9a-f]{7}\b|\bbr-[0-9a-f]{12}\b|172\.17\.`)
 
 // engineModules begin the names of the modules that an engine has loaded for its network and its file systems.
 var engineModules = []string{

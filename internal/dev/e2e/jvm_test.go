@@ -121,6 +121,7 @@ func TestKilledWhileProfiling(t *testing.T) {
 
 // TestInterruptedWhileProfiling: Ctrl-C at random moments leaves nothing, without a next run.
 func TestInterruptedWhileProfiling(t *testing.T) {
+	t.Parallel()
 	j := startJVM(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

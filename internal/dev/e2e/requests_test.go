@@ -98,7 +98,8 @@ func (c *counts) rate(t *testing.T, from, to time.Time) float64 {
 const batch = 16
 
 // TestRequests: the requests and the exchanges of a recording are those that the server counted itself, within 2 %.
-// nginx closes a connection after 1,000 requests, so that most are of connections that have ended when one looks.
+// nginx closes a connection after 1,000 requests, so that most are of connections that have ended when one looks. The
+// programs share the CPUs, each with a network of its own: a count is the same at any rate.
 func TestRequests(t *testing.T) {
 	perfdoctor(t) // it is built before the load begins
 	for _, c := range []struct {
@@ -113,6 +114,7 @@ func TestRequests(t *testing.T) {
 		{"redis pipelined over veth", loadedRedis(batch), true, batch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			client, server := pair(t)
 			address := "10.91.0.2"
 			if !c.veth {

@@ -56,48 +56,60 @@ func TestScenarioInGuest(t *testing.T) {
 	t.Parallel()
 	backlog, err := os.ReadFile("/proc/sys/net/core/netdev_max_backlog")
 	must(t, err)
-	for key, want := range map[string]struct {
-		code   int
-		status string
-	}{
-		"net.core.somaxconn":   {0, "held"},
-		"net.ipv4.no_such_key": {2, "skipped"},
-	} {
-		keep := t.TempDir()
-		args := []string{
-			"mine", "--dir", scenarios(t, "mine", strings.Replace(wholeMachine, "%s", key, 1)), "--only", "larger",
-			"--keep", keep,
-		}
-		code, stdout := runInGuest(t, args...)
-		var results []struct {
-			outcome
-			Guest string
-		}
-		must(t, json.Unmarshal(stdout, &results))
-		if code != want.code || len(results) != 1 || results[0].Status != want.status ||
-			!strings.HasPrefix(results[0].Guest, "kernel "+guestKernel+".") {
-			t.Errorf("needs %s: exit code %d, results %+v", key, code, results)
-		}
-		if want.status != "held" {
-			continue
-		}
-		if len(results[0].Phases) != 2 {
-			t.Errorf("phases %+v", results[0].Phases)
-		}
-		var report struct{ Host struct{ Kernel string } }
-		out, _ := output(t, "diagnose", "--from", filepath.Join(keep, "mine-as-is.zip"), "-o", "json")
-		must(t, json.Unmarshal(out, &report))
-		if !strings.HasPrefix(report.Host.Kernel, guestKernel+".") {
-			t.Errorf("the recording that came back: %s", out)
-		}
-		if code, stdout := runInGuest(t, args...); code != 1 ||
-			!bytes.Contains(stdout, []byte("exists: choose another directory")) {
-			t.Errorf("over the same recordings: exit code %d, %s", code, stdout)
-		}
-	}
+	t.Run("needs", func(t *testing.T) { // ends when both have
+		t.Run("net.core.somaxconn", func(t *testing.T) {
+			t.Parallel()
+			keep := t.TempDir()
+			args := append(inGuestWith(t, "net.core.somaxconn"), "--keep", keep)
+			result := heldInGuest(t, 0, "held", args)
+			if len(result.Phases) != 2 {
+				t.Errorf("phases %+v", result.Phases)
+			}
+			var report struct{ Host struct{ Kernel string } }
+			out, _ := output(t, "diagnose", "--from", filepath.Join(keep, "mine-as-is.zip"), "-o", "json")
+			must(t, json.Unmarshal(out, &report))
+			if !strings.HasPrefix(report.Host.Kernel, guestKernel+".") {
+				t.Errorf("the recording that came back: %s", out)
+			}
+			if code, stdout := runInGuest(t, args...); code != 1 ||
+				!bytes.Contains(stdout, []byte("exists: choose another directory")) {
+				t.Errorf("over the same recordings: exit code %d, %s", code, stdout)
+			}
+		})
+		t.Run("net.ipv4.no_such_key", func(t *testing.T) {
+			t.Parallel()
+			heldInGuest(t, 2, "skipped", inGuestWith(t, "net.ipv4.no_such_key"))
+		})
+	})
 	after, err := os.ReadFile("/proc/sys/net/core/netdev_max_backlog")
 	must(t, err)
 	if !bytes.Equal(backlog, after) {
 		t.Errorf("the machine's netdev_max_backlog went from %s to %s", backlog, after)
 	}
+}
+
+// inGuestWith are the arguments that run wholeMachine, which needs a sysctl.
+func inGuestWith(t *testing.T, sysctl string) []string {
+	t.Helper()
+	dir := scenarios(t, "mine", strings.Replace(wholeMachine, "%s", sysctl, 1))
+	return []string{"mine", "--dir", dir, "--only", "larger"}
+}
+
+// guestResult is what a scenario in a guest came to, and under which kernel.
+type guestResult struct {
+	outcome
+	Guest string
+}
+
+// heldInGuest runs a scenario in a guest, and wants one result.
+func heldInGuest(t *testing.T, wantCode int, wantStatus string, args []string) guestResult {
+	t.Helper()
+	code, stdout := runInGuest(t, args...)
+	var results []guestResult
+	must(t, json.Unmarshal(stdout, &results))
+	if code != wantCode || len(results) != 1 || results[0].Status != wantStatus ||
+		!strings.HasPrefix(results[0].Guest, "kernel "+guestKernel+".") {
+		t.Fatalf("exit code %d, want %d and %s: %+v", code, wantCode, wantStatus, results)
+	}
+	return results[0]
 }
