@@ -48,13 +48,7 @@ func PictureOf(p *Profile) Picture {
 			}
 			managed = managed || f.Managed() || f.Kind == Unknown && f.Module != ""
 			if f.Name == ThreadStart || IsUnnamed(f.Name) {
-				out.Unnamed += s.Count
-				if IsUnnamed(f.Name) && f.Name != Unnamed {
-					out.Placed += s.Count
-				}
-				if f.Kind == Unknown && f.Module != "" {
-					out.Made += s.Count
-				}
+				out.addUnnamed(f, s.Count)
 			}
 		}
 		out.Samples += s.Count
@@ -67,4 +61,15 @@ func PictureOf(p *Profile) Picture {
 		}
 	}
 	return out
+}
+
+// addUnnamed counts a frame without a symbol.
+func (p *Picture) addUnnamed(f Frame, count int64) {
+	p.Unnamed += count
+	if IsUnnamed(f.Name) && f.Name != Unnamed {
+		p.Placed += count
+	}
+	if f.Kind == Unknown && f.Module != "" {
+		p.Made += count
+	}
 }
