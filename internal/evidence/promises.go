@@ -22,7 +22,7 @@ const (
 	// P. Denning and J. Buzen, The Operational Analysis of Queueing Network Models, ACM Computing Surveys 10, 1978
 	lawBounds = "operational bounds"
 	// of what happens for no other reason
-	lawGone = "no cause is left"
+	lawGone = "its cause is gone"
 )
 
 // A Part is a share that goes away, of the CPU time or of the time of requests, with its bounds.

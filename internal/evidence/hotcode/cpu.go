@@ -180,13 +180,13 @@ func Notes(rec *recording.Recording) []string {
 	return out
 }
 
-// ofPlaced says how functions without a symbol are named, and what would name them.
+// ofPlaced says what would name the functions that are named by their place; nothing where they are few.
 func ofPlaced(pic stacks.Picture) string {
-	if pic.Placed == 0 {
+	const few = 0.1 // of the frames without a symbol
+	if float64(pic.Placed) < few*float64(pic.Unnamed) {
 		return ""
 	}
-	return fmt.Sprintf("; %d of them are named by where they begin and what is near; the package with the file's "+
-		"debug symbols (-dbgsym, -debuginfo) names them", pic.Placed)
+	return "; debug symbols (packages -dbgsym, -debuginfo) would name them"
 }
 
 // Sampled gives the seconds that the samples stand for.
