@@ -144,7 +144,7 @@ func programs(c *evidence.Consumption) []*program {
 	byName := map[string]*program{}
 	var out []*program
 	for _, x := range c.List {
-		if x.ShortLived || x.CPUs <= 0 {
+		if x.ShortLived || x.CPUs <= 0 || isSoftirq(x) {
 			continue
 		}
 		g := byName[x.Command]
@@ -159,6 +159,12 @@ func programs(c *evidence.Consumption) []*program {
 	}
 	slices.SortStableFunc(out, func(x, y *program) int { return cmp.Compare(y.cpus, x.cpus) })
 	return out
+}
+
+// isSoftirq tells the kernel's threads for softirqs (kernel/softirq.c): what interrupts bring, such as packets, is
+// cpu-in-softirq's and the path's. A kernel thread has no memory of its own, and a program cannot be without.
+func isSoftirq(x evidence.Consumer) bool {
+	return x.Memory == 0 && strings.HasPrefix(x.Command, "ksoftirqd/")
 }
 
 // holds is who has the CPUs, with the verb.
