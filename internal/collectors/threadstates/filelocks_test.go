@@ -75,7 +75,7 @@ func FuzzParseLocks(f *testing.F) {
 		if err != nil && locks != nil {
 			t.Error("an error and locks")
 		}
-		if len(locks) > len(text)/16 { // the shortest line
+		if len(locks) > (len(text)+1)/16 { // the shortest line; the last one may lack its end
 			t.Errorf("%d locks of %d bytes", len(locks), len(text))
 		}
 		_, _ = lockOf(locks, -1, 0)
