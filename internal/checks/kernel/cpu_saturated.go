@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
@@ -325,12 +326,12 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 			own = own.Plus(used)
 		}
 	}
-	if c, ok := evidence.Consumers(p.Recording); ok { // its processes that began and ended between two readings
-		own = own.Plus(quantity.Of("", c.OfTarget*c.Window, quantity.Seconds))
-	}
 	if p.Meta.Target.Kind == "host" {
 		hostIsFilled(list[0], inUse, f)
 		return
+	}
+	if t, ok := usage.OfTarget(p.Recording); ok { // its processes that began and ended between two readings
+		own = own.Plus(quantity.Of("", t.Unread, quantity.Seconds))
 	}
 	filler := p.Param(saturatedFiller)
 	if own.Number() == 0 { // with a sample lost, no stranger is shown
@@ -348,12 +349,14 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 	if stranger < 0 {
 		return
 	}
-	u, others := list[stranger], inUse.Minus(own)
+	u := list[stranger]
+	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
+	all := inUse.Minus(own).Per(inUse).Named("of the CPU time in use, that of other programs")
 	switch {
-	case quantity.Of("", u.seconds, quantity.Seconds).Per(inUse).AtLeast(filler):
-		strangerFills(u, inUse, f)
-	case u.seconds >= leastNamed*inUse.Number() && others.Per(inUse).AtLeast(filler):
-		strangersFill(u, others.Per(inUse).Named("of the CPU time in use, that of other programs"), f)
+	case share.AtLeast(filler):
+		strangerFills(u, share, f)
+	case share.Number() >= leastNamed && all.AtLeast(filler):
+		strangersFill(u, all, f)
 	}
 }
 
@@ -369,8 +372,7 @@ func busySeconds(p *check.Pass) float64 {
 }
 
 // strangerFills makes the finding one about a process that is none of the target's.
-func strangerFills(u *cpuUser, inUse quantity.Value, f *check.Finding) {
-	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
+func strangerFills(u *cpuUser, share quantity.Value, f *check.Finding) {
 	f.Subject = evidence.PIDSubject(u.pid, u.comm)
 	f.Summary = fmt.Sprintf("%s, not the target, has %s of the CPU time in use; %s", u.who(), share.Text(), f.Summary)
 	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)

@@ -193,18 +193,25 @@ func TestAsReadelf(t *testing.T) {
 	})
 }
 
+// opened gives a file and its table, until the end of the test.
+func opened(t *testing.T, file string) (*os.File, *Table) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	table, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, table
+}
+
 func asReadelf(t *testing.T, files ...string) {
 	t.Helper()
 	for _, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		table, err := Read(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, table := opened(t, file)
 		rows, unlike := 0, 0
 		eachRow(t, file, table.names, func(pc uint64, want string) {
 			rows++
@@ -282,16 +289,7 @@ func (r *rule) asReadelf(names registerNames) string {
 // TestFunction: a function begins where its symbol says, asked from any place in it.
 func TestFunction(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
-	bin := nested(t)
-	f, err := os.Open(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	table, err := Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, table := opened(t, nested(t))
 	e, err := elf.NewFile(f)
 	if err != nil {
 		t.Fatal(err)

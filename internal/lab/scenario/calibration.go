@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // A Promised is what the doctor foretold of the cure of its verdict, and what the load measured of the cured run.
@@ -146,13 +147,7 @@ func (c Calibration) counted() string {
 	}
 	return fmt.Sprintf("%d promises, of which %d could be judged: %d of %d measured values are inside the interval, "+
 		"%d are better; median error of the expected value %s, of the gain %s", len(c), len(value), inside, len(value),
-		better, percent(median(value)), percent(median(gain)))
-}
-
-// median is the middle one of a list that has one, the mean of the two in the middle of an even number.
-func median(list []float64) float64 {
-	slices.Sort(list)
-	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
+		better, percent(series.Median(value)), percent(series.Median(gain)))
 }
 
 func percent(share float64) string {
