@@ -119,7 +119,7 @@ func TestHangingFileSystem(t *testing.T) {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip(err)
 	}
-	diagnose(t, trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "fuse"))
+	untilMapSought(t, trap(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "fuse"))
 }
 
 // TestHangingMemory: a thread waits in poll(2) for what its memory says, and its memory is a file whose server never
