@@ -30,6 +30,7 @@ type Scenario struct {
 	Cures    []Trial    `yaml:"cures"`
 	Placebos []Trial    `yaml:"placebos"`
 	Rungs    []Rung     `yaml:"rungs"` // of a story, in the order in which the doctor must name them
+	Left     *Expect    `yaml:"left"`  // of a story, what is found when all faults are fixed; missing: nothing
 	JDKs     []OnJDK    `yaml:"jdks"`  // the same on other JVMs, each a scenario of its own: NAME-jdk25
 
 	// Dir is the directory it was read from: its name, without -jdk25.

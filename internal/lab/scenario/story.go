@@ -219,11 +219,12 @@ func (s *Scenario) foretoldOf(cured []string) []Foretold {
 func (s *Scenario) inState(cured []string) phaseSpec {
 	first := s.firstLeft(cured)
 	if first == nil {
-		e := Expect{Verdict: VerdictNone, Forbidden: s.Expect.Forbidden}
-		return phaseSpec{
-			name: stateHealthy, kind: KindHealthy, title: "nothing is wrong any more", expect: &e,
-			cured: cured,
+		e := Expect{Verdict: VerdictNone}
+		if s.Left != nil {
+			e = *s.Left
 		}
+		e.Forbidden = slices.Concat(e.Forbidden, s.Expect.Forbidden)
+		return phaseSpec{name: stateHealthy, kind: KindHealthy, title: "all faults are fixed", expect: &e, cured: cured}
 	}
 	e := first.Expect
 	if len(first.Regression) > 0 {

@@ -32,6 +32,9 @@ func (v *validator) rungs(s *Scenario) {
 	for i := range s.Rungs {
 		v.rung(&s.Rungs[i])
 	}
+	if s.Left != nil {
+		v.expect("left", s.Left)
+	}
 	if len(v.errs) == whole { // what a change alone gets wrong would be said once more of each state
 		v.independent(s.Rungs)
 		v.states(s)

@@ -89,10 +89,9 @@ public final class Fares {
     }
 
     private ByteArrayOutputStream render(Offer offer) throws IOException {
-        ObjectMapper mapper = mapper();
-        offer.cents -= offer.cents * mapper.readValue(REDUCTION, Reduction.class).percent / 100;
+        offer.cents -= offer.cents * mapper().readValue(REDUCTION, Reduction.class).percent / 100;
         ByteArrayOutputStream text = new ByteArrayOutputStream(LONGEST);
-        mapper.writeValue(text, offer);
+        mapper().writeValue(text, offer);
         return text;
     }
 
