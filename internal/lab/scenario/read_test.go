@@ -129,6 +129,10 @@ func TestMistakes(t *testing.T) {
 			`:3: unknown field "xyzzy" in vm: it has mode, reason`,
 		},
 		{
+			"what is left of no story", "vm: {mode: allowed}", "vm: {mode: allowed}\nleft: {verdict: none}",
+			":4: left: a story alone has it",
+		},
+		{
 			"unknown field in a cure", "    title: it closes", "    titel: it closes",
 			`:25: unknown field "titel" in cures.close: did you mean title?`,
 		},

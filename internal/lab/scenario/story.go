@@ -219,10 +219,7 @@ func (s *Scenario) foretoldOf(cured []string) []Foretold {
 func (s *Scenario) inState(cured []string) phaseSpec {
 	first := s.firstLeft(cured)
 	if first == nil {
-		e := Expect{Verdict: VerdictNone}
-		if s.Left != nil {
-			e = *s.Left
-		}
+		e := s.left()
 		e.Forbidden = slices.Concat(e.Forbidden, s.Expect.Forbidden)
 		return phaseSpec{name: stateHealthy, kind: KindHealthy, title: "all faults are fixed", expect: &e, cured: cured}
 	}
@@ -234,6 +231,14 @@ func (s *Scenario) inState(cured []string) phaseSpec {
 	return phaseSpec{name: first.Name, kind: KindRung, title: first.Title, expect: &e, cured: cured}
 }
 
+// left is what is expected where all faults are fixed.
+func (s *Scenario) left() Expect {
+	if s.Left != nil {
+		return *s.Left
+	}
+	return Expect{Verdict: VerdictNone}
+}
+
 // trying is the phase of a placebo on a state. The verdict stays, unless the placebo moves the fault that it is tried
 // on, the next one in the file, to another place that it names.
 func (s *Scenario) trying(r *Rung, cured []string) phaseSpec {
@@ -241,6 +246,7 @@ func (s *Scenario) trying(r *Rung, cured []string) phaseSpec {
 	e := Expect{Verdict: VerdictNone}
 	switch {
 	case first == nil:
+		e = s.left()
 	case r.Expect.Verdict != "" && first == s.faultAfter(r):
 		e = r.Expect
 	case len(first.Regression) == 0:

@@ -156,6 +156,32 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// TestLeft: what is left is expected where all is fixed, of that state and of a placebo on it, and nowhere else.
+func TestLeft(t *testing.T) {
+	left := "left: {verdict: cpu-throttled, forbidden: [fd-limit]}\n"
+	base := strings.Replace(storyBase, "rungs:\n", left+"rungs:\n", 1)
+	s, err := Read(files(base), "leak", checkNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.climb(Climb{Order: []string{"quota", "files", "drops", "reuse"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []Expect
+	for _, p := range list[2:] {
+		got = append(got, *p.expect)
+	}
+	want := []Expect{
+		{Verdict: "softnet-drops", Forbidden: []string{"softnet-drops"}},
+		{Verdict: "cpu-throttled", Forbidden: []string{"fd-limit", "softnet-drops"}},
+		{Verdict: "cpu-throttled", Forbidden: []string{"fd-limit"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("drops, all fixed, and a placebo then (-want +got):\n%s", diff)
+	}
+}
+
 // TestLeftOut: a seed always leaves out the same two, and one fault is always left.
 func TestLeftOut(t *testing.T) {
 	s, seen := story(t), map[string]bool{}
@@ -304,6 +330,10 @@ func TestStoryMistakes(t *testing.T) {
 		{
 			"a verdict of all", "expect: {forbidden: [softnet-drops]}", "expect: {verdict: fd-limit}",
 			":11: expect: each rung has its own",
+		},
+		{
+			"an unknown check left", "rungs:\n", "left: {verdict: fd-limits}\nrungs:\n",
+			`left.verdict: there is no check or verdict "fd-limits"`,
 		},
 		{
 			"no arithmetic", ", because: four times the time}", "}",

@@ -120,6 +120,9 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		v.rungs(s)
 	} else {
 		v.expect("expect", &s.Expect)
+		if s.Left != nil {
+			v.fail("left", "a story alone has it: give the scenario rungs, or say in cures what is left")
+		}
 	}
 	v.engineTools(s)
 	v.affinity(s)
