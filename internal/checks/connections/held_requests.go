@@ -2,6 +2,7 @@ package connections
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -10,6 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -26,6 +28,11 @@ var (
 	paramHeldQueue = &check.Param{
 		Name: "queue", Default: 2, Unit: "requests",
 		Why: "in progress for each thread that stands elsewhere: with one each they may be meant to stand there",
+	}
+	paramHeldFull = &check.Param{
+		Name: "full", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of a CPU, by one thread, or of all CPUs that the program may use: what is left is in pieces " +
+			"too short for more work, and requests wait for the CPU",
 	}
 )
 
@@ -47,6 +54,8 @@ reads of a queue look the same, and are meant to. It is a warning where no
 thread waits for the next request or event meanwhile, and each that does
 something has several requests to serve: an event loop that sleeps, or waits
 for something else, in a handler. Threads that did not run once are not counted.
+Where the program uses up its CPUs, or a thread of it a whole one, requests wait
+for those, and this check is silent.
 
 Fix: find the limit in the program's configuration or its log, and raise it or
 send less. Won't help: more CPUs. Disproof: clients wait by design.`,
@@ -55,9 +64,10 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.ListenerOwes, metric.DestinationAsked,
 	},
 	Uses: append([]metric.Metric{
-		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples,
+		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.CPUsOnline, metric.TargetCPUs,
+		metric.CgroupCpuset, metric.CgroupQuota,
 	}, evidence.RequestMetrics()...),
-	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue},
+	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},
 	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
 }
@@ -76,6 +86,11 @@ func runHeldRequests(p *check.Pass) error {
 		return nil
 	}
 	p.Read(h.Share)
+	full := heldByCPU(p)
+	p.Read(full)
+	if full.AtLeast(p.Param(paramHeldFull)) {
+		return nil
+	}
 	if h.Share.AtLeast(p.Param(paramHeldShare)) {
 		f := heldFinding(p, h)
 		blockedLoop(p, l, h, &f)
@@ -83,6 +98,33 @@ func runHeldRequests(p *check.Pass) error {
 		p.Report(f)
 	}
 	return nil
+}
+
+// heldByCPU is how full the fullest is of what requests may wait for: a thread, or all CPUs that the target may use.
+// Threads that were there for less than half of the window are left out: they are not what requests wait for.
+func heldByCPU(p *check.Pass) (full quantity.Value) {
+	uses := map[string]float64{}
+	all, most, comm := 0.0, 0.0, ""
+	for _, s := range slices.Concat(p.Counter(metric.ThreadCPU), p.Counter(metric.ThreadRunDelay)) {
+		rate, ok := s.Rate()
+		if !ok || series.Span(s.Points).Seconds() < p.Meta.Duration/2 {
+			continue
+		}
+		thread := s.Label("pid") + "/" + s.Label("tid")
+		uses[thread] += rate
+		all += rate
+		if uses[thread] > most {
+			most, comm = uses[thread], s.Label("comm")
+		}
+	}
+	full = quantity.Of("running or ready to", most, quantity.CPUs).Per(quantity.Of("a CPU", 1, quantity.CPUs)).
+		Named("part of the time that the busiest thread (%s) runs or is ready to", comm)
+	if cpus, ok := evidence.EffectiveCPUs(p); ok {
+		if of := quantity.Of("threads running or ready, mean", all, quantity.CPUs).Per(cpus); full.Below(of) {
+			return of
+		}
+	}
+	return full
 }
 
 // blockedLoop makes it a warning where nobody is there to take a request.
