@@ -124,7 +124,7 @@ func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep s
 		o.Args = append(o.Args, "--dir", guestScenarios)
 	}
 	if keep != "" {
-		if err := mayKeep(sc, phases, keep); err != nil {
+		if err := sc.MayKeep(keep, phases); err != nil {
 			return nil, err
 		}
 		o.Outputs = []string{guestKeep}
@@ -183,17 +183,6 @@ func guestResult(out vm.Result) (*scenario.Result, error) {
 	}
 	results[0].Guest = fmt.Sprintf("kernel %s, %s", out.Release, out.Accelerator)
 	return results[0], nil
-}
-
-// mayKeep finds recordings of an earlier run, which are not overwritten, before minutes are spent.
-func mayKeep(sc *scenario.Scenario, phases []string, keep string) error {
-	for _, phase := range phases {
-		at := filepath.Join(keep, scenario.RecordingName(sc.Name, phase))
-		if _, err := os.Lstat(at); err == nil {
-			return fmt.Errorf("keep the recording: %s exists: choose another directory", at)
-		}
-	}
-	return nil
 }
 
 // keepFiles writes the recordings that a guest sent, none over another.

@@ -78,7 +78,7 @@ func (j *judge) findings() string {
 }
 
 func (j *judge) expect(e *Expect) {
-	j.verdict(e.Verdict)
+	j.verdict(e.Verdict, e.Or...)
 	if e.Severity != "" {
 		j.assert("severity", j.phase.Severity == e.Severity, j.phase.Severity, "the verdict is %s", e.Severity)
 	}
@@ -107,13 +107,15 @@ const (
 	verdictWhat = "the verdict is "
 )
 
-func (j *judge) verdict(want string) {
+func (j *judge) verdict(want string, or ...string) {
 	switch want {
 	case VerdictOpen, "":
 	case VerdictNone:
 		j.assert("verdict", j.phase.Verdict == VerdictNone, j.findings(), healthyWhat)
 	default:
-		j.assert("verdict", j.phase.Verdict == want, j.phase.Verdict, "%s%s", verdictWhat, want)
+		list := append([]string{want}, or...)
+		j.assert("verdict", slices.Contains(list, j.phase.Verdict), j.phase.Verdict, "%s%s", verdictWhat,
+			strings.Join(list, " or "))
 	}
 }
 

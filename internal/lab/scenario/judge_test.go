@@ -41,6 +41,8 @@ func TestExpect(t *testing.T) {
 			Forbidden: []string{"fd-limit"},
 		}, nil},
 		{"another verdict", Expect{Verdict: "fd-limit"}, []string{"verdict"}},
+		{"one of two", Expect{Verdict: "fd-limit", Or: []string{"short-connection-ceiling"}}, nil},
+		{"none of two", Expect{Verdict: "fd-limit", Or: []string{"cpu-saturated"}}, []string{"verdict"}},
 		{"a healthy system", Expect{Verdict: VerdictNone}, []string{"verdict"}},
 		{"not asserted", Expect{Verdict: VerdictOpen}, nil},
 		{"another severity", Expect{Severity: "warning"}, []string{"severity"}},

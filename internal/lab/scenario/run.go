@@ -199,11 +199,14 @@ func (s *Scenario) LacksInGuest() string {
 // the way.
 func (s *Scenario) PhaseNames(c Climb) ([]string, error) {
 	list, err := s.phases(Options{Climb: c})
-	var names []string
+	return names(list), err
+}
+
+func names(list []phaseSpec) (names []string) {
 	for i := range list {
 		names = append(names, list[i].name)
 	}
-	return names, err
+	return names
 }
 
 // Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is
@@ -213,6 +216,9 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 		return s.NotRun(Skipped, lacks), nil
 	}
 	list, err := s.phases(o)
+	if err == nil && o.Keep != "" { // before minutes are spent
+		err = s.MayKeep(o.Keep, names(list))
+	}
 	if err != nil {
 		return s.NotRun(Broken, err.Error()), nil
 	}
@@ -604,6 +610,17 @@ func (p *Process) finite() bool {
 
 // RecordingName is the file that a phase's recording is kept in.
 func RecordingName(scenario, phase string) string { return scenario + "-" + phase + ".zip" }
+
+// MayKeep reports the recording of an earlier run that is in the way, as none is overwritten.
+func (s *Scenario) MayKeep(dir string, phases []string) error {
+	for _, phase := range phases {
+		at := filepath.Join(dir, RecordingName(s.Name, phase))
+		if _, err := os.Lstat(at); err == nil {
+			return fmt.Errorf("keep the recording: %s exists: choose another directory", at)
+		}
+	}
+	return nil
+}
 
 func (o *Options) keep(name string, p *Phase) error {
 	if o.Keep == "" {

@@ -304,6 +304,7 @@ const (
 // Expect is what the diagnosis of the sick phase must come to.
 type Expect struct {
 	Verdict     string   `yaml:"verdict"`      // a check, none or open
+	Or          []string `yaml:"or"`           // checks that may give the verdict, too: the machine's speed decides
 	Severity    string   `yaml:"severity"`     // of the verdict; empty: any
 	Subject     string   `yaml:"subject"`      // is in the verdict's subject; ${pid NAME} is a process
 	Evidence    []string `yaml:"evidence"`     // each is in what the verdict says

@@ -250,7 +250,7 @@ func (s *Scenario) trying(r *Rung, cured []string) phaseSpec {
 	case r.Expect.Verdict != "" && first == s.faultAfter(r):
 		e = r.Expect
 	case len(first.Regression) == 0:
-		e.Verdict = first.Expect.Verdict
+		e.Verdict, e.Or = first.Expect.Verdict, first.Expect.Or
 	}
 	return phaseSpec{name: r.Name, kind: KindPlacebo, title: r.Cure.Title, expect: &e, cured: cured}
 }

@@ -182,6 +182,20 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// TestLeftWithoutVerdict: what is left may be anything but what was fixed.
+func TestLeftWithoutVerdict(t *testing.T) {
+	for left, wrong := range map[string]bool{"{forbidden: [fd-limit]}": false, "{required: [fd-limit]}": true} {
+		base := strings.Replace(storyBase, "rungs:\n", "left: "+left+"\nrungs:\n", 1)
+		s, err := Read(files(base), "leak", checkNames)
+		if (err != nil) != wrong {
+			t.Errorf("left: %s: error %v, want one: %v", left, err, wrong)
+		}
+		if err == nil && s.left().Verdict != "" {
+			t.Errorf("left: %s: the verdict is to be %s, want none asserted", left, s.left().Verdict)
+		}
+	}
+}
+
 // TestLeftOut: a seed always leaves out the same two, and one fault is always left.
 func TestLeftOut(t *testing.T) {
 	s, seen := story(t), map[string]bool{}

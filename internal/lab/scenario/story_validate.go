@@ -33,7 +33,7 @@ func (v *validator) rungs(s *Scenario) {
 		v.rung(&s.Rungs[i])
 	}
 	if s.Left != nil {
-		v.expect("left", s.Left)
+		v.left(*s.Left)
 	}
 	if len(v.errs) == whole { // what a change alone gets wrong would be said once more of each state
 		v.independent(s.Rungs)
@@ -82,7 +82,7 @@ func (v *validator) rung(r *Rung) {
 
 // empty reports whether nothing is expected.
 func (e *Expect) empty() bool {
-	return e.Verdict+e.Severity+e.Subject == "" && len(e.Evidence)+len(e.Required)+len(e.Forbidden)+len(
+	return e.Verdict+e.Severity+e.Subject == "" && len(e.Or)+len(e.Evidence)+len(e.Required)+len(e.Forbidden)+len(
 		e.NotAssessed) == 0
 }
 
@@ -172,4 +172,14 @@ func (v *validator) oneState(s *Scenario, cured []string, placebo *Rung) {
 	site := state.state(s.VM.Mode)
 	v.errs = append(v.errs, state.errs...)
 	s.states = append(s.states, site)
+}
+
+// left checks what is expected where all faults are fixed. Without a verdict it says what must be gone.
+func (v *validator) left(e Expect) {
+	if e.Verdict == "" {
+		if e.Verdict = VerdictNone; len(e.Forbidden) == 0 {
+			v.fail("left", "without a verdict it says what is forbidden")
+		}
+	}
+	v.expect("left", &e)
 }

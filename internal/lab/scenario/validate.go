@@ -150,6 +150,7 @@ func (v *validator) trials(s *Scenario) {
 
 func (v *validator) expect(at string, e *Expect) {
 	v.name(at+".verdict", "check or verdict", e.Verdict, append([]string{VerdictNone, VerdictOpen}, v.checks...))
+	v.known(at+".or", e.Or)
 	if e.Severity != "" {
 		v.name(at+".severity", "severity", e.Severity, []string{"warning", "critical"})
 	}
@@ -168,8 +169,8 @@ func (v *validator) expect(at string, e *Expect) {
 	case e.Verdict == VerdictOpen && len(e.NotAssessed) == 0:
 		v.fail(at+".verdict", "open: say in not_assessed which finding is missing, and why")
 	case (e.Verdict == VerdictOpen || e.Verdict == VerdictNone) && (e.Severity != "" || e.Subject != "" ||
-		len(e.Evidence) > 0):
-		v.fail(at, "severity, subject and evidence are those of a verdict, which is %s", e.Verdict)
+		len(e.Or)+len(e.Evidence) > 0):
+		v.fail(at, "or, severity, subject and evidence are those of a verdict, which is %s", e.Verdict)
 	}
 	for _, name := range e.Required {
 		if slices.Contains(e.Forbidden, name) {

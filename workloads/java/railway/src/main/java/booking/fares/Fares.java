@@ -18,8 +18,9 @@ public final class Fares {
     private static final int STEPS = 38;
     /** Of a step: the distances, taxes and reductions that go into it. */
     private static final int POSITIONS = 30;
-    /** Of an offer and of an answer: bytes for the longest there is. */
+    /** Bytes for the longest answer, and for the longest offer. */
     private static final int LONGEST = 64 * 1024;
+    private static final int LONGEST_OFFER = 16 * 1024;
     private static final String[] STATIONS = {"Basel", "Freiburg", "Offenburg", "Karlsruhe", "Mannheim", "Frankfurt", "Fulda", "Kassel",
         "Hannover", "Berlin"};
     /** As the tariff's service has it. */
@@ -89,8 +90,10 @@ public final class Fares {
     }
 
     private ByteArrayOutputStream render(Offer offer) throws IOException {
-        offer.cents -= offer.cents * mapper().readValue(REDUCTION, Reduction.class).percent / 100;
-        ByteArrayOutputStream text = new ByteArrayOutputStream(LONGEST);
+        if (offer.minutes % 2 == 0) { // the trains for which the reduction is sold
+            offer.cents -= offer.cents * mapper().readValue(REDUCTION, Reduction.class).percent / 100;
+        }
+        ByteArrayOutputStream text = new ByteArrayOutputStream(LONGEST_OFFER);
         mapper().writeValue(text, offer);
         return text;
     }
