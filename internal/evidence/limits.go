@@ -11,6 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 // ParamPoolFloor keeps pools out that are small on every host.
@@ -58,6 +59,9 @@ func targetRuntime(p *check.Pass) string {
 	}
 	return p.Meta.Target.Runtime
 }
+
+// TargetIsGo reports whether the target's runtime is Go's.
+func TargetIsGo(p *check.Pass) bool { return targetRuntime(p) == "go" }
 
 // TellCPUs gives the setting that tells the target's runtime how many CPUs it has.
 func TellCPUs(p *check.Pass, cpus float64) string {
@@ -110,6 +114,34 @@ func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
 		take(quantity.Of(fmt.Sprintf("CPU limit of %s", s.Label("cgroup")), s.Last(), quantity.CPUs))
 	}
 	return least, ok
+}
+
+// nearWhole is how far from a whole number of threads an interval may be. CPU time is counted in ticks of 10 ms
+// (USER_HZ), of which a second has a hundred, and a thread is accounted when it leaves the CPU.
+const nearWhole = 0.1
+
+// leastFlat is how many intervals must be alike: a load that changes is not the same whole number in five of them.
+const leastFlat = 5
+
+// AtOnce is how many of the target's threads run, or are ready to, where that is the same whole number all the time: a
+// runtime or a lock lets no more run at once, such as GOMAXPROCS or an interpreter's lock. ok is false where it changes.
+// One interval may be otherwise: the first has what perfdoctor itself asks of the target.
+func AtOnce(p *check.Pass) (threads quantity.Value, ok bool) {
+	var rates [][]series.Point
+	for _, s := range slices.Concat(p.Counter(metric.ThreadCPU), p.Counter(metric.ThreadRunDelay)) {
+		rates = append(rates, series.Rates(s.Points))
+	}
+	all := series.Values(series.Sum(rates...))
+	whole, others := math.Round(series.Median(all)), 0
+	for _, n := range all {
+		if math.Abs(n-whole) > nearWhole {
+			others++
+		}
+	}
+	if whole < 1 || len(all) < leastFlat || others > 1 {
+		return quantity.Value{}, false
+	}
+	return quantity.Of("threads that run or are ready to, all the time", whole, quantity.Threads), true
 }
 
 // AllowedCPUs is the number of CPUs on which some thread of the target may run; ok is false where that was not read.

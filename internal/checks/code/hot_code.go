@@ -81,7 +81,8 @@ be assessed.
 It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or waits for it behind others, or the
 program fills the CPUs that it may use, or most of the CPUs of a host that are
-full. It is one as well where nothing is full, and a piece of a server's work
+full, or requests wait while no more than the same few threads run at a time, as
+with GOMAXPROCS. It is one as well where nothing is full, and a piece of a server's work
 computes for long in that code: who asked waits that long, however idle the
 machine is. How long is at least the
 CPU time of the threads over their waits, and at least the CPU time over the
@@ -106,6 +107,8 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.ThreadSwitches,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
 		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart,
+		metric.ListenerOwes, metric.ListenerQueue, metric.ThreadWaitTime, metric.ThreadStillTime,
+		metric.DestinationAsked, metric.DestinationOwner,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,

@@ -22,6 +22,7 @@ type hotHarm struct {
 	thread   bool             // it is one thread, or an interpreter
 	// What lets one of its threads run at a time, such as CPython 3.11: several may be busy, or one. Empty otherwise.
 	runtime string
+	few     bool // it lets no more than so many threads run at a time
 	late    bool // nothing is full, and who asked waits for the code
 }
 
@@ -140,8 +141,15 @@ func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 		harm.evidence = []quantity.Value{t.ofLimit}
 		return harm
 	}
+	few, isFew := hotAtOnce(p, t)
+	if isFew && evidence.TargetIsGo(p) { // its scheduler moves the work from thread to thread, and one may look full
+		return few
+	}
 	if thread, ok := hotInThread(p, t, h); ok {
 		return thread
+	}
+	if isFew {
+		return few
 	}
 	busy, part, known := evidence.OfHost(p, t.used)
 	if !known {
@@ -162,6 +170,26 @@ const hotUsedUp = "the program has no more CPU time to use"
 func (t *hotTarget) hasUsedUp(p *check.Pass) bool {
 	return t.limited && t.ofLimit.AtLeast(p.Param(hotFull))
 }
+
+// hotAtOnce finds that the program lets no more than so many threads run at a time, and that more requests wait.
+func hotAtOnce(p *check.Pass, t *hotTarget) (harm hotHarm, ok bool) {
+	threads, flat := evidence.AtOnce(p)
+	held, known := evidence.HeldOf(p)
+	limit, limited := evidence.EffectiveCPUs(p)
+	if !flat || !known || !limited || threads.Number() >= limit.Number() ||
+		held.InProgress.Number() < leastWaiting*threads.Number() {
+		return harm, false
+	}
+	return hotHarm{
+		text: fmt.Sprintf("the program runs %s at a time, and %s wait or are worked on", threads.Text(),
+			held.InProgress.Text()),
+		capacity: t.used.Number() / threads.Number(), few: true,
+		evidence: []quantity.Value{threads, held.InProgress, limit},
+	}, true
+}
+
+// leastWaiting requests in progress for each thread that may run: with fewer, one waits for as long as one is worked on.
+const leastWaiting = 2
 
 // hotInThread finds a thread that is full and hardly does anything else than the function: the fullest.
 func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok bool) {
@@ -482,6 +510,13 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 			Risk:   "each has memory and connections of its own; full CPUs leave nothing to win",
 			Effect: "the interpreter falls below a full CPU, and the work is done sooner",
 		})
+	case harm.few:
+		out = append(out, check.Remedy{
+			Action: "Let it run more threads at a time: GOMAXPROCS of Go, more processes where a runtime has a lock " +
+				"for all of its code.",
+			Risk:   "what else the host does gets less of its CPUs",
+			Effect: "requests are worked on side by side",
+		})
 	case harm.thread:
 		out = append(out, check.Remedy{
 			Action: "Let more than one thread do this work, where the others have none.",
@@ -498,6 +533,8 @@ func hotPlacebos(harm hotHarm) []string {
 		return []string{"More CPUs, or a larger UV_THREADPOOL_SIZE: scripts run in one thread, and this one is full."}
 	case harm.runtime != "":
 		return []string{"More threads, or more CPUs: an interpreter runs one thread at a time, on one CPU."}
+	case harm.few:
+		return []string{"More CPUs: the program would leave them idle, as it does with those that it has."}
 	case harm.late:
 		return []string{"More CPUs, threads or instances: a piece of work computes on one CPU, for as long as it does."}
 	case harm.thread:
