@@ -124,8 +124,8 @@ const nearWhole = 0.1
 const leastFlat = 5
 
 // AtOnce is how many of the target's threads run, or are ready to, where that is the same whole number all the time: a
-// runtime or a lock lets no more run at once, such as GOMAXPROCS or an interpreter's lock. ok is false where it changes.
-// One interval may be otherwise: the first has what perfdoctor itself asks of the target.
+// runtime or a lock lets no more run at once, such as GOMAXPROCS or an interpreter's lock. ok is false where it
+// changes. One interval may be otherwise: the first has what perfdoctor itself asks of the target.
 func AtOnce(p *check.Pass) (threads quantity.Value, ok bool) {
 	var rates [][]series.Point
 	for _, s := range slices.Concat(p.Counter(metric.ThreadCPU), p.Counter(metric.ThreadRunDelay)) {

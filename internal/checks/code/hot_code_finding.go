@@ -188,7 +188,7 @@ func hotAtOnce(p *check.Pass, t *hotTarget) (harm hotHarm, ok bool) {
 	}, true
 }
 
-// leastWaiting requests in progress for each thread that may run: with fewer, one waits for as long as one is worked on.
+// leastWaiting is in requests in progress for each thread that may run. With fewer, the wait is shorter than the work.
 const leastWaiting = 2
 
 // hotInThread finds a thread that is full and hardly does anything else than the function: the fullest.
