@@ -94,12 +94,14 @@ enum { ICSK_ACK_SCHED = 1, ICSK_ACK_TIMER = 2 };
 // Data that was sent and data that came within one tick of each other look the same by lsndtime and lrcvtime. What came
 // later is acknowledged without data, at once or after 40 ms, or will be; what came earlier was with the data that was
 // sent. The last data sent is that of first_tx_mstamp once all is acknowledged (tcp_rate_skb_delivered in
-// net/ipv4/tcp_rate.c), and the last segment that of tcp_wstamp_ns. Pacing, as of BBR, moves that by the time of a
-// segment of up to 64 KiB (tcp_update_skb_after_send in tcp_output.c).
+// net/ipv4/tcp_rate.c), and the last segment that of tcp_wstamp_ns. Pacing, as of BBR, moves that by the time that what
+// was sent takes at its rate (tcp_update_skb_after_send in tcp_output.c): up to 64 KiB, and of small messages, each a
+// segment, a few times their mean.
 static inline u32 last_data(const struct tcp_sock *tp)
 {
 	const struct inet_connection_sock *icsk = &tp->inet_conn;
 	u64 sent = tp->first_tx_mstamp, last = tp->tcp_wstamp_ns / 1000, rate = icsk->icsk_inet.sk.sk_pacing_rate;
+	u64 mean;
 
 	if (!tp->data_segs_in || !tp->data_segs_out)
 		return LAST_UNKNOWN;
@@ -109,7 +111,14 @@ static inline u32 last_data(const struct tcp_sock *tp)
 		return LAST_RECEIVED;
 	if (!icsk->icsk_inet.sk.sk_pacing_status)
 		return last > sent ? LAST_RECEIVED : LAST_SENT;
-	return rate && last > sent + 65536 * 1000000ULL / rate ? LAST_RECEIVED : LAST_UNKNOWN;
+	if (!rate)
+		return LAST_UNKNOWN;
+	if (last > sent + 65536 * 1000000ULL / rate)
+		return LAST_RECEIVED;
+	mean = tp->bytes_sent / tp->data_segs_out;
+	if (2 * mean >= tp->mss_cache)
+		return LAST_UNKNOWN;
+	return last > sent + 1 + 4 * mean * 1000000ULL / rate ? LAST_RECEIVED : LAST_SENT;
 }
 
 // As tcp_get_info and inet_csk_diag_fill (net/ipv4/tcp.c, inet_diag.c) say it.
