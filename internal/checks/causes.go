@@ -88,6 +88,7 @@ func Causes() check.Causes {
 			Why: "the kernel opens and closes a connection for each request",
 		},
 		{Cause: "no-keepalive", Effect: "cpu-in-softirq", Why: "handshakes and ends of connections are packets more"},
+		{Cause: "few-connections", Effect: "held-requests", Why: "they wait inside it for one of these connections"},
 		{Cause: "accept-queue-overflow", Effect: "syn-backlog-drops", Why: "SYNs to a full accept queue are dropped"},
 		{Cause: "accept-queue-overflow", Effect: "syn-sent-pileup", Why: "connects wait until the queue has room"},
 		{
