@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -142,6 +143,22 @@ func AtOnce(p *check.Pass) (threads quantity.Value, ok bool) {
 		return quantity.Value{}, false
 	}
 	return quantity.Of("threads that run or are ready to, all the time", whole, quantity.Threads), true
+}
+
+// OneAtATime gives the processes whose interpreter runs one of their threads at a time: CPython (PEP 703 tells why) and
+// Ruby (the section on threads in doc/extension.rdoc of its source). Node has one thread for its scripts.
+func OneAtATime(p *check.Pass) (pids []int) {
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		if pid, err := strconv.Atoi(s.Label("pid")); err == nil && strings.HasPrefix(s.Label("runtime"), "CPython") {
+			pids = append(pids, pid)
+		}
+	}
+	for _, s := range p.Info(metric.TargetInfo) {
+		if pid, err := strconv.Atoi(s.Label("pid")); err == nil && s.Label("runtime") == "ruby" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // AllowedCPUs is the number of CPUs on which some thread of the target may run; ok is false where that was not read.

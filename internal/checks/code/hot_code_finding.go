@@ -327,14 +327,10 @@ func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
 	return out
 }
 
-// hotInterpreters adds up the threads of each process that runs scripts: CPython lets one of its threads run at a time
-// (PEP 703 tells why), apart from what libraries of machine code do beside it.
+// hotInterpreters adds up the threads of each process whose interpreter runs one at a time, apart from what libraries
+// of machine code do beside it.
 func hotInterpreters(p *check.Pass, threads []hotThreadTime) (out []hotThreadTime) {
-	for _, s := range p.Info(metric.ScriptRuntime) {
-		pid, err := strconv.Atoi(s.Label("pid"))
-		if err != nil || !strings.HasPrefix(s.Label("runtime"), "CPython") {
-			continue // Node has one thread for its scripts
-		}
+	for _, pid := range evidence.OneAtATime(p) {
 		sum := hotThreadTime{pid: pid}
 		for _, t := range threads {
 			if t.pid == pid {

@@ -3,6 +3,7 @@ package connections
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -10,6 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
@@ -66,7 +68,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	},
 	Uses: append([]metric.Metric{
 		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.CPUsOnline, metric.TargetCPUs,
-		metric.CgroupCpuset, metric.CgroupQuota,
+		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},
 	Beyond: "what clients wait for by design",
@@ -101,25 +103,36 @@ func runHeldRequests(p *check.Pass) error {
 	return nil
 }
 
-// heldByCPU is how full the fullest is of what requests may wait for: a thread, or all CPUs that the target may use.
-// Threads that were there for less than half of the window are left out: they are not what requests wait for.
+// heldByCPU is how full the fullest is of what requests may wait for: a thread, an interpreter that runs one thread at
+// a time, or all CPUs that the target may use. Threads that were there for less than half of the window are left out:
+// they are not what requests wait for.
 func heldByCPU(p *check.Pass) (full quantity.Value) {
+	interpreters := evidence.OneAtATime(p)
 	uses := map[string]float64{}
 	all, most, comm := 0.0, 0.0, ""
-	for _, s := range slices.Concat(p.Counter(metric.ThreadCPU), p.Counter(metric.ThreadRunDelay)) {
+	add := func(s recording.CounterSeries, key string) {
 		rate, ok := s.Rate()
 		if !ok || series.Span(s.Points).Seconds() < p.Meta.Duration/2 {
-			continue
+			return
 		}
-		thread := s.Label("pid") + "/" + s.Label("tid")
-		uses[thread] += rate
+		uses[key] += rate
 		all += rate
-		if uses[thread] > most {
-			most, comm = uses[thread], s.Label("comm")
+		if uses[key] > most {
+			most, comm = uses[key], s.Label("comm")
 		}
 	}
+	for _, s := range p.Counter(metric.ThreadCPU) {
+		key := s.Label("pid") + "/" + s.Label("tid")
+		if pid, err := strconv.Atoi(s.Label("pid")); err == nil && slices.Contains(interpreters, pid) {
+			key = s.Label("pid")
+		}
+		add(s, key)
+	}
+	for _, s := range p.Counter(metric.ThreadRunDelay) {
+		add(s, s.Label("pid")+"/"+s.Label("tid"))
+	}
 	full = quantity.Of("running or ready to", most, quantity.CPUs).Per(quantity.Of("a CPU", 1, quantity.CPUs)).
-		Named("part of the time that the busiest thread (%s) runs or is ready to", comm)
+		Named("part of the time that the busiest thread or interpreter (%s) runs, or is ready to", comm)
 	if cpus, ok := evidence.EffectiveCPUs(p); ok {
 		if of := quantity.Of("threads running or ready, mean", all, quantity.CPUs).Per(cpus); full.Below(of) {
 			return of
