@@ -146,7 +146,7 @@ func AtOnce(p *check.Pass) (threads quantity.Value, ok bool) {
 }
 
 // OneAtATime gives the processes whose interpreter runs one of their threads at a time: CPython (PEP 703 tells why) and
-// Ruby (the section on threads in doc/extension.rdoc of its source). Node has one thread for its scripts.
+// Ruby without Ractors (rb_thread_call_without_gvl in its thread.c). Node has one thread for its scripts.
 func OneAtATime(p *check.Pass) (pids []int) {
 	for _, s := range p.Info(metric.ScriptRuntime) {
 		if pid, err := strconv.Atoi(s.Label("pid")); err == nil && strings.HasPrefix(s.Label("runtime"), "CPython") {

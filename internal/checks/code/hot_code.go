@@ -82,12 +82,11 @@ It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or waits for it behind others, or the
 program fills the CPUs that it may use, or most of the CPUs of a host that are
 full, or requests wait while no more than the same few threads run at a time, as
-with GOMAXPROCS. It is one as well where nothing is full, and a piece of a server's work
-computes for long in that code: who asked waits that long, however idle the
-machine is. How long is at least the
-CPU time of the threads over their waits, and at least the CPU time over the
-segments with data that came on the server's ports. Below that it is a fact. It is
-a fact too of programs that compress, compile, encode or compute checksums for
+with GOMAXPROCS. It is one as well where nothing is full, and a piece of a
+server's work computes for long in that code: who asked waits that long, however
+idle the machine is. How long is at least the CPU time of the threads over their
+waits, and at least the CPU time over the segments with data that came on the
+server's ports. Below that it is a fact. It is a fact too of programs that compress, compile, encode or compute checksums for
 nobody who waits: such a job uses what it is given. It is one of a function that
 nearly all of the program's work goes through and that has its time in many
 calls, as the handler of a server has at full load. And where most of the time
