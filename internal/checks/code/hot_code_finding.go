@@ -174,17 +174,17 @@ func (t *hotTarget) hasUsedUp(p *check.Pass) bool {
 // hotAtOnce finds that the program lets no more than so many threads run at a time, and that more requests wait.
 func hotAtOnce(p *check.Pass, t *hotTarget) (harm hotHarm, ok bool) {
 	threads, flat := evidence.AtOnce(p)
-	held, known := evidence.HeldOf(p)
+	requests, known := evidence.RequestsOf(p)
 	limit, limited := evidence.EffectiveCPUs(p)
 	if !flat || !known || !limited || threads.Number() >= limit.Number() ||
-		held.InProgress.Number() < leastWaiting*threads.Number() {
+		requests.InProgress.Number() < leastWaiting*threads.Number() {
 		return harm, false
 	}
 	return hotHarm{
 		text: fmt.Sprintf("the program runs %s at a time, and %s wait or are worked on", threads.Text(),
-			held.InProgress.Text()),
+			requests.InProgress.Text()),
 		capacity: t.used.Number() / threads.Number(), few: true,
-		evidence: []quantity.Value{threads, held.InProgress, limit},
+		evidence: []quantity.Value{threads, requests.InProgress, limit},
 	}, true
 }
 
