@@ -133,6 +133,10 @@ func TestMistakes(t *testing.T) {
 			":4: left: a story alone has it",
 		},
 		{
+			"another verdict of no story", "  verdict: fd-limit", "  verdict: fd-limit\n  or: [cpu-throttled]",
+			":22: expect.or: a rung of a story alone has it",
+		},
+		{
 			"unknown field in a cure", "    title: it closes", "    titel: it closes",
 			`:25: unknown field "titel" in cures.close: did you mean title?`,
 		},

@@ -123,6 +123,9 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		if s.Left != nil {
 			v.fail("left", "a story alone has it: give the scenario rungs, or say in cures what is left")
 		}
+		if len(s.Expect.Or) > 0 { // cures and placebos are judged by the one verdict
+			v.fail("expect.or", "a rung of a story alone has it")
+		}
 	}
 	v.engineTools(s)
 	v.affinity(s)
