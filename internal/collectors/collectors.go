@@ -10,6 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/goroutines"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/network"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/perf"
@@ -32,6 +33,7 @@ func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), threadstates.Collectors(), scripts.Collectors(),
+		goroutines.Collectors(),
 		postgres.Collectors(),
 		cgroup.Collectors(programs),
 		network.Collectors(), sockets.Collectors(programs),

@@ -25,6 +25,11 @@ var ParamGCShare = &check.Param{
 // OnlyJVM is the scope of the checks about a JVM and about Java code: another target has neither.
 var OnlyJVM = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
 
+// OnlyJVMOrGo is that of the checks about what threads of Java and goroutines wait for.
+var OnlyJVMOrGo = &check.Scope{
+	Fact: metric.JVMInfo, Name: "JVM", Or: &check.Scope{Fact: metric.GoRuntime, Name: "program in Go"},
+}
+
 // HotSpots gives the pids of the target's HotSpot JVMs.
 func HotSpots(p *check.Pass) (pids []string) {
 	for _, s := range p.Info(metric.JVMInfo, "kind", "HotSpot") {

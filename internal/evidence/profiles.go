@@ -28,7 +28,8 @@ func ProfileMetric(e stacks.Event) metric.Metric {
 	return map[stacks.Event]metric.Metric{
 		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
 		stacks.Alloc: metric.AllocProfileSamples, stacks.Script: metric.ScriptProfileSamples,
-		stacks.Lock: metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.Goroutine: metric.GoroutineProfileSamples,
+		stacks.Lock:      metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

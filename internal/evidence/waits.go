@@ -134,16 +134,20 @@ func SortedBy[V any](m map[string]V, size func(V) float64) []V {
 	return out
 }
 
-// Waiting is a wall-clock profile, prepared to be asked what threads wait for.
+// Waiting is a wall-clock profile, prepared to be asked what threads wait for, or the same of goroutines.
 type Waiting struct {
 	*stacks.Profile
 	Waits  *hotcode.Waits
 	Owners hotcode.Owners
 }
 
-// WaitingOf gives the wall-clock profile of the recording.
+// WaitingOf gives the wall-clock profile of the recording, else that of goroutines.
 func WaitingOf(p *check.Pass) (*Waiting, error) {
-	prof, err := ProfileOf(p, stacks.Wall)
+	event := stacks.Wall
+	if _, ok := p.Ranked(stacks.Wall); !ok && len(p.Info(metric.GoRuntime)) > 0 {
+		event = stacks.Goroutine
+	}
+	prof, err := ProfileOf(p, event)
 	if err != nil {
 		return nil, err
 	}
@@ -154,15 +158,56 @@ func WaitingOf(p *check.Pass) (*Waiting, error) {
 	return &Waiting{prof, hotcode.WaitsOf(prof, owners), owners}, nil
 }
 
+// InGo tells whether its threads are goroutines.
+func (w *Waiting) InGo() bool { return w.Event == stacks.Goroutine }
+
+// Unit is what its threads are called.
+func (w *Waiting) Unit() quantity.Unit {
+	if w.InGo() {
+		return quantity.Goroutines
+	}
+	return quantity.Threads
+}
+
+// Who is what its threads are called, in a sentence.
+func (w *Waiting) Who() string { return string(w.Unit()) }
+
 // Threads turns time summed over threads into how many threads that is at any moment.
 func (w *Waiting) Threads(label string, value int64) quantity.Value {
 	return quantity.Of("", float64(value)/1e9, quantity.Seconds).
 		Per(quantity.Of("window", w.Duration.Seconds(), quantity.Seconds)).
-		As(quantity.Threads).Named("%s", label)
+		As(w.Unit()).Named("%s", label)
 }
 
-// Pool gives the pool of a sample's thread.
-func (w *Waiting) Pool(s stacks.Sample) string { return metric.PoolOf(w.ThreadOf(s).Name) }
+// mostFull is the part of the CPUs from which on goroutines that wait for each other may wait for a CPU in truth: what
+// is left is in pieces too short for more work.
+const mostFull = 0.9
+
+// CPUsFull tells of goroutines whether as many run, or are ready to, as there are CPUs: those who wait for one of them
+// wait for a CPU in truth, and what the others do is not known, as the stack of one that runs is not.
+func (w *Waiting) CPUsFull(p *check.Pass) (full quantity.Value, ok bool) {
+	cpus, ok := EffectiveCPUs(p)
+	if !ok || !w.InGo() {
+		return full, false
+	}
+	runs := w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }).Total()
+	full = w.Threads("goroutines that run or are ready to", runs.Value).As(quantity.CPUs).Per(cpus).
+		Named("goroutines that run or are ready to, for each CPU")
+	return full, full.Number() >= mostFull
+}
+
+// CPUMetrics are those that [Waiting.CPUsFull] reads.
+func CPUMetrics() []metric.Metric {
+	return []metric.Metric{metric.CPUsOnline, metric.TargetCPUs, metric.CgroupCpuset, metric.CgroupQuota}
+}
+
+// Pool gives the pool of a sample's thread; goroutines that begin with the same function are one.
+func (w *Waiting) Pool(s stacks.Sample) string {
+	if w.InGo() {
+		return w.ThreadOf(s).Name
+	}
+	return metric.PoolOf(w.ThreadOf(s).Name)
+}
 
 // Event loops by the names of their threads; their run loops' frames show them, too.
 var loopThreads = hotcode.ParsePatterns(
@@ -187,10 +232,101 @@ func (w *Waiting) EventLoops() map[int]bool {
 // A WaitSite is a method of the application in which threads wait for one kind of thing.
 type WaitSite struct {
 	Culprit
+	Wait   hotcode.Wait
 	Frame  string // the call that waits, such as HikariPool.getConnection
 	Pool   string // of the threads
+	Holder string // the method in which others have what these wait for
 	Count  int64  // samples
 	Inside int64  // of threads in the same method that do not wait so, in nanoseconds
+	Hits   []Hit  // of those that wait
+
+	callers []string // methods of the application that call it, the nearest first
+}
+
+// callers gives the methods of the application that call the one at a place of a stack.
+func (w *Waiting) callers(s stacks.Sample, at int) (out []string) {
+	for _, f := range s.Stack[at+1:] {
+		if w.Owners.Of(w.Frames[f]) == hotcode.Application {
+			out = append(out, w.Frames[f].Name)
+		}
+	}
+	return out
+}
+
+// callName names the call that waits; those of Go's compiler by what stands in the source.
+func callName(f stacks.Frame) string {
+	for prefix, name := range map[string]string{
+		"runtime.chansend": "a send to a channel", "runtime.chanrecv": "a receive from a channel",
+		"runtime.selectgo": "a select", "internal/poll.runtime_pollWait": "the network",
+	} {
+		if strings.HasPrefix(f.Name, prefix) {
+			return name
+		}
+	}
+	return ShortName(f)
+}
+
+// mostHeld is the share of the time of goroutines that are past a channel, from which on it is them who hold what
+// others wait for there: they work, or wait for something else than each other.
+const mostHeld = 0.5
+
+// Leases gives the sites where threads wait for something that others in the same method have: of a pool, or a permit.
+// In Go a channel is often one: a send or receive is a lease where others that came past it, in the same function or in
+// the one that calls it, do their work there, and a queue where they wait for what became of it.
+func (w *Waiting) Leases() []*WaitSite {
+	out := w.Sites(hotcode.ForPool)
+	if !w.InGo() {
+		return out
+	}
+	for _, wait := range []hotcode.Wait{hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp} {
+		for _, site := range w.Sites(wait) {
+			if w.isLease(site) {
+				out = append(out, site)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *WaitSite) int { return cmp.Compare(b.Value, a.Value) })
+	return out
+}
+
+// isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.
+func (w *Waiting) isLease(site *WaitSite) bool {
+	for _, method := range append([]string{site.Method}, site.callers[:min(len(site.callers), 2)]...) {
+		inside, held := w.heldIn(method, site.Wait)
+		if held > 0 && float64(held) >= mostHeld*float64(inside) {
+			site.Holder, site.Inside = method, inside
+			return true
+		}
+	}
+	return false
+}
+
+// heldIn gives the time of threads in a method that do not wait as given, and the part of it in which they do not wait
+// for each other.
+func (w *Waiting) heldIn(method string, except hotcode.Wait) (inside, held int64) {
+	in := w.Set(func(f stacks.Frame) bool { return f.Name == method })
+	for _, s := range w.Samples {
+		wait, _ := w.Waits.Of(s)
+		if s.Innermost(in) < 0 || wait == except || wait == hotcode.Idle {
+			continue
+		}
+		inside += s.Value
+		switch wait {
+		case hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp, hotcode.ForThreads, hotcode.ForFuture:
+		default:
+			held += s.Value
+		}
+	}
+	return inside, held
+}
+
+// Queues gives the sites where threads wait for room in a queue.
+func (w *Waiting) Queues() []*WaitSite {
+	out := w.Sites(hotcode.ForQueue)
+	if w.InGo() {
+		out = slices.DeleteFunc(out, w.isLease)
+	}
+	return out
 }
 
 // Sites groups the samples that wait for one kind of thing by the method of the application, the most time first.
@@ -207,14 +343,17 @@ func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite {
 		place := w.Owners.Nearest(w.Profile, s.Stack, h.At, nil)
 		name := w.Frames[s.Stack[place.At]].Name
 		if first[name] == nil {
-			first[name] = &WaitSite{Frame: ShortName(w.Frames[s.Stack[h.At]]), Pool: w.Pool(s)}
+			first[name] = &WaitSite{
+				Wait: wait, Frame: callName(w.Frames[s.Stack[h.At]]), Pool: w.Pool(s), callers: w.callers(s, place.At),
+			}
 		}
 		first[name].Count += s.Count
+		first[name].Hits = append(first[name].Hits, h)
 	}
 	var out []*WaitSite
 	for _, c := range Culprits(w.Profile, w.Owners, hits, nil) {
 		site := first[c.Method]
-		site.Culprit = *c
+		site.Culprit, site.Holder = *c, c.Method
 		site.Inside, _ = w.Inside(c.Method, wait)
 		out = append(out, site)
 	}
@@ -255,6 +394,41 @@ func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts
 			Text(), n))
 	}
 	return total, parts
+}
+
+// OthersWithWork says what threads do that have work and no request: what those with a request wait for is made by one
+// of them, or by none.
+func (w *Waiting) OthersWithWork() (out []string) {
+	sums := stacks.Group(w.Profile, func(s stacks.Sample) string {
+		wait, at := w.Waits.Of(s)
+		if request, _ := w.Waits.Serves(s); request || wait == hotcode.Idle || len(s.Stack) == 0 {
+			return ""
+		}
+		what := "running"
+		if wait != hotcode.NotWaiting {
+			what = "waiting for " + string(wait)
+			if place := w.Owners.Nearest(w.Profile, s.Stack, at, nil); place.Owner == hotcode.Application {
+				what += " in " + w.Frames[s.Stack[place.At]].Name
+			}
+		}
+		return w.Pool(s) + " (" + what + ")"
+	})
+	for _, g := range sums {
+		if threads := w.Threads("", g.Value); g.Key != "" && len(out) < NamedCulprits &&
+			threads.Number() >= leastWithWork {
+			out = append(out, fmt.Sprintf("%s of %s", threads.Text(), g.Key))
+		}
+	}
+	return out
+}
+
+// leastWithWork is how many threads do one thing, on average, that are worth a word.
+const leastWithWork = 0.1
+
+// WithoutShare cuts the share off what [Waiting.Inside] says: "wait for a sleep in Dao.find" of "96 % wait for …".
+func WithoutShare(part string) string {
+	_, what, _ := strings.Cut(part, " % ")
+	return what
 }
 
 // Interval states the sampling error of a share of samples, and whether it could be below a limit by chance.

@@ -135,6 +135,10 @@ var (
 		"Samples of the profile of what the target's threads ran on the CPUs.")
 	WallProfileSamples = overWindow("wall_profile_samples", q.Events, "profiles/wall.pb.gz",
 		"Samples of the profile of all threads in turn, whether they ran or waited.")
+	GoroutineProfileSamples = overWindow("goroutine_profile_samples", q.Events, "profiles/goroutine.pb.gz",
+		"Samples of the profile of what the goroutines of programs in Go run or wait for.")
+	GoRuntime = info("go_runtime_info", "/proc/PID/exe (.go.buildinfo)",
+		"Programs in Go whose goroutines are in that profile, with the version of Go that built them.", "pid", "version")
 	AllocProfileSamples = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz",
 		"Samples of the profile of the objects allocated.")
 	LockProfileSamples = overWindow("lock_profile_samples", q.Events, "profiles/lock.pb.gz",

@@ -63,10 +63,12 @@ type Wait struct {
 	For     hotcode.Wait `json:"for"`
 	Method  string       `json:"method"` // of a native program: the function; empty where its stacks do not show it
 	Line    int          `json:"line,omitempty"`
-	Threads float64      `json:"threads"`           // on average
-	On      string       `json:"on,omitempty"`      // a destination (ip:port), or the address of a lock
-	Callers []string     `json:"callers,omitempty"` // of the method, the nearest first
-	Wakers  []Waker      `json:"wakers,omitempty"`  // of a lock
+	Threads float64      `json:"threads"` // on average
+	// Goroutine says that these are goroutines, which the kernel does not see.
+	Goroutine bool     `json:"goroutine,omitempty"`
+	On        string   `json:"on,omitempty"`      // a destination (ip:port), or the address of a lock
+	Callers   []string `json:"callers,omitempty"` // of the method, the nearest first
+	Wakers    []Waker  `json:"wakers,omitempty"`  // of a lock
 }
 
 // Waker is who ends waits for a lock.
@@ -102,11 +104,16 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 func waitsOf(rec *recording.Recording) []Wait {
 	p, ok := rec.Ranked(stacks.Wall)
 	if !ok {
+		p, ok = rec.Ranked(stacks.Goroutine)
+	}
+	if !ok {
 		return blockedOf(rec)
 	}
 	var out []Wait
 	for _, w := range hotcode.WaitTimes(p, hotcode.OwnersOf(rec), hotWaits) {
-		out = append(out, Wait{For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads})
+		out = append(out, Wait{
+			For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads, Goroutine: p.Event == stacks.Goroutine,
+		})
 	}
 	return out
 }
@@ -193,13 +200,22 @@ const barCells = 5
 // leastForBars is the width in which a name still has room beside a bar.
 const leastForBars = 60
 
+// waiters names those whose waits these are.
+func waiters(list []Wait) string {
+	if list[0].Goroutine {
+		return "goroutines"
+	}
+	return "threads"
+}
+
 func (t *text) waits() {
 	if len(t.d.Waits) == 0 {
 		return
 	}
 	t.blank()
-	t.line(bold, "WHERE THREADS WAIT", "", "")
-	t.line(plain, "  ", "  ", "average number of waiting threads, idle threads excluded")
+	who := waiters(t.d.Waits)
+	t.line(bold, "WHERE "+strings.ToUpper(who)+" WAIT", "", "")
+	t.line(plain, "  ", "  ", fmt.Sprintf("average number of waiting %s, idle %s excluded", who, who))
 	for i, w := range t.d.Waits {
 		if i == shownWaits && !t.verbose {
 			t.line(faint, "  ", "  ", fmt.Sprintf("and %d more (-v shows them)", len(t.d.Waits)-i))

@@ -266,7 +266,8 @@ func (m *markdown) waits() {
 	if len(m.d.Waits) == 0 {
 		return
 	}
-	m.line("\n### Where threads wait\n\n| threads on average | wait |\n|--:|---|")
+	who := waiters(m.d.Waits)
+	m.line("\n### Where %s wait\n\n| %s on average | wait |\n|--:|---|", who, who)
 	for i := range m.d.Waits {
 		w := &m.d.Waits[i]
 		text := w.text()

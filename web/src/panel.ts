@@ -226,9 +226,10 @@ export class Panel {
       ...pools.map((v) => make("option", { value: v }, v)));
     const has = (e: HTMLElement, yes: boolean) => ((e.parentElement as HTMLElement).hidden = !yes);
     has(this.only, pools.length > 1);
-    has(this.state, p.event === "wall");
+    const wall = p.event === "wall" || p.event === "goroutine";
+    has(this.state, wall);
     has(this.scope, p.threads.some((t) => !t.target) && p.threads.some((t) => t.target));
-    this.state.value = p.event === "wall" ? "busy" : "all";
+    this.state.value = wall ? "busy" : "all";
     for (const o of this.group.options) o.hidden = o.value === "class" && p.classes.every((c) => c === "");
     if (this.group.selectedOptions[0]?.hidden) this.group.value = "none";
   }

@@ -33,6 +33,10 @@ var (
 			"turn to do so, " +
 			"without work",
 	}
+	lockWaiters = &check.Param{
+		Name: "waiters", Default: 1, Unit: quantity.Goroutines,
+		Why: "with less than one that waits on average the lock is short of nothing but at moments",
+	}
 	lockTurns = &check.Param{
 		Name: "turns", Default: 1.5, Unit: quantity.Threads,
 		Why: "one behind the other they wait for clients one at a time: where more do, they do so without the lock",
@@ -42,11 +46,10 @@ var (
 var lockContention = &check.Check{
 	Name:  "lock-contention",
 	Stage: check.Runtime,
-	Doc: `Threads of a native program wait for each other at a lock
+	Doc: `Threads of a native program, or goroutines, wait for each other at a lock
 
-Time in which threads are blocked in futex(2) for a lock that another thread has. The CPU is idle meanwhile, so that
-no CPU profile shows it. (Locks of Java: see monitor-contention. Go parks goroutines, not threads, at its own mutexes:
-go tool pprof with its mutex profile shows those.)
+Time in which threads are blocked in futex(2) for a lock that another thread has, or goroutines are parked at a mutex.
+The CPU is idle meanwhile, so that no CPU profile shows it. (Locks of Java: see monitor-contention.)
 
 Measured by the scheduler's events (always with --deep, else where the host
 switches between threads at most 5000 times a second): for each futex the time waited, as a share of the window times the number of threads that
@@ -55,13 +58,20 @@ is taken for a lock when its value says so (2 in glibc and Rust). Others, such a
 handed on among those that wait; a condition variable can look so, too, and that is never more than a note. A pool
 whose threads take turns at accept() behind a lock has no work: that is a note, too.
 
+Of a program in Go, by samples of its goroutines: those that wait for a mutex, by the function that asks for it, as a
+share of the time that goroutines spend in that function. Who holds a mutex is not recorded: it is one of those in the
+same function that do not wait for it, and what they do there is named.
+
 Fix: hold the lock for less (no I/O, no sleep, no logging, no remote call under it), or split it. Risk: what the lock
 kept together may come apart. Won't help: more threads; they wait, too. Disproof: gdb -p PID -batch -ex 'thread apply
 all bt', several times: no threads are in pthread_mutex_lock there.`,
-	URL:    "https://www.akkadia.org/drepper/futex.pdf",
-	Needs:  []metric.Metric{metric.ThreadWaitTime},
-	Uses:   []metric.Metric{metric.ThreadWaits, metric.FutexWakes, metric.OffCPUProfileSamples},
-	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns},
+	URL:   "https://www.akkadia.org/drepper/futex.pdf",
+	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Uses: append([]metric.Metric{
+		metric.ThreadWaitTime, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadWaits,
+		metric.FutexWakes, metric.OffCPUProfileSamples,
+	}, evidence.CPUMetrics()...),
+	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters},
 	Run:    runLockContention,
 }
 
@@ -74,6 +84,13 @@ type nativeLock struct {
 }
 
 func runLockContention(p *check.Pass) error {
+	if len(p.Info(metric.GoRuntime)) > 0 {
+		return runMutexes(p)
+	}
+	if !p.Recorded(metric.ThreadWaitTime) {
+		reason, remedy := p.Why(metric.ThreadWaitTime)
+		return check.NotAssessed(remedy, "%s", reason)
+	}
 	locks := nativeLocks(p)
 	if len(locks) == 0 {
 		p.Read(quantity.Of("waits for locks", 0, quantity.Events))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
@@ -34,9 +33,11 @@ whoever comes then waits. Too small a pool is one reason. The more frequent
 one is that each is held for too long: over a slow query, or over work that
 does not need it.
 
-Measured: in a wall-clock profile, threads that are parked in a known pool's
-lease or in a Semaphore, by the method of the application that asks; against
-threads in the same method that have one and work. By Little's law a pool must
+Measured: in a wall-clock profile of a JVM, threads that are parked in a known
+pool's lease or in a Semaphore, by the method of the application that asks;
+against threads in the same method that have one and work. In Go the same of
+goroutines; there a channel is a pool, too, where those that came past it do
+their work in the same function. By Little's law a pool must
 hold rate × time held: so many as hold one and wait for one, on average, would
 not have to wait.
 
@@ -44,10 +45,12 @@ Fix: hold it for less, then size it so. Risk: more connections load what is
 behind them, whose own limit (max_connections) must be higher. Won't help: a
 longer lease timeout; a queue that is longer serves nobody sooner.
 Disproof: the pool's own metrics show idle connections.`,
-	URL:    "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",
-	Needs:  []metric.Metric{metric.WallProfileSamples},
-	Uses:   []metric.Metric{metric.TargetInfo},
-	Only:   evidence.OnlyJVM,
+	URL:   "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",
+	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Uses: append([]metric.Metric{
+		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
+	}, evidence.CPUMetrics()...),
+	Only:   evidence.OnlyJVMOrGo,
 	Params: []*check.Param{leaseWaiters, leaseShare},
 	Run:    runPoolExhausted,
 }
@@ -57,17 +60,21 @@ func runPoolExhausted(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	sites := w.Sites(hotcode.ForPool)
+	if full, ok := w.CPUsFull(p); ok {
+		p.Read(full)
+		return nil
+	}
+	sites := w.Leases()
 	if len(sites) == 0 {
-		p.Read(quantity.Of("threads that wait for a pool", 0, quantity.Threads))
+		p.Read(quantity.Of("threads that wait for a pool", 0, w.Unit()))
 		return nil
 	}
 	for i, s := range sites {
-		waiters, share := w.Threads("threads that wait for the pool", s.Value), leaseShareOf(s)
+		waiters, share := w.Threads(w.Who()+" that wait for the pool", s.Value), leaseShareOf(w, s)
 		if i == 0 {
 			p.Read(waiters)
 		}
-		if waiters.AtLeast(p.Param(leaseWaiters)) && share.AtLeast(p.Param(leaseShare)) {
+		if waiters.AtLeast(p.Param(leaseWaiters).As(w.Unit())) && share.AtLeast(p.Param(leaseShare)) {
 			f := leaseFinding(s, w, waiters, share)
 			evidence.WithoutThreads(p, &f, waiters.Number())
 			p.Report(f)
@@ -77,14 +84,14 @@ func runPoolExhausted(p *check.Pass) error {
 }
 
 // leaseShareOf gives the part of the time in the method that is spent waiting.
-func leaseShareOf(s *evidence.WaitSite) quantity.Value {
+func leaseShareOf(w *evidence.Waiting, s *evidence.WaitSite) quantity.Value {
 	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
 		Per(quantity.Of("", float64(s.Value+s.Inside)/1e9, quantity.Seconds)).
-		Named("waiting, share of the time of threads in %s", s.Method)
+		Named("waiting, share of the time of %s in %s", w.Who(), s.Holder)
 }
 
 func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quantity.Value) check.Finding {
-	holders := w.Threads("threads that have one", s.Inside)
+	holders := w.Threads(w.Who()+" that have one", s.Inside)
 	f := check.Finding{
 		Subject:    check.Subject{Kind: "pool", ID: s.Frame + " at " + s.Method},
 		Severity:   check.Warning,
@@ -93,7 +100,7 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 		Summary:    fmt.Sprintf("%s wait in %s, at %s; %s have one", waiters.Text(), s.Frame, s.Name(), holders.Text()),
 		Evidence: []quantity.Value{waiters, holders, share, holders.Plus(waiters).
 			Named("would be enough for nobody to wait")},
-		Notes: []string{strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of threads that wait", s.Count)},
+		Notes: []string{strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of %s that wait", s.Count, w.Who())},
 		Remedies: []check.Remedy{
 			{
 				Action: "Hold each for less: take it late, give it back before other work, and look at what the " +
@@ -111,8 +118,15 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 		Placebos: []string{"A longer lease timeout: a longer queue serves nobody sooner."},
 		Disproof: "the pool's own metrics show idle connections.",
 	}
-	if _, parts := w.Inside(s.Method, hotcode.ForPool); len(parts) > 0 {
-		f.Notes = append(f.Notes, fmt.Sprintf("threads in %s that have one: %s", s.Method, strings.Join(parts, ", ")))
+	f.Marks = evidence.MarksOf(w.Event, s.Hits)
+	_, parts := w.Inside(s.Holder, s.Wait)
+	if w.InGo() && len(parts) > 0 {
+		f.Summary = fmt.Sprintf("%s wait for their turn (%s), at %s; %s have it, and most of those %s", waiters.Text(),
+			s.Frame, s.Name(), holders.Text(), evidence.WithoutShare(parts[0]))
+	}
+	if len(parts) > 0 {
+		f.Notes = append(f.Notes, fmt.Sprintf("%s in %s that have one: %s", w.Who(), s.Holder,
+			strings.Join(parts, ", ")))
 	}
 	return f
 }

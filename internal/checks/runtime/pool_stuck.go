@@ -65,7 +65,7 @@ too. Disproof: another second finds the threads elsewhere.`,
 	URL:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/ThreadPoolExecutor.html",
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
-		metric.WallProfileSamples, metric.ThreadStateTime,
+		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadStateTime,
 		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
 		metric.ThreadRunDelay, metric.ThreadSwitches, metric.ListenerOwes, metric.DestinationAsked,
 		metric.DestinationOwner,
@@ -78,8 +78,9 @@ too. Disproof: another second finds the threads elsewhere.`,
 // runPoolStuck reads the profile of a JVM, whose stacks say what is waited for, else the account of any other program's
 // time: to the kernel all idle threads of a JVM wait for a futex, and so do all that are stuck.
 func runPoolStuck(p *check.Pass) error {
-	if _, ok := p.Ranked(stacks.Wall); ok {
-		return runStuckJava(p)
+	_, java := p.Ranked(stacks.Wall)
+	if _, inGo := p.Ranked(stacks.Goroutine); java || inGo {
+		return runStuckSampled(p)
 	}
 	states := p.Recorded(metric.ThreadWaitTime) || p.Recorded(metric.ThreadStateTime)
 	if states && len(p.Info(metric.JVMInfo)) == 0 {
@@ -116,31 +117,31 @@ type stuckPool struct {
 	places  map[stuckPlace]*stuckAt
 }
 
-func runStuckJava(p *check.Pass) error {
+func runStuckSampled(p *check.Pass) error {
 	w, err := evidence.WaitingOf(p)
 	if err != nil {
 		return err
 	}
-	most := quantity.Of("threads of a pool that stand at one place for nearly all of the window", 0, quantity.Threads)
+	most := quantity.Of(w.Who()+" of a pool that stand at one place for nearly all of the window", 0, w.Unit())
 	for _, pool := range stuckPools(w) {
 		at := pool.worst()
 		if at == nil || lockChangesHands(p, w, at) {
 			continue
 		}
 		stand := at.standing(w, p.Param(stuckShare)).
-			Named("threads of pool %q that stand there for nearly all of the window", pool.name)
+			Named("%s of pool %q that stand there for nearly all of the window", w.Who(), pool.name)
 		if stand.Above(most) {
 			most = stand
 		}
-		all := quantity.Of("all of its threads", float64(len(pool.threads)), quantity.Threads)
-		if stand.AtLeast(p.Param(stuckThreads)) && stand.Per(all).AtLeast(p.Param(stuckShare)) {
+		all := quantity.Of("all of its "+w.Who(), float64(len(pool.threads)), w.Unit())
+		if stand.AtLeast(p.Param(stuckThreads).As(w.Unit())) && stand.Per(all).AtLeast(p.Param(stuckShare)) {
 			f := pool.finding(p, w, at, stand, all)
 			f.Summary = fmt.Sprintf("%.0f of %s of pool %q %s for nearly all of the window", stand.Number(), all.Text(),
 				pool.name, f.Summary)
 			p.Report(f)
 			continue
 		}
-		waiting := w.Threads(fmt.Sprintf("threads of pool %q that stand there, mean", pool.name), at.total.Value)
+		waiting := w.Threads(fmt.Sprintf("%s of pool %q that stand there, mean", w.Who(), pool.name), at.total.Value)
 		f := pool.finding(p, w, at, waiting, all)
 		f.Summary = fmt.Sprintf("%s of pool %q %s", waiting.Text(), pool.name, f.Summary)
 		if at.request && evidence.Noticed(p, &f, waiting, stuckRequest) {
@@ -181,6 +182,9 @@ func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 	if stuckKinds[wait] == nil || paces(wait) && !request && !task {
 		return
 	}
+	if w.InGo() && (wait == hotcode.ForLock || !request) {
+		return // its locks have a check that knows all of them; a goroutine without a request costs nothing
+	}
 	place := w.Owners.Nearest(w.Profile, s.Stack, call, nil)
 	key := stuckPlace{wait, w.Frames[s.Stack[place.At]].Name}
 	at := pool.places[key]
@@ -216,7 +220,7 @@ func (at *stuckAt) standing(w *evidence.Waiting, share quantity.Value) quantity.
 			n++
 		}
 	}
-	return quantity.Of("threads that stand there for nearly all of the window", float64(n), quantity.Threads)
+	return quantity.Of(w.Who()+" that stand there for nearly all of the window", float64(n), w.Unit())
 }
 
 // lockChangesHands tells locks whose waits end, which the profile of locks has: how long they take is the business of
@@ -247,6 +251,9 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 		Per(quantity.Of("time of its threads", float64(pool.all.Value)/1e9, quantity.Seconds)).
 		Named("of the time of pool %q", pool.name)
 	kind := stuckKinds[at.wait]
+	if own := stuckKindsInGo[at.wait]; w.InGo() && own != nil {
+		kind = own
+	}
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: pool.name},
 		Severity: check.Warning,
@@ -255,18 +262,23 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 		Evidence: []quantity.Value{stand, all, share},
 		Notes: []string{
 			strings.Join(list[0].Path, " ← "),
-			fmt.Sprintf("%d samples of threads that wait there", at.total.Count),
+			fmt.Sprintf("%d samples of %s that wait there", at.total.Count, w.Who()),
 		},
 		Remedies: kind.remedies(stand), Placebos: kind.placebos, Disproof: kind.disproof,
 		Doubts: at.doubts(),
 	}
-	f.Marks = evidence.MarksOf(stacks.Wall, at.hits)
+	f.Marks = evidence.MarksOf(w.Event, at.hits)
 	if e := list[0].Entry; e != "" && e != list[0].Name() {
 		f.Notes = append(f.Notes, "called from "+e)
 	}
 	f.Notes = append(f.Notes, at.holders(p)...)
-	if at.wait == hotcode.ForFuture || at.wait == hotcode.ForThreads {
+	if at.wait == hotcode.ForFuture || at.wait == hotcode.ForThreads || w.InGo() && !paces(at.wait) {
 		f.Evidence = append(f.Evidence, runningElsewhere(w))
+	}
+	if w.InGo() && !paces(at.wait) {
+		if others := w.OthersWithWork(); len(others) > 0 {
+			f.Notes = append(f.Notes, "without a request: "+strings.Join(others, ", "))
+		}
 	}
 	if at.wait == hotcode.ForWakeUp && !at.request {
 		f.Severity = check.Info
@@ -310,8 +322,7 @@ func (at *stuckAt) holders(p *check.Pass) (out []string) {
 func runningElsewhere(w *evidence.Waiting) quantity.Value {
 	total := w.Filter(func(s stacks.Sample) bool {
 		wait, _ := w.Waits.Of(s)
-		return wait == hotcode.NotWaiting && slices.ContainsFunc(s.Stack,
-			func(f int) bool { return w.Frames[f].Managed() })
+		return wait == hotcode.NotWaiting && w.Waits.Program(s)
 	}).Total()
-	return w.Threads("threads of the program that run Java code meanwhile", total.Value)
+	return w.Threads(w.Who()+" of the program that run its code meanwhile", total.Value)
 }

@@ -139,3 +139,77 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 		disproof: "the children end at once.",
 	},
 }
+
+const stuckElsewhereInGo = "another second finds the goroutines elsewhere."
+
+// stuckKindsInGo are what to say of goroutines instead.
+var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
+	hotcode.ForSleep: {
+		what: "sleep",
+		cures: []stuckCure{{
+			action: "Take the sleep out of what a request does: wait for the event itself (a channel, a context), " +
+				"or answer and go on in another goroutine.",
+			risk:   "what came after the sleep now happens at another time",
+			before: "for !ready() { time.Sleep(time.Second) }",
+			after:  "select { case <-ready: case <-ctx.Done(): return ctx.Err() }",
+		}},
+		placebos: []string{"More CPUs: nothing runs meanwhile."},
+		disproof: "the sleep is what the request asks for.",
+	},
+	hotcode.ForWakeUp: {
+		what: "wait in a select or for a condition",
+		cures: []stuckCure{{
+			action: "Find who is to send or signal, and what they do meanwhile; give the wait a limit " +
+				"(context.WithTimeout).",
+			risk: "a limit turns a late answer into a failure",
+		}},
+		placebos: []string{"More goroutines that ask: they come to wait there, too."},
+		disproof: stuckElsewhereInGo,
+	},
+	hotcode.ForItem: {
+		what: "wait for something from a channel",
+		cures: []stuckCure{{
+			action: "Find who is to send it, and what they do meanwhile; run more of those if they wait, too, " +
+				"or make them faster.",
+			risk: "more of them ask more of what is behind",
+		}, {
+			action: "Give the wait a limit (select with ctx.Done()).",
+			risk:   "a late answer becomes a failure",
+		}},
+		placebos: []string{"A longer channel: what is late stands in it."},
+		disproof: stuckElsewhereInGo,
+	},
+	hotcode.ForFuture: {
+		what: "wait for what another goroutine asked for (singleflight)",
+		cures: []stuckCure{{
+			action: "Find what the first of them waits for; keep its result, or give it a limit.",
+			risk:   "an old result is served",
+		}},
+		placebos: []string{"More goroutines: they share the same wait."},
+		disproof: stuckElsewhereInGo,
+	},
+	hotcode.ForThreads: {
+		what: "wait for other goroutines (WaitGroup)",
+		cures: []stuckCure{{
+			action: "Find what the others do meanwhile: the slowest of them is the time of all.",
+			risk:   "none",
+		}, {
+			action: "Give them a limit (errgroup.WithContext), and go on with what has come.",
+			risk:   "a late part is missing",
+		}},
+		placebos: []string{"More CPUs, where the others wait."},
+		disproof: stuckElsewhereInGo,
+	},
+	hotcode.ForPermit: {
+		what: "wait for a rate limiter",
+		cures: []stuckCure{{
+			action: "Refuse what is over the limit at once (Limiter.Allow, answer 429).",
+			risk:   "callers must try again later",
+		}, {
+			action: "Raise the limit to what is behind it, if that can take more.",
+			risk:   "what is behind is loaded more",
+		}},
+		placebos: []string{"More goroutines: they wait for the same permits."},
+		disproof: "the limit is what the program is for.",
+	},
+}

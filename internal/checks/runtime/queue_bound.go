@@ -6,7 +6,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -33,19 +32,21 @@ consumers behind it are too slow or too few, and the producers now go at their
 pace. That is what a bound is for; it is a bottleneck where the producers are
 the threads that answer requests. Asynchronous loggers have such a queue.
 
-Measured: in a wall-clock profile, threads that are parked in put, offer or
-transfer of a queue, by the method of the application; as a share of these
-threads' time. The threads that run most meanwhile are named: a consumer that
+Measured: in a wall-clock profile of a JVM, threads that are parked in put, offer
+or transfer of a queue, by the method of the application; as a share of these
+threads' time. In Go the same of goroutines that send to a channel. The threads that run most meanwhile are named: a consumer that
 is busy all the time is among them.
 
 Fix: make the consumer faster (batches, no flush for each item), or have more
 of them. Risk: more consumers lose the order. Won't help: a longer queue; it fills
 too, later, and adds its length to the delay.
 Disproof: the queue's length is far below its bound.`,
-	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/BlockingQueue.html",
-	Needs:  []metric.Metric{metric.WallProfileSamples},
-	Uses:   []metric.Metric{metric.TargetInfo},
-	Only:   evidence.OnlyJVM,
+	URL:   "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/BlockingQueue.html",
+	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Uses: append([]metric.Metric{
+		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
+	}, evidence.CPUMetrics()...),
+	Only:   evidence.OnlyJVMOrGo,
 	Params: []*check.Param{queueProducers, queueShare},
 	Run:    runQueueBound,
 }
@@ -55,19 +56,28 @@ func runQueueBound(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	sites := w.Sites(hotcode.ForQueue)
+	if full, ok := w.CPUsFull(p); ok {
+		p.Read(full)
+		return nil
+	}
+	sites := w.Queues()
 	if len(sites) == 0 {
-		p.Read(quantity.Of("threads that wait for room in a queue", 0, quantity.Threads))
+		p.Read(quantity.Of(w.Who()+" that wait for room in a queue", 0, w.Unit()))
 		return nil
 	}
 	for i, s := range sites {
-		producers := w.Threads("threads that wait for room in the queue", s.Value)
+		producers := w.Threads(w.Who()+" that wait for room in the queue", s.Value)
 		if i == 0 {
 			p.Read(producers)
 		}
 		share := producerShare(w, s)
-		if producers.AtLeast(p.Param(queueProducers)) && share.AtLeast(p.Param(queueShare)) {
-			p.Report(queueFinding(s, w, producers, share))
+		if producers.AtLeast(p.Param(queueProducers).As(w.Unit())) && share.AtLeast(p.Param(queueShare)) {
+			f := queueFinding(s, w, producers, share)
+			if others := w.OthersWithWork(); w.InGo() && len(others) > 0 {
+				f.Summary += "; meanwhile " + others[0]
+				f.Notes = append(f.Notes, "without a request: "+strings.Join(others, ", "))
+			}
+			p.Report(f)
 		}
 	}
 	return nil
@@ -89,8 +99,9 @@ func queueFinding(s *evidence.WaitSite, w *evidence.Waiting, producers, share qu
 		Weight:     share.Number(),
 		Summary:    fmt.Sprintf("%s wait for room in a queue (%s), at %s", producers.Text(), s.Frame, s.Name()),
 		Evidence:   []quantity.Value{producers, share},
-		Notes: append([]string{strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of threads that wait", s.Count)},
-			busiestThreads(w)...),
+		Notes: append([]string{
+			strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of %s that wait", s.Count, w.Who()),
+		}, busiestThreads(w)...),
 		Remedies: []check.Remedy{{
 			Action: "Make the consumer faster (batches, no flush for each item), or have more of them.",
 			Risk:   "more consumers lose the order of the items",
@@ -113,5 +124,5 @@ func busiestThreads(w *evidence.Waiting) []string {
 	if len(parts) == 0 {
 		return nil
 	}
-	return []string{"threads that run most meanwhile: " + strings.Join(parts, ", ")}
+	return []string{w.Who() + " that run most meanwhile: " + strings.Join(parts, ", ")}
 }

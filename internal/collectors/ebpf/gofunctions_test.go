@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/gotable"
 )
 
 // goProgram builds a small Go program, with the linker's flags.
@@ -80,31 +81,14 @@ func TestGoFunctions(t *testing.T) {
 		}
 		// The symbol table has a suffix for assembly, and writes the middle dot as a dot.
 		name := strings.TrimSuffix(want.name, ".abi0")
-		got, ok := stripped.table.find((want.at + want.end) / 2)
-		if !ok || got.at != want.at || strings.ReplaceAll(got.name, "·", ".") != name {
+		got, ok := stripped.table.Find((want.at + want.end) / 2)
+		if !ok || got.Begin != want.at || strings.ReplaceAll(got.Name, "·", ".") != name {
 			t.Errorf("%s at %#x is %+v (%v) in the stripped program", want.name, want.at, got, ok)
 		}
 	}
-	for _, at := range []uint64{0, stripped.table.start - 1, stripped.table.start + 1<<32, 1<<64 - 1} {
-		if got, ok := stripped.table.find(at); ok {
+	for _, at := range []uint64{0, whole.functions[0].at - 1, 1<<32 + whole.functions[0].at, 1<<64 - 1} {
+		if got, ok := stripped.table.Find(at); ok {
 			t.Errorf("%#x, which is in no function, is in %+v", at, got)
-		}
-	}
-}
-
-// TestGoNamesWhenAsked: what is kept of a table is where functions begin; names are charged as they are read.
-func TestGoNamesWhenAsked(t *testing.T) {
-	b, err := readBinary(bytes.NewReader(goProgram(t, "-s -w")), door.NewTableBudget())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(b.functions) > 0 || len(b.table.known) > 0 || len(b.table.begins) < 1000 {
-		t.Errorf("%d symbols, %d names and %d functions", len(b.functions), len(b.table.known), len(b.table.begins))
-	}
-	at := b.table.start + uint64(b.table.begins[10])
-	for range 2 {
-		if _, ok := b.table.find(at); !ok || len(b.table.known) != 1 {
-			t.Errorf("%v, %d names are known", ok, len(b.table.known))
 		}
 	}
 }
@@ -118,7 +102,7 @@ func TestHeldFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &objectFile{table: &goTable{}}
+		b := &objectFile{table: &gotable.Table{}}
 		s.hold(door.Mapping{Path: "/bin/go"}, f, b)
 		if want := i < maxHeldFiles; (b.table != nil) != want || (f.Fd() != ^uintptr(0)) != want {
 			t.Errorf("file %d: its table is kept: %v; it is open: %v", i, b.table != nil, f.Fd() != ^uintptr(0))

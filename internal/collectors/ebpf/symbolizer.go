@@ -28,6 +28,9 @@ import (
 
 // The names of frames without a symbol. The module tells code that was made at run time from the rest.
 const (
+	// maxHeldFiles bounds the Go programs whose files stay open while addresses are named. A node of Kubernetes runs
+	// some 20, and a process may have 1024 files open without asking for more.
+	maxHeldFiles  = 64
 	unknownFrame  = stacks.Unnamed
 	unknownKernel = "[unknown kernel function]"
 	noFile        = "[no file]"

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/gotable"
 )
 
 // A symbol is a function's name at its address.
@@ -88,7 +89,7 @@ func parseMaps(r io.Reader) ([]door.Mapping, error) {
 // An objectFile is the functions of an ELF file, and where its parts are loaded.
 type objectFile struct {
 	functions []symbol
-	table     *goTable // of a stripped Go program
+	table     *gotable.Table // of a stripped Go program
 	loads     []elf.ProgHeader
 	buildID   string // of a stripped one, in hexadecimal digits
 	chooses   bool   // it has functions that are chosen as it is loaded, and have no symbol of their own
@@ -118,7 +119,7 @@ func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 		}
 	}
 	if f.Section(".symtab") == nil {
-		if b.table, err = goFunctions(f, left); err != nil {
+		if b.table, err = gotable.Open(f, left); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +153,9 @@ func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 		if offset >= p.Off && offset-p.Off < p.Filesz {
 			at := offset - p.Off + p.Vaddr
 			if s, ok = find(b.functions, at); !ok && b.table != nil {
-				s, ok = b.table.find(at)
+				var f gotable.Function
+				f, ok = b.table.Find(at)
+				s = symbol{at: f.Begin, end: f.End, name: f.Name}
 			}
 			return s, at - s.at, ok
 		}

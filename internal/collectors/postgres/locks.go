@@ -3,7 +3,7 @@ package postgres
 import (
 	"slices"
 
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 // A wait is what a session waits for in the lock manager.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 // programs are the names that the server's program has: Debian's and its own, until 9 and of EDB.

@@ -128,7 +128,7 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{leave: perPID}, metric.ThreadCPUWait, metric.ThreadCPUWaits, metric.ThreadThrottledTime,
 		metric.ThreadSleepTime,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.FutexWakes, metric.CPUWaitDurations,
-		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.ScriptLockWait,
+		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.ScriptLockWait, metric.GoRuntime,
 		metric.ConnectionWaitTime, metric.DatabaseServer, metric.DatabaseSessionClient,
 		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseFrontTime,
 		metric.DatabaseTransactionAge, metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)

@@ -28,7 +28,7 @@ var goCollector = []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime
 func goModules(p *stacks.Profile) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range p.Frames {
-		if !f.Managed() && (strings.HasPrefix(f.Name, "runtime.goexit") ||
+		if p.Event == stacks.Goroutine || !f.Managed() && (strings.HasPrefix(f.Name, "runtime.goexit") ||
 			strings.HasPrefix(f.Name, "runtime.mstart")) {
 			out[f.Module] = true
 		}
@@ -43,6 +43,42 @@ func goStandard(f stacks.Frame) bool {
 		return true
 	}
 	return slices.Contains(goPackages, f.Name[:strings.IndexAny(f.Name, "./:")])
+}
+
+// goLibraries begin the import paths of modules that many programs in Go use. A path that no list knows is taken for
+// the application's: its own module has a path like theirs.
+var goLibraries = []string{
+	"cloud.google.com/", "github.com/aws/", "github.com/Azure/", "github.com/bradfitz/", "github.com/cenkalti/",
+	"github.com/confluentinc/confluent-kafka-go", "github.com/dgraph-io/", "github.com/eclipse/paho",
+	"github.com/elastic/go-elasticsearch", "github.com/fsnotify/", "github.com/gin-gonic/", "github.com/go-chi/",
+	"github.com/go-kit/", "github.com/go-logr/", "github.com/go-pg/", "github.com/go-redis/", "github.com/go-resty/",
+	"github.com/go-sql-driver/", "github.com/gofiber/", "github.com/gogo/", "github.com/golang/",
+	"github.com/gomodule/", "github.com/google/", "github.com/googleapis/", "github.com/gorilla/",
+	"github.com/grpc-ecosystem/", "github.com/hashicorp/golang-lru", "github.com/hashicorp/go-",
+	"github.com/IBM/sarama",
+	"github.com/jackc/", "github.com/jinzhu/", "github.com/jmoiron/", "github.com/json-iterator/",
+	"github.com/julienschmidt/", "github.com/klauspost/", "github.com/labstack/", "github.com/lib/pq",
+	"github.com/mattn/", "github.com/nats-io/nats.go", "github.com/olivere/elastic", "github.com/panjf2000/ants",
+	"github.com/patrickmn/", "github.com/prometheus/client_golang", "github.com/prometheus/common",
+	"github.com/rabbitmq/amqp091-go", "github.com/redis/", "github.com/robfig/cron", "github.com/rs/",
+	"github.com/segmentio/", "github.com/Shopify/sarama", "github.com/sirupsen/", "github.com/spf13/",
+	"github.com/streadway/", "github.com/tidwall/", "github.com/twmb/", "github.com/uptrace/", "github.com/urfave/",
+	"github.com/valyala/", "go.etcd.io/bbolt", "go.etcd.io/etcd/client", "go.mongodb.org/", "go.opentelemetry.io/",
+	"go.opencensus.io/", "go.uber.org/", "golang.org/x/", "google.golang.org/", "gopkg.in/", "gorm.io/",
+	"k8s.io/client-go",
+	"k8s.io/klog", "modernc.org/", "sigs.k8s.io/",
+}
+
+// ofGo tells whose a function of a program in Go is.
+func ofGo(f stacks.Frame) Owner {
+	switch {
+	case strings.HasPrefix(f.Name, "runtime.") || strings.HasPrefix(f.Name, "internal/runtime/") ||
+		!strings.Contains(f.Name, "."):
+		return Machine
+	case goStandard(f) || hasPrefix(f.Name, goLibraries):
+		return Library
+	}
+	return Application
 }
 
 // goMethod gives the function of a Go program whose time a sample is: the nearest that is not the standard library's,

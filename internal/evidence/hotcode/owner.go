@@ -18,7 +18,7 @@ type Owner uint8
 // The owners.
 const (
 	Application Owner = iota + 1
-	Library           // of somebody else, run by a managed runtime
+	Library           // of somebody else, run by a managed runtime; of Go also its standard library
 	JDK               //
 	Machine           // machine code of a runtime or of a shared library
 	Kernel            //
@@ -98,7 +98,10 @@ var syntheticParts = []string{
 }
 
 // Owners tells whose code the frames of one process are.
-type Owners struct{ main string }
+type Owners struct {
+	main string
+	inGo map[string]bool // files that are programs in Go
+}
 
 // OwnersOf prepares for the process of a recording: the package of its main class is the application's whatever the
 // list of libraries says, since a server of org.apache is an application where it is what runs.
@@ -109,7 +112,13 @@ func OwnersOf(rec *recording.Recording) Owners {
 			class = mainOfProfile(p)
 		}
 	}
-	return Owners{main: packageOf(class)}
+	o := Owners{main: packageOf(class)}
+	for _, e := range []stacks.Event{stacks.CPU, stacks.Goroutine} {
+		if p, ok := rec.Ranked(e); ok {
+			o.inGo = goModules(p)
+		}
+	}
+	return o
 }
 
 // valueOptions are the options of java whose value is the next word (man java).
@@ -194,6 +203,8 @@ func (o Owners) Of(f stacks.Frame) Owner {
 			return Application
 		}
 		return Library
+	case o.inGo[f.Module]:
+		return ofGo(f)
 	case !f.Managed():
 		return ofMachine(f)
 	case o.inMain(f):

@@ -1,10 +1,6 @@
 package hotcode
 
-import (
-	"strings"
-
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
-)
+import "github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 
 // A Wait is what a thread waits for.
 type Wait string
@@ -34,182 +30,56 @@ type waitRow struct {
 	calls []Pattern
 }
 
-// waitCalls are the calls of the JDK that say what is waited for. What they park with (Unsafe.park, LockSupport, the
-// queued synchronizer and its conditions, Object.wait) says nothing, and is in no row.
-var waitCalls = []waitRow{
-	{ForPool, ParsePatterns("java.util.concurrent.Semaphore.acquire*", "java.util.concurrent.Semaphore.tryAcquire")},
-	{ForQueue, ParsePatterns(
-		"java.util.concurrent.*Queue.put", "java.util.concurrent.*Queue.offer", "java.util.concurrent.*Deque.put*",
-		"java.util.concurrent.*Deque.offer*", "java.util.concurrent.LinkedTransferQueue.transfer",
-		"java.util.concurrent.LinkedTransferQueue.tryTransfer", "java.util.concurrent.SubmissionPublisher.*ubmit",
-	)},
-	{ForItem, ParsePatterns(
-		"java.util.concurrent.*Queue.take", "java.util.concurrent.*Queue.poll", "java.util.concurrent.*Deque.take*",
-		"java.util.concurrent.*Deque.poll*",
-	)},
-	{ForNetwork, ParsePatterns(
-		"java.net.SocketInputStream.socketRead*", "java.net.SocketInputStream.read",
-		"java.net.Socket$SocketInputStream.read",
-		"sun.nio.ch.NioSocketImpl.*", "sun.nio.ch.SocketDispatcher.read*", "sun.nio.ch.SocketChannelImpl.*ead",
-		"sun.nio.ch.Net.poll*",
-		"sun.nio.ch.Net.connect*", "java.net.PlainSocketImpl.socketConnect", "java.net.Inet*AddressImpl.lookup*",
-		"java.net.SocketOutputStream.socketWrite*", "sun.nio.ch.SocketDispatcher.write*",
-	)},
-	{ForLock, ParsePatterns(
-		"ObjectMonitor::enter*", "ObjectMonitor::Enter*", "ObjectMonitor::spin_enter*", "ObjectMonitor::ReenterI",
-		"ObjectMonitor::reenter*", "ObjectSynchronizer::enter*", "*monitor_enter*", "InterpreterRuntime::monitorenter",
-		"*complete_monitor_locking*", "java.util.concurrent.locks.ReentrantLock*",
-		"java.util.concurrent.locks.ReentrantReadWriteLock*", "java.util.concurrent.locks.StampedLock*",
-	)},
-	{ForFuture, ParsePatterns(
-		"java.util.concurrent.CompletableFuture.get", "java.util.concurrent.CompletableFuture.join",
-		"java.util.concurrent.CompletableFuture.*Get",
-		"java.util.concurrent.FutureTask.get", "java.util.concurrent.FutureTask.awaitDone",
-		"java.util.concurrent.ForkJoinTask.get*", "java.util.concurrent.ForkJoinTask.join",
-		"java.util.concurrent.ForkJoinTask.*Join", "java.util.concurrent.ForkJoinTask.*waitDone",
-		"java.util.concurrent.ForkJoinTask.*Wait", "java.util.concurrent.ForkJoinPool.awaitJoin",
-		"java.util.concurrent.ForkJoinPool.helpJoin",
-	)},
-	{ForThreads, ParsePatterns(
-		"java.util.concurrent.CountDownLatch.await", "java.util.concurrent.CyclicBarrier.*wait",
-		"java.util.concurrent.Phaser.*wait*", "java.util.concurrent.Exchanger.exchange",
-		"java.util.concurrent.*.awaitTermination", "java.util.concurrent.ForkJoinPool.awaitQuiescence",
-		"java.lang.Thread.join*", "java.util.concurrent.StructuredTaskScope*.join*",
-		"jdk.internal.misc.ThreadFlock.await*",
-	)},
-	{ForChild, ParsePatterns(
-		"java.lang.Process.waitFor*", "java.lang.ProcessImpl.waitFor*", "java.lang.UNIXProcess.waitFor*",
-	)},
-	{ForSleep, ParsePatterns(
-		"java.lang.Thread.sleep*", "java.lang.VirtualThread.sleep*", "java.util.concurrent.TimeUnit.sleep",
-	)},
-	{ForFile, ParsePatterns(
-		"java.io.FileInputStream.read*", "java.io.FileOutputStream.write*", "java.io.RandomAccessFile.*",
-		"sun.nio.ch.FileChannelImpl.*",
-		"sun.nio.ch.FileDispatcherImpl.*", "sun.nio.ch.UnixFileDispatcherImpl.*", "java.io.FileDescriptor.sync*",
-		"sun.nio.fs.*",
-	)},
+// A waitTable has what is known of the functions in which threads of one language wait.
+type waitTable struct {
+	// calls say what is waited for. What they park with says nothing, and is in no row.
+	calls []waitRow
+	// callers are calls whose name says more than that of the call in them: a lease of a pool takes from a queue, a
+	// rate limiter sleeps, and so does a worker that has no work. They count where no code of the application is
+	// between them and the call.
+	callers []waitRow
+	// acquires are how a thread waits for a lock that is nobody's but the program's own.
+	acquires []Pattern
+	// parks are how a thread waits at all, for stacks whose state the profiler did not tell.
+	parks []Pattern
+	// loops are the run loops of event loops.
+	loops []Pattern
+	// requests are of servers that have a request in hand. None of them is in the stack of a thread without one.
+	requests []Pattern
+	// tasks are of executors that have a task in hand; a worker that waits for one has them, too.
+	tasks []Pattern
+	// mains are the methods that a program begins with.
+	mains []Pattern
 }
-
-// waitCallers are calls whose name says more than that of the JDK's call in them: a lease of a pool takes from a queue,
-// a rate limiter sleeps, and so does a worker that has no work. They count where no code of the application is between
-// them and the call.
-var waitCallers = []waitRow{
-	{ForPool, ParsePatterns(
-		"com.zaxxer.hikari.util.ConcurrentBag.borrow", "com.zaxxer.hikari.pool.HikariPool.getConnection",
-		"org.apache.commons.pool2.impl.*.borrowObject", "org.apache.commons.pool.impl.*.borrowObject",
-		"org.apache.tomcat.jdbc.pool.ConnectionPool.borrowConnection",
-		"com.mchange.v2.resourcepool.BasicResourcePool.*checkout*",
-		"io.agroal.pool.ConnectionPool.*", "org.apache.http.pool.AbstractConnPool.getPoolEntryBlocking",
-		"org.apache.http.impl.conn.PoolingHttpClientConnectionManager.leaseConnection",
-		"org.apache.hc.core5.pool.*Pool*.lease",
-		"org.apache.hc.client5.http.impl.io.PoolingHttpClientConnectionManager*.get",
-		"redis.clients.jedis.util.Pool.getResource", "oracle.ucp.*.borrowConnection",
-		"com.mongodb.internal.connection.*Pool*.get",
-		"reactor.pool.*.acquire",
-	)},
-	{ForPermit, ParsePatterns(
-		"com.google.common.util.concurrent.RateLimiter.acquire*", "io.github.resilience4j.ratelimiter.*",
-		"io.github.bucket4j.*", "dev.failsafe.*RateLimiter*",
-	)},
-	{ForQueue, ParsePatterns(
-		"com.lmax.disruptor.*Sequencer.next", "com.lmax.disruptor.RingBuffer.next", "org.jctools.queues.*.put",
-		"org.apache.kafka.clients.producer.internals.BufferPool.allocate",
-	)},
-	{Idle, ParsePatterns(
-		// Worker loops at their queues.
-		"java.util.concurrent.ThreadPoolExecutor.getTask", "org.apache.tomcat.util.threads.ThreadPoolExecutor.getTask",
-		"java.util.concurrent.ForkJoinPool.awaitWork", "io.netty.util.concurrent.*.takeTask",
-		"org.eclipse.jetty.util.thread.QueuedThreadPool*dle*", "org.eclipse.jetty.util.thread.ReservedThreadExecutor*",
-		"com.lmax.disruptor.*.waitFor",
-		// Event loops at their selectors, servers at accept.
-		"sun.nio.ch.*Selector*.*elect", "sun.nio.ch.EPoll.wait", "sun.nio.ch.EPollArrayWrapper.epollWait",
-		"sun.nio.ch.KQueue.poll", "io.netty.channel.epoll.*epollWait*", "io.netty.channel.epoll.*Wait",
-		"io.netty.channel.kqueue.*Wait", "io.netty.channel.uring.*Wait*",
-		"java.net.ServerSocket.accept", "java.net.ServerSocket.implAccept", "sun.nio.ch.*.accept*",
-		"org.apache.tomcat.util.net.*.serverSocketAccept",
-		// The runtime's own.
-		"java.lang.ref.ReferenceQueue.*", "java.lang.ref.NativeReferenceQueue.*",
-		"java.lang.ref.Reference.waitForReferencePendingList*", "java.lang.ProcessHandleImpl*",
-	)},
-	{ForNetwork, ParsePatterns(
-		"jdk.internal.net.http.HttpClientImpl.send", "io.grpc.stub.ClientCalls*",
-		"io.lettuce.core.protocol.AsyncCommand.await", "io.lettuce.core.internal.Futures.await*",
-		"org.redisson.command.CommandAsyncService.get*",
-		"org.apache.kafka.clients.producer.internals.FutureRecordMetadata.get",
-		"com.rabbitmq.utility.BlockingCell.*et*",
-	)},
-	{ForFuture, ParsePatterns(
-		"java.util.concurrent.ExecutorCompletionService.take", "java.util.concurrent.ExecutorCompletionService.poll",
-		"reactor.core.publisher.BlockingSingleSubscriber.blockingGet",
-		"reactor.core.publisher.BlockingMonoSubscriber.blockingGet", "io.netty.util.concurrent.DefaultPromise.await*",
-		"com.google.common.util.concurrent.AbstractFuture*.*et", "kotlinx.coroutines.BlockingCoroutine.joinBlocking",
-		"scala.concurrent.impl.Promise$*.tryAwait*",
-	)},
-}
-
-// acquireFrames are how a thread waits for a lock that is nobody's but the program's own.
-var acquireFrames = ParsePatterns(
-	"java.util.concurrent.locks.AbstractQueued*Synchronizer.acquire*",
-	"java.util.concurrent.locks.AbstractQueued*Synchronizer.doAcquire*",
-	"java.util.concurrent.locks.AbstractQueued*Synchronizer.tryAcquire*Nanos",
-)
-
-// parkFrames are how a thread waits at all, for stacks whose state the profiler did not tell.
-var parkFrames = ParsePatterns("*.Unsafe.park", "java.lang.Object.wait*",
-	"java.util.concurrent.locks.LockSupport.park*")
-
-// eventLoopFrames are the run loops of event loops.
-var eventLoopFrames = ParsePatterns(
-	"io.netty.channel.nio.NioEventLoop.run", "io.netty.channel.epoll.EpollEventLoop.run",
-	"io.netty.channel.kqueue.KQueueEventLoop.run",
-	"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run",
-	"org.glassfish.grizzly.nio.SelectorRunner.run",
-)
-
-// requestFrames are of servers that have a request in hand. None of them is in the stack of a thread without one.
-var requestFrames = ParsePatterns(
-	"javax.servlet.*", "jakarta.servlet.*", "org.apache.coyote.*", "org.apache.catalina.core.*Valve.invoke",
-	"org.apache.tomcat.util.net.SocketProcessorBase.run", "org.eclipse.jetty.server.*handle*",
-	"org.eclipse.jetty.server.*Http*.on*", "io.undertow.server.Connectors.*", "io.undertow.server.*.handleRequest",
-	"sun.net.httpserver.ServerImpl$Exchange.*", "com.sun.net.httpserver.*", "org.springframework.web.*",
-	"org.glassfish.jersey.server.*", "org.glassfish.grizzly.http*", "io.netty.channel.*HandlerContext.*",
-	"io.grpc.internal.ServerImpl*", "io.grpc.stub.ServerCalls*", "io.helidon.webserver.*", "io.javalin.*",
-	"org.jboss.resteasy.core.*", "io.micronaut.http.server.*", "akka.http.*", "play.core.server.*",
-)
-
-// taskFrames are of executors that have a task in hand; a worker that waits for one has them, too.
-var taskFrames = ParsePatterns(
-	"java.util.concurrent.ThreadPoolExecutor.runWorker", "java.util.concurrent.ThreadPoolExecutor$Worker.run",
-	"org.apache.tomcat.util.threads.ThreadPoolExecutor.runWorker",
-	"org.apache.tomcat.util.threads.ThreadPoolExecutor$Worker.run", "java.util.concurrent.ForkJoinWorkerThread.run",
-	"java.util.concurrent.ForkJoinTask.doExec", "java.util.concurrent.ThreadPerTaskExecutor*",
-	"org.eclipse.jetty.util.thread.QueuedThreadPool*unJob", "org.jboss.threads.*.run",
-	"io.netty.util.concurrent.SingleThreadEventExecutor.*", "org.quartz.core.JobRunShell.run",
-)
 
 // Waits tells of samples of one wall-clock profile what their threads wait for.
 type Waits struct {
 	p              *stacks.Profile
 	calls, callers []Wait     // by frame; empty for one that is in no row
 	own            stacks.Set // code of the application: what calls it says nothing of the wait
-	mains          stacks.Set
+	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
 
-	acquires, parks, loops, requests, tasks stacks.Set
+	mains, acquires, parks, loops, requests, tasks stacks.Set
 }
 
 // WaitsOf prepares for a profile of a process whose code is told apart by owners.
 func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
-	w := &Waits{p: p, calls: waitOfFrames(p, waitCalls), callers: waitOfFrames(p, waitCallers)}
-	for i, f := range p.Frames {
-		w.own = append(w.own, f.Managed() && w.callers[i] == "" && owners.Of(f) == Application)
-		w.mains = append(w.mains, f.Managed() && strings.HasSuffix(f.Name, ".main"))
+	inGo := p.Event == stacks.Goroutine
+	table := &javaWaits
+	if inGo {
+		table = &goWaits
 	}
-	w.acquires, _ = Frames(p, acquireFrames)
-	w.parks, _ = Frames(p, parkFrames)
-	w.loops, _ = Frames(p, eventLoopFrames)
-	w.requests, _ = Frames(p, requestFrames)
-	w.tasks, _ = Frames(p, taskFrames)
+	w := &Waits{p: p, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}
+	w.program = p.Set(func(f stacks.Frame) bool { return inGo || f.Managed() })
+	for i, f := range p.Frames {
+		w.own = append(w.own, w.program[i] && w.callers[i] == "" && owners.Of(f) == Application)
+	}
+	w.mains, _ = Frames(p, table.mains)
+	w.acquires, _ = Frames(p, table.acquires)
+	w.parks, _ = Frames(p, table.parks)
+	w.loops, _ = Frames(p, table.loops)
+	w.requests, _ = Frames(p, table.requests)
+	w.tasks, _ = Frames(p, table.tasks)
 	return w
 }
 
@@ -271,7 +141,7 @@ func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 // yields tells the calls whose callers may say more. Who waits for a lock, a file or an answer does so, whoever calls.
 func yields(call, caller Wait) bool {
 	switch call {
-	case ForItem, ForSleep, ForFuture, ForThreads, ForPool:
+	case ForItem, ForSleep, ForFuture, ForThreads, ForPool, ForWakeUp, ForQueue:
 		return true
 	case ForNetwork: // accept polls a socket, too
 		return caller == Idle
@@ -289,7 +159,7 @@ func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 		return ForWakeUp, i
 	}
 	switch {
-	case !w.managed(s):
+	case !w.Program(s):
 		return Idle, 0 // threads of the runtime itself
 	case s.State == stacks.Sleeping:
 		return ForNative, 0
@@ -318,7 +188,7 @@ func (w *Waits) hasNoWork(s stacks.Sample, wait Wait, end int) bool {
 // isMain tells the threads that a main method began.
 func (w *Waits) isMain(s stacks.Sample) bool {
 	for i := len(s.Stack) - 1; i >= 0; i-- {
-		if f := s.Stack[i]; w.p.Frames[f].Managed() {
+		if f := s.Stack[i]; w.program[f] {
 			return w.mains[f]
 		}
 	}
@@ -342,13 +212,9 @@ func (w *Waits) stands(s stacks.Sample, wait Wait) bool {
 	return s.Innermost(w.parks) >= 0 || len(s.Stack) > 0 && !w.p.Frames[s.Stack[0]].Managed()
 }
 
-func (w *Waits) managed(s stacks.Sample) bool {
-	for _, f := range s.Stack {
-		if w.p.Frames[f].Managed() {
-			return true
-		}
-	}
-	return false
+// Program tells whether the program's own code is in a stack, or only the runtime's.
+func (w *Waits) Program(s stacks.Sample) bool {
+	return s.Innermost(w.program) >= 0
 }
 
 // WaitTime is how long threads wait for one thing at one place of the code.

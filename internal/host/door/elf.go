@@ -1,9 +1,11 @@
 package door
 
 import (
+	"debug/buildinfo"
 	"debug/elf"
 	"errors"
 	"io"
+	"runtime/debug"
 )
 
 // maxHeaders bounds what is read of an ELF file for its headers, in bytes: those of 65,535 sections and their names
@@ -19,6 +21,11 @@ func ELF(r io.ReaderAt) (*elf.File, error) {
 	f, err := elf.NewFile(bounded)
 	bounded.read = true
 	return f, err
+}
+
+// BuildInfo gives what Go's linker wrote into a file about how it was built.
+func BuildInfo(r io.ReaderAt) (*debug.BuildInfo, error) {
+	return buildinfo.Read(&headerReader{r: r, left: maxHeaders})
 }
 
 // headerReader fails past its bound until the headers are read. It is not for concurrent use.

@@ -140,6 +140,9 @@ func Descriptors(dir string, most int) ([]string, error) {
 	return names, err
 }
 
+// Executable gives the text of the link to the program that a process runs, which is not followed.
+func Executable(dir string) (string, error) { return os.Readlink(dir + "/exe") }
+
 // Descriptor gives the text of a link in /proc/PID/fd, which is not followed: "socket:[123]", "pipe:[45]" or a path.
 func Descriptor(dir, name string) (string, error) {
 	return os.Readlink(dir + "/fd/" + name)

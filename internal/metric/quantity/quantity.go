@@ -28,6 +28,7 @@ const (
 	Sockets     Unit = "sockets"
 	Ports       Unit = "ports"
 	Threads     Unit = "threads"
+	Goroutines  Unit = "goroutines"
 	Events      Unit = "events"
 	Pages       Unit = "pages"
 	Segments    Unit = "segments"

@@ -16,9 +16,12 @@ const (
 	HostCPU Event = "host-cpu"   // any process on a CPU; a thread's id is its process's, its name the thread's
 	Script  Event = "script-cpu" // what interpreters of the target run on a CPU, as functions of their scripts
 	Wall    Event = "wall"       // each thread in turn, whether it runs or waits
-	Alloc   Event = "alloc"      // objects allocated, by class
-	Lock    Event = "lock"       // time waited for a monitor or in LockSupport.park, by class of the lock
-	OffCPU  Event = "off-cpu"    // time not on a CPU, from switch to switch
+	// Goroutine is each goroutine of a program in Go, whether it runs or waits. A thread is a goroutine: its id is the
+	// runtime's, its name the function that it began with. Of one that runs no other function is known.
+	Goroutine Event = "goroutine"
+	Alloc     Event = "alloc"   // objects allocated, by class
+	Lock      Event = "lock"    // time waited for a monitor or in LockSupport.park, by class of the lock
+	OffCPU    Event = "off-cpu" // time not on a CPU, from switch to switch
 )
 
 // A Kind is what sort of code a frame is.
@@ -88,4 +91,4 @@ type Profile struct {
 }
 
 // Events lists all events, in the order in which reports show them.
-func Events() []Event { return []Event{CPU, Script, HostCPU, Wall, OffCPU, Lock, Alloc} }
+func Events() []Event { return []Event{CPU, Script, HostCPU, Wall, Goroutine, OffCPU, Lock, Alloc} }

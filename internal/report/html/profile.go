@@ -121,7 +121,7 @@ const idle = 3
 
 // stateOf tells idle threads of a wall-clock profile from those that wait for something else.
 func stateOf(rec *recording.Recording, p *stacks.Profile) func(stacks.Sample) int64 {
-	if p.Event != stacks.Wall {
+	if p.Event != stacks.Wall && p.Event != stacks.Goroutine {
 		return func(s stacks.Sample) int64 { return int64(s.State) }
 	}
 	waits := hotcode.WaitsOf(p, hotcode.OwnersOf(rec))

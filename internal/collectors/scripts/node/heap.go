@@ -5,7 +5,7 @@ import (
 	"errors"
 	"unicode/utf16"
 
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 // errObject says that an object is not of the type that it should be.

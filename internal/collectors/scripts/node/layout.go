@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 const (

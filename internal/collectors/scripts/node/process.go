@@ -13,7 +13,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 // ErrNone says that a process does not run V8.

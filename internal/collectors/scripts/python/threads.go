@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory"
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 // ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.

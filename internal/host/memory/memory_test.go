@@ -52,7 +52,7 @@ func TestParseMaps(t *testing.T) {
 var mark = [2]uint64{0x5ec2e7, 1}
 
 func TestSymbols(t *testing.T) {
-	const name = "github.com/perfdoctor/perfdoctor/internal/collectors/scripts/memory.mark"
+	const name = "github.com/perfdoctor/perfdoctor/internal/host/memory.mark"
 	files, err := Files("/proc/self", func(base string) bool { return strings.HasPrefix(base, "memory.test") })
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%d files of this program, %v", len(files), err)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
+	"runtime/debug"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
@@ -33,6 +35,23 @@ func Files(dir string, matches func(base string) bool) ([]File, error) {
 	return parseMaps(maps, dir, matches)
 }
 
+// Executable gives the program that a process runs.
+func Executable(dir string) (File, error) {
+	exe, err := door.Executable(dir)
+	if err != nil {
+		return File{}, err
+	}
+	base := path.Base(strings.TrimSuffix(exe, " (deleted)"))
+	files, err := Files(dir, func(name string) bool { return name == base })
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: its program is mapped nowhere", dir)
+	}
+	if err != nil {
+		return File{}, err
+	}
+	return files[0], nil
+}
+
 // parseMaps finds the first mapping of each file.
 func parseMaps(r io.Reader, dir string, matches func(base string) bool) (list []File, err error) {
 	for m, err := range door.ParseMaps(r) {
@@ -51,27 +70,51 @@ func parseMaps(r io.Reader, dir string, matches func(base string) bool) (list []
 	return list, nil
 }
 
-// Symbols gives the addresses of the data of the names that are wanted: those that the file exports, and all that it
-// has where one that is required is not among them. The file is opened through the door, once.
-func (f File) Symbols(wanted func(name string) bool, required ...string) (map[string]uint64, error) {
+// An Object is an open file of a process.
+type Object struct {
+	*elf.File
+	// Bias is what to add to an address of the file for one of the process.
+	Bias uint64
+
+	file *os.File
+}
+
+// Close closes the file.
+func (o *Object) Close() error { return o.file.Close() }
+
+// Open opens the file through the door. It is of 64 bits, the lowest byte first.
+func (f File) Open() (*Object, error) {
 	file, err := door.OpenMagic(f.dir, f.link)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
 	object, err := door.ELF(file)
+	if err == nil && (object.Class != elf.ELFCLASS64 || object.Data != elf.ELFDATA2LSB) {
+		err = errors.New("it is no program of 64 bits, the lowest byte first")
+	}
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return nil, err
+	}
+	return &Object{File: object, Bias: f.from - firstPage(object), file: file}, nil
+}
+
+// BuildInfo gives what Go's linker wrote into the file about how it was built.
+func (o *Object) BuildInfo() (*debug.BuildInfo, error) { return door.BuildInfo(o.file) }
+
+// Symbols gives the addresses of the data of the names that are wanted: those that the file exports, and all that it
+// has where one that is required is not among them. The file is opened once.
+func (f File) Symbols(wanted func(name string) bool, required ...string) (map[string]uint64, error) {
+	object, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
-	if object.Class != elf.ELFCLASS64 || object.Data != elf.ELFDATA2LSB {
-		return nil, errors.New("it is no program of 64 bits, the lowest byte first")
-	}
-	bias := f.from - firstPage(object)
+	defer object.Close()
 	out := map[string]uint64{}
 	for _, kind := range []elf.SectionType{elf.SHT_DYNSYM, elf.SHT_SYMTAB} {
-		err := door.EachSymbol(object, kind, door.NewTableBudget(), func(s door.Symbol) {
+		err := door.EachSymbol(object.File, kind, door.NewTableBudget(), func(s door.Symbol) {
 			if s.Kind == elf.STT_OBJECT && s.Index != elf.SHN_UNDEF && s.Value != 0 && wanted(s.Name) {
-				out[s.Name] = s.Value + bias
+				out[s.Name] = s.Value + object.Bias
 			}
 		})
 		if err != nil {

@@ -1,4 +1,6 @@
-package ebpf
+// Package gotable names the functions of a Go program by their addresses, by the table that the program keeps for its
+// own stack traces: a stripped program has it, too.
+package gotable
 
 import (
 	"bufio"
@@ -11,18 +13,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-const (
-	// maxGoTable bounds .gopclntab, in bytes: the kubelet's has 30 MB.
-	maxGoTable = 64 << 20
-	// maxHeldFiles bounds the Go programs whose files stay open while addresses are named. A node of Kubernetes runs
-	// some 20, and a process may have 1024 files open without asking for more.
-	maxHeldFiles = 64
-)
+// maxSize bounds .gopclntab, in bytes: the kubelet's has 30 MB.
+const maxSize = 64 << 20
 
-// A goTable is the table that a Go program keeps for its own stack traces, also when it is stripped. In memory is where
-// each function begins, 4 bytes; a name is read when an address is asked for: all of a program are megabytes, and a
-// profile meets a hundred. debug/gosym unpacks every entry, and names without a bound.
-type goTable struct {
+// A Function is code of a program, by the addresses that its file has.
+type Function struct {
+	Begin, End uint64
+	Name       string // as net/http.(*conn).serve
+}
+
+// A Table has where each function begins in memory, 4 bytes; a name is read when an address is asked for: all of a
+// program are megabytes, and a profile meets a hundred. debug/gosym unpacks every entry, and names without a bound. It
+// reads its file, which is to be kept open, and is not for concurrent use.
+type Table struct {
 	section          io.ReaderAt
 	order            binary.ByteOrder
 	start            uint64   // address of the text
@@ -33,9 +36,8 @@ type goTable struct {
 	known            map[int]string // names by function, as far as they were asked for
 }
 
-// goFunctions opens the table of a Go program; it gives nil of other programs, and of one built by Go before 1.18
-// (2022).
-func goFunctions(f *elf.File, left *door.TableBudget) (*goTable, error) {
+// Open opens the table of a Go program; it gives nil of other programs, and of one built by Go before 1.18 (2022).
+func Open(f *elf.File, left *door.TableBudget) (*Table, error) {
 	var table *elf.Section
 	// the latter of a position-independent program
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
@@ -49,11 +51,11 @@ func goFunctions(f *elf.File, left *door.TableBudget) (*goTable, error) {
 	if table == nil || text == nil || table.ReaderAt == nil || table.Type == elf.SHT_NOBITS {
 		return nil, nil
 	}
-	if table.Size > maxGoTable {
+	if table.Size > maxSize {
 		return nil, fmt.Errorf("table of Go functions: %w: section %.20q has %d bytes, at most %d are read",
-			door.ErrTooLarge, table.Name, table.Size, maxGoTable)
+			door.ErrTooLarge, table.Name, table.Size, maxSize)
 	}
-	t := &goTable{section: table, order: f.ByteOrder, size: table.Size, left: left, known: map[int]string{}}
+	t := &Table{section: table, order: f.ByteOrder, size: table.Size, left: left, known: map[int]string{}}
 	if err := t.open(text.SectionHeader); err != nil {
 		return nil, fmt.Errorf("table of Go functions: %w", err)
 	}
@@ -63,18 +65,18 @@ func goFunctions(f *elf.File, left *door.TableBudget) (*goTable, error) {
 	return t, nil
 }
 
-// goHeader is magic, two zeros, instruction size, pointer size, and eight fields of that size (src/runtime/symtab.go,
+// headerSize is magic, two zeros, instruction size, pointer size, and eight fields of that size (src/runtime/symtab.go,
 // pcHeader): functions, files, start of the text, names, compilation units, files' names, tables of numbers, functions.
-const goHeader = 8 + 8*8
+const headerSize = 8 + 8*8
 
 // open reads the header and where the functions begin.
-func (t *goTable) open(text elf.SectionHeader) error {
+func (t *Table) open(text elf.SectionHeader) error {
 	const (
 		magic118 = 0xfffffff0 // Go 1.18
 		magic120 = 0xfffffff1 // Go 1.20
 	)
-	var header [goHeader]byte
-	if t.size < goHeader {
+	var header [headerSize]byte
+	if t.size < headerSize {
 		return nil
 	}
 	if _, err := t.section.ReadAt(header[:], 0); err != nil {
@@ -103,7 +105,7 @@ func (t *goTable) open(text elf.SectionHeader) error {
 
 // index reads the table of functions (src/runtime/symtab.go, functab): pairs of 4-byte offsets, from the text and from
 // the table itself, then a last offset from the text. A count that leads out of the section ends with it.
-func (t *goTable) index(count uint64) error {
+func (t *Table) index(count uint64) error {
 	count = min(count, (t.size-t.functions)/8)
 	r := bufio.NewReaderSize(io.NewSectionReader(t.section, int64(t.functions), int64(t.size-t.functions)), 64<<10)
 	var pair [8]byte
@@ -119,29 +121,29 @@ func (t *goTable) index(count uint64) error {
 	return nil
 }
 
-// find gives the function that an address is in, if it has a name that can be read.
-func (t *goTable) find(at uint64) (symbol, bool) {
+// Find gives the function that an address is in, if it has a name that can be read.
+func (t *Table) Find(at uint64) (Function, bool) {
 	if at < t.start || at-t.start > 1<<32-1 {
-		return symbol{}, false
+		return Function{}, false
 	}
 	i, exact := slices.BinarySearch(t.begins, uint32(at-t.start))
 	if !exact {
 		i--
 	}
 	if i < 0 || i+1 >= len(t.begins) {
-		return symbol{}, false
+		return Function{}, false
 	}
 	name, ok := t.known[i]
 	if !ok {
 		name = t.name(uint64(i))
 		t.known[i] = name
 	}
-	return symbol{at: t.start + uint64(t.begins[i]), end: t.start + uint64(t.begins[i+1]), name: name}, name != ""
+	return Function{t.start + uint64(t.begins[i]), t.start + uint64(t.begins[i+1]), name}, name != ""
 }
 
 // name reads the name of a function: its description (_func) begins with the offset of its entry and that of its name,
 // of 4 bytes each. "" is of one that leads out of the section.
-func (t *goTable) name(i uint64) string {
+func (t *Table) name(i uint64) string {
 	var two [8]byte
 	if _, err := t.section.ReadAt(two[:4], int64(t.functions+i*8+4)); err != nil {
 		return ""

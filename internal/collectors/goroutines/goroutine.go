@@ -1,0 +1,182 @@
+package goroutines
+
+import (
+	"encoding/binary"
+	"errors"
+	"regexp"
+	"strings"
+)
+
+// A state is what a goroutine does.
+type state uint8
+
+// The states. One that is in a system call may wait there, or run.
+const (
+	gone    state = iota // it has ended, and its memory waits for the next
+	ready                // it waits for a CPU
+	runs                 // on a CPU
+	inCall               //
+	waiting              //
+)
+
+// stateOf gives the state by a number of src/runtime/runtime2.go; a bit says that the collector reads the stack.
+func stateOf(number uint32) state {
+	const scan = 0x1000
+	switch number &^ scan {
+	case 1, 8, 9: // runnable, its stack is moved, preempted
+		return ready
+	case 2:
+		return runs
+	case 3:
+		return inCall
+	case 4, 10: // 10: nobody can wake it any more (Go 1.26)
+		return waiting
+	}
+	return gone
+}
+
+// A goroutine is one at one moment.
+type goroutine struct {
+	id     uint64
+	state  state
+	frames []string // functions, the innermost first
+	entry  string   // what it was begun with
+}
+
+// runtimes tells the goroutines that Go's runtime has for itself: its collector, its timers.
+func (g *goroutine) runtimes() bool {
+	return g.entry == "" || strings.HasPrefix(g.entry, "runtime.") && g.entry != "runtime.main"
+}
+
+// errChanged is why a goroutine was not read: it went on meanwhile.
+var errChanged = errors.New("it went on")
+
+// goroutine reads the one at an address.
+func (p *program) goroutine(at uint64, g *goroutine) error {
+	var head, after [headSize]byte
+	if err := p.read(at, head[:]); err != nil {
+		return err
+	}
+	*g = goroutine{frames: g.frames[:0]}
+	status := binary.LittleEndian.Uint32(head[p.layout.status:])
+	if g.state = stateOf(status); g.state == gone {
+		return nil
+	}
+	g.id = word(head[:], int(p.layout.id))
+	start := word(head[:], int(p.layout.start))
+	if g.state == runs {
+		g.entry = p.entryOf(start)
+		return nil
+	}
+	sp, pc, frame := p.stopped(head[:], g.state)
+	p.walk(g, sp, pc, frame, word(head[:], stackEnd))
+	if err := p.read(at, after[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(after[p.layout.status:]) != status ||
+		[16]byte(after[schedSP:]) != [16]byte(head[schedSP:]) {
+		return errChanged
+	}
+	if g.state == inCall && p.layout.inCallFrame == 0 { // the functions between are not known
+		g.entry = p.entryOf(start)
+		g.add(g.entry)
+		return nil
+	}
+	p.learn(g, start)
+	return nil
+}
+
+// stopped gives where a goroutine that does not run stopped.
+func (p *program) stopped(head []byte, s state) (sp, pc, frame uint64) {
+	if s != inCall {
+		return word(head, schedSP), word(head, schedPC), word(head, int(p.layout.frame))
+	}
+	sp, pc = word(head, int(p.layout.inCall)), word(head, int(p.layout.inCall)+8)
+	if p.layout.inCallFrame != 0 {
+		frame = word(head, int(p.layout.inCallFrame))
+	}
+	return sp, pc, frame
+}
+
+// walk follows the frame pointers, which Go keeps on amd64 and arm64: at each are the next one, and the address to
+// return to (fpTracebackPCs in src/runtime/tracer.go).
+func (p *program) walk(g *goroutine, sp, pc, frame, end uint64) {
+	g.add(p.name(pc))
+	from, have := sp, p.stackAt(sp, end)
+	for range maxDepth {
+		if frame%8 != 0 || frame < sp || end < 16 || frame > end-16 {
+			return
+		}
+		if frame-from+16 > uint64(len(have)) {
+			from, have = frame, p.stackAt(frame, end)
+		}
+		if have == nil {
+			return
+		}
+		sp = frame + 16 // stacks grow down: a caller's frame lies above
+		frame, pc = word(have, int(frame-from)), word(have, int(frame-from)+8)
+		if pc == 0 {
+			return
+		}
+		g.add(p.name(pc - 1)) // the call is before where it returns to
+	}
+}
+
+func (g *goroutine) add(name string) {
+	if name != "" {
+		g.frames = append(g.frames, name)
+	}
+}
+
+// stackAt reads a piece of a stack that ends at a given address, nil where it is none.
+func (p *program) stackAt(from, end uint64) []byte {
+	size := min(stackAtOnce, end-min(end, from))
+	if size < 16 || p.read(from, p.stack[:size]) != nil {
+		return nil
+	}
+	return p.stack[:size]
+}
+
+// name gives the function of a code address; "" of one that is none.
+func (p *program) name(pc uint64) string {
+	if name, ok := p.names[pc]; ok {
+		return name
+	}
+	f, ok := p.table.Find(pc - p.file.Bias)
+	if !ok {
+		return ""
+	}
+	if len(p.names) < maxNames {
+		p.names[pc] = f.Name
+	}
+	return f.Name
+}
+
+// wrapper matches the functions that the compiler makes of a go statement with arguments (since Go 1.22).
+var wrapper = regexp.MustCompile(`\.gowrap[0-9]+$`)
+
+// learn says what a goroutine was begun with: its outermost function that is in somebody's source. What is further out
+// is the same in each, and is left out.
+func (p *program) learn(g *goroutine, start uint64) {
+	for n := len(g.frames); n > 0; n-- {
+		f := g.frames[n-1]
+		if f != "runtime.goexit" && !wrapper.MatchString(f) {
+			g.entry = f
+			break
+		}
+		g.frames = g.frames[:n-1]
+	}
+	if before, known := p.entry[start]; known && before != g.entry {
+		p.entry[start] = p.name(start) // one go statement begins several functions
+	} else if !known && g.entry != "" && len(p.entry) < maxNames {
+		p.entry[start] = g.entry
+	}
+}
+
+// entryOf gives what goroutines that begin with a function were seen to be begun with, else that function.
+func (p *program) entryOf(start uint64) string {
+	if name, ok := p.entry[start]; ok {
+		return name
+	}
+	return p.name(start)
+}
