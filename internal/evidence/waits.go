@@ -191,9 +191,8 @@ func (w *Waiting) CPUsFull(p *check.Pass) (full quantity.Value, ok bool) {
 		return full, false
 	}
 	runs := w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }).Total()
-	full = w.Threads("goroutines that run or are ready to", runs.Value).As(quantity.CPUs).Per(cpus).
-		Named("goroutines that run or are ready to, for each CPU")
-	return full, full.Number() >= mostFull
+	full = w.Threads("goroutines that run or are ready to", runs.Value)
+	return full, full.Number() >= mostFull*cpus.Number()
 }
 
 // CPUMetrics are those that [Waiting.CPUsFull] reads.

@@ -1,6 +1,10 @@
 package hotcode
 
-import "github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+import (
+	"slices"
+
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
 
 // A Wait is what a thread waits for.
 type Wait string
@@ -20,8 +24,9 @@ const (
 	ForChild   Wait = "a child process"
 	ForFile    Wait = "a file"
 	ForSleep   Wait = "a sleep"
-	ForWakeUp  Wait = "a wake-up"   // parked or in Object.wait, for what no row knows
-	ForNative  Wait = "native code" // asleep in a call of machine code that no row knows
+	ForWakeUp  Wait = "a wake-up"     // parked or in Object.wait, for what no row knows
+	ForNative  Wait = "native code"   // asleep in a call of machine code that no row knows
+	ForCall    Wait = "a system call" // of a goroutine, in one that no row knows
 )
 
 // A waitRow are calls in which threads wait for one thing.
@@ -55,6 +60,7 @@ type waitTable struct {
 // Waits tells of samples of one wall-clock profile what their threads wait for.
 type Waits struct {
 	p              *stacks.Profile
+	inGo           bool
 	calls, callers []Wait     // by frame; empty for one that is in no row
 	own            stacks.Set // code of the application: what calls it says nothing of the wait
 	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
@@ -69,7 +75,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	if inGo {
 		table = &goWaits
 	}
-	w := &Waits{p: p, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}
+	w := &Waits{p: p, inGo: inGo, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}
 	w.program = p.Set(func(f stacks.Frame) bool { return inGo || f.Managed() })
 	for i, f := range p.Frames {
 		w.own = append(w.own, w.program[i] && w.callers[i] == "" && owners.Of(f) == Application)
@@ -161,6 +167,8 @@ func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 	switch {
 	case !w.Program(s):
 		return Idle, 0 // threads of the runtime itself
+	case s.State == stacks.Sleeping && w.inGo:
+		return ForCall, 0
 	case s.State == stacks.Sleeping:
 		return ForNative, 0
 	}
@@ -177,7 +185,12 @@ func (w *Waits) hasNoWork(s stacks.Sample, wait Wait, end int) bool {
 	switch wait {
 	case ForItem:
 		return true
-	case ForThreads, ForWakeUp:
+	case ForNetwork:
+		// A connection that a program has wrapped is read by its own code, which a server calls for the next request.
+		return w.inGo && slices.ContainsFunc(s.Stack, func(f int) bool { return w.callers[f] == Idle })
+	case ForWakeUp:
+		return w.inGo || end == len(s.Stack) || w.isMain(s) // a select is how a goroutine waits for work
+	case ForThreads:
 		return end == len(s.Stack) || w.isMain(s)
 	case ForSleep:
 		return end == len(s.Stack)

@@ -42,6 +42,7 @@ var goWaits = waitTable{
 			"github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher*", "go.mongodb.org/mongo-driver*.(*Server).*",
 			"github.com/*redis*/internal/pool.(*ConnPool).reaper*",
 		)},
+		{Idle, ParsePatterns("os/signal.*")},
 		{ForNetwork, ParsePatterns(
 			"net/http.(*persistConn).roundTrip", "net/http.(*Transport).getConn", "net.(*Resolver).*",
 			"net.(*Dialer).*", "google.golang.org/grpc.*Invoke", "google.golang.org/grpc.(*clientStream).*",
