@@ -236,12 +236,14 @@ int wakeup_new(u64 *ctx)
 	return woken((void *)ctx[0]);
 }
 
-// The period after which the sampling is set anew. A thread that waits up to 640 times a second has every stack taken:
-// the waits that matter are long, and so few; a thread that naps for microseconds is sampled, and takes nothing from
+// The period after which the sampling is set anew. A thread that waits up to 640 times a second (where
+// stacks are 64) has every stack taken: the waits that matter are long, and so few; a thread that naps for microseconds is sampled, and takes nothing from
 // the others. A CPU takes 10,000 a second at most, 3 µs each.
 #define PERIOD_NS 100000000ULL
-#define STACKS_OF_A_THREAD 64
 #define STACKS_OF_A_CPU 1000
+
+// How many stacks of a thread are taken in a period, before only one of several of its waits has it taken.
+const volatile u32 thread_stacks = 64;
 
 static inline bool affordable(u64 now)
 {
@@ -263,7 +265,7 @@ static inline u32 weight_now(struct sampling *s, u64 now)
 	if (!s->every)
 		s->every = 1;
 	if (now - s->since > PERIOD_NS) {
-		if (s->taken < STACKS_OF_A_THREAD / 4 && s->every > 1)
+		if (s->taken < thread_stacks / 4 && s->every > 1)
 			s->every /= 2;
 		s->since = now;
 		s->taken = 0;
@@ -272,7 +274,7 @@ static inline u32 weight_now(struct sampling *s, u64 now)
 		s->left--;
 		return 0;
 	}
-	if (++s->taken >= STACKS_OF_A_THREAD && s->every < 4096) {
+	if (++s->taken >= thread_stacks && s->every < 4096) {
 		s->every *= 2;
 		s->taken = 0;
 	}

@@ -150,6 +150,7 @@ const (
 	SchedulerVarRegsCall      = "regs_call"
 	SchedulerVarRegsCaller    = "regs_caller"
 	SchedulerVarRegsFromStack = "regs_from_stack"
+	SchedulerVarThreadStacks  = "thread_stacks"
 )
 
 // LoadScheduler returns the embedded CollectionSpec for Scheduler.
@@ -233,6 +234,7 @@ type SchedulerVariableSpecs struct {
 	RegsCall      *ebpf.VariableSpec `ebpf:"regs_call"`
 	RegsCaller    *ebpf.VariableSpec `ebpf:"regs_caller"`
 	RegsFromStack *ebpf.VariableSpec `ebpf:"regs_from_stack"`
+	ThreadStacks  *ebpf.VariableSpec `ebpf:"thread_stacks"`
 }
 
 // SchedulerObjects contains all objects after they have been loaded into the kernel.
@@ -299,6 +301,7 @@ type SchedulerVariables struct {
 	RegsCall      *ebpf.Variable `ebpf:"regs_call"`
 	RegsCaller    *ebpf.Variable `ebpf:"regs_caller"`
 	RegsFromStack *ebpf.Variable `ebpf:"regs_from_stack"`
+	ThreadStacks  *ebpf.Variable `ebpf:"thread_stacks"`
 }
 
 // SchedulerPrograms contains all programs after they have been loaded into the kernel.

@@ -38,7 +38,8 @@ every other CPU number is distorted by it.
 The check takes steal as a share of the wall time of all CPUs. Steal is not counted as busy time anywhere in this
 report. A stopped CPU stops whatever it was doing, locks and interrupts included. Where a target is named, the harm is
 what it loses: the CPU time that it wants (what its threads used, and what they waited for a CPU), times the share of
-all wanted time that was stolen. A target that wants little loses little, and steal is no more than information.
+all wanted time that was stolen. It is ranked by that share, among what the target does with the time that it gets. A
+target that wants little loses little, and steal is no more than information.
 
 Fixes: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Won't help: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
@@ -83,8 +84,9 @@ func runCPUSteal(p *check.Pass) error {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "no hypervisor was recognised, and only one can steal time")
 	}
-	if lost, known := stolenFromTarget(p, all); known {
+	if lost, part, known := stolenFromTarget(p, all); known {
 		f.Evidence = append(f.Evidence, lost)
+		f.Severity, f.Weight = check.Warning, part // what it loses is a part of what it does with the rest
 		if lost.Below(p.Param(stealLost)) {
 			f.Severity = check.Info
 			f.Notes = append(f.Notes, "it hardly harms the target, which wants little CPU time")
@@ -95,20 +97,20 @@ func runCPUSteal(p *check.Pass) error {
 }
 
 // stolenFromTarget is how many CPUs the hypervisor took from the target: the steal's share of all time in which CPUs
-// were wanted, of the time in which the target wanted one. known is false of a host, and where the kernel does not tell
+// were wanted, which is part, of the time in which the target wanted one. known is false of a host, and where the kernel does not tell
 // how long threads wait for a CPU.
-func stolenFromTarget(p *check.Pass, all evidence.CPUTime) (lost quantity.Value, known bool) {
+func stolenFromTarget(p *check.Pass, all evidence.CPUTime) (lost quantity.Value, part float64, known bool) {
 	target, counted := usage.OfTarget(p.Recording)
 	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))
 	if !counted || !ok || target.Window <= 0 {
-		return lost, false
+		return lost, 0, false
 	}
 	wanted := (target.Used.Sum() + waited.Number()) / target.Window
 	steal := all.Time("stolen", "steal").Number()
 	share := steal / (steal + all.Busy().Number())
 	return quantity.Of("CPUs wanted by the target", wanted, quantity.CPUs).
 		Times(quantity.Of("stolen of all time in which CPUs were wanted", share, quantity.Ratio)).
-		Named("CPUs that the target lost to it"), true
+		Named("CPUs that the target lost to it"), share, true
 }
 
 func virtualization(p *check.Pass) string {

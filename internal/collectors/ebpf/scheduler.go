@@ -71,17 +71,18 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	if err != nil {
 		return nil, err
 	}
-	if err := fewSwitches(ctx, env); err != nil {
+	s := &scheduler{proc: env.Host.Proc, comms: map[uint32]string{}}
+	stacks, err := s.affordable(ctx, env, members)
+	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{proc: env.Host.Proc, comms: map[uint32]string{}}
 	s.set, err = l.open(ctx, bpf.LoadScheduler, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		if err := setTargets(spec, members); err != nil {
 			return err
 		}
 		now, err := monotonic()
 		return errors.Join(err, spec.Variables[bpf.SchedulerVarBegan].Set(now), setCalls(spec),
-			setRegisters(spec, kernel),
+			setRegisters(spec, kernel), spec.Variables[bpf.SchedulerVarThreadStacks].Set(stacks),
 			setListeners(spec, env, members[0].PID))
 	})
 	if err != nil {
@@ -136,42 +137,53 @@ func (s *scheduler) startClock(bucket time.Duration) error {
 	return nil
 }
 
-// Without --deep the programs are loaded where they cost little: a switch of the target's takes 0.5 µs and one with a
-// stack 3 µs more, so that this many of a whole host take 2 % of a CPU at most. They are counted for a moment before.
+// Without --deep the programs may take 2 % of a CPU. A switch of the target's takes 0.5 µs, so that this many of a whole
+// host take half of that at most: they are counted for a moment before. A stack takes 3 µs more: the other half is for
+// so many, and where threads wait more often, one of several waits stands for all.
 const (
-	affordableSwitches = 5000 // a second
+	affordableSwitches = 20_000 // a second
 	countSwitches      = 100 * time.Millisecond
+	affordableStacks   = 330 // of all threads, in a period of the programs: 3,300 a second
+	// leastStacks of a thread tell how often it waits at all; allStacks are taken with --deep.
+	leastStacks, allStacks = 2, 64
 )
 
-// fewSwitches says why the switches of the target are not followed, if there are too many.
-func fewSwitches(ctx context.Context, env collect.Env) error {
+// affordable gives how many stacks may be taken of a thread in a period, or says why its switches are not followed.
+func (s *scheduler) affordable(ctx context.Context, env collect.Env, members []host.Process) (uint32, error) {
 	if env.Deep {
-		return nil
+		return allStacks, nil
 	}
-	fs, err := procfs.NewFS(env.Host.Proc)
+	rate, err := switchesOf(ctx, env.Host.Proc)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	if rate > affordableSwitches {
+		return 0, collect.Unavailable(recording.StatusUnsupported, "add --deep",
+			"this host switches between threads %.0f times a second: to follow them could cost 2 %% of a CPU and "+
+				"more, so it is done with --deep only", rate)
+	}
+	return uint32(min(max(affordableStacks/max(s.threadsOf(members), 1), leastStacks), allStacks)), nil
+}
+
+// switchesOf counts how often a host switches between threads, in a second.
+func switchesOf(ctx context.Context, proc string) (rate float64, err error) {
+	fs, err := procfs.NewFS(proc)
+	if err != nil {
+		return 0, err
 	}
 	before, err := fs.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	began := time.Now()
 	if err := clock.Sleep(ctx, countSwitches); err != nil {
-		return err
+		return 0, err
 	}
 	after, err := fs.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	rate := float64(after.ContextSwitches-before.ContextSwitches) / time.Since(began).Seconds()
-	if rate > affordableSwitches {
-		return collect.Unavailable(recording.StatusUnsupported, "add --deep",
-			"this host switches between threads %.0f times a second: to follow them could cost 2 %% of a CPU and "+
-				"more, "+
-				"so it is done with --deep only", rate)
-	}
-	return nil
+	return float64(after.ContextSwitches-before.ContextSwitches) / time.Since(began).Seconds(), nil
 }
 
 // targetMembers gives the target's processes, for programs that run at what is too frequent for a whole host.
