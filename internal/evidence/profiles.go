@@ -28,6 +28,7 @@ func ProfileMetric(e stacks.Event) metric.Metric {
 	return map[stacks.Event]metric.Metric{
 		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
 		stacks.Alloc: metric.AllocProfileSamples, stacks.Script: metric.ScriptProfileSamples,
+		stacks.Waits:     metric.WaitProfileSamples,
 		stacks.Goroutine: metric.GoroutineProfileSamples,
 		stacks.Lock:      metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]

@@ -79,13 +79,36 @@ func OffCPUWindow(p *check.Pass) (quantity.Value, error) {
 	return quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds), nil
 }
 
+// offCPU gives what matches of the off-CPU profile, whose times are exact, or of the samples of waits where these name
+// more of it: their stacks do not need frame pointers.
+func offCPU(p *check.Pass, match func(stacks.Sample) bool) (best *stacks.Profile, ok bool) {
+	most := -1.0
+	for _, e := range []stacks.Event{stacks.OffCPU, stacks.Waits} {
+		prof, known := p.Ranked(e)
+		if !known {
+			continue
+		}
+		prof = prof.Filter(match)
+		named, all := 0.0, 0.0
+		for _, s := range prof.Samples {
+			all += float64(s.Value)
+			if len(hotcode.NativePath(prof, s.Stack)) > 0 {
+				named += float64(s.Value)
+			}
+		}
+		if part := named / max(all, 1); part > most {
+			best, most = prof, part
+		}
+	}
+	return best, best != nil
+}
+
 // OffCPUPaths gives where in the program threads wait for what matches, the longest first, as "62 %: a ← b ← c".
 func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
-	prof, ok := p.Ranked(stacks.OffCPU)
+	prof, ok := offCPU(p, match)
 	if !ok {
 		return nil
 	}
-	prof = prof.Filter(match)
 	total := prof.Total().Value
 	var out []string
 	for _, g := range stacks.Group(prof, func(s stacks.Sample) string {
@@ -102,11 +125,10 @@ func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
 
 // FirstOffCPUPath is the function of the longest of these, empty when it is not known.
 func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
-	prof, ok := p.Ranked(stacks.OffCPU)
+	prof, ok := offCPU(p, match)
 	if !ok {
 		return ""
 	}
-	prof = prof.Filter(match)
 	for _, g := range stacks.Group(prof, func(s stacks.Sample) string {
 		return hotcode.PlaceOf(hotcode.NativePath(prof, s.Stack))
 	}) {

@@ -137,6 +137,8 @@ var (
 		"Samples of the profile of all threads in turn, whether they ran or waited.")
 	GoroutineProfileSamples = overWindow("goroutine_profile_samples", q.Events, "profiles/goroutine.pb.gz",
 		"Samples of the profile of what the goroutines of programs in Go run or wait for.")
+	WaitProfileSamples = overWindow("wait_profile_samples", q.Events, "profiles/waits.pb.gz",
+		"Samples of the profile of where threads of a program of machine code wait in system calls.")
 	GoRuntime = info("go_runtime_info", "/proc/PID/exe (.go.buildinfo)",
 		"Programs in Go whose goroutines are in that profile, with the version of Go that built them.", "pid", "version")
 	AllocProfileSamples = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz",

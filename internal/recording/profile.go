@@ -40,6 +40,7 @@ func profileMetric(e stacks.Event) *metric.Gauge {
 		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples,
 		stacks.Script:    metric.ScriptProfileSamples,
 		stacks.Wall:      metric.WallProfileSamples,
+		stacks.Waits:     metric.WaitProfileSamples,
 		stacks.Goroutine: metric.GoroutineProfileSamples,
 		stacks.Alloc:     metric.AllocProfileSamples,
 		stacks.Lock:      metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,

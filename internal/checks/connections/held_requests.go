@@ -67,7 +67,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.ListenerOwes, metric.DestinationAsked,
 	},
 	Uses: append([]metric.Metric{
-		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.CPUsOnline, metric.TargetCPUs,
+		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples, metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},

@@ -69,7 +69,7 @@ all bt', several times: no threads are in pthread_mutex_lock there.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
 		metric.ThreadWaitTime, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadWaits,
-		metric.FutexWakes, metric.OffCPUProfileSamples,
+		metric.FutexWakes, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
 	}, evidence.CPUMetrics()...),
 	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters},
 	Run:    runLockContention,

@@ -83,6 +83,15 @@ type unwindFile struct {
 	table *unwind.Table // nil: it has none
 }
 
+// newUnwinder prepares to walk stacks that somebody else takes.
+func newUnwinder(h *host.Host, target host.Target) *unwinder {
+	return &unwinder{
+		host: h, target: target, names: newSymbolizer(h.Proc, nil), kernels: vdso(), files: map[fileID]*unwindFile{},
+		mapped: map[mappedFile]*unwindFile{}, fresh: map[uint32]time.Time{}, found: map[unwound]uint64{},
+		room: maxMappings, began: time.Now(), done: make(chan error, 1),
+	}
+}
+
 // startUnwinder reads the stacks that the program takes, until it is stopped.
 func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps map[string]*cilium.Map) (*unwinder,
 	error,
@@ -91,12 +100,8 @@ func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps m
 	if err != nil {
 		return nil, fmt.Errorf("read the stacks of programs: %w", err)
 	}
-	u := &unwinder{
-		host: h, target: target, dumped: maps[bpf.CPUProfileMapDumped], reader: reader,
-		names: newSymbolizer(h.Proc, nil), kernels: vdso(), files: map[fileID]*unwindFile{},
-		mapped: map[mappedFile]*unwindFile{}, fresh: map[uint32]time.Time{}, found: map[unwound]uint64{},
-		room: maxMappings, began: time.Now(), done: make(chan error, 1),
-	}
+	u := newUnwinder(h, target)
+	u.dumped, u.reader = maps[bpf.CPUProfileMapDumped], reader
 	go func() { u.done <- u.run(context.WithoutCancel(ctx)) }()
 	return u, nil
 }

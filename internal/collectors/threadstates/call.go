@@ -1,49 +1,5 @@
 package threadstates
 
-import (
-	"bytes"
-	"errors"
-	"fmt"
-	"strconv"
-
-	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
-)
-
-// A call is what a blocked thread stands in, as /proc/PID/task/TID/syscall tells it (fs/proc/base.c,
-// proc_pid_syscall).
-type call struct {
-	running bool
-	name    string // of the system call; empty: a page fault, or another way into the kernel
-	args    [6]uint64
-}
-
-// parseCall reads "running", "-1 SP PC" or "NUMBER ARG0 … ARG5 SP PC", the number in decimal, all else in hexadecimal.
-func parseCall(b []byte) (call, error) {
-	words := bytes.Fields(b)
-	switch {
-	case len(words) == 1 && string(words[0]) == "running":
-		return call{running: true}, nil
-	case len(words) == 3 && string(words[0]) == "-1":
-		return call{}, nil
-	case len(words) != 9:
-		return call{}, fmt.Errorf("syscall: %d words, want 1, 3 or 9", len(words))
-	}
-	number, err := strconv.Atoi(string(words[0]))
-	if err != nil {
-		return call{}, errors.New("syscall: bad number")
-	}
-	c := call{name: syscalls.Name(number)}
-	if c.name == "" { // newer than this program
-		c.name = strconv.Itoa(number)
-	}
-	for i := range c.args {
-		if c.args[i], err = strconv.ParseUint(string(words[i+1]), 0, 64); err != nil {
-			return call{}, errors.New("syscall: bad argument")
-		}
-	}
-	return c, nil
-}
-
 // What a call waits for, before it is known what its descriptor is: the words of the label "for".
 const (
 	forOther   = "other"

@@ -19,6 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 )
 
 // link gives what a descriptor of the process leads to, "socket:[123]", "pipe:[45]" or a path; empty if it cannot be
@@ -47,12 +48,12 @@ func inode(link, kind string) (uint64, bool) {
 }
 
 // polled gives the one descriptor of a poll, and whether it waits for room; none for several.
-func (s *source) polled(pid int, c call) (fd uint64, write, ok bool) {
-	if c.args[1] != 1 {
+func (s *source) polled(pid int, c syscalls.Entry) (fd uint64, write, ok bool) {
+	if c.Args[1] != 1 {
 		return 0, false, false
 	}
 	var entry [6]byte // struct pollfd: the descriptor, and what is waited for
-	if !s.peek(pid, c.args[0], entry[:]) {
+	if !s.peek(pid, c.Args[0], entry[:]) {
 		return 0, false, false
 	}
 	n, events := int32(binary.LittleEndian.Uint32(entry[:])), binary.LittleEndian.Uint16(entry[4:])
@@ -80,17 +81,17 @@ const maxMemories = 1000
 // mutex of glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
 // __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
 // id itself.
-func (s *source) lockHolder(pid int, c call, threads map[int]bool) (tid int, isLock bool) {
+func (s *source) lockHolder(pid int, c syscalls.Entry, threads map[int]bool) (tid int, isLock bool) {
 	var words [12]byte
-	if !s.peek(pid, c.args[0], words[:]) {
+	if !s.peek(pid, c.Args[0], words[:]) {
 		return 0, false
 	}
 	value, owner := binary.LittleEndian.Uint32(words[:]), int(binary.LittleEndian.Uint32(words[8:]))
-	switch c.args[1] & futexCmd {
+	switch c.Args[1] & futexCmd {
 	case futexLockPI, futexLock2:
 		return int(value & 0x3fffffff), true // FUTEX_TID_MASK
 	case futexWait:
-		if value == 2 && c.args[2] == 2 && threads[owner] {
+		if value == 2 && c.Args[2] == 2 && threads[owner] {
 			return owner, true
 		}
 	}
@@ -269,11 +270,11 @@ func (s *source) nameOf(pid int) string {
 
 // childOf says for which child a thread waits. The kernel lists a process's children in the file of the thread that
 // made them (fs/proc/array.c, CONFIG_PROC_CHILDREN).
-func (s *source) childOf(pid int, c call) string {
-	if n := int64(int32(c.args[0])); c.name == "wait4" && n > 0 {
+func (s *source) childOf(pid int, c syscalls.Entry) string {
+	if n := int64(int32(c.Args[0])); c.Name == "wait4" && n > 0 {
 		return s.nameOf(int(n))
 	}
-	if n := int64(int32(c.args[1])); c.name == "waitid" && c.args[0] == unix.P_PID && n > 0 {
+	if n := int64(int32(c.Args[1])); c.Name == "waitid" && c.Args[0] == unix.P_PID && n > 0 {
 		return s.nameOf(int(n))
 	}
 	text, err := host.ReadFile(s.process(pid)+"/task/"+strconv.Itoa(pid)+"/children", make([]byte, 512))

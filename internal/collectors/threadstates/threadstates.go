@@ -17,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -260,27 +261,27 @@ func (s *source) standing(at threadOf, state byte, tids map[int]bool) (p place, 
 	if err != nil {
 		return place{}, false
 	}
-	c, err := parseCall(text)
+	c, err := syscalls.Parse(text)
 	if err != nil {
 		return place{}, false
 	}
-	if c.running { // meanwhile
+	if c.Running { // meanwhile
 		return place{state: "running"}, true
 	}
-	p.call = c.name
+	p.call = c.Name
 	s.classify(&p, at, c, tids)
 	return p, true
 }
 
 // classify says what the call waits for, as far as that is not a socket's.
-func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
-	p.reason = cmp.Or(kinds[c.name], forOther)
-	p.write = writes[c.name]
-	fd := c.args[0]
+func (s *source) classify(p *place, at threadOf, c syscalls.Entry, tids map[int]bool) {
+	p.reason = cmp.Or(kinds[c.Name], forOther)
+	p.write = writes[c.Name]
+	fd := c.Args[0]
 	switch {
-	case c.name == "":
+	case c.Name == "":
 		p.reason = forMemory
-	case p.reason == forPoll && c.args[1] == 0, c.name == "select" && c.args[0] == 0:
+	case p.reason == forPoll && c.Args[1] == 0, c.Name == "select" && c.Args[0] == 0:
 		p.reason = forSleep
 	case p.reason == forPoll:
 		var one bool
@@ -305,8 +306,8 @@ func (s *source) classify(p *place, at threadOf, c call, tids map[int]bool) {
 	}
 }
 
-func (s *source) ofFutex(p *place, at threadOf, c call, tids map[int]bool) {
-	p.on = fmt.Sprintf("%#x", c.args[0])
+func (s *source) ofFutex(p *place, at threadOf, c syscalls.Entry, tids map[int]bool) {
+	p.on = fmt.Sprintf("%#x", c.Args[0])
 	if tid, isLock := s.lockHolder(at.pid, c, tids); isLock {
 		p.reason = forMutex
 		if tid != 0 {

@@ -8,45 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
-
-func TestParseCall(t *testing.T) {
-	for text, want := range map[string]call{
-		"running\n":                  {running: true},
-		"-1 0x7ffc0000 0x7f000000\n": {},
-		"0 0x3 0x7ffd 0x1 0x0 0x0 0xff 0x7ffc 0x7f00\n": {name: "read", args: [6]uint64{3, 0x7ffd, 1, 0, 0, 255}},
-		"9999 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n":        {name: "9999"},
-	} {
-		got, err := parseCall([]byte(text))
-		if err != nil || !cmp.Equal(got, want, cmp.AllowUnexported(call{})) {
-			t.Errorf("%q: %+v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{
-		"", "0 0x1", "x 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0", "0 0x3 y 0x1 0x0 0x0 0xff 0x7ffc 0x7f00",
-	} {
-		if c, err := parseCall([]byte(text)); err == nil {
-			t.Errorf("%q: %+v", text, c)
-		}
-	}
-}
-
-func FuzzParseCall(f *testing.F) {
-	f.Add([]byte("0 0x3 0x7ffd 0x1 0x0 0x0 0xff 0x7ffc 0x7f00\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := parseCall(b)
-		if err == nil && c.running && c.name != "" {
-			t.Error("running in a system call")
-		}
-	})
-}
 
 // record samples the target for a while.
 func record(t *testing.T, pid int, window time.Duration) *recording.Recording {

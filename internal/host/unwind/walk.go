@@ -9,7 +9,11 @@ import (
 const MaxFrames = 127
 
 // Registers are those of a program that was stopped. LR is the register of the return address, of arm64 only.
-type Registers struct{ PC, SP, FP, LR uint64 }
+type Registers struct {
+	PC, SP, FP, LR uint64
+	// OnlySP says that FP and LR are not known, as of a thread that waits in a system call.
+	OnlySP bool
+}
 
 // A Finder gives the table of the file that an address of the process is in, nil of code that has none, and the address
 // in the file's own terms. ok is false where no code is.
@@ -33,7 +37,7 @@ type walker struct {
 func Walk(r Registers, stack []byte, find Finder) (addresses []uint64, whole bool) {
 	w := walker{
 		Registers: r, find: find, bottom: r.SP, stack: stack,
-		exact: true, knowsSP: true, knowsFP: true, innermost: true,
+		exact: true, knowsSP: true, knowsFP: !r.OnlySP, innermost: true,
 	}
 	for len(addresses) < MaxFrames {
 		r, ok := w.rule()
@@ -98,7 +102,7 @@ func (w *walker) byRule(r *rule) bool {
 	switch {
 	case r.ra.how == savedAt:
 		w.PC, ok = w.word(frame + uint64(r.ra.at))
-	case r.ra.how == savedNot && w.innermost:
+	case r.ra.how == savedNot && w.innermost && !w.OnlySP:
 		w.PC = w.LR
 	default:
 		return false

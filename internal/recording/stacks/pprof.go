@@ -27,6 +27,7 @@ var units = map[Event]profile.ValueType{
 	CPU:       {Type: "cpu", Unit: "nanoseconds"},
 	HostCPU:   {Type: "host-cpu", Unit: "nanoseconds"},
 	Script:    {Type: "script-cpu", Unit: "nanoseconds"},
+	Waits:     {Type: "waits", Unit: "nanoseconds"},
 	Goroutine: {Type: "goroutine", Unit: "nanoseconds"},
 	Wall:      {Type: "wall", Unit: "nanoseconds"},
 	OffCPU:    {Type: "off-cpu", Unit: "nanoseconds"},

@@ -22,6 +22,7 @@ const (
 	Alloc     Event = "alloc"   // objects allocated, by class
 	Lock      Event = "lock"    // time waited for a monitor or in LockSupport.park, by class of the lock
 	OffCPU    Event = "off-cpu" // time not on a CPU, from switch to switch
+	Waits     Event = "waits"   // threads of a program that wait in a system call, whenever one looked
 )
 
 // A Kind is what sort of code a frame is.
@@ -70,7 +71,7 @@ type Thread struct {
 type Sample struct {
 	Stack  []int         // indices into Profile.Frames, the innermost call first
 	Thread int           // index into Profile.Threads, -1 if unknown
-	Class  string        // Alloc: what was allocated; Lock: the class of the lock; OffCPU: what was waited for
+	Class  string        // Alloc: what was allocated; Lock: the class of the lock; OffCPU and Waits: what was waited for
 	State  State         // Wall
 	At     time.Duration // the beginning of the time bucket, since the profile began
 	Count  int64         // samples or events
@@ -91,4 +92,6 @@ type Profile struct {
 }
 
 // Events lists all events, in the order in which reports show them.
-func Events() []Event { return []Event{CPU, Script, HostCPU, Wall, Goroutine, OffCPU, Lock, Alloc} }
+func Events() []Event {
+	return []Event{CPU, Script, HostCPU, Wall, Goroutine, OffCPU, Waits, Lock, Alloc}
+}
