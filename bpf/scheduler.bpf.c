@@ -236,9 +236,9 @@ int wakeup_new(u64 *ctx)
 	return woken((void *)ctx[0]);
 }
 
-// The period after which the sampling is set anew. A thread that waits up to 640 times a second (where
-// stacks are 64) has every stack taken: the waits that matter are long, and so few; a thread that naps for microseconds is sampled, and takes nothing from
-// the others. A CPU takes 10,000 a second at most, 3 µs each.
+// The period after which the sampling is set anew. A thread that waits up to 640 times a second (where stacks are 64)
+// has every stack taken: the waits that matter are long, and so few; a thread that naps for microseconds is sampled,
+// and takes nothing from the others. A CPU takes 10,000 a second at most, 3 µs each.
 #define PERIOD_NS 100000000ULL
 #define STACKS_OF_A_CPU 1000
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -137,6 +138,28 @@ func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
 		}
 	}
 	return ""
+}
+
+// NameFunction adds to a finding about a place of the account of threads' time the function in which they stand there,
+// where a stack shows it.
+func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
+	object, _, _ := strings.Cut(at.On, " ") // of a lock also who holds it
+	match := func(s stacks.Sample) bool {
+		what, on, _ := strings.Cut(s.Class, " ")
+		if at.Call == "futex" {
+			return (what == "futex" || what == "mutex") && on == object
+		}
+		return at.Call != "" && what == at.Call
+	}
+	if function := FirstOffCPUPath(p, match); function != "" {
+		f.Summary += ", at " + function
+		f.Notes = append(f.Notes, OffCPUPaths(p, match)...)
+	}
+}
+
+// StackMetrics are those that [NameFunction] reads.
+func StackMetrics() []metric.Metric {
+	return []metric.Metric{metric.OffCPUProfileSamples, metric.WaitProfileSamples}
 }
 
 // SortedBy orders the values of a map, the largest first, and equal ones by their key.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -12,7 +11,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
@@ -67,7 +65,8 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.ListenerOwes, metric.DestinationAsked,
 	},
 	Uses: append([]metric.Metric{
-		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples, metric.CPUsOnline, metric.TargetCPUs,
+		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
+		metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},
@@ -155,14 +154,7 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	f.Evidence = append(f.Evidence, takers, others)
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: no thread waits for the "+
 		"next one meanwhile, and most of the time is a wait in %s", h.InProgress.Text(), h.Each.Text(), at.Call)
-	where := func(s stacks.Sample) bool {
-		word, _, _ := strings.Cut(s.Class, " ")
-		return word == at.Call || word == "futex" && at.Part == ledger.Futex
-	}
-	if function := evidence.FirstOffCPUPath(p, where); function != "" {
-		f.Summary += ", at " + function
-		f.Notes = append(f.Notes, evidence.OffCPUPaths(p, where)...)
-	}
+	evidence.NameFunction(p, f, at)
 	f.Remedies = []check.Remedy{{
 		Action: "take the wait out of the thread that serves all: a timer or an asynchronous call in an event loop, " +
 			"or a thread of its own for what waits",

@@ -97,7 +97,8 @@ func runCPUSteal(p *check.Pass) error {
 }
 
 // stolenFromTarget is how many CPUs the hypervisor took from the target: the steal's share of all time in which CPUs
-// were wanted, which is part, of the time in which the target wanted one. known is false of a host, and where the kernel does not tell
+// were wanted, which is part, of the time in which the target wanted one. known is false of a host, and where the
+// kernel does not tell
 // how long threads wait for a CPU.
 func stolenFromTarget(p *check.Pass, all evidence.CPUTime) (lost quantity.Value, part float64, known bool) {
 	target, counted := usage.OfTarget(p.Recording)

@@ -70,7 +70,7 @@ too. Disproof: another second finds the threads elsewhere.`,
 		metric.ThreadRunDelay, metric.ThreadSwitches, metric.ListenerOwes, metric.DestinationAsked,
 		metric.DestinationOwner,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
-	}, evidence.RequestMetrics()...),
+	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
 	Run:    runPoolStuck,
 }

@@ -79,6 +79,7 @@ func nativeStuckFinding(
 		Placebos: []string{"More threads: they come to stand there, too."},
 		Disproof: "nothing is asked of the program.",
 	}
+	evidence.NameFunction(p, &f, place)
 	if still := place.StillText(); still != "" {
 		f.Notes = append(f.Notes, still)
 	}

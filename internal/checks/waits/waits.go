@@ -88,7 +88,7 @@ func (r row) check() *check.Check {
 		Uses: append([]metric.Metric{
 			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
 			metric.ProcessCPU, metric.JVMInfo,
-		}, evidence.RequestMetrics()...),
+		}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 		Params: list,
 		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
 	}
@@ -147,6 +147,7 @@ func (r row) finding(
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
 	}
+	evidence.NameFunction(p, &f, at)
 	if r.contended && r.apart(pool) {
 		f.Notes = append(f.Notes, "each thread has a place of its own and nobody else wants it: so a program keeps "+
 			"threads for which it has no work")

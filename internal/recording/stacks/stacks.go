@@ -71,7 +71,7 @@ type Thread struct {
 type Sample struct {
 	Stack  []int         // indices into Profile.Frames, the innermost call first
 	Thread int           // index into Profile.Threads, -1 if unknown
-	Class  string        // Alloc: what was allocated; Lock: the class of the lock; OffCPU and Waits: what was waited for
+	Class  string        // Alloc: what was allocated; Lock: its class; OffCPU and Waits: what was waited for
 	State  State         // Wall
 	At     time.Duration // the beginning of the time bucket, since the profile began
 	Count  int64         // samples or events
