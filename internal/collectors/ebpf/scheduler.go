@@ -138,8 +138,8 @@ func (s *scheduler) startClock(bucket time.Duration) error {
 }
 
 // Without --deep the programs may take 2 % of a CPU. A switch of the target's takes 0.5 µs, so that this many of a
-// whole host take half of that at most: they are counted for a moment before. A stack takes 3 µs more: the other half is for
-// so many, and where threads wait more often, one of several waits stands for all.
+// whole host take half of that at most: they are counted for a moment before. A stack takes 3 µs more: the other half
+// is for so many, and where threads wait more often, one of several waits stands for all.
 const (
 	affordableSwitches = 20_000 // a second
 	countSwitches      = 100 * time.Millisecond
