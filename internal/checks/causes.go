@@ -89,6 +89,10 @@ func Causes() check.Causes {
 		},
 		{Cause: "no-keepalive", Effect: "cpu-in-softirq", Why: "handshakes and ends of connections are packets more"},
 		{Cause: "few-connections", Effect: "held-requests", Why: "they wait inside it for one of these connections"},
+		{
+			Cause: "pool-exhausted", Effect: "few-connections",
+			Why: "the pool lends no more than these connections",
+		},
 		{Cause: "pool-exhausted", Effect: "held-requests", Why: "they wait inside it for what is lent out"},
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},

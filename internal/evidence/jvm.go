@@ -25,9 +25,11 @@ var ParamGCShare = &check.Param{
 // OnlyJVM is the scope of the checks about a JVM and about Java code: another target has neither.
 var OnlyJVM = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
 
-// OnlyJVMOrGo is that of the checks about what threads of Java and goroutines wait for.
-var OnlyJVMOrGo = &check.Scope{
-	Fact: metric.JVMInfo, Name: "JVM", Or: &check.Scope{Fact: metric.GoRuntime, Name: "program in Go"},
+// OnlyRuntimes is that of the checks about what threads of Java and Python, and goroutines, wait for.
+var OnlyRuntimes = &check.Scope{
+	Fact: metric.JVMInfo, Name: "JVM", Or: &check.Scope{
+		Fact: metric.GoRuntime, Name: "program in Go", Or: &check.Scope{Fact: metric.ScriptRuntime, Name: "script"},
+	},
 }
 
 // HotSpots gives the pids of the target's HotSpot JVMs.

@@ -3,6 +3,7 @@ package evidence
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -143,6 +144,11 @@ func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
 // NameFunction adds to a finding about a place of the account of threads' time the function in which they stand there,
 // where a stack shows it.
 func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
+	if function, path := scriptAt(p, at); function != "" {
+		f.Summary += ", at " + function
+		f.Notes = append(f.Notes, path)
+		return
+	}
 	object, _, _ := strings.Cut(at.On, " ") // of a lock also who holds it
 	match := func(s stacks.Sample) bool {
 		what, on, _ := strings.Cut(s.Class, " ")
@@ -157,9 +163,31 @@ func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
 	}
 }
 
+// scriptAt gives the function of a script in which most of the time at a place is waited, and the calls that lead
+// there.
+func scriptAt(p *check.Pass, at ledger.Place) (function, path string) {
+	prof, ok := p.Ranked(stacks.ScriptWall)
+	if !ok {
+		return "", ""
+	}
+	var hits []Hit
+	for _, s := range prof.Samples {
+		if s.State == stacks.Sleeping && prof.Frames[s.Stack[0]].Name == at.Call {
+			hits = append(hits, Hit{Sample: s})
+		}
+	}
+	list := Culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil)
+	if len(list) == 0 {
+		return "", ""
+	}
+	return list[0].Name(), strings.Join(list[0].Path, " ← ")
+}
+
 // StackMetrics are those that [NameFunction] reads.
 func StackMetrics() []metric.Metric {
-	return []metric.Metric{metric.OffCPUProfileSamples, metric.WaitProfileSamples}
+	return []metric.Metric{
+		metric.OffCPUProfileSamples, metric.WaitProfileSamples, metric.ScriptWallProfileSamples,
+	}
 }
 
 // SortedBy orders the values of a map, the largest first, and equal ones by their key.
@@ -186,11 +214,17 @@ type Waiting struct {
 	Owners hotcode.Owners
 }
 
-// WaitingOf gives the wall-clock profile of the recording, else that of goroutines.
+// WaitingOf gives the wall-clock profile of the recording, else that of goroutines, else that of scripts.
 func WaitingOf(p *check.Pass) (*Waiting, error) {
 	event := stacks.Wall
-	if _, ok := p.Ranked(stacks.Wall); !ok && len(p.Info(metric.GoRuntime)) > 0 {
+	_, java := p.Ranked(stacks.Wall)
+	_, script := p.Ranked(stacks.ScriptWall)
+	switch {
+	case java:
+	case len(p.Info(metric.GoRuntime)) > 0:
 		event = stacks.Goroutine
+	case script:
+		event = stacks.ScriptWall
 	}
 	prof, err := ProfileOf(p, event)
 	if err != nil {
@@ -202,6 +236,9 @@ func WaitingOf(p *check.Pass) (*Waiting, error) {
 	owners := hotcode.OwnersOf(p.Recording)
 	return &Waiting{prof, hotcode.WaitsOf(prof, owners), owners}, nil
 }
+
+// IsJava tells whether its threads are those of a JVM.
+func (w *Waiting) IsJava() bool { return w.Event == stacks.Wall }
 
 // InGo tells whether its threads are goroutines.
 func (w *Waiting) InGo() bool { return w.Event == stacks.Goroutine }
@@ -232,11 +269,11 @@ const mostFull = 0.9
 // wait for a CPU in truth, and what the others do is not known, as the stack of one that runs is not.
 func (w *Waiting) CPUsFull(p *check.Pass) (full quantity.Value, ok bool) {
 	cpus, ok := EffectiveCPUs(p)
-	if !ok || !w.InGo() {
+	if !ok || w.IsJava() {
 		return full, false
 	}
 	runs := w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }).Total()
-	full = w.Threads("goroutines that run or are ready to", runs.Value)
+	full = w.Threads(w.Who()+" that run or are ready to", runs.Value)
 	return full, full.Number() >= mostFull*cpus.Number()
 }
 
@@ -291,7 +328,7 @@ type WaitSite struct {
 func (w *Waiting) callers(s stacks.Sample, at int) (out []string) {
 	for _, f := range s.Stack[at+1:] {
 		if w.Owners.Of(w.Frames[f]) == hotcode.Application {
-			out = append(out, w.Frames[f].Name)
+			out = append(out, w.nameOf(f))
 		}
 	}
 	return out
@@ -315,22 +352,39 @@ func callName(f stacks.Frame) string {
 const mostHeld = 0.5
 
 // Leases gives the sites where threads wait for something that others in the same method have: of a pool, or a permit.
-// In Go a channel is often one: a send or receive is a lease where others that came past it, in the same function or in
-// the one that calls it, do their work there, and a queue where they wait for what became of it.
-func (w *Waiting) Leases() []*WaitSite {
+// A queue is often one, and in Go a channel: a send or receive is a lease where others that came past it, in the same
+// function or in the one that calls it, do their work there, and a queue where they wait for what became of it.
+//
+// Where nothing in its stack says that a thread has a request in hand, a lease looks like a worker that waits for work.
+// Then the requests have to be as many as those that wait there and those that are past it.
+func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 	out := w.Sites(hotcode.ForPool)
-	if !w.InGo() {
-		return out
+	kinds := []hotcode.Wait{hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp}
+	if w.IsJava() {
+		kinds = []hotcode.Wait{hotcode.ForItem} // its channels are queues
 	}
-	for _, wait := range []hotcode.Wait{hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp} {
-		for _, site := range w.Sites(wait) {
-			if w.isLease(site) {
-				out = append(out, site)
-			}
+	for _, wait := range kinds {
+		sites := slices.DeleteFunc(w.Sites(wait), func(s *WaitSite) bool { return !w.isLease(s) })
+		if len(sites) == 0 {
+			sites = slices.DeleteFunc(w.sites(wait, w.Waits.Blocked), func(s *WaitSite) bool {
+				return !w.isLease(s) || !w.AreRequests(p, s.Value+s.Inside)
+			})
 		}
+		out = append(out, sites...)
 	}
 	slices.SortStableFunc(out, func(a, b *WaitSite) int { return cmp.Compare(b.Value, a.Value) })
 	return out
+}
+
+// sameNumber is how far the requests in progress may be from the threads that are told to have them, as a part: both
+// are means of some ten looks.
+const sameNumber = 0.2
+
+// AreRequests tells whether threads that have so much time are as many as there are requests in progress.
+func (w *Waiting) AreRequests(p *check.Pass, value int64) bool {
+	r, ok := RequestsOf(p)
+	n := r.InProgress.Number()
+	return ok && n >= 1 && math.Abs(w.Threads("", value).Number()-n) <= sameNumber*n
 }
 
 // isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.
@@ -348,7 +402,7 @@ func (w *Waiting) isLease(site *WaitSite) bool {
 // heldIn gives the time of threads in a method that do not wait as given, and the part of it in which they do not wait
 // for each other.
 func (w *Waiting) heldIn(method string, except hotcode.Wait) (inside, held int64) {
-	in := w.Set(func(f stacks.Frame) bool { return f.Name == method })
+	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == method })
 	for _, s := range w.Samples {
 		wait, _ := w.Waits.Of(s)
 		if s.Innermost(in) < 0 || wait == except || wait == hotcode.Idle {
@@ -367,25 +421,30 @@ func (w *Waiting) heldIn(method string, except hotcode.Wait) (inside, held int64
 // Queues gives the sites where threads wait for room in a queue.
 func (w *Waiting) Queues() []*WaitSite {
 	out := w.Sites(hotcode.ForQueue)
-	if w.InGo() {
+	if !w.IsJava() {
 		out = slices.DeleteFunc(out, w.isLease)
 	}
 	return out
 }
 
 // Sites groups the samples that wait for one kind of thing by the method of the application, the most time first.
-func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite {
+func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite { return w.sites(wait, w.Waits.Of) }
+
+// nameOf is that of a frame, as its author knows it.
+func (w *Waiting) nameOf(frame int) string { return hotcode.ReadableName(w.Frames[frame]) }
+
+func (w *Waiting) sites(wait hotcode.Wait, of func(stacks.Sample) (hotcode.Wait, int)) []*WaitSite {
 	var hits []Hit
 	first := map[string]*WaitSite{}
 	for _, s := range w.Samples {
-		is, at := w.Waits.Of(s)
+		is, at := of(s)
 		if is != wait {
 			continue
 		}
 		h := Hit{Sample: s, At: at}
 		hits = append(hits, h)
 		place := w.Owners.Nearest(w.Profile, s.Stack, h.At, nil)
-		name := w.Frames[s.Stack[place.At]].Name
+		name := w.nameOf(s.Stack[place.At])
 		if first[name] == nil {
 			first[name] = &WaitSite{
 				Wait: wait, Frame: callName(w.Frames[s.Stack[h.At]]), Pool: w.Pool(s), callers: w.callers(s, place.At),
@@ -407,7 +466,7 @@ func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite {
 // Inside gives the time of threads in a method that do not wait for the given thing, and what they do, the most first:
 // where threads wait for a lock or a connection in a method, others in it have one.
 func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts []string) {
-	in := w.Set(func(f stacks.Frame) bool { return f.Name == method })
+	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == method })
 	sums := map[string]int64{}
 	for _, s := range w.Samples {
 		at := s.Innermost(in)
@@ -452,7 +511,7 @@ func (w *Waiting) OthersWithWork() (out []string) {
 		if wait != hotcode.NotWaiting {
 			what = "waiting for " + string(wait)
 			if place := w.Owners.Nearest(w.Profile, s.Stack, at, nil); place.Owner == hotcode.Application {
-				what += " in " + w.Frames[s.Stack[place.At]].Name
+				what += " in " + w.nameOf(s.Stack[place.At])
 			}
 		}
 		return w.Pool(s) + " (" + what + ")"

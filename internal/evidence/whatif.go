@@ -95,7 +95,7 @@ func otherPool(p *check.Pass, f *check.Finding, size float64) error {
 	if err != nil {
 		return err
 	}
-	sites := w.Leases()
+	sites := w.Leases(p)
 	if len(sites) == 0 {
 		return check.NotAssessed("", "no thread waits for a pool in the recording")
 	}

@@ -38,12 +38,13 @@ const (
 func profileMetric(e stacks.Event) *metric.Gauge {
 	return map[stacks.Event]*metric.Gauge{
 		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples,
-		stacks.Script:    metric.ScriptProfileSamples,
-		stacks.Wall:      metric.WallProfileSamples,
-		stacks.Waits:     metric.WaitProfileSamples,
-		stacks.Goroutine: metric.GoroutineProfileSamples,
-		stacks.Alloc:     metric.AllocProfileSamples,
-		stacks.Lock:      metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.Script:     metric.ScriptProfileSamples,
+		stacks.Wall:       metric.WallProfileSamples,
+		stacks.Waits:      metric.WaitProfileSamples,
+		stacks.ScriptWall: metric.ScriptWallProfileSamples,
+		stacks.Goroutine:  metric.GoroutineProfileSamples,
+		stacks.Alloc:      metric.AllocProfileSamples,
+		stacks.Lock:       metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

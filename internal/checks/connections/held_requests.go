@@ -66,6 +66,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	},
 	Uses: append([]metric.Metric{
 		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
+		metric.ScriptWallProfileSamples,
 		metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime,
 	}, evidence.RequestMetrics()...),

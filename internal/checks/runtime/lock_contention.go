@@ -60,7 +60,8 @@ whose threads take turns at accept() behind a lock has no work: that is a note, 
 
 Of a program in Go, by samples of its goroutines: those that wait for a mutex, by the function that asks for it, as a
 share of the time that goroutines spend in that function. Who holds a mutex is not recorded: it is one of those in the
-same function that do not wait for it, and what they do there is named.
+same function that do not wait for it, and what they do there is named. Of Python the same of its threads, where those
+that wait and those that do not are as many as there are requests in progress: to the kernel a lock looks like a queue.
 
 Fix: hold the lock for less (no I/O, no sleep, no logging, no remote call under it), or split it. Risk: what the lock
 kept together may come apart. Won't help: more threads; they wait, too. Disproof: gdb -p PID -batch -ex 'thread apply
@@ -69,8 +70,9 @@ all bt', several times: no threads are in pthread_mutex_lock there.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
 		metric.ThreadWaitTime, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadWaits,
+		metric.ScriptWallProfileSamples, metric.ScriptRuntime, metric.WallProfileSamples,
 		metric.FutexWakes, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
-	}, evidence.CPUMetrics()...),
+	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters},
 	Run:    runLockContention,
 }
@@ -84,8 +86,10 @@ type nativeLock struct {
 }
 
 func runLockContention(p *check.Pass) error {
-	if len(p.Info(metric.GoRuntime)) > 0 {
-		return runMutexes(p)
+	if _, java := p.Ranked(stacks.Wall); !java {
+		if w, err := evidence.WaitingOf(p); err == nil || len(p.Info(metric.GoRuntime)) > 0 {
+			return runMutexes(p, w, err)
+		}
 	}
 	if !p.Recorded(metric.ThreadWaitTime) {
 		reason, remedy := p.Why(metric.ThreadWaitTime)

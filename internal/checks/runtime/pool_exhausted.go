@@ -36,8 +36,8 @@ does not need it.
 Measured: in a wall-clock profile of a JVM, threads that are parked in a known
 pool's lease or in a Semaphore, by the method of the application that asks;
 against threads in the same method that have one and work. In Go the same of
-goroutines; there a channel is a pool, too, where those that came past it do
-their work in the same function. By Little's law a pool must
+goroutines, and of threads of Python; there a channel or queue is a pool, too,
+where those that came past it do their work in the same function. By Little's law a pool must
 hold rate × time held: so many as hold one and wait for one, on average, would
 not have to wait.
 
@@ -49,8 +49,9 @@ Disproof: the pool's own metrics show idle connections.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
-	}, evidence.CPUMetrics()...),
-	Only:   evidence.OnlyJVMOrGo,
+		metric.ScriptWallProfileSamples, metric.ScriptRuntime,
+	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
+	Only:   evidence.OnlyRuntimes,
 	Params: []*check.Param{leaseWaiters, leaseShare},
 	Run:    runPoolExhausted,
 }
@@ -64,7 +65,7 @@ func runPoolExhausted(p *check.Pass) error {
 		p.Read(full)
 		return nil
 	}
-	sites := w.Leases()
+	sites := w.Leases(p)
 	if len(sites) == 0 {
 		p.Read(quantity.Of("threads that wait for a pool", 0, w.Unit()))
 		return nil
@@ -120,7 +121,7 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 	}
 	f.Marks = evidence.MarksOf(w.Event, s.Hits)
 	_, parts := w.Inside(s.Holder, s.Wait)
-	if w.InGo() && len(parts) > 0 {
+	if !w.IsJava() && len(parts) > 0 {
 		f.Summary = fmt.Sprintf("%s wait for their turn (%s), at %s; %s have it, and most of those %s", waiters.Text(),
 			s.Frame, s.Name(), holders.Text(), evidence.WithoutShare(parts[0]))
 	}

@@ -34,7 +34,7 @@ the threads that answer requests. Asynchronous loggers have such a queue.
 
 Measured: in a wall-clock profile of a JVM, threads that are parked in put, offer
 or transfer of a queue, by the method of the application; as a share of these
-threads' time. In Go the same of goroutines that send to a channel. The threads that run most meanwhile are named: a consumer that
+threads' time. In Go the same of goroutines that send to a channel, and of threads of Python. The threads that run most meanwhile are named: a consumer that
 is busy all the time is among them.
 
 Fix: make the consumer faster (batches, no flush for each item), or have more
@@ -45,8 +45,9 @@ Disproof: the queue's length is far below its bound.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
+		metric.ScriptWallProfileSamples, metric.ScriptRuntime,
 	}, evidence.CPUMetrics()...),
-	Only:   evidence.OnlyJVMOrGo,
+	Only:   evidence.OnlyRuntimes,
 	Params: []*check.Param{queueProducers, queueShare},
 	Run:    runQueueBound,
 }

@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -23,6 +20,10 @@ const (
 	maxThreads = 100
 	// tries is how often a stack is read that the thread changes meanwhile.
 	tries = 3
+	// waitShare is the part of a CPU that looks at all threads may take: a stack takes 100 µs. waitPeriod is how often
+	// there is one at most: a wait that matters is met in a hundred looks.
+	waitShare  = 0.005
+	waitPeriod = 50 * time.Millisecond
 )
 
 // A pythonProcess is a CPython interpreter, whose threads are looked at while they run.
@@ -38,6 +39,8 @@ type pythonProcess struct {
 	dead    uint64 // ticks of the threads that had ended when it was opened
 	looks   int    // at which threads want the lock
 	wants   int    // threads that did, all looks together
+
+	lastWaits, nextWaits time.Time // looks at what all threads do
 }
 
 func (p *pythonProcess) runtime() string { return "CPython " + p.scripts.Version.String() }
@@ -73,35 +76,73 @@ func (p *pythonProcess) wanting() (threads float64, ok bool) {
 	return float64(p.wants) / float64(p.looks), true
 }
 
-// lookForWants counts the threads that wait for the interpreter's lock, of many some.
-func (p *pythonProcess) lookForWants(s *source) {
+// lookAtWaits counts the threads that wait for the interpreter's lock, of many some, and at times samples what all of
+// them do.
+func (p *pythonProcess) lookAtWaits(s *source) {
 	stride := (len(p.list) + maxThreads - 1) / maxThreads
 	p.looks++
+	began := collect.ThreadCPU()
+	var since time.Duration
+	if now := time.Now(); now.After(p.nextWaits) {
+		since, p.lastWaits = now.Sub(p.lastWaits)*time.Duration(max(stride, 1)), now
+	}
 	for i, t := range p.list {
 		tid := p.ids[t.ID]
 		if tid == 0 || (i+p.looks)%stride != 0 {
 			continue
 		}
-		text, err := host.ReadFile(fmt.Sprintf("%s/%d/task/%d/syscall", s.env.Host.Proc, p.pid, tid), s.buf)
+		e, err := s.standsIn(p.pid, tid)
 		if err != nil {
 			continue // it has ended
 		}
-		s.buf = text
-		if at, ok := futexOf(string(text)); ok && p.scripts.IsLock(at) {
+		wants := e.Name == "futex" && p.scripts.IsLock(e.Args[0])
+		if wants {
 			p.wants += stride
 		}
+		if since > 0 {
+			p.sampleWait(s, t, tid, e, wants, since)
+		}
+	}
+	if since > 0 {
+		cost := time.Duration(float64(collect.ThreadCPU()-began) / waitShare)
+		p.nextWaits = p.lastWaits.Add(max(cost, waitPeriod))
 	}
 }
 
-// futexOf gives the address at which a thread waits in futex(2), of its file in /proc: "202 0x7f… 0x189 …".
-func futexOf(text string) (address uint64, ok bool) {
-	number, rest, _ := strings.Cut(text, " ")
-	if number != strconv.Itoa(unix.SYS_FUTEX) {
-		return 0, false
+// standsIn tells the system call that a thread is in.
+func (s *source) standsIn(pid, tid int) (syscalls.Entry, error) {
+	text, err := host.ReadRecord(fmt.Sprintf("%s/%d/task/%d/syscall", s.env.Host.Proc, pid, tid), s.buf)
+	if err != nil {
+		return syscalls.Entry{}, err
 	}
-	word, _, _ := strings.Cut(rest, " ")
-	address, err := strconv.ParseUint(word, 0, 64)
-	return address, err == nil
+	return syscalls.Parse(text)
+}
+
+// sampleWait adds what a thread does: its functions, and inside of these the system call that it waits in. One that
+// wants the interpreter's lock is ready to run.
+func (p *pythonProcess) sampleWait(
+	s *source, at python.Thread, tid int, e syscalls.Entry, wants bool, since time.Duration,
+) {
+	seen, state := s.thread(p.pid, tid)
+	calls, err := p.scripts.Stack(at)
+	if seen == nil || err != nil || len(calls) == 0 {
+		return // it has ended, or runs on
+	}
+	sample := stacks.Sample{State: stacks.Running, Count: 1, Value: int64(since)}
+	if !wants && state != 'R' && !e.Running && e.Name != "" {
+		sample.State = stacks.Sleeping
+		sample.Stack = append(sample.Stack, s.waits.Frame(stacks.Frame{Name: e.Name, Kind: stacks.Kernel}))
+	}
+	for _, c := range calls {
+		sample.Stack = append(sample.Stack, s.waits.Frame(frameOf(c)))
+	}
+	sample.Thread = s.waits.Thread(stacks.Thread{ID: tid, Name: seen.comm})
+	s.waits.Add(sample)
+}
+
+// frameOf names a function as CPython itself writes it into a file for perf (Python/perf_trampoline.c).
+func frameOf(c python.Call) stacks.Frame {
+	return stacks.Frame{Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted}
 }
 
 // pass looks at the threads, of many at some.
@@ -143,7 +184,7 @@ func (p *pythonProcess) listThreads(s *source) bool {
 		return false
 	}
 	p.list = list
-	p.lookForWants(s)
+	p.lookAtWaits(s)
 	cost := time.Duration(float64(collect.ThreadCPU()-began) / pace.Share)
 	p.next = time.Now().Add(max(cost, listPeriod))
 	return true
@@ -176,10 +217,7 @@ func (p *pythonProcess) sample(s *source, at python.Thread, tid int, t *thread) 
 	b := s.profiles[where]
 	s.frames = s.frames[:0]
 	for _, c := range calls {
-		s.frames = append(s.frames, b.Frame(stacks.Frame{
-			// As CPython itself writes it into a file for perf (Python/perf_trampoline.c).
-			Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted,
-		}))
+		s.frames = append(s.frames, b.Frame(frameOf(c)))
 	}
 	s.add(t, where)
 }

@@ -44,9 +44,12 @@ func Collectors() []collect.Collector {
 			"how many threads of CPython want the interpreter's lock.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter",
-		Provides: []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime, metric.ScriptLockWait},
-		Pace:     collect.AtEnd,
-		Open:     open,
+		Provides: []metric.Metric{
+			metric.ScriptProfileSamples, metric.ScriptRuntime, metric.ScriptLockWait,
+			metric.ScriptWallProfileSamples,
+		},
+		Pace: collect.AtEnd,
+		Open: open,
 	}}
 }
 
@@ -60,6 +63,7 @@ type threadKey struct {
 type thread struct {
 	key        threadKey
 	pid        int
+	comm       string
 	young      bool         // it began after the first pass
 	begin, end uint64       // CPU time in ticks, when it was first and last looked at
 	samples    [kinds]int64 // by where they are kept: see source
@@ -100,6 +104,7 @@ type source struct {
 	looked    time.Time
 	threads   map[threadKey]*thread
 	profiles  [kinds]*stacks.Builder // see onCPU
+	waits     *stacks.Builder        // what threads of Python do, those that wait too
 	frames    []int                  // reused
 	lost      int64
 	first     bool // the pass that is the first
@@ -113,7 +118,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s := &source{
 		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, known: map[threadKey]bool{},
-		threads: map[threadKey]*thread{}, first: true,
+		threads: map[threadKey]*thread{}, first: true, waits: stacks.NewBuilder(stacks.ScriptWall),
 	}
 	for i := range s.profiles {
 		s.profiles[i] = stacks.NewBuilder(stacks.Script)
@@ -164,7 +169,7 @@ func (s *source) open(pid int) (interpreter, error) {
 	dir := s.env.Host.Proc + "/" + strconv.Itoa(pid)
 	py, err := python.Open(dir, pid)
 	if err == nil {
-		return &pythonProcess{pid: pid, scripts: py, dead: s.ticksOfEnded(pid)}, nil
+		return &pythonProcess{pid: pid, scripts: py, dead: s.ticksOfEnded(pid), lastWaits: time.Now()}, nil
 	}
 	if !errors.Is(err, python.ErrNone) {
 		return nil, err
@@ -205,7 +210,7 @@ func (s *source) thread(pid, tid int) (*thread, byte) {
 	key := threadKey{tid, st.StartTime}
 	t := s.threads[key]
 	if t == nil {
-		t = &thread{key: key, pid: pid, young: !s.first}
+		t = &thread{key: key, pid: pid, comm: st.Comm, young: !s.first}
 		for i, b := range s.profiles {
 			t.index[i] = b.Thread(stacks.Thread{ID: tid, Name: st.Comm})
 		}
@@ -259,6 +264,8 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		a.None(metric.ScriptRuntime, metric.ScriptLockWait)
 		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
 			"no process of the target runs Python (CPython) or Node.js", "")
+		a.Missing(metric.ScriptWallProfileSamples, recording.StatusUnsupported,
+			"no process of the target runs Python (CPython)", "")
 		return nil
 	}
 	a.None(metric.ScriptLockWait)
@@ -269,6 +276,10 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		}
 	}
 	a.Profile(p)
+	if waits := s.waits.Profile(); len(waits.Samples) > 0 {
+		waits.Engine, waits.Duration = p.Engine, p.Duration
+		a.Profile(waits)
+	}
 	return nil
 }
 

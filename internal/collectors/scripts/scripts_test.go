@@ -5,12 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
@@ -263,17 +260,5 @@ func TestWanting(t *testing.T) {
 				t.Errorf("%.2f threads want the lock, want %v to %v", n, tc.least, tc.most)
 			}
 		})
-	}
-}
-
-func TestFutexOf(t *testing.T) {
-	call := strconv.Itoa(unix.SYS_FUTEX)
-	for text, want := range map[string]uint64{
-		call + " 0x7f00001234 0x189 0x0 0x7ffe 0x0 0xffffffff 0x7ffd 0x7efc": 0x7f00001234,
-		"7 0x7f00001234 0x1": 0, "running": 0, "-1 0x7ffd 0x7efc": 0, "": 0, call: 0, call + " x": 0,
-	} {
-		if at, ok := futexOf(text); at != want || ok != (want != 0) {
-			t.Errorf("%q: %#x %v, want %#x", text, at, ok, want)
-		}
 	}
 }

@@ -60,7 +60,7 @@ type waitTable struct {
 // Waits tells of samples of one wall-clock profile what their threads wait for.
 type Waits struct {
 	p              *stacks.Profile
-	inGo           bool
+	event          stacks.Event
 	calls, callers []Wait     // by frame; empty for one that is in no row
 	own            stacks.Set // code of the application: what calls it says nothing of the wait
 	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
@@ -70,13 +70,15 @@ type Waits struct {
 
 // WaitsOf prepares for a profile of a process whose code is told apart by owners.
 func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
-	inGo := p.Event == stacks.Goroutine
 	table := &javaWaits
-	if inGo {
+	switch p.Event {
+	case stacks.Goroutine:
 		table = &goWaits
+	case stacks.ScriptWall:
+		table = &pythonWaits
 	}
-	w := &Waits{p: p, inGo: inGo, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}
-	w.program = p.Set(func(f stacks.Frame) bool { return inGo || f.Managed() })
+	w := &Waits{p: p, event: p.Event, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}
+	w.program = p.Set(func(f stacks.Frame) bool { return p.Event == stacks.Goroutine || f.Managed() })
 	for i, f := range p.Frames {
 		w.own = append(w.own, w.program[i] && w.callers[i] == "" && owners.Of(f) == Application)
 	}
@@ -108,24 +110,37 @@ func waitOfFrames(p *stacks.Profile, rows []waitRow) []Wait {
 // executor at the bottom of each worker's stack, waits for nothing. A thread that runs is not waiting, whatever its
 // frames are called: one that parses what it reads has read() in its stack all the time.
 func (w *Waits) Of(s stacks.Sample) (wait Wait, at int) {
-	if s.State == stacks.Running {
-		return NotWaiting, 0
-	}
-	end := s.Innermost(w.own)
-	if end < 0 {
-		end = len(s.Stack)
-	}
-	wait, at = w.called(s, end)
-	if wait == "" {
-		wait, at = w.parked(s, end)
-	}
-	if w.hasNoWork(s, wait, end) {
+	wait, at, end := w.named(s)
+	if wait != NotWaiting && w.hasNoWork(s, wait, end) {
 		wait = Idle
 	}
 	if !w.stands(s, wait) {
 		return NotWaiting, 0
 	}
 	return wait, at
+}
+
+// Blocked is Of for those who know better whether there is work: what a thread without any waits for.
+func (w *Waits) Blocked(s stacks.Sample) (wait Wait, at int) {
+	if wait, at, _ = w.named(s); !w.stands(s, wait) {
+		return NotWaiting, 0
+	}
+	return wait, at
+}
+
+// named gives what a thread waits for by its calls, and the place of the innermost that is the application's: the
+// length of the stack if none is.
+func (w *Waits) named(s stacks.Sample) (wait Wait, at, end int) {
+	if s.State == stacks.Running {
+		return NotWaiting, 0, 0
+	}
+	if end = s.Innermost(w.own); end < 0 {
+		end = len(s.Stack)
+	}
+	if wait, at = w.called(s, end); wait == "" {
+		wait, at = w.parked(s, end)
+	}
+	return wait, at, end
 }
 
 // called gives what the innermost calls up to end wait for by their names, nothing where no row knows one.
@@ -135,22 +150,26 @@ func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 			wait, at = w.calls[f], i
 		}
 		if caller := w.callers[f]; caller != "" {
-			if wait == "" || yields(wait, caller) {
-				return caller, i
+			if wait != "" && !w.yields(wait, caller) {
+				return wait, at
 			}
-			return wait, at
+			if wait, at = caller, i; caller != ForWakeUp { // who waits for a condition is called by who says for which
+				return wait, at
+			}
 		}
 	}
 	return wait, at
 }
 
 // yields tells the calls whose callers may say more. Who waits for a lock, a file or an answer does so, whoever calls.
-func yields(call, caller Wait) bool {
+func (w *Waits) yields(call, caller Wait) bool {
 	switch call {
 	case ForItem, ForSleep, ForFuture, ForThreads, ForPool, ForWakeUp, ForQueue:
 		return true
 	case ForNetwork: // accept polls a socket, too
 		return caller == Idle
+	case ForLock: // of a script the kernel knows a futex: a lock is what is left of it
+		return w.event == stacks.ScriptWall
 	}
 	return false
 }
@@ -167,7 +186,7 @@ func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 	switch {
 	case !w.Program(s):
 		return Idle, 0 // threads of the runtime itself
-	case s.State == stacks.Sleeping && w.inGo:
+	case s.State == stacks.Sleeping && w.event != stacks.Wall:
 		return ForCall, 0
 	case s.State == stacks.Sleeping:
 		return ForNative, 0
@@ -187,9 +206,10 @@ func (w *Waits) hasNoWork(s stacks.Sample, wait Wait, end int) bool {
 		return true
 	case ForNetwork:
 		// A connection that a program has wrapped is read by its own code, which a server calls for the next request.
-		return w.inGo && slices.ContainsFunc(s.Stack, func(f int) bool { return w.callers[f] == Idle })
+		return w.event != stacks.Wall &&
+			slices.ContainsFunc(s.Stack, func(f int) bool { return w.callers[f] == Idle })
 	case ForWakeUp:
-		return w.inGo || end == len(s.Stack) || w.isMain(s) // a select is how a goroutine waits for work
+		return w.event != stacks.Wall || end == len(s.Stack) || w.isMain(s) // a select is how to wait for work
 	case ForThreads:
 		return end == len(s.Stack) || w.isMain(s)
 	case ForSleep:
@@ -253,7 +273,7 @@ func WaitTimes(p *stacks.Profile, owners Owners, n int) []WaitTime {
 			return site{wait: wait}
 		}
 		f := p.Frames[s.Stack[owners.Nearest(p, s.Stack, at, nil).At]]
-		return site{wait, f.Name, f.Line}
+		return site{wait, ReadableName(f), f.Line}
 	})
 	var out []WaitTime
 	for _, g := range sums {

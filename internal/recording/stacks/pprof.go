@@ -24,15 +24,16 @@ const maxDecode = 144 << 20
 // units are the names and units of the values, as pprof's own profiles have them: `go tool pprof -sample_index=samples`
 // shows counts instead.
 var units = map[Event]profile.ValueType{
-	CPU:       {Type: "cpu", Unit: "nanoseconds"},
-	HostCPU:   {Type: "host-cpu", Unit: "nanoseconds"},
-	Script:    {Type: "script-cpu", Unit: "nanoseconds"},
-	Waits:     {Type: "waits", Unit: "nanoseconds"},
-	Goroutine: {Type: "goroutine", Unit: "nanoseconds"},
-	Wall:      {Type: "wall", Unit: "nanoseconds"},
-	OffCPU:    {Type: "off-cpu", Unit: "nanoseconds"},
-	Lock:      {Type: "lock", Unit: "nanoseconds"},
-	Alloc:     {Type: "alloc_space", Unit: "bytes"},
+	CPU:        {Type: "cpu", Unit: "nanoseconds"},
+	HostCPU:    {Type: "host-cpu", Unit: "nanoseconds"},
+	Script:     {Type: "script-cpu", Unit: "nanoseconds"},
+	Waits:      {Type: "waits", Unit: "nanoseconds"},
+	ScriptWall: {Type: "script-wall", Unit: "nanoseconds"},
+	Goroutine:  {Type: "goroutine", Unit: "nanoseconds"},
+	Wall:       {Type: "wall", Unit: "nanoseconds"},
+	OffCPU:     {Type: "off-cpu", Unit: "nanoseconds"},
+	Lock:       {Type: "lock", Unit: "nanoseconds"},
+	Alloc:      {Type: "alloc_space", Unit: "bytes"},
 }
 
 // ValueType gives the name that [Profile.WritePprof] gives to the second value of each sample, behind "samples".

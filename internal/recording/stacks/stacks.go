@@ -19,10 +19,13 @@ const (
 	// Goroutine is each goroutine of a program in Go, whether it runs or waits. A thread is a goroutine: its id is the
 	// runtime's, its name the function that it began with. Of one that runs no other function is known.
 	Goroutine Event = "goroutine"
-	Alloc     Event = "alloc"   // objects allocated, by class
-	Lock      Event = "lock"    // time waited for a monitor or in LockSupport.park, by class of the lock
-	OffCPU    Event = "off-cpu" // time not on a CPU, from switch to switch
-	Waits     Event = "waits"   // threads of a program that wait in a system call, whenever one looked
+	Alloc     Event = "alloc" // objects allocated, by class
+	Lock      Event = "lock"  // time waited for a monitor or in LockSupport.park, by class of the lock
+	// ScriptWall is each thread of an interpreter in turn, as functions of its scripts. Of one that waits the innermost
+	// frame is the system call that it waits in.
+	ScriptWall Event = "script-wall"
+	OffCPU     Event = "off-cpu" // time not on a CPU, from switch to switch
+	Waits      Event = "waits"   // threads of a program that wait in a system call, whenever one looked
 )
 
 // A Kind is what sort of code a frame is.
@@ -93,5 +96,5 @@ type Profile struct {
 
 // Events lists all events, in the order in which reports show them.
 func Events() []Event {
-	return []Event{CPU, Script, HostCPU, Wall, Goroutine, OffCPU, Waits, Lock, Alloc}
+	return []Event{CPU, Script, HostCPU, Wall, Goroutine, ScriptWall, OffCPU, Waits, Lock, Alloc}
 }

@@ -273,6 +273,7 @@ func (v *view) linkRows(p *proof, back link) []link {
 // eventTitles name the profiles for a reader.
 var eventTitles = map[stacks.Event]string{
 	stacks.CPU: "CPU", stacks.Script: "CPU, scripts", stacks.HostCPU: "CPU, all processes",
-	stacks.Wall: "wall clock", stacks.Goroutine: "goroutines", stacks.OffCPU: "off-CPU", stacks.Waits: "waits",
+	stacks.Wall: "wall clock", stacks.Goroutine: "goroutines", stacks.OffCPU: "off-CPU",
+	stacks.Waits: "waits", stacks.ScriptWall: "wall clock, scripts",
 	stacks.Lock: "locks", stacks.Alloc: "allocations",
 }

@@ -1,0 +1,49 @@
+package hotcode
+
+// pythonWaits are the system calls in which threads of Python wait, and the functions of its library, and of others
+// that many use, which say what for. A wait in futex(2) that none of them leads to is for a lock of the program's own.
+var pythonWaits = waitTable{
+	calls: []waitRow{
+		{ForLock, ParsePatterns("futex")},
+		{ForSleep, ParsePatterns("clock_nanosleep", "nanosleep", "select", "pselect6")},
+		{ForNetwork, ParsePatterns(
+			"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "poll", "ppoll", "epoll_wait", "epoll_pwait",
+		)},
+		{ForChild, ParsePatterns("wait4", "waitid")},
+		{ForFile, ParsePatterns("fsync", "fdatasync", "flock", "fcntl", "pread64", "pwrite64")},
+	},
+	callers: []waitRow{
+		{Idle, ParsePatterns(
+			// Event loops and servers at the next request or connection.
+			"py::*select:*selectors.py", "py::*_run_once:*asyncio/base_events.py",
+			"py::*serve_forever:*socketserver.py",
+			"py::*accept:*socket.py", "py::*handle_one_request:*http/server.py", "py::*:*gunicorn/workers/*",
+			"py::*:*gunicorn/arbiter.py", "py::*:*uvicorn/*", "py::*:*waitress/*", "py::*:*cheroot/*",
+			// Workers at their queues.
+			"py::_worker:*concurrent/futures/thread.py", "py::worker:*multiprocessing/pool.py",
+			"py::*:*multiprocessing/pool.py", "py::*_feed:*multiprocessing/queues.py",
+		)},
+		{ForPool, ParsePatterns(
+			"py::*Semaphore.acquire:*threading.py", "py::*_get_conn:*urllib3/connectionpool.py",
+			"py::*:*sqlalchemy/pool/*", "py::*getconn:*psycopg_pool/*", "py::*get_connection:*redis/connection.py",
+			"py::*getconn:*psycopg2/pool.py",
+		)},
+		{ForItem, ParsePatterns("py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py")},
+		{ForQueue, ParsePatterns("py::*put:*/queue.py", "py::*put:*multiprocessing/queues.py")},
+		{ForFuture, ParsePatterns(
+			"py::*result:*concurrent/futures/_base.py", "py::*wait:*concurrent/futures/_base.py",
+		)},
+		{ForThreads, ParsePatterns(
+			"py::*join:*threading.py", "py::*_wait_for_tstate_lock:*threading.py", "py::*Barrier.*:*threading.py",
+			"py::*_shutdown:*threading.py",
+		)},
+		{ForWakeUp, ParsePatterns("py::*wait:*threading.py", "py::*wait_for:*threading.py")},
+		{ForChild, ParsePatterns("py::*wait:*subprocess.py", "py::*communicate:*subprocess.py")},
+	},
+	requests: ParsePatterns(
+		"py::*:*flask/app.py", "py::*:*django/core/handlers/*", "py::*run_wsgi:*werkzeug/serving.py",
+		"py::*:*starlette/routing.py", "py::do_GET:*", "py::*.do_GET:*", "py::do_POST:*", "py::*.do_POST:*",
+		"py::*finish_request:*socketserver.py",
+	),
+	mains: ParsePatterns("py::<module>:*"),
+}
