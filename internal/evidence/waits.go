@@ -367,7 +367,7 @@ func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 		sites := slices.DeleteFunc(w.Sites(wait), func(s *WaitSite) bool { return !w.isLease(s) })
 		if len(sites) == 0 {
 			sites = slices.DeleteFunc(w.sites(wait, w.Waits.Blocked), func(s *WaitSite) bool {
-				return !w.isLease(s) || !w.AreRequests(p, s.Value+s.Inside)
+				return !w.isLease(s) || !w.AreRequests(p, s)
 			})
 		}
 		out = append(out, sites...)
@@ -376,15 +376,16 @@ func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 	return out
 }
 
-// sameNumber is how far the requests in progress may be from the threads that are told to have them, as a part: both
-// are means of some ten looks.
+// sameNumber is how far the requests that nobody past a site has may be from the threads that wait there, as a part:
+// both are means of some ten looks.
 const sameNumber = 0.2
 
-// AreRequests tells whether threads that have so much time are as many as there are requests in progress.
-func (w *Waiting) AreRequests(p *check.Pass, value int64) bool {
+// AreRequests tells whether the threads that wait at a site have a request each: there are as many in progress as these
+// and those that are past it. Workers without work are more than that.
+func (w *Waiting) AreRequests(p *check.Pass, site *WaitSite) bool {
 	r, ok := RequestsOf(p)
-	n := r.InProgress.Number()
-	return ok && n >= 1 && math.Abs(w.Threads("", value).Number()-n) <= sameNumber*n
+	wait, past := w.Threads("", site.Value).Number(), w.Threads("", site.Inside).Number()
+	return ok && math.Abs(r.InProgress.Number()-past-wait) <= sameNumber*wait
 }
 
 // isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.

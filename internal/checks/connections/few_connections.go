@@ -49,7 +49,9 @@ requests share a connection (HTTP/2, gRPC, pipelining), or the destination is
 slower with more of them.`,
 	URL:   "https://docs.haproxy.org/2.8/configuration.html#5.2-maxconn",
 	Needs: []metric.Metric{metric.DestinationData, metric.DestinationSockets},
-	Uses:  append([]metric.Metric{metric.DestinationOwner, metric.DestinationAsked}, evidence.RequestMetrics()...),
+	Uses: append([]metric.Metric{
+		metric.DestinationOwner, metric.DestinationAsked,
+	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{
 		paramFewRequest, paramFewUsed, paramFewQueued, paramFewBusy,
 	},
@@ -81,6 +83,7 @@ func runFewConnections(p *check.Pass) error {
 	p.Read(used)
 	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
 		f := fewFinding(r, most, open, used, share)
+		evidence.NameFunction(p, &f, queueOf(l))
 		evidence.WithoutThreads(p, &f, r.InProgress.Number()-open.Number())
 		p.Report(f)
 	}
@@ -107,6 +110,20 @@ func openOf(p *check.Pass) (open quantity.Value, most string) {
 		}
 	}
 	return quantity.Of("connections to what it asks, mean", n, quantity.Connections), most
+}
+
+// queueOf gives the place where threads wait most for each other, without those that stood there all the time.
+func queueOf(l *ledger.Ledger) (at ledger.Place) {
+	most := 0.0
+	for _, pool := range l.Pools {
+		for _, place := range pool.Places {
+			seconds := place.Seconds - float64(place.Still)*l.Window
+			if (place.Part == ledger.Futex || place.Part == ledger.Lock) && seconds > most {
+				at, most = place, seconds
+			}
+		}
+	}
+	return at
 }
 
 // computes is how many CPUs the target's threads use or wait for.
