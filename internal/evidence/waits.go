@@ -149,6 +149,12 @@ func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
 		f.Notes = append(f.Notes, path)
 		return
 	}
+	if prof, ok := p.Ranked(stacks.Wall); ok { // to the kernel all that Java waits for is a futex
+		for _, w := range hotcode.WaitTimes(prof, hotcode.OwnersOf(p.Recording), 1) {
+			f.Summary += ", at " + hotcode.At(w.Method, w.Line)
+		}
+		return
+	}
 	object, _, _ := strings.Cut(at.On, " ") // of a lock also who holds it
 	match := func(s stacks.Sample) bool {
 		what, on, _ := strings.Cut(s.Class, " ")
@@ -187,6 +193,7 @@ func scriptAt(p *check.Pass, at ledger.Place) (function, path string) {
 func StackMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.OffCPUProfileSamples, metric.WaitProfileSamples, metric.ScriptWallProfileSamples,
+		metric.WallProfileSamples,
 	}
 }
 

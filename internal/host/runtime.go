@@ -62,6 +62,12 @@ func libraryRules() []runtimeRule {
 	}
 }
 
+// RuntimeOf tells what executes a process' code. It takes a millisecond, most of it for the list of its mappings.
+func (h *Host) RuntimeOf(p Process) Runtime {
+	r, _ := h.runtimeOf(p.PID, p.Stat)
+	return r
+}
+
 // runtimeOf tells what executes the process' code, and by which sign, or why that is not known.
 func (h *Host) runtimeOf(pid int, stat Stat) (Runtime, string) {
 	if stat.Flags&FlagKernelThread != 0 {

@@ -68,7 +68,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
 		metric.ScriptWallProfileSamples,
 		metric.CPUsOnline, metric.TargetCPUs,
-		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime,
+		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},
 	Beyond: "what clients wait for by design",
@@ -147,6 +147,7 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
 	}
 	takers, others, at := standing(l, takes)
+	takers = takers.Minus(bystanders(p, l.Window))
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
 		h.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
 		return
@@ -163,6 +164,34 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	}}
 	f.Placebos = []string{"more CPUs: the thread waits", "more connections or clients: they wait for the same thread"}
 	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
+}
+
+// fewTurns is how many requests, and waits of the busiest thread, there are to a wait of a thread that takes no requests:
+// one that a runtime keeps for itself wakes up a few times a minute. Of many workers that share the requests each has
+// few, too, but none has many more.
+const fewTurns = 20
+
+// bystanders are the threads that stand where requests are taken, and take none, as that of a JVM which waits for tools.
+func bystanders(p *check.Pass, window float64) quantity.Value {
+	switches, still, most := map[string]float64{}, map[string]bool{}, 0.0
+	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
+		if n, ok := s.Increase(); ok {
+			switches[s.Label("tid")] = n
+			most = max(most, n)
+		}
+	}
+	for _, s := range p.Gauge(metric.ThreadStillTime) {
+		still[s.Label("tid")] = true // such are left out already
+	}
+	requests, seconds := evidence.RequestsAtMost(p).Number(), 0.0
+	for _, s := range p.Gauge(metric.ThreadStateTime) {
+		n, known := switches[s.Label("tid")]
+		waits := slices.Contains([]string{"events", "request", "client"}, s.Label("for"))
+		if waits && known && !still[s.Label("tid")] && n*fewTurns < min(requests, most) {
+			seconds += s.Last()
+		}
+	}
+	return quantity.Of("threads of these that wait far less often than requests come", seconds/window, quantity.Threads)
 }
 
 // standing is how many threads stand where they take the next request, how many elsewhere, and where most of those do,

@@ -26,6 +26,8 @@ const (
 	maxWaiting = 100
 	// maxWaitStacks bounds the stacks that are kept, of 1 KB each at most.
 	maxWaitStacks = 4096
+	// maxInspected bounds the processes that are looked into at once, a millisecond each: the rest is in a second.
+	maxInspected = 20
 	// waitStackSize is how much of a stack is read, in bytes: as much as is taken of one that runs.
 	waitStackSize = 16 << 10
 )
@@ -44,6 +46,12 @@ func waitStacksCollector() collect.Collector {
 	}
 }
 
+// processID names a process for good: its id may be given to another after it has ended.
+type processID struct {
+	pid   int
+	start uint64
+}
+
 // A waitPlace is where a thread stands, as far as that is seen without its stack.
 type waitPlace struct {
 	pid, tid int
@@ -54,21 +62,22 @@ type waitPlace struct {
 
 // waitStacks samples in a goroutine of its own between Open and Sample.
 type waitStacks struct {
-	env     collect.Env
-	walks   *unwinder
-	watch   *collect.Watch
-	members []host.Process
-	listed  time.Time
-	turn    int
-	buf     []byte
-	stack   []byte
-	known   map[waitPlace][]uint64
-	seen    map[waitPlace]time.Duration
-	count   map[waitPlace]int64
-	names   map[int]string // of threads
-	began   time.Time
-	last    time.Time
-	lost    int64
+	env    collect.Env
+	walks  *unwinder
+	watch  *collect.Watch
+	native map[processID]bool // of those that were looked into
+	pids   []int              // that are, and live
+	listed time.Time
+	turn   int
+	buf    []byte
+	stack  []byte
+	known  map[waitPlace][]uint64
+	seen   map[waitPlace]time.Duration
+	count  map[waitPlace]int64
+	names  map[int]string // of threads
+	began  time.Time
+	last   time.Time
+	lost   int64
 }
 
 func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -77,14 +86,10 @@ func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error
 			"name a target with --pid, --comm, --cgroup or --container",
 			"it is read for a target only, and the whole host was diagnosed")
 	}
-	if r := env.Target.Runtime; r != host.RuntimeNative {
-		return nil, collect.Unavailable(recording.StatusUnsupported, "",
-			"it is for programs of machine code, and this is one of %s", r)
-	}
 	now := time.Now()
 	s := &waitStacks{
 		env: env, walks: newUnwinder(env.Host, env.Target), buf: make([]byte, 512), stack: make([]byte, waitStackSize),
-		known: map[waitPlace][]uint64{}, seen: map[waitPlace]time.Duration{}, count: map[waitPlace]int64{},
+		native: map[processID]bool{}, known: map[waitPlace][]uint64{}, seen: map[waitPlace]time.Duration{}, count: map[waitPlace]int64{},
 		names: map[int]string{}, began: now, last: now,
 	}
 	s.watch = collect.StartWatch(ctx, "stacks of waits", waitPace, s.pass)
@@ -95,15 +100,15 @@ func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error
 func (s *waitStacks) pass(ctx context.Context) (idle bool, err error) {
 	now := time.Now()
 	if now.Sub(s.listed) > membersLast {
-		if s.members, err = s.env.Host.LateMembers(ctx, s.env.Target); err != nil {
-			return false, fmt.Errorf("list the target's processes: %w", err)
+		if err := s.list(ctx); err != nil {
+			return false, err
 		}
 		s.listed = now
 	}
 	var all []waitPlace
-	for _, m := range s.members {
-		for _, tid := range s.env.Host.ThreadIDs(m.PID) {
-			all = append(all, waitPlace{pid: m.PID, tid: tid})
+	for _, pid := range s.pids {
+		for _, tid := range s.env.Host.ThreadIDs(pid) {
+			all = append(all, waitPlace{pid: pid, tid: tid})
 		}
 	}
 	stride := (len(all) + maxWaiting - 1) / maxWaiting
@@ -118,7 +123,30 @@ func (s *waitStacks) pass(ctx context.Context) (idle bool, err error) {
 			s.look(at, since)
 		}
 	}
-	return false, nil
+	return len(all) == 0, nil
+}
+
+// list finds the target's programs of machine code. The others have collectors that know their functions.
+func (s *waitStacks) list(ctx context.Context) error {
+	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
+	if err != nil {
+		return fmt.Errorf("list the target's processes: %w", err)
+	}
+	s.pids = s.pids[:0]
+	inspected := 0
+	for _, m := range members {
+		id := processID{m.PID, m.StartTime}
+		native, known := s.native[id]
+		if !known && inspected < maxInspected {
+			native = s.env.Host.RuntimeOf(m) == host.RuntimeNative
+			s.native[id] = native
+			inspected++
+		}
+		if native {
+			s.pids = append(s.pids, m.PID)
+		}
+	}
+	return ctx.Err()
 }
 
 // look adds time to where a thread stands, if it waits.
@@ -183,6 +211,11 @@ func (s *waitStacks) Sample(_ context.Context, a *recording.Appender) error {
 	}
 	names.appendNameless(a)
 	p := b.Profile()
+	if len(p.Samples) == 0 && len(s.pids) == 0 {
+		a.Missing(metric.WaitProfileSamples, recording.StatusUnsupported,
+			"no process of the target is a program of machine code", "")
+		return nil
+	}
 	p.Engine = "perfdoctor, from the memory of the program"
 	p.Duration = s.last.Sub(s.began)
 	p.Lost += s.lost

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -74,12 +75,13 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	})
 	s := &source{ids: map[uint64]bool{}, profile: stacks.NewBuilder(stacks.Goroutine)}
 	var refused error
+	left := door.NewTableBudget()
 	for _, m := range members[:min(len(members), maxInspected)] {
 		if len(s.programs) == maxPrograms || ctx.Err() != nil {
 			break
 		}
 		p, err := firewall.Parse(fmt.Sprintf("process %d", m.PID), func() (*program, error) {
-			return openProgram(env.Host.Proc+"/"+strconv.Itoa(m.PID), m.PID)
+			return openProgram(env.Host.Proc+"/"+strconv.Itoa(m.PID), m.PID, left)
 		})
 		switch {
 		case err == nil:

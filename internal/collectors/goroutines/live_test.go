@@ -19,6 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -204,7 +205,7 @@ func TestStacks(t *testing.T) {
 func stacksOf(t *testing.T, program string) {
 	t.Helper()
 	pid := start(t, program)
-	p, err := openProgram("/proc/"+strconv.Itoa(pid), pid)
+	p, err := openProgram("/proc/"+strconv.Itoa(pid), pid, door.NewTableBudget())
 	if err != nil {
 		t.Fatal(err)
 	}

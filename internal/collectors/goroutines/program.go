@@ -56,8 +56,9 @@ type program struct {
 	data   []byte
 }
 
-// openProgram looks into the process whose directory in /proc is dir. The error is [errNone] for what is not in Go.
-func openProgram(dir string, pid int) (*program, error) {
+// openProgram looks into the process whose directory in /proc is dir. What is kept of all programs' functions is left.
+// The error is [errNone] for what is not in Go.
+func openProgram(dir string, pid int, left *door.TableBudget) (*program, error) {
 	file, err := memory.Executable(dir)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func openProgram(dir string, pid int) (*program, error) {
 		names: map[uint64]string{}, entry: map[uint64]string{},
 		stack: make([]byte, stackAtOnce), block: rand.IntN(maxGoroutines / atOnce), // begin anywhere
 	}
-	if err := p.prepare(); err != nil {
+	if err := p.prepare(left); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func openProgram(dir string, pid int) (*program, error) {
 func (p *program) close() { _ = p.file.Close() } // nothing was written
 
 // prepare reads how the program was built, and finds its list of goroutines.
-func (p *program) prepare() (err error) {
+func (p *program) prepare(left *door.TableBudget) (err error) {
 	if p.file.Section(".go.buildinfo") == nil {
 		return errNone
 	}
@@ -93,7 +94,7 @@ func (p *program) prepare() (err error) {
 	if p.layout, err = layoutOf(p.version); err != nil {
 		return err
 	}
-	if p.table, err = gotable.Open(p.file.File, door.NewTableBudget()); err != nil {
+	if p.table, err = gotable.Open(p.file.File, left); err != nil {
 		return err
 	}
 	if p.table == nil {
