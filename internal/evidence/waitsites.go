@@ -1,0 +1,239 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A WaitSite is a method of the application in which threads wait for one kind of thing.
+type WaitSite struct {
+	Culprit
+	Wait   hotcode.Wait
+	Frame  string // the call that waits, such as HikariPool.getConnection
+	Pool   string // of the threads
+	Holder string // the method in which others have what these wait for
+	Count  int64  // samples
+	Inside int64  // of threads in the same method that do not wait so, in nanoseconds
+	Hits   []Hit  // of those that wait
+
+	callers []string // methods of the application that call it, the nearest first
+}
+
+// callers gives the methods of the application that call the one at a place of a stack.
+func (w *Waiting) callers(s stacks.Sample, at int) (out []string) {
+	for _, f := range s.Stack[at+1:] {
+		if w.Owners.Of(w.Frames[f]) == hotcode.Application {
+			out = append(out, w.nameOf(f))
+		}
+	}
+	return out
+}
+
+// callName names the call that waits; those of Go's compiler by what stands in the source.
+func callName(f stacks.Frame) string {
+	for prefix, name := range map[string]string{
+		"runtime.chansend": "a send to a channel", "runtime.chanrecv": "a receive from a channel",
+		"runtime.selectgo": "a select", "internal/poll.runtime_pollWait": "the network",
+	} {
+		if strings.HasPrefix(f.Name, prefix) {
+			return name
+		}
+	}
+	return ShortName(f)
+}
+
+// mostHeld is the share of the time of goroutines that are past a channel, from which on it is them who hold what
+// others wait for there: they work, or wait for something else than each other.
+const mostHeld = 0.5
+
+// Leases gives the sites where threads wait for something that others in the same method have: of a pool, or a permit.
+// A queue is often one, and in Go a channel: a send or receive is a lease where others that came past it, in the same
+// function or in the one that calls it, do their work there, and a queue where they wait for what became of it.
+//
+// Where nothing in its stack says that a thread has a request in hand, a lease looks like a worker that waits for work.
+// Then the requests have to be as many as those that wait there and those that are past it.
+func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
+	out := w.Sites(hotcode.ForPool)
+	kinds := []hotcode.Wait{hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp}
+	if w.IsJava() {
+		kinds = []hotcode.Wait{hotcode.ForItem} // its channels are queues
+	}
+	for _, wait := range kinds {
+		sites := slices.DeleteFunc(w.Sites(wait), func(s *WaitSite) bool { return !w.isLease(s) })
+		if len(sites) == 0 {
+			sites = slices.DeleteFunc(w.sites(wait, w.Waits.Blocked), func(s *WaitSite) bool {
+				return !w.isLease(s) || !w.AreRequests(p, s)
+			})
+		}
+		out = append(out, sites...)
+	}
+	slices.SortStableFunc(out, func(a, b *WaitSite) int { return cmp.Compare(b.Value, a.Value) })
+	return out
+}
+
+// sameNumber is how far the requests that nobody past a site has may be from the threads that wait there, as a part:
+// both are means of some ten looks.
+const sameNumber = 0.2
+
+// AreRequests tells whether the threads that wait at a site have a request each: there are as many in progress as these
+// and those that are past it. Workers without work are more than that.
+func (w *Waiting) AreRequests(p *check.Pass, site *WaitSite) bool {
+	r, ok := RequestsOf(p)
+	wait, past := w.Threads("", site.Value).Number(), w.Threads("", site.Inside).Number()
+	return ok && math.Abs(r.InProgress.Number()-past-wait) <= sameNumber*wait
+}
+
+// isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.
+func (w *Waiting) isLease(site *WaitSite) bool {
+	for _, method := range append([]string{site.Method}, site.callers[:min(len(site.callers), 2)]...) {
+		inside, held := w.heldIn(method, site.Wait)
+		if held > 0 && float64(held) >= mostHeld*float64(inside) {
+			site.Holder, site.Inside = method, inside
+			return true
+		}
+	}
+	return false
+}
+
+// heldIn gives the time of threads in a method that do not wait as given, and the part of it in which they do not wait
+// for each other.
+func (w *Waiting) heldIn(method string, except hotcode.Wait) (inside, held int64) {
+	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == method })
+	for _, s := range w.Samples {
+		wait, _ := w.Waits.Of(s)
+		if s.Innermost(in) < 0 || wait == except || wait == hotcode.Idle {
+			continue
+		}
+		inside += s.Value
+		switch wait {
+		case hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp, hotcode.ForThreads, hotcode.ForFuture:
+		default:
+			held += s.Value
+		}
+	}
+	return inside, held
+}
+
+// Queues gives the sites where threads wait for room in a queue.
+func (w *Waiting) Queues() []*WaitSite {
+	out := w.Sites(hotcode.ForQueue)
+	if !w.IsJava() {
+		out = slices.DeleteFunc(out, w.isLease)
+	}
+	return out
+}
+
+// Sites groups the samples that wait for one kind of thing by the method of the application, the most time first.
+func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite { return w.sites(wait, w.Waits.Of) }
+
+// nameOf is that of a frame, as its author knows it.
+func (w *Waiting) nameOf(frame int) string { return hotcode.ReadableName(w.Frames[frame]) }
+
+func (w *Waiting) sites(wait hotcode.Wait, of func(stacks.Sample) (hotcode.Wait, int)) []*WaitSite {
+	var hits []Hit
+	first := map[string]*WaitSite{}
+	for _, s := range w.Samples {
+		is, at := of(s)
+		if is != wait {
+			continue
+		}
+		h := Hit{Sample: s, At: at}
+		hits = append(hits, h)
+		place := w.Owners.Nearest(w.Profile, s.Stack, h.At, nil)
+		name := w.nameOf(s.Stack[place.At])
+		if first[name] == nil {
+			first[name] = &WaitSite{
+				Wait: wait, Frame: callName(w.Frames[s.Stack[h.At]]), Pool: w.Pool(s), callers: w.callers(s, place.At),
+			}
+		}
+		first[name].Count += s.Count
+		first[name].Hits = append(first[name].Hits, h)
+	}
+	var out []*WaitSite
+	for _, c := range Culprits(w.Profile, w.Owners, hits, nil) {
+		site := first[c.Method]
+		site.Culprit, site.Holder = *c, c.Method
+		site.Inside, _ = w.Inside(c.Method, wait)
+		out = append(out, site)
+	}
+	return out
+}
+
+// Inside gives the time of threads in a method that do not wait for the given thing, and what they do, the most first:
+// where threads wait for a lock or a connection in a method, others in it have one.
+func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts []string) {
+	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == method })
+	sums := map[string]int64{}
+	for _, s := range w.Samples {
+		at := s.Innermost(in)
+		wait, _ := w.Waits.Of(s)
+		if at < 0 || wait == except || wait == hotcode.Idle {
+			continue
+		}
+		what := "run"
+		if wait != hotcode.NotWaiting {
+			what = "wait for " + string(wait)
+		}
+		if at > 0 {
+			what += " in " + ShortName(w.Frames[s.Stack[at-1]])
+		}
+		sums[what] += s.Value
+		total += s.Value
+	}
+	var names []string
+	for n := range sums {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(sums[b], sums[a]),
+			strings.Compare(a, b))
+	})
+	for _, n := range names[:min(len(names), NamedCulprits)] {
+		parts = append(parts, fmt.Sprintf("%s %s", quantity.Of("", float64(sums[n])/float64(total), quantity.Ratio).
+			Text(), n))
+	}
+	return total, parts
+}
+
+// OthersWithWork says what threads do that have work and no request: what those with a request wait for is made by one
+// of them, or by none.
+func (w *Waiting) OthersWithWork() (out []string) {
+	sums := stacks.Group(w.Profile, func(s stacks.Sample) string {
+		wait, at := w.Waits.Of(s)
+		if request, _ := w.Waits.Serves(s); request || wait == hotcode.Idle || len(s.Stack) == 0 {
+			return ""
+		}
+		what := "running"
+		if wait != hotcode.NotWaiting {
+			what = "waiting for " + string(wait)
+			if place := w.Owners.Nearest(w.Profile, s.Stack, at, nil); place.Owner == hotcode.Application {
+				what += " in " + w.nameOf(s.Stack[place.At])
+			}
+		}
+		return w.Pool(s) + " (" + what + ")"
+	})
+	for _, g := range sums {
+		if threads := w.Threads("", g.Value); g.Key != "" && len(out) < NamedCulprits &&
+			threads.Number() >= leastWithWork {
+			out = append(out, fmt.Sprintf("%s of %s", threads.Text(), g.Key))
+		}
+	}
+	return out
+}
+
+// leastWithWork is how many threads do one thing, on average, that are worth a word.
+const leastWithWork = 0.1
+
+// WithoutShare cuts the share off what [Waiting.Inside] says: "wait for a sleep in Dao.find" of "96 % wait for …".
+func WithoutShare(part string) string {
+	_, what, _ := strings.Cut(part, " % ")
+	return what
+}
